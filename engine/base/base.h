@@ -74,6 +74,31 @@ void *dpe_alloc(size_t count, size_t size);
 /** dpe_alloc, cleared. */
 void *dpe_alloc_zero(size_t count, size_t size);
 
+/** The smaller, and the larger, of two. */
+static inline int64_t dpe_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t dpe_most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+/** Sizes before they are compared with what there is: a · b, a + b and a · b · c elements of `size`
+ * bytes stay at UINT64_MAX where they overflow. */
+static inline uint64_t dpe_bytes_times(uint64_t a, uint64_t b)
+{
+    return a != 0 && b > UINT64_MAX / a ? UINT64_MAX : a * b;
+}
+static inline uint64_t dpe_bytes_plus(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+static inline uint64_t dpe_bytes_of(int64_t a, int64_t b, int64_t c, uint64_t size)
+{
+    return dpe_bytes_times(dpe_bytes_times((uint64_t)a, (uint64_t)b),
+                           dpe_bytes_times((uint64_t)c, size));
+}
+
 /** Room for one more element of `size` bytes after the n of a list that grows by this alone.
  * `list` is the address of the pointer to it, NULL at first. Room doubles as n passes powers of
  * two, so no capacity is kept. False without memory: the list is as it was. */

@@ -114,7 +114,7 @@ static uint64_t cpu_state_bytes(const struct dpe_config *config, const struct dp
     own += (uint64_t)norm_width(config) * sizeof(float);
     uint64_t products =
         dpe_cpu_products_bytes(dpe_cpu_kernels_choose(), config, options->n_threads);
-    return products > UINT64_MAX - own ? UINT64_MAX : products + own;
+    return dpe_bytes_plus(products, own);
 }
 
 static void cpu_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x)
@@ -324,7 +324,7 @@ static void fill_ops(void)
     cpu_ops.linear = cpu_linear;
     cpu_ops.project = cpu_project;
     cpu_ops.gate = cpu_gate;
-    cpu_ops.mark_bytes = dpe_cpu_mark_bytes;
+    cpu_ops.keeps_marks = true;
     cpu_ops.represent = cpu_represent;
     cpu_ops.attention_workspace = cpu_attention_workspace;
     cpu_ops.attention = cpu_attention;

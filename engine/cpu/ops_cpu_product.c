@@ -26,22 +26,6 @@ enum {
     SMALL_WORK = 1 << 18 /* multiplications for which no second thread is woken */
 };
 
-static uint64_t times(uint64_t a, uint64_t b)
-{
-    uint64_t product = 0;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Floats of one row pack of k columns. */
 static int64_t pack_floats(const struct dpe_cpu_kernels *kernels, int64_t k)
 {
@@ -60,23 +44,24 @@ static void sizes(const struct dpe_cpu_kernels *kernels, const struct dpe_config
     int64_t heads = config->n_heads * config->head_dim;
     products->kernels = kernels;
     products->n_threads = n_threads;
-    products->most_columns = most(most(config->hidden, heads), config->intermediate);
+    products->most_columns = dpe_most(dpe_most(config->hidden, heads), config->intermediate);
     /* Those of q, k and v, and of gate and up, are widened together. */
     int64_t qkv = heads + 2 * config->n_kv_heads * config->head_dim;
-    products->most_rows = most(most(products->most_columns, qkv), 2 * config->intermediate);
-    products->most_rows = most(products->most_rows, most(config->vocab, config->n_experts));
+    products->most_rows = dpe_most(dpe_most(products->most_columns, qkv), 2 * config->intermediate);
+    products->most_rows = dpe_most(products->most_rows, dpe_most(config->vocab, config->n_experts));
     products->blas = kernels == dpe_cpu_kernels_portable();
 }
 
 static uint64_t floats_x(const struct dpe_cpu_products *p)
 {
     uint64_t packs = (uint64_t)(ROWS / p->kernels->mr);
-    return times(packs, (uint64_t)pack_floats(p->kernels, p->most_columns));
+    return dpe_bytes_times(packs, (uint64_t)pack_floats(p->kernels, p->most_columns));
 }
 
 static uint64_t floats_threads(const struct dpe_cpu_products *p)
 {
-    return times((uint64_t)p->n_threads, (uint64_t)thread_floats(p->kernels, p->most_columns));
+    return dpe_bytes_times((uint64_t)p->n_threads,
+                           (uint64_t)thread_floats(p->kernels, p->most_columns));
 }
 
 uint64_t dpe_cpu_products_bytes(const struct dpe_cpu_kernels *kernels,
@@ -84,13 +69,9 @@ uint64_t dpe_cpu_products_bytes(const struct dpe_cpu_kernels *kernels,
 {
     struct dpe_cpu_products p = {0};
     sizes(kernels, config, n_threads, &p);
-    uint64_t total = times(floats_x(&p), sizeof(float));
-    uint64_t threads = times(floats_threads(&p), sizeof(float));
-    if (__builtin_add_overflow(total, threads, &total) ||
-        __builtin_add_overflow(total, (uint64_t)p.most_rows * sizeof(float), &total)) {
-        return UINT64_MAX;
-    }
-    return total;
+    uint64_t total = dpe_bytes_times(floats_x(&p), sizeof(float));
+    uint64_t threads = dpe_bytes_times(floats_threads(&p), sizeof(float));
+    return dpe_bytes_plus(dpe_bytes_plus(total, threads), (uint64_t)p.most_rows * sizeof(float));
 }
 
 dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
@@ -164,14 +145,14 @@ static void add_sums(const struct job *job, int64_t c, int64_t n, const float *s
 static void few_columns(const struct job *job, int64_t c)
 {
     const struct dpe_cpu_product *p = job->product;
-    int64_t n = least(job->columns, job->n - c);
+    int64_t n = dpe_least(job->columns, job->n - c);
     const float *x = job->pairs != NULL ? job->pairs : p->x;
     int64_t ldx = job->pairs != NULL ? units(job, job->k) : job->k;
     bool direct = job->bias == NULL && !p->accumulate;
     for (int64_t r = 0; r < p->rows; r += 4) {
         float sums[4 * ALONE_COLUMNS];
         float *out = p->out + r * job->n + c;
-        int64_t rows = least(4, p->rows - r);
+        int64_t rows = dpe_least(4, p->rows - r);
         struct dpe_cpu_dots dots = {
             .w = weight_at(job, c, 0),
             .ldw = job->ldw,
@@ -272,9 +253,9 @@ static void pack_weights(const struct job *job, int64_t c, int64_t n, float *wid
     const struct dpe_cpu_kernels *kernels = job->all->kernels;
     enum dpe_dtype dtype = job->product->weight->dtype;
     for (int64_t j = 0; j < n; j += kernels->panel) {
-        int64_t columns = least(kernels->panel, n - j);
+        int64_t columns = dpe_least(kernels->panel, n - j);
         for (int64_t d = 0; d < job->k; d += DEPTH) {
-            int64_t depth = least(DEPTH, job->k - d);
+            int64_t depth = dpe_least(DEPTH, job->k - d);
             for (int64_t i = 0; i < columns; i++) {
                 float *row = widened + i * DEPTH;
                 kernels->widen(weight_at(job, c + j + i, d), dtype, depth, row);
@@ -303,13 +284,13 @@ static void multiply(const struct job *job, const struct part *part, const float
     int64_t stride = pack_floats(kernels, k);
     int64_t most_depth = bf16 != NULL ? PAIRS : DEPTH;
     for (int64_t d = 0; d < k; d += most_depth) {
-        int64_t depth = least(most_depth, k - d);
+        int64_t depth = dpe_least(most_depth, k - d);
         for (int64_t j = 0; j < part->n; j += kernels->panel) {
             const float *panel = packed + j * k + d * kernels->panel;
             int64_t c = part->c + j;
             struct dpe_cpu_tile tile = {
                 .sums = sums,
-                .columns = least(kernels->panel, part->n - j),
+                .columns = dpe_least(kernels->panel, part->n - j),
                 .bias = d == 0 && job->bias != NULL ? job->bias + c : NULL,
                 .keep = d > 0 || job->product->accumulate,
             };
@@ -317,7 +298,7 @@ static void multiply(const struct job *job, const struct part *part, const float
                 const float *rows = job->all->packed_x + r / kernels->mr * stride + d * kernels->mr;
                 (bf16 != NULL ? bf16->tile : kernels->tile)(rows, panel, depth, sums,
                                                             kernels->panel);
-                tile.rows = least(kernels->mr, part->end - r);
+                tile.rows = dpe_least(kernels->mr, part->end - r);
                 kernels->write_tile(&tile, job->product->out + (part->base + r) * job->n + c,
                                     job->n);
             }
@@ -331,7 +312,7 @@ static void many_rows(const struct job *job, int64_t base, int64_t rows)
     const struct dpe_cpu_products *all = job->all;
     const struct dpe_cpu_kernels *kernels = all->kernels;
     int64_t blocks = (job->n + COLUMNS - 1) / COLUMNS;
-    int64_t parts = least((2 * all->n_threads + blocks - 1) / blocks, rows / PART_ROWS + 1);
+    int64_t parts = dpe_least((2 * all->n_threads + blocks - 1) / blocks, rows / PART_ROWS + 1);
     int64_t part_rows = (rows + parts * PART_ROWS - 1) / (parts * PART_ROWS) * PART_ROWS;
 #pragma omp parallel num_threads(all->n_threads)
     {
@@ -341,15 +322,15 @@ static void many_rows(const struct job *job, int64_t base, int64_t rows)
         float *widened = sums + BLAS_ROWS * COLUMNS;
 #pragma omp for schedule(static)
         for (int64_t r = 0; r < rows; r += kernels->mr) {
-            pack_x(job, base + r, least(kernels->mr, rows - r), packed,
+            pack_x(job, base + r, dpe_least(kernels->mr, rows - r), packed,
                    all->packed_x + r / kernels->mr * pack_floats(kernels, units(job, job->k)));
         }
 #pragma omp for schedule(dynamic, 1) nowait
         for (int64_t i = 0; i < blocks * parts; i++) {
             struct part part = {
                 .base = base, .first = i % parts * part_rows, .c = i / parts * COLUMNS};
-            part.end = least(part.first + part_rows, rows);
-            part.n = least(COLUMNS, job->n - part.c);
+            part.end = dpe_least(part.first + part_rows, rows);
+            part.n = dpe_least(COLUMNS, job->n - part.c);
             if (part.first < rows) {
                 pack_weights(job, part.c, part.n, widened, packed);
                 multiply(job, &part, packed, sums);
@@ -371,19 +352,19 @@ static void many_rows_blas(const struct job *job)
             all->threads + omp_get_thread_num() * thread_floats(all->kernels, all->most_columns);
         float *c = w + COLUMNS * all->most_columns;
         int64_t first = i * COLUMNS;
-        int64_t n = least(COLUMNS, job->n - first);
+        int64_t n = dpe_least(COLUMNS, job->n - first);
         for (int64_t row = 0; row < n; row++) {
             all->kernels->widen(weight_at(job, first + row, 0), p->weight->dtype, job->k,
                                 w + row * job->k);
         }
         for (int64_t r = 0; r < p->rows; r += BLAS_ROWS) {
-            int64_t rows = least(BLAS_ROWS, p->rows - r);
+            int64_t rows = dpe_least(BLAS_ROWS, p->rows - r);
             sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)n, (int)job->k, 1.0F,
                   p->x + r * job->k, (int)job->k, w, (int)job->k, 0.0F, c, COLUMNS);
             for (int64_t j = 0; j < n; j += all->kernels->panel) {
                 struct dpe_cpu_tile tile = {
                     .rows = 1,
-                    .columns = least(all->kernels->panel, n - j),
+                    .columns = dpe_least(all->kernels->panel, n - j),
                     .bias = job->bias != NULL ? job->bias + first + j : NULL,
                     .keep = p->accumulate,
                 };
@@ -428,7 +409,7 @@ void dpe_cpu_product_several(const struct dpe_cpu_products *products,
             continue;
         }
         for (int64_t base = 0; base < several->rows; base += ROWS) {
-            many_rows(&jobs[i], base, least(ROWS, several->rows - base));
+            many_rows(&jobs[i], base, dpe_least(ROWS, several->rows - base));
         }
     }
 }

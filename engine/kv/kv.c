@@ -29,17 +29,6 @@ struct dpe_kv {
     char *folder;               /* of the file, for messages */
 };
 
-static uint64_t times(uint64_t a, uint64_t b)
-{
-    uint64_t product = 0;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 static struct layout lay_out(const struct dpe_kv_shape *shape)
 {
     struct layout layout = {.pages = 0};
@@ -56,8 +45,9 @@ static struct layout lay_out(const struct dpe_kv_shape *shape)
         part->at = layout.bytes;
         part->page = layout.pages;
         uint64_t heads = (uint64_t)(shape->layers * part->heads);
-        layout.bytes = plus(layout.bytes,
-                            times(heads, times((uint64_t)part->capacity, part->row_bytes)));
+        layout.bytes = dpe_bytes_plus(
+            layout.bytes,
+            dpe_bytes_times(heads, dpe_bytes_times((uint64_t)part->capacity, part->row_bytes)));
         layout.pages += (int64_t)heads * part->head_pages;
     }
     return layout;
@@ -70,7 +60,7 @@ uint64_t dpe_kv_bytes(const struct dpe_kv_shape *shape)
 
 uint64_t dpe_kv_file_bytes(const struct dpe_kv_shape *shape)
 {
-    return times((uint64_t)lay_out(shape).pages, DPE_KV_PAGE);
+    return dpe_bytes_times((uint64_t)lay_out(shape).pages, DPE_KV_PAGE);
 }
 
 uint64_t dpe_kv_least_bytes(const struct dpe_kv_shape *shape)

@@ -17,21 +17,11 @@
 /* Large enough for any real one, small enough that a tree of it is no danger. */
 static const uint64_t max_config = 4 << 20;
 
-static char *join(const char *folder, const char *name)
-{
-    size_t n = strlen(folder) + strlen(name) + 2;
-    char *path = dpe_alloc(n, 1);
-    if (path != NULL) {
-        snprintf(path, n, "%s/%s", folder, name);
-    }
-    return path;
-}
-
 /* *text stays NULL when the file is optional and not there. */
 static dpe_status read_json_file(const char *folder, const char *name, bool optional, char **text,
                                  size_t *n, struct dpe_error *err)
 {
-    char *path = join(folder, name);
+    char *path = dpe_folder_join(folder, name);
     struct stat info;
     dpe_status status = DPE_OK;
     if (path == NULL) {

@@ -191,6 +191,8 @@ struct dpe_ops {
     /** Attention without a selection heeds dpe_attention.lent; else sessions copy what branches have in
      *  common. */
     bool lends;
+    /** Representatives of blocks are kept (dpe_attention.marks), which slot `represent` fills. */
+    bool keeps_marks;
     /** Backends opened for one thread work in several threads at once. */
     bool side_by_side;
 
@@ -263,10 +265,6 @@ struct dpe_ops {
      *  capacity of `args`); they do not overlap, and a token keeps its position. */
     void (*copy_kv)(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
                     int64_t to, int64_t rows);
-    /** Bytes of dpe_attention.marks for a cache of so many rows and branches under a plan with a
-     *  selection; 0: the backend keeps none. */
-    uint64_t (*mark_bytes)(const struct dpe_config *config, const struct dpe_plan *plan,
-                           int64_t capacity, int64_t branches);
     /** The representatives of blocks that the rows of a call complete (dpe_block_known), after
      *  store_kv and before attention, where the call has marks; all rows of the batch, q and out not
      *  used. */

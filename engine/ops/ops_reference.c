@@ -205,13 +205,6 @@ static void reference_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x
 
 /* ---------------------------------------------------------------------------------- attention */
 
-static uint64_t reference_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
-                                     int64_t capacity, int64_t branches)
-{
-    (void)config, (void)plan, (void)capacity, (void)branches;
-    return 0;
-}
-
 static void reference_represent(struct dpe_backend *backend, const struct dpe_attention *args)
 {
     (void)backend, (void)args;
@@ -489,7 +482,6 @@ const struct dpe_ops *dpe_ops_reference(void)
         .gate = reference_gate,
         .store_kv = dpe_reference_store_kv,
         .copy_kv = dpe_reference_copy_kv,
-        .mark_bytes = reference_mark_bytes,
         .represent = reference_represent,
         .attention_workspace = reference_attention_workspace,
         .attention = reference_attention,

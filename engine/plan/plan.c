@@ -16,6 +16,25 @@ enum { MAX_PLAN_SIDE = 1 << 20 };
 /* Offsets and caps beyond this are not positions; it also keeps every sum exact in double. */
 static const double MAX_OFFSET = 0x1p40;
 
+static size_t block_bytes(int64_t n_pairs)
+{
+    return (size_t)n_pairs * (1 + 4 * DPE_MAX_BANDS) * sizeof(double);
+}
+
+/* A plan's arrays lie in one block: its frequencies, and of each band the scales and offsets of
+ * both sides. */
+static void place_arrays(struct dpe_plan *plan, double *block)
+{
+    plan->inv_freq = block;
+    for (int b = 0; b < DPE_MAX_BANDS; b++) {
+        double *of_band = block + (1 + 4 * b) * plan->n_pairs;
+        plan->bands[b].q.scale = of_band;
+        plan->bands[b].q.offset = of_band + plan->n_pairs;
+        plan->bands[b].k.scale = of_band + 2 * plan->n_pairs;
+        plan->bands[b].k.offset = of_band + 3 * plan->n_pairs;
+    }
+}
+
 dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layers, int64_t n_heads,
                          struct dpe_error *err)
 {
@@ -27,26 +46,22 @@ dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layer
                         ", %" PRId64 ", %" PRId64,
                         MAX_PLAN_SIDE, n_pairs, n_layers, n_heads);
     }
-    size_t n = (size_t)n_pairs;
-    double *block = dpe_alloc_zero(n * (1 + 4 * DPE_MAX_BANDS), sizeof *block);
+    double *block = dpe_alloc_zero(block_bytes(n_pairs), 1);
     if (block == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for %zu pairs", n);
+        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for %" PRId64 " pairs", n_pairs);
     }
     plan->n_pairs = n_pairs;
     plan->n_layers = n_layers;
     plan->n_heads = n_heads;
     plan->temperature = dpe_temperature_none;
-    plan->inv_freq = block;
-    double *next = block + n;
+    place_arrays(plan, block);
     for (int b = 0; b < DPE_MAX_BANDS; b++) {
         struct dpe_position_map *sides[2] = {&plan->bands[b].q, &plan->bands[b].k};
         for (int side = 0; side < 2; side++) {
-            *sides[side] = (struct dpe_position_map){
-                .period = INFINITY, .cap = INFINITY, .scale = next, .offset = next + n};
-            for (size_t j = 0; j < n; j++) {
-                next[j] = 1.0;
+            sides[side]->period = sides[side]->cap = INFINITY;
+            for (int64_t j = 0; j < n_pairs; j++) {
+                sides[side]->scale[j] = 1.0;
             }
-            next += 2 * n;
         }
     }
     return DPE_OK;
@@ -65,53 +80,16 @@ dpe_status dpe_plan_init_for(struct dpe_plan *plan, const struct dpe_config *con
     return DPE_OK;
 }
 
-static void copy_map(struct dpe_position_map *to, const struct dpe_position_map *from, size_t n)
-{
-    memcpy(to->scale, from->scale, n * sizeof *to->scale);
-    memcpy(to->offset, from->offset, n * sizeof *to->offset);
-    to->floored = from->floored;
-    to->period = from->period;
-    to->cap = from->cap;
-    to->group_most = from->group_most;
-    to->group_rate = from->group_rate;
-    to->group_from = from->group_from;
-}
-
 dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struct dpe_error *err)
 {
     struct dpe_plan copy;
-    dpe_status status = dpe_plan_init(&copy, from->n_pairs, from->n_layers, from->n_heads, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    size_t n = (size_t)from->n_pairs;
-    memcpy(copy.name, from->name, sizeof copy.name);
-    copy.always = from->always;
-    memcpy(copy.inv_freq, from->inv_freq, n * sizeof *copy.inv_freq);
-    copy.temperature = from->temperature;
-    copy.n_still = from->n_still;
-    copy.still_factor = from->still_factor;
-    copy.attention_multiplier = from->attention_multiplier;
-    copy.attention_cap = from->attention_cap;
-    copy.query_growth = from->query_growth;
-    copy.query_length = from->query_length;
-    copy.chunk = from->chunk;
-    copy.n_bands = from->n_bands;
-    copy.exact = from->exact;
-    copy.angle = from->angle;
-    copy.selection = from->selection;
-    for (int b = 0; b < from->n_bands && b < DPE_MAX_BANDS; b++) {
-        const struct dpe_band *band = &from->bands[b];
-        copy.bands[b].kind = band->kind;
-        copy.bands[b].lo = band->lo;
-        copy.bands[b].hi = band->hi;
-        copy.bands[b].per_head = band->per_head;
-        copy_map(&copy.bands[b].q, &band->q, n);
-        copy_map(&copy.bands[b].k, &band->k, n);
-    }
-    if (from->mask != NULL) {
-        status = dpe_plan_set_mask(&copy, from->mask, err);
-    }
+    DPE_TRY(dpe_plan_init(&copy, from->n_pairs, from->n_layers, from->n_heads, err));
+    double *block = copy.inv_freq;
+    memcpy(block, from->inv_freq, block_bytes(from->n_pairs));
+    copy = *from;
+    copy.mask = NULL;
+    place_arrays(&copy, block);
+    dpe_status status = from->mask != NULL ? dpe_plan_set_mask(&copy, from->mask, err) : DPE_OK;
     if (status != DPE_OK) {
         dpe_plan_free(&copy);
         return status;

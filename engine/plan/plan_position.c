@@ -177,11 +177,7 @@ uint64_t dpe_rotation_bytes(const struct dpe_plan *plan, int64_t capacity)
     int q_table[DPE_MAX_BANDS] = {0};
     int k_table[DPE_MAX_BANDS] = {0};
     uint64_t bytes = 2 * sizeof(float) * (uint64_t)distinct_maps(plan, maps, q_table, k_table);
-    if (__builtin_mul_overflow(bytes, (uint64_t)capacity, &bytes) ||
-        __builtin_mul_overflow(bytes, (uint64_t)plan->n_pairs, &bytes)) {
-        return UINT64_MAX;
-    }
-    return bytes;
+    return dpe_bytes_of(capacity, plan->n_pairs, 1, bytes);
 }
 
 dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int n_threads,

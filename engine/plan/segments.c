@@ -29,18 +29,7 @@ struct builder {
     const struct dpe_rotated_copies *q, *k;
     struct dpe_tile_shape shape;
     struct dpe_walk *walk;
-    int64_t blocks_room, segments_room;
 };
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* ------------------------------------------------------------------------------------- copies */
 
@@ -113,17 +102,17 @@ struct dpe_reach dpe_band_reach(const struct dpe_plan *plan, int b, int64_t firs
         int64_t c0 = first / unit;
         int64_t c1 = last / unit;
         /* lo ≤ c − c(n) < hi; differences outside 0 … c1 + 1 do not occur and could overflow. */
-        int64_t lo = smaller(larger(band->lo, 0), c1 + 2);
-        int64_t hi = smaller(larger(band->hi, 0), c1 + 1);
+        int64_t lo = dpe_least(dpe_most(band->lo, 0), c1 + 2);
+        int64_t hi = dpe_least(dpe_most(band->hi, 0), c1 + 1);
         reach.any_lo = (c0 - hi + 1) * unit;
         reach.any_hi = (c1 - lo + 1) * unit;
         reach.all_lo = (c1 - hi + 1) * unit;
         reach.all_hi = (c0 - lo + 1) * unit;
     }
-    reach.any_lo = larger(reach.any_lo, 0);
-    reach.all_lo = larger(reach.all_lo, 0);
-    reach.any_hi = larger(smaller(reach.any_hi, last + 1), reach.any_lo);
-    reach.all_hi = larger(smaller(reach.all_hi, first + 1), reach.all_lo);
+    reach.any_lo = dpe_most(reach.any_lo, 0);
+    reach.all_lo = dpe_most(reach.all_lo, 0);
+    reach.any_hi = dpe_most(dpe_least(reach.any_hi, last + 1), reach.any_lo);
+    reach.all_hi = dpe_most(dpe_least(reach.all_hi, first + 1), reach.all_lo);
     return reach;
 }
 
@@ -132,7 +121,8 @@ static struct piece_range chunk_range(const struct dpe_plan *plan, int b, int64_
 {
     const struct dpe_band *band = &plan->bands[b];
     if (band->kind == DPE_BAND_DISTANCE) {
-        return (struct piece_range){true, smaller(band->lo, last + 1), smaller(band->hi, last + 1)};
+        return (struct piece_range){true, dpe_least(band->lo, last + 1),
+                                    dpe_least(band->hi, last + 1)};
     }
     struct dpe_reach reach = dpe_band_reach(plan, b, last, last);
     return (struct piece_range){false, reach.any_lo, reach.any_hi};
@@ -141,11 +131,11 @@ static struct piece_range chunk_range(const struct dpe_plan *plan, int b, int64_
 static struct piece within(struct piece piece, bool by_distance, int64_t lo, int64_t hi)
 {
     if (by_distance) {
-        piece.near = larger(piece.near, lo);
-        piece.far = smaller(piece.far, hi);
+        piece.near = dpe_most(piece.near, lo);
+        piece.far = dpe_least(piece.far, hi);
     } else {
-        piece.first = larger(piece.first, lo);
-        piece.end = smaller(piece.end, hi);
+        piece.first = dpe_most(piece.first, lo);
+        piece.end = dpe_least(piece.end, hi);
     }
     return piece;
 }
@@ -157,9 +147,9 @@ static bool occupied(const struct piece *piece, int64_t first, int64_t last)
 {
     int64_t corners[4] = {first, last, piece->end + piece->near - 1, piece->first + piece->far - 1};
     for (int i = 0; i < 4; i++) {
-        int64_t m = larger(smaller(corners[i], last), first);
-        int64_t lo = larger(piece->first, m - piece->far + 1);
-        int64_t hi = smaller(piece->end, m - piece->near + 1);
+        int64_t m = dpe_most(dpe_least(corners[i], last), first);
+        int64_t lo = dpe_most(piece->first, m - piece->far + 1);
+        int64_t hi = dpe_least(piece->end, m - piece->near + 1);
         if (lo < hi) {
             return true;
         }
@@ -213,11 +203,11 @@ static void fit_segment(const struct builder *builder, const struct dpe_query_bl
         int64_t hi = 0;
         dpe_segment_keys(block, segment, r, &lo, &hi);
         if (lo < hi) {
-            lowest = smaller(lowest, lo);
-            highest = larger(highest, hi);
+            lowest = dpe_least(lowest, lo);
+            highest = dpe_most(highest, hi);
         }
-        all_lo = larger(all_lo, lo);
-        all_hi = smaller(all_hi, hi);
+        all_lo = dpe_most(all_lo, lo);
+        all_hi = dpe_least(all_hi, hi);
     }
     segment->first = lowest;
     segment->end = highest;
@@ -232,30 +222,13 @@ static void fit_segment(const struct builder *builder, const struct dpe_query_bl
     }
 }
 
-/* Room for one more of `size` bytes at list[n]. */
-static bool grow(void **list, int64_t n, int64_t *room, size_t size)
-{
-    if (n < *room) {
-        return true;
-    }
-    int64_t more = *room < 64 ? 64 : 2 * *room;
-    void *moved = realloc(*list, (size_t)more * size);
-    if (moved != NULL) {
-        *list = moved;
-        *room = more;
-    }
-    return moved != NULL;
-}
-
 static bool add_segment(struct builder *builder, struct dpe_query_block *block,
                         const struct dpe_segment *segment)
 {
     struct dpe_walk *walk = builder->walk;
-    void *list = walk->segments;
-    if (!grow(&list, walk->n_segments, &builder->segments_room, sizeof *walk->segments)) {
+    if (!dpe_make_room(&walk->segments, (size_t)walk->n_segments, sizeof *walk->segments)) {
         return false;
     }
-    walk->segments = list;
     /* By descending end, equal ones as they come. */
     int64_t at = walk->n_segments++;
     while (at > block->first_segment && walk->segments[at - 1].end < segment->end) {
@@ -272,8 +245,8 @@ static void widen_copy(struct dpe_walk *walk, const struct dpe_segment *segment)
 {
     int64_t *first = &walk->k_first[segment->k_copy];
     int64_t *end = &walk->k_end[segment->k_copy];
-    *first = *end == 0 ? segment->first : smaller(*first, segment->first);
-    *end = larger(*end, segment->end);
+    *first = *end == 0 ? segment->first : dpe_least(*first, segment->first);
+    *end = dpe_most(*end, segment->end);
 }
 
 /* The segments of band b for rows row … row_end−1 of a block, all of one chunk. */
@@ -307,17 +280,15 @@ static bool add_block(struct builder *builder, struct dpe_query_block block)
 {
     struct dpe_walk *walk = builder->walk;
     const struct dpe_plan *plan = builder->plan;
-    void *list = walk->blocks;
-    if (!grow(&list, walk->n_blocks, &builder->blocks_room, sizeof *walk->blocks)) {
+    if (!dpe_make_room(&walk->blocks, (size_t)walk->n_blocks, sizeof *walk->blocks)) {
         return false;
     }
-    walk->blocks = list;
     block.first_segment = (int32_t)walk->n_segments;
     int32_t row = 0;
     while (row < block.rows) {
         int64_t m = block.query + row;
         int64_t left = plan->chunk > 0 ? plan->chunk - m % plan->chunk : block.rows;
-        int32_t row_end = (int32_t)smaller(block.rows, row + smaller(left, block.rows));
+        int32_t row_end = (int32_t)dpe_least(block.rows, row + dpe_least(left, block.rows));
         for (int b = 0; b < plan->n_bands; b++) {
             if (!add_band(builder, &block, b, row, row_end)) {
                 return false;
@@ -369,9 +340,9 @@ dpe_status dpe_walk_make(const struct dpe_plan *plan, const struct dpe_rotated_c
     bool cut = plan->chunk >= shape.rows;
     for (int64_t row = 0; row < rows;) {
         struct dpe_query_block block = {.query = start + row, .row = row};
-        int64_t n = smaller(shape.rows, rows - row);
+        int64_t n = dpe_least(shape.rows, rows - row);
         if (cut) {
-            n = smaller(n, plan->chunk - block.query % plan->chunk);
+            n = dpe_least(n, plan->chunk - block.query % plan->chunk);
         }
         block.rows = (int32_t)n;
         if (!add_block(&builder, block)) {
@@ -402,10 +373,10 @@ static struct dpe_segment cut_segment(const struct dpe_segment *segment, int32_t
     struct dpe_segment cut = *segment;
     int64_t bottom = segment->end - (int64_t)end * keys;
     cut.end = segment->end - (int64_t)first * keys;
-    cut.first = larger(segment->first, bottom);
+    cut.first = dpe_most(segment->first, bottom);
     cut.n_tiles = end - first;
-    int64_t full_first = larger(segment->full_first, first);
-    int64_t full_end = smaller(segment->full_end, end);
+    int64_t full_first = dpe_most(segment->full_first, first);
+    int64_t full_end = dpe_least(segment->full_end, end);
     bool full = full_first < full_end;
     cut.full_first = full ? (int32_t)(full_first - first) : 0;
     cut.full_end = full ? (int32_t)(full_end - first) : 0;
@@ -419,17 +390,15 @@ static bool add_part(struct builder *builder, const struct dpe_walk *from,
     struct dpe_walk *walk = builder->walk;
     const struct dpe_segment *segments = from->segments + block.first_segment;
     int32_t n_segments = block.n_segments;
-    void *list = walk->blocks;
-    if (!grow(&list, walk->n_blocks, &builder->blocks_room, sizeof *walk->blocks)) {
+    if (!dpe_make_room(&walk->blocks, (size_t)walk->n_blocks, sizeof *walk->blocks)) {
         return false;
     }
-    walk->blocks = list;
     block.first_segment = (int32_t)walk->n_segments;
     block.n_segments = block.n_tiles = 0;
     int32_t before = 0;
     for (int32_t i = 0; i < n_segments; i++) {
-        int64_t lo = larger(first - before, 0);
-        int64_t hi = smaller(end - before, segments[i].n_tiles);
+        int64_t lo = dpe_most(first - before, 0);
+        int64_t hi = dpe_least(end - before, segments[i].n_tiles);
         if (lo < hi) {
             struct dpe_segment cut =
                 cut_segment(&segments[i], builder->shape.keys, (int32_t)lo, (int32_t)hi);

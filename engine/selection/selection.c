@@ -324,3 +324,11 @@ int64_t dpe_selection_width(const struct dpe_selection *s, int64_t head_dim)
     }
     return 0;
 }
+
+uint64_t dpe_selection_mark_bytes(const struct dpe_selection *s, int64_t head_dim, int64_t n_heads,
+                                  int64_t n_kv_heads, int64_t capacity, int64_t branches)
+{
+    return dpe_bytes_of(dpe_selection_slots(s, capacity, branches),
+                        dpe_selection_width(s, head_dim),
+                        dpe_selection_heads(s, n_heads, n_kv_heads), sizeof(float));
+}

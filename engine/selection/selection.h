@@ -96,14 +96,6 @@ static inline bool dpe_selects(const struct dpe_selection *s)
 /** What attention of compressed, chosen and windowed keys chooses (NSA): of blocks of `block` keys
  * `count`, ≥ 3, the first and the last two always. */
 struct dpe_selection dpe_selection_compressed(int64_t block, int64_t count);
-enum dpe_selection_field {
-    DPE_SELECTION_REPRESENTATIVE,
-    DPE_SELECTION_UNIT,
-    DPE_SELECTION_POSITIONS,
-    DPE_SELECTION_SCORED,
-};
-/** The word that a spec has for a value of an enumeration above. */
-const char *dpe_selection_word(enum dpe_selection_field field, int value);
 /** The ranges above: DPE_USAGE names the field that is outside. */
 dpe_status dpe_selection_check(const struct dpe_selection *s, struct dpe_error *err);
 
@@ -212,6 +204,9 @@ static inline int64_t dpe_selection_slots(const struct dpe_selection *s, int64_t
 {
     return capacity / s->block + 2 * branches + 2;
 }
+/** Bytes of the representatives of all heads, as floats. */
+uint64_t dpe_selection_mark_bytes(const struct dpe_selection *s, int64_t head_dim, int64_t n_heads,
+                                  int64_t n_kv_heads, int64_t capacity, int64_t branches);
 /** Which of them is block i's in the branch whose own keys lie `offset` rows after their positions,
  *  `room` rows for each branch. */
 DPE_HOST_DEVICE static inline int64_t dpe_block_slot(const struct dpe_selection *s, int64_t prefix,

@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine/system/child.h"
@@ -62,13 +61,6 @@ static bool find_program(char *path, size_t size)
     return false;
 }
 
-static double now(void)
-{
-    struct timespec at;
-    (void)clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
-
 /* The child came to no result. */
 static void note_end(bool late, const struct dpe_error *err, struct dpe_device_result *result)
 {
@@ -92,14 +84,14 @@ static bool try_apart(const struct dpe_device_request *request, struct dpe_devic
     char *const argv[] = {path, argument, NULL};
     greet(&message);
     message.request = *request;
-    const double begin = now();
+    const double begin = dpe_clock();
     dpe_status status =
         dpe_child_filter(argv, (const char *)&message, sizeof message, &limits, &output, &err);
     const bool answered = status == DPE_OK && output.n == sizeof *result;
     if (answered) {
         memcpy(result, output.bytes, sizeof *result);
     } else if (status == DPE_IO && strstr(err.text, "exit status 65") == NULL) {
-        note_end(now() - begin >= limits.seconds, &err, result);
+        note_end(dpe_clock() - begin >= limits.seconds, &err, result);
     }
     dpe_text_free(&output);
     /* A card that serves one process alone serves this one. */

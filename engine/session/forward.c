@@ -183,7 +183,7 @@ struct dpe_attention dpe_forward_attention(const struct dpe_lane *l, int64_t lay
     };
 }
 
-/* What is added to the chosen keys of a batch of so many rows, from row `first` on: NULL, nothing. */
+/* What is added to the chosen keys of a batch of so many rows, from row `first` on; or NULLs. */
 static struct dpe_branches branches_of(const struct dpe_lane *l, int64_t rows, int64_t first)
 {
     const int64_t heads = l->config->n_heads;

@@ -35,8 +35,7 @@ uint64_t dpe_session_buffer_bytes(const struct dpe_session_bytes *bytes)
 {
     uint64_t all = 0;
     for (int i = 0; i < N_BUFFERS; i++) {
-        uint64_t own = bytes_of(bytes, i);
-        all = own > UINT64_MAX - all ? UINT64_MAX : all + own;
+        all = dpe_bytes_plus(all, bytes_of(bytes, i));
     }
     return all;
 }

@@ -49,12 +49,8 @@ uint64_t dpe_session_lanes_bytes(const struct dpe_config *config, const struct d
     }
     const struct dpe_session_options own = lane_options(options);
     const struct dpe_session_bytes bytes = dpe_session_count_bytes(config, plan, ops, &own);
-    uint64_t buffers = dpe_session_buffer_bytes(&bytes);
-    uint64_t all = 0;
-    return __builtin_add_overflow(buffers, bytes.state, &all) ||
-                   __builtin_mul_overflow(all, (uint64_t)n, &all)
-               ? UINT64_MAX
-               : all;
+    return dpe_bytes_times(dpe_bytes_plus(dpe_session_buffer_bytes(&bytes), bytes.state),
+                           (uint64_t)n);
 }
 
 void dpe_session_lanes_free(struct dpe_session *s)

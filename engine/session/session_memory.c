@@ -10,28 +10,11 @@ enum {
     TEXT_ROOM = 256, /* of a part of a message */
 };
 
-/* Product of four sizes, UINT64_MAX when it overflows. */
-static uint64_t product(int64_t a, int64_t b, int64_t c, uint64_t d)
-{
-    uint64_t bytes = (uint64_t)a;
-    if (__builtin_mul_overflow(bytes, (uint64_t)b, &bytes) ||
-        __builtin_mul_overflow(bytes, (uint64_t)c, &bytes) ||
-        __builtin_mul_overflow(bytes, d, &bytes)) {
-        return UINT64_MAX;
-    }
-    return bytes;
-}
-
-static uint64_t sum(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 /* The tables of the kinds of layers that the plan does not move: one each. */
 static uint64_t kind_bytes(const struct dpe_config *c, int64_t positions)
 {
     int64_t kinds = c->n_kinds > 1 ? c->n_kinds - 1 : 0;
-    return product(kinds, positions, c->head_dim, sizeof(float));
+    return dpe_bytes_of(kinds, positions, c->head_dim, sizeof(float));
 }
 
 static bool has_norm_after(const struct dpe_config *c)
@@ -46,10 +29,12 @@ static void count_selection(const struct dpe_config *c, const struct dpe_plan *p
                             struct dpe_session_bytes *b)
 {
     if (dpe_selection_keeps_queries(&plan->selection) && options->kv_type == DPE_KV_F32) {
-        b->queries = product(options->capacity, c->n_heads, c->head_dim, ops->element_bytes(c));
+        b->queries =
+            dpe_bytes_of(options->capacity, c->n_heads, c->head_dim, ops->element_bytes(c));
     }
-    if (dpe_selects(&plan->selection)) {
-        b->marks = ops->mark_bytes(c, plan, options->capacity, options->branches);
+    if (dpe_selects(&plan->selection) && ops->keeps_marks) {
+        b->marks = dpe_selection_mark_bytes(&plan->selection, c->head_dim, c->n_heads,
+                                            c->n_kv_heads, options->capacity, options->branches);
     }
 }
 
@@ -80,7 +65,7 @@ uint64_t dpe_session_weight_bytes(const struct dpe_config *c)
 {
     return c->weight_bytes > 0
                ? (uint64_t)c->weight_bytes
-               : product(dpe_config_parameters(c), 1, 1, c->dtype == DPE_F32 ? 4 : 2);
+               : dpe_bytes_of(dpe_config_parameters(c), 1, 1, c->dtype == DPE_F32 ? 4 : 2);
 }
 
 /* Of a slice's configuration. */
@@ -97,26 +82,27 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
     int64_t logit_rows = rows < LOGIT_ROWS ? rows : LOGIT_ROWS;
     struct dpe_session_bytes b = {
         .rows = rows,
-        .residual = product(rows, c->hidden, 1, f),
-        .hidden = product(rows, c->hidden, 1, e),
-        .heads = product(rows, c->n_heads, c->head_dim, e),
-        .kv_heads = product(rows, c->n_kv_heads, c->head_dim, e),
-        .mlp = product(rows, c->intermediate, 1, e),
+        .residual = dpe_bytes_of(rows, c->hidden, 1, f),
+        .hidden = dpe_bytes_of(rows, c->hidden, 1, e),
+        .heads = dpe_bytes_of(rows, c->n_heads, c->head_dim, e),
+        .kv_heads = dpe_bytes_of(rows, c->n_kv_heads, c->head_dim, e),
+        .mlp = dpe_bytes_of(rows, c->intermediate, 1, e),
         .cache = options->kv_type == DPE_KV_F32
-                     ? product(options->capacity, c->n_kv_heads, c->head_dim, e)
+                     ? dpe_bytes_of(options->capacity, c->n_kv_heads, c->head_dim, e)
                      : 0,
         .logit_rows = logit_rows < branches ? branches : logit_rows,
-        .part = has_norm_after(c) ? product(rows, c->hidden, 1, f) : 0,
-        .sinks = c->sinks ? product(rows, c->n_heads, 1, f) : 0,
-        .added = c->branches ? product(rows, c->n_heads, 2 * c->head_dim + 3, e) : 0,
-        .experts = c->n_experts > 0 ? product(rows, c->hidden, 1, f) : 0,
-        .scores = product(rows, c->n_experts, 1, f),
-        .rotation =
-            sum(dpe_rotation_bytes(plan, options->positions), kind_bytes(c, options->positions)),
+        .part = has_norm_after(c) ? dpe_bytes_of(rows, c->hidden, 1, f) : 0,
+        .sinks = c->sinks ? dpe_bytes_of(rows, c->n_heads, 1, f) : 0,
+        .added = c->branches ? dpe_bytes_of(rows, c->n_heads, 2 * c->head_dim + 3, e) : 0,
+        .experts = c->n_experts > 0 ? dpe_bytes_of(rows, c->hidden, 1, f) : 0,
+        .scores = dpe_bytes_of(rows, c->n_experts, 1, f),
+        .rotation = dpe_bytes_plus(dpe_rotation_bytes(plan, options->positions),
+                                   kind_bytes(c, options->positions)),
         .workspace = workspace_bytes(c, plan, ops, options, rows),
-        .taps = product(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
+        .taps =
+            dpe_bytes_of(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
         .branches = (uint64_t)branches * (3 * sizeof(int64_t) + 2 * sizeof(struct dpe_lent)),
-        .tokens = product(options->capacity, 1, 1, sizeof(int32_t)),
+        .tokens = dpe_bytes_of(options->capacity, 1, 1, sizeof(int32_t)),
         .state = ops->state_bytes(c, plan, options),
     };
     count_selection(c, plan, ops, options, &b);
@@ -124,13 +110,17 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
         const struct dpe_kv_shape shape = dpe_session_kv_shape(c, plan, options);
         b.kv = dpe_kv_bytes(&shape);
     }
-    b.logits = product(b.logit_rows, c->vocab, 1, f);
+    b.logits = dpe_bytes_of(b.logit_rows, c->vocab, 1, f);
     b.lanes = dpe_session_lanes_bytes(c, plan, ops, options);
-    b.total = sum(sum(dpe_session_buffer_bytes(&b), b.lanes), sum(b.rotation, b.state));
-    b.total = sum(b.total, b.taps);
-    b.total = sum(b.total, sum(b.kv, product(2, c->n_layers, 1, b.cache)));
-    b.total = sum(b.total, product(layers_moved(c), 1, 1, sum(b.queries, b.marks)));
-    b.total = sum(b.total, sum(sum(b.branches, b.tokens), b.logits));
+    b.total = dpe_bytes_plus(dpe_bytes_plus(dpe_session_buffer_bytes(&b), b.lanes),
+                             dpe_bytes_plus(b.rotation, b.state));
+    b.total = dpe_bytes_plus(b.total, b.taps);
+    b.total =
+        dpe_bytes_plus(b.total, dpe_bytes_plus(b.kv, dpe_bytes_of(2, c->n_layers, 1, b.cache)));
+    b.total = dpe_bytes_plus(
+        b.total, dpe_bytes_of(layers_moved(c), 1, 1, dpe_bytes_plus(b.queries, b.marks)));
+    b.total =
+        dpe_bytes_plus(b.total, dpe_bytes_plus(dpe_bytes_plus(b.branches, b.tokens), b.logits));
     return b;
 }
 
@@ -166,14 +156,14 @@ static struct dpe_session_bytes put_into_file(const struct dpe_config *c,
                                               uint64_t available, struct dpe_session_bytes b)
 {
     const struct dpe_kv_shape shape = dpe_session_kv_shape(c, plan, options);
-    uint64_t cache = sum(product(2, c->n_layers, 1, b.cache), b.kv);
-    cache = sum(cache, product(layers_moved(c), 1, 1, b.queries));
+    uint64_t cache = dpe_bytes_plus(dpe_bytes_of(2, c->n_layers, 1, b.cache), b.kv);
+    cache = dpe_bytes_plus(cache, dpe_bytes_of(layers_moved(c), 1, 1, b.queries));
     uint64_t rest = b.total - cache;
     uint64_t least = dpe_kv_least_bytes(&shape);
     b.cache = b.queries = 0;
     b.file = dpe_kv_file_bytes(&shape);
     b.kv = rest < available && available - rest > least ? available - rest : least;
-    b.total = sum(rest, b.kv);
+    b.total = dpe_bytes_plus(rest, b.kv);
     return b;
 }
 

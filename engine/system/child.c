@@ -273,13 +273,6 @@ static dpe_status read_stream(int file, size_t limit, bool cut, struct dpe_text 
     return status;
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* Whether it has written too much: it would fill our memory. */
 static bool is_flood(int file)
 {
@@ -293,7 +286,7 @@ static dpe_status wait_within(pid_t pid, const char *name, const int *streams,
                               struct dpe_error *err)
 {
     const struct timespec nap = {.tv_nsec = 2000000};
-    double deadline = now() + limits->seconds;
+    double deadline = dpe_clock() + limits->seconds;
     dpe_status status = DPE_OK;
     while (status == DPE_OK) {
         pid_t got = waitpid(pid, code, WNOHANG);
@@ -303,7 +296,7 @@ static dpe_status wait_within(pid_t pid, const char *name, const int *streams,
         if (got < 0 && errno != EINTR) {
             return dpe_fail(err, DPE_INTERNAL, "waiting for %s: %s", name, strerror(errno));
         }
-        if (now() > deadline) {
+        if (dpe_clock() > deadline) {
             status = dpe_fail(err, DPE_IO, "%s did not finish within %g s", name, limits->seconds);
         } else if (is_flood(streams[STREAM_OUT]) || is_flood(streams[STREAM_ERR])) {
             status = dpe_fail(err, DPE_IO, "%s wrote more than %d bytes", name, MAX_OUTPUT);

@@ -16,10 +16,10 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-static char *join(const char *folder, const char *name)
+char *dpe_folder_join(const char *folder, const char *name)
 {
     size_t n = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(n);
+    char *path = dpe_alloc(n, 1);
     if (path != NULL) {
         snprintf(path, n, "%s/%s", folder, name);
     }
@@ -49,8 +49,8 @@ static int count(const char *folder, bool (*accept)(const char *folder, const ch
 
 static bool is_snapshot(const char *folder, const char *name)
 {
-    char *path = join(folder, name);
-    char *config = path != NULL ? join(path, "config.json") : NULL;
+    char *path = dpe_folder_join(folder, name);
+    char *config = path != NULL ? dpe_folder_join(path, "config.json") : NULL;
     bool there = config != NULL && access(config, F_OK) == 0;
     free(config);
     free(path);
@@ -98,7 +98,7 @@ static char *snapshots(const char *given)
         n--;
     }
     char *trimmed = strndup(given, n);
-    char *inside = trimmed != NULL ? join(trimmed, "snapshots") : NULL;
+    char *inside = trimmed != NULL ? dpe_folder_join(trimmed, "snapshots") : NULL;
     const char *name = trimmed != NULL ? strrchr(trimmed, '/') : NULL;
     name = name != NULL ? name + 1 : trimmed;
     char *found = NULL;
@@ -116,20 +116,20 @@ static char *snapshots(const char *given)
 
 char *dpe_folder_find(const char *given)
 {
-    char *config = join(given, "config.json");
+    char *config = dpe_folder_join(given, "config.json");
     bool there = config != NULL && access(config, F_OK) == 0;
     free(config);
     char *list = there ? NULL : snapshots(given);
     char *one = NULL;
     char *folder = NULL;
     if (list != NULL && count(list, is_snapshot, &one) == 1 && one != NULL) {
-        folder = join(list, one);
+        folder = dpe_folder_join(list, one);
     } else {
         free(one);
         one = NULL;
         bool file = !there && list == NULL && is_folder(given) &&
                     count(given, is_model_file, &one) == 1 && one != NULL;
-        folder = file ? join(given, one) : strdup(given);
+        folder = file ? dpe_folder_join(given, one) : strdup(given);
     }
     free(one);
     free(list);
@@ -139,7 +139,7 @@ char *dpe_folder_find(const char *given)
 bool dpe_folder_has_both(const char *given)
 {
     char *one = NULL;
-    char *config = join(given, "config.json");
+    char *config = dpe_folder_join(given, "config.json");
     bool both =
         config != NULL && access(config, F_OK) == 0 && count(given, is_model_file, &one) > 0;
     free(one);
@@ -209,7 +209,7 @@ dpe_status dpe_folder_explain_file(const char *given, struct dpe_error *err)
 
 dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)
 {
-    char *config = join(given, "config.json");
+    char *config = dpe_folder_join(given, "config.json");
     if (config == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", given);
     }

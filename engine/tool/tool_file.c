@@ -8,7 +8,7 @@
 /* The words of the line, the strings of the files among them; both live as long as the process. */
 struct words {
     char **at;
-    size_t n, size;
+    size_t n;
 };
 
 static void out_of_memory(const char *tool, const char *path)
@@ -21,17 +21,10 @@ static void out_of_memory(const char *tool, const char *path)
 
 static void add(struct words *words, char *word, const char *tool, const char *path)
 {
-    if (words->n + 1 >= words->size) {
-        size_t size = 2 * words->size + 16;
-        char **more = realloc(words->at, size * sizeof *more);
-        if (more == NULL) {
-            out_of_memory(tool, path);
-        }
-        words->at = more;
-        words->size = size;
+    if (!dpe_make_room(&words->at, words->n, sizeof *words->at)) {
+        out_of_memory(tool, path);
     }
     words->at[words->n++] = word;
-    words->at[words->n] = NULL;
 }
 
 static void refuse(const char *tool, const char *path, size_t number, const char *what)
@@ -132,6 +125,7 @@ void dpe_tool_expand(int *argc, char ***argv)
             add_file(&words, old[0], old[++i]);
         }
     }
-    *argc = (int)words.n;
+    add(&words, NULL, old[0], "");
+    *argc = (int)words.n - 1;
     *argv = words.at;
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static int lower(char c)
 {
@@ -58,13 +57,6 @@ void dpe_task_close(struct dpe_task *task)
     *task = (struct dpe_task){0};
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void row_begin(const struct dpe_task *task, const char *plan, int64_t index,
                       struct dpe_row *row)
 {
@@ -79,9 +71,9 @@ static dpe_status run_once(const struct dpe_task *task, struct dpe_session *sess
                            struct dpe_error *err)
 {
     row_begin(task, plan, index, row);
-    double start = now();
+    double start = dpe_clock();
     dpe_status status = task->run(task->state, session, index, row, err);
-    row->seconds = now() - start;
+    row->seconds = dpe_clock() - start;
     return status;
 }
 
@@ -127,10 +119,10 @@ static dpe_status run_many(const struct dpe_task *task, struct dpe_session *sess
     for (int64_t i = 0; i < n; i++) {
         row_begin(task, plan, indices[i], &rows[i]);
     }
-    double start = now();
+    double start = dpe_clock();
     dpe_status status = task->run_many(task->state, session, indices, n, rows, err);
     for (int64_t i = 0; i < n; i++) {
-        rows[i].seconds = (now() - start) / (double)n;
+        rows[i].seconds = (dpe_clock() - start) / (double)n;
     }
     if (status != DPE_OK) {
         free_rows(rows, n);

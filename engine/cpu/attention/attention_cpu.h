@@ -16,9 +16,7 @@ uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
                                      const struct dpe_cpu_bf16 *bf16,
                                      const struct dpe_config *config, const struct dpe_plan *plan,
                                      int64_t keys, int64_t rows, int n_threads);
-/** Bytes of dpe_attention.marks, and filling them (ops.h, slots mark_bytes and represent). */
-uint64_t dpe_cpu_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
-                            int64_t capacity, int64_t branches);
+/** Fills dpe_attention.marks (ops.h, slot represent). */
 void dpe_cpu_represent(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args);
 /** The whole attention of one layer; picks the decode driver for few rows. bf16 not NULL: many rows
  *  without a selection in bfloat16. */

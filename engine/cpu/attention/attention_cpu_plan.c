@@ -42,18 +42,6 @@ void dpe_cap_logits(const struct dpe_cpu_kernels *kernels, const struct dpe_plan
     kernels->cap(logits, n, factor / base2, base2 / factor);
 }
 
-uint64_t dpe_bytes_times(uint64_t a, uint64_t b)
-{
-    uint64_t product = 0;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
-uint64_t dpe_bytes_plus(uint64_t a, uint64_t b)
-{
-    uint64_t sum = 0;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
 uint64_t dpe_place(uint64_t *total, uint64_t floats)
 {
     enum { ALIGN = 16 };

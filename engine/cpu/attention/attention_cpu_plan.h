@@ -23,9 +23,6 @@ struct dpe_cpu_rotation dpe_copy_rotation(const struct dpe_attention *args,
 void dpe_cap_logits(const struct dpe_cpu_kernels *kernels, const struct dpe_plan *plan,
                     float factor, int64_t n, float *logits);
 
-/** a · b and a + b that stay at UINT64_MAX when they overflow. */
-uint64_t dpe_bytes_times(uint64_t a, uint64_t b);
-uint64_t dpe_bytes_plus(uint64_t a, uint64_t b);
 /** Appends `floats` to *total, in whole cache lines; where they start. */
 uint64_t dpe_place(uint64_t *total, uint64_t floats);
 
@@ -102,8 +99,8 @@ void dpe_cpu_rotate_query(const struct dpe_cpu_kernels *kernels, const struct dp
                           const struct dpe_rotated_copies *copies, int64_t row, int64_t head,
                           int64_t place, uint32_t *select, float *out);
 
-/** The driver of plans with a selection, its workspace in bytes, the representatives it chooses by
- *  and their bytes in a layer (ops.h, slots mark_bytes and represent). */
+/** The driver of plans with a selection, its workspace in bytes, and the representatives it chooses
+ * by (ops.h, slot represent). */
 void dpe_cpu_attention_select(const struct dpe_cpu_kernels *kernels,
                               const struct dpe_attention *args);
 uint64_t dpe_cpu_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,

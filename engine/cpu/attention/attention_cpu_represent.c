@@ -258,17 +258,6 @@ static void write_mark(const struct dpe_cpu_select_call *call, int64_t head, int
     }
 }
 
-uint64_t dpe_cpu_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
-                            int64_t capacity, int64_t branches)
-{
-    const struct dpe_selection *s = &plan->selection;
-    uint64_t floats = (uint64_t)dpe_selection_slots(s, capacity, branches);
-    floats = dpe_bytes_times(floats, (uint64_t)dpe_selection_width(s, config->head_dim));
-    floats = dpe_bytes_times(floats,
-                             (uint64_t)dpe_selection_heads(s, config->n_heads, config->n_kv_heads));
-    return dpe_bytes_times(floats, sizeof(float));
-}
-
 void dpe_cpu_represent(const struct dpe_cpu_kernels *kernels, const struct dpe_attention *args)
 {
     const struct dpe_selection *s = &args->plan->selection;

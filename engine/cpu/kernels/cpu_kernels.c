@@ -34,11 +34,6 @@ static inline void prefetch(const float *p, int64_t ahead)
     prefetch_bytes((const char *)p, ahead * (int64_t)sizeof *p);
 }
 
-static inline int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* 2^x within 2 units in the last place for −126 ≤ x < 128; 0 below −126.5; NaN stays NaN.
  * x = n + r with |r| ≤ ½ and a minimax polynomial of degree 6 for 2^r (relative error 1.9e-9 before
  * rounding, found with the Remez exchange; one of degree 5 would cost a unit). */

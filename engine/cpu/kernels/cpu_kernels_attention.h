@@ -192,7 +192,7 @@ static ALWAYS_INLINE void few_rows(int rows, const struct dpe_cpu_few *few, int6
 static void kernel_accumulate_few(const struct dpe_cpu_few *few, float *o)
 {
     for (int64_t r = 0; r < few->rows; r += FEW_ROWS) {
-        switch (least(FEW_ROWS, few->rows - r)) {
+        switch (dpe_least(FEW_ROWS, few->rows - r)) {
         case 1:
             few_rows(1, few, r, o);
             break;

@@ -15,7 +15,7 @@ static ALWAYS_INLINE void dots_together(enum dpe_dtype dtype, int together, int 
     vec sum[SIDE][4];
 #pragma GCC unroll 8
     for (int i = 0; i < together; i++) {
-        row[i] = (const char *)dots->w + least(first + i, dots->n - 1) * stride;
+        row[i] = (const char *)dots->w + dpe_least(first + i, dots->n - 1) * stride;
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             sum[i][r] = v_set1(0.0F);

@@ -208,10 +208,7 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
     uint64_t further = dpe_selects(&plan->selection) ? 0 : (uint64_t)(plan->n_bands - 1);
     /* Layers that the plan does not move have one table of each kind. */
     uint64_t kinds = config->n_kinds > 1 ? (uint64_t)(config->n_kinds - 1) : 0;
-    uint64_t logits = 0;
-    if (config->vocab > INT64_MAX / 8 ||
-        __builtin_mul_overflow((uint64_t)config->vocab * sizeof(float),
-                               (uint64_t)dpe_cuda_logit_rows(config, (int64_t)rows), &logits)) {
+    if (config->vocab > INT64_MAX / 8) {
         return UINT64_MAX;
     }
     const uint64_t parts[] = {
@@ -224,14 +221,12 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
         dpe_cuda_norm_bytes(config),
         rows * (24 + 12 * (kinds + 1)), /* tokens before and after, positions, offsets, and the
                                            walks of a block of 16 rows */
-        logits,
+        dpe_bytes_of(config->vocab, dpe_cuda_logit_rows(config, (int64_t)rows), 1, sizeof(float)),
         options->peers->size > 1 ? PEER_BYTES : 0,
     };
     uint64_t all = 0;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        if (__builtin_add_overflow(all, parts[i], &all)) {
-            return UINT64_MAX;
-        }
+        all = dpe_bytes_plus(all, parts[i]);
     }
     return all;
 }
@@ -397,6 +392,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         /* So many that rows after them are taken in four parts, from which on Hopper splits a walk.
          */
         .self_test_tokens = 2100,
+        .keeps_marks = true,
         .way = dpe_cuda_way,
         .code = dpe_cuda_code,
         .element_bytes = cuda_element_bytes,
@@ -419,7 +415,6 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .gate = dpe_cuda_gate,
         .store_kv = dpe_cuda_store_kv,
         .copy_kv = dpe_cuda_copy_kv,
-        .mark_bytes = dpe_cuda_mark_bytes,
         .represent = dpe_cuda_represent,
         .attention_workspace = dpe_cuda_attention_workspace,
         .attention = dpe_cuda_attention,

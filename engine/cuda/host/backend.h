@@ -143,7 +143,7 @@ struct dpe_backend {
     struct dpe_error failure;
 
     void **owned; /**< device memory of weights and small buffers */
-    size_t n_owned, owned_room;
+    size_t n_owned;
     struct dpe_cuda_layer *layers; /**< [n_layers] */
     void *embedding, *lm_head;
     void *final_norm; /**< float */
@@ -281,8 +281,6 @@ uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct
 void dpe_cuda_attention_select(struct dpe_backend *backend, const struct dpe_attention *args);
 /** The window beside the chosen keys of models whose attention has branches, over the same cache. */
 void dpe_cuda_attention_window(struct dpe_backend *backend, const struct dpe_attention *args);
-uint64_t dpe_cuda_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
-                             int64_t capacity, int64_t branches);
 void dpe_cuda_represent(struct dpe_backend *backend, const struct dpe_attention *args);
 void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
                        const struct dpe_store *args);

@@ -93,13 +93,9 @@ struct room {
 
 static void *take(struct room *room, int64_t a, int64_t b, int64_t c, uint64_t size)
 {
-    uint64_t bytes = (uint64_t)a;
-    bool over = __builtin_mul_overflow(bytes, (uint64_t)b, &bytes) ||
-                __builtin_mul_overflow(bytes, (uint64_t)c, &bytes) ||
-                __builtin_mul_overflow(bytes, size, &bytes) || bytes > UINT64_MAX - 255 ||
-                __builtin_add_overflow((bytes + 255) / 256 * 256, room->used, &bytes);
+    const uint64_t units = dpe_bytes_plus(dpe_bytes_of(a, b, c, size), 255) / 256;
     void *taken = room->memory == NULL ? NULL : room->memory + room->used;
-    room->used = over ? UINT64_MAX : bytes;
+    room->used = dpe_bytes_plus(room->used, units * 256);
     return taken;
 }
 

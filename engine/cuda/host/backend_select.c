@@ -77,21 +77,9 @@ uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct
     const struct layout layout = lay_out(s, config->n_heads, config->n_kv_heads, keys);
     uint64_t group = group_bytes(&layout, s->refresh < rows ? s->refresh : rows);
     uint64_t most = SLAB_BYTES > group ? SLAB_BYTES : group;
-    uint64_t bytes = 0;
+    uint64_t bytes = dpe_bytes_times(group_bytes(&layout, 1), (uint64_t)rows);
     /* A slab of a call that sees fewer keys may have more groups, but no more bytes. */
-    bool over =
-        __builtin_mul_overflow(group_bytes(&layout, 1), (uint64_t)rows, &bytes) || bytes > most;
-    return parts + (over ? most : bytes);
-}
-
-uint64_t dpe_cuda_mark_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
-                             int64_t capacity, int64_t branches)
-{
-    const struct dpe_selection *s = &plan->selection;
-    uint64_t bytes = (uint64_t)dpe_selection_slots(s, capacity, branches) * sizeof(float);
-    int64_t floats = dpe_selection_width(s, config->head_dim) *
-                     dpe_selection_heads(s, config->n_heads, config->n_kv_heads);
-    return __builtin_mul_overflow(bytes, (uint64_t)floats, &bytes) ? UINT64_MAX : bytes;
+    return parts + (bytes > most ? most : bytes);
 }
 
 /* All of a call but rows, q, out, lse and what is chosen. */

@@ -15,24 +15,12 @@ static uint64_t element_of(const struct dpe_config *config)
     return dpe_config_unpacked(config) == DPE_F32 ? 4 : 2;
 }
 
-static uint64_t times(int64_t a, int64_t b, uint64_t c)
-{
-    uint64_t product = (uint64_t)a;
-    bool over = __builtin_mul_overflow(product, (uint64_t)b, &product) ||
-                __builtin_mul_overflow(product, c, &product);
-    return over ? UINT64_MAX : product;
-}
-
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 static uint64_t expert_bytes(const struct dpe_config *c)
 {
     const uint64_t bias = dpe_family_of(c)->experts_biased ? sizeof(float) : 0;
-    return plus(times(c->intermediate, c->hidden, 3 * element_of(c)),
-                plus(times(c->intermediate, 2, bias), times(c->hidden, 1, bias)));
+    return dpe_bytes_plus(dpe_bytes_of(c->intermediate, c->hidden, 1, 3 * element_of(c)),
+                          dpe_bytes_plus(dpe_bytes_of(c->intermediate, 2, 1, bias),
+                                         dpe_bytes_of(c->hidden, 1, 1, bias)));
 }
 
 uint64_t dpe_cuda_weight_bytes(const struct dpe_config *c)
@@ -41,13 +29,14 @@ uint64_t dpe_cuda_weight_bytes(const struct dpe_config *c)
     uint64_t layer = 0;
     for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
         struct dpe_layer_shape shape = dpe_layer_shape(c, (enum dpe_weight)which);
-        layer = plus(layer, times(shape.rows, shape.cols, shape.vector ? sizeof(float) : e));
-        layer = plus(layer, times(shape.bias, 1, sizeof(float)));
+        layer = dpe_bytes_plus(
+            layer, dpe_bytes_of(shape.rows, shape.cols, 1, shape.vector ? sizeof(float) : e));
+        layer = dpe_bytes_plus(layer, dpe_bytes_of(shape.bias, 1, 1, sizeof(float)));
     }
-    layer = plus(layer, times(c->n_experts, 1, expert_bytes(c)));
-    uint64_t all = times(c->n_layers, 1, layer);
-    all = plus(all, times(c->vocab, c->hidden, c->tied_embeddings ? e : 2 * e));
-    return plus(all, times(c->hidden, 1, sizeof(float)));
+    layer = dpe_bytes_plus(layer, dpe_bytes_of(c->n_experts, 1, 1, expert_bytes(c)));
+    uint64_t all = dpe_bytes_of(c->n_layers, 1, 1, layer);
+    all = dpe_bytes_plus(all, dpe_bytes_of(c->vocab, c->hidden, 1, c->tied_embeddings ? e : 2 * e));
+    return dpe_bytes_plus(all, dpe_bytes_of(c->hidden, 1, 1, sizeof(float)));
 }
 
 /* Rows first … first+n−1 of a tensor, one after the other, as `dtype`. `row` is room for one. */

@@ -2,16 +2,8 @@
 #include "engine/ops/module.h"
 
 #include <stdio.h>
-#include <time.h>
 
 #include "engine/cuda/host/backend.h"
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* The best of a few rounds of several copies each: waiting costs once a round. */
 static int measure_copy(void *a, void *b, uint64_t bytes, double *rate)
@@ -21,14 +13,14 @@ static int measure_copy(void *a, void *b, uint64_t bytes, double *rate)
     *rate = 0.0;
     for (int round = 0; round < ROUNDS && code == 0; round++) {
         code = dpe_rt_wait();
-        double start = seconds();
+        double start = dpe_clock();
         for (int i = 0; i < COPIES && code == 0; i++) {
             code = dpe_rt_copy(b, a, bytes);
         }
         if (code == 0) {
             code = dpe_rt_wait();
         }
-        double found = 2.0 * COPIES * (double)bytes / (seconds() - start);
+        double found = 2.0 * COPIES * (double)bytes / (dpe_clock() - start);
         *rate = found > *rate ? found : *rate;
     }
     return code;
@@ -47,14 +39,14 @@ static int measure_product(struct dpe_rt_blas *blas, void *a, void *b, int64_t n
     *rate = 0.0;
     for (int round = 0; round < ROUNDS && code == 0; round++) {
         code = dpe_rt_wait();
-        double start = seconds();
+        double start = dpe_clock();
         for (int i = 0; i < PRODUCTS && code == 0; i++) {
             code = dpe_rt_product(blas, &product);
         }
         if (code == 0) {
             code = dpe_rt_wait();
         }
-        double found = 2.0 * PRODUCTS * (double)n * (double)n * (double)n / (seconds() - start);
+        double found = 2.0 * PRODUCTS * (double)n * (double)n * (double)n / (dpe_clock() - start);
         /* The first round holds cuBLAS's own start. */
         *rate = round > 0 && found > *rate ? found : *rate;
     }

@@ -14,6 +14,7 @@
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
+#include "engine/base/base.h"
 #include "engine/cuda/runtime/launches.h"
 #include "engine/cuda/runtime/nccl_module.h"
 
@@ -94,18 +95,11 @@ static void leave(int status, void *nothing)
     _exit(status);
 }
 
-static double now(void)
-{
-    struct timespec at;
-    (void)clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec + (double)at.tv_nsec * 1e-9;
-}
-
 /* Whether what was launched does not come to its end; when not, it has come there. */
 static bool is_hanging(void)
 {
     const struct timespec nap = {.tv_nsec = 100000};
-    const double begin = timeout_seconds > 0.0 ? now() : 0.0;
+    const double begin = timeout_seconds > 0.0 ? dpe_clock() : 0.0;
     bool late = false;
     while (timeout_seconds > 0.0 && !atomic_load(&hangs) &&
            cudaStreamQuery(dpe_rt_stream()) == cudaErrorNotReady) {
@@ -118,7 +112,7 @@ static bool is_hanging(void)
         }
         (void)thrd_sleep(&nap, NULL);
         /* Queried once more after this: the time may be that of a process that was stopped. */
-        late = now() - begin > timeout_seconds;
+        late = dpe_clock() - begin > timeout_seconds;
     }
     return atomic_load(&hangs);
 }

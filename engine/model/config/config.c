@@ -120,28 +120,12 @@ static void read_head_dim(struct dpe_json_reader *top, struct dpe_config *config
 static int64_t ratio_width(struct dpe_json_reader *top, const struct dpe_config *config)
 {
     enum { STEP = 256 };
-    if (!dpe_family_of(config)->branches || top->status != DPE_OK) {
+    int64_t ratio = dpe_family_of(config)->defaults.hidden_ratio;
+    if (ratio == 0 || top->status != DPE_OK) {
         return 0;
     }
-    int64_t ratio = dpe_json_integer(top, "hidden_ratio", 1, 64, 4);
+    ratio = dpe_json_integer(top, "hidden_ratio", 1, 64, ratio);
     return (config->hidden * ratio * 2 / 3 + STEP - 1) / STEP * STEP;
-}
-
-/* The released code takes as many blocks as the next power of two has. */
-static void read_branches(struct dpe_json_reader *top, struct dpe_config *config)
-{
-    enum { MOST_BLOCK = 1 << 16, MOST_COUNT = 1 << 16, LEAST_COUNT = 3 };
-    if (!dpe_family_of(config)->branches || top->status != DPE_OK) {
-        return;
-    }
-    int64_t block = dpe_json_integer(top, "block_size", 1, MOST_BLOCK, 64);
-    int64_t count = dpe_json_integer(top, "block_counts", LEAST_COUNT, MOST_COUNT, 16);
-    int64_t power = 4;
-    while (power < count) {
-        power *= 2;
-    }
-    config->branches = true;
-    config->selection = dpe_selection_compressed(block, power);
 }
 
 static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
@@ -176,7 +160,6 @@ static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
         return;
     }
     read_head_dim(top, config);
-    read_branches(top, config);
 }
 
 /* ------------------------------------------------------------------------------------ switches */

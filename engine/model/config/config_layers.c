@@ -116,6 +116,25 @@ static void refuse_unmovable(struct dpe_json_reader *top, int64_t window)
     }
 }
 
+/* What all layers have. The released code takes as many blocks as the next power of two has. */
+static void read_branches(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    enum { MOST_BLOCK = 1 << 16, MOST_COUNT = 1 << 16, LEAST_COUNT = 3 };
+    int64_t block = dpe_json_integer(top, "block_size", 1, MOST_BLOCK, 64);
+    int64_t least = dpe_json_integer(top, "block_counts", LEAST_COUNT, MOST_COUNT, 16);
+    int64_t window =
+        dpe_json_integer(top, "window_size", 0, INT64_MAX, dpe_family_of(config)->defaults.window);
+    int64_t count = 4;
+    while (count < least) {
+        count *= 2;
+    }
+    config->branches = true;
+    config->selection = dpe_selection_compressed(block, count);
+    if (top->status == DPE_OK && window > 0) {
+        kind_index(config, (struct dpe_layer_kind){.window = window});
+    }
+}
+
 void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_family *family = dpe_family_of(config);
@@ -148,11 +167,7 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
         refuse_unmovable(top, window);
     }
     if (family->branches) {
-        /* Not of some layers: of the third branch of all. */
-        window = dpe_json_integer(top, "window_size", 0, INT64_MAX, family->defaults.window);
-        if (top->status == DPE_OK && window > 0) {
-            kind_index(config, (struct dpe_layer_kind){.window = window});
-        }
+        read_branches(top, config);
     }
 }
 

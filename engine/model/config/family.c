@@ -228,6 +228,7 @@ static const struct dpe_family families[] = {
                      .vocab = 32000,
                      .max_position = 2048,
                      .window = 512,
+                     .hidden_ratio = 4,
                      .theta = 1e4},
     },
 };

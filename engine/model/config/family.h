@@ -53,6 +53,7 @@ struct dpe_norm_names {
 /** Values of keys that a config.json may leave out; 0: the key is required. */
 struct dpe_family_defaults {
     int64_t n_heads, n_kv_heads, head_dim, vocab, max_position, window;
+    int64_t hidden_ratio; /**< 0: the MLP's width is not given so */
     double theta, local_theta, partial_rotary;
     const char *rope; /**< rope_parameters as JSON, where the class has more than a base */
     bool tied, attention_bias;

@@ -12,26 +12,6 @@ static const char *const units[] = {"head", "kv-head", "layer"};
 static const char *const places[] = {"true", "packed", "constant"};
 static const char *const scored[] = {"bare", "true", "constant"};
 
-const char *dpe_selection_word(enum dpe_selection_field field, int value)
-{
-    switch (field) {
-    case DPE_SELECTION_REPRESENTATIVE:
-        return representatives[value];
-    case DPE_SELECTION_UNIT:
-        return units[value];
-    case DPE_SELECTION_POSITIONS:
-        return places[value];
-    case DPE_SELECTION_SCORED:
-        return scored[value];
-    }
-    return "";
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* A share of the trained length, at least one token. */
 static int64_t trained_share(const struct dpe_spec *spec, int64_t part)
 {
@@ -104,17 +84,17 @@ void dpe_build_select(struct dpe_spec *spec, struct dpe_plan *plan)
     }
     struct dpe_selection *s = &plan->selection;
     s->k = spec_count(spec, "k", 8);
-    s->block = dpe_spec_tokens(spec, "block", smaller(64, trained_share(spec, 16)));
+    s->block = dpe_spec_tokens(spec, "block", dpe_least(64, trained_share(spec, 16)));
     s->sinks = spec_count(spec, "sinks", s->block);
     s->local = dpe_spec_tokens(spec, "local", trained_share(spec, 4));
     s->refresh = dpe_spec_tokens(spec, "refresh", 1);
     s->representative = dpe_spec_word(spec, "representative", DPE_REPRESENT_MEAN, representatives,
                                       sizeof representatives / sizeof *representatives);
     if (s->representative == DPE_REPRESENT_ATTENDED) {
-        s->attended = dpe_spec_whole(spec, "attended", smaller(4, s->block), 1, s->block);
+        s->attended = dpe_spec_whole(spec, "attended", dpe_least(4, s->block), 1, s->block);
     }
     if (s->representative == DPE_REPRESENT_PROBABILITY) {
-        s->last = dpe_spec_tokens(spec, "last", smaller(64, trained_share(spec, 16)));
+        s->last = dpe_spec_tokens(spec, "last", dpe_least(64, trained_share(spec, 16)));
         s->slashes = spec_count(spec, "slashes", 0);
     }
     s->unit =
@@ -129,7 +109,7 @@ void dpe_build_longheads(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
-    s->block = dpe_spec_tokens(spec, "block", smaller(256, trained_share(spec, 16)));
+    s->block = dpe_spec_tokens(spec, "block", dpe_least(256, trained_share(spec, 16)));
     /* With the first block, the block before the query's and the query's own, L0 tokens at most. */
     int64_t most = spec->context->trained_length / s->block - 3;
     s->k = spec_count(spec, "k", most > 0 ? most : 0);
@@ -146,12 +126,12 @@ void dpe_build_infllm(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
-    s->block = dpe_spec_tokens(spec, "block", smaller(128, trained_share(spec, 32)));
+    s->block = dpe_spec_tokens(spec, "block", dpe_least(128, trained_share(spec, 32)));
     s->sinks = spec_count(spec, "sinks", s->block);
-    s->local = dpe_spec_tokens(spec, "local", smaller(4096, trained_share(spec, 2)));
+    s->local = dpe_spec_tokens(spec, "local", dpe_least(4096, trained_share(spec, 2)));
     s->k = spec_count(spec, "k", 16);
     s->representative = DPE_REPRESENT_ATTENDED;
-    s->attended = dpe_spec_whole(spec, "attended", smaller(4, s->block), 1, s->block);
+    s->attended = dpe_spec_whole(spec, "attended", dpe_least(4, s->block), 1, s->block);
     s->refresh = dpe_spec_tokens(spec, "refresh", 1);
     s->unit = DPE_CHOICE_LAYER;
     s->positions = DPE_PLACE_CONSTANT;
@@ -162,12 +142,12 @@ void dpe_build_reattention(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
-    s->block = dpe_spec_tokens(spec, "block", smaller(32, trained_share(spec, 32)));
-    s->sinks = spec_count(spec, "sinks", smaller(32, trained_share(spec, 32)));
-    s->local = dpe_spec_tokens(spec, "local", smaller(4096, trained_share(spec, 2)));
+    s->block = dpe_spec_tokens(spec, "block", dpe_least(32, trained_share(spec, 32)));
+    s->sinks = spec_count(spec, "sinks", dpe_least(32, trained_share(spec, 32)));
+    s->local = dpe_spec_tokens(spec, "local", dpe_least(4096, trained_share(spec, 2)));
     int64_t left = spec->context->trained_length - s->sinks - s->local;
     int64_t most = left / s->block - 1;
-    s->k = spec_count(spec, "k", most > 0 ? smaller(most, 127) : 0);
+    s->k = spec_count(spec, "k", most > 0 ? dpe_least(most, 127) : 0);
     s->representative = DPE_REPRESENT_KEYS;
     s->refresh = dpe_spec_tokens(spec, "refresh", 1);
     s->unit = DPE_CHOICE_KV_HEAD;
@@ -178,7 +158,7 @@ void dpe_build_minference(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
-    s->block = dpe_spec_tokens(spec, "block", smaller(64, trained_share(spec, 16)));
+    s->block = dpe_spec_tokens(spec, "block", dpe_least(64, trained_share(spec, 16)));
     /* The query's own block is one of them. */
     s->k = dpe_spec_whole(spec, "k", 100, 1, DPE_MOST_TOKENS) - 1;
     s->local = 1;
@@ -192,11 +172,11 @@ void dpe_build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan)
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
     s->block = 1;
-    s->sinks = spec_count(spec, "sinks", smaller(30, trained_share(spec, 8)));
-    s->local = dpe_spec_tokens(spec, "local", smaller(100, trained_share(spec, 4)));
-    s->k = spec_count(spec, "columns", smaller(970, trained_share(spec, 4)));
-    s->slashes = spec_count(spec, "slashes", smaller(5996, trained_share(spec, 4)));
-    s->last = dpe_spec_tokens(spec, "last", smaller(64, trained_share(spec, 16)));
+    s->sinks = spec_count(spec, "sinks", dpe_least(30, trained_share(spec, 8)));
+    s->local = dpe_spec_tokens(spec, "local", dpe_least(100, trained_share(spec, 4)));
+    s->k = spec_count(spec, "columns", dpe_least(970, trained_share(spec, 4)));
+    s->slashes = spec_count(spec, "slashes", dpe_least(5996, trained_share(spec, 4)));
+    s->last = dpe_spec_tokens(spec, "last", dpe_least(64, trained_share(spec, 16)));
     s->refresh = dpe_spec_tokens(spec, "refresh", 16 * s->last);
     s->representative = DPE_REPRESENT_PROBABILITY;
     s->unit = DPE_CHOICE_HEAD;
@@ -207,7 +187,7 @@ void dpe_build_moba(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
-    s->block = dpe_spec_tokens(spec, "block", smaller(4096, trained_share(spec, 16)));
+    s->block = dpe_spec_tokens(spec, "block", dpe_least(4096, trained_share(spec, 16)));
     s->k = dpe_spec_whole(spec, "k", 12, 1, DPE_MOST_TOKENS) - 1;
     s->local = 1;
     s->refresh = dpe_spec_tokens(spec, "refresh", 1);

@@ -72,7 +72,9 @@ static void run(const struct dpe_cpu_kernels *kernels, struct setting *setting, 
                                                  shape->capacity, most, n_threads);
     float *workspace = dpe_alloc(bytes, 1);
     near_guard_fill(workspace, bytes / sizeof *workspace);
-    uint64_t mark_bytes = dpe_cpu_mark_bytes(&in->config, &in->plan, cache_rows(shape), 2);
+    uint64_t mark_bytes =
+        dpe_selection_mark_bytes(&in->plan.selection, in->config.head_dim, in->config.n_heads,
+                                 in->config.n_kv_heads, cache_rows(shape), 2);
     setting->marks = dpe_alloc(mark_bytes, 1);
     near_guard_fill(setting->marks, mark_bytes / sizeof *setting->marks);
     setting->slots = dpe_selection_slots(&in->plan.selection, cache_rows(shape), 2);
@@ -179,19 +181,15 @@ static int check(enum plan_kind kind, struct shape shape, const struct dpe_selec
         const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
         const int64_t steps[] = {shape.rows, 7, 1, 0};
         for (int s = 0; s < (branches ? 4 : 3); s++) {
-            char what[200];
-            snprintf(
-                what, sizeof what,
-                "%s, plan %d, heads %d/%d, start %d, rows %d by %d, block %d, sinks %d, local "
-                "%d, k %d, refresh %d, %s, %s, %s, %s",
-                kernels->name, (int)kind, (int)shape.n_heads, (int)shape.n_kv_heads,
-                (int)shape.start, (int)shape.rows, (int)steps[s], (int)selection->block,
-                (int)selection->sinks, (int)selection->local, (int)selection->k,
-                (int)selection->refresh,
-                dpe_selection_word(DPE_SELECTION_REPRESENTATIVE, (int)selection->representative),
-                dpe_selection_word(DPE_SELECTION_UNIT, (int)selection->unit),
-                dpe_selection_word(DPE_SELECTION_POSITIONS, (int)selection->positions),
-                dpe_selection_word(DPE_SELECTION_SCORED, (int)selection->scored));
+            char what[320];
+            snprintf(what, sizeof what,
+                     "%s, plan %d, heads %d/%d, start %d, rows %d by %d, block %d, sinks %d, local "
+                     "%d, k %d, refresh %d, representative %d, unit %d, positions %d, scored %d",
+                     kernels->name, (int)kind, (int)shape.n_heads, (int)shape.n_kv_heads,
+                     (int)shape.start, (int)shape.rows, (int)steps[s], (int)selection->block,
+                     (int)selection->sinks, (int)selection->local, (int)selection->k,
+                     (int)selection->refresh, (int)selection->representative, (int)selection->unit,
+                     (int)selection->positions, (int)selection->scored);
             run(kernels, &setting, 1, steps[s], out, lse);
             problems += compare(what, out, want, n);
             problems += compare(what, lse, want_lse, n_lse);
@@ -350,13 +348,11 @@ static void check_cache(enum plan_kind kind, struct shape shape,
         if (memcmp(out, want, (size_t)n * sizeof *out) != 0) {
             print_error(
                 "%s%s, plan %d, start %d, rows %d by %d, head_dim %d, block %d, local %d, k "
-                "%d, refresh %d, %s, %s\n",
+                "%d, refresh %d, representative %d, positions %d\n",
                 dpe_kv_type_names[type], in_folder != NULL ? " in a file" : "", (int)kind,
                 (int)shape.start, (int)shape.rows, (int)steps[s], (int)shape.head_dim,
                 (int)selection->block, (int)selection->local, (int)selection->k,
-                (int)selection->refresh,
-                dpe_selection_word(DPE_SELECTION_REPRESENTATIVE, (int)selection->representative),
-                dpe_selection_word(DPE_SELECTION_POSITIONS, (int)selection->positions));
+                (int)selection->refresh, (int)selection->representative, (int)selection->positions);
             fail();
         }
     }

@@ -95,7 +95,8 @@ static struct kept keep(const struct dpe_plan *plan, const float *q, bool fast)
         }
     }
     if (dpe_selects(s) && fast) {
-        uint64_t bytes = dpe_cpu_mark_bytes(&config, plan, TOKENS, 1);
+        uint64_t bytes = dpe_selection_mark_bytes(&plan->selection, config.head_dim, config.n_heads,
+                                                  config.n_kv_heads, TOKENS, 1);
         kept.slots = dpe_selection_slots(s, TOKENS, 1);
         kept.marks = dpe_alloc(bytes, 1);
         near_guard_fill(kept.marks, bytes / sizeof *kept.marks);

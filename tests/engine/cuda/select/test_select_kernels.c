@@ -373,18 +373,17 @@ static int check(enum plan_kind kind, struct shape shape, const struct dpe_selec
     reference(&of, queries, want, want_lse);
     const int64_t steps[] = {shape.rows, 7, 0};
     for (int s = 0; s < (branches ? 3 : 2); s++) {
-        char what[240];
+        char what[320];
         snprintf(what, sizeof what,
                  "%s, plan %d, heads %d/%d, start %d, rows %d by %d, block %d, sinks %d, local %d, "
-                 "k %d, refresh %d, slashes %d, cap %g, %s, %s, %s, %s",
+                 "k %d, refresh %d, slashes %d, cap %g, representative %d, unit %d, positions %d, "
+                 "scored %d",
                  dtype == DPE_F32 ? "f32" : "bf16", (int)kind, (int)shape.n_heads,
                  (int)shape.n_kv_heads, (int)shape.start, (int)shape.rows, (int)steps[s],
                  (int)selection->block, (int)selection->sinks, (int)selection->local,
                  (int)selection->k, (int)selection->refresh, (int)selection->slashes, cap,
-                 dpe_selection_word(DPE_SELECTION_REPRESENTATIVE, (int)selection->representative),
-                 dpe_selection_word(DPE_SELECTION_UNIT, (int)selection->unit),
-                 dpe_selection_word(DPE_SELECTION_POSITIONS, (int)selection->positions),
-                 dpe_selection_word(DPE_SELECTION_SCORED, (int)selection->scored));
+                 (int)selection->representative, (int)selection->unit, (int)selection->positions,
+                 (int)selection->scored);
         run(&of, steps[s], out, lse);
         for (int64_t i = 0; i < n; i++) {
             uint16_t half = 0;
