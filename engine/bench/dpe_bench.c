@@ -558,7 +558,8 @@ static dpe_status run(const struct arguments *a, struct dpe_error *err)
     dpe_status status = open_output(a, a->json, &out.json, &out.json_made, err);
     if (status != DPE_OK ||
         (status = open_output(a, a->csv, &out.csv, &out.csv_made, err)) != DPE_OK ||
-        (status = open_model(a, cuda, &model, err)) != DPE_OK) {
+        (status = open_model(a, cuda, &model, err)) != DPE_OK ||
+        (status = dpe_tool_check_dtype(&a->tool, model, err)) != DPE_OK) {
         goto done;
     }
     status = cuda ? measure_card(a, &out, err) : measure_host(a, &out, err);

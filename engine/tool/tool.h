@@ -27,7 +27,7 @@ enum dpe_option_keys {
 /** Options of every long-running tool. Zero-initialise, then let dpe_tool_option_set fill it. */
 struct dpe_tool_options {
     const char *device;  /**< after parsing: a backend's name, "auto" resolved */
-    bool bf16;           /**< --dtype bf16; `device` says so too */
+    bool bf16;           /**< --dtype bf16; `device` says so too, but for a GPU */
     bool dtype_given;
     int threads;         /**< 0: all that the process may use */
     uint64_t max_memory; /**< bytes, 0: the free memory */
@@ -44,6 +44,10 @@ struct dpe_tool_options {
 /** dpe_session_options.kv_dir that the options mean: the folder that was given, else $TMPDIR, else
  *  /var/tmp; NULL for "none". */
 const char *dpe_tool_kv_dir(const struct dpe_tool_options *options);
+/** DPE_USAGE where the options ask for bf16 and the device multiplies a model, whose weights are
+ * there, in another type. */
+dpe_status dpe_tool_check_dtype(const struct dpe_tool_options *options,
+                                const struct dpe_model *model, struct dpe_error *err);
 /** Options for `children`; their input is a struct dpe_tool_options. dpe_tool_option_set has the
  * options of all tools, dpe_tool_output_option_set the further ones of tools with a resumable
  * output (`force` to `force_unlock`). */

@@ -1,5 +1,6 @@
 /* Options of tools that run a model, and of tools with a resumable output. */
 #include "engine/device/device.h"
+#include "engine/device/device_ops.h"
 #include "engine/session/ladder.h"
 #include "engine/session/session.h"
 #include "engine/tool/tool.h"
@@ -15,7 +16,8 @@ static const struct dpe_option options_table[] = {
      50, DPE_TEXT(struct dpe_tool_options, device)},
     {"dtype", 0, "f32|bf16", 0,
      "What the CPU multiplies in (default: f32). bf16 rounds weights and activations; it is "
-     "faster on processors with AVX512-BF16, and its results are recorded as device cpu-bf16",
+     "faster on processors with AVX512-BF16, and its results are recorded as device cpu-bf16. A "
+     "GPU multiplies in the weights' own type (of blocks: bf16): only models of bf16 take it there",
      50, DPE_CHOICE(struct dpe_tool_options, bf16, NULL),
      DPE_GIVEN(struct dpe_tool_options, dtype_given)},
     {"threads", 0, "N", DPE_BASIC, "Threads to use (default: the cores it may use)", 50,
@@ -83,12 +85,26 @@ static int check_device(int key, char *arg, struct dpe_command_line *state)
                        "--device %s",
                        options->device);
     }
-    if (options->bf16 && strcmp(options->device, "cpu") != 0 &&
-        strcmp(options->device, "cpu-bf16") != 0) {
-        dpe_line_error(state, "--dtype bf16: expected --device cpu, found '%s'", options->device);
+    if (options->bf16 && !dpe_cuda_is_name(options->device)) {
+        if (strcmp(options->device, "cpu") != 0 && strcmp(options->device, "cpu-bf16") != 0) {
+            dpe_line_error(state, "--dtype bf16: expected --device cpu or cuda, found '%s'",
+                           options->device);
+        }
+        options->device = "cpu-bf16";
     }
-    options->device = options->bf16 ? "cpu-bf16" : options->device;
     return 0;
+}
+
+dpe_status dpe_tool_check_dtype(const struct dpe_tool_options *options,
+                                const struct dpe_model *model, struct dpe_error *err)
+{
+    bool asked = options->bf16 && dpe_model_weights(model) != NULL;
+    return !asked || dpe_device_dtype(options->device, dpe_model_config(model)) == DPE_BF16
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE,
+                          "--dtype bf16: device %s multiplies in the type of the model's weights, "
+                          "which is not bf16; leave it out, or use --device cpu",
+                          options->device);
 }
 
 const char *dpe_tool_kv_dir(const struct dpe_tool_options *options)

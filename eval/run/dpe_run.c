@@ -158,6 +158,7 @@ static dpe_status run_open(struct run *run, const struct arguments *args, struct
         if (dpe_model_warning(run->model) != NULL) {
             dpe_log_warning("%s: %s", args->model, dpe_model_warning(run->model));
         }
+        DPE_TRY(dpe_tool_check_dtype(&args->tool, run->model, err));
         run->trained_length = args->trained_length > 0
                                   ? args->trained_length
                                   : dpe_config_trained(dpe_model_config(run->model));

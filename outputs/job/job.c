@@ -71,6 +71,7 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     if (dpe_model_warning(job->model) != NULL) {
         dpe_log_warning("%s: %s", options->model, dpe_model_warning(job->model));
     }
+    DPE_TRY(dpe_tool_check_dtype(&options->tool, job->model, err));
     job->trained_length = options->trained_length > 0
                               ? options->trained_length
                               : dpe_config_trained(dpe_model_config(job->model));

@@ -196,16 +196,6 @@ static void name_model(struct dpe_serve_world *world)
     world->name = world->args->name != NULL ? world->args->name : world->last_part;
 }
 
-static char *join(const char *folder, const char *file)
-{
-    size_t n = strlen(folder) + strlen(file) + 2;
-    char *path = malloc(n);
-    if (path != NULL) {
-        snprintf(path, n, "%s/%s", folder, file);
-    }
-    return path;
-}
-
 /* tokenizer_config.json, where the folder has one; of a GGUF file what its metadata says. */
 static dpe_status read_tokenizer_config(struct dpe_serve_world *world, struct dpe_error *err)
 {
@@ -213,7 +203,7 @@ static dpe_status read_tokenizer_config(struct dpe_serve_world *world, struct dp
     if (found != DPE_OK || world->tokenizer_config != NULL) {
         return found;
     }
-    char *path = join(world->args->model, "tokenizer_config.json");
+    char *path = dpe_folder_join(world->args->model, "tokenizer_config.json");
     char *bytes = NULL;
     size_t n = 0;
     dpe_status status = path != NULL ? dpe_read_file(path, UINT64_C(1) << 28, &bytes, &n, err)
@@ -256,6 +246,7 @@ dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
     pthread_mutex_init(&world->taken->lock, NULL);
     DPE_TRY(read_keys(world, err));
     DPE_TRY(dpe_model_open(args->model, NULL, &world->model, err));
+    DPE_TRY(dpe_tool_check_dtype(&args->tool, world->model, err));
     DPE_TRY(dpe_tokenizer_open(args->model, &world->tokenizer, err));
     DPE_TRY(read_tokenizer_config(world, err));
     DPE_TRY(read_template(world, err));

@@ -1,5 +1,6 @@
 /* dpe-eval kld: opened, priced and run. */
 #include "eval/tool/kld/eval_kld.h"
+#include "engine/device/device.h"
 #include "outputs/job/price.h"
 #include "outputs/read/read.h"
 
@@ -64,11 +65,14 @@ static dpe_status open_base(struct kld *kld, struct dpe_error *err)
         }
         status = status == DPE_OK ? check_base(kld, err) : status;
     }
-    kld->device = args->base_bf16                        ? "cpu-bf16"
-                  : strcmp(job->device, "cpu-bf16") == 0 ? "cpu"
-                                                         : job->device;
-    if (status == DPE_OK && args->base_bf16 && strncmp(job->device, "cpu", 3) != 0) {
-        status = dpe_fail(err, DPE_USAGE, "--base-dtype bf16: expected --device cpu, found %s",
+    kld->device = strncmp(job->device, "cpu", 3) != 0 ? job->device
+                  : args->base_bf16                   ? "cpu-bf16"
+                                                      : "cpu";
+    if (status == DPE_OK && args->base_bf16 &&
+        dpe_device_dtype(kld->device, dpe_model_config(base_model(kld))) != DPE_BF16) {
+        status = dpe_fail(err, DPE_USAGE,
+                          "--base-dtype bf16: expected a device that multiplies the base in bf16, "
+                          "as cpu does, found %s",
                           job->device);
     }
     if (status == DPE_OK) {

@@ -41,6 +41,11 @@ for device in cpu cuda; do
     expect 0 "^moba:block=4,k=2, 20 tokens" --device $device --method moba:block=4,k=2
     expect 0 "^vertical-slash, 20 tokens" --device $device --method vertical-slash
 done
+# What it multiplies in anyway may be asked for, and nothing else.
+expect 0 "^rope, 20 tokens" --device cuda --dtype bf16
+expect 64 "device cuda multiplies in the type of the model's weights, which is not bf16" --device cuda --dtype bf16 \
+    --shape "$source/tests/golden/llama"
+expect 64 "expected --device cpu or cuda, found 'reference'" --device reference --dtype bf16
 expect 0 "emulated device" --device auto
 expect 0 "emulated device 1" --device cuda:1
 expect 69 "cuda:7: expected a number from 0 to 1" --device cuda:7
