@@ -2,6 +2,7 @@
  * test. */
 #include "detect/search/step.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,19 +210,24 @@ static void halve(struct trial *trial)
 /* -------------------------------------------------------------------------------------- the test
  */
 
-/* Perplexity is held against the best of the changes that find more than the first plan: ∞ without
- * a guard, or where none does. */
+/* Perplexity is held against the best of the changes that find more than the first plan. Where none
+ * does, plans that predict the texts are within, and without a guard, or texts that one predicts,
+ * all. */
 static double guard_limit(const struct trial *trial)
 {
     double least = INFINITY;
-    for (int i = 1; i < trial->step->n; i++) {
+    bool predicted = false;
+    for (int i = 0; i < trial->step->n; i++) {
         const struct dpe_detect_tried *tried = &trial->step->tried[i];
         int64_t pairs = 0;
-        if (trial->live[i] && isfinite(tried->nll) && gain_of(trial, i, &pairs) > tie) {
-            least = fmin(least, tried->nll);
+        if (trial->live[i] && isfinite(tried->nll)) {
+            predicted = true;
+            least = i > 0 && gain_of(trial, i, &pairs) > tie ? fmin(least, tried->nll) : least;
         }
     }
-    return least + log1p(trial->options->guard) + tie;
+    return isfinite(least) ? least + log1p(trial->options->guard) + tie
+           : predicted     ? DBL_MAX
+                           : (double)INFINITY;
 }
 
 static bool is_within(const struct dpe_detect_tried *tried, double limit)
@@ -312,6 +318,7 @@ static dpe_status read_texts(struct trial *trial, struct dpe_detect_search *sear
     const int64_t texts = trial->options->texts;
     const char *keys[DPE_DETECT_MOST_CANDIDATES];
     int at[DPE_DETECT_MOST_CANDIDATES];
+    double nll[DPE_DETECT_MOST_CANDIDATES];
     int n = 0;
     for (int i = 0; i < step->n; i++) {
         if (trial->live[i]) {
@@ -322,6 +329,9 @@ static dpe_status read_texts(struct trial *trial, struct dpe_detect_search *sear
     }
     struct dpe_detect_scores scores = {0};
     dpe_status status = trial->source->texts(trial->source->user, keys, n, &scores, err);
+    if (status == DPE_OK) {
+        dpe_detect_texts(&scores, nll);
+    }
     for (int i = 0; i < n && status == DPE_OK; i++) {
         struct dpe_detect_tried *tried = &step->tried[at[i]];
         for (int64_t s = 0; s < texts; s++) {
@@ -332,8 +342,7 @@ static dpe_status read_texts(struct trial *trial, struct dpe_detect_search *sear
             search->wanted = texts;
             continue;
         }
-        tried->nll = log(dpe_detect_interval(&scores, i, DPE_DETECT_PERPLEXITY).mean);
-        tried->nll = isfinite(tried->nll) ? tried->nll : (double)INFINITY;
+        tried->nll = isfinite(nll[i]) ? nll[i] : (double)INFINITY;
     }
     dpe_detect_scores_free(&scores);
     return status;

@@ -92,7 +92,7 @@ struct dpe_detect_tried {
     int64_t asked; /**< samples that the search has asked for, those of `wanted` included */
     bool wanted;   /**< rows are missing: samples below dpe_detect_search.wanted */
     bool read;     /**< the guard's texts were asked for */
-    double nll;    /**< nats per token of the guard's texts; NaN: not read */
+    double nll;    /**< nats per token of the guard's texts; NaN: not read; ∞: not predicted */
 };
 /** One step: its first plan is the one that the search has, the others are changes of it. */
 struct dpe_detect_step {

@@ -19,10 +19,27 @@ int dpe_detect_guarded(const double *value, const double *nll, int n, double sha
     return best;
 }
 
+void dpe_detect_texts(const struct dpe_detect_scores *texts, double *nll)
+{
+    int64_t most = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int c = 0; c < texts->n_cells; c++) {
+            const struct dpe_interval value = dpe_detect_interval(texts, c, DPE_DETECT_PERPLEXITY);
+            most = value.n > most ? value.n : most;
+            nll[c] = value.n == most ? log(value.mean) : (double)NAN;
+        }
+    }
+}
+
+/* As there, ∞ where a plan has none. */
 static double perplexity_of(const struct dpe_detect_validation *texts, int plan)
 {
+    int64_t most = 1;
+    for (int v = 0; v < texts->n_plans; v++) {
+        most = texts->value[v].n > most ? texts->value[v].n : most;
+    }
     const struct dpe_interval *value = &texts->value[plan];
-    return value->n > 0 && isfinite(value->mean) ? value->mean : (double)INFINITY;
+    return value->n == most && isfinite(value->mean) ? value->mean : (double)INFINITY;
 }
 
 /* Whether the kept plan is shown to find more than this one, on the task that counts. */
@@ -40,7 +57,8 @@ static int find_within(const struct dpe_detect_validation *const needles[2],
 {
     int found = -1;
     for (int v = 0; v < texts->n_plans; v++) {
-        if (tables[v] && perplexity_of(texts, v) <= most && (any || !finds_less(needles, v)) &&
+        if (tables[v] && isfinite(needles[0]->value[v].mean) && perplexity_of(texts, v) <= most &&
+            (any || !finds_less(needles, v)) &&
             (found < 0 || needles[0]->value[v].mean > needles[0]->value[found].mean)) {
             found = v;
         }

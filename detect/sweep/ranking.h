@@ -161,6 +161,9 @@ bool dpe_detect_disagree(const struct dpe_detect_validation *a,
 
 /* --------------------------------------------------------------------------------------- guard */
 
+/** Nats per token of texts under each plan: *nll [n_cells]. NaN for a plan under which fewer texts
+ * are valid than under another: a mean of other texts says nothing. */
+void dpe_detect_texts(const struct dpe_detect_scores *texts, double *nll);
 /** Of n plans the one with the largest value among those whose nats per token are at most ln(1 +
  * share) above the least; −1: none has any. NaN: not known. */
 int dpe_detect_guarded(const double *value, const double *nll, int n, double share);

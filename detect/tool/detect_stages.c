@@ -167,8 +167,8 @@ static dpe_status read_finalists(struct sweep *sweep, struct finalists *all, str
         status = dpe_detect_collect(sweep->inputs->job.run, held->task.name, keys, all->n, 0, texts,
                                     1, &scores, err);
     }
-    for (int i = 0; i < all->n && status == DPE_OK; i++) {
-        all->nll[i] = log(dpe_detect_interval(&scores, i, DPE_DETECT_PERPLEXITY).mean);
+    if (status == DPE_OK) {
+        dpe_detect_texts(&scores, all->nll);
     }
     dpe_detect_scores_free(&scores);
     return status;

@@ -29,20 +29,25 @@ static struct dpe_detect_validation needles_of(const double found[PLANS], int ke
     return validation;
 }
 
-/* Perplexities; NaN: no valid text. */
-static struct dpe_detect_validation texts_of(const double perplexity[PLANS])
+/* Perplexities of `from` … BOOKS − 1; NaN: no valid text. */
+static void set_books(struct dpe_detect_scores *scores, int plan, int64_t from, double perplexity)
+{
+    for (int64_t at = plan * BOOKS + from; at < (plan + 1) * BOOKS && isfinite(perplexity); at++) {
+        scores->status[at] = DPE_ROW_OK;
+        scores->n_tokens[at] = 100;
+        scores->nll_sum[at] = 100.0 * log(perplexity);
+    }
+}
+
+/* Plan 1 fails in the first `failed` books. */
+static struct dpe_detect_validation texts_of(const double perplexity[PLANS], int64_t failed)
 {
     struct dpe_detect_validation validation;
     struct dpe_detect_scores scores;
     struct dpe_error err = {0};
     scores_of(&scores, PLANS, BOOKS);
     for (int i = 0; i < PLANS; i++) {
-        for (int64_t s = 0; s < BOOKS && isfinite(perplexity[i]); s++) {
-            int64_t at = i * BOOKS + s;
-            scores.status[at] = DPE_ROW_OK;
-            scores.n_tokens[at] = 100;
-            scores.nll_sum[at] = 100.0 * log(perplexity[i]);
-        }
+        set_books(&scores, i, i == 1 ? failed : 0, perplexity[i]);
     }
     assert_int_equal(
         dpe_detect_validate(&scores, NULL, DPE_DETECT_PERPLEXITY, NULL, &validation, &err), DPE_OK);
@@ -57,7 +62,7 @@ static struct dpe_detect_guard guard_of(const double found[PLANS], const double 
     static const double nothing[PLANS];
     const struct dpe_detect_validation one = needles_of(found, kept);
     const struct dpe_detect_validation two = needles_of(users != NULL ? users : nothing, kept);
-    const struct dpe_detect_validation texts = texts_of(perplexity);
+    const struct dpe_detect_validation texts = texts_of(perplexity, 0);
     const struct dpe_detect_validation *const needles[2] = {&one, users != NULL ? &two : NULL};
     return dpe_detect_guard(needles, &texts, tables, share);
 }
@@ -144,6 +149,34 @@ static void without_perplexities_it_is_off(void **state)
     assert_true(guard.traded);
 }
 
+/* Perplexities of other texts are not compared: plan 1 predicts best the two of four that it
+ * predicts. */
+static void a_plan_that_fails_in_a_text_has_no_perplexity(void **state)
+{
+    (void)state;
+    const double found[PLANS] = {0.1, 0.7, 0.6, 0.6};
+    const double perplexity[PLANS] = {9.0, 1.5, 2.0, 2.05};
+    const struct dpe_detect_validation needles = needles_of(found, 1);
+    const struct dpe_detect_validation *const both[2] = {&needles, NULL};
+    for (int64_t failed = 0; failed < 3; failed++) {
+        const struct dpe_detect_validation texts = texts_of(perplexity, failed);
+        const struct dpe_detect_guard guard = dpe_detect_guard(both, &texts, all, 0.05);
+        assert_int_equal(guard.best, failed == 0 ? 1 : 2);
+        assert_int_equal(guard.chosen, 1);
+        assert_int_equal(guard.kept, failed == 0 ? 1 : 2);
+    }
+    struct dpe_detect_scores scores;
+    double nll[PLANS];
+    scores_of(&scores, PLANS, BOOKS);
+    set_books(&scores, 0, 0, 3.0);
+    set_books(&scores, 1, 1, 2.0);
+    set_books(&scores, 3, 0, 4.0);
+    dpe_detect_texts(&scores, nll);
+    assert_true(fabs(nll[0] - log(3.0)) < 1e-12 && isnan(nll[1]) && isnan(nll[2]) &&
+                fabs(nll[3] - log(4.0)) < 1e-12);
+    dpe_detect_scores_free(&scores);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +185,7 @@ int main(void)
         cmocka_unit_test(the_users_task_shows_it),
         cmocka_unit_test(the_best_within_the_guard),
         cmocka_unit_test(without_perplexities_it_is_off),
+        cmocka_unit_test(a_plan_that_fails_in_a_text_has_no_perplexity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

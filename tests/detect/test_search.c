@@ -18,7 +18,7 @@ typedef double (*quality)(const struct dpe_detect_params *params,
 /* The rows that exist: of these plans the first samples. */
 struct world {
     quality find;
-    quality nll; /* nats per token of a text, with a guard */
+    quality nll; /* nats per token of a text, with a guard; NaN: fails, < 0: fails in the first */
     struct dpe_config config;
     struct dpe_plan_context context;
     struct dpe_detect_grid grid;
@@ -66,10 +66,12 @@ static dpe_status texts_of_world(void *user, const char *const *keys, int n,
     dpe_status status = dpe_detect_scores_init(scores, n, TEXTS, err);
     for (int i = 0; i < n; i++) {
         const int k = find_plan(world, keys[i]);
-        for (int64_t at = i * TEXTS; k < world->n && at < i * TEXTS + world->plans[k].texts; at++) {
-            scores->status[at] = DPE_ROW_OK;
-            scores->nll_sum[at] = 100.0 * world->plans[k].nll;
-            scores->n_tokens[at] = 100;
+        for (int64_t t = 0; k < world->n && t < world->plans[k].texts; t++) {
+            const double nll = world->plans[k].nll;
+            const bool valid = nll >= 0.0 || (t > 0 && nll < 0.0);
+            scores->status[i * TEXTS + t] = valid ? DPE_ROW_OK : DPE_ROW_NONFINITE;
+            scores->nll_sum[i * TEXTS + t] = valid ? 100.0 * fabs(nll) : (double)NAN;
+            scores->n_tokens[i * TEXTS + t] = valid ? 100 : -1;
         }
     }
     return status;
@@ -262,6 +264,34 @@ static double spoilt_by_two(const struct dpe_detect_params *params,
 {
     (void)params;
     return point->temperature.logit_scale == 2.0 ? 1.0 : 0.5;
+}
+
+/* Finds much with one factor alone, under which texts fail. */
+static double only_two(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    (void)params;
+    return point->temperature.logit_scale == 2.0 ? 0.9 : 0.3;
+}
+
+static double fails_with_two(const struct dpe_detect_params *params,
+                             const struct dpe_detect_point *point)
+{
+    (void)params;
+    return point->temperature.logit_scale == 2.0 ? (double)NAN : 0.5;
+}
+
+static double fails_once_with_two(const struct dpe_detect_params *params,
+                                  const struct dpe_detect_point *point)
+{
+    (void)params;
+    return point->temperature.logit_scale == 2.0 ? -0.2 : 0.5;
+}
+
+static double fails(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    (void)params;
+    (void)point;
+    return (double)NAN;
 }
 
 /* Finds a little more with one log-n than without a temperature, `little`, which no test shows. */
@@ -959,10 +989,31 @@ static void comes_back_within_the_guard(void **state)
     }
 }
 
+/* A plan under which a text fails is outside every guard, also where it alone finds more; where all
+ * fail there is no guard. */
+static void texts_that_fail_are_outside(void **state)
+{
+    (void)state;
+    static struct world world;
+    static const quality nll[] = {fails_with_two, fails_once_with_two, fails};
+    struct dpe_detect_search search;
+    for (int i = 0; i < 3; i++) {
+        open_guarded(&world, only_two, nll[i]);
+        world.options.joint = false;
+        search_all(&world, i == 1, &search);
+        assert_true(search.steps[0].tested);
+        assert_true(search.point.temperature.logit_scale == (i == 2 ? 2.0 : 1.0));
+        assert_false(search.steps[0].guarded);
+        dpe_detect_search_free(&search);
+        close_world(&world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stays_within_the_guard),
+        cmocka_unit_test(texts_that_fail_are_outside),
         cmocka_unit_test(comes_back_within_the_guard),
         cmocka_unit_test(finds_what_is_best),
         cmocka_unit_test(begins_around_a_temperature),
