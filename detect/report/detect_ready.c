@@ -158,8 +158,11 @@ static void put_shown(struct dpe_text *page, const struct dpe_detect_report *rep
     dpe_detect_difference_text(&v->kept_minus[second], text, sizeof text);
     const bool shown =
         dpe_detect_judge(&v->kept_minus[second], v->criterion) != DPE_DETECT_INDISTINCT;
-    dpe_text_put(page, "  the best two, %s - %s: %s%s\n", name_of(report, v->kept),
-                 name_of(report, second), text,
+    /* No table can hold some methods: then the two need not be the best. */
+    dpe_text_put(page, "  %s, %s - %s: %s%s\n",
+                 v->value[v->kept].mean >= v->value[second].mean ? "the best two"
+                                                                 : "the table's and the best",
+                 name_of(report, v->kept), name_of(report, second), text,
                  shown ? "" : ": not shown to differ by so few samples");
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "detect/report/render.h"
 #include "tests/detect/detect_case.h"
 
 struct picture {
@@ -310,6 +311,39 @@ static void a_better_plan_that_is_not_kept_is_explained(void **state)
     dpe_detect_grid_free(&grid);
 }
 
+/* Of methods that are ready the one that the table holds is held against the best other one, which
+ * may find more where no table can hold it. */
+static void ready_methods_are_held_against_the_best(void **state)
+{
+    (void)state;
+    enum { OTHER = DPE_DETECT_N_VALIDATED, PLANS = OTHER + 3 };
+    static struct dpe_detect_report report;
+    report = (struct dpe_detect_report){.rule = DPE_DETECT_READY,
+                                        .n_validated = PLANS,
+                                        .names = {"rope", "base", "joint", "a", "b", "c"}};
+    struct dpe_detect_result *deciding = &report.results[0];
+    *deciding = (struct dpe_detect_result){.used = true, .validated = true};
+    struct dpe_detect_validation *v = &deciding->validation;
+    v->n_plans = PLANS;
+    for (int i = 0; i < PLANS; i++) {
+        v->value[i] = (struct dpe_interval){0.1 * i, 0.0, 1.0, 16};
+        v->kept_minus[i] = (struct dpe_difference){.minus = {0.1, -0.2, 0.4, 16}, .p = 0.4};
+    }
+    for (int kept = OTHER; kept < PLANS; kept++) {
+        struct dpe_text text = {0};
+        char expected[64];
+        v->kept = report.kept.plan = kept;
+        snprintf(expected, sizeof expected, "\n  %s - %s: ",
+                 kept == OTHER       ? "the table's and the best, a"
+                 : kept == OTHER + 1 ? "the table's and the best, b"
+                                     : "the best two, c",
+                 kept == PLANS - 1 ? "b" : "c");
+        dpe_detect_ready_words(&report, &text);
+        assert_non_null(strstr(text.bytes, expected));
+        dpe_text_free(&text);
+    }
+}
+
 /* A step whose plan has a length for each of many groups is shown whole. */
 static void long_plans_are_not_cut(void **state)
 {
@@ -341,6 +375,7 @@ int main(void)
         cmocka_unit_test(colours_follow_the_environment),
         cmocka_unit_test(live_lines_fit_and_keep_what_matters),
         cmocka_unit_test(validation_reports_when_it_did_not_help),
+        cmocka_unit_test(ready_methods_are_held_against_the_best),
         cmocka_unit_test(a_better_plan_that_is_not_kept_is_explained),
         cmocka_unit_test(long_plans_are_not_cut),
     };
