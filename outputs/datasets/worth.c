@@ -183,12 +183,25 @@ static void put_heading(const struct dpe_worth *w, struct dpe_text *out)
     dpe_text_put(out, ":");
 }
 
+/* Whether texts are predicted worse under a method than with the table. */
+static bool costs_texts(const struct dpe_worth *w, int method)
+{
+    return w->texts[method] > (1.0 + most_more) * w->texts[DPE_WORTH_TABLE];
+}
+
 /* Whether the model as it is has no less than with the table. */
-static bool is_unneeded(const struct dpe_worth *w)
+static bool has_no_less(const struct dpe_worth *w)
 {
     const double gain = (w->value[DPE_WORTH_TABLE].mean - w->value[DPE_WORTH_ALONE].mean) *
                         (w->perplexity ? -1.0 : 1.0);
     return w->method[DPE_WORTH_ALONE] >= 0 && isfinite(w->p) && w->p >= 0.05 && gain <= 0.0;
+}
+
+/* Whether that is enough: a model that finds little with and without the table needs another one. */
+static bool is_unneeded(const struct dpe_worth *w)
+{
+    return has_no_less(w) && !costs_texts(w, DPE_WORTH_ALONE) &&
+           (w->perplexity || w->value[DPE_WORTH_ALONE].mean >= DPE_WORTH_MOST * w->possible);
 }
 
 static bool is_better(const struct dpe_worth *w, double table_minus)
@@ -217,6 +230,10 @@ static void put_table(const struct dpe_worth *w, struct dpe_text *out)
                      dpe_p_text(w->p, p),
                      is_unneeded(w) ? "; the model needs no table at this length" : "");
     }
+    if (has_no_less(w) && costs_texts(w, DPE_WORTH_ALONE)) {
+        dpe_text_put(out, ", but texts have perplexity %.2f without it, %.2f with it",
+                     w->texts[DPE_WORTH_ALONE], w->texts[DPE_WORTH_TABLE]);
+    }
 }
 
 /* Whether a plain method does as well, on fresh samples alone: by the others one of the two was
@@ -224,6 +241,8 @@ static void put_table(const struct dpe_worth *w, struct dpe_text *out)
 static void put_rival(const struct dpe_worth *w, struct dpe_text *out)
 {
     const bool alike = w->same || w->rival_minus.p >= 0.05;
+    const bool more = !alike && is_better(w, w->rival_minus.minus.mean);
+    const bool idle = has_no_less(w) && !costs_texts(w, DPE_WORTH_ALONE);
     char p[DPE_P_TEXT];
     dpe_text_put(out, "%s, ", w->rival);
     put_value(w->perplexity, &w->value[DPE_WORTH_RIVAL], out);
@@ -233,16 +252,16 @@ static void put_rival(const struct dpe_worth *w, struct dpe_text *out)
     dpe_p_text(w->rival_minus.p, p);
     if (!alike) {
         dpe_text_put(out, ": the table is %s (%s)",
-                     is_better(w, -w->rival_minus.minus.mean) ? "better" : "worse", p);
+                     more ? "worse" : "better", p);
     } else if (w->same) {
         dpe_text_put(out, ": the same in every sample");
     } else {
         dpe_text_put(out, ": not shown to differ (%s)", p);
     }
-    if (alike && w->texts[DPE_WORTH_RIVAL] > (1.0 + most_more) * w->texts[DPE_WORTH_TABLE]) {
+    if ((alike || more) && costs_texts(w, DPE_WORTH_RIVAL)) {
         dpe_text_put(out, ", but texts have perplexity %.2f with it, %.2f with the table",
                      w->texts[DPE_WORTH_RIVAL], w->texts[DPE_WORTH_TABLE]);
-    } else if (!is_unneeded(w) && (alike || is_better(w, w->rival_minus.minus.mean))) {
+    } else if ((alike && !idle) || (more && !is_unneeded(w))) {
         dpe_text_put(out, ", and needs no calibration");
     }
 }

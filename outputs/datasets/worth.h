@@ -15,6 +15,9 @@
 /** Of a comparison: the model as it is ("rope"), the table, the best of the other methods. */
 enum { DPE_WORTH_ALONE, DPE_WORTH_TABLE, DPE_WORTH_RIVAL, DPE_WORTHS };
 
+/** The share of what the model finds at its trained length that counts as most of it. */
+#define DPE_WORTH_MOST 0.8
+
 /** Values are shares of needles that are found, or perplexities. What is not known is NaN. */
 struct dpe_worth {
     const char *table; /**< what the table is called: "the table", "table.h5" */

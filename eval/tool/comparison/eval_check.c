@@ -44,8 +44,7 @@ dpe_status dpe_eval_check_lengths(struct comparison *comparison, struct dpe_erro
 static const char *verdict(const struct dpe_interval *with, const struct dpe_interval *without,
                            double possible, double p)
 {
-    /* Of what the model finds at its trained length, a table that holds keeps most. */
-    static const double most = 0.8, significant = 0.05;
+    static const double significant = 0.05;
     if (!isfinite(with->mean) || !isfinite(without->mean)) {
         return "Nothing could be measured.";
     }
@@ -56,13 +55,13 @@ static const char *verdict(const struct dpe_interval *with, const struct dpe_int
     if (p < significant && with->mean < without->mean) {
         return "The table harms this model: calibrate it (dpe-calibrate).";
     }
-    if (p < significant && with->mean >= most * possible) {
+    if (p < significant && with->mean >= DPE_WORTH_MOST * possible) {
         return "The table holds on this model.";
     }
     if (p < significant) {
         return "The table helps this model, but less than it could: calibrating may gain more.";
     }
-    return without->mean >= most * possible
+    return without->mean >= DPE_WORTH_MOST * possible
                ? "The model needs no table at this length."
                : "The table is not shown to help this model: more --samples, or calibrate it.";
 }

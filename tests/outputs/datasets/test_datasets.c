@@ -416,14 +416,6 @@ static void worth_of_a_table(void **state)
              "differ (p = 0.300), and needs no calibration\n",
              alone, better);
     says(&worth, expected);
-    /* Where the model as it is has no less, no other method is advised either. */
-    worth.p = 1.0;
-    worth.value[DPE_WORTH_ALONE] = worth.value[DPE_WORTH_TABLE];
-    says(&worth, "1024 tokens; 1 sample:\n"
-                 "unchanged: 70 % (60 to 80)\n"
-                 "the table: 70 % (60 to 80): not shown to differ (p = 1.000); the model needs no "
-                 "table at this length\n"
-                 "best other: linear, 60 % (50 to 70): not shown to differ (p = 0.300)\n");
     /* Worse than the model as it is. */
     worth.p = 0.02;
     worth.value[DPE_WORTH_ALONE].mean = 0.8;
@@ -452,6 +444,68 @@ static void worth_of_a_table(void **state)
                  "unchanged: perplexity 0.10 (0.00 to 0.20)\n"
                  "the table: perplexity 0.70 (0.60 to 0.80)\n"
                  "best other: linear, perplexity 0.60 (0.50 to 0.70)\n");
+    means[3].mean = 0.5;
+}
+
+#define NO_LESS "the table: 70 % (60 to 80): not shown to differ (p = 1.000)"
+#define OTHER   "best other: linear, 60 % (50 to 70): "
+
+/* Where the model as it is has no less, no other method is advised either. It needs no table only
+ * where it finds most of what is possible and predicts texts as well. */
+static void worth_where_the_model_has_no_less(void **state)
+{
+    struct dpe_worth worth;
+    (void)state;
+    dpe_worth_of(&compared, 1, false, 2, &worth);
+    worth.p = 1.0;
+    worth.value[DPE_WORTH_ALONE] = worth.value[DPE_WORTH_TABLE];
+    says(&worth, "1024 tokens; 40 samples:\nunchanged: 70 % (60 to 80)\n" NO_LESS
+                 "\n" OTHER "not shown to differ (p = 0.300)\n");
+    worth.possible = 0.8;
+    says(&worth, "1024 tokens; 40 samples:\n"
+                 "unchanged: 70 % (60 to 80); 80 % at its trained length\n" NO_LESS
+                 "; the model needs no table at this length\n" OTHER
+                 "not shown to differ (p = 0.300)\n");
+    worth.possible = 0.95;
+    says(&worth, "1024 tokens; 40 samples:\n"
+                 "unchanged: 70 % (60 to 80); 95 % at its trained length\n" NO_LESS "\n" OTHER
+                 "not shown to differ (p = 0.300)\n");
+    worth.possible = 0.8;
+    worth.texts[DPE_WORTH_ALONE] = 55.5;
+    worth.texts[DPE_WORTH_TABLE] = 4.5;
+    worth.texts[DPE_WORTH_RIVAL] = 4.6;
+    says(&worth, "1024 tokens; 40 samples:\n"
+                 "unchanged: 70 % (60 to 80); 80 % at its trained length\n" NO_LESS
+                 ", but texts have perplexity 55.50 without it, 4.50 with it\n" OTHER
+                 "not shown to differ (p = 0.300), and needs no calibration\n");
+}
+
+/* A method that finds more is advised where texts do not pay for it. */
+static void worth_beside_a_better_method(void **state)
+{
+    static const struct {
+        double minus, texts;
+        const char *says;
+    } rows[] = {{0.2, 4.19, "the table is worse (p = 0.002), and needs no calibration"},
+                {0.2, 7.0,
+                 "the table is worse (p = 0.002), but texts have perplexity 7.00 with it, 4.00 with "
+                 "the table"},
+                {-0.2, 7.0, "the table is better (p = 0.002)"}};
+    struct dpe_worth worth;
+    (void)state;
+    dpe_worth_of(&compared, 1, false, 2, &worth);
+    worth.rival_minus.p = 0.002;
+    worth.method[DPE_WORTH_ALONE] = -1;
+    worth.texts[DPE_WORTH_TABLE] = 4.0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char expected[256];
+        worth.rival_minus.minus.mean = rows[i].minus;
+        worth.texts[DPE_WORTH_RIVAL] = rows[i].texts;
+        snprintf(expected, sizeof expected,
+                 "1024 tokens; 40 samples:\nthe table: 70 %% (60 to 80): better (p < 0.001)\n%s%s\n",
+                 OTHER, rows[i].says);
+        says(&worth, expected);
+    }
 }
 
 static dpe_status fill_guard(void *user, struct dpe_h5 *table, struct dpe_error *err)
@@ -508,6 +562,8 @@ int main(void)
         cmocka_unit_test(test_rows),         cmocka_unit_test(test_made),
         WITH_SCRATCH(test_nothing_to_write), WITH_SCRATCH(test_refused),
         cmocka_unit_test(test_declarations), cmocka_unit_test(worth_of_a_table),
+        cmocka_unit_test(worth_where_the_model_has_no_less),
+        cmocka_unit_test(worth_beside_a_better_method),
         WITH_SCRATCH(texts_of_a_detection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
