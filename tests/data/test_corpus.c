@@ -13,47 +13,11 @@
 #include <unistd.h>
 
 #include "data/data.h"
+#include "tests/lib/test_folder.h"
 
-static char folder[64];
-
-static const char *at(const char *name)
+static int make_corpus(void **state)
 {
-    static char path[4][256];
-    static int next;
-    next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", folder, name);
-    return path[next];
-}
-
-static void put(const char *name, const char *bytes, size_t n)
-{
-    FILE *file = fopen(at(name), "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, n, file), n);
-    assert_int_equal(fclose(file), 0);
-}
-
-static void puts_into(const char *name, const char *text)
-{
-    put(name, text, strlen(text));
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/dpe-corpus-XXXXXX");
-    if (mkdtemp(folder) == NULL || mkdir(at("test"), 0700) != 0) {
-        return -1;
-    }
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    return make_folder(state) != 0 || mkdir(in_folder("test"), 0700) != 0 ? -1 : 0;
 }
 
 /* Open, expect a failure whose words hold all of `words` (NULL-ended). */
@@ -90,14 +54,14 @@ static struct dpe_corpus *opened(const char *path, const struct dpe_corpus_optio
 static void pg19_as_published(void **state)
 {
     (void)state;
-    puts_into("metadata.csv", "\xef\xbb\xbf"
+    file_with("metadata.csv", "\xef\xbb\xbf"
                               "7,\"A \"\"short\"\" title, quoted\",1901,http://x/7\r\n"
                               "8,In another split,1902,http://x/8\n"
                               "\n"
                               "5,\"Two\nlines\",1903,http://x/5,extra,columns\n");
-    puts_into("test/7.txt", "\xef\xbb\xbfOne two.\r\nthree\rfour\r\n");
-    puts_into("test/5.txt", "eins zwei");
-    puts_into("test/9.txt", "not listed");
+    file_with("test/7.txt", "\xef\xbb\xbfOne two.\r\nthree\rfour\r\n");
+    file_with("test/5.txt", "eins zwei");
+    file_with("test/9.txt", "not listed");
     struct dpe_corpus *corpus = opened(folder, NULL);
     assert_int_equal(dpe_corpus_size(corpus), 2);
     const struct dpe_book *book = dpe_corpus_book(corpus, 0);
@@ -116,20 +80,20 @@ static void pg19_as_published(void **state)
 static void header_is_read_by_names(void **state)
 {
     (void)state;
-    puts_into("metadata.csv", "url,short_book_title,book_id\nhttp://x,Title,7\n");
-    puts_into("test/7.txt", "text");
+    file_with("metadata.csv", "url,short_book_title,book_id\nhttp://x,Title,7\n");
+    file_with("test/7.txt", "text");
     struct dpe_corpus *corpus = opened(folder, NULL);
     assert_string_equal(dpe_corpus_book(corpus, 0)->id, "7");
     assert_string_equal(dpe_corpus_book(corpus, 0)->title, "Title");
     dpe_corpus_close(corpus);
-    puts_into("metadata.csv", "book_id,x\n7\n");
+    file_with("metadata.csv", "book_id,x\n7\n");
     REFUSED(folder, NULL, DPE_BAD_DATA, "line 2", "expected 2 columns", "found 1");
 }
 
 static void bad_records_are_named(void **state)
 {
     (void)state;
-    puts_into("test/7.txt", "text");
+    file_with("test/7.txt", "text");
     const struct {
         const char *csv, *words[3];
     } cases[] = {
@@ -146,16 +110,16 @@ static void bad_records_are_named(void **state)
         {"", {"expected texts", "0 books", "found none"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        puts_into("metadata.csv", cases[i].csv);
+        file_with("metadata.csv", cases[i].csv);
         REFUSED(folder, NULL, DPE_BAD_DATA, cases[i].words[0], cases[i].words[1],
                 cases[i].words[2]);
     }
-    put("metadata.csv", "7,t\0x,1,u\n", 10);
+    file_of("metadata.csv", "7,t\0x,1,u\n", 10);
     REFUSED(folder, NULL, DPE_BAD_DATA, "0x00", "offset 3");
-    put("metadata.csv",
-        "\xff\xfe"
-        "7\0,\0",
-        6);
+    file_of("metadata.csv",
+            "\xff\xfe"
+            "7\0,\0",
+            6);
     REFUSED(folder, NULL, DPE_BAD_DATA, "metadata.csv", "UTF-16");
 }
 
@@ -168,7 +132,7 @@ static void damaged_metadata_never_crashes(void **state)
                                "8,\"Two\nlines\",1902,http://x/8\n9,\xc3\xa4,1,u";
     static const char pool[] = "\",\n\r \0\xff\xc3"
                                "79a/.";
-    puts_into("test/7.txt", "text");
+    file_with("test/7.txt", "text");
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 1, 1);
     int outcomes[2] = {0, 0};
@@ -179,7 +143,7 @@ static void damaged_metadata_never_crashes(void **state)
             bytes[dpe_rng_below(&rng, sizeof good - 1)] =
                 pool[dpe_rng_below(&rng, sizeof pool - 1)];
         }
-        put("metadata.csv", bytes, sizeof good - 1 - dpe_rng_below(&rng, 20));
+        file_of("metadata.csv", bytes, sizeof good - 1 - dpe_rng_below(&rng, 20));
         struct dpe_error err = {0};
         struct dpe_corpus *corpus = NULL;
         dpe_status status = dpe_corpus_open(folder, NULL, &corpus, &err);
@@ -193,7 +157,7 @@ static void damaged_metadata_never_crashes(void **state)
 /* `n` bytes of x inside the quotes of a title. */
 static void huge_field(size_t n)
 {
-    FILE *file = fopen(at("metadata.csv"), "wb");
+    FILE *file = fopen(in_folder("metadata.csv"), "wb");
     assert_non_null(file);
     fputs("7,t,1,u\n8,\"", file);
     char block[4096];
@@ -208,10 +172,10 @@ static void huge_field(size_t n)
 static void huge_fields_are_refused_early(void **state)
 {
     (void)state;
-    puts_into("test/7.txt", "text");
+    file_with("test/7.txt", "text");
     huge_field((size_t)1 << 20);
     REFUSED(folder, NULL, DPE_BAD_DATA, "line 2", "fields of at most 65536 bytes");
-    assert_int_equal(truncate(at("metadata.csv"), (off_t)200 << 20), 0);
+    assert_int_equal(truncate(in_folder("metadata.csv"), (off_t)200 << 20), 0);
     REFUSED(folder, NULL, DPE_BAD_DATA, "metadata.csv", "expected at most 67108864 bytes, found 209715200");
     huge_field(60000);
     struct dpe_corpus *corpus = opened(folder, NULL);
@@ -222,17 +186,17 @@ static void huge_fields_are_refused_early(void **state)
 static void splits(void **state)
 {
     (void)state;
-    puts_into("metadata.csv", "7,t,1,u\n");
-    puts_into("test/8.txt", "not listed");
+    file_with("metadata.csv", "7,t,1,u\n");
+    file_with("test/8.txt", "not listed");
     REFUSED(folder, NULL, DPE_BAD_DATA, "/test", "1 books", "found none");
     const struct dpe_corpus_options train = {.split = "train"};
     REFUSED(folder, &train, DPE_NO_INPUT, "/train", "split");
-    assert_int_equal(mkdir(at("train"), 0700), 0);
-    puts_into("train/7.txt", "found here");
+    assert_int_equal(mkdir(in_folder("train"), 0700), 0);
+    file_with("train/7.txt", "found here");
     struct dpe_corpus *corpus = opened(folder, &train);
     assert_string_equal(dpe_corpus_book(corpus, 0)->text, "found here");
     dpe_corpus_close(corpus);
-    puts_into("metadata.csv", "7,t,1,u\n8,s,2,v\n");
+    file_with("metadata.csv", "7,t,1,u\n8,s,2,v\n");
     corpus = opened(folder, NULL);
     assert_int_equal(dpe_corpus_size(corpus), 2);
     assert_string_equal(dpe_corpus_book(corpus, 0)->text, "found here");
@@ -240,32 +204,32 @@ static void splits(void **state)
     dpe_corpus_close(corpus);
     const struct dpe_corpus_options wrong = {.split = "Test"};
     REFUSED(folder, &wrong, DPE_USAGE, "Test", "train, validation or test");
-    REFUSED(at("train"), &train, DPE_USAGE, "no metadata.csv");
-    REFUSED(at("nowhere"), NULL, DPE_NO_INPUT, "nowhere");
+    REFUSED(in_folder("train"), &train, DPE_USAGE, "no metadata.csv");
+    REFUSED(in_folder("nowhere"), NULL, DPE_NO_INPUT, "nowhere");
 }
 
 static void text_is_checked(void **state)
 {
     (void)state;
-    REFUSED(at("test"), NULL, DPE_BAD_DATA, "metadata.csv or .txt");
-    put("test/a.txt", "", 0);
-    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "no word");
-    put("test/a.txt", "\xff\xfeh\0i\0", 6);
-    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-16");
-    put("test/a.txt", "h\0i\0 \0y\0o\0u\0", 12);
-    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-16");
-    put("test/a.txt", "\xff\xfe\0\0h\0\0\0", 8);
-    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-32");
-    put("test/a.txt", "good \xed\xa0\x80 bad", 12);
-    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "0xed", "offset 5");
-    put("test/a.txt", "whole words\0\0\0\0", 15);
-    REFUSED(at("test"), NULL, DPE_BAD_DATA, "a.txt", "a NUL byte at offset 11");
-    unlink(at("test/a.txt"));
-    assert_int_equal(mkfifo(at("test/a.txt"), 0600), 0);
-    REFUSED(at("test"), NULL, DPE_NO_INPUT, "a.txt", "regular file");
-    unlink(at("test/a.txt"));
-    puts_into("test/\xff.txt", "text");
-    REFUSED(at("test"), NULL, DPE_BAD_DATA, "file name in UTF-8");
+    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "metadata.csv or .txt");
+    file_of("test/a.txt", "", 0);
+    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "no word");
+    file_of("test/a.txt", "\xff\xfeh\0i\0", 6);
+    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-16");
+    file_of("test/a.txt", "h\0i\0 \0y\0o\0u\0", 12);
+    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-16");
+    file_of("test/a.txt", "\xff\xfe\0\0h\0\0\0", 8);
+    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-32");
+    file_of("test/a.txt", "good \xed\xa0\x80 bad", 12);
+    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "0xed", "offset 5");
+    file_of("test/a.txt", "whole words\0\0\0\0", 15);
+    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "a NUL byte at offset 11");
+    unlink(in_folder("test/a.txt"));
+    assert_int_equal(mkfifo(in_folder("test/a.txt"), 0600), 0);
+    REFUSED(in_folder("test"), NULL, DPE_NO_INPUT, "a.txt", "regular file");
+    unlink(in_folder("test/a.txt"));
+    file_with("test/\xff.txt", "text");
+    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "file name in UTF-8");
 }
 
 static void invalid_parts_become_replacements(void **state)
@@ -292,8 +256,8 @@ static void invalid_parts_become_replacements(void **state)
         {"a\xf4\x90\x80\x80", "a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        puts_into("a.txt", cases[i].bytes);
-        struct dpe_corpus *corpus = opened(at("a.txt"), &replace);
+        file_with("a.txt", cases[i].bytes);
+        struct dpe_corpus *corpus = opened(in_folder("a.txt"), &replace);
         assert_string_equal(dpe_corpus_book(corpus, 0)->text, cases[i].want);
         assert_string_equal(dpe_corpus_book(corpus, 0)->id, "a");
         dpe_corpus_close(corpus);
@@ -339,11 +303,11 @@ static void fingerprint_covers_ids_and_texts(void **state)
         const char *line_end = i == 1 ? "\r\n" : "\n";
         char text[64];
         snprintf(text, sizeof text, "some text%s%s", i == 2 ? "!" : "", line_end);
-        puts_into("test/a.txt", text);
+        file_with("test/a.txt", text);
         if (i == 3) {
-            assert_int_equal(rename(at("test/a.txt"), at("test/b.txt")), 0);
+            assert_int_equal(rename(in_folder("test/a.txt"), in_folder("test/b.txt")), 0);
         }
-        struct dpe_corpus *corpus = opened(at("test"), NULL);
+        struct dpe_corpus *corpus = opened(in_folder("test"), NULL);
         memcpy(prints[i], dpe_corpus_fingerprint(corpus), 65);
         assert_int_equal(strlen(prints[i]), 64);
         dpe_corpus_close(corpus);
@@ -389,7 +353,7 @@ static void real_metadata(void **state)
 
 int main(void)
 {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_corpus, remove_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(pg19_as_published),
         IN_FOLDER(header_is_read_by_names),

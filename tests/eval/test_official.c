@@ -15,45 +15,20 @@
 
 #include "eval/suite/official.h"
 #include "eval/suite/suite_parts.h"
+#include "tests/lib/test_folder.h"
 
 static struct dpe_tokenizer *tokenizer;
-static char work[] = "/tmp/dpe_official_XXXXXX";
-
-static const char *path_of(const char *name)
-{
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", work, name);
-    return path;
-}
-
-static void write_file(const char *name, const char *content)
-{
-    FILE *file = fopen(path_of(name), "wb");
-    assert_non_null(file);
-    fputs(content, file);
-    assert_int_equal(fclose(file), 0);
-}
 
 static int open_inputs(void **state)
 {
-    (void)state;
-    return mkdtemp(work) == NULL ||
+    return make_folder(state) != 0 ||
            dpe_tokenizer_open(DPE_SOURCE_DIR "/data/reference", &tokenizer, NULL) != DPE_OK;
 }
 
 static int close_inputs(void **state)
 {
-    (void)state;
-    static const char *const names[] = {
-        "qa_hard.jsonl", "vt.jsonl",        "passkey.jsonl",
-        "t.json",        "math_find.jsonl", "code_debug.jsonl",
-        "chat.txt",      "qa_1/test.jsonl", "longbook_choice_eng.jsonl"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        unlink(path_of(names[i]));
-    }
-    rmdir(path_of("qa_1"));
     dpe_tokenizer_close(tokenizer);
-    return rmdir(work);
+    return remove_folder(state);
 }
 
 static const int64_t lengths[] = {256};
@@ -65,7 +40,7 @@ static struct dpe_suite_options usual(const char *tasks)
                                         .n_lengths = 1,
                                         .n_samples = 100,
                                         .tasks = tasks,
-                                        .data = work};
+                                        .data = folder};
     dpe_niah_defaults(&options.niah);
     return options;
 }
@@ -78,7 +53,7 @@ static struct dpe_source open_source(const char *suite, const char *name, int64_
     struct dpe_source source = {0};
     struct dpe_official_file file = {0};
     struct dpe_official_options options = {
-        .shared = shared, .folder = work, .tokenizer = tokenizer, .length = length, .room = 32};
+        .shared = shared, .folder = folder, .tokenizer = tokenizer, .length = length, .room = 32};
     for (size_t i = 0; strcmp(suite, "ruler") == 0 && dpe_ruler_kind(i) != NULL; i++) {
         if (strcmp(dpe_ruler_kind(i)->name, name) == 0) {
             options.kind = dpe_ruler_kind(i);
@@ -101,8 +76,8 @@ static struct dpe_official_shared *share(const char *chat, const struct dpe_phra
 {
     struct dpe_official_shared *shared = NULL;
     struct dpe_error err = {0};
-    if (dpe_official_share(chat, "", fields == NULL ? NULL : path_of("t.json"), fields, n, &shared,
-                           &err) != DPE_OK) {
+    if (dpe_official_share(chat, "", fields == NULL ? NULL : in_folder("t.json"), fields, n,
+                           &shared, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
     return shared;
@@ -122,10 +97,10 @@ static void check_prompt(const struct dpe_sample *sample, const char *text)
 static void ruler_lines_are_prompts(void **state)
 {
     (void)state;
-    write_file("vt.jsonl", "{\"index\": 0, \"input\": \"Say it.\", \"outputs\": [\"a\", 7], "
-                           "\"length\": 9}\n"
-                           "{\"index\": 1, \"input\": \"Say it.\", \"answer_prefix\": \" It is\", "
-                           "\"outputs\": [\"b\"], \"others\": {}}\n");
+    file_with("vt.jsonl", "{\"index\": 0, \"input\": \"Say it.\", \"outputs\": [\"a\", 7], "
+                          "\"length\": 9}\n"
+                          "{\"index\": 1, \"input\": \"Say it.\", \"answer_prefix\": \" It is\", "
+                          "\"outputs\": [\"b\"], \"others\": {}}\n");
     struct dpe_official_shared *shared = share(NULL, NULL, 0);
     struct dpe_source source = open_source("ruler", "vt", 256, shared);
     dpe_official_release(shared); /* the source keeps it */
@@ -150,8 +125,8 @@ static void ruler_lines_are_prompts(void **state)
     dpe_source_close(&source);
     dpe_official_release(shared);
     /* A chat template goes around the question, not around how the answer begins. */
-    write_file("chat.txt", "[{prompt}]");
-    shared = share(path_of("chat.txt"), NULL, 0);
+    file_with("chat.txt", "[{prompt}]");
+    shared = share(in_folder("chat.txt"), NULL, 0);
     source = open_source("ruler", "vt", 256, shared);
     assert_int_equal(source.sample(source.state, 1, &sample, NULL), DPE_OK);
     check_prompt(&sample, "[Say it.] It is");
@@ -163,7 +138,7 @@ static void ruler_lines_are_prompts(void **state)
 static void ruler2_questions_are_prompts(void **state)
 {
     (void)state;
-    write_file(
+    file_with(
         "qa_hard.jsonl",
         "{\"index\": 0, \"question\": \"Say it.\", \"expected_answer\": [\"a b c d\", \"x\"], "
         "\"length\": 9}\n");
@@ -182,7 +157,7 @@ static void ruler2_questions_are_prompts(void **state)
     char words[] = "a b c d";
     char *const wanted[] = {words};
     assert_true(fabs(dpe_score_task("ruler2", 11)->rule("a X c e", wanted, 1) - 0.5) < 1e-12);
-    write_file("qa_hard.jsonl", "{\"question\": \"Say it.\", \"outputs\": [\"a\"]}\n");
+    file_with("qa_hard.jsonl", "{\"question\": \"Say it.\", \"outputs\": [\"a\"]}\n");
     assert_int_equal(dpe_suite_open("ruler2", &options, &suite, &err), DPE_BAD_DATA);
     assert_non_null(strstr(err.text, "expected_answer"));
     dpe_suite_close(&suite);
@@ -205,8 +180,8 @@ static void long_prompts_keep_both_ends(void **state)
         at += (size_t)snprintf(line + at, sizeof line - at, " %03d", i);
     }
     snprintf(line + at, sizeof line - at, "\", \"input\": \"?\", \"answer\": [\"71432\"]}");
-    write_file("passkey.jsonl", line);
-    write_file("t.json", "{\"prompt\": \"{context}{input}\"}");
+    file_with("passkey.jsonl", line);
+    file_with("t.json", "{\"prompt\": \"{context}{input}\"}");
     struct dpe_official_shared *shared = share(NULL, one_field, 2);
     struct dpe_source whole = open_source("infinitebench", "passkey", 100000, shared);
     struct dpe_source cut = open_source("infinitebench", "passkey", 133, shared); /* 101 to keep */
@@ -228,15 +203,14 @@ static void long_prompts_keep_both_ends(void **state)
 static void options_get_their_letter(void **state)
 {
     (void)state;
-    write_file("code_debug.jsonl",
-               "{\"context\": \"c\", \"input\": \"\", \"answer\": [\"f2\"], \"options\": [\"f0\", "
-               "\"f1\", \"f2\", \"f3\"]}\n"
-               "{\"content\": \"c\", \"input\": \"\", \"answer\": [\"x\", \"D\"], \"options\": "
-               "[\"f0\", \"f1\", \"f2\", \"f3\"]}\n"
-               "{\"context\": \"c\", \"input\": \"\", \"answer\": \"f0\", \"options\": [\"f0\", "
-               "\"f1\", \"f2\", \"f3\"]}\n");
-    write_file("t.json",
-               "{\"prompt\": \"{context} A {option_a} D {option_d}\", \"answer\": \":\"}");
+    file_with("code_debug.jsonl",
+              "{\"context\": \"c\", \"input\": \"\", \"answer\": [\"f2\"], \"options\": [\"f0\", "
+              "\"f1\", \"f2\", \"f3\"]}\n"
+              "{\"content\": \"c\", \"input\": \"\", \"answer\": [\"x\", \"D\"], \"options\": "
+              "[\"f0\", \"f1\", \"f2\", \"f3\"]}\n"
+              "{\"context\": \"c\", \"input\": \"\", \"answer\": \"f0\", \"options\": [\"f0\", "
+              "\"f1\", \"f2\", \"f3\"]}\n");
+    file_with("t.json", "{\"prompt\": \"{context} A {option_a} D {option_d}\", \"answer\": \":\"}");
     struct dpe_official_shared *shared = share(NULL, one_field, 2);
     struct dpe_source source = open_source("infinitebench", "code_debug", 256, shared);
     static const char *const letters[] = {"C", "D", "A"};
@@ -256,11 +230,11 @@ static void options_get_their_letter(void **state)
 static void suites_open(void **state)
 {
     (void)state;
-    write_file("math_find.jsonl",
-               "{\"context\": \"[1, 2]\", \"input\": \"The largest?\", \"answer\": [2]}\n");
-    write_file("longbook_choice_eng.jsonl",
-               "{\"context\": \"x\", \"input\": \"q\", \"answer\": [\"b\"], \"options\": [\"a\", "
-               "\"b\", \"c\", \"d\"]}\n\nnot json\n");
+    file_with("math_find.jsonl",
+              "{\"context\": \"[1, 2]\", \"input\": \"The largest?\", \"answer\": [2]}\n");
+    file_with("longbook_choice_eng.jsonl",
+              "{\"context\": \"x\", \"input\": \"q\", \"answer\": [\"b\"], \"options\": [\"a\", "
+              "\"b\", \"c\", \"d\"]}\n\nnot json\n");
     struct dpe_suite suite;
     struct dpe_error err = {0};
     struct dpe_suite_options options = usual("math_find,longbook_choice_eng");
@@ -282,8 +256,8 @@ static void suites_open(void **state)
     assert_string_equal(suite.tasks[0].task.name, "longbook_choice_eng-128");
     assert_int_equal(suite.tasks[0].n_samples, 1);
     dpe_suite_close(&suite);
-    mkdir(path_of("qa_1"), 0777);
-    write_file("qa_1/test.jsonl", "{\"index\": 0, \"input\": \"x\", \"outputs\": [\"y\"]}\n");
+    mkdir(in_folder("qa_1"), 0777);
+    file_with("qa_1/test.jsonl", "{\"index\": 0, \"input\": \"x\", \"outputs\": [\"y\"]}\n");
     options = usual("QA");
     assert_int_equal(dpe_suite_open("ruler", &options, &suite, &err), DPE_NO_INPUT);
     assert_non_null(strstr(err.text, "no file for the task qa_2: expected qa_2.jsonl"));
@@ -337,7 +311,7 @@ static void wrong_lines_are_named(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char name[64];
         snprintf(name, sizeof name, "%s.jsonl", cases[i].task);
-        write_file(name, cases[i].line);
+        file_with(name, cases[i].line);
         refused(strcmp(cases[i].task, "vt") == 0 ? "ruler" : "infinitebench", usual(cases[i].task),
                 DPE_BAD_DATA, cases[i].words);
     }
@@ -359,13 +333,13 @@ static void suites_refuse(void **state)
     refused("ruler", options, DPE_NO_INPUT, "/nonexistent: no file for the task vt");
     options = usual("vt");
     options.skip_bad = true;
-    write_file("vt.jsonl", "{\"input\": \"x\"}");
+    file_with("vt.jsonl", "{\"input\": \"x\"}");
     refused("ruler", options, DPE_BAD_DATA, "expected samples, found none; first: ");
     struct dpe_tokenizer *letters = NULL;
-    write_file("letters.json",
-               "{\"model\": {\"type\": \"BPE\", \"unk_token\": \"?\", \"merges\": [], "
-               "\"vocab\": {\"?\": 0, \"x\": 1}}}");
-    assert_int_equal(dpe_tokenizer_open(path_of("letters.json"), &letters, NULL), DPE_OK);
+    file_with("letters.json",
+              "{\"model\": {\"type\": \"BPE\", \"unk_token\": \"?\", \"merges\": [], "
+              "\"vocab\": {\"?\": 0, \"x\": 1}}}");
+    assert_int_equal(dpe_tokenizer_open(in_folder("letters.json"), &letters, NULL), DPE_OK);
     options = usual("passkey");
     options.tokenizer = letters;
     refused("infinitebench", options, DPE_BAD_DATA,

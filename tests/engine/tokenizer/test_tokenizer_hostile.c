@@ -16,34 +16,12 @@
 
 #include "engine/base/base.h"
 #include "engine/tokenizer/tokenizer.h"
-
-static char folder[] = "/tmp/dpe-hostile-XXXXXX";
-static char file[64];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    if (mkdtemp(folder) == NULL) {
-        return 1;
-    }
-    snprintf(file, sizeof file, "%s/tokenizer.json", folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unlink(file);
-    return rmdir(folder);
-}
+#include "tests/lib/test_folder.h"
 
 static dpe_status open_bytes(const char *bytes, size_t n, struct dpe_tokenizer **tokenizer,
                              struct dpe_error *err)
 {
-    FILE *stream = fopen(file, "wb");
-    assert_non_null(stream);
-    assert_int_equal(fwrite(bytes, 1, n, stream), n);
-    assert_int_equal(fclose(stream), 0);
+    file_of("tokenizer.json", bytes, n);
     *tokenizer = NULL;
     return dpe_tokenizer_open(folder, tokenizer, err);
 }
@@ -125,14 +103,14 @@ static void paths_that_are_not_files(void **state)
     (void)state;
     struct dpe_tokenizer *tokenizer = NULL;
     struct dpe_error err = {0};
-    unlink(file);
+    unlink(in_folder("tokenizer.json"));
     assert_int_equal(dpe_tokenizer_open(folder, &tokenizer, &err), DPE_NO_INPUT);
-    assert_int_equal(mkfifo(file, 0600), 0);
+    assert_int_equal(mkfifo(in_folder("tokenizer.json"), 0600), 0);
     assert_int_equal(dpe_tokenizer_open(folder, &tokenizer, &err), DPE_NO_INPUT);
-    unlink(file);
-    assert_int_equal(mkdir(file, 0700), 0);
+    unlink(in_folder("tokenizer.json"));
+    assert_int_equal(mkdir(in_folder("tokenizer.json"), 0700), 0);
     assert_int_equal(dpe_tokenizer_open(folder, &tokenizer, &err), DPE_NO_INPUT);
-    rmdir(file);
+    rmdir(in_folder("tokenizer.json"));
     assert_null(tokenizer);
 }
 

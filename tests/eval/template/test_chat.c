@@ -10,40 +10,16 @@
 #include <cmocka.h>
 
 #include "eval/chat/chat.h"
+#include "tests/lib/test_folder.h"
 
-static char folder[64];
-
+/* Write a file of the folder, or remove it; its path. */
 static const char *put(const char *name, const char *text)
 {
-    static char path[160];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (text == NULL) {
-        unlink(path);
-        return path;
+    if (text != NULL) {
+        return file_with(name, text);
     }
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-    return path;
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/test_chat_XXXXXX");
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json",
-                                        "special_tokens_map.json", "plain.txt", "other.jinja"};
-    (void)state;
-    for (int i = 0; i < 5; i++) {
-        put(names[i], NULL);
-    }
-    return rmdir(folder);
+    unlink(in_folder(name));
+    return in_folder(name);
 }
 
 static void expect_wrap(const char *what, const char *before, const char *after)
