@@ -126,28 +126,14 @@ same "$work/whole/ablate.h5" "$work/killed/ablate.h5"
 # shellcheck disable=SC2086
 (cd "$work" && "$bin/dpe-calibrate" $common $by_books --top-k 2 -o -x) >"$work/out" 2>"$work/err" ||
     fail "-o -x: $(cat "$work/err")"
-# What all of it would cost.
-calibrate none --dry-run || fail "--dry-run: $(cat "$work/err")"
-grep -q "^--top-k auto  *at most 60 samples of 1[0-9]* tokens and at most [0-9]* generated" "$work/out" &&
-    grep -q "^check  *at most 36 samples of" "$work/out" && [ "$(grep -c '^tokens  ' "$work/out")" = 4 ] ||
-    fail "--dry-run: $(cat "$work/out")"
-# Shared contexts are read once: half as many tokens where two questions have one.
-tokens() {
-    "$bin/dpe-calibrate" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --lengths 64 \
-        --samples 12 --dry-run "$@" 2>"$work/err" | sed -n '/^--top-k auto/,$s/^tokens  *//p' | head -1
-}
-once=$(tokens --niah keys=2,asked=2)
-same=$(tokens --niah keys=2 --keys-per-context 2)
-twice=$(tokens --niah keys=2)
-[ "${once:-0}" = "${same:-1}" ] && awk "BEGIN { exit !($once < 0.75 * $twice) }" ||
-    fail "tokens of the choice: '$once' and '$same' with shared contexts, '$twice' without: $(cat "$work/err")"
-mkdir "$work/alone" && cp "$work/model/config.json" "$work/model/tokenizer.json" "$work/alone"
-calibrate none --dry-run --model "$work/alone" || fail "--dry-run without weights: $(cat "$work/err")"
-calibrate none --dry-run --top-k 2 || fail "--dry-run: $(cat "$work/err")"
-[ "$(grep -c '^tokens  ' "$work/out")" = 3 ] || fail "--dry-run --top-k 2: $(cat "$work/out")"
-[ -e "$work/none" ] && fail "a dry run left files"
-calibrate none --dry-run --groups 33
-code=$?
-[ $code = 64 ] && grep -q -- "--groups: expected 1 to" "$work/err" && ! [ -s "$work/out" ] ||
-    fail "a dry run of a part that fails: exit $code, $(cat "$work/out" "$work/err")"
+# Two ranks.
+if command -v mpirun >/dev/null; then
+    . "$here/mpi_settings.sh"
+    # shellcheck disable=SC2086
+    timeout -k 5 "$limit" mpirun -n 2 "$bin/dpe-calibrate" $common $by_books -o "$work/two" >"$work/out" 2>"$work/err" ||
+        fail "two ranks: $(cat "$work/err")"
+    for table in detect norms ablate table check; do
+        same "$work/whole/$table.h5" "$work/two/$table.h5"
+    done
+fi
 exit $failed

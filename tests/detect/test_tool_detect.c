@@ -7,15 +7,13 @@
 
 #include <cmocka.h>
 
-#include <math.h>
-
 #include <jansson.h>
 
 #include <sys/stat.h>
 
-#include "outputs/h5/h5.h"
 #include "tests/lib/made_rows.h"
 #include "tests/lib/tool_run.h"
+#include "tests/lib/tool_tables.h"
 
 int dpe_detect_main(int argc, char **argv);
 int dpe_norms_main(int argc, char **argv);
@@ -49,50 +47,10 @@ static void best_lengths_are(double first, double second, double window, double 
                                      .noise = 0.1};
 }
 
-/* A dataset of a table as doubles; freed by the caller. */
-static double *numbers(const char *path, const char *dataset, size_t *n)
-{
-    struct dpe_h5 *table = NULL;
-    struct dpe_error err = {0};
-    void *data = NULL;
-    int rank = 0;
-    int64_t dims[5];
-    if (dpe_h5_open(path, &table, &err) != DPE_OK ||
-        dpe_h5_get(table, dataset, DPE_COL_F64, &data, &rank, dims, &err) != DPE_OK) {
-        fail_msg("%s %s: %s", path, dataset, err.text);
-    }
-    *n = 1;
-    for (int i = 0; i < rank; i++) {
-        *n *= (size_t)dims[i];
-    }
-    dpe_h5_close(table);
-    return data;
-}
-
 static void expect_lengths(const char *path, double first, double second)
 {
-    size_t n = 0;
-    double *lengths = numbers(path, "/detect/effective_length", &n);
-    assert_int_equal(n, 2);
-    if (lengths[0] != first || lengths[1] != second) {
-        fail_msg("%s: expected %g and %g, found %g and %g", path, first, second, lengths[0],
-                 lengths[1]);
-    }
-    free(lengths);
-}
-
-static void expect_same(const char *a, const char *b, const char *dataset)
-{
-    size_t n = 0;
-    size_t m = 0;
-    double *x = numbers(a, dataset, &n);
-    double *y = numbers(b, dataset, &m);
-    assert_int_equal(n, m);
-    for (size_t i = 0; i < n; i++) {
-        assert_true(x[i] == y[i] || (isnan(x[i]) && isnan(y[i])));
-    }
-    free(x);
-    free(y);
+    const double lengths[2] = {first, second};
+    expect_numbers(path, "/detect/effective_length", lengths, 2);
 }
 
 static void the_best_length_of_each_group_is_found(void **state)
@@ -352,6 +310,20 @@ static void what_a_dry_run_says(void **state)
                  "--select sequential --dry-run",
            0, "read again for each sample: --batch 1");
     assert_non_null(strstr(tool_out, "--select sequential adds at most"));
+    detect(PAPER "--samples 8 --race --batch 8 --dry-run", 0, NULL);
+    assert_non_null(strstr(tool_err, "--batch 8: a race looks at its rows after every 4 samples"));
+    /* It needs no weights. */
+    assert_int_equal(system(DPE_TEST_PYTHON " " DPE_SOURCE_DIR
+                                            "/tests/cli/tiny_model.py " TOOL_MODEL
+                                            "/tokenizer.json huge huge"),
+                     0);
+    detect("--model huge --corpus " TOOL_CORPUS " --length 8192 --dry-run", 0,
+           "131 GiB of weights");
+    assert_non_null(strstr(tool_out, "not measured"));
+    tool_write("short.txt", "Too short for a text of 8192 tokens.");
+    detect(
+        "--model huge --corpus short.txt --length 8192 --groups 8 --task ppl --samples 1 --dry-run",
+        65, NULL);
     detect(PAPER "--samples 8 --max-memory 128K --dry-run", 0, "128 KiB are allowed: does not fit");
     detect(PAPER "--samples 8 --dry-run --json", 64, "leave one of the two");
     detect(SWEEP "--task auto --samples 24 --race --dry-run", 0, NULL);
@@ -446,9 +418,43 @@ static void calibrations_of_other_kinds(void **state)
     calibrate(TEXTS "-l 512 --budget 1Mtok -o budget", 0, NULL);
 }
 
+/* Lines of the result that begin with `begin`. */
+static int lines_of(const char *begin)
+{
+    int n = 0;
+    for (const char *at = tool_out; at != NULL; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        n += strncmp(at, begin, strlen(begin)) == 0;
+    }
+    return n;
+}
+
+/* Of the choice of the number of key pairs. */
+static double tokens_of_pairs(const char *task)
+{
+    char line[512];
+    snprintf(line, sizeof line, TEXTS "-l 1k --groups 2 --lengths 64 --samples 12 --dry-run %s",
+             task);
+    calibrate(line, 0, "\n--top-k auto ");
+    const char *at = strstr(strstr(tool_out, "\n--top-k auto "), "\ntokens  ");
+    assert_non_null(at);
+    return strtod(at + strlen("\ntokens  "), NULL);
+}
+
 static void dry_runs_of_calibrations(void **state)
 {
     (void)state;
+    calibrate(BATCH "--samples 12 -o none --dry-run", 0, "\n--top-k auto ");
+    assert_int_equal(lines_of("tokens  "), 4);
+    calibrate(BATCH "--samples 12 --top-k 2 -o none --dry-run", 0, "\ncheck ");
+    assert_int_equal(lines_of("tokens  "), 3);
+    assert_int_equal(access("none", F_OK), -1);
+    calibrate(BATCH "--samples 12 --groups 33 --dry-run", 64, "--groups: expected 1 to");
+    assert_string_equal(tool_out, "");
+    /* Shared contexts are read once: half as many tokens where two questions have one. */
+    const double once = tokens_of_pairs("--niah keys=2,asked=2");
+    assert_true(once == tokens_of_pairs("--niah keys=2 --keys-per-context 2"));
+    assert_true(once < 0.75 * tokens_of_pairs("--niah keys=2"));
     calibrate(TEXTS "-l 512,1k --dry-run", 0, "tokens");
     calibrate(TEXTS "-l 192 --dry-run", 64, "needs no table; give a larger one");
     calibrate(TEXTS "-l 192,1k --dry-run", 64, "needs no entry; leave this length out");

@@ -50,7 +50,10 @@ double made_quality(const struct dpe_plan *plan, int64_t tokens)
         const double best = made_world.best[j >= n / 2];
         far += fmin(fabs(log2(fmax(seen, 1.0) / best)) / 4.0, 1.0) / (double)n;
     }
-    return 0.95 * (1.0 - far);
+    const double factor =
+        plan->temperature.logit_scale * dpe_temperature_factor(&plan->temperature, tokens - 1);
+    const double off = made_world.factor > 0.0 ? fabs(log(factor / made_world.factor)) : 0.0;
+    return 0.95 * (1.0 - far) * (1.0 - fmin(off, 1.0));
 }
 
 dpe_status __wrap_dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_session *session,

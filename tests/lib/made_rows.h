@@ -12,6 +12,7 @@
  * share. A sample's own luck is the same under all plans: up to half of `noise` to either side. */
 struct made_world {
     double best[2]; /**< tokens */
+    double factor;  /**< on the logits of the last query; each factor of e costs all; 0: any */
     double noise;
     int fails_after; /**< the n-th list of rows from here on is not made, as after a signal; 0: all
                         are */
