@@ -418,6 +418,7 @@ static void worth_of_a_table(void **state)
     says(&worth, expected);
     /* Worse than the model as it is. */
     worth.p = 0.02;
+    worth.value[DPE_WORTH_ALONE] = worth.value[DPE_WORTH_TABLE];
     worth.value[DPE_WORTH_ALONE].mean = 0.8;
     worth.rival = NULL;
     says(&worth, "1024 tokens; 1 sample:\n"
