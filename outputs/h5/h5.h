@@ -98,6 +98,9 @@ dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const 
                                 char **value, struct dpe_error *err);
 dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
                                int64_t *value, struct dpe_error *err);
+/** What decides the result. Free it also after a failure. DPE_BAD_DATA. */
+dpe_status dpe_h5_get_identity(struct dpe_h5 *table, struct dpe_identity *identity,
+                               struct dpe_error *err);
 /** Every row of a table in its order (sorted by task, plan, sample), owned by the caller: free each
  *  with dpe_row_free, then the array. DPE_BAD_DATA when /rows does not agree with its checksum. */
 dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *n,

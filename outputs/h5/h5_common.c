@@ -211,12 +211,16 @@ static dpe_status get_list(struct dpe_h5 *table, const char *names_path, const c
         status = dpe_h5_get_strings(table, values_path, &values, &n_values, err);
     }
     if (status == DPE_OK && n != n_values) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: found %zu elements, %s has %zu", names_path, n,
-                          values_path, n_values);
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: found %zu elements, %s has %zu", table->path,
+                          names_path, n, values_path, n_values);
     }
     for (size_t i = 0; status == DPE_OK && i < n; i++) {
         if (!skip_empty || values[i][0] != '\0') {
             status = dpe_identity_add(list, names[i], values[i], err);
+        }
+        if (status == DPE_INTERNAL) { /* a damaged or edited file, not our own mistake */
+            status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: '%s' occurs twice or is empty",
+                              table->path, names_path, names[i]);
         }
     }
     dpe_strings_free(names, n);
@@ -224,13 +228,18 @@ static dpe_status get_list(struct dpe_h5 *table, const char *names_path, const c
     return status;
 }
 
+dpe_status dpe_h5_get_identity(struct dpe_h5 *table, struct dpe_identity *identity,
+                               struct dpe_error *err)
+{
+    return get_list(table, "/identity/field", "/identity/value", false, identity, err);
+}
+
 static dpe_status get_identity(struct dpe_h5 *table, struct dpe_h5_content *content,
                                struct dpe_error *err)
 {
     char *stated = NULL;
     char hex[65] = "";
-    dpe_status status =
-        get_list(table, "/identity/field", "/identity/value", false, &content->identity, err);
+    dpe_status status = dpe_h5_get_identity(table, &content->identity, err);
     if (status != DPE_OK ||
         (status = dpe_h5_get_attr_text(table, "/", "identity", &stated, err)) != DPE_OK ||
         (status = dpe_identity_hash(&content->identity, hex, err)) != DPE_OK) {

@@ -14,22 +14,15 @@ static bool is_selection(const char *name)
 
 const char *dpe_table_selection(struct dpe_h5 *file, char text[DPE_TABLE_SELECTION])
 {
-    char **names = NULL;
-    char **values = NULL;
-    size_t n_names = 0;
-    size_t n_values = 0;
+    struct dpe_identity identity = {0};
     text[0] = '\0';
-    if (dpe_h5_get_strings(file, "/identity/field", &names, &n_names, NULL) == DPE_OK &&
-        dpe_h5_get_strings(file, "/identity/value", &values, &n_values, NULL) == DPE_OK &&
-        n_names == n_values) {
-        for (size_t i = 0; i < n_names && text[0] == '\0'; i++) {
-            if (is_selection(names[i])) {
-                dpe_printable(values[i], text, DPE_TABLE_SELECTION);
-            }
+    dpe_h5_get_identity(file, &identity, NULL);
+    for (size_t i = 0; i < identity.n && text[0] == '\0'; i++) {
+        if (is_selection(identity.fields[i].name)) {
+            dpe_printable(identity.fields[i].value, text, DPE_TABLE_SELECTION);
         }
     }
-    dpe_strings_free(names, n_names);
-    dpe_strings_free(values, n_values);
+    dpe_identity_free(&identity);
     return text;
 }
 

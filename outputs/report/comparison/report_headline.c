@@ -131,9 +131,7 @@ static const struct input *find_table(const struct report *report, bool *factors
     const struct input *found = NULL;
     for (size_t i = 0; i < report->n; i++) {
         const struct input *input = &report->inputs[i];
-        if ((dpe_h5_has(input->table, "/table/mask") ||
-             dpe_h5_has(input->table, "/table/length")) &&
-            !dpe_h5_has(input->table, "/detect")) {
+        if (dpe_input_has_table(input)) {
             char *adapter = dpe_input_read_words(input, "/table", "adapter_required");
             *factors = adapter != NULL && strcmp(adapter, "false") == 0;
             free(adapter);

@@ -25,6 +25,8 @@ struct input {
 dpe_status dpe_input_open(struct input *input, const char *path, struct dpe_error *err);
 void dpe_input_close(struct input *input);
 
+/** Whether it is a table that runtimes load; a detection of key pairs has a mask as well. */
+bool dpe_input_has_table(const struct input *input);
 /** What a report needs of /table in any table that has one; NULL: not there. */
 struct table_part {
     int64_t n[DPE_DATASET_AXES];                       /**< enum table_axis */

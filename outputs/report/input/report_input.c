@@ -12,34 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static dpe_status read_identity(struct input *input, struct dpe_error *err)
-{
-    char **names = NULL;
-    char **values = NULL;
-    size_t n_names = 0;
-    size_t n_values = 0;
-    dpe_status status = dpe_h5_get_strings(input->table, "/identity/field", &names, &n_names, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_get_strings(input->table, "/identity/value", &values, &n_values, err);
-    }
-    if (status == DPE_OK && n_names != n_values) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: /identity: %zu names, %zu values", input->path,
-                          n_names, n_values);
-    }
-    for (size_t i = 0; i < n_names && status == DPE_OK; i++) {
-        status = dpe_identity_add(&input->identity, names[i], values[i], err);
-        /* A damaged or edited file, not our own mistake. */
-        status = status == DPE_INTERNAL ? dpe_fail(err, DPE_BAD_DATA,
-                                                   "%s: /identity/field: '%s' occurs twice or is "
-                                                   "empty",
-                                                   input->path, names[i])
-                                        : status;
-    }
-    dpe_strings_free(names, n_names);
-    dpe_strings_free(values, n_values);
-    return status;
-}
-
 static char *last_part(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -51,7 +23,7 @@ dpe_status dpe_input_open(struct input *input, const char *path, struct dpe_erro
     *input = (struct input){.path = path};
     dpe_status status = dpe_h5_open(path, &input->table, err);
     if (status == DPE_OK) {
-        status = read_identity(input, err);
+        status = dpe_h5_get_identity(input->table, &input->identity, err);
     }
     if (status != DPE_OK) {
         dpe_input_close(input);
@@ -78,6 +50,12 @@ void dpe_input_close(struct input *input)
     free(input->kind);
     free(input->fingerprint);
     *input = (struct input){0};
+}
+
+bool dpe_input_has_table(const struct input *input)
+{
+    return dpe_h5_has(input->table, "/table/length") ||
+           (dpe_h5_has(input->table, "/table/mask") && !dpe_h5_has(input->table, "/detect"));
 }
 
 /* ---------------------------------------------------------------------------------------- reading

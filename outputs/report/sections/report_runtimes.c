@@ -274,7 +274,7 @@ dpe_status dpe_sections_runtimes(struct report *report, struct dpe_error *err)
         add_readings(report, &readings);
     }
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
-        if (dpe_sections_has_table(&report->inputs[i])) {
+        if (dpe_input_has_table(&report->inputs[i])) {
             report->about = (struct subject){.input = &report->inputs[i], .has = "/table/mask"};
             status = write_applied(report, &report->inputs[i], err);
         }

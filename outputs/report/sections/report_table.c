@@ -152,19 +152,13 @@ static dpe_status write_table(struct report *report, const struct input *input,
     return status;
 }
 
-bool dpe_sections_has_table(const struct input *input)
-{
-    return dpe_h5_has(input->table, several_entries) ||
-           (dpe_h5_has(input->table, one_entry) && !dpe_h5_has(input->table, "/detect"));
-}
-
 dpe_status dpe_sections_tables(struct report *report, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
         const struct input *input = &report->inputs[i];
         const bool several = dpe_h5_has(input->table, several_entries);
-        if (dpe_sections_has_table(input)) {
+        if (dpe_input_has_table(input)) {
             report->about =
                 (struct subject){.input = input, .has = several ? several_entries : one_entry};
             status = write_table(report, input, err);

@@ -17,7 +17,4 @@ dpe_status dpe_sections_runtimes(struct report *report, struct dpe_error *err);
 dpe_status dpe_sections_time(struct report *report, struct dpe_error *err);
 dpe_status dpe_sections_provenance(struct report *report, struct dpe_error *err);
 
-/** Whether an input is a table that runtimes load; a detection of key pairs has a mask as well. */
-bool dpe_sections_has_table(const struct input *input);
-
 #endif
