@@ -172,8 +172,6 @@ static void add_axis(struct report *report, const struct steps *steps, const str
     add_level(sheet, steps, like, "base", "base: all groups at half");
     add_level(sheet, steps, like, "rope", "rope: the unchanged model");
     const struct plot plot = {.kind = PLOT_CURVES,
-                              .x = 1,
-                              .value = 2,
                               .sorted = true,
                               .log_x = log,
                               .log = like->low_is_better,

@@ -43,9 +43,7 @@ static void add_lead(struct report *report, const struct suite *s)
     size_t n = 0;
     size_t *order = task < 0 ? NULL : best_first(s, (size_t)task, &n);
     struct dpe_text out = {0};
-    char tokens[32];
-    dpe_length_text(length, tokens);
-    dpe_text_put(&out, "At %s tokens", tokens);
+    dpe_text_put(&out, "At %s tokens", DPE_LENGTH_TEXT(length));
     for (size_t i = 0; order != NULL && i < n && i < 4; i++) {
         char value[96];
         char *name = dpe_draw_clean_text(s->r.method[order[i]], 40);
@@ -114,8 +112,7 @@ static void add_noise(struct report *report, const struct suite *s)
 /* What a task is called where tasks are beside each other; owned. */
 static char *task_name(const struct suite *s, size_t task)
 {
-    char tokens[32];
-    dpe_length_text((double)s->r.task_length[task], tokens);
+    const char *tokens = DPE_LENGTH_TEXT((double)s->r.task_length[task]);
     return dpe_comparison_suite_is_single(s)
                ? dpe_draw_format_text("%s", tokens)
                : dpe_draw_format_text("%s at %s", s->r.task_label[task], tokens);

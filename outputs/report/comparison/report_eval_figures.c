@@ -79,21 +79,17 @@ static void add_dots(struct report *report, const struct suite *s)
 {
     const double length = dpe_comparison_suite_longest(s);
     struct plot plot = dpe_comparison_suite_plot(s, PLOT_DOTS);
-    char tokens[32];
     plot.digits = s->low_is_better ? 2 : 1;
     plot.x_title = s->low_is_better ? dpe_comparison_suite_unit(s) : "percent of what was expected";
     struct sheet *sheet = dpe_report_sheet(report, "methods", value_columns(s), "%s at %s tokens",
                                            s->low_is_better ? "Perplexity" : "Needles found",
-                                           dpe_length_text(length, tokens));
-    bool bounded = false; /* of one sample, or one context, there is no interval */
-    for (int64_t i = 0; i < s->r.n[DPE_SUITE_METHOD] * s->r.n[DPE_SUITE_TASK]; i++) {
-        bounded = bounded || isfinite(s->r.mean[i].low);
-    }
+                                           DPE_LENGTH_TEXT(length));
+    fill_values(sheet, s, s->r.task_label[0], length);
     dpe_report_figure(
-        report, fill_values(sheet, s, s->r.task_label[0], length), &plot,
+        report, sheet, &plot,
         "Each method on the same samples%s. Whether two methods differ is not visible from this; "
         "the table of paired differences below compares them sample by sample.",
-        bounded ? ", with its 95\u00a0% interval" : "");
+        dpe_draw_bounded(sheet, 3) ? ", with its 95\u00a0% interval" : "");
 }
 
 /* --------------------------------------------------------------------------------- many tasks */
@@ -103,14 +99,13 @@ static void add_tasks(struct report *report, const struct suite *s)
 {
     const double length = dpe_comparison_suite_longest(s);
     struct plot plot = dpe_comparison_suite_plot(s, PLOT_HEAT);
-    char tokens[32];
     plot.name = 1;
     plot.x = 0;
     plot.x_title = "method";
     plot.y_title = "task";
     struct sheet *sheet =
         dpe_report_sheet(report, "tasks", value_columns(s), "%s at %s tokens, by task",
-                         dpe_comparison_suite_title(s), dpe_length_text(length, tokens));
+                         dpe_comparison_suite_title(s), DPE_LENGTH_TEXT(length));
     dpe_report_figure(report, fill_values(sheet, s, NULL, length), &plot,
                       "Percentage of the expected answers that the model gives, for each "
                       "task (row) and method (column, in the order of the table below). "
@@ -142,8 +137,7 @@ static void add_overall(struct report *report, const struct suite *s)
     const size_t n = s->n_category_lengths;
     const bool many = s->n_methods > MANY;
     struct plot plot = dpe_comparison_suite_plot(s, many ? PLOT_HEAT : PLOT_CURVES);
-    plot.x = 1;
-    plot.value = 2;
+    plot.value = 0;
     plot.low = 0.0;
     plot.high = many ? 100.0 : (double)NAN;
     plot.y_title = many ? "method" : "mean score, percent";
@@ -170,8 +164,7 @@ static void add_positions(struct report *report, const struct suite *s)
     const size_t task =
         (size_t)dpe_comparison_suite_task(s, s->r.task_label[0], dpe_comparison_suite_longest(s));
     struct plot plot = dpe_comparison_suite_plot(s, many ? PLOT_HEAT : PLOT_CURVES);
-    plot.x = 1;
-    plot.value = 2;
+    plot.value = 0;
     plot.digits = 2;
     plot.x_title = many ? "from position, tokens" : "position in the text, tokens";
     struct sheet *sheet =

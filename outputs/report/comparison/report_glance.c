@@ -36,9 +36,8 @@ static int64_t overall_at(const struct suite *s, double length)
 
 static void add_column(struct sheet *sheet, const struct suite *s)
 {
-    char tokens[32];
     char *name = dpe_draw_format_text("%s at %s%s", dpe_comparison_suite_title(s),
-                                      dpe_length_text(dpe_comparison_suite_longest(s), tokens),
+                                      DPE_LENGTH_TEXT(dpe_comparison_suite_longest(s)),
                                       s->low_is_better ? "" : ", %");
     dpe_draw_sheet_column(sheet, name != NULL ? name : "", s->low_is_better ? "i2" : "i1");
     free(name);

@@ -69,8 +69,6 @@ static void add_map(struct report *report, const struct dpe_grid_result *g, size
         most = fmax(most, (double)mean[i].n);
     }
     const struct plot plot = {.kind = PLOT_HEAT,
-                              .x = 1,
-                              .value = 2,
                               .high = 100.0,
                               .x_title = "length, tokens",
                               .y_title = "depth of the needle",
@@ -125,8 +123,6 @@ static void add_sheets(struct report *report, const struct dpe_kld_result *k)
         }
     }
     const struct plot plot = {.kind = PLOT_CURVES,
-                              .x = 1,
-                              .value = 2,
                               .log_x = true,
                               .log = true,
                               .least = least_drawn,

@@ -79,9 +79,7 @@ static void add_dots(struct report *report, const struct detection *d, const str
 {
     const bool ready = dpe_detection_is_ready(d);
     const double scale = v->recall ? 100.0 : 1.0;
-    char length[32];
     const struct plot plot = {.kind = PLOT_DOTS,
-                              .value = 1,
                               .high = v->recall ? 100.0 : 0.0,
                               .log = !v->recall,
                               .digits = v->recall ? 1 : 2,
@@ -90,9 +88,7 @@ static void add_dots(struct report *report, const struct detection *d, const str
         report, v->recall ? "validation" : "validation-perplexity",
         v->recall ? "plan:@|recall, %:i1|valid samples:0" : "plan:@|perplexity:i3|valid samples:0",
         "%s at the target length", v->recall ? "Needles found" : "Perplexity");
-    bool bounded = false; /* of one context there is no interval */
     for (int i = 0; i < v->n; i++) {
-        bounded = bounded || isfinite(v->r.low[i]);
         if (ready && v->r.n_valid[i] == 0) {
             continue; /* the base, where another plan can be the table */
         }
@@ -105,8 +101,9 @@ static void add_dots(struct report *report, const struct detection *d, const str
     dpe_report_figure(report, sheet, &plot,
                       "The plans on the same samples of %s tokens%s%s. "
                       "Whether two plans differ is not visible from this%s.",
-                      dpe_length_text(dpe_detection_length(d), length),
-                      bounded ? ", with 95\u00a0% intervals" : ", of one context",
+                      DPE_LENGTH_TEXT(dpe_detection_length(d)),
+                      dpe_draw_bounded(sheet, 1) ? ", with 95\u00a0% intervals"
+                                                 : ", of one context",
                       v->recall ? "" : " (lower is better)",
                       ready ? "" : "; the paired test above compares them sample by sample");
 }
@@ -204,7 +201,6 @@ static void add_chosen(struct report *report, const struct detection *d)
 static dpe_status add_lengths(struct report *report, const struct detection *d,
                               struct dpe_error *err)
 {
-    char length[32];
     const double times = dpe_detection_length(d) / dpe_detection_trained(d);
     dpe_detection_recall_map(report, d);
     dpe_report_say(
@@ -215,7 +211,7 @@ static dpe_status add_lengths(struct report *report, const struct detection *d,
         "length at which these pairs still work.",
         d->frequencies ? "The frequency, and so every distance, is"
                        : "The distances of far keys are",
-        dpe_length_text(dpe_detection_length(d), length), times);
+        DPE_LENGTH_TEXT(dpe_detection_length(d)), times);
     if (dpe_detection_is_selected(d)) {
         dpe_report_say(report, BLOCK_TEXT, "The lengths were chosen by the rule \"%s\"%s%s.",
                        d->rule, d->rule_words != NULL ? ": " : "",
@@ -253,9 +249,7 @@ dpe_status dpe_detection_answer(struct report *report, const struct detection *d
                                 struct dpe_error *err)
 {
     static const char *const folders[2] = {"/validate/niah", "/validate/ppl"};
-    char length[32];
-    dpe_report_section(report, "Result at %s tokens",
-                       dpe_length_text(dpe_detection_length(d), length));
+    dpe_report_section(report, "Result at %s tokens", DPE_LENGTH_TEXT(dpe_detection_length(d)));
     struct validation all[2] = {0};
     dpe_status status = read_validation(d, folders[0], true, &all[0], err);
     status = status == DPE_OK ? read_validation(d, folders[1], false, &all[1], err) : status;

@@ -96,7 +96,6 @@ static void add_rank_map(struct report *report, const struct detection *d, struc
 
 void dpe_detection_recall_map(struct report *report, const struct detection *d)
 {
-    char length[32];
     const uint8_t *informative = d->ranking.informative;
     bool flat = false;
     for (int64_t g = 0; informative != NULL && g < d->n_groups; g++) {
@@ -117,7 +116,7 @@ void dpe_detection_recall_map(struct report *report, const struct detection *d)
         "Each cell is the percentage of needles found at %s tokens when one frequency "
         "group is scaled to a detecting length and all other groups %s. The length of "
         "rank 1 has a frame.%s",
-        dpe_length_text(dpe_detection_length(d), length),
+        DPE_LENGTH_TEXT(dpe_detection_length(d)),
         d->frequencies ? "stay as in the base" : "to half the trained length",
         flat ? " In a group called flat the lengths are not distinguishable from each "
                "other."
@@ -173,13 +172,12 @@ dpe_status dpe_detection_section(struct report *report, const struct input *inpu
                                  struct dpe_error *err)
 {
     struct detection d;
-    char length[32];
     dpe_status status = dpe_detection_read(input, &d, err);
     if (status == DPE_OK && dpe_detection_is_ready(&d)) {
         dpe_report_unfinished(report);
     } else if (status == DPE_OK) {
         dpe_report_section(report, "Detection at %s tokens",
-                           dpe_length_text(dpe_detection_length(&d), length));
+                           DPE_LENGTH_TEXT(dpe_detection_length(&d)));
         dpe_report_unfinished(report);
         dpe_report_lines(report, BLOCK_NOTE, "/race", "words");
         detection_maps(report, &d);

@@ -140,11 +140,7 @@ static void add_groups(struct report *report, const struct cells *cells,
                        const struct buckets *buckets)
 {
     const bool relative = cells->base != NULL;
-    char tokens[32];
-    const struct plot none = {.kind = PLOT_NONE};
     const struct plot plot = {.kind = PLOT_HEAT,
-                              .x = 1,
-                              .value = 2,
                               .log = !relative,
                               .low_is_good = true,
                               .digits = relative ? 1 : 3,
@@ -153,7 +149,7 @@ static void add_groups(struct report *report, const struct cells *cells,
                               .bar_title = relative ? "change, percent" : "perplexity"};
     struct sheet *drawn = best_sheet(report, cells, buckets);
     struct figure *figure =
-        dpe_report_figure(report, positions_sheet(report, cells, buckets), &none,
+        dpe_report_figure(report, positions_sheet(report, cells, buckets), NULL,
                           "The %s of the tokens from each position to twice "
                           "that position when one group goes from %s to the length that perplexity "
                           "ranks first and the other groups keep theirs. Near positions "
@@ -161,7 +157,7 @@ static void add_groups(struct report *report, const struct cells *cells,
                           "intervals by position: small changes may be chance. All "
                           "lengths are in the table of numbers.",
                           relative ? "change in perplexity (less is better)" : "perplexity",
-                          dpe_length_text(dpe_detection_trained(cells->detection) / 2.0, tokens));
+                          DPE_LENGTH_TEXT(dpe_detection_trained(cells->detection) / 2.0));
     if (figure != NULL) {
         dpe_draw_plot(figure, drawn, &plot);
     }
@@ -214,8 +210,6 @@ static void add_plans(struct report *report, const struct detection *d, const st
                       const struct names *keys, const struct buckets *buckets)
 {
     const struct plot plot = {.kind = PLOT_CURVES,
-                              .x = 1,
-                              .value = 2,
                               .log_x = true,
                               .log = true,
                               .x_title = "position in the text, tokens",

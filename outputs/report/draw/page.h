@@ -22,6 +22,9 @@ char *dpe_draw_format_list(const char *format, va_list args) __attribute__((form
  *  `other`; one pair, the last that was given. */
 void dpe_draw_same_method(const char *name, const char *other);
 
+/** A number of tokens in words, until the end of the block. */
+#define DPE_LENGTH_TEXT(tokens) dpe_length_text(tokens, (char[32]){""})
+
 enum column_kind {
     COLUMN_TEXT,
     COLUMN_METHOD,   /**< a text: the name of a method, in HTML with its colour beside it */
@@ -128,6 +131,8 @@ void dpe_draw_cells(struct sheet *sheet, const struct sheet_cell *cells, size_t 
 #define dpe_draw_row(sheet, ...)                                                                   \
     dpe_draw_cells(sheet, DPE_ROW(__VA_ARGS__),                                                    \
                    sizeof DPE_ROW(__VA_ARGS__) / sizeof(struct sheet_cell))
+/** Whether a value of the column has an interval: of one sample, or one context, there is none. */
+bool dpe_draw_bounded(const struct sheet *sheet, size_t column);
 /** How many rows HTML shows at most (0: all), and whether it is folded. */
 static inline void dpe_draw_shown(struct sheet *sheet, size_t rows, bool folded)
 {
@@ -155,15 +160,14 @@ struct figure {
 /** How a figure is drawn from the rows of a sheet, those marked ROW_UNDRAWN left out. */
 struct plot {
     enum plot_kind {
-        PLOT_NONE,
         PLOT_CURVES, /**< lines with bands or bars over a common x axis, with a legend above */
         PLOT_DOTS,   /**< one dot with its interval per line, names at the left */
         PLOT_HEAT,   /**< cells of equal size, coloured by value and labelled with it */
     } kind;
-    int name, x,
-        value; /**< columns: the name of a line (which has one point at an x: another begins a line)
-                  or dot (of cells: of their row), x (of cells: of their column), value. Cells with
-                  numbers for names are in their order, else as they come */
+    int name, x, value; /**< columns: the name of a line (which has one point at an x: another
+                           begins a line) or dot (of cells: of their row), x (of cells: of their
+                           column), value. Cells with numbers for names are in their order, else as
+                           they come. Without a value they are 0, 1 and 2, of dots 0 and 1 */
     int framed;       /**< a column: cells where it is 1 have a frame; 0 = none */
     bool log_x, log;  /**< log: of values */
     bool low_is_good; /**< of cells: low is bright */

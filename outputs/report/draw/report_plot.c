@@ -315,6 +315,10 @@ void dpe_draw_plot(struct figure *figure, const struct sheet *data, const struct
     if (data == NULL || data->failed || next_row(data, 0) * data->n_columns >= data->n_cells) {
         return;
     }
+    if (ends.value == 0) {
+        ends.x = 1;
+        ends.value = ends.kind == PLOT_DOTS ? 1 : 2;
+    }
     if (ends.low == ends.high) {
         ends.low = ends.high = (double)NAN;
     }

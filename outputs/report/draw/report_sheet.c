@@ -97,6 +97,15 @@ void dpe_draw_cells(struct sheet *sheet, const struct sheet_cell *cells, size_t 
     }
 }
 
+bool dpe_draw_bounded(const struct sheet *sheet, size_t column)
+{
+    bool bounded = false;
+    for (size_t i = column; sheet != NULL && i < sheet->n_cells; i += sheet->n_columns) {
+        bounded = bounded || isfinite(sheet->cells[i].number[1]);
+    }
+    return bounded;
+}
+
 void dpe_draw_row_mark(struct sheet *sheet, unsigned marks)
 {
     if (sheet != NULL && !sheet->failed && sheet->n_cells >= sheet->n_columns) {

@@ -110,7 +110,7 @@ struct sheet *dpe_report_sheet(const struct report *report, const char *id, cons
                                const char *title, ...) __attribute__((format(printf, 4, 5)));
 void dpe_report_add(struct report *report, struct sheet *sheet);
 /** A figure of a sheet's rows, with its caption. Returns what is painted, for what no plot paints
- * (PLOT_NONE); NULL without memory. */
+ * (NULL); NULL without memory. */
 struct figure *dpe_report_figure(struct report *report, struct sheet *sheet,
                                  const struct plot *plot, const char *caption, ...)
     __attribute__((format(printf, 4, 5)));

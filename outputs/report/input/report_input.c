@@ -346,7 +346,7 @@ struct figure *dpe_report_figure(struct report *report, struct sheet *sheet,
     struct block *block =
         dpe_draw_add(&report->document, BLOCK_FIGURE, dpe_draw_format_list(caption, args), sheet);
     va_end(args);
-    if (block != NULL && plot->kind != PLOT_NONE) {
+    if (block != NULL && plot != NULL) {
         dpe_draw_plot(&block->figure, sheet, plot);
     }
     return block != NULL ? &block->figure : NULL;

@@ -196,7 +196,6 @@ static int64_t axis_edges(const struct profile *p, bool by_size, int64_t edges[M
 /* In units of the even share; the colours end at the largest percent, which few outliers fill. */
 static void add_map(struct report *report, const struct profile *p, bool by_size)
 {
-    const struct plot none = {.kind = PLOT_NONE};
     const int64_t n = p->layers * p->heads * p->pairs;
     double *value = dpe_alloc((size_t)n + 1, 2 * sizeof *value);
     int64_t edges[MOST_EDGES];
@@ -204,13 +203,13 @@ static void add_map(struct report *report, const struct profile *p, bool by_size
     struct sheet *sheet = map_sheet(report, p, by_size);
     struct figure *figure =
         by_size ? dpe_report_figure(
-                      report, sheet, &none,
+                      report, sheet, NULL,
                       "The same contributions, sorted within each head. The vertical line follows "
                       "the top %lld of %lld pairs (%s): to its left are the key pairs, whose far "
                       "positions are scaled; the pairs to its right keep their true positions.",
                       (long long)p->k, (long long)p->pairs, p->k_source)
                 : dpe_report_figure(
-                      report, sheet, &none,
+                      report, sheet, NULL,
                       "Each row is a query head (%lld in each layer), each column a pair of "
                       "dimensions. The value bounds how much the pair can contribute to the "
                       "head's logits: its mean query norm times its mean key norm, where 1 is an "
@@ -250,8 +249,6 @@ static void add_held(struct report *report, const struct profile *p)
     struct sheet *sheet = dpe_report_sheet(
         report, "norms-top-k", "layer:0|head:0|share of the top k:4", "Share of the key pairs");
     const struct plot plot = {.kind = PLOT_HEAT,
-                              .x = 1,
-                              .value = 2,
                               .digits = 3,
                               .x_title = "query head",
                               .y_title = "layer",
@@ -271,12 +268,9 @@ static void add_held(struct report *report, const struct profile *p)
 static void add_cumulative(struct report *report, const struct profile *p)
 {
     const int64_t rows = p->layers * p->heads;
-    const struct plot none = {.kind = PLOT_NONE};
     char line[48];
     snprintf(line, sizeof line, "top %lld", (long long)p->k);
     const struct plot plot = {.kind = PLOT_CURVES,
-                              .x = 1,
-                              .value = 2,
                               .low = 0.0,
                               .high = 1.02,
                               .x_title = "k, pairs of a head",
@@ -301,7 +295,7 @@ static void add_cumulative(struct report *report, const struct profile *p)
         dpe_draw_row_mark(drawn, ROW_PLAIN);
     }
     struct figure *figure =
-        dpe_report_figure(report, sheet, &none,
+        dpe_report_figure(report, sheet, NULL,
                           "The share of a head's total contribution that its k largest pairs "
                           "have: the median head, and as a band all heads from the most even to "
                           "the most concentrated. The further the curve is above the even "

@@ -193,9 +193,8 @@ static void draw(struct figure *figure, const struct dpe_readings *readings)
 static void add_figure(struct report *report, const char *id, const char *title,
                        const struct dpe_readings *readings)
 {
-    const struct plot none = {.kind = PLOT_NONE};
     struct figure *figure = dpe_report_figure(
-        report, list_pairs(report, id, title, readings), &none,
+        report, list_pairs(report, id, title, readings), NULL,
         "The frequency of every pair over that of a plain rotation, in each runtime: 1 is the "
         "model as it was before any extension, 0.25 turns a quarter as far with each token. The "
         "same letter is the same rotation; ≠ marks what is not that of the first which runs the "

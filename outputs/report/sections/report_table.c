@@ -44,8 +44,6 @@ static void add_map(struct report *report, const struct dpe_table_values *v)
     struct sheet *sheet = dpe_report_sheet(report, "table-pairs", "layer:0|group:0|share:4",
                                            "Key pairs by layer and group");
     const struct plot plot = {.kind = PLOT_HEAT,
-                              .x = 1,
-                              .value = 2,
                               .high = 1.0,
                               .digits = 2,
                               .x_title = "frequency group (0 turns fastest)",
@@ -143,9 +141,8 @@ static dpe_status write_table(struct report *report, const struct input *input,
     if (status == DPE_OK && dpe_h5_has(input->table, several_entries)) {
         add_several(report, table);
     } else if (status == DPE_OK) {
-        char text[32];
         dpe_report_section(report, "The table for %s tokens",
-                           dpe_length_text((double)dpe_table_values(table)->length, text));
+                           DPE_LENGTH_TEXT((double)dpe_table_values(table)->length));
         add_entry(report, dpe_table_values(table), "A runtime loads this table.");
     }
     dpe_table_close(table);

@@ -187,7 +187,7 @@ static void add_dots(struct report *report, const struct buckets *all)
 {
     enum { SHOWN = 12 };
     const struct plot plot = {
-        .kind = PLOT_DOTS, .value = 1, .high = (double)NAN, .digits = 2, .x_title = "seconds"};
+        .kind = PLOT_DOTS, .high = (double)NAN, .digits = 2, .x_title = "seconds"};
     struct sheet *sheet = dpe_report_sheet(
         report, "time-samples", "what:t|seconds, median and middle half:i3", "Seconds per sample");
     for (size_t i = 0; i < all->n && i < SHOWN; i++) {
