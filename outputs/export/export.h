@@ -58,8 +58,9 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
 /** config.json with its rope block replaced by one of rope_type "dpe" that nests the native one. */
 dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
                          struct dpe_text *out, struct dpe_error *err);
-/** One row per (layer, head, pair): layer, head, pair, group, key_pair, scale, inv_freq. It
- *  cannot express a temperature: dpe-export requires --drop-temperature for such a table. */
+/** A row for each layer, head and pair: these, the pair's group, and every field of the table that
+ *  has an element for them (effective_length, scale_factor, inv_freq, mask). It cannot express a
+ *  temperature: dpe-export requires --drop-temperature for such a table. */
 dpe_status dpe_export_csv(const struct dpe_table_values *values, struct dpe_text *out,
                           struct dpe_error *err);
 /** Masks and numbers as tensors, the rest as metadata. Of several entries, tensors and metadata of

@@ -93,40 +93,70 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
 }
 
 /* None of these needs quotes inside; libcsv adds those around. */
-static void put_cell(struct dpe_text *out, const char *text, bool last)
+static void put_cell(struct dpe_text *out, const char *text, bool first)
 {
     char field[128];
     size_t n = csv_write(field, sizeof field, text, strlen(text));
+    dpe_text_put(out, "%s", first ? "" : ",");
     dpe_text_put_bytes(out, field, n < sizeof field ? n : sizeof field);
-    dpe_text_put(out, "%s", last ? "\r\n" : ",");
+}
+
+/* Which element of a field belongs to a place on its axes; -1: it is no field of pairs and heads.
+ */
+static int64_t element_at(const struct dpe_table_field *field,
+                          const struct dpe_table_values *values, const int64_t at[DPE_AXES])
+{
+    const int rank = dpe_field_rank(field);
+    int64_t element = 0;
+    for (int a = 0; a < rank && element >= 0; a++) {
+        const int64_t place = at[field->axes[a]];
+        element = place < 0 ? -1 : element * dpe_field_extent(field->axes[a], values) + place;
+    }
+    return rank > 0 ? element : -1;
+}
+
+/* A row: the place, and every field that has an element there; `names`: what they are called. */
+static void put_row(struct dpe_text *out, const struct dpe_table_values *values,
+                    const int64_t at[DPE_AXES], bool names)
+{
+    static const struct {
+        enum dpe_field_axis axis;
+        const char *name;
+    } places[] = {{DPE_AXIS_LAYER, "layer"},
+                  {DPE_AXIS_HEAD, "head"},
+                  {DPE_AXIS_PAIR, "pair"},
+                  {DPE_AXIS_GROUP, "group"}};
+    const unsigned parts = dpe_table_parts(values, false);
+    char text[32];
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        snprintf(text, sizeof text, "%lld", (long long)at[places[i].axis]);
+        put_cell(out, names ? places[i].name : text, i == 0);
+    }
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        const int64_t element = element_at(field, values, at);
+        if (element >= 0 && dpe_field_written(field, values, parts)) {
+            snprintf(text, sizeof text, "%.17g",
+                     dpe_field_get(field, dpe_field_data(field, values), (size_t)element));
+            put_cell(out, names ? field->name : text, false);
+        }
+    }
+    dpe_text_put(out, "\r\n");
 }
 
 dpe_status dpe_export_csv(const struct dpe_table_values *values, struct dpe_text *out,
                           struct dpe_error *err)
 {
-    static const char *const names[] = {"layer",    "head",  "pair",    "group",
-                                        "key_pair", "scale", "inv_freq"};
-    enum { COLUMNS = sizeof names / sizeof names[0] };
-    for (int i = 0; i < COLUMNS; i++) {
-        put_cell(out, names[i], i + 1 == COLUMNS);
-    }
-    int64_t g = 0;
-    for (int64_t at = 0; at < values->n_layers * values->n_heads * values->n_pairs; at++) {
-        const int64_t row = at / values->n_pairs;
-        const int64_t pair = at % values->n_pairs;
-        const bool moves = values->mask[at] != 0;
-        g = pair == 0 ? 0 : pair == values->group_edge[g + 1] ? g + 1 : g;
-        const double numbers[COLUMNS] = {(double)(row / values->n_heads),
-                                         (double)(row % values->n_heads),
-                                         (double)pair,
-                                         (double)g,
-                                         moves,
-                                         moves ? values->scale_factor[g] : 1.0,
-                                         values->inv_freq[pair]};
-        for (int i = 0; i < COLUMNS; i++) {
-            char text[32];
-            snprintf(text, sizeof text, "%.17g", numbers[i]);
-            put_cell(out, text, i + 1 == COLUMNS);
+    int64_t at[DPE_AXES] = {[DPE_AXIS_EDGE] = -1, [DPE_AXIS_BAND_NUMBER] = -1};
+    put_row(out, values, at, true);
+    for (int64_t row = 0; row < values->n_layers * values->n_heads; row++) {
+        at[DPE_AXIS_LAYER] = row / values->n_heads;
+        at[DPE_AXIS_HEAD] = row % values->n_heads;
+        at[DPE_AXIS_GROUP] = 0;
+        for (int64_t pair = 0; pair < values->n_pairs; pair++) {
+            at[DPE_AXIS_GROUP] += pair == values->group_edge[at[DPE_AXIS_GROUP] + 1];
+            at[DPE_AXIS_PAIR] = pair;
+            put_row(out, values, at, false);
         }
     }
     return dpe_text_done(out, err);

@@ -216,9 +216,9 @@ def check_csv(folder, table):
     for row in rows:
         layer, head, pair = (int(row[name]) for name in ("layer", "head", "pair"))
         group = int(row["group"])
-        key = int(row["key_pair"])
-        good = (mask[layer, head, pair] == key and edges[group] <= pair < edges[group + 1]
-                and float(row["scale"]) == (table["scale_factor"][group] if key else 1.0)
+        good = (mask[layer, head, pair] == int(row["mask"]) and edges[group] <= pair < edges[group + 1]
+                and float(row["scale_factor"]) == table["scale_factor"][group]
+                and float(row["effective_length"]) == table["effective_length"][group]
                 and float(row["inv_freq"]) == table["inv_freq"][pair])
         check(f"table.csv {row}", good)
 
