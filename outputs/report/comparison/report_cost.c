@@ -46,21 +46,8 @@ struct cost {
     int digits;
 };
 
-/* Methods that are better at the last task; more lines than these cannot be distinguished. */
+/* More lines than these cannot be distinguished. */
 enum { MANY = 8 };
-
-static size_t better(const struct suite *s, size_t method)
-{
-    size_t last = s->n_tasks - 1;
-    double own = s->r.mean[method * s->n_tasks + last].mean;
-    size_t n = 0;
-    for (size_t m = 0; m < s->n_methods; m++) {
-        double other = s->r.mean[m * s->n_tasks + last].mean;
-        bool above = s->low_is_better ? other < own : other > own;
-        n += above || isnan(own) || (other == own && m < method);
-    }
-    return n;
-}
 
 /* The figure of costs [method][task]: one line for each method through its lengths. */
 static void add_figure(struct report *report, const struct suite *s, const struct cost *cost,
@@ -81,8 +68,9 @@ static void add_figure(struct report *report, const struct suite *s, const struc
         const size_t m = i / s->n_tasks;
         dpe_draw_row(sheet, s->r.method[m], s->r.task_length[i % s->n_tasks], costs[i],
                      dpe_scaled_cell(&s->r.mean[i], s->scale));
-        dpe_draw_row_mark(sheet, (better(s, m) < MANY ? 0 : ROW_UNDRAWN) |
-                                     (dpe_worth_is_table(s->r.method[m]) ? ROW_STRONG : 0));
+        dpe_draw_row_mark(
+            sheet, (dpe_comparison_suite_rank(s, m, s->n_tasks - 1) < MANY ? 0 : ROW_UNDRAWN) |
+                       (dpe_worth_is_table(s->r.method[m]) ? ROW_STRONG : 0));
     }
     dpe_draw_shown(sheet, 60, false);
     dpe_report_figure(

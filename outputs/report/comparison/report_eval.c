@@ -10,70 +10,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Methods by their value at a task, best first; those without one are left out. Owned, *n long. */
-static size_t *best_first(const struct suite *s, size_t task, size_t *n)
-{
-    size_t *order = dpe_alloc(s->n_methods, sizeof *order);
-    *n = 0;
-    for (size_t m = 0; order != NULL && m < s->n_methods; m++) {
-        double value = s->r.mean[m * s->n_tasks + task].mean;
-        if (isnan(value)) {
-            continue;
-        }
-        size_t k = (*n)++;
-        for (; k > 0; k--) {
-            double other = s->r.mean[order[k - 1] * s->n_tasks + task].mean;
-            if (s->low_is_better ? other <= value : other >= value) {
-                break;
-            }
-            order[k] = order[k - 1];
-        }
-        order[k] = m;
-    }
-    return order;
-}
-
 /* The best method and those that follow, at the longest length; only for suites of one task. */
 static void add_lead(struct report *report, const struct suite *s)
 {
-    double length = dpe_comparison_suite_longest(s);
+    enum { NAMED = 4 };
+    const double length = dpe_comparison_suite_longest(s);
+    const int64_t task = dpe_comparison_suite_task(s, s->r.task_label[0], length);
+    const struct dpe_interval *mean = s->r.mean + (task < 0 ? 0 : task);
     char measure[64];
-    dpe_comparison_suite_measure(s, measure, sizeof measure);
-    int64_t task = dpe_comparison_suite_task(s, s->r.task_label[0], length);
-    size_t n = 0;
-    size_t *order = task < 0 ? NULL : best_first(s, (size_t)task, &n);
     struct dpe_text out = {0};
+    size_t n = 0;
+    for (size_t m = 0; m < s->n_methods && task >= 0; m++) {
+        n += isnan(mean[m * s->n_tasks].mean) ? 0 : 1;
+    }
+    dpe_comparison_suite_measure(s, measure, sizeof measure);
     dpe_text_put(&out, "At %s tokens", DPE_LENGTH_TEXT(length));
-    for (size_t i = 0; order != NULL && i < n && i < 4; i++) {
+    for (size_t i = 0; i < n; i++) {
+        const size_t m = dpe_comparison_suite_ranked(s, i, (size_t)task);
         char value[96];
-        char *name = dpe_draw_clean_text(s->r.method[order[i]], 40);
-        dpe_report_value(&s->r.mean[order[i] * s->n_tasks + (size_t)task], !s->low_is_better,
-                         value);
-        dpe_text_put(&out, "%s%s ",
-                     i == 0                 ? ", "
-                     : i + 1 == n || i == 3 ? " and "
-                                            : ", ",
-                     name != NULL ? name : "");
-        if (i == 0) {
-            dpe_text_put(&out, "has a %s of ", measure);
+        dpe_report_value(&mean[m * s->n_tasks], !s->low_is_better, value);
+        if (i < NAMED) {
+            char *name = dpe_draw_clean_text(s->r.method[m], 40);
+            dpe_text_put(&out, "%s%s ",
+                         i == 0                         ? ", "
+                         : i + 1 == n || i + 1 == NAMED ? " and "
+                                                        : ", ",
+                         name != NULL ? name : "");
+            dpe_text_put(&out, i == 0 ? "has a %s of %s" : "%.0s%s", measure, value);
+            free(name);
+        } else if (dpe_worth_is_table(s->r.method[m])) {
+            dpe_text_put(&out, ", %s with %s", s->r.method[m], value);
         }
-        dpe_text_put(&out, "%s", value);
-        free(name);
+        dpe_text_put(&out, "%s", i + 1 == NAMED && n > NAMED ? "; the others follow" : "");
     }
-    dpe_text_put(&out, "%s", n == 0 ? " nothing was measured" : n > 4 ? "; the others follow" : "");
-    for (size_t i = 4; order != NULL && i < n; i++) {
-        if (dpe_worth_is_table(s->r.method[order[i]])) {
-            char value[96];
-            dpe_report_value(&s->r.mean[order[i] * s->n_tasks + (size_t)task], !s->low_is_better,
-                             value);
-            dpe_text_put(&out, ", %s with %s", s->r.method[order[i]], value);
-        }
-    }
-    dpe_text_put(&out, ".");
+    dpe_text_put(&out, "%s.", n == 0 ? " nothing was measured" : "");
     dpe_report_say(report, BLOCK_LEAD, "%s", out.bytes != NULL ? out.bytes : "");
     report->document.failed = report->document.failed || out.failed;
     dpe_text_free(&out);
-    free(order);
 }
 
 /* How many differences to the method `against` are not distinguishable from 0: the interval contains 0,

@@ -28,6 +28,10 @@ void dpe_comparison_suite_free(struct suite *suite);
 
 /** Index of the task with that label at that length, −1 = none. */
 int64_t dpe_comparison_suite_task(const struct suite *suite, const char *label, double length);
+/** How many methods are better at a task: of equal ones the earlier is, of one without a value all
+ *  are. And the method of a rank. */
+size_t dpe_comparison_suite_rank(const struct suite *suite, size_t method, size_t task);
+size_t dpe_comparison_suite_ranked(const struct suite *suite, size_t rank, size_t task);
 /** Whether all tasks have one label (they then differ in length alone). */
 bool dpe_comparison_suite_is_single(const struct suite *suite);
 /** The longest length that has a value (of those in an unfinished run). */

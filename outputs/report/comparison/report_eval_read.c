@@ -89,6 +89,27 @@ int64_t dpe_comparison_suite_task(const struct suite *s, const char *label, doub
     return -1;
 }
 
+size_t dpe_comparison_suite_rank(const struct suite *s, size_t method, size_t task)
+{
+    const double own = s->r.mean[method * s->n_tasks + task].mean;
+    size_t n = 0;
+    for (size_t m = 0; m < s->n_methods; m++) {
+        const double other = s->r.mean[m * s->n_tasks + task].mean;
+        const bool above = s->low_is_better ? other < own : other > own;
+        n += above || isnan(own) || (other == own && m < method);
+    }
+    return n;
+}
+
+size_t dpe_comparison_suite_ranked(const struct suite *s, size_t rank, size_t task)
+{
+    size_t m = 0;
+    while (m + 1 < s->n_methods && dpe_comparison_suite_rank(s, m, task) != rank) {
+        m++;
+    }
+    return m;
+}
+
 bool dpe_comparison_suite_is_single(const struct suite *s)
 {
     for (size_t t = 1; t < s->n_tasks; t++) {

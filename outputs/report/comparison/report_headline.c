@@ -55,14 +55,11 @@ unsigned dpe_comparison_suite_marks(const struct report *report, const struct su
 {
     const struct dpe_interval *all = s->r.mean;
     size_t at = method * s->n_tasks + task;
-    size_t best = at;
+    size_t best = dpe_comparison_suite_ranked(s, 0, task) * s->n_tasks + task;
     size_t measured = 0;
     unsigned outside = is_outside(report, s, method, task) ? MARK_OUTSIDE : 0;
     for (size_t m = 0; m < s->n_methods; m++) {
-        size_t other = m * s->n_tasks + task;
-        bool better = s->low_is_better ? all[other].mean < all[best].mean : all[other].mean > all[best].mean;
-        measured += isfinite(all[other].mean) ? 1 : 0;
-        best = better ? other : best;
+        measured += isfinite(all[m * s->n_tasks + task].mean) ? 1 : 0;
     }
     if (!isfinite(all[at].mean) || measured < 2) {
         return outside;

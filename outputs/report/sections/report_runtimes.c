@@ -140,16 +140,15 @@ static void tell(const struct dpe_readings *readings, const struct dpe_reading *
         snprintf(facts, FACTS, "refused: %s", reading->refused);
         return;
     }
-    int used = snprintf(facts, FACTS, "logits × %.4g", reading->factor * reading->factor);
+    snprintf(facts, FACTS, "logits × %.4g", reading->factor * reading->factor);
     if (reading->switch_length > 0) {
-        used += snprintf(facts + used, (size_t)(FACTS - used), ", switches after %lld tokens",
-                         (long long)reading->switch_length);
+        dpe_append(facts, FACTS, ", switches after %lld tokens", (long long)reading->switch_length);
     }
     if (reading->growth > 0.0) {
-        used += snprintf(facts + used, (size_t)(FACTS - used), ", queries grow");
+        dpe_append(facts, FACTS, ", queries grow");
     }
     if ((double)readings->length > reading->longest) {
-        snprintf(facts + used, (size_t)(FACTS - used), ", texts to %.0f", reading->longest);
+        dpe_append(facts, FACTS, ", texts to %.0f", reading->longest);
     }
 }
 
@@ -158,7 +157,7 @@ static void draw(struct figure *figure, const struct dpe_readings *readings)
     const size_t n = (size_t)readings->n;
     const struct dpe_reading *first = find_first(readings);
     struct panel *panels = dpe_alloc_zero(n, sizeof *panels);
-    double *ratios = dpe_alloc((n + 1) * (size_t)readings->n_pairs, sizeof *ratios);
+    double *ratios = dpe_alloc(n * (size_t)readings->n_pairs, sizeof *ratios);
     char(*words)[NAME + FACTS] = dpe_alloc(n, sizeof *words);
     bool there = figure != NULL && panels != NULL && ratios != NULL && words != NULL;
     for (size_t i = 0; i < n && there && first != NULL; i++) {
@@ -175,12 +174,10 @@ static void draw(struct figure *figure, const struct dpe_readings *readings)
         }
     }
     if (there && first != NULL) {
-        double *reference = ratios + (int64_t)n * readings->n_pairs;
-        relate(first, first->base, readings->n_pairs, reference);
         const struct panels all = {.panels = panels,
                                    .n = n,
                                    .n_points = readings->n_pairs,
-                                   .reference = reference,
+                                   .reference = panels[first - readings->of].y,
                                    .log_y = true,
                                    .x_title = "pair of head dimensions (0 turns fastest)"};
         dpe_draw_panels(figure, &all);
