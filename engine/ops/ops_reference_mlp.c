@@ -42,27 +42,6 @@ void dpe_reference_sinks(struct dpe_backend *backend, int64_t layer, const float
     }
 }
 
-void dpe_reference_merge(struct dpe_backend *backend, const struct dpe_branches *branches)
-{
-    const struct dpe_config *c = backend->config;
-    const float *gates = branches->gates;
-    const float *compressed = branches->compressed;
-    const float *windowed = branches->windowed;
-    float *out = branches->out;
-    int64_t heads = branches->rows * c->n_heads;
-#pragma omp parallel for num_threads(dpe_threads_for(backend->n_threads, heads *c->head_dim)) schedule(static)
-    for (int64_t i = 0; i < heads; i++) {
-        double share[3];
-        for (int b = 0; b < 3; b++) {
-            share[b] = 1.0 / (1.0 + exp(-(double)gates[3 * i + b]));
-        }
-        for (int64_t j = i * c->head_dim; j < (i + 1) * c->head_dim; j++) {
-            double third = windowed != NULL ? share[2] * (double)windowed[j] : 0.0;
-            out[j] = (float)(share[0] * (double)compressed[j] + share[1] * (double)out[j] + third);
-        }
-    }
-}
-
 static double activated(enum dpe_activation kind, double gate, double up)
 {
     switch (kind) {

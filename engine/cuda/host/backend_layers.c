@@ -161,13 +161,6 @@ void dpe_cuda_sinks(struct dpe_backend *b, int64_t layer, const float *lse, int6
                                         b->config->n_heads, b->config->head_dim));
 }
 
-void dpe_cuda_merge(struct dpe_backend *b, const struct dpe_branches *branches)
-{
-    DPE_CUDA_LAUNCH(b, dpe_kernel_merge(b->dtype, branches->gates, branches->compressed,
-                                        branches->windowed, branches->rows * b->config->n_heads,
-                                        b->config->head_dim, branches->out));
-}
-
 int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows)
 {
     const int64_t least = DPE_CUDA_LEAST_LOGITS;

@@ -230,3 +230,10 @@ void dpe_cuda_attention_window(struct dpe_backend *b, const struct dpe_attention
     call.partial = args->workspace;
     DPE_CUDA_LAUNCH(b, dpe_select_attend(&call));
 }
+
+void dpe_cuda_merge(struct dpe_backend *b, const struct dpe_branches *branches)
+{
+    DPE_CUDA_LAUNCH(b, dpe_select_merge(b->dtype, branches->gates, branches->compressed,
+                                        branches->windowed, branches->rows * b->config->n_heads,
+                                        b->config->head_dim, branches->out));
+}

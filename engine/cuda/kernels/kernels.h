@@ -123,11 +123,6 @@ enum { DPE_ROTATED_AT_ONCE = 4 };
 /** to[c][h][r] = R(rotation c at the row's position) from[h / group][r], c = 0 … n_rotations−1, of
  *  each of n calls, at most DPE_ROTATED_AT_ONCE of one dtype, in one launch. */
 int dpe_kernel_rotate(const struct dpe_rotated_rows *calls, int n);
-/** out [heads][head_dim] = Σ over branches of sigmoid(gate) · branch: of compressed [heads][head_dim],
- *  of what is in out, and of windowed, where there is one (not NULL); gates [heads][3] in this order. */
-int dpe_kernel_merge(enum dpe_dtype dtype, const void *gates, const void *compressed,
-                     const void *windowed, int64_t heads, int64_t head_dim, void *out);
-
 #ifdef __cplusplus
 }
 #endif

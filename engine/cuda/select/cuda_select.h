@@ -94,6 +94,11 @@ uint64_t dpe_select_partial_bytes(int64_t head_dim);
 int dpe_select_represent(const struct dpe_select *call);
 int dpe_select_choose(const struct dpe_select *call);
 int dpe_select_attend(const struct dpe_select *call);
+/** out [heads][head_dim] = Σ over branches of sigmoid(gate) · branch: of compressed
+ * [heads][head_dim], of what is in out, and of windowed, where there is one (not NULL); gates
+ * [heads][3] in this order. */
+int dpe_select_merge(enum dpe_dtype dtype, const void *gates, const void *compressed,
+                     const void *windowed, int64_t heads, int64_t head_dim, void *out);
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,7 @@
 #include "engine/base/halves.h"
 #include "engine/cuda/kernels/experts.h"
 #include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/select/cuda_select.h"
 
 enum { ROWS = 4 };
 
@@ -216,8 +217,8 @@ static void branches(void **state)
     for (int window = 0; window < 2; window++) {
         float *out = make_numbers(N, 34);
         float *chosen = make_numbers(N, 34);
-        assert_int_equal(dpe_kernel_merge(DPE_F32, gates, compressed,
-                                          window != 0 ? windowed : NULL, HEADS_OF, WIDTH, out),
+        assert_int_equal(dpe_select_merge(DPE_F32, gates, compressed, window != 0 ? windowed : NULL,
+                                          HEADS_OF, WIDTH, out),
                          0);
         for (int i = 0; i < N; i++) {
             const float *of[3] = {compressed, chosen, windowed};

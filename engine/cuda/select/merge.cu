@@ -1,6 +1,6 @@
 /* The branches of attention (NSA), added by their gates. */
 #include "engine/cuda/kernels/grid.cuh"
-#include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/select/cuda_select.h"
 
 namespace
 {
@@ -37,7 +37,7 @@ int launch(const void *gates, const void *compressed, const void *windowed, int6
 
 } // namespace
 
-int dpe_kernel_merge(enum dpe_dtype dtype, const void *gates, const void *compressed,
+int dpe_select_merge(enum dpe_dtype dtype, const void *gates, const void *compressed,
                      const void *windowed, int64_t heads, int64_t head_dim, void *out)
 {
     DPE_FOR_DTYPE(dtype, launch<T>(gates, compressed, windowed, heads, head_dim, out));
