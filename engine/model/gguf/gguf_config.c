@@ -28,7 +28,8 @@ static const struct architecture {
 struct maker {
     const struct dpe_gguf_set *set;
     struct dpe_gguf_reader in;
-    const char *architecture, *model_type;
+    const char *architecture;
+    const struct dpe_family *family;
     json_t *out;
     int64_t head_dim, pairs; /* pairs that rotate */
 };
@@ -100,15 +101,14 @@ static void put_number(struct maker *maker, const char *name, const char *as)
 static void put_sizes(struct maker *maker)
 {
     char key[128];
-    bool routed = strcmp(maker->model_type, "qwen3_moe") == 0;
-    bool oss = strcmp(maker->model_type, "gpt_oss") == 0;
+    bool routed = maker->family->experts == DPE_EXPERTS_APART;
     put_whole(maker, "block_count", "num_hidden_layers");
     int64_t hidden = put_whole(maker, "embedding_length", "hidden_size");
     int64_t heads = put_whole(maker, "attention.head_count", "num_attention_heads");
     int64_t kv = read_whole(maker, "attention.head_count_kv");
     put(maker, "num_key_value_heads", json_integer(kv < 0 ? heads : kv));
     put_whole(maker, "context_length", "max_position_embeddings");
-    if (routed || oss) {
+    if (maker->family->experts != DPE_EXPERTS_NONE) {
         put_whole(maker, "expert_feed_forward_length",
                   routed ? "moe_intermediate_size" : "intermediate_size");
         put_whole(maker, "expert_count", routed ? "num_experts" : "num_local_experts");
@@ -155,7 +155,7 @@ static void put_switches(struct maker *maker)
 /* What multiplies and caps. */
 static void put_factors(struct maker *maker)
 {
-    if (strcmp(maker->model_type, "granite") == 0) {
+    if (maker->family->multipliers) {
         put_number(maker, "embedding_scale", "embedding_multiplier");
         put_number(maker, "residual_scale", "residual_multiplier");
         put_number(maker, "logit_scale", "logits_scaling");
@@ -164,14 +164,13 @@ static void put_factors(struct maker *maker)
             put(maker, "attention_multiplier", json_real(1.0 / sqrt((double)maker->head_dim)));
         }
     }
-    bool two = strcmp(maker->model_type, "gemma2") == 0;
-    if (two || strcmp(maker->model_type, "gemma3_text") == 0) {
+    if (maker->family->caps) {
         int64_t layers = json_integer_value(json_object_get(maker->out, "num_hidden_layers"));
         int64_t hidden = json_integer_value(json_object_get(maker->out, "hidden_size"));
         int64_t heads = json_integer_value(json_object_get(maker->out, "num_attention_heads"));
         /* Most files have no such key; of the published models only those of 27 billion differ. */
         char key[128];
-        bool wide = layers == (two ? 46 : 62) && heads > 0;
+        bool wide = (layers == 46 || layers == 62) && heads > 0;
         double scalar = wide ? (double)hidden / (double)heads : (double)maker->head_dim;
         double scale = dpe_gguf_number(&maker->in, key_of(maker, "attention.scale", key), 0.0);
         scalar = scale > 0.0 ? 1.0 / (scale * scale) : scalar;
@@ -184,7 +183,7 @@ static void put_factors(struct maker *maker)
 static void put_windows(struct maker *maker)
 {
     char key[128];
-    enum dpe_window_rule rule = dpe_family_find(maker->model_type)->windows;
+    enum dpe_window_rule rule = maker->family->windows;
     int64_t window = read_whole(maker, "attention.sliding_window");
     if (window < 1 || rule == DPE_WINDOW_NEVER || rule == DPE_WINDOW_SWITCHED) {
         put(maker, "sliding_window", json_null());
@@ -370,7 +369,7 @@ static json_t *yarn_scaling(struct maker *maker, const struct rotation *of)
 {
     char key[128];
     json_t *scaling = json_pack("{s:s, s:f, s:b}", "rope_type", "yarn", "factor", of->scale,
-                                "truncate", strcmp(maker->model_type, "gpt_oss") != 0);
+                                "truncate", strcmp(maker->family->model_type, "gpt_oss") != 0);
     static const char *const ramp[][2] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
                                           {"rope.scaling.yarn_beta_slow", "beta_slow"},
                                           {"rope.scaling.yarn_log_multiplier", "mscale_all_dim"},
@@ -436,7 +435,7 @@ static void put_rope(struct maker *maker)
 {
     char key[128];
     key_of(maker, "rope.scaling.finetuned", key);
-    if (strcmp(maker->model_type, "granite") == 0 && !dpe_gguf_flag(&maker->in, key, true)) {
+    if (maker->family->multipliers && !dpe_gguf_flag(&maker->in, key, true)) {
         dpe_gguf_expected(&maker->in, key, "true (granite without it has no rotary positions)");
     }
     struct rotation rotation = {
@@ -508,12 +507,10 @@ dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct d
     }
     maker.out = json_object();
     maker.architecture = architecture->name;
-    maker.model_type = architecture->model_type;
-    if (strcmp(maker.architecture, "olmo2") == 0 &&
-        read_whole(&maker, "attention.sliding_window") > 0) {
-        maker.model_type = "olmo3";
-    }
-    put(&maker, "model_type", json_string(maker.model_type));
+    bool olmo3 = strcmp(maker.architecture, "olmo2") == 0 &&
+                 read_whole(&maker, "attention.sliding_window") > 0;
+    maker.family = dpe_family_find(olmo3 ? "olmo3" : architecture->model_type);
+    put(&maker, "model_type", json_string(maker.family->model_type));
     put_sizes(&maker);
     put_switches(&maker);
     put_factors(&maker);
@@ -527,7 +524,7 @@ dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct d
                 dpe_fail(err, DPE_BAD_DATA, "%s: its metadata holds a number that is not finite",
                          set->files[0]->path);
         }
-        *family = *dpe_family_find(maker.model_type);
+        *family = *maker.family;
         family->interleaved = architecture->interleaved;
         family->norm_plus_one = false; /* the 1 is in the file's norms */
         family->experts =
