@@ -44,7 +44,7 @@ void dpe_detect_guard_words(const struct dpe_detect_report *report, char *text, 
                               report->texts.validation.value[guard->best].mean -
                           1.0),
                  best, share);
-    } else if (guard->kept == guard->best) {
+    } else if (guard->kept == guard->best || guard->loss <= 0.0) { /* also one of several */
         snprintf(text, size, "%s predicts texts best", kept);
     } else {
         snprintf(text, size, "%s loses %.1f %% of perplexity to %s (the guard allows %.3g %%)",
@@ -84,8 +84,9 @@ void dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_t
     for (int b = first; b < DPE_POSITIONS; b++) {
         last = isfinite(report->positions[report->guard.best][b]) ? b : last;
     }
-    dpe_text_put(out, "\nPerplexity of %lld texts, of all tokens and from a position on; * kept\n",
-                 (long long)report->texts.n_validated);
+    dpe_text_put(out, "\nPerplexity of %lld text%s, of all tokens and from a position on; * kept\n",
+                 (long long)report->texts.n_validated,
+                 report->texts.n_validated == 1 ? "" : "s");
     dpe_text_put(out, "  %9s", "all");
     for (int b = first; b <= last; b++) {
         dpe_text_put(out, " %9.0f", ldexp(1.0, b));

@@ -86,8 +86,8 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
         dpe_log_info("selection %s in every plan of the sweep", text);
     }
     if (sweeps) {
-        dpe_log_info("%d configurations for %d groups x %d lengths", inputs->grid.n_configs,
-                     params->n_groups, params->n_lengths);
+        dpe_log_info("%d configurations for %d group%s x %d lengths", inputs->grid.n_configs,
+                     params->n_groups, params->n_groups == 1 ? "" : "s", params->n_lengths);
     }
     dpe_detect_tell_template(inputs);
     for (int i = 0; i < inputs->n_tasks; i++) {

@@ -344,6 +344,38 @@ static void ready_methods_are_held_against_the_best(void **state)
     }
 }
 
+/* What the guard on perplexity did. Of plans that predict equally well each predicts best. */
+static void the_guard_says_what_it_did(void **state)
+{
+    (void)state;
+    static const struct {
+        struct dpe_detect_guard guard;
+        const char *says;
+    } rows[] = {
+        {{.chosen = 2, .kept = 2, .best = 1, .loss = 0.0}, "joint predicts texts best"},
+        {{.chosen = 1, .kept = 1, .best = 1, .loss = 0.0}, "base predicts texts best"},
+        {{.chosen = 2, .kept = 2, .best = 1, .loss = 0.04},
+         "joint loses 4.0 % of perplexity to base (the guard allows 5 %)"},
+        {{.chosen = 0, .kept = 2, .best = 2, .loss = 0.0},
+         "joint takes the place of rope, which loses 50.0 % of perplexity to joint (the guard allows "
+         "5 %) and is not shown to find more"},
+        {{.chosen = 0, .kept = 0, .best = 2, .found = -1, .loss = 0.5, .traded = true},
+         "rope loses 50.0 % of perplexity to joint (the guard allows 5 %); no plan that a table can "
+         "hold loses less"},
+    };
+    static struct dpe_detect_report report;
+    report = (struct dpe_detect_report){.names = {"rope", "base", "joint"}, .guard_share = 0.05};
+    report.texts.validated = true;
+    report.texts.validation.value[0].mean = 3.0;
+    report.texts.validation.value[2].mean = 2.0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char words[512];
+        report.guard = rows[i].guard;
+        dpe_detect_guard_words(&report, words, sizeof words);
+        assert_string_equal(words, rows[i].says);
+    }
+}
+
 /* A step whose plan has a length for each of many groups is shown whole. */
 static void long_plans_are_not_cut(void **state)
 {
@@ -376,6 +408,7 @@ int main(void)
         cmocka_unit_test(live_lines_fit_and_keep_what_matters),
         cmocka_unit_test(validation_reports_when_it_did_not_help),
         cmocka_unit_test(ready_methods_are_held_against_the_best),
+        cmocka_unit_test(the_guard_says_what_it_did),
         cmocka_unit_test(a_better_plan_that_is_not_kept_is_explained),
         cmocka_unit_test(long_plans_are_not_cut),
     };
