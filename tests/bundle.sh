@@ -6,14 +6,8 @@ set -u
 build=$1
 source=$2
 cpack=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
+. "$source/tests/work.sh"
 
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
 "$cpack" --config "$build/CPackConfig.cmake" -B "$work" >"$work/log" 2>&1 || {
     cat "$work/log"
     exit 1

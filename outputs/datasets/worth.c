@@ -200,8 +200,9 @@ static bool has_no_less(const struct dpe_worth *w)
 /* Whether that is enough: a model that finds little with and without the table needs another one. */
 static bool is_unneeded(const struct dpe_worth *w)
 {
+    const double found = w->value[DPE_WORTH_ALONE].mean;
     return has_no_less(w) && !costs_texts(w, DPE_WORTH_ALONE) &&
-           (w->perplexity || w->value[DPE_WORTH_ALONE].mean >= DPE_WORTH_MOST * w->possible);
+           (w->perplexity || (found > 0.0 && found >= DPE_WORTH_MOST * w->possible));
 }
 
 static bool is_better(const struct dpe_worth *w, double table_minus)

@@ -7,30 +7,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 model=$root/data/reference
 corpus=$root/data/sample
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
+. "$root/tests/work.sh"
 
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
 detect() {
     "$bin/dpe-detect" -m "$model" -l 512 --corpus "$corpus" --samples 1 --groups 2 --lengths 128,512 --select paper --temperature off \
         --device cpu --quiet "$@" >"$work/out" 2>"$work/err"
 }
 export_() {
     "$bin/dpe-export" "$@" >"$work/out" 2>"$work/err"
-}
-# refused CODE WORDS COMMAND...
-refused() {
-    code=$1
-    words=$2
-    shift 2
-    "$@" >"$work/out" 2>"$work/err"
-    got=$?
-    [ $got = "$code" ] || fail "$words: expected exit $code, got $got: $(cat "$work/err")"
-    grep -qF -- "$words" "$work/err" || fail "'$words' is not printed: $(cat "$work/err")"
 }
 version() {
     h5dump -a /schema_version "$1" | grep -q "\"$2\"" || fail "$1 is not version $2"

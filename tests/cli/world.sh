@@ -1,14 +1,8 @@
 # Sourced by tests of sweeps, which set root (the source tree) before: a work folder that is removed at the
 # end, failures, equal tables, a corpus and models.
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
+. "$root/tests/work.sh"
 . "$root/tests/limits.sh"
 
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
 # same A B: the tables A and B are equal except for /run.
 same() {
     h5diff --exclude-path=/run "$1" "$2" >"$work/diff" 2>&1 ||

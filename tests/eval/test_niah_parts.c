@@ -17,18 +17,8 @@
 #include "eval/niah/niah.h"
 #include "eval/niah/niah_parts.h"
 #include "eval/prompt/haystack.h"
+#include "tests/eval/niah_case.h"
 #include "tests/lib/text_folder.h"
-
-static struct dpe_niah_params params_of(const char *spec)
-{
-    struct dpe_niah_params params;
-    struct dpe_error err = {0};
-    dpe_niah_defaults(&params);
-    if (dpe_niah_parse(spec, &params, &err) != DPE_OK) {
-        fail_msg("%s", err.text);
-    }
-    return params;
-}
 
 static void parameters(void **state)
 {

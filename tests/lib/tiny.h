@@ -126,6 +126,20 @@ static inline struct dpe_session *tiny_session(const struct tiny *tiny, const ch
     return session;
 }
 
+/** A Llama of two layers with heads of 64, for dpe_random_model. */
+#define TINY_LLAMA(width, words)                                                                   \
+    {                                                                                              \
+        .model_type = "llama", .vocab = (words), .hidden = (width), .n_layers = 2, .n_heads = 4,   \
+        .n_kv_heads = 2, .head_dim = 64, .intermediate = (width), .max_position = 128,             \
+        .rms_eps = 1e-5, .bos_id = -1, .dtype = DPE_F32, .rope = {                                 \
+            .theta = 1e4,                                                                          \
+            .factor = NAN,                                                                         \
+            .original_max_position = NAN,                                                          \
+            .attention_factor = NAN,                                                               \
+            .partial_rotary_factor = 1.0                                                           \
+        }                                                                                          \
+    }
+
 /** A mask that differs from head to head, for every band but the first. */
 static inline void tiny_mask(struct dpe_plan *plan)
 {

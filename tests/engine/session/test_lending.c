@@ -18,25 +18,7 @@
 
 enum { WORDS = 64, ROOM = 1200, BRANCHES = 5, CHUNK = 256 };
 
-static const struct dpe_config shape = {
-    .model_type = "llama",
-    .vocab = WORDS,
-    .hidden = 32,
-    .n_layers = 2,
-    .n_heads = 4,
-    .n_kv_heads = 2,
-    .head_dim = 64,
-    .intermediate = 32,
-    .max_position = 128,
-    .rms_eps = 1e-5,
-    .bos_id = -1,
-    .dtype = DPE_F32,
-    .rope = {.theta = 1e4,
-             .factor = NAN,
-             .original_max_position = NAN,
-             .attention_factor = NAN,
-             .partial_rotary_factor = 1.0},
-};
+static const struct dpe_config shape = TINY_LLAMA(32, WORDS);
 
 static struct dpe_session *open_session(const struct dpe_model *model, const char *device,
                                         const char *spec, enum dpe_kv_type type, int threads)

@@ -60,25 +60,7 @@ static const char *const specs[] = {
 };
 enum { N_SPECS = sizeof specs / sizeof *specs };
 
-static const struct dpe_config shape = {
-    .model_type = "llama",
-    .vocab = WORDS,
-    .hidden = 64,
-    .n_layers = 2,
-    .n_heads = 4,
-    .n_kv_heads = 2,
-    .head_dim = 64,
-    .intermediate = 64,
-    .max_position = 128,
-    .rms_eps = 1e-5,
-    .bos_id = -1,
-    .dtype = DPE_F32,
-    .rope = {.theta = 1e4,
-             .factor = NAN,
-             .original_max_position = NAN,
-             .attention_factor = NAN,
-             .partial_rotary_factor = 1.0},
-};
+static const struct dpe_config shape = TINY_LLAMA(64, WORDS);
 
 static struct dpe_model *open_model(void)
 {

@@ -471,6 +471,13 @@ static void worth_where_the_model_has_no_less(void **state)
     says(&worth, "1024 tokens; 40 samples:\n"
                  "unchanged: 70 % (60 to 80); 95 % at its trained length\n" NO_LESS "\n" OTHER
                  "not shown to differ (p = 0.300)\n");
+    /* These needles say nothing of it. */
+    worth.possible = worth.value[DPE_WORTH_ALONE].mean = worth.value[DPE_WORTH_TABLE].mean = 0.0;
+    says(&worth, "1024 tokens; 40 samples:\n"
+                 "unchanged: 0 % (60 to 80); 0 % at its trained length\n"
+                 "the table: 0 % (60 to 80): not shown to differ (p = 1.000)\n" OTHER
+                 "not shown to differ (p = 0.300)\n");
+    worth.value[DPE_WORTH_ALONE].mean = worth.value[DPE_WORTH_TABLE].mean = 0.7;
     worth.possible = 0.8;
     worth.texts[DPE_WORTH_ALONE] = 55.5;
     worth.texts[DPE_WORTH_TABLE] = 4.5;

@@ -8,29 +8,13 @@ python=$2
 schema=$3
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
+. "$root/tests/work.sh"
 model=$root/data/reference
 corpus=$root/data/sample
 export LC_ALL=C
 
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
 export_() {
     "$bin/dpe-export" "$@" >"$work/out" 2>"$work/err"
-}
-# refused CODE WORDS COMMAND...
-refused() {
-    code=$1
-    words=$2
-    shift 2
-    "$@" >"$work/out" 2>"$work/err"
-    got=$?
-    [ $got = "$code" ] || fail "$words: expected exit $code, got $got: $(cat "$work/err")"
-    grep -qF -- "$words" "$work/err" || fail "'$words' is missing: $(cat "$work/err")"
 }
 same() {
     h5diff "$@" >"$work/diff" 2>&1 || fail "h5diff $*: $(head -3 "$work/diff")"

@@ -7,15 +7,9 @@ python=$2
 schema=$3
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../../.." && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
+. "$root/tests/work.sh"
 . "$here/../../limits.sh"
 
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
 calibrate() {
     "$bin/dpe-calibrate" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --samples 1 \
         --norm-samples 2 --groups 2 --lengths 64,512 --top-k 0.75 --seed 3 "$@" >"$work/out" 2>"$work/err"
@@ -26,20 +20,11 @@ export_() {
 run_() {
     "$bin/dpe-run" "$@" >"$work/out" 2>"$work/err"
 }
-# works WHAT COMMAND...; refused CODE WORDS COMMAND...
+# works WHAT COMMAND...
 works() {
     what=$1
     shift
     "$@" || fail "$what: exit $?: $(cat "$work/err")"
-}
-refused() {
-    code=$1
-    words=$2
-    shift 2
-    "$@"
-    got=$?
-    [ $got = "$code" ] || fail "$words: expected exit $code, got $got: $(cat "$work/err")"
-    grep -qF -- "$words" "$work/err" || fail "'$words' is missing: $(cat "$work/err")"
 }
 same() {
     h5diff "$@" >"$work/diff" 2>&1 || fail "h5diff $*: $(head -3 "$work/diff")"

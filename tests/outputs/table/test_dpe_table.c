@@ -212,16 +212,19 @@ static void broken_plans_of_other_methods_are_named(void **state)
     assert_int_equal(dpe_table_check(&v, NULL), DPE_TABLE_OK);
 }
 
+/* The model of good(), as the engine has it. */
+static const struct dpe_config config = {.model_type = "llama",
+                                         .n_layers = LAYERS,
+                                         .n_heads = HEADS,
+                                         .n_kv_heads = KV_HEADS,
+                                         .head_dim = 2 * PAIRS,
+                                         .max_position = 256,
+                                         .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
+
 /* A table with the numbers of a method's plan is that plan. */
 static void a_table_is_the_plan_of_a_method(void **state)
 {
     (void)state;
-    const struct dpe_config config = {.n_layers = LAYERS,
-                                      .n_heads = HEADS,
-                                      .n_kv_heads = KV_HEADS,
-                                      .head_dim = 2 * PAIRS,
-                                      .max_position = 256,
-                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
     const struct dpe_plan_context context = {
         .config = &config, .trained_length = 256, .length = 4096, .official = true};
     static const char *const specs[] = {"leaky-rerope", "leaky-rerope:window=7,scale=12.5,logit-scale=1.3",
@@ -287,13 +290,6 @@ static void a_table_is_the_plan_of_a_method(void **state)
 static void a_table_is_a_plan_of_bands(void **state)
 {
     (void)state;
-    const struct dpe_config config = {.model_type = "llama",
-                                      .n_layers = LAYERS,
-                                      .n_heads = HEADS,
-                                      .n_kv_heads = KV_HEADS,
-                                      .head_dim = 2 * PAIRS,
-                                      .max_position = 256,
-                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
     const struct dpe_plan_context context = {
         .config = &config, .trained_length = 256, .length = 2048, .official = true};
     static const char *const specs[] = {"lampe",
@@ -386,12 +382,6 @@ static void positions_are_the_engines(void **state)
     struct dpe_table_values with = warm();
     assert_int_equal(dpe_table_make(&v, &table, NULL), DPE_TABLE_OK);
     assert_int_equal(dpe_table_make(&with, &hot, NULL), DPE_TABLE_OK);
-    const struct dpe_config config = {.n_layers = LAYERS,
-                                      .n_heads = HEADS,
-                                      .n_kv_heads = KV_HEADS,
-                                      .head_dim = 2 * PAIRS,
-                                      .max_position = 256,
-                                      .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
     const struct dpe_plan_context context = {
         .config = &config, .trained_length = 256, .length = 4096};
     const struct dpe_dpe_params params = {
