@@ -414,18 +414,36 @@ static struct dpe_session_options session_options(const struct arguments *a, int
     };
 }
 
-static dpe_status one(const struct dpe_model *model, const struct arguments *a, const char *method,
-                      int64_t length, struct outputs *out, struct dpe_error *err)
+static dpe_status plan_of(const struct arguments *a, const struct dpe_config *c, const char *method,
+                          int64_t length, struct dpe_plan *plan, struct dpe_error *err)
 {
-    const struct dpe_config *c = dpe_model_config(model);
     const struct dpe_plan_context context = {
         .config = c,
         .trained_length = a->trained_length > 0 ? a->trained_length : dpe_config_trained(c),
         .length = length + a->new_tokens + 1,
         .official = true};
+    return strcmp(method, "dpe") == 0 ? masked_dpe(&context, plan, err)
+                                      : dpe_plan_make(method, &context, plan, err);
+}
+
+/* Before anything is measured. */
+static dpe_status check_plans(const struct arguments *a, const struct dpe_config *config,
+                              struct dpe_error *err)
+{
+    for (int i = 0; i < a->n_lengths * a->n_methods; i++) {
+        struct dpe_plan plan;
+        DPE_TRY(plan_of(a, config, a->methods[i % a->n_methods], a->lengths[i / a->n_methods],
+                        &plan, err));
+        dpe_plan_free(&plan);
+    }
+    return DPE_OK;
+}
+
+static dpe_status one(const struct dpe_model *model, const struct arguments *a, const char *method,
+                      int64_t length, struct outputs *out, struct dpe_error *err)
+{
     struct dpe_plan plan;
-    dpe_status status = strcmp(method, "dpe") == 0 ? masked_dpe(&context, &plan, err)
-                                                   : dpe_plan_make(method, &context, &plan, err);
+    dpe_status status = plan_of(a, dpe_model_config(model), method, length, &plan, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -494,8 +512,9 @@ static dpe_status open_model(const struct arguments *a, bool cuda, struct dpe_mo
     struct dpe_config config;
     if (dpe_known_shape(a->shape, &config)) {
         config.n_layers = a->layers > 0 ? a->layers : config.n_layers;
-        dpe_status status = cuda ? DPE_OK : check_room(a, &config, err);
-        return status == DPE_OK ? dpe_random_model(&config, !cuda, 1, model, err) : status;
+        DPE_TRY(check_plans(a, &config, err));
+        DPE_TRY(cuda ? DPE_OK : check_room(a, &config, err));
+        return dpe_random_model(&config, !cuda, 1, model, err);
     }
     struct stat info;
     if (stat(a->shape, &info) != 0) {
@@ -504,7 +523,8 @@ static dpe_status open_model(const struct arguments *a, bool cuda, struct dpe_mo
                         "mistral-7b, qwen2.5-7b, or a model folder",
                         a->shape);
     }
-    return dpe_model_open(dpe_tool_model(a->shape), NULL, model, err);
+    DPE_TRY(dpe_model_open(dpe_tool_model(a->shape), NULL, model, err));
+    return check_plans(a, dpe_model_config(*model), err);
 }
 
 static dpe_status open_output(const struct arguments *a, const char *path, FILE **file, bool *made,
