@@ -345,6 +345,33 @@ static void test_make_room(void **state)
     free(list);
 }
 
+/* Sizes that overflow are the largest there is, whatever is added to them or multiplied with them.
+ */
+static void sizes_stay_at_the_largest(void **state)
+{
+    (void)state;
+    const uint64_t most = UINT64_MAX;
+    const struct {
+        uint64_t a, b, product, sum;
+    } rows[] = {{3, 5, 15, 8},
+                {0, most, 0, most},
+                {most, 0, 0, most},
+                {most, 1, most, most},
+                {UINT64_C(1) << 32, UINT64_C(1) << 32, most, UINT64_C(1) << 33},
+                {most / 3, 3, most, most / 3 + 3},
+                {most / 3 + 1, 3, most, most / 3 + 4},
+                {most - 2, 2, most, most},
+                {most - 2, 3, most, most}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_true(dpe_bytes_times(rows[i].a, rows[i].b) == rows[i].product);
+        assert_true(dpe_bytes_times(rows[i].b, rows[i].a) == rows[i].product);
+        assert_true(dpe_bytes_plus(rows[i].a, rows[i].b) == rows[i].sum);
+    }
+    assert_true(dpe_bytes_of(2, 3, 5, 7) == 210);
+    assert_true(dpe_bytes_of(INT64_MAX, INT64_MAX, 1, 1) == most);
+    assert_true(dpe_bytes_of(INT64_MAX, 2, 2, 8) == most);
+}
+
 static void test_append(void **state)
 {
     char text[8] = "ab";
@@ -412,6 +439,7 @@ int main(void)
         cmocka_unit_test(a_file_without_a_size_is_read),
         cmocka_unit_test(lists_grow),
         cmocka_unit_test(test_make_room),
+        cmocka_unit_test(sizes_stay_at_the_largest),
         cmocka_unit_test(test_append),
         cmocka_unit_test(test_parse_lengths),
         cmocka_unit_test(test_quantiles),

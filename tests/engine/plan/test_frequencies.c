@@ -184,6 +184,7 @@ static void senseless_scalings_are_refused(void **state)
          .factor = 8.0,
          .low_freq_factor = 4.0,
          .high_freq_factor = 4.0},
+        {.type = DPE_ROPE_NETWORK, .theta = 1e4},
         {.type = (enum dpe_rope_type)17, .theta = 1e4},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
