@@ -23,6 +23,42 @@ static const char **cell_keys(const struct dpe_detect_grid *grid)
     return keys;
 }
 
+int dpe_detect_positions(const struct dpe_detect_report *report)
+{
+    int n = 0;
+    while (n < DPE_POSITIONS && (INT64_C(1) << n) < report->grid->params.length) {
+        n++;
+    }
+    return n;
+}
+
+/* Where in its texts each of n plans predicts how well, into *at; needles have no such place. */
+static dpe_status find_positions(const struct dpe_detect_report *report,
+                                 const struct dpe_detect_result *result, const struct dpe_run *run,
+                                 const char *const *keys, int n, bool validation, double **at,
+                                 struct dpe_error *err)
+{
+    const int buckets = dpe_detect_positions(report);
+    const char *task = validation ? result->validate_task : result->task;
+    const int64_t first = validation ? result->first_validated : 0;
+    free(*at);
+    *at = NULL;
+    if (result->criterion == DPE_DETECT_RECALL) {
+        return DPE_OK;
+    }
+    *at = dpe_alloc((size_t)n * (size_t)buckets, sizeof **at);
+    for (int c = 0; c < n && *at != NULL; c++) {
+        struct dpe_positions positions = {.n = 0};
+        for (int64_t s = 0; s < (validation ? result->n_validated : result->n_samples); s++) {
+            dpe_positions_add(&positions, dpe_run_find(run, task, keys[c], first + s));
+        }
+        for (int b = 0; b < buckets; b++) {
+            (*at)[c * buckets + b] = dpe_positions_at(&positions, b);
+        }
+    }
+    return *at != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d plans", n);
+}
+
 static dpe_status collect_task(const struct dpe_detect_report *report,
                                struct dpe_detect_result *result, const struct dpe_run *run,
                                struct dpe_error *err)
@@ -35,6 +71,10 @@ static dpe_status collect_task(const struct dpe_detect_report *report,
             ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the keys of cells")
             : dpe_detect_collect(run, result->task, keys, params->n_groups * params->n_lengths, 0,
                                  result->n_samples, result->together, &result->scores, err);
+    if (status == DPE_OK) {
+        status = find_positions(report, result, run, keys, params->n_groups * params->n_lengths,
+                                false, &result->at, err);
+    }
     free(keys);
     return status;
 }
@@ -401,6 +441,8 @@ static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_det
                                 /* The paper's procedure keeps what it chose, whatever is shown. */
                                 report->rule == DPE_DETECT_PAPER ? NULL : report->tables,
                                 &result->validation, err));
+    DPE_TRY(find_positions(report, result, run, keys, report->n_validated, true,
+                           &result->validate_at, err));
     result->validated = true;
     return DPE_OK;
 }
@@ -435,19 +477,6 @@ static dpe_status keep_best(const struct dpe_detect_report *report,
     }
     *kept = dpe_detect_ready_kept(v, report->tables);
     return dpe_detect_validate_keep(&result->validate_scores, keys, *kept, v, err);
-}
-
-/* Where in the texts a plan predicts how well. */
-static void find_positions(struct dpe_detect_report *report, const struct dpe_run *run, int plan)
-{
-    struct dpe_positions positions = {.n = 0};
-    for (int64_t i = 0; i < report->texts.n_validated; i++) {
-        dpe_positions_add(&positions,
-                          dpe_run_find(run, report->texts.validate_task, report->keys[plan], i));
-    }
-    for (int b = 0; b < DPE_POSITIONS; b++) {
-        report->positions[plan][b] = dpe_positions_at(&positions, b);
-    }
 }
 
 /* The comparisons of all validations are of the plan that is kept. */
@@ -543,9 +572,6 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
             status = find_ceiling(report, results[i], run, err);
         }
     }
-    for (int v = 0; v < report->n_validated && report->texts.validated; v++) {
-        find_positions(report, run, v);
-    }
     if (status == DPE_OK) {
         status = settle_kept(report, &kept, err);
     }
@@ -562,7 +588,10 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
         dpe_detect_scores_free(&report->results[i].scores);
         dpe_detect_scores_free(&report->results[i].validate_scores);
         dpe_detect_ranking_free(&report->results[i].ranking);
+        free(report->results[i].at);
+        free(report->results[i].validate_at);
     }
+    free(report->texts.validate_at);
     dpe_detect_scores_free(&report->users.validate_scores);
     dpe_detect_scores_free(&report->texts.validate_scores);
     dpe_detect_selection_free(&report->selection);

@@ -71,6 +71,13 @@ static void put_value(struct dpe_text *page, double value)
     }
 }
 
+static double value_at(const struct dpe_detect_report *report, int plan, int b)
+{
+    const int n = dpe_detect_positions(report);
+    const double *at = report->texts.validate_at;
+    return at != NULL && b < n ? at[plan * n + b] : (double)NAN;
+}
+
 void dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_text *out)
 {
     const struct dpe_detect_validation *v = &report->texts.validation;
@@ -82,7 +89,7 @@ void dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_t
     const int first = first_range(report);
     int last = first;
     for (int b = first; b < DPE_POSITIONS; b++) {
-        last = isfinite(report->positions[report->guard.best][b]) ? b : last;
+        last = isfinite(value_at(report, report->guard.best, b)) ? b : last;
     }
     dpe_text_put(out, "\nPerplexity of %lld text%s, of all tokens and from a position on; * kept\n",
                  (long long)report->texts.n_validated,
@@ -96,7 +103,7 @@ void dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_t
         dpe_text_put(out, "%c", plan == v->kept ? '*' : ' ');
         put_value(out, v->value[plan].mean);
         for (int b = first; b <= last; b++) {
-            put_value(out, report->positions[plan][b]);
+            put_value(out, value_at(report, plan, b));
         }
         dpe_text_put(out, "  %s\n", report->names[plan]);
     }

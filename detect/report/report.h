@@ -37,6 +37,8 @@ struct dpe_detect_result {
     bool validated; /**< the two below are filled */
     struct dpe_detect_scores validate_scores;
     struct dpe_detect_validation validation;
+    double *at, *validate_at; /**< [cells], [plans][dpe_detect_positions] perplexity of the tokens
+                                 at positions 2^b to 2^(b+1) − 1; NaN: none; NULL: not of texts */
 };
 
 /** The plan that the table holds: the joint one, or one that validation shows to be better. */
@@ -73,8 +75,6 @@ struct dpe_detect_report {
     struct dpe_detect_result texts;
     double guard_share;            /**< of perplexity that the kept plan may lose */
     struct dpe_detect_guard guard; /**< once `texts` is validated */
-    /** Perplexity of each plan there on the tokens at positions 2^b to 2^(b+1) − 1; NaN: none. */
-    double positions[DPE_DETECT_MOST_VALIDATED][DPE_POSITIONS];
     double *scale;                        /**< [n_groups] of the joint plan */
     int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
     /** With --temperature auto or --select joint (filled by the caller; n_samples 0: no search). */
@@ -100,6 +100,8 @@ struct dpe_detect_report {
     const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */
     const char *pilot;                     /**< what chose the spec, NULL = it was given */
 };
+/** Ranges of positions of the report's texts. */
+int dpe_detect_positions(const struct dpe_detect_report *report);
 /** The result that decides: NIAH when it is used. */
 const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report);
 /** Collect the sweep's rows, rank them and select by the rule; fills scale as well. May be called

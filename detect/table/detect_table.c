@@ -75,6 +75,16 @@ static struct dpe_scores_result scores_of(const struct dpe_detect_result *result
     return out;
 }
 
+/* Where ranges of positions begin. */
+static int64_t *positions(void)
+{
+    static int64_t first[DPE_POSITIONS];
+    for (int b = 0; b < DPE_POSITIONS; b++) {
+        first[b] = INT64_C(1) << b;
+    }
+    return first;
+}
+
 void dpe_detect_cells_of(const struct dpe_detect_report *report,
                          const struct dpe_detect_result *result, struct dpe_scores_result *scores,
                          struct dpe_ranking_result *ranking)
@@ -97,6 +107,11 @@ void dpe_detect_cells_of(const struct dpe_detect_report *report,
     scores->low = from->low;
     scores->high = from->high;
     scores->n_valid = from->n_valid;
+    if (result->at != NULL) {
+        scores->n[DPE_CELLS_POSITION] = dpe_detect_positions(report);
+        scores->position = positions();
+        scores->perplexity_at = result->at;
+    }
 }
 
 static void put_result(struct dpe_h5 *table, const struct dpe_detect_report *report,
@@ -238,6 +253,11 @@ void dpe_detect_validated_of(const struct dpe_detect_report *report,
     scores->needed = v->kept_needed;
     scores->verdict = out->verdict;
     scores->ceiling = result->ceiling.n > 0 ? &result->ceiling.mean : NULL;
+    if (result->validate_at != NULL) {
+        scores->n[DPE_VALIDATED_POSITION] = dpe_detect_positions(report);
+        scores->position = positions();
+        scores->perplexity_at = result->validate_at;
+    }
 }
 
 void dpe_detect_put_words(struct dpe_h5 *table, const char *folder, const char *name,
@@ -308,24 +328,11 @@ static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_re
     }
 }
 
-/* What the guard decided, and perplexities by position. */
+/* What the guard decided. */
 static void put_guard(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     static const char folder[] = "/validate/guard";
-    int64_t position[DPE_POSITIONS];
-    double perplexity[DPE_DETECT_MOST_VALIDATED * DPE_POSITIONS];
     const struct dpe_detect_guard *guard = &report->guard;
-    int n = 0;
-    while (n < DPE_POSITIONS && (INT64_C(1) << n) < report->grid->params.length) {
-        position[n] = INT64_C(1) << n;
-        n++;
-    }
-    for (int at = 0; at < report->n_validated * n; at++) {
-        perplexity[at] = report->positions[at / n][at % n];
-    }
-    const struct dpe_validated_result at = {
-        .n = {report->n_validated, n}, .position = position, .perplexity = perplexity};
-    dpe_datasets_put(&dpe_validated_kind, &at, folder, table, NULL);
     const struct text_attribute texts[] = {
         {"chosen", report->names[guard->chosen]},
         {"kept", report->names[guard->kept]},

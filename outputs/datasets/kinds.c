@@ -166,6 +166,15 @@ const struct dpe_dataset_kind dpe_race_kind = KIND(race);
         EACH(low, "ci_low", F64, cell, SHORT_LOW, "1"),                                            \
         EACH(high, "ci_high", F64, cell, SHORT_HIGH, "1"),                                         \
         EACH(n_valid, "n_valid", I64, cell, "valid rows", "1")
+#define POSITIONS                                                                                  \
+    {                                                                                              \
+        .name = "position", .type = I64, DPE_IN_ARRAY(SCORES, position),                           \
+        .long_name = "first position of a range that ends before the next power of two",           \
+        .units = "tokens", .optional = true                                                        \
+    }
+#define AT_POSITIONS(axes)                                                                         \
+    EACH(perplexity_at, "perplexity_at", F64, axes " position",                                    \
+         "exp(sum of NLL / tokens) of the tokens in the range", "1")
 static const char of_books[] = "exp(sum of NLL / tokens) over valid books, token level";
 static const struct dpe_dataset needle_cells[] = {
     COUNTED("/group", "group"),
@@ -178,7 +187,9 @@ static const struct dpe_dataset book_cells[] = {
     COUNTED("/group", "group"),
     SCALE(SCORES, length, "/length", I64, "detecting length", "tokens"),
     COUNTED("/book", "book"),
+    POSITIONS,
     SCORED("/group /length", "/group /length /book", of_books),
+    AT_POSITIONS("/group /length"),
 };
 const struct dpe_dataset_kind dpe_book_cells_kind = KIND(book_cells);
 
@@ -186,6 +197,7 @@ static const struct dpe_dataset validated[] = {
     SCALE(SCORES, plan, "/validated_plan", TEXT, "validated plan", "1"),
     COUNTED("validated_sample", "sample of the validation"),
     SCALE(SCORES, other, "compared_with", TEXT, "plan that the joint one is compared with", "1"),
+    POSITIONS,
     SCORED("/validated_plan", "/validated_plan validated_sample",
            "exp(sum of NLL / tokens), token level"),
     DIFFERENCE(SCORES, difference, 0, "difference", "", "compared_with",
@@ -196,6 +208,7 @@ static const struct dpe_dataset validated[] = {
          "samples that would show kept_minus, 0 = not known", "1"),
     EACH(verdict, "kept_is", TEXT, "/validated_plan",
          "what the samples show of the kept plan against the plan", "1"),
+    AT_POSITIONS("/validated_plan"),
     EACH(ceiling, "ceiling", F64, "",
          "mean recall of the model as it is on texts of the trained length", "1"),
 };
@@ -231,17 +244,7 @@ const struct dpe_dataset_kind dpe_cells_kind = KIND(cells);
 #define VALIDATED struct dpe_validated_result
 static const struct dpe_dataset validated_plans[] = {
     SCALE(VALIDATED, name, "/validated_plan", TEXT, "validated plan", "1"),
-    {.name = "position",
-     .type = I64,
-     DPE_IN_ARRAY(VALIDATED, position),
-     .long_name = "first position of a range that ends before the next power of two",
-     .units = "tokens",
-     .optional = true},
-    {ARRAY(VALIDATED, plan, "plan", TEXT, "/validated_plan", "its key in /rows", "1"),
-     .optional = true},
-    {ARRAY(VALIDATED, perplexity, "perplexity_at", F64, "/validated_plan position",
-           "exp(sum of NLL / tokens) of the tokens in the range", "1"),
-     .optional = true},
+    {ARRAY(VALIDATED, plan, "plan", TEXT, "/validated_plan", "its key in /rows", "1")},
 };
 const struct dpe_dataset_kind dpe_validated_kind = KIND(validated_plans);
 

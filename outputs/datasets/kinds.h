@@ -128,22 +128,25 @@ struct dpe_scores_result {
     const int64_t *needed;                   /**< [plan] samples that would show that */
     const char *const *verdict;              /**< [plan] "better": the kept one; "same plan" */
     const double *ceiling;                 /**< recall at the trained length */
+    int64_t *position;     /**< first of a range that ends before the next power of two, tokens */
+    double *perplexity_at; /**< [c][position] of texts */
 };
-enum dpe_cells_axis { DPE_CELLS_GROUP, DPE_CELLS_LENGTH, DPE_CELLS_SAMPLE };
-enum dpe_validated_axis { DPE_VALIDATED_PLAN, DPE_VALIDATED_SAMPLE, DPE_VALIDATED_OTHER };
+enum dpe_cells_axis { DPE_CELLS_GROUP, DPE_CELLS_LENGTH, DPE_CELLS_SAMPLE, DPE_CELLS_POSITION };
+enum dpe_validated_axis {
+    DPE_VALIDATED_PLAN,
+    DPE_VALIDATED_SAMPLE,
+    DPE_VALIDATED_OTHER,
+    DPE_VALIDATED_POSITION
+};
 /** Of a sweep by needles, and by perplexity. */
 extern const struct dpe_dataset_kind dpe_needle_cells_kind, dpe_book_cells_kind;
 extern const struct dpe_dataset_kind dpe_validated_scores_kinds[2];
 
-/** Row keys of the validated plans, in /validate; and their perplexity by position, in
- * /validate/guard. */
+/** Row keys of the validated plans, in /validate. */
 struct dpe_validated_result {
-    int64_t n[DPE_DATASET_AXES]; /**< plans, positions */
+    int64_t n[DPE_DATASET_AXES]; /**< plans */
     const char *const *name;     /**< [plan], of the whole table */
-    const char **plan;           /**< [plan] key in /plans/plan; NULL in /validate/guard */
-    int64_t *
-        position; /**< first of a range that ends before the next power of two; NULL in /validate */
-    double *perplexity; /**< [plan][position] */
+    const char **plan;           /**< [plan] key in /plans/plan */
 };
 extern const struct dpe_dataset_kind dpe_validated_kind;
 

@@ -23,7 +23,7 @@ static dpe_status read_cells(const struct input *input, struct detection *d, str
     DPE_TRY(dpe_input_get(input, &dpe_needle_cells_kind, &d->recall, "/detect/niah",
                           "recall_mean ci_low ci_high n_valid", err));
     DPE_TRY(dpe_input_get(input, &dpe_book_cells_kind, &d->perplexity, "/detect/ppl",
-                          "perplexity ci_low ci_high n_valid", err));
+                          "perplexity ci_low ci_high n_valid perplexity_at", err));
     if (dpe_h5_has(input->table, "/detect/ppl/rank")) {
         DPE_TRY(dpe_input_get(input, &dpe_ranking_kind, &d->by_perplexity, "/detect/ppl",
                               "rank informative", err));

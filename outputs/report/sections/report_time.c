@@ -123,8 +123,8 @@ static dpe_status collect(const struct input *input, struct buckets *all, struct
     /* The plans of a sweep are its configurations: they are taken together. */
     bool sweep = strcmp(input->kind, "detect") == 0;
     dpe_status status = sweep ? DPE_OK : read_plans(input, &plans, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_get_rows(input->table, &rows, &n, err);
+    if (status == DPE_OK && (status = dpe_h5_get_rows(input->table, &rows, &n, err)) != DPE_OK) {
+        dpe_fail_prefix(err, "%s", input->path);
     }
     for (size_t i = 0; i < n; i++) {
         if (status == DPE_OK && rows[i].status == DPE_ROW_OK && rows[i].seconds >= 0.0) {

@@ -178,7 +178,7 @@ with h5py.File("beyond.h5", "a") as f:
     f["/rows/bucket_count"][0] = 12000
 shutil.copy("detect.h5", "noplan.h5")
 with h5py.File("noplan.h5", "a") as f:
-    f["/detect/plan"][3, 3] = "unknown"
+    f["/detect/ppl/perplexity_at"][3, 3] = float("nan")
 shutil.copy("compare.h5", "odd.h5")
 with h5py.File("odd.h5", "a") as f:
     f["/eval/ppl/ci_low"][...] = 0.0

@@ -127,32 +127,12 @@ def check_values(rows, column, values, name):
         check(same(float(row[column]), float(value)), f"{name}: {row[column]} is not {value}")
 
 
-def by_position(file, task):
-    """{plan: [perplexity of the positions 1, 2 … 3, 4 … 7, …]} from the rows of a task."""
-    rows, sums, at = file["/rows"], {}, 0
-    wanted = [t.decode() for t in file["/tasks/task"][()]].index(task)
-    plans = [p.decode() for p in file["/plans/plan"][()]]
-    nll = rows["bucket_nll"][()]
-    for i, n in enumerate(rows["bucket_count"][()]):
-        if n > 0 and rows["task"][i] == wanted:
-            own = sums.setdefault(plans[rows["plan"][i]], [[0.0, 0.0] for _ in range(n)])
-            for b in range(n):
-                own[b][0] += nll[at + b]
-                own[b][1] += min(rows["n_tokens"][i], 2 ** (b + 1) - 1) - 2 ** b + 1
-        at += n
-    return {plan: [math.exp(a / b) for a, b in own] for plan, own in sums.items()}
-
-
 def check_positions(folder, file):
-    found = by_position(file, "ppl")
-    cells = [found[plan.decode()] for plan in file["/detect/plan"][()].reshape(-1)]
     rows = read_csv(f"{folder}/detect-positions.csv")
-    check_values(rows, "perplexity", np.array(cells), "positions of groups")
+    check_values(rows, "perplexity", file["/detect/ppl/perplexity_at"][()], "positions of groups")
     check([r["from position"] for r in rows[:4]] == ["1", "2", "4", "8"], "positions")
-    found = by_position(file, "validate-ppl")
-    plans = [found[plan.decode()] for plan in file["/validate/plan"][()]]
     rows = read_csv(f"{folder}/validate-positions.csv")
-    check_values(rows, "perplexity", np.array(plans), "positions of plans")
+    check_values(rows, "perplexity", file["/validate/ppl/perplexity_at"][()], "positions of plans")
     check([r["plan"] for r in rows[::12]] == ["rope", "base", "joint"], "plans")
 
 

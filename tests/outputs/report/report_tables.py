@@ -196,7 +196,7 @@ def bucket_rows(file, rng, shape, books=3, tokens=2500):
     rows = sorted([(2 if plan >= cells else 1, plan, book) for plan in range(cells + 3) for book in range(books)] +
                   [(0, 1, 0)])  # of needles: no buckets
     bounds = [min(tokens, 2 ** (b + 1) - 1) - 2 ** b + 1 for b in range(12)]
-    data = hashlib.sha256()
+    data, sums = hashlib.sha256(), {}
     columns = {name: [] for name in ("status", "n_tokens", "bucket_count", "bucket_nll")}
     for at, (task, plan, book) in enumerate(rows):
         status = int(at == 7)
@@ -210,9 +210,15 @@ def bucket_rows(file, rng, shape, books=3, tokens=2500):
         fields += [(16, nll.astype("<f8").tobytes())] if len(nll) > 0 else []
         row = b"".join(struct.pack("<HI", tag, len(value)) + value for tag, value in fields)
         data.update(struct.pack("<Q", len(row)) + row)
+        if len(nll) > 0:
+            sums.setdefault(plan, []).append(nll)
         for name, value in zip(columns, (status, n_tokens, len(nll))):
             columns[name].append(value)
         columns["bucket_nll"].extend(nll)
+    at = np.array([np.exp(np.sum(sums[plan], axis=0) / (len(sums[plan]) * np.array(bounds))) for plan in range(cells + 3)])
+    for folder, values in (("/detect/ppl", at[:cells].reshape((*shape, 12))), ("/validate/ppl", at[cells:])):
+        put(file, f"{folder}/position", 2 ** np.arange(12), np.int64)
+        put(file, f"{folder}/perplexity_at", values)
     n = len(rows)
     attr(file, "/rows", "sha256", data.hexdigest())
     put(file, "/row", np.arange(n), np.int64)
