@@ -69,7 +69,8 @@ dpe_status dpe_excerpts_make(const struct dpe_corpus *corpus, const struct dpe_t
     if (status == DPE_OK && tokens.n < wanted) {
         status = dpe_fail(err, DPE_BAD_DATA,
                           "the corpus is too short: %lld excerpts of %lld tokens need %zu, it has "
-                          "%zu (%zu missing); give a longer corpus or fewer samples",
+                          "%zu (%zu missing); give a longer corpus or fewer excerpts "
+                          "(dpe-norms --samples, dpe-calibrate --norm-samples)",
                           (long long)n, (long long)length, wanted, tokens.n, wanted - tokens.n);
     }
     if (status != DPE_OK) {

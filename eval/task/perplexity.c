@@ -156,7 +156,7 @@ static dpe_status open_books(struct ppl_task *state, const struct dpe_corpus *co
     if (state->n == 0) {
         return dpe_fail(
             err, DPE_BAD_DATA,
-            "%s: expected a book of at least %lld tokens; all its %zu books are shorter",
+            "%s: expected a book of at least %lld tokens, found none among %zu",
             dpe_corpus_path(corpus), (long long)state->options.length, dpe_corpus_size(corpus));
     }
     return DPE_OK;

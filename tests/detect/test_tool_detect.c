@@ -457,6 +457,8 @@ static void dry_runs_of_calibrations(void **state)
     assert_true(once < 0.75 * tokens_of_pairs("--niah keys=2"));
     calibrate(TEXTS "-l 512,1k --dry-run", 0, "tokens");
     calibrate(TEXTS "-l 192 --dry-run", 64, "needs no table; give a larger one");
+    /* An excerpt is as long as the trained length. */
+    calibrate(TEXTS "-l 1k --norm-samples 99999 --dry-run", 65, "dpe-calibrate --norm-samples)");
     calibrate(TEXTS "-l 192,1k --dry-run", 64, "needs no entry; leave this length out");
     calibrate(TEXTS "-l 1k --dry-run", 0, "\nquick ");
     assert_non_null(strstr(tool_out, " --budget "));

@@ -129,8 +129,9 @@ static void print_text(const struct kld *kld, const struct dpe_kld_result *resul
         const struct dpe_kld_cell *whole = &result->whole[m];
         dpe_print("\n%s: mean %.4g", result->method[m], whole->mean.mean);
         print_interval(&whole->mean);
-        dpe_print(" over %lld texts, %lld tokens;\n  perplexity %.4f of the base's",
-                  (long long)whole->mean.n, (long long)whole->n, whole->ratio.mean);
+        dpe_print(" over %lld text%s, %lld tokens;\n  perplexity %.4f of the base's",
+                  (long long)whole->mean.n, whole->mean.n == 1 ? "" : "s", (long long)whole->n,
+                  whole->ratio.mean);
         print_interval(&whole->ratio);
         dpe_print("\n");
         dpe_print("%-8s%10s%10s%10s%10s%10s%10s%10s\n", "position", "mean", "median", "99 %", "max",
