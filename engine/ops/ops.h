@@ -282,6 +282,9 @@ struct dpe_ops {
     void (*experts)(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args);
     /** x [n] of the residual stream *= factor. */
     void (*scale)(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
+    /** Elements from … from + n − 1 of every row of x [rows][width], queries, *= factor. */
+    void (*scale_part)(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width,
+                       int64_t from, int64_t n, double factor);
     /** x [n] of the residual stream += y [n], as rmsnorm makes it. */
     void (*add)(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
     /** Attention's output [rows][n_heads][head_dim] with each head's sink in the softmax, given the

@@ -488,6 +488,7 @@ const struct dpe_ops *dpe_ops_reference(void)
         .activate = dpe_reference_activate,
         .experts = dpe_reference_experts,
         .scale = dpe_reference_scale,
+        .scale_part = dpe_reference_scale_part,
         .add = dpe_reference_add,
         .sinks = dpe_reference_sinks,
         .merge = dpe_reference_merge,

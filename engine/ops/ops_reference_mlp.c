@@ -16,6 +16,14 @@ void dpe_reference_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, doub
     }
 }
 
+void dpe_reference_scale_part(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width,
+                              int64_t from, int64_t n, double factor)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        dpe_reference_scale(backend, (float *)x + r * width + from, n, factor);
+    }
+}
+
 void dpe_reference_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n)
 {
     (void)backend;

@@ -137,6 +137,14 @@ dpe_status dpe_plan_slice(const struct dpe_plan *plan, int index, int size, stru
     struct dpe_plan whole = *plan;
     whole.n_heads /= size;
     whole.mask = NULL;
+    whole.temperature.n_heads = 0;
+    for (int i = 0; i < plan->temperature.n_heads; i++) {
+        const struct dpe_head_factor *at = &plan->temperature.heads[i];
+        if (at->head / whole.n_heads == index) {
+            dpe_temperature_set_head(&whole.temperature, at->layer, at->head % whole.n_heads,
+                                     at->factor);
+        }
+    }
     DPE_TRY(dpe_plan_copy(slice, &whole, err));
     if (plan->mask == NULL) {
         return DPE_OK;
@@ -323,6 +331,15 @@ dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
         dpe_fail_prefix(err, "plan");
         return status;
     }
+    for (int i = 0; i < plan->temperature.n_heads; i++) {
+        const struct dpe_head_factor *at = &plan->temperature.heads[i];
+        if (at->layer >= plan->n_layers || at->head >= plan->n_heads) {
+            return dpe_fail(err, DPE_USAGE,
+                            "logit-scale-heads: expected a layer below %" PRId64
+                            " and a head below %" PRId64 ", found %d.%d",
+                            plan->n_layers, plan->n_heads, at->layer, at->head);
+        }
+    }
     if (plan->angle != DPE_ANGLE_F32 && plan->angle != DPE_ANGLE_F64) {
         return dpe_fail(err, DPE_USAGE, "plan: unknown angle precision %d", (int)plan->angle);
     }
@@ -453,6 +470,12 @@ dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], stru
         for (int i = 0; i < 3; i++) {
             hash_f64(hash, t->depth[i]);
         }
+    }
+    for (int i = 0; i < t->n_heads; i++) {
+        dpe_sha256_add(hash, "head", sizeof "head");
+        hash_u64(hash, (uint64_t)t->heads[i].layer);
+        hash_u64(hash, (uint64_t)t->heads[i].head);
+        hash_f64(hash, t->heads[i].factor);
     }
     hash_model(hash, plan);
     hash_u64(hash, plan->exact);

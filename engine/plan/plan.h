@@ -48,14 +48,24 @@ enum dpe_angle_precision {
     DPE_ANGLE_F64,
 };
 
-/** The attention temperature: in layer l of n the logits of a query at position m (0, 1, …) are
- *  multiplied by
+/** A factor of one query head's logits. */
+struct dpe_head_factor {
+    int32_t layer, head;
+    double factor; /**< above 0 */
+};
+/** Heads with a factor of their own, at most. */
+enum { DPE_HEAD_FACTORS = 32 };
+
+/** The attention temperature: in layer l of n the logits of head h and a query at position m (0, 1,
+ *  …) are multiplied by
  *
- *      A · D(l) · f(m),   f(m) = max(1, ln(m + 1) / ln N)^G,
+ *      A · D(l) · H(l, h) · f(m),   f(m) = max(1, ln(m + 1) / ln N)^G,
  *      D(l) = (1 − t)² first + 2 t (1 − t) middle + t² last,   t = l / (n − 1),
  *
  *  A = logit_scale, N = log_n_length, G = log_n_power, first, middle, last = depth; D is a
- * quadratic Bézier curve, 1 where the three are 1. m + 1 is the number of keys that a causal query
+ * quadratic Bézier curve, 1 where the three are 1; H is 1 but for the heads that are named. The
+ * forward pass multiplies the queries of these by it, before attention, so no kernel of attention
+ * knows of it. m + 1 is the number of keys that a causal query
  * sees, so f depends on the position alone and not on how tokens are cut into calls. f is 1 up to m
  * = N − 1 and undoes the dilution of the softmax over more keys than that. With a decay B > 0, ln x
  * is replaced by 1 − x^−B on both sides, which for B → 0 gives ln again.
@@ -72,12 +82,14 @@ struct dpe_temperature {
     double log_n_decay;  /**< B, in [0, 64] */
     double logit_scale;  /**< A > 0 */
     double depth[3];     /**< first, middle, last; each > 0 */
+    int n_heads;         /**< that are named, by layer and then head, each once */
+    struct dpe_head_factor heads[DPE_HEAD_FACTORS];
 };
 /** Most of G, B and A: factors beyond these are not temperatures. */
 static const double DPE_MOST_LOG_N_POWER = 64.0;
 static const double DPE_MOST_LOG_N_DECAY = 64.0;
 static const double DPE_MOST_LOGIT_SCALE = 1024.0;
-enum { DPE_TEMPERATURE_TEXT = 320 };
+enum { DPE_TEMPERATURE_TEXT = 320 + 40 * DPE_HEAD_FACTORS };
 /** The depth of a temperature that is the same in every layer. */
 #define DPE_LEVEL                                                                                  \
     {                                                                                              \
@@ -98,6 +110,11 @@ double dpe_temperature_factor(const struct dpe_temperature *temperature, int64_t
 /** D(layer) of a model with so many layers. */
 double dpe_temperature_depth(const struct dpe_temperature *temperature, int64_t layer,
                              int64_t n_layers);
+/** H(layer, head). */
+double dpe_temperature_head(const struct dpe_temperature *temperature, int64_t layer, int64_t head);
+/** Give a head this factor in place of its own; 1 takes it away. False: too many have one. */
+bool dpe_temperature_set_head(struct dpe_temperature *temperature, int64_t layer, int64_t head,
+                              double factor);
 /** Whether D is 1 in every layer. */
 static inline bool dpe_temperature_is_level(const struct dpe_temperature *temperature)
 {

@@ -15,7 +15,7 @@ static const char *const depth_keys[] = {"logit-scale-first", "logit-scale-middl
 bool dpe_temperature_is_none(const struct dpe_temperature *temperature)
 {
     return temperature->log_n_length == 0.0 && temperature->logit_scale == 1.0 &&
-           dpe_temperature_is_level(temperature);
+           dpe_temperature_is_level(temperature) && temperature->n_heads == 0;
 }
 
 dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, struct dpe_error *err)
@@ -39,6 +39,16 @@ dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, stru
         if (!(positive[i].value > 0.0 && positive[i].value <= positive[i].high)) {
             return dpe_fail(err, DPE_USAGE, "%s: expected a number above 0, at most %g, found %g",
                             positive[i].key, positive[i].high, positive[i].value);
+        }
+    }
+    for (int i = 0; i < temperature->n_heads; i++) {
+        const struct dpe_head_factor *at = &temperature->heads[i];
+        if (!(at->factor > 0.0 && at->factor <= DPE_MOST_LOGIT_SCALE)) {
+            return dpe_fail(
+                err, DPE_USAGE,
+                "logit-scale-heads: expected a number above 0, at most %g, found %g for head %d of "
+                "layer %d",
+                DPE_MOST_LOGIT_SCALE, at->factor, at->head, at->layer);
         }
     }
     double decay = temperature->log_n_decay;
@@ -76,14 +86,67 @@ double dpe_temperature_depth(const struct dpe_temperature *temperature, int64_t 
                : (1.0 - t) * (1.0 - t) * d[0] + 2.0 * t * (1.0 - t) * d[1] + t * t * d[2];
 }
 
+static int place(const struct dpe_temperature *temperature, int64_t layer, int64_t head)
+{
+    int at = 0;
+    while (at < temperature->n_heads &&
+           (temperature->heads[at].layer < layer ||
+            (temperature->heads[at].layer == layer && temperature->heads[at].head < head))) {
+        at++;
+    }
+    return at;
+}
+
+static bool is_named(const struct dpe_temperature *temperature, int at, int64_t layer, int64_t head)
+{
+    return at < temperature->n_heads && temperature->heads[at].layer == layer &&
+           temperature->heads[at].head == head;
+}
+
+double dpe_temperature_head(const struct dpe_temperature *temperature, int64_t layer, int64_t head)
+{
+    const int at = place(temperature, layer, head);
+    return is_named(temperature, at, layer, head) ? temperature->heads[at].factor : 1.0;
+}
+
+bool dpe_temperature_set_head(struct dpe_temperature *temperature, int64_t layer, int64_t head,
+                              double factor)
+{
+    const int at = place(temperature, layer, head);
+    const bool named = is_named(temperature, at, layer, head);
+    struct dpe_head_factor *const here = temperature->heads + at;
+    const size_t after = (size_t)(temperature->n_heads - at);
+    if (factor == 1.0 && named) {
+        memmove(here, here + 1, (after - 1) * sizeof *here);
+        temperature->heads[--temperature->n_heads] = (struct dpe_head_factor){0};
+    } else if (factor != 1.0 && !named) {
+        if (temperature->n_heads == DPE_HEAD_FACTORS) {
+            return false;
+        }
+        memmove(here + 1, here, after * sizeof *here);
+        temperature->n_heads++;
+    }
+    if (factor != 1.0) {
+        *here = (struct dpe_head_factor){(int32_t)layer, (int32_t)head, factor};
+    }
+    return true;
+}
+
+/* A number whose text is read back to the same bits. */
+static const char *exact(double value, char number[32])
+{
+    snprintf(number, 32, "%.15g", value);
+    if (strtod(number, NULL) != value) {
+        snprintf(number, 32, "%.17g", value);
+    }
+    return number;
+}
+
 static void put(char text[DPE_TEMPERATURE_TEXT], const char *key, double value)
 {
     char number[32];
-    snprintf(number, sizeof number, "%.15g", value);
-    if (strtod(number, NULL) != value) {
-        snprintf(number, sizeof number, "%.17g", value);
-    }
-    dpe_append(text, DPE_TEMPERATURE_TEXT, "%s%s=%s", text[0] != '\0' ? "," : "", key, number);
+    dpe_append(text, DPE_TEMPERATURE_TEXT, "%s%s=%s", text[0] != '\0' ? "," : "", key,
+               exact(value, number));
 }
 
 void dpe_temperature_text(const struct dpe_temperature *temperature,
@@ -110,6 +173,15 @@ void dpe_temperature_text(const struct dpe_temperature *temperature,
         if (temperature->depth[i] != 1.0) {
             put(text, depth_keys[i], temperature->depth[i]);
         }
+    }
+    for (int i = 0; i < temperature->n_heads; i++) {
+        const struct dpe_head_factor *at = &temperature->heads[i];
+        char number[32];
+        dpe_append(text, DPE_TEMPERATURE_TEXT, "%s%d.%d:%s",
+                   i > 0             ? "/"
+                   : text[0] != '\0' ? ",logit-scale-heads="
+                                     : "logit-scale-heads=",
+                   at->layer, at->head, exact(at->factor, number));
     }
 }
 

@@ -300,6 +300,10 @@ static dpe_status make_plan(const struct test *test, int which, struct dpe_plan 
     if (which != EXACT_PLAN && dpe_selects(&test->request->selection)) {
         plan->selection = test->request->selection;
     }
+    for (int32_t layer = 0; which == 1 && layer < plan->n_layers; layer++) {
+        dpe_temperature_set_head(&plan->temperature, layer, (layer + 1) % plan->n_heads,
+                                 layer % 2 == 0 ? 1.5 : 0.75);
+    }
     if (which == 1 && (status = add_mask(plan, err)) != DPE_OK) {
         dpe_plan_free(plan);
     }

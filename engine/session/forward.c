@@ -132,7 +132,8 @@ static dpe_status give_tap(struct dpe_lane *l, int64_t layer, const struct dpe_b
 
 struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)
 {
-    bool keeps = dpe_selection_keeps_queries(&s->plan.selection) && dpe_config_moves(s->config, layer);
+    bool keeps =
+        dpe_selection_keeps_queries(&s->plan.selection) && dpe_config_moves(s->config, layer);
     return (struct dpe_store){.cache_k = s->cache_k[layer],
                               .cache_v = s->cache_v[layer],
                               .cache_q = s->cache_q[layer],
@@ -347,6 +348,24 @@ static void project(struct dpe_lane *l, int64_t layer, int64_t rows, int64_t fir
     }
 }
 
+/* H of the plan's temperature, on the queries of branches from row `first` on. The layers that the
+ * plan does not move have plans without one. */
+static void scale_heads(struct dpe_lane *l, int64_t layer, int64_t rows, int64_t first)
+{
+    const struct dpe_config *c = l->config;
+    const struct dpe_temperature *t = &l->session->plan.temperature;
+    const int64_t width = c->n_heads * c->head_dim;
+    if (first >= rows || (c->layer_kinds != NULL && c->layer_kinds[layer] != 0)) {
+        return;
+    }
+    for (int i = 0; i < t->n_heads; i++) {
+        if (t->heads[i].layer == layer) {
+            l->ops->scale_part(l->backend, row_of(l, l->q, first, width), rows - first, width,
+                               t->heads[i].head * c->head_dim, c->head_dim, t->heads[i].factor);
+        }
+    }
+}
+
 /* x += O · attention(Q x', K x', V x'),  x' = rmsnorm(x), for the rows from `first` on; keys and
  * values are stored for all. */
 static dpe_status add_attention(struct dpe_lane *l, const struct dpe_batch *batch, int64_t layer,
@@ -361,6 +380,7 @@ static dpe_status add_attention(struct dpe_lane *l, const struct dpe_batch *batc
     project(l, layer, rows, first_q);
     DPE_TRY(s->sums.q != NULL ? add_norms(l, layer, batch, err) : DPE_OK);
     DPE_TRY(s->tap != NULL ? give_tap(l, layer, batch, err) : DPE_OK);
+    scale_heads(l, layer, rows, first_q);
     store.q = l->q;
     store.k = l->k;
     store.v = l->v;

@@ -423,6 +423,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .sinks = dpe_cuda_sinks,
         .merge = dpe_cuda_merge,
         .scale = dpe_cuda_scale,
+        .scale_part = dpe_cuda_scale_part,
         .add = dpe_cuda_add,
         .sum_norms = dpe_cuda_sum_norms,
         .all_reduce = dpe_cuda_all_reduce,

@@ -251,6 +251,8 @@ void dpe_cuda_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_
                    dpe_mem gate, dpe_mem up);
 dpe_mem dpe_cuda_narrow(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_mem room);
 void dpe_cuda_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
+void dpe_cuda_scale_part(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width,
+                         int64_t from, int64_t n, double factor);
 void dpe_cuda_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
 void dpe_cuda_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
 void dpe_cuda_experts(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args);

@@ -143,6 +143,12 @@ void dpe_cuda_scale(struct dpe_backend *b, dpe_mem x, int64_t n, double factor)
     DPE_CUDA_LAUNCH(b, dpe_kernel_scale(x, n, (float)factor));
 }
 
+void dpe_cuda_scale_part(struct dpe_backend *b, dpe_mem x, int64_t rows, int64_t width,
+                         int64_t from, int64_t n, double factor)
+{
+    DPE_CUDA_LAUNCH(b, dpe_kernel_scale_part(b->dtype, x, rows, width, from, n, (float)factor));
+}
+
 void dpe_cuda_add(struct dpe_backend *b, dpe_mem x, dpe_mem y, int64_t n)
 {
     DPE_CUDA_LAUNCH(b, dpe_kernel_add(b->dtype, x, y, n));
@@ -154,11 +160,12 @@ void dpe_cuda_activate(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t 
                                            rows * b->config->intermediate));
 }
 
-void dpe_cuda_sinks(struct dpe_backend *b, int64_t layer, const float *lse, int64_t rows, dpe_mem out)
+void dpe_cuda_sinks(struct dpe_backend *b, int64_t layer, const float *lse, int64_t rows,
+                    dpe_mem out)
 {
-    DPE_CUDA_LAUNCH(b, dpe_kernel_sinks(b->dtype, out, lse,
-                                        b->layers[layer].weight[DPE_WEIGHT_SINKS], rows,
-                                        b->config->n_heads, b->config->head_dim));
+    DPE_CUDA_LAUNCH(b,
+                    dpe_kernel_sinks(b->dtype, out, lse, b->layers[layer].weight[DPE_WEIGHT_SINKS],
+                                     rows, b->config->n_heads, b->config->head_dim));
 }
 
 int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows)

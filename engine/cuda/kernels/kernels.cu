@@ -145,6 +145,19 @@ __global__ void scale(float *x, int64_t n, float factor)
     }
 }
 
+/* A head's queries. */
+template <class T>
+__global__ void scale_part(T *x, int64_t rows, int64_t width, int64_t n, float factor)
+{
+    for (int64_t i = dpe_this_thread(); i < rows * n; i += dpe_all_threads()) {
+        T *at = x + i / n * width + i % n;
+        float some[1];
+        dpe_some<T, 1>::load(at, some);
+        some[0] *= factor;
+        dpe_some<T, 1>::store(at, some);
+    }
+}
+
 /* The stream where no norm makes it what products read. */
 template <class T, int N> __global__ void narrow(const float *x, int64_t n, T *out)
 {
@@ -320,6 +333,13 @@ int dpe_kernel_add(enum dpe_dtype dtype, float *x, const void *y, int64_t n)
 int dpe_kernel_scale(float *x, int64_t n, float factor)
 {
     return dpe_launch(scale, dpe_element_blocks(n), DPE_GRID_THREADS, 0, NULL, x, n, factor);
+}
+
+int dpe_kernel_scale_part(enum dpe_dtype dtype, void *x, int64_t rows, int64_t width, int64_t from,
+                          int64_t n, float factor)
+{
+    DPE_FOR_DTYPE(dtype, dpe_launch(scale_part<T>, dpe_element_blocks(rows * n), DPE_GRID_THREADS,
+                                    0, NULL, static_cast<T *>(x) + from, rows, width, n, factor));
 }
 
 int dpe_kernel_activate(enum dpe_activation kind, enum dpe_dtype dtype, void *gate, const void *up,

@@ -33,6 +33,9 @@ int dpe_kernel_head_norm(enum dpe_dtype dtype, void *x, const float *weight, int
 int dpe_kernel_add(enum dpe_dtype dtype, float *x, const void *y, int64_t n);
 /** x [n] *= factor. */
 int dpe_kernel_scale(float *x, int64_t n, float factor);
+/** Elements from … from + n − 1 of every row of x [rows][width] *= factor. */
+int dpe_kernel_scale_part(enum dpe_dtype dtype, void *x, int64_t rows, int64_t width, int64_t from,
+                          int64_t n, float factor);
 /** out [rows][width] += bias [width]. `dtype` is that of out. */
 int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t rows,
                     int64_t width);

@@ -163,7 +163,7 @@ static bool method_is(const struct dpe_method *method, const char *name)
 /* The keys of struct dpe_temperature, which every method has. */
 static const char temperature_keys[] =
     "log-n=0 log-n-power=1 log-n-decay=0 infoscale=0 logit-scale=1 logit-scale-first=1 "
-    "logit-scale-middle=1 logit-scale-last=1";
+    "logit-scale-middle=1 logit-scale-last=1 logit-scale-heads=(none)";
 
 /* The key of struct dpe_plan that every method has too, but not a selection for another plan. */
 static const char text_keys[] = "always=0";
@@ -294,6 +294,44 @@ static double temperature_number(struct dpe_spec *spec, const char *key, double 
     return value;
 }
 
+/* "layer.head:factor", up to a slash or the end. */
+static bool read_head(const char **text, struct dpe_temperature *temperature)
+{
+    int64_t layer = 0, head = 0;
+    double factor = 0.0;
+    const bool good = dpe_scan_int(text, 0, INT32_MAX, &layer) && *(*text)++ == '.' &&
+                      dpe_scan_int(text, 0, INT32_MAX, &head) && *(*text)++ == ':' &&
+                      read_number(text, '/', &factor) && factor > 0.0 &&
+                      factor <= DPE_MOST_LOGIT_SCALE;
+    return good && dpe_temperature_head(temperature, layer, head) == 1.0 &&
+           dpe_temperature_set_head(temperature, layer, head, factor);
+}
+
+static void read_heads(struct dpe_spec *spec, struct dpe_temperature *temperature)
+{
+    static const char key[] = "logit-scale-heads";
+    if (!has(spec, key)) {
+        return;
+    }
+    const char *text = find(spec, key);
+    bool good = read_head(&text, temperature);
+    while (good && *text == '/') {
+        text++;
+        good = read_head(&text, temperature);
+    }
+    if (!good || *text != '\0') {
+        char expected[128];
+        snprintf(expected, sizeof expected,
+                 "LAYER.HEAD:FACTOR/… of at most %d heads, each once, factors above 0 and at most "
+                 "%.15g",
+                 DPE_HEAD_FACTORS, DPE_MOST_LOGIT_SCALE);
+        fail_temperature(spec, key, expected);
+        return;
+    }
+    note_key(spec, key);
+    note(spec, find(spec, key));
+}
+
 /* The temperature keys; those that are absent change nothing. */
 static void read_temperature(struct dpe_spec *spec, int64_t head_dim,
                              struct dpe_temperature *temperature)
@@ -330,6 +368,7 @@ static void read_temperature(struct dpe_spec *spec, int64_t head_dim,
         temperature->depth[i] =
             temperature_number(spec, depth[i], 1.0, DPE_MOST_LOGIT_SCALE, false);
     }
+    read_heads(spec, temperature);
 }
 
 static dpe_status apply_temperature(struct dpe_spec *spec, struct dpe_plan *plan)

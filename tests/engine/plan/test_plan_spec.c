@@ -254,6 +254,9 @@ static void temperatures_have_one_text(void **state)
          "logit-scale=2,logit-scale-last=0.75"},
         {"logit-scale-first=1.5,logit-scale-middle=0.1,log-n=64",
          "log-n=64,logit-scale-first=1.5,logit-scale-middle=0.1"},
+        {"logit-scale-heads=3.1:0.8/0.15:2.5,logit-scale=2",
+         "logit-scale=2,logit-scale-heads=0.15:2.5/3.1:0.8"},
+        {"logit-scale-heads=2.0:1.0000000000000002", "logit-scale-heads=2.0:1.0000000000000002"},
         {"infoscale=512", "log-n=512,log-n-power=0.5,log-n-decay=0.015625"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -279,13 +282,66 @@ static void temperatures_have_one_text(void **state)
                                       "logit-scale=0",
                                       "logit-scale-first=0",
                                       "logit-scale-middle=nan",
-                                      "logit-scale-last=1025"};
+                                      "logit-scale-last=1025",
+                                      "logit-scale-heads=",
+                                      "logit-scale-heads=3.1",
+                                      "logit-scale-heads=3:0.5",
+                                      "logit-scale-heads=3.1:0",
+                                      "logit-scale-heads=3.1:nan",
+                                      "logit-scale-heads=3.-1:2",
+                                      "logit-scale-heads=3.1:2/",
+                                      "logit-scale-heads=3.1:2/3.1:4",
+                                      "logit-scale-heads=3.1:2/4.1:2000"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct dpe_temperature read;
         struct dpe_error err = {0};
         assert_int_equal(dpe_temperature_parse(bad[i], 128, &read, &err), DPE_USAGE);
         assert_true(err.text[0] != '\0' && dpe_temperature_is_none(&read));
     }
+}
+
+/* Named by layer and head, at most so many; a slice of the heads has its own. */
+static void heads_have_factors(void **state)
+{
+    (void)state;
+    struct dpe_temperature t = dpe_temperature_none;
+    for (int i = 0; i < DPE_HEAD_FACTORS; i++) {
+        assert_true(dpe_temperature_set_head(&t, i * 7 % 5, i, 1.0 + i / 64.0 + 0.01));
+    }
+    assert_false(dpe_temperature_set_head(&t, 9, 0, 2.0));
+    assert_true(dpe_temperature_set_head(&t, 9, 0, 1.0)); /* is none */
+    for (int i = 0; i < DPE_HEAD_FACTORS; i++) {
+        assert_true(dpe_temperature_head(&t, i * 7 % 5, i) == 1.0 + i / 64.0 + 0.01);
+        assert_true(i == 0 || t.heads[i].layer > t.heads[i - 1].layer ||
+                    (t.heads[i].layer == t.heads[i - 1].layer &&
+                     t.heads[i].head > t.heads[i - 1].head));
+    }
+    char text[DPE_TEMPERATURE_TEXT];
+    struct dpe_temperature again;
+    struct dpe_error err = {0};
+    dpe_temperature_text(&t, text);
+    assert_int_equal(dpe_temperature_parse(text, 128, &again, &err), DPE_OK);
+    assert_memory_equal(&t, &again, sizeof t);
+    for (int i = 0; i < DPE_HEAD_FACTORS; i++) {
+        assert_true(dpe_temperature_set_head(&t, i * 7 % 5, i, 1.0));
+    }
+    assert_true(dpe_temperature_is_none(&t));
+    struct dpe_plan plan = make("yarn:logit-scale-heads=0.1:2/1.0:3/1.3:4");
+    struct dpe_plan plain = make("yarn"), slice = {0};
+    assert_false(equal(&plain, &plan));
+    assert_int_equal(dpe_plan_slice(&plan, 1, 2, &slice, &err), DPE_OK);
+    assert_int_equal(plan.n_heads, 4);
+    assert_int_equal(slice.temperature.n_heads, 1);
+    assert_true(dpe_temperature_head(&slice.temperature, 1, 1) == 4.0);
+    dpe_plan_free(&slice);
+    assert_int_equal(dpe_plan_slice(&plan, 0, 2, &slice, &err), DPE_OK);
+    assert_true(dpe_temperature_head(&slice.temperature, 1, 0) == 3.0);
+    plan.temperature.heads[2].head = (int32_t)plan.n_heads;
+    assert_int_equal(dpe_plan_check(&plan, &err), DPE_USAGE);
+    assert_non_null(strstr(err.text, "logit-scale-heads"));
+    dpe_plan_free(&slice);
+    dpe_plan_free(&plain);
+    dpe_plan_free(&plan);
 }
 
 /* By hand: 1 up to m + 1 = N, then the formula; 0 is off, and a temperature of no
@@ -689,6 +745,7 @@ int main(void)
         cmocka_unit_test(every_method_makes_itself_again_from_its_name),
         cmocka_unit_test(bad_specs_are_named),
         cmocka_unit_test(temperatures_have_one_text),
+        cmocka_unit_test(heads_have_factors),
         cmocka_unit_test(temperatures_multiply_the_logits),
         cmocka_unit_test(a_long_hostile_spec_is_refused),
         cmocka_unit_test(contexts_are_checked),

@@ -41,6 +41,7 @@ static const char *const specs[] = {
     "jetlong_freq:window=4,official=1",
     "self:window=5,group=4,rate=0.4",
     "dpe:window=5,groups=3,scales=1/2.5/4,log-n=6,log-n-power=1.3,logit-scale=0.9",
+    "dpe:window=5,groups=3,scales=1/2.5/4,logit-scale-heads=0.1:0.5/1.0:1.75/1.2:0.25",
     "string:window=3,infoscale=4",
     "select:k=2,block=4,sinks=2,local=5,refresh=3,representative=extremes,over=dpe:window=5,groups="
     "3,scales=1/2.5/4",
@@ -171,6 +172,46 @@ static void backends_agree_under_every_plan(void **state)
             dpe_session_destroy(session);
         }
         same_to_rounding(specs[i / 2], logits[1], logits[0]);
+    }
+    tiny_close(&tiny);
+}
+
+/* Factors of all heads are the factor of the plan, and those of a layer's heads the layer's; that of
+ * one head is another thing. */
+static void factors_of_heads_are_factors_of_logits(void **state)
+{
+    static const struct {
+        const char *heads, *other;
+        bool same;
+    } cases[] = {
+        {"0.0:1.5/0.1:1.5/0.2:1.5/0.3:1.5/1.0:1.5/1.1:1.5/1.2:1.5/1.3:1.5", "logit-scale=1.5", true},
+        {"1.0:0.5/1.1:0.5/1.2:0.5/1.3:0.5", "logit-scale-last=0.5", true},
+        {"1.0:0.5/1.1:0.5/1.2:0.5", "logit-scale-last=0.5", false},
+        {"0.1:3", "logit-scale=1", false},
+        {"0.1:3", "logit-scale-heads=0.2:3", false},
+    };
+    (void)state;
+    struct tiny tiny = tiny_open("qwen2");
+    assert_int_equal(dpe_model_config(tiny.model)->n_layers, 2);
+    assert_int_equal(dpe_model_config(tiny.model)->n_heads, 4);
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        float logits[2][VOCAB];
+        double furthest = 0.0;
+        for (int s = 0; s < 2; s++) {
+            char spec[256];
+            snprintf(spec, sizeof spec, "yarn:%s%s", s == 0 ? "logit-scale-heads=" : "",
+                     s == 0 ? cases[i / 2].heads : cases[i / 2].other);
+            struct dpe_session *session = open_session(&tiny, devices[i % 2], spec, false, 1, 7);
+            feed(session, &tiny, tiny.n, logits[s]);
+            dpe_session_destroy(session);
+        }
+        if (cases[i / 2].same) {
+            same_to_rounding(cases[i / 2].other, logits[0], logits[1]);
+        }
+        for (int v = 0; v < VOCAB; v++) {
+            furthest = fmax(furthest, fabs((double)logits[0][v] - (double)logits[1][v]));
+        }
+        assert_true(cases[i / 2].same || furthest > 1e-3);
     }
     tiny_close(&tiny);
 }
@@ -400,6 +441,7 @@ int main(void)
         cmocka_unit_test(however_tokens_are_fed_the_logits_agree),
         cmocka_unit_test(prompts_in_bfloat16_keep_their_bits),
         cmocka_unit_test(backends_agree_under_every_plan),
+        cmocka_unit_test(factors_of_heads_are_factors_of_logits),
         cmocka_unit_test(set_plan_is_a_new_session),
         cmocka_unit_test(likelihoods_are_those_of_the_logits),
         cmocka_unit_test(taps_see_q_and_k_before_rotation),
