@@ -307,7 +307,8 @@ static bool is_plain(const struct dpe_detect_report *report, const struct dpe_de
     const struct dpe_temperature *temperature = &values->temperature;
     bool partial = 2 * dpe_config_pairs(config) < config->head_dim;
     bool plain = values->inv_freq != NULL && values->n_bands == 0 &&
-                 temperature->log_n_length == 0.0 && !(partial && temperature->logit_scale != 1.0);
+                 temperature->log_n_length == 0.0 && dpe_temperature_is_level(temperature) &&
+                 temperature->n_heads == 0 && !(partial && temperature->logit_scale != 1.0);
     for (int64_t layer = 0; layer < config->n_layers; layer++) {
         plain = plain && dpe_config_moves(config, layer);
     }
@@ -331,7 +332,7 @@ static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct 
 {
     const struct dpe_detect_params *params = &report->grid->params;
     struct dpe_detect_kept *kept = &report->kept;
-    kept->bands = dpe_alloc_zero(dpe_detect_band_numbers(report->grid), sizeof *kept->bands);
+    kept->bands = dpe_alloc_zero(dpe_detect_band_numbers(report->context->config), sizeof *kept->bands);
     if (kept->bands == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for bands");
     }
@@ -403,7 +404,7 @@ static dpe_status find_tables(struct dpe_detect_report *report, struct dpe_error
 {
     struct dpe_detect_values values = {
         .scale = dpe_alloc((size_t)report->grid->params.n_groups, sizeof *values.scale),
-        .bands = dpe_alloc_zero(dpe_detect_band_numbers(report->grid), sizeof *values.bands)};
+        .bands = dpe_alloc_zero(dpe_detect_band_numbers(report->context->config), sizeof *values.bands)};
     dpe_status status = values.scale == NULL || values.bands == NULL
                             ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for scales")
                             : DPE_OK;

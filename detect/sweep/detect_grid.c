@@ -200,9 +200,10 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }
 
-size_t dpe_detect_band_numbers(const struct dpe_detect_grid *grid)
+size_t dpe_detect_band_numbers(const struct dpe_config *config)
 {
-    return 2 * DPE_TABLE_MOST_BANDS * (DPE_TABLE_BAND_NUMBERS + 2 * (size_t)grid->n_pairs);
+    return dpe_table_band_room(config->head_dim / 2) +
+           (size_t)(config->n_layers * config->n_heads);
 }
 
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,

@@ -123,7 +123,7 @@ struct dpe_detect_values {
     int64_t n_bands;        /**< of them; 0: window and scale say it */
 };
 /** Numbers that the bands of a plan have at most, in a table. */
-size_t dpe_detect_band_numbers(const struct dpe_detect_grid *grid);
+size_t dpe_detect_band_numbers(const struct dpe_config *config);
 /** Whether a table with the grid's groups can hold this plan, made from any spec: then `values` are
  *  its. Such are dpe with these groups (or fewer that divide them), self-extend, leaky-rerope, the
  *  methods that change frequencies alone (yarn, ntk, pi, llama3, …), and where there is room for bands all

@@ -348,8 +348,8 @@ static void put_guard(struct dpe_h5 *table, const struct dpe_detect_report *repo
 /* ------------------------------------------------------------------------- table, model and texts
  */
 
-/* What the kept plan is as a table's entry. `numbers` [2 n_pairs + n_groups] is for the model's
- * frequencies, those that are applied, and the lengths. */
+/* What the kept plan is as a table's entry. `numbers` [2 n_pairs + n_groups + n_layers n_heads]
+ * is for the model's frequencies, those that are applied, the lengths, and factors of heads. */
 static dpe_status values_of(const struct dpe_detect_report *report, double *numbers,
                             struct dpe_table_values *values, struct dpe_error *err)
 {
@@ -394,6 +394,7 @@ static dpe_status values_of(const struct dpe_detect_report *report, double *numb
         .log_n_decay = kept->temperature.log_n_decay,
         .mask = (uint8_t *)(uintptr_t)kept->mask,
     };
+    dpe_table_put_heads(&kept->temperature, numbers + 2 * n + params->n_groups, values);
     for (size_t j = 0; kept->mask != NULL && j < n; j++) {
         values->top_k += kept->mask[j];
     }
@@ -401,8 +402,7 @@ static dpe_status values_of(const struct dpe_detect_report *report, double *numb
 }
 
 /* The best validated method that is neither kept nor a plan of the search; -1: none. */
-static int find_rival(const struct dpe_detect_report *report,
-                      const struct dpe_detect_validation *v)
+static int find_rival(const struct dpe_detect_report *report, const struct dpe_detect_validation *v)
 {
     const bool recall = v->criterion == DPE_DETECT_RECALL;
     int rival = -1;
@@ -422,8 +422,8 @@ static double known(const struct dpe_interval *value)
     return value->n > 0 && isfinite(value->mean) ? value->mean : -1.0;
 }
 
-/* What validation measured under the kept plan; on the user's own task, where there is one. `task` is
- * for its name. */
+/* What validation measured under the kept plan; on the user's own task, where there is one. `task`
+ * is for its name. */
 static void add_evidence(const struct dpe_detect_report *report, char task[DPE_TASK_WORDS + 16],
                          struct dpe_table_values *values)
 {
@@ -445,8 +445,7 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     values->evidence_low = isfinite(kept->low) ? kept->low : -1.0;
     values->evidence_high = isfinite(kept->low) ? kept->high : -1.0;
     values->evidence_samples = kept->n;
-    values->evidence_unchanged =
-        known(&v->value[DPE_DETECT_ROPE]);
+    values->evidence_unchanged = known(&v->value[DPE_DETECT_ROPE]);
     values->evidence_possible = known(&result->ceiling);
     values->evidence_rival = (char *)(uintptr_t)(rival >= 0 ? report->names[rival] : "none");
     values->evidence_rival_score = rival >= 0 ? known(&v->value[rival]) : -1.0;
@@ -475,9 +474,11 @@ static void put_entry(struct dpe_h5 *table, const struct dpe_detect_report *repo
 static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
+    const struct dpe_config *config = report->context->config;
     struct dpe_table_values values = {0};
-    double *numbers =
-        dpe_alloc((size_t)(2 * grid->n_pairs + grid->params.n_groups), sizeof *numbers);
+    double *numbers = dpe_alloc(
+        (size_t)(2 * grid->n_pairs + grid->params.n_groups + config->n_layers * config->n_heads),
+        sizeof *numbers);
     if (numbers == NULL) {
         dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %zu pairs", (size_t)grid->n_pairs);
         return;
@@ -501,8 +502,8 @@ static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *repo
                                       .data = &json,
                                       .long_name = "config.json as read"};
     const struct text_attribute texts[] = {
-        {"fingerprint", report->fingerprint != NULL ? report->fingerprint
-                                                    : dpe_model_fingerprint(report->model)},
+        {"fingerprint",
+         report->fingerprint != NULL ? report->fingerprint : dpe_model_fingerprint(report->model)},
         {"fingerprint_rule", "SHA-256 over config.json and, of every shard, name, size, header and "
                              "256 evenly spaced blocks of 4 KiB"},
         {"model_type", config->model_type},

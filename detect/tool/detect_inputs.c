@@ -119,7 +119,7 @@ static dpe_status find_held(struct detect_inputs *inputs, const struct dpe_plan 
 {
     struct dpe_detect_values values = {
         .scale = dpe_alloc((size_t)inputs->grid.params.n_groups, sizeof *values.scale),
-        .bands = dpe_alloc_zero(dpe_detect_band_numbers(&inputs->grid), sizeof *values.bands)};
+        .bands = dpe_alloc_zero(dpe_detect_band_numbers(inputs->context.config), sizeof *values.bands)};
     bool holds = false;
     dpe_status status =
         values.scale == NULL || values.bands == NULL

@@ -65,7 +65,8 @@ void dpe_run_tool_methods(void)
               "log-n-decay=B ln x becomes 1 - x^-B. infoscale=N is log-n=N with power 1/2\n"
               "and decay 2/head_dim (arXiv 2501.08570). log-n and infoscale replace the\n"
               "log-n of official=1. logit-scale-first, -middle and -last (1 = none) multiply\n"
-              "logit-scale by depth: a Bezier curve from the first layer to the last.\n\n"
+              "logit-scale by depth: a Bezier curve from the first layer to the last;\n"
+              "logit-scale-heads=LAYER.HEAD:FACTOR/... multiplies it for single heads.\n\n"
               "A text of at most L0 tokens, with what may be generated, is run unchanged, as\n"
               "with a table; always=1, a key of every method, applies the method there too.\n",
               dpe_plan_temperature_keys());

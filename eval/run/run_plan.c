@@ -30,10 +30,10 @@ static void add_map(struct dpe_result *result, const struct map_names *names,
 
 static void add_bands(struct dpe_result *result, const struct dpe_plan *plan)
 {
-    const struct map_names query = {"query_floored", "query_period", "query_cap", "query_scale",
-                                    "query_offset", "query_groups"};
-    const struct map_names key = {"key_floored", "key_period", "key_cap", "key_scale",
-                                  "key_offset", "key_groups"};
+    const struct map_names query = {"query_floored", "query_period", "query_cap",
+                                    "query_scale",   "query_offset", "query_groups"};
+    const struct map_names key = {"key_floored", "key_period", "key_cap",
+                                  "key_scale",   "key_offset", "key_groups"};
     size_t n_pairs = (size_t)plan->n_pairs;
     for (int b = 0; b < plan->n_bands; b++) {
         const struct dpe_band *band = &plan->bands[b];
@@ -64,6 +64,17 @@ static void add_mask(struct dpe_result *result, const struct dpe_plan *plan, int
         dpe_result_whole(result, "layer", row / plan->n_heads);
         dpe_result_whole(result, "head", row % plan->n_heads);
         dpe_result_wholes(result, "key_pairs", room, n);
+    }
+    dpe_result_row(result, NULL);
+}
+
+static void add_heads(struct dpe_result *result, const struct dpe_temperature *temperature)
+{
+    for (int i = 0; i < temperature->n_heads; i++) {
+        dpe_result_row(result, "head_scales");
+        dpe_result_whole(result, "layer", temperature->heads[i].layer);
+        dpe_result_whole(result, "head", temperature->heads[i].head);
+        dpe_result_number(result, "factor", temperature->heads[i].factor);
     }
     dpe_result_row(result, NULL);
 }
@@ -120,6 +131,7 @@ dpe_status dpe_run_tool_plan_json(const struct run *run, const struct dpe_plan *
         add_plan(result, plan);
         add_bands(result, plan);
         add_mask(result, plan, room);
+        add_heads(result, &plan->temperature);
         status = dpe_result_print(result, run->args->result, err);
     }
     free(own);

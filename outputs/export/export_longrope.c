@@ -39,6 +39,12 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
                         "table would be lost; write h5, json, hf or safetensors",
                         form, (long long)values->n_bands);
     }
+    if (values->head_scale != NULL) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--format %s has one factor for all logits: the table's factors of heads "
+                        "(head_scale) would be lost; write h5, json, hf or safetensors",
+                        form);
+    }
     return dpe_fail(err, DPE_USAGE,
                     "--format %s has one factor for each pair, at every distance: of this DPE table "
                     "the near window of %lld tokens, in which keys keep their true distance%s, would "

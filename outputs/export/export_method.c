@@ -39,7 +39,7 @@ static bool make_buffers(const struct dpe_config *config, struct buffers *buffer
         .effective = dpe_alloc(pairs, sizeof *buffers->effective),
         .inv_freq = dpe_alloc(pairs, sizeof *buffers->inv_freq),
         .mask = dpe_alloc(cells, 1),
-        .bands = dpe_alloc_zero(2 * DPE_TABLE_MOST_BANDS * (DPE_TABLE_BAND_NUMBERS + 2 * pairs),
+        .bands = dpe_alloc_zero(dpe_table_band_room((int64_t)pairs) + cells / pairs,
                                 sizeof *buffers->bands),
     };
     bool made = buffers->edges != NULL && buffers->scale != NULL && buffers->effective != NULL &&

@@ -69,8 +69,9 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
         dpe_text_put(
             out,
             "# Left out, because that code has none: the attention temperature logit-scale "
-            "%.17g, log-n %.17g,\n# power %.17g, decay %.17g.\n",
-            values->logit_scale, values->log_n_length, values->log_n_power, values->log_n_decay);
+            "%.17g, log-n %.17g,\n# power %.17g, decay %.17g%s.\n",
+            values->logit_scale, values->log_n_length, values->log_n_power, values->log_n_decay,
+            values->head_scale != NULL ? ", and factors of heads" : "");
     }
     const char *const texts[] = {model, selected_dim_path};
     for (int i = 0; i < 2; i++) {

@@ -17,6 +17,9 @@ struct dpe_table_values;
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
 /** The attention temperature of a table, which may change nothing. */
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values);
+/** The reverse of its factors of heads: head_scale, in `room` [n_layers][n_heads] where there are any. */
+void dpe_table_put_heads(const struct dpe_temperature *temperature, double *room,
+                         struct dpe_table_values *values);
 /** Put the fields of these parts (fields.h) of an entry into a folder of a table that is being
  * written ("/table",
  *  "/table/LENGTH"); the axes are there. Errors as dpe_h5_put. */
@@ -44,11 +47,13 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
  *  window (kept where the plan has none), scale_factor [n_groups] and inv_freq [n_pairs], which are the
  *  caller's, applied_inv_freq (the plan's, or NULL), unrounded and the temperature; texts and mask are not.
  *  Where that is not enough and `bands` is given, it is filled with the plan's bands and becomes the
- *  values', whose scales are 1 then: room for two rows for each of DPE_TABLE_MOST_BANDS.
+ *  values', whose scales are 1 then: dpe_table_band_room numbers, and n_layers * n_heads behind them for
+ *  the factors of heads.
  *  *holds: whether dpe_plan_of_table of them is the same plan. It is for DPE and Self-Extend with these
  *  groups, for Leaky ReRoPE, and for methods that change frequencies alone; with `bands` for every plan
  *  that selects no keys, moves all pairs of all heads and rotates the pairs that the model does.
  *  DPE_NO_MEMORY, and as dpe_rope_native. */
+size_t dpe_table_band_room(int64_t n_pairs);
 dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
                              double *bands, struct dpe_table_values *values, bool *holds,
                              struct dpe_error *err);

@@ -153,6 +153,19 @@ static dpe_status make_of_bands(const struct dpe_table_values *values,
     return status;
 }
 
+static dpe_status check_heads(const struct dpe_table_values *values, struct dpe_error *err)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; values->head_scale != NULL && i < values->n_layers * values->n_heads; i++) {
+        n += values->head_scale[i] != 1.0;
+    }
+    return n <= DPE_HEAD_FACTORS ? DPE_OK
+                                 : dpe_fail(err, DPE_BAD_DATA,
+                                            "head_scale: expected at most %d heads with a factor "
+                                            "other than 1, found %lld",
+                                            DPE_HEAD_FACTORS, (long long)n);
+}
+
 dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err)
@@ -168,6 +181,7 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
             (long long)values->head_dim, (long long)config->n_layers, (long long)config->n_heads,
             (long long)config->n_kv_heads, (long long)config->head_dim);
     }
+    DPE_TRY(check_heads(values, err));
     const struct dpe_temperature temperature = dpe_table_temperature(values);
     const struct dpe_dpe_params params = {
         .frequencies = values->frequencies != 0,
@@ -200,7 +214,8 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
 
 /* What a table would hold of the plan, if it can hold it. */
 static dpe_status guess_values(const struct dpe_plan *plan, const struct dpe_plan_context *context,
-                               struct dpe_table_values *values, struct dpe_error *err)
+                               double *heads, struct dpe_table_values *values,
+                               struct dpe_error *err)
 {
     const struct dpe_config *config = context->config;
     const struct dpe_band *far = plan->n_bands == 2 ? &plan->bands[1] : NULL;
@@ -224,6 +239,7 @@ static dpe_status guess_values(const struct dpe_plan *plan, const struct dpe_pla
     values->logit_scale_first = plan->temperature.depth[0];
     values->logit_scale_middle = plan->temperature.depth[1];
     values->logit_scale_last = plan->temperature.depth[2];
+    dpe_table_put_heads(&plan->temperature, heads, values);
     values->log_n_length = plan->temperature.log_n_length;
     values->log_n_power =
         plan->temperature.log_n_length > 0.0 ? plan->temperature.log_n_power : 1.0;
@@ -241,8 +257,8 @@ static double finite_or_zero(double x)
     return isfinite(x) ? x : 0.0;
 }
 
-static void store_map(const struct dpe_band *band, int64_t chunk, const struct dpe_position_map *map,
-                      int64_t n_pairs, double *row)
+static void store_map(const struct dpe_band *band, int64_t chunk,
+                      const struct dpe_position_map *map, int64_t n_pairs, double *row)
 {
     row[DPE_TABLE_BAND_BY] = band->kind == DPE_BAND_DISTANCE ? 0.0
                              : band->kind == DPE_BAND_CHUNK  ? 1.0
@@ -311,15 +327,22 @@ static dpe_status check_held(const struct dpe_plan *plan, const struct dpe_plan_
     return status;
 }
 
+size_t dpe_table_band_room(int64_t n_pairs)
+{
+    return 2 * DPE_TABLE_MOST_BANDS * (DPE_TABLE_BAND_NUMBERS + 2 * (size_t)n_pairs);
+}
+
 dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
                              double *bands, struct dpe_table_values *values, bool *holds,
                              struct dpe_error *err)
 {
     *holds = false;
-    if (plan->n_bands < 1 || (plan->n_bands > 2 && bands == NULL)) {
+    if (plan->n_bands < 1 ||
+        (bands == NULL && (plan->n_bands > 2 || plan->temperature.n_heads > 0))) {
         return DPE_OK;
     }
-    DPE_TRY(guess_values(plan, context, values, err));
+    double *const heads = bands != NULL ? bands + dpe_table_band_room(plan->n_pairs) : NULL;
+    DPE_TRY(guess_values(plan, context, heads, values, err));
     if (plan->n_bands <= 2) {
         DPE_TRY(check_held(plan, context, values, holds, err));
     }
@@ -427,9 +450,10 @@ dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_contex
     }
     char keys[DPE_TABLE_SELECTION];
     if (context->select == NULL && entry != NULL && dpe_table_selection_of(path, keys)[0] != '\0') {
-        dpe_log_warning("%s was found under the selection %s, which the table alone does not apply; "
-                        "for what was measured: --method select:%s,over=table:%s",
-                        path, keys, keys, path);
+        dpe_log_warning(
+            "%s was found under the selection %s, which the table alone does not apply; "
+            "for what was measured: --method select:%s,over=table:%s",
+            path, keys, keys, path);
     }
     dpe_status status = plan_of_choice(table, context, fingerprint, plan, err);
     if (status == DPE_OK && note != NULL) {
@@ -444,7 +468,8 @@ static const char over_table[] = "over=table:";
 const char *dpe_plan_table_of_spec(const char *spec)
 {
     const char *over = strncmp(spec, "select:", 7) == 0 ? strstr(spec, over_table) : NULL;
-    return over != NULL && (over[-1] == ',' || over[-1] == ':') ? over + sizeof over_table - 1 : NULL;
+    return over != NULL && (over[-1] == ',' || over[-1] == ':') ? over + sizeof over_table - 1
+                                                                : NULL;
 }
 
 dpe_status dpe_plan_of_spec(const char *spec, const struct dpe_plan_context *context,
@@ -467,8 +492,9 @@ dpe_status dpe_plan_of_spec(const char *spec, const struct dpe_plan_context *con
     const char *first = strchr(spec, ':') + 1;
     int64_t n = table - first - (int64_t)(sizeof over_table - 1);
     if (n >= (int64_t)sizeof keys) {
-        return dpe_fail(err, DPE_USAGE, "--method %.40s…: more than %zu characters before the table",
-                        spec, sizeof keys - 1);
+        return dpe_fail(err, DPE_USAGE,
+                        "--method %.40s…: more than %zu characters before the table", spec,
+                        sizeof keys - 1);
     }
     snprintf(keys, sizeof keys, "%.*s", (int)(n > 0 ? n - 1 : 0), first);
     struct dpe_plan_context selecting = *context;

@@ -10,12 +10,26 @@
 
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values)
 {
-    return (struct dpe_temperature){
-        values->log_n_length,
-        values->log_n_power,
-        values->log_n_decay,
-        values->logit_scale,
-        {values->logit_scale_first, values->logit_scale_middle, values->logit_scale_last}};
+    struct dpe_temperature temperature = {
+        .log_n_length = values->log_n_length,
+        .log_n_power = values->log_n_power,
+        .log_n_decay = values->log_n_decay,
+        .logit_scale = values->logit_scale,
+        .depth = {values->logit_scale_first, values->logit_scale_middle, values->logit_scale_last}};
+    for (int64_t i = 0; values->head_scale != NULL && i < values->n_layers * values->n_heads; i++) {
+        dpe_temperature_set_head(&temperature, i / values->n_heads, i % values->n_heads,
+                                 values->head_scale[i]);
+    }
+    return temperature;
+}
+
+void dpe_table_put_heads(const struct dpe_temperature *temperature, double *room,
+                         struct dpe_table_values *values)
+{
+    values->head_scale = temperature->n_heads > 0 ? room : NULL;
+    for (int64_t i = 0; values->head_scale != NULL && i < values->n_layers * values->n_heads; i++) {
+        room[i] = dpe_temperature_head(temperature, i / values->n_heads, i % values->n_heads);
+    }
 }
 
 static enum dpe_column_type column_of(const struct dpe_table_field *field)

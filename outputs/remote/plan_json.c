@@ -112,6 +112,16 @@ static json_t *write_bands(const struct dpe_plan *plan)
     return bands;
 }
 
+static json_t *write_heads(const struct dpe_temperature *temperature)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < temperature->n_heads; i++) {
+        const struct dpe_head_factor *at = &temperature->heads[i];
+        json_array_append_new(list, json_pack("[i,i,f]", at->layer, at->head, at->factor));
+    }
+    return list;
+}
+
 static json_t *write_mask(const struct dpe_plan *plan)
 {
     size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
@@ -158,6 +168,7 @@ json_t *dpe_plan_to_json(const struct dpe_plan *plan)
     }
     json_object_set_new(made, "inv_freq", write_list(plan->inv_freq, plan->n_pairs));
     json_object_set_new(made, "bands", write_bands(plan));
+    json_object_set_new(made, "heads", write_heads(&plan->temperature));
     json_object_set_new(made, "mask", write_mask(plan));
     json_object_set_new(made, "selection", write_selection(&plan->selection));
     return made;
@@ -242,6 +253,27 @@ static void read_bands(struct dpe_json_reader *parent, struct dpe_plan *plan)
     }
 }
 
+static void read_heads(struct dpe_json_reader *reader, struct dpe_temperature *temperature)
+{
+    const json_t *list = dpe_json_member(reader, "heads");
+    bool good = json_is_array(list);
+    for (size_t i = 0; i < json_array_size(list) && good; i++) {
+        const json_t *item = json_array_get(list, i);
+        const json_t *layer = json_array_get(item, 0), *head = json_array_get(item, 1);
+        double factor = 0.0;
+        good = json_array_size(item) == 3 && json_is_integer(layer) && json_is_integer(head) &&
+               json_integer_value(layer) >= 0 && json_integer_value(layer) < MOST_LAYERS &&
+               json_integer_value(head) >= 0 && json_integer_value(head) < MOST_HEADS &&
+               read_real(json_array_get(item, 2), &factor) && factor > 0.0 &&
+               dpe_temperature_set_head(temperature, json_integer_value(layer),
+                                        json_integer_value(head), factor);
+    }
+    if (!good) {
+        dpe_json_expected(reader, "heads",
+                          "a list of [layer, head, factor above 0], of few enough heads");
+    }
+}
+
 static void read_mask(struct dpe_json_reader *reader, struct dpe_plan *plan)
 {
     const json_t *value = dpe_json_member(reader, "mask");
@@ -309,6 +341,7 @@ dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct
     }
     read_list(&reader, "inv_freq", plan->inv_freq, n_pairs);
     read_bands(&reader, plan);
+    read_heads(&reader, &plan->temperature);
     read_mask(&reader, plan);
     read_selection(&reader, &plan->selection);
     dpe_status status = reader.status != DPE_OK ? reader.status : dpe_plan_check(plan, err);

@@ -153,12 +153,13 @@ static bool is_level(const struct dpe_table_values *values)
 
 int dpe_table_has_temperature(const struct dpe_table_values *values)
 {
-    return values->logit_scale != 1.0 || values->log_n_length != 0.0 || !is_level(values);
+    return values->logit_scale != 1.0 || values->log_n_length != 0.0 || !is_level(values) ||
+           values->head_scale != NULL;
 }
 
 int dpe_table_needs_adapter(const struct dpe_table_values *values)
 {
-    bool moves = values->log_n_length != 0.0 || !is_level(values) ||
+    bool moves = values->log_n_length != 0.0 || !is_level(values) || values->head_scale != NULL ||
                  dpe_table_has_method(values) == 0 || values->n_bands > 0;
     /* Runtimes have the factor on the pairs that rotate alone. */
     moves = moves || (values->inv_freq[values->n_pairs - 1] == 0.0 && values->logit_scale != 1.0);
@@ -173,11 +174,11 @@ static int check_frequencies(const struct dpe_table_values *values, char *messag
 {
     if (values->frequencies != 0 &&
         (values->window != 0 || values->top_k != values->n_pairs || values->log_n_length != 0.0 ||
-         !is_level(values) || dpe_table_has_method(values) != 0)) {
+         !is_level(values) || values->head_scale != NULL || dpe_table_has_method(values) != 0)) {
         return dpe_table_fail(
             message, DPE_TABLE_BAD_FILE,
-            "a table of frequencies has no near window, key pairs, log-n, factors by layer or plan "
-            "of another method; found local_window %lld, top_k %lld, log_n_length %g",
+            "a table of frequencies has no near window, key pairs, log-n, factors by layer or head "
+            "or plan of another method; found local_window %lld, top_k %lld, log_n_length %g",
             (long long)values->window, (long long)values->top_k, values->log_n_length);
     }
     return DPE_TABLE_OK;
@@ -231,7 +232,8 @@ static int check_presence(const struct dpe_table_values *values, char *message)
                  values->model_fingerprint != NULL;
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
-        there = there && (dpe_field_data(field, values) != NULL || !dpe_field_applies(field, values));
+        there =
+            there && (dpe_field_data(field, values) != NULL || !dpe_field_applies(field, values));
     }
     return there ? dpe_table_check_version(values->schema_version, NULL, message)
                  : dpe_table_fail(message, DPE_TABLE_BAD_FILE,
@@ -344,6 +346,12 @@ double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t hea
 static double grown(double decay, double x)
 {
     return decay > 0.0 ? -expm1(-decay * log(x)) : log(x);
+}
+
+double dpe_table_head_scale(const struct dpe_table *table, int64_t layer, int64_t head)
+{
+    const struct dpe_table_values *values = &table->values;
+    return values->head_scale != NULL ? values->head_scale[layer * values->n_heads + head] : 1.0;
 }
 
 double dpe_table_query_scale(const struct dpe_table *table, int64_t layer, int64_t position)

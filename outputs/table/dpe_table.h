@@ -109,6 +109,7 @@ struct dpe_table_values {
     double logit_scale_first; /**< of D, each > 0 */
     double logit_scale_middle;
     double logit_scale_last;
+    double *head_scale;       /**< H [n_layers][n_heads], > 0; NULL: all 1 */
     double log_n_length;      /**< N > 1, tokens; 0: f is 1 */
     double log_n_power;       /**< G in (0, 64]; 1 when log_n_length is 0 */
     double log_n_decay;       /**< B in [0, 64]; 0: the logarithm itself */
@@ -184,6 +185,9 @@ const struct dpe_table_values *dpe_table_values(const struct dpe_table *table);
 /** Scale of a pair in far positions of a query head: its group's factor, 1 when it is not a key
  * pair. Indices are the caller's duty. */
 double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair);
+
+/** H: the factor on the logits of one query head besides dpe_table_query_scale. */
+double dpe_table_head_scale(const struct dpe_table *table, int64_t layer, int64_t head);
 
 /** The factor on all logits of a layer of the query at `position` ≥ 0 (see above), 1/sqrt(head_dim)
  *  included. */

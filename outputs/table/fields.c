@@ -223,6 +223,18 @@ const struct dpe_table_field dpe_table_fields[] = {
      .long_name = "for each band a row for queries and one for keys: 10 numbers, a scale and an "
                   "offset of each pair",
      .what = "rows of numbers, below"},
+    {.name = "head_scale",
+     .type = DPE_FIELD_REAL,
+     .part = DPE_PART_HEADS,
+     .axes = {DPE_AXIS_LAYER, DPE_AXIS_HEAD},
+     .at = AT(head_scale),
+     .low = 0,
+     .high = 1024,
+     .or_else = 1,
+     .above = true,
+     .units = "1",
+     .long_name = "further factor on the logits of the head; 1 = none",
+     .what = "further factor on the logits of the query head; 1 = none"},
     {.name = "evidence_task",
      .type = DPE_FIELD_TEXT,
      .part = DPE_PART_EVIDENCE,
@@ -468,6 +480,8 @@ static bool has_part(const struct dpe_table_values *values, enum dpe_field_part 
         return dpe_table_has_method(values) != 0;
     case DPE_PART_BANDS:
         return values->n_bands > 0;
+    case DPE_PART_HEADS:
+        return values->head_scale != NULL;
     case DPE_PART_EVIDENCE:
         return values->evidence_task != NULL;
     case DPE_PART_CORE:

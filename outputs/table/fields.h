@@ -45,6 +45,7 @@ enum dpe_field_part {
     DPE_PART_TEMPERATURE, /**< without, there is none */
     DPE_PART_METHOD,      /**< the plan of another method; without, it is DPE's */
     DPE_PART_BANDS,       /**< in place of window and scales; without, these are the plan */
+    DPE_PART_HEADS,       /**< a temperature by head; without, all heads have the layer's */
     DPE_PART_EVIDENCE,    /**< what was measured under the entry; without, it is not known */
     DPE_PARTS,
 };

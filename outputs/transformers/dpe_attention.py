@@ -64,6 +64,7 @@ FIELDS = {
     "unrounded": ("flag", "method", "", 0, 1, False, 0, 0),
     "applied_inv_freq": ("real", "method", "pair", 0, 1e18, False, 0, 0),
     "bands": ("real", "bands", "band_number", -2 ** 40, 2 ** 40, False, -2 ** 40, 0),
+    "head_scale": ("real", "heads", "layer, head", 0, 1024, True, 1, 0),
     "evidence_task": ("text", "evidence", "", 0, 0, False, 0, 0),
     "evidence_score": ("real", "evidence", "", 0, 2 ** 40, False, 0, 0),
     "evidence_low": ("real", "evidence", "", 0, 2 ** 40, False, -1, 0),
@@ -100,6 +101,8 @@ class Table:
         self._check_method()
         self._check_mask()
         self._check_bands()
+        if self.head_scale is not None:
+            self.head_scale = self.head_scale.reshape(self.n_layers, self.n_heads)
 
     def _check_bands(self):
         if self.bands is None:
@@ -147,7 +150,7 @@ class Table:
         """Every element within the field's range; NaN is within none."""
         for name, (kind, _, axes, low, high, above, besides, _) in FIELDS.items():
             if kind == "marks" or getattr(self, name) is None:
-                continue  # bool, and an entry without bands or evidence
+                continue  # bool, and an entry without bands, factors of heads or evidence
             if kind == "text":
                 if not re.fullmatch("[ -~]{1,200}", getattr(self, name)):
                     raise TableError(f"{name}: expected 1 to 200 printable ASCII characters")
@@ -181,7 +184,7 @@ class Table:
 
     def _extent(self, axis):
         return {"group": self.n_groups, "edge": self.n_groups + 1, "pair": self.n_pairs,
-                "band_number": np.size(self.bands)}[axis]
+                "band_number": np.size(self.bands), "layer, head": self.n_layers * self.n_heads}[axis]
 
     def _check_groups(self):
         edge = self.group_edge
@@ -500,6 +503,7 @@ def _read_plan(root):
     depth = _numbers(root, "logit_depth", 3)
     if not (depth > 0).all():
         raise TableError(f"logit_depth: expected three numbers above 0, found {list(depth)}")
+    heads = _scales_of_heads(root, values) if "head_scales" in root else None
     chunk, still = (_member(root, name, *whole) for name in ("chunk", "n_still"))
     applied = _numbers(root, "inv_freq", pairs)
     if not 0 <= still <= pairs or (applied < 0).any() or (applied[pairs - still:] != 0).any():
@@ -510,8 +514,20 @@ def _read_plan(root):
     values["read_plan"] = Plan([_read_band(band, pairs, chunk, i == 0) for i, band in enumerate(bands)], applied,
                                tuple(values[name] for name in MODEL_SIZES), n_still=still, chunk=chunk,
                                mask=_mask_of_heads(root, values) if "heads" in root else None,
-                               logit_depth=[float(one) for one in depth], **factors)
+                               logit_depth=[float(one) for one in depth], logit_heads=heads, **factors)
     return values
+
+
+def _scales_of_heads(root, values):
+    sizes = values["n_layers"], values["n_heads"]
+    scales = np.ones(sizes)
+    for row in _member(root, "head_scales", (list,), "a list"):
+        at = tuple(_member(row, name, (int,), "a whole number") for name in ("layer", "head"))
+        factor = _member(row, "factor", (int, float), "a number")
+        if not all(0 <= i < size for i, size in zip(at, sizes)) or not 0 < factor <= 1024:
+            raise TableError(f"head_scales: expected a head of the model and a factor above 0, at most 1024, found {row}")
+        scales[at] = factor
+    return scales
 
 
 def _read_band(band, pairs, chunk, first):
@@ -691,14 +707,14 @@ def _h5_entry(table, shared):
             return _h5_mask(table, values)
         if kind == "text":
             return _h5_text(table.attrs, name)
-        return _h5_list(table, name) if axes else _h5_scalar(_h5_get(table, name), name, "iuf" if kind == "real" else "iu")
+        return _h5_list(table, name, axes) if axes else _h5_scalar(_h5_get(table, name), name, "iuf" if kind == "real" else "iu")
 
     return _entry(shared, lambda name: _h5_has(table, name) or FIELDS[name][0] == "text" and name in table.attrs, read)
 
 
-def _h5_list(table, name):
-    edge = name == "group_edge"
-    return _h5_array(table, name, 1, "iu" if edge else "iuf")[()].astype(np.int64 if edge else np.float64)
+def _h5_list(table, name, axes):
+    edge, rank = name == "group_edge", axes.count(",") + 1
+    return _h5_array(table, name, rank, "iu" if edge else "iuf")[()].astype(np.int64 if edge else np.float64).ravel()
 
 
 def _h5_mask(table, values):
@@ -884,6 +900,7 @@ class Attention:
             self._rotations[q.device] = Rotations(self.plan, self.order, q.device)
         rotations = self._rotations[q.device]
         rotations.grow(tokens)
+        q = self.plan.scale_heads(q, layer, 1)
         scaling = (1 / math.sqrt(dim) if scaling is None else scaling) * self.plan.depth(layer)
         model = _Model(scaling, softcap, None if sinks is None else
                        sinks.float().reshape(kv_heads, heads // kv_heads, 1, 1))

@@ -87,15 +87,17 @@ class Band:
 
 class Plan:
     """inv_freq float64 [n_pairs]: what pairs rotate by, 0 where they do not. The last n_still pairs of a head never
-    rotate; still_factor is of each side of these. mask bool [n_layers, n_heads, n_pairs]: the key pairs; None: all."""
+    rotate; still_factor is of each side of these. mask bool [n_layers, n_heads, n_pairs]: the key pairs; None: all.
+    logit_heads float64 [n_layers, n_heads]: H, factors on the logits of query heads; None: 1."""
 
     def __init__(self, bands, inv_freq, sizes, logit_factor=1.0, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0,
-                 n_still=0, still_factor=1.0, chunk=0, mask=None, logit_depth=(1.0, 1.0, 1.0)):
+                 n_still=0, still_factor=1.0, chunk=0, mask=None, logit_depth=(1.0, 1.0, 1.0), logit_heads=None):
         self.bands, self.inv_freq, self.chunk, self.mask = bands, np.asarray(inv_freq, np.float64), chunk, mask
         self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim = sizes
         self.logit_factor, self.log_n_length = logit_factor, log_n_length
         self.log_n_power, self.log_n_decay = log_n_power, log_n_decay
         self.n_still, self.still_factor, self.logit_depth = n_still, still_factor, tuple(logit_depth)
+        self.logit_heads = logit_heads
         self.maps, self._numbers = [], {}
         for band in bands:
             band.q_map, band.k_map = self._number(band.q), self._number(band.k)
@@ -115,6 +117,14 @@ class Plan:
         t = layer / (self.n_layers - 1) if self.n_layers > 1 else 0.0
         first, middle, last = self.logit_depth
         return (1 - t) ** 2 * first + 2 * t * (1 - t) * middle + t ** 2 * last
+
+    def scale_heads(self, q, layer, axis):
+        """Queries times H(layer, head), the axis of the heads being `axis`."""
+        if self.logit_heads is None:
+            return q
+        shape = [1] * q.ndim
+        shape[axis] = self.n_heads
+        return q * q.new_tensor(self.logit_heads[layer]).reshape(shape)
 
     def query_scales(self, first, last):
         """The factors on the logits of queries at first ... last - 1 [last - first], float64, besides `depth` and that
@@ -163,11 +173,11 @@ class Plan:
     def of_heads(self, index, size):
         """The plan of the heads of rank `index` of `size` that divide them in order. KV heads that are fewer than ranks
         are repeated, as runtimes do."""
-        mask = None if self.mask is None else np.split(self.mask, size, axis=1)[index]
+        mask, heads = (None if x is None else np.split(x, size, axis=1)[index] for x in (self.mask, self.logit_heads))
         sizes = (self.n_layers, self.n_heads // size, max(1, self.n_kv_heads // size), self.head_dim)
         return Plan([Band(b.kind, b.lo, b.hi, b.per_head, b.q, b.k) for b in self.bands], self.inv_freq, sizes,
                     self.logit_factor, self.log_n_length, self.log_n_power, self.log_n_decay, self.n_still,
-                    self.still_factor, self.chunk, mask, self.logit_depth)
+                    self.still_factor, self.chunk, mask, self.logit_depth, heads)
 
     def digest(self):
         """Equal for equal plans, 64 hex digits."""
@@ -181,6 +191,8 @@ class Plan:
             digest.update(repr(one.content()).encode())
         if self.mask is not None:
             digest.update(np.packbits(self.mask).tobytes())
+        if self.logit_heads is not None:
+            digest.update(b"heads" + self.logit_heads.tobytes())
         return digest.hexdigest()
 
 
@@ -201,7 +213,8 @@ def plan_of_table(entry):
                 entry.attention_scaling ** 2 * entry.logit_scale, entry.log_n_length, entry.log_n_power,
                 entry.log_n_decay, pairs - entry.rotating_pairs(), 1 / entry.attention_scaling,
                 chunk=chunk, mask=entry.mask if len(bands) > 1 else None,
-                logit_depth=(entry.logit_scale_first, entry.logit_scale_middle, entry.logit_scale_last))
+                logit_depth=(entry.logit_scale_first, entry.logit_scale_middle, entry.logit_scale_last),
+                logit_heads=entry.head_scale)
 
 
 def _bands_of(rows):

@@ -62,11 +62,12 @@ class TwoCalls:
         return tuple(rotations.rotate(k.transpose(0, 1), band.k_map, positions, k.dtype).transpose(0, 1)
                      for band in (self.plan.bands[0], self.plan.bands[-1]))
 
-    def __call__(self, q, near_keys, far_keys, values, positions, starts, longest, lengths, most, blocks, scale, softcap=0.0):
-        """q [rows, heads, head_dim] before rotation, at positions [rows]; the rest as a kernel has it."""
+    def __call__(self, q, near_keys, far_keys, values, positions, starts, longest, lengths, most, blocks, scale, softcap=0.0,
+                 layer=0):
+        """q [rows, heads, head_dim] of a layer before rotation, at positions [rows]; the rest as a kernel has it."""
         rotations = self._rotations(q.device, most)
         near, far = self.plan.bands[0], self.plan.bands[-1]
-        heads = q.transpose(0, 1).float() * rotations.query_scale[positions]
+        heads = self.plan.scale_heads(q.transpose(0, 1).float() * rotations.query_scale[positions], layer, 0)
 
         def rotated(band):
             return rotations.rotate(heads, band.q_map, positions, q.dtype).transpose(0, 1)

@@ -41,13 +41,13 @@ class WirePlan:
                 not all(reals[name] > 0 for name in ("logit_factor", *DEPTH)):
             raise TableError("inv_freq, logit_factor: expected finite numbers from 0 on, and factors above 0")
         read = [_band(band, self.n_pairs, chunk, i == 0) for i, band in enumerate(bands)]
-        mask = _mask(value, sizes)
+        mask, heads = _mask(value, sizes), _heads(value, sizes)
         self.multiplier, self.cap, self.growth = (reals[name] for name in ("attention_multiplier", "attention_cap",
                                                                            "query_growth"))
-        self.digest = _digest(sizes, frequencies, reals, still, chunk, bands, read, mask)
+        self.digest = _digest(sizes, frequencies, reals, heads, still, chunk, bands, read, mask)
         self.plan = Plan(read, frequencies, (self.n_layers, self.n_heads, n_kv_heads, 2 * self.n_pairs), reals["logit_factor"],
                          reals["log_n_length"], reals["log_n_power"], reals["log_n_decay"], still, reals["still_factor"], chunk,
-                         mask if _matters(read, mask) else None, [reals[name] for name in DEPTH])
+                         mask if _matters(read, mask) else None, [reals[name] for name in DEPTH], heads)
 
 
 def _member(value, name, kind, expected):
@@ -119,11 +119,24 @@ def _mask(value, sizes):
     return (np.frombuffer(digits.encode(), np.uint8) == ord("1")).reshape(layers, heads, pairs)
 
 
+def _heads(value, sizes):
+    """H [layers, heads]; None: all 1."""
+    _, layers, heads = sizes
+    rows, made = _member(value, "heads", list, "a list"), np.ones((layers, heads))
+    for row in rows:
+        layer, head, factor = row if isinstance(row, list) and len(row) == 3 else (-1, -1, 0)
+        if type(layer) is not int or type(head) is not int or not 0 <= layer < layers or not 0 <= head < heads or \
+                made[layer, head] != 1 or not 0 < _number(factor, "heads") <= 1024 or factor == 1:
+            raise TableError(f"the plan's heads: expected [layer, head, factor above 0] of each head once, found {row}")
+        made[layer, head] = factor
+    return made if rows else None
+
+
 def _matters(bands, mask):
     return mask is not None and any(band.per_head for band in bands) and not mask.all()
 
 
-def _digest(sizes, frequencies, reals, still, chunk, bands, read, mask):
+def _digest(sizes, frequencies, reals, heads, still, chunk, bands, read, mask):
     """dpe_plan_digest (engine/plan/plan.c), field for field."""
     digest = hashlib.sha256(b"dpe plan 1\0")
 
@@ -141,6 +154,10 @@ def _digest(sizes, frequencies, reals, still, chunk, bands, read, mask):
     if any(reals[name] != 1 for name in DEPTH):
         digest.update(b"depth\0")
         numbers(*(reals[name] for name in DEPTH))
+    for layer, head in [] if heads is None else np.argwhere(heads != 1).tolist():
+        digest.update(b"head\0")
+        wholes(layer, head)
+        numbers(heads[layer, head])
     of_model = [still] + [reals[name] for name in REALS[4:]]
     for i, one in enumerate(of_model):
         if one != 0:

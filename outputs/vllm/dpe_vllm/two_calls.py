@@ -156,7 +156,7 @@ class TwoCallsImpl(Impl):
         try:
             found = calls(torch.cat([q for q, _, _ in texts]), keys, self._far(cache).transpose(1, 2), values, positions, starts,
                           max(rows), torch.tensor(tokens, dtype=torch.int32, device=device), max(tokens), blocks,
-                          self.scale * calls.plan.depth(number), self.softcap())
+                          self.scale * calls.plan.depth(number), self.softcap(), number)
         except (RuntimeError, NotImplementedError, AssertionError, TypeError) as error:
             raise TableError(f"plan {digest:.16}: the attention kernel cannot be called as two paged calls: {error}; "
                              "DPE_VLLM_EXACT=1 runs the exact path, which is slower") from error
@@ -194,5 +194,6 @@ class TwoCallsImpl(Impl):
                 calls = self.calls(moved, digest, query.device, query.dtype)
                 output[texts.rows] = calls(query[texts.rows], keys, self._far(kv_cache).transpose(1, 2), values,
                                            texts.positions, texts.starts, texts.longest, texts.lengths, texts.most,
-                                           texts.blocks, self.scale * calls.plan.depth(number), self.softcap()).to(output.dtype)
+                                           texts.blocks, self.scale * calls.plan.depth(number), self.softcap(),
+                                           number).to(output.dtype)
         return super().forward(layer, query, key, value, kv_cache, attn_metadata, output, *args, **kwargs)

@@ -34,7 +34,8 @@ PAIRS = DIM // 2
 
 LEVEL = {"logit_scale_first": 1.0, "logit_scale_middle": 1.0, "logit_scale_last": 1.0}
 TEMPERATURE = {"logit_scale": 1.25, "logit_scale_first": 0.7, "logit_scale_middle": 1.6, "logit_scale_last": 1.2,
-               "log_n_length": 11.0, "log_n_power": 1.5, "log_n_decay": 0.0}
+               "log_n_length": 11.0, "log_n_power": 1.5, "log_n_decay": 0.0,
+               "head_scale": [0.5 if i % 5 == 2 else 1.0 for i in range(LAYERS * HEADS)]}
 NO_TEMPERATURE = dict(LEVEL, logit_scale=1.0, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0)
 ONES = (1.0, 1.0, 1.0)
 
@@ -265,6 +266,8 @@ def refused_plans(folder, path):
                          (dict(good, inv_freq=[-1.0] * pairs), "inv_freq"), (dict(good, logit_factor=0), "logit_factor"),
                          (dict(good, log_n_length=0.5), "log_n_length"), (dict(good, n_heads="2"), "n_heads"),
                          (dict(good, angle_precision="f64"), "angle_precision"), (dict(good, bands=[1]), "kind"),
+                         (dict(good, head_scales=[{"layer": 0, "head": 99, "factor": 2}]), "a head of the model"),
+                         (dict(good, head_scales=[{"layer": 0, "head": 0, "factor": 0}]), "a factor above 0"),
                          (dict(good, heads=[{"layer": 9, "head": 0, "key_pairs": []}]), "no layer 9"),
                          (dict(good, heads=[]), "key_pairs"), (dict(good, trained_length=0), "trained_length"),
                          (band(kind="ring"), "'ring'"), (band(low=5, high=5), "from 5 to 5"), (band(low=-1), "from -1"),
@@ -403,6 +406,7 @@ HOSTILE = [
     (("schema_version",), "9.0.0", "9.0.0, this adapter reads 8.0.0"), (("schema_version",), "5.0.0", "make the table again"),
     (("moves",), "frequencies", "needs no adapter"), (("entries",), [], "1 to 64 entries"),
     (("schema_version",), 1, "schema_version"),
+    (("head_scale",), [1.0] * 3, "head_scale has shape (3,)"), (("head_scale",), [0.0] * (LAYERS * HEADS), "head_scale[0] is 0.0"),
     (("log_n_length",), 256, "logit_scale"), (("logit_scale_last",), 0.5, "logit_scale"), (("unrounded",), False, "applied_inv_freq"),
     (("applied_inv_freq",), table()["inv_freq"], "unrounded"), (("logit_scale",), 1.0, "logit_scale_first"),
     (("scale_factor", 1), 1e308, "scale_factor[1] is 1e+308"),
@@ -449,7 +453,7 @@ def test_hostile_temperatures(folder):
         refused(write(folder, warm(table(), **{name: value})), words)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             refused(write_h5(folder, warm(table(), **{name: value})), words)
-    for name in TEMPERATURE:
+    for name in set(TEMPERATURE) - {"head_scale"}:
         value = warm(table())
         del value[name]
         refused(write(folder, value), name)
@@ -480,7 +484,7 @@ def test_hostile_methods(folder):
                                 ({"applied_inv_freq": np.ones(PAIRS - 1)}, "applied_inv_freq"),
                                 ({"applied_inv_freq": np.float64(1)}, "applied_inv_freq")):
             refused(write_h5(folder, good, **exchange), words)
-        for name in ("unrounded", "applied_inv_freq") + tuple(TEMPERATURE):
+        for name in {"unrounded", "applied_inv_freq", *TEMPERATURE} - {"head_scale"}:
             refused(write(folder, {key: value for key, value in good.items() if key != name}), name)
             refused(write_h5(folder, good, skip=(name,)), name)
     # Pairs that do not rotate have no frequency that could be applied.
@@ -492,7 +496,9 @@ def test_hostile_methods(folder):
     # A table of frequencies has none of it.
     factors = dict(warm(table(scales=ONES, top_k=PAIRS), log_n_length=0, **LEVEL), moves="frequencies", local_window=0,
                    near_rule="none", rounding="none", adapter_required=False)
+    scales = factors.pop("head_scale")
     subprocess.run([PROBE, "check", write(folder, factors)], check=True)
+    assert subprocess.run([PROBE, "check", write(folder, dict(factors, head_scale=scales))]).returncode == 65
     for name in ("unrounded", "applied_inv_freq"):
         refused(write(folder, dict(factors, **{name: yarn()[name]})), "needs no adapter")
     for name in LEVEL:
@@ -585,6 +591,8 @@ def write_h5(folder, value, skip=(), **exchange):
                 effective_length=np.array(value["effective_length"], np.int64),
                 scale_factor=np.array(value["scale_factor"]), inv_freq=np.array(value["inv_freq"]))
     sets.update({name: value[name] for name in TEMPERATURE if name in value})
+    if np.size(sets.get("head_scale", 0)) == LAYERS * HEADS:
+        sets["head_scale"] = np.reshape(sets["head_scale"], (LAYERS, HEADS))
     if "unrounded" in value:
         sets.update(unrounded=np.uint8(value["unrounded"]), applied_inv_freq=np.array(value["applied_inv_freq"]))
     if value.get("bands"):
@@ -782,7 +790,7 @@ def several(methods=False):
                dict(yarn() if methods else warm(table(16, (2.0, 4.0, 8.0), PAIRS), log_n_length=0), evaluated_length=512)]
     own = ("trained_length", "evaluated_length", "local_window", "top_k", "group_edge",
            "effective_length", "scale_factor", "attention_scaling", "inv_freq", "key_pairs")
-    own += tuple(NO_TEMPERATURE) + (("unrounded", "applied_inv_freq") if methods else ())
+    own += tuple(TEMPERATURE) + (("unrounded", "applied_inv_freq") if methods else ())
     root = {name: value for name, value in entries[0].items() if name not in own}
     root["entries"] = [{name: value for name, value in dict(method(entry), **entry).items() if name in own}
                        for entry in entries]

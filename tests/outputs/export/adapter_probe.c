@@ -37,12 +37,7 @@ static dpe_status make_plan(const struct dpe_table_values *values, const struct 
 {
     const struct dpe_plan_context context = {
         .config = config, .trained_length = values->trained_length, .length = values->length};
-    const struct dpe_temperature temperature = {
-        values->log_n_length,
-        values->log_n_power,
-        values->log_n_decay,
-        values->logit_scale,
-        {values->logit_scale_first, values->logit_scale_middle, values->logit_scale_last}};
+    const struct dpe_temperature temperature = dpe_table_temperature(values);
     const struct dpe_dpe_params params = {
         .window = values->window,
         .n_groups = (int)values->n_groups,
@@ -104,6 +99,19 @@ static dpe_status attend(const struct dpe_plan *plan, const struct dpe_config *c
     return status;
 }
 
+/* What the forward pass does to queries before attention. */
+static void scale_heads(const struct dpe_plan *plan, const struct dpe_config *config, int64_t layer,
+                        int64_t tokens, float *q)
+{
+    for (int64_t i = 0; i < tokens * config->n_heads; i++) {
+        const double factor =
+            dpe_temperature_head(&plan->temperature, layer, i % config->n_heads);
+        for (int64_t j = 0; j < config->head_dim; j++) {
+            q[i * config->head_dim + j] *= (float)factor;
+        }
+    }
+}
+
 /* args: LAYER IN OUT. */
 static dpe_status run_plan(const struct dpe_plan *plan, const struct dpe_config *config,
                            char **args, struct dpe_error *err)
@@ -123,6 +131,7 @@ static dpe_status run_plan(const struct dpe_plan *plan, const struct dpe_config 
                           args[1], row, n);
     } else {
         memcpy(data, input, n);
+        scale_heads(plan, config, strtol(args[0], NULL, 10), tokens, data);
         const struct dpe_attention call = {
             .layer = strtol(args[0], NULL, 10),
             .rows = tokens,

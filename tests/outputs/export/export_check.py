@@ -41,7 +41,7 @@ def has_type(value, name):
 
 
 METHOD = {"unrounded", "applied_inv_freq"}  # the plan of another method
-BANDS = {"bands"}
+BANDS = {"bands", "head_scale"}  # which only some entries have
 
 
 RULES = {

@@ -38,6 +38,7 @@ def table(folder, window, scales, top_k, temperature, unrounded=None, base=10000
              "scale_factor": list(scales), "attention_scaling": 1.1, "logit_scale": temperature, "log_n_power": 1.5,
              "log_n_length": 11.0 if temperature != 1.0 else 0.0, "log_n_decay": 0.0,
              "logit_scale_first": 0.8, "logit_scale_middle": 1.3, "logit_scale_last": 1.0,
+             "head_scale": [0.5 + 0.25 * (i % 3) for i in range(LAYERS * HEADS)],
              "inv_freq": [10000.0 ** (-j / PAIRS) for j in range(PAIRS)], "key_pairs": pairs}
     if unrounded is not None:
         value.update(unrounded=unrounded,
@@ -75,7 +76,7 @@ def compare(plan, texts, size=8, order=None, softcap=0.0):
     lengths = torch.tensor([tokens for tokens, _ in texts], dtype=torch.int32)
     positions = torch.cat([torch.arange(tokens - rows, tokens) for tokens, rows in texts])
     found = calls(torch.cat([q for q, _, _ in data]), *caches, positions, starts, longest, lengths, most, blocks,
-                  DIM ** -0.5, softcap)
+                  DIM ** -0.5 * plan.depth(1), softcap, 1)
     for i, (q, k, v) in enumerate(data):
         expected = dpe_attention.Attention(plan, keep_keys=False, order=order)(
             *(x.transpose(0, 1)[None] for x in (q, k, v)), 1, softcap=softcap)[0].transpose(0, 1)

@@ -23,7 +23,8 @@ from dpe_vllm.protocol import WirePlan  # noqa: E402
 TRAINED, LENGTH = "200", "1500"
 SPECS = ["rope", "yarn:log-n=300", "cope", "rerope", "leaky-rerope:window=24,scale=5", "self-extend", "lampe", "dca", "string",
          "streaming-llm", "lm-infinite", "hirope", "adagrope", "dope", "ntk:logit-scale=1.25",
-         "dpe:window=32,scales=2/3/4/6,groups=4,log-n=200,log-n-power=0.7", "self-extend:infoscale=90"]
+         "dpe:window=32,scales=2/3/4/6,groups=4,log-n=200,log-n-power=0.7", "self-extend:infoscale=90",
+         "lampe:log-n=300,logit-scale-heads=0.1:0.5/1.0:1.75"]
 
 
 def lines(specs):
@@ -46,6 +47,8 @@ def same(wire, other):
         [(band.kind, band.lo, band.hi, band.per_head) for band in other.bands]
     assert wire.n_still == other.n_still and wire.head_dim == other.head_dim and wire.chunk == other.chunk
     assert np.allclose(wire.inv_freq, other.inv_freq, rtol=1e-13, atol=0)
+    assert (wire.logit_heads is None) == (other.logit_heads is None)
+    assert wire.logit_heads is None or np.array_equal(wire.logit_heads, other.logit_heads)
     scales = [one.query_scales(0, 1500) for one in (wire, other)]
     assert np.allclose(*scales, rtol=1e-13)
     for one, two in zip(wire.maps, other.maps):

@@ -69,7 +69,12 @@ static inline struct dpe_table_values good(void)
 /* The same with a temperature. */
 static inline struct dpe_table_values warm(void)
 {
+    static double heads[LAYERS * HEADS];
     struct dpe_table_values v = good();
+    for (int i = 0; i < LAYERS * HEADS; i++) {
+        heads[i] = i % 4 == 1 ? 1.0 / (i + 2) : 1.0;
+    }
+    v.head_scale = heads;
     v.logit_scale = 1.3;
     v.logit_scale_first = 0.7;
     v.logit_scale_middle = 1.6;
@@ -124,6 +129,10 @@ static inline void expect_same(const struct dpe_table_values *a, const struct dp
                 a->logit_scale_middle == b->logit_scale_middle &&
                 a->logit_scale_last == b->logit_scale_last && a->log_n_power == b->log_n_power &&
                 a->log_n_decay == b->log_n_decay);
+    assert_int_equal(a->head_scale == NULL, b->head_scale == NULL);
+    if (a->head_scale != NULL) {
+        assert_memory_equal(a->head_scale, b->head_scale, LAYERS * HEADS * sizeof(double));
+    }
     assert_memory_equal(a->group_edge, b->group_edge, sizeof edges);
     assert_memory_equal(a->effective_length, b->effective_length, sizeof effective);
     assert_memory_equal(a->scale_factor, b->scale_factor, sizeof scales);

@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 COMPLETE = {"core": "complete", "keys": "exported, detection with --scale-pairs", "temperature": "temperature",
-            "method": "other method", "bands": "bands", "evidence": "evidence"}
-OWN = ("bands", "evidence")  # of an entry, whatever others of its table have
+            "method": "other method", "bands": "bands", "heads": "factors of heads", "evidence": "evidence"}
+OWN = ("bands", "heads", "evidence")  # of an entry, whatever others of its table have
 H5 = {"whole": "int64", "real": "float64", "edge": "int32", "flag": "uint8", "marks": "uint8", "text": "string"}
 
 
@@ -75,7 +75,7 @@ def json_schema(described):
     def kind(what, moves):
         return {name: {"const": one[what]} for one in described["conventions"] for name in [one["name"]]} | \
             ({"adapter_required": {"const": False}, "local_window": {"const": 0}, "log_n_length": {"const": 0}, "entries": False,
-              **{name: False for name in names["method"] + names["bands"]}} if moves else
+              **{name: False for name in names["method"] + names["bands"] + names["heads"]}} if moves else
              {"moves": False, "local_window": {"minimum": 1}})
 
     temperature, method = names["temperature"], names["method"]

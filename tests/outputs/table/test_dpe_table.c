@@ -251,6 +251,7 @@ static void a_table_is_the_plan_of_a_method(void **state)
         v.applied_inv_freq = plan.inv_freq;
         v.logit_scale = plan.temperature.logit_scale;
         v.logit_scale_first = v.logit_scale_middle = v.logit_scale_last = 1.0;
+        v.head_scale = NULL;
         v.log_n_length = plan.temperature.log_n_length;
         v.log_n_power = plan.temperature.log_n_power;
         v.log_n_decay = plan.temperature.log_n_decay;
