@@ -404,7 +404,9 @@ static dpe_status find_tables(struct dpe_detect_report *report, struct dpe_error
 {
     struct dpe_detect_values values = {
         .scale = dpe_alloc((size_t)report->grid->params.n_groups, sizeof *values.scale),
-        .bands = dpe_alloc_zero(dpe_detect_band_numbers(report->context->config), sizeof *values.bands)};
+        .bands = dpe_alloc_zero(
+            report->plans != NULL ? dpe_detect_band_numbers(report->context->config) : 1,
+            sizeof *values.bands)};
     dpe_status status = values.scale == NULL || values.bands == NULL
                             ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for scales")
                             : DPE_OK;
