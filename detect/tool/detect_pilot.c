@@ -32,6 +32,8 @@ static const double possible_in_quarter = 0.5;
 static const double possible = 0.4;
 /* Texts below which a quarter saves nothing; ceilings that are tried at most. */
 enum { LEAST_QUARTER = 1024, MOST_CEILINGS = 3 };
+/* What good plans find at most where a harder task would tell no more. */
+static const double most_spread = 2.0 / 3.0;
 /* Where good plans find as much, slips of free answers hide what they differ by: steps are tried.
  */
 static const double near_ceiling = 0.8;
@@ -258,7 +260,9 @@ static dpe_status run_rung(struct pilot *pilot, int at, bool steps, struct dpe_e
     return status;
 }
 
-/* From the first rung towards the middle of the scale, as long as a rung is better than the one before. */
+/* From the first rung towards the middle of the scale, as long as a rung is better than the one
+ * before. Where good plans find a half to two thirds, recall is spread: a harder task has the more
+ * reliable means there, and chooses plans that lose the user's (eval/RESULTS.md). */
 static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
 {
     int at = RUNGS_FIRST;
@@ -268,8 +272,9 @@ static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
         status = run_rung(pilot, --at, false, err);
     }
     *chosen = at;
-    step = pilot->rungs[at].reading.mean > 0.5 ? 1 : -1;
-    bool better = true;
+    const double mean = pilot->rungs[at].reading.mean;
+    step = mean > most_spread ? 1 : -1;
+    bool better = mean > most_spread || mean <= 0.5;
     while (status == DPE_OK && better && at + step >= 0 && at + step < RUNGS &&
            !pilot->rungs[at + step].tried) {
         at += step;
