@@ -90,6 +90,7 @@ def table():
     one["top_k"] = keep
     one["key_pairs"] = [[sorted((layer + 3 * head + 5 * i) % pairs for i in range(keep))
                          for head in range(value["model"]["n_heads"])] for layer in range(value["model"]["n_layers"])]
+    one["head_scale"] = [0.75 if i % 5 == 1 else 1.0 for i in range(value["model"]["n_layers"] * value["model"]["n_heads"])]
     path = os.path.join(WORK, "table.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -103,9 +104,9 @@ def join_by_hand(parts, path):
         tool("dpe-export", part, "-o", part + ".json", "--force")
         with open(part + ".json", encoding="utf-8") as file:
             values.append(json.load(file))
-    own = ("trained_length", "evaluated_length", "local_window", "top_k", "group_edge", "effective_length", "scale_factor",
-           "attention_scaling", "inv_freq", "key_pairs", "logit_scale", "log_n_length", "log_n_power", "log_n_decay",
-           "unrounded", "applied_inv_freq")
+    from dpe_attention import FIELDS
+
+    own = ["key_pairs" if name == "mask" else name for name in FIELDS]
     edges = values[0]["group_edge"]
     for value in values:
         scales = value["scale_factor"]
