@@ -262,7 +262,7 @@ static dpe_status read_divergence(struct batch *batch, const char *name, int64_t
 }
 
 /* What the table does to the beginning of the texts that it is for: beyond the trained length the
- * unchanged model fails, and being far from it is no harm. */
+ * unchanged model fails, so a distance from it says nothing. */
 static dpe_status print_divergence(struct batch *batch, struct dpe_error *err)
 {
     const int64_t end = batch->job.trained_length;

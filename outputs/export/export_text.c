@@ -102,8 +102,8 @@ static void put_cell(struct dpe_text *out, const char *text, bool first)
     dpe_text_put_bytes(out, field, n < sizeof field ? n : sizeof field);
 }
 
-/* Which element of a field belongs to a place on its axes; -1: it is no field of pairs and heads.
- */
+/* Index of a field's element for a layer, head and pair; -1: it is one number,
+ * or has another axis. */
 static int64_t element_at(const struct dpe_table_field *field,
                           const struct dpe_table_values *values, const int64_t at[DPE_AXES])
 {

@@ -47,8 +47,8 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
  *  window (kept where the plan has none), scale_factor [n_groups] and inv_freq [n_pairs], which are the
  *  caller's, applied_inv_freq (the plan's, or NULL), unrounded and the temperature; texts and mask are not.
  *  Where that is not enough and `bands` is given, it is filled with the plan's bands and becomes the
- *  values', whose scales are 1 then: dpe_table_band_room numbers, and n_layers * n_heads behind them for
- *  the factors of heads.
+ *  values', whose scales are 1 then. It has room for dpe_table_band_room numbers, and then for
+ *  n_layers * n_heads factors of heads.
  *  *holds: whether dpe_plan_of_table of them is the same plan. It is for DPE and Self-Extend with these
  *  groups, for Leaky ReRoPE, and for methods that change frequencies alone; with `bands` for every plan
  *  that selects no keys, moves all pairs of all heads and rotates the pairs that the model does.

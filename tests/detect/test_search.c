@@ -989,8 +989,8 @@ static void comes_back_within_the_guard(void **state)
     }
 }
 
-/* A plan under which a text fails is outside every guard, also where it alone finds more; where all
- * fail there is no guard. */
+/* A plan under which a text fails is outside every guard, even where it alone finds more. Without
+ * a plan that reads all texts there is no guard. */
 static void texts_that_fail_are_outside(void **state)
 {
     (void)state;

@@ -136,7 +136,7 @@ static void divergence_is_measured(void **state)
                      "pi:scale=2 -o kld.h5",
          0, "pi");
     assert_true(tool_number("\nrope: mean ") == 0.0 && tool_number("\npi:scale=2: mean ") > 0.0);
-    assert_true(tool_number("\nFrom position ") == 64.0);
+    assert_true(tool_number("\nBeyond position ") == 64.0);
     assert_non_null(strstr(tool_out, "the base is no yardstick"));
     eval("kld" TEXTS "-l 96 --samples 1 --method pi:scale=2 --base self-extend:window=8 "
          "--trained-length 64 -o other.h5",

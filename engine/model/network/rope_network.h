@@ -13,7 +13,7 @@ struct dpe_json_reader;
 
 /** A tensor that a network reads. */
 struct dpe_network_tensor {
-    const char *name;   /**< behind the prefix of the language model's; NULL after the last */
+    const char *name;   /**< without the language model's prefix; NULL ends the list */
     int64_t rows, cols; /**< rows 0: a vector */
 };
 
@@ -25,7 +25,8 @@ struct dpe_rope_network {
     int64_t n_values; /**< numbers of all tensors */
     double *values;   /**< [n_values], one tensor after another, owned; NULL without the weights */
     /** inv_freq [n_pairs] of a length and the attention factor; `trained` is the model's own
-     * length. DPE_BAD_DATA: the network is not there, or what it makes is no frequency.
+     * length. DPE_BAD_DATA: the network's tensors are missing, or it makes
+     * a frequency that is not a positive number.
      * DPE_NO_MEMORY. */
     dpe_status (*frequencies)(const struct dpe_rope_network *network, int64_t n_pairs,
                               int64_t trained, int64_t length, double *inv_freq,

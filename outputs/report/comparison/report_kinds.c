@@ -149,7 +149,7 @@ void dpe_comparison_divergence(struct report *report, const void *result)
     if (base != NULL && strcmp(base, "rope") == 0 &&
         dpe_input_read_whole(input, "/kld", "length", 0) > trained) {
         dpe_report_say(report, BLOCK_TEXT,
-                       "From position %lld, the trained length, on the base is no yardstick: "
+                       "Beyond position %lld, the trained length, the base is no yardstick: "
                        "unchanged, the model may fail there, and what differs from it may be "
                        "better.",
                        trained);

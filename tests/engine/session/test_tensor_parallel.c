@@ -282,7 +282,7 @@ static void shared_models_give_the_logits_of_whole_ones(void **state)
     }
 }
 
-static void masks_are_cut_by_heads(void **state)
+static void masks_and_factors_are_cut_by_heads(void **state)
 {
     (void)state;
     struct tiny tiny = tiny_open("llama_bf16");
@@ -301,6 +301,9 @@ static void masks_are_cut_by_heads(void **state)
     struct dpe_plan plan;
     TINY_OK(dpe_plan_make_dpe(&params, &context, &plan, &err), err);
     mask_plan(&plan);
+    for (int64_t h = 0; h < c->n_heads; h++) {
+        assert_true(dpe_temperature_set_head(&plan.temperature, h % c->n_layers, h, 0.5 + (double)h));
+    }
     for (int size = 2; size <= 4; size *= 2) {
         check_shared(&tiny, &plan, "reference", 16, size);
         check_shared(&tiny, &plan, "cpu", 7, size);
@@ -445,7 +448,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_models_give_the_logits_of_whole_ones),
-        cmocka_unit_test(masks_are_cut_by_heads),
+        cmocka_unit_test(masks_and_factors_are_cut_by_heads),
         cmocka_unit_test(one_stops_all),
         cmocka_unit_test(one_without_memory_stops_all),
         cmocka_unit_test(what_cannot_be_shared_is_refused),
