@@ -44,8 +44,7 @@ static const struct dpe_option options_table[] = {
     {0},
 };
 
-/* ----------------------------------------------------------------------------------- command line
- */
+/* --------------------------------------------------------------------------------- command line */
 
 /* A share is kept negative until the number of pairs is known. */
 static double parse_k(struct dpe_command_line *state, const char *text)

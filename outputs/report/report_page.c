@@ -19,8 +19,7 @@
 #include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
-/* --------------------------------------------------------------------------------- before any work
- */
+/* ------------------------------------------------------------------------------ before any work */
 
 /* An existing report is replaced; any other file at its path is kept. */
 static dpe_status check_output(const struct dpe_report_arguments *args, struct dpe_error *err)
@@ -57,121 +56,101 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
                      args->output);
 }
 
-static dpe_status check_models(const struct report *report, struct dpe_error *err)
+static void check_models(struct report *report)
 {
     const struct input *first = NULL;
-    for (size_t i = 0; i < report->n; i++) {
-        const struct input *input = &report->inputs[i];
-        if (input->fingerprint == NULL) {
-            continue;
-        }
-        if (first == NULL) {
-            first = input;
-        } else if (strcmp(first->fingerprint, input->fingerprint) != 0) {
-            return dpe_fail(
-                err, DPE_MISMATCH,
-                "tables of different models: %s was measured on %.12s, %s on %.12s; give "
-                "tables of one model, or --mixed-models to accept them",
-                first->path, first->fingerprint, input->path, input->fingerprint);
+    for (const struct input *input = report->inputs; input < report->inputs + report->n; input++) {
+        first = first == NULL && input->fingerprint != NULL ? input : first;
+        if (input->fingerprint != NULL && strcmp(first->fingerprint, input->fingerprint) != 0) {
+            dpe_report_ok(
+                report,
+                dpe_fail(report->err, DPE_MISMATCH,
+                         "tables of different models: %s was measured on %.12s, %s on %.12s; give "
+                         "tables of one model, or --mixed-models to accept them",
+                         first->path, first->fingerprint, input->path, input->fingerprint));
+            return;
         }
     }
-    return DPE_OK;
 }
 
-static dpe_status open_inputs(const struct dpe_report_arguments *args, struct report *report,
-                              struct dpe_error *err)
+static void open_inputs(const struct dpe_report_arguments *args, struct report *report)
 {
-    report->inputs = dpe_alloc_zero(args->n, sizeof *report->inputs);
-    if (report->inputs == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    report->inputs = dpe_report_alloc(report, args->n, sizeof *report->inputs);
+    for (size_t i = 0; i < args->n && report->status == DPE_OK; i++) {
+        dpe_input_open(report, args->inputs[i]);
     }
-    for (size_t i = 0; i < args->n; i++) {
-        DPE_TRY(dpe_input_open(&report->inputs[i], args->inputs[i], err));
-        report->n++;
+    if (report->status == DPE_OK && !args->mixed) {
+        check_models(report);
     }
-    return args->mixed ? DPE_OK : check_models(report, err);
 }
 
-/* ------------------------------------------------------------------------------------------
- * content
- */
+/* -------------------------------------------------------------------------------------- content */
 
-/* The last part of the folder of the model, as the first table that knows it was made with; owned.
- */
-static char *model_title(const struct report *report, const char *type)
+/* The last part of the folder of the model, as the first table that knows it was made with. */
+static char *model_title(struct report *report, const char *type)
 {
-    char *title = NULL;
     if (report->n == 0) {
         return dpe_draw_format_text("What runtimes compute");
     }
-    for (size_t i = 0; i < report->n && title == NULL; i++) {
-        struct names folders;
-        if (dpe_input_read_names(&report->inputs[i], "/run/sessions/model_folder", -1, &folders,
-                                 NULL) == DPE_OK &&
-            folders.n > 0) {
-            int n = 0;
-            const char *name = dpe_folder_name(folders.names[folders.n - 1], &n);
-            title = n == 0 || (n == 1 && name[0] == '.')
-                        ? NULL
-                        : dpe_draw_format_text("%.*s: context extension", n, name);
+    for (size_t i = 0; i < report->n; i++) {
+        size_t n = 0;
+        int length = 0;
+        char **folders =
+            dpe_input_names(report, &report->inputs[i], "/run/sessions/model_folder", -1, &n);
+        const char *name = n > 0 ? dpe_folder_name(folders[n - 1], &length) : "";
+        if (length > 1 || (length == 1 && name[0] != '.')) {
+            return dpe_draw_format_text("%.*s: context extension", length, name);
         }
-        dpe_input_names_free(&folders);
     }
-    return title != NULL ? title : dpe_draw_format_text("Context extension of a %s model", type);
+    return dpe_draw_format_text("Context extension of a %s model", type);
 }
 
 static void name_document(const struct dpe_report_arguments *args, struct report *report)
 {
-    const char *type = NULL;
-    char *found = NULL;
+    const char *type = NULL, *model = NULL;
     int64_t parameters = 0;
-    for (size_t i = 0; i < report->n && found == NULL; i++) {
-        found = dpe_input_read_words(&report->inputs[i], "/model", "model_type");
-        parameters = dpe_input_read_whole(&report->inputs[i], "/model", "parameters", 0);
-    }
-    char *type_name = found != NULL ? dpe_draw_clean_text(found, 40) : NULL;
-    type = type_name != NULL ? type_name : "language";
-    report->document.title =
-        args->title != NULL ? dpe_draw_clean_text(args->title, 0) : model_title(report, type);
-    char now[32];
-    dpe_time_text(now);
-    const char *model = "unknown";
     for (size_t i = 0; i < report->n; i++) {
-        if (report->inputs[i].fingerprint != NULL) {
-            model = report->inputs[i].fingerprint;
-            break;
+        const struct input *input = &report->inputs[i];
+        if (type == NULL) {
+            type = dpe_report_clean(report, dpe_input_words(report, input, "/model", "model_type"),
+                                    40);
+            parameters = dpe_input_read_whole(input, "/model", "parameters", 0);
         }
+        model = model == NULL ? input->fingerprint : model;
     }
-    char size[64] = "";
+    type = type != NULL ? type : "language";
+    struct document *document = &report->document;
+    document->title =
+        args->title != NULL ? dpe_draw_clean_text(args->title, 0) : model_title(report, type);
+    char now[32], size[64] = "";
+    dpe_time_text(now);
     if (parameters > 0) {
         bool billions = parameters >= 1000000000;
         snprintf(size, sizeof size, "%.3g %s parameters, ",
                  (double)parameters / (billions ? 1e9 : 1e6), billions ? "billion" : "million");
     }
-    report->document.subtitle =
+    document->subtitle =
         report->n == 0
             ? dpe_draw_format_text("written %.10s", now)
             : dpe_draw_format_text("%s, %smodel fingerprint %.12s, %zu table%s, written %.10s",
-                                   type, size, model, report->n, report->n == 1 ? "" : "s", now);
-    free(found);
-    free(type_name);
+                                   type, size, model != NULL ? model : "unknown", report->n,
+                                   report->n == 1 ? "" : "s", now);
 }
 
-static dpe_status compose(const struct dpe_report_arguments *args, struct report *report,
-                          struct dpe_error *err)
+static void compose(const struct dpe_report_arguments *args, struct report *report)
 {
     static const struct section sections[] = {
-        {.whole = dpe_comparison_headline},
-        {.has = DETECTION, .write = dpe_detection_result},
-        {.has = "/method", .unless = "/ablate", .write = dpe_comparison_glance},
-        {.has = "/method", .unless = "/ablate", .write = dpe_comparison_section},
+        {dpe_comparison_headline},
+        {dpe_detection_result, .has = DETECTION},
+        {dpe_comparison_glance, .has = "/method", .unless = "/ablate"},
+        {dpe_comparison_section, .has = "/method", .unless = "/ablate"},
         {.has = "/tune/method",
          .title = "Settings of methods",
          .folder = "/tune",
          .kind = &dpe_tune_kind,
          .show = dpe_comparison_tuning},
-        {.has = DETECTION, .write = dpe_detection_section},
-        {.whole = dpe_comparison_ablations},
+        {dpe_detection_section, .has = DETECTION},
+        {dpe_comparison_ablations},
         {.has = "/eval/niah_grid/mean",
          .title = "One needle by depth and length",
          .folder = "/eval/niah_grid",
@@ -183,19 +162,24 @@ static dpe_status compose(const struct dpe_report_arguments *args, struct report
          .folder = "/kld",
          .kind = &dpe_kld_kind,
          .show = dpe_comparison_divergence},
-        {.has = "/norms/mean", .write = dpe_sections_norms},
-        {.whole = dpe_sections_tables},
-        {.whole = dpe_sections_runtimes},
-        {.whole = dpe_sections_time},
-        {.whole = dpe_sections_provenance},
+        {dpe_sections_norms, .has = "/norms/mean"},
+        {dpe_sections_tables},
+        {dpe_sections_runtimes},
+        {dpe_sections_time},
+        {dpe_sections_provenance},
     };
     name_document(args, report);
     for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
-        DPE_TRY(dpe_report_write_section(report, &sections[i], err));
+        dpe_report_write_section(report, &sections[i]);
     }
-    struct document *document = &report->document;
-    bool failed = document->failed || document->title == NULL || document->subtitle == NULL;
-    return failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the report") : DPE_OK;
+    /* A section is missing when its dataset is not there, not when HDF5 could not tell. */
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
+        dpe_report_ok(report, dpe_h5_answered(report->inputs[i].table, report->err));
+    }
+    const struct document *document = &report->document;
+    if (document->failed || document->title == NULL || document->subtitle == NULL) {
+        dpe_report_no_memory(report);
+    }
 }
 
 /* Without figures the page shows the tables of their numbers. */
@@ -206,9 +190,7 @@ static void drop_figures(struct document *document)
     }
 }
 
-/* ------------------------------------------------------------------------------------------
- * writing
- */
+/* -------------------------------------------------------------------------------------- writing */
 
 static dpe_status write_file(const struct dpe_report_arguments *args, const char *name,
                              const char *ending, const struct dpe_text *content,
@@ -290,32 +272,22 @@ static dpe_status write_page(const struct dpe_report_arguments *args,
     return status;
 }
 
-static dpe_status work(const struct dpe_report_arguments *args, struct report *report,
-                       struct dpe_error *err)
-{
-    DPE_TRY(check_output(args, err));
-    DPE_TRY(open_inputs(args, report, err));
-    DPE_TRY(compose(args, report, err));
-    /* A section is missing when its dataset is not there, not when HDF5 could not tell. */
-    for (size_t i = 0; i < report->n; i++) {
-        DPE_TRY(dpe_h5_answered(report->inputs[i].table, err));
-    }
-    if (args->no_figures) {
-        drop_figures(&report->document);
-    }
-    DPE_TRY(write_figures(args, &report->document, err));
-    return write_page(args, &report->document, err);
-}
-
 dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_error *err)
 {
     struct report report = {
-        .top_k = args->top_k, .runtimes = args->runtimes, .length = args->length};
-    dpe_status status = work(args, &report, err);
-    for (size_t i = 0; i < report.n; i++) {
-        dpe_input_close(&report.inputs[i]);
+        .top_k = args->top_k, .runtimes = args->runtimes, .length = args->length, .err = err};
+    if (dpe_report_ok(&report, check_output(args, err))) {
+        open_inputs(args, &report);
     }
-    free(report.inputs);
-    dpe_draw_document_free(&report.document);
+    if (report.status == DPE_OK) {
+        compose(args, &report);
+    }
+    if (args->no_figures) {
+        drop_figures(&report.document);
+    }
+    dpe_status status = report.status;
+    status = status == DPE_OK ? write_figures(args, &report.document, err) : status;
+    status = status == DPE_OK ? write_page(args, &report.document, err) : status;
+    dpe_report_free(&report);
     return status;
 }

@@ -3,26 +3,21 @@
 #include "outputs/report/comparison/report_eval.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /** A step of an ablation on one task. */
 struct step {
-    const struct input *input;
-    char axis[32]; /**< rank, top-k, last-k, window, scaled-length, scaled-by-k, base, rope */
-    char line[32]; /**< what its line is called: the axis, or a scaled length */
-    char suite[64], label[64];
-    char measure[64]; /**< what a mean is: "recall" */
-    double length, value, scale;
-    struct dpe_interval mean;
-    bool low_is_better;
+    const struct suite *suite;
+    size_t method, task;
+    const char *axis; /**< rank, top-k, last-k, window, scaled-length, scaled-by-k, base, rope */
+    const char *line; /**< what its line is called: the axis, or a scaled length */
+    double value;
 };
 
 struct steps {
     struct step *steps;
     size_t n;
-    const struct dpe_ablate_result *varied; /**< of the input that is being read */
 };
 
 /** What is varied, and how its figure is labelled. */
@@ -58,57 +53,50 @@ static const struct axis {
 };
 enum { AXES = sizeof axes / sizeof axes[0] };
 
-static dpe_status collect_suite(void *user, struct suite *suite, struct dpe_error *err)
+/* The steps of an input. */
+static void collect(struct report *report, const struct input *input, struct steps *steps)
 {
-    struct steps *steps = user;
-    const struct dpe_ablate_result *varied = steps->varied;
-    for (size_t at = 0; at < suite->n_methods * suite->n_tasks; at++) {
-        const size_t m = at / suite->n_tasks;
-        const size_t t = at % suite->n_tasks;
-        struct step step = {.input = suite->input,
-                            .length = (double)suite->r.task_length[t],
-                            .value = varied->value[m],
-                            .mean = suite->r.mean[at],
-                            .scale = suite->scale,
-                            .low_is_better = suite->low_is_better};
-        bool by_k = varied->k != NULL && varied->k[m] >= 0 && isfinite(step.value) &&
-                    strcmp(varied->axis[m], "scaled-length") == 0;
-        snprintf(step.axis, sizeof step.axis, "%.31s", by_k ? "scaled-by-k" : varied->axis[m]);
-        snprintf(step.line, sizeof step.line, "%s", step.axis);
-        if (by_k) {
-            snprintf(step.line, sizeof step.line, "%.0f tokens", step.value);
-            step.value = (double)varied->k[m];
+    const struct dpe_ablate_result *varied =
+        dpe_input_get(report, input, &dpe_ablate_kind, "/ablate", NULL);
+    size_t n = 0;
+    const struct suite *suites = dpe_comparison_suites(report, input, &n);
+    for (const struct suite *s = suites; s < suites + n; s++) {
+        for (size_t at = 0; at < s->n_methods * s->n_tasks; at++) {
+            const size_t m = at / s->n_tasks;
+            struct step step = {.suite = s,
+                                .method = m,
+                                .task = at % s->n_tasks,
+                                .axis = varied->axis[m],
+                                .line = varied->axis[m],
+                                .value = varied->value[m]};
+            if (varied->k != NULL && varied->k[m] >= 0 && isfinite(step.value) &&
+                strcmp(step.axis, "scaled-length") == 0) {
+                step.axis = "scaled-by-k";
+                step.line = dpe_report_text(report, "%.0f tokens", step.value);
+                step.value = (double)varied->k[m];
+            }
+            if (!dpe_make_room(&steps->steps, steps->n, sizeof step)) {
+                dpe_report_no_memory(report);
+                return;
+            }
+            steps->steps[steps->n++] = step;
         }
-        dpe_comparison_suite_measure(suite, step.measure, sizeof step.measure);
-        snprintf(step.suite, sizeof step.suite, "%.63s", suite->name);
-        snprintf(step.label, sizeof step.label, "%.63s", suite->r.task_label[t]);
-        if (!dpe_make_room(&steps->steps, steps->n, sizeof *steps->steps)) {
-            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", suite->input->path);
-        }
-        steps->steps[steps->n++] = step;
     }
-    return DPE_OK;
 }
 
-static dpe_status collect(const struct input *input, struct steps *steps, struct dpe_error *err)
-{
-    struct dpe_ablate_result varied = {0};
-    dpe_status status = dpe_input_get(input, &dpe_ablate_kind, &varied, "/ablate", NULL, err);
-    steps->varied = &varied;
-    if (status == DPE_OK) {
-        status = dpe_comparison_suites(input, collect_suite, steps, err);
-    }
-    dpe_datasets_free(&dpe_ablate_kind, &varied);
-    return status;
-}
-
-/* ---------------------------------------------------------------------------------------- figures
- */
+/* -------------------------------------------------------------------------------------- figures */
 
 static bool same_task(const struct step *a, const struct step *b)
 {
-    return a->length == b->length && strcmp(a->suite, b->suite) == 0 &&
-           strcmp(a->label, b->label) == 0;
+    const struct dpe_suite_result *of = a->suite->r, *other = b->suite->r;
+    return of->task_length[a->task] == other->task_length[b->task] &&
+           strcmp(a->suite->name, b->suite->name) == 0 &&
+           strcmp(of->task_label[a->task], other->task_label[b->task]) == 0;
+}
+
+static double value_of(const struct step *step)
+{
+    return step->suite->r->mean[step->method * step->suite->n_tasks + step->task].mean;
 }
 
 static bool on_axis(const struct step *step, const struct axis *axis)
@@ -139,9 +127,10 @@ static void add_level(struct sheet *sheet, const struct steps *steps, const stru
 {
     for (size_t i = 0; i < steps->n; i++) {
         const struct step *step = &steps->steps[i];
-        if (same_task(step, like) && step->input == like->input && strcmp(step->axis, axis) == 0) {
-            if (isfinite(step->mean.mean)) {
-                dpe_draw_row(sheet, name, (double)NAN, step->scale * step->mean.mean);
+        if (same_task(step, like) && step->suite->input == like->suite->input &&
+            strcmp(step->axis, axis) == 0) {
+            if (isfinite(value_of(step))) {
+                dpe_draw_row(sheet, name, (double)NAN, step->suite->scale * value_of(step));
                 dpe_draw_row_mark(sheet, ROW_PLAIN);
             }
             return;
@@ -152,36 +141,37 @@ static void add_level(struct sheet *sheet, const struct steps *steps, const stru
 static void add_axis(struct report *report, const struct steps *steps, const struct axis *axis,
                      const struct step *like, size_t number)
 {
+    const struct suite *s = like->suite;
     const bool few = count_lines(steps, axis, like) < 3; /* all are what the figure is about */
-    char id[64], tokens[32], y_title[80];
     bool log = axis->log;
-    snprintf(id, sizeof id, number == 0 ? "%s" : "%s-%zu", axis->id, number + 1);
-    snprintf(y_title, sizeof y_title, "%s%s", like->measure, like->low_is_better ? "" : ", %");
+    const char *id =
+        number == 0 ? axis->id : dpe_report_text(report, "%s-%zu", axis->id, number + 1);
     struct sheet *sheet = dpe_report_sheet(
         report, id,
-        like->low_is_better ? "varied:t|value:0|perplexity:i3" : "varied:t|value:0|score, %:i1",
-        "%s, %s at %s tokens", axis->title, like->label, dpe_length_text(like->length, tokens));
+        s->low_is_better ? "varied:t|value:0|perplexity:i3" : "varied:t|value:0|score, %:i1",
+        "%s, %s at %s tokens", axis->title, s->r->task_label[like->task],
+        DPE_LENGTH_TEXT((double)s->r->task_length[like->task]));
     for (size_t i = 0; i < steps->n; i++) {
         const struct step *step = &steps->steps[i];
         if (on_axis(step, axis) && same_task(step, like)) {
             log = log && step->value > 0.0;
-            dpe_draw_row(sheet, step->line, step->value, dpe_scaled_cell(&step->mean, step->scale));
+            dpe_draw_row(sheet, step->line, step->value,
+                         dpe_comparison_suite_cell(step->suite, step->method, step->task));
             dpe_draw_row_mark(sheet, few ? ROW_STRONG : 0);
         }
     }
     add_level(sheet, steps, like, "base", "base: all groups at half");
     add_level(sheet, steps, like, "rope", "rope: the unchanged model");
-    const struct plot plot = {.kind = PLOT_CURVES,
-                              .sorted = true,
-                              .log_x = log,
-                              .log = like->low_is_better,
-                              .low = like->low_is_better ? (double)NAN : -2.0,
-                              .high = like->low_is_better ? (double)NAN : 104.0,
-                              .x_title = axis->x_title,
-                              .y_title = y_title};
+    struct plot plot = dpe_comparison_suite_plot(s, PLOT_CURVES);
+    plot.value = 0;
+    plot.sorted = true;
+    plot.log_x = log;
+    plot.x_title = axis->x_title;
+    plot.y_title = dpe_report_text(report, "%s%s", s->measure, s->low_is_better ? "" : ", %");
+    plot.x_line_title = NULL;
     dpe_report_figure(report, sheet, &plot,
-                      "%s Bars are 95\u00a0%% intervals; values whose bars overlap "
-                      "widely may differ by chance.",
+                      "%s Bars are 95\u00a0%% intervals; values whose bars overlap widely may "
+                      "differ by chance.",
                       axis->caption);
 }
 
@@ -210,18 +200,16 @@ static void add_section(struct report *report, const struct steps *steps)
     }
 }
 
-dpe_status dpe_comparison_ablations(struct report *report, struct dpe_error *err)
+void dpe_comparison_ablations(struct report *report)
 {
     struct steps steps = {0};
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
         if (dpe_h5_has(report->inputs[i].table, "/ablate/value")) {
-            status = collect(&report->inputs[i], &steps, err);
+            collect(report, &report->inputs[i], &steps);
         }
     }
-    if (status == DPE_OK && steps.n > 0) {
+    if (report->status == DPE_OK && steps.n > 0) {
         add_section(report, &steps);
     }
     free(steps.steps);
-    return status;
 }

@@ -7,42 +7,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Mean seconds of the samples of every method and task, [method][task]; NaN: none was timed. */
-static dpe_status read_seconds(const struct suite *s, double *seconds, struct dpe_error *err)
+/* Mean seconds of the samples of every method and task, [method][task]; NaN: none was timed. False
+ * after a failure. */
+static bool read_seconds(struct report *report, const struct suite *s, double *seconds)
 {
-    size_t cells = s->n_methods * s->n_tasks;
+    const size_t cells = s->n_methods * s->n_tasks;
+    double *count = dpe_report_alloc(report, cells + 1, sizeof *count);
     struct dpe_row *rows = NULL;
     size_t n = 0;
-    double *count = dpe_alloc_zero(cells + 1, sizeof *count);
-    dpe_status status = count != NULL
-                            ? dpe_h5_get_rows(s->input->table, &rows, &n, err)
-                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
-    for (size_t i = 0; i < cells; i++) {
-        seconds[i] = 0.0;
+    if (count == NULL ||
+        !dpe_report_ok(report, dpe_h5_get_rows(s->input->table, &rows, &n, report->err))) {
+        return false;
     }
     for (size_t r = 0; r < n; r++) {
         const struct dpe_row *row = &rows[r];
         for (size_t i = 0; i < cells && row->status == DPE_ROW_OK && row->seconds >= 0.0; i++) {
-            if (strcmp(s->r.plan[i], row->plan) == 0 &&
-                strcmp(s->r.task[i % s->n_tasks], row->task) == 0) {
+            if (strcmp(s->r->plan[i], row->plan) == 0 &&
+                strcmp(s->r->task[i % s->n_tasks], row->task) == 0) {
                 seconds[i] += row->seconds;
                 count[i] += 1.0;
             }
         }
         dpe_row_free(&rows[r]);
     }
-    for (size_t i = 0; i < cells && status == DPE_OK; i++) {
+    for (size_t i = 0; i < cells; i++) {
         seconds[i] = count[i] > 0.0 ? seconds[i] / count[i] : (double)NAN;
     }
     free(rows);
-    free(count);
-    return status;
+    return true;
 }
 
 /* What values are drawn over. */
 struct cost {
-    const char *id, *title, *column; /**< of the figure, the end of its title, of its numbers and axis */
-    const char *what, *note;         /**< parts of its caption */
+    const char *id, *title,
+        *column;             /**< of the figure, the end of its title, of its numbers and axis */
+    const char *what, *note; /**< parts of its caption */
     int digits;
 };
 
@@ -66,11 +65,11 @@ static void add_figure(struct report *report, const struct suite *s, const struc
                          s->low_is_better ? "Perplexity" : "Needles found", cost->title);
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
         const size_t m = i / s->n_tasks;
-        dpe_draw_row(sheet, s->r.method[m], s->r.task_length[i % s->n_tasks], costs[i],
-                     dpe_scaled_cell(&s->r.mean[i], s->scale));
+        dpe_draw_row(sheet, s->r->method[m], s->r->task_length[i % s->n_tasks], costs[i],
+                     dpe_comparison_suite_cell(s, m, i % s->n_tasks));
         dpe_draw_row_mark(
             sheet, (dpe_comparison_suite_rank(s, m, s->n_tasks - 1) < MANY ? 0 : ROW_UNDRAWN) |
-                       (dpe_worth_is_table(s->r.method[m]) ? ROW_STRONG : 0));
+                       (dpe_worth_is_table(s->r->method[m]) ? ROW_STRONG : 0));
     }
     dpe_draw_shown(sheet, 60, false);
     dpe_report_figure(
@@ -116,36 +115,25 @@ static double spread(const double *costs, size_t n)
     return low > 0.0 ? high / low : 1.0;
 }
 
-dpe_status dpe_comparison_suite_cost(struct report *report, const struct suite *s,
-                                     struct dpe_error *err)
+void dpe_comparison_suite_cost(struct report *report, const struct suite *s)
 {
-    size_t cells = s->n_methods * s->n_tasks;
-    if (s->n_methods < 2 || !dpe_comparison_suite_is_single(s)) {
-        return DPE_OK;
-    }
-    dpe_status status = DPE_OK;
-    double *costs = dpe_alloc(cells, sizeof *costs);
-    if (costs == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", s->input->path);
+    const size_t cells = s->n_methods * s->n_tasks;
+    double *costs = dpe_report_alloc(report, cells, sizeof *costs);
+    if (costs == NULL || s->n_methods < 2 || !s->single) {
+        return;
     }
     /* With one length there is no line, and the table of times says the same. */
-    if (s->n_tasks > 1 && s->r.plan != NULL && s->r.task != NULL &&
-        dpe_h5_has(s->input->table, "/run/seconds")) {
-        status = read_seconds(s, costs, err);
-        if (status == DPE_OK) {
-            add_figure(report, s, &of_time, costs);
-        }
+    if (s->n_tasks > 1 && s->r->plan != NULL && s->r->task != NULL &&
+        dpe_h5_has(s->input->table, "/run/seconds") && read_seconds(report, s, costs)) {
+        add_figure(report, s, &of_time, costs);
     }
-    if (status == DPE_OK && s->r.memory != NULL) {
-        for (size_t i = 0; i < cells; i++) {
-            double bytes = (double)s->r.memory[i];
-            costs[i] = bytes > 0.0 ? bytes / 0x1p20 : (double)NAN;
-        }
-        /* Methods that need the same differ in nothing here. */
-        if (s->n_tasks > 1 || spread(costs, cells) > 1.05) {
-            add_figure(report, s, &of_memory, costs);
-        }
+    for (size_t i = 0; i < cells && s->r->memory != NULL; i++) {
+        double bytes = (double)s->r->memory[i];
+        costs[i] = bytes > 0.0 ? bytes / 0x1p20 : (double)NAN;
     }
-    free(costs);
-    return status;
+    /* Methods that need the same differ in nothing here. */
+    if (report->status == DPE_OK && s->r->memory != NULL &&
+        (s->n_tasks > 1 || spread(costs, cells) > 1.05)) {
+        add_figure(report, s, &of_memory, costs);
+    }
 }

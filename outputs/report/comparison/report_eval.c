@@ -1,45 +1,49 @@
 /* Comparisons: sentences and tables. */
 #include "outputs/report/comparison/report_eval.h"
-#include "engine/base/base.h"
-#include "outputs/h5/h5.h"
-#include "outputs/report/draw/page.h"
-#include "outputs/report/input/input.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+/* "44 % (30 to 59 %)" of a share, "2.31 (2.12 to 2.50)" of a perplexity; a single context has no
+ * interval. */
+static void value_text(const struct dpe_interval *v, bool share, char text[96])
+{
+    const double scale = share ? 100.0 : 1.0;
+    const int digits = share ? 0 : 2;
+    const char *unit = share ? "\u00a0%" : "";
+    snprintf(text, 96, "no valid sample");
+    if (!isnan(v->mean)) {
+        snprintf(text, 96, "%.*f%s", digits, v->mean * scale, unit);
+    }
+    if (!isnan(v->mean) && !isnan(v->low)) {
+        dpe_append(text, 96, " (%.*f\u00a0to\u00a0%.*f%s)", digits, v->low * scale, digits,
+                   v->high * scale, unit);
+    }
+}
 
 /* The best method and those that follow, at the longest length; only for suites of one task. */
 static void add_lead(struct report *report, const struct suite *s)
 {
     enum { NAMED = 4 };
-    const double length = dpe_comparison_suite_longest(s);
-    const int64_t task = dpe_comparison_suite_task(s, s->r.task_label[0], length);
-    const struct dpe_interval *mean = s->r.mean + (task < 0 ? 0 : task);
-    char measure[64];
+    const int64_t task = dpe_comparison_suite_task(s, s->longest);
+    const struct dpe_interval *mean = s->r->mean + (task < 0 ? 0 : task);
     struct dpe_text out = {0};
     size_t n = 0;
     for (size_t m = 0; m < s->n_methods && task >= 0; m++) {
         n += isnan(mean[m * s->n_tasks].mean) ? 0 : 1;
     }
-    dpe_comparison_suite_measure(s, measure, sizeof measure);
-    dpe_text_put(&out, "At %s tokens", DPE_LENGTH_TEXT(length));
+    dpe_text_put(&out, "At %s tokens", DPE_LENGTH_TEXT(s->longest));
     for (size_t i = 0; i < n; i++) {
         const size_t m = dpe_comparison_suite_ranked(s, i, (size_t)task);
         char value[96];
-        dpe_report_value(&mean[m * s->n_tasks], !s->low_is_better, value);
+        value_text(&mean[m * s->n_tasks], !s->low_is_better, value);
         if (i < NAMED) {
-            char *name = dpe_draw_clean_text(s->r.method[m], 40);
-            dpe_text_put(&out, "%s%s ",
-                         i == 0                         ? ", "
-                         : i + 1 == n || i + 1 == NAMED ? " and "
-                                                        : ", ",
-                         name != NULL ? name : "");
-            dpe_text_put(&out, i == 0 ? "has a %s of %s" : "%.0s%s", measure, value);
-            free(name);
-        } else if (dpe_worth_is_table(s->r.method[m])) {
-            dpe_text_put(&out, ", %s with %s", s->r.method[m], value);
+            dpe_text_put(&out, "%s%s ", i > 0 && (i + 1 == n || i + 1 == NAMED) ? " and " : ", ",
+                         dpe_report_clean(report, s->r->method[m], 40));
+            dpe_text_put(&out, i == 0 ? "has a %s of %s" : "%.0s%s", s->measure, value);
+        } else if (dpe_worth_is_table(s->r->method[m])) {
+            dpe_text_put(&out, ", %s with %s", s->r->method[m], value);
         }
         dpe_text_put(&out, "%s", i + 1 == NAMED && n > NAMED ? "; the others follow" : "");
     }
@@ -49,14 +53,14 @@ static void add_lead(struct report *report, const struct suite *s)
     dpe_text_free(&out);
 }
 
-/* How many differences to the method `against` are not distinguishable from 0: the interval contains 0,
- * or the sign-flip test does not reject it. */
+/* How many differences to the method `against` are not distinguishable from 0: the interval
+ * contains 0, or the sign-flip test does not reject it. */
 static void add_noise(struct report *report, const struct suite *s)
 {
     size_t compared = 0;
     size_t noise = 0;
-    for (size_t i = 0; s->r.difference != NULL && i < s->n_methods * s->n_tasks; i++) {
-        const struct dpe_difference *of = &s->r.difference[i];
+    for (size_t i = 0; s->r->difference != NULL && i < s->n_methods * s->n_tasks; i++) {
+        const struct dpe_difference *of = &s->r->difference[i];
         if (i / s->n_tasks == s->against) {
             continue;
         }
@@ -73,22 +77,20 @@ static void add_noise(struct report *report, const struct suite *s)
         "95\u00a0%% interval contains 0, or p\u00a0≥\u00a00.05 in a sign-flip test over the "
         "same %s. Where methods do not differ, p is below 0.05 in one of twenty comparisons; "
         "the values are not corrected for that.",
-        compared, s->r.method[s->against], noise, noise == 1 ? "is" : "are",
+        compared, s->r->method[s->against], noise, noise == 1 ? "is" : "are",
         s->together > 1    ? "contexts"
         : s->low_is_better ? "books"
                            : "samples");
 }
 
-/* ------------------------------------------------------------------------------------------ tables
- */
+/* --------------------------------------------------------------------------------------- tables */
 
-/* What a task is called where tasks are beside each other; owned. */
-static char *task_name(const struct suite *s, size_t task)
+/* What a task is called where tasks are beside each other. */
+static const char *task_name(struct report *report, const struct suite *s, size_t task)
 {
-    const char *tokens = DPE_LENGTH_TEXT((double)s->r.task_length[task]);
-    return dpe_comparison_suite_is_single(s)
-               ? dpe_draw_format_text("%s", tokens)
-               : dpe_draw_format_text("%s at %s", s->r.task_label[task], tokens);
+    const char *tokens = DPE_LENGTH_TEXT((double)s->r->task_length[task]);
+    return s->single ? dpe_report_text(report, "%s", tokens)
+                     : dpe_report_text(report, "%s at %s", s->r->task_label[task], tokens);
 }
 
 /* The signs that occur. */
@@ -115,29 +117,26 @@ static void add_table(struct report *report, const struct suite *s)
     size_t columns = by_task ? s->n_methods : s->n_tasks;
     size_t rows = by_task ? s->n_tasks : s->n_methods;
     bool intervals = columns <= (by_task ? FEW : WIDE);
-    struct sheet *sheet = dpe_report_sheet(
-        report, "table", by_task ? "task:t" : "method:@", "%s: %s by %s",
-        dpe_comparison_suite_title(s), s->low_is_better ? "perplexity" : "score in percent",
-        by_task                             ? "task and method"
-        : dpe_comparison_suite_is_single(s) ? "method and length in tokens"
-                                            : "method and task");
+    struct sheet *sheet =
+        dpe_report_sheet(report, "table", by_task ? "task:t" : "method:@", "%s: %s by %s", s->title,
+                         s->low_is_better ? "perplexity" : "score in percent",
+                         by_task     ? "task and method"
+                         : s->single ? "method and length in tokens"
+                                     : "method and task");
     const char *kind = s->low_is_better ? "i3" : "i1";
     unsigned marks = 0;
     for (size_t c = 0; c < columns; c++) {
-        char *name = by_task ? NULL : task_name(s, c);
-        dpe_draw_sheet_column(sheet, name != NULL ? name : s->r.method[c],
+        dpe_draw_sheet_column(sheet, by_task ? s->r->method[c] : task_name(report, s, c),
                               intervals ? kind : kind + 1);
-        free(name);
     }
     for (size_t i = 0; i < rows * columns; i++) {
         size_t method = by_task ? i % columns : i / columns;
         size_t task = by_task ? i / columns : i % columns;
         if (i % columns == 0) {
-            char *name = by_task ? task_name(s, task) : NULL;
-            dpe_draw_cell(sheet, dpe_text_cell(by_task ? name : s->r.method[method]));
-            free(name);
+            dpe_draw_cell(
+                sheet, dpe_text_cell(by_task ? task_name(report, s, task) : s->r->method[method]));
         }
-        struct sheet_cell cell = dpe_scaled_cell(&s->r.mean[method * s->n_tasks + task], s->scale);
+        struct sheet_cell cell = dpe_comparison_suite_cell(s, method, task);
         cell.mark = dpe_comparison_suite_marks(report, s, method, task);
         marks |= cell.mark;
         dpe_draw_cell(sheet, cell);
@@ -162,26 +161,26 @@ static const struct dpe_dataset *next_number(const struct dpe_dataset *after)
 
 static void add_differences(struct report *report, const struct suite *s)
 {
-    if (s->n_methods < 2 || s->r.difference == NULL) {
+    if (s->n_methods < 2 || s->r->difference == NULL) {
         return;
     }
     struct sheet *sheet = dpe_report_sheet(
         report, "differences",
         s->low_is_better ? "method:@|task:t|length:0|difference:i3|pairs:0"
                          : "method:@|task:t|length:0|difference, percentage points:i1|pairs:0",
-        "%s: difference to %s%s", dpe_comparison_suite_title(s), s->r.method[s->against],
+        "%s: difference to %s%s", s->title, s->r->method[s->against],
         s->low_is_better ? ", nats per token (negative is better)" : "");
     for (const struct dpe_dataset *d = NULL; (d = next_number(d)) != NULL;) {
         const bool p = strcmp(d->name, "p_value") == 0;
         dpe_draw_sheet_column(sheet, p ? "p" : d->name, p ? "p" : s->low_is_better ? "3" : "1");
     }
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
-        const struct dpe_difference *of = &s->r.difference[i];
+        const struct dpe_difference *of = &s->r->difference[i];
         if (i / s->n_tasks == s->against) {
             continue;
         }
-        dpe_draw_row(sheet, s->r.method[i / s->n_tasks], s->r.task_label[i % s->n_tasks],
-                     s->r.task_length[i % s->n_tasks], dpe_scaled_cell(&of->minus, s->scale),
+        dpe_draw_row(sheet, s->r->method[i / s->n_tasks], s->r->task_label[i % s->n_tasks],
+                     s->r->task_length[i % s->n_tasks], dpe_scaled_cell(&of->minus, s->scale),
                      of->minus.n);
         for (const struct dpe_dataset *d = NULL; (d = next_number(d)) != NULL;) {
             const double value = *(const double *)(const void *)((const char *)of + d->at);
@@ -195,41 +194,28 @@ static void add_differences(struct report *report, const struct suite *s)
     }
 }
 
-/* ---------------------------------------------------------------------------------------- section
- */
-
-static const char *explanation(const struct suite *s)
-{
-    return s->explanation != NULL
-               ? s->explanation
-               : "Scores follow the rules of the benchmark: 1 when all answers are right, 0 when "
-                 "none is. All methods read the same samples.";
-}
-
-static dpe_status write_suite(void *user, struct suite *s, struct dpe_error *err)
-{
-    struct report *report = user;
-    if (s->n_methods == 0 || s->n_tasks == 0) {
-        return DPE_OK;
-    }
-    dpe_comparison_suite_about(report, s);
-    dpe_report_section(report, "%s: methods compared", dpe_comparison_suite_title(s));
-    dpe_report_unfinished(report);
-    if (dpe_comparison_suite_is_single(s)) {
-        add_lead(report, s);
-    }
-    dpe_report_say(report, BLOCK_TEXT, "%s", explanation(s));
-    add_noise(report, s);
-    dpe_comparison_suite_figures(report, s);
-    dpe_status status = dpe_comparison_suite_cost(report, s, err);
-    add_table(report, s);
-    add_differences(report, s);
-    return status;
-}
+/* -------------------------------------------------------------------------------------- section */
 
 /* An ablation is a comparison as well, and has its own section. */
-dpe_status dpe_comparison_section(struct report *report, const struct input *input,
-                                  struct dpe_error *err)
+void dpe_comparison_section(struct report *report)
 {
-    return dpe_comparison_suites(input, write_suite, report, err);
+    size_t n = 0;
+    const struct suite *suites = dpe_comparison_suites(report, report->about.input, &n);
+    for (const struct suite *s = suites; s < suites + n && report->status == DPE_OK; s++) {
+        if (s->n_methods == 0 || s->n_tasks == 0) {
+            continue;
+        }
+        dpe_comparison_suite_about(report, s);
+        dpe_report_section(report, "%s: methods compared", s->title);
+        dpe_report_unfinished(report);
+        if (s->single) {
+            add_lead(report, s);
+        }
+        dpe_report_say(report, BLOCK_TEXT, "%s", s->explanation);
+        add_noise(report, s);
+        dpe_comparison_suite_figures(report, s);
+        dpe_comparison_suite_cost(report, s);
+        add_table(report, s);
+        add_differences(report, s);
+    }
 }

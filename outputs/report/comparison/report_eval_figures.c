@@ -6,7 +6,7 @@
 
 static void mark_row(struct sheet *sheet, const struct suite *s, size_t method, bool drawn)
 {
-    dpe_draw_row_mark(sheet, (dpe_worth_is_table(s->r.method[method]) ? ROW_STRONG : 0) |
+    dpe_draw_row_mark(sheet, (dpe_worth_is_table(s->r->method[method]) ? ROW_STRONG : 0) |
                                  (drawn ? 0 : ROW_UNDRAWN));
 }
 
@@ -17,11 +17,11 @@ static struct sheet *fill_values(struct sheet *sheet, const struct suite *s, con
 {
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
         const size_t task = i % s->n_tasks;
-        const double tokens = (double)s->r.task_length[task];
-        dpe_draw_row(sheet, s->r.method[i / s->n_tasks], s->r.task_label[task], tokens,
-                     dpe_scaled_cell(&s->r.mean[i], s->scale), s->r.mean[i].n);
+        const double tokens = (double)s->r->task_length[task];
+        dpe_draw_row(sheet, s->r->method[i / s->n_tasks], s->r->task_label[task], tokens,
+                     dpe_comparison_suite_cell(s, i / s->n_tasks, task), s->r->mean[i].n);
         mark_row(sheet, s, i / s->n_tasks,
-                 (label == NULL || strcmp(s->r.task_label[task], label) == 0) &&
+                 (label == NULL || strcmp(s->r->task_label[task], label) == 0) &&
                      (length <= 0.0 || tokens == length));
     }
     dpe_draw_shown(sheet, 60, false);
@@ -33,7 +33,7 @@ static void fill_lines(struct sheet *sheet, const struct suite *s, const int64_t
                        const double *value, size_t stride, double scale, size_t first)
 {
     for (size_t i = 0; i < s->n_methods * n; i++) {
-        dpe_draw_row(sheet, s->r.method[i / n], x[i % n], scale * value[i / n * stride + i % n]);
+        dpe_draw_row(sheet, s->r->method[i / n], x[i % n], scale * value[i / n * stride + i % n]);
         mark_row(sheet, s, i / n, i % n >= first);
     }
 }
@@ -57,7 +57,7 @@ static void add_lengths(struct report *report, const struct suite *s)
     struct sheet *sheet =
         dpe_report_sheet(report, "lengths", value_columns(s), "%s",
                          s->low_is_better ? "Perplexity by length" : "Needles found by length");
-    fill_values(sheet, s, s->r.task_label[0], 0.0);
+    fill_values(sheet, s, s->r->task_label[0], 0.0);
     if (many) {
         dpe_report_figure(report, sheet, &plot, "%s Intervals are in the table of numbers.",
                           s->low_is_better
@@ -77,14 +77,13 @@ static void add_lengths(struct report *report, const struct suite *s)
 
 static void add_dots(struct report *report, const struct suite *s)
 {
-    const double length = dpe_comparison_suite_longest(s);
     struct plot plot = dpe_comparison_suite_plot(s, PLOT_DOTS);
     plot.digits = s->low_is_better ? 2 : 1;
-    plot.x_title = s->low_is_better ? dpe_comparison_suite_unit(s) : "percent of what was expected";
+    plot.x_title = s->low_is_better ? s->unit : "percent of what was expected";
     struct sheet *sheet = dpe_report_sheet(report, "methods", value_columns(s), "%s at %s tokens",
                                            s->low_is_better ? "Perplexity" : "Needles found",
-                                           DPE_LENGTH_TEXT(length));
-    fill_values(sheet, s, s->r.task_label[0], length);
+                                           DPE_LENGTH_TEXT(s->longest));
+    fill_values(sheet, s, s->r->task_label[0], s->longest);
     dpe_report_figure(
         report, sheet, &plot,
         "Each method on the same samples%s. Whether two methods differ is not visible from this; "
@@ -92,21 +91,20 @@ static void add_dots(struct report *report, const struct suite *s)
         dpe_draw_bounded(sheet, 3) ? ", with its 95\u00a0% interval" : "");
 }
 
-/* --------------------------------------------------------------------------------- many tasks */
+/* ----------------------------------------------------------------------------------- many tasks */
 
 /* Methods × tasks at the longest length. */
 static void add_tasks(struct report *report, const struct suite *s)
 {
-    const double length = dpe_comparison_suite_longest(s);
     struct plot plot = dpe_comparison_suite_plot(s, PLOT_HEAT);
     plot.name = 1;
     plot.x = 0;
     plot.x_title = "method";
     plot.y_title = "task";
     struct sheet *sheet =
-        dpe_report_sheet(report, "tasks", value_columns(s), "%s at %s tokens, by task",
-                         dpe_comparison_suite_title(s), DPE_LENGTH_TEXT(length));
-    dpe_report_figure(report, fill_values(sheet, s, NULL, length), &plot,
+        dpe_report_sheet(report, "tasks", value_columns(s), "%s at %s tokens, by task", s->title,
+                         DPE_LENGTH_TEXT(s->longest));
+    dpe_report_figure(report, fill_values(sheet, s, NULL, s->longest), &plot,
                       "Percentage of the expected answers that the model gives, for each "
                       "task (row) and method (column, in the order of the table below). "
                       "Intervals are in the table of numbers.");
@@ -118,14 +116,14 @@ static void add_categories(struct report *report, const struct suite *s)
     struct sheet *sheet =
         dpe_report_sheet(report, "categories", "method:t|length:0", "By category, percent");
     for (size_t c = 0; c < s->n_categories; c++) {
-        dpe_draw_sheet_column(sheet, s->r.category[c], "2");
+        dpe_draw_sheet_column(sheet, s->r->category[c], "2");
     }
     for (size_t i = 0; i < s->n_methods * lengths; i++) {
         const size_t m = i / lengths;
-        dpe_draw_row(sheet, s->r.method[m], s->r.category_length[i % lengths]);
+        dpe_draw_row(sheet, s->r->method[m], s->r->category_length[i % lengths]);
         for (size_t c = 0; c < s->n_categories; c++) {
             const size_t at = (m * s->n_categories + c) * lengths + i % lengths;
-            dpe_draw_cell(sheet, dpe_number_cell(s->r.category_mean[at] * 100.0));
+            dpe_draw_cell(sheet, dpe_number_cell(s->r->category_mean[at] * 100.0));
         }
     }
     dpe_report_add(report, sheet);
@@ -143,8 +141,8 @@ static void add_overall(struct report *report, const struct suite *s)
     plot.y_title = many ? "method" : "mean score, percent";
     struct sheet *sheet =
         dpe_report_sheet(report, "lengths", "method:t|length:0|overall, percent:2",
-                         "%s, mean of the tasks by length", dpe_comparison_suite_title(s));
-    fill_lines(sheet, s, s->r.category_length, n, s->r.category_mean + (s->n_categories - 1) * n,
+                         "%s, mean of the tasks by length", s->title);
+    fill_lines(sheet, s, s->r->category_length, n, s->r->category_mean + (s->n_categories - 1) * n,
                s->n_categories * n, 100.0, 0);
     dpe_report_figure(
         report, sheet, &plot,
@@ -152,8 +150,7 @@ static void add_overall(struct report *report, const struct suite *s)
         "are in the table below.");
 }
 
-/* ------------------------------------------------------------------------------------- by position
- */
+/* ---------------------------------------------------------------------------------- by position */
 
 static void add_positions(struct report *report, const struct suite *s)
 {
@@ -161,8 +158,7 @@ static void add_positions(struct report *report, const struct suite *s)
     const size_t first = s->n_positions > 6 ? 3 : 0;
     const size_t n = s->n_positions;
     const bool many = s->n_methods > MANY;
-    const size_t task =
-        (size_t)dpe_comparison_suite_task(s, s->r.task_label[0], dpe_comparison_suite_longest(s));
+    const size_t task = (size_t)dpe_comparison_suite_task(s, s->longest);
     struct plot plot = dpe_comparison_suite_plot(s, many ? PLOT_HEAT : PLOT_CURVES);
     plot.value = 0;
     plot.digits = 2;
@@ -170,7 +166,7 @@ static void add_positions(struct report *report, const struct suite *s)
     struct sheet *sheet =
         dpe_report_sheet(report, "positions", "method:t|from position:0|perplexity:3",
                          "Perplexity by position in the text");
-    fill_lines(sheet, s, s->r.position, n, s->r.position_mean + task * n, s->n_tasks * n, 1.0,
+    fill_lines(sheet, s, s->r->position, n, s->r->position_mean + task * n, s->n_tasks * n, 1.0,
                first);
     dpe_draw_shown(sheet, 80, false);
     dpe_report_figure(report, sheet, &plot,
@@ -183,7 +179,7 @@ static void add_positions(struct report *report, const struct suite *s)
 
 void dpe_comparison_suite_figures(struct report *report, const struct suite *s)
 {
-    if (!dpe_comparison_suite_is_single(s)) {
+    if (!s->single) {
         if (s->n_category_lengths > 0) {
             add_categories(report, s);
         }
@@ -195,14 +191,13 @@ void dpe_comparison_suite_figures(struct report *report, const struct suite *s)
     }
     bool one_length = true;
     for (size_t t = 1; t < s->n_tasks; t++) {
-        one_length = one_length && s->r.task_length[t] == s->r.task_length[0];
+        one_length = one_length && s->r->task_length[t] == s->r->task_length[0];
     }
     if (!one_length) {
         add_lengths(report, s);
     }
     add_dots(report, s);
-    if (s->low_is_better && s->n_positions > 0 &&
-        dpe_comparison_suite_task(s, s->r.task_label[0], dpe_comparison_suite_longest(s)) >= 0) {
+    if (s->low_is_better && s->n_positions > 0 && dpe_comparison_suite_task(s, s->longest) >= 0) {
         add_positions(report, s);
     }
 }

@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /** What the first screen shows of a suite with a table: its methods, at the longest length. */
@@ -17,61 +16,51 @@ struct headline {
     size_t n;              /**< of them */
 };
 
-/* ------------------------------------------------------------------------------------------- marks
- */
+/* ---------------------------------------------------------------------------------------- marks */
 
 /* The longest length that the table of this name was made for, 0 when no input is that table. */
-static double made_for(const struct report *report, const char *method)
+static double made_for(struct report *report, const char *method)
 {
     const char *file = strncmp(method, "table:", 6) == 0 ? method + 6 : method;
     const char *slash = strrchr(file, '/');
     file = slash != NULL ? slash + 1 : file;
     double longest = 0.0;
     for (size_t i = 0; i < report->n; i++) {
-        struct table_part part = {0};
-        if (strcmp(report->inputs[i].name, file) != 0 ||
-            dpe_input_table(&report->inputs[i], "length evaluated_length", &part, NULL) != DPE_OK) {
-            dpe_input_table_free(&part);
-            continue;
+        const struct table_part *part =
+            strcmp(report->inputs[i].name, file) == 0
+                ? dpe_input_table(report, &report->inputs[i], "length evaluated_length")
+                : NULL;
+        if (part != NULL && part->evaluated_length != NULL) {
+            longest = fmax(longest, *part->evaluated_length);
         }
-        longest = part.evaluated_length != NULL ? fmax(longest, *part.evaluated_length) : longest;
-        for (int64_t k = 0; part.length != NULL && k < part.n[TABLE_ENTRY]; k++) {
-            longest = fmax(longest, part.length[k]);
+        for (int64_t k = 0; part != NULL && part->length != NULL && k < part->n[TABLE_ENTRY]; k++) {
+            longest = fmax(longest, part->length[k]);
         }
-        dpe_input_table_free(&part);
     }
     return longest;
 }
 
-static bool is_outside(const struct report *report, const struct suite *s, size_t method,
-                       size_t task)
+unsigned dpe_comparison_suite_marks(struct report *report, const struct suite *s, size_t method,
+                                    size_t task)
 {
-    double longest = made_for(report, s->r.method[method]);
-    return longest > 0.0 && (double)s->r.task_length[task] > longest;
-}
-
-unsigned dpe_comparison_suite_marks(const struct report *report, const struct suite *s,
-                                    size_t method, size_t task)
-{
-    const struct dpe_interval *all = s->r.mean;
-    size_t at = method * s->n_tasks + task;
-    size_t best = dpe_comparison_suite_ranked(s, 0, task) * s->n_tasks + task;
+    const struct dpe_interval *all = s->r->mean + task;
+    const struct dpe_interval *own = &all[method * s->n_tasks];
+    const struct dpe_interval *best = &all[dpe_comparison_suite_ranked(s, 0, task) * s->n_tasks];
+    const double longest = made_for(report, s->r->method[method]);
+    const unsigned outside =
+        longest > 0.0 && (double)s->r->task_length[task] > longest ? MARK_OUTSIDE : 0;
     size_t measured = 0;
-    unsigned outside = is_outside(report, s, method, task) ? MARK_OUTSIDE : 0;
     for (size_t m = 0; m < s->n_methods; m++) {
-        measured += isfinite(all[m * s->n_tasks + task].mean) ? 1 : 0;
+        measured += isfinite(all[m * s->n_tasks].mean) ? 1 : 0;
     }
-    if (!isfinite(all[at].mean) || measured < 2) {
+    if (!isfinite(own->mean) || measured < 2) {
         return outside;
     }
-    if (all[at].mean == all[best].mean) {
-        return outside | MARK_BEST;
-    }
-    return all[at].low <= all[best].high && all[best].low <= all[at].high ? outside | MARK_TIED : outside;
+    const bool tied = own->low <= best->high && best->low <= own->high;
+    return outside | (own->mean == best->mean ? MARK_BEST : tied ? MARK_TIED : 0);
 }
 
-/* ---------------------------------------------------------------------------------------- headline
- */
+/* ------------------------------------------------------------------------------------- headline */
 
 /* Tasks by length, ascending; at most `size`. */
 static size_t sort_tasks(const struct suite *s, size_t *order, size_t size)
@@ -79,7 +68,8 @@ static size_t sort_tasks(const struct suite *s, size_t *order, size_t size)
     size_t n = 0;
     for (size_t t = 0; t < s->n_tasks && n < size; t++) {
         size_t k = n++;
-        for (; k > 0 && (double)s->r.task_length[order[k - 1]] > (double)s->r.task_length[t]; k--) {
+        for (; k > 0 && (double)s->r->task_length[order[k - 1]] > (double)s->r->task_length[t];
+             k--) {
             order[k] = order[k - 1];
         }
         order[k] = t;
@@ -94,7 +84,7 @@ static void add_figure(struct report *report, const struct suite *s, const struc
     char at[64] = ", by length", tokens[32];
     if (shown->n == 1) {
         snprintf(at, sizeof at, " at %s tokens",
-                 dpe_length_text((double)s->r.task_length[shown->order[0]], tokens));
+                 dpe_length_text((double)s->r->task_length[shown->order[0]], tokens));
         plot.x_title = "needles found, %";
         plot.digits = 1;
     }
@@ -106,8 +96,8 @@ static void add_figure(struct report *report, const struct suite *s, const struc
     for (int c = 0; c < DPE_WORTHS; c++) {
         for (size_t i = 0; i < shown->n && chosen[c] >= 0; i++) {
             const size_t task = shown->order[i];
-            dpe_draw_row(sheet, s->r.method[chosen[c]], s->r.task_length[task],
-                         dpe_scaled_cell(&s->r.mean[(size_t)chosen[c] * s->n_tasks + task], 100.0));
+            dpe_draw_row(sheet, s->r->method[chosen[c]], s->r->task_length[task],
+                         dpe_comparison_suite_cell(s, (size_t)chosen[c], task));
             dpe_draw_row_mark(sheet, c == DPE_WORTH_TABLE ? ROW_STRONG : 0);
         }
     }
@@ -115,44 +105,33 @@ static void add_figure(struct report *report, const struct suite *s, const struc
         report, sheet, &plot, "%s%s%s, on samples of their own, with 95\u00a0%% intervals.",
         chosen[DPE_WORTH_ALONE] >= 0 ? "The model alone (rope) and the calibrated table ("
                                      : "The table (",
-        s->r.method[chosen[DPE_WORTH_TABLE]],
+        s->r->method[chosen[DPE_WORTH_TABLE]],
         chosen[DPE_WORTH_RIVAL] >= 0 ? "), beside the best of the other methods" : ")");
 }
 
-/* ------------------------------------------------------------------------------------------- words
- */
+/* ---------------------------------------------------------------------------------------- words */
 
-/* The finished table among the inputs; `*factors`: runtimes need no adapter for it. */
-static const struct input *find_table(const struct report *report, bool *factors)
+/* The finished table among the inputs, the last one. */
+static const struct input *find_table(const struct report *report)
 {
     const struct input *found = NULL;
     for (size_t i = 0; i < report->n; i++) {
-        const struct input *input = &report->inputs[i];
-        if (dpe_input_has_table(input)) {
-            char *adapter = dpe_input_read_words(input, "/table", "adapter_required");
-            *factors = adapter != NULL && strcmp(adapter, "false") == 0;
-            free(adapter);
-            found = input;
-        }
+        found = dpe_input_has_table(&report->inputs[i]) ? &report->inputs[i] : found;
     }
     return found;
 }
 
-/* The command with the table's name in place of TABLE; owned. */
-static char *command_text(const char *command, const char *table)
+/* The command with the table's name in place of TABLE; DPE_TABLE= stays. */
+static const char *command_text(struct report *report, const char *command, const char *table)
 {
-    struct dpe_text out = {0};
-    for (const char *at = command; *at != '\0';) {
-        const char *next = strstr(at, "TABLE");
-        bool word = next != NULL && next[5] != '='; /* DPE_TABLE= stays */
-        size_t n = next == NULL ? strlen(at) : (size_t)(next - at) + (word ? 0 : 5);
-        dpe_text_put_bytes(&out, at, n);
-        if (next != NULL && word) {
-            dpe_text_put(&out, "%s", table);
-        }
-        at += n + (next != NULL && word ? 5 : 0);
+    const char *text = "";
+    for (const char *next; text != NULL && (next = strstr(command, "TABLE")) != NULL;) {
+        const bool word = next[5] != '=';
+        text = dpe_report_text(report, "%s%.*s%s", text, (int)(next - command), command,
+                               word ? table : "TABLE");
+        command = next + 5;
     }
-    return out.failed ? NULL : out.bytes;
+    return dpe_report_text(report, "%s%s", text != NULL ? text : "", command);
 }
 
 static void add_uses(struct report *report, const char *table, bool factors)
@@ -165,9 +144,7 @@ static void add_uses(struct report *report, const char *table, bool factors)
         if (dpe_uses[i].factors && !factors) {
             continue;
         }
-        char *command = command_text(dpe_uses[i].command, table);
-        dpe_draw_row(sheet, dpe_uses[i].runtime, command);
-        free(command);
+        dpe_draw_row(sheet, dpe_uses[i].runtime, command_text(report, dpe_uses[i].command, table));
     }
     dpe_report_add(report, sheet);
 }
@@ -203,11 +180,12 @@ static void add_line(void *user, const char *label, const char *words)
 
 static void add_words(struct report *report, const struct suite *s, struct dpe_worth *worth)
 {
-    const char *name = s->r.method[worth->method[DPE_WORTH_TABLE]];
+    const char *name = s->r->method[worth->method[DPE_WORTH_TABLE]];
     worth->table = strncmp(name, "table:", 6) == 0 ? name + 6 : name;
     worth->trained = dpe_input_read_whole(s->input, "/eval", "trained_length", 0);
     struct dpe_table *kept = keep(report, worth);
-    const struct input *table = find_table(report, &worth->factors);
+    const struct input *table = find_table(report);
+    worth->factors = table != NULL && dpe_input_says(table, "/table", "adapter_required", "false");
     for (size_t i = 0; i < report->n; i++) {
         dpe_worth_texts(report->inputs[i].table, worth);
     }
@@ -221,61 +199,50 @@ static void add_words(struct report *report, const struct suite *s, struct dpe_w
     dpe_table_close(kept);
 }
 
-/* What an input shows of a table, at how many lengths: n 0, nothing. `s` is to be freed. */
-static dpe_status read_shown(const struct input *input, const char *name, struct suite *s,
-                             struct headline *shown, struct dpe_error *err)
+/* What a suite shows of a table, at how many lengths: n 0, nothing. */
+static struct headline shown_of(const struct suite *s)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/eval/%s/task_label", name);
-    *s = (struct suite){0};
-    shown->n = 0;
-    if (!dpe_h5_has(input->table, path) || dpe_h5_has(input->table, "/ablate")) {
-        return DPE_OK;
-    }
-    dpe_status status = dpe_comparison_suite_read(input, name, s, err);
-    if (status != DPE_OK || s->n_methods == 0 || s->n_tasks == 0) {
-        return status;
-    }
+    struct headline shown = {.n = 0};
     const int64_t task =
-        dpe_comparison_suite_task(s, s->r.task_label[0], dpe_comparison_suite_longest(s));
-    shown->n = task >= 0 ? sort_tasks(s, shown->order, LENGTHS) : 0;
+        s->n_methods > 0 && s->n_tasks > 0 ? dpe_comparison_suite_task(s, s->longest) : -1;
     if (task >= 0) {
-        dpe_worth_of(&s->r, task, s->low_is_better, (int64_t)s->against, &shown->worth);
+        dpe_worth_of(s->r, task, s->low_is_better, (int64_t)s->against, &shown.worth);
         /* An unfinished run may have nothing of the table yet. */
-        shown->n = isfinite(shown->worth.value[DPE_WORTH_TABLE].mean) ? shown->n : 0;
+        if (isfinite(shown.worth.value[DPE_WORTH_TABLE].mean)) {
+            shown.n = sort_tasks(s, shown.order, LENGTHS);
+        }
     }
-    return status;
+    return shown;
 }
 
-dpe_status dpe_comparison_headline(struct report *report, struct dpe_error *err)
+void dpe_comparison_headline(struct report *report)
 {
     static const char *const names[] = {"niah", "ppl"};
-    dpe_status status = DPE_OK;
-    const struct input *widest = NULL;
-    const char *name = NULL;
-    size_t most = 0;
-    struct suite s;
-    struct headline shown;
-    for (size_t k = 0; k < 2 && most == 0; k++) {
-        for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
-            status = read_shown(&report->inputs[i], names[k], &s, &shown, err);
-            dpe_comparison_suite_free(&s);
-            if (shown.n > most) {
-                widest = &report->inputs[i];
-                name = names[k];
-                most = shown.n;
+    const struct suite *widest = NULL;
+    struct headline best = {.n = 0};
+    for (size_t k = 0; k < 2 && widest == NULL; k++) {
+        for (size_t i = 0; i < report->n; i++) {
+            const struct input *input = &report->inputs[i];
+            size_t n = 0;
+            const struct suite *suites = dpe_h5_has(input->table, "/ablate")
+                                             ? NULL
+                                             : dpe_comparison_suites(report, input, &n);
+            for (size_t s = 0; s < n; s++) {
+                struct headline shown = {.n = 0};
+                if (strcmp(suites[s].name, names[k]) == 0) {
+                    shown = shown_of(&suites[s]);
+                }
+                if (shown.n > best.n) {
+                    best = shown;
+                    widest = &suites[s];
+                }
             }
         }
     }
-    if (status == DPE_OK && widest != NULL) {
-        status = read_shown(widest, name, &s, &shown, err);
-        if (status == DPE_OK && shown.n > 0) {
-            add_words(report, &s, &shown.worth);
-            if (!s.low_is_better) {
-                add_figure(report, &s, &shown);
-            }
+    if (widest != NULL && report->status == DPE_OK) {
+        add_words(report, widest, &best.worth);
+        if (!widest->low_is_better) {
+            add_figure(report, widest, &best);
         }
-        dpe_comparison_suite_free(&s);
     }
-    return status;
 }

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Whether no method at this length has a larger mean. */
@@ -55,7 +54,7 @@ static void add_map(struct report *report, const struct dpe_grid_result *g, size
     double most = 0.0;
     char id[32];
     snprintf(id, sizeof id, "grid-%zu", method + 1);
-    char *name = dpe_draw_clean_text(g->method[method], 60);
+    const char *name = dpe_report_clean(report, g->method[method], 60);
     struct sheet *sheet =
         dpe_report_sheet(report, id, "depth:2|length:0|recall, %:i1|samples:0",
                          "%s: one needle by depth and length", name != NULL ? name : "");
@@ -76,7 +75,6 @@ static void add_map(struct report *report, const struct dpe_grid_result *g, size
     dpe_report_figure(report, sheet, &plot,
                       "Percentage of needles found, with %.0f sample%s in each cell.", most,
                       most == 1.0 ? "" : "s");
-    free(name);
 }
 
 void dpe_comparison_grid(struct report *report, const void *result)
@@ -139,7 +137,7 @@ static void add_sheets(struct report *report, const struct dpe_kld_result *k)
 void dpe_comparison_divergence(struct report *report, const void *result)
 {
     const struct input *input = report->about.input;
-    char *base = dpe_input_read_words(input, "/kld", "base");
+    const char *base = dpe_input_words(report, input, "/kld", "base");
     const long long trained = dpe_input_read_whole(input, "/kld", "trained_length", 0);
     dpe_report_say(report, BLOCK_TEXT,
                    "How far the distribution of the next token is from that of the base "
@@ -155,5 +153,4 @@ void dpe_comparison_divergence(struct report *report, const void *result)
                        trained);
     }
     add_sheets(report, result);
-    free(base);
 }

@@ -18,16 +18,10 @@ struct validation {
     const char *folder; /**< /validate/niah or /validate/ppl */
     bool recall;
     bool frequencies; /* of the detection */
-    struct dpe_scores_result r;
-    const double *mean; /**< [plan] of r */
+    const struct dpe_scores_result *r;
+    const double *mean; /**< [plan] of r; NULL: nothing was measured */
     int n, kept;        /* plans; the one that the table holds */
 };
-
-static void validation_free(struct validation *v)
-{
-    dpe_datasets_free(&dpe_validated_scores_kinds[0], &v->r);
-    *v = (struct validation){0};
-}
 
 static const char *plan_name(const struct validation *v, int plan)
 {
@@ -36,43 +30,47 @@ static const char *plan_name(const struct validation *v, int plan)
                : v->frequencies && plan == JOINT ? "chosen factors"
                                                  : meaning[plan];
     }
-    return strcmp(v->r.plan[plan], "single") == 0 ? "one length for all groups" : v->r.plan[plan];
+    return strcmp(v->r->plan[plan], "single") == 0 ? "one length for all groups" : v->r->plan[plan];
 }
 
 /* How many plans there are, and which of them the table holds: the joint one unless it says so. */
-static dpe_status count_plans(const struct input *input, struct validation *v,
-                              struct dpe_error *err)
+static void count_plans(struct report *report, const struct input *input, struct validation *v)
 {
-    const int64_t n = v->r.n[DPE_VALIDATED_PLAN];
-    if (n < VALIDATED) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected at least %d plans, found %lld",
-                        input->path, v->folder, VALIDATED, (long long)n);
-    }
-    v->n = (int)n;
+    v->n = (int)v->r->n[DPE_VALIDATED_PLAN];
     v->kept = JOINT;
-    char *kept = dpe_input_read_words(input, "/validate", "kept");
-    for (int i = 0; kept != NULL && i < v->n; i++) {
-        v->kept = strcmp(v->r.plan[i], kept) == 0 ? i : v->kept;
+    if (v->n < VALIDATED) {
+        dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA,
+                                       "%s: %s: expected at least %d plans, found %d", input->path,
+                                       v->folder, VALIDATED, v->n));
     }
-    free(kept);
-    return DPE_OK;
+    for (int i = 0; i < v->n; i++) {
+        v->kept = dpe_input_says(input, "/validate", "kept", v->r->plan[i]) ? i : v->kept;
+    }
 }
 
-static dpe_status read_validation(const struct detection *d, const char *folder, bool recall,
-                                  struct validation *v, struct dpe_error *err)
+static struct validation read_validation(struct report *report, const struct detection *d,
+                                         const char *folder, bool recall)
 {
     const struct input *input = d->input;
-    *v = (struct validation){.folder = folder, .recall = recall, .frequencies = d->frequencies};
+    struct validation v = {.folder = folder, .recall = recall, .frequencies = d->frequencies};
     if (!dpe_h5_has(input->table, folder)) {
-        return dpe_h5_answered(input->table, err);
+        dpe_report_ok(report, dpe_h5_answered(input->table, report->err));
+        return v;
     }
-    DPE_TRY(dpe_input_get(input, &dpe_validated_scores_kinds[0], &v->r, folder,
-                          "recall_mean perplexity ci_low ci_high n_valid", err));
-    v->mean = recall ? v->r.recall_mean : v->r.perplexity;
-    if (v->mean == NULL || v->r.low == NULL || v->r.high == NULL || v->r.n_valid == NULL) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s is not complete", input->path, folder);
+    v.r = dpe_input_get(report, input, &dpe_validated_scores_kinds[0], folder,
+                        "recall_mean perplexity ci_low ci_high n_valid");
+    if (v.r == NULL) {
+        return v;
     }
-    return count_plans(input, v, err);
+    v.mean = recall ? v.r->recall_mean : v.r->perplexity;
+    if (v.mean == NULL || v.r->low == NULL || v.r->high == NULL || v.r->n_valid == NULL) {
+        dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA, "%s: %s is not complete",
+                                       input->path, folder));
+        v.mean = NULL;
+    } else {
+        count_plans(report, input, &v);
+    }
+    return v;
 }
 
 static void add_dots(struct report *report, const struct detection *d, const struct validation *v)
@@ -89,13 +87,13 @@ static void add_dots(struct report *report, const struct detection *d, const str
         v->recall ? "plan:@|recall, %:i1|valid samples:0" : "plan:@|perplexity:i3|valid samples:0",
         "%s at the target length", v->recall ? "Needles found" : "Perplexity");
     for (int i = 0; i < v->n; i++) {
-        if (ready && v->r.n_valid[i] == 0) {
+        if (ready && v->r->n_valid[i] == 0) {
             continue; /* the base, where another plan can be the table */
         }
         dpe_draw_row(
             sheet, plan_name(v, i),
-            dpe_interval_cell(scale * v->mean[i], scale * v->r.low[i], scale * v->r.high[i]),
-            v->r.n_valid[i]);
+            dpe_interval_cell(scale * v->mean[i], scale * v->r->low[i], scale * v->r->high[i]),
+            v->r->n_valid[i]);
         dpe_draw_row_mark(sheet, i == v->kept ? ROW_STRONG : 0);
     }
     dpe_report_figure(report, sheet, &plot,
@@ -108,23 +106,20 @@ static void add_dots(struct report *report, const struct detection *d, const str
                       ready ? "" : "; the paired test above compares them sample by sample");
 }
 
-/* ---------------------------------------------------------------------------------------- section
- */
+/* -------------------------------------------------------------------------------------- section */
 
-/* In comparisons the plan that the table holds is called by its file. Of several detections all may be called
- * detect.h5. */
-static void name_table(const struct report *report, const struct detection *d,
-                       const struct validation *v)
+/* In comparisons the plan that the table holds is called by its file. Of several detections all may
+ * be called detect.h5. */
+static void name_table(struct report *report, const struct detection *d, const struct validation *v)
 {
     size_t n = 0;
     for (size_t i = 0; i < report->n; i++) {
         n += dpe_h5_has(report->inputs[i].table, DETECTION);
     }
-    char *name = n == 1 ? dpe_draw_format_text("table:%s", d->input->name) : NULL;
-    if (name != NULL) {
-        dpe_draw_same_method(name, plan_name(v, v->kept));
+    if (n == 1 && v->r != NULL) {
+        dpe_draw_same_method(dpe_report_text(report, "table:%s", d->input->name),
+                             plan_name(v, v->kept));
     }
-    free(name);
 }
 
 static const double two_pi = 6.283185307179586;
@@ -132,7 +127,7 @@ static const double two_pi = 6.283185307179586;
 /* "6 to 11": tokens in which the group's fastest and slowest pair rotate once. */
 static void turn_text(const struct detection *d, int64_t group, char text[64])
 {
-    const struct table_part *t = &d->table;
+    const struct table_part *t = d->table;
     snprintf(text, 64, "–");
     if (t->group_edge == NULL || t->inv_freq == NULL) {
         return;
@@ -159,8 +154,8 @@ static struct sheet_cell length_cell(double tokens)
 static void add_chosen(struct report *report, const struct detection *d)
 {
     const bool selected = dpe_detection_is_selected(d);
-    const uint8_t *informative = d->ranking.informative;
-    const struct table_part *t = &d->table;
+    const uint8_t *informative = d->ranking->informative;
+    const struct table_part *t = d->table;
     struct sheet *sheet =
         dpe_report_sheet(report, "effective-lengths",
                          selected ? "group:0|chosen length:0|scale:0|rank 1:0|lengths differ?:t|"
@@ -170,14 +165,14 @@ static void add_chosen(struct report *report, const struct detection *d)
                          "The chosen lengths");
     for (int64_t g = 0; g < d->n_groups; g++) {
         char pairs[64] = "–", signal[64] = "–", turns[64], p[32];
-        const double rank_1 = (double)d->ranking.effective[g];
+        const double rank_1 = (double)d->ranking->effective[g];
         if (t->group_edge != NULL) {
             snprintf(pairs, sizeof pairs, "%.0f–%.0f", t->group_edge[g],
                      t->group_edge[g + 1] - 1.0);
         }
         turn_text(d, g, turns);
         if (informative != NULL) {
-            const double *p_value = d->ranking.p_value;
+            const double *p_value = d->ranking->p_value;
             snprintf(signal, sizeof signal, "%s (%s)",
                      informative[g] != 0 ? "yes" : "not distinguishable",
                      p_value != NULL ? dpe_p_text(p_value[g], p) : "p unknown");
@@ -198,8 +193,7 @@ static void add_chosen(struct report *report, const struct detection *d)
 }
 
 /* How the lengths were chosen, and which they are. */
-static dpe_status add_lengths(struct report *report, const struct detection *d,
-                              struct dpe_error *err)
+static void add_lengths(struct report *report, const struct detection *d)
 {
     const double times = dpe_detection_length(d) / dpe_detection_trained(d);
     dpe_detection_recall_map(report, d);
@@ -219,7 +213,7 @@ static dpe_status add_lengths(struct report *report, const struct detection *d,
     }
     add_chosen(report, d);
     dpe_report_lines(report, BLOCK_NOTE, "/detect", "words");
-    return dpe_detection_search(report, d, err);
+    dpe_detection_search(report, d);
 }
 
 /* What dpe-detect said. */
@@ -245,27 +239,25 @@ static void add_words(struct report *report, const struct detection *d, const st
     }
 }
 
-dpe_status dpe_detection_answer(struct report *report, const struct detection *d,
-                                struct dpe_error *err)
+void dpe_detection_result(struct report *report)
 {
-    static const char *const folders[2] = {"/validate/niah", "/validate/ppl"};
+    const struct detection *d = dpe_detection_of(report);
+    if (d == NULL) {
+        return;
+    }
     dpe_report_section(report, "Result at %s tokens", DPE_LENGTH_TEXT(dpe_detection_length(d)));
-    struct validation all[2] = {0};
-    dpe_status status = read_validation(d, folders[0], true, &all[0], err);
-    status = status == DPE_OK ? read_validation(d, folders[1], false, &all[1], err) : status;
-    if (status == DPE_OK) {
+    const struct validation all[2] = {read_validation(report, d, "/validate/niah", true),
+                                      read_validation(report, d, "/validate/ppl", false)};
+    if (report->status == DPE_OK) {
         add_words(report, d, &all[d->by_recall ? 0 : 1]);
         name_table(report, d, &all[d->by_recall ? 0 : 1]);
     }
-    if (status == DPE_OK && !dpe_detection_is_ready(d)) {
-        status = add_lengths(report, d, err);
+    if (report->status == DPE_OK && !dpe_detection_is_ready(d)) {
+        add_lengths(report, d);
     }
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
+    for (int i = 0; i < 2 && report->status == DPE_OK; i++) {
         if (all[i].mean != NULL) {
             add_dots(report, d, &all[i]);
         }
     }
-    validation_free(&all[0]);
-    validation_free(&all[1]);
-    return status;
 }

@@ -5,8 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* ------------------------------------------------------------------------------------------- maps
- */
+/* ----------------------------------------------------------------------------------------- maps */
 
 static const double *mean_of(const struct dpe_scores_result *measured)
 {
@@ -47,7 +46,7 @@ static struct sheet *cells_sheet(const struct report *report, const struct detec
         snprintf(name, sizeof name, "%s%lld",
                  map->signal != NULL && map->signal[g] == 0 ? "flat " : "", (long long)g);
         group.text = name;
-        dpe_draw_row(sheet, group, d->ranking.length[i % d->n_lengths],
+        dpe_draw_row(sheet, group, d->ranking->length[i % d->n_lengths],
                      dpe_interval_cell(scale * mean_of(measured)[i],
                                        scale * or_none(measured->low, i),
                                        scale * or_none(measured->high, i)),
@@ -96,19 +95,19 @@ static void add_rank_map(struct report *report, const struct detection *d, struc
 
 void dpe_detection_recall_map(struct report *report, const struct detection *d)
 {
-    const uint8_t *informative = d->ranking.informative;
+    const uint8_t *informative = d->ranking->informative;
     bool flat = false;
     for (int64_t g = 0; informative != NULL && g < d->n_groups; g++) {
         flat = flat || informative[g] == 0;
     }
-    if (d->recall.recall_mean == NULL) {
+    if (d->recall->recall_mean == NULL) {
         return;
     }
     const struct map map = {.id = "detect-recall",
                             .title = "Needles found, by group and detecting length",
                             .bar = "needles found, %",
-                            .measured = &d->recall,
-                            .rank = d->ranking.rank,
+                            .measured = d->recall,
+                            .rank = d->ranking->rank,
                             .signal = informative};
     const struct plot plot = map_plot(d, &map);
     dpe_report_figure(
@@ -125,20 +124,20 @@ void dpe_detection_recall_map(struct report *report, const struct detection *d)
 
 static void detection_maps(struct report *report, const struct detection *d)
 {
-    if (d->recall.recall_mean != NULL) {
+    if (d->recall->recall_mean != NULL) {
         const struct map ranks = {.id = "detect-rank",
                                   .title = "Ranks of the detecting lengths",
-                                  .measured = &d->recall,
-                                  .rank = d->ranking.rank,
-                                  .signal = d->ranking.informative};
+                                  .measured = d->recall,
+                                  .rank = d->ranking->rank,
+                                  .signal = d->ranking->informative};
         add_rank_map(report, d, ranks, d->by_recall);
     }
-    if (d->perplexity.perplexity != NULL) {
-        const struct dpe_ranking_result *ranking = d->by_recall ? &d->by_perplexity : &d->ranking;
+    if (d->perplexity->perplexity != NULL) {
+        const struct dpe_ranking_result *ranking = d->by_recall ? d->by_perplexity : d->ranking;
         struct map map = {.id = "detect-perplexity",
                           .title = "Perplexity, by group and detecting length",
                           .bar = "perplexity",
-                          .measured = &d->perplexity,
+                          .measured = d->perplexity,
                           .rank = ranking->rank,
                           .signal = ranking->informative};
         const struct plot plot = map_plot(d, &map);
@@ -155,34 +154,19 @@ static void detection_maps(struct report *report, const struct detection *d)
     }
 }
 
-/* --------------------------------------------------------------------------------------- sections
- */
+/* ------------------------------------------------------------------------------------- sections */
 
-dpe_status dpe_detection_result(struct report *report, const struct input *input,
-                                struct dpe_error *err)
+void dpe_detection_section(struct report *report)
 {
-    struct detection detection;
-    dpe_status status = dpe_detection_read(input, &detection, err);
-    status = status == DPE_OK ? dpe_detection_answer(report, &detection, err) : status;
-    dpe_detection_free(&detection);
-    return status;
-}
-
-dpe_status dpe_detection_section(struct report *report, const struct input *input,
-                                 struct dpe_error *err)
-{
-    struct detection d;
-    dpe_status status = dpe_detection_read(input, &d, err);
-    if (status == DPE_OK && dpe_detection_is_ready(&d)) {
-        dpe_report_unfinished(report);
-    } else if (status == DPE_OK) {
+    const struct detection *d = dpe_detection_of(report);
+    if (d != NULL && !dpe_detection_is_ready(d)) {
         dpe_report_section(report, "Detection at %s tokens",
-                           DPE_LENGTH_TEXT(dpe_detection_length(&d)));
+                           DPE_LENGTH_TEXT(dpe_detection_length(d)));
         dpe_report_unfinished(report);
         dpe_report_lines(report, BLOCK_NOTE, "/race", "words");
-        detection_maps(report, &d);
-        status = dpe_detection_positions(report, &d, err);
+        detection_maps(report, d);
+        dpe_detection_positions(report, d);
+    } else if (d != NULL) {
+        dpe_report_unfinished(report);
     }
-    dpe_detection_free(&d);
-    return status;
 }

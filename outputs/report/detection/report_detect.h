@@ -16,19 +16,19 @@
 struct detection {
     const struct input *input;
     int64_t n_groups, n_lengths;
-    struct dpe_ranking_result ranking;           /**< by the task that decides */
-    struct dpe_scores_result recall, perplexity; /**< means and intervals; NULL: not there */
-    struct dpe_ranking_result by_perplexity;     /**< where needles decide; rank NULL: not there */
-    struct table_part
-        table; /**< effective_length [group]: by the rule of /select; NULL: those of rank 1 */
-    char *rule, *rule_words;
+    const struct dpe_ranking_result *ranking;            /**< by the task that decides */
+    const struct dpe_scores_result *recall, *perplexity; /**< means and intervals; NULL in them: not
+                                                            there */
+    const struct dpe_ranking_result
+        *by_perplexity; /**< where needles decide; rank NULL: not there */
+    /** effective_length [group]: by the rule of /select; NULL: those of rank 1 */
+    const struct table_part *table;
+    const char *rule, *rule_words;
     bool by_recall;   /**< needles decide */
     bool frequencies; /**< the scales divide frequencies, not far positions */
 };
-/** Errors are those of reading; free with dpe_detection_free in any case. */
-dpe_status dpe_detection_read(const struct input *input, struct detection *detection,
-                              struct dpe_error *err);
-void dpe_detection_free(struct detection *detection);
+/** The subject, read once; NULL after a failure. */
+const struct detection *dpe_detection_of(struct report *report);
 /** Tokens: the length it is for, and the trained one (0 = unknown). */
 double dpe_detection_length(const struct detection *detection);
 double dpe_detection_trained(const struct detection *detection);
@@ -40,21 +40,14 @@ bool dpe_detection_is_selected(const struct detection *detection);
 bool dpe_detection_is_ready(const struct detection *detection);
 /** The map of the needles found. */
 void dpe_detection_recall_map(struct report *report, const struct detection *detection);
-/** The section "Result": how the chosen lengths score, and which they are. */
-dpe_status dpe_detection_answer(struct report *report, const struct detection *detection,
-                                struct dpe_error *err);
 /** The steps of the search for temperature and joint plan: what each tried and took. */
-dpe_status dpe_detection_search(struct report *report, const struct detection *detection,
-                                struct dpe_error *err);
+void dpe_detection_search(struct report *report, const struct detection *detection);
 /** Perplexity by position in the text, where the rows have it: groups at their best length, and the
  *  plans that were validated. */
-dpe_status dpe_detection_positions(struct report *report, const struct detection *detection,
-                                   struct dpe_error *err);
+void dpe_detection_positions(struct report *report, const struct detection *detection);
 
-/** Sections of the page: the result, and the maps. */
-dpe_status dpe_detection_result(struct report *report, const struct input *input,
-                                struct dpe_error *err);
-dpe_status dpe_detection_section(struct report *report, const struct input *input,
-                                 struct dpe_error *err);
+/** Sections of the page: how the chosen lengths score, and which they are; and the maps. */
+void dpe_detection_result(struct report *report);
+void dpe_detection_section(struct report *report);
 
 #endif

@@ -4,71 +4,70 @@
 #include <stdlib.h>
 #include <string.h>
 
-void dpe_detection_free(struct detection *detection)
+/* Ranks and means of all tasks. False after a failure. */
+static bool read_cells(struct report *report, struct detection *d)
 {
-    dpe_datasets_free(&dpe_ranking_kind, &detection->ranking);
-    dpe_datasets_free(&dpe_ranking_kind, &detection->by_perplexity);
-    dpe_datasets_free(&dpe_needle_cells_kind, &detection->recall);
-    dpe_datasets_free(&dpe_book_cells_kind, &detection->perplexity);
-    dpe_input_table_free(&detection->table);
-    free(detection->rule);
-    free(detection->rule_words);
-    *detection = (struct detection){0};
+    const struct input *input = d->input;
+    d->ranking = dpe_input_get(report, input, &dpe_ranking_kind, "/detect", NULL);
+    d->recall = dpe_input_get(report, input, &dpe_needle_cells_kind, "/detect/niah",
+                              "recall_mean ci_low ci_high n_valid");
+    d->perplexity = dpe_input_get(report, input, &dpe_book_cells_kind, "/detect/ppl",
+                                  "perplexity ci_low ci_high n_valid perplexity_at");
+    d->by_perplexity =
+        dpe_h5_has(input->table, "/detect/ppl/rank")
+            ? dpe_input_get(report, input, &dpe_ranking_kind, "/detect/ppl", "rank informative")
+            : dpe_report_alloc(report, 1, sizeof(struct dpe_ranking_result));
+    d->table = dpe_input_table(report, input,
+                               "effective_length scale_factor group_edge inv_freq trained_length "
+                               "evaluated_length");
+    return report->status == DPE_OK;
 }
 
-/* Ranks and means of all tasks. */
-static dpe_status read_cells(const struct input *input, struct detection *d, struct dpe_error *err)
+static bool fits(const int64_t n[2], const void *values, int64_t first, int64_t second)
 {
-    DPE_TRY(dpe_input_get(input, &dpe_ranking_kind, &d->ranking, "/detect", NULL, err));
-    DPE_TRY(dpe_input_get(input, &dpe_needle_cells_kind, &d->recall, "/detect/niah",
-                          "recall_mean ci_low ci_high n_valid", err));
-    DPE_TRY(dpe_input_get(input, &dpe_book_cells_kind, &d->perplexity, "/detect/ppl",
-                          "perplexity ci_low ci_high n_valid perplexity_at", err));
-    if (dpe_h5_has(input->table, "/detect/ppl/rank")) {
-        DPE_TRY(dpe_input_get(input, &dpe_ranking_kind, &d->by_perplexity, "/detect/ppl",
-                              "rank informative", err));
-    }
-    DPE_TRY(dpe_input_table(input,
-                            "effective_length scale_factor group_edge inv_freq trained_length "
-                            "evaluated_length",
-                            &d->table, err));
-    d->n_groups = d->ranking.n[DPE_CELLS_GROUP];
-    d->n_lengths = d->ranking.n[DPE_CELLS_LENGTH];
-    const struct {
-        int64_t found, expected;
-        bool there;
-    } extents[] = {
-        {d->recall.n[DPE_CELLS_GROUP], d->n_groups, d->recall.recall_mean != NULL},
-        {d->recall.n[DPE_CELLS_LENGTH], d->n_lengths, d->recall.recall_mean != NULL},
-        {d->perplexity.n[DPE_CELLS_GROUP], d->n_groups, d->perplexity.perplexity != NULL},
-        {d->perplexity.n[DPE_CELLS_LENGTH], d->n_lengths, d->perplexity.perplexity != NULL},
-        {d->by_perplexity.n[DPE_CELLS_GROUP], d->n_groups, d->by_perplexity.rank != NULL},
-        {d->by_perplexity.n[DPE_CELLS_LENGTH], d->n_lengths, d->by_perplexity.rank != NULL},
-        {d->table.n[TABLE_GROUP], d->n_groups,
-         d->table.effective_length != NULL || d->table.scale_factor != NULL},
-        {d->table.n[TABLE_EDGE], d->n_groups + 1, d->table.group_edge != NULL},
-    };
-    for (size_t i = 0; i < sizeof extents / sizeof extents[0]; i++) {
-        if (extents[i].there && extents[i].found != extents[i].expected) {
-            return dpe_fail(err, DPE_BAD_DATA, "%s: /detect: expected %lld groups in every task",
-                            input->path, (long long)d->n_groups);
-        }
-    }
-    return DPE_OK;
+    return values == NULL || (n[0] == first && n[1] == second);
 }
 
-dpe_status dpe_detection_read(const struct input *input, struct detection *d, struct dpe_error *err)
+static bool check_extents(struct report *report, const struct detection *d)
 {
-    *d = (struct detection){.input = input};
-    DPE_TRY(read_cells(input, d, err));
-    char *criterion = dpe_input_read_words(input, "/detect", "criterion");
-    d->by_recall = criterion == NULL || strstr(criterion, "recall") != NULL;
-    free(criterion);
-    d->rule = dpe_input_read_words(input, "/select", "rule");
-    d->rule_words = dpe_input_read_words(input, "/select", "rule_in_words");
+    const int64_t groups = d->n_groups, lengths = d->n_lengths;
+    const int64_t *n = d->table->n;
+    const void *by_group =
+        d->table->effective_length != NULL ? d->table->effective_length : d->table->scale_factor;
+    bool fit = fits(d->recall->n, d->recall->recall_mean, groups, lengths) &&
+               fits(d->perplexity->n, d->perplexity->perplexity, groups, lengths) &&
+               fits(d->by_perplexity->n, d->by_perplexity->rank, groups, lengths) &&
+               (by_group == NULL || n[TABLE_GROUP] == groups) &&
+               (d->table->group_edge == NULL || n[TABLE_EDGE] == groups + 1);
+    return fit || dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA,
+                                                 "%s: /detect: expected %lld groups in every task",
+                                                 d->input->path, (long long)groups));
+}
+
+const struct detection *dpe_detection_of(struct report *report)
+{
+    struct input *input = &report->inputs[report->about.input - report->inputs];
+    struct detection *d = input->detection;
+    if (d != NULL || (d = dpe_report_alloc(report, 1, sizeof *d)) == NULL) {
+        return d;
+    }
+    d->input = input;
+    if (!read_cells(report, d)) {
+        return NULL;
+    }
+    d->n_groups = d->ranking->n[DPE_CELLS_GROUP];
+    d->n_lengths = d->ranking->n[DPE_CELLS_LENGTH];
+    if (!check_extents(report, d)) {
+        return NULL;
+    }
+    const char *criterion = dpe_input_words(report, input, "/detect", "criterion");
     const char *move = dpe_identity_get(&input->identity, "move");
+    d->by_recall = criterion == NULL || strstr(criterion, "recall") != NULL;
+    d->rule = dpe_input_words(report, input, "/select", "rule");
+    d->rule_words = dpe_input_words(report, input, "/select", "rule_in_words");
     d->frequencies = move != NULL && strcmp(move, "frequencies") == 0;
-    return DPE_OK;
+    input->detection = d;
+    return d;
 }
 
 const char *dpe_detection_base(const struct detection *d)
@@ -80,7 +79,7 @@ const char *dpe_detection_base(const struct detection *d)
 
 bool dpe_detection_is_selected(const struct detection *d)
 {
-    return d->table.effective_length != NULL && d->rule != NULL && strcmp(d->rule, "paper") != 0;
+    return d->table->effective_length != NULL && d->rule != NULL && strcmp(d->rule, "paper") != 0;
 }
 
 bool dpe_detection_is_ready(const struct detection *d)
@@ -91,14 +90,14 @@ bool dpe_detection_is_ready(const struct detection *d)
 double dpe_detection_length(const struct detection *d)
 {
     const char *length = dpe_identity_get(&d->input->identity, "length");
-    return d->table.evaluated_length != NULL ? *d->table.evaluated_length
-           : length != NULL                  ? strtod(length, NULL)
-                                             : (double)d->ranking.length[d->n_lengths - 1];
+    return d->table->evaluated_length != NULL ? *d->table->evaluated_length
+           : length != NULL                   ? strtod(length, NULL)
+                                              : (double)d->ranking->length[d->n_lengths - 1];
 }
 
 double dpe_detection_trained(const struct detection *d)
 {
-    return d->table.trained_length != NULL
-               ? *d->table.trained_length
+    return d->table->trained_length != NULL
+               ? *d->table->trained_length
                : (double)dpe_input_read_whole(d->input, "/model", "max_position_embeddings", 0);
 }

@@ -14,23 +14,29 @@ static int64_t first_shown(int64_t n)
 /* All cells, as numbers. */
 static struct sheet *positions_sheet(const struct report *report, const struct detection *d)
 {
-    const struct dpe_scores_result *r = &d->perplexity;
+    const struct dpe_scores_result *r = d->perplexity;
     const int64_t n = r->n[DPE_CELLS_POSITION];
     struct sheet *sheet = dpe_report_sheet(report, "detect-positions",
                                            "group:0|length:0|from position:0|perplexity:3",
                                            "Perplexity by position, group by group");
     for (int64_t i = 0; i < d->n_groups * d->n_lengths * n; i++) {
-        dpe_draw_row(sheet, i / n / d->n_lengths, d->ranking.length[i / n % d->n_lengths],
+        dpe_draw_row(sheet, i / n / d->n_lengths, d->ranking->length[i / n % d->n_lengths],
                      r->position[i % n], r->perplexity_at[i]);
     }
     dpe_draw_shown(sheet, 80, false);
     return sheet;
 }
 
+/* Ranks by perplexity; NULL: there are none. */
+static const int32_t *rank_of(const struct detection *d)
+{
+    return d->by_recall ? d->by_perplexity->rank : d->ranking->rank;
+}
+
 /* The cell of a group's length of rank 1 by perplexity; -1: none. */
 static int64_t best_of(const struct detection *d, int64_t group)
 {
-    const int32_t *rank = d->by_recall ? d->by_perplexity.rank : d->ranking.rank;
+    const int32_t *rank = rank_of(d);
     int64_t best = -1;
     for (int64_t i = group * d->n_lengths; i < (group + 1) * d->n_lengths; i++) {
         best = rank[i] == 1 ? i : best;
@@ -42,9 +48,9 @@ static int64_t best_of(const struct detection *d, int64_t group)
  */
 static const double *base_of(const struct detection *d)
 {
-    const struct dpe_scores_result *r = &d->perplexity;
+    const struct dpe_scores_result *r = d->perplexity;
     for (int64_t t = 0; t < d->n_lengths; t++) {
-        if ((double)d->ranking.length[t] == dpe_detection_trained(d) / 2.0) {
+        if ((double)d->ranking->length[t] == dpe_detection_trained(d) / 2.0) {
             return r->perplexity_at +
                    ((d->n_groups - 1) * d->n_lengths + t) * r->n[DPE_CELLS_POSITION];
         }
@@ -54,28 +60,26 @@ static const double *base_of(const struct detection *d)
 
 /* What is drawn: groups at their best lengths ("3 at 256"). Against the base a change of a few
  * percent shows; without one there are the values themselves. */
-static struct sheet *best_sheet(const struct report *report, const struct detection *d)
+static void add_best(struct sheet *drawn, const struct detection *d)
 {
-    const struct dpe_scores_result *r = &d->perplexity;
+    const struct dpe_scores_result *r = d->perplexity;
     const double *base = base_of(d);
     const int64_t n = r->n[DPE_CELLS_POSITION];
-    struct sheet *sheet = dpe_report_sheet(report, "", "group:0|from position:0|value:0", "%s", "");
     for (int64_t g = 0; g < d->n_groups; g++) {
         const int64_t best = best_of(d, g);
         struct sheet_cell group = dpe_number_cell((double)g);
         char name[64], tokens[32] = "–";
         if (best >= 0) {
-            dpe_length_text((double)d->ranking.length[best % d->n_lengths], tokens);
+            dpe_length_text((double)d->ranking->length[best % d->n_lengths], tokens);
         }
         snprintf(name, sizeof name, "%lld at %s", (long long)g, tokens);
         group.text = name;
         for (int64_t b = first_shown(n); b < n; b++) {
             const double value = best < 0 ? (double)NAN : r->perplexity_at[best * n + b];
-            dpe_draw_row(sheet, group, r->position[b],
+            dpe_draw_row(drawn, group, r->position[b],
                          base == NULL ? value : 100.0 * (value / base[b] - 1.0));
         }
     }
-    return sheet;
 }
 
 static void add_groups(struct report *report, const struct detection *d)
@@ -88,22 +92,16 @@ static void add_groups(struct report *report, const struct detection *d)
                               .x_title = "from position, tokens",
                               .y_title = "group, at its best length",
                               .bar_title = relative ? "change, percent" : "perplexity"};
-    struct sheet *drawn = best_sheet(report, d);
-    struct figure *figure =
-        dpe_report_figure(report, positions_sheet(report, d), NULL,
-                          "The %s of the tokens from each position to twice "
-                          "that position when one group goes from %s to the length that perplexity "
-                          "ranks first and the other groups keep theirs. Near positions "
-                          "are inside the window, which no length changes. There are no "
-                          "intervals by position: small changes may be chance. All "
-                          "lengths are in the table of numbers.",
-                          relative ? "change in perplexity (less is better)" : "perplexity",
-                          DPE_LENGTH_TEXT(dpe_detection_trained(d) / 2.0));
-    if (figure != NULL) {
-        dpe_draw_plot(figure, drawn, &plot);
-    }
-    report->document.failed = report->document.failed || drawn == NULL || drawn->failed;
-    dpe_draw_sheet_free(drawn);
+    struct sheet *sheet = positions_sheet(report, d);
+    add_best(dpe_draw_instead(sheet, "group:0|from position:0|value:0"), d);
+    dpe_report_figure(report, sheet, &plot,
+                      "The %s of the tokens from each position to twice that position when one "
+                      "group goes from %s to the length that perplexity ranks first and the other "
+                      "groups keep theirs. Near positions are inside the window, which no length "
+                      "changes. There are no intervals by position: small changes may be chance. "
+                      "All lengths are in the table of numbers.",
+                      relative ? "change in perplexity (less is better)" : "perplexity",
+                      DPE_LENGTH_TEXT(dpe_detection_trained(d) / 2.0));
 }
 
 /* The model as it is, every group at half the trained length, and the detection. */
@@ -137,24 +135,19 @@ static void add_plans(struct report *report, const struct detection *d,
         dpe_detection_base(d));
 }
 
-dpe_status dpe_detection_positions(struct report *report, const struct detection *d,
-                                   struct dpe_error *err)
+void dpe_detection_positions(struct report *report, const struct detection *d)
 {
     const bool guard = dpe_h5_has(d->input->table, "/validate/guard");
     const char *folder = guard ? "/validate/guard" : "/validate/ppl";
-    const struct dpe_dataset_kind *kind = &dpe_validated_scores_kinds[1];
-    struct dpe_scores_result r = {.plan = NULL};
-    if (d->perplexity.perplexity_at != NULL &&
-        (d->by_recall ? d->by_perplexity.rank : d->ranking.rank) != NULL) {
+    if (d->perplexity->perplexity_at != NULL && rank_of(d) != NULL) {
         add_groups(report, d);
     }
     if (!dpe_h5_has(d->input->table, folder)) {
-        return DPE_OK;
+        return;
     }
-    dpe_status status = dpe_input_get(d->input, kind, &r, folder, "perplexity_at", err);
-    if (status == DPE_OK && r.perplexity_at != NULL) {
-        add_plans(report, d, &r);
+    const struct dpe_scores_result *r =
+        dpe_input_get(report, d->input, &dpe_validated_scores_kinds[1], folder, "perplexity_at");
+    if (r != NULL && r->perplexity_at != NULL) {
+        add_plans(report, d, r);
     }
-    dpe_datasets_free(kind, &r);
-    return status;
 }

@@ -20,7 +20,8 @@ static void lengths_text(const struct detection *d, const struct dpe_search_resu
     }
     text[0] = '\0';
     for (int64_t g = 0; g < (single ? 1 : d->n_groups); g++) {
-        double tokens = length[g] > 0 ? (double)length[g] : (d->frequencies ? 1.0 : 0.5) * dpe_detection_trained(d);
+        double tokens = length[g] > 0 ? (double)length[g]
+                                      : (d->frequencies ? 1.0 : 0.5) * dpe_detection_trained(d);
         dpe_append(text, size, "%s%.10g", g > 0 ? ", " : "", tokens);
     }
 }
@@ -36,8 +37,8 @@ static void pairs_text(const struct dpe_search_result *s, size_t tried, char *te
     }
 }
 
-static void add_step(struct report *report, const struct detection *d, const struct dpe_search_result *s,
-                     size_t step)
+static void add_step(struct report *report, const struct detection *d,
+                     const struct dpe_search_result *s, size_t step)
 {
     char id[64], title[128], p[32], columns[160];
     snprintf(id, sizeof id, "search-%zu", step + 1);
@@ -79,31 +80,30 @@ static void add_step(struct report *report, const struct detection *d, const str
     dpe_report_add(report, sheet);
 }
 
-dpe_status dpe_detection_search(struct report *report, const struct detection *d,
-                                struct dpe_error *err)
+void dpe_detection_search(struct report *report, const struct detection *d)
 {
-    struct dpe_search_result s = {0};
-    const struct dpe_dataset_kind *kind = &dpe_search_kinds[0];
     if (!dpe_h5_has(d->input->table, "/search/move")) {
-        return DPE_OK;
+        return;
     }
-    dpe_status status = dpe_input_get(d->input, kind, &s, "/search", NULL, err);
-    if (status == DPE_OK && s.n[DPE_SEARCH_GROUP] != d->n_groups) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: /search/length: expected %lld groups",
-                          d->input->path, (long long)d->n_groups);
+    const struct dpe_search_result *s =
+        dpe_input_get(report, d->input, &dpe_search_kinds[0], "/search", NULL);
+    if (s != NULL && s->n[DPE_SEARCH_GROUP] != d->n_groups) {
+        dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA,
+                                       "%s: /search/length: expected %lld groups", d->input->path,
+                                       (long long)d->n_groups));
     }
+    const int64_t steps = report->status == DPE_OK ? s->n[DPE_SEARCH_STEP] : 0;
     int64_t left = 0;
-    const int64_t steps = s.n[DPE_SEARCH_STEP];
-    if (status == DPE_OK && steps > 0) {
+    if (steps > 0) {
         dpe_report_say(
             report, BLOCK_TEXT,
             "Each step of the search runs the plan so far on all samples and its changes by "
             "sequential halving, and takes one only when a test shows that it is better.");
-        for (int64_t i = 0; i < steps; i++) {
-            left += s.steps[i].tested == 0;
-            if (s.steps[i].tested != 0) {
-                add_step(report, d, &s, (size_t)i);
-            }
+    }
+    for (int64_t i = 0; i < steps; i++) {
+        left += s->steps[i].tested == 0;
+        if (s->steps[i].tested != 0) {
+            add_step(report, d, s, (size_t)i);
         }
     }
     if (left > 0) {
@@ -112,6 +112,4 @@ dpe_status dpe_detection_search(struct report *report, const struct detection *d
                        "little for a test of these samples to show an improvement.",
                        (long long)left, (long long)steps);
     }
-    dpe_datasets_free(kind, &s);
-    return status;
 }

@@ -18,8 +18,8 @@ char *dpe_draw_clean_text(const char *text, size_t columns);
 char *dpe_draw_format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *dpe_draw_format_list(const char *format, va_list args) __attribute__((format(printf, 1, 0)));
 
-/** One method has one colour and mark on the whole page, found by its name. From now on `name` is the method
- *  `other`; one pair, the last that was given. */
+/** One method has one colour and mark on the whole page, found by its name. From now on `name` is
+ * the method `other`; one pair, the last that was given. */
 void dpe_draw_same_method(const char *name, const char *other);
 
 /** A number of tokens in words, until the end of the block. */
@@ -47,10 +47,11 @@ struct sheet {
         char *text; /**< of a number: what figures call it, NULL: as a length */
         double number[3];
         unsigned mark; /**< a set of enum sheet_mark */
-    } * cells; /**< [n_cells], row-major */
+    } * cells;         /**< [n_cells], row-major */
     size_t n_cells;
-    size_t shown; /**< rows in HTML at most, 0 = all; CSV has all */
-    bool folded;  /**< in HTML only its title is shown until it is opened */
+    struct sheet *drawn; /**< what a figure draws in its place; or NULL */
+    size_t shown;        /**< rows in HTML at most, 0 = all; CSV has all */
+    bool folded;         /**< in HTML only its title is shown until it is opened */
     bool failed;
 };
 /** Of a cell in HTML, and (ROW) of the row of which it is the first in a figure. */
@@ -67,6 +68,8 @@ enum sheet_mark {
  * or i and decimals of an interval ("i1"). Takes id and title over; NULL when one of them is, or
  * memory is out. */
 struct sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns);
+/** A sheet whose rows a figure draws in place of the sheet's own; NULL as above. */
+struct sheet *dpe_draw_instead(struct sheet *sheet, const char *columns);
 /** One more column, whose name is not known before. */
 void dpe_draw_sheet_column(struct sheet *sheet, const char *name, const char *kind);
 void dpe_draw_sheet_free(struct sheet *sheet);
@@ -168,12 +171,13 @@ struct plot {
                            begins a line) or dot (of cells: of their row), x (of cells: of their
                            column), value. Cells with numbers for names are in their order, else as
                            they come. Without a value they are 0, 1 and 2, of dots 0 and 1 */
-    int framed;       /**< a column: cells where it is 1 have a frame; 0 = none */
-    bool log_x, log;  /**< log: of values */
-    bool low_is_good; /**< of cells: low is bright */
-    bool bare;        /**< lines without their intervals */
-    bool sorted;        /**< points of a line in the order of x, not of the rows; several may then have one x */
-    int digits;       /**< decimals beside dots and in cells */
+    int framed;         /**< a column: cells where it is 1 have a frame; 0 = none */
+    bool log_x, log;    /**< log: of values */
+    bool low_is_good;   /**< of cells: low is bright */
+    bool bare;          /**< lines without their intervals */
+    bool sorted; /**< points of a line in the order of x, not of the rows; several may then have one
+                    x */
+    int digits;  /**< decimals beside dots and in cells */
     double low,
         high;     /**< ends of values; NaN, and both when they are equal: as the values have them */
     double least; /**< of a line: smaller values are not drawn; 0 = all are */

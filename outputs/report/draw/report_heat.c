@@ -65,8 +65,7 @@ static void put_bar(struct dpe_text *out, const struct frame *frame, const char 
                  DPE_INK, title, 0);
 }
 
-/* ------------------------------------------------------------------------------------------ cells
- */
+/* ---------------------------------------------------------------------------------------- cells */
 
 static void find_ends(const double *value, int64_t n, bool log, double *low, double *high)
 {
@@ -245,8 +244,7 @@ void dpe_draw_heat(struct figure *figure, const struct plot *how, const struct h
     put_cells(out, &frame, how, heat, low, high);
 }
 
-/* ----------------------------------------------------------------------------------------- images
- */
+/* --------------------------------------------------------------------------------------- images */
 
 /* The cells as a PNG, a pixel each; NULL without memory. *n bytes, owned. */
 static void *field_png(const struct field *field, size_t *n)

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --------------------------------------------------------------------------------------- document
- */
+/* ------------------------------------------------------------------------------------- document */
 
 struct block *dpe_draw_add(struct document *document, enum block_kind kind, char *text,
                            struct sheet *sheet)
@@ -36,8 +35,7 @@ void dpe_draw_document_free(struct document *document)
     *document = (struct document){0};
 }
 
-/* ------------------------------------------------------------------------------------------- HTML
- */
+/* ----------------------------------------------------------------------------------------- HTML */
 
 /* Figures that are not drawn leave their numbers. */
 static void put_figure(struct dpe_text *out, const struct block *figure)

@@ -79,7 +79,8 @@ static void put_line(struct dpe_text *out, const struct grid *grid, double value
     dpe_svg_text(out, grid->left - 6.0, y, 0.0, DPE_SVG_END, 11, DPE_INK, text, 0);
 }
 
-static void put_panel(struct dpe_text *out, struct grid *grid, const struct panel *panel, double top)
+static void put_panel(struct dpe_text *out, struct grid *grid, const struct panel *panel,
+                      double top)
 {
     const char *color = dpe_svg_series(panel->marked ? 1 : 0);
     dpe_svg_text(out, 8.0, top + 8.0, 0.0, DPE_SVG_START, 12, panel->marked ? color : DPE_INK,

@@ -27,8 +27,7 @@ static const char *label(const struct sheet_cell *cell, char room[32])
     return cell->text != NULL ? cell->text : dpe_length_text(cell->number[0], room);
 }
 
-/* ----------------------------------------------------------------------------------------- curves
- */
+/* --------------------------------------------------------------------------------------- curves */
 
 /* The smallest and the largest x, for what is drawn from side to side. */
 static void find_sides(const struct sheet *data, const struct plot *plot, double sides[2])
@@ -135,8 +134,7 @@ static void draw_curves(struct figure *figure, const struct sheet *data, const s
     free(curves);
 }
 
-/* ------------------------------------------------------------------------------------------- dots
- */
+/* ----------------------------------------------------------------------------------------- dots */
 
 enum { NAME = 30 }; /* characters of a name */
 
@@ -207,8 +205,7 @@ static void draw_dots(struct figure *figure, const struct sheet *data, const str
     }
 }
 
-/* ------------------------------------------------------------------------------------------ cells
- */
+/* ---------------------------------------------------------------------------------------- cells */
 
 /** The different cells of a column: rows or columns of a map. */
 struct ends {
@@ -312,6 +309,10 @@ void dpe_draw_plot(struct figure *figure, const struct sheet *data, const struct
     static void (*const draw[])(struct figure *, const struct sheet *, const struct plot *) = {
         [PLOT_CURVES] = draw_curves, [PLOT_DOTS] = draw_dots, [PLOT_HEAT] = draw_heat};
     struct plot ends = *plot;
+    if (data != NULL && data->drawn != NULL) {
+        data = data->drawn;
+        figure->body.failed = figure->body.failed || data->failed;
+    }
     if (data == NULL || data->failed || next_row(data, 0) * data->n_columns >= data->n_cells) {
         return;
     }

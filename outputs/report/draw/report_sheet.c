@@ -34,6 +34,7 @@ static void add_column(struct sheet *sheet, const char *name, size_t length, con
 
 void dpe_draw_sheet_column(struct sheet *sheet, const char *name, const char *kind)
 {
+    name = name != NULL ? name : ""; /* without memory, and then the report has failed */
     add_column(sheet, name, strlen(name), kind);
 }
 
@@ -56,11 +57,22 @@ struct sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns)
     return sheet;
 }
 
+struct sheet *dpe_draw_instead(struct sheet *sheet, const char *columns)
+{
+    if (sheet == NULL) {
+        return NULL;
+    }
+    sheet->drawn = dpe_draw_sheet_new(strdup(""), strdup(""), columns);
+    sheet->failed = sheet->failed || sheet->drawn == NULL;
+    return sheet->drawn;
+}
+
 void dpe_draw_sheet_free(struct sheet *sheet)
 {
     if (sheet == NULL) {
         return;
     }
+    dpe_draw_sheet_free(sheet->drawn);
     for (size_t i = 0; i < sheet->n_columns; i++) {
         free(sheet->columns[i].name);
     }
@@ -113,8 +125,7 @@ void dpe_draw_row_mark(struct sheet *sheet, unsigned marks)
     }
 }
 
-/* -------------------------------------------------------------------------------------------- CSV
- */
+/* ------------------------------------------------------------------------------------------ CSV */
 
 static void put_field(struct dpe_text *out, const char *text, bool last)
 {
@@ -151,8 +162,8 @@ void dpe_draw_sheet_csv(const struct sheet *sheet, struct dpe_text *out)
             const char *shown = sheet->columns[c].name;
             const char *percent = strstr(shown, ", %");
             char *name = percent != NULL
-                             ? dpe_draw_format_text("%.*s_percent%s%s", (int)(percent - shown), shown,
-                                                    percent + 3, ends[p])
+                             ? dpe_draw_format_text("%.*s_percent%s%s", (int)(percent - shown),
+                                                    shown, percent + 3, ends[p])
                              : dpe_draw_format_text("%s%s", shown, ends[p]);
             out->failed = out->failed || name == NULL;
             put_field(out, name != NULL ? name : "", c + 1 == sheet->n_columns && p + 1 == parts);
@@ -175,8 +186,7 @@ void dpe_draw_sheet_csv(const struct sheet *sheet, struct dpe_text *out)
     out->failed = out->failed || sheet->failed;
 }
 
-/* ------------------------------------------------------------------------------------------- HTML
- */
+/* ----------------------------------------------------------------------------------------- HTML */
 
 /* A minus sign as wide as a plus, and a dash for what was not measured. */
 static void put_shown(struct dpe_text *out, double value, int digits)

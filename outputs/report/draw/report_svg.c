@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------------------------------- colours
- */
+/* -------------------------------------------------------------------------------------- colours */
 
 static const struct {
     const char *name, *light, *dark;
@@ -42,7 +41,7 @@ void dpe_draw_same_method(const char *name, const char *other)
 {
     free(same_name);
     free(same_as);
-    same_name = strdup(name);
+    same_name = name != NULL ? strdup(name) : NULL;
     same_as = strdup(other);
 }
 
@@ -130,8 +129,7 @@ bool dpe_draw_color_is_bright(unsigned rgb)
     return luminance > 0.179;
 }
 
-/* --------------------------------------------------------------------------------------- elements
- */
+/* ------------------------------------------------------------------------------------- elements */
 
 /* Widths in a wide sans-serif (DejaVu Sans), in parts of the size. */
 static double character_width(const char *c)
@@ -233,8 +231,7 @@ void dpe_svg_mark(struct dpe_text *out, double x, double y, double radius, size_
     dpe_text_put(out, "%s %s/></g>\n", hollow ? " class=\"hollow\"" : "", paint);
 }
 
-/* ------------------------------------------------------------------------------------- the figure
- */
+/* ----------------------------------------------------------------------------------- the figure */
 
 /* A file has light and dark colours. The rules for dark screens come last; a program that does
  * not support the condition skips them. */

@@ -23,7 +23,8 @@ enum { DPE_SERIES_COLORS = 8 };
 /** Class of series `index` modulo DPE_SERIES_COLORS. The colours differ in hue or lightness in
  * every common kind of colour blindness. */
 const char *dpe_svg_series(size_t index);
-/** The series of a method (or plan): the same name has the same colour and mark on the whole page. */
+/** The series of a method (or plan): the same name has the same colour and mark on the whole page.
+ */
 size_t dpe_svg_series_of(const char *name);
 /** "#rrggbb" of a class on a light page or a dark one; "page" is the page itself. NULL: no such
  *  class. */
@@ -50,8 +51,7 @@ void dpe_svg_cell(struct dpe_text *out, double x, double y, double width, double
 void dpe_svg_mark(struct dpe_text *out, double x, double y, double radius, size_t index,
                   const char *color);
 
-/* ---------------------------------------------------------------------------------------- figures
- */
+/* -------------------------------------------------------------------------------------- figures */
 
 /** One line with its band. */
 struct curve {
@@ -72,8 +72,7 @@ struct heat {
 };
 void dpe_draw_heat(struct figure *figure, const struct plot *plot, const struct heat *heat);
 
-/* ------------------------------------------------------------------------------------------- axes
- */
+/* ----------------------------------------------------------------------------------------- axes */
 
 /** What a value's place is computed from. */
 struct dpe_axis {

@@ -29,8 +29,7 @@ char *dpe_draw_format_text(const char *format, ...)
     return text;
 }
 
-/* ---------------------------------------------------------------------------------- hostile names
- */
+/* -------------------------------------------------------------------------------- hostile names */
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 

@@ -12,19 +12,59 @@
 #include "outputs/rows/interval.h"
 #include "outputs/rows/rows.h"
 
-/** One input table. */
+/** One input table; what it owns is the report's. */
 struct input {
     const char *path;
-    char *name; /**< last part of the path, cleaned */
+    const char *name; /**< last part of the path, cleaned */
     struct dpe_h5 *table;
-    char *kind;        /**< /identity: detect, norms, eval, table */
-    char *fingerprint; /**< of the model, NULL = unknown */
+    const char *kind;        /**< /identity: detect, norms, eval, table */
+    const char *fingerprint; /**< of the model, NULL = unknown */
     struct dpe_identity identity;
+    struct detection *detection; /**< of a detection, once it is read (report_detect.h) */
+    struct suite *suites;        /**< of a comparison, once they are read (report_eval.h) */
+    size_t n_suites;
+    bool has_suites;
 };
-/** Open; names the kind and the model. */
-dpe_status dpe_input_open(struct input *input, const char *path, struct dpe_error *err);
-void dpe_input_close(struct input *input);
 
+/** The inputs and the document being written. The first failure is kept: what reads and makes gives
+ * NULL from then on, and the page is not written. */
+struct report {
+    struct input *inputs;
+    size_t n;
+    double top_k;         /**< count, minus a share, 0 = by the tables */
+    const char *runtimes; /**< a folder, config.json or GGUF file that runtimes read, or NULL */
+    int64_t length;       /**< of the text that they read, 0 = the model's longest */
+    struct document document;
+    /** What is being written about. Ids of its sheets are PREFIX-ID-SUFFIX (without what is ""),
+     * with a number behind where several inputs have the dataset `has`. */
+    struct subject {
+        const struct input *input;
+        const char *has;
+        char prefix[96], suffix[32];
+    } about;
+    dpe_status status;     /**< of the first failure */
+    struct dpe_error *err; /**< its message */
+    struct kept {
+        void *bytes;
+        const struct dpe_dataset_kind *kind; /**< of a result; NULL: of bytes alone */
+    } * kept;                                /**< freed with the report */
+    size_t n_kept;
+};
+/** Keep a failure, unless there is one. Whether there is none. */
+bool dpe_report_ok(struct report *report, dpe_status status);
+/** Keep that memory is out. */
+void dpe_report_no_memory(struct report *report);
+/** Memory and texts that live as long as the report; zeros, and NULL after a failure. */
+void *dpe_report_alloc(struct report *report, size_t n, size_t size);
+char *dpe_report_text(struct report *report, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/** dpe_draw_clean_text; of NULL it is NULL. */
+char *dpe_report_clean(struct report *report, const char *text, size_t columns);
+/** Close the inputs and free all that the report has. */
+void dpe_report_free(struct report *report);
+
+/** Open report->inputs[report->n] and count it. */
+void dpe_input_open(struct report *report, const char *path);
 /** Whether it is a table that runtimes load; a detection of key pairs has a mask as well. */
 bool dpe_input_has_table(const struct input *input);
 /** What a report needs of /table in any table that has one; NULL: not there. */
@@ -37,61 +77,40 @@ struct table_part {
     double *evaluated_length, *trained_length, *top_k; /**< one number */
 };
 enum table_axis { TABLE_GROUP, TABLE_EDGE, TABLE_PAIR, TABLE_ENTRY };
-/** Those of `names` ("top_k group_edge"); free with dpe_input_table_free after failures too. */
-dpe_status dpe_input_table(const struct input *input, const char *names, struct table_part *part,
-                           struct dpe_error *err);
-void dpe_input_table_free(struct table_part *part);
-/** dpe_datasets_get from an input: errors name the file, and texts are cleaned for a page. */
-dpe_status dpe_input_get(const struct input *input, const struct dpe_dataset_kind *kind, void *result,
-                         const char *folder, const char *names, struct dpe_error *err);
-/** A text attribute, owned; NULL when it is not there (or memory is out: nothing is lost by it). */
-char *dpe_input_read_words(const struct input *input, const char *object, const char *name);
+/** Those of `names` ("top_k group_edge"); NULL after a failure. */
+const struct table_part *dpe_input_table(struct report *report, const struct input *input,
+                                         const char *names);
+/** dpe_datasets_get: a result of the kind, which has at most DPE_INPUT_WORDS members. Texts are
+ * cleaned for a page. NULL after a failure. */
+void *dpe_input_get(struct report *report, const struct input *input,
+                    const struct dpe_dataset_kind *kind, const char *folder, const char *names);
+enum { DPE_INPUT_WORDS = 64 };
+/** A text attribute, or NULL where it is not there. */
+const char *dpe_input_words(struct report *report, const struct input *input, const char *object,
+                            const char *name);
+/** Whether it is there and this. */
+bool dpe_input_says(const struct input *input, const char *object, const char *name,
+                    const char *text);
 /** A whole-number attribute, `otherwise` when it is not there. */
 int64_t dpe_input_read_whole(const struct input *input, const char *object, const char *name,
                              int64_t otherwise);
-
-/** A list of cleaned strings; zero-initialise, free with names_free. */
-struct names {
-    char **names;
-    size_t n;
-};
-/** Absent: n = 0. `expected` −1: any number; another is DPE_BAD_DATA. */
-dpe_status dpe_input_read_names(const struct input *input, const char *path, int64_t expected,
-                                struct names *names, struct dpe_error *err);
-void dpe_input_names_free(struct names *names);
-
-/** The inputs and the document being written. */
-struct report {
-    struct input *inputs;
-    size_t n;
-    double top_k; /**< count, minus a share, 0 = by the tables */
-    const char *runtimes; /**< a folder, config.json or GGUF file that runtimes read, or NULL */
-    int64_t length;       /**< of the text that they read, 0 = the model's longest */
-    struct document document;
-    /** What is being written about. Ids of its sheets are PREFIX-ID-SUFFIX (without what is ""),
-     * with a number behind where several inputs have the dataset `has`. */
-    struct subject {
-        const struct input *input;
-        const char *has;
-        char prefix[96], suffix[32];
-    } about;
-};
+/** Cleaned strings, *n of them; none where they are not there. `expected` −1: any number; another
+ * is DPE_BAD_DATA. */
+char **dpe_input_names(struct report *report, const struct input *input, const char *path,
+                       int64_t expected, size_t *n);
 
 /** A part of the page. */
 struct section {
-    /** Of all inputs, or … */
-    dpe_status (*whole)(struct report *report, struct dpe_error *err);
-    /** … of each input that has a dataset and not `unless` (NULL: whatever it has), as the subject:
-     */
+    /** Of the whole report; or, with `has`, of each input as the subject that has that dataset and
+     * not `unless`: */
+    void (*write)(struct report *report);
     const char *has, *unless;
-    dpe_status (*write)(struct report *report, const struct input *input, struct dpe_error *err);
     /** or, under a title, a result of a kind: the datasets `names` of a folder. */
     const char *title, *folder, *names;
     const struct dpe_dataset_kind *kind;
     void (*show)(struct report *report, const void *result);
 };
-dpe_status dpe_report_write_section(struct report *report, const struct section *section,
-                                    struct dpe_error *err);
+void dpe_report_write_section(struct report *report, const struct section *section);
 /** A section's title; where several inputs have the subject's dataset, followed by what this one
  * differs in ("seed 1000"), or by the file's name when nothing tells them apart. */
 void dpe_report_section(struct report *report, const char *format, ...)
@@ -114,9 +133,6 @@ void dpe_report_add(struct report *report, struct sheet *sheet);
 struct figure *dpe_report_figure(struct report *report, struct sheet *sheet,
                                  const struct plot *plot, const char *caption, ...)
     __attribute__((format(printf, 4, 5)));
-/** "44 % (30 to 59 %)" of a share, "2.31 (2.12 to 2.50)" of a perplexity; a single context has no
- * interval. */
-void dpe_report_value(const struct dpe_interval *value, bool share, char text[96]);
 /** value × scale with its interval. */
 static inline struct sheet_cell dpe_scaled_cell(const struct dpe_interval *value, double scale)
 {

@@ -1,4 +1,4 @@
-/* Input tables: open, classify, and read with the expected shapes. */
+/* What the report owns, its inputs, and what is read of them. */
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/draw/page.h"
@@ -12,44 +12,89 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *last_part(const char *path)
+bool dpe_report_ok(struct report *report, dpe_status status)
 {
-    const char *slash = strrchr(path, '/');
-    return dpe_draw_clean_text(slash != NULL ? slash + 1 : path, 0);
+    report->status = report->status == DPE_OK ? status : report->status;
+    return report->status == DPE_OK;
 }
 
-dpe_status dpe_input_open(struct input *input, const char *path, struct dpe_error *err)
+void dpe_report_no_memory(struct report *report)
 {
-    *input = (struct input){.path = path};
-    dpe_status status = dpe_h5_open(path, &input->table, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_get_identity(input->table, &input->identity, err);
+    dpe_report_ok(report, dpe_fail(report->err, DPE_NO_MEMORY, "out of memory for the report"));
+}
+
+/* From now on `bytes` are the report's. NULL without memory. */
+static void *keep(struct report *report, void *bytes, const struct dpe_dataset_kind *kind)
+{
+    if (report->status != DPE_OK) {
+        free(bytes);
+        return NULL;
     }
-    if (status != DPE_OK) {
-        dpe_input_close(input);
-        return status;
+    if (bytes == NULL || !dpe_make_room(&report->kept, report->n_kept, sizeof *report->kept)) {
+        free(bytes);
+        dpe_report_no_memory(report);
+        return NULL;
+    }
+    report->kept[report->n_kept++] = (struct kept){bytes, kind};
+    return bytes;
+}
+
+void *dpe_report_alloc(struct report *report, size_t n, size_t size)
+{
+    return keep(report, dpe_alloc_zero(n, size), NULL);
+}
+
+char *dpe_report_text(struct report *report, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *text = dpe_draw_format_list(format, args);
+    va_end(args);
+    return keep(report, text, NULL);
+}
+
+char *dpe_report_clean(struct report *report, const char *text, size_t columns)
+{
+    return text != NULL ? keep(report, dpe_draw_clean_text(text, columns), NULL) : NULL;
+}
+
+void dpe_report_free(struct report *report)
+{
+    for (size_t i = 0; i < report->n; i++) {
+        dpe_h5_close(report->inputs[i].table);
+        dpe_identity_free(&report->inputs[i].identity);
+    }
+    for (size_t i = 0; i < report->n_kept; i++) {
+        if (report->kept[i].kind != NULL) {
+            dpe_datasets_free(report->kept[i].kind, report->kept[i].bytes);
+        }
+        free(report->kept[i].bytes);
+    }
+    free(report->kept);
+    dpe_draw_document_free(&report->document);
+    *report = (struct report){0};
+}
+
+/* -------------------------------------------------------------------------------------- reading */
+
+void dpe_input_open(struct report *report, const char *path)
+{
+    struct input *input = &report->inputs[report->n];
+    *input = (struct input){.path = path};
+    if (!dpe_report_ok(report, dpe_h5_open(path, &input->table, report->err))) {
+        return;
+    }
+    report->n++;
+    if (!dpe_report_ok(report, dpe_h5_get_identity(input->table, &input->identity, report->err))) {
+        return;
     }
     const char *kind = dpe_identity_get(&input->identity, "kind");
     const char *model = dpe_identity_get(&input->identity, "model");
-    input->name = last_part(path);
-    input->kind = dpe_draw_clean_text(kind != NULL ? kind : "table", 0);
-    input->fingerprint = model != NULL ? dpe_draw_clean_text(model, 0)
-                                       : dpe_input_read_words(input, "/model", "fingerprint");
-    if (input->name == NULL || input->kind == NULL) {
-        dpe_input_close(input);
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
-    return DPE_OK;
-}
-
-void dpe_input_close(struct input *input)
-{
-    dpe_h5_close(input->table);
-    dpe_identity_free(&input->identity);
-    free(input->name);
-    free(input->kind);
-    free(input->fingerprint);
-    *input = (struct input){0};
+    const char *slash = strrchr(path, '/');
+    input->name = dpe_report_clean(report, slash != NULL ? slash + 1 : path, 0);
+    input->kind = dpe_report_clean(report, kind != NULL ? kind : "table", 0);
+    input->fingerprint = model != NULL ? dpe_report_clean(report, model, 0)
+                                       : dpe_input_words(report, input, "/model", "fingerprint");
 }
 
 bool dpe_input_has_table(const struct input *input)
@@ -57,9 +102,6 @@ bool dpe_input_has_table(const struct input *input)
     return dpe_h5_has(input->table, "/table/length") ||
            (dpe_h5_has(input->table, "/table/mask") && !dpe_h5_has(input->table, "/detect"));
 }
-
-/* ---------------------------------------------------------------------------------------- reading
- */
 
 #define PART(member, rank_axes)                                                                    \
     {                                                                                              \
@@ -83,16 +125,10 @@ static const struct dpe_dataset table_parts[] = {
 static const struct dpe_dataset_kind table_kind = {table_parts,
                                                    sizeof table_parts / sizeof table_parts[0]};
 
-dpe_status dpe_input_table(const struct input *input, const char *names, struct table_part *part,
-                           struct dpe_error *err)
+const struct table_part *dpe_input_table(struct report *report, const struct input *input,
+                                         const char *names)
 {
-    *part = (struct table_part){0};
-    return dpe_input_get(input, &table_kind, part, "/table", names, err);
-}
-
-void dpe_input_table_free(struct table_part *part)
-{
-    dpe_datasets_free(&table_kind, part);
+    return dpe_input_get(report, input, &table_kind, "/table", names);
 }
 
 static dpe_status clean(void *user, char **text)
@@ -106,27 +142,40 @@ static dpe_status clean(void *user, char **text)
     return cleaned != NULL ? DPE_OK : DPE_NO_MEMORY;
 }
 
-dpe_status dpe_input_get(const struct input *input, const struct dpe_dataset_kind *kind, void *result,
-                         const char *folder, const char *names, struct dpe_error *err)
+void *dpe_input_get(struct report *report, const struct input *input,
+                    const struct dpe_dataset_kind *kind, const char *folder, const char *names)
 {
-    dpe_status status = dpe_datasets_get(kind, result, folder, names, input->table, err);
-    if (status != DPE_OK) {
-        return dpe_fail_prefix(err, "%s", input->path);
-    }
-    return dpe_datasets_texts(kind, result, clean, NULL) == DPE_OK
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
-}
-
-char *dpe_input_read_words(const struct input *input, const char *object, const char *name)
-{
-    char *value = NULL;
-    if (dpe_h5_get_attr_text(input->table, object, name, &value, NULL) != DPE_OK) {
+    void *result = dpe_alloc_zero(DPE_INPUT_WORDS, sizeof(void *));
+    if (keep(report, result, kind) == NULL) {
         return NULL;
     }
-    char *clean = dpe_draw_clean_text(value, 0);
+    dpe_status status = dpe_datasets_get(kind, result, folder, names, input->table, report->err);
+    if (status != DPE_OK) {
+        dpe_fail_prefix(report->err, "%s", input->path);
+    } else if ((status = dpe_datasets_texts(kind, result, clean, NULL)) != DPE_OK) {
+        dpe_fail(report->err, status, "%s: out of memory", input->path);
+    }
+    return dpe_report_ok(report, status) ? result : NULL;
+}
+
+const char *dpe_input_words(struct report *report, const struct input *input, const char *object,
+                            const char *name)
+{
+    char *value = NULL;
+    dpe_h5_get_attr_text(input->table, object, name, &value, NULL);
+    char *words = dpe_report_clean(report, value, 0);
     free(value);
-    return clean;
+    return words;
+}
+
+bool dpe_input_says(const struct input *input, const char *object, const char *name,
+                    const char *text)
+{
+    char *value = NULL;
+    bool says = dpe_h5_get_attr_text(input->table, object, name, &value, NULL) == DPE_OK &&
+                strcmp(value, text) == 0;
+    free(value);
+    return says;
 }
 
 int64_t dpe_input_read_whole(const struct input *input, const char *object, const char *name,
@@ -137,35 +186,59 @@ int64_t dpe_input_read_whole(const struct input *input, const char *object, cons
                                                                                    : otherwise;
 }
 
-/* ------------------------------------------------------------------------------------------ naming
- */
+char **dpe_input_names(struct report *report, const struct input *input, const char *path,
+                       int64_t expected, size_t *n)
+{
+    char **names = NULL;
+    *n = 0;
+    if (report->status != DPE_OK || !dpe_h5_has(input->table, path) ||
+        !dpe_report_ok(report, dpe_h5_get_strings(input->table, path, &names, n, report->err))) {
+        return NULL;
+    }
+    char **kept = dpe_report_alloc(report, *n, sizeof *kept);
+    for (size_t i = 0; kept != NULL && i < *n; i++) {
+        kept[i] = dpe_report_clean(report, names[i], 0);
+    }
+    dpe_strings_free(names, *n);
+    if (expected >= 0 && *n != (size_t)expected) {
+        dpe_report_ok(report,
+                      dpe_fail(report->err, DPE_BAD_DATA, "%s: %s: expected %lld names, found %zu",
+                               input->path, path, (long long)expected, *n));
+    }
+    *n = report->status == DPE_OK ? *n : 0;
+    return kept;
+}
 
-/* Place of the input among those that have a dataset, from 0; *n = how many have. An ablation has
- * the same datasets as a comparison and does not count as one. */
+/* --------------------------------------------------------------------------------------- naming */
+
+/* Whether an input is of the kind of the subject: it has the dataset, and is an ablation or not. An
+ * ablation has the same datasets as a comparison and does not count as one. */
+static bool is_alike(const struct report *report, const struct input *input)
+{
+    const struct subject *about = &report->about;
+    return dpe_h5_has(input->table, about->has) &&
+           dpe_h5_has(input->table, "/ablate") == dpe_h5_has(about->input->table, "/ablate");
+}
+
+/* Place of the subject among those of its kind, from 0; *n = how many there are. */
 static size_t place_of(const struct report *report, size_t *n)
 {
-    const struct input *input = report->about.input;
-    const char *has = report->about.has;
     size_t place = 0;
-    bool ablation = dpe_h5_has(input->table, "/ablate");
     *n = 0;
-    for (size_t i = 0; i < report->n; i++) {
-        struct dpe_h5 *table = report->inputs[i].table;
-        if (&report->inputs[i] == input) {
-            place = *n;
-        }
-        *n += dpe_h5_has(table, has) && dpe_h5_has(table, "/ablate") == ablation;
+    for (size_t i = 0; i < report->n && report->about.input != NULL; i++) {
+        place = &report->inputs[i] == report->about.input ? *n : place;
+        *n += is_alike(report, &report->inputs[i]);
     }
     return place;
 }
 
-/* The first thing in which the input differs from all others of its kind, in words: "seed 1000"; owned,
- * NULL when there is none that a reader would understand. */
-static char *difference(const struct report *report, const struct input *input, const char *has)
+/* The first thing in which the subject differs from all others of its kind, in words: "seed 1000";
+ * its file's name where there is none that a reader would understand. */
+static const char *difference(struct report *report)
 {
-    static const char *const unread[] = {"kind", "model", "tokenizer", "corpus", "end_tokens",
-                                         "angle"};
-    bool ablation = dpe_h5_has(input->table, "/ablate");
+    static const char *const unread[] = {"kind",   "model",      "tokenizer",
+                                         "corpus", "end_tokens", "angle"};
+    const struct input *input = report->about.input;
     for (size_t f = 0; f < input->identity.n; f++) {
         const char *name = input->identity.fields[f].name;
         const char *value = input->identity.fields[f].value;
@@ -176,58 +249,46 @@ static char *difference(const struct report *report, const struct input *input, 
         for (size_t i = 0; i < report->n && differs; i++) {
             const struct input *other = &report->inputs[i];
             const char *theirs = dpe_identity_get(&other->identity, name);
-            bool counts = other != input && dpe_h5_has(other->table, has) &&
-                          dpe_h5_has(other->table, "/ablate") == ablation;
-            differs = !counts || theirs == NULL || strcmp(theirs, value) != 0;
+            differs = other == input || !is_alike(report, other) || theirs == NULL ||
+                      strcmp(theirs, value) != 0;
         }
         if (differs) {
-            char *words = dpe_draw_format_text("%s %s", name, value);
+            char *words = dpe_report_text(report, "%s %s", name, value);
             for (char *at = words; at != NULL && *at != '\0'; at++) {
                 *at = (char)(*at == '_' ? ' ' : *at);
             }
             return words;
         }
     }
-    return NULL;
+    return input->name;
 }
 
-/* -------------------------------------------------------------------------------------- the page
- */
+/* ------------------------------------------------------------------------------------- the page */
 
-/* A result of a kind, whatever its struct is. */
-static dpe_status write_result(struct report *report, const struct section *section,
-                               struct dpe_error *err)
+void dpe_report_write_section(struct report *report, const struct section *section)
 {
-    union {
-        int64_t n[DPE_DATASET_AXES];
-        void *arrays[64];
-    } result = {.arrays = {NULL}};
-    dpe_status status = dpe_input_get(report->about.input, section->kind, &result, section->folder,
-                                      section->names, err);
-    if (status == DPE_OK) {
-        dpe_report_section(report, "%s", section->title);
-        dpe_report_unfinished(report);
-        section->show(report, &result);
+    if (section->has == NULL && report->status == DPE_OK) {
+        section->write(report);
     }
-    dpe_datasets_free(section->kind, &result);
-    return status;
-}
-
-dpe_status dpe_report_write_section(struct report *report, const struct section *section,
-                                    struct dpe_error *err)
-{
-    dpe_status status = section->whole != NULL ? section->whole(report, err) : DPE_OK;
-    for (size_t i = 0; i < report->n && status == DPE_OK && section->whole == NULL; i++) {
+    for (size_t i = 0; i < report->n && section->has != NULL && report->status == DPE_OK; i++) {
         const struct input *input = &report->inputs[i];
-        if (dpe_h5_has(input->table, section->has) &&
-            (section->unless == NULL || !dpe_h5_has(input->table, section->unless))) {
-            report->about = (struct subject){.input = input, .has = section->has};
-            status = section->write != NULL ? section->write(report, input, err)
-                                            : write_result(report, section, err);
+        if (!dpe_h5_has(input->table, section->has) ||
+            (section->unless != NULL && dpe_h5_has(input->table, section->unless))) {
+            continue;
+        }
+        report->about = (struct subject){.input = input, .has = section->has};
+        const void *result = section->kind != NULL ? dpe_input_get(report, input, section->kind,
+                                                                   section->folder, section->names)
+                                                   : NULL;
+        if (result != NULL) {
+            dpe_report_section(report, "%s", section->title);
+            dpe_report_unfinished(report);
+            section->show(report, result);
+        } else if (section->kind == NULL) {
+            section->write(report);
         }
     }
     report->about = (struct subject){0};
-    return status;
 }
 
 void dpe_report_section(struct report *report, const char *format, ...)
@@ -237,14 +298,9 @@ void dpe_report_section(struct report *report, const char *format, ...)
     va_start(args, format);
     char *title = dpe_draw_format_list(format, args);
     va_end(args);
-    if (report->about.input != NULL) {
-        place_of(report, &n);
-    }
+    place_of(report, &n);
     if (n > 1 && title != NULL) {
-        char *what = difference(report, report->about.input, report->about.has);
-        char *longer =
-            dpe_draw_format_text("%s (%s)", title, what != NULL ? what : report->about.input->name);
-        free(what);
+        char *longer = dpe_draw_format_text("%s (%s)", title, difference(report));
         free(title);
         title = longer;
     }
@@ -272,45 +328,23 @@ void dpe_report_say(struct report *report, enum block_kind kind, const char *for
     va_end(args);
 }
 
-static void put_lines(struct report *report, enum block_kind kind, char *text)
-{
-    for (char *line = text, *next; line != NULL && *line != '\0'; line = next) {
-        const size_t n = strcspn(line, "\n");
-        next = line + n + (line[n] == '\n');
-        line[n] = '\0';
-        char *clean = dpe_draw_clean_text(line + strspn(line, " "), 0);
-        if (clean == NULL) {
-            report->document.failed = true;
-            return;
-        }
-        clean[0] = (char)toupper((unsigned char)clean[0]);
-        const bool ends = clean[0] == '\0' || clean[strlen(clean) - 1] == '.';
-        dpe_report_say(report, *line == ' ' ? BLOCK_TEXT : kind, ends ? "%s" : "%s.", clean);
-        free(clean);
-    }
-}
-
 void dpe_report_lines(struct report *report, enum block_kind kind, const char *object,
                       const char *name)
 {
     char *text = NULL;
-    if (dpe_h5_get_attr_text(report->about.input->table, object, name, &text, NULL) == DPE_OK) {
-        put_lines(report, kind, text);
-        free(text);
+    dpe_h5_get_attr_text(report->about.input->table, object, name, &text, NULL);
+    for (char *line = text, *next; line != NULL && *line != '\0'; line = next) {
+        const size_t n = strcspn(line, "\n");
+        next = line + n + (line[n] == '\n');
+        line[n] = '\0';
+        char *clean = dpe_report_clean(report, line + strspn(line, " "), 0);
+        if (clean != NULL) {
+            const bool ends = clean[0] == '\0' || clean[strlen(clean) - 1] == '.';
+            clean[0] = (char)toupper((unsigned char)clean[0]);
+            dpe_report_say(report, *line == ' ' ? BLOCK_TEXT : kind, ends ? "%s" : "%s.", clean);
+        }
     }
-}
-
-void dpe_report_value(const struct dpe_interval *v, bool share, char text[96])
-{
-    const double scale = share ? 100.0 : 1.0;
-    const int digits = share ? 0 : 2;
-    const char *unit = share ? "\u00a0%" : "";
-    int used = isnan(v->mean) ? snprintf(text, 96, "no valid sample")
-                              : snprintf(text, 96, "%.*f%s", digits, v->mean * scale, unit);
-    if (!isnan(v->mean) && !isnan(v->low) && used < 96) {
-        snprintf(text + used, 96 - (size_t)used, " (%.*f\u00a0to\u00a0%.*f%s)", digits,
-                 v->low * scale, digits, v->high * scale, unit);
-    }
+    free(text);
 }
 
 struct sheet *dpe_report_sheet(const struct report *report, const char *id, const char *columns,
@@ -319,7 +353,7 @@ struct sheet *dpe_report_sheet(const struct report *report, const char *id, cons
     const struct subject *about = &report->about;
     char number[24] = "";
     size_t n = 0;
-    size_t place = about->input != NULL ? place_of(report, &n) : 0;
+    size_t place = place_of(report, &n);
     if (place > 0) {
         snprintf(number, sizeof number, "-%zu", place + 1);
     }
@@ -343,44 +377,14 @@ struct figure *dpe_report_figure(struct report *report, struct sheet *sheet,
 {
     va_list args;
     va_start(args, caption);
-    struct block *block =
-        dpe_draw_add(&report->document, BLOCK_FIGURE, dpe_draw_format_list(caption, args), sheet);
+    char *text = dpe_draw_format_list(caption, args);
     va_end(args);
-    if (block != NULL && plot != NULL) {
+    struct block *block = dpe_draw_add(&report->document, BLOCK_FIGURE, text, sheet);
+    if (block == NULL) {
+        return NULL;
+    }
+    if (plot != NULL) {
         dpe_draw_plot(&block->figure, sheet, plot);
     }
-    return block != NULL ? &block->figure : NULL;
-}
-
-void dpe_input_names_free(struct names *names)
-{
-    dpe_strings_free(names->names, names->n);
-    *names = (struct names){0};
-}
-
-dpe_status dpe_input_read_names(const struct input *input, const char *path, int64_t expected,
-                                struct names *names, struct dpe_error *err)
-{
-    *names = (struct names){0};
-    if (!dpe_h5_has(input->table, path)) {
-        return DPE_OK;
-    }
-    dpe_status status = dpe_h5_get_strings(input->table, path, &names->names, &names->n, err);
-    if (status == DPE_OK && expected >= 0 && names->n != (size_t)expected) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected %lld names, found %zu", input->path,
-                          path, (long long)expected, names->n);
-    }
-    for (size_t i = 0; i < names->n && status == DPE_OK; i++) {
-        char *clean = dpe_draw_clean_text(names->names[i], 0);
-        if (clean == NULL) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
-        } else {
-            free(names->names[i]);
-            names->names[i] = clean;
-        }
-    }
-    if (status != DPE_OK) {
-        dpe_input_names_free(names);
-    }
-    return status;
+    return &block->figure;
 }

@@ -4,31 +4,19 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /** A profile as shares of each head's total. */
 struct profile {
-    const struct input *input;
     int64_t layers, heads, pairs;
-    struct dpe_norms_result r;
+    const struct dpe_norms_result *r;
     double *share;  /**< the same, each head's sum = 1; NaN where a head was not measured */
     int64_t *order; /**< the pairs of each head, those with the largest share first */
     double *held;   /**< [k + 1][layer × head]: share of the first k */
     int64_t k;      /**< key pairs of each head */
     const char *k_source;
-    struct table_part table; /**< group edges of a table beside it, for the axis */
+    const struct table_part *table; /**< group edges of a table beside it, for the axis; or NULL */
 };
-
-static void profile_free(struct profile *p)
-{
-    dpe_datasets_free(&dpe_norms_kind, &p->r);
-    dpe_input_table_free(&p->table);
-    free(p->share);
-    free(p->order);
-    free(p->held);
-    *p = (struct profile){0};
-}
 
 /* Insertion sort: a head has some 64 pairs. NaN stays where it is. */
 static void sort_pairs(const double *share, int64_t *order, int64_t n)
@@ -49,18 +37,16 @@ static double ranked(const struct profile *p, int64_t place)
     return p->share[place - place % p->pairs + p->order[place]];
 }
 
-static dpe_status derive(struct profile *p, struct dpe_error *err)
+/* False without memory. */
+static bool derive(struct report *report, struct profile *p)
 {
-    int64_t rows = p->layers * p->heads;
-    size_t n = (size_t)(rows * p->pairs);
-    p->share = dpe_alloc(n, sizeof *p->share);
-    p->order = dpe_alloc(n, sizeof *p->order);
-    p->held = dpe_alloc_zero(n + (size_t)rows, sizeof *p->held);
-    if (p->share == NULL || p->order == NULL || p->held == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for %zu scores", p->input->path, n);
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        const double *mean = p->r.mean + r * p->pairs;
+    const int64_t rows = p->layers * p->heads;
+    const size_t n = (size_t)(rows * p->pairs);
+    p->share = dpe_report_alloc(report, n, sizeof *p->share);
+    p->order = dpe_report_alloc(report, n, sizeof *p->order);
+    p->held = dpe_report_alloc(report, n + (size_t)rows, sizeof *p->held);
+    for (int64_t r = 0; r < rows && report->status == DPE_OK; r++) {
+        const double *mean = p->r->mean + r * p->pairs;
         double total = 0.0;
         for (int64_t j = 0; j < p->pairs; j++) {
             total += mean[j];
@@ -75,59 +61,39 @@ static dpe_status derive(struct profile *p, struct dpe_error *err)
             p->held[(j + 1) * rows + r] = held;
         }
     }
-    return DPE_OK;
+    return report->status == DPE_OK;
 }
 
 /* How many pairs the line is drawn at: asked for, or of a table in the report, or the paper's three
- * quarters. */
-static dpe_status choose_k(const struct report *report, struct profile *p, struct dpe_error *err)
+ * quarters. False after a failure. */
+static bool choose_k(struct report *report, struct profile *p)
 {
-    dpe_status status = DPE_OK;
     p->k = (int64_t)llround(0.75 * (double)p->pairs);
     p->k_source = "three quarters, as in the paper";
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
-        struct table_part part;
-        status = dpe_input_table(&report->inputs[i], "top_k group_edge", &part, err);
-        if (status == DPE_OK && part.top_k != NULL && *part.top_k >= 0.0 &&
-            *part.top_k <= (double)p->pairs) {
-            p->k = (int64_t)*part.top_k;
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
+        const struct table_part *part =
+            dpe_input_table(report, &report->inputs[i], "top_k group_edge");
+        if (part != NULL && part->top_k != NULL && *part->top_k >= 0.0 &&
+            *part->top_k <= (double)p->pairs) {
+            p->k = (int64_t)*part->top_k;
             p->k_source = "the table's";
         }
-        if (status == DPE_OK && p->table.group_edge == NULL) {
-            dpe_input_table_free(&p->table);
-            p->table = part;
-        } else {
-            dpe_input_table_free(&part);
-        }
+        p->table = p->table == NULL && part != NULL && part->group_edge != NULL ? part : p->table;
     }
-    if (report->top_k < 0.0) {
-        p->k = (int64_t)llround(-report->top_k * (double)p->pairs);
-        p->k_source = "from --top-k";
-    } else if (report->top_k > 0.0) {
-        p->k = (int64_t)report->top_k;
+    if (report->top_k != 0.0) {
+        p->k = report->top_k < 0.0 ? (int64_t)llround(-report->top_k * (double)p->pairs)
+                                   : (int64_t)report->top_k;
         p->k_source = "from --top-k";
     }
-    if (status == DPE_OK && p->k > p->pairs) {
-        status = dpe_fail(err, DPE_USAGE, "--top-k: a head has %lld pairs, found %lld",
-                          (long long)p->pairs, (long long)p->k);
+    if (report->status == DPE_OK && p->k > p->pairs) {
+        dpe_report_ok(report,
+                      dpe_fail(report->err, DPE_USAGE, "--top-k: a head has %lld pairs, found %lld",
+                               (long long)p->pairs, (long long)p->k));
     }
-    return status;
+    return report->status == DPE_OK;
 }
 
-static dpe_status read_profile(const struct report *report, const struct input *input,
-                               struct profile *p, struct dpe_error *err)
-{
-    *p = (struct profile){.input = input};
-    DPE_TRY(dpe_input_get(input, &dpe_norms_kind, &p->r, "/norms", "mean sem", err));
-    p->layers = p->r.n[DPE_NORMS_LAYER];
-    p->heads = p->r.n[DPE_NORMS_HEAD];
-    p->pairs = p->r.n[DPE_NORMS_PAIR];
-    DPE_TRY(choose_k(report, p, err));
-    return derive(p, err);
-}
-
-/* ------------------------------------------------------------------------------------------ sheets
- */
+/* --------------------------------------------------------------------------------------- sheets */
 
 static struct sheet *map_sheet(const struct report *report, const struct profile *p, bool by_size)
 {
@@ -146,16 +112,15 @@ static struct sheet *map_sheet(const struct report *report, const struct profile
         if (by_size) {
             dpe_draw_row(sheet, p->order[i], ranked(p, i), p->held[(place + 1) * rows + row]);
         } else {
-            dpe_draw_row(sheet, p->share[i], p->r.mean[i],
-                         p->r.sem != NULL ? p->r.sem[i] : (double)NAN);
+            dpe_draw_row(sheet, p->share[i], p->r->mean[i],
+                         p->r->sem != NULL ? p->r->sem[i] : (double)NAN);
         }
     }
     dpe_draw_shown(sheet, 12, false);
     return sheet;
 }
 
-/* ----------------------------------------------------------------------------------------- figures
- */
+/* -------------------------------------------------------------------------------------- figures */
 
 /* The value that a share of the finite ones stays below; NaN when there are none. `values` is
  * reordered. */
@@ -180,10 +145,8 @@ enum { MOST_EDGES = 65 };
 static int64_t axis_edges(const struct profile *p, bool by_size, int64_t edges[MOST_EDGES])
 {
     int64_t n = 0;
-    for (size_t e = 0; !by_size && p->table.group_edge != NULL &&
-                       e < (size_t)p->table.n[TABLE_EDGE] && e < MOST_EDGES;
-         e++) {
-        edges[n++] = (int64_t)p->table.group_edge[e];
+    for (; !by_size && p->table != NULL && n < p->table->n[TABLE_EDGE] && n < MOST_EDGES; n++) {
+        edges[n] = (int64_t)p->table->group_edge[n];
     }
     if (n == 0 || edges[n - 1] != p->pairs) {
         for (n = 0; n <= 4; n++) {
@@ -197,7 +160,7 @@ static int64_t axis_edges(const struct profile *p, bool by_size, int64_t edges[M
 static void add_map(struct report *report, const struct profile *p, bool by_size)
 {
     const int64_t n = p->layers * p->heads * p->pairs;
-    double *value = dpe_alloc((size_t)n + 1, 2 * sizeof *value);
+    double *value = dpe_report_alloc(report, (size_t)n + 1, 2 * sizeof *value);
     int64_t edges[MOST_EDGES];
     char cut[48];
     struct sheet *sheet = map_sheet(report, p, by_size);
@@ -238,8 +201,6 @@ static void add_map(struct report *report, const struct profile *p, bool by_size
                                     .n_x_edges = axis_edges(p, by_size, edges)};
         dpe_draw_field(figure, &field);
     }
-    report->document.failed = report->document.failed || value == NULL;
-    free(value);
 }
 
 /* Share that the top-k hold: a cell for each head. */
@@ -257,10 +218,9 @@ static void add_held(struct report *report, const struct profile *p)
         dpe_draw_row(sheet, r / p->heads, r % p->heads, p->held[p->k * rows + r]);
     }
     dpe_report_figure(report, sheet, &plot,
-                      "The share of a head's total contribution that its top %lld of %lld "
-                      "pairs have; an even spread would be %.2f. Bright heads lose little "
-                      "when only their key pairs are scaled; dark heads spread their "
-                      "contribution evenly.",
+                      "The share of a head's total contribution that its top %lld of %lld pairs "
+                      "have; an even spread would be %.2f. Bright heads lose little when only "
+                      "their key pairs are scaled; dark heads spread their contribution evenly.",
                       (long long)p->k, (long long)p->pairs, (double)p->k / (double)p->pairs);
 }
 
@@ -277,11 +237,11 @@ static void add_cumulative(struct report *report, const struct profile *p)
                               .y_title = "share of the total",
                               .x_line = (double)p->k,
                               .x_line_title = line};
-    double *heads = dpe_alloc((size_t)rows, sizeof *heads);
+    double *heads = dpe_report_alloc(report, (size_t)rows, sizeof *heads);
     struct sheet *sheet =
         dpe_report_sheet(report, "norms-cumulative", "k:0|share, median and range of heads:i4",
                          "Share of the top k pairs");
-    struct sheet *drawn = dpe_report_sheet(report, "", "line:t|k:0|share:i4", "%s", "");
+    struct sheet *drawn = dpe_draw_instead(sheet, "line:t|k:0|share:i4");
     for (int64_t k = 0; heads != NULL && k <= p->pairs; k++) {
         memcpy(heads, p->held + k * rows, (size_t)rows * sizeof *heads);
         const double middle = quantile(heads, rows, 0.5);
@@ -294,44 +254,38 @@ static void add_cumulative(struct report *report, const struct profile *p)
         dpe_draw_row(drawn, "even spread", k, (double)k / (double)p->pairs);
         dpe_draw_row_mark(drawn, ROW_PLAIN);
     }
-    struct figure *figure =
-        dpe_report_figure(report, sheet, NULL,
-                          "The share of a head's total contribution that its k largest pairs "
-                          "have: the median head, and as a band all heads from the most even to "
-                          "the most concentrated. The further the curve is above the even "
-                          "spread, the more pairs can keep their true positions.");
-    if (figure != NULL) {
-        dpe_draw_plot(figure, drawn, &plot);
-    }
-    report->document.failed =
-        report->document.failed || heads == NULL || drawn == NULL || drawn->failed;
-    dpe_draw_sheet_free(drawn);
-    free(heads);
+    dpe_report_figure(report, sheet, &plot,
+                      "The share of a head's total contribution that its k largest pairs have: "
+                      "the median head, and as a band all heads from the most even to the most "
+                      "concentrated. The further the curve is above the even spread, the more "
+                      "pairs can keep their true positions.");
 }
 
-/* ---------------------------------------------------------------------------------------- section
- */
+/* -------------------------------------------------------------------------------------- section */
 
-dpe_status dpe_sections_norms(struct report *report, const struct input *input,
-                              struct dpe_error *err)
+void dpe_sections_norms(struct report *report)
 {
-    struct profile profile;
-    dpe_status status = read_profile(report, input, &profile, err);
-    if (status == DPE_OK) {
-        char *rule = dpe_input_read_words(input, "/norms", "contribution");
-        dpe_report_section(report, "Contribution of each pair");
-        dpe_report_say(report, BLOCK_TEXT,
-                       "Pairs that contribute little to a head's logits need no scaled "
-                       "positions. Contributions are averaged over excerpts of lengths "
-                       "up to the trained one (rule: %s). Their standard errors are in "
-                       "the CSV file; pairs whose contributions differ by less are ties.",
-                       rule != NULL ? rule : "unknown");
-        free(rule);
-        add_map(report, &profile, false);
-        add_map(report, &profile, true);
-        add_held(report, &profile);
-        add_cumulative(report, &profile);
+    const struct input *input = report->about.input;
+    struct profile p = {.r = dpe_input_get(report, input, &dpe_norms_kind, "/norms", "mean sem")};
+    if (p.r == NULL) {
+        return;
     }
-    profile_free(&profile);
-    return status;
+    p.layers = p.r->n[DPE_NORMS_LAYER];
+    p.heads = p.r->n[DPE_NORMS_HEAD];
+    p.pairs = p.r->n[DPE_NORMS_PAIR];
+    if (!choose_k(report, &p) || !derive(report, &p)) {
+        return;
+    }
+    const char *rule = dpe_input_words(report, input, "/norms", "contribution");
+    dpe_report_section(report, "Contribution of each pair");
+    dpe_report_say(report, BLOCK_TEXT,
+                   "Pairs that contribute little to a head's logits need no scaled positions. "
+                   "Contributions are averaged over excerpts of lengths up to the trained one "
+                   "(rule: %s). Their standard errors are in the CSV file; pairs whose "
+                   "contributions differ by less are ties.",
+                   rule != NULL ? rule : "unknown");
+    add_map(report, &p, false);
+    add_map(report, &p, true);
+    add_held(report, &p);
+    add_cumulative(report, &p);
 }

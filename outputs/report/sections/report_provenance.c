@@ -2,8 +2,12 @@
 #include "outputs/report/sections/sections.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+static const char *or_else(const char *text, const char *otherwise)
+{
+    return text != NULL ? text : otherwise;
+}
 
 static void add_files(struct report *report)
 {
@@ -12,24 +16,35 @@ static void add_files(struct report *report)
         "Files");
     for (size_t i = 0; i < report->n; i++) {
         const struct input *input = &report->inputs[i];
-        char *version = dpe_input_read_words(input, "/", "software_version");
-        char *git = dpe_input_read_words(input, "/", "git");
-        char *written = dpe_input_read_words(input, "/run", "modified");
-        char *identity = dpe_input_read_words(input, "/", "identity");
-        char *software = dpe_draw_format_text("dpe %s%s%s", version != NULL ? version : "?",
-                                              git != NULL && git[0] != '\0' ? ", git " : "",
-                                              git != NULL ? git : "");
+        const char *git = or_else(dpe_input_words(report, input, "/", "git"), "");
+        const char *version = dpe_input_words(report, input, "/", "software_version");
         const bool complete = dpe_input_read_whole(input, "/", "complete", 0) != 0;
         dpe_draw_row(sheet, input->name, input->kind, complete ? "yes" : "no, unfinished",
-                     (double)dpe_input_read_whole(input, "/", "n_rows", 0), software,
-                     written != NULL ? written : "–", identity != NULL ? identity : "–");
-        free(version);
-        free(git);
-        free(written);
-        free(identity);
-        free(software);
+                     dpe_input_read_whole(input, "/", "n_rows", 0),
+                     dpe_report_text(report, "dpe %s%s%s", or_else(version, "?"),
+                                     git[0] != '\0' ? ", git " : "", git),
+                     or_else(dpe_input_words(report, input, "/run", "modified"), "–"),
+                     or_else(dpe_input_words(report, input, "/", "identity"), "–"));
     }
     dpe_report_add(report, sheet);
+}
+
+/* Names of the files with a value of a field; "" where a file before `first` has it. */
+static const char *files_with(struct report *report, size_t first, const char *field,
+                              const char *value)
+{
+    const char *files = "";
+    for (size_t i = 0; i < report->n; i++) {
+        const char *own = dpe_identity_get(&report->inputs[i].identity, field);
+        if (own != NULL && strcmp(own, value) == 0 && i < first) {
+            return "";
+        }
+        if (own != NULL && strcmp(own, value) == 0) {
+            files = dpe_report_text(report, "%s%s%s", files, i > first ? ", " : "",
+                                    report->inputs[i].name);
+        }
+    }
+    return files;
 }
 
 /* Fields that decide a result, one table for all files: equal values stand once. */
@@ -39,67 +54,47 @@ static void add_identities(struct report *report)
         dpe_report_sheet(report, "identity", "field:t|value:t|files:t", "Fields of the identity");
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_identity *own = &report->inputs[i].identity;
-        for (size_t f = 0; f < own->n; f++) {
-            struct dpe_text files = {0};
-            bool first = true;
-            for (size_t k = 0; k < report->n; k++) {
-                const char *value =
-                    dpe_identity_get(&report->inputs[k].identity, own->fields[f].name);
-                if (value == NULL || strcmp(value, own->fields[f].value) != 0) {
-                    continue;
-                }
-                first = first && k >= i;
-                dpe_text_put(&files, "%s%s", files.n > 0 ? ", " : "", report->inputs[k].name);
+        for (size_t f = 0; f < own->n && report->status == DPE_OK; f++) {
+            const char *files = files_with(report, i, own->fields[f].name, own->fields[f].value);
+            if (files != NULL && files[0] != '\0') {
+                dpe_draw_row(sheet, own->fields[f].name, own->fields[f].value, files);
             }
-            if (first) {
-                dpe_draw_row(sheet, own->fields[f].name, own->fields[f].value, files.bytes);
-            }
-            report->document.failed = report->document.failed || files.failed;
-            dpe_text_free(&files);
         }
     }
     dpe_report_add(report, sheet);
 }
 
 /* The processes of a run: their commands and machines. */
-static dpe_status add_sessions_of(const struct input *input, struct sheet *sheet,
-                                  struct dpe_error *err)
+static void add_sessions_of(struct report *report, const struct input *input, struct sheet *sheet)
 {
-    static const char *const fields[] = {
-        "started", "command", "software", "device",       "gpu", "driver",   "kernels",
-        "cpu",     "threads", "cores",    "memory_bytes", "os",  "compiler", "hdf5"};
+    static const char *const fields[] = {"started",      "command", "software", "device",  "gpu",
+                                         "driver",       "kernels", "cpu",      "threads", "cores",
+                                         "memory_bytes", "os",      "compiler", "hdf5"};
     enum { FIELDS = sizeof fields / sizeof fields[0] };
     char **values[FIELDS] = {0};
     size_t n[FIELDS] = {0};
-    dpe_status status = DPE_OK;
-    for (int f = 0; f < FIELDS && status == DPE_OK; f++) {
+    for (int f = 0; f < FIELDS; f++) {
         char path[64];
         snprintf(path, sizeof path, "/run/sessions/%s", fields[f]);
-        if (dpe_h5_has(input->table, path)) {
-            status = dpe_h5_get_strings(input->table, path, &values[f], &n[f], err);
-        }
+        values[f] = dpe_input_names(report, input, path, -1, &n[f]);
     }
-    for (size_t s = 0; s < n[0] && status == DPE_OK; s++) {
-        struct dpe_text machine = {0};
-        for (int f = 2; f < FIELDS; f++) {
+    for (size_t s = 0; s < n[0]; s++) {
+        const char *machine = "";
+        for (int f = 2; f < FIELDS && machine != NULL; f++) {
             const char *value = s < n[f] ? values[f][s] : "";
             if (value[0] != '\0' && strcmp(value, "0") != 0) {
-                dpe_text_put(&machine, "%s%s: %s", machine.n > 0 ? "; " : "", fields[f], value);
+                machine = dpe_report_text(report, "%s%s%s: %s", machine,
+                                          machine[0] != '\0' ? "; " : "", fields[f], value);
             }
         }
-        dpe_draw_row(sheet, input->name, values[0][s], s < n[1] ? values[1][s] : "", machine.bytes);
-        dpe_text_free(&machine);
+        dpe_draw_row(sheet, input->name, values[0][s], s < n[1] ? values[1][s] : "", machine);
     }
-    for (int f = 0; f < FIELDS; f++) {
-        dpe_strings_free(values[f], n[f]);
-    }
-    return status;
 }
 
-dpe_status dpe_sections_provenance(struct report *report, struct dpe_error *err)
+void dpe_sections_provenance(struct report *report)
 {
     if (report->n == 0) {
-        return DPE_OK;
+        return;
     }
     dpe_report_section(report, "Origin of the numbers");
     dpe_report_say(
@@ -111,12 +106,10 @@ dpe_status dpe_sections_provenance(struct report *report, struct dpe_error *err)
         "would have no width.");
     struct sheet *sheet = dpe_report_sheet(
         report, "sessions", "file:t|started:t|command:t|ran on:t", "Commands and machines");
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
-        status = add_sessions_of(&report->inputs[i], sheet, err);
+    for (size_t i = 0; i < report->n; i++) {
+        add_sessions_of(report, &report->inputs[i], sheet);
     }
     dpe_report_add(report, sheet);
     add_files(report);
     add_identities(report);
-    return status;
 }

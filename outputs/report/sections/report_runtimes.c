@@ -7,10 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { NAME = 64, FACTS = DPE_READING_TEXT + 16 };
 static const char which[] = "current";
 
 static bool refused(const struct dpe_reading *reading)
@@ -48,17 +45,16 @@ static void letter_of(const struct dpe_readings *readings, const struct dpe_read
     }
 }
 
-static void name_of(const struct dpe_readings *readings, const struct dpe_reading *reading,
-                    char name[NAME])
+static const char *name_of(struct report *report, const struct dpe_readings *readings,
+                           const struct dpe_reading *reading)
 {
     char letter[8];
     letter_of(readings, reading, letter);
-    snprintf(name, NAME, "%s %s%s%s", reading->runtime->name, reading->runtime->versions,
-             refused(reading) ? "" : ": ", refused(reading) ? "" : letter);
+    return dpe_report_text(report, "%s %s%s%s", reading->runtime->name, reading->runtime->versions,
+                           refused(reading) ? "" : ": ", refused(reading) ? "" : letter);
 }
 
-/* ------------------------------------------------------------------------------------------ sheets
- */
+/* --------------------------------------------------------------------------------------- sheets */
 
 static void add_row(struct sheet *sheet, const struct dpe_readings *readings,
                     const struct dpe_reading *reading)
@@ -95,15 +91,13 @@ static void add_list(struct report *report, const struct dpe_readings *readings)
 }
 
 /* Radians a token, a row for each pair and a column for each runtime that runs the model. */
-static struct sheet *list_pairs(const struct report *report, const char *id, const char *title,
+static struct sheet *list_pairs(struct report *report, const char *id, const char *title,
                                 const struct dpe_readings *readings)
 {
-    char name[NAME];
     struct sheet *sheet = dpe_report_sheet(report, id, "pair:0", "%s", title);
     for (int i = 0; i < readings->n; i++) {
-        name_of(readings, &readings->of[i], name);
         if (!refused(&readings->of[i])) {
-            dpe_draw_sheet_column(sheet, name, "9");
+            dpe_draw_sheet_column(sheet, name_of(report, readings, &readings->of[i]), "9");
         }
     }
     for (int64_t j = 0; j < readings->n_pairs; j++) {
@@ -117,8 +111,7 @@ static struct sheet *list_pairs(const struct report *report, const char *id, con
     return sheet;
 }
 
-/* ------------------------------------------------------------------------------------------ figure
- */
+/* --------------------------------------------------------------------------------------- figure */
 
 /* Frequencies over those of a plain rotation of the same base, by pair; NaN: it does not rotate. */
 static void relate(const struct dpe_reading *reading, double base, int64_t n_pairs, double *ratio)
@@ -127,64 +120,59 @@ static void relate(const struct dpe_reading *reading, double base, int64_t n_pai
     for (int64_t j = 0; j < n_pairs; j++) {
         rotating += reading->inv_freq[j] > 0.0;
     }
-    for (int64_t j = 0; j < n_pairs; j++) {
+    for (int64_t j = 0; j < n_pairs && ratio != NULL; j++) {
         double plain = pow(base, -(double)j / rotating);
         ratio[j] = reading->inv_freq[j] > 0.0 ? reading->inv_freq[j] / plain : (double)NAN;
     }
 }
 
-static void tell(const struct dpe_readings *readings, const struct dpe_reading *reading,
-                 char facts[FACTS])
+static const char *facts_of(struct report *report, const struct dpe_readings *readings,
+                            const struct dpe_reading *reading)
 {
+    char switches[64] = "", longest[64] = "";
     if (refused(reading)) {
-        snprintf(facts, FACTS, "refused: %s", reading->refused);
-        return;
+        return dpe_report_text(report, "refused: %s", reading->refused);
     }
-    snprintf(facts, FACTS, "logits × %.4g", reading->factor * reading->factor);
     if (reading->switch_length > 0) {
-        dpe_append(facts, FACTS, ", switches after %lld tokens", (long long)reading->switch_length);
-    }
-    if (reading->growth > 0.0) {
-        dpe_append(facts, FACTS, ", queries grow");
+        snprintf(switches, sizeof switches, ", switches after %lld tokens",
+                 (long long)reading->switch_length);
     }
     if ((double)readings->length > reading->longest) {
-        dpe_append(facts, FACTS, ", texts to %.0f", reading->longest);
+        snprintf(longest, sizeof longest, ", texts to %.0f", reading->longest);
     }
+    return dpe_report_text(report, "logits × %.4g%s%s%s", reading->factor * reading->factor,
+                           switches, reading->growth > 0.0 ? ", queries grow" : "", longest);
 }
 
-static void draw(struct figure *figure, const struct dpe_readings *readings)
+static void draw(struct report *report, struct figure *figure, const struct dpe_readings *readings)
 {
     const size_t n = (size_t)readings->n;
     const struct dpe_reading *first = find_first(readings);
-    struct panel *panels = dpe_alloc_zero(n, sizeof *panels);
-    double *ratios = dpe_alloc(n * (size_t)readings->n_pairs, sizeof *ratios);
-    char(*words)[NAME + FACTS] = dpe_alloc(n, sizeof *words);
-    bool there = figure != NULL && panels != NULL && ratios != NULL && words != NULL;
-    for (size_t i = 0; i < n && there && first != NULL; i++) {
-        const struct dpe_reading *reading = &readings->of[i];
-        double *ratio = ratios + (int64_t)i * readings->n_pairs;
-        name_of(readings, reading, words[i]);
-        tell(readings, reading, words[i] + NAME);
-        panels[i] = (struct panel){.name = words[i],
-                                   .facts = words[i] + NAME,
-                                   .marked = refused(reading) || departs(readings, reading)};
-        if (!refused(reading)) {
-            relate(reading, first->base, readings->n_pairs, ratio);
-            panels[i].y = ratio;
-        }
+    struct panel *panels = dpe_report_alloc(report, n, sizeof *panels);
+    if (figure == NULL || panels == NULL || first == NULL) {
+        return;
     }
-    if (there && first != NULL) {
-        const struct panels all = {.panels = panels,
-                                   .n = n,
-                                   .n_points = readings->n_pairs,
-                                   .reference = panels[first - readings->of].y,
-                                   .log_y = true,
-                                   .x_title = "pair of head dimensions (0 turns fastest)"};
+    for (size_t i = 0; i < n; i++) {
+        const struct dpe_reading *reading = &readings->of[i];
+        double *ratio = NULL;
+        if (!refused(reading)) {
+            ratio = dpe_report_alloc(report, (size_t)readings->n_pairs, sizeof *ratio);
+            relate(reading, first->base, readings->n_pairs, ratio);
+        }
+        panels[i] = (struct panel){.name = name_of(report, readings, reading),
+                                   .facts = facts_of(report, readings, reading),
+                                   .y = ratio,
+                                   .marked = refused(reading) || departs(readings, reading)};
+    }
+    const struct panels all = {.panels = panels,
+                               .n = n,
+                               .n_points = readings->n_pairs,
+                               .reference = panels[first - readings->of].y,
+                               .log_y = true,
+                               .x_title = "pair of head dimensions (0 turns fastest)"};
+    if (report->status == DPE_OK) {
         dpe_draw_panels(figure, &all);
     }
-    free(panels);
-    free(ratios);
-    free(words);
 }
 
 static void add_figure(struct report *report, const char *id, const char *title,
@@ -196,11 +184,10 @@ static void add_figure(struct report *report, const char *id, const char *title,
         "model as it was before any extension, 0.25 turns a quarter as far with each token. The "
         "same letter is the same rotation; ≠ marks what is not that of the first which runs the "
         "model, dashed there.");
-    draw(figure, readings);
+    draw(report, figure, readings);
 }
 
-/* ----------------------------------------------------------------------------------------- section
- */
+/* -------------------------------------------------------------------------------------- section */
 
 static void add_applied(struct report *report, const struct dpe_applied *applied)
 {
@@ -220,32 +207,33 @@ static void add_applied(struct report *report, const struct dpe_applied *applied
     }
 }
 
-static dpe_status write_applied(struct report *report, const struct input *input,
-                                struct dpe_error *err)
+/* Of the table that the subject is. */
+static void write_applied(struct report *report)
 {
+    const struct input *input = report->about.input;
     struct dpe_applied applied = {0};
     struct dpe_table *table = NULL;
-    dpe_status status = dpe_table_load(input->path, &table, err);
-    if (status == DPE_OK) {
-        status = dpe_applied_make(report->runtimes, input->path, table, which, report->length,
-                                  &applied, err);
+    if (!dpe_report_ok(report, dpe_table_load(input->path, &table, report->err))) {
+        return;
     }
+    dpe_status status = dpe_applied_make(report->runtimes, input->path, table, which,
+                                         report->length, &applied, report->err);
     if (status == DPE_OK && applied.values != NULL) {
         add_applied(report, &applied);
-    } else if (table != NULL && (status == DPE_BAD_DATA || status == DPE_USAGE)) {
+    } else if (status == DPE_BAD_DATA || status == DPE_USAGE) {
         /* It has no form without an adapter, or belongs to another model. */
         dpe_report_say(report, BLOCK_NOTE, "What each applies of %s is not shown: %s", input->name,
-                       err->text);
-        status = DPE_OK;
+                       report->err->text);
+    } else {
+        dpe_report_ok(report, status);
     }
     dpe_applied_free(&applied);
     dpe_table_close(table);
-    return status;
 }
 
 static void add_readings(struct report *report, const struct dpe_readings *readings)
 {
-    char *file = dpe_draw_clean_text(report->runtimes, 60);
+    const char *file = dpe_report_clean(report, report->runtimes, 60);
     dpe_report_section(report, "What runtimes compute");
     dpe_report_say(report, BLOCK_TEXT,
                    "The rotation that each runtime makes of %s for a text of %lld tokens%s. %s",
@@ -256,26 +244,24 @@ static void add_readings(struct report *report, const struct dpe_readings *readi
                    readings->agree ? "All agree." : "They do not agree.");
     add_figure(report, "runtimes", "Frequencies in each runtime", readings);
     add_list(report, readings);
-    free(file);
 }
 
-dpe_status dpe_sections_runtimes(struct report *report, struct dpe_error *err)
+void dpe_sections_runtimes(struct report *report)
 {
     struct dpe_readings readings;
     if (report->runtimes == NULL) {
-        return DPE_OK;
+        return;
     }
-    dpe_status status = dpe_readings_open(report->runtimes, which, report->length, &readings, err);
-    if (status == DPE_OK) {
+    if (dpe_report_ok(report, dpe_readings_open(report->runtimes, which, report->length, &readings,
+                                                report->err))) {
         add_readings(report, &readings);
     }
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
         if (dpe_input_has_table(&report->inputs[i])) {
             report->about = (struct subject){.input = &report->inputs[i], .has = "/table/mask"};
-            status = write_applied(report, &report->inputs[i], err);
+            write_applied(report);
         }
     }
     report->about = (struct subject){0};
     dpe_readings_free(&readings);
-    return status;
 }

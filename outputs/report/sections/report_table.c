@@ -55,45 +55,40 @@ static void add_map(struct report *report, const struct dpe_table_values *v)
         dpe_draw_row(sheet, layer, group, key_share(v, layer, group));
     }
     dpe_report_figure(report, sheet, &plot,
-                      "The share of a group's pairs that are key pairs, over the heads of "
-                      "each layer. Only key pairs are scaled. A dark column is a frequency "
-                      "group that mostly keeps its true positions, whatever its scale.");
-}
-
-static bool moves(const struct dpe_table_values *v)
-{
-    bool any = false;
-    for (int64_t g = 0; g < v->n_groups; g++) {
-        any = any || v->scale_factor[g] != 1.0;
-    }
-    return any;
+                      "The share of a group's pairs that are key pairs, over the heads of each "
+                      "layer. Only key pairs are scaled. A dark column is a frequency group that "
+                      "mostly keeps its true positions, whatever its scale.");
 }
 
 /* The rule by which a runtime positions keys. */
 static void add_rule(struct report *report, const struct dpe_table_values *v, const char *opening)
 {
-    const char *rotation = v->applied_inv_freq != NULL
-                               ? " The table holds the plan of another method than DPE: all pairs rotate by "
-                                 "frequencies of the table in place of the model's own."
-                               : "";
-    if (rotation[0] != '\0' && !moves(v)) {
-        dpe_report_say(
-            report, BLOCK_TEXT,
-            "%s Every key keeps its true distance.%s The model was trained at %lld tokens.",
-            opening, rotation, (long long)v->trained_length);
-        return;
+    const char *other = " The table holds the plan of another method than DPE: ";
+    bool moves = v->applied_inv_freq == NULL;
+    for (int64_t g = 0; g < v->n_groups; g++) {
+        moves = moves || v->scale_factor[g] != 1.0;
     }
-    const char *rounding = v->unrounded != 0
-                               ? " The table holds the plan of another method than DPE: these distances are "
-                                 "not rounded."
-                               : "";
-    dpe_report_say(report, BLOCK_TEXT,
-                   "%s Keys nearer than %lld tokens keep "
-                   "their true distance. For farther keys, the %lld key pairs of "
-                   "each head (of %lld) use the distance divided by the scale of "
-                   "their group.%s%s The model was trained at %lld tokens.",
-                   opening, (long long)v->window, (long long)v->top_k, (long long)v->n_pairs,
-                   rounding, rotation, (long long)v->trained_length);
+    struct dpe_text rule = {0};
+    if (moves) {
+        dpe_text_put(&rule,
+                     " Keys nearer than %lld tokens keep their true distance. For farther keys, "
+                     "the %lld key pairs of each head (of %lld) use the distance divided by the "
+                     "scale of their group.",
+                     (long long)v->window, (long long)v->top_k, (long long)v->n_pairs);
+    } else {
+        dpe_text_put(&rule, " Every key keeps its true distance.");
+    }
+    if (moves && v->unrounded != 0) {
+        dpe_text_put(&rule, "%sthese distances are not rounded.", other);
+    }
+    if (v->applied_inv_freq != NULL) {
+        dpe_text_put(&rule,
+                     "%sall pairs rotate by frequencies of the table in place of the model's own.",
+                     other);
+    }
+    dpe_report_say(report, BLOCK_TEXT, "%s%s The model was trained at %lld tokens.", opening,
+                   rule.failed ? "" : rule.bytes, (long long)v->trained_length);
+    dpe_text_free(&rule);
 }
 
 /* One entry, under its heading. */
@@ -133,34 +128,26 @@ static void add_several(struct report *report, const struct dpe_table *table)
     }
 }
 
-static dpe_status write_table(struct report *report, const struct input *input,
-                              struct dpe_error *err)
+void dpe_sections_tables(struct report *report)
 {
-    struct dpe_table *table = NULL;
-    dpe_status status = dpe_table_load(input->path, &table, err);
-    if (status == DPE_OK && dpe_h5_has(input->table, several_entries)) {
-        add_several(report, table);
-    } else if (status == DPE_OK) {
-        dpe_report_section(report, "The table for %s tokens",
-                           DPE_LENGTH_TEXT((double)dpe_table_values(table)->length));
-        add_entry(report, dpe_table_values(table), "A runtime loads this table.");
-    }
-    dpe_table_close(table);
-    return status;
-}
-
-dpe_status dpe_sections_tables(struct report *report, struct dpe_error *err)
-{
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
         const struct input *input = &report->inputs[i];
         const bool several = dpe_h5_has(input->table, several_entries);
-        if (dpe_input_has_table(input)) {
-            report->about =
-                (struct subject){.input = input, .has = several ? several_entries : one_entry};
-            status = write_table(report, input, err);
+        struct dpe_table *table = NULL;
+        report->about =
+            (struct subject){.input = input, .has = several ? several_entries : one_entry};
+        if (!dpe_input_has_table(input) ||
+            !dpe_report_ok(report, dpe_table_load(input->path, &table, report->err))) {
+            continue;
         }
+        if (several) {
+            add_several(report, table);
+        } else {
+            dpe_report_section(report, "The table for %s tokens",
+                               DPE_LENGTH_TEXT((double)dpe_table_values(table)->length));
+            add_entry(report, dpe_table_values(table), "A runtime loads this table.");
+        }
+        dpe_table_close(table);
     }
     report->about = (struct subject){0};
-    return status;
 }

@@ -3,14 +3,13 @@
 #include "outputs/rows/rows.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /** Rows of one task under one method (or of all methods, where these are configurations). */
 struct bucket {
     const struct input *input;
-    char task[32], method[96];
+    const char *task, *method;
     double *seconds;
     size_t n;
     double total, prompt;
@@ -21,17 +20,10 @@ struct buckets {
     size_t n;
 };
 
-static void buckets_free(struct buckets *all)
-{
-    for (size_t i = 0; i < all->n; i++) {
-        free(all->buckets[i].seconds);
-    }
-    free(all->buckets);
-}
-
-static struct bucket *find_bucket(struct buckets *all, const struct input *input, const char *task,
+static struct bucket *find_bucket(struct report *report, struct buckets *all, const char *task,
                                   const char *method)
 {
+    const struct input *input = report->about.input;
     for (size_t i = 0; i < all->n; i++) {
         struct bucket *one = &all->buckets[i];
         if (one->input == input && strcmp(one->task, task) == 0 &&
@@ -39,26 +31,14 @@ static struct bucket *find_bucket(struct buckets *all, const struct input *input
             return one;
         }
     }
-    if (!dpe_make_room(&all->buckets, all->n, sizeof *all->buckets)) {
+    const struct bucket new = {.input = input,
+                               .task = dpe_report_text(report, "%.31s", task),
+                               .method = dpe_report_text(report, "%.95s", method)};
+    if (report->status != DPE_OK || !dpe_make_room(&all->buckets, all->n, sizeof new)) {
         return NULL;
     }
-    struct bucket *one = &all->buckets[all->n++];
-    *one = (struct bucket){.input = input};
-    snprintf(one->task, sizeof one->task, "%s", task);
-    snprintf(one->method, sizeof one->method, "%s", method);
-    return one;
-}
-
-static bool add_row(struct bucket *bucket, const struct dpe_row *row)
-{
-    if (bucket == NULL || !dpe_make_room(&bucket->seconds, bucket->n, sizeof *bucket->seconds)) {
-        return false;
-    }
-    bucket->seconds[bucket->n++] = row->seconds;
-    bucket->total += row->seconds;
-    int64_t tokens = row->prompt_tokens > 0 ? row->prompt_tokens : row->n_tokens;
-    bucket->prompt += tokens > 0 ? (double)tokens : 0.0;
-    return true;
+    all->buckets[all->n] = new;
+    return &all->buckets[all->n++];
 }
 
 enum { MOST_SUITES = 32 };
@@ -66,79 +46,83 @@ enum { MOST_SUITES = 32 };
 /** Plans by their keys, with the names given on the command line: lists of keys, as long as that of
  * the names or a multiple of it. */
 struct plans {
-    struct names words, keys[MOST_SUITES];
-    size_t n;
+    char **words, **keys[MOST_SUITES];
+    size_t n_words, n_keys[MOST_SUITES], n;
 };
 
-static void plans_free(struct plans *plans)
-{
-    dpe_input_names_free(&plans->words);
-    for (size_t i = 0; i < plans->n; i++) {
-        dpe_input_names_free(&plans->keys[i]);
-    }
-}
-
 /* A comparison has the plan of each method at each length, suite by suite. */
-static dpe_status read_plans(const struct input *input, struct plans *plans, struct dpe_error *err)
+static void read_plans(struct report *report, struct plans *plans)
 {
+    const struct input *input = report->about.input;
     char **suites = NULL;
     size_t n = 0;
-    DPE_TRY(dpe_input_read_names(input, "/method", -1, &plans->words, err));
-    if (plans->words.n == 0) {
-        DPE_TRY(dpe_input_read_names(input, "/plans/plan", -1, &plans->keys[0], err));
+    plans->words = dpe_input_names(report, input, "/method", -1, &plans->n_words);
+    if (plans->n_words == 0) {
+        plans->keys[0] = dpe_input_names(report, input, "/plans/plan", -1, &plans->n_keys[0]);
         plans->n = 1;
-        return dpe_input_read_names(input, "/plans/name", (int64_t)plans->keys[0].n, &plans->words,
-                                    err);
+        plans->words = dpe_input_names(report, input, "/plans/name", (int64_t)plans->n_keys[0],
+                                       &plans->n_words);
+        return;
     }
-    dpe_status status = dpe_h5_list(input->table, "/eval", &suites, &n, err);
-    for (size_t s = 0; s < n && plans->n < MOST_SUITES && status == DPE_OK; s++) {
-        char *path = dpe_draw_format_text("/eval/%s/plan", suites[s]);
-        status = path != NULL ? dpe_input_read_names(input, path, -1, &plans->keys[plans->n++], err)
-                              : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
-        free(path);
+    if (dpe_report_ok(report, dpe_h5_list(input->table, "/eval", &suites, &n, report->err))) {
+        for (size_t s = 0; s < n && plans->n < MOST_SUITES; s++, plans->n++) {
+            plans->keys[plans->n] =
+                dpe_input_names(report, input, dpe_report_text(report, "/eval/%s/plan", suites[s]),
+                                -1, &plans->n_keys[plans->n]);
+        }
     }
     dpe_strings_free(suites, n);
-    return status;
 }
 
 static const char *plan_words(const struct plans *plans, const char *plan)
 {
     for (size_t s = 0; s < plans->n; s++) {
-        const struct names *keys = &plans->keys[s];
-        const size_t each = plans->words.n > 0 ? keys->n / plans->words.n : 0;
-        for (size_t i = 0; i < each * plans->words.n; i++) {
-            if (strcmp(keys->names[i], plan) == 0) {
-                return plans->words.names[i / each];
+        const size_t each = plans->n_words > 0 ? plans->n_keys[s] / plans->n_words : 0;
+        for (size_t i = 0; i < each * plans->n_words; i++) {
+            if (strcmp(plans->keys[s][i], plan) == 0) {
+                return plans->words[i / each];
             }
         }
     }
     return "";
 }
 
-static dpe_status collect(const struct input *input, struct buckets *all, struct dpe_error *err)
+static void add_row(struct report *report, struct bucket *bucket, double seconds, int64_t tokens)
 {
+    if (bucket == NULL || !dpe_make_room(&bucket->seconds, bucket->n, sizeof seconds)) {
+        dpe_report_no_memory(report);
+        return;
+    }
+    bucket->seconds[bucket->n++] = seconds;
+    bucket->total += seconds;
+    bucket->prompt += tokens > 0 ? (double)tokens : 0.0;
+}
+
+/* The rows of the subject. */
+static void collect(struct report *report, struct buckets *all)
+{
+    const struct input *input = report->about.input;
     struct plans plans = {0};
     struct dpe_row *rows = NULL;
     size_t n = 0;
     /* The plans of a sweep are its configurations: they are taken together. */
-    bool sweep = strcmp(input->kind, "detect") == 0;
-    dpe_status status = sweep ? DPE_OK : read_plans(input, &plans, err);
-    if (status == DPE_OK && (status = dpe_h5_get_rows(input->table, &rows, &n, err)) != DPE_OK) {
-        dpe_fail_prefix(err, "%s", input->path);
+    if (strcmp(input->kind, "detect") != 0) {
+        read_plans(report, &plans);
+    }
+    if (report->status == DPE_OK &&
+        !dpe_report_ok(report, dpe_h5_get_rows(input->table, &rows, &n, report->err))) {
+        dpe_fail_prefix(report->err, "%s", input->path);
     }
     for (size_t i = 0; i < n; i++) {
-        if (status == DPE_OK && rows[i].status == DPE_ROW_OK && rows[i].seconds >= 0.0) {
+        const int64_t tokens = rows[i].prompt_tokens > 0 ? rows[i].prompt_tokens : rows[i].n_tokens;
+        if (rows[i].status == DPE_ROW_OK && rows[i].seconds >= 0.0) {
             struct bucket *bucket =
-                find_bucket(all, input, rows[i].task, plan_words(&plans, rows[i].plan));
-            if (!add_row(bucket, &rows[i])) {
-                status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", input->path);
-            }
+                find_bucket(report, all, rows[i].task, plan_words(&plans, rows[i].plan));
+            add_row(report, bucket, rows[i].seconds, tokens);
         }
         dpe_row_free(&rows[i]);
     }
     free(rows);
-    plans_free(&plans);
-    return status;
 }
 
 /* Median and middle half. */
@@ -165,21 +149,12 @@ static void add_table(struct report *report, const struct buckets *all)
     dpe_report_add(report, sheet);
 }
 
-/* Seconds in order within each, and what took longest in all first. */
+/* What took longest in all first. */
 static int compare_totals(const void *a, const void *b)
 {
     double x = ((const struct bucket *)a)->total;
     double y = ((const struct bucket *)b)->total;
     return x > y ? -1 : x < y;
-}
-
-static void sort_buckets(struct buckets *all)
-{
-    for (size_t i = 0; i < all->n; i++) {
-        struct bucket *one = &all->buckets[i];
-        dpe_sort(one->seconds, one->n);
-    }
-    qsort(all->buckets, all->n, sizeof *all->buckets, compare_totals);
 }
 
 /* The twelve with the largest total: the table has the rest. */
@@ -192,17 +167,16 @@ static void add_dots(struct report *report, const struct buckets *all)
         report, "time-samples", "what:t|seconds, median and middle half:i3", "Seconds per sample");
     for (size_t i = 0; i < all->n && i < SHOWN; i++) {
         const struct bucket *one = &all->buckets[i];
-        char *name = one->method[0] != '\0'
-                         ? dpe_draw_format_text("%s %s", one->task, one->method)
-                         : dpe_draw_format_text("%s (%s)", one->task, one->input->kind);
-        dpe_draw_row(sheet, name, seconds_cell(one));
-        free(name);
+        dpe_draw_row(sheet,
+                     one->method[0] != '\0'
+                         ? dpe_report_text(report, "%s %s", one->task, one->method)
+                         : dpe_report_text(report, "%s (%s)", one->task, one->input->kind),
+                     seconds_cell(one));
     }
     dpe_report_figure(report, sheet, &plot,
-                      "The median time of a sample; the bar is the middle half of the "
-                      "samples. The twelve tasks with the largest total time are shown. "
-                      "Times depend on the machine and its load; they are not part of a "
-                      "result's identity.");
+                      "The median time of a sample; the bar is the middle half of the samples. The "
+                      "twelve tasks with the largest total time are shown. Times depend on the "
+                      "machine and its load; they are not part of a result's identity.");
 }
 
 static void add_memory(struct report *report)
@@ -222,22 +196,28 @@ static void add_memory(struct report *report)
     }
 }
 
-dpe_status dpe_sections_time(struct report *report, struct dpe_error *err)
+void dpe_sections_time(struct report *report)
 {
     struct buckets all = {0};
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < report->n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
+        report->about = (struct subject){.input = &report->inputs[i], .has = "/run/seconds"};
         if (dpe_h5_has(report->inputs[i].table, "/run/seconds")) {
-            status = collect(&report->inputs[i], &all, err);
+            collect(report, &all);
         }
     }
-    if (status == DPE_OK && all.n > 0) {
+    report->about = (struct subject){0};
+    if (report->status == DPE_OK && all.n > 0) {
         dpe_report_section(report, "Time and memory");
-        sort_buckets(&all);
+        for (size_t i = 0; i < all.n; i++) {
+            dpe_sort(all.buckets[i].seconds, all.buckets[i].n);
+        }
+        qsort(all.buckets, all.n, sizeof *all.buckets, compare_totals);
         add_dots(report, &all);
         add_table(report, &all);
         add_memory(report);
     }
-    buckets_free(&all);
-    return status;
+    for (size_t i = 0; i < all.n; i++) {
+        free(all.buckets[i].seconds);
+    }
+    free(all.buckets);
 }
