@@ -1,4 +1,5 @@
-"""room_lines.py ROOT [--update]: how many lines of source each room has, against the numbers in tests/room_lines.txt.
+"""room_lines.py ROOT [--update]: how many lines of source each room has, against the numbers in tests/room_lines.txt; and
+which lines of C and CUDA are longer than WIDE characters, as .clang-format has it. Golden numbers (*_golden.h) may be.
 
 A room may not grow beyond its number. Who needs more lines changes the number in the same commit, with --update, so that a review
 sees what a change costs. A number that is far above what is there is lowered too: the test names those with more than SLACK lines
@@ -8,7 +9,9 @@ import sys
 
 FOLDERS = ("engine", "data", "outputs", "norms", "eval", "detect")
 SOURCES = (".c", ".h", ".cu", ".cuh", ".py", ".css", ".html")
+CODE = (".c", ".h", ".cu", ".cuh", ".cpp")
 SLACK = 40
+WIDE = 100
 
 
 def count(root):
@@ -24,6 +27,20 @@ def count(root):
             if n > 0:
                 rooms[os.path.relpath(where, root)] = n
     return rooms
+
+
+def long_lines(root):
+    for folder in FOLDERS + ("tests",):
+        for where, _, files in os.walk(os.path.join(root, folder)):
+            for name in files:
+                if name.endswith(CODE) and not name.endswith("_golden.h"):
+                    with open(os.path.join(where, name), encoding="utf-8") as file:
+                        for i, line in enumerate(file, 1):
+                            if len(line.rstrip("\n")) > WIDE:
+                                path = os.path.relpath(os.path.join(where, name), root)
+                                print("%s:%d: %d characters, at most %d: clang-format -i, or shorten it by hand"
+                                      % (path, i, len(line) - 1, WIDE))
+                                yield path
 
 
 def read(path):
@@ -54,9 +71,10 @@ def main():
             print("%s: %d lines, and %d in tests/room_lines.txt" % (room, n, limit))
             wrong += 1
     print("%d lines in %d rooms" % (sum(rooms.values()), len(rooms)))
+    long = len(list(long_lines(root)))
     if wrong > 0:
         print("If that is meant: python3 tests/room_lines.py . --update, in the same commit")
-    return 1 if wrong > 0 else 0
+    return 1 if wrong + long > 0 else 0
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ struct entry {
                       or no sweep yet */
     char plain[CALIBRATE_METHOD]; /**< best method that needs no adapter, where its table needs one;
                                      "": none */
-    bool other;    /**< its sweep kept the plan of another method, which no YAML and CSV can hold */
+    bool other;   /**< its sweep kept the plan of another method, which no YAML and CSV can hold */
     bool factors; /**< it needs no adapter, and longrope can hold it: a factor for each pair and one
                      on the logits. Of --move frequencies: so far as is known before the sweep */
 };
@@ -84,9 +84,9 @@ struct batch {
     bool frequencies;                       /**< --move frequencies */
     bool chooses;                           /**< --top-k auto, of positions */
     bool needles;                           /**< needles decide; else perplexity */
-    bool alike;   /**< every layer moves: one list of factors is for all */
+    bool alike;               /**< every layer moves: one list of factors is for all */
     struct dpe_pooled pooled; /**< the check of the longest length with the validation's samples */
-    bool checked; /**< check.h5 is there, and the tables keep what it says */
+    bool checked;             /**< check.h5 is there, and the tables keep what it says */
     bool diverges; /**< the model is one file, a GGUF, and texts are long enough: kld.h5 is made */
     char *paths[CALIBRATE_PATHS]; /**< [n_paths] of the part at work */
     int n_paths;
@@ -168,8 +168,8 @@ dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, stru
 dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
                                struct dpe_error *err);
 /** Of a GGUF: how far the next token's distribution under the table is from that of the unchanged
- * model, in texts of the longest length (kld.h5), and in one of the trained length, where it must be 0
- * (kld-trained.h5). */
+ * model, in texts of the longest length (kld.h5), and in one of the trained length, where it must
+ * be 0 (kld-trained.h5). */
 dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_way way,
                              struct dpe_bill *bill, struct dpe_error *err);
 /** Set batch->diverges; says why where a GGUF has none. */
@@ -201,8 +201,8 @@ dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *e
 dpe_status dpe_calibrate_choose_pairs(struct batch *batch, struct dpe_error *err);
 /** The choice in words, on standard output. */
 void dpe_calibrate_print_pairs(const struct batch *batch);
-/** Fill batch->pooled from the finished check and the longest sweep, where that validated the check's
- * task and plans. Errors of the check's table. */
+/** Fill batch->pooled from the finished check and the longest sweep, where that validated the
+ * check's task and plans. Errors of the check's table. */
 dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err);
 /** What the model has at the longest length without and with the table, what is possible, and
  * whether a plain method does as well: on standard output, from the finished check. Errors of its

@@ -168,7 +168,8 @@ static dpe_status keep_evidence(struct batch *batch, struct dpe_error *err)
     return lead(batch, dpe_calibrate_export, err);
 }
 
-/* Of a GGUF, whose files are compared by it; before the check, which takes what is left of --budget. */
+/* Of a GGUF, whose files are compared by it; before the check, which takes what is left of
+ * --budget. */
 static dpe_status diverge(struct batch *batch, struct dpe_error *err)
 {
     if (!batch->diverges) {
@@ -419,7 +420,8 @@ static dpe_status take_lock(struct batch *batch, struct dpe_lock *lock, bool *ma
     if (status == DPE_OK && note[0] != '\0') {
         dpe_log_info("%s: %s", path, note);
     }
-    if (status == DPE_OK) { /* a second time: from here on the lock keeps other commands from writing it */
+    /* A second time: from here on the lock keeps other commands from writing it. */
+    if (status == DPE_OK) {
         status = dpe_calibrate_forms_read(batch, err);
     }
     dpe_calibrate_drop_paths(batch);

@@ -1,4 +1,5 @@
-/* What follows from methods that are ready: nothing is needed, one of them is enough, or more may be gained. */
+/* What follows from methods that are ready: nothing is needed, one of them is enough, or more may
+ * be gained. */
 #include "detect/report/render.h"
 #include "detect/report/view.h"
 

@@ -261,8 +261,8 @@ static bool tried_groups(const struct dpe_detect_report *report)
 }
 
 const char *const dpe_detect_worth_names[] = {
-    [DPE_DETECT_WORTH_UNKNOWN] = "unknown",   [DPE_DETECT_WORTH_UNTRIED] = "not tried",
-    [DPE_DETECT_WORTH_NONE] = "nothing",      [DPE_DETECT_WORTH_NOT_SHOWN] = "not shown",
+    [DPE_DETECT_WORTH_UNKNOWN] = "unknown", [DPE_DETECT_WORTH_UNTRIED] = "not tried",
+    [DPE_DETECT_WORTH_NONE] = "nothing",    [DPE_DETECT_WORTH_NOT_SHOWN] = "not shown",
     [DPE_DETECT_WORTH_SHOWN] = "better",
 };
 
@@ -332,14 +332,15 @@ static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct 
 {
     const struct dpe_detect_params *params = &report->grid->params;
     struct dpe_detect_kept *kept = &report->kept;
-    kept->bands = dpe_alloc_zero(dpe_detect_band_numbers(report->context->config), sizeof *kept->bands);
+    kept->bands =
+        dpe_alloc_zero(dpe_detect_band_numbers(report->context->config), sizeof *kept->bands);
     if (kept->bands == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for bands");
     }
     struct dpe_detect_values values = {.scale = kept->scale, .bands = kept->bands};
     bool holds = false;
-    dpe_status status = dpe_detect_holds(report->grid, report->context, &report->plans[plan],
-                                         &values, &holds, err);
+    dpe_status status =
+        dpe_detect_holds(report->grid, report->context, &report->plans[plan], &values, &holds, err);
     kept->temperature = values.temperature;
     kept->window = values.window;
     kept->unrounded = values.unrounded;

@@ -92,8 +92,7 @@ void dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_t
         last = isfinite(value_at(report, report->guard.best, b)) ? b : last;
     }
     dpe_text_put(out, "\nPerplexity of %lld text%s, of all tokens and from a position on; * kept\n",
-                 (long long)report->texts.n_validated,
-                 report->texts.n_validated == 1 ? "" : "s");
+                 (long long)report->texts.n_validated, report->texts.n_validated == 1 ? "" : "s");
     dpe_text_put(out, "  %9s", "all");
     for (int b = first; b <= last; b++) {
         dpe_text_put(out, " %9.0f", ldexp(1.0, b));

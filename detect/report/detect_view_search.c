@@ -10,8 +10,8 @@
 
 enum { LENGTHS_TEXT = 16 * DPE_DETECT_MOST_GROUPS };
 
-/* The lengths of a point: "256", or "256 128 ...", of frequencies always of every group; that of the
- * base where it is none of the detecting lengths. */
+/* The lengths of a point: "256", or "256 128 ...", of frequencies always of every group; that of
+ * the base where it is none of the detecting lengths. */
 static void lengths_text(const struct dpe_detect_params *params,
                          const struct dpe_detect_point *point, char text[LENGTHS_TEXT])
 {
@@ -282,7 +282,7 @@ static void put_users(struct dpe_text *page, const struct dpe_detect_report *rep
     }
     if (dpe_detect_report_disagrees(report)) {
         dpe_text_put(page, "  This task orders plans otherwise than the search's, beyond noise: it "
-                             "decides, and --task user searches with it\n");
+                           "decides, and --task user searches with it\n");
     }
 }
 

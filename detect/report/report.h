@@ -49,9 +49,9 @@ struct dpe_detect_kept {
     double *scale;       /**< [n_groups] */
     int64_t *length;     /**< [n_groups] −1 = none (the scale of the detection) */
     const uint8_t *mask; /**< pairs that move, as dpe_detect_params; borrowed */
-    bool unrounded;         /**< of --against: far positions are not rounded */
-    double *inv_freq;       /**< of --against: [n_pairs] frequencies of its own; NULL: the model's */
-    double *bands;          /**< of --against: dpe_detect_values; NULL: not one of these */
+    bool unrounded;      /**< of --against: far positions are not rounded */
+    double *inv_freq;    /**< of --against: [n_pairs] frequencies of its own; NULL: the model's */
+    double *bands;       /**< of --against: dpe_detect_values; NULL: not one of these */
     int64_t n_bands;
 };
 
@@ -75,26 +75,27 @@ struct dpe_detect_report {
     struct dpe_detect_result texts;
     double guard_share;            /**< of perplexity that the kept plan may lose */
     struct dpe_detect_guard guard; /**< once `texts` is validated */
-    double *scale;                        /**< [n_groups] of the joint plan */
+    double *scale;                 /**< [n_groups] of the joint plan */
     int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
     /** With --temperature auto or --select joint (filled by the caller; n_samples 0: no search). */
     struct dpe_detect_search_options searching;
     bool swept; /**< the sweep under the searched temperature has its rows */
     struct dpe_detect_search search;
-    int n_validated;                           /**< plans */
+    int n_validated;                                             /**< plans */
     char names[DPE_DETECT_MOST_VALIDATED][DPE_DETECT_PLAN_NAME]; /**< of the validated plans */
-    char keys[DPE_DETECT_MOST_VALIDATED][33];  /**< their row keys, "" = not known */
-    bool tables[DPE_DETECT_MOST_VALIDATED];  /**< once validated: whether a table can hold them, */
-    bool statics[DPE_DETECT_MOST_VALIDATED]; /**< and runtimes read them without an adapter */
-    const struct dpe_plan *plans; /**< [n_validated], borrowed; NULL: those of --against are not kept */
-    struct dpe_detect_kept kept;               /**< what the table holds */
+    char keys[DPE_DETECT_MOST_VALIDATED][33]; /**< their row keys, "" = not known */
+    bool tables[DPE_DETECT_MOST_VALIDATED];   /**< once validated: whether a table can hold them, */
+    bool statics[DPE_DETECT_MOST_VALIDATED];  /**< and runtimes read them without an adapter */
+    /** [n_validated], borrowed; NULL: those of --against are not kept. */
+    const struct dpe_plan *plans;
+    struct dpe_detect_kept kept; /**< what the table holds */
     int plain; /**< validated plan that finds most of those that runtimes read without an adapter;
                   −1 */
     uint64_t seed, validation_seed;
     struct dpe_session_work work; /**< of this session's processes, for /run */
     /* what the run was about, for /model, /tokenizer, /corpus and /detect */
     const struct dpe_model *model;
-    const char *fingerprint; /**< of the weights, where another program has them; NULL: the model's */
+    const char *fingerprint; /**< of weights that another program has; NULL: the model's */
     const struct dpe_tokenizer *tokenizer;
     const struct dpe_corpus *corpus;
     const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */
@@ -111,8 +112,8 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
 /** Only the search of a report, as far as its rows go. May be called again. */
 dpe_status dpe_detect_report_search(struct dpe_detect_report *report, const struct dpe_run *run,
                                     struct dpe_error *err);
-/** Whether the kept plan, of another method, is one that runtimes read without an adapter: it changes
- *  frequencies and the factor on the logits alone, in every layer. */
+/** Whether the kept plan, of another method, is one that runtimes read without an adapter: it
+ * changes frequencies and the factor on the logits alone, in every layer. */
 bool dpe_detect_report_static(const struct dpe_detect_report *report);
 /** Whether the search chooses the plan. */
 bool dpe_detect_report_chooses(const struct dpe_detect_report *report);
@@ -123,7 +124,8 @@ enum dpe_detect_worth {
     DPE_DETECT_WORTH_UNKNOWN,   /**< not asked: another rule, one group, no validation */
     DPE_DETECT_WORTH_UNTRIED,   /**< the search compared no plan in which groups differ */
     DPE_DETECT_WORTH_NONE,      /**< it compared some and kept one length */
-    DPE_DETECT_WORTH_NOT_SHOWN, /**< it found such a plan; validation does not show it to be better */
+    DPE_DETECT_WORTH_NOT_SHOWN, /**< it found such a plan; validation does not show it to be
+                                     better */
     DPE_DETECT_WORTH_SHOWN,     /**< validation shows it to be better */
 };
 /** "unknown", "not tried", "nothing", "not shown", "better". */

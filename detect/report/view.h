@@ -65,8 +65,8 @@ struct dpe_detect_advice {
     int plan;    /**< the best method, or the base; of the validated plans */
     double gain; /**< recall between it and what is possible, ≥ 0 */
 };
-/** From recalls of rope, the base, the joint plan, and methods. Recalls within 0.05 of what is possible are
- *  possible; a ceiling below one half is low. ceiling->n 0: all is possible. */
+/** From recalls of rope, the base, the joint plan, and methods. Recalls within 0.05 of what is
+ * possible are possible; a ceiling below one half is low. ceiling->n 0: all is possible. */
 struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *validation,
                                            const struct dpe_interval *ceiling);
 /** The result of the rule `ready`: a line for each plan, and the words. */

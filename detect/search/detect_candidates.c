@@ -227,8 +227,8 @@ static void add_temperatures(struct list *list, const struct dpe_detect_params *
     add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, yarn_factor(params), DPE_LEVEL});
 }
 
-/* What suits a shorter length, somewhat more of it, because a longer prompt dilutes the softmax over
- * more keys, and the usual ones. */
+/* What suits a shorter length, somewhat more of it, because a longer prompt dilutes the softmax
+ * over more keys, and the usual ones. */
 static void add_nearer_temperatures(struct list *list, const struct dpe_detect_params *params,
                                     int64_t head_dim, const struct dpe_temperature *near)
 {

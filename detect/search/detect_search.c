@@ -217,9 +217,8 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
     step->tried[0].point = *at;
     /* The whole grid of temperatures is for the first step alone. */
     int nth = move == DPE_DETECT_MOVE_TEMPERATURE && search->n_steps > 1 ? round + 1 : round;
-    step->n =
-        dpe_detect_candidates(&walk->grid->params, walk->context->config->head_dim, walk->ranking,
-                              &search->options, move, nth, step->tried);
+    step->n = dpe_detect_candidates(&walk->grid->params, walk->context->config->head_dim,
+                                    walk->ranking, &search->options, move, nth, step->tried);
     dpe_status status = fill_keys(walk, step);
     if (status != DPE_OK) {
         return status;

@@ -23,7 +23,8 @@ struct dpe_detect_reading {
  *  two-sided test of 5 %. */
 double dpe_detect_reading_shows(const struct dpe_detect_reading *reading, double contexts);
 
-/** Below this good plans find too little: what is better and what is worse both end near nothing. */
+/** Below this good plans find too little: what is better and what is worse
+ * both end near nothing. */
 #define DPE_DETECT_FAINT 0.35
 
 /** Whether a search measures better with the task of `tried` than with that of `now`: it says more

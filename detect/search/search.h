@@ -35,7 +35,7 @@ struct dpe_detect_point {
     int16_t at[DPE_DETECT_MOST_GROUPS]; /**< [n_groups] index of a length; −1: as in the base */
     int16_t family; /**< 0: a plan of DPE; i: method i − 1 of dpe_detect_families, with this
                        temperature and, where it is above 0, this window */
-    int16_t fewer; /**< pairs that move: 0: those of the sweep; i: number i − 1 of `fewer` */
+    int16_t fewer;  /**< pairs that move: 0: those of the sweep; i: number i − 1 of `fewer` */
 };
 /** The base (dpe_detect_base_at), with the window and the temperature of `params`. */
 void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_detect_point *point);
@@ -88,7 +88,7 @@ struct dpe_detect_tried {
     char key[33];              /**< row key */
     struct dpe_interval value; /**< of the samples it was run on; recall, or nats per token, 95 % */
     int64_t samples;           /**< it was run on */
-    double gain; /**< mean paired improvement over the step's first plan, > 0 = better; NaN */
+    double gain;   /**< mean paired improvement over the step's first plan, > 0 = better; NaN */
     int64_t asked; /**< samples that the search has asked for, those of `wanted` included */
     bool wanted;   /**< rows are missing: samples below dpe_detect_search.wanted */
     bool read;     /**< the guard's texts were asked for */
@@ -111,10 +111,10 @@ struct dpe_detect_step {
 
 /** How a search is made. */
 struct dpe_detect_search_options {
-    bool temperature;  /**< search it; else every plan has that of the parameters */
+    bool temperature;            /**< search it; else every plan has that of the parameters */
     struct dpe_temperature near; /**< what suits a shorter length: the search begins around it, and
                                       not with the whole grid; logit_scale 0: none */
-    bool joint;        /**< search the rest, after the sweep */
+    bool joint;                  /**< search the rest, after the sweep */
     uint32_t families; /**< bit i: dpe_detect_families[i] is tried after the joint search */
     int rounds;        /**< of the joint search, ≥ 1 */
     int64_t n_samples; /**< of the deciding task */
@@ -148,9 +148,9 @@ struct dpe_detect_search {
      * where it did better than `point` on the search's samples. Validation decides what they are
      * worth. */
     struct dpe_detect_point plain, family;
-    bool complete;                        /**< nothing is missing */
-    bool wants_sweep;                     /**< the joint part waits for the ranks of the sweep */
-    int64_t wanted; /**< the last step lacks rows of its `wanted` plans below this sample */
+    bool complete;    /**< nothing is missing */
+    bool wants_sweep; /**< the joint part waits for the ranks of the sweep */
+    int64_t wanted;   /**< the last step lacks rows of its `wanted` plans below this sample */
     bool wants_texts; /**< these are rows of the guard's texts */
 };
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
@@ -201,8 +201,9 @@ int64_t dpe_detect_search_asked(const struct dpe_detect_search *search,
 int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options, int n);
 
 /** The changes of a step, appended to tried[0], which is filled; returns how many there are with
- *  it, ≤ DPE_DETECT_MOST_CANDIDATES. Changes may repeat each other. `ranking` is needed for lengths,
- *  split and group. Where the options search the temperature, lengths may change together with it. */
+ * it, ≤ DPE_DETECT_MOST_CANDIDATES. Changes may repeat each other. `ranking` is needed for
+ * lengths, split and group. Where the options search the temperature, lengths may change together
+ * with it. */
 int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_dim,
                           const struct dpe_detect_ranking *ranking,
                           const struct dpe_detect_search_options *options,

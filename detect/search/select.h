@@ -103,8 +103,8 @@ int dpe_detect_pending_group(const struct dpe_detect_selection *selection);
 void dpe_detect_selected_scales(const struct dpe_detect_params *params,
                                 const struct dpe_detect_selection *selection, double *scale);
 
-/** Recall of the easiest needles that the unchanged model has in its trained length below which needles say little
- * of it. */
+/** Recall of the easiest needles that the unchanged model has in its trained length below which
+ * needles say little of it. */
 #define DPE_DETECT_LOW_CEILING 0.25
 
 /* ------------------------------------------------------------------------------------ key pairs */

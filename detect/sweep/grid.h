@@ -118,16 +118,17 @@ struct dpe_detect_values {
     double *scale;          /**< [n_groups], of the caller */
     bool unrounded;         /**< far positions are not rounded */
     const double *inv_freq; /**< [n_pairs] of the plan, where not the model's own; else NULL */
-    double *bands;          /**< [dpe_detect_band_numbers] of the caller, for plans of other bands; NULL:
-                                 these are not held */
-    int64_t n_bands;        /**< of them; 0: window and scale say it */
+    double *bands;   /**< [dpe_detect_band_numbers] of the caller, for plans of other bands; NULL:
+                          these are not held */
+    int64_t n_bands; /**< of them; 0: window and scale say it */
 };
 /** Numbers that the bands of a plan have at most, in a table. */
 size_t dpe_detect_band_numbers(const struct dpe_config *config);
 /** Whether a table with the grid's groups can hold this plan, made from any spec: then `values` are
- *  its. Such are dpe with these groups (or fewer that divide them), self-extend, leaky-rerope, the
- *  methods that change frequencies alone (yarn, ntk, pi, llama3, …), and where there is room for bands all
- *  that dpe_table_of_plan names; a table of frequencies is asked for none. Errors as dpe_table_of_plan. */
+ * its. Such are dpe with these groups (or fewer that divide them), self-extend, leaky-rerope, the
+ * methods that change frequencies alone (yarn, ntk, pi, llama3, …), and where there is room for
+ * bands all that dpe_table_of_plan names; a table of frequencies is asked for none. Errors as
+ * dpe_table_of_plan. */
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, const struct dpe_plan *plan,
                             struct dpe_detect_values *values, bool *holds, struct dpe_error *err);

@@ -16,12 +16,12 @@
 struct dpe_detect_scores {
     int n_cells;
     int64_t n_samples;
-    int64_t together;                    /**< samples in a row that share a context, ≥ 1 */
-    int32_t *status;                     /**< enum dpe_row_status, −1 = not run */
+    int64_t together;               /**< samples in a row that share a context, ≥ 1 */
+    int32_t *status;                /**< enum dpe_row_status, −1 = not run */
     double *recall, *at_least_half; /**< NIAH; recall: share of steps where the score is by steps */
     double *margin;                 /**< of steps, 0 … 1; NaN without */
-    double *nll_sum;                     /**< nats */
-    int64_t *n_tokens, *n_words;         /**< scored */
+    double *nll_sum;                /**< nats */
+    int64_t *n_tokens, *n_words;    /**< scored */
     int64_t *prompt_tokens, *new_tokens; /**< of the sample, generated */
     uint64_t *seed;                      /**< of the sample; 0 = not run */
     double *seconds;                     /**< wall time */
@@ -131,9 +131,9 @@ enum dpe_detect_verdict dpe_detect_judge(const struct dpe_difference *gain,
 struct dpe_detect_validation {
     enum dpe_detect_criterion criterion;
     int n_plans;
-    struct dpe_interval value[DPE_DETECT_MOST_VALIDATED]; /**< recall or perplexity, 95 % */
+    struct dpe_interval value[DPE_DETECT_MOST_VALIDATED];   /**< recall or perplexity, 95 % */
     struct dpe_difference minus[DPE_DETECT_MOST_VALIDATED]; /**< joint − plan */
-    enum dpe_detect_verdict verdict; /**< joint against the base */
+    enum dpe_detect_verdict verdict;                        /**< joint against the base */
     int64_t needed; /**< indistinct: samples of which four in five sets would show a difference as
                          large as the measured one; 0 = unknown, or no difference was measured */
     bool too_easy;  /**< base and joint find every needle: lengths cannot be compared */
@@ -143,8 +143,9 @@ struct dpe_detect_validation {
     int64_t kept_needed[DPE_DETECT_MOST_VALIDATED]; /**< as `needed`, of kept and plan */
 };
 /** scores: the first three plans in the order above, then others, at most
- *  DPE_DETECT_MOST_VALIDATED. `keys` of the plans: those with one key are the same plan; NULL: all
- *  differ. Of the plans those with `tables` may be kept; NULL: the joint plan is, whatever is shown. */
+ * DPE_DETECT_MOST_VALIDATED. `keys` of the plans: those with one key are the same plan; NULL: all
+ * differ. Of the plans those with `tables` may be kept; NULL: the joint plan is, whatever is
+ * shown. */
 dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const char *const *keys,
                                enum dpe_detect_criterion criterion, const bool *tables,
                                struct dpe_detect_validation *validation, struct dpe_error *err);

@@ -33,22 +33,21 @@ static bool allocate(const struct dpe_detect_report *report, size_t plans, struc
     };
     s->texts = dpe_alloc(plans, sizeof *s->texts);
     s->specs = dpe_alloc(plans, sizeof *s->specs);
-    return s->r.steps != NULL && s->r.tried != NULL && s->r.length != NULL && s->texts != NULL && s->specs != NULL &&
-           (s->r.top_k != NULL) == varies;
+    return s->r.steps != NULL && s->r.tried != NULL && s->r.length != NULL && s->texts != NULL &&
+           s->specs != NULL && (s->r.top_k != NULL) == varies;
 }
 
 static void fill_plan(const struct dpe_detect_params *params, const struct dpe_detect_tried *tried,
                       int step, size_t at, struct searched *s)
 {
-    s->r.tried[at] =
-        (struct dpe_searched_plan){.temperature = s->texts[at],
-                                   .plan = tried->key,
-                                   .method = s->specs[at],
-                                   .step = step,
-                                   .window = tried->point.window,
-                                   .samples = tried->samples,
-                                   .value = tried->value,
-                                   .gain = tried->gain};
+    s->r.tried[at] = (struct dpe_searched_plan){.temperature = s->texts[at],
+                                                .plan = tried->key,
+                                                .method = s->specs[at],
+                                                .step = step,
+                                                .window = tried->point.window,
+                                                .samples = tried->samples,
+                                                .value = tried->value,
+                                                .gain = tried->gain};
     if (s->r.top_k != NULL) {
         s->r.top_k[at] = dpe_detect_point_pairs(params, &tried->point).k;
     }

@@ -119,7 +119,8 @@ static dpe_status find_held(struct detect_inputs *inputs, const struct dpe_plan 
 {
     struct dpe_detect_values values = {
         .scale = dpe_alloc((size_t)inputs->grid.params.n_groups, sizeof *values.scale),
-        .bands = dpe_alloc_zero(dpe_detect_band_numbers(inputs->context.config), sizeof *values.bands)};
+        .bands =
+            dpe_alloc_zero(dpe_detect_band_numbers(inputs->context.config), sizeof *values.bands)};
     bool holds = false;
     dpe_status status =
         values.scale == NULL || values.bands == NULL
@@ -131,8 +132,8 @@ static dpe_status find_held(struct detect_inputs *inputs, const struct dpe_plan 
     return status;
 }
 
-/* Methods that the result is held against must be plans of this model that the device runs: the validation
- * needs them only at the end. */
+/* Methods that the result is held against must be plans of this model that the device runs: the
+ * validation needs them only at the end. */
 static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *err)
 {
     /* What no plan could be run with is not the fault of these. */
@@ -443,14 +444,15 @@ dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status stat
     return dpe_job_close(&inputs->job, status, err);
 }
 
-/* That of --against whose session needs most, to *rival and *largest where it needs more than *largest:
- * what does not fit is to be found before the sweep. */
+/* That of --against whose session needs most, to *rival and *largest where it needs more than
+ * *largest: what does not fit is to be found before the sweep. */
 static dpe_status find_largest(const struct detect_inputs *inputs, struct dpe_plan *rival,
                                const struct dpe_plan **largest, struct dpe_error *err)
 {
     const struct detect_arguments *args = inputs->args;
     dpe_status status = DPE_OK;
-    for (int i = 0; dpe_detect_inputs_rival_of(inputs, i) != NULL && args->use_niah && status == DPE_OK; i++) {
+    for (int i = 0;
+         dpe_detect_inputs_rival_of(inputs, i) != NULL && args->use_niah && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
         const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
         status = dpe_plan_make(dpe_detect_inputs_rival_of(inputs, i), &context, &plan, err);

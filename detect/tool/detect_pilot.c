@@ -1,5 +1,5 @@
-/* --task auto: a pilot of a handful of plans finds the task that tells good plans apart for the fewest
- * tokens. */
+/* --task auto: a pilot of a handful of plans finds the task that tells good plans apart for the
+ * fewest tokens. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,8 +101,7 @@ static dpe_status open_rung(struct detect_inputs *inputs, int rung, bool steps,
     snprintf(name, sizeof name, "pilot-%d-%d%s", rungs[rung].keys, rungs[rung].values,
              steps ? "-steps" : "");
     set_rung(inputs, rung, steps);
-    dpe_status status =
-        dpe_detect_inputs_niah(inputs, name, inputs->args->job.seed, task, err);
+    dpe_status status = dpe_detect_inputs_niah(inputs, name, inputs->args->job.seed, task, err);
     *opens = status == DPE_OK;
     return status == DPE_USAGE ? DPE_OK : status;
 }
@@ -187,7 +186,8 @@ static void put_longest(const struct dpe_detect_params *params, struct dpe_detec
 static dpe_status make_plans(struct pilot *pilot, struct dpe_error *err)
 {
     const struct detect_inputs *inputs = pilot->sweep->inputs;
-    /* Without a temperature: that of the options may change between two calls, the task must not. */
+    /* Without a temperature: that of the options may change between two calls,
+     * the task must not. */
     struct dpe_detect_grid grid = inputs->grid;
     grid.params.temperature = dpe_temperature_none;
     struct dpe_detect_point base;

@@ -21,7 +21,8 @@ void dpe_detect_tell_template(const struct detect_inputs *inputs)
 {
     const struct detect_arguments *args = inputs->args;
     char told[1200];
-    if (args->use_niah && dpe_chat_told(args->job.chat_template, args->job.model, told, sizeof told)) {
+    if (args->use_niah &&
+        dpe_chat_told(args->job.chat_template, args->job.model, told, sizeof told)) {
         dpe_log_info("niah: %s", told);
     }
 }
@@ -37,9 +38,10 @@ void dpe_detect_window_text(const struct dpe_detect_params *params, char text[64
 
 const char *dpe_detect_skipped_text(const struct detect_inputs *inputs)
 {
-    return inputs->skipped_lengths == 0        ? ""
-           : inputs->grid.params.frequencies ? " (no shorter ones than a quarter of the trained one)"
-                                             : " (shorter ones would lie inside the window)";
+    return inputs->skipped_lengths == 0 ? ""
+           : inputs->grid.params.frequencies
+               ? " (no shorter ones than a quarter of the trained one)"
+               : " (shorter ones would lie inside the window)";
 }
 
 void dpe_detect_warn_of_length(const struct dpe_detect_params *params)
@@ -229,8 +231,8 @@ void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_det
         /* The table does not apply the selection that it was found under. */
         char spec[1536], method[1536];
         const char *keys = inputs->args->selection;
-        snprintf(spec, sizeof spec, "select:%.400s%sover=table:%.1023s", keys, keys[0] != '\0' ? "," : "",
-                 inputs->args->job.output);
+        snprintf(spec, sizeof spec, "select:%.400s%sover=table:%.1023s", keys,
+                 keys[0] != '\0' ? "," : "", inputs->args->job.output);
         dpe_tool_next("dpe-run -m %s --method %s --length %lld --show --corpus %s%s", model,
                       dpe_tool_quote(spec, method, sizeof method),
                       (long long)inputs->args->job.length, corpus, dtype);

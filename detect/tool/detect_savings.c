@@ -65,7 +65,8 @@ void dpe_detect_print_savings(const struct detect_inputs *inputs,
     print_sharing(inputs, configs * prompts * share, naive, share);
     if (inputs->args->race) {
         line("--race, at best",
-             dpe_detect_least_rows(inputs, inputs->n_samples[0]) / samples * prompts * share, naive);
+             dpe_detect_least_rows(inputs, inputs->n_samples[0]) / samples * prompts * share,
+             naive);
     } else {
         dpe_print("  %-38s not given: --race drops lengths\n", "racing");
     }

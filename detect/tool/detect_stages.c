@@ -9,8 +9,8 @@
 /* ----------------------------------------------------------------------------------------- search
  */
 
-/* Until the temperature is found, all rows of the sweep lie ahead (`later`), those of its plans that
- * the search has run included. */
+/* Until the temperature is found, all rows of the sweep lie ahead (`later`), those of its plans
+ * that the search has run included. */
 static void plan_searched(struct sweep *sweep)
 {
     const struct dpe_detect_search *search = &sweep->report->search;

@@ -54,15 +54,15 @@ struct detect_inputs {
     char key_pairs[160]; /**< what decides the mask, for the identity */
     struct dpe_niah_params niah;
     char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
-    struct dpe_niah_params users_niah;      /**< what --niah names; with --task auto `niah` differs */
+    struct dpe_niah_params users_niah; /**< what --niah names; with --task auto `niah` differs */
     char users_spec[256];
-    bool held_ready;   /**< a table can hold one of --against */
-    bool says_little;  /**< the unchanged model finds little of the easiest needles: few samples do */
-    int64_t samples;   /**< of a configuration: --samples, with --task auto whole contexts */
-    char pilot[512];   /**< of --task auto: what it tried and found, as text */
-    const char **books;                     /**< [ppl samples] ids, borrowed from the corpus */
-    int64_t n_books;                        /**< that the sweep or the search uses */
-    int64_t short_books;                    /**< books with fewer than L tokens */
+    bool held_ready;    /**< a table can hold one of --against */
+    bool says_little;   /**< the unchanged model finds few of the easiest needles: few samples do */
+    int64_t samples;    /**< of a configuration: --samples, with --task auto whole contexts */
+    char pilot[512];    /**< of --task auto: what it tried and found, as text */
+    const char **books; /**< [ppl samples] ids, borrowed from the corpus */
+    int64_t n_books;    /**< that the sweep or the search uses */
+    int64_t short_books; /**< books with fewer than L tokens */
     /** Tasks of the sweep and of the validation, in the same order; n_tasks is 1 or 2. */
     int n_tasks;
     struct dpe_task tasks[2], validate_tasks[2];
@@ -175,10 +175,12 @@ void dpe_detect_print_savings(const struct detect_inputs *inputs,
 /** Print what a sweep would cost, unless it is silent, and add it to `sum` (NULL: not wanted). */
 dpe_status dpe_detect_cost(struct detect_inputs *inputs, struct dpe_bill *sum,
                            struct dpe_error *err);
-/** Of a dry run: the length, where it is not larger than the trained one; the template of prompts. */
+/** Of a dry run: the length, where it is not larger than the trained one; the
+ * template of prompts. */
 void dpe_detect_warn_of_length(const struct dpe_detect_params *params);
 void dpe_detect_tell_template(const struct detect_inputs *inputs);
-/** Lengths of the grid, "window W" or what moves, where the trained length is from, and what was left out. */
+/** Lengths of the grid, "window W" or what moves, where the trained length is from, and what was
+ * left out. */
 void dpe_detect_list_lengths(const struct dpe_detect_params *params, char *text, size_t size);
 void dpe_detect_window_text(const struct dpe_detect_params *params, char text[64]);
 const char *dpe_detect_trained_source(const struct detect_inputs *inputs);

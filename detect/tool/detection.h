@@ -41,17 +41,17 @@ struct detect_arguments {
     int64_t shared, keys_per_context; /**< 0 = not given */
     bool race, race_settings;         /**< given; given level or indifference */
     double race_level, race_indifference;
-    double guard; /**< perplexity that the table's plan may lose, as a share; 0: there is no guard */
+    double guard; /**< perplexity that the table's plan may lose, as a share; 0: no guard */
     bool guard_given;
 };
 
 /** What stands where nothing is given. */
 void dpe_detect_defaults(struct detect_arguments *args);
-/** The options of a sweep that dpe-detect and dpe-calibrate have; input struct detect_arguments with its
- * defaults. */
+/** The options of a sweep that dpe-detect and dpe-calibrate have; input struct detect_arguments
+ * with its defaults. */
 extern const struct dpe_option_set dpe_detect_option_set;
-/** At DPE_LINE_END, once `job` has what the caller parses: end with a usage error where options do not go
- *  together, and set what follows from others. */
+/** At DPE_LINE_END, once `job` has what the caller parses: end with a usage error where options do
+ * not go together, and set what follows from others. */
 void dpe_detect_complete(struct dpe_command_line *state, struct detect_arguments *args);
 /** Only the latter. */
 void dpe_detect_settle(struct detect_arguments *args);

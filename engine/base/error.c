@@ -37,8 +37,8 @@ void dpe_shorten(char *out, size_t size, const char *text)
     memcpy(out + head + sizeof gap - 1, text + tail, n - tail + 1);
 }
 
-/* Room for a message with two paths as long as the system takes them; on the stack, since memory may
- * be what is out. */
+/* Room for a message with two paths as long as the system takes them; on the stack, since memory
+ * may be what is out. */
 enum { MOST_WORDS = 3 * 4096 };
 
 dpe_status dpe_fail(struct dpe_error *err, dpe_status status, const char *format, ...)
@@ -99,8 +99,8 @@ void *dpe_alloc(size_t count, size_t size)
     rounded = (rounded + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     void *memory = aligned_alloc(HUGE_PAGE, rounded);
 #ifdef MADV_HUGEPAGE
-    /* One thread of a Zen 4 reads 31 GB/s there and 21 GB/s from pages of 4 KiB. A kernel without huge
-     * pages says no, and nothing else changes. */
+    /* One thread of a Zen 4 reads 31 GB/s there and 21 GB/s from pages of 4 KiB. A kernel without
+     * huge pages says no, and nothing else changes. */
     if (memory != NULL) {
         (void)madvise(memory, rounded, MADV_HUGEPAGE);
     }

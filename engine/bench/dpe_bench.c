@@ -90,8 +90,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         if (a->n_lengths == MOST_LENGTHS) {
             dpe_line_error(state, "--length: expected at most %d lengths", MOST_LENGTHS);
         }
-        a->lengths[a->n_lengths++] =
-            dpe_parse_tokens(state, "--length", arg, 1, INT64_C(1) << 30);
+        a->lengths[a->n_lengths++] = dpe_parse_tokens(state, "--length", arg, 1, INT64_C(1) << 30);
         return 0;
     case KEY_METHOD:
         if (a->n_methods == MOST_METHODS) {
@@ -494,14 +493,15 @@ static dpe_status check_room(const struct arguments *a, const struct dpe_config 
         dpe_plan_free(&plan);
     }
     uint64_t available = dpe_memory_available();
-    if (status == DPE_OK && (needs.weights > available || needs.memory > available - needs.weights)) {
+    if (status == DPE_OK &&
+        (needs.weights > available || needs.memory > available - needs.weights)) {
         return dpe_fail(
             err, DPE_NO_MEMORY,
             "--shape %s: random weights of %.1f GiB and a session of %.1f GiB (%lld "
             "tokens) do not fit into the %.1f GiB that are free; fewer --layers or a smaller "
             "--length need less",
-            a->shape, (double)needs.weights / 0x1p30, (double)needs.memory / 0x1p30, (long long)length,
-            (double)available / 0x1p30);
+            a->shape, (double)needs.weights / 0x1p30, (double)needs.memory / 0x1p30,
+            (long long)length, (double)available / 0x1p30);
     }
     return status;
 }

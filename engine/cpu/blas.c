@@ -63,7 +63,8 @@ dpe_status dpe_cpu_blas(int n_threads, void (**sgemm)(void), struct dpe_error *e
     *(void **)&one_thread = dlsym(library, "openblas_set_num_threads");
     *(void **)sgemm = dlsym(library, "cblas_sgemm");
     if (one_thread == NULL || *sgemm == NULL) {
-        return dpe_fail(err, DPE_NO_DEVICE, "cpu backend: OpenBLAS lacks a function: %s", dlerror());
+        return dpe_fail(err, DPE_NO_DEVICE, "cpu backend: OpenBLAS lacks a function: %s",
+                        dlerror());
     }
     one_thread(1); /* we call it from our threads; its own would change sums with their number */
     return DPE_OK;

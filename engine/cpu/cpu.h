@@ -9,9 +9,9 @@
 
 /** The fast CPU backend: reference slots, overridden where it does better. */
 const struct dpe_ops *dpe_ops_cpu(void);
-/** The same, but linear layers (of up to 8 rows: those whose weights are bfloat16), and attention of
- *  more than 4 rows without a selection, multiply in bfloat16 with float sums: device "cpu-bf16", so
- *  that what it computes never mixes with results of "cpu". */
+/** The same, but linear layers (of up to 8 rows: those whose weights are bfloat16), and attention
+ * of more than 4 rows without a selection, multiply in bfloat16 with float sums: device "cpu-bf16",
+ * so that what it computes never mixes with results of "cpu". */
 const struct dpe_ops *dpe_ops_cpu_bf16(void);
 
 #endif

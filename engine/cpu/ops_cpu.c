@@ -1,4 +1,5 @@
-/* The fast CPU backend: the reference's slots, overridden by vectorised ones that use all threads. */
+/* The fast CPU backend: the reference's slots, overridden by vectorised ones
+ * that use all threads. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -14,15 +14,15 @@
 #include "engine/model/config/layer_weights.h"
 
 enum {
-    FEW_ROWS = 8,     /* up to so many rows, packing costs more than it saves */
-    DOT_COLUMNS = 16, /* weight rows of one item of few rows, which several threads share */
+    FEW_ROWS = 8,       /* up to so many rows, packing costs more than it saves */
+    DOT_COLUMNS = 16,   /* weight rows of one item of few rows, which several threads share */
     ALONE_COLUMNS = 64, /* the same of one thread, which a call costs 3 % with 16 */
-    ROWS = 768,       /* rows of x packed at a time: a multiple of every mr */
-    COLUMNS = 64,     /* weight rows of an item: a multiple of every panel */
-    DEPTH = 256,      /* of a packed panel, multiplied at a time: stays in the first cache level */
-    PAIRS = 512,      /* the same in bfloat16: every tile that is written costs twice as much of it */
-    PART_ROWS = 96,   /* least rows of an item: a multiple of every mr */
-    BLAS_ROWS = 192,  /* rows of a call of OpenBLAS, fixed, so that bits do not depend on threads */
+    ROWS = 768,         /* rows of x packed at a time: a multiple of every mr */
+    COLUMNS = 64,       /* weight rows of an item: a multiple of every panel */
+    DEPTH = 256,    /* of a packed panel, multiplied at a time: stays in the first cache level */
+    PAIRS = 512,    /* the same in bfloat16: every tile that is written costs twice as much of it */
+    PART_ROWS = 96, /* least rows of an item: a multiple of every mr */
+    BLAS_ROWS = 192, /* rows of a call of OpenBLAS, fixed, so that bits do not depend on threads */
     SMALL_WORK = 1 << 18 /* multiplications for which no second thread is woken */
 };
 

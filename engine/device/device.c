@@ -3,7 +3,6 @@
  */
 #include "engine/device/device.h"
 #include "engine/base/base.h"
-#include "engine/system/platform.h"
 #include "engine/cpu/cpu.h"
 #include "engine/device/device_ops.h"
 #include "engine/model/model.h"
@@ -11,12 +10,13 @@
 #include "engine/ops/ops.h"
 #include "engine/ops/ops_host.h"
 #include "engine/ops/options.h"
+#include "engine/system/platform.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <pthread.h>
 #include <unistd.h>
 
 enum { PATH_ROOM = 4096 };
@@ -181,10 +181,9 @@ dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct d
             return DPE_OK;
         }
     }
-    return status != DPE_OK
-               ? status
-               : dpe_fail(err, DPE_NO_DEVICE, "unknown device '%.64s'; devices: %s%s", device,
-                          known, dpe_suggest(device, known, meant));
+    return status != DPE_OK ? status
+                            : dpe_fail(err, DPE_NO_DEVICE, "unknown device '%.64s'; devices: %s%s",
+                                       device, known, dpe_suggest(device, known, meant));
 }
 
 uint64_t dpe_device_memory(const char *device)

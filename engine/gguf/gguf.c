@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "engine/base/bytes.h"
-#include "engine/json/json_strict.h"
 #include "engine/gguf/gguf_internal.h"
+#include "engine/json/json_strict.h"
 
 enum { MOST_VALUES = 1 << 16, MOST_TENSORS = 1 << 20, MOST_NAME = 255, FIRST_READ = 1 << 20 };
 /* A vocabulary of 4 million tokens with its merges is smaller. */

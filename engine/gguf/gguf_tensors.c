@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "engine/base/bytes.h"
-#include "engine/json/json_strict.h"
 #include "engine/gguf/gguf_internal.h"
+#include "engine/json/json_strict.h"
 
 enum { MOST_ALIGNMENT = 1 << 20, MOST_FILES = 4096 };
 

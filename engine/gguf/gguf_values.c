@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "engine/base/bytes.h"
-#include "engine/json/json_strict.h"
 #include "engine/gguf/gguf_internal.h"
+#include "engine/json/json_strict.h"
 
 static const int64_t most_whole = INT64_C(1) << 53;
 

@@ -197,7 +197,8 @@ static void put_rows(struct dpe_kv *kv, const struct dpe_kv_rows *rows, const un
     for (int64_t done = 0; done < rows->count;) {
         struct piece piece = hold(kv, rows, done, true);
         if (piece.bytes != NULL) {
-            memcpy(piece.bytes, bytes + (uint64_t)done * row_bytes, (uint64_t)piece.count * row_bytes);
+            memcpy(piece.bytes, bytes + (uint64_t)done * row_bytes,
+                   (uint64_t)piece.count * row_bytes);
         }
         let_go(kv, &piece);
         done += piece.count;

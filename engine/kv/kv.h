@@ -5,15 +5,16 @@
  * cache serves every plan. Whoever reads gets float rows in its own buffer and does not know where
  * they came from.
  *
- * Types. BF16: each number rounded to the nearest bfloat16, ties to even. INT8: a row (one token, one
- * head) of `width` codes from −127 to 127 and one scale; a number is code · scale · channel, with a
- * constant for each channel of a head (dpe_kv_set_channels). So what a row becomes depends on the row
- * alone: not on later tokens, on how a text was cut into calls, or on what was cut from the cache.
+ * Types. BF16: each number rounded to the nearest bfloat16, ties to even. INT8: a row (one token,
+ * one head) of `width` codes from −127 to 127 and one scale; a number is code · scale · channel,
+ * with a constant for each channel of a head (dpe_kv_set_channels). So what a row becomes depends
+ * on the row alone: not on later tokens, on how a text was cut into calls, or on what was cut from
+ * the cache.
  *
- * The file. It has no name: a process that ends in any way leaves nothing. All of it is reserved when
- * it is made, so a full disk is found then. Its pages (rows of one head) go through frames in memory:
- * pread and pwrite, never a mapping, whose read errors would be signals. The frame that was not used
- * for longest, by the clock algorithm, takes the next page.
+ * The file. It has no name: a process that ends in any way leaves nothing. All of it is reserved
+ * when it is made, so a full disk is found then. Its pages (rows of one head) go through frames in
+ * memory: pread and pwrite, never a mapping, whose read errors would be signals. The frame that was
+ * not used for longest, by the clock algorithm, takes the next page.
  *
  * Threads may read at the same time, and write or copy rows that no other thread uses.
  */
@@ -55,8 +56,8 @@ struct dpe_kv;
 dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, uint64_t memory,
                          struct dpe_kv **kv, struct dpe_error *err);
 void dpe_kv_destroy(struct dpe_kv *kv);
-/** Constants [heads][width] above 0 by which a layer's keys are divided before they are rounded to 8
- *  bits; 1 without this call. Nothing for other types. */
+/** Constants [heads][width] above 0 by which a layer's keys are divided before they are rounded to
+ * 8 bits; 1 without this call. Nothing for other types. */
 dpe_status dpe_kv_set_channels(struct dpe_kv *kv, int64_t layer, const float *channels,
                                struct dpe_error *err);
 

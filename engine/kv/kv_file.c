@@ -72,25 +72,28 @@ dpe_status dpe_kv_file_make(const char *folder, uint64_t bytes, int *fd, struct 
 {
     *fd = open_nameless(folder);
     if (*fd < 0) {
-        return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: cannot create a file for keys and values: %s; name another folder with "
-                        "--kv-cache-dir",
-                        folder, strerror(errno));
+        return dpe_fail(
+            err, DPE_CANNOT_CREATE,
+            "%s: cannot create a file for keys and values: %s; name another folder with "
+            "--kv-cache-dir",
+            folder, strerror(errno));
     }
     if (in_memory(*fd)) {
         close(*fd);
-        return dpe_fail(err, DPE_CANNOT_CREATE,
-                        "%s: its files lie in memory, where keys and values do not fit; name a folder "
-                        "on a disk with --kv-cache-dir",
-                        folder);
+        return dpe_fail(
+            err, DPE_CANNOT_CREATE,
+            "%s: its files lie in memory, where keys and values do not fit; name a folder "
+            "on a disk with --kv-cache-dir",
+            folder);
     }
     int code = reserve(*fd, bytes);
     if (code != 0) {
         close(*fd);
-        return dpe_fail(err, DPE_IO,
-                        "%s: cannot reserve %.1f MiB for keys and values: %s; free space there, name "
-                        "another folder with --kv-cache-dir, or use a smaller --kv-cache-dtype",
-                        folder, (double)bytes / 0x1p20, strerror(code));
+        return dpe_fail(
+            err, DPE_IO,
+            "%s: cannot reserve %.1f MiB for keys and values: %s; free space there, name "
+            "another folder with --kv-cache-dir, or use a smaller --kv-cache-dtype",
+            folder, (double)bytes / 0x1p20, strerror(code));
     }
     return DPE_OK;
 }

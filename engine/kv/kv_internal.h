@@ -27,7 +27,7 @@ int dpe_kv_file_write(int fd, const void *bytes, uint64_t n, uint64_t at);
 /* kv_pages.c */
 
 enum {
-    DPE_KV_PAGE = 1 << 14,     /**< bytes of a page, a multiple of every disk's block */
+    DPE_KV_PAGE = 1 << 14, /**< bytes of a page, a multiple of every disk's block */
     DPE_KV_LEAST_FRAMES = 16,
 };
 

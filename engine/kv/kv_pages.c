@@ -1,9 +1,9 @@
 /* Pages of a file and the frames of memory that hold some of them.
  *
- * `frame_of` says in which frame a page is. Who wants a page adds 1 to the pins of its frame; a frame
- * without pins may be claimed for another page. A claim makes the pins negative by CLAIMED, so that
- * a pin that comes late sees it and takes it back: pinning a page that is here takes no lock. All
- * else happens under the lock, but for reading and writing itself. */
+ * `frame_of` says in which frame a page is. Who wants a page adds 1 to the pins of its frame; a
+ * frame without pins may be claimed for another page. A claim makes the pins negative by CLAIMED,
+ * so that a pin that comes late sees it and takes it back: pinning a page that is here takes no
+ * lock. All else happens under the lock, but for reading and writing itself. */
 #include "engine/kv/kv_internal.h"
 
 #include <errno.h>
@@ -144,8 +144,8 @@ static int64_t claim(struct dpe_kv_pages *pages)
 
 static void write_back(struct dpe_kv_pages *pages, int64_t f, int64_t page)
 {
-    int code = dpe_kv_file_write(pages->fd, bytes_of(pages, f), DPE_KV_PAGE,
-                                 (uint64_t)page * DPE_KV_PAGE);
+    int code =
+        dpe_kv_file_write(pages->fd, bytes_of(pages, f), DPE_KV_PAGE, (uint64_t)page * DPE_KV_PAGE);
     if (code != 0) {
         fail(pages, code, false);
     }

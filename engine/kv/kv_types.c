@@ -23,8 +23,8 @@ uint64_t dpe_kv_row_bytes(enum dpe_kv_type type, int64_t width)
     return 0;
 }
 
-/* Codes, then their scale. A row that is not finite has a scale that is not, and is so again when it
- * is unpacked. */
+/* Codes, then their scale. A row that is not finite has a scale that is not, and is so again when
+ * it is unpacked. */
 static void pack_int8(const float *row, const float *channels, int64_t width, unsigned char *out)
 {
     float largest = 0.0F;

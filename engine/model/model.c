@@ -80,9 +80,8 @@ static dpe_status hash_data(const struct dpe_model *model, enum dpe_fingerprint_
         stride = kind == DPE_FINGERPRINT_FULL || stride < block ? block : stride;
         for (uint64_t at = shard->data; at < shard->size && status == DPE_OK; at += stride) {
             uint64_t end = shard->size - at < block ? shard->size : at + block;
-            status = kind == DPE_FINGERPRINT_FULL
-                         ? dpe_shard_read(shard, at, end, bytes, err)
-                         : dpe_shard_sample(shard, at, end, bytes, err);
+            status = kind == DPE_FINGERPRINT_FULL ? dpe_shard_read(shard, at, end, bytes, err)
+                                                  : dpe_shard_sample(shard, at, end, bytes, err);
             if (status == DPE_OK) {
                 dpe_sha256_add(hash, bytes, (size_t)(end - at));
             }

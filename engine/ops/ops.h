@@ -11,8 +11,8 @@
  * Layouts: activations are row-major [rows][width]; q and attention output
  * [rows][n_heads][head_dim]; k, v [rows][n_kv_heads][head_dim]; the cache per layer
  * [n_kv_heads][capacity][head_dim], keys unrotated, so that one cache serves every plan alike. CPU
- * backends: all of it fp32, host memory; or the cache is a `struct dpe_kv`, from which tiles are read
- * as fp32 (dpe_attention_rows).
+ * backends: all of it fp32, host memory; or the cache is a `struct dpe_kv`, from which tiles are
+ * read as fp32 (dpe_attention_rows).
  */
 #ifndef DPE_OPS_H
 #define DPE_OPS_H
@@ -33,16 +33,17 @@ typedef void *dpe_mem;
  * Where a key lies. The cache may hold several branches after a common prefix (session.h,
  * "Branches"): the key at position n of a query whose branch has offset o lies in cache row n when
  * n < prefix, else in row n + o. A cache without branches is prefix 0, offset 0: row = position.
- * Where the backend says that it lends, a branch may have no rows of its own for its first positions: the
- * key at position n < lent.positions lies in row n + lent.offset, which belongs to another branch.
+ * Where the backend says that it lends, a branch may have no rows of its own for its first
+ * positions: the key at position n < lent.positions lies in row n + lent.offset, which belongs to
+ * another branch.
  *
  * Which queries. Either `positions` is NULL: one branch, row r at position start + r, all with
- * `offset` and `lent`. Or `positions`, `offsets` and `lents` are given (host memory): one row of each of
- * several branches, row r at positions[r] with offsets[r] and lents[r]; start, offset and lent are then
- * not used. lents NULL: nothing is lent. */
+ * `offset` and `lent`. Or `positions`, `offsets` and `lents` are given (host memory): one row of
+ * each of several branches, row r at positions[r] with offsets[r] and lents[r]; start, offset and
+ * lent are then not used. lents NULL: nothing is lent. */
 
-/** What a branch reads from another one: `positions` is a multiple of DPE_LENT_UNIT, so that who takes
- *  keys in blocks of that many or of a divisor meets the same blocks as without it. */
+/** What a branch reads from another one: `positions` is a multiple of DPE_LENT_UNIT, so that who
+ * takes keys in blocks of that many or of a divisor meets the same blocks as without it. */
 struct dpe_lent {
     int64_t positions, offset;
 };
@@ -62,8 +63,8 @@ struct dpe_attention {
     const float *k;   /**< [n_kv_heads][capacity][head_dim], unrotated; rows of keys that some query
                            sees are valid */
     const float *v;   /**< as k */
-    struct dpe_kv *kv; /**< where keys, values and queries are instead; NULL: k, v, queries */
-    float *out;       /**< [rows][n_heads][head_dim]; rows without any visible key are 0 */
+    struct dpe_kv *kv;    /**< where keys, values and queries are instead; NULL: k, v, queries */
+    float *out;           /**< [rows][n_heads][head_dim]; rows without any visible key are 0 */
     const float *queries; /**< [n_heads][capacity][head_dim], unrotated, rows as those of k; NULL
                                unless dpe_selection_keeps_queries */
     float *marks; /**< [dpe_selection_heads][slots][dpe_selection_width]: representatives of blocks,
@@ -73,8 +74,8 @@ struct dpe_attention {
                             refresh 1, the mean of the means of the values of the blocks that end at
                             or before a query, weighed by the probabilities of their keys; 0 where
                             there are none */
-    float *lse;       /**< [rows][n_heads] natural log-sum-exp of the logits, or NULL */
-    void *workspace;  /**< dpe_ops.attention_workspace bytes, 64-byte aligned */
+    float *lse;        /**< [rows][n_heads] natural log-sum-exp of the logits, or NULL */
+    void *workspace;   /**< dpe_ops.attention_workspace bytes, 64-byte aligned */
     int n_threads;
 };
 
@@ -149,8 +150,8 @@ struct dpe_batch {
 struct dpe_store {
     dpe_mem k, v;             /**< [rows][n_kv_heads][head_dim] */
     dpe_mem cache_k, cache_v; /**< row r goes to row position(r) + offset(r) of each KV head */
-    dpe_mem q, cache_q;       /**< the same of queries, [rows][n_heads][head_dim]; cache_q NULL: they
-                                   are not kept */
+    dpe_mem q, cache_q; /**< the same of queries, [rows][n_heads][head_dim]; cache_q NULL: they
+                             are not kept */
     int64_t capacity;
     struct dpe_kv *kv; /**< where they go instead, `keeps_queries` too; NULL: the caches above */
     bool keeps_queries;
@@ -169,7 +170,7 @@ struct dpe_experts {
 
 /** Attention of three branches (NSA) for some rows. */
 struct dpe_branches {
-    dpe_mem gates;      /**< [rows][n_heads][3], before the sigmoid: of compressed, chosen, windowed */
+    dpe_mem gates; /**< [rows][n_heads][3], before the sigmoid: of compressed, chosen, windowed */
     dpe_mem compressed; /**< [rows][n_heads][head_dim] */
     dpe_mem windowed;   /**< the same, NULL: there is no window */
     dpe_mem out;        /**< the same, of the chosen keys; the sum afterwards */
@@ -182,14 +183,14 @@ struct dpe_ops {
     /** Where memory is short, a default chunk is halved down to this; 0: it is not.
      */
     int64_t smallest_chunk;
-    /** Tokens of the self-test before the first session (device_test.c); 0: none, and there is one way
-     *  for everything. */
+    /** Tokens of the self-test before the first session (device_test.c); 0: none, and there is one
+     * way for everything. */
     int64_t self_test_tokens;
 
     /** Attention reads its cache through dpe_attention_rows, so it may be a dpe_kv. */
     bool reads_kv;
-    /** Attention without a selection heeds dpe_attention.lent; else sessions copy what branches have in
-     *  common. */
+    /** Attention without a selection heeds dpe_attention.lent; else sessions copy what branches
+     * have in common. */
     bool lends;
     /** Representatives of blocks are kept (dpe_attention.marks), which slot `represent` fills. */
     bool keeps_marks;
@@ -200,7 +201,8 @@ struct dpe_ops {
      * more. */
     const char *(*way)(const struct dpe_config *config, const char *device, enum dpe_part part,
                        int way);
-    /** The code that ran last on this thread, "machine code of sm_90, PTX of 9.0"; "": not known. */
+    /** The code that ran last on this thread, "machine code of sm_90, PTX of
+     * 9.0"; "": not known. */
     void (*code)(struct dpe_backend *backend, char text[64]);
     /** Bytes of an element of the cache and of all activations but the residual stream x, which is
      *  float everywhere. */
@@ -228,9 +230,9 @@ struct dpe_ops {
      *  and until a slot changes them: where they are, or a copy in `room` [n]. */
     const float *(*read)(struct dpe_backend *backend, dpe_mem from, int64_t n, float *room);
 
-    /** The plan of the layers of a kind (dpe_config.kinds) from now on and its tables, which live until
-     *  the next call for that kind. Kind 0 is the plan in force; the others are told once, after it.
-     *  DPE_NO_MEMORY, or as `finish`. */
+    /** The plan of the layers of a kind (dpe_config.kinds) from now on and its tables, which live
+     * until the next call for that kind. Kind 0 is the plan in force; the others are told once,
+     * after it. DPE_NO_MEMORY, or as `finish`. */
     dpe_status (*set_plan)(struct dpe_backend *backend, int kind, const struct dpe_plan *plan,
                            const struct dpe_rotation *rotation, struct dpe_error *err);
     /** Told before the operations of a batch, which lives until `finish`. */
@@ -252,8 +254,8 @@ struct dpe_ops {
      *  output of O and DOWN is the residual stream. */
     void (*linear)(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                    int64_t rows, dpe_mem out, bool accumulate);
-    /** `linear` with Q, K and V of the same rows, and `linear` with GATE and UP and `activate`: some
-     *  backends do each better at once. What is in `up` afterwards is not said. */
+    /** `linear` with Q, K and V of the same rows, and `linear` with GATE and UP and `activate`:
+     * some backends do each better at once. What is in `up` afterwards is not said. */
     void (*project)(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows, dpe_mem q,
                     dpe_mem k, dpe_mem v);
     void (*gate)(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows, dpe_mem gate,
@@ -266,8 +268,8 @@ struct dpe_ops {
     void (*copy_kv)(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
                     int64_t to, int64_t rows);
     /** The representatives of blocks that the rows of a call complete (dpe_block_known), after
-     *  store_kv and before attention, where the call has marks; all rows of the batch, q and out not
-     *  used. */
+     * store_kv and before attention, where the call has marks; all rows of the batch, q and out
+     * not used. */
     void (*represent)(struct dpe_backend *backend, const struct dpe_attention *args);
     /** Workspace bytes that attention needs for at most `rows` rows that see at most `keys` keys
      *  each (for rows of several branches as for rows of one). */
@@ -308,8 +310,8 @@ struct dpe_ops {
      * when one of them is not finite. Told by the next `finish`. */
     void (*best)(struct dpe_backend *backend, dpe_mem x, int64_t rows,
                  const struct dpe_logit_room *room, int32_t *tokens);
-    /** nll[r] = −ln p(targets[r]) of normalised hidden row r, NaN when a logit is not finite. Told by
-     *  the next `finish`. */
+    /** nll[r] = −ln p(targets[r]) of normalised hidden row r, NaN when a logit is not finite. Told
+     * by the next `finish`. */
     void (*likelihood)(struct dpe_backend *backend, dpe_mem x, int64_t rows,
                        const struct dpe_logit_room *room, const int32_t *targets, double *nll);
     /** First row of x [rows][width] with a non-finite value, −1 when all is finite. A device may

@@ -101,7 +101,8 @@ void dpe_head_best(const struct dpe_ops *ops, struct dpe_backend *backend,
     int64_t vocab = config->vocab;
     for (int64_t first = 0, n = 0; first < rows; first += n) {
         n = some_logits(ops, backend, config, x, first, rows, room);
-#pragma omp parallel for num_threads(room->n_threads) schedule(static) if (n > 1 && n * vocab > SMALL_WORK)
+#pragma omp parallel for num_threads(room->n_threads)                                              \
+    schedule(static) if (n > 1 && n * vocab > SMALL_WORK)
         for (int64_t r = 0; r < n; r++) {
             const float *row = room->logits + r * vocab;
             bool good = dpe_first_nonfinite(row, vocab) < 0;

@@ -23,7 +23,8 @@ double dpe_log_sum(const float *logits, int64_t vocab);
 /** Slot `logits` of a backend, then the model's cap. */
 void dpe_head_logits(const struct dpe_ops *ops, struct dpe_backend *backend,
                      const struct dpe_config *config, void *x, int64_t rows, float *logits);
-/** Slots `best` and `likelihood`, made of dpe_head_logits, as many rows at once as there is room for. */
+/** Slots `best` and `likelihood`, made of dpe_head_logits, as many rows at once as there is room
+ * for. */
 void dpe_head_best(const struct dpe_ops *ops, struct dpe_backend *backend,
                    const struct dpe_config *config, void *x, int64_t rows,
                    const struct dpe_logit_room *room, int32_t *tokens);

@@ -98,7 +98,8 @@ static const float *reference_read(struct dpe_backend *backend, dpe_mem from, in
     return from;
 }
 
-static dpe_status reference_set_plan(struct dpe_backend *backend, int kind, const struct dpe_plan *plan,
+static dpe_status reference_set_plan(struct dpe_backend *backend, int kind,
+                                     const struct dpe_plan *plan,
                                      const struct dpe_rotation *rotation, struct dpe_error *err)
 {
     (void)backend, (void)kind, (void)plan, (void)rotation, (void)err;

@@ -31,8 +31,8 @@ void dpe_reference_sinks(struct dpe_backend *backend, int64_t layer, const float
 void dpe_reference_merge(struct dpe_backend *backend, const struct dpe_branches *branches);
 
 /* ops_norms.c */
-/** Add norms of rows of these heads, as slot sum_norms does, in the order of the rows: the bits do not
- *  depend on n_threads. */
+/** Add norms of rows of these heads, as slot sum_norms does, in the order of the rows: the bits do
+ * not depend on n_threads. */
 void dpe_norms_add(const struct dpe_config *config, int n_threads, const float *q, const float *k,
                    int64_t rows, bool products, double *sum_q, double *sum_k);
 void dpe_reference_sum_norms(struct dpe_backend *backend, dpe_mem q, dpe_mem k, int64_t rows,

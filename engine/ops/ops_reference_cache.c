@@ -71,8 +71,8 @@ void dpe_reference_copy_kv(struct dpe_backend *backend, const struct dpe_store *
     if (args->kv != NULL) {
         copy_part(args, DPE_KV_KEYS, backend->config->n_kv_heads, from, to, rows);
         copy_part(args, DPE_KV_VALUES, backend->config->n_kv_heads, from, to, rows);
-        copy_part(args, DPE_KV_QUERIES, args->keeps_queries ? backend->config->n_heads : 0, from, to,
-                  rows);
+        copy_part(args, DPE_KV_QUERIES, args->keeps_queries ? backend->config->n_heads : 0, from,
+                  to, rows);
         return;
     }
     int64_t head_dim = backend->config->head_dim;

@@ -5,7 +5,7 @@
 #include "engine/ops/ops_host.h"
 #include "engine/ops/ops_reference.h"
 
-/* ------------------------------------------------------------------------------ small operations */
+/* ----------------------------------------------------------------------------- small operations */
 
 void dpe_reference_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor)
 {
@@ -77,7 +77,7 @@ void dpe_reference_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem u
     }
 }
 
-/* --------------------------------------------------------------------------------------- experts */
+/* -------------------------------------------------------------------------------------- experts */
 
 void dpe_experts_choose(const struct dpe_config *config, float *scores)
 {
@@ -151,9 +151,9 @@ void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,
                 continue;
             }
             for (int64_t i = 0; i < c->intermediate; i++) {
-                hidden[i] = (float)activated(c->activation,
-                                             dot(&expert->gate, &expert->gate_bias, i, x),
-                                             dot(&expert->up, &expert->up_bias, i, x));
+                hidden[i] =
+                    (float)activated(c->activation, dot(&expert->gate, &expert->gate_bias, i, x),
+                                     dot(&expert->up, &expert->up_bias, i, x));
             }
             for (int64_t i = 0; i < c->hidden; i++) {
                 double made = dot(&expert->down, &expert->down_bias, i, hidden);

@@ -1,5 +1,5 @@
-/* The reference's selection: scores from the definition, in double, from the keys and queries of the
- * cache, for every query and head anew. */
+/* The reference's selection: scores from the definition, in double, from the keys and queries of
+ * the cache, for every query and head anew. */
 #include <math.h>
 #include <string.h>
 
@@ -255,7 +255,8 @@ static void add_probabilities(const struct chooser *chooser, int64_t head, doubl
     }
 }
 
-/* The probabilities of the means of all complete blocks, to p; room for three rows. Their number. */
+/* The probabilities of the means of all complete blocks, to p; room for three
+ * rows. Their number. */
 static int64_t compressed_probabilities(const struct chooser *chooser, int64_t head, double *p,
                                         double *room)
 {

@@ -18,7 +18,7 @@ struct dpe_peers {
     int index, size;
     void *user;
     /** Wait for all processes. x [n] becomes the sum of the x of all in the order of their indices,
-     *  with the same bits everywhere; n = 0: nothing to sum. When any process passes a `status`
+     * with the same bits everywhere; n = 0: nothing to sum. When any process passes a `status`
      * other than DPE_OK, nothing is summed, and all return the status of the lowest such index with
      * its message; the n of a process that passes a failure is not used. The implementation handles
      * a process that has ended or does not arrive: it may end the job. */
@@ -51,16 +51,17 @@ struct dpe_ways {
 };
 
 struct dpe_session_options {
-    const char *device;     /**< "cpu" (default when NULL), "cpu-bf16", "reference", "cuda", "cuda:N", "auto" */
-    int n_threads;          /**< 0 = all cores that the process may use */
-    int64_t capacity;       /**< most tokens the KV cache holds; required, ≥ 1 */
-    int64_t positions;      /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
-                                 makes sense with branches: tables and workspace are as long */
-    int64_t branches;       /**< most branches, ≤ DPE_MAX_BRANCHES; 0 = 1 */
-    int64_t prefill_chunk;  /**< rows of a chunk, on a fixed grid from position 0; 0 = default, on
-                                 a device with too little memory for that halved until it fits */
-    uint64_t max_memory;    /**< bytes the session may use; 0 = what is free on this machine */
-    enum dpe_kv_type kv_type; /**< of keys and values in the cache; DPE_KV_F32: as the device has them */
+    /** "cpu" (default when NULL), "cpu-bf16", "reference", "cuda", "cuda:N", "auto". */
+    const char *device;
+    int n_threads;         /**< 0 = all cores that the process may use */
+    int64_t capacity;      /**< most tokens the KV cache holds; required, ≥ 1 */
+    int64_t positions;     /**< most tokens of one sequence, ≤ capacity; 0 = capacity. Less only
+                                makes sense with branches: tables and workspace are as long */
+    int64_t branches;      /**< most branches, ≤ DPE_MAX_BRANCHES; 0 = 1 */
+    int64_t prefill_chunk; /**< rows of a chunk, on a fixed grid from position 0; 0 = default, on
+                                a device with too little memory for that halved until it fits */
+    uint64_t max_memory;   /**< bytes the session may use; 0 = what is free on this machine */
+    enum dpe_kv_type kv_type; /**< of the cache; DPE_KV_F32: as the device has keys and values */
     const char *kv_dir; /**< folder of the file in which keys and values live that do not fit into
                              max_memory, borrowed for the session's life; NULL: such a session is
                              refused */
@@ -77,7 +78,8 @@ struct dpe_session_options {
 
 /** What a device is, as far as this is known without using it. */
 struct dpe_device_info {
-    char kind[16];   /**< "cpu", "cpu-bf16", "reference", "cuda"; which one of a kind decides no result */
+    char kind[16];   /**< "cpu", "cpu-bf16", "reference", "cuda"; which one of a kind decides no
+                        result */
     char name[256];  /**< "NVIDIA H200"; "" for the processors of this machine */
     char driver[16]; /**< newest CUDA version that the driver supports, "13.0"; "" without one */
     char id[64];     /**< the same for two processes that use the same device of a machine */

@@ -1,6 +1,6 @@
 /* The plan as data: making room, copying, checking, hashing. */
-#include "engine/base/base.h"
 #include "engine/plan/plan.h"
+#include "engine/base/base.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -296,9 +296,9 @@ static dpe_status check_frequencies(const struct dpe_plan *plan, struct dpe_erro
         bool good = rotates ? plan->inv_freq[j] >= 0.0 && isfinite(plan->inv_freq[j])
                             : plan->inv_freq[j] == 0.0;
         if (!good) {
-            return dpe_fail(err, DPE_USAGE,
-                            "plan: pair %" PRId64 ": expected %s, found %g", j,
-                            rotates ? "a frequency of at least 0" : "no frequency", plan->inv_freq[j]);
+            return dpe_fail(err, DPE_USAGE, "plan: pair %" PRId64 ": expected %s, found %g", j,
+                            rotates ? "a frequency of at least 0" : "no frequency",
+                            plan->inv_freq[j]);
         }
     }
     return DPE_OK;
@@ -350,8 +350,9 @@ dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
         }
     }
     if (plan->exact && dpe_selects(&plan->selection)) {
-        return dpe_fail(err, DPE_USAGE, "plan: the exact form does not go with a selection; remove "
-                                        "exact=1");
+        return dpe_fail(err, DPE_USAGE,
+                        "plan: the exact form does not go with a selection; remove "
+                        "exact=1");
     }
     status = dpe_selection_check(&plan->selection, err);
     return status != DPE_OK ? status : check_mask(plan, err);
@@ -407,9 +408,8 @@ static bool mask_matters(const struct dpe_plan *plan)
 /* What the model adds; plans of models that add nothing have the digest that they always had. */
 static void hash_model(struct dpe_sha256 *hash, const struct dpe_plan *plan)
 {
-    const double fields[] = {(double)plan->n_still,      plan->still_factor,
-                             plan->attention_multiplier, plan->attention_cap,
-                             plan->query_growth,         plan->query_length};
+    const double fields[] = {(double)plan->n_still, plan->still_factor, plan->attention_multiplier,
+                             plan->attention_cap,   plan->query_growth, plan->query_length};
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         if (fields[i] != 0.0) {
             hash_u64(hash, i);
@@ -426,9 +426,16 @@ static void hash_selection(struct dpe_sha256 *hash, const struct dpe_selection *
         return;
     }
     bool attended = s->representative == DPE_REPRESENT_ATTENDED;
-    const int64_t fields[] = {s->block, s->sinks, s->local, s->k, s->refresh,
-                              attended ? s->attended : 0, (int64_t)s->representative,
-                              (int64_t)s->unit, (int64_t)s->positions, (int64_t)s->scored};
+    const int64_t fields[] = {s->block,
+                              s->sinks,
+                              s->local,
+                              s->k,
+                              s->refresh,
+                              attended ? s->attended : 0,
+                              (int64_t)s->representative,
+                              (int64_t)s->unit,
+                              (int64_t)s->positions,
+                              (int64_t)s->scored};
     dpe_sha256_add(hash, tag, sizeof tag);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         hash_u64(hash, (uint64_t)fields[i]);

@@ -15,16 +15,17 @@
  *  f = floor or identity; scale_j = INFINITY makes it the constant offset_j. g(x) = x, or where
  *  group_most C > 0 the number of the group that token x lies in, counted from 0: the tokens from
  *  group_from on are divided into groups, of which group i has the whole part of
- *  C / (1 + (C − 1) e^(−group_rate i)) tokens, at most C − 1: 1 at first. g of earlier tokens is 0. */
+ *  C / (1 + (C − 1) e^(−group_rate i)) tokens, at most C − 1: 1 at first. g of earlier tokens
+ *  is 0. */
 struct dpe_position_map {
     bool floored;
-    double period;  /**< INFINITY: none */
-    double cap;     /**< INFINITY: none */
+    double period;     /**< INFINITY: none */
+    double cap;        /**< INFINITY: none */
     double group_most; /**< C, a whole number from 2 on; 0: no groups */
     double group_rate; /**< > 0 with groups */
     double group_from; /**< a whole number of tokens, ≥ 0 */
-    double *scale;  /**< [n_pairs], each ≥ 1 or INFINITY */
-    double *offset; /**< [n_pairs] */
+    double *scale;     /**< [n_pairs], each ≥ 1 or INFINITY */
+    double *offset;    /**< [n_pairs] */
 };
 
 /** What decides whether (m, n) lies in a band; first band that matches wins, none = masked. */
@@ -136,8 +137,8 @@ struct dpe_plan {
                           nothing else */
     int64_t n_pairs; /**< head_dim / 2 */
     int64_t n_layers, n_heads;
-    double *inv_freq;    /**< θ_j [n_pairs], radians per position; the maps' arrays are in the same
-                              block: write into them, don't exchange them */
+    double *inv_freq; /**< θ_j [n_pairs], radians per position; the maps' arrays are in the same
+                           block: write into them, don't exchange them */
     struct dpe_temperature temperature; /**< its A times a² of yarn and the like */
     /* Of the model: 0 in most. */
     int64_t n_still;             /**< the last so many pairs do not rotate: their θ_j is 0 */
@@ -146,7 +147,7 @@ struct dpe_plan {
     double attention_cap;        /**< c: a logit x becomes c tanh(x/c) */
     double query_growth;         /**< b: logits of query m times 1 + b ln(1 + floor(m/L)) */
     double query_length;         /**< L of query_growth */
-    int64_t chunk;       /**< P of DPE_BAND_CHUNK, 0 when no band needs it */
+    int64_t chunk;               /**< P of DPE_BAND_CHUNK, 0 when no band needs it */
     int n_bands;
     struct dpe_band bands[DPE_MAX_BANDS];
     uint8_t *mask; /**< [n_layers][n_heads][n_pairs], 1 = key pair; NULL = all ones */

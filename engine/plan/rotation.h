@@ -16,7 +16,7 @@ struct dpe_rotation {
     int64_t capacity, n_pairs;
     int n_tables;
     float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS]; /**< of one block, from cos[0] on */
-    int q_table[DPE_MAX_BANDS], k_table[DPE_MAX_BANDS]; /**< which table a band's side uses */
+    int q_table[DPE_MAX_BANDS], k_table[DPE_MAX_BANDS];     /**< which table a band's side uses */
 };
 dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int n_threads,
                              struct dpe_rotation *rotation, struct dpe_error *err);

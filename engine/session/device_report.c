@@ -1,4 +1,5 @@
-/* Every way of a device, and every item of its test, in a text for people who do not have the device. */
+/* Every way of a device, and every item of its test, in a text for people who do not have the
+ * device. */
 #include "engine/device/device.h"
 #include "engine/device/device_ops.h"
 #include "engine/model/config/family.h"
@@ -31,7 +32,8 @@ static void say(struct report *r, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    r->status = r->status == DPE_OK ? dpe_text_append(r->text, line, strlen(line), r->err) : r->status;
+    r->status =
+        r->status == DPE_OK ? dpe_text_append(r->text, line, strlen(line), r->err) : r->status;
 }
 
 /* ---------------------------------------------------------------------------------- the kinds */
@@ -45,7 +47,7 @@ static const struct kind {
     int64_t rotary, experts, block;
     uint32_t weights; /* types of blocks */
     double growth;    /* of queries */
-    int rope; /* of the second kind of layers */
+    int rope;         /* of the second kind of layers */
     enum dpe_activation activation;
     enum dpe_qk_norm norm;
     const char *select;
@@ -131,7 +133,8 @@ static void say_result(struct report *r, const struct dpe_device_request *reques
         return;
     }
     say(r, "%s\n    %s\n", result->needs_reset ? " (the card needs a reset)" : "", result->text);
-    say(r, "    shapes: %lld tokens in chunks of %lld, hidden %lld, %lld heads of %lld on %lld; %s\n",
+    say(r,
+        "    shapes: %lld tokens in chunks of %lld, hidden %lld, %lld heads of %lld on %lld; %s\n",
         (long long)request->tokens, (long long)(request->tokens * 3 / 4),
         (long long)request->config.hidden, (long long)request->config.n_heads,
         (long long)request->config.head_dim, (long long)request->config.n_kv_heads,
@@ -201,8 +204,8 @@ static void report_kind(struct report *r, const struct dpe_config *config,
 
 static void say_device(struct report *r, const struct dpe_device_info *info)
 {
-    static const char *const variables[] = {"DPE_CUDA_ATTENTION", "DPE_CUDA_GRAPHS", "DPE_CUDA_MODULE",
-                                            "CUDA_VISIBLE_DEVICES"};
+    static const char *const variables[] = {"DPE_CUDA_ATTENTION", "DPE_CUDA_GRAPHS",
+                                            "DPE_CUDA_MODULE", "CUDA_VISIBLE_DEVICES"};
     char line[256] = "";
     FILE *file = fopen("/proc/driver/nvidia/version", "re");
     if (file != NULL) {
@@ -211,7 +214,8 @@ static void say_device(struct report *r, const struct dpe_device_info *info)
         fclose(file);
     }
     say(r, "%s: test of a device\n\ncard: %s (%s)\ndriver: for CUDA %s; %s\nmodule: SHA-256 %s\n",
-        dpe_version(), info->name, info->id, info->driver, line[0] != '\0' ? line : "its own version is not known",
+        dpe_version(), info->name, info->id, info->driver,
+        line[0] != '\0' ? line : "its own version is not known",
         info->module[0] != '\0' ? info->module : "not known");
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const char *value = getenv(variables[i]);
@@ -245,22 +249,25 @@ dpe_status dpe_device_report(const struct dpe_config *config, const char *device
                              struct dpe_text *text, int *n_bad, struct dpe_error *err)
 {
     struct dpe_device_info info;
-    struct report r = {.options = {.device = device, .n_threads = n_threads}, .text = text, .err = err};
+    struct report r = {
+        .options = {.device = device, .n_threads = n_threads}, .text = text, .err = err};
     dpe_status status = dpe_device_describe(device, &info, err);
     status = status == DPE_OK ? dpe_ops_find(device, &r.ops, err) : status;
     if (status != DPE_OK) {
         return status;
     }
     if (r.ops->self_test_tokens == 0) {
-        return dpe_fail(err, DPE_USAGE, "device %s has no kernels to choose from: expected cuda", device);
+        return dpe_fail(err, DPE_USAGE, "device %s has no kernels to choose from: expected cuda",
+                        device);
     }
     r.tokens = r.ops->self_test_tokens;
     status = dpe_device_tokens(&r.tokens, err);
     if (status != DPE_OK || r.tokens == 0) {
-        return status != DPE_OK ? status
-                                : dpe_fail(err, DPE_USAGE,
-                                           "DPE_DEVICE_SELF_TEST: expected a number of tokens for a "
-                                           "report, found off");
+        return status != DPE_OK
+                   ? status
+                   : dpe_fail(err, DPE_USAGE,
+                              "DPE_DEVICE_SELF_TEST: expected a number of tokens for a "
+                              "report, found off");
     }
     say_device(&r, &info);
     if (config != NULL) {

@@ -106,8 +106,8 @@ static dpe_status step_front(struct dpe_session *s, struct front *front, struct 
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         int64_t b = front->branches[i];
         int32_t next = -1;
-        int32_t token = greedy ? front->best[i]
-                               : choose(s, &front->all[b], s->logits + i * s->config->vocab);
+        int32_t token =
+            greedy ? front->best[i] : choose(s, &front->all[b], s->logits + i * s->config->vocab);
         status = grow(s, &front->all[b], token, &next, err);
         if (next >= 0) {
             front->branches[front->n] = b;

@@ -28,7 +28,8 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
     s->length = dpe_alloc_zero(3 * (size_t)s->options.branches, sizeof *s->length);
     s->lent = dpe_alloc_zero(2 * (size_t)s->options.branches, sizeof *s->lent);
     bool good = s->cache_k != NULL && s->cache_v != NULL && s->logits != NULL && s->tap_q != NULL &&
-                s->length != NULL && s->lent != NULL && s->tokens != NULL && s->cache_q != NULL && s->marks != NULL;
+                s->length != NULL && s->lent != NULL && s->tokens != NULL && s->cache_q != NULL &&
+                s->marks != NULL;
     if (good) {
         s->tap_k = s->tap_q + b->rows * dpe_model_config(s->model)->n_heads * s->config->head_dim;
         s->positions = s->length + s->options.branches;
@@ -272,8 +273,8 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s);
 }
 
-/* What the session's plan needs. What it does not need, or of another size, goes before anything of its own
- * is made: both at once would not fit the estimate. */
+/* What the session's plan needs. What it does not need, or of another size, goes before anything of
+ * its own is made: both at once would not fit the estimate. */
 static struct dpe_session_bytes make_room(struct dpe_session *s)
 {
     struct dpe_session_bytes bytes =
@@ -290,7 +291,8 @@ static struct dpe_session_bytes make_room(struct dpe_session *s)
     return bytes;
 }
 
-/* The workspace of the plan, what its selection keeps, and its tables; smaller chunks need less of the former. */
+/* The workspace of the plan, what its selection keeps, and its tables; smaller chunks need less of
+ * the former. */
 static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
 {
     dpe_status status = DPE_NO_MEMORY;

@@ -3,8 +3,8 @@
  * A model that runs under a plan: prefill, decoding, branches, likelihoods, generation.
  *
  * Ownership in the engine:
- * - A `dpe_model` is an opened Hugging Face folder or GGUF file: memory-mapped weights and what they mean. It is
- *   immutable. Any number of sessions can share it; close it after the last of them.
+ * - A `dpe_model` is an opened Hugging Face folder or GGUF file: memory-mapped weights and what
+ * they mean. It is immutable. Any number of sessions can share it; close it after the last of them.
  * - A `dpe_session` is a model, a backend, a position plan and a KV cache. One thread may use it at
  * a time; inside, it uses several threads.
  * - A `dpe_tokenizer` is immutable once it is opened.
@@ -49,14 +49,15 @@ dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dp
                                 const struct dpe_session_options *options,
                                 struct dpe_session_needs *needs, struct dpe_error *err);
 /** Estimate the memory and refuse with DPE_NO_MEMORY when it is not available (the message has the
- *  bytes needed, the bytes free and the options that change them); then allocate everything once.
- *  The plan (of the whole model, with peers too) is copied.
- *  Where only keys and values do not fit into max_memory and kv_dir is given, they live in a file:
- *  DPE_CANNOT_CREATE or DPE_IO when there is no room for it. Results have the same bits.
- *  DPE_NO_DEVICE when the backend does not support this model, plan or type of the cache, or when the results of the
- *  device differ from those of the CPU: the first session of a process on a device tests this with
- * a small model of the same kind (DPE_DEVICE_SELF_TEST in the environment: "off", or the number of
- *  tokens in its prefill). DPE_USAGE when the heads cannot be divided among the peers. */
+ * bytes needed, the bytes free and the options that change them); then allocate everything once.
+ * The plan (of the whole model, with peers too) is copied.
+ * Where only keys and values do not fit into max_memory and kv_dir is given, they live in a file:
+ * DPE_CANNOT_CREATE or DPE_IO when there is no room for it. Results have the same bits.
+ * DPE_NO_DEVICE when the backend does not support this model, plan or type of the cache, or when
+ * the results of the device differ from those of the CPU: the first session of a process on a
+ * device tests this with a small model of the same kind (DPE_DEVICE_SELF_TEST in the environment:
+ * "off", or the number of tokens in its prefill). DPE_USAGE when the heads cannot be divided among
+ * the peers. */
 dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
                               const struct dpe_session_options *options,
                               struct dpe_session **session, struct dpe_error *err);
@@ -105,9 +106,9 @@ dpe_status dpe_session_create_remote(const struct dpe_model *model, const struct
                                      const struct dpe_session_options *options,
                                      const struct dpe_session_remote *remote,
                                      struct dpe_session **session, struct dpe_error *err);
-/** Before another thread goes on with the sessions of this one: frees the OpenMP team of this thread.
- * libgomp would count its threads with those of the other's team, and lets threads sleep at once
- * where it counts more of them than cores. */
+/** Before another thread goes on with the sessions of this one: frees the OpenMP team of this
+ * thread. libgomp would count its threads with those of the other's team, and lets threads sleep at
+ * once where it counts more of them than cores. */
 void dpe_session_hand_over(void);
 /** Replace the plan; this empties the cache (hidden states depend on the plan). A plan that is
  * refused (DPE_USAGE, DPE_NO_DEVICE, over max_memory) changes nothing; when memory runs out while
@@ -124,8 +125,8 @@ dpe_status dpe_session_norms(struct dpe_session *session, const struct dpe_norm_
 typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);
 void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user);
 
-/** Bytes of the file in which the session keeps keys and values; 0: they are in memory. Once reading
- *  or writing it has failed, every call that runs tokens returns DPE_IO. */
+/** Bytes of the file in which the session keeps keys and values; 0: they are in memory. Once
+ * reading or writing it has failed, every call that runs tokens returns DPE_IO. */
 uint64_t dpe_session_file(const struct dpe_session *session);
 
 /** Rows of a prefill chunk. The same calls give the same bits, for any number of threads. However
@@ -187,10 +188,10 @@ dpe_status dpe_session_branch_rows(struct dpe_session *session, int64_t branch,
 dpe_status dpe_session_branch_cut(struct dpe_session *session, int64_t branch, int64_t keep,
                                   struct dpe_error *err);
 /** Make the first n tokens of branch `to` those of branch `from`, without running them; what `to`
- *  held after the prefix goes. prefix ≤ n ≤ the length of `from`, different branches, else
- *  DPE_USAGE. Without a prefix and a selection the CPU devices do not copy: `to` reads the rows of `from`
- *  until that is cut back, and steps of both read them from memory once. The results have the same
- *  bits either way. */
+ * held after the prefix goes. prefix ≤ n ≤ the length of `from`, different branches, else
+ * DPE_USAGE. Without a prefix and a selection the CPU devices do not copy: `to` reads the rows of
+ * `from` until that is cut back, and steps of both read them from memory once. The results have the
+ * same bits either way. */
 dpe_status dpe_session_branch_copy(struct dpe_session *session, int64_t from, int64_t to, int64_t n,
                                    struct dpe_error *err);
 /** What a session can hold: its options, resolved. */

@@ -1,8 +1,9 @@
-/* Branches that begin like another one: where the backend can, they read its rows instead of copying them.
+/* Branches that begin like another one: where the backend can, they read its rows instead of
+ * copying them.
  *
- * Branch b lends its rows to every branch whose `lent` has its offset. Who lends reads from nobody, and
- * keeps at least the tokens that it lends: before it gives them up, the branch that reads most of them
- * gets copies and lends them to the others. */
+ * Branch b lends its rows to every branch whose `lent` has its offset. Who lends reads from nobody,
+ * and keeps at least the tokens that it lends: before it gives them up, the branch that reads most
+ * of them gets copies and lends them to the others. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -34,7 +35,8 @@ static void take_rows(struct dpe_session *s, int64_t from, int64_t b, int64_t fi
     }
 }
 
-/* Branch b is about to lose what is after its first `keep` tokens: who reads it does so no longer. */
+/* Branch b is about to lose what is after its first `keep` tokens: who reads it
+ * does so no longer. */
 static void settle(struct dpe_session *s, int64_t b, int64_t keep)
 {
     int64_t heir = -1;

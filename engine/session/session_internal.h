@@ -17,13 +17,13 @@
 /** Bytes of everything a session allocates; the estimate and the allocation are the same numbers.
  */
 struct dpe_session_bytes {
-    uint64_t residual;  /**< x: [rows][hidden], float */
-    uint64_t hidden;    /**< normed: [rows][hidden] */
-    uint64_t heads;     /**< q and attended, each: [rows][n_heads][head_dim] */
-    uint64_t kv_heads;  /**< k and v, each: [rows][n_kv_heads][head_dim] */
-    uint64_t mlp;       /**< gate and up, each: [rows][intermediate] */
-    uint64_t part;      /**< what attention or MLP adds, before its norm: [rows][hidden], float */
-    uint64_t sinks;     /**< log-sum-exps: [rows][n_heads], float */
+    uint64_t residual; /**< x: [rows][hidden], float */
+    uint64_t hidden;   /**< normed: [rows][hidden] */
+    uint64_t heads;    /**< q and attended, each: [rows][n_heads][head_dim] */
+    uint64_t kv_heads; /**< k and v, each: [rows][n_kv_heads][head_dim] */
+    uint64_t mlp;      /**< gate and up, each: [rows][intermediate] */
+    uint64_t part;     /**< what attention or MLP adds, before its norm: [rows][hidden], float */
+    uint64_t sinks;    /**< log-sum-exps: [rows][n_heads], float */
     uint64_t added; /**< to the chosen keys (dpe_config.branches): what compressed and windowed keys
                          make, each [rows][n_heads][head_dim], and gates [rows][n_heads][3] */
     uint64_t experts;   /**< gathered and made, each: [rows][hidden], float */
@@ -61,11 +61,11 @@ struct dpe_lane {
 
 struct dpe_session {
     const struct dpe_session_remote *remote; /**< NULL: the model runs here */
-    uint64_t element;                  /**< ops->element_bytes */
-    const struct dpe_model *model;     /**< the whole */
-    struct dpe_model slice;            /**< what of it is computed here */
-    const struct dpe_config *config;   /**< of the slice */
-    const struct dpe_weights *weights; /**< of the slice */
+    uint64_t element;                        /**< ops->element_bytes */
+    const struct dpe_model *model;           /**< the whole */
+    struct dpe_model slice;                  /**< what of it is computed here */
+    const struct dpe_config *config;         /**< of the slice */
+    const struct dpe_weights *weights;       /**< of the slice */
     const struct dpe_ops *ops;
     struct dpe_lane own;
     struct dpe_session_options options; /**< resolved: no zeros */
@@ -83,11 +83,11 @@ struct dpe_session {
     int64_t n_branches; /**< ≥ 1 */
     int64_t *length;    /**< [options.branches] tokens of each branch, the prefix included */
     int64_t *positions, *offsets; /**< [options.branches] of a step */
-    /** [options.branches] what each branch reads from another one, which reads nothing from others and
-     *  has at least so many tokens. */
+    /** [options.branches] what each branch reads from another one, which reads nothing from others
+     * and has at least so many tokens. */
     struct dpe_lent *lent;
     struct dpe_lent *lents; /**< [options.branches] of a step */
-    int32_t *tokens;              /**< [capacity] what each cache row was fed with */
+    int32_t *tokens;        /**< [capacity] what each cache row was fed with */
     struct dpe_session_work work;
     struct dpe_kv *kv;          /**< NULL: the cache is in cache_k, cache_v, cache_q */
     dpe_mem *cache_k, *cache_v; /**< [n_layers] */
@@ -99,8 +99,8 @@ struct dpe_session {
     void *tap_user;
     dpe_poll poll;
     void *poll_user;
-    struct dpe_lane *lanes;    /**< [n_lanes] for steps of few sequences (session_lanes.c) */
-    int n_lanes;               /**< 0: there are none */
+    struct dpe_lane *lanes; /**< [n_lanes] for steps of few sequences (session_lanes.c) */
+    int n_lanes;            /**< 0: there are none */
 };
 
 /** Tokens of a branch, the prefix included; without branches there is only branch 0. */
@@ -190,15 +190,16 @@ void dpe_lane_release(struct dpe_lane *lane);
 
 /* session_lanes.c: steps in which each thread takes some of the sequences through all layers. */
 
-/** Lanes of a session with these options, resolved: one for each thread, or 0 where they do not pay. */
+/** Lanes of a session with these options, resolved: one for each thread, or 0 where they do not
+ * pay. */
 int dpe_session_count_lanes(const struct dpe_config *config, const struct dpe_ops *ops,
                             const struct dpe_session_options *options);
 /** Bytes of all of them. */
 uint64_t dpe_session_lanes_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
                                  const struct dpe_ops *ops,
                                  const struct dpe_session_options *options);
-/** The lanes of the session under its plan, which it then has, instead of those that it had. Without
- *  memory for them it has none, and steps are slower. */
+/** The lanes of the session under its plan, which it then has, instead of those that it had.
+ * Without memory for them it has none, and steps are slower. */
 void dpe_session_lanes_make(struct dpe_session *session);
 void dpe_session_lanes_free(struct dpe_session *session);
 /** Whether a step of these rows goes through the lanes. */

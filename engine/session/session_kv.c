@@ -20,9 +20,10 @@ struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_config *c, const struc
                                  .query_capacity = queries ? options->capacity : 0};
 }
 
-/* The size of each channel of a layer's keys that its weights lead to expect: after a norm of keys that
- * norm's weight, else what the projection makes of a normalised row whose numbers do not depend on each
- * other. A function of the weights alone, so a key's code depends on nothing but the key. */
+/* The size of each channel of a layer's keys that its weights lead to expect: after a norm of keys
+ * that norm's weight, else what the projection makes of a normalised row whose numbers do not
+ * depend on each other. A function of the weights alone, so a key's code depends on nothing but the
+ * key. */
 static void find_channels(const struct dpe_session *s, int64_t layer, float *row, float *channels)
 {
     const struct dpe_config *c = s->config;

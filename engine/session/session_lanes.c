@@ -10,10 +10,10 @@
 #include <stdlib.h>
 
 enum {
-    MOST_ROWS = 8,            /* of a step: beyond them products have other sums */
-    LEAST_ROWS = 2,           /* of a lane: below, a thread reads all weights for one row */
-    MOST_WEIGHTS = 16 << 20,  /* bytes that stay in the cache */
-    MOST_POSITIONS = 1024     /* beyond them attention is most of a step, and unevenly divided */
+    MOST_ROWS = 8,           /* of a step: beyond them products have other sums */
+    LEAST_ROWS = 2,          /* of a lane: below, a thread reads all weights for one row */
+    MOST_WEIGHTS = 16 << 20, /* bytes that stay in the cache */
+    MOST_POSITIONS = 1024    /* beyond them attention is most of a step, and unevenly divided */
 };
 
 /* As of a session of one thread for the longest step of the fewest and shortest sequences. */
@@ -118,8 +118,8 @@ static dpe_status run_lane(struct dpe_lane *lane, const struct dpe_batch *all, i
     return DPE_OK;
 }
 
-dpe_status dpe_session_run_lanes(struct dpe_session *s, const struct dpe_batch *batch, float *logits,
-                                 struct dpe_error *err)
+dpe_status dpe_session_run_lanes(struct dpe_session *s, const struct dpe_batch *batch,
+                                 float *logits, struct dpe_error *err)
 {
     enum { MOST_LANES = MOST_ROWS / LEAST_ROWS };
     struct dpe_error errors[MOST_LANES];

@@ -16,8 +16,8 @@ dpe_status dpe_session_measure_attention(struct dpe_session *session, int64_t le
  *  first one, which finds everything cold. Errors as dpe_session_step. */
 dpe_status dpe_session_measure_tokens(struct dpe_session *session, int64_t branches, int64_t n,
                                       double *seconds, struct dpe_error *err);
-/** *seconds: one product of `rows` ≤ chunk rows with the gate matrix of layer 0. For sessions in host
- *  memory. Errors as dpe_session_feed. */
+/** *seconds: one product of `rows` ≤ chunk rows with the gate matrix of layer 0. For sessions in
+ * host memory. Errors as dpe_session_feed. */
 dpe_status dpe_session_measure_product(struct dpe_session *session, int64_t rows, double *seconds,
                                        struct dpe_error *err);
 /** Bytes that the session allocated, and of them one element of the cache. */

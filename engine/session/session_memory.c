@@ -269,8 +269,7 @@ static int64_t fitting_length(const struct dpe_config *config, const struct dpe_
         tried.capacity = options->capacity - (options->positions - tried.positions);
         tried.prefill_chunk =
             tried.positions < options->prefill_chunk ? tried.positions : options->prefill_chunk;
-        bool fits =
-            dpe_session_fit_bytes(config, plan, ops, false, &tried).total <= available;
+        bool fits = dpe_session_fit_bytes(config, plan, ops, false, &tried).total <= available;
         low = fits ? tried.positions : low;
         high = fits ? high : tried.positions;
     }

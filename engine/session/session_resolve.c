@@ -51,9 +51,10 @@ dpe_status dpe_session_resolve(const struct dpe_session_options *options,
     resolved->branches = options->branches == 0 ? 1 : options->branches;
     resolved->positions = options->positions == 0 ? options->capacity : options->positions;
     if (!(*ops)->reads_kv && options->kv_type != DPE_KV_F32) {
-        return dpe_fail(err, DPE_NO_DEVICE,
-                        "device %s keeps keys and values in its own type, not in %s; use --device cpu",
-                        (*ops)->name, dpe_kv_type_names[options->kv_type]);
+        return dpe_fail(
+            err, DPE_NO_DEVICE,
+            "device %s keeps keys and values in its own type, not in %s; use --device cpu",
+            (*ops)->name, dpe_kv_type_names[options->kv_type]);
     }
     int64_t chunk = options->prefill_chunk == 0 ? (*ops)->default_chunk : options->prefill_chunk;
     resolved->device = options->device == NULL ? (*ops)->name : options->device;

@@ -284,8 +284,7 @@ dpe_status dpe_session_branch_rows(struct dpe_session *session, int64_t branch,
                                    const int32_t *tokens, int64_t n, dpe_rows rows, void *user,
                                    struct dpe_error *err)
 {
-    const struct run run = {
-        .branch = branch, .tokens = tokens, .n = n, .rows = rows, .user = user};
+    const struct run run = {.branch = branch, .tokens = tokens, .n = n, .rows = rows, .user = user};
     return run_tokens(session, &run, err);
 }
 

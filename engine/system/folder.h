@@ -16,7 +16,8 @@ char *dpe_folder_find(const char *given);
 bool dpe_folder_has_both(const char *given);
 /** "FOLDER/NAME", owned by the caller; NULL when memory is out. */
 char *dpe_folder_join(const char *folder, const char *name);
-/** The last part of a path, without trailing slashes; `*n` is its length. "/" is its own last part. */
+/** The last part of a path, without trailing slashes; `*n` is its length. "/" is
+ * its own last part. */
 const char *dpe_folder_name(const char *path, int *n);
 /** Whether a path is a regular file that begins as a GGUF file does. */
 bool dpe_folder_is_gguf(const char *path);

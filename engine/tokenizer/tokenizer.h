@@ -26,11 +26,10 @@ struct dpe_encode_options {
                                message; NULL: nothing is said */
 };
 
-/** Open tokenizer.json: a folder that holds one, the file itself, or a GGUF file with the same in its
- *  metadata. BPE only; an unknown component
- *  is refused by name. The file decides everything, but for its truncation and padding, which are
- *  ignored as transformers does. Reference: the `tokenizers` library, 0.23. Errors: DPE_NO_INPUT,
- * DPE_BAD_DATA, DPE_NO_MEMORY. */
+/** Open tokenizer.json: a folder that holds one, the file itself, or a GGUF file with the same in
+ * its metadata. BPE only; an unknown component is refused by name. The file decides everything, but
+ * for its truncation and padding, which are ignored as transformers does. Reference: the
+ * `tokenizers` library, 0.23. Errors: DPE_NO_INPUT, DPE_BAD_DATA, DPE_NO_MEMORY. */
 dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer,
                               struct dpe_error *err);
 void dpe_tokenizer_close(struct dpe_tokenizer *tokenizer);
@@ -56,9 +55,9 @@ dpe_status dpe_tokenizer_encode(const struct dpe_tokenizer *tokenizer, const cha
  *  vocabulary is DPE_BAD_DATA. Incomplete UTF-8 sequences become U+FFFD as in the reference. */
 dpe_status dpe_tokenizer_decode(const struct dpe_tokenizer *tokenizer, const int32_t *ids, size_t n,
                                 bool skip_special, struct dpe_text *out, struct dpe_error *err);
-/** Append the bytes that one token stands for inside a text: as dpe_tokenizer_decode of it, but bytes
- *  of an incomplete character stay as they are, and so does a space that only the beginning of a text
- *  loses. */
+/** Append the bytes that one token stands for inside a text: as dpe_tokenizer_decode of it, but
+ * bytes of an incomplete character stay as they are, and so does a space that only the beginning of
+ * a text loses. */
 dpe_status dpe_tokenizer_bytes(const struct dpe_tokenizer *tokenizer, int32_t id, bool skip_special,
                                struct dpe_text *out, struct dpe_error *err);
 /** Largest id + 1 (vocabulary and added tokens). */

@@ -44,8 +44,8 @@ static dpe_status add_string(struct strings *strings, const char *bytes, size_t 
     return end_string(strings, err);
 }
 
-/* Each token whose characters are all of the alphabet gives bytes, others their own UTF-8. `inside`: see
- * decode_strings. */
+/* Each token whose characters are all of the alphabet gives bytes, others their own UTF-8.
+ * `inside`: see decode_strings. */
 static dpe_status decode_byte_level(const struct dpe_vocab *vocab, bool inside,
                                     const struct strings *in, struct strings *out,
                                     struct dpe_error *err)
@@ -259,8 +259,8 @@ static dpe_status collect(const struct dpe_tokenizer *t, const int32_t *ids, siz
 
 /* `inside`: the ids stand inside a text, of whose other tokens nothing is known. A character may be
  * completed by its neighbours, and what follows a Fuse acts on the ends of the whole text. */
-static dpe_status decode_strings(const struct dpe_tokenizer *tokenizer, const int32_t *ids, size_t n,
-                                 bool skip_special, bool inside, struct dpe_text *out,
+static dpe_status decode_strings(const struct dpe_tokenizer *tokenizer, const int32_t *ids,
+                                 size_t n, bool skip_special, bool inside, struct dpe_text *out,
                                  struct dpe_error *err)
 {
     struct strings lists[2] = {{.n = 0}, {.n = 0}};

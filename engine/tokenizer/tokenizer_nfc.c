@@ -1,6 +1,6 @@
-/* NFC and NFKC as the reference has them. utf8proc has a newer Unicode, so it is only shown characters
- * that the reference's tables touch; everything else is a wall through which nothing composes or
- * moves. */
+/* NFC and NFKC as the reference has them. utf8proc has a newer Unicode, so it is only shown
+ * characters that the reference's tables touch; everything else is a wall through which nothing
+ * composes or moves. */
 #include "engine/tokenizer/tokenizer_parts.h"
 
 #include <stdlib.h>
@@ -56,12 +56,11 @@ static dpe_status add_decomposed(const struct form *form, struct points *points,
         points->capacity = capacity;
     }
     int last_class = 0;
-    utf8proc_ssize_t n =
-        utf8proc_decompose_char((utf8proc_int32_t)point, points->at + points->n, LONGEST,
-                                (utf8proc_option_t)((unsigned)UTF8PROC_DECOMPOSE |
-                                                    (unsigned)UTF8PROC_STABLE |
-                                                    (unsigned)form->decompose),
-                                &last_class);
+    utf8proc_ssize_t n = utf8proc_decompose_char(
+        (utf8proc_int32_t)point, points->at + points->n, LONGEST,
+        (utf8proc_option_t)((unsigned)UTF8PROC_DECOMPOSE | (unsigned)UTF8PROC_STABLE |
+                            (unsigned)form->decompose),
+        &last_class);
     if (n < 0) {
         return dpe_fail(err, DPE_INTERNAL, "normalising failed: %s", utf8proc_errmsg(n));
     }

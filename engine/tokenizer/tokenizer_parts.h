@@ -66,7 +66,7 @@ struct dpe_vocab {
     struct dpe_token_span *text;  /**< [n_ids] the token as written in the file */
     struct dpe_token_span *match; /**< [n_ids] what it matches: for byte-level files the bytes that
                                  its characters stand for, else `text` itself */
-    uint8_t *known;         /**< [n_ids] 1: the id exists */
+    uint8_t *known;               /**< [n_ids] 1: the id exists */
     struct dpe_id_slot *by_text;  /**< every token, also added ones */
     struct dpe_id_slot *by_match; /**< the model's tokens that can match text */
     size_t slot_mask;

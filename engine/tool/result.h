@@ -1,8 +1,8 @@
 /**
  * @file result.h
- * A tool's result for scripts: one JSON document or one CSV table on standard output, in place of the
- * text for people. A result has fields, and lists of rows with fields of their own; numbers that are
- * not finite are null (JSON) or empty (CSV).
+ * A tool's result for scripts: one JSON document or one CSV table on standard output, in place of
+ * the text for people. A result has fields, and lists of rows with fields of their own; numbers
+ * that are not finite are null (JSON) or empty (CSV).
  */
 #ifndef DPE_TOOL_RESULT_H
 #define DPE_TOOL_RESULT_H
@@ -26,9 +26,12 @@ void dpe_result_flag(struct dpe_result *result, const char *name, bool value);
 void dpe_result_whole(struct dpe_result *result, const char *name, int64_t value);
 void dpe_result_number(struct dpe_result *result, const char *name, double value);
 /** Lists of n numbers. */
-void dpe_result_wholes(struct dpe_result *result, const char *name, const int64_t *values, size_t n);
-void dpe_result_numbers(struct dpe_result *result, const char *name, const double *values, size_t n);
-/** Begin a row of the list `name`; what is added next are its fields. NULL: fields of the result again. */
+void dpe_result_wholes(struct dpe_result *result, const char *name, const int64_t *values,
+                       size_t n);
+void dpe_result_numbers(struct dpe_result *result, const char *name, const double *values,
+                        size_t n);
+/** Begin a row of the list `name`; what is added next are its fields. NULL: fields of the result
+ * again. */
 void dpe_result_row(struct dpe_result *result, const char *name);
 /** Print and free. CSV is the first list that was begun: its header is the fields of its first row,
  *  which all rows have. Without a list it is one row, the fields of the result. DPE_NO_MEMORY. */

@@ -26,18 +26,18 @@ enum dpe_option_keys {
 };
 /** Options of every long-running tool. Zero-initialise, then let dpe_tool_option_set fill it. */
 struct dpe_tool_options {
-    const char *device;  /**< after parsing: a backend's name, "auto" resolved */
-    bool bf16;           /**< --dtype bf16; `device` says so too, but for a GPU */
+    const char *device; /**< after parsing: a backend's name, "auto" resolved */
+    bool bf16;          /**< --dtype bf16; `device` says so too, but for a GPU */
     bool dtype_given;
     int threads;         /**< 0: all that the process may use */
     uint64_t max_memory; /**< bytes, 0: the free memory */
     enum dpe_kv_type kv_type;
-    const char *kv_dir;  /**< NULL: not given; see dpe_tool_kv_dir */
-    double time_budget;  /**< seconds, 0: none */
-    bool quiet;          /**< only warnings and errors on stderr */
-    bool json;           /**< every stderr line is a JSON object */
-    bool force;          /**< replace an output that is not a resumable run of this identity */
-    bool salvage;        /**< continue after a damaged record and report what is lost */
+    const char *kv_dir; /**< NULL: not given; see dpe_tool_kv_dir */
+    double time_budget; /**< seconds, 0: none */
+    bool quiet;         /**< only warnings and errors on stderr */
+    bool json;          /**< every stderr line is a JSON object */
+    bool force;         /**< replace an output that is not a resumable run of this identity */
+    bool salvage;       /**< continue after a damaged record and report what is lost */
     bool keep_journal;
     bool force_unlock;
 };
@@ -92,9 +92,9 @@ dpe_status dpe_tool_check_new(const char *path, bool force, struct dpe_error *er
  *  followed. */
 dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, size_t n,
                                  struct dpe_error *err);
-/** As dpe_tool_check_output, for the files in any option of the command line: DPE_CANNOT_CREATE when
- *  an argument other than the output's, or the text after '=', ',' or ':' in one, names the file
- *  `output`. */
+/** As dpe_tool_check_output, for the files in any option of the command line: DPE_CANNOT_CREATE
+ * when an argument other than the output's, or the text after '=', ',' or ':' in one, names the
+ * file `output`. */
 dpe_status dpe_tool_check_words(const char *output, int argc, char *const *argv,
                                 struct dpe_error *err);
 /** Last call of main: flush stdout (a failure is DPE_IO; a reader that has closed it is not an
@@ -106,12 +106,10 @@ int dpe_tool_end(dpe_status status, const struct dpe_error *err);
 /** "12", "8K", "1.5G" → bytes; "90", "30m", "2h", "1d" → seconds. False for any other text. */
 bool dpe_parse_bytes(const char *text, uint64_t *bytes);
 bool dpe_parse_seconds(const char *text, double *seconds);
-/** The value of an option, or a usage error that names the option as it was typed, what it takes and
- *  what it got: a
- *  whole number in [low, high]; the index of one of the `choices`, which NULL ends; a count of
- * pairs from 1 to 65536, or a share above 0 and below 1. `also` is another value that the caller
- * accepts
- *  ("auto"), for the message, or NULL. */
+/** The value of an option, or a usage error that names the option as it was typed, what it takes
+ * and what it got: a whole number in [low, high]; the index of one of the `choices`, which NULL
+ * ends; a count of pairs from 1 to 65536, or a share above 0 and below 1. `also` is another value
+ * that the caller accepts ("auto"), for the message, or NULL. */
 int64_t dpe_parse_count(const struct dpe_command_line *state, const char *option, const char *text,
                         int64_t low, int64_t high);
 /** A number of tokens, as dpe_parse_length reads it ("16k"). */
@@ -152,8 +150,8 @@ dpe_status dpe_signals_poll(void *user, struct dpe_error *err);
 /* -------------------------------------------------------------------------------------- messages
  */
 
-/** A line on stderr: text, or one JSON object {"time","level","event","message"}. Clears a live line
- *  first. info is left out when quiet. */
+/** A line on stderr: text, or one JSON object {"time","level","event","message"}. Clears a live
+ * line first. info is left out when quiet. */
 void dpe_log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** Warn that a session's chunks were made smaller for lack of device memory, unless *reported, at
  *  first 0, has their size already. */
@@ -171,18 +169,18 @@ struct dpe_event {
     double rate;        /**< tokens (or samples) per second */
     double eta;         /**< seconds that are left */
 };
-/** An info line that programs read as fields: JSON has "event", "done", "total", "rate" and "eta" of what
- *  is known, besides the message. */
+/** An info line that programs read as fields: JSON has "event", "done", "total", "rate" and "eta"
+ * of what is known, besides the message. */
 void dpe_log_event(const struct dpe_event *event, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/** Suggest what to type next, at the end of a tool: an info line "Next: …"; further ones begin below
- *  it. */
+/** Suggest what to type next, at the end of a tool: an info line "Next: …"; further ones begin
+ * below it. */
 void dpe_tool_next(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** A path as it is typed to a shell: in quotes where it needs them. Returns `text`. */
 const char *dpe_tool_quote(const char *path, char *text, size_t size);
 /** Progress: on a terminal one live line (at most 4 updates a second, cut to the width), else a
- * plain line every 30 s or 1 % of the total, whichever is later; as JSON the event without a message.
- * `text` is the line without newline; the last call has done == total. */
+ * plain line every 30 s or 1 % of the total, whichever is later; as JSON the event without a
+ * message. `text` is the line without newline; the last call has done == total. */
 void dpe_progress(const struct dpe_event *event, const char *text);
 /** Something new begins: its first progress is printed. */
 void dpe_progress_begin(void);

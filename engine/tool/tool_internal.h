@@ -21,7 +21,8 @@ struct dpe_option_list {
 };
 /** -h, -v, completion: the last set of every tool. */
 extern const struct dpe_option_set dpe_tool_help_option_set;
-/** The option of the line that other programs call by the `n` bytes of `name`; NULL: none is known. */
+/** The option of the line that other programs call by the `n` bytes of `name`;
+ * NULL: none is known. */
 const char *dpe_tool_foreign(const struct dpe_command_line *line, const char *name, size_t n);
 /** Text that may not be UTF-8, a path for example, with \xHH for each invalid byte; owned by the
  *  caller, NULL when out of memory. */

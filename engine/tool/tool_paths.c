@@ -26,9 +26,10 @@ const char *dpe_tool_model(const char *arg)
         return arg;
     }
     if (dpe_folder_has_both(folder)) {
-        dpe_log_warning("%s: holds safetensors and GGUF files; the safetensors are used (-m FILE.gguf "
-                        "takes a GGUF file)",
-                        arg);
+        dpe_log_warning(
+            "%s: holds safetensors and GGUF files; the safetensors are used (-m FILE.gguf "
+            "takes a GGUF file)",
+            arg);
     }
     char **kept = keep_path();
     if (kept == NULL) {

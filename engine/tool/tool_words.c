@@ -17,7 +17,8 @@ int dpe_tool_columns(const char *text, size_t n)
     return count;
 }
 
-void dpe_tool_put_words(FILE *file, const char *text, size_t n, int at, int indent, int width, bool command)
+void dpe_tool_put_words(FILE *file, const char *text, size_t n, int at, int indent, int width,
+                        bool command)
 {
     const char *end = text + n;
     bool first = true;
@@ -85,8 +86,8 @@ static size_t fitting(const char *text, size_t n, int at, int width)
     return n;
 }
 
-/* Where lines end; INT_MAX in a file, and in a terminal of no size, which mpirun gives its processes
- * and which may be a file in the end. */
+/* Where lines end; INT_MAX in a file, and in a terminal of no size, which mpirun gives its
+ * processes and which may be a file in the end. */
 static int line_width(FILE *file)
 {
     struct winsize size = {0};
@@ -114,7 +115,8 @@ void dpe_tool_fit(FILE *file, const char *text, size_t n, int indent)
     fputc('\n', file);
 }
 
-/* The column where further lines of a line begin: that of the text after its label, or a step in. */
+/* The column where further lines of a line begin: that of the text after its
+ * label, or a step in. */
 static int hang_of(const char *line, size_t n)
 {
     enum { MOST_LABEL = 24, STEP = 2 };

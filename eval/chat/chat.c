@@ -178,8 +178,8 @@ static dpe_status parse_config(struct dpe_chat *chat, const char *bytes, size_t 
     status = status == DPE_OK ? in_config(chat->source, config, &text, err) : status;
     *there = text != NULL;
     if (text != NULL) {
-        status = dpe_template_parse(chat->source, json_string_value(text),
-                                    json_string_length(text), &chat->jinja, err);
+        status = dpe_template_parse(chat->source, json_string_value(text), json_string_length(text),
+                                    &chat->jinja, err);
     }
     json_decref(config);
     return status;

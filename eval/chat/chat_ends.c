@@ -27,8 +27,8 @@ static dpe_status after_mark(const struct dpe_chat *chat, json_t *messages, stru
 
 /* Add the first id of the text when it is a special token; a whole text that is several ids names
  * none. */
-static dpe_status add(const struct dpe_tokenizer *tokenizer, const char *bytes, size_t n, bool whole,
-                      struct dpe_chat_ends *ends, struct dpe_error *err)
+static dpe_status add(const struct dpe_tokenizer *tokenizer, const char *bytes, size_t n,
+                      bool whole, struct dpe_chat_ends *ends, struct dpe_error *err)
 {
     const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
     struct dpe_tokens tokens = {0};
@@ -71,8 +71,8 @@ dpe_status dpe_chat_find_ends(const struct dpe_chat *chat, const struct dpe_toke
                                   "assistant", "content", mark),
                         &after, err);
     if (status == DPE_BAD_DATA) { /* a template of one message: what ends the turn of the user */
-        status = after_mark(chat, json_pack("[{ssss}]", "role", "user", "content", mark), &after,
-                            err);
+        status =
+            after_mark(chat, json_pack("[{ssss}]", "role", "user", "content", mark), &after, err);
     }
     if (status == DPE_OK && after.n > 0) {
         status = add(tokenizer, after.bytes, after.n, false, ends, err);

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine/system/folder.h"
 #include "engine/gguf/gguf.h"
+#include "engine/system/folder.h"
 #include "eval/chat/chat.h"
 
 /* The text of the token that a key gives the id of, when there is one. */

@@ -1,6 +1,6 @@
 /* The steps of an ablation, and their plans. */
-#include "engine/plan/methods/methods.h"
 #include "eval/compare/ablation.h"
+#include "engine/plan/methods/methods.h"
 
 #include <math.h>
 #include <stdio.h>

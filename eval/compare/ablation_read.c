@@ -14,9 +14,10 @@ static dpe_status take_values(const struct dpe_table_values *values,
                               struct dpe_ablation_source *source, struct dpe_error *err)
 {
     if (dpe_table_has_method(values) != 0) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "expected a table with a plan of DPE, found the plan of another method, which "
-                        "validation showed to be better; dpe-detect --against none keeps DPE's");
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "expected a table with a plan of DPE, found the plan of another method, which "
+            "validation showed to be better; dpe-detect --against none keeps DPE's");
     }
     source->trained_length = values->trained_length;
     source->length = values->length;

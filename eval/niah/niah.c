@@ -184,10 +184,10 @@ static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
 {
     const struct dpe_niah *niah = fit->niah;
     bool chat = in_chat(niah);
-    const struct dpe_encode_options options = {
-        .add_special = true,
-        .special = chat ? DPE_SPECIAL_PARSE : niah->params.special,
-        .advice = advice(niah)};
+    const struct dpe_encode_options options = {.add_special = true,
+                                               .special =
+                                                   chat ? DPE_SPECIAL_PARSE : niah->params.special,
+                                               .advice = advice(niah)};
     fit->tokens.n = 0;
     dpe_status status = dpe_tokenizer_encode(niah->tokenizer, fit->text.bytes, fit->text.n,
                                              &options, &fit->tokens, err);

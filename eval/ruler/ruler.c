@@ -93,9 +93,10 @@ struct dpe_encode_options dpe_ruler_encoding(const struct dpe_ruler *ruler)
     /* Around a chat template literal is refused. */
     return (struct dpe_encode_options){
         .special = ruler->special,
-        .advice = in_chat(ruler) ? "--special-in-text parse makes it the token"
-                                 : "choose whether it is ordinary text (literal) or the token (parse) "
-                                   "with --special-in-text"};
+        .advice = in_chat(ruler)
+                      ? "--special-in-text parse makes it the token"
+                      : "choose whether it is ordinary text (literal) or the token (parse) "
+                        "with --special-in-text"};
 }
 
 /* Encode a finished prompt. A chat template that begins with the BOS must not get a second one. */

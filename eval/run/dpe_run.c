@@ -369,12 +369,12 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
         result.seconds = dpe_clock() - begin;
         snprintf(line, sizeof line, "window %lld of %lld, %.0f tokens/s", (long long)window + 1,
                  (long long)n_windows, (double)((window + 1) * context) / result.seconds);
-        const struct dpe_event event = {
-            .name = "nll",
-            .done = (double)(window + 1),
-            .total = (double)n_windows,
-            .rate = (double)((window + 1) * context) / result.seconds,
-            .eta = result.seconds / (double)(window + 1) * (double)(n_windows - window - 1)};
+        const struct dpe_event event = {.name = "nll",
+                                        .done = (double)(window + 1),
+                                        .total = (double)n_windows,
+                                        .rate = (double)((window + 1) * context) / result.seconds,
+                                        .eta = result.seconds / (double)(window + 1) *
+                                               (double)(n_windows - window - 1)};
         dpe_progress(&event, line);
     }
     free(nll);

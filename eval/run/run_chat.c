@@ -90,7 +90,8 @@ static dpe_status encode(const struct chat *chat, struct dpe_tokens *tokens, str
 }
 
 /* The length that a plan for `need` tokens is made for: of a table its entry's, up to the trained
- * length that itself, beyond both doubled, so that a conversation that grows seldom changes plans. */
+ * length that itself, beyond both doubled, so that a conversation that grows
+ * seldom changes plans. */
 static int64_t plan_length(const struct chat *chat, int64_t need)
 {
     const struct dpe_table *entry =

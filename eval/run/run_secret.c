@@ -1,5 +1,5 @@
-/* --show: a long text with a secret is read by the model as it is and with the table, and both are asked
- * for it. */
+/* --show: a long text with a secret is read by the model as it is and with the table, and both are
+ * asked for it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,7 +139,8 @@ static dpe_status ask(const struct run *run, const struct arguments *args, const
         status = dpe_run_tool_session(&own, read + options.max_new, secret->length, &session, err);
     }
     if (status == DPE_OK) {
-        status = dpe_session_generate(session, secret->sample.prompt.ids, read, &options, &out, err);
+        status =
+            dpe_session_generate(session, secret->sample.prompt.ids, read, &options, &out, err);
     }
     if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
         status = dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal after %zu tokens", out.n);

@@ -293,10 +293,13 @@ static void show_distances(const struct dpe_plan *plan, int64_t length)
     }
 }
 
-static const char *const representatives[] = {
-    "the mean of its keys", "the largest and smallest components of its keys",
-    "its most attended keys", "its best key", "its keys weighed by an attention inside it",
-    "the probability of its keys", "the probability of the mean of its keys"};
+static const char *const representatives[] = {"the mean of its keys",
+                                              "the largest and smallest components of its keys",
+                                              "its most attended keys",
+                                              "its best key",
+                                              "its keys weighed by an attention inside it",
+                                              "the probability of its keys",
+                                              "the probability of the mean of its keys"};
 static const char *const units[] = {"query head", "KV head", "layer"};
 static const char *const chosen_places[] = {"at their positions", "one after another",
                                             "at one distance from the local window on"};

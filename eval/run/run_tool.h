@@ -31,7 +31,7 @@ struct arguments {
     int64_t context, max_new, trained_length, length, chunk;
     const char *runtimes; /**< which are asked */
     const char *corpus;   /**< --show: where the text comes from */
-    int64_t seed;       /**< --show: which text; of a temperature: which draws */
+    int64_t seed;         /**< --show: which text; of a temperature: which draws */
     bool seed_given;
     double temperature, top_p; /**< of an answer; 0 and 1: the likeliest token, always */
     bool temperature_given, top_p_given;
@@ -86,17 +86,18 @@ static inline const char *dpe_run_tool_table(const struct arguments *args)
            : args->method != NULL ? dpe_plan_table_of_spec(args->method)
                                   : NULL;
 }
-/** The length that is shown without a text: --length, else that of the table, its longest, else four
- *  times the trained one; and the trained length, which is the table's where there is one. Errors of
- *  the table. */
+/** The length that is shown without a text: --length, else that of the table, its longest, else
+ * four times the trained one; and the trained length, which is the table's where there is one.
+ * Errors of the table. */
 dpe_status dpe_run_tool_length(const struct run *run, int64_t *length, int64_t *trained,
                                struct dpe_error *err);
 /** The position methods and their keys, as a table for people. */
 void dpe_run_tool_methods(void);
 /** Refuse options that do not go together, or lack something. */
 void dpe_run_tool_check(const struct arguments *args);
-/** Hide a secret in a text as long as the table is for, ask for it with the model unchanged and with
- *  --table or --method, and print both answers. */
+/** Hide a secret in a text as long as the table is for, ask for it with the model unchanged and
+ * with
+ * --table or --method, and print both answers. */
 dpe_status dpe_run_tool_show(const struct run *run, struct dpe_error *err);
 /** What other runtimes compute from the configuration of --model, and apply of --table, for a text
  * of
@@ -117,9 +118,10 @@ dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result
  * method's; else "". */
 void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
                             const char *entry);
-/** The same as a JSON document: the fields of struct dpe_plan, what is infinite as null, and of the model its
- *  own rotation (head_dim / 2 frequencies, attention factor). DPE_NO_MEMORY, or what dpe_rope_native fails with. */
-dpe_status dpe_run_tool_plan_json(const struct run *run, const struct dpe_plan *plan, int64_t length,
-                                  struct dpe_error *err);
+/** The same as a JSON document: the fields of struct dpe_plan, what is infinite as null, and of the
+ * model its own rotation (head_dim / 2 frequencies, attention factor). DPE_NO_MEMORY, or what
+ * dpe_rope_native fails with. */
+dpe_status dpe_run_tool_plan_json(const struct run *run, const struct dpe_plan *plan,
+                                  int64_t length, struct dpe_error *err);
 
 #endif

@@ -53,14 +53,15 @@ static const char *check_chat(const struct arguments *args)
         return NULL;
     }
     if (args->chat && args->mode != MODE_GENERATE) {
-        return "--chat goes with generating, not with --tokenize, --nll, --info, --show or --show-plan";
+        return "--chat goes with generating, not with --tokenize, --nll, --info, --show or "
+               "--show-plan";
     }
     if (!args->chat && (args->system != NULL || args->chat_template != NULL)) {
         return "--system and --chat-template go with --chat";
     }
     if (args->chat_template != NULL && strcmp(args->chat_template, "none") == 0) {
-        return "--chat needs a chat template; --chat-template none has none: leave out --chat to run "
-               "the prompt as it is";
+        return "--chat needs a chat template; --chat-template none has none: leave out --chat to "
+               "run the prompt as it is";
     }
     if (args->chat && args->raw) {
         return "--chat and --raw exclude each other: the template decides about special tokens";
@@ -86,12 +87,14 @@ void dpe_run_tool_check(const struct arguments *args)
     } else if (args->prompt != NULL && args->prompt_file != NULL) {
         missing = "--prompt and --prompt-file exclude each other";
     } else if (!needs_prompt && (args->prompt != NULL || args->prompt_file != NULL)) {
-        missing =
-            "--prompt goes with generating and --tokenize, not with --nll, --info, --show or --show-plan";
+        missing = "--prompt goes with generating and --tokenize, not with --nll, --info, --show or "
+                  "--show-plan";
     } else if (args->mode == MODE_SHOW && args->table == NULL && args->method == NULL) {
-        missing = "--show goes with --table or --method, which it compares with the model unchanged";
+        missing =
+            "--show goes with --table or --method, which it compares with the model unchanged";
     } else if (args->mode == MODE_SHOW && args->corpus == NULL) {
-        missing = "--show needs --corpus PATH: the text to hide the secret in, for example a folder of .txt files";
+        missing = "--show needs --corpus PATH: the text to hide the secret in, for example a "
+                  "folder of .txt files";
     } else if (args->table != NULL && args->method != NULL) {
         missing = "--table and --method exclude each other";
     } else if (dpe_run_tool_table(args) != NULL && args->trained_length > 0) {

@@ -162,7 +162,8 @@ static const struct dpe_case_special upper_special[] = {
     {0xfb17, {0x544, 0x53d}},
 };
 
-const struct dpe_case_specials dpe_case_upper_special = {upper_special, sizeof upper_special / sizeof upper_special[0]};
+const struct dpe_case_specials dpe_case_upper_special = {
+    upper_special, sizeof upper_special / sizeof upper_special[0]};
 
 static const struct dpe_case_special title_special[] = {
     {0xdf, {0x53, 0x73}}, {0x1c4, {0x1c5}}, {0x1c5, {0x1c5}}, {0x1c6, {0x1c5}}, {0x1c7, {0x1c8}},
@@ -202,7 +203,8 @@ static const struct dpe_case_special title_special[] = {
     {0xfb15, {0x544, 0x56b}}, {0xfb16, {0x54e, 0x576}}, {0xfb17, {0x544, 0x56d}},
 };
 
-const struct dpe_case_specials dpe_case_title_special = {title_special, sizeof title_special / sizeof title_special[0]};
+const struct dpe_case_specials dpe_case_title_special = {
+    title_special, sizeof title_special / sizeof title_special[0]};
 
 static const uint32_t zeros[] = {
     0x30, 0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xde6,
@@ -224,7 +226,8 @@ static const uint32_t other_digits_ranges[][2] = {
     {0x1f100, 0x1f10a},
 };
 
-const struct dpe_unicode_class dpe_case_other_digits = {other_digits_ranges, sizeof other_digits_ranges / sizeof other_digits_ranges[0]};
+const struct dpe_unicode_class dpe_case_other_digits = {
+    other_digits_ranges, sizeof other_digits_ranges / sizeof other_digits_ranges[0]};
 
 /* 81 code points */
 static const uint32_t other_numbers_ranges[][2] = {
@@ -246,7 +249,8 @@ static const uint32_t other_numbers_ranges[][2] = {
     {0x2f890, 0x2f890},
 };
 
-const struct dpe_unicode_class dpe_case_other_numbers = {other_numbers_ranges, sizeof other_numbers_ranges / sizeof other_numbers_ranges[0]};
+const struct dpe_unicode_class dpe_case_other_numbers = {
+    other_numbers_ranges, sizeof other_numbers_ranges / sizeof other_numbers_ranges[0]};
 
 /* 10294 code points */
 static const uint32_t new_ranges[][2] = {
@@ -270,7 +274,8 @@ static const uint32_t new_ranges[][2] = {
     {0x1fbcb, 0x1fbef}, {0x2b739, 0x2b739}, {0x2ebf0, 0x2ee5d}, {0x31350, 0x323af},
 };
 
-const struct dpe_unicode_class dpe_case_new = {new_ranges, sizeof new_ranges / sizeof new_ranges[0]};
+const struct dpe_unicode_class dpe_case_new = {
+    new_ranges, sizeof new_ranges / sizeof new_ranges[0]};
 
 /* 244 code points */
 static const uint32_t other_small_ranges[][2] = {
@@ -281,14 +286,16 @@ static const uint32_t other_small_ranges[][2] = {
     {0x10783, 0x10785}, {0x10787, 0x107b0}, {0x107b2, 0x107ba},
 };
 
-const struct dpe_unicode_class dpe_case_other_small = {other_small_ranges, sizeof other_small_ranges / sizeof other_small_ranges[0]};
+const struct dpe_unicode_class dpe_case_other_small = {
+    other_small_ranges, sizeof other_small_ranges / sizeof other_small_ranges[0]};
 
 /* 120 code points */
 static const uint32_t other_capital_ranges[][2] = {
     {0x2160, 0x216f}, {0x24b6, 0x24cf}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189},
 };
 
-const struct dpe_unicode_class dpe_case_other_capital = {other_capital_ranges, sizeof other_capital_ranges / sizeof other_capital_ranges[0]};
+const struct dpe_unicode_class dpe_case_other_capital = {
+    other_capital_ranges, sizeof other_capital_ranges / sizeof other_capital_ranges[0]};
 
 /* 2602 code points */
 static const uint32_t ignorable_ranges[][2] = {
@@ -383,5 +390,6 @@ static const uint32_t ignorable_ranges[][2] = {
     {0xe0100, 0xe01ef},
 };
 
-const struct dpe_unicode_class dpe_case_ignorable = {ignorable_ranges, sizeof ignorable_ranges / sizeof ignorable_ranges[0]};
+const struct dpe_unicode_class dpe_case_ignorable = {
+    ignorable_ranges, sizeof ignorable_ranges / sizeof ignorable_ranges[0]};
 

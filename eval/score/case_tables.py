@@ -96,8 +96,8 @@ def main():
     for name, rows in (("upper", special), ("title", titles)):
         table("struct dpe_case_special", f"{name}_special[]", rows, lambda r: "{%#x, {%s}}" % (
             r[0], ", ".join("%#x" % ord(ch) for ch in r[1])))
-        print(f"const struct dpe_case_specials dpe_case_{name}_special = {{{name}_special, "
-              f"sizeof {name}_special / sizeof {name}_special[0]}};\n")
+        print(f"const struct dpe_case_specials dpe_case_{name}_special = {{"
+              f"\n    {name}_special, sizeof {name}_special / sizeof {name}_special[0]}};\n")
     table("uint32_t", "zeros[]", zeros, lambda c: "%#x" % c)
     print("const struct dpe_case_zeros dpe_case_digits = {zeros, sizeof zeros / sizeof zeros[0]};\n")
     # Digits that are no decimals (superscripts).
@@ -125,8 +125,8 @@ def main():
         rows = ranges(points)
         print(f"/* {len(points)} code points */")
         table("uint32_t", f"{name}_ranges[][2]", rows, lambda r: "{%#x, %#x}" % tuple(r))
-        print(f"const struct dpe_unicode_class dpe_case_{name} = {{{name}_ranges, "
-              f"sizeof {name}_ranges / sizeof {name}_ranges[0]}};\n")
+        print(f"const struct dpe_unicode_class dpe_case_{name} = {{"
+              f"\n    {name}_ranges, sizeof {name}_ranges / sizeof {name}_ranges[0]}};\n")
 
 
 if __name__ == "__main__":

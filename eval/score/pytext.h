@@ -89,8 +89,8 @@ extern const struct dpe_case_specials dpe_case_title_special;
 extern const struct dpe_case_zeros dpe_case_digits;
 /** Digits that are no decimals, and letters that are numbers. */
 extern const struct dpe_unicode_class dpe_case_other_digits, dpe_case_other_numbers;
-/** The rest is what engine/unicode says, but for characters that are newer than Python's tables, and
- *  with characters of other categories that are small or capital. */
+/** The rest is what engine/unicode says, but for characters that are newer than Python's tables,
+ * and with characters of other categories that are small or capital. */
 extern const struct dpe_unicode_class dpe_case_new, dpe_case_other_small, dpe_case_other_capital;
 /** What the final sigma looks past. */
 extern const struct dpe_unicode_class dpe_case_ignorable;

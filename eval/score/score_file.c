@@ -136,13 +136,14 @@ static enum outcome score_line(struct reader *reader, const struct dpe_score_opt
         newer ? first_of(reader, newer_references, 3)
               : first_of(reader, infinite ? other_references : ruler_references, 5);
     if (prediction == NULL || references == NULL) {
-        dpe_fail(err, DPE_BAD_DATA, "expected a %s, found none",
-                 newer                ? prediction == NULL
-                                            ? "prediction in \"generation\", \"pred\" or \"prediction\""
-                                            : "reference in \"expected_answer\", \"outputs\" or \"answer\""
-                 : prediction == NULL ? "prediction in \"pred\" or \"prediction\""
-                                      : "reference in \"outputs\", \"needle\", \"ground_truth\", "
-                                        "\"label\" or \"answer\"");
+        const char *wanted = newer ? "prediction in \"generation\", \"pred\" or \"prediction\""
+                                   : "prediction in \"pred\" or \"prediction\"";
+        if (prediction != NULL) {
+            wanted = newer ? "reference in \"expected_answer\", \"outputs\" or \"answer\""
+                           : "reference in \"outputs\", \"needle\", \"ground_truth\", "
+                             "\"label\" or \"answer\"";
+        }
+        dpe_fail(err, DPE_BAD_DATA, "expected a %s, found none", wanted);
         return BAD;
     }
     if (prediction->value.kind != DPE_JSON_STRING) {

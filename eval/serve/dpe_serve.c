@@ -1,4 +1,5 @@
-/* dpe-serve: runs a model under a position plan and answers HTTP requests in the form of OpenAI's API. */
+/* dpe-serve: runs a model under a position plan and answers HTTP requests in the form of OpenAI's
+ * API. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -149,7 +150,8 @@ static void check_usage(const struct dpe_serve_arguments *args)
         wrong = "--other-model goes with --table";
     } else if (args->table == NULL && args->answer_room > 0) {
         wrong = "--answer-room goes with --table";
-    } else if (args->name != NULL && dpe_utf8_check(args->name, strlen(args->name)) < strlen(args->name)) {
+    } else if (args->name != NULL &&
+               dpe_utf8_check(args->name, strlen(args->name)) < strlen(args->name)) {
         wrong = "--name: expected UTF-8, the encoding of JSON";
     }
     if (wrong != NULL) {

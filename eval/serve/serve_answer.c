@@ -67,9 +67,9 @@ static json_t *choice(const struct dpe_serve_world *world,
                   "logprobs", dpe_serve_logprobs(world, sequence, &places, sequence->n_scores));
     dpe_serve_places_free(&places);
     if (request->kind == SERVE_CHAT) {
-        json_object_set_new(made, "message",
-                            json_pack("{s:s,s:o}", "role", "assistant", "content",
-                                      text_of(text.bytes, text.n)));
+        json_object_set_new(
+            made, "message",
+            json_pack("{s:s,s:o}", "role", "assistant", "content", text_of(text.bytes, text.n)));
     } else {
         json_object_set_new(made, "text", text_of(text.bytes, text.n));
     }

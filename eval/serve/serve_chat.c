@@ -5,8 +5,8 @@
 #include "engine/json/json_strict.h"
 #include "eval/serve/serve_tool.h"
 
-/* Variables for the template, as Qwen's enable_thinking; NULL: none. Those that the server sets are not
- * theirs. */
+/* Variables for the template, as Qwen's enable_thinking; NULL: none. Those that the server sets are
+ * not theirs. */
 static const json_t *template_variables(const json_t *body, struct dpe_serve_refusal *refusal)
 {
     static const char *const own[] = {"messages", "add_generation_prompt", "tools", "documents"};

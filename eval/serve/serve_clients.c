@@ -1,5 +1,5 @@
-/* The open connections. A client may send its request byte by byte and never be silent: its time as a
- * whole is limited. */
+/* The open connections. A client may send its request byte by byte and never be silent: its time as
+ * a whole is limited. */
 #include <math.h>
 #include <stdlib.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 /* Answers, whole or as a stream, and the wait for the engine. */
-#include "engine/system/platform.h"
 #include "eval/serve/serve_exchange.h"
+#include "engine/system/platform.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,8 +28,8 @@ static void add_headers(const struct dpe_serve_exchange *exchange, struct MHD_Re
     }
 }
 
-enum MHD_Result dpe_serve_reply(struct dpe_serve_exchange *exchange, unsigned status, const char *type,
-                             char *bytes, size_t n)
+enum MHD_Result dpe_serve_reply(struct dpe_serve_exchange *exchange, unsigned status,
+                                const char *type, char *bytes, size_t n)
 {
     struct MHD_Response *response =
         MHD_create_response_from_buffer(n, bytes, MHD_RESPMEM_MUST_FREE);
@@ -53,7 +53,8 @@ enum MHD_Result dpe_serve_reply(struct dpe_serve_exchange *exchange, unsigned st
 }
 
 /* Takes the JSON value. */
-enum MHD_Result dpe_serve_reply_json(struct dpe_serve_exchange *exchange, unsigned status, json_t *value)
+enum MHD_Result dpe_serve_reply_json(struct dpe_serve_exchange *exchange, unsigned status,
+                                     json_t *value)
 {
     char *bytes = value != NULL ? json_dumps(value, JSON_COMPACT) : NULL;
     json_decref(value);
@@ -65,7 +66,8 @@ enum MHD_Result dpe_serve_reply_json(struct dpe_serve_exchange *exchange, unsign
 
 enum MHD_Result dpe_serve_reply_refusal(struct dpe_serve_exchange *exchange)
 {
-    return dpe_serve_reply_json(exchange, exchange->refusal.status, dpe_serve_error(&exchange->refusal));
+    return dpe_serve_reply_json(exchange, exchange->refusal.status,
+                                dpe_serve_error(&exchange->refusal));
 }
 
 /* -------------------------------------------------------------------------------------- waiting */
@@ -98,8 +100,7 @@ static void wait_for_news(struct dpe_serve_exchange *exchange)
                  "the request was not finished after %lld seconds (--request-timeout)",
                  (long long)exchange->http->world->args->request_timeout);
         dpe_serve_engine_cancel(engine, request, &late);
-    } else if (exchange->http->stopped ||
-               (result == ETIMEDOUT && hung_up(exchange->connection))) {
+    } else if (exchange->http->stopped || (result == ETIMEDOUT && hung_up(exchange->connection))) {
         dpe_serve_engine_cancel(engine, request, NULL);
     }
 }
@@ -201,12 +202,11 @@ static ssize_t read_stream(void *user, uint64_t position, char *bytes, size_t mo
 enum MHD_Result dpe_serve_stream(struct dpe_serve_exchange *exchange)
 {
     enum { BLOCK = 64 << 10 };
-    exchange->sent =
-        dpe_alloc_zero((size_t)exchange->request.n_sequences, sizeof *exchange->sent);
+    exchange->sent = dpe_alloc_zero((size_t)exchange->request.n_sequences, sizeof *exchange->sent);
     struct MHD_Response *response =
-        exchange->sent != NULL
-            ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, exchange, NULL)
-            : NULL;
+        exchange->sent != NULL ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK,
+                                                                   read_stream, exchange, NULL)
+                               : NULL;
     if (response == NULL) {
         return MHD_NO;
     }

@@ -1,7 +1,7 @@
 /**
  * @file serve_exchange.h
- * Inside of dpe-serve: a request from its first line to the last byte of its answer, as the thread of
- * its connection sees it.
+ * Inside of dpe-serve: a request from its first line to the last byte of its answer, as the thread
+ * of its connection sees it.
  */
 #ifndef DPE_SERVE_EXCHANGE_H
 #define DPE_SERVE_EXCHANGE_H
@@ -78,7 +78,8 @@ enum MHD_Result dpe_serve_reply_refusal(struct dpe_serve_exchange *exchange);
 enum MHD_Result dpe_serve_stream(struct dpe_serve_exchange *exchange);
 /** Wait until every sequence of the request has ended; `cancel`: end them. */
 void dpe_serve_wait(struct dpe_serve_exchange *exchange, bool cancel);
-/** While the engine works, silence is not the client's. Counting begins anew when it is set again. */
+/** While the engine works, silence is not the client's. Counting begins anew
+ * when it is set again. */
 void dpe_serve_count_silence(struct dpe_serve_exchange *exchange, bool count);
 
 #endif

@@ -71,10 +71,11 @@ static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe
     good = dpe_serve_body_made(exchange, body, dpe_serve_request_bytes(request)) && good;
     int64_t most = dpe_serve_engine_most(http->engine);
     if (good && request->n_sequences > most) {
-        good = dpe_serve_refuse(&exchange->refusal, 400, "",
-                                "expected at most %lld answers (--slots and --queue of the server), "
-                                "found %lld",
-                                (long long)most, (long long)request->n_sequences);
+        good =
+            dpe_serve_refuse(&exchange->refusal, 400, "",
+                             "expected at most %lld answers (--slots and --queue of the server), "
+                             "found %lld",
+                             (long long)most, (long long)request->n_sequences);
     }
     if (good && !dpe_serve_engine_submit(http->engine, request)) {
         good = dpe_serve_refuse(&exchange->refusal, 503, "",
@@ -94,8 +95,9 @@ static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe
         dpe_serve_refuse_error(&exchange->refusal, "", &request->error);
         return dpe_serve_reply_refusal(exchange);
     }
-    return request->cancelled ? MHD_NO
-                              : dpe_serve_reply_json(exchange, 200, dpe_serve_answer(http->world, request));
+    return request->cancelled
+               ? MHD_NO
+               : dpe_serve_reply_json(exchange, 200, dpe_serve_answer(http->world, request));
 }
 
 static enum MHD_Result completions(struct dpe_serve_exchange *exchange)
@@ -189,8 +191,9 @@ static enum MHD_Result metrics(struct dpe_serve_exchange *exchange)
 {
     struct dpe_serve_counts counts = dpe_serve_engine_counts(exchange->http->engine);
     char *text = dpe_serve_metrics(exchange->http->world, &counts);
-    return text != NULL ? dpe_serve_reply(exchange, 200, "text/plain; version=0.0.4", text, strlen(text))
-                        : MHD_NO;
+    return text != NULL
+               ? dpe_serve_reply(exchange, 200, "text/plain; version=0.0.4", text, strlen(text))
+               : MHD_NO;
 }
 
 static enum MHD_Result page(struct dpe_serve_exchange *exchange)
@@ -273,11 +276,12 @@ static const struct route *find_route(struct dpe_serve_exchange *exchange, const
         }
     }
     dpe_serve_refuse(&exchange->refusal, known ? 405 : 404, "",
-                     known ? "this path does not take this method" : "there is nothing at this path");
+                     known ? "this path does not take this method"
+                           : "there is nothing at this path");
     return NULL;
 }
 
-/* ----------------------------------------------------------------------------------- connections */
+/* ---------------------------------------------------------------------------------- connections */
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *path,
                                   const char *method, const char *version, const char *bytes,
@@ -319,11 +323,12 @@ static void log_request(const struct dpe_serve_exchange *exchange)
     const struct dpe_serve_request *request = &exchange->request;
     const struct dpe_serve_sequence *first = &request->sequences[0];
     const struct dpe_serve_plan *plan = dpe_serve_world_plan(exchange->http->world, first->plan);
-    dpe_log_info("%s: %lld answers; the first: %zu prompt tokens, %lld of them cached, %lld new; %s "
-                 "for %lld tokens%s",
-                 request->id, (long long)request->n_sequences, first->prompt->n,
-                 (long long)first->cached, (long long)first->n_out, plan->plan.name,
-                 (long long)plan->length, request->cancelled ? "; the client hung up" : "");
+    dpe_log_info(
+        "%s: %lld answers; the first: %zu prompt tokens, %lld of them cached, %lld new; %s "
+        "for %lld tokens%s",
+        request->id, (long long)request->n_sequences, first->prompt->n, (long long)first->cached,
+        (long long)first->n_out, plan->plan.name, (long long)plan->length,
+        request->cancelled ? "; the client hung up" : "");
 }
 
 static void on_completed(void *user, struct MHD_Connection *connection, void **own,
@@ -441,8 +446,9 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
     http->memory = engine->request_memory;
     http->body_limit = dpe_serve_body_limit(world, http->memory);
     set_rules(http, address);
-    unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
-                     MHD_USE_ITC | (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0U);
+    unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
+                     MHD_USE_POLL | MHD_USE_ITC |
+                     (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0U);
     http->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, http, MHD_OPTION_SOCK_ADDR, address->ai_addr,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)world->args->client_timeout,
@@ -467,8 +473,7 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
 
 int64_t dpe_serve_http_port(const struct dpe_serve_http *http)
 {
-    const union MHD_DaemonInfo *info =
-        MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT);
     return info != NULL ? info->port : 0;
 }
 
@@ -506,8 +511,8 @@ void dpe_serve_http_stop(struct dpe_serve_http *http)
 {
     http->draining = true;
     int listening = MHD_quiesce_daemon(http->daemon);
-    /* Its threads may still use the socket, so it is closed after them; until then the system would let
-     * clients connect and wait. */
+    /* Its threads may still use the socket, so it is closed after them; until then the system would
+     * let clients connect and wait. */
     if (listening >= 0) {
         shutdown(listening, SHUT_RDWR);
     }

@@ -16,8 +16,9 @@ static json_t *text_of_id(const struct dpe_serve_world *world, int64_t id)
 {
     struct dpe_text text = {0};
     int32_t one = (int32_t)id;
-    dpe_status status = id >= 0 ? dpe_tokenizer_decode(world->tokenizer, &one, 1, false, &text, NULL)
-                                : DPE_BAD_DATA;
+    dpe_status status = id >= 0
+                            ? dpe_tokenizer_decode(world->tokenizer, &one, 1, false, &text, NULL)
+                            : DPE_BAD_DATA;
     json_t *made = status == DPE_OK && text.n > 0 ? json_stringn(text.bytes, text.n) : json_null();
     dpe_text_free(&text);
     return made;
@@ -171,15 +172,15 @@ json_t *dpe_serve_state(const struct dpe_serve_world *world, const struct dpe_se
     json_t *plans = json_array();
     for (int64_t i = 0; i < world->n_plans; i++) {
         const struct dpe_serve_plan *plan = &world->plans[i];
-        json_t *item = json_pack("{s:s,s:I}", "plan", plan->plan.name, "length",
-                                 (json_int_t)plan->length);
+        json_t *item =
+            json_pack("{s:s,s:I}", "plan", plan->plan.name, "length", (json_int_t)plan->length);
         if (plan->evidence[0] != '\0') {
             json_object_set_new(item, "evidence", json_string(plan->evidence));
         }
         json_array_append_new(plans, item);
     }
-    return json_pack("{s:s,s:s,s:I,s:o,s:b,s:I,s:I}", "status", "ok", "model", world->name, "length",
-                     (json_int_t)world->length, "plans", plans, "chat", world->chat != NULL,
-                     "running", (json_int_t)counts->running, "waiting",
+    return json_pack("{s:s,s:s,s:I,s:o,s:b,s:I,s:I}", "status", "ok", "model", world->name,
+                     "length", (json_int_t)world->length, "plans", plans, "chat",
+                     world->chat != NULL, "running", (json_int_t)counts->running, "waiting",
                      (json_int_t)counts->waiting);
 }

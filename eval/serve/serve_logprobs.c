@@ -188,8 +188,8 @@ void dpe_serve_places_free(struct dpe_serve_places *places)
 
 /* ---------------------------------------------------------------------------------------- lists */
 
-/* The likeliest tokens by name, and the token itself. Different tokens may still have one name (bytes
- * and a letter): the value is that of the token itself, else of the likelier one. */
+/* The likeliest tokens by name, and the token itself. Different tokens may still have one name
+ * (bytes and a letter): the value is that of the token itself, else of the likelier one. */
 static json_t *tops_of(const struct dpe_serve_world *world,
                        const struct dpe_serve_sequence *sequence, int64_t i, const json_t *text)
 {

@@ -83,8 +83,7 @@ bool dpe_serve_refuse_error(struct dpe_serve_refusal *refusal, const char *param
     return false;
 }
 
-static json_t *member(const json_t *body, const char *key,
-                      const struct dpe_serve_refusal *refusal)
+static json_t *member(const json_t *body, const char *key, const struct dpe_serve_refusal *refusal)
 {
     json_t *value = refusal->status == 0 ? json_object_get(body, key) : NULL;
     return json_is_null(value) ? NULL : value;

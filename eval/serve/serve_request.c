@@ -28,8 +28,9 @@ static bool add_text(const struct dpe_serve_world *world, struct dpe_serve_reque
 static bool make_prompts(struct dpe_serve_request *request, size_t n, refusal_t *refusal)
 {
     if (n < 1 || n > SERVE_MOST_SEQUENCES) {
-        return dpe_serve_refuse(refusal, 400, "prompt", "prompt: expected 1 to %d prompts, found %zu",
-                                SERVE_MOST_SEQUENCES, n);
+        return dpe_serve_refuse(refusal, 400, "prompt",
+                                "prompt: expected 1 to %d prompts, found %zu", SERVE_MOST_SEQUENCES,
+                                n);
     }
     request->n_prompts = (int64_t)n;
     request->prompts = dpe_alloc_zero(n, sizeof *request->prompts);
@@ -246,8 +247,8 @@ static bool make_sequence(const struct dpe_serve_world *world, struct dpe_serve_
     }
     sequence->request = request;
     sequence->prompt = prompt;
-    sequence->max_new = request->max_new >= 0 ? request->max_new
-                                              : dpe_serve_world_room(world, (int64_t)prompt->n);
+    sequence->max_new =
+        request->max_new >= 0 ? request->max_new : dpe_serve_world_room(world, (int64_t)prompt->n);
     sequence->plan = request->plan >= 0
                          ? request->plan
                          : dpe_serve_world_choose(world, (int64_t)prompt->n + sequence->max_new);
@@ -295,8 +296,7 @@ static bool make_sequences(const struct dpe_serve_world *world, uint64_t memory,
     if (!check_scores(world, memory, request, refusal)) {
         return false;
     }
-    request->sequences =
-        dpe_alloc_zero((size_t)request->n_sequences, sizeof *request->sequences);
+    request->sequences = dpe_alloc_zero((size_t)request->n_sequences, sizeof *request->sequences);
     bool good = request->sequences != NULL || dpe_serve_refuse(refusal, 500, "", "out of memory");
     for (int64_t i = 0; good && i < request->n_sequences; i++) {
         good = make_sequence(world, request, i, refusal);

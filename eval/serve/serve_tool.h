@@ -23,7 +23,7 @@ enum {
 struct dpe_serve_refusal {
     unsigned status;  /**< of HTTP */
     const char *code; /**< by which clients know what happened; NULL: none but that of the status */
-    char param[64];  /**< the member that is wrong, or "" */
+    char param[64];   /**< the member that is wrong, or "" */
     char text[1100];
 };
 /** Record a refusal unless there is one; returns false. */
@@ -33,12 +33,13 @@ bool dpe_serve_refuse(struct dpe_serve_refusal *refusal, unsigned status, const 
 bool dpe_serve_refuse_as(struct dpe_serve_refusal *refusal, unsigned status, const char *code,
                          const char *param, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-/** The same, of a failed call: 400 for what the client can change, 504 when its time was used up, else
- *  500. */
+/** The same, of a failed call: 400 for what the client can change, 504 when its time was used up,
+ * else 500. */
 bool dpe_serve_refuse_error(struct dpe_serve_refusal *refusal, const char *param,
                             const struct dpe_error *err);
 
-/** Typed members of a request; after the first refusal all return their fallback. null is absent. */
+/** Typed members of a request; after the first refusal all return their
+ * fallback. null is absent. */
 int64_t dpe_serve_whole(const json_t *body, const char *key, int64_t low, int64_t high,
                         int64_t fallback, struct dpe_serve_refusal *refusal);
 double dpe_serve_real(const json_t *body, const char *key, double low, double high, double fallback,
@@ -102,7 +103,8 @@ struct dpe_serve_sent {
     struct dpe_serve_places places;
     bool begun, finished;
 };
-/** The next piece of a sequence for a streaming client, NULL: nothing is new. With the lock held. */
+/** The next piece of a sequence for a streaming client, NULL: nothing is new.
+ * With the lock held. */
 json_t *dpe_serve_piece(const struct dpe_serve_world *world,
                         const struct dpe_serve_request *request, int64_t index,
                         struct dpe_serve_sent *sent);
@@ -122,10 +124,8 @@ json_t *dpe_serve_about(const struct dpe_serve_world *world);
 /** Take the plan in the body; append its digest and the model's fingerprint. */
 bool dpe_serve_take_plan(const struct dpe_serve_world *world, const json_t *body,
                          struct dpe_text *answer, struct dpe_serve_refusal *refusal);
-json_t *dpe_serve_state(const struct dpe_serve_world *world,
-                        const struct dpe_serve_counts *counts);
-char *dpe_serve_metrics(const struct dpe_serve_world *world,
-                        const struct dpe_serve_counts *counts);
+json_t *dpe_serve_state(const struct dpe_serve_world *world, const struct dpe_serve_counts *counts);
+char *dpe_serve_metrics(const struct dpe_serve_world *world, const struct dpe_serve_counts *counts);
 
 struct dpe_serve_bytes {
     const void *bytes;

@@ -155,8 +155,7 @@ static dpe_status open_books(struct ppl_task *state, const struct dpe_corpus *co
     }
     if (state->n == 0) {
         return dpe_fail(
-            err, DPE_BAD_DATA,
-            "%s: expected a book of at least %lld tokens, found none among %zu",
+            err, DPE_BAD_DATA, "%s: expected a book of at least %lld tokens, found none among %zu",
             dpe_corpus_path(corpus), (long long)state->options.length, dpe_corpus_size(corpus));
     }
     return DPE_OK;
@@ -222,10 +221,11 @@ dpe_status dpe_task_ppl_sliding(const char *name, const struct dpe_corpus *corpu
                         name, (long long)options->length, (long long)options->stride);
     }
     if (options->max_tokens != 0 && options->max_tokens < options->length) {
-        return dpe_fail(err, DPE_USAGE,
-                        "perplexity \"%s\": --max-tokens: expected at least a window of %lld tokens "
-                        "(--length) of each book, found %lld",
-                        name, (long long)options->length, (long long)options->max_tokens);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "perplexity \"%s\": --max-tokens: expected at least a window of %lld tokens "
+            "(--length) of each book, found %lld",
+            name, (long long)options->length, (long long)options->max_tokens);
     }
     return open_task(name, corpus, tokenizer, options, task, skipped, err);
 }

@@ -1,7 +1,7 @@
 /* Intervals and tests over rows. Everything is drawn from a seeded generator and summed in index
  * order, so equal input gives equal bits. */
-#include "engine/base/base.h"
 #include "eval/task/stats.h"
+#include "engine/base/base.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #ifndef DPE_STATS_H
 #define DPE_STATS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,9 +36,9 @@ struct dpe_interval dpe_wilson(double share, int64_t n, double level);
  *  the bounds are dpe_wilson's, with the contexts as trials. */
 struct dpe_interval dpe_bootstrap_share(const double *values, size_t n,
                                         const struct dpe_resampling *how);
-/** dpe_bootstrap_paired of values in [0, 1]. Where all contexts differ by the same, a bootstrap has no
- *  width: then the bounds are as far from it as dpe_wilson's are from a share of 0 or 1, with the
- *  contexts as trials. With a == b the difference is 0 without a doubt. */
+/** dpe_bootstrap_paired of values in [0, 1]. Where all contexts differ by the same, a bootstrap has
+ * no width: then the bounds are as far from it as dpe_wilson's are from a share of 0 or 1, with the
+ * contexts as trials. With a == b the difference is 0 without a doubt. */
 struct dpe_interval dpe_bootstrap_difference(const double *a, const double *b, size_t n,
                                              const struct dpe_resampling *how);
 /** Two-sided p-value of a sign-flip permutation test of mean(a − b) = 0 over pairs where both are

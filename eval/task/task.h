@@ -147,9 +147,9 @@ dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64
 
 struct dpe_config;
 struct dpe_price;
-/** What a sample of a task costs on average (outputs/job/price.h), by its first n samples (at most 64), in a
- *  session for texts of `length` tokens that decodes `batch` of them together. *counted: what they compute, NULL
- *  allowed. Errors of making the samples. */
+/** What a sample of a task costs on average (outputs/job/price.h), by its first n samples (at most
+ * 64), in a session for texts of `length` tokens that decodes `batch` of them together. *counted:
+ * what they compute, NULL allowed. Errors of making the samples. */
 dpe_status dpe_task_price(const struct dpe_task *task, int64_t n, int64_t length, int64_t batch,
                           const struct dpe_config *config, struct dpe_price *price,
                           struct dpe_answering *counted, struct dpe_error *err);

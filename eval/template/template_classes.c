@@ -105,16 +105,11 @@ static struct value do_isupper(struct render *render, struct value self, const s
 }
 
 static const struct method methods[] = {
-    {"isspace", KIND_STRING, "", do_isspace},
-    {"isdigit", KIND_STRING, "", do_isdigit},
-    {"isdecimal", KIND_STRING, "", do_isdecimal},
-    {"isnumeric", KIND_STRING, "", do_isnumeric},
-    {"isalpha", KIND_STRING, "", do_isalpha},
-    {"isalnum", KIND_STRING, "", do_isalnum},
-    {"isascii", KIND_STRING, "", do_isascii},
-    {"isprintable", KIND_STRING, "", do_isprintable},
-    {"islower", KIND_STRING, "", do_islower},
-    {"isupper", KIND_STRING, "", do_isupper},
+    {"isspace", KIND_STRING, "", do_isspace},     {"isdigit", KIND_STRING, "", do_isdigit},
+    {"isdecimal", KIND_STRING, "", do_isdecimal}, {"isnumeric", KIND_STRING, "", do_isnumeric},
+    {"isalpha", KIND_STRING, "", do_isalpha},     {"isalnum", KIND_STRING, "", do_isalnum},
+    {"isascii", KIND_STRING, "", do_isascii},     {"isprintable", KIND_STRING, "", do_isprintable},
+    {"islower", KIND_STRING, "", do_islower},     {"isupper", KIND_STRING, "", do_isupper},
 };
 
 const struct method *dpe_template_class_method(struct dpe_span name)

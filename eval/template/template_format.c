@@ -108,7 +108,8 @@ static void put_integer(struct render *render, struct builder *to, const struct 
 }
 
 /* e, f, g, % of a number. */
-static void put_real(struct render *render, struct builder *to, const struct form *form, double real)
+static void put_real(struct render *render, struct builder *to, const struct form *form,
+                     double real)
 {
     char pattern[16];
     char digits[700];
@@ -119,7 +120,8 @@ static void put_real(struct render *render, struct builder *to, const struct for
     snprintf(pattern, sizeof pattern, "%%%s.*%c", form->alternate ? "#" : "", type);
     if (!isfinite(real)) {
         bool upper = type == 'E' || type == 'F' || type == 'G';
-        snprintf(digits, sizeof digits, "%s", isnan(real) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
+        snprintf(digits, sizeof digits, "%s",
+                 isnan(real) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
     } else {
         /* -Wformat-nonliteral: made above of one letter and perhaps '#'. */
         snprintf(digits, sizeof digits, pattern, places, size);
@@ -131,8 +133,7 @@ static void put_real(struct render *render, struct builder *to, const struct for
 static void put_text(struct render *render, struct builder *to, const struct form *form,
                      struct dpe_span text)
 {
-    if (form->precision >= 0 &&
-        (uint64_t)form->precision < dpe_template_characters(render, text)) {
+    if (form->precision >= 0 && (uint64_t)form->precision < dpe_template_characters(render, text)) {
         text.n = dpe_template_offset(render, text, (size_t)form->precision);
     }
     char align = form->align != 0 ? form->align : '<';
@@ -142,7 +143,8 @@ static void put_text(struct render *render, struct builder *to, const struct for
 
 /* ------------------------------------------------------------------------------------------ % */
 
-/* What the conversions of a text read: a tuple's items by turns, a mapping's members, or one value. */
+/* What the conversions of a text read: a tuple's items by turns, a mapping's
+ * members, or one value. */
 struct source {
     struct value value;
     size_t used;
@@ -358,8 +360,7 @@ static void put_formed(struct render *render, struct builder *to, struct value v
         dpe_template_write_float(render, &digits, fabs(value.real));
         dpe_template_put(render, &digits, "", 1);
         put_number(render, to, &form, minus, "", digits.n > 0 ? digits.bytes : "");
-    } else if (value.kind != KIND_FLOAT &&
-               (form.type == 0 || strchr("dxXob", form.type) != NULL)) {
+    } else if (value.kind != KIND_FLOAT && (form.type == 0 || strchr("dxXob", form.type) != NULL)) {
         put_integer(render, to, &form,
                     value.kind == KIND_BOOL ? dpe_template_int(value.truth) : value);
     } else {
@@ -405,7 +406,8 @@ static struct value field_value(struct render *render, struct dpe_span name,
     while (n < name.n && render->status == DPE_OK) {
         bool item = name.s[n] == '[';
         size_t start = n + 1;
-        for (n = start; n < name.n && (item ? name.s[n] != ']' : name.s[n] != '.' && name.s[n] != '[');) {
+        for (n = start;
+             n < name.n && (item ? name.s[n] != ']' : name.s[n] != '.' && name.s[n] != '[');) {
             n++;
         }
         struct dpe_span part = {name.s + start, n - start};
@@ -425,8 +427,9 @@ static void one_field(struct render *render, struct builder *to, const char **at
     const char *s = *at;
     const char *close = memchr(s, '}', (size_t)(end - s));
     if (close == NULL || memchr(s, '{', (size_t)(close - s)) != NULL) {
-        dpe_template_fail(render, close == NULL ? "format(): a field has no end"
-                                                : "format(): a field within a field is not supported");
+        dpe_template_fail(render, close == NULL
+                                      ? "format(): a field has no end"
+                                      : "format(): a field within a field is not supported");
         return;
     }
     size_t n = 0;
@@ -570,8 +573,7 @@ static struct value do_truncate(struct render *render, struct value of, const st
     text.n = dpe_template_offset(render, text, (size_t)(length - tail));
     size_t space = kill ? SIZE_MAX : dpe_span_find_last(text, dpe_span_of(" "));
     text.n = space != SIZE_MAX ? space : text.n;
-    return dpe_template_binary(render, OP_ADD, dpe_template_string(text),
-                               dpe_template_string(end));
+    return dpe_template_binary(render, OP_ADD, dpe_template_string(text), dpe_template_string(end));
 }
 
 static const struct filter filters[] = {

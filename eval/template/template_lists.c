@@ -319,8 +319,7 @@ static struct value do_sum(struct render *render, struct value of, const struct 
         return dpe_template_fail(render, "sum: strings are joined by join");
     }
     for (size_t i = 0; i < items.n && dpe_template_step(render, 1); i++) {
-        sum = dpe_template_binary(render, OP_ADD, sum,
-                                  key_of(render, items.at[i], path, false));
+        sum = dpe_template_binary(render, OP_ADD, sum, key_of(render, items.at[i], path, false));
     }
     return sum;
 }
@@ -415,9 +414,8 @@ static struct value do_map(struct render *render, struct value of, const struct 
     struct items items = dpe_template_items(render, of);
     struct value list = dpe_template_list(render, KIND_LIST, items.n);
     for (size_t i = 0; i < items.n && dpe_template_step(render, 1); i++) {
-        struct value value = filter != NULL
-                                 ? dpe_template_apply(render, filter, items.at[i], &rest)
-                                 : dpe_template_attribute(render, items.at[i], *path);
+        struct value value = filter != NULL ? dpe_template_apply(render, filter, items.at[i], &rest)
+                                            : dpe_template_attribute(render, items.at[i], *path);
         bool missing = value.kind == KIND_UNDEFINED && filter == NULL && fallback != NULL;
         add_to(render, list, missing ? *fallback : value);
     }

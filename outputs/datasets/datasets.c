@@ -303,7 +303,8 @@ static dpe_status keep(const struct dpe_dataset *dataset, void *result, void *va
     return DPE_OK;
 }
 
-/* An axis whose scale is not in the file (`known`) is as long as the first dataset that has it says. */
+/* An axis whose scale is not in the file (`known`) is as long as the first dataset that has it
+ * says. */
 static dpe_status get(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
                       void *result, const char *folder, bool known[DPE_DATASET_AXES],
                       struct dpe_h5 *table, struct dpe_error *err)
@@ -340,7 +341,8 @@ static dpe_status get(const struct dpe_dataset_kind *kind, const struct dpe_data
     return keep(dataset, result, values, n, path, err);
 }
 
-/* Whether an optional dataset is read: members of one record are there together, so the first of them decides. */
+/* Whether an optional dataset is read: members of one record are there together, so the first of
+ * them decides. */
 static bool is_there(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
                      const char *folder, struct dpe_h5 *table)
 {

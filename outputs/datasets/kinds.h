@@ -65,23 +65,23 @@ struct dpe_suite_result {
     const char *const *method;   /**< [m] as given, of the whole table */
     const char *const *task;     /**< [t] in /tasks/task */
     const char *const *task_label, *const *task_category;
-    int64_t *task_length;            /**< [t] tokens */
-    const char *const *plan;         /**< [m][t] key in /plans/plan */
-    int64_t *memory;                 /**< [m][t] bytes of a session, −1: not known */
-    double *score;                   /**< [m][t][s]; perplexity: nats per token */
-    int32_t *status;                 /**< [m][t][s] enum dpe_row_status, −1: not run */
-    double *half;                    /**< [m][t][s] at least half of the values were found */
-    double *nll_sum;                 /**< [m][t][s] nats */
-    int64_t *n_tokens, *n_words;     /**< [m][t][s] */
-    struct dpe_interval *mean;       /**< [m][t] */
-    struct dpe_interval *word;       /**< [m][t] perplexity by word */
+    int64_t *task_length;              /**< [t] tokens */
+    const char *const *plan;           /**< [m][t] key in /plans/plan */
+    int64_t *memory;                   /**< [m][t] bytes of a session, −1: not known */
+    double *score;                     /**< [m][t][s]; perplexity: nats per token */
+    int32_t *status;                   /**< [m][t][s] enum dpe_row_status, −1: not run */
+    double *half;                      /**< [m][t][s] at least half of the values were found */
+    double *nll_sum;                   /**< [m][t][s] nats */
+    int64_t *n_tokens, *n_words;       /**< [m][t][s] */
+    struct dpe_interval *mean;         /**< [m][t] */
+    struct dpe_interval *word;         /**< [m][t] perplexity by word */
     struct dpe_difference *difference; /**< [m][t] score − score of /eval@against */
     double *half_mean;                 /**< [m][t] */
-    int64_t *position;               /**< first position of each bucket, tokens */
-    double *position_mean;           /**< [m][t][position] perplexity */
-    const char *const *category;     /**< the last is of all */
-    int64_t *category_length;        /**< tokens */
-    double *category_mean;           /**< [m][category][category_length] */
+    int64_t *position;                 /**< first position of each bucket, tokens */
+    double *position_mean;             /**< [m][t][position] perplexity */
+    const char *const *category;       /**< the last is of all */
+    int64_t *category_length;          /**< tokens */
+    double *category_mean;             /**< [m][category][category_length] */
 };
 enum dpe_suite_axis {
     DPE_SUITE_METHOD,
@@ -113,21 +113,21 @@ struct dpe_scores_result {
     int64_t n[DPE_DATASET_AXES]; /**< enum dpe_cells_axis, enum dpe_validated_axis */
     const int64_t *length;
     const char *const *plan;
-    const char *const *other;              /**< the plans that the joint one is compared with */
-    double *recall, *half;                 /**< [c][s] of the needles */
-    int64_t *prompt_tokens, *new_tokens;   /**< [c][s] */
-    uint64_t *seed;                        /**< [c][s] 0: not run */
-    double *nll_sum;                       /**< [c][s] nats */
-    int64_t *n_tokens, *n_words;           /**< [c][s] scored */
-    int32_t *status;                       /**< [c][s] enum dpe_row_status, −1: not run */
-    double *recall_mean, *perplexity;      /**< [c] */
-    double *low, *high;                    /**< [c] 95 % */
-    int64_t *n_valid;                      /**< [c] */
+    const char *const *other;                /**< the plans that the joint one is compared with */
+    double *recall, *half;                   /**< [c][s] of the needles */
+    int64_t *prompt_tokens, *new_tokens;     /**< [c][s] */
+    uint64_t *seed;                          /**< [c][s] 0: not run */
+    double *nll_sum;                         /**< [c][s] nats */
+    int64_t *n_tokens, *n_words;             /**< [c][s] scored */
+    int32_t *status;                         /**< [c][s] enum dpe_row_status, −1: not run */
+    double *recall_mean, *perplexity;        /**< [c] */
+    double *low, *high;                      /**< [c] 95 % */
+    int64_t *n_valid;                        /**< [c] */
     const struct dpe_difference *difference; /**< [other] joint − other */
     const struct dpe_difference *kept;       /**< [plan] the kept plan − plan */
     const int64_t *needed;                   /**< [plan] samples that would show that */
     const char *const *verdict;              /**< [plan] "better": the kept one; "same plan" */
-    const double *ceiling;                 /**< recall at the trained length */
+    const double *ceiling;                   /**< recall at the trained length */
     int64_t *position;     /**< first of a range that ends before the next power of two, tokens */
     double *perplexity_at; /**< [c][position] of texts */
 };
@@ -220,7 +220,7 @@ struct dpe_search_result {
     struct dpe_searched_step *steps;
     struct dpe_searched_plan *tried;
     int64_t *length; /**< [tried][group] −1: as in the base */
-    int64_t *top_k;  /**< [tried] pairs of each head that move, −1: all; NULL: all in every plan */
+    int64_t *top_k; /**< [tried] pairs of each head that move, −1: all; NULL: all in every plan */
 };
 enum dpe_search_axis { DPE_SEARCH_STEP, DPE_SEARCH_TRIED, DPE_SEARCH_GROUP };
 extern const struct dpe_dataset_kind dpe_search_kinds[2];

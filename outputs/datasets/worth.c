@@ -63,8 +63,8 @@ void dpe_worth_of(const struct dpe_suite_result *r, int64_t t, bool perplexity, 
         worth->texts[i] = (double)NAN;
     }
     worth->samples = worth->value[DPE_WORTH_TABLE].n;
-    const bool compared = against >= 0 && against == worth->method[DPE_WORTH_TABLE] &&
-                          r->difference != NULL;
+    const bool compared =
+        against >= 0 && against == worth->method[DPE_WORTH_TABLE] && r->difference != NULL;
     if (compared && worth->method[DPE_WORTH_ALONE] >= 0) {
         worth->p = r->difference[cell[DPE_WORTH_ALONE]].p;
     }
@@ -197,7 +197,8 @@ static bool has_no_less(const struct dpe_worth *w)
     return w->method[DPE_WORTH_ALONE] >= 0 && isfinite(w->p) && w->p >= 0.05 && gain <= 0.0;
 }
 
-/* Whether that is enough: a model that finds little with and without the table needs another one. */
+/* Whether that is enough: a model that finds little with and without the table
+ * needs another one. */
 static bool is_unneeded(const struct dpe_worth *w)
 {
     const double found = w->value[DPE_WORTH_ALONE].mean;
@@ -252,8 +253,7 @@ static void put_rival(const struct dpe_worth *w, struct dpe_text *out)
     }
     dpe_p_text(w->rival_minus.p, p);
     if (!alike) {
-        dpe_text_put(out, ": the table is %s (%s)",
-                     more ? "worse" : "better", p);
+        dpe_text_put(out, ": the table is %s (%s)", more ? "worse" : "better", p);
     } else if (w->same) {
         dpe_text_put(out, ": the same in every sample");
     } else {

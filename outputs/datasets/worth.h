@@ -32,9 +32,9 @@ struct dpe_worth {
     double possible;                       /**< the unchanged model's share at its trained length */
     double p;                              /**< of: the table and the model as it is are alike */
     struct dpe_difference rival_minus;     /**< the rival's score − the table's */
-    bool same; /**< the rival has the table's score in every sample */
-    const char *plan[DPE_WORTHS]; /**< keys of their plans, borrowed; NULL: not known */
-    double texts[DPE_WORTHS];     /**< perplexity of texts, of needles; NaN: not known */
+    bool same;                             /**< the rival has the table's score in every sample */
+    const char *plan[DPE_WORTHS];          /**< keys of their plans, borrowed; NULL: not known */
+    double texts[DPE_WORTHS];              /**< perplexity of texts, of needles; NaN: not known */
 };
 /** Whether a method is a DPE table, or dpe by its settings. */
 bool dpe_worth_is_table(const char *method);

@@ -34,7 +34,8 @@ static const struct dpe_option options_table[] = {
      "yarn (needs --model and --length)",
      1, DPE_TEXT(struct export_arguments, method)},
     {"evidence", 0, "CHECK.h5", 0,
-     "Keep with the table what dpe-eval niah or ppl measured under it, at the lengths of its entries",
+     "Keep with the table what dpe-eval niah or ppl measured under it, at the lengths of its "
+     "entries",
      1, DPE_TEXT(struct export_arguments, evidence)},
     {"trained-length", 0, "L0", 0,
      "Trained length that --method is made for (default: max_position_embeddings)", 1,

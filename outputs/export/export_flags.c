@@ -1,5 +1,6 @@
-/* What a runtime's command line says of a table of frequencies: YaRN, position interpolation or another base, which
- * runtimes compute themselves, and where vLLM and SGLang take a list of factors, the block of config.json. */
+/* What a runtime's command line says of a table of frequencies: YaRN, position interpolation or
+ * another base, which runtimes compute themselves, and where vLLM and SGLang take a list of
+ * factors, the block of config.json. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -53,14 +54,16 @@ static bool try_scaling(const struct dpe_table_values *values, struct scaling sc
     return is;
 }
 
-/* Which of them it is. The last pair has all of the scale, and the base is that of the second pair. */
+/* Which of them it is. The last pair has all of the scale, and the base is that
+ * of the second pair. */
 static struct scaling recognise(const struct dpe_table_values *values, double base, int64_t n)
 {
     static const double turns[] = {32.0, 16.0, 8.0, 4.0, 64.0};
     const double *applied = values->applied_inv_freq;
     double plain = pow(base, -(double)(n - 1) / (double)n);
     struct scaling found = {.type = DPE_ROPE_LONGROPE};
-    struct scaling wanted = {.type = DPE_ROPE_LINEAR, .scale = plain / applied[n - 1], .base = base};
+    struct scaling wanted = {
+        .type = DPE_ROPE_LINEAR, .scale = plain / applied[n - 1], .base = base};
     bool is = try_scaling(values, wanted, n, &found);
     for (size_t i = 0; i < sizeof turns / sizeof turns[0] && !is; i++) {
         wanted.type = DPE_ROPE_YARN;
@@ -79,8 +82,8 @@ static struct scaling recognise(const struct dpe_table_values *values, double ba
 static dpe_status cannot(const char *what, const char *instead, struct dpe_error *err)
 {
     return dpe_fail(err, DPE_USAGE,
-                    "llama.cpp's options say YaRN, one scale, or another base, each without a factor of its own but "
-                    "YaRN's; this table has %s: write %s",
+                    "llama.cpp's options say YaRN, one scale, or another base, each without a "
+                    "factor of its own but YaRN's; this table has %s: write %s",
                     what, instead);
 }
 
@@ -100,7 +103,8 @@ static dpe_status put_llama_cpp(const struct dpe_table_values *values, const str
     if (s->type == DPE_ROPE_YARN) {
         /* llama.cpp multiplies by 0.1 ln(scale) + 1 itself. */
         double more = s->factor / (0.1 * log(s->scale) + 1.0);
-        int n = snprintf(line, sizeof line, "%s --rope-scaling yarn --rope-scale %.9g --yarn-orig-ctx %lld", context,
+        int n = snprintf(line, sizeof line,
+                         "%s --rope-scaling yarn --rope-scale %.9g --yarn-orig-ctx %lld", context,
                          s->scale, (long long)values->trained_length);
         if (s->fast != 32.0) {
             n += snprintf(line + n, sizeof line - (size_t)n, " --yarn-beta-fast %.9g", s->fast);
@@ -109,9 +113,11 @@ static dpe_status put_llama_cpp(const struct dpe_table_values *values, const str
             snprintf(line + n, sizeof line - (size_t)n, " --yarn-attn-factor %.9g", more);
         }
     } else if (s->type == DPE_ROPE_LINEAR) {
-        snprintf(line, sizeof line, "%s --rope-scaling linear --rope-scale %.9g", context, s->scale);
+        snprintf(line, sizeof line, "%s --rope-scaling linear --rope-scale %.9g", context,
+                 s->scale);
     } else {
-        snprintf(line, sizeof line, "%s --rope-scaling none --rope-freq-base %.9g", context, s->base);
+        snprintf(line, sizeof line, "%s --rope-scaling none --rope-freq-base %.9g", context,
+                 s->base);
     }
     return dpe_text_append(out, line, strlen(line), err);
 }
@@ -124,7 +130,8 @@ static json_t *block_of(const struct dpe_table_values *values, const struct dpe_
     if (s->type == DPE_ROPE_LONGROPE || fabs(s->factor / usual - 1.0) > 1e-9) {
         return dpe_rope_longrope_block(values, config, factors);
     }
-    json_t *block = json_pack("{s:f}", "rope_theta", s->type == DPE_ROPE_DEFAULT ? s->base : config->rope.theta);
+    json_t *block = json_pack("{s:f}", "rope_theta",
+                              s->type == DPE_ROPE_DEFAULT ? s->base : config->rope.theta);
     json_object_set_new(block, "rope_type",
                         json_string(s->type == DPE_ROPE_YARN     ? "yarn"
                                     : s->type == DPE_ROPE_LINEAR ? "linear"
@@ -133,7 +140,8 @@ static json_t *block_of(const struct dpe_table_values *values, const struct dpe_
         json_object_set_new(block, "factor", json_real(s->scale));
     }
     if (s->type == DPE_ROPE_YARN) {
-        json_object_set_new(block, "original_max_position_embeddings", json_integer(values->trained_length));
+        json_object_set_new(block, "original_max_position_embeddings",
+                            json_integer(values->trained_length));
         if (s->fast != 32.0) {
             json_object_set_new(block, "beta_fast", json_real(s->fast));
         }
@@ -141,9 +149,10 @@ static json_t *block_of(const struct dpe_table_values *values, const struct dpe_
     return block;
 }
 
-static dpe_status put_overrides(const struct dpe_table_values *values, const struct dpe_config *config,
-                                const struct scaling *s, const struct dpe_rope_factors *factors,
-                                bool sglang, struct dpe_text *out, struct dpe_error *err)
+static dpe_status put_overrides(const struct dpe_table_values *values,
+                                const struct dpe_config *config, const struct scaling *s,
+                                const struct dpe_rope_factors *factors, bool sglang,
+                                struct dpe_text *out, struct dpe_error *err)
 {
     json_t *block = block_of(values, config, s, factors);
     json_t *root = block != NULL ? json_pack("{s:O}", "rope_parameters", block) : NULL;
@@ -167,8 +176,9 @@ static dpe_status put_overrides(const struct dpe_table_values *values, const str
 }
 
 /* The table's frequencies where it has none of its own. */
-static dpe_status with_applied(const struct dpe_table_values *values, const struct dpe_rope_factors *factors,
-                               double base, struct dpe_table_values *full, struct dpe_error *err)
+static dpe_status with_applied(const struct dpe_table_values *values,
+                               const struct dpe_rope_factors *factors, double base,
+                               struct dpe_table_values *full, struct dpe_error *err)
 {
     *full = *values;
     full->applied_inv_freq = dpe_alloc_zero((size_t)values->n_pairs, sizeof(double));
@@ -176,7 +186,8 @@ static dpe_status with_applied(const struct dpe_table_values *values, const stru
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies");
     }
     for (int64_t j = 0; j < factors->n; j++) {
-        full->applied_inv_freq[j] = pow(base, -(double)j / (double)factors->n) / factors->long_factor[j];
+        full->applied_inv_freq[j] =
+            pow(base, -(double)j / (double)factors->n) / factors->long_factor[j];
     }
     return DPE_OK;
 }
@@ -187,8 +198,8 @@ static dpe_status check_plain(const struct dpe_rope_factors *factors, struct dpe
     for (int64_t j = 0; j < factors->n; j++) {
         if (factors->short_factor[j] != 1.0) {
             return dpe_fail(err, DPE_USAGE,
-                            "the model has a rope scaling of its own, which llama.cpp applies beside its options: write "
-                            "--gguf MODEL.gguf --format gguf-rope");
+                            "the model has a rope scaling of its own, which llama.cpp applies "
+                            "beside its options: write --gguf MODEL.gguf --format gguf-rope");
         }
     }
     return DPE_OK;

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "engine/base/bytes.h"
-#include "engine/json/json_strict.h"
 #include "engine/gguf/gguf.h"
+#include "engine/json/json_strict.h"
 #include "outputs/storage/storage.h"
 
 enum { LONGEST_KEY = 96 };

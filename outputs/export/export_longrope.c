@@ -1,7 +1,7 @@
 /* The factors of a table of frequencies, and the configuration that transformers, vLLM and others
  * read them from. */
-#include "outputs/export/rope_forms.h"
 #include "outputs/export/export.h"
+#include "outputs/export/rope_forms.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,17 +12,18 @@
 #include "engine/json/json_strict.h"
 #include "engine/model/model.h"
 
-dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char *form, bool factors,
-                               struct dpe_error *err)
+dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char *form,
+                               bool factors, struct dpe_error *err)
 {
     if (!factors && values->frequencies == 0 && dpe_table_has_method(values) != 0) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--format %s holds DPE, and this table holds the plan of another method (%s): "
-                        "write h5, json, hf or safetensors",
-                        form,
-                        values->n_bands > 0      ? "bands of its own"
-                        : values->unrounded != 0 ? "far positions are not rounded"
-                                                 : "frequencies of its own");
+        return dpe_fail(
+            err, DPE_USAGE,
+            "--format %s holds DPE, and this table holds the plan of another method (%s): "
+            "write h5, json, hf or safetensors",
+            form,
+            values->n_bands > 0      ? "bands of its own"
+            : values->unrounded != 0 ? "far positions are not rounded"
+                                     : "frequencies of its own");
     }
     if (!factors && values->frequencies != 0) {
         return dpe_fail(err, DPE_USAGE,
@@ -34,10 +35,11 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
         return DPE_OK;
     }
     if (values->n_bands > 0) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--format %s has one factor for each pair, at every distance: the %lld bands of this "
-                        "table would be lost; write h5, json, hf or safetensors",
-                        form, (long long)values->n_bands);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "--format %s has one factor for each pair, at every distance: the %lld bands of this "
+            "table would be lost; write h5, json, hf or safetensors",
+            form, (long long)values->n_bands);
     }
     if (values->head_scale != NULL) {
         return dpe_fail(err, DPE_USAGE,
@@ -45,12 +47,13 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
                         "(head_scale) would be lost; write h5, json, hf or safetensors",
                         form);
     }
-    return dpe_fail(err, DPE_USAGE,
-                    "--format %s has one factor for each pair, at every distance: of this DPE table "
-                    "the near window of %lld tokens, in which keys keep their true distance%s, would "
-                    "be lost; dpe-detect --move frequencies makes a table of this form",
-                    form, (long long)values->window,
-                    values->top_k < values->n_pairs ? " and the key pairs of each head" : "");
+    return dpe_fail(
+        err, DPE_USAGE,
+        "--format %s has one factor for each pair, at every distance: of this DPE table "
+        "the near window of %lld tokens, in which keys keep their true distance%s, would "
+        "be lost; dpe-detect --move frequencies makes a table of this form",
+        form, (long long)values->window,
+        values->top_k < values->n_pairs ? " and the key pairs of each head" : "");
 }
 
 dpe_status dpe_rope_factors_make(const struct dpe_table_values *values, double base,
@@ -111,15 +114,14 @@ json_t *dpe_rope_longrope_block(const struct dpe_table_values *values,
                                 const struct dpe_config *config,
                                 const struct dpe_rope_factors *factors)
 {
-    json_t *made =
-        json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o}", "rope_type", "longrope",
-                  "type", "longrope", "rope_theta", config->rope.theta, "factor",
-                  (double)values->length / (double)values->trained_length, "attention_factor",
-                  factors->attention_factor, "short_mscale", factors->own_factor, "long_mscale",
-                  factors->attention_factor, "original_max_position_embeddings",
-                  (json_int_t)values->trained_length, "short_factor",
-                  numbers(factors->short_factor, factors->n), "long_factor",
-                  numbers(factors->long_factor, factors->n));
+    json_t *made = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o}", "rope_type",
+                             "longrope", "type", "longrope", "rope_theta", config->rope.theta,
+                             "factor", (double)values->length / (double)values->trained_length,
+                             "attention_factor", factors->attention_factor, "short_mscale",
+                             factors->own_factor, "long_mscale", factors->attention_factor,
+                             "original_max_position_embeddings", (json_int_t)values->trained_length,
+                             "short_factor", numbers(factors->short_factor, factors->n),
+                             "long_factor", numbers(factors->long_factor, factors->n));
     if (made != NULL && factors->n < values->n_pairs) {
         json_object_set_new(made, "partial_rotary_factor",
                             json_real((double)factors->n / (double)values->n_pairs));
@@ -179,9 +181,8 @@ dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char
     json_t *rope = NULL;
     char *text = NULL;
     dpe_status status = dpe_model_open(model, &options, &opened, err);
-    if (status != DPE_OK ||
-        (status = dpe_json_parse("config.json", config_json, strlen(config_json), &root, err)) !=
-            DPE_OK) {
+    if (status != DPE_OK || (status = dpe_json_parse("config.json", config_json,
+                                                     strlen(config_json), &root, err)) != DPE_OK) {
         goto done;
     }
     const struct dpe_config *config = dpe_model_config(opened);

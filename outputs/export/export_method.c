@@ -62,7 +62,8 @@ static void free_buffers(struct buffers *buffers)
 
 static dpe_status make_table(const struct export_arguments *args, const struct dpe_plan *plan,
                              const struct dpe_plan_context *context, const char *fingerprint,
-                             struct buffers *buffers, struct dpe_table **table, struct dpe_error *err)
+                             struct buffers *buffers, struct dpe_table **table,
+                             struct dpe_error *err)
 {
     const struct dpe_config *config = context->config;
     int64_t eighth = context->trained_length / 8;
@@ -71,7 +72,10 @@ static dpe_status make_table(const struct export_arguments *args, const struct d
     struct dpe_table_values values = {
         .model_type = (char *)(uintptr_t)config->model_type,
         .model_fingerprint = (char *)(uintptr_t)fingerprint,
-        .window = eighth < 1 ? 1 : eighth < 1024 ? eighth : 1024, /* of a plan that has none: any */
+        /* Of a plan that has none: any. */
+        .window = eighth < 1      ? 1
+                  : eighth < 1024 ? eighth
+                                  : 1024,
         .n_groups = find_groups(plan, buffers->edges),
         .group_edge = buffers->edges,
         .scale_factor = buffers->scale,
@@ -81,11 +85,12 @@ static dpe_status make_table(const struct export_arguments *args, const struct d
     };
     dpe_status status = dpe_table_of_plan(plan, context, buffers->bands, &values, &holds, err);
     if (status == DPE_OK && !holds) {
-        status = dpe_fail(err, DPE_USAGE,
-                          "--method %s: a table holds plans that move all pairs of all heads, and of these no "
-                          "selection of keys, no exact=1 and no pair that stops rotating; dpe-run, dpe-eval and dpe-serve "
-                          "take it as --method",
-                          args->method);
+        status = dpe_fail(
+            err, DPE_USAGE,
+            "--method %s: a table holds plans that move all pairs of all heads, and of these no "
+            "selection of keys, no exact=1 and no pair that stops rotating; dpe-run, dpe-eval and "
+            "dpe-serve take it as --method",
+            args->method);
     }
     if (values.n_bands > 0) {
         values.n_groups = 1; /* bands know no groups */
@@ -101,9 +106,9 @@ static dpe_status make_table(const struct export_arguments *args, const struct d
 }
 
 /* Which method, model and lengths: all that decides the table. */
-static dpe_status add_origin(const struct export_arguments *args, const struct dpe_plan_context *context,
-                             const char *fingerprint, struct dpe_identity *origin,
-                             struct dpe_error *err)
+static dpe_status add_origin(const struct export_arguments *args,
+                             const struct dpe_plan_context *context, const char *fingerprint,
+                             struct dpe_identity *origin, struct dpe_error *err)
 {
     DPE_TRY(dpe_identity_add(origin, "kind", "table", err));
     DPE_TRY(dpe_identity_add(origin, "source", "a method by name", err));

@@ -132,11 +132,12 @@ static dpe_status from_detection(const struct export_arguments *args,
     dpe_status status = args->rank > 0 ? choose_lengths(values, file, args->rank, err) : DPE_OK;
     /* The sweep had another window and temperature than the method that the table holds. */
     if (status == DPE_OK && !same && dpe_table_has_method(from) != 0) {
-        return dpe_fail(err, DPE_USAGE,
-                        "%s: the table holds the plan of another method for %lld tokens, which has no "
-                        "ranks and no other length; dpe-detect --against none makes one of DPE from the "
-                        "rows that are there",
-                        args->rank > 0 ? "--rank" : "--length", (long long)from->length);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "%s: the table holds the plan of another method for %lld tokens, which has no "
+            "ranks and no other length; dpe-detect --against none makes one of DPE from the "
+            "rows that are there",
+            args->rank > 0 ? "--rank" : "--length", (long long)from->length);
     }
     if (status == DPE_OK && !same) {
         make_scales(values);
@@ -191,10 +192,11 @@ dpe_status dpe_export_add_selection(struct dpe_h5 *file, const char *name,
     if (table->selection[0] == '\0') {
         memcpy(table->selection, text, sizeof text);
     } else if (strcmp(table->selection, text) != 0) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "found under the selection %s, the tables before it under %s; one selection "
-                        "is applied to all entries",
-                        text, table->selection);
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "found under the selection %s, the tables before it under %s; one selection "
+            "is applied to all entries",
+            text, table->selection);
     }
     return dpe_identity_add(&table->origin, name, text, err);
 }
@@ -216,10 +218,11 @@ static dpe_status add_profile(const struct export_arguments *args, struct dpe_ta
     }
     status = pairs_asked(args, dpe_export_rotating(values), values->n_pairs, &k, err);
     if (status == DPE_OK && k < dpe_export_rotating(values) && dpe_table_has_method(values) != 0) {
-        status = dpe_fail(err, DPE_USAGE,
-                          "%s: the table holds the plan of another method, of which all pairs move; leave "
-                          "it out",
-                          args->last ? "--last-k" : "--top-k");
+        status = dpe_fail(
+            err, DPE_USAGE,
+            "%s: the table holds the plan of another method, of which all pairs move; leave "
+            "it out",
+            args->last ? "--last-k" : "--top-k");
     }
     if (status != DPE_OK) {
         goto done;
@@ -321,7 +324,8 @@ static dpe_status add_choices(const struct export_arguments *args, int64_t k,
                              (long long)k);
 }
 
-/* What was measured under other scales or key pairs is not evidence of these; what is possible is. */
+/* What was measured under other scales or key pairs is not evidence of these;
+ * what is possible is. */
 static void forget_evidence(const struct dpe_table_values *from, struct dpe_table_values *values)
 {
     size_t groups = (size_t)values->n_groups * sizeof *values->scale_factor;
@@ -429,7 +433,8 @@ dpe_status dpe_export_read(const struct export_arguments *args, struct export_ta
     }
     dpe_status status = args->join ? dpe_export_join(args, table, err) : read_one(args, table, err);
     if (status == DPE_OK && args->evidence != NULL) {
-        status = dpe_export_evidence(args->evidence, args->pooled, &table->table, &table->origin, err);
+        status =
+            dpe_export_evidence(args->evidence, args->pooled, &table->table, &table->origin, err);
     }
     return status == DPE_OK && args->entry > 0
                ? dpe_export_choose_entry(args->inputs[0], args->entry, table, err)

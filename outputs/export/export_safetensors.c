@@ -1,8 +1,7 @@
 /* The safetensors form of a DPE table: numbers and masks as tensors, the rest as metadata.
  *
- * The engine's reader (engine/model/files/safetensors.h) is for weights: it maps a file, hashes it and
- * skips
- * __metadata__, where most of a table is. So a table has its own small reader. */
+ * The engine's reader (engine/model/files/safetensors.h) is for weights: it maps a file, hashes it
+ * and skips __metadata__, where most of a table is. So a table has its own small reader. */
 #include "outputs/export/export.h"
 
 #include <float.h>

@@ -40,8 +40,8 @@ const char *dpe_export_format_name(enum export_format format);
 struct export_table {
     struct dpe_table *table;
     char selection[DPE_TABLE_SELECTION]; /**< that it was found under, "": none that is known */
-    struct dpe_identity origin; /**< what decides the table, for /identity */
-    float *scores;              /**< [score_dims], NULL without a profile */
+    struct dpe_identity origin;          /**< what decides the table, for /identity */
+    float *scores;                       /**< [score_dims], NULL without a profile */
     int64_t score_dims[5];
 };
 /** Read the input that the arguments name: a detection (with a profile), a table in any form, or a

@@ -96,10 +96,11 @@ const char *dpe_export_refusal(const struct export_arguments *args)
     const bool made = args->method != NULL;
     if (args->inputs[0] == NULL && args->yaml == NULL && !made) {
         wrong = "nothing to read: give DETECT.h5, TABLE, --method METHOD or --import-yaml FILE";
-    } else if (made && (args->inputs[0] != NULL || args->yaml != NULL || args->join || args->has_k ||
-                        args->rank > 0 || args->entry > 0)) {
-        wrong = "--method makes a table from nothing else: leave out inputs, --import-yaml, --join, "
-                "--rank, --top-k, --last-k and --entry";
+    } else if (made && (args->inputs[0] != NULL || args->yaml != NULL || args->join ||
+                        args->has_k || args->rank > 0 || args->entry > 0)) {
+        wrong =
+            "--method makes a table from nothing else: leave out inputs, --import-yaml, --join, "
+            "--rank, --top-k, --last-k and --entry";
     } else if (made && (args->model == NULL || args->length == 0)) {
         wrong = "--method needs --model DIR and --length L";
     } else if (args->trained > 0 && !made) {
@@ -188,8 +189,9 @@ static dpe_status check_temperature(const struct export_arguments *args,
         return DPE_OK;
     }
     if (args->drop_temperature) {
-        dpe_log_warning("%s: written without the table's attention temperature (%s), so results with it differ",
-                        args->output != NULL ? args->output : "standard output", text);
+        dpe_log_warning(
+            "%s: written without the table's attention temperature (%s), so results with it differ",
+            args->output != NULL ? args->output : "standard output", text);
         return DPE_OK;
     }
     return dpe_fail(err, DPE_USAGE,
@@ -317,9 +319,10 @@ static dpe_status write_output(const struct export_arguments *args,
         return dpe_export_write_h5(table, args->output, err);
     }
     if (table->selection[0] != '\0' && format != FORMAT_PT && !args->quiet) {
-        dpe_log_warning("the table was found under the selection %s, which no form applies and %s does "
-                        "not record",
-                        table->selection, dpe_export_format_name(format));
+        dpe_log_warning(
+            "the table was found under the selection %s, which no form applies and %s does "
+            "not record",
+            table->selection, dpe_export_format_name(format));
     }
     const struct dpe_table_values *values = dpe_table_values(table->table);
     struct dpe_short_text short_text = {0};

@@ -11,13 +11,14 @@
 
 /** What is asked for: the command line of dpe-export. */
 struct export_arguments {
-    const char *fingerprint; /**< of the weights, where `model` does not have them; NULL: the model's */
+    const char *fingerprint; /**< of weights that `model` does not have; NULL: the model's */
     /** [n_inputs] DETECT.h5 [NORMS.h5], TABLE, or with --join TABLE … */
     const char *inputs[DPE_TABLE_ENTRIES];
     int n_inputs;
-    const char *yaml;   /**< --import-yaml */
+    const char *yaml;     /**< --import-yaml */
     const char *evidence; /**< --evidence: results of dpe-eval */
-    const struct dpe_pooled *pooled; /**< with `evidence`: in place of what it has of a length; NULL */
+    /** With `evidence`: in place of what it has of a length; NULL. */
+    const struct dpe_pooled *pooled;
     const char *method; /**< --method: its spec */
     int64_t trained;    /**< L0 for --method; 0: max_position_embeddings */
     const char *output, *format, *model, *name, *scores;

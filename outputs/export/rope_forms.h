@@ -29,10 +29,10 @@ dpe_status dpe_rope_factors_make(const struct dpe_table_values *values, double b
                                  struct dpe_rope_factors *factors, struct dpe_error *err);
 void dpe_rope_factors_free(struct dpe_rope_factors *factors);
 
-/** DPE_USAGE when a form of these (`factors`), or another one, cannot hold the table: says what would
- *  be lost, and which switch makes a table that it can hold. */
-dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char *form, bool factors,
-                               struct dpe_error *err);
+/** DPE_USAGE when a form of these (`factors`), or another one, cannot hold the table: says what
+ * would be lost, and which switch makes a table that it can hold. */
+dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char *form,
+                               bool factors, struct dpe_error *err);
 
 struct dpe_config;
 /** DPE_BAD_DATA where the model is another than the table's, or, unless `some`, has layers that the

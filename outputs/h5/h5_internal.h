@@ -30,7 +30,7 @@ struct dpe_h5 {
     struct dpe_h5_image *image; /**< writing: owned */
     char *path;                 /**< of the file read; "(new table)" while writing */
     bool writing, sealed;
-    dpe_status unanswered; /**< of the first question that dpe_h5_has could not answer */
+    dpe_status unanswered;    /**< of the first question that dpe_h5_has could not answer */
     struct dpe_error failure; /**< writing: the first, status DPE_OK = none */
     struct dpe_h5_put *puts;
     size_t n_puts;

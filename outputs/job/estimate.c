@@ -13,8 +13,8 @@ enum {
     ROOM = STEPS + 4
 };
 static const double enough = 10.0; /* seconds of reading after which no further pass begins */
-/* An operation of attention takes between these times one of a matrix product: products run near the
- * peak of a processor, attention reads its keys again for every chunk. */
+/* An operation of attention takes between these times one of a matrix product: products run near
+ * the peak of a processor, attention reads its keys again for every chunk. */
 static const double least_cost = 0.25;
 static const double most_cost = 32.0;
 
@@ -28,14 +28,13 @@ static void fill_tokens(int32_t *tokens, int64_t n, int64_t vocab)
     }
 }
 
-/* The clock, or the time of the processors where the variable asks for it: of one thread that is what a
- * machine with nothing else to do would take, so a busy one can check the prediction
+/* The clock, or the time of the processors where the variable asks for it: of one thread that is
+ * what a machine with nothing else to do would take, so a busy one can check the prediction
  * (tests/bench/estimates.py). */
 static double measured_clock(void)
 {
     struct timespec time;
-    if (getenv("DPE_ESTIMATE_CPU") != NULL &&
-        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0) {
+    if (getenv("DPE_ESTIMATE_CPU") != NULL && clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0) {
         return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
     }
     return dpe_clock();
@@ -116,9 +115,8 @@ static dpe_status time_pass(struct dpe_session *session, const int32_t *tokens,
 }
 
 static dpe_status time_reading(struct dpe_session *session, const struct dpe_config *config,
-                               const struct dpe_selection *selection,
-                               const int32_t *tokens, int64_t most, struct dpe_job_speed *speed,
-                               struct dpe_error *err)
+                               const struct dpe_selection *selection, const int32_t *tokens,
+                               int64_t most, struct dpe_job_speed *speed, struct dpe_error *err)
 {
     struct chunks *chunks = dpe_alloc_zero(1, sizeof *chunks);
     if (chunks == NULL) {
@@ -159,7 +157,8 @@ static dpe_status time_reading(struct dpe_session *session, const struct dpe_con
     return status;
 }
 
-/* Seconds until `n` tokens are made in each of the branches after what is in the cache; it is cut back. */
+/* Seconds until `n` tokens are made in each of the branches after what is in the cache; it is cut
+ * back. */
 static dpe_status time_tokens(struct dpe_session *session, const int32_t *tokens, int64_t keep,
                               int64_t branches, int64_t n, double *seconds, struct dpe_error *err)
 {

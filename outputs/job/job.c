@@ -147,8 +147,8 @@ static dpe_status find_peers(struct dpe_job *job, struct dpe_error *err)
     return status;
 }
 
-/* The other processes. All of them learn here whether one of them has no memory to begin: what follows waits
- * for each. */
+/* The other processes. All of them learn here whether one of them has no memory to begin: what
+ * follows waits for each. */
 static dpe_status join(struct dpe_job *job, struct dpe_error *err)
 {
     struct dpe_ranks ranks = {.limit = job->options->rank_timeout};
@@ -282,8 +282,9 @@ struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, in
     };
 }
 
-/* Peers have different memory perhaps, and need the same session. `status`: how it went here; a rank that failed
- * may be at its end already, so all meet at a barrier before peers wait for each other. */
+/* Peers have different memory perhaps, and need the same session. `status`: how it went here; a
+ * rank that failed may be at its end already, so all meet at a barrier before peers wait for each
+ * other. */
 static dpe_status agree_batch(struct dpe_job *job, dpe_status status, struct dpe_error *err)
 {
     float batches[DPE_MOST_PEERS] = {0};
@@ -328,8 +329,8 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     return status;
 }
 
-dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *plan, int64_t length,
-                              struct dpe_error *err)
+dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *plan,
+                              int64_t length, struct dpe_error *err)
 {
     const struct dpe_session_options options = dpe_job_session_options(job, length);
     struct dpe_session_needs needs = {0};
@@ -361,9 +362,9 @@ static struct dpe_session_needs needs_of(const struct dpe_job *job, const struct
 {
     const struct dpe_session_options options = dpe_job_session_options(job, length);
     struct dpe_session_needs needs = {0};
-    return dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, NULL) == DPE_OK
-               ? needs
-               : (struct dpe_session_needs){0};
+    dpe_status status =
+        dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, NULL);
+    return status == DPE_OK ? needs : (struct dpe_session_needs){0};
 }
 
 /* With a file, sessions that fit take all the memory that is allowed, and one that does not fit is
@@ -390,13 +391,16 @@ const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_sess
     dpe_format_bytes(needs->weights, weights_text);
     dpe_format_bytes(most, free_text);
     if (strcmp(job->device_info.kind, "cuda") == 0) {
-        snprintf(text, DPE_JOB_MEMORY, "%s on the device, %s of them weights; %s are %s: %s", session_text,
-                 weights_text, free_text, kind, bytes <= most ? "fits" : "does not fit");
+        snprintf(text, DPE_JOB_MEMORY, "%s on the device, %s of them weights; %s are %s: %s",
+                 session_text, weights_text, free_text, kind,
+                 bytes <= most ? "fits" : "does not fit");
     } else if (bytes <= most) {
-        snprintf(text, DPE_JOB_MEMORY, "%s, and %s of weights mapped from disk", session_text, weights_text);
+        snprintf(text, DPE_JOB_MEMORY, "%s, and %s of weights mapped from disk", session_text,
+                 weights_text);
     } else {
-        snprintf(text, DPE_JOB_MEMORY, "%s, and %s of weights mapped from disk; %s are %s: does not fit",
-                 session_text, weights_text, free_text, kind);
+        snprintf(text, DPE_JOB_MEMORY,
+                 "%s, and %s of weights mapped from disk; %s are %s: does not fit", session_text,
+                 weights_text, free_text, kind);
     }
     if (needs->file > 0 && bytes <= most) {
         char file[32];

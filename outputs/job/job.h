@@ -42,11 +42,12 @@ struct dpe_job_options {
     const char *engine;        /**< URL of the program that runs the model; NULL: this one */
     const char *engine_key;    /**< file with its key, or NULL */
     int64_t in_flight;         /**< requests to it at once */
-    const char *const *inputs; /**< [n_inputs] more folders and files that it reads, NULL ones too */
+    const char *const *inputs; /**< [n_inputs] more paths that it reads, NULL ones too */
     size_t n_inputs;
-    const struct dpe_job *within; /**< an open job: its processes, device, deadline, model, tokenizer
-                                     and corpus are used, and it outlives this one; NULL: none */
-    bool silent;                  /**< the result is not printed */
+    /** An open job: its processes, device, deadline, model, tokenizer and corpus are used, and it
+     * outlives this one; NULL: none. */
+    const struct dpe_job *within;
+    bool silent;                      /**< the result is not printed */
     int64_t length;                   /**< tokens, 0 = not given; of several the largest */
     int64_t lengths[DPE_JOB_LENGTHS]; /**< [n_lengths] increasing */
     int n_lengths, most_lengths;      /**< most: how many a tool takes, set by it; 0 means 1 */
@@ -58,7 +59,7 @@ struct dpe_job_options {
     int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_option_set
                           */
     bool dry_run;        /**< the tool's own option */
-    bool dry_run_result; /**< it has a result for scripts too, set by the tool */
+    bool dry_run_result;           /**< it has a result for scripts too, set by the tool */
     enum dpe_result_format result; /**< what goes to standard output */
     struct dpe_session_knobs
         knobs; /**< set by dpe_job_option_set; a tool changes what it calls otherwise
@@ -96,12 +97,12 @@ struct dpe_job {
     double begin, deadline; /**< dpe_clock(); deadline INFINITY: none */
     char device[32];        /**< of this process: several ranks share out a machine's */
     struct dpe_device_info device_info;
-    uint64_t memory;             /**< bytes that its sessions may use, 0: what is free */
-    struct dpe_run *run;         /**< NULL before dpe_job_start */
+    uint64_t memory;                  /**< bytes that its sessions may use, 0: what is free */
+    struct dpe_run *run;              /**< NULL before dpe_job_start */
     struct dpe_remote_engine *remote; /**< --engine; NULL: the model runs here */
-    struct dpe_session *session; /**< NULL until it is needed */
-    bool told_rows;              /**< how many rows were there has been reported */
-    int64_t told_chunk;          /**< that was made smaller, as reported */
+    struct dpe_session *session;      /**< NULL until it is needed */
+    bool told_rows;                   /**< how many rows were there has been reported */
+    int64_t told_chunk;               /**< that was made smaller, as reported */
     int64_t batch; /**< sequences of the session that are decoded together (dpe_job_fit_batch); 0,
                       1: one */
     int64_t planned, missing;  /**< rows of the whole job, as the last list counted them */
@@ -115,21 +116,22 @@ struct dpe_job {
     struct dpe_peers peers; /**< processes that share the model with this one; size 1: none */
 };
 
-/** Before --force replaces the file: DPE_CANNOT_CREATE when it is one of the model's, the corpus's or
- *  the other inputs', or one that the command line names. */
+/** Before --force replaces the file: DPE_CANNOT_CREATE when it is one of the model's, the corpus's
+ * or the other inputs', or one that the command line names. */
 dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const char *path,
                                   struct dpe_error *err);
 /** Open model, tokenizer and corpus (if one is given), or with options->within take those of that
- * job; all are borrowed by others until dpe_job_close,
- * and check what can be checked of the output, with --force as dpe_job_check_replaced. `config_only` leaves
- * the weights alone (dry runs). Errors of the openings. Close with dpe_job_close, after an error too. */
+ * job; all are borrowed by others until dpe_job_close, and check what can be checked of the output,
+ * with --force as dpe_job_check_replaced. `config_only` leaves the weights alone (dry runs). Errors
+ * of the openings. Close with dpe_job_close, after an error too. */
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err);
 /** Use another device from here on: one that this process can have, as one process does. */
 dpe_status dpe_job_use_device(struct dpe_job *job, const char *device, struct dpe_error *err);
 /** Whether this process is rank 0, which writes what a job has once: it holds all rows. */
 bool dpe_job_leads(const struct dpe_job *job);
-/** Wait for all processes of the job, `status` being how it went here; all go on with one status. */
+/** Wait for all processes of the job, `status` being how it went here; all go
+ * on with one status. */
 dpe_status dpe_job_meet(const struct dpe_job *job, dpe_status status, struct dpe_error *err);
 /** The n bytes of rank 0 go to all. */
 dpe_status dpe_job_tell(const struct dpe_job *job, void *bytes, size_t n, struct dpe_error *err);
@@ -162,28 +164,30 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
 /** Set job->batch: `wanted` sequences of `capacity` tokens, or the most that fit into memory. */
 dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                              int64_t wanted, struct dpe_error *err);
-/** Whether the job's device runs texts of `length` tokens under `plan`: DPE_NO_DEVICE or DPE_USAGE with
- *  what it lacks. */
-dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *plan, int64_t length,
-                              struct dpe_error *err);
+/** Whether the job's device runs texts of `length` tokens under `plan`: DPE_NO_DEVICE or DPE_USAGE
+ * with what it lacks. */
+dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *plan,
+                              int64_t length, struct dpe_error *err);
 /** DPE_USAGE where --engine takes no plans, with what that means for the tool: "it gives no norms".
  */
 dpe_status dpe_job_needs_plans(const struct dpe_job *job, const char *so, struct dpe_error *err);
-/** Whether a session of `length` tokens under `plan` needs more memory than one under the other plan. */
+/** Whether a session of `length` tokens under `plan` needs more memory than one under the other
+ * plan. */
 bool dpe_job_needs_more(const struct dpe_job *job, const struct dpe_plan *plan,
                         const struct dpe_plan *than, int64_t length);
 enum { DPE_JOB_MEMORY = 320 };
-/** The memory line of a dry run: what a session needs (dpe_session_estimate). Returns the buffer. */
+/** The memory line of a dry run: what a session needs (dpe_session_estimate).
+ * Returns the buffer. */
 const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,
                                 char text[DPE_JOB_MEMORY]);
 struct dpe_job_speed;
-/** How fast this machine runs texts of `length` tokens under `plan`, in the job's batches, for a dry run
- *  (estimate.h): as kept from an earlier dry run with the same model, device, threads and types, else measured and
- *  kept. Opens the weights itself. DPE_NO_MEMORY when they would fill the machine's memory,
- *  DPE_USAGE when this process alone cannot run the model; *err then has the reason. */
+/** How fast this machine runs texts of `length` tokens under `plan`, in the job's batches, for a
+ * dry run (estimate.h): as kept from an earlier dry run with the same model, device, threads and
+ * types, else measured and kept. Opens the weights itself. DPE_NO_MEMORY when they would fill the
+ * machine's memory, DPE_USAGE when this process alone cannot run the model; *err then has the
+ * reason. */
 dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan *plan,
-                                int64_t length, struct dpe_job_speed *speed,
-                                struct dpe_error *err);
+                                int64_t length, struct dpe_job_speed *speed, struct dpe_error *err);
 /** Make the session, or set its plan; taps request signals. Its cache is empty afterwards. */
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err);

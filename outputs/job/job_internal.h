@@ -17,11 +17,11 @@ struct dpe_job_pace {
 /** Rows that this process is making, for the progress line. */
 struct dpe_job_inside {
     struct dpe_loop *loop;
-    int64_t n;                     /**< rows */
-    int task;                      /**< of all of them */
-    double begin;                  /**< dpe_clock() */
+    int64_t n;                      /**< rows */
+    int task;                       /**< of all of them */
+    double begin;                   /**< dpe_clock() */
     struct dpe_session_work before; /**< of the session */
-    int64_t fed, polls;            /**< as last seen; calls since then */
+    int64_t fed, polls;             /**< as last seen; calls since then */
 };
 /** Show how far the rows are that are being made, if they take long enough. Called often. */
 void dpe_loop_show_inside(struct dpe_job *job);
@@ -42,8 +42,9 @@ struct dpe_loop {
     unsigned char *open;     /**< [n_items] 1 = its row is missing, 2 = it is being made */
     int64_t n_missing, n_nonfinite;
     const struct dpe_item *last;
-    double unit_seconds; /**< of a row per unit of cost, guessed from a part of the first; 0: unknown */
-    int in_session; /**< plan that the session has, -1 = none of the list */
+    double unit_seconds; /**< of a row per unit of cost, guessed from a part of the first; 0:
+                            unknown */
+    int in_session;      /**< plan that the session has, -1 = none of the list */
 };
 
 /** Items that are made together, and their rows. */
@@ -68,9 +69,10 @@ dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err);
 dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err);
 /** The progress line, if it is time for one. */
 void dpe_loop_show(const struct dpe_loop *loop);
-/** The same within the rows that n ranks are making, `rate` being the tokens that all of them read in a
- *  second; nothing before one of them has taken a second. */
-void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts, int n, double rate);
+/** The same within the rows that n ranks are making, `rate` being the tokens that all of them read
+ * in a second; nothing before one of them has taken a second. */
+void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts, int n,
+                         double rate);
 /** The row of an item, or NULL. */
 const struct dpe_row *dpe_loop_find(const struct dpe_loop *loop, const struct dpe_item *item);
 /** The item's row exists: count it, pass it to `seen`, show progress. */

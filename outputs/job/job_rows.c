@@ -78,7 +78,8 @@ static dpe_status hash_work(const struct dpe_work *work, char hex[65], struct dp
     return dpe_text_append(text, hex, 65, err);
 }
 
-/* Every rank must be about to make the same rows. `status` is how it went here so far, which all ranks learn. */
+/* Every rank must be about to make the same rows. `status` is how it went here so far, which all
+ * ranks learn. */
 static dpe_status same_work(const struct dpe_loop *loop, dpe_status status, struct dpe_error *err)
 {
     struct dpe_ranks *ranks = loop->job->ranks;

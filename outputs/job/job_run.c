@@ -104,8 +104,8 @@ static void notice(void *user, const char *text)
 static void environment(char *text, size_t size)
 {
     static const char *const names[] = {
-        "DPE_CPU",         "DPE_CUDA_ATTENTION",   "DPE_CUDA_MODULE",
-        "DPE_CUDA_PEERS",  "DPE_DEVICE_SELF_TEST", "OMP_NUM_THREADS",
+        "DPE_CPU",           "DPE_CUDA_ATTENTION",   "DPE_CUDA_MODULE",
+        "DPE_CUDA_PEERS",    "DPE_DEVICE_SELF_TEST", "OMP_NUM_THREADS",
         "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS"};
     text[0] = '\0';
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -172,7 +172,8 @@ static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *ident
     return status;
 }
 
-/* Every rank must see the same model, texts and options. `bytes`: the identity, encoded; then rank 0's. */
+/* Every rank must see the same model, texts and options. `bytes`: the identity, encoded; then rank
+ * 0's. */
 static dpe_status same_inputs(struct dpe_job *job, const struct dpe_identity *identity,
                               struct dpe_text *bytes, struct dpe_error *err)
 {
@@ -205,7 +206,8 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
         status = dpe_identity_encode(&identity, &bytes, err);
     }
     char begun = access(job->options->output, F_OK) == 0;
-    /* A rank that failed before may be at its end already: all meet before peers wait for each other. */
+    /* A rank that failed before may be at its end already: all meet before peers wait for each
+     * other. */
     status = dpe_ranks_barrier(ranks, DPE_BARRIER_IDENTITY, status, err);
     if (status == DPE_OK) {
         status = dpe_ranks_broadcast(ranks, &begun, sizeof begun, err);

@@ -1,6 +1,7 @@
 /**
  * @file price.h
- * What rows cost: tokens, operations and time, for a dry run and for a budget. One estimator prices every study.
+ * What rows cost: tokens, operations and time, for a dry run and for a budget. One estimator prices
+ * every study.
  */
 #ifndef DPE_JOB_PRICE_H
 #define DPE_JOB_PRICE_H
@@ -11,22 +12,23 @@
 
 /** What one row costs, on average over those that are made together. */
 struct dpe_price {
-    double prompt;              /**< tokens of its text */
-    double read;                /**< of these, tokens that are read: rows may share a context */
-    double pairs;               /**< pairs of tokens that attention meets, as n² of a text of n tokens */
-    double room;                /**< tokens that are generated at most */
+    double prompt; /**< tokens of its text */
+    double read;   /**< of these, tokens that are read: rows may share a context */
+    double pairs;  /**< pairs of tokens that attention meets, as n² of a text of n tokens */
+    double room;   /**< tokens that are generated at most */
     double steps, branches;     /**< its share of a batch's decode steps, and branches of a step */
     double head;                /**< what the LM head adds to reading, as a factor */
     double products, attention; /**< floating-point operations */
 };
-/** A text of `length` tokens that is read `windows` times; `scored`: all of its tokens go through the LM head. */
+/** A text of `length` tokens that is read `windows` times; `scored`: all of its tokens go through
+ * the LM head. */
 void dpe_price_text(const struct dpe_config *config, int64_t length, double windows, bool scored,
                     struct dpe_price *price);
 /** Samples that are answered together, as counted by their task. */
 struct dpe_price_answers {
     int64_t samples;
-    int64_t prompts, read; /**< tokens of all prompts, and of these tokens that are read */
-    double pairs;          /**< of a token that is read and one at or before it, in all */
+    int64_t prompts, read;  /**< tokens of all prompts, and of these tokens that are read */
+    double pairs;           /**< of a token that is read and one at or before it, in all */
     int64_t decoded, steps; /**< tokens that are fed one by one, and passes that these take */
     int64_t room;           /**< tokens that one answer has at most */
 };
@@ -41,13 +43,14 @@ struct dpe_bill {
     struct dpe_job_speed speed; /**< that was measured last; tokens 0: none */
     bool untimed;               /**< the time of some of the rows is not known */
 };
-/** Add `rows` rows, of which at least `least` run. `selection`: of the plan, or NULL. speed->tokens 0: the time
- *  is not known. */
+/** Add `rows` rows, of which at least `least` run. `selection`: of the plan, or NULL. speed->tokens
+ * 0: the time is not known. */
 void dpe_bill_add(struct dpe_bill *bill, const struct dpe_price *price, double least, double rows,
                   const struct dpe_selection *selection, const struct dpe_job_speed *speed);
 /** Add another bill; `bill` may be NULL. */
 void dpe_bill_sum(struct dpe_bill *bill, const struct dpe_bill *more);
-/** The lines of a dry run: of the rows of a task, of what all of them come to, and how long it takes here. */
+/** The lines of a dry run: of the rows of a task, of what all of them come to, and how long it
+ * takes here. */
 void dpe_price_print(const char *name, double rows, bool most, const struct dpe_price *price);
 void dpe_bill_print(const struct dpe_bill *bill);
 void dpe_bill_print_time(const struct dpe_bill *bill);

@@ -1,7 +1,8 @@
 /**
  * @file study.h
- * A study: something with rows, from its inputs to its table. A tool does one; dpe-calibrate does several in one
- * job (job.h, `within`), one after another. How a study is opened, priced, run and closed is told once, here.
+ * A study: something with rows, from its inputs to its table. A tool does one; dpe-calibrate does
+ * several in one job (job.h, `within`), one after another. How a study is opened, priced, run and
+ * closed is told once, here.
  */
 #ifndef DPE_JOB_STUDY_H
 #define DPE_JOB_STUDY_H
@@ -10,16 +11,17 @@
 
 struct dpe_bill;
 
-/** A kind of study. `state` has `size` bytes, zero at first; `args` is what a command line, or dpe-calibrate,
- *  asked for, and outlives the state. */
+/** A kind of study. `state` has `size` bytes, zero at first; `args` is what a command line, or
+ * dpe-calibrate, asked for, and outlives the state. */
 struct dpe_study {
     const char *tool; /**< that does it alone: "dpe-norms" */
     size_t size;
     size_t job; /**< where the state has its struct dpe_job */
     /** Open the inputs and make every check that can be made before any work. */
     dpe_status (*open)(void *state, const void *args, struct dpe_error *err);
-    /** Print what it would cost, unless it is silent, and add that to `bill` (NULL: not wanted). Silent and without
-     *  a bill it only finds out whether everything is there, fits together and into memory. */
+    /** Print what it would cost, unless it is silent, and add that to `bill` (NULL: not wanted).
+     * Silent and without a bill it only finds out whether everything is there, fits together and
+     * into memory. */
     dpe_status (*cost)(void *state, struct dpe_bill *bill, struct dpe_error *err);
     /** Say what begins, and open or continue the run (dpe_job_start). */
     dpe_status (*start)(void *state, struct dpe_error *err);

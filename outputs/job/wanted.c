@@ -56,9 +56,8 @@ dpe_status dpe_wanted_run(struct dpe_wanted *wanted, struct dpe_job *job,
     work.tokens = wanted->tokens;
     work.cost = wanted->cost;
     dpe_status status =
-        wanted->failed
-            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", wanted->n_items)
-            : dpe_job_rows(job, &work, err);
+        wanted->failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", wanted->n_items)
+                       : dpe_job_rows(job, &work, err);
     free(wanted->tasks);
     free(wanted->tokens);
     free(wanted->cost);

@@ -158,8 +158,8 @@ dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
 void dpe_ranks_stop(struct dpe_ranks *ranks, dpe_status status)
 {
     if (job_comm != MPI_COMM_NULL) {
-        /* The others come here as well, when what they still do is done; after a failure some may be
-         * gone. */
+        /* The others come here as well, when what they still do is done; after a failure some may
+         * be gone. */
         double wait = status == DPE_OK ? ranks->limit : fmin(20.0, ranks->limit);
         leave_by_alarm(dpe_exit_code(status), wait, NULL);
         MPI_Comm_free(&job_comm);

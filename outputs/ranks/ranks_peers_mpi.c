@@ -282,9 +282,8 @@ dpe_status dpe_ranks_sum(struct dpe_ranks *ranks, float *x, int64_t n, dpe_statu
 
 dpe_status dpe_ranks_sync_status(struct dpe_ranks *ranks, dpe_status status, struct dpe_error *err)
 {
-    return status != DPE_OK && status == ranks->failed
-               ? status
-               : dpe_ranks_sum(ranks, NULL, 0, status, err);
+    return status != DPE_OK && status == ranks->failed ? status
+                                                       : dpe_ranks_sum(ranks, NULL, 0, status, err);
 }
 
 dpe_status dpe_ranks_broadcast(struct dpe_ranks *ranks, void *bytes, size_t n,

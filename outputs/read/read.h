@@ -17,7 +17,8 @@ struct dpe_table_values;
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
 /** The attention temperature of a table, which may change nothing. */
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values);
-/** The reverse of its factors of heads: head_scale, in `room` [n_layers][n_heads] where there are any. */
+/** The reverse of its factors of heads: head_scale, in `room` [n_layers][n_heads] where there are
+ * any. */
 void dpe_table_put_heads(const struct dpe_temperature *temperature, double *room,
                          struct dpe_table_values *values);
 /** Put the fields of these parts (fields.h) of an entry into a folder of a table that is being
@@ -30,8 +31,8 @@ dpe_status dpe_h5_put_entry(struct dpe_h5 *file, const char *folder,
 dpe_status dpe_h5_put_conventions(struct dpe_h5 *file, const struct dpe_table_values *values,
                                   unsigned parts, struct dpe_error *err);
 enum { DPE_TABLE_SELECTION = 512 };
-/** The keys of `select` that a table was found under (dpe-detect --selection), of several entries those of
- *  the first that has any; "" without. Printable. Returns the buffer. */
+/** The keys of `select` that a table was found under (dpe-detect --selection), of several entries
+ * those of the first that has any; "" without. Printable. Returns the buffer. */
 const char *dpe_table_selection(struct dpe_h5 *file, char text[DPE_TABLE_SELECTION]);
 /** The same of a file; "" also where it is not HDF5: only that form says. */
 const char *dpe_table_selection_of(const char *path, char text[DPE_TABLE_SELECTION]);
@@ -42,17 +43,17 @@ const char *dpe_table_selection_of(const char *path, char text[DPE_TABLE_SELECTI
 dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err);
-/** The reverse: what a table entry of the caller's groups (n_groups, group_edge) holds of a plan in which all
- *  pairs move, made for the lengths of `context`. Filled are the numbers of the model, the lengths, the
- *  window (kept where the plan has none), scale_factor [n_groups] and inv_freq [n_pairs], which are the
- *  caller's, applied_inv_freq (the plan's, or NULL), unrounded and the temperature; texts and mask are not.
- *  Where that is not enough and `bands` is given, it is filled with the plan's bands and becomes the
- *  values', whose scales are 1 then. It has room for dpe_table_band_room numbers, and then for
- *  n_layers * n_heads factors of heads.
- *  *holds: whether dpe_plan_of_table of them is the same plan. It is for DPE and Self-Extend with these
- *  groups, for Leaky ReRoPE, and for methods that change frequencies alone; with `bands` for every plan
- *  that selects no keys, moves all pairs of all heads and rotates the pairs that the model does.
- *  DPE_NO_MEMORY, and as dpe_rope_native. */
+/** The reverse: what a table entry of the caller's groups (n_groups, group_edge) holds of a plan in
+ * which all pairs move, made for the lengths of `context`. Filled are the numbers of the model, the
+ * lengths, the window (kept where the plan has none), scale_factor [n_groups] and inv_freq
+ * [n_pairs], which are the caller's, applied_inv_freq (the plan's, or NULL), unrounded and the
+ * temperature; texts and mask are not. Where that is not enough and `bands` is given, it is filled
+ * with the plan's bands and becomes the values', whose scales are 1 then. It has room for
+ * dpe_table_band_room numbers, and then for n_layers * n_heads factors of heads. *holds: whether
+ * dpe_plan_of_table of them is the same plan. It is for DPE and Self-Extend with these groups, for
+ * Leaky ReRoPE, and for methods that change frequencies alone; with `bands` for every plan that
+ * selects no keys, moves all pairs of all heads and rotates the pairs that the model does.
+ * DPE_NO_MEMORY, and as dpe_rope_native. */
 size_t dpe_table_band_room(int64_t n_pairs);
 dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
                              double *bands, struct dpe_table_values *values, bool *holds,

@@ -75,8 +75,8 @@ dpe_status dpe_identity_addf(struct dpe_identity *identity, struct dpe_error *er
                              const char *format, ...) __attribute__((format(printf, 4, 5)));
 /** The value of a name, borrowed, or NULL. */
 const char *dpe_identity_get(const struct dpe_identity *identity, const char *name);
-/** The field "niah" in words, for results: "one key of 4 values", "4 keys of 4 values, 2 asked for at
- *  once". Returns the buffer; "" when the text is not such a field, or NULL. */
+/** The field "niah" in words, for results: "one key of 4 values", "4 keys of 4 values, 2 asked for
+ * at once". Returns the buffer; "" when the text is not such a field, or NULL. */
 enum { DPE_TASK_WORDS = 96 };
 const char *dpe_identity_task_words(const char *niah, char text[DPE_TASK_WORDS]);
 /** SHA-256 of all names and values in their order; 64 hex digits and a NUL. DPE_NO_MEMORY. */

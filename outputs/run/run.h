@@ -57,11 +57,11 @@ const struct dpe_row *dpe_run_rows(const struct dpe_run *run, size_t *n);
 /** The row of a key, or NULL. O(1). Borrowed until the next add. */
 const struct dpe_row *dpe_run_find(const struct dpe_run *run, const char *task, const char *plan,
                                    int64_t sample);
-/** Append to the journal (dpe_journal_append), then remember: a row of less than 50 ms may share its
- *  sync with those that follow. The row is copied. A key that exists with
- *  another value is DPE_INTERNAL ("nondeterminism"; seconds are not compared); with the same value
- *  it is nothing. A row that breaks the rules of struct dpe_row is DPE_INTERNAL. A failed write or
- *  sync is DPE_IO, final for this process: the journal stays valid up to the last row. */
+/** Append to the journal (dpe_journal_append), then remember: a row of less than 50 ms may share
+ * its sync with those that follow. The row is copied. A key that exists with another value is
+ * DPE_INTERNAL ("nondeterminism"; seconds are not compared); with the same value it is nothing. A
+ * row that breaks the rules of struct dpe_row is DPE_INTERNAL. A failed write or sync is DPE_IO,
+ * final for this process: the journal stays valid up to the last row. */
 dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err);
 /** Remember a row that another rank has appended to its journal. The row is copied. Errors as
  *  dpe_run_add. */

@@ -30,11 +30,11 @@ struct dpe_run {
     struct dpe_identity *sessions;
     size_t n_sessions;
     int64_t planned, missing; /**< samples, for tables that are not complete */
-    bool made_folder;   /**< by this process */
-    bool table_current; /**< the table on disk is complete and holds every row */
-    bool replace;       /**< whatever lies at the table's path may be replaced */
-    bool detached;      /**< another process has the folder now: rows are in memory only */
-    bool table_there;   /**< when dpe_run_see_table last looked, and then: */
+    bool made_folder;         /**< by this process */
+    bool table_current;       /**< the table on disk is complete and holds every row */
+    bool replace;             /**< whatever lies at the table's path may be replaced */
+    bool detached;            /**< another process has the folder now: rows are in memory only */
+    bool table_there;         /**< when dpe_run_see_table last looked, and then: */
     struct stat table_seen;
 };
 

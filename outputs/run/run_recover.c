@@ -128,8 +128,7 @@ static dpe_status create_own(struct dpe_opening *opening, struct dpe_error *err)
         status = dpe_journal_set_aside(run->own, 0, "damaged", &aside, err);
     }
     if (status == DPE_OK && aside != NULL) {
-        dpe_run_notice(run,
-                       "%s: the damaged journal is kept as %s%s", run->own, aside,
+        dpe_run_notice(run, "%s: the damaged journal is kept as %s%s", run->own, aside,
                        run->options.keep_journal
                            ? ""
                            : " until the run is complete (--keep-journal keeps it then too)");

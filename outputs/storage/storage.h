@@ -95,8 +95,9 @@ dpe_status dpe_journal_set_aside(const char *path, uint64_t from, const char *ki
 dpe_status dpe_journal_open(struct dpe_journal *journal, const char *path,
                             const struct dpe_journal_scan *scan, char **aside,
                             struct dpe_error *err);
-/** One write, and fdatasync unless the last one was less than DPE_JOURNAL_SYNC_MS ago. A process that is
- *  killed loses nothing that was appended; a machine that stops loses at most what took so long. */
+/** One write, and fdatasync unless the last one was less than DPE_JOURNAL_SYNC_MS ago. A process
+ * that is killed loses nothing that was appended; a machine that stops loses at most what took so
+ * long. */
 dpe_status dpe_journal_append(struct dpe_journal *journal, unsigned type, const void *payload,
                               size_t n, struct dpe_error *err);
 /** fdatasync where a record is not synced yet. A failed one is DPE_IO and never repeated. */

@@ -31,7 +31,8 @@ static const char *check_numbers(const double *row)
     if (!whole(row[DPE_TABLE_BAND_CHUNK], chunks ? 1.0 : 0.0, chunks ? most : 0.0)) {
         return "a chunk of whole tokens where it goes by chunks, else 0";
     }
-    if (!whole(row[DPE_TABLE_MAP_FLOOR], 0.0, 1.0) || !whole(row[DPE_TABLE_MAP_PERIOD], 0.0, most) ||
+    if (!whole(row[DPE_TABLE_MAP_FLOOR], 0.0, 1.0) ||
+        !whole(row[DPE_TABLE_MAP_PERIOD], 0.0, most) ||
         !(row[DPE_TABLE_MAP_CAP] >= 0.0 && row[DPE_TABLE_MAP_CAP] <= most)) {
         return "a flag of rounding, a period and a cap";
     }
@@ -43,7 +44,8 @@ static const char *check_numbers(const double *row)
     return curve || none ? NULL : "groups that grow at a rate, or three zeros";
 }
 
-static int check_row(const struct dpe_table_values *values, int64_t band, int64_t side, char *message)
+static int check_row(const struct dpe_table_values *values, int64_t band, int64_t side,
+                     char *message)
 {
     const double *row = row_of(values, band, side);
     const double *scale = row + DPE_TABLE_BAND_NUMBERS;
@@ -54,14 +56,14 @@ static int check_row(const struct dpe_table_values *values, int64_t band, int64_
     for (int64_t j = 0; j < values->n_pairs && wrong == NULL; j++) {
         double offset = scale[values->n_pairs + j];
         bool good = scale[j] == 0.0 || (scale[j] >= 1.0 && scale[j] <= most);
-        wrong = !good                       ? "scales from 1 on, or 0 for a constant"
+        wrong = !good                     ? "scales from 1 on, or 0 for a constant"
                 : !(fabs(offset) <= most) ? "finite offsets"
-                                            : NULL;
+                                          : NULL;
     }
-    return wrong == NULL ? DPE_TABLE_OK
-                         : dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                          "bands: band %lld, %s: expected %s", (long long)band,
-                                          side == 0 ? "queries" : "keys", wrong);
+    return wrong == NULL
+               ? DPE_TABLE_OK
+               : dpe_table_fail(message, DPE_TABLE_BAD_FILE, "bands: band %lld, %s: expected %s",
+                                (long long)band, side == 0 ? "queries" : "keys", wrong);
 }
 
 int dpe_table_check_bands(const struct dpe_table_values *values, char *message)
@@ -69,15 +71,17 @@ int dpe_table_check_bands(const struct dpe_table_values *values, char *message)
     if (values->n_bands == 0) {
         return DPE_TABLE_OK;
     }
-    bool alone = values->frequencies == 0 && values->unrounded == 0 && values->top_k == values->n_pairs;
+    bool alone =
+        values->frequencies == 0 && values->unrounded == 0 && values->top_k == values->n_pairs;
     for (int64_t g = 0; g < values->n_groups; g++) {
         alone = alone && values->scale_factor[g] == 1.0;
     }
     if (!alone) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "a table of bands moves all pairs by them alone: expected scales of 1, "
-                              "unrounded 0 and top_k %lld",
-                              (long long)values->n_pairs);
+        return dpe_table_fail(
+            message, DPE_TABLE_BAD_FILE,
+            "a table of bands moves all pairs by them alone: expected scales of 1, "
+            "unrounded 0 and top_k %lld",
+            (long long)values->n_pairs);
     }
     int error = DPE_TABLE_OK;
     for (int64_t i = 0; i < 2 * values->n_bands && error == DPE_TABLE_OK; i++) {
@@ -112,7 +116,8 @@ static double group_of(const double *row, double position)
     double first = 0.0;
     double k = 1.0;
     for (; k < c - 1.0; k++) {
-        double end = ceil(log((k + 1.0) * (c - 1.0) / (c - k - 1.0)) / row[DPE_TABLE_MAP_GROUP_RATE]);
+        double end =
+            ceil(log((k + 1.0) * (c - 1.0) / (c - k - 1.0)) / row[DPE_TABLE_MAP_GROUP_RATE]);
         double tokens = fmax(0.0, end - first) * k;
         if (left < tokens) {
             break;
@@ -123,15 +128,16 @@ static double group_of(const double *row, double position)
     return left > 0.0 ? first + floor(left / k) : first;
 }
 
-double dpe_table_band_position(const struct dpe_table_values *values, int band, int side, int64_t pair,
-                               int64_t position)
+double dpe_table_band_position(const struct dpe_table_values *values, int band, int side,
+                               int64_t pair, int64_t position)
 {
     const double *row = row_of(values, band, side);
     double scale = row[DPE_TABLE_BAND_NUMBERS + pair];
     double offset = row[DPE_TABLE_BAND_NUMBERS + values->n_pairs + pair];
     double period = row[DPE_TABLE_MAP_PERIOD];
     double cap = row[DPE_TABLE_MAP_CAP];
-    double x = row[DPE_TABLE_MAP_GROUP_MOST] > 0.0 ? group_of(row, (double)position) : (double)position;
+    double x =
+        row[DPE_TABLE_MAP_GROUP_MOST] > 0.0 ? group_of(row, (double)position) : (double)position;
     x = period > 0.0 ? fmod(x, period) : x;
     x = scale == 0.0 ? 0.0 : x / scale;
     x = (row[DPE_TABLE_MAP_FLOOR] != 0.0 ? floor(x) : x) + offset;

@@ -109,39 +109,39 @@ struct dpe_table_values {
     double logit_scale_first; /**< of D, each > 0 */
     double logit_scale_middle;
     double logit_scale_last;
-    double *head_scale;       /**< H [n_layers][n_heads], > 0; NULL: all 1 */
-    double log_n_length;      /**< N > 1, tokens; 0: f is 1 */
-    double log_n_power;       /**< G in (0, 64]; 1 when log_n_length is 0 */
-    double log_n_decay;       /**< B in [0, 64]; 0: the logarithm itself */
-    uint8_t *mask;            /**< [n_layers][n_heads][n_pairs], 1 = key pair */
-    int64_t n_bands;          /**< 0: the two of window and scale_factor; else these, all pairs moving,
-                                   every scale 1, and a window that says nothing */
-    double *bands;            /**< [n_bands][2: query, key][DPE_TABLE_BAND_NUMBERS + 2 n_pairs]: numbers
-                                   by enum dpe_table_band_number (the first four alike for both
-                                   sides), then scale_j [n_pairs] and offset_j [n_pairs]; NULL: none */
-    char *evidence_task;      /**< what was measured under this entry, "needles: 4 keys of 4 values" or
-                                   "perplexity"; NULL: nothing, and the numbers below are 0 */
-    double evidence_score;    /**< share of the needles that was found, or perplexity */
+    double *head_scale;  /**< H [n_layers][n_heads], > 0; NULL: all 1 */
+    double log_n_length; /**< N > 1, tokens; 0: f is 1 */
+    double log_n_power;  /**< G in (0, 64]; 1 when log_n_length is 0 */
+    double log_n_decay;  /**< B in [0, 64]; 0: the logarithm itself */
+    uint8_t *mask;       /**< [n_layers][n_heads][n_pairs], 1 = key pair */
+    int64_t n_bands;     /**< 0: the two of window and scale_factor; else these, all pairs moving,
+                              every scale 1, and a window that says nothing */
+    double *bands;       /**< [n_bands][2: query, key][DPE_TABLE_BAND_NUMBERS + 2 n_pairs]: numbers
+                              by enum dpe_table_band_number (the first four alike for both
+                              sides), then scale_j [n_pairs] and offset_j [n_pairs]; NULL: none */
+    char *evidence_task; /**< what was measured under this entry, "needles: 4 keys of 4 values" or
+                              "perplexity"; NULL: nothing, and the numbers below are 0 */
+    double evidence_score;              /**< share of the needles that was found, or perplexity */
     double evidence_low, evidence_high; /**< its 95 % interval; −1: none */
     int64_t evidence_samples;
     double evidence_unchanged;   /**< the same of the model as it is; −1: not known */
     double evidence_possible;    /**< and at the trained length; −1: not known */
     char *evidence_rival;        /**< the best other method; "none" */
     double evidence_rival_score; /**< the same of it; −1: none */
-    double evidence_short_loss;  /**< nats per token that a text up to the trained length loses; −1: not
-                                      known */
+    double evidence_short_loss; /**< nats per token that a text up to the trained length loses; −1:
+                                   not known */
 };
 
 enum { DPE_TABLE_MOST_BANDS = 4 };
 /** The numbers of a band's row before its scales. */
 enum dpe_table_band_number {
-    DPE_TABLE_BAND_BY,    /**< 0: m − n, 1: the chunks' difference, 2: n */
-    DPE_TABLE_BAND_LOW,   /**< the range is low ≤ x < high */
-    DPE_TABLE_BAND_HIGH,  /**< 0: no end */
-    DPE_TABLE_BAND_CHUNK, /**< tokens, where the band goes by chunks; else 0 */
-    DPE_TABLE_MAP_FLOOR,  /**< 1: f is floor */
-    DPE_TABLE_MAP_PERIOD, /**< tokens; 0: none */
-    DPE_TABLE_MAP_CAP,    /**< > 0; 0: none */
+    DPE_TABLE_BAND_BY,        /**< 0: m − n, 1: the chunks' difference, 2: n */
+    DPE_TABLE_BAND_LOW,       /**< the range is low ≤ x < high */
+    DPE_TABLE_BAND_HIGH,      /**< 0: no end */
+    DPE_TABLE_BAND_CHUNK,     /**< tokens, where the band goes by chunks; else 0 */
+    DPE_TABLE_MAP_FLOOR,      /**< 1: f is floor */
+    DPE_TABLE_MAP_PERIOD,     /**< tokens; 0: none */
+    DPE_TABLE_MAP_CAP,        /**< > 0; 0: none */
     DPE_TABLE_MAP_GROUP_MOST, /**< C; 0: no groups */
     DPE_TABLE_MAP_GROUP_RATE,
     DPE_TABLE_MAP_GROUP_FROM,
@@ -213,13 +213,14 @@ int dpe_table_has_temperature(const struct dpe_table_values *values);
 /** Whether they are the plan of another method than DPE (unrounded, or rotations other than
  *  inv_freq). */
 int dpe_table_has_method(const struct dpe_table_values *values);
-/** Whether a runtime needs an adapter for them: no, where only a factor for each pair and a constant
- *  on the logits are left of what this header says (for a model whose layers all move). */
+/** Whether a runtime needs an adapter for them: no, where only a factor for each pair and a
+ * constant on the logits are left of what this header says (for a model whose layers all move). */
 int dpe_table_needs_adapter(const struct dpe_table_values *values);
 enum { DPE_TABLE_EVIDENCE = 640 };
-/** The evidence of an entry as a line: what is found with it, of what is possible, without it and by the
- *  best other method; "" without evidence. Returns the buffer. */
-const char *dpe_table_evidence(const struct dpe_table_values *values, char text[DPE_TABLE_EVIDENCE]);
+/** The evidence of an entry as a line: what is found with it, of what is possible, without it and
+ * by the best other method; "" without evidence. Returns the buffer. */
+const char *dpe_table_evidence(const struct dpe_table_values *values,
+                               char text[DPE_TABLE_EVIDENCE]);
 /** Check values that come from elsewhere by the rules of dpe_table_open. */
 int dpe_table_check(const struct dpe_table_values *values, char *message);
 /** Wrap values (checked, deep-copied) as a table, as if they had been read. */

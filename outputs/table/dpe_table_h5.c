@@ -373,9 +373,9 @@ static int64_t count_field(void *self, const struct dpe_table_field *field)
         }
         return attribute >= 0 ? 1 : -1;
     }
-    return !has_object(self, field->name)                ? -1
+    return !has_object(self, field->name)           ? -1
            : field->axes[0] != DPE_AXIS_BAND_NUMBER ? 1
-                                                         : read_extent(self, field->name);
+                                                    : read_extent(self, field->name);
 }
 
 static int read_field(void *self, const struct dpe_table_field *field,

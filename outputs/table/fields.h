@@ -24,8 +24,8 @@ enum dpe_field_type {
     DPE_FIELD_EDGE,  /**< int32_t */
     DPE_FIELD_FLAG,  /**< int, 0 or 1; uint8 in HDF5, true or false in JSON */
     DPE_FIELD_MARKS, /**< uint8_t, 0 or 1; in JSON the indices along the last axis that have 1 */
-    DPE_FIELD_TEXT,  /**< char *, of 1 to DPE_FIELD_MOST_TEXT printable bytes, without axes; in HDF5 an
-                        attribute of the entry */
+    DPE_FIELD_TEXT,  /**< char *, of 1 to DPE_FIELD_MOST_TEXT printable bytes, without axes; in HDF5
+                        an  attribute of the entry */
 };
 enum dpe_field_axis {
     DPE_AXIS_NONE,
@@ -58,7 +58,7 @@ struct dpe_table_field {
     enum dpe_field_type type;
     enum dpe_field_part part;
     enum dpe_field_axis axes[DPE_FIELD_RANK]; /**< none: one number */
-    size_t at; /**< of the number, or of the pointer to an array or text, in struct dpe_table_values */
+    size_t at;        /**< of the number, or the pointer to an array or text, in dpe_table_values */
     double low, high; /**< every element is in [low, high], */
     bool above;       /**< in (low, high], */
     double or_else;   /**< or is this; `low` where there is nothing else */
@@ -100,7 +100,8 @@ size_t dpe_field_count(const struct dpe_table_field *field, const struct dpe_tab
 size_t dpe_field_size(const struct dpe_table_field *field);
 /** Whether the member is a pointer: of arrays and texts. */
 bool dpe_field_owned(const struct dpe_table_field *field);
-/** Its elements or its text, borrowed; of an array that is NULL, those that it stands for, or NULL. */
+/** Its elements or its text, borrowed; of an array that is NULL, those that it
+ * stands for, or NULL. */
 const void *dpe_field_data(const struct dpe_table_field *field,
                            const struct dpe_table_values *values);
 /** Where the pointer to an array or text is. */
@@ -118,7 +119,8 @@ static inline int64_t dpe_table_band_row(const struct dpe_table_values *values)
 /** The parts that a table is written with, as bits 1 << part. Of one entry's values; `several`: of
  * one of many. */
 unsigned dpe_table_parts(const struct dpe_table_values *values, bool several);
-/** Whether the field says anything of an entry: false of the bands and the evidence of one without. */
+/** Whether the field says anything of an entry: false of the bands and the
+ * evidence of one without. */
 bool dpe_field_applies(const struct dpe_table_field *field, const struct dpe_table_values *values);
 /** Whether an entry of a table of these parts is written with the field. */
 bool dpe_field_written(const struct dpe_table_field *field, const struct dpe_table_values *values,

@@ -15,7 +15,10 @@ struct CMUnitTest {
     void (*run)(void **state);
 };
 
-#define cmocka_unit_test(function) {#function, function}
+#define cmocka_unit_test(function)                                                                 \
+    {                                                                                              \
+#function, function                                                                        \
+    }
 
 static inline void cmocka_require(int holds, const char *what, const char *file, int line)
 {
@@ -25,8 +28,7 @@ static inline void cmocka_require(int holds, const char *what, const char *file,
     }
 }
 
-#define assert_true(condition)                                                                     \
-    cmocka_require((condition) ? 1 : 0, #condition, __FILE__, __LINE__)
+#define assert_true(condition) cmocka_require((condition) ? 1 : 0, #condition, __FILE__, __LINE__)
 #define assert_int_equal(a, b)                                                                     \
     cmocka_require((long long)(a) == (long long)(b), #a " == " #b, __FILE__, __LINE__)
 #define assert_non_null(pointer)                                                                   \

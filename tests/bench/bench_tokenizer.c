@@ -1,5 +1,6 @@
 /* bench_tokenizer TOKENIZER TEXT...: load time and MB/s of one core, best of a few. Measures the
- * processor time of the thread, so that a busy machine gives nearly the same figures as an idle one. */
+ * processor time of the thread, so that a busy machine gives nearly the same figures as an idle
+ * one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

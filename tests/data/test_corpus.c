@@ -176,7 +176,8 @@ static void huge_fields_are_refused_early(void **state)
     huge_field((size_t)1 << 20);
     REFUSED(folder, NULL, DPE_BAD_DATA, "line 2", "fields of at most 65536 bytes");
     assert_int_equal(truncate(in_folder("metadata.csv"), (off_t)200 << 20), 0);
-    REFUSED(folder, NULL, DPE_BAD_DATA, "metadata.csv", "expected at most 67108864 bytes, found 209715200");
+    REFUSED(folder, NULL, DPE_BAD_DATA, "metadata.csv",
+            "expected at most 67108864 bytes, found 209715200");
     huge_field(60000);
     struct dpe_corpus *corpus = opened(folder, NULL);
     assert_int_equal(dpe_corpus_size(corpus), 1);

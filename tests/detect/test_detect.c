@@ -375,7 +375,8 @@ static void verdicts_follow_the_paired_interval(void **state)
     struct dpe_detect_validation validation;
     struct dpe_error err = {0};
     scores_of(&scores, DPE_DETECT_N_VALIDATED, N);
-    assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &validation, &err), DPE_OK);
+    assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &validation, &err),
+                     DPE_OK);
     assert_int_equal(validation.verdict, DPE_DETECT_UNKNOWN);
     static const struct {
         double gain[2]; /* of joint over base, alternating */
@@ -396,14 +397,15 @@ static void verdicts_follow_the_paired_interval(void **state)
                 scores.nll_sum[v * N + s] = 100.0 * value[v];
             }
         }
-        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &validation, &err),
-                         DPE_OK);
+        assert_int_equal(
+            dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &validation, &err), DPE_OK);
         assert_int_equal(validation.verdict, cases[i].recall);
         double mean = (cases[i].gain[0] + cases[i].gain[1]) / 2;
         assert_true(fabs(validation.minus[DPE_DETECT_BASE].minus.mean - mean) < 1e-12);
         assert_int_equal(validation.minus[DPE_DETECT_BASE].minus.n, N);
-        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_PERPLEXITY, NULL, &validation, &err),
-                         DPE_OK);
+        assert_int_equal(
+            dpe_detect_validate(&scores, NULL, DPE_DETECT_PERPLEXITY, NULL, &validation, &err),
+            DPE_OK);
         assert_int_equal(validation.verdict, cases[i].nats);
         assert_true(fabs(validation.value[DPE_DETECT_BASE].mean - exp(0.5)) < 1e-12);
     }
@@ -423,7 +425,8 @@ static void validate_recalls(const double *base, const double *joint, int n, int
         set_recall(&scores, DPE_DETECT_BASE, s, base[s]);
         set_recall(&scores, DPE_DETECT_JOINT, s, joint[s]);
     }
-    assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, validation, &err), DPE_OK);
+    assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, validation, &err),
+                     DPE_OK);
     dpe_detect_scores_free(&scores);
 }
 

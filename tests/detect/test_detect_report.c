@@ -174,7 +174,8 @@ static void what_groups_add(void **state)
     close_world(&world);
 }
 
-/* Of other methods a table can hold those with one near window, and those that change frequencies. */
+/* Of other methods a table can hold those with one near window, and those that
+ * change frequencies. */
 static void which_methods_a_table_can_hold(void **state)
 {
     (void)state;
@@ -187,13 +188,18 @@ static void which_methods_a_table_can_hold(void **state)
         {"self-extend:group=4,window=8", true, {4.0, 4.0}, false, false},
         {"self-extend:group=4,window=16,logit-scale=1.5", true, {4.0, 4.0}, false, false},
         {"dpe:window=8,scales=2/16,log-n=64", true, {2.0, 16.0}, false, false},
-        {"dpe:window=8,scales=2/16/4/4", false, {0}, false, false}, /* four groups, the table has two */
+        /* Four groups, where the table has two. */
+        {"dpe:window=8,scales=2/16/4/4", false, {0}, false, false},
         {"yarn", true, {1.0, 1.0}, false, true},
         {"yarn:scale=8,beta_fast=8,logit-scale=1.25", true, {1.0, 1.0}, false, true},
         {"ntk:log-n=64", true, {1.0, 1.0}, false, true},
         {"pi", true, {1.0, 1.0}, false, true},
         {"leaky-rerope", true, {4.0, 4.0}, true, false},
-        {"leaky-rerope:window=16,scale=8,official=0,logit-scale=1.8", true, {8.0, 8.0}, true, false},
+        {"leaky-rerope:window=16,scale=8,official=0,logit-scale=1.8",
+         true,
+         {8.0, 8.0},
+         true,
+         false},
         {"rerope", false, {0}, false, false},
         {"cope", false, {0}, false, false},
         {"lampe", false, {0}, false, false},

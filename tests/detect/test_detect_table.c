@@ -49,7 +49,8 @@ static void sweep(const char *name, const char *arguments)
 {
     int code =
         shell("'%s/bin/dpe-detect' -m '%s/model' --corpus '%s/data/sample' -l 128 --quiet "
-              "--groups 2 --lengths 8,32,128 --select paper --temperature off %s -o '%s/%s' >'%s/out' 2>'%s/err'",
+              "--groups 2 --lengths 8,32,128 --select paper --temperature off %s -o '%s/%s' "
+              ">'%s/out' 2>'%s/err'",
               DPE_BINARY_DIR, folder, DPE_SOURCE_DIR, arguments, folder, name, folder, folder);
     if (code != 0) {
         shell("cat '%s/err' >&2", folder);

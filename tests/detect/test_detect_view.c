@@ -357,10 +357,12 @@ static void the_guard_says_what_it_did(void **state)
         {{.chosen = 2, .kept = 2, .best = 1, .loss = 0.04},
          "joint loses 4.0 % of perplexity to base (the guard allows 5 %)"},
         {{.chosen = 0, .kept = 2, .best = 2, .loss = 0.0},
-         "joint takes the place of rope, which loses 50.0 % of perplexity to joint (the guard allows "
+         "joint takes the place of rope, which loses 50.0 % of perplexity to joint (the guard "
+         "allows "
          "5 %) and is not shown to find more"},
         {{.chosen = 0, .kept = 0, .best = 2, .found = -1, .loss = 0.5, .traded = true},
-         "rope loses 50.0 % of perplexity to joint (the guard allows 5 %); no plan that a table can "
+         "rope loses 50.0 % of perplexity to joint (the guard allows 5 %); no plan that a table "
+         "can "
          "hold loses less"},
     };
     static struct dpe_detect_report report;

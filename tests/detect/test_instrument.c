@@ -56,8 +56,9 @@ static void test_by_hand(void **state)
     dpe_detect_scores_free(&scores);
 }
 
-/* SmolLM2-135M at twice its trained length finds 15 % of four values, 21 % of two, and most of one: a
- * search that measures with four sees nothing, however little a few contexts say about the noise. */
+/* SmolLM2-135M at twice its trained length finds 15 % of four values, 21 % of two, and most of one:
+ * a search that measures with four sees nothing, however little a few contexts say about the
+ * noise. */
 static void test_faint(void **state)
 {
     (void)state;

@@ -36,7 +36,7 @@ static void set_cell(struct dpe_detect_scores *scores, int cell, int eighths, in
 }
 
 static struct dpe_race replay(const struct dpe_detect_scores *scores,
-                                     const struct dpe_race_options *options, int keep)
+                              const struct dpe_race_options *options, int keep)
 {
     struct dpe_race race;
     struct dpe_error err = {0};
@@ -160,8 +160,8 @@ static void contexts_are_what_is_counted(void **state)
     dpe_detect_scores_free(&scores);
 }
 
-/* A race with a limit on its rows ends before a round that would pass it, whatever rows are there, and
- * when nothing is left to decide. */
+/* A race with a limit on its rows ends before a round that would pass it, whatever rows are there,
+ * and when nothing is left to decide. */
 static void a_limit_of_rows_ends_a_race(void **state)
 {
     (void)state;
@@ -203,9 +203,9 @@ static void dropped_lengths_rank_after_those_that_were_left(void **state)
     struct dpe_race race = replay(&scores, &usual, -1);
     struct dpe_detect_ranking ranking;
     struct dpe_error err = {0};
-    assert_int_equal(
-        dpe_detect_rank_race(&scores, &race, 2, lengths, LENGTHS, DPE_DETECT_RECALL, &ranking, &err),
-        DPE_OK);
+    assert_int_equal(dpe_detect_rank_race(&scores, &race, 2, lengths, LENGTHS, DPE_DETECT_RECALL,
+                                          &ranking, &err),
+                     DPE_OK);
     const int32_t want[2 * LENGTHS] = {4, 2, 1, 3, 4, 3, 2, 1};
     assert_memory_equal(ranking.rank, want, sizeof want);
     assert_int_equal(ranking.effective[0], 256);

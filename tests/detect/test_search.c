@@ -347,7 +347,8 @@ static double hotter(const struct dpe_detect_params *params, const struct dpe_de
     return off < 1e-9 ? 0.8 : 0.3;
 }
 
-/* A search around what suits a shorter length finds it, and reads less than one of the whole grid. */
+/* A search around what suits a shorter length finds it, and reads less than one
+ * of the whole grid. */
 static void begins_around_a_temperature(void **state)
 {
     (void)state;
@@ -625,9 +626,12 @@ static void the_better_plan_is_kept(void **state)
         bool any;
         int kept;
     } cases[] = {
-        {0.0, 0.5, 0.9, 0.9, true, DPE_DETECT_JOINT},   {0.0, 0.9, 0.5, 0.6, true, DPE_DETECT_BASE},
-        {0.0, 0.5, 0.6, 0.95, true, DPE_DETECT_SINGLE}, {1.0, 0.5, 0.6, 0.5, true, DPE_DETECT_ROPE},
-        {0.0, 0.9, 0.5, 0.9, false, DPE_DETECT_JOINT},  {0.0, 0.52, 0.5, 0.5, true, DPE_DETECT_JOINT},
+        {0.0, 0.5, 0.9, 0.9, true, DPE_DETECT_JOINT},
+        {0.0, 0.9, 0.5, 0.6, true, DPE_DETECT_BASE},
+        {0.0, 0.5, 0.6, 0.95, true, DPE_DETECT_SINGLE},
+        {1.0, 0.5, 0.6, 0.5, true, DPE_DETECT_ROPE},
+        {0.0, 0.9, 0.5, 0.9, false, DPE_DETECT_JOINT},
+        {0.0, 0.52, 0.5, 0.5, true, DPE_DETECT_JOINT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dpe_detect_scores scores = {0};
@@ -642,9 +646,9 @@ static void the_better_plan_is_kept(void **state)
                 set_recall(&scores, v, s, hard < share[v] ? 1.0 : 0.0);
             }
         }
-        assert_int_equal(
-            dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, cases[i].any ? tables : NULL, &validation, &err),
-            DPE_OK);
+        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL,
+                                             cases[i].any ? tables : NULL, &validation, &err),
+                         DPE_OK);
         assert_int_equal(validation.kept, cases[i].kept);
         /* A plan that no table can hold is compared and not kept. */
         assert_true(validation.kept_minus[4].minus.mean <= 0.0);

@@ -392,7 +392,8 @@ static void one_sample_has_no_interval(void **state)
     /* What was measured with a type is shown with it. */
     calibrate(BATCH "--samples 1 --top-k 0.75 --dtype bf16 -o one", 0, NULL);
     assert_non_null(strstr(strstr(tool_err, "Next: dpe-run -m "), " --dtype bf16\n"));
-    const char *answer = strstr(tool_out, "\n1024 tokens, 4 times the trained length; 1 sample of ");
+    const char *answer =
+        strstr(tool_out, "\n1024 tokens, 4 times the trained length; 1 sample of ");
     assert_non_null(answer);
     for (const char *const *label = labels; *label != NULL; label++) {
         assert_non_null(answer = strstr(answer, *label));

@@ -60,12 +60,10 @@ static void methods_are_compared(void **state)
     (void)state;
     made_world = (struct made_world){.best = {128, 128}, .noise = 0.1};
     eval("compare" TEXTS "--suite niah,ppl -l 512,1k --samples 12 --method rope --method "
-                         "self-extend:window=64 --method yarn "
-         "--table detect.h5 -o compare.h5",
+         "self-extend:window=64 --method yarn --table detect.h5 -o compare.h5",
          0, "self-extend");
     eval("compare" TEXTS "--suite niah,ppl -l 512,1k --samples 12 --method rope --method "
-                         "self-extend:window=64 --method yarn "
-         "--table detect.h5 -o compare.h5 --json",
+         "self-extend:window=64 --method yarn --table detect.h5 -o compare.h5 --json",
          0, "\"self-extend:window=64\"");
     made_world.fails_after = 5;
     eval("niah" TEXTS
@@ -78,11 +76,11 @@ static void methods_are_compared(void **state)
     /* 1023 tokens are seen at 1023 and at 1023/8, which is what this world has most of. */
     assert_true(cell("pi:scale=8", 0) > 90.0 && cell("rope", 0) < 30.0);
     eval("niah" TEXTS "--grid -l 512,1k --depths 0,0.5,1 --samples 4 --method rope --method "
-                      "pi:scale=8 -o grid.h5",
+         "pi:scale=8 -o grid.h5",
          0, NULL);
     eval("niah" TEXTS "-l 1k --samples 8 --method rope --dry-run", 0, "tokens");
     eval("compare" TEXTS "--suite ruler --tasks vt -l 512 --samples 2 --method rope --predictions "
-                         "answers -o answers.h5",
+         "answers -o answers.h5",
          0, NULL);
     eval("ppl" TEXTS "-l 1k --samples 3 --method rope --csv -o ppl.h5", 0, "rope");
     eval("ruler" TEXTS "-l 1k --samples 2 --tasks vt,niah_single_1 --method rope -o ruler.h5", 0,
@@ -133,7 +131,7 @@ static void divergence_is_measured(void **state)
 {
     (void)state;
     eval("kld" TEXTS "-l 96 --samples 2 --method rope --base rope --trained-length 64 --method "
-                     "pi:scale=2 -o kld.h5",
+         "pi:scale=2 -o kld.h5",
          0, "pi");
     assert_true(tool_number("\nrope: mean ") == 0.0 && tool_number("\npi:scale=2: mean ") > 0.0);
     assert_true(tool_number("\nBeyond position ") == 64.0);

@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/** 0: fibers take turns in order of their index. Else the order is drawn from this seed, and for every
- *  other block, as drawn, a warp that can go on does so before any other. */
+/** 0: fibers take turns in order of their index. Else the order is drawn from this seed, and for
+ * every other block, as drawn, a warp that can go on does so before any other. */
 void emulate_set_seed(uint64_t seed);
 /** The description of the last failed launch, "" when none failed since emulate_clear_error. */
 const char *emulate_error(void);

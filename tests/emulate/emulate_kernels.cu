@@ -39,13 +39,14 @@ __global__ void reverse(const int *x, int *y, bool with_barrier)
     y[blockIdx.x * n + threadIdx.x] = tile[n - 1 - threadIdx.x];
 }
 
-/* How many threads of a block vote yes, `steps` times through one array; without the barrier at the end of a
- * step, a warp that runs ahead writes what others have yet to read. */
+/* How many threads of a block vote yes, `steps` times through one array; without the barrier at the
+ * end of a step, a warp that runs ahead writes what others have yet to read. */
 __global__ void count_votes(int steps, int *counted, bool with_barrier)
 {
     __shared__ int parts[32];
     for (int i = 0; i < steps; i++) {
-        uint32_t votes = __ballot_sync(0xffffffffU, (threadIdx.x + static_cast<unsigned>(i)) % 3 == 0);
+        uint32_t votes =
+            __ballot_sync(0xffffffffU, (threadIdx.x + static_cast<unsigned>(i)) % 3 == 0);
         if (threadIdx.x % 32 == 0) {
             parts[threadIdx.x / 32] = __popc(votes);
         }
@@ -137,7 +138,8 @@ int emulate_block_sum(const float *x, int blocks, int n, int threads, float *sum
 
 int emulate_count_votes(int steps, int threads, int *counted, bool with_barrier)
 {
-    return dpe_launch(count_votes, 1, static_cast<unsigned>(threads), 0, NULL, steps, counted, with_barrier);
+    return dpe_launch(count_votes, 1, static_cast<unsigned>(threads), 0, NULL, steps, counted,
+                      with_barrier);
 }
 
 int emulate_reverse(const int *x, int *y, int blocks, int n, bool with_barrier)
@@ -148,7 +150,8 @@ int emulate_reverse(const int *x, int *y, int blocks, int n, bool with_barrier)
 
 int emulate_wrong(enum emulate_wrong_kind kind)
 {
-    return dpe_launch(wrong, 1, kind == EMULATE_WRONG_COUNT ? 96 : 64, 256, NULL, static_cast<int>(kind));
+    return dpe_launch(wrong, 1, kind == EMULATE_WRONG_COUNT ? 96 : 64, 256, NULL,
+                      static_cast<int>(kind));
 }
 
 int emulate_hand_over(int steps, int *seen)

@@ -1,8 +1,8 @@
 /**
  * @file emulate_mma.h
- * The twins of engine/cuda/ptx/ptx_mma.cuh. Copies started by dpe_copy_async poison their destination
- * at once and land when their thread waits for them, no sooner. Addresses that lanes read matrices
- * from are checked for bank conflicts (emulate_control.h).
+ * The twins of engine/cuda/ptx/ptx_mma.cuh. Copies started by dpe_copy_async poison their
+ * destination at once and land when their thread waits for them, no sooner. Addresses that lanes
+ * read matrices from are checked for bank conflicts (emulate_control.h).
  */
 #ifndef DPE_EMULATE_MMA_H
 #define DPE_EMULATE_MMA_H

@@ -1,14 +1,15 @@
 /**
  * @file emulate_sm90.h
- * The emulation of engine/cuda/ptx/ptx_sm90.cuh: same names, same meaning, on the CPU. What is asynchronous
- * on the device happens late here, and what must not be touched meanwhile is poisoned or refused:
+ * The emulation of engine/cuda/ptx/ptx_sm90.cuh: same names, same meaning, on the CPU. What is
+ * asynchronous on the device happens late here, and what must not be touched meanwhile is poisoned
+ * or refused:
  *  - a tensor copy poisons its destination at once and arrives when a thread waits for its barrier;
  *  - accumulators are NaN from the issue of a product to the wait that covers it, and shared memory
  *    and A registers are read at that wait;
  *  - a product that reads where a copy is still due, a copy to where a product still reads, a
  *    product after a wait without a fence, threads of a group at different fences or waits, an
- * arrival too many, an uninitialised barrier, register counts that are not legal or do not fit:
- * errors.
+ *    arrival too many, an uninitialised barrier, register counts that are not legal or do not
+ *    fit: errors.
  */
 #ifndef DPE_EMULATE_SM90_H
 #define DPE_EMULATE_SM90_H

@@ -41,15 +41,15 @@ enum { EMULATE_SM90_TURNS = 20 };
 int emulate_sm90_turns(int *order);
 
 enum emulate_sm90_wrong_kind {
-    EMULATE_SM90_NO_INIT,        /**< an arrival at a barrier that was not initialised */
-    EMULATE_SM90_ARRIVALS,       /**< one arrival too many in a phase */
-    EMULATE_SM90_BYTES,          /**< bytes expected that no copy brings */
-    EMULATE_SM90_MANY_BYTES,     /**< more bytes expected than a barrier counts */
-    EMULATE_SM90_NO_FENCE,       /**< a second product after a wait */
-    EMULATE_SM90_EARLY_PRODUCT,  /**< a product over a copy that is due */
-    EMULATE_SM90_EARLY_COPY,     /**< a copy over what a product reads */
-    EMULATE_SM90_MISALIGNED,     /**< a swizzled copy to an address that is not a multiple of 1024 */
-    EMULATE_SM90_REGISTERS,      /**< fewer registers taken than the group has */
+    EMULATE_SM90_NO_INIT,       /**< an arrival at a barrier that was not initialised */
+    EMULATE_SM90_ARRIVALS,      /**< one arrival too many in a phase */
+    EMULATE_SM90_BYTES,         /**< bytes expected that no copy brings */
+    EMULATE_SM90_MANY_BYTES,    /**< more bytes expected than a barrier counts */
+    EMULATE_SM90_NO_FENCE,      /**< a second product after a wait */
+    EMULATE_SM90_EARLY_PRODUCT, /**< a product over a copy that is due */
+    EMULATE_SM90_EARLY_COPY,    /**< a copy over what a product reads */
+    EMULATE_SM90_MISALIGNED,    /**< a swizzled copy to an address that is not a multiple of 1024 */
+    EMULATE_SM90_REGISTERS,     /**< fewer registers taken than the group has */
     EMULATE_SM90_MANY_REGISTERS, /**< more registers than the block has */
     EMULATE_SM90_UNALIGNED,      /**< warps of a group at different waits */
     EMULATE_SM90_NO_WAIT,        /**< a block that ends while a product is under way */

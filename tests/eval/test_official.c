@@ -350,9 +350,13 @@ static void suites_refuse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ruler_lines_are_prompts), cmocka_unit_test(ruler2_questions_are_prompts),  cmocka_unit_test(long_prompts_keep_both_ends),
-        cmocka_unit_test(options_get_their_letter), cmocka_unit_test(suites_open),
-        cmocka_unit_test(wrong_lines_are_named),    cmocka_unit_test(suites_refuse),
+        cmocka_unit_test(ruler_lines_are_prompts),
+        cmocka_unit_test(ruler2_questions_are_prompts),
+        cmocka_unit_test(long_prompts_keep_both_ends),
+        cmocka_unit_test(options_get_their_letter),
+        cmocka_unit_test(suites_open),
+        cmocka_unit_test(wrong_lines_are_named),
+        cmocka_unit_test(suites_refuse),
     };
     return cmocka_run_group_tests(tests, open_inputs, close_inputs);
 }

@@ -268,7 +268,8 @@ static void the_table_holds_them(void **state)
     close_world(&world);
 }
 
-/* A share in which all samples agree has the Wilson score interval: a bootstrap has no width there. */
+/* A share in which all samples agree has the Wilson score interval: a bootstrap
+ * has no width there. */
 static void shares_that_agree_have_width(void **state)
 {
     (void)state;

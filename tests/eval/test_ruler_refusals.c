@@ -86,8 +86,9 @@ static void special_tokens_in_texts_are_refused(void **state)
     const char *path = file_with("x", "He came.  Then\n\nhe said <|eos|> and left.\n");
     assert_int_equal(dpe_corpus_open(path, NULL, &own, NULL), DPE_OK);
     options.corpus = own;
-    refused(&options, DPE_BAD_DATA, "book x: byte 24: the text contains the special token \"<|eos|>\"; choose whether "
-                                    "it is ordinary text (literal) or the token (parse) with --special-in-text");
+    refused(&options, DPE_BAD_DATA,
+            "book x: byte 24: the text contains the special token \"<|eos|>\"; choose whether "
+            "it is ordinary text (literal) or the token (parse) with --special-in-text");
     options.special = DPE_SPECIAL_LITERAL;
     dpe_ruler_close(open_ruler(&options));
     options.chat_template = DPE_SOURCE_DIR "/eval/templates/chat_llama3.txt";

@@ -17,7 +17,8 @@ const char *fuzz_folder(void);
  *  until the next call. Stops the process when that fails: a fuzzer without input proves nothing.
  */
 const char *fuzz_file(const char *name, const void *bytes, size_t n);
-/** Read a file, with a NUL behind its bytes; owned by the caller. Stops the process when that fails. */
+/** Read a file, with a NUL behind its bytes; owned by the caller. Stops the process when that
+ * fails. */
 char *fuzz_read(const char *path, size_t *n);
 /** Read a file of the source tree, e.g. a good tokenizer; owned by the caller. */
 char *fuzz_source(const char *path, size_t *n);

@@ -15,8 +15,8 @@ static void try(const char *json, size_t n, const char *generation, size_t n_gen
 {
     struct dpe_config config = {0};
     struct dpe_error err = {0};
-    dpe_status status = dpe_config_parse("config.json", json, n, "generation_config.json", generation,
-                                         n_generation, &config, &err);
+    dpe_status status = dpe_config_parse("config.json", json, n, "generation_config.json",
+                                         generation, n_generation, &config, &err);
     if (status != DPE_OK) {
         fuzz_expect(err.text[0] != '\0', "an error has a text");
     } else {

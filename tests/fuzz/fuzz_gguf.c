@@ -1,5 +1,5 @@
-/* One GGUF file: refused with a reason, or every tensor lies inside it, the model's tensors can be read, and
- * its tokenizer gives ids of its vocabulary. */
+/* One GGUF file: refused with a reason, or every tensor lies inside it, the model's tensors can be
+ * read, and its tokenizer gives ids of its vocabulary. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -70,8 +70,8 @@ static void read_as(const char *suite, size_t task, const uint8_t *bytes, size_t
     strcpy(folder, fuzz_folder());
     options.folder = folder;
     const char *template_file = fuzz_file("words.json", words, sizeof words - 1);
-    fuzz_expect(dpe_official_share(NULL, "", template_file, ruler ? NULL : fields, 2, &options.shared,
-                                   NULL) == DPE_OK,
+    fuzz_expect(dpe_official_share(NULL, "", template_file, ruler ? NULL : fields, 2,
+                                   &options.shared, NULL) == DPE_OK,
                 "a template opens");
     read_samples(&options);
     dpe_official_release(options.shared);

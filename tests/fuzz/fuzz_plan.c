@@ -9,8 +9,8 @@
 #include "eval/niah/niah.h"
 #include "tests/fuzz/fuzz.h"
 
-/* A query sees what its selection says: as many keys as are counted, each once and none after it, its
- * own one among them, at places from 0 to its own. */
+/* A query sees what its selection says: as many keys as are counted, each once and none after it,
+ * its own one among them, at places from 0 to its own. */
 static void expect_runs(const struct dpe_selection *s, int64_t m)
 {
     enum { MOST = 4096 };

@@ -13,8 +13,10 @@ static void check(struct dpe_qa *qa)
         const struct dpe_qa_question *question = qa->questions + i;
         fuzz_expect(question->text != NULL && question->n_answers > 0 && question->n_gold > 0,
                     "a question has answers and documents");
-        fuzz_expect(question->answers + question->n_answers <= qa->n_answers, "answers lie inside the list");
-        fuzz_expect(question->gold + question->n_gold <= qa->n_gold, "documents lie inside the list");
+        fuzz_expect(question->answers + question->n_answers <= qa->n_answers,
+                    "answers lie inside the list");
+        fuzz_expect(question->gold + question->n_gold <= qa->n_gold,
+                    "documents lie inside the list");
     }
     for (size_t i = 0; i < qa->n_gold; i++) {
         fuzz_expect(qa->gold[i] < qa->n_documents, "a document exists");

@@ -23,8 +23,8 @@ static void check(struct dpe_table *table)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    /* Files that begin like HDF5 belong to fuzz_hdf5: libhdf5 itself has known faults with bytes that
-     * no checksum guards. */
+    /* Files that begin like HDF5 belong to fuzz_hdf5: libhdf5 itself has known faults with bytes
+     * that no checksum guards. */
     static const char magic[4] = {'\x89', 'H', 'D', 'F'};
     struct dpe_table *table = NULL;
     char why[DPE_TABLE_MESSAGE] = "";

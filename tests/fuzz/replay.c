@@ -1,7 +1,8 @@
-/* A fuzzer without libFuzzer, for builds that only try its seeds: replay FOLDER [SECONDS [BEGIN]] runs every file of
- * FOLDER as it is, and then damaged copies of them until SECONDS of processor time have passed (default 1). Copy number I
- * is the same each time, on every machine. When the fuzzer stops, the input that stopped it is kept in the current
- * folder; BEGIN is the number of the copy to begin with. */
+/* A fuzzer without libFuzzer, for builds that only try its seeds: replay FOLDER [SECONDS [BEGIN]]
+ * runs every file of FOLDER as it is, and then damaged copies of them until SECONDS of processor
+ * time have passed (default 1). Copy number I is the same each time, on every machine. When the
+ * fuzzer stops, the input that stopped it is kept in the current folder; BEGIN is the number of the
+ * copy to begin with. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -32,9 +33,10 @@ static void keep_input(void)
 {
     int file = open(found, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     bool kept = file >= 0 && running != NULL && write(file, running, running_n) >= 0;
-    const char *words = kept ? "\nreplay: the input is in " : "\nreplay: the input cannot be kept in ";
-    if (write(STDERR_FILENO, words, strlen(words)) < 0 || write(STDERR_FILENO, found, strlen(found)) < 0 ||
-        write(STDERR_FILENO, "\n", 1) < 0) {
+    const char *words =
+        kept ? "\nreplay: the input is in " : "\nreplay: the input cannot be kept in ";
+    if (write(STDERR_FILENO, words, strlen(words)) < 0 ||
+        write(STDERR_FILENO, found, strlen(found)) < 0 || write(STDERR_FILENO, "\n", 1) < 0) {
         _exit(70);
     }
 }
@@ -99,7 +101,8 @@ static size_t below(uint64_t *state, size_t n)
 /* A number that readers may take for a count, a size or an offset, over some bytes. */
 static void put_number(uint64_t *state, uint8_t *bytes, size_t n)
 {
-    static const uint64_t numbers[] = {0, 1, 0x7f, 0xff, 0xffff, 0x7fffffff, 0xffffffff, INT64_MAX, UINT64_MAX};
+    static const uint64_t numbers[] = {0,          1,          0x7f,      0xff,      0xffff,
+                                       0x7fffffff, 0xffffffff, INT64_MAX, UINT64_MAX};
     uint64_t number = numbers[below(state, sizeof numbers / sizeof numbers[0])];
     size_t size = (size_t)1 << below(state, 4);
     size = size < n ? size : n;
@@ -134,7 +137,7 @@ static size_t change(uint64_t *state, uint8_t *bytes, size_t n)
         bytes[at] = (uint8_t)next(state);
         return n;
     case 2:
-        bytes[at] = (uint8_t)"09-.\"{}[]:,\\%\n "[below(state, 15)];
+        bytes[at] = (uint8_t) "09-.\"{}[]:,\\%\n "[below(state, 15)];
         return n;
     case 3:
         put_number(state, bytes, n);

@@ -1,5 +1,5 @@
-/* The tokenizer at the end of a pipe, for tokenizer_diff.py: requests on stdin, answers on stdout, all
- * numbers little-endian 32-bit as on the machine.
+/* The tokenizer at the end of a pipe, for tokenizer_diff.py: requests on stdin, answers on stdout,
+ * all numbers little-endian 32-bit as on the machine.
  *     encode: 'e', flags (1 add_special, 2 literal, 4 parse, 8 replace_invalid), n, n bytes
  *             → status, number of ids, ids
  *     decode: 'd', flags (1 skip_special), n, n ids → status, number of bytes, bytes

@@ -204,7 +204,8 @@ static inline void write_base_model(const struct model_folder *folder)
     container_write(&container, folder_file(folder, "model.safetensors"), 0);
 }
 
-/** Open the folder and expect `want`; the message of a failure must contain each text given (NULL: none). */
+/** Open the folder and expect `want`; the message of a failure must contain each text given (NULL:
+ * none). */
 static inline void expect_open(const struct model_folder *folder, const char *row, dpe_status want,
                                const char *text, const char *second)
 {

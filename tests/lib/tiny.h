@@ -33,8 +33,8 @@ struct tiny {
         }                                                                                          \
     } while (0)
 
-/** Where the golden files are: the source tree, unless DPE_SOURCE_DIR in the environment names another
- *  (tests that run on another machine than they were built on). */
+/** Where the golden files are: the source tree, unless DPE_SOURCE_DIR in the environment names
+ * another (tests that run on another machine than they were built on). */
 static inline const char *tiny_source(void)
 {
     const char *moved = getenv("DPE_SOURCE_DIR");

@@ -64,7 +64,8 @@ static inline int shell(const char *format, ...)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/** Unlink every file of a folder whose name begins with `prefix`; none when the folder does not exist. */
+/** Unlink every file of a folder whose name begins with `prefix`; none when the folder does not
+ * exist. */
 static inline void remove_files(const char *path, const char *prefix)
 {
     DIR *folder = opendir(path);

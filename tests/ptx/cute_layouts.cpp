@@ -1,5 +1,5 @@
-// What CuTe (CUTLASS) publishes of operands and descriptors, printed for cute_check.py; compiled for the host, where CuTe's
-// headers are. Lines "WHAT: numbers".
+// What CuTe (CUTLASS) publishes of operands and descriptors, printed for cute_check.py; compiled
+// for the host, where CuTe's headers are. Lines "WHAT: numbers".
 #include <cute/tensor.hpp>
 
 #include <cute/atom/copy_traits_sm75.hpp>
@@ -20,8 +20,9 @@ template <class Layout> void print_elements(const char *what, Layout layout)
     std::printf("\n");
 }
 
-// A tile of ROWS × COLUMNS elements as the kernel stores it, and the descriptor of its first step of 16 terms: the fields, then
-// for each of the step's elements, rows first, where it lies, in bytes after swizzling.
+// A tile of ROWS × COLUMNS elements as the kernel stores it, and the descriptor of its first step
+// of 16 terms: the fields, then for each of the step's elements, rows first, where it lies, in
+// bytes after swizzling.
 template <GMMA::Major MAJOR, class Atom, int ROWS, int COLUMNS, class Order = Step<_1, _2>>
 void print_tile(const char *what)
 {
@@ -29,8 +30,10 @@ void print_tile(const char *what)
     auto tensor = make_tensor(make_smem_ptr(static_cast<half_t *>(nullptr)), tile);
     auto step = local_tile(tensor, Shape<Int<ROWS>, _16>{}, make_coord(_0{}, _0{}));
     const GmmaDescriptor descriptor = GMMA::make_gmma_desc<MAJOR>(step);
-    std::printf("%s: %d %d %d %d", what, int(descriptor.bitfield.layout_type_), int(descriptor.bitfield.leading_byte_offset_),
-                int(descriptor.bitfield.stride_byte_offset_), int(descriptor.bitfield.base_offset_));
+    std::printf("%s: %d %d %d %d", what, int(descriptor.bitfield.layout_type_),
+                int(descriptor.bitfield.leading_byte_offset_),
+                int(descriptor.bitfield.stride_byte_offset_),
+                int(descriptor.bitfield.base_offset_));
     auto places = as_position_independent_swizzle_layout(tile);
     for (int k = 0; k < 16; k++) {
         for (int row = 0; row < ROWS; row++) {
@@ -58,7 +61,8 @@ int main()
     print_tile<GMMA::Major::K, GMMA::Layout_K_INTER_Atom<half_t>, 64, 16>("K 0 64");
     print_tile<GMMA::Major::MN, GMMA::Layout_MN_SW128_Atom<half_t>, 128, 128>("MN 128 128");
     // V as tensor copies write it: all keys of 64 columns, then those of the next 64.
-    print_tile<GMMA::Major::MN, GMMA::Layout_MN_SW128_Atom<half_t>, 128, 128, Step<_2, _1>>("MN 128 128");
+    print_tile<GMMA::Major::MN, GMMA::Layout_MN_SW128_Atom<half_t>, 128, 128, Step<_2, _1>>(
+        "MN 128 128");
     print_tile<GMMA::Major::MN, GMMA::Layout_MN_SW64_Atom<half_t>, 128, 64>("MN 64 128");
     print_tile<GMMA::Major::MN, GMMA::Layout_MN_SW32_Atom<half_t>, 64, 16>("MN 32 64");
     print_tile<GMMA::Major::MN, GMMA::Layout_MN_INTER_Atom<half_t>, 64, 16>("MN 0 64");

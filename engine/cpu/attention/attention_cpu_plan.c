@@ -89,7 +89,7 @@ void dpe_cpu_write_head(const struct dpe_attention *args, int64_t row, int64_t h
         args->out[at * args->head_dim + i] = o[i] * inverse;
     }
     if (args->lse != NULL) {
-        args->lse[at] = sum == 0.0F ? -INFINITY
-                                    : (float)((double)reference / LOG2_E + log((double)sum));
+        args->lse[at] =
+            sum == 0.0F ? -INFINITY : (float)((double)reference / LOG2_E + log((double)sum));
     }
 }

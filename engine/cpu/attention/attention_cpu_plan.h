@@ -59,8 +59,8 @@ static inline int64_t dpe_key_row(const struct dpe_attention *args, int64_t r, i
     return dpe_cache_row(args, dpe_attention_offset(args, r), n, end);
 }
 
-/** Calls of at most so many rows, and those of several branches, take the decode driver, which packs
- *  nothing. */
+/** Calls of at most so many rows, and those of several branches, take the decode driver, which
+ * packs nothing. */
 enum { DPE_CPU_DECODE_ROWS = 4 };
 
 /** Some query heads of a KV head at one query, for the drivers that pack nothing: the state of
@@ -69,10 +69,10 @@ struct dpe_cpu_query {
     const struct dpe_cpu_kernels *kernels;
     const struct dpe_attention *args;
     const struct dpe_rotated_copies *q_copies, *k_copies;
-    int64_t place;       /**< of the query: its position, or where a selection puts it */
-    int64_t head, heads; /**< first query head and their number */
-    const float *q;      /**< [heads][q_copies->n][head_dim], rotated */
-    float factor;        /**< of a product as a base-2 logit */
+    int64_t place;              /**< of the query: its position, or where a selection puts it */
+    int64_t head, heads;        /**< first query head and their number */
+    const float *q;             /**< [heads][q_copies->n][head_dim], rotated */
+    float factor;               /**< of a product as a base-2 logit */
     float *reference, *sum, *o; /**< [heads], [heads], [heads][head_dim] */
     float *s;                   /**< [heads][DPE_CPU_BLOCK] */
     float *rotated;             /**< [DPE_CPU_ROTATED][head_dim] */

@@ -33,7 +33,8 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
                  s->refresh <= DPE_CPU_SELECT_SLAB / LEAST;
     layout.queries = tiles ? DPE_CPU_SELECT_QUERIES : 1;
     uint64_t d = (uint64_t)args->head_dim;
-    uint64_t width = s->representative == DPE_REPRESENT_EXTREMES ? 2 * d : d; /* of a scored query */
+    uint64_t width =
+        s->representative == DPE_REPRESENT_EXTREMES ? 2 * d : d; /* of a scored query */
     uint64_t group = (uint64_t)layout.group;
     uint64_t slab = args->rows < DPE_CPU_SELECT_SLAB ? (uint64_t)args->rows : DPE_CPU_SELECT_SLAB;
     uint64_t most = (uint64_t)(layout.chosen + layout.slashes);

@@ -226,9 +226,9 @@ static void attend(const struct item *item, const struct tile_row *tile)
     for (int64_t column = 0; column < item->columns; column += panel) {
         int64_t count = item->columns - column < panel ? item->columns - column : panel;
         int whole = -1;
-        unsigned touching = dpe_cpu_touching_bands(
-            tile->reach, item->call->args->plan->n_bands, item->places[column],
-            item->places[column + count - 1] + 1, &whole);
+        unsigned touching = dpe_cpu_touching_bands(tile->reach, item->call->args->plan->n_bands,
+                                                   item->places[column],
+                                                   item->places[column + count - 1] + 1, &whole);
         float *s = item->s + step.columns;
         if (touching == 0) {
             continue;

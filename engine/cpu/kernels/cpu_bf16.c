@@ -150,8 +150,8 @@ static inline void sum_each(const __m512 *a, float *out)
     _mm_storeu_ps(out, _mm512_castps512_ps128(quarter));
 }
 
-/* PANEL numbers or, without `whole`, n < PANEL and then 0. Kept in a register: gcc 12 reads them again
- * for each row of x, where these are two or three. */
+/* PANEL numbers or, without `whole`, n < PANEL and then 0. Kept in a register: gcc 12 reads them
+ * again for each row of x, where these are two or three. */
 static inline __m512bh load_pairs(bool whole, const void *from, int64_t n)
 {
     __m512i pairs = whole ? _mm512_loadu_si512(from)

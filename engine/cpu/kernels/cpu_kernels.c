@@ -1,20 +1,20 @@
 /* The CPU kernels of one instruction set. CMake compiles this file once per set: DPE_KERNELS_NAME
  * is the function that returns the table, DPE_KERNELS_LABEL its name, and DPE_SIMD_AVX512,
  * DPE_SIMD_AVX2, DPE_SIMD_NEON or none selects the vectors (cpu_simd.h). */
-#include "engine/cpu/kernels/cpu_blocks.h"
 #include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/cpu/kernels/cpu_blocks.h"
 #include "engine/cpu/kernels/cpu_simd.h"
 
 #include <math.h>
 
 enum {
     PANEL = 2 * VL,
-    AHEAD = 16, /* rows between the one that is read and the one that is requested again */
-    LINE = 16,  /* floats */
+    AHEAD = 16,    /* rows between the one that is read and the one that is requested again */
+    LINE = 16,     /* floats */
     STREAM = 2048, /* floats of x that stay in the first cache level beside a stream of weights */
     FEW_ROWS = VL == 16 ? 4 : 2, /* rows of `accumulate_few` whose sums fit the registers */
     TOGETHER = VL == 16 ? 4 : 2, /* weight rows of `dots` whose sums fit the registers */
-    SIDE = 8, /* the same for few rows of x */
+    SIDE = 8,                    /* the same for few rows of x */
 };
 
 _Static_assert((int)MR <= (int)VL && (int)VL <= DPE_CPU_MAX_LANES && (int)MR <= DPE_CPU_MAX_MR,
@@ -359,8 +359,7 @@ static inline vec activated(enum dpe_activation activation, vec g, vec u)
                                         : clamped_times(g, u);
 }
 
-static void kernel_activate(enum dpe_activation activation, float *gate, const float *up,
-                            int64_t n)
+static void kernel_activate(enum dpe_activation activation, float *gate, const float *up, int64_t n)
 {
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {

@@ -71,8 +71,8 @@ struct dpe_cpu_key_dots {
     int64_t ldq;
     float *out;
     int64_t ldo;
-    float *room;     /**< [n][k], what is there afterwards is not said */
-    uint32_t *words; /**< [n_pairs], the same */
+    float *room;        /**< [n][k], what is there afterwards is not said */
+    uint32_t *words;    /**< [n_pairs], the same */
     const float *after; /**< [n][k] that is read next, requested meanwhile; or NULL */
 };
 

@@ -6,8 +6,8 @@
  * Lanes are float; loads and stores need no alignment.
  *
  * v_max(a, b) returns b when either is NaN. v_pow2(t) is 2^n for t = 1.5·2^23 + n, −127 ≤ n ≤ 127,
- * with 2^−127 given as 0. v_fnma(a, b, c) = c − a·b. v_mask(p) has the lanes whose byte is not 0, and
- * v_blend(mask, a, b) is a in these, else b.
+ * with 2^−127 given as 0. v_fnma(a, b, c) = c − a·b. v_mask(p) has the lanes whose byte is not 0,
+ * and v_blend(mask, a, b) is a in these, else b.
  */
 #ifndef DPE_CPU_SIMD_H
 #define DPE_CPU_SIMD_H
@@ -17,9 +17,9 @@
 
 #include "engine/ops/ops_host.h"
 
-/* For functions whose loops an argument unrolls. `inline` alone may leave one copy for all arguments,
- * whose sums are then in memory. Sanitizers check every load of every copy, which takes compilers
- * minutes, so that there it may. */
+/* For functions whose loops an argument unrolls. `inline` alone may leave one copy for all
+ * arguments, whose sums are then in memory. Sanitizers check every load of every copy, which takes
+ * compilers minutes, so that there it may. */
 #ifdef DPE_KERNELS_SMALL
 #define ALWAYS_INLINE inline
 #else

@@ -77,7 +77,8 @@ struct dpe_cuda_walk {
     struct dpe_segment *segments;
 };
 
-/** A plan on the device: the one in force, or that of a kind of layers that position plans do not move. */
+/** A plan on the device: the one in force, or that of a kind of layers that position plans do not
+ * move. */
 struct dpe_cuda_plan {
     const struct dpe_plan *plan;
     float *tables; /**< cos and sin of table t: [positions][n_pairs] each, one after the other */
@@ -134,8 +135,8 @@ struct dpe_backend {
     void *sums;   /**< NCCL's, or NULL: through the host */
     float *stage; /**< host, [batch_room][hidden] for the latter, or NULL */
     struct dpe_cuda_info info;
-    struct dpe_cuda_ways ways;   /**< that are taken */
-    enum dpe_dtype dtype;        /**< of weights, activations and cache */
+    struct dpe_cuda_ways ways; /**< that are taken */
+    enum dpe_dtype dtype;      /**< of weights, activations and cache */
     uint64_t element;
     struct dpe_rt_blas *blas;
 
@@ -276,12 +277,13 @@ dpe_status dpe_cuda_upload(struct dpe_backend *backend, struct dpe_error *err);
 uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                       int64_t keys, int64_t rows, int n_threads);
 void dpe_cuda_attention(struct dpe_backend *backend, const struct dpe_attention *args);
-/** The same of plans with a selection and of dpe_cuda_attention_window, and the slots that they alone
- *  have. */
+/** The same of plans with a selection and of dpe_cuda_attention_window, and the slots that they
+ * alone have. */
 uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                    int64_t keys, int64_t rows);
 void dpe_cuda_attention_select(struct dpe_backend *backend, const struct dpe_attention *args);
-/** The window beside the chosen keys of models whose attention has branches, over the same cache. */
+/** The window beside the chosen keys of models whose attention has branches,
+ * over the same cache. */
 void dpe_cuda_attention_window(struct dpe_backend *backend, const struct dpe_attention *args);
 void dpe_cuda_represent(struct dpe_backend *backend, const struct dpe_attention *args);
 void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,

@@ -102,7 +102,8 @@ static void *take(struct room *room, int64_t a, int64_t b, int64_t c, uint64_t s
 /* Room for the parts of a split walk. */
 static uint64_t split_bytes(const struct dpe_config *config)
 {
-    int64_t rows = dpe_config_unpacked(config) == DPE_F32 ? 0 : dpe_attention_mma_shape(config->head_dim).rows;
+    int64_t rows =
+        dpe_config_unpacked(config) == DPE_F32 ? 0 : dpe_attention_mma_shape(config->head_dim).rows;
     return (uint64_t)(2 * DPE_CUDA_PROCESSORS * rows * (config->head_dim + 1)) * sizeof(float);
 }
 
@@ -128,7 +129,8 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
     /* A branch's keys and values in one piece. */
     (void)take(&room, 2 * config->n_kv_heads, keys, config->head_dim, e);
     (void)take(&room, 1, 1, 1, split_bytes(config));
-    if (dpe_decode_supports(dpe_config_unpacked(config), config->head_dim, config->n_heads, config->n_kv_heads)) {
+    if (dpe_decode_supports(dpe_config_unpacked(config), config->head_dim, config->n_heads,
+                            config->n_kv_heads)) {
         (void)take(&few, 1, 1, 1, dpe_cuda_partial_bytes(config, rows));
     }
     return room.used > few.used ? room.used : few.used;

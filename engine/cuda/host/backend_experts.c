@@ -1,5 +1,5 @@
-/* Routed experts, one after the other over the rows that chose them. The host reads which rows these
- * are, so it waits once a layer, and a step with experts does not become a graph. */
+/* Routed experts, one after the other over the rows that chose them. The host reads which rows
+ * these are, so it waits once a layer, and a step with experts does not become a graph. */
 #include "engine/cuda/host/backend.h"
 #include "engine/cuda/kernels/experts.h"
 
@@ -34,8 +34,7 @@ static void product(struct dpe_backend *b, const struct dpe_cuda_matrix *w, dpe_
     };
     dpe_cuda_product(b, &p);
     if (w->bias != NULL) {
-        DPE_CUDA_LAUNCH(b,
-                        dpe_kernel_bias(out_float ? DPE_F32 : b->dtype, out, w->bias, rows, n));
+        DPE_CUDA_LAUNCH(b, dpe_kernel_bias(out_float ? DPE_F32 : b->dtype, out, w->bias, rows, n));
     }
 }
 
@@ -45,13 +44,14 @@ static void add_expert(struct dpe_backend *b, const struct dpe_cuda_expert *expe
 {
     const struct dpe_config *c = b->config;
     const float *weights = (const float *)args->scores + e;
-    DPE_CUDA_LAUNCH(b, dpe_kernel_gather(b->dtype, args->x, b->tokens, n, c->hidden, args->gathered));
+    DPE_CUDA_LAUNCH(b,
+                    dpe_kernel_gather(b->dtype, args->x, b->tokens, n, c->hidden, args->gathered));
     product(b, &expert->gate, args->gathered, n, c->intermediate, c->hidden, false, args->gate);
     product(b, &expert->up, args->gathered, n, c->intermediate, c->hidden, false, args->up);
     dpe_cuda_activate(b, args->gate, args->up, n);
     product(b, &expert->down, args->gate, n, c->hidden, c->intermediate, true, args->made);
-    DPE_CUDA_LAUNCH(b, dpe_kernel_scatter(args->made, b->tokens, weights, c->n_experts, n, c->hidden,
-                                          args->out));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_scatter(args->made, b->tokens, weights, c->n_experts, n,
+                                          c->hidden, args->out));
 }
 
 void dpe_cuda_experts(struct dpe_backend *b, int64_t layer, const struct dpe_experts *args)
@@ -69,8 +69,8 @@ void dpe_cuda_experts(struct dpe_backend *b, int64_t layer, const struct dpe_exp
     product(b, &router, args->x, rows, c->n_experts, c->hidden, true, args->scores);
     DPE_CUDA_LAUNCH(b, dpe_kernel_choose_experts(args->scores, rows, c->n_experts,
                                                  c->experts_per_token, c->experts_normalised));
-    DPE_CUDA_TRY(b, dpe_rt_down(weights, args->scores,
-                                (uint64_t)(rows * c->n_experts) * sizeof *weights));
+    DPE_CUDA_TRY(
+        b, dpe_rt_down(weights, args->scores, (uint64_t)(rows * c->n_experts) * sizeof *weights));
     for (int64_t e = 0; e < c->n_experts && !b->failed; e++) {
         int64_t n = rows_of(c, weights, rows, e, which);
         if (n > 0) {

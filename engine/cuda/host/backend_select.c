@@ -52,8 +52,9 @@ static uint64_t group_bytes(const struct layout *layout, int64_t rows)
     return layout->group + (uint64_t)rows * layout->before;
 }
 
-/* How many of a call's `rows` rows from position `start` on a slab takes. It ends where a group ends,
- * since the next slab would choose for the rest again. Rows of branches are groups of their own. */
+/* How many of a call's `rows` rows from position `start` on a slab takes. It ends where a group
+ * ends, since the next slab would choose for the rest again. Rows of branches are groups of their
+ * own. */
 static int64_t slab_rows(const struct dpe_selection *s, const struct layout *layout, bool branches,
                          int64_t start, int64_t rows)
 {

@@ -163,9 +163,8 @@ dpe_status dpe_cuda_upload(struct dpe_backend *b, struct dpe_error *err)
     dpe_status status = upload(b, &w->embedding, b->dtype, &b->embedding, err);
     for (int64_t i = 0; i < b->config->n_layers && status == DPE_OK; i++) {
         status = upload_layer(b, &w->layers[i], &b->layers[i], err);
-        status = status == DPE_OK
-                     ? upload_experts(b, w->layers[i].experts, &b->layers[i], err)
-                     : status;
+        status =
+            status == DPE_OK ? upload_experts(b, w->layers[i].experts, &b->layers[i], err) : status;
     }
     if (status == DPE_OK) {
         status = upload(b, &w->final_norm, DPE_F32, &b->final_norm, err);

@@ -68,7 +68,7 @@ struct dpe_flash {
     int32_t parts;
     float *partial;
     float scale; /**< logit_factor / √head_dim, > 0 */
-    float cap; /**< dpe_attention_plain only: c, a logit x becomes c tanh(x/c); 0: it stays */
+    float cap;   /**< dpe_attention_plain only: c, a logit x becomes c tanh(x/c); 0: it stays */
     struct dpe_log_n log_n;
 };
 

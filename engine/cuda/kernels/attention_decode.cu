@@ -60,10 +60,9 @@ struct staged_table {
 
 /* Scores of a tile: of the one band that all of it has, or of each band where it holds. */
 template <class T, int D>
-__device__ __forceinline__ void tile_scores(const dpe_decode &call, const dpe_decode_unit &unit,
-                                            const place &at, state<T, D> &st, int band,
-                                            uint32_t keys, const staged_table &staged, int n0,
-                                            float (&s)[2][4])
+__device__ __forceinline__ void
+tile_scores(const dpe_decode &call, const dpe_decode_unit &unit, const place &at, state<T, D> &st,
+            int band, uint32_t keys, const staged_table &staged, int n0, float (&s)[2][4])
 {
     bool mixed = band == MIXED;
     const int last_row = min(KEYS - 1, at.end - 1 - n0);
@@ -195,8 +194,7 @@ __device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T
 }
 
 template <class T, int D>
-__global__ void __launch_bounds__(32 * WARPS, 1)
-    decode(const __grid_constant__ dpe_decode call)
+__global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ dpe_decode call)
 {
     using size = sizes<D>;
     DPE_SHARED(unsigned char, memory);

@@ -247,8 +247,8 @@ __device__ __forceinline__ void rotate_pairs(uint32_t &x, uint32_t &y, uint2 tab
     y = dpe_pack(xs[0] * sn[0] + ys[0] * cs[0], xs[1] * sn[1] + ys[1] * cs[1], T{});
 }
 
-/* Which keys a band's scores meet: as they are in the cache, rotated further, or, under a mask, each
- * pair either one. */
+/* Which keys a band's scores meet: as they are in the cache, rotated further, or, under a mask,
+ * each pair either one. */
 enum score_kind { AS_STORED, ROTATED, EITHER };
 
 /* The rows of a tile's table: staged in shared memory, or where they lie in global memory, of which
@@ -266,14 +266,13 @@ __device__ __forceinline__ void load_table(const tile_table &table, int row, int
                                            uint2 (&pairs)[2])
 {
     if constexpr (STAGED) {
-        uint32_t at = table.staged + static_cast<uint32_t>(row * sizes<D>::table_row +
-                                                           lane % 4 * 8 + 64 * step);
+        uint32_t at = table.staged +
+                      static_cast<uint32_t>(row * sizes<D>::table_row + lane % 4 * 8 + 64 * step);
         pairs[0] = dpe_load_shared(at);
         pairs[1] = dpe_load_shared(at + 32U);
     } else {
-        const unsigned char *at = table.global +
-                                  min(row, table.last_row) * 4 * sizes<D>::pairs + lane % 4 * 8 +
-                                  64 * step;
+        const unsigned char *at = table.global + min(row, table.last_row) * 4 * sizes<D>::pairs +
+                                  lane % 4 * 8 + 64 * step;
         pairs[0] = dpe_load_global(at);
         pairs[1] = dpe_load_global(at + 32);
     }

@@ -1,5 +1,5 @@
-/* The small kernels: embedding, norm, bias, activation, checks, random numbers. Threads walk over their
- * rows with the stride of the grid, so any grid gives the same numbers. */
+/* The small kernels: embedding, norm, bias, activation, checks, random numbers. Threads walk over
+ * their rows with the stride of the grid, so any grid gives the same numbers. */
 #include "engine/cuda/kernels/activation.cuh"
 #include "engine/cuda/kernels/grid.cuh"
 #include "engine/cuda/kernels/kernels.h"
@@ -19,7 +19,8 @@ __global__ void embed(const T *table, const int32_t *tokens, int64_t rows, int64
     }
 }
 
-/* The first row that is not finite: *first = min(*first, mark | row). first NULL: the norm alone. */
+/* The first row that is not finite: *first = min(*first, mark | row). first
+ * NULL: the norm alone. */
 struct finite_check {
     unsigned long long *first;
     unsigned long long mark;

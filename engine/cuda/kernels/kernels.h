@@ -4,9 +4,8 @@
  * unless stated otherwise; `dtype` is that of activations and weights of the model (struct
  * dpe_backend.dtype), x the residual stream in float. Every call is asynchronous on the default
  * stream and returns the CUDA error code of its launch, 0 = launched. Sizes ≥ 1, 64-bit; where
- * nothing is said, no alignment beyond that of the elements is needed, and multiples of 8 elements on
- * 16 bytes go faster.
- * Results do not depend on the grid: every sum has a fixed order.
+ * nothing is said, no alignment beyond that of the elements is needed, and multiples of 8 elements
+ * on 16 bytes go faster. Results do not depend on the grid: every sum has a fixed order.
  */
 #ifndef DPE_KERNELS_H
 #define DPE_KERNELS_H
@@ -61,8 +60,8 @@ struct dpe_few_product {
     enum dpe_dtype dtype; /**< of w and x */
     bool out_float;       /**< out is float; else of that dtype */
     bool accumulate;      /**< added to what is in out */
-    const void *x;   /**< 16-byte aligned */
-    int64_t rows, k; /**< rows ≤ DPE_FEW_ROWS, k a multiple of 8 */
+    const void *x;        /**< 16-byte aligned */
+    int64_t rows, k;      /**< rows ≤ DPE_FEW_ROWS, k a multiple of 8 */
     int n_weights;
     struct dpe_few_weight weights[DPE_FEW_WEIGHTS];
 };

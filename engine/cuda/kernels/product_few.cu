@@ -8,8 +8,8 @@ namespace
 
 enum { ROUND = 32 * 8 /* elements that the lanes of a warp read at once, eight each */ };
 
-/* N times eight weights of a column of each of W matrices, ROUND apart, times R rows of x, added to the
- * sums. All of the weights are under way before one is used. */
+/* N times eight weights of a column of each of W matrices, ROUND apart, times R rows of x, added to
+ * the sums. All of the weights are under way before one is used. */
 template <class T, int W, int R, int N>
 __device__ __forceinline__ void add_products(const T *const (&rows)[W], const T *x, int at, int k,
                                              float (&sums)[W][R])
@@ -19,8 +19,8 @@ __device__ __forceinline__ void add_products(const T *const (&rows)[W], const T 
     for (int i = 0; i < N * W; i++) {
         dpe_some<T, 8>::load_once(rows[i % W] + at + i / W * ROUND, eights[i / W][i % W]);
     }
-    /* Else ptxas moves each read to where it is used, and waits for it there. At a column's end lanes
-     * are apart. */
+    /* Else ptxas moves each read to where it is used, and waits for it there. At a column's end
+     * lanes are apart. */
     if constexpr (N > 1) {
         __syncwarp();
     }
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(DPE_GRID_THREADS, few_blocks<T, R>)
 
 /* Warps that share a column: so many that each has read its share at once, and more where there are
  * few columns, so that a card has enough reads under way. A block of eight warps then has at most
- * 32 KiB of weights under way and ends; as many as fit on a card take turns, each of them far shorter
- * than the whole. `ahead`: rounds that a warp has under way. */
+ * 32 KiB of weights under way and ends; as many as fit on a card take turns, each of them far
+ * shorter than the whole. `ahead`: rounds that a warp has under way. */
 int split_of(int64_t n, int64_t rounds, int64_t ahead)
 {
     int split = n <= 1024 ? 4 : (n <= 4096 ? 2 : 1);

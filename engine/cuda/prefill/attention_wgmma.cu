@@ -70,12 +70,9 @@ constexpr struct variant make_variant()
 }
 
 const struct variant VARIANTS[] = {
-    make_variant<128, 2, 128, 5, true>(),
-    make_variant<128, 2, 128, 5, false>(),
-    make_variant<128, 3, 64, 8, true>(),
-    make_variant<128, 2, 160, 4, true>(),
-    make_variant<64, 3, 128, 8, true>(),
-    make_variant<64, 3, 128, 8, false>(),
+    make_variant<128, 2, 128, 5, true>(), make_variant<128, 2, 128, 5, false>(),
+    make_variant<128, 3, 64, 8, true>(),  make_variant<128, 2, 160, 4, true>(),
+    make_variant<64, 3, 128, 8, true>(),  make_variant<64, 3, 128, 8, false>(),
     make_variant<64, 2, 128, 8, true>(),
 };
 

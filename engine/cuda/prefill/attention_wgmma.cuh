@@ -63,8 +63,8 @@ dpe_wgmma_step(dpe_wgmma_consumer<C> &me, int key, float (&s)[C::KEYS / 2],
     dpe_wgmma_settled(s); /* here, not below the wait: this is what the product hides */
 
     /* A branch keeps ptxas from waiting before the exponentials. Its condition always holds, which
-     * ptxas cannot derive: the four warps of a group must come to the same wait, and `moved` differs
-     * between them. */
+     * ptxas cannot derive: the four warps of a group must come to the same wait, and `moved`
+     * differs between them. */
     if (key > INT32_MIN) {
         dpe_wgmma_wait<0>();
     } else {

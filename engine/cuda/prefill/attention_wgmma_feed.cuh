@@ -48,8 +48,8 @@ struct dpe_wgmma_params {
     struct dpe_log_n log_n;
 };
 
-/** What the producer passes to the consumers about a segment. Keys and positions fit 32 bits: the host
- *  checks. */
+/** What the producer passes to the consumers about a segment. Keys and positions fit 32 bits: the
+ * host checks. */
 struct dpe_wgmma_message {
     struct dpe_segment segment;
     struct dpe_query_block block;

@@ -2,9 +2,9 @@
  * @file device.cuh
  * What every kernel source includes first. The same source is compiled twice: by nvcc for the
  * device, and with DPE_EMULATE by a plain C++17 compiler that is given a header with the same names
- * (-include), where every thread of a block runs on the CPU. So a kernel uses the language of CUDA C
- * (threadIdx, __shared__, __syncthreads, shuffles, votes, atomics) and, for everything that has no
- * name in it, the wrappers of ptx.cuh, ptx_mma.cuh and ptx_sm90.cuh. No #ifdef in kernels.
+ * (-include), where every thread of a block runs on the CPU. So a kernel uses the language of CUDA
+ * C (threadIdx, __shared__, __syncthreads, shuffles, votes, atomics) and, for everything that has
+ * no name in it, the wrappers of ptx.cuh, ptx_mma.cuh and ptx_sm90.cuh. No #ifdef in kernels.
  *
  * Half types are structs of their bits; the conversions here round to nearest even and keep NaN
  * and infinities on both sides.

@@ -62,8 +62,8 @@ __device__ static __forceinline__ uint4 dpe_load_once(const void *from)
     return x;
 }
 
-/** 8 bytes of global memory that are not written while the kernel runs, and of shared memory; 8-byte
- *  aligned. */
+/** 8 bytes of global memory that are not written while the kernel runs, and of shared memory;
+ * 8-byte aligned. */
 __device__ static __forceinline__ uint2 dpe_load_global(const void *from)
 {
     uint2 x;

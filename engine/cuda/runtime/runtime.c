@@ -59,8 +59,8 @@ enum { MOST_DEVICES = 64, PINNED = 256 << 10, SMALL = 32 << 10 };
 struct lane {
     bool opened;
     cudaStream_t stream;
-    char *pinned;        /* NULL: none could be had */
-    size_t used;         /* by copies that may not have happened yet */
+    char *pinned; /* NULL: none could be had */
+    size_t used;  /* by copies that may not have happened yet */
 };
 
 static struct lane lanes[MOST_DEVICES];

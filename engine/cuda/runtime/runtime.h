@@ -3,7 +3,8 @@
  * The few calls of the CUDA runtime and of cuBLAS that the backend makes, under names of our own:
  * runtime.c is the real thing, tests/emulate/fake_runtime.cpp one that has its device in host
  * memory, runs kernels in the emulator, multiplies matrices in plain loops and fails where a test
- * wants it to. Everything runs on one stream of the device, in order. Calls return a CUDA error code, 0 = good.
+ * wants it to. Everything runs on one stream of the device, in order. Calls return a CUDA error
+ * code, 0 = good.
  */
 #ifndef DPE_RUNTIME_H
 #define DPE_RUNTIME_H
@@ -54,8 +55,8 @@ int dpe_rt_fill(void *at, int byte, uint64_t bytes);
 int dpe_rt_wait(void);
 /** "cudaErrorIllegalAddress: an illegal memory access was encountered". */
 const char *dpe_rt_text(int code);
-/** What the kernel is that this thread launched last: ten times the architecture of its machine code, and of
- *  the PTX that this was made from; 0, 0: none, or not known. */
+/** What the kernel is that this thread launched last: ten times the architecture of its machine
+ * code, and of the PTX that this was made from; 0, 0: none, or not known. */
 void dpe_rt_code(int *machine, int *ptx);
 /** Whether the code means out of memory. */
 bool dpe_rt_is_memory(int code);

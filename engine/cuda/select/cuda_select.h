@@ -52,19 +52,20 @@ struct dpe_select {
     int64_t chosen; /**< min(k, blocks): blocks of a list */
     double *scores; /**< [groups][units][blocks] */
     int32_t *lists; /**< [groups][units][chosen], ascending; min(k, candidates) of them are given */
-    /** Of DPE_REPRESENT_PROBABILITY: `distances` of a query at most, 0 without slashes, and `slashes`
-     *  of a list, at most as many, as indices (dpe_choice). Where a query sees every key, none are
-     *  given. Of each of the `last` queries, at most as many as there are keys: what its logits are
-     *  multiplied by, the largest logit, and 1 / the sum of e^(logit − the largest). */
+    /** Of DPE_REPRESENT_PROBABILITY: `distances` of a query at most, 0 without slashes, and
+     * `slashes` of a list, at most as many, as indices (dpe_choice). Where a query sees every key,
+     * none are given. Of each of the `last` queries, at most as many as there are keys: what its
+     * logits are multiplied by, the largest logit, and 1 / the sum of e^(logit − the largest). */
     int64_t distances, slashes, last;
     double *far;        /**< room for [groups][units][distances] */
     int32_t *far_lists; /**< [groups][units][slashes], ascending */
     float *sums;        /**< room for [groups][n_heads][last][3] */
-    /** Room for the keys that a query sees for their distance alone, counted before each chosen block
-     *  and before the keys after the last candidate; NULL unless packed places have slashes. */
+    /** Room for the keys that a query sees for their distance alone, counted before each chosen
+     * block and before the keys after the last candidate; NULL unless packed
+     * places have slashes. */
     int32_t *before; /**< [rows][units][chosen + 1] */
-    /** Of DPE_REPRESENT_COMPRESSED: room for [groups][n_heads][blocks], and [rows][n_heads][head_dim]
-     *  as in struct dpe_attention, or NULL. */
+    /** Of DPE_REPRESENT_COMPRESSED: room for [groups][n_heads][blocks], and
+     * [rows][n_heads][head_dim] as in struct dpe_attention, or NULL. */
     float *probabilities;
     void *compressed;
     /**@}*/

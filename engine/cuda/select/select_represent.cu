@@ -32,8 +32,7 @@ __device__ void write_mean(const struct dpe_select &a, const struct subject &of,
         double x = 0.0;
         double y = 0.0;
         for (int64_t n = of.first; n < of.first + a.selection.block; n++) {
-            const T *row =
-                dpe_select_at<T>(cache, a, of.kv_head, dpe_select_row(a, of.offset, n));
+            const T *row = dpe_select_at<T>(cache, a, of.kv_head, dpe_select_row(a, of.offset, n));
             struct dpe_select_turn turn = {NULL, NULL};
             if (!values) {
                 turn = dpe_select_scored(a, true, n);

@@ -1,6 +1,6 @@
 /* config.json and generation_config.json: which model this is, strictly. */
-#include "engine/model/config/config_parse.h"
 #include "engine/base/base.h"
+#include "engine/model/config/config_parse.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -115,8 +115,8 @@ static void read_head_dim(struct dpe_json_reader *top, struct dpe_config *config
     }
 }
 
-/* The MLP's width where a family may give it as a multiple of the hidden size alone; 0: it must give
- * the width. */
+/* The MLP's width where a family may give it as a multiple of the hidden size alone; 0: it must
+ * give the width. */
 static int64_t ratio_width(struct dpe_json_reader *top, const struct dpe_config *config)
 {
     enum { STEP = 256 };

@@ -34,13 +34,12 @@ struct dpe_rope_config {
     double mscale, mscale_all_dim; /**< yarn, NaN when absent */
     bool truncate;                 /**< yarn, default true */
     double low_freq_factor, high_freq_factor; /**< llama3 */
-    double short_mscale, long_mscale; /**< longrope: a of each list, before attention_factor; NaN
-                                           when absent */
-    double *short_factor,
-        *long_factor;             /**< longrope, [n_pairs] each, owned by the model, or NULL */
-    bool divided;                 /**< yarn: the lists divide its frequencies too (GGUF files) */
+    double short_mscale, long_mscale;   /**< longrope: a of each list, before attention_factor; NaN
+                                             when absent */
+    double *short_factor, *long_factor; /**< longrope, [n_pairs], owned by the model; or NULL */
+    bool divided; /**< yarn: the lists divide its frequencies too (GGUF files) */
     struct dpe_rope_network *network; /**< of DPE_ROPE_NETWORK, owned by the model, else NULL */
-    double partial_rotary_factor; /**< share of the head that rotates */
+    double partial_rotary_factor;     /**< share of the head that rotates */
     bool exported; /**< config.json is one of dpe-export --format hf; the rest is its native one */
 };
 
@@ -106,19 +105,19 @@ struct dpe_config {
     enum dpe_qk_norm qk_norm;
     enum dpe_activation activation;
     /* Of the next, 0 leaves it out. */
-    double embedding_multiplier; /**< of the embeddings */
-    double logits_multiplier;    /**< of the logits */
-    double attention_multiplier; /**< of q·k, in place of 1/sqrt(head_dim) */
-    double attention_cap;        /**< c: attention's logits become c tanh(logit/c) */
-    double logit_cap;            /**< the same for the logits of the tokens */
-    double query_growth;         /**< b: queries at position p times 1 + b ln(1 + floor(p/L)) */
-    double query_length;         /**< L of query_growth */
-    bool sinks;                  /**< a logit per head that takes part in the softmax alone */
+    double embedding_multiplier;    /**< of the embeddings */
+    double logits_multiplier;       /**< of the logits */
+    double attention_multiplier;    /**< of q·k, in place of 1/sqrt(head_dim) */
+    double attention_cap;           /**< c: attention's logits become c tanh(logit/c) */
+    double logit_cap;               /**< the same for the logits of the tokens */
+    double query_growth;            /**< b: queries at position p times 1 + b ln(1 + floor(p/L)) */
+    double query_length;            /**< L of query_growth */
+    bool sinks;                     /**< a logit per head that takes part in the softmax alone */
     struct dpe_selection selection; /**< of the keys that the model chooses itself; block 0: none */
     bool
         branches; /**< attention is three that gates add up: of the means of the selection's blocks,
                        of the chosen keys, and of the window of kind 1, where there is one (NSA) */
-    int64_t n_experts;           /**< of each layer's MLP; 0: one dense MLP */
+    int64_t n_experts; /**< of each layer's MLP; 0: one dense MLP */
     int64_t experts_per_token;
     bool experts_normalised; /**< the weights of a token's experts add up to 1 */
     int64_t bos_id;          /**< -1 when none */

@@ -9,7 +9,8 @@
 enum { MAX_LAYERS = DPE_CONFIG_MAX_LAYERS };
 
 /* Tokens of the sliding window that some layer may have, 0 when no layer has one. A window as long
- * as the trained length never cut a text in training, so full attention is what the weights know. */
+ * as the trained length never cut a text in training, so full attention is
+ * what the weights know. */
 static int64_t sliding_window(struct dpe_json_reader *top, const struct dpe_config *config)
 {
     const struct dpe_family *family = dpe_family_of(config);

@@ -17,13 +17,18 @@ static const struct dpe_norm_names norms_glm4 = {"input_layernorm", "post_self_a
 
 static const struct dpe_norm_names norms_nsa = {"attn_norm", NULL, "mlp_norm", NULL};
 
-static const struct dpe_family_names names_llama = {
-    "num_attention_heads", "num_key_value_heads", "rms_norm_eps", "attention_bias", "silu",
-    "embed_tokens",        NULL,
-};
+static const struct dpe_family_names names_llama = {"num_attention_heads",
+                                                    "num_key_value_heads",
+                                                    "rms_norm_eps",
+                                                    "attention_bias",
+                                                    "silu",
+                                                    "embed_tokens",
+                                                    NULL};
 static const char *const weights_nsa[DPE_WEIGHTS_PER_LAYER] = {
-    [DPE_WEIGHT_Q] = "attn.q_proj", [DPE_WEIGHT_K] = "attn.k_proj",
-    [DPE_WEIGHT_V] = "attn.v_proj", [DPE_WEIGHT_O] = "attn.o_proj",
+    [DPE_WEIGHT_Q] = "attn.q_proj",
+    [DPE_WEIGHT_K] = "attn.k_proj",
+    [DPE_WEIGHT_V] = "attn.v_proj",
+    [DPE_WEIGHT_O] = "attn.o_proj",
     [DPE_WEIGHT_BRANCH_GATES] = "attn.g_proj",
 };
 static const struct dpe_family_names names_nsa = {

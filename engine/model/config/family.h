@@ -61,7 +61,8 @@ struct dpe_family_defaults {
 
 /** Names of keys of a config.json, and of tensors, where a family has its own. */
 struct dpe_family_names {
-    const char *heads, *kv_heads, *eps, *qkv_bias, *activation; /**< the last is a value of hidden_act */
+    const char *heads, *kv_heads, *eps, *qkv_bias;
+    const char *activation; /**< a value of hidden_act */
     const char *embedding;
     const char *const *weights; /**< [DPE_WEIGHTS_PER_LAYER], NULL: that of layer_weights.c */
 };

@@ -7,27 +7,27 @@
 
 /* clang-format off */
 const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
-#define LINE(id, name, rows, cols, present, bias, sliced)                                          \
+#define T(id, name, rows, cols, present, bias, sliced)                                             \
     [DPE_WEIGHT_##id] = {name,           DPE_WIDTH_##rows, DPE_WIDTH_##cols,                       \
                          DPE_IF_##present, DPE_IF_##bias,  DPE_SLICED_##sliced}
-    /*   id                name in the checkpoint rows          cols          present  bias         sliced */
-    LINE(ATTENTION_NORM,  NULL,                  ONE,          HIDDEN,       NAMED,   NEVER,       WHOLE),
-    LINE(Q,               "self_attn.q_proj",    QUERY,        HIDDEN,       ALWAYS,  QKV_BIAS,    ROWS),
-    LINE(K,               "self_attn.k_proj",    KEY_VALUE,    HIDDEN,       ALWAYS,  QKV_BIAS,    ROWS),
-    LINE(V,               "self_attn.v_proj",    KEY_VALUE,    HIDDEN,       ALWAYS,  QKV_BIAS,    ROWS),
-    LINE(O,               "self_attn.o_proj",    HIDDEN,       QUERY,        ALWAYS,  O_BIAS,      COLUMNS),
-    LINE(MLP_NORM,        NULL,                  ONE,          HIDDEN,       NAMED,   NEVER,       WHOLE),
-    LINE(GATE,            "mlp.gate_proj",       INTERMEDIATE, HIDDEN,       DENSE,   MLP_BIAS,    ROWS),
-    LINE(UP,              "mlp.up_proj",         INTERMEDIATE, HIDDEN,       DENSE,   MLP_BIAS,    ROWS),
-    LINE(DOWN,            "mlp.down_proj",       HIDDEN,       INTERMEDIATE, DENSE,   MLP_BIAS,    COLUMNS),
-    LINE(Q_NORM,          "self_attn.q_norm",    ONE,          QUERY_NORM,   QK_NORM, NEVER,       WHOLE),
-    LINE(K_NORM,          "self_attn.k_norm",    ONE,          KEY_NORM,     QK_NORM, NEVER,       WHOLE),
-    LINE(ATTENTION_AFTER, NULL,                  ONE,          HIDDEN,       NAMED,   NEVER,       WHOLE),
-    LINE(MLP_AFTER,       NULL,                  ONE,          HIDDEN,       NAMED,   NEVER,       WHOLE),
-    LINE(SINKS,           "self_attn.sinks",     ONE,          HEADS,        SINKS,   NEVER,       WHOLE),
-    LINE(ROUTER,          NULL,                  EXPERTS,      HIDDEN,       ROUTED,  ROUTER_BIAS, WHOLE),
-    LINE(BRANCH_GATES,    "self_attn.g_proj",    BRANCHES,     HIDDEN,       BRANCHES, NEVER,      ROWS),
-#undef LINE
+    /*id               checkpoint's name   rows          cols        present  bias         sliced */
+    T(ATTENTION_NORM,  NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
+    T(Q,               "self_attn.q_proj", QUERY,        HIDDEN,     ALWAYS,  QKV_BIAS,    ROWS),
+    T(K,               "self_attn.k_proj", KEY_VALUE,    HIDDEN,     ALWAYS,  QKV_BIAS,    ROWS),
+    T(V,               "self_attn.v_proj", KEY_VALUE,    HIDDEN,     ALWAYS,  QKV_BIAS,    ROWS),
+    T(O,               "self_attn.o_proj", HIDDEN,       QUERY,      ALWAYS,  O_BIAS,      COLUMNS),
+    T(MLP_NORM,        NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
+    T(GATE,            "mlp.gate_proj",    INTERMEDIATE, HIDDEN,     DENSE,   MLP_BIAS,    ROWS),
+    T(UP,              "mlp.up_proj",      INTERMEDIATE, HIDDEN,     DENSE,   MLP_BIAS,    ROWS),
+    T(DOWN,            "mlp.down_proj",    HIDDEN,       INTERMEDIATE, DENSE, MLP_BIAS,    COLUMNS),
+    T(Q_NORM,          "self_attn.q_norm", ONE,          QUERY_NORM, QK_NORM, NEVER,       WHOLE),
+    T(K_NORM,          "self_attn.k_norm", ONE,          KEY_NORM,   QK_NORM, NEVER,       WHOLE),
+    T(ATTENTION_AFTER, NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
+    T(MLP_AFTER,       NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
+    T(SINKS,           "self_attn.sinks",  ONE,          HEADS,      SINKS,   NEVER,       WHOLE),
+    T(ROUTER,          NULL,               EXPERTS,      HIDDEN,     ROUTED,  ROUTER_BIAS, WHOLE),
+    T(BRANCH_GATES,    "self_attn.g_proj", BRANCHES,     HIDDEN,     BRANCHES, NEVER,      ROWS),
+#undef T
 };
 /* clang-format on */
 

@@ -59,8 +59,8 @@ dpe_status dpe_shard_verify(const struct dpe_shard *shard, struct dpe_error *err
 /** Read [begin, end) of the file into `to`, which has that size. */
 dpe_status dpe_shard_read(const struct dpe_shard *shard, uint64_t begin, uint64_t end, void *to,
                           struct dpe_error *err);
-/** The same for a few bytes of a mapped shard. Pages that only this call brought into memory leave it:
- *  a huge page cannot come where a small one is. */
+/** The same for a few bytes of a mapped shard. Pages that only this call brought into memory leave
+ * it: a huge page cannot come where a small one is. */
 dpe_status dpe_shard_sample(const struct dpe_shard *shard, uint64_t begin, uint64_t end, void *to,
                             struct dpe_error *err);
 

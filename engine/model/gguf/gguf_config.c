@@ -420,8 +420,8 @@ static void put_scaling(struct maker *maker, const struct rotation *of)
     put(maker, "rope_scaling", scaling);
 }
 
-/* With divisors for all lengths and no scaling the original length is the trained one of the file that
- * dpe-export copied. */
+/* With divisors for all lengths and no scaling the original length is the trained one of the file
+ * that dpe-export copied. */
 static void put_trained(struct maker *maker, const struct rotation *of)
 {
     int64_t length = json_integer_value(json_object_get(maker->out, "max_position_embeddings"));

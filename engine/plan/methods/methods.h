@@ -1,6 +1,7 @@
 /**
  * @file methods.h
- * Position methods by name: the plan of a method spec, of a temperature's text, of DPE's parameters.
+ * Position methods by name: the plan of a method spec, of a temperature's text, of DPE's
+ * parameters.
  */
 #ifndef DPE_PLAN_METHODS_H
 #define DPE_PLAN_METHODS_H
@@ -16,10 +17,10 @@ struct dpe_plan_context {
     int64_t length;         /**< L, the evaluated length (prompt + generated) */
     int64_t text;           /**< the most tokens of the text that is run; 0: `length`, which may be
                                  more, as a user chose it */
-    bool official;          /**< switches that official codes carry silently; engine/README.md lists them */
+    bool official; /**< switches that official codes carry silently; engine/README.md lists them */
     enum dpe_angle_precision angle;
-    const char *select; /**< keys of the method `select` ("k=8,block=16"), NULL: none; every plan made
-                             from the context that selects nothing gets this selection */
+    const char *select; /**< keys of the method `select` ("k=8,block=16"), NULL: none; every plan
+                           made from the context that selects nothing gets this selection */
 };
 
 /** Make a plan from "name" or "name:key=value,key=value". Lists inside a value are separated by
@@ -48,8 +49,8 @@ dpe_status dpe_plan_for_text(const char *spec, const struct dpe_plan_context *co
  *  none is `over` or a temperature's, and its name. DPE_USAGE as dpe_plan_make. */
 dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
                            const struct dpe_plan_context *context, struct dpe_error *err);
-/** The keys of `select` that make the plan's selection again, from its name; "" without one. `text` has
- *  room for the name. */
+/** The keys of `select` that make the plan's selection again, from its name; "" without one. `text`
+ * has room for the name. */
 void dpe_plan_selection_text(const struct dpe_plan *plan, char *text);
 /** Line i of the methods, NULL after the last: "name<TAB>key=default key=default …<TAB>what it
  * does and its source". */
@@ -92,9 +93,10 @@ dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, i
                                 struct dpe_error *err);
 
 /** "off", or a comma-separated list of  log-n=N  log-n-power=G  log-n-decay=B  infoscale=N
- *  logit-scale=A  logit-scale-first=A  logit-scale-middle=A  logit-scale-last=A
- *  logit-scale-heads=LAYER.HEAD:A/…,  with the meaning that these keys have in a method spec. `head_dim` gives
- *  infoscale its decay. DPE_USAGE names the key, what was expected and what was found. */
+ * logit-scale=A  logit-scale-first=A  logit-scale-middle=A  logit-scale-last=A
+ * logit-scale-heads=LAYER.HEAD:A/…,  with the meaning that these keys have in a method spec.
+ * `head_dim` gives infoscale its decay. DPE_USAGE names the key, what was expected and what was
+ * found. */
 dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,
                                  struct dpe_temperature *temperature, struct dpe_error *err);
 

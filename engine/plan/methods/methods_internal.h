@@ -24,7 +24,7 @@ struct dpe_spec {
     dpe_status status;
     const char *method;
     const char *over; /**< the spec after "over=", the last key of select */
-    bool alone;       /**< a selection for another plan: errors list neither "over" nor a temperature */
+    bool alone; /**< a selection for another plan: errors list neither "over" nor a temperature */
     int n;
     const char *keys[DPE_SPEC_MAX_KEYS], *values[DPE_SPEC_MAX_KEYS];
     bool read[DPE_SPEC_MAX_KEYS]; /**< a getter found it */

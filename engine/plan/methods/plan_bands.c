@@ -58,7 +58,7 @@ void dpe_build_dca(struct dpe_spec *spec, struct dpe_plan *plan)
     dpe_map_fill(&next->q, plan->n_pairs, 1.0, (double)block);
     next->q.cap = (double)chunk;
     dpe_map_fill(&older->q, plan->n_pairs, INFINITY,
-            (double)(2 * block - 1 < chunk ? 2 * block - 1 : chunk));
+                 (double)(2 * block - 1 < chunk ? 2 * block - 1 : chunk));
     for (int b = 0; b < plan->n_bands; b++) {
         plan->bands[b].k.period = (double)block;
     }

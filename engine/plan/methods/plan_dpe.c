@@ -60,8 +60,8 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dp
                             struct dpe_error *err)
 {
     int64_t n_pairs = config->head_dim / 2;
-    if (params->frequencies && (params->mask != NULL || params->exact || params->unrounded ||
-                                params->inv_freq != NULL)) {
+    if (params->frequencies &&
+        (params->mask != NULL || params->exact || params->unrounded || params->inv_freq != NULL)) {
         return dpe_fail(err, DPE_USAGE,
                         "frequencies: a factor of a frequency holds for every head and distance; "
                         "leave out the key pairs, exact and what other methods have");
@@ -71,8 +71,8 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dp
     }
     if (!params->frequencies && (params->window < 1 || params->window > DPE_MOST_TOKENS)) {
         return dpe_fail(err, DPE_USAGE,
-                        "dpe: expected a window from 1 to %" PRId64 ", found %" PRId64, DPE_MOST_TOKENS,
-                        params->window);
+                        "dpe: expected a window from 1 to %" PRId64 ", found %" PRId64,
+                        DPE_MOST_TOKENS, params->window);
     }
     if (params->n_groups < 1 || params->n_groups > n_pairs) {
         return dpe_fail(err, DPE_USAGE, "dpe: expected 1 to %" PRId64 " groups, found %d", n_pairs,
@@ -83,8 +83,8 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dp
         edges = edges && params->edges[g] < params->edges[g + 1];
         if (!(params->scale[g] >= 1.0 && params->scale[g] <= DPE_MOST_SCALE)) {
             return dpe_fail(err, DPE_USAGE,
-                            "dpe: group %d: expected a scale from 1 to %g, found %g", g, DPE_MOST_SCALE,
-                            params->scale[g]);
+                            "dpe: group %d: expected a scale from 1 to %g, found %g", g,
+                            DPE_MOST_SCALE, params->scale[g]);
         }
     }
     if (!edges) {
@@ -201,7 +201,8 @@ void dpe_build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)
     double scale = 1.0;
     struct dpe_dpe_params params = {.n_groups = 1, .edges = edges, .scale = &scale};
     params.window = dpe_spec_tokens(spec, "window", dpe_default_window(spec->context));
-    scale = (double)dpe_spec_tokens(spec, "group", (int64_t)ceil(dpe_half_trained_ratio(spec->context)));
+    scale = (double)dpe_spec_tokens(spec, "group",
+                                    (int64_t)ceil(dpe_half_trained_ratio(spec->context)));
     params.exact = dpe_spec_flag(spec, "exact", false);
     dpe_spec_native(spec, plan);
     dpe_plan_add_dpe_bands(&params, plan);
@@ -217,8 +218,8 @@ void dpe_build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     int64_t most = n_pairs < MAX_GROUPS ? n_pairs : MAX_GROUPS;
     params.window = dpe_spec_tokens(spec, "window", dpe_default_window(context));
     double lengths[MAX_GROUPS];
-    int n_lengths =
-        dpe_spec_list(spec, "lengths", (double)NAN, 1.0, (double)DPE_MOST_TOKENS, lengths, MAX_GROUPS);
+    int n_lengths = dpe_spec_list(spec, "lengths", (double)NAN, 1.0, (double)DPE_MOST_TOKENS,
+                                  lengths, MAX_GROUPS);
     double base = n_lengths > 0 ? (double)NAN : dpe_half_trained_ratio(context);
     int n = dpe_spec_list(spec, "scales", base, 1.0, DPE_MOST_SCALE, scale, MAX_GROUPS);
     if (n > 0 && n_lengths > 0 && spec->status == DPE_OK) {

@@ -145,9 +145,9 @@ unsigned dpe_spec_word(struct dpe_spec *spec, const char *key, unsigned fallback
         }
     }
     if (text != NULL && spec->status == DPE_OK) {
-        spec->status = dpe_fail(spec->err, DPE_USAGE,
-                                "method %s: %s: expected one of %s, found \"%.64s\"",
-                                spec->method, key, known, text);
+        spec->status =
+            dpe_fail(spec->err, DPE_USAGE, "method %s: %s: expected one of %s, found \"%.64s\"",
+                     spec->method, key, known, text);
     }
     note_key(spec, key);
     note(spec, words[value]);
@@ -379,8 +379,8 @@ static dpe_status apply_temperature(struct dpe_spec *spec, struct dpe_plan *plan
                                   : dpe_plan_set_temperature(plan, &temperature, spec->err);
 }
 
-/* Cuts ",over=SPEC" off the keys of a method that has it: a spec has commas of its own, so it is the
- * last. Where none is given, rope. */
+/* Cuts ",over=SPEC" off the keys of a method that has it: a spec has commas of its own, so it is
+ * the last. Where none is given, rope. */
 static const char *cut_over(const struct dpe_method *method, char **rest)
 {
     const char *over = "rope";
@@ -448,10 +448,11 @@ static dpe_status check_all_read(const struct dpe_spec *spec)
 {
     for (int i = 0; i < spec->n; i++) {
         if (!spec->read[i]) {
-            return dpe_fail(spec->err, DPE_USAGE,
-                            "method %s: %s=%.64s changes nothing beside the other keys; leave it out, "
-                            "or give the keys that it belongs to (--method help)",
-                            spec->method, spec->keys[i], spec->values[i]);
+            return dpe_fail(
+                spec->err, DPE_USAGE,
+                "method %s: %s=%.64s changes nothing beside the other keys; leave it out, "
+                "or give the keys that it belongs to (--method help)",
+                spec->method, spec->keys[i], spec->values[i]);
         }
     }
     return DPE_OK;

@@ -97,8 +97,7 @@ void dpe_build_select(struct dpe_spec *spec, struct dpe_plan *plan)
         s->last = dpe_spec_tokens(spec, "last", dpe_least(64, trained_share(spec, 16)));
         s->slashes = spec_count(spec, "slashes", 0);
     }
-    s->unit =
-        dpe_spec_word(spec, "unit", DPE_CHOICE_KV_HEAD, units, sizeof units / sizeof *units);
+    s->unit = dpe_spec_word(spec, "unit", DPE_CHOICE_KV_HEAD, units, sizeof units / sizeof *units);
     s->positions =
         dpe_spec_word(spec, "positions", DPE_PLACE_TRUE, places, sizeof places / sizeof *places);
     s->scored =
@@ -116,8 +115,8 @@ void dpe_build_longheads(struct dpe_spec *spec, struct dpe_plan *plan)
     s->sinks = s->block;
     s->local = s->block + 1;
     s->refresh = dpe_spec_tokens(spec, "refresh", 1);
-    s->representative = dpe_spec_flag(spec, "mean", false) ? DPE_REPRESENT_MEAN
-                                                           : DPE_REPRESENT_WEIGHTED;
+    s->representative =
+        dpe_spec_flag(spec, "mean", false) ? DPE_REPRESENT_MEAN : DPE_REPRESENT_WEIGHTED;
     s->unit = DPE_CHOICE_HEAD;
     s->positions = DPE_PLACE_PACKED;
 }
@@ -195,7 +194,7 @@ void dpe_build_moba(struct dpe_spec *spec, struct dpe_plan *plan)
     s->scored = DPE_SCORE_TRUE;
 }
 
-/* --------------------------------------------------------------------- selections of other plans */
+/* -------------------------------------------------------------------- selections of other plans */
 
 dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
                            const struct dpe_plan_context *context, struct dpe_error *err)
@@ -207,10 +206,11 @@ dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
     char spec[sizeof plan->name];
     char name[3 * sizeof plan->name];
     if (strstr(keys, "over=") != NULL || strlen(keys) >= sizeof spec - sizeof begin) {
-        return dpe_fail(err, DPE_USAGE,
-                        "selection: expected keys of the method select without \"over\", at most %zu "
-                        "characters, found \"%.64s\"",
-                        sizeof spec - sizeof begin - 1, keys);
+        return dpe_fail(
+            err, DPE_USAGE,
+            "selection: expected keys of the method select without \"over\", at most %zu "
+            "characters, found \"%.64s\"",
+            sizeof spec - sizeof begin - 1, keys);
     }
     snprintf(spec, sizeof spec, "%s%s", keys[0] != '\0' ? begin : "select", keys);
     dpe_status status = dpe_plan_make_alone(spec, &bare, &made, err);

@@ -1,5 +1,5 @@
-/* The engine thread: reads prompts a chunk at a time and decodes all running sequences as one batch,
- * a chunk and a step in turn, so that a long prompt does not keep others waiting. */
+/* The engine thread: reads prompts a chunk at a time and decodes all running sequences as one
+ * batch, a chunk and a step in turn, so that a long prompt does not keep others waiting. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,7 +113,8 @@ static void score_rows(void *user, int64_t first, int64_t n, const float *logits
     memcpy(scoring->last, logits + (n - 1) * vocab, (size_t)vocab * sizeof *logits);
 }
 
-/* The next chunk of a prompt; after its last one the first token. The number of tokens that it took.
+/* The next chunk of a prompt; after its last one the first token. The number of tokens that it
+ * took.
  */
 static int64_t read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot *slot)
 {
@@ -132,8 +133,8 @@ static int64_t read_chunk(struct dpe_serve_engine *engine, struct dpe_serve_slot
             dpe_serve_score_add(sequence, NULL, 0, prompt->ids[0]);
         }
         struct scoring scoring = {engine, sequence, slot->n, engine->logits};
-        status = dpe_session_branch_rows(engine->session, branch, tokens, n, score_rows, &scoring,
-                                         &err);
+        status =
+            dpe_session_branch_rows(engine->session, branch, tokens, n, score_rows, &scoring, &err);
     } else {
         status = dpe_session_branch_feed(engine->session, branch, tokens, n,
                                          n == left ? engine->logits : NULL, &err);
@@ -231,8 +232,8 @@ static bool step(struct dpe_serve_engine *engine, const int64_t *branches, int64
     return true;
 }
 
-/* A token of every sequence whose prompt is read but for its last token. When the batch fails, each is tried alone: one
- * whose logits are not finite must not end the others. */
+/* A token of every sequence whose prompt is read but for its last token. When the batch fails, each
+ * is tried alone: one whose logits are not finite must not end the others. */
 static void step_all(struct dpe_serve_engine *engine)
 {
     int64_t branches[SERVE_MOST_SLOTS];
@@ -411,8 +412,8 @@ static void *run(void *user)
 
 /* ------------------------------------------------------------------------------------ interface */
 
-/* Bytes that slots may take by default. The pages of the weights need a part of what is free beside the
- * processors; a device has them in what a session needs. */
+/* Bytes that slots may take by default. The pages of the weights need a part of what is free beside
+ * the processors; a device has them in what a session needs. */
 static uint64_t memory_for_slots(const struct dpe_tool_options *tool)
 {
     uint64_t available = dpe_device_memory(tool->device);
@@ -427,8 +428,8 @@ static uint64_t least_for_requests(const struct dpe_serve_world *world)
     return ANY + OF_TOKEN * (uint64_t)world->length;
 }
 
-/* As many slots as fit into the memory that may be used: --slots, or up to 8 where nothing is said. A plan that
- * comes later must fit as well. */
+/* As many slots as fit into the memory that may be used: --slots, or up to 8 where nothing is said.
+ * A plan that comes later must fit as well. */
 static dpe_status fit_slots(struct dpe_serve_engine *engine, struct dpe_session_options *options,
                             struct dpe_error *err)
 {
@@ -445,9 +446,8 @@ static dpe_status fit_slots(struct dpe_serve_engine *engine, struct dpe_session_
         options->capacity = n * world->length;
         for (int64_t i = 0; i < world->n_plans; i++) {
             struct dpe_session_needs plan_needs = {0};
-            dpe_status status =
-                dpe_session_estimate(dpe_model_config(world->model), &world->plans[i].plan, options,
-                                     &plan_needs, err);
+            dpe_status status = dpe_session_estimate(
+                dpe_model_config(world->model), &world->plans[i].plan, options, &plan_needs, err);
             if (status != DPE_OK) {
                 return status;
             }
@@ -462,12 +462,12 @@ static dpe_status fit_slots(struct dpe_serve_engine *engine, struct dpe_session_
             engine->request_memory = least + rest;
             return args->tool.max_memory == 0 || needed <= most
                        ? DPE_OK
-                       : dpe_fail(err, DPE_NO_MEMORY,
-                                  "%lld sequences of %lld tokens need %s, --max-memory allows %s; a "
-                                  "smaller --length or --slots needs less",
-                                  (long long)n, (long long)world->length,
-                                  dpe_format_bytes(needed, text[0]),
-                                  dpe_format_bytes(most, text[1]));
+                       : dpe_fail(
+                             err, DPE_NO_MEMORY,
+                             "%lld sequences of %lld tokens need %s, --max-memory allows %s; a "
+                             "smaller --length or --slots needs less",
+                             (long long)n, (long long)world->length,
+                             dpe_format_bytes(needed, text[0]), dpe_format_bytes(most, text[1]));
         }
     }
 }
@@ -477,12 +477,10 @@ static dpe_status make_slots(struct dpe_serve_engine *engine, struct dpe_error *
     const struct dpe_serve_world *world = engine->world;
     int64_t vocab = dpe_model_config(world->model)->vocab;
     engine->slots = dpe_alloc_zero((size_t)engine->n_slots, sizeof *engine->slots);
-    engine->logits =
-        dpe_alloc((size_t)engine->n_slots * (size_t)vocab, sizeof *engine->logits);
+    engine->logits = dpe_alloc((size_t)engine->n_slots * (size_t)vocab, sizeof *engine->logits);
     bool good = engine->slots != NULL && engine->logits != NULL;
     for (int64_t i = 0; good && i < engine->n_slots; i++) {
-        engine->slots[i].tokens =
-            dpe_alloc((size_t)world->length, sizeof *engine->slots[i].tokens);
+        engine->slots[i].tokens = dpe_alloc((size_t)world->length, sizeof *engine->slots[i].tokens);
         good = engine->slots[i].tokens != NULL;
     }
     return good ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");

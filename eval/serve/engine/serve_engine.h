@@ -1,7 +1,8 @@
 /**
  * @file serve_engine.h
- * What dpe-serve runs: the model under its plans, and a thread that reads prompts and decodes all running sequences as
- * one batch. It knows requests and their sequences, no HTTP; requests come from JSON in eval/serve.
+ * What dpe-serve runs: the model under its plans, and a thread that reads prompts and decodes all
+ * running sequences as one batch. It knows requests and their sequences, no HTTP; requests come
+ * from JSON in eval/serve.
  *
  * Threads. Every connection has a thread of libmicrohttpd's, which parses its request, encodes the
  * prompts, waits, and writes the answer. One engine thread owns the session. Both meet in struct
@@ -39,9 +40,9 @@ struct dpe_serve_arguments {
     const char *model, *name, *method, *table, *host, *key_file, *chat_template;
     const char *given; /**< --model as it was given; `model` is the folder or file that it means */
     int64_t trained_length, length, chunk, slots, queue, port;
-    int64_t answer_room;     /**< tokens; see dpe_serve_world_room */
-    int64_t client_timeout;  /**< seconds */
-    int64_t stop_timeout;    /**< seconds */
+    int64_t answer_room;                   /**< tokens; see dpe_serve_world_room */
+    int64_t client_timeout;                /**< seconds */
+    int64_t stop_timeout;                  /**< seconds */
     const char *hosts[SERVE_MOST_NAMES];   /**< --allow-host */
     const char *origins[SERVE_MOST_NAMES]; /**< --allow-origin */
     int64_t n_hosts, n_origins;
@@ -53,8 +54,8 @@ struct dpe_serve_arguments {
 struct dpe_serve_plan {
     struct dpe_plan plan;
     int64_t length;
-    char digest[65]; /**< of the plan, in hex */
-    char evidence[DPE_TABLE_EVIDENCE]; /**< what was measured under the table's entry; "": nothing */
+    char digest[65];                   /**< of the plan, in hex */
+    char evidence[DPE_TABLE_EVIDENCE]; /**< what was measured under the table's entry, or "" */
 };
 
 /** Plans that clients gave while the server runs. They stay until its end. */
@@ -71,7 +72,7 @@ struct dpe_serve_world {
     char last_part[4 * NAME_MAX + 1];
     struct dpe_model *model;
     struct dpe_tokenizer *tokenizer;
-    struct dpe_chat *chat; /**< NULL: the folder has no chat template */
+    struct dpe_chat *chat;     /**< NULL: the folder has no chat template */
     struct dpe_chat_ends ends; /**< of an answer in a chat */
     json_t *tokenizer_config;  /**< tokenizer_config.json, or an empty object */
     char **keys;               /**< [n_keys] of which clients have to send one */
@@ -79,7 +80,7 @@ struct dpe_serve_world {
     int64_t length;            /**< most tokens of a prompt and its answer */
     int64_t started;           /**< seconds since 1970 */
     struct dpe_serve_plan *plans;
-    int64_t n_plans; /**< by increasing length */
+    int64_t n_plans;               /**< by increasing length */
     struct dpe_serve_taken *taken; /**< further ones, which have the indices from n_plans on */
 };
 dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
@@ -98,14 +99,15 @@ dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const struct
 void dpe_serve_taken_free(struct dpe_serve_taken *taken);
 /** The index of the plan that a text of so many tokens is run with. */
 int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t tokens);
-/** The most new tokens after a prompt of so many, when the client names no number: as many as the plan
- *  for the prompt and args->answer_room together has length for, below 0 when the prompt is too long. */
+/** The most new tokens after a prompt of so many, when the client names no number: as many as the
+ * plan for the prompt and args->answer_room together has length for, below 0 when the prompt is too
+ * long. */
 int64_t dpe_serve_world_room(const struct dpe_serve_world *world, int64_t prompt);
 
 /* ---------------------------------------------------------------------------------- requests */
 
-/** RULER has two clients for PUT /generate: one sends `prompts` and reads a list of texts, the other
- *  sends `prompt` and reads {"text": [...]}. */
+/** RULER has two clients for PUT /generate: one sends `prompts` and reads a list of texts, the
+ * other sends `prompt` and reads {"text": [...]}. */
 enum dpe_serve_kind {
     SERVE_COMPLETION,
     SERVE_CHAT,
@@ -127,20 +129,20 @@ struct dpe_serve_score {
 struct dpe_serve_sequence {
     struct dpe_serve_request *request;
     const struct dpe_tokens *prompt;
-    int64_t plan;      /**< index into the plans */
-    int64_t max_new;   /**< tokens */
-    int32_t *out;      /**< [max_new] */
+    int64_t plan;    /**< index into the plans */
+    int64_t max_new; /**< tokens */
+    int32_t *out;    /**< [max_new] */
     int64_t n_out;
     struct dpe_rng rng;
     struct dpe_serve_score *scores; /**< [prompt, if echoed, + max_new], NULL: not asked for */
     struct dpe_serve_score *tops;   /**< [scores][request->top], id −1: none */
     int64_t n_scores;
-    struct dpe_text text;     /**< of the new tokens */
-    size_t safe;              /**< bytes of it that no stop string can still take back */
-    int64_t base, decoded;    /**< tokens: where decoding goes on from, and how far it came */
-    int64_t cached;           /**< prompt tokens that were in the cache already */
-    const char *finish;       /**< "stop", "length", "error"; NULL: it is not finished */
-    bool taken;               /**< from the queue: it runs, or did */
+    struct dpe_text text;  /**< of the new tokens */
+    size_t safe;           /**< bytes of it that no stop string can still take back */
+    int64_t base, decoded; /**< tokens: where decoding goes on from, and how far it came */
+    int64_t cached;        /**< prompt tokens that were in the cache already */
+    const char *finish;    /**< "stop", "length", "error"; NULL: it is not finished */
+    bool taken;            /**< from the queue: it runs, or did */
     double begun, first, ended;
     struct dpe_serve_sequence *next; /**< in the queue */
 };
@@ -162,7 +164,7 @@ struct dpe_serve_request {
     bool ids;          /**< the ids of new tokens are part of the answer */
     bool echo, stream, usage, scored, ignore_eos;
     bool add_special; /**< to prompts that are texts: what the tokenizer adds (BOS) */
-    int64_t top; /**< alternatives in logprobs */
+    int64_t top;      /**< alternatives in logprobs */
     char *stops[SERVE_MOST_STOPS];
     int64_t n_stops;
     struct dpe_serve_sequence *sequences; /**< [n_prompts · n] */
@@ -170,8 +172,8 @@ struct dpe_serve_request {
     struct dpe_norm_sums norms; /**< of SERVE_NORMS */
     /* Under the engine's lock. */
     int64_t unfinished;
-    double deadline; /**< on dpe_clock; 0: none */
-    bool cancelled;  /**< by its client, or for its deadline */
+    double deadline;        /**< on dpe_clock; 0: none */
+    bool cancelled;         /**< by its client, or for its deadline */
     struct dpe_error error; /**< of the first sequence that failed */
     pthread_cond_t changed;
 };
@@ -200,7 +202,7 @@ struct dpe_serve_engine {
     int64_t plan; /**< of the session */
     struct dpe_serve_slot *slots;
     int64_t n_slots, turn;
-    float *logits; /**< [n_slots][vocab] */
+    float *logits;           /**< [n_slots][vocab] */
     uint64_t request_memory; /**< bytes that the requests may take beside the session */
     uint64_t clock;
     pthread_t thread;
@@ -217,8 +219,8 @@ dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,
 void dpe_serve_engine_stop(struct dpe_serve_engine *engine);
 /** How many sequences may be there at once, running and waiting: --slots and --queue. */
 int64_t dpe_serve_engine_most(const struct dpe_serve_engine *engine);
-/** Put the request's sequences into the queue; false, and none of them, when it has no room for all. From
- *  then on the request's time counts. */
+/** Put the request's sequences into the queue; false, and none of them, when it has no room for
+ * all. From then on the request's time counts. */
 bool dpe_serve_engine_submit(struct dpe_serve_engine *engine, struct dpe_serve_request *request);
 /** End a request before it is finished, at the next step; `err` is why, NULL: its client is gone.
  *  With the lock held; a second call does nothing. */

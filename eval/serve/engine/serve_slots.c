@@ -98,9 +98,9 @@ struct dpe_serve_slot *dpe_serve_slot_take(struct dpe_serve_engine *engine,
     int64_t branch = slot - engine->slots;
     const struct dpe_serve_slot *from = source(engine, sequence, &keep);
     dpe_status status =
-        from == NULL ? dpe_session_branch_cut(engine->session, branch, keep, err)
-                     : dpe_session_branch_copy(engine->session, from - engine->slots, branch, keep,
-                                               err);
+        from == NULL
+            ? dpe_session_branch_cut(engine->session, branch, keep, err)
+            : dpe_session_branch_copy(engine->session, from - engine->slots, branch, keep, err);
     if (status != DPE_OK) {
         slot->n = 0; /* what its branch holds now is not known */
         return NULL;

@@ -17,9 +17,8 @@ static dpe_status decode(const struct dpe_serve_world *world, struct dpe_serve_s
     const int32_t *ids = sequence->out + sequence->base;
     struct dpe_text before = {0};
     struct dpe_text now = {0};
-    dpe_status status =
-        dpe_tokenizer_decode(world->tokenizer, ids, (size_t)(sequence->decoded - sequence->base),
-                             true, &before, err);
+    dpe_status status = dpe_tokenizer_decode(
+        world->tokenizer, ids, (size_t)(sequence->decoded - sequence->base), true, &before, err);
     if (status == DPE_OK) {
         status = dpe_tokenizer_decode(world->tokenizer, ids,
                                       (size_t)(sequence->n_out - sequence->base), true, &now, err);

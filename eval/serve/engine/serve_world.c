@@ -185,7 +185,8 @@ static dpe_status read_keys(struct dpe_serve_world *world, struct dpe_error *err
     return status;
 }
 
-/* The last part of the model's path as it was given (a snapshot of a cache is named by a hash). Answers are JSON, so what is not UTF-8 becomes \xNN. */
+/* The last part of the model's path as it was given (a snapshot of a cache is named by a hash).
+ * Answers are JSON, so what is not UTF-8 becomes \xNN. */
 static void name_model(struct dpe_serve_world *world)
 {
     int n = 0;

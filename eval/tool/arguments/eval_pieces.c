@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/tool/arguments/arguments.h"
 #include "eval/compare/ablation.h"
+#include "eval/tool/arguments/arguments.h"
 
 enum option_key {
     KEY_METHOD = DPE_KEY_PROGRAM,

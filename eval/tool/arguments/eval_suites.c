@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/tool/arguments/arguments.h"
 #include "eval/niah/niah.h"
 #include "eval/suite/suite.h"
+#include "eval/tool/arguments/arguments.h"
 #include "outputs/read/read.h"
 
 enum { EVERY = -1 };
@@ -165,8 +165,7 @@ static void read_item(struct dpe_command_line *state, struct eval_suite *suite, 
         }
         return;
     }
-    if (equals == NULL || (taken_by(suite->name) & DPE_SUITE_NEEDLES) == 0 ||
-        !is_parameter(item)) {
+    if (equals == NULL || (taken_by(suite->name) & DPE_SUITE_NEEDLES) == 0 || !is_parameter(item)) {
         refuse_key(state, suite->name, item);
     }
     strcat(suite->parameters, suite->parameters[0] == '\0' ? "" : ",");

@@ -53,9 +53,9 @@ const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison
  *  results->memory. DPE_NO_MEMORY. */
 dpe_status dpe_eval_count_memory(const struct comparison *comparison, struct dpe_results *results,
                                  struct dpe_error *err);
-/** The same of these rows. `plan` is the one whose attention does most, NULL: of the comparison's own, those with
- *  a selection and those without measured apart; rows[t]: how many samples of task t of the only suite run,
- *  NULL = each sample of every suite under each method. */
+/** The same of these rows. `plan` is the one whose attention does most, NULL: of the comparison's
+ * own, those with a selection and those without measured apart; rows[t]: how many samples of task t
+ * of the only suite run, NULL = each sample of every suite under each method. */
 dpe_status dpe_eval_add_cost(const struct comparison *comparison, const struct dpe_plan *plan,
                              const double *rows, struct dpe_bill *sum, struct dpe_error *err);
 /** Make as many samples together as share a context and fit into memory under `plan`. */

@@ -188,7 +188,8 @@ dpe_status dpe_eval_add_cost(const struct comparison *comparison, const struct d
     return finish(comparison, status, &bill, sum);
 }
 
-/* A part of dpe-calibrate whose inputs are not there yet: so many rows of its only task, under a plan of its kind. */
+/* A part of dpe-calibrate whose inputs are not there yet: so many rows of its only task, under a
+ * plan of its kind. */
 static dpe_status add_planned(const struct comparison *comparison, struct dpe_bill *sum,
                               struct dpe_error *err)
 {

@@ -91,8 +91,8 @@ static dpe_status open_ablation(struct comparison *comparison, struct dpe_error 
     return DPE_OK;
 }
 
-/* Differences are relative to a table of the user's, or else to the first method; an ablation's to the
- * unchanged model, its first step. */
+/* Differences are relative to a table of the user's, or else to the first method; an ablation's to
+ * the unchanged model, its first step. */
 static dpe_status choose_against(struct comparison *comparison, struct dpe_error *err)
 {
     const char *name = comparison->args->against;

@@ -38,8 +38,7 @@ static double value_of(const struct dpe_results *results, int method, const stru
 /* '+': better than the method `against` beyond noise, '-': worse, ' ': neither, or not tested. */
 static char mark_of(const struct dpe_results *results, int method, const struct column *column)
 {
-    if (column->category != NULL || column->bucket >= 0 ||
-        method == results->against) {
+    if (column->category != NULL || column->bucket >= 0 || method == results->against) {
         return ' ';
     }
     size_t at = cell(results, method, column->task);

@@ -145,9 +145,10 @@ static void print_text(const struct kld *kld, const struct dpe_kld_result *resul
     }
     const int64_t trained = kld->comparison.job.trained_length;
     if (kld->length > trained && (args->base == NULL || strcmp(args->base, "rope") == 0)) {
-        dpe_print("\nBeyond position %lld, the trained length, the base is no yardstick:\n"
-                  "  unchanged, the model may fail there, and what differs from it may be better.\n",
-                  (long long)trained);
+        dpe_print(
+            "\nBeyond position %lld, the trained length, the base is no yardstick:\n"
+            "  unchanged, the model may fail there, and what differs from it may be better.\n",
+            (long long)trained);
     }
 }
 

@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "eval/tool/score/eval_score.h"
 #include "engine/tool/result.h"
 #include "eval/score/score.h"
 #include "eval/suite/suite.h"
+#include "eval/tool/score/eval_score.h"
 #include "eval/tool/score/score_files.h"
 
 enum {
@@ -246,7 +246,8 @@ static void add_task(const struct scoring *scoring, const char *label, const cha
     dpe_result_whole(out, "left_out", sums->bad + sums->no_object);
     dpe_result_number(out, "score", per_cent(scoring->suite, sums));
     dpe_result_number(out, "official", official_score(scoring->suite, sums));
-    dpe_result_number(out, "at_least_half", scoring->suite->half ? at_least_half(sums) : (double)NAN);
+    dpe_result_number(out, "at_least_half",
+                      scoring->suite->half ? at_least_half(sums) : (double)NAN);
 }
 
 static void put_task(const struct scoring *scoring, const char *label, size_t i)

@@ -105,8 +105,8 @@ static dpe_status check_budget(const struct tuning *tuning, struct dpe_error *er
     return dpe_fail(err, DPE_USAGE,
                     "--budget: %s has %d settings, of which each needs %lld samples: expected "
                     "at least %lld rows, found %lld",
-                    most->method, most->n_arms, (long long)round,
-                    (long long)(most->n_arms * round), (long long)tuning->budget);
+                    most->method, most->n_arms, (long long)round, (long long)(most->n_arms * round),
+                    (long long)tuning->budget);
 }
 
 static dpe_status open_groups(struct tuning *tuning, struct dpe_error *err)
@@ -386,8 +386,8 @@ static const struct dpe_plan *largest_plan(const struct tuning *tuning)
     const struct dpe_plan *largest = &tuning->groups[0].arms[0].plan;
     for (int g = 0; g < tuning->n_groups; g++) {
         for (int i = 0; i < tuning->groups[g].n_arms; i++) {
-            largest = dpe_eval_larger_plan(&tuning->comparison, largest,
-                                           &tuning->groups[g].arms[i].plan);
+            largest =
+                dpe_eval_larger_plan(&tuning->comparison, largest, &tuning->groups[g].arms[i].plan);
         }
     }
     return largest;

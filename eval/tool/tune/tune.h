@@ -73,11 +73,12 @@ int64_t dpe_tune_first_fresh(const struct tuning *tuning);
 dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struct dpe_error *err);
 /** Print the result, as text or for scripts; `state` is a struct tuning. */
 dpe_status dpe_tune_print(void *state, struct dpe_error *err);
-/** Print what would run, unless it is silent: settings, rows, tokens, and as text memory and time; and add it to
- *  `sum` (NULL: not wanted). */
+/** Print what would run, unless it is silent: settings, rows, tokens, and as text memory and time;
+ * and add it to `sum` (NULL: not wanted). */
 dpe_status dpe_tune_cost(const struct tuning *tuning, struct dpe_bill *sum, struct dpe_error *err);
 
-/** Settings of each method at each length, of samples of another seed. Its args: struct eval_arguments. */
+/** Settings of each method at each length, of samples of another seed. Its args: struct
+ * eval_arguments. */
 extern const struct dpe_study dpe_eval_tune_study;
 
 #endif

@@ -190,8 +190,8 @@ static dpe_status combine(const char *made, const struct axis *axes, int n, int 
     return DPE_OK;
 }
 
-/* Where the key of an item ends: at its '=', or in over=NAME:KEY=… at the second one. Then `method` becomes
- * NAME: the items that follow are its own (dpe_plan_make). 0: the item has no key. */
+/* Where the key of an item ends: at its '=', or in over=NAME:KEY=… at the second one. Then `method`
+ * becomes NAME: the items that follow are its own (dpe_plan_make). 0: the item has no key. */
 static size_t end_of_key(const char *item, char method[32])
 {
     const char *inner = strncmp(item, "over=", 5) == 0 ? strchr(item, ':') : NULL;

@@ -112,17 +112,18 @@ static inline struct sheet_cell dpe_same_cell(struct sheet_cell cell)
         struct sheet_cell: dpe_same_cell)(x)
 void dpe_draw_cell(struct sheet *sheet, struct sheet_cell cell);
 void dpe_draw_cells(struct sheet *sheet, const struct sheet_cell *cells, size_t n);
-#define DPE_CELLS_1(a)                                                      dpe_cell(a)
-#define DPE_CELLS_2(a, ...)                                                 dpe_cell(a), DPE_CELLS_1(__VA_ARGS__)
-#define DPE_CELLS_3(a, ...)                                                 dpe_cell(a), DPE_CELLS_2(__VA_ARGS__)
-#define DPE_CELLS_4(a, ...)                                                 dpe_cell(a), DPE_CELLS_3(__VA_ARGS__)
-#define DPE_CELLS_5(a, ...)                                                 dpe_cell(a), DPE_CELLS_4(__VA_ARGS__)
-#define DPE_CELLS_6(a, ...)                                                 dpe_cell(a), DPE_CELLS_5(__VA_ARGS__)
-#define DPE_CELLS_7(a, ...)                                                 dpe_cell(a), DPE_CELLS_6(__VA_ARGS__)
-#define DPE_CELLS_8(a, ...)                                                 dpe_cell(a), DPE_CELLS_7(__VA_ARGS__)
-#define DPE_CELLS_9(a, ...)                                                 dpe_cell(a), DPE_CELLS_8(__VA_ARGS__)
-#define DPE_CELLS_10(a, ...)                                                dpe_cell(a), DPE_CELLS_9(__VA_ARGS__)
-#define DPE_CELLS_11(a, ...)                                                dpe_cell(a), DPE_CELLS_10(__VA_ARGS__)
+#define DPE_CELLS_1(a)       dpe_cell(a)
+#define DPE_CELLS_2(a, ...)  dpe_cell(a), DPE_CELLS_1(__VA_ARGS__)
+#define DPE_CELLS_3(a, ...)  dpe_cell(a), DPE_CELLS_2(__VA_ARGS__)
+#define DPE_CELLS_4(a, ...)  dpe_cell(a), DPE_CELLS_3(__VA_ARGS__)
+#define DPE_CELLS_5(a, ...)  dpe_cell(a), DPE_CELLS_4(__VA_ARGS__)
+#define DPE_CELLS_6(a, ...)  dpe_cell(a), DPE_CELLS_5(__VA_ARGS__)
+#define DPE_CELLS_7(a, ...)  dpe_cell(a), DPE_CELLS_6(__VA_ARGS__)
+#define DPE_CELLS_8(a, ...)  dpe_cell(a), DPE_CELLS_7(__VA_ARGS__)
+#define DPE_CELLS_9(a, ...)  dpe_cell(a), DPE_CELLS_8(__VA_ARGS__)
+#define DPE_CELLS_10(a, ...) dpe_cell(a), DPE_CELLS_9(__VA_ARGS__)
+#define DPE_CELLS_11(a, ...) dpe_cell(a), DPE_CELLS_10(__VA_ARGS__)
+
 #define DPE_CELLS(_1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, which, ...) DPE_CELLS_##which
 #define DPE_ROW(...)                                                                               \
     (const struct sheet_cell[])                                                                    \

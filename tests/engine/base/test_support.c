@@ -123,7 +123,8 @@ static void lengths_have_units(void **state)
     assert_true(dpe_parse_length("16k", 1, INT64_MAX, &n) && n == 16384);
     assert_true(dpe_parse_length("128K", 1, INT64_MAX, &n) && n == 131072);
     assert_true(dpe_parse_length("1M", 1, INT64_MAX, &n) && n == 1048576);
-    static const char *const wrong[] = {"k", "1.5k", "16kk", "16KiB", " 1k", "9223372036854775807k", ""};
+    static const char *const wrong[] = {"k", "1.5k", "16kk", "16KiB", " 1k", "9223372036854775807k",
+                                        ""};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_false(dpe_parse_length(wrong[i], 1, INT64_MAX, &n));
     }
@@ -323,7 +324,8 @@ static void lists_grow(void **state)
     assert_false(text.failed);
 }
 
-/* A list that grows by dpe_make_room keeps its elements, also where it was shortened and grows again. */
+/* A list that grows by dpe_make_room keeps its elements, also where it was shortened and grows
+ * again. */
 static void test_make_room(void **state)
 {
     int *list = NULL;
@@ -403,7 +405,8 @@ static void test_parse_lengths(void **state)
     assert_int_equal(lengths[1], 512);
     assert_int_equal(lengths[2], 2048);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        assert_int_equal(dpe_parse_lengths(wrong[i].text, 2, 4096, "auto or ", lengths, 3, &err), 0);
+        assert_int_equal(dpe_parse_lengths(wrong[i].text, 2, 4096, "auto or ", lengths, 3, &err),
+                         0);
         assert_non_null(strstr(err.text, wrong[i].why));
     }
 }

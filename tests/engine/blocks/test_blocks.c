@@ -1,5 +1,5 @@
-/* Blocks of GGUF files: their floats are those of the `gguf` package (tests/golden/make_blocks.py), and the
- * kernels of every instruction set compute with the same. */
+/* Blocks of GGUF files: their floats are those of the `gguf` package (tests/golden/make_blocks.py),
+ * and the kernels of every instruction set compute with the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -116,8 +116,7 @@ static void check_dots(const struct dpe_cpu_kernels *kernels, const struct golde
                 double want = 0.0;
                 double size = 0.0;
                 for (int64_t i = 0; i < k; i++) {
-                    double product =
-                        (double)golden->floats[w * k + i] * (double)x[r * k + i];
+                    double product = (double)golden->floats[w * k + i] * (double)x[r * k + i];
                     want += product;
                     size += fabs(product);
                 }

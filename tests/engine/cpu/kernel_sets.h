@@ -17,7 +17,8 @@ enum { MOST_KERNEL_SETS = 3 };
 static inline int kernel_sets(const struct dpe_cpu_kernels *found[MOST_KERNEL_SETS])
 {
 #ifdef __aarch64__
-    /* "portable" multiplies with OpenBLAS, which tests/arm lacks; its source is tested elsewhere. */
+    /* "portable" multiplies with OpenBLAS, which tests/arm lacks; its source
+     * is tested elsewhere. */
     const char *const names[] = {"neon"};
 #else
     const char *const names[] = {"portable", "avx2", "avx512"};

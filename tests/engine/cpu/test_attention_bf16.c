@@ -350,8 +350,10 @@ static void keys_and_values_of_a_cache(void **state)
     struct shape shape = {4, 2, 24, 13, 71, 84, 19, 0, {0}};
     struct inputs in = inputs_make(FOUR, &shape);
     const struct dpe_cpu_kernels *kernels = dpe_cpu_kernels_choose();
-    const struct dpe_kv_shape kv_shape = {
-        .layers = 2, .heads = shape.n_kv_heads, .capacity = shape.capacity, .width = shape.head_dim};
+    const struct dpe_kv_shape kv_shape = {.layers = 2,
+                                          .heads = shape.n_kv_heads,
+                                          .capacity = shape.capacity,
+                                          .width = shape.head_dim};
     size_t n = (size_t)(shape.rows * shape.n_heads * shape.head_dim);
     float *out = malloc(n * sizeof *out);
     float *want = malloc(n * sizeof *want);

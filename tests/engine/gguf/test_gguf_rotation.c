@@ -166,15 +166,17 @@ static void write_file(const char *path, const struct row *row)
 /* llama.cpp: theta / ff, times freq_scale, mixed by YaRN's ramp; mscale. */
 static double wanted(const struct row *row, int64_t length, int j, double *attention)
 {
-    double ropescale = !isnan(row->factor) ? row->factor : !isnan(row->scale_linear) ? row->scale_linear : 0.0;
+    double ropescale = !isnan(row->factor)         ? row->factor
+                       : !isnan(row->scale_linear) ? row->scale_linear
+                                                   : 0.0;
     double scale = ropescale == 0.0 ? 1.0 : 1.0 / ropescale;
     bool yarn = row->type != NULL && strcmp(row->type, "yarn") == 0;
     int original = row->original > 0 ? row->original : CONTEXT;
     if (row->type != NULL && strcmp(row->type, "none") == 0) {
         scale = 1.0;
     }
-    double ff = has(row, 'f')                        ? divisor('f', j)
-                : length > original && has(row, 'l') ? divisor('l', j)
+    double ff = has(row, 'f')                         ? divisor('f', j)
+                : length > original && has(row, 'l')  ? divisor('l', j)
                 : length <= original && has(row, 's') ? divisor('s', j)
                                                       : 1.0;
     double extrapolated = pow(5e5, -2.0 * j / HEAD) / ff;
@@ -217,8 +219,8 @@ static void check_row(const char *path, const struct row *row, size_t index)
             double attention = 0.0;
             double want = wanted(row, lengths[i], j, &attention);
             if (!(fabs(inv_freq[j] / want - 1.0) < 1e-6) || !(fabs(a / attention - 1.0) < 1e-6)) {
-                fail_msg("row %zu, length %lld, pair %d: %.9g (a %.9g), expected %.9g (a %.9g)", index,
-                         (long long)lengths[i], j, inv_freq[j], a, want, attention);
+                fail_msg("row %zu, length %lld, pair %d: %.9g (a %.9g), expected %.9g (a %.9g)",
+                         index, (long long)lengths[i], j, inv_freq[j], a, want, attention);
             }
         }
     }
@@ -232,8 +234,8 @@ static void the_parts_are_multiplied(void **state)
 {
     (void)state;
     static const char *const types[] = {NULL, "none", "linear", "yarn", "longrope"};
-    static const double factors[][2] = {{NONE, NONE}, {4, NONE},  {NONE, 3}, {2.5, 3},
-                                        {0, NONE},    {1, NONE},  {NONE, 1}, {0, 3}};
+    static const double factors[][2] = {{NONE, NONE}, {4, NONE}, {NONE, 3}, {2.5, 3},
+                                        {0, NONE},    {1, NONE}, {NONE, 1}, {0, 3}};
     static const char lists[] = {0, 'f', 'b', 's', 'l'};
     char path[] = "/tmp/dpe-gguf-XXXXXX";
     int fd = mkstemp(path);
@@ -250,11 +252,16 @@ static void the_parts_are_multiplied(void **state)
                         .scale_linear = factors[f][1],
                         .attn = more == 1 ? 1.19 : NONE,
                         .beta_fast = more == 2 ? 20.0 : NONE,
-                        .log_mul = more == 2 ? 0.75 : more == 1 ? 0.0 : NONE,
+                        .log_mul = more == 2   ? 0.75
+                                   : more == 1 ? 0.0
+                                               : NONE,
                         .growth = more > 0 ? 0.1 : NONE,
                         .original = more == 0 ? 0 : 512,
                         .lists = lists[l],
-                        .arch = more == 1 ? "llama" : more == 2 ? "mistral3" : l > 1 ? "phi3" : "qwen2",
+                        .arch = more == 1   ? "llama"
+                                : more == 2 ? "mistral3"
+                                : l > 1     ? "phi3"
+                                            : "qwen2",
                     };
                     check_row(path, &row, index++);
                 }
@@ -272,8 +279,10 @@ static void what_llama_cpp_refuses_is_refused(void **state)
         const char *says;
     } rows[] = {
         {{"ntk", 2, NONE, NONE, NONE, NONE, NONE, 0, 0, "llama"}, "none, linear, yarn or longrope"},
-        {{NULL, 0.5, NONE, NONE, NONE, NONE, NONE, 0, 0, "llama"}, "rope.scaling.factor: expected a number of"},
-        {{NULL, NONE, -2, NONE, NONE, NONE, NONE, 0, 0, "llama"}, "rope.scale_linear: expected a number of"},
+        {{NULL, 0.5, NONE, NONE, NONE, NONE, NONE, 0, 0, "llama"},
+         "rope.scaling.factor: expected a number of"},
+        {{NULL, NONE, -2, NONE, NONE, NONE, NONE, 0, 0, "llama"},
+         "rope.scale_linear: expected a number of"},
         {{"yarn", 2, NONE, 1e9, NONE, NONE, NONE, 0, 0, "llama"}, "attention_factor"},
     };
     char path[] = "/tmp/dpe-gguf-XXXXXX";

@@ -23,8 +23,8 @@
 #include "engine/base/halves.h"
 #include "engine/kv/kv_internal.h"
 
-/* Calls of the room to the C library: the nth of a kind fails, all are short and interrupted, or reads wait
- * until there is one for each frame. */
+/* Calls of the room to the C library: the nth of a kind fails, all are short and interrupted, or
+ * reads wait until there is one for each frame. */
 static struct {
     enum { NOTHING, READ, WRITE, RESERVE, SHORT, MEET } kind;
     int code;
@@ -136,7 +136,8 @@ static struct dpe_kv *make(enum dpe_kv_type type, bool file)
 
 static float number(int part, int64_t layer, int64_t head, int64_t row, int64_t c)
 {
-    return sinf((float)(part * 7 + layer * 5 + head * 3 + row) + 0.37F * (float)c) * (float)(1 + c % 5);
+    return sinf((float)(part * 7 + layer * 5 + head * 3 + row) + 0.37F * (float)c) *
+           (float)(1 + c % 5);
 }
 
 static void fill_row(float *out, int part, int64_t layer, int64_t head, int64_t row)
@@ -235,7 +236,8 @@ static void types_keep_what_they_promise(void **state)
             memcpy(&bits, &row[c], sizeof bits);
             float below = dpe_from_bf16((uint16_t)(bits >> 16));
             float above = dpe_from_bf16((uint16_t)((bits >> 16) + 1));
-            assert_true(out[c] == (fabsf(row[c] - below) <= fabsf(row[c] - above) ? below : above) ||
+            assert_true(out[c] ==
+                            (fabsf(row[c] - below) <= fabsf(row[c] - above) ? below : above) ||
                         fabsf(row[c] - below) == fabsf(row[c] - above));
             largest = fabsf(row[c]) > largest ? fabsf(row[c]) : largest;
         }
@@ -288,7 +290,8 @@ static void what_is_not_finite_stays_so(void **state)
             dpe_kv_write(kv, &rows, row, WIDTH);
             dpe_kv_read(kv, &rows, out);
             /* The largest float is rounded to an infinity by bfloat16. */
-            assert_int_equal(isfinite(out[3]) != 0, isfinite(odd[i]) != 0 && !(type == DPE_KV_BF16 && i == 3));
+            assert_int_equal(isfinite(out[3]) != 0,
+                             isfinite(odd[i]) != 0 && !(type == DPE_KV_BF16 && i == 3));
             assert_true(i < 4 || out[3] == odd[i] || fabsf(out[3]) < 1e-43F);
         }
         dpe_kv_destroy(kv);

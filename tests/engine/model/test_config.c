@@ -335,7 +335,8 @@ static void families_and_their_keys(void **state)
         {"\"qwen3_moe\"", NULL, NULL, "num_local_experts: expected an integer"},
         {"\"qwen3_moe\"", "num_experts", "3", "num_experts_per_tok: expected at most"},
         {"\"qwen3_moe\"", "num_experts", "100000", "num_experts: expected an integer from 1"},
-        {"\"gpt_oss\"", "quantization_config", "{\"quant_method\":\"mxfp4\"}", "mxfp4 cannot be used"},
+        {"\"gpt_oss\"", "quantization_config", "{\"quant_method\":\"mxfp4\"}",
+         "mxfp4 cannot be used"},
         {"\"ministral3\"", "rope_parameters", "{\"llama_4_scaling_beta\":0.1}",
          "original_max_position_embeddings: expected a number > 0, found nothing"},
     };

@@ -351,7 +351,8 @@ static void paths_that_are_not_regular_files(void **state)
     struct dpe_error err = {0};
     struct dpe_model *model = NULL;
     assert_int_equal(dpe_model_open("/nonexistent/folder", NULL, &model, &err), DPE_NO_INPUT);
-    assert_string_equal(err.text, "/nonexistent/folder: cannot be opened: No such file or directory");
+    assert_string_equal(err.text,
+                        "/nonexistent/folder: cannot be opened: No such file or directory");
     assert_int_equal(dpe_model_open(NULL, NULL, &model, &err), DPE_USAGE);
     folder_remove(&folder);
 }

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/attention/attention_cpu.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/plan/methods/methods.h"
 #include "tests/lib/near.h"
 
@@ -77,7 +77,8 @@ static void mask_plan(struct dpe_plan *plan)
     plan->bands[1].per_head = true;
 }
 
-/* All queries as a cache keeps them, and room for representatives, where the plan has a selection. */
+/* All queries as a cache keeps them, and room for representatives, where the
+ * plan has a selection. */
 struct kept {
     float *queries, *marks;
     int64_t slots;
@@ -112,9 +113,9 @@ static void run(const struct dpe_plan *plan, const float *q, const float *k, con
     struct dpe_rotation rotation;
     struct dpe_error err = {0};
     assert_int_equal(dpe_rotation_make(plan, TOKENS, 1, &rotation, &err), DPE_OK);
-    uint64_t bytes = fast ? dpe_cpu_attention_workspace(kernels, NULL, &config, plan, TOKENS,
-                                                        step, 1)
-                          : reference->attention_workspace(&config, plan, TOKENS, step, 1);
+    uint64_t bytes =
+        fast ? dpe_cpu_attention_workspace(kernels, NULL, &config, plan, TOKENS, step, 1)
+             : reference->attention_workspace(&config, plan, TOKENS, step, 1);
     void *workspace = dpe_alloc(bytes, 1);
     assert_non_null(workspace);
     struct kept kept = keep(plan, q, fast);

@@ -312,9 +312,9 @@ static void heads_have_factors(void **state)
     assert_true(dpe_temperature_set_head(&t, 9, 0, 1.0)); /* is none */
     for (int i = 0; i < DPE_HEAD_FACTORS; i++) {
         assert_true(dpe_temperature_head(&t, i * 7 % 5, i) == 1.0 + i / 64.0 + 0.01);
-        assert_true(i == 0 || t.heads[i].layer > t.heads[i - 1].layer ||
-                    (t.heads[i].layer == t.heads[i - 1].layer &&
-                     t.heads[i].head > t.heads[i - 1].head));
+        assert_true(
+            i == 0 || t.heads[i].layer > t.heads[i - 1].layer ||
+            (t.heads[i].layer == t.heads[i - 1].layer && t.heads[i].head > t.heads[i - 1].head));
     }
     char text[DPE_TEMPERATURE_TEXT];
     struct dpe_temperature again;

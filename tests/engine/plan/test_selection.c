@@ -112,7 +112,8 @@ static void distances_by_hand(void **state)
     assert_int_equal(dpe_selection_distances(&s, 1), 0);
     assert_int_equal(dpe_selection_candidates(&s, 14), 8);
     words(&s, 12, &choice, text, sizeof text);
-    assert_string_equal(text, "0 1 3 6 7 9 10 11 12 @12"); /* 12 − 3 is 9, 12 − 5 is 7, 12 − 12 is 0 */
+    assert_string_equal(text,
+                        "0 1 3 6 7 9 10 11 12 @12"); /* 12 − 3 is 9, 12 − 5 is 7, 12 − 12 is 0 */
     words(&s, 14, &choice, text, sizeof text);
     assert_string_equal(text, "0 1 2 3 6 9 10 11 12 13 14 @14");
     s.positions = DPE_PLACE_PACKED;
@@ -149,8 +150,8 @@ static void blocks_of_branches(void **state)
         assert_int_equal(n, own > 1 ? own - 1 : 0);
         assert_int_equal(dpe_selection_complete(s, m), (m + 1) / 4);
         dpe_selection_favour(s, scores, n);
-        const struct dpe_choice choice = {.blocks = chosen,
-                                          .n_blocks = dpe_selection_choose(scores, n, s->k, chosen)};
+        const struct dpe_choice choice = {
+            .blocks = chosen, .n_blocks = dpe_selection_choose(scores, n, s->k, chosen)};
         int64_t count = dpe_selection_runs(s, m, &choice, runs, &query);
         for (int64_t r = 0; r < count; r++) {
             assert_int_equal(runs[r].first % 4, 0);
@@ -390,8 +391,9 @@ static void a_plan_gets_a_selection(void **state)
         assert_int_equal(dpe_plan_digest(&plan, got, &err), DPE_OK);
         assert_memory_equal(got, want, 32);
         dpe_plan_selection_text(&plan, text);
-        assert_string_equal(text, "k=4,block=8,sinks=8,local=64,refresh=1,representative=mean,unit=head,"
-                                  "positions=true,scored=bare");
+        assert_string_equal(text,
+                            "k=4,block=8,sinks=8,local=64,refresh=1,representative=mean,unit=head,"
+                            "positions=true,scored=bare");
         dpe_plan_free(&plan);
     }
     /* A method that selects keeps its own. */

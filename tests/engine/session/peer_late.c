@@ -1,5 +1,5 @@
-/* peer_late.c: loaded before MPI (LD_PRELOAD), it makes rank 1's first messages late, so that the other
- * ranks wait inside whatever needs them: making the session, and the first sums. */
+/* peer_late.c: loaded before MPI (LD_PRELOAD), it makes rank 1's first messages late, so that the
+ * other ranks wait inside whatever needs them: making the session, and the first sums. */
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>

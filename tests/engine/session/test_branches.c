@@ -25,7 +25,8 @@ static const char *const specs[] = {
     "hirope:window=5,segment=3,logit-scale=1.2",
     "adagrope:first=4,reuse=1.75,log-n=6",
     "dope:from=2,log-n=6,log-n-power=0.5",
-    "select:k=2,block=4,sinks=2,local=5,refresh=3,representative=extremes,over=dpe:window=5,groups=3,scales=1/2.5/4",
+    "select:k=2,block=4,sinks=2,local=5,refresh=3,representative=extremes,over=dpe:window=5,groups="
+    "3,scales=1/2.5/4",
     "select:k=1,block=2,sinks=1,local=3,positions=packed,unit=layer",
     "infllm:block=3,sinks=2,local=6,k=2,attended=2",
     "reattention:block=3,sinks=2,local=6,k=2",
@@ -278,8 +279,10 @@ static void see(void *user, int64_t first, int64_t n, const float *logits)
 static void copies_on(const struct tiny *tiny, const char *device, const char *spec, int64_t prefix)
 {
     struct dpe_error err = {0};
-    const struct dpe_session_options many = {
-        .capacity = prefix + 3 * ROOM, .positions = prefix + ROOM, .branches = 3, .prefill_chunk = 4};
+    const struct dpe_session_options many = {.capacity = prefix + 3 * ROOM,
+                                             .positions = prefix + ROOM,
+                                             .branches = 3,
+                                             .prefill_chunk = 4};
     const struct dpe_session_options one = {.capacity = prefix + ROOM, .prefill_chunk = 4};
     struct dpe_session *s = open_sized(tiny, device, spec, false, &many);
     struct dpe_session *single = open_sized(tiny, device, spec, false, &one);

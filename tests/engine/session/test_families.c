@@ -14,8 +14,7 @@
 
 static const char *const folders[] = {
     "qwen3",      "qwen3_windows", "phi3",   "phi3_short", "olmo2", "granite",   "smollm3", "glm4",
-    "ministral3", "mistral3",      "gemma2", "gemma3",     "olmo3", "qwen3_moe", "gpt_oss",
-    "nsa",
+    "ministral3", "mistral3",      "gemma2", "gemma3",     "olmo3", "qwen3_moe", "gpt_oss", "nsa",
 };
 enum { N_FOLDERS = sizeof folders / sizeof folders[0] };
 
@@ -211,8 +210,9 @@ static void groups_are_made_of_the_pairs_that_rotate(void **state)
 static void a_model_with_branches_chooses_itself(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"select:k=2", "select:over=yarn", "infllm", "longheads", "moba",
-                                        "reattention", "minference", "vertical-slash"};
+    static const char *const specs[] = {
+        "select:k=2", "select:over=yarn", "infllm",     "longheads",
+        "moba",       "reattention",      "minference", "vertical-slash"};
     struct tiny tiny = open_family("nsa");
     struct dpe_error err = {0};
     struct dpe_plan plan;
@@ -247,9 +247,8 @@ static void what_processes_cannot_share_is_named(void **state)
     (void)state;
     static const struct {
         const char *folder, *words;
-    } rows[] = {{"qwen3_moe", "experts"},
-                {"gpt_oss", "experts"},
-                {"olmo2", "norms over all heads"}};
+    } rows[] = {
+        {"qwen3_moe", "experts"}, {"gpt_oss", "experts"}, {"olmo2", "norms over all heads"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct tiny tiny = open_family(rows[i].folder);
         struct dpe_error err = {0};
@@ -257,8 +256,8 @@ static void what_processes_cannot_share_is_named(void **state)
         const struct dpe_peers two = {.size = 2, .index = 0};
         const struct dpe_session_options options = {.capacity = 16, .peers = &two};
         struct dpe_plan plan = tiny_plan(&tiny, "rope", 16);
-        assert_int_equal(
-            dpe_session_estimate(tiny.config, &plan, &options, &needs, &err), DPE_USAGE);
+        assert_int_equal(dpe_session_estimate(tiny.config, &plan, &options, &needs, &err),
+                         DPE_USAGE);
         assert_non_null(strstr(err.text, rows[i].words));
         assert_non_null(strstr(err.text, tiny.config->model_type));
         dpe_plan_free(&plan);

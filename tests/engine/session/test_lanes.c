@@ -1,5 +1,5 @@
-/* Steps of a few sequences in which each thread takes some of them (session_lanes.c): the same bits as
- * on one thread, the same errors, and none where somebody looks at the layers. */
+/* Steps of a few sequences in which each thread takes some of them (session_lanes.c): the same bits
+ * as on one thread, the same errors, and none where somebody looks at the layers. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,8 +21,8 @@ static const char *const specs[] = {
     "infllm:block=3,sinks=2,local=6,k=2,attended=2",
 };
 
-static struct dpe_session *open_device(const struct tiny *tiny, const char *device, const char *spec,
-                                       bool masked, int n_threads)
+static struct dpe_session *open_device(const struct tiny *tiny, const char *device,
+                                       const char *spec, bool masked, int n_threads)
 {
     struct dpe_error err = {0};
     const struct dpe_session_options options = {.device = device,
@@ -43,7 +43,8 @@ static struct dpe_session *open_threads(const struct tiny *tiny, const char *spe
     return open_device(tiny, "cpu", spec, masked, n_threads);
 }
 
-/* A step of the branches from the last to first, one of them left out, which have tokens of their own. */
+/* A step of the branches from the last to first, one of them left out, which have tokens of their
+ * own. */
 static dpe_status step(struct dpe_session *s, const struct tiny *tiny, int64_t first, int64_t out,
                        float *logits, struct dpe_error *err)
 {
@@ -96,12 +97,12 @@ static void bits_do_not_depend_on_threads(void **state)
     tiny_close(&tiny);
 }
 
-/* What other models have: two kinds of layers, norms after attention, sinks, experts, branches of attention,
- * weights in halves. */
+/* What other models have: two kinds of layers, norms after attention, sinks, experts, branches of
+ * attention, weights in halves. */
 static void other_models(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"llama_bf16",       "families/gemma2", "families/gpt_oss",
+    static const char *const folders[] = {"llama_bf16", "families/gemma2", "families/gpt_oss",
                                           "families/qwen3_moe", "families/nsa"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         struct tiny tiny = tiny_open(folders[i]);
@@ -125,8 +126,10 @@ static struct {
     const struct dpe_ops *real;
 } memory;
 
-dpe_status __real_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
-dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
+dpe_status __real_dpe_ops_find(const char *device, const struct dpe_ops **ops,
+                               struct dpe_error *err);
+dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops,
+                               struct dpe_error *err);
 
 static bool gives(void)
 {
@@ -138,14 +141,16 @@ static dpe_mem allocate_some(struct dpe_backend *backend, uint64_t bytes)
     return gives() ? memory.real->allocate(backend, bytes) : NULL;
 }
 
-static dpe_status open_some(const struct dpe_model *model, const struct dpe_session_options *options,
-                            struct dpe_backend **backend, struct dpe_error *err)
+static dpe_status open_some(const struct dpe_model *model,
+                            const struct dpe_session_options *options, struct dpe_backend **backend,
+                            struct dpe_error *err)
 {
     return gives() ? memory.real->open(model, options, backend, err)
                    : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
 }
 
-dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err)
+dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops,
+                               struct dpe_error *err)
 {
     dpe_status status = __real_dpe_ops_find(device, ops, err);
     if (status == DPE_OK && memory.watched) {
@@ -158,7 +163,8 @@ dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops, s
     return status;
 }
 
-/* Where there is memory for a session but not for all of its lanes, it has none; a later plan may have them. */
+/* Where there is memory for a session but not for all of its lanes, it has none; a later plan may
+ * have them. */
 static void without_memory_for_them(void **state)
 {
     (void)state;
@@ -215,8 +221,8 @@ static void without_memory_for_them(void **state)
     tiny_close(&tiny);
 }
 
-/* The error is that of the first layer, and nothing has changed. The embedding is the LM head too, so
- * that the other rows' logits are not finite either. */
+/* The error is that of the first layer, and nothing has changed. The embedding is the LM head too,
+ * so that the other rows' logits are not finite either. */
 static void failures_are_named(void **state)
 {
     (void)state;
@@ -256,8 +262,8 @@ static dpe_status stop(void *user, struct dpe_error *err)
     return dpe_fail(err, DPE_INCOMPLETE, "stopped");
 }
 
-static dpe_status count_rows(void *user, int64_t layer, int64_t position, int64_t rows, const float *q,
-                             const float *k, struct dpe_error *err)
+static dpe_status count_rows(void *user, int64_t layer, int64_t position, int64_t rows,
+                             const float *q, const float *k, struct dpe_error *err)
 {
     (void)layer, (void)position, (void)q, (void)k, (void)err;
     *(int64_t *)user += rows;
@@ -286,10 +292,8 @@ static void polls_and_taps_are_asked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(other_models),
-        cmocka_unit_test(without_memory_for_them),
-        cmocka_unit_test(failures_are_named),
+        cmocka_unit_test(bits_do_not_depend_on_threads), cmocka_unit_test(other_models),
+        cmocka_unit_test(without_memory_for_them),       cmocka_unit_test(failures_are_named),
         cmocka_unit_test(polls_and_taps_are_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

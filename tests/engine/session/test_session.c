@@ -176,15 +176,16 @@ static void backends_agree_under_every_plan(void **state)
     tiny_close(&tiny);
 }
 
-/* Factors of all heads are the factor of the plan, and those of a layer's heads the layer's; that of
- * one head is another thing. */
+/* Factors of all heads are the factor of the plan, and those of a layer's heads the layer's; that
+ * of one head is another thing. */
 static void factors_of_heads_are_factors_of_logits(void **state)
 {
     static const struct {
         const char *heads, *other;
         bool same;
     } cases[] = {
-        {"0.0:1.5/0.1:1.5/0.2:1.5/0.3:1.5/1.0:1.5/1.1:1.5/1.2:1.5/1.3:1.5", "logit-scale=1.5", true},
+        {"0.0:1.5/0.1:1.5/0.2:1.5/0.3:1.5/1.0:1.5/1.1:1.5/1.2:1.5/1.3:1.5", "logit-scale=1.5",
+         true},
         {"1.0:0.5/1.1:0.5/1.2:0.5/1.3:0.5", "logit-scale-last=0.5", true},
         {"1.0:0.5/1.1:0.5/1.2:0.5", "logit-scale-last=0.5", false},
         {"0.1:3", "logit-scale=1", false},
@@ -406,7 +407,8 @@ static int threads_here(void)
     return n;
 }
 
-/* Hand over frees the threads of this thread's team; later calls make a new one and the same bits. */
+/* Hand over frees the threads of this thread's team; later calls make a new one
+ * and the same bits. */
 static void handing_over_frees_the_team(void **state)
 {
     (void)state;

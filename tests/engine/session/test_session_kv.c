@@ -45,7 +45,8 @@ ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t at)
     return fails(true) ? -1 : __real_pwrite(fd, bytes, n, at);
 }
 
-/* More pages than the file's frames: 2 layers × 2 heads × 2 of 11 pages, and of queries as many again. */
+/* More pages than the file's frames: 2 layers × 2 heads × 2 of 11 pages, and of queries as many
+ * again. */
 enum { WORDS = 64, N = 560, ROOM = 50, BRANCHES = 3, CHUNK = 128, CAPACITY = N + BRANCHES * ROOM };
 
 /* With refresh=24 rows that share a choice meet their keys as tiles. */
@@ -147,7 +148,8 @@ static void feed(struct dpe_session *s, int64_t to, struct trace *trace)
     TINY_OK(dpe_session_feed(s, words() + from, to - from, next(trace), &err), err);
 }
 
-/* Prefill, tokens one by one, cuts and other continuations, branches of their own lengths, a copy. */
+/* Prefill, tokens one by one, cuts and other continuations, branches of their
+ * own lengths, a copy. */
 static void go_through(struct dpe_session *s, struct trace *trace)
 {
     struct dpe_error err = {0};
@@ -245,8 +247,8 @@ static void types_stay_within_their_bounds(void **state)
     dpe_model_close(model);
 }
 
-/* However tokens are divided: the same bits where calls end at chunks, else to the type's rounding; a
- * cache that was cut back is one that never had more. */
+/* However tokens are divided: the same bits where calls end at chunks, else to the type's rounding;
+ * a cache that was cut back is one that never had more. */
 static void chunks_and_cuts_do_not_matter(void **state)
 {
     (void)state;
@@ -369,7 +371,8 @@ static void a_file_that_fails_ends_the_call(void **state)
     dpe_model_close(model);
 }
 
-/* A plan whose file cannot be made leaves the session without a plan; the next call makes the file. */
+/* A plan whose file cannot be made leaves the session without a plan; the next
+ * call makes the file. */
 static void a_plan_can_follow_one_without_a_file(void **state)
 {
     (void)state;
@@ -425,8 +428,7 @@ static void what_cannot_be_is_refused(void **state)
     TINY_OK(dpe_session_estimate(dpe_model_config(model), &plan, &options, &needs, &err), err);
     options.max_memory = needs.memory;
     options.kv_dir = "/nowhere";
-    assert_int_equal(dpe_session_create(model, &plan, &options, &session, &err),
-                     DPE_CANNOT_CREATE);
+    assert_int_equal(dpe_session_create(model, &plan, &options, &session, &err), DPE_CANNOT_CREATE);
     assert_non_null(strstr(err.text, "/nowhere"));
     options.kv_dir = NULL;
     assert_int_equal(dpe_session_create(model, &plan, &options, &session, &err), DPE_NO_MEMORY);

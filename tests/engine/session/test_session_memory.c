@@ -34,8 +34,10 @@ static struct {
     const struct dpe_ops *real;
 } watched;
 
-dpe_status __real_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
-dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
+dpe_status __real_dpe_ops_find(const char *device, const struct dpe_ops **ops,
+                               struct dpe_error *err);
+dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops,
+                               struct dpe_error *err);
 
 static dpe_mem allocate_watched(struct dpe_backend *backend, uint64_t bytes)
 {
@@ -44,7 +46,8 @@ static dpe_mem allocate_watched(struct dpe_backend *backend, uint64_t bytes)
     return memory;
 }
 
-dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err)
+dpe_status __wrap_dpe_ops_find(const char *device, const struct dpe_ops **ops,
+                               struct dpe_error *err)
 {
     dpe_status status = __real_dpe_ops_find(device, ops, err);
     if (status == DPE_OK && watched.counts) {
@@ -133,8 +136,11 @@ static void a_change_of_plans_stays_within_the_limit(void **state)
     (void)state;
     struct tiny tiny = tiny_open("mistral");
     struct dpe_error err = {0};
-    struct dpe_session_options options = {
-        .device = "cpu", .n_threads = 2, .capacity = 60000, .prefill_chunk = 64, .kv_dir = "/var/tmp"};
+    struct dpe_session_options options = {.device = "cpu",
+                                          .n_threads = 2,
+                                          .capacity = 60000,
+                                          .prefill_chunk = 64,
+                                          .kv_dir = "/var/tmp"};
     struct dpe_plan small = tiny_plan(&tiny, "rope", 60000);
     struct dpe_plan large = tiny_plan(&tiny, "dpe:window=5,scales=1/2/4", 60000);
     struct dpe_session_needs needs = {0};
@@ -149,7 +155,8 @@ static void a_change_of_plans_stays_within_the_limit(void **state)
     TINY_OK(dpe_session_set_plan(session, &large, &err), err);
     assert_true(dpe_session_file(session) > 0);
     double used = watched.most - before;
-    printf("%.3f MB were allowed, %.3f MB allocated\n", (double)options.max_memory / 1e6, used / 1e6);
+    printf("%.3f MB were allowed, %.3f MB allocated\n", (double)options.max_memory / 1e6,
+           used / 1e6);
     assert_true(used <= 1.02 * (double)options.max_memory + 65536.0);
     watched.counts = false;
     dpe_session_destroy(session);

@@ -13,9 +13,8 @@
 #include "tests/lib/tiny.h"
 
 /* Those whose key-value heads can be shared. */
-static const char *const folders[] = {"llama",  "llama_bf16", "llama3", "qwen2",
-                                      "linear", "longrope",   "yarn",   "sharded",
-                                      "families/nsa"};
+static const char *const folders[] = {"llama",    "llama_bf16", "llama3",  "qwen2",       "linear",
+                                      "longrope", "yarn",       "sharded", "families/nsa"};
 enum { N_FOLDERS = sizeof folders / sizeof folders[0], MOST_TOKENS = 64, NEW = 6 };
 
 struct tapped {
@@ -302,7 +301,8 @@ static void masks_and_factors_are_cut_by_heads(void **state)
     TINY_OK(dpe_plan_make_dpe(&params, &context, &plan, &err), err);
     mask_plan(&plan);
     for (int64_t h = 0; h < c->n_heads; h++) {
-        assert_true(dpe_temperature_set_head(&plan.temperature, h % c->n_layers, h, 0.5 + (double)h));
+        assert_true(
+            dpe_temperature_set_head(&plan.temperature, h % c->n_layers, h, 0.5 + (double)h));
     }
     for (int size = 2; size <= 4; size *= 2) {
         check_shared(&tiny, &plan, "reference", 16, size);
@@ -393,7 +393,8 @@ static void what_cannot_be_shared_is_refused(void **state)
 static void selections_are_shared_or_refused(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"moba:block=4,k=2", "reattention:block=3,sinks=2,local=6,k=2",
+    static const char *const specs[] = {"moba:block=4,k=2",
+                                        "reattention:block=3,sinks=2,local=6,k=2",
                                         ("select:k=2,block=4,local=5,refresh=3,unit=head,"
                                          "representative=attended,attended=2")};
     struct tiny tiny = tiny_open("llama_bf16");

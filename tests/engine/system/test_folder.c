@@ -12,9 +12,13 @@
 static void paths_have_a_name(void **state)
 {
     (void)state;
-    static const char *const paths[][2] = {{"data/reference", "reference"}, {"reference//", "reference"},
-                                           {"/m/x.gguf", "x.gguf"}, {".", "."}, {"/", "/"},
-                                           {"//", "/"}, {"", ""}};
+    static const char *const paths[][2] = {{"data/reference", "reference"},
+                                           {"reference//", "reference"},
+                                           {"/m/x.gguf", "x.gguf"},
+                                           {".", "."},
+                                           {"/", "/"},
+                                           {"//", "/"},
+                                           {"", ""}};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         int n = -1;
         const char *name = dpe_folder_name(paths[i][0], &n);

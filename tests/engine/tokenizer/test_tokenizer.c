@@ -243,7 +243,8 @@ static void shapes_decode_like_the_reference(void **state)
 static void bytes_of_tokens_make_the_text(void **state)
 {
     (void)state;
-    static const char names[] = " llama3 qwen2 smollm2 gpt2_prefix spm_prepend spm_metaspace gemma ";
+    static const char names[] =
+        " llama3 qwen2 smollm2 gpt2_prefix spm_prepend spm_metaspace gemma ";
     size_t i = 0, j = 0, k = 0;
     json_t *shape = NULL, *row = NULL, *id = NULL;
     int rows = 0, spaces = 0;

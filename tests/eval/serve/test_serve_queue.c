@@ -1,5 +1,5 @@
-/* The queue and the slots of dpe-serve: how many sequences wait, what is counted when they end, and what a slot
- * is taken to hold. */
+/* The queue and the slots of dpe-serve: how many sequences wait, what is counted when they end, and
+ * what a slot is taken to hold. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -460,13 +460,13 @@ static void worth_where_the_model_has_no_less(void **state)
     dpe_worth_of(&compared, 1, false, 2, &worth);
     worth.p = 1.0;
     worth.value[DPE_WORTH_ALONE] = worth.value[DPE_WORTH_TABLE];
-    says(&worth, "1024 tokens; 40 samples:\nunchanged: 70 % (60 to 80)\n" NO_LESS
-                 "\n" OTHER "not shown to differ (p = 0.300)\n");
-    worth.possible = 0.8;
-    says(&worth, "1024 tokens; 40 samples:\n"
-                 "unchanged: 70 % (60 to 80); 80 % at its trained length\n" NO_LESS
-                 "; the model needs no table at this length\n" OTHER
+    says(&worth, "1024 tokens; 40 samples:\nunchanged: 70 % (60 to 80)\n" NO_LESS "\n" OTHER
                  "not shown to differ (p = 0.300)\n");
+    worth.possible = 0.8;
+    says(&worth,
+         "1024 tokens; 40 samples:\n"
+         "unchanged: 70 % (60 to 80); 80 % at its trained length\n" NO_LESS
+         "; the model needs no table at this length\n" OTHER "not shown to differ (p = 0.300)\n");
     worth.possible = 0.95;
     says(&worth, "1024 tokens; 40 samples:\n"
                  "unchanged: 70 % (60 to 80); 95 % at its trained length\n" NO_LESS "\n" OTHER
@@ -494,11 +494,12 @@ static void worth_beside_a_better_method(void **state)
     static const struct {
         double minus, texts;
         const char *says;
-    } rows[] = {{0.2, 4.19, "the table is worse (p = 0.002), and needs no calibration"},
-                {0.2, 7.0,
-                 "the table is worse (p = 0.002), but texts have perplexity 7.00 with it, 4.00 with "
-                 "the table"},
-                {-0.2, 7.0, "the table is better (p = 0.002)"}};
+    } rows[] = {
+        {0.2, 4.19, "the table is worse (p = 0.002), and needs no calibration"},
+        {0.2, 7.0,
+         "the table is worse (p = 0.002), but texts have perplexity 7.00 with it, 4.00 with "
+         "the table"},
+        {-0.2, 7.0, "the table is better (p = 0.002)"}};
     struct dpe_worth worth;
     (void)state;
     dpe_worth_of(&compared, 1, false, 2, &worth);
@@ -509,9 +510,10 @@ static void worth_beside_a_better_method(void **state)
         char expected[256];
         worth.rival_minus.minus.mean = rows[i].minus;
         worth.texts[DPE_WORTH_RIVAL] = rows[i].texts;
-        snprintf(expected, sizeof expected,
-                 "1024 tokens; 40 samples:\nthe table: 70 %% (60 to 80): better (p < 0.001)\n%s%s\n",
-                 OTHER, rows[i].says);
+        snprintf(
+            expected, sizeof expected,
+            "1024 tokens; 40 samples:\nthe table: 70 %% (60 to 80): better (p < 0.001)\n%s%s\n",
+            OTHER, rows[i].says);
         says(&worth, expected);
     }
 }
@@ -565,11 +567,16 @@ static void texts_of_a_detection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_SCRATCH(test_comes_back),       WITH_SCRATCH(test_part),
-        WITH_SCRATCH(test_without_an_axis),  WITH_SCRATCH(test_a_later_number),
-        cmocka_unit_test(test_rows),         cmocka_unit_test(test_made),
-        WITH_SCRATCH(test_nothing_to_write), WITH_SCRATCH(test_refused),
-        cmocka_unit_test(test_declarations), cmocka_unit_test(worth_of_a_table),
+        WITH_SCRATCH(test_comes_back),
+        WITH_SCRATCH(test_part),
+        WITH_SCRATCH(test_without_an_axis),
+        WITH_SCRATCH(test_a_later_number),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_made),
+        WITH_SCRATCH(test_nothing_to_write),
+        WITH_SCRATCH(test_refused),
+        cmocka_unit_test(test_declarations),
+        cmocka_unit_test(worth_of_a_table),
         cmocka_unit_test(worth_where_the_model_has_no_less),
         cmocka_unit_test(worth_beside_a_better_method),
         WITH_SCRATCH(texts_of_a_detection),

@@ -104,8 +104,7 @@ static void scale_heads(const struct dpe_plan *plan, const struct dpe_config *co
                         int64_t tokens, float *q)
 {
     for (int64_t i = 0; i < tokens * config->n_heads; i++) {
-        const double factor =
-            dpe_temperature_head(&plan->temperature, layer, i % config->n_heads);
+        const double factor = dpe_temperature_head(&plan->temperature, layer, i % config->n_heads);
         for (int64_t j = 0; j < config->head_dim; j++) {
             q[i * config->head_dim + j] *= (float)factor;
         }
@@ -195,9 +194,8 @@ static dpe_status open_session(const struct dpe_model *model, const struct dpe_t
     const struct dpe_table *entry = dpe_table_choose(table, capacity);
     const struct dpe_plan_context native = {
         .config = config, .trained_length = config->max_position, .length = capacity};
-    dpe_status status = entry != NULL
-                            ? make_plan(dpe_table_values(entry), config, &plan, err)
-                            : dpe_plan_make("rope", &native, &plan, err);
+    dpe_status status = entry != NULL ? make_plan(dpe_table_values(entry), config, &plan, err)
+                                      : dpe_plan_make("rope", &native, &plan, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -252,9 +250,8 @@ static dpe_status print_rotation(const struct dpe_model *model, int64_t length,
     const struct dpe_config *config = dpe_model_config(model);
     double scaling = 1.0;
     double *inv_freq = dpe_alloc((size_t)config->head_dim / 2, sizeof *inv_freq);
-    dpe_status status = inv_freq != NULL
-                            ? dpe_rope_native(config, length, inv_freq, &scaling, err)
-                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    dpe_status status = inv_freq != NULL ? dpe_rope_native(config, length, inv_freq, &scaling, err)
+                                         : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     if (status == DPE_OK) {
         printf("%s\n%.17g\n", dpe_model_fingerprint(model), scaling);
         for (int64_t j = 0; j < config->head_dim / 2; j++) {

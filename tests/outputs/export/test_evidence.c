@@ -99,8 +99,10 @@ static void pooled_values_take_the_place(void **state)
     struct results results = checked();
     struct dpe_table *table = ladder();
     struct dpe_error err = {0};
-    struct dpe_interval of[4] = {
-        {0.125, 0.0, 0.25, 30}, {0.75, 0.5, 1.0, 30}, {0.5, 0.25, 0.75, 17}, {0.6875, 0.5, 0.8125, 41}};
+    struct dpe_interval of[4] = {{0.125, 0.0, 0.25, 30},
+                                 {0.75, 0.5, 1.0, 30},
+                                 {0.5, 0.25, 0.75, 17},
+                                 {0.6875, 0.5, 0.8125, 41}};
     const struct dpe_pooled pooled = {.length = 4096, .n_methods = 4, .of = of, .possible = 0.9375};
     assert_int_equal(
         dpe_export_evidence(write_results(*state, &results), &pooled, &table, NULL, &err), DPE_OK);
@@ -122,7 +124,8 @@ static void perplexity_is_lower_the_better(void **state)
     struct dpe_table *table = ladder();
     struct dpe_error err = {0};
     results.folder = "/eval/ppl";
-    assert_int_equal(dpe_export_evidence(write_results(*state, &results), NULL, &table, NULL, &err), DPE_OK);
+    assert_int_equal(dpe_export_evidence(write_results(*state, &results), NULL, &table, NULL, &err),
+                     DPE_OK);
     const struct dpe_table_values *last = dpe_table_values(table);
     assert_string_equal(last->evidence_task, "perplexity");
     assert_string_equal(last->evidence_rival, "yarn");

@@ -1,5 +1,6 @@
-/* mpirun -n N job_ranks PLACE RANK OUT.h5 MODEL T: a job of several ranks, T to a model, in which a call of rank RANK
- * fails for want of memory. Each rank writes to OUT.h5.rankR how the job ended for it. Places:
+/* mpirun -n N job_ranks PLACE RANK OUT.h5 MODEL T: a job of several ranks, T to a model, in which a
+ * call of rank RANK fails for want of memory. Each rank writes to OUT.h5.rankR how the job ended
+ * for it. Places:
  *   open K   the K-th allocation of dpe_job_open, as far as the ranks have not met
  *   texts    between dpe_job_open and what follows it: a tool's own inputs
  *   batch    the estimate in dpe_job_fit_batch
@@ -110,18 +111,20 @@ static dpe_status make_row(void *user, const struct dpe_item *item, int64_t one,
     memcpy(row->plan, key, strlen(key) + 1);
     row->sample = item->sample;
     dpe_status status = dpe_session_cut(session, 0, err);
-    return status == DPE_OK ? dpe_session_feed(session, (const int32_t[]){1, 2, 3}, 3, NULL, err) : status;
+    return status == DPE_OK ? dpe_session_feed(session, (const int32_t[]){1, 2, 3}, 3, NULL, err)
+                            : status;
 }
 
-static dpe_status run(struct dpe_job *job, const struct dpe_job_options *options, struct dpe_plan *plan,
-                      struct dpe_error *err)
+static dpe_status run(struct dpe_job *job, const struct dpe_job_options *options,
+                      struct dpe_plan *plan, struct dpe_error *err)
 {
     enum { LENGTH = 64, ROWS = 6 };
     static char key[33];
     static const char *const tasks[] = {"task"};
     const char *const keys[] = {key};
     const struct dpe_plan *const plans[] = {plan};
-    const struct dpe_job_identity own = {.kind = "norms", .length_name = "length", .length = LENGTH};
+    const struct dpe_job_identity own = {
+        .kind = "norms", .length_name = "length", .length = LENGTH};
     struct dpe_item items[ROWS];
     dpe_status status = dpe_job_open(job, options, false, err);
     if (status == DPE_OK && fails("texts")) {
@@ -182,7 +185,8 @@ int main(int argc, char **argv)
     char path[4096];
     snprintf(path, sizeof path, "%s.rank%s", argv[3], rank);
     FILE *file = fopen(path, "w");
-    return file != NULL && fprintf(file, "rank %s ends with %d, %s\n", rank, (int)status, err.text) > 0 &&
+    return file != NULL &&
+                   fprintf(file, "rank %s ends with %d, %s\n", rank, (int)status, err.text) > 0 &&
                    fclose(file) == 0
                ? 0
                : DPE_IO;

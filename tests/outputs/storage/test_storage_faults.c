@@ -106,7 +106,8 @@ static void expect_whole_table(struct scratch *scratch)
     dpe_h5_close(table);
 }
 
-/* After a life that failed: every row taken is in the table, and (a longer test) the next one completes.
+/* After a life that failed: every row taken is in the table, and (a longer test) the next one
+ * completes.
  */
 static void expect_nothing_lost(struct scratch *scratch, const struct progress *done,
                                 bool to_the_end)

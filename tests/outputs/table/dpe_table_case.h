@@ -1,7 +1,7 @@
 /**
  * @file dpe_table_case.h
- * Tables that the tests of the consumer library make: one entry with and without a temperature, and a
- * table of three entries.
+ * Tables that the tests of the consumer library make: one entry with and without a temperature, and
+ * a table of three entries.
  */
 #ifndef DPE_TABLE_CASE_H
 #define DPE_TABLE_CASE_H

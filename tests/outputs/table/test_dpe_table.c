@@ -1,5 +1,5 @@
-/* The consumer library: what makes a table valid, which entry a text gets, and its positions against
- * the engine's plan of the same numbers. */
+/* The consumer library: what makes a table valid, which entry a text gets, and its positions
+ * against the engine's plan of the same numbers. */
 #include "engine/plan/methods/methods.h"
 #include "tests/outputs/table/dpe_table_case.h"
 
@@ -127,10 +127,11 @@ static void evidence_is_a_line(void **state)
     struct dpe_table_values v = good();
     assert_string_equal(dpe_table_evidence(&v, line), "");
     v = measured();
-    assert_string_equal(dpe_table_evidence(&v, line),
-                        "finds 93 % (88 % to 97 %) at 4096 tokens, 0 % unchanged, 61 % with "
-                        "yarn:scale=4; short texts run unchanged (40 samples, needles: 4 keys of one "
-                        "value)");
+    assert_string_equal(
+        dpe_table_evidence(&v, line),
+        "finds 93 % (88 % to 97 %) at 4096 tokens, 0 % unchanged, 61 % with "
+        "yarn:scale=4; short texts run unchanged (40 samples, needles: 4 keys of one "
+        "value)");
     v.evidence_low = v.evidence_high = -1.0;
     v.evidence_possible = 0.98;
     v.evidence_unchanged = v.evidence_rival_score = -1.0;
@@ -227,8 +228,11 @@ static void a_table_is_the_plan_of_a_method(void **state)
     (void)state;
     const struct dpe_plan_context context = {
         .config = &config, .trained_length = 256, .length = 4096, .official = true};
-    static const char *const specs[] = {"leaky-rerope", "leaky-rerope:window=7,scale=12.5,logit-scale=1.3",
-                                        "yarn", "yarn:scale=4,beta_fast=8,log-n=256", "ntk", "pi", "llama3"};
+    static const char *const specs[] = {
+        "leaky-rerope", "leaky-rerope:window=7,scale=12.5,logit-scale=1.3",
+        "yarn",         "yarn:scale=4,beta_fast=8,log-n=256",
+        "ntk",          "pi",
+        "llama3"};
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
         struct dpe_error err = {0};
         struct dpe_plan plan;

@@ -1,5 +1,5 @@
-/* The forms of a table: JSON, safetensors and the paper's YAML read back equal, and damaged or foreign
- * ones are refused. */
+/* The forms of a table: JSON, safetensors and the paper's YAML read back equal, and damaged or
+ * foreign ones are refused. */
 #include "tests/outputs/table/dpe_table_case.h"
 
 #include <stdio.h>
@@ -275,7 +275,8 @@ static void other_methods_read_back_equal(void **state)
         {"\"applied_inv_freq\": [1.0", "\"applied_inv_freq\": [-1.0", "applied_inv_freq[0] is -1"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        expect_json_refused(out.bytes, wrong[i].from, wrong[i].to, DPE_TABLE_BAD_FILE, wrong[i].words);
+        expect_json_refused(out.bytes, wrong[i].from, wrong[i].to, DPE_TABLE_BAD_FILE,
+                            wrong[i].words);
     }
     dpe_text_free(&out);
 
@@ -291,7 +292,8 @@ static void other_methods_read_back_equal(void **state)
     const struct dpe_table_values *first = dpe_table_values(dpe_table_entry(joined, 0));
     assert_true(first->unrounded == 0 && first->applied_inv_freq == NULL);
     for (int form = 0; form < 2; form++) {
-        assert_int_equal((form == 0 ? dpe_export_json : dpe_export_safetensors)(joined, &out, NULL), DPE_OK);
+        assert_int_equal((form == 0 ? dpe_export_json : dpe_export_safetensors)(joined, &out, NULL),
+                         DPE_OK);
         if (form == 0) {
             write_file(path, out.bytes, out.n);
             assert_int_equal(dpe_table_open(path, &back, why), DPE_TABLE_OK);

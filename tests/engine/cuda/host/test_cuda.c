@@ -1,5 +1,6 @@
-/* The CUDA backend as a whole, on a device that is host memory and the emulator: every method against the
- * reference, prefill and decode, branches, taps. (When the device fails: test_cuda_faults.)
+/* The CUDA backend as a whole, on a device that is host memory and the emulator: every method
+ * against the reference, prefill and decode, branches, taps. (When the device fails:
+ * test_cuda_faults.)
  *
  * DPE_TEST_CUDA_MODULE names the module to test on the device of this machine instead; with
  * DPE_TEST_CUDA_SMALL as well, or on the emulated device alone, only what a sanitizer has time for.
@@ -54,7 +55,8 @@ static void refusals(void **state)
     } rows[] = {
         {"llama", "rope", with_wide_heads, "a head dimension of 1024"},
         {"llama", "infllm:block=5000", NULL,
-         "device cuda does not represent blocks of more than 4096 keys by what attends to them yet"},
+         "device cuda does not represent blocks of more than 4096 keys by what attends to them "
+         "yet"},
         {"llama", "dpe:window=5,groups=3,scales=1/2.5/4,exact=1", NULL,
          "device cuda supports only the separable form of a plan"},
     };

@@ -1,9 +1,9 @@
-/* Golden models of every family that the CUDA backend carries, on a device that is host memory and the
- * emulator, against transformers, and their layers under plans against the reference.
+/* Golden models of every family that the CUDA backend carries, on a device that is host memory and
+ * the emulator, against transformers, and their layers under plans against the reference.
  *
  * DPE_TEST_CUDA_MODULE names the module to test on the device of this machine instead;
- * DPE_TEST_CUDA_SMALL leaves what a sanitizer has time for. With the names of folders as arguments: the
- * golden logits of these alone; DPE_TEST_GGUF in the environment has them as GGUF files.
+ * DPE_TEST_CUDA_SMALL leaves what a sanitizer has time for. With the names of folders as arguments:
+ * the golden logits of these alone; DPE_TEST_GGUF in the environment has them as GGUF files.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,8 +17,8 @@
 #include "tests/engine/cuda/host/cuda_case.h"
 
 /* Halves keep 8 bits of every activation: of logits that spread over 1 to 10 and are sums of 32
- * products of two of them, some tenths are rounding after four layers. The same weights in float show
- * the rest. */
+ * products of two of them, some tenths are rounding after four layers. The same weights in float
+ * show the rest. */
 static const double HALF_ROUNDING = 0.5;
 
 static size_t step_of(size_t step)
@@ -26,8 +26,8 @@ static size_t step_of(size_t step)
     return getenv("DPE_TEST_CUDA_SMALL") != NULL ? step : 1;
 }
 
-/* Logits after a prefill in chunks of 16 or in one, after one in uneven pieces, and of every position
- * token by token, against float64, next to those of transformers in float32. */
+/* Logits after a prefill in chunks of 16 or in one, after one in uneven pieces, and of every
+ * position token by token, against float64, next to those of transformers in float32. */
 static double golden_error(const struct tiny *tiny, int64_t chunk)
 {
     struct dpe_plan plan = tiny_plan(tiny, "rope", tiny->n);
@@ -56,8 +56,8 @@ static double golden_error(const struct tiny *tiny, int64_t chunk)
     return error;
 }
 
-/* What `reference` makes of blocks in place of the oracle, which is of other weights. The file must be of the
- * same model, within what rounding to blocks does. */
+/* What `reference` makes of blocks in place of the oracle, which is of other weights. The file must
+ * be of the same model, within what rounding to blocks does. */
 static void expect_reference(struct tiny *tiny)
 {
     struct dpe_plan plan = tiny_plan(tiny, "rope", tiny->n);
@@ -93,8 +93,8 @@ static void golden(const char *folder)
     if (tiny.config->dtype != DPE_F32 || blocks) {
         double error = golden_error(&tiny, 16);
         printf("%s: worst error in halves %.2e\n", folder, error);
-        /* Where scores are close, rounding makes another expert of a token: further away where the oracle
-         * has those of the blocks. */
+        /* Where scores are close, rounding makes another expert of a token: further away where the
+         * oracle has those of the blocks. */
         const double experts = blocks ? 8.0 : 3.0;
         assert_true(error <= (tiny.config->n_experts > 0 ? experts : 1.0) * HALF_ROUNDING);
         /* The same weights in float, where rounding hides nothing. */
@@ -158,21 +158,16 @@ static void golden_logits(void **state)
 static void under_plans(void **state)
 {
     static const char *const folders[] = {
-        "families/phi3",
-        "families/olmo2",
-        "families/ministral3",
-        "families/gemma2",
-        "families/gemma3",
-        "families/olmo3",
-        "families/gpt_oss",
-        "families/nsa",
+        "families/phi3",   "families/olmo2", "families/ministral3", "families/gemma2",
+        "families/gemma3", "families/olmo3", "families/gpt_oss",    "families/nsa",
     };
     static const char *const plans[] = {
         "rope",
         "dpe:window=6,scales=2/5,log-n=16",
         "dca:chunk=11,local=3",
         "infllm:block=3,sinks=2,local=6,k=2,attended=2",
-        "select:block=1,sinks=2,local=4,k=3,unit=head", /* more rows than the workspace has room for */
+        "select:block=1,sinks=2,local=4,k=3,unit=head", /* more rows than the
+                                                           workspace has room for */
     };
     (void)state;
     device("");
@@ -200,9 +195,10 @@ static void under_plans(void **state)
     expect_clean();
 }
 
-/* The fast kernels where they meet what families have: a window in every other layer, sinks, another
- * activation, and a cap, which leaves attention to the plain kernel. In halves, against the reference;
- * the plain kernel gives the error that rounding costs. Steps that would become graphs stay right. */
+/* The fast kernels where they meet what families have: a window in every other layer, sinks,
+ * another activation, and a cap, which leaves attention to the plain kernel. In halves, against the
+ * reference; the plain kernel gives the error that rounding costs. Steps that would become graphs
+ * stay right. */
 static void one_mixture(const char *kernel, double cap)
 {
     static float want[WIDE_LOGITS];

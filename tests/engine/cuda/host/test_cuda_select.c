@@ -31,14 +31,15 @@ static const char *const specs[] = {
     "reattention:block=3,sinks=2,local=6,k=2",
     "select:k=0,block=4,sinks=2,local=6",
     "select:k=2,block=3,sinks=1,local=4,representative=compressed,refresh=2,log-n=20",
-    "select:k=3,block=2,sinks=0,local=3,representative=compressed,unit=layer,scored=true,over=dpe:window="
-    "5,groups=3,scales=1/2.5/4",
+    "select:k=3,block=2,sinks=0,local=3,representative=compressed,unit=layer,scored=true,over=dpe:"
+    "window=5,groups=3,scales=1/2.5/4",
     "vertical-slash:sinks=1,local=4,columns=3,slashes=4,last=5,refresh=6",
-    "select:k=2,block=3,sinks=2,local=5,representative=probability,last=3,slashes=3,positions=packed,"
-    "scored=true,log-n=20",
-    "select:k=1,block=4,sinks=0,local=3,representative=probability,last=4,slashes=5,unit=layer,refresh="
-    "4,positions=constant,scored=constant,over=dpe:window=5,groups=3,scales=1/2.5/4",
-    "select:k=3,block=2,sinks=1,local=4,representative=probability,last=2,unit=head,positions=packed",
+    "select:k=2,block=3,sinks=2,local=5,representative=probability,last=3,slashes=3,positions="
+    "packed,scored=true,log-n=20",
+    "select:k=1,block=4,sinks=0,local=3,representative=probability,last=4,slashes=5,unit=layer,"
+    "refresh=4,positions=constant,scored=constant,over=dpe:window=5,groups=3,scales=1/2.5/4",
+    "select:k=3,block=2,sinks=1,local=4,representative=probability,last=2,unit=head,positions="
+    "packed",
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
 

@@ -1,5 +1,6 @@
 /* Small kernels of the CUDA backend, called directly in the emulator: what reads logits,
- * biases, activations, experts of a row, branches of attention, rotating rows, products of few rows. */
+ * biases, activations, experts of a row, branches of attention, rotating rows, products of few
+ * rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -477,8 +478,7 @@ static void product_case(enum dpe_dtype dtype, int64_t rows, int64_t k, int n_we
         w[i] = make_small(dtype, widths[i] * k, i + 1);
         out[i] = make_numbers(rows * widths[i], 3 + (uint32_t)i);
         before[i] = make_numbers(rows * widths[i], 3 + (uint32_t)i);
-        product.weights[i] =
-            (struct dpe_few_weight){w[i], i == 1 ? bias : NULL, out[i], widths[i]};
+        product.weights[i] = (struct dpe_few_weight){w[i], i == 1 ? bias : NULL, out[i], widths[i]};
     }
     uint64_t launches = emulate_counts_read().launches;
     assert_int_equal(dpe_kernel_product_few(&product), 0);
@@ -528,8 +528,7 @@ static void wide_products(void **state)
             .rows = 1,
             .k = K,
             .n_weights = 2,
-            .weights = {{w, NULL, out, widths[i]},
-                        {w + widths[i] * K, NULL, out + widths[i], 7}},
+            .weights = {{w, NULL, out, widths[i]}, {w + widths[i] * K, NULL, out + widths[i], 7}},
         };
         assert_int_equal(dpe_kernel_product_few(&product), 0);
         for (int64_t at = 0; at < widths[i] + 7; at++) {
@@ -571,7 +570,7 @@ static void gated_products(void **state)
             double g = (double)small_product(at % N, at / N, K, 1);
             double u = (double)(small_product(at % N, at / N, K, 2) + bias[at % N]);
             double want = g / (1.0 + exp(-g)) * u;
-            float got = dtype == DPE_F32 ? ((float *)out)[at]
+            float got = dtype == DPE_F32   ? ((float *)out)[at]
                         : dtype == DPE_F16 ? dpe_from_f16(((uint16_t *)out)[at])
                                            : dpe_from_bf16(((uint16_t *)out)[at]);
             assert_true(fabs((double)got - want) <= (double)deviation[i % 3] * (fabs(want) + 1e-3));

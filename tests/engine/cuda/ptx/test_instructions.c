@@ -356,12 +356,9 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mma_multiplies),
-        cmocka_unit_test(copies_land),
-        cmocka_unit_test(reads_past_level_one),
-        cmocka_unit_test(lays_boxes_out),
-        cmocka_unit_test(wgmma_multiplies),
-        cmocka_unit_test(waits_for_phases),
+        cmocka_unit_test(mma_multiplies),       cmocka_unit_test(copies_land),
+        cmocka_unit_test(reads_past_level_one), cmocka_unit_test(lays_boxes_out),
+        cmocka_unit_test(wgmma_multiplies),     cmocka_unit_test(waits_for_phases),
         cmocka_unit_test(takes_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

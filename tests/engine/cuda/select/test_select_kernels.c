@@ -34,8 +34,8 @@ static float random_score(struct dpe_rng *rng)
     return ((float)dpe_rng_below(rng, 41) - 20.0F) / 8.0F;
 }
 
-/* n blocks of one key each, whose representatives are their scores; the first ones are chosen whatever
- * they have. */
+/* n blocks of one key each, whose representatives are their scores; the first ones are chosen
+ * whatever they have. */
 static void choose(struct dpe_rng *rng, int64_t n, int64_t k, int64_t first)
 {
     static float marks[2 * 1024];
@@ -285,7 +285,8 @@ static void run(const struct device_inputs *of, int64_t step, char *out, float *
         } else if (!in_turn) {
             represent(of, &args, 0);
         }
-        char *compressed = compresses(&args.plan->selection) ? out + (shape->rows + at) * row : NULL;
+        char *compressed =
+            compresses(&args.plan->selection) ? out + (shape->rows + at) * row : NULL;
         attend(of, &args, (char *)of->q + at * row, out + at * row, compressed,
                lse + at * shape->n_heads);
     }
@@ -456,15 +457,26 @@ static void many_keys(void **state)
     s.local = 130;
     s.k = 25;
     assert_int_equal(check(FOUR, shape, &s, false, 0.0, DPE_BF16), 0);
-    s = (struct dpe_selection){.block = 2, .local = 3, .k = 6, .refresh = 1, .first = 1,
+    s = (struct dpe_selection){.block = 2,
+                               .local = 3,
+                               .k = 6,
+                               .refresh = 1,
+                               .first = 1,
                                .representative = DPE_REPRESENT_COMPRESSED,
-                               .unit = DPE_CHOICE_KV_HEAD, .scored = DPE_SCORE_TRUE};
+                               .unit = DPE_CHOICE_KV_HEAD,
+                               .scored = DPE_SCORE_TRUE};
     assert_int_equal(check(FOUR, shape, &s, false, 0.0, DPE_F32), 0);
     /* More chosen blocks than a thread block has threads, and distances among them. */
-    s = (struct dpe_selection){.block = 1, .sinks = 2, .local = 20, .k = 270, .refresh = 2,
-                               .last = 5, .slashes = 200,
+    s = (struct dpe_selection){.block = 1,
+                               .sinks = 2,
+                               .local = 20,
+                               .k = 270,
+                               .refresh = 2,
+                               .last = 5,
+                               .slashes = 200,
                                .representative = DPE_REPRESENT_PROBABILITY,
-                               .unit = DPE_CHOICE_KV_HEAD, .positions = DPE_PLACE_PACKED};
+                               .unit = DPE_CHOICE_KV_HEAD,
+                               .positions = DPE_PLACE_PACKED};
     emulate_set_seed(5);
     assert_int_equal(check(FOUR, shape, &s, false, 0.0, DPE_F32), 0);
     emulate_set_seed(0);
@@ -475,8 +487,13 @@ static void distances_of_sinks(void **state)
 {
     (void)state;
     struct shape shape = {6, 2, 24, 70, 9, 80, 30, 0, {0}};
-    struct dpe_selection s = {.block = 4, .sinks = 22, .local = 5, .k = 3, .refresh = 4,
-                              .last = 1, .slashes = 35,
+    struct dpe_selection s = {.block = 4,
+                              .sinks = 22,
+                              .local = 5,
+                              .k = 3,
+                              .refresh = 4,
+                              .last = 1,
+                              .slashes = 35,
                               .representative = DPE_REPRESENT_PROBABILITY,
                               .unit = DPE_CHOICE_KV_HEAD};
     for (int place = 0; place < 3; place++) {
@@ -485,16 +502,22 @@ static void distances_of_sinks(void **state)
     }
 }
 
-/* As wide as heads are, and more of them to a KV head than a thread block takes, in blocks whose last has
- * fewer. */
+/* As wide as heads are, and more of them to a KV head than a thread block takes, in blocks whose
+ * last has fewer. */
 static void wide_heads(void **state)
 {
     (void)state;
     static const int64_t dims[] = {96, 256};
     for (int i = 0; i < 2; i++) {
         struct shape shape = {2 * (5 + i), 2, dims[i], 60, 4, 70, 30, 0, {0}};
-        struct dpe_selection s = {.block = 5, .sinks = 2, .local = 6, .k = 3, .refresh = 3,
-                                  .last = 4, .slashes = 4, .attended = 2,
+        struct dpe_selection s = {.block = 5,
+                                  .sinks = 2,
+                                  .local = 6,
+                                  .k = 3,
+                                  .refresh = 3,
+                                  .last = 4,
+                                  .slashes = 4,
+                                  .attended = 2,
                                   .unit = i % 2 == 0 ? DPE_CHOICE_KV_HEAD : DPE_CHOICE_LAYER,
                                   .positions = DPE_PLACE_PACKED};
         s.representative = DPE_REPRESENT_PROBABILITY;
@@ -511,10 +534,8 @@ static void wide_heads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(choices),
-        cmocka_unit_test(random_selections),
-        cmocka_unit_test(many_keys),
-        cmocka_unit_test(distances_of_sinks),
+        cmocka_unit_test(choices),    cmocka_unit_test(random_selections),
+        cmocka_unit_test(many_keys),  cmocka_unit_test(distances_of_sinks),
         cmocka_unit_test(wide_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
