@@ -1,5 +1,4 @@
 /* The page: its inputs, its sections, its files. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,9 +35,7 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
         if (stat(i < args->n ? args->inputs[i] : args->runtimes, &input) == 0 &&
             input.st_dev == info.st_dev && input.st_ino == info.st_ino) {
             return dpe_fail(err, DPE_CANNOT_CREATE,
-                            "%s is an input; give another name for the "
-                            "report",
-                            args->output);
+                            "%s is an input; give another name for the report", args->output);
         }
     }
     FILE *file = fopen(args->output, "rb");

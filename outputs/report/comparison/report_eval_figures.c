@@ -170,11 +170,10 @@ static void add_positions(struct report *report, const struct suite *s)
                first);
     dpe_draw_shown(sheet, 80, false);
     dpe_report_figure(report, sheet, &plot,
-                      "Tokens are put together by where they stand: the perplexity of "
-                      "those from a position to twice it (the very first have no context "
-                      "and are in the numbers only). More context should lower it; where "
-                      "it rises a method ceases to work. No intervals are kept by "
-                      "position: small steps may be chance.");
+                      "Tokens are put together by where they stand: the perplexity of those from a "
+                      "position to twice it (the very first have no context and are in the numbers "
+                      "only). More context should lower it; where it rises a method ceases to "
+                      "work. No intervals are kept by position: small steps may be chance.");
 }
 
 void dpe_comparison_suite_figures(struct report *report, const struct suite *s)

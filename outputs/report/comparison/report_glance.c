@@ -1,8 +1,6 @@
 /* All benchmarks of a comparison in one table: a line for each method, a column for each suite. */
 #include "outputs/report/comparison/report_eval.h"
 
-#include <math.h>
-
 /* The overall score where there is one (it has no interval), the only task's where there is one,
  * else the mean of the tasks. */
 static struct sheet_cell value_cell(const struct suite *s, size_t method)

@@ -82,10 +82,9 @@ void dpe_comparison_grid(struct report *report, const void *result)
     const struct dpe_grid_result *g = result;
     dpe_report_say(
         report, BLOCK_TEXT,
-        "One needle is hidden at a depth of the text (0\u00a0%% is its beginning), and a "
-        "question at the end asks for it. Single cells of few samples vary by chance "
-        "(intervals are in the table of numbers); a dark column or band shows where a "
-        "method fails.");
+        "One needle is hidden at a depth of the text (0\u00a0%% is its beginning), and a question "
+        "at the end asks for it. Single cells of few samples vary by chance (intervals are in the "
+        "table of numbers); a dark column or band shows where a method fails.");
     for (size_t m = 0; m < (size_t)g->n[DPE_GRID_METHOD]; m++) {
         add_map(report, g, m);
     }

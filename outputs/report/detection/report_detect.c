@@ -112,14 +112,11 @@ void dpe_detection_recall_map(struct report *report, const struct detection *d)
     const struct plot plot = map_plot(d, &map);
     dpe_report_figure(
         report, cells_sheet(report, d, &map), &plot,
-        "Each cell is the percentage of needles found at %s tokens when one frequency "
-        "group is scaled to a detecting length and all other groups %s. The length of "
-        "rank 1 has a frame.%s",
+        "Each cell is the percentage of needles found at %s tokens when one frequency group is "
+        "scaled to a detecting length and all other groups %s. The length of rank 1 has a frame.%s",
         DPE_LENGTH_TEXT(dpe_detection_length(d)),
         d->frequencies ? "stay as in the base" : "to half the trained length",
-        flat ? " In a group called flat the lengths are not distinguishable from each "
-               "other."
-             : "");
+        flat ? " In a group called flat the lengths are not distinguishable from each other." : "");
 }
 
 static void detection_maps(struct report *report, const struct detection *d)

@@ -128,10 +128,9 @@ static void add_plans(struct report *report, const struct detection *d,
     }
     dpe_report_figure(
         report, sheet, &plot,
-        "Books under three plans: rope, the unchanged model; base, %s; joint, the chosen "
-        "lengths. Each point is the perplexity of the tokens from its position to twice that "
-        "position. More context should lower it; a line that rises shows where a plan stops "
-        "working.",
+        "Books under three plans: rope, the unchanged model; base, %s; joint, the chosen lengths. "
+        "Each point is the perplexity of the tokens from its position to twice that position. More "
+        "context should lower it; a line that rises shows where a plan stops working.",
         dpe_detection_base(d));
 }
 

@@ -6,8 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* "256", or "256, 128, …"; the base's where that is no detecting length. */
 static void lengths_text(const struct detection *d, const struct dpe_search_result *s, size_t tried,

@@ -2,8 +2,6 @@
 #include "outputs/report/draw/report_svg.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_FEW = 10, MAX_SERIES = 64, NAME = 30 };
@@ -117,8 +115,7 @@ static double put_legend(struct dpe_text *out, const struct canvas *plot)
                 dpe_svg_mark(out, x + sample / 2.0, y, 3.2, dpe_svg_series_of(curve->name),
                              color_of(plot, c));
             }
-            dpe_svg_text(out, x + sample + 6.0, y, 0.0, DPE_SVG_START, 11, DPE_INK, curve->name,
-                         NAME);
+            dpe_svg_label(out, x + sample + 6.0, y, DPE_SVG_START, DPE_INK, curve->name, NAME);
         }
         x += need + 14.0;
     }
@@ -139,21 +136,11 @@ static void put_axes(struct dpe_text *out, const struct canvas *plot, int height
     for (size_t i = 0; i < y_ticks->n; i++) {
         double y = dpe_axis_at(&plot->y, y_ticks->ticks[i].value);
         dpe_svg_line(out, frame->left, y, frame->right, y, DPE_GRID, 1.0, "");
-        dpe_svg_text(out, frame->left - 8.0, y, 0.0, DPE_SVG_END, 11, DPE_INK,
-                     y_ticks->ticks[i].text, 0);
+        dpe_svg_label(out, frame->left - 8.0, y, DPE_SVG_END, DPE_INK, y_ticks->ticks[i].text, 0);
     }
-    dpe_svg_line(out, frame->left, frame->bottom, frame->right, frame->bottom, DPE_AXIS, 1.0, "");
     dpe_axis_lengths(&plot->x, plot->few, plot->n_few, &ticks);
-    for (size_t i = 0; i < ticks.n; i++) {
-        double x = dpe_axis_at(&plot->x, ticks.ticks[i].value);
-        dpe_svg_line(out, x, frame->bottom, x, frame->bottom + 4.0, DPE_AXIS, 1.0, "");
-        dpe_svg_text(out, x, frame->bottom + 13.0, 0.0, DPE_SVG_MIDDLE, 11, DPE_INK,
-                     ticks.ticks[i].text, 0);
-    }
-    dpe_svg_text(out, (frame->left + frame->right) / 2.0, height - 10.0, 0.0, DPE_SVG_MIDDLE, 12,
-                 DPE_QUIET, plot->how->x_title, 0);
-    dpe_svg_text(out, 10.0, (frame->top + frame->bottom) / 2.0, -90.0, DPE_SVG_MIDDLE, 12,
-                 DPE_QUIET, plot->how->y_title, 0);
+    dpe_axis_put(out, &plot->x, &ticks, 0.0, frame->bottom, height - 10.0, plot->how->x_title);
+    dpe_svg_title(out, 10.0, (frame->top + frame->bottom) / 2.0, -90.0, plot->how->y_title);
     if (has_line(plot)) {
         /* Its name stands above the plot, where no curve is. */
         double x = dpe_axis_at(&plot->x, plot->how->x_line);
@@ -161,8 +148,8 @@ static void put_axes(struct dpe_text *out, const struct canvas *plot, int height
         double at = fmin(fmax(x, frame->left + half), FIGURE_WIDTH - 2.0 - half);
         dpe_svg_line(out, x, frame->top - 3.0, x, frame->bottom, DPE_AXIS, 1.0,
                      "stroke-dasharray=\"5 4\"");
-        dpe_svg_text(out, at, frame->top - 11.0, 0.0, DPE_SVG_MIDDLE, 11, DPE_QUIET,
-                     plot->how->x_line_title, NAME);
+        dpe_svg_label(out, at, frame->top - 11.0, DPE_SVG_MIDDLE, DPE_QUIET,
+                      plot->how->x_line_title, NAME);
     }
 }
 

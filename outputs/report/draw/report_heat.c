@@ -3,8 +3,8 @@
 
 #include <math.h>
 #include <stdio.h>
-
 #include <stdlib.h>
+
 #include <string.h>
 
 #include <openssl/evp.h>
@@ -34,12 +34,11 @@ static const char *fitting(const char *title, double room, char text[64])
 static void put_titles(struct dpe_text *out, const struct frame *frame, const char *x_title,
                        const char *y_title)
 {
-    dpe_svg_text(out, (frame->left + frame->right) / 2.0, frame->height - 9.0, 0.0, DPE_SVG_MIDDLE,
-                 12, DPE_QUIET, x_title, 0);
+    dpe_svg_title(out, (frame->left + frame->right) / 2.0, frame->height - 9.0, 0.0, x_title);
     char room[64];
     const double middle = (frame->top + frame->bottom) / 2.0;
-    dpe_svg_text(out, 10.0, middle, -90.0, DPE_SVG_MIDDLE, 12, DPE_QUIET,
-                 fitting(y_title, 2.0 * fmin(middle, frame->height - middle), room), 0);
+    dpe_svg_title(out, 10.0, middle, -90.0,
+                  fitting(y_title, 2.0 * fmin(middle, frame->height - middle), room));
 }
 
 /* The colour scale as a strip with its ends named, above the cells. */
@@ -59,8 +58,8 @@ static void put_bar(struct dpe_text *out, const struct frame *frame, const char 
                      width / STEPS + (i + 1 < STEPS ? 0.5 : 0.0), 10.0,
                      dpe_draw_color_at(reversed ? 1.0 - share : share));
     }
-    dpe_svg_text(out, left - 6.0, line, 0.0, DPE_SVG_END, 11, DPE_QUIET, low, 0);
-    dpe_svg_text(out, right + 6.0, line, 0.0, DPE_SVG_START, 11, DPE_QUIET, high, 0);
+    dpe_svg_label(out, left - 6.0, line, DPE_SVG_END, DPE_QUIET, low, 0);
+    dpe_svg_label(out, right + 6.0, line, DPE_SVG_START, DPE_QUIET, high, 0);
     dpe_svg_text(out, left - 18.0 - dpe_svg_text_width(low, 11, 0), line, 0.0, DPE_SVG_END, 12,
                  DPE_INK, title, 0);
 }
@@ -129,35 +128,26 @@ static void put_cells(struct dpe_text *out, const struct frame *frame, const str
         double share = share_of(how, heat->value[i], low, high);
         bool marked = heat->mark[i] != 0;
         double inset = gap / 2.0 + (marked ? 2.5 : 0.0);
+        const double w = width - 2.0 * inset, h = height - 2.0 * inset;
         if (isnan(share)) {
-            dpe_text_put(
-                out,
-                "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" class=\"" DPE_MISSING
-                "\" fill=\"currentColor\"/>\n",
-                x + inset, y + inset, width - 2.0 * inset, height - 2.0 * inset);
+            dpe_svg_rect(out, x + inset, y + inset, w, h,
+                         "class=\"" DPE_MISSING "\" fill=\"currentColor\"");
         } else {
-            dpe_svg_cell(out, x + inset, y + inset, width - 2.0 * inset, height - 2.0 * inset,
-                         dpe_draw_color_at(share));
+            dpe_svg_cell(out, x + inset, y + inset, w, h, dpe_draw_color_at(share));
         }
         if (marked) {
-            dpe_text_put(
-                out,
-                "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" class=\"" DPE_INK
-                "\" stroke=\"currentColor\" stroke-width=\"2\"/>\n",
-                x + 1.0, y + 1.0, width - 2.0, height - 2.0);
-        }
-        if (room < 2 || height < 12.0) {
-            continue;
+            dpe_svg_rect(out, x + 1.0, y + 1.0, width - 2.0, height - 2.0,
+                         "class=\"" DPE_INK "\" stroke=\"currentColor\" stroke-width=\"2\"");
         }
         char text[32] = "–";
         if (isfinite(heat->value[i])) {
             number_text(heat->value[i], how->digits, room, text);
         }
-        dpe_svg_text(out, x + width / 2.0, y + height / 2.0, 0.0, DPE_SVG_MIDDLE, 11,
-                     isnan(share)                                         ? DPE_QUIET
-                     : dpe_draw_color_is_bright(dpe_draw_color_at(share)) ? "on-bright"
-                                                                          : "on-dark",
-                     text, 0);
+        dpe_svg_label(out, x + width / 2.0, y + height / 2.0, DPE_SVG_MIDDLE,
+                      isnan(share)                                         ? DPE_QUIET
+                      : dpe_draw_color_is_bright(dpe_draw_color_at(share)) ? "on-bright"
+                                                                           : "on-dark",
+                      text, 0);
     }
 }
 
@@ -202,13 +192,13 @@ static void put_names(struct dpe_text *out, const struct frame *frame, const str
             dpe_svg_text(out, x + 4.0, frame->bottom + 8.0, -40.0, DPE_SVG_END, 11, DPE_INK,
                          heat->column_names[c], NAME);
         } else {
-            dpe_svg_text(out, x, frame->bottom + 11.0, 0.0, DPE_SVG_MIDDLE, 11, DPE_INK,
-                         heat->column_names[c], NAME);
+            dpe_svg_label(out, x, frame->bottom + 11.0, DPE_SVG_MIDDLE, DPE_INK,
+                          heat->column_names[c], NAME);
         }
     }
     for (int64_t r = 0; r < heat->n_rows; r += step_y) {
-        dpe_svg_text(out, frame->left - 6.0, frame->top + ((double)r + 0.5) * cell_y, 0.0,
-                     DPE_SVG_END, 11, DPE_INK, heat->row_names[r], NAME);
+        dpe_svg_label(out, frame->left - 6.0, frame->top + ((double)r + 0.5) * cell_y, DPE_SVG_END,
+                      DPE_INK, heat->row_names[r], NAME);
     }
 }
 
@@ -313,8 +303,8 @@ static void put_marks(struct dpe_text *out, const struct frame *frame, const str
         double y = frame->top + (double)r * cell_y;
         snprintf(text, sizeof text, "%lld", (long long)(r / step));
         if (r / step % named == 0) {
-            dpe_svg_text(out, frame->left - 6.0, y + 0.5 * (double)step * cell_y, 0.0, DPE_SVG_END,
-                         11, DPE_INK, text, 0);
+            dpe_svg_label(out, frame->left - 6.0, y + 0.5 * (double)step * cell_y, DPE_SVG_END,
+                          DPE_INK, text, 0);
         }
         if (r > 0 && cell_y * (double)step > 5.0) {
             dpe_svg_line(out, frame->left, y, frame->right, y, "on-dark", 1.0, "");
@@ -325,15 +315,15 @@ static void put_marks(struct dpe_text *out, const struct frame *frame, const str
         double x = frame->left + (double)field->x_edges[e] * cell_x;
         snprintf(text, sizeof text, "%lld", (long long)field->x_edges[e]);
         dpe_svg_line(out, x, frame->bottom, x, frame->bottom + 4.0, DPE_AXIS, 1.0, "");
-        dpe_svg_text(out, x, frame->bottom + 12.0, 0.0, DPE_SVG_MIDDLE, 11, DPE_INK, text, 0);
+        dpe_svg_label(out, x, frame->bottom + 12.0, DPE_SVG_MIDDLE, DPE_INK, text, 0);
     }
     if (!isnan(field->cut)) {
         double x = frame->left + field->cut * cell_x;
         dpe_svg_line(out, x, frame->bottom, x, frame->top, "on-dark", 2.0, "");
         dpe_svg_line(out, x, frame->top, x, frame->top - 6.0, DPE_INK, 2.0, "");
         double half = dpe_svg_text_width(field->cut_title, 11, 0) / 2.0;
-        dpe_svg_text(out, fmin(x, FIGURE_WIDTH - 2.0 - half), frame->top - 13.0, 0.0,
-                     DPE_SVG_MIDDLE, 11, DPE_INK, field->cut_title, 0);
+        dpe_svg_label(out, fmin(x, FIGURE_WIDTH - 2.0 - half), frame->top - 13.0, DPE_SVG_MIDDLE,
+                      DPE_INK, field->cut_title, 0);
     }
 }
 

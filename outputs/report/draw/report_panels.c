@@ -76,7 +76,7 @@ static void put_line(struct dpe_text *out, const struct grid *grid, double value
     double y = dpe_axis_at(&grid->y, value);
     snprintf(text, sizeof text, "%.3g", value);
     dpe_svg_line(out, grid->left, y, grid->right, y, DPE_GRID, 1.0, "");
-    dpe_svg_text(out, grid->left - 6.0, y, 0.0, DPE_SVG_END, 11, DPE_INK, text, 0);
+    dpe_svg_label(out, grid->left - 6.0, y, DPE_SVG_END, DPE_INK, text, 0);
 }
 
 static void put_panel(struct dpe_text *out, struct grid *grid, const struct panel *panel,
@@ -85,7 +85,7 @@ static void put_panel(struct dpe_text *out, struct grid *grid, const struct pane
     const char *color = dpe_svg_series(panel->marked ? 1 : 0);
     dpe_svg_text(out, 8.0, top + 8.0, 0.0, DPE_SVG_START, 12, panel->marked ? color : DPE_INK,
                  panel->name, COLUMNS);
-    dpe_svg_text(out, 8.0, top + 23.0, 0.0, DPE_SVG_START, 11, DPE_QUIET, panel->facts, COLUMNS);
+    dpe_svg_label(out, 8.0, top + 23.0, DPE_SVG_START, DPE_QUIET, panel->facts, COLUMNS);
     if (panel->y == NULL) {
         return;
     }
@@ -102,26 +102,11 @@ static void put_panel(struct dpe_text *out, struct grid *grid, const struct pane
     put_path(out, grid, panel->y, color, "stroke-linejoin=\"round\"");
 }
 
-/* Below the last panel. */
-static void put_axis(struct dpe_text *out, const struct grid *grid, double bottom)
-{
-    struct dpe_ticks ticks;
-    dpe_svg_line(out, grid->left, bottom, grid->right, bottom, DPE_AXIS, 1.0, "");
-    dpe_axis_ticks(&grid->x, 30.0, &ticks);
-    for (size_t i = 0; i < ticks.n; i++) {
-        double x = dpe_axis_at(&grid->x, ticks.ticks[i].value);
-        dpe_svg_line(out, x, bottom, x, bottom + 4.0, DPE_AXIS, 1.0, "");
-        dpe_svg_text(out, x, bottom + 13.0, 0.0, DPE_SVG_MIDDLE, 11, DPE_INK, ticks.ticks[i].text,
-                     0);
-    }
-    dpe_svg_text(out, (grid->left + grid->right) / 2.0, bottom + 30.0, 0.0, DPE_SVG_MIDDLE, 12,
-                 DPE_QUIET, grid->panels->x_title, 0);
-}
-
 void dpe_draw_panels(struct figure *figure, const struct panels *all)
 {
     struct dpe_text *out = &figure->body;
     struct grid grid = {.panels = all};
+    struct dpe_ticks ticks;
     double top = 6.0;
     find_range(&grid);
     grid.left = 46.0;
@@ -134,7 +119,8 @@ void dpe_draw_panels(struct figure *figure, const struct panels *all)
         put_panel(out, &grid, &all->panels[p], top);
         top += HEADING + GAP + (all->panels[p].y != NULL ? PLOT : 0);
     }
-    put_axis(out, &grid, top - GAP + 4.0);
+    dpe_axis_ticks(&grid.x, 30.0, &ticks);
+    dpe_axis_put(out, &grid.x, &ticks, 0.0, top - GAP + 4.0, top - GAP + 34.0, all->x_title);
     figure->width = FIGURE_WIDTH;
     figure->height = (int)top - GAP + AXES + 4;
 }

@@ -182,15 +182,7 @@ static void draw_dots(struct figure *figure, const struct sheet *data, const str
     axis.from = left;
     axis.to = right;
     dpe_axis_ticks(&axis, 38.0, &ticks);
-    for (size_t i = 0; i < ticks.n; i++) {
-        double x = dpe_axis_at(&axis, ticks.ticks[i].value);
-        dpe_svg_line(out, x, top, x, bottom, DPE_GRID, 1.0, "");
-        dpe_svg_text(out, x, bottom + 12.0, 0.0, DPE_SVG_MIDDLE, 11, DPE_INK, ticks.ticks[i].text,
-                     0);
-    }
-    dpe_svg_line(out, left, bottom, right, bottom, DPE_AXIS, 1.0, "");
-    dpe_svg_text(out, (left + right) / 2.0, figure->height - 10.0, 0.0, DPE_SVG_MIDDLE, 12,
-                 DPE_QUIET, plot->x_title, 0);
+    dpe_axis_put(out, &axis, &ticks, top, bottom, figure->height - 10.0, plot->x_title);
     double y = top + height / 2.0;
     for (size_t r = next_row(data, 0); r < rows; r = next_row(data, r + 1), y += height) {
         char text[32] = "–";
@@ -199,9 +191,9 @@ static void draw_dots(struct figure *figure, const struct sheet *data, const str
             snprintf(text, sizeof text, "%.*f", plot->digits, value);
         }
         put_dot(out, data, plot, r, &axis, y);
-        dpe_svg_text(out, left - 8.0, y, 0.0, DPE_SVG_END, 11, DPE_INK,
-                     cell_at(data, r, plot->name)->text, NAME);
-        dpe_svg_text(out, right + 8.0, y, 0.0, DPE_SVG_START, 11, DPE_INK, text, 0);
+        dpe_svg_label(out, left - 8.0, y, DPE_SVG_END, DPE_INK, cell_at(data, r, plot->name)->text,
+                      NAME);
+        dpe_svg_label(out, right + 8.0, y, DPE_SVG_START, DPE_INK, text, 0);
     }
 }
 

@@ -179,6 +179,17 @@ void dpe_svg_text(struct dpe_text *out, double x, double y, double degrees,
     free(clean);
 }
 
+void dpe_svg_label(struct dpe_text *out, double x, double y, enum dpe_svg_anchor anchor,
+                   const char *color, const char *text, size_t columns)
+{
+    dpe_svg_text(out, x, y, 0.0, anchor, 11, color, text, columns);
+}
+
+void dpe_svg_title(struct dpe_text *out, double x, double y, double degrees, const char *text)
+{
+    dpe_svg_text(out, x, y, degrees, DPE_SVG_MIDDLE, 12, DPE_QUIET, text, 0);
+}
+
 void dpe_svg_line(struct dpe_text *out, double x0, double y0, double x1, double y1,
                   const char *color, double width, const char *more)
 {
@@ -188,12 +199,19 @@ void dpe_svg_line(struct dpe_text *out, double x0, double y0, double x1, double 
                  x0, y0, x1, y1, color, width, more[0] != '\0' ? " " : "", more);
 }
 
+void dpe_svg_rect(struct dpe_text *out, double x, double y, double width, double height,
+                  const char *paint)
+{
+    dpe_text_put(out, "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" %s/>\n", x, y,
+                 width, height, paint);
+}
+
 void dpe_svg_cell(struct dpe_text *out, double x, double y, double width, double height,
                   unsigned rgb)
 {
-    dpe_text_put(out,
-                 "<rect x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\" fill=\"#%06x\"/>\n", x,
-                 y, width, height, rgb);
+    char paint[32];
+    snprintf(paint, sizeof paint, "fill=\"#%06x\"", rgb);
+    dpe_svg_rect(out, x, y, width, height, paint);
 }
 
 void dpe_svg_mark(struct dpe_text *out, double x, double y, double radius, size_t index,

@@ -39,12 +39,19 @@ enum dpe_svg_anchor { DPE_SVG_START, DPE_SVG_MIDDLE, DPE_SVG_END };
 void dpe_svg_text(struct dpe_text *out, double x, double y, double degrees,
                   enum dpe_svg_anchor anchor, int size, const char *color, const char *text,
                   size_t columns);
+/** One of size 11, level; and the title of an axis. */
+void dpe_svg_label(struct dpe_text *out, double x, double y, enum dpe_svg_anchor anchor,
+                   const char *color, const char *text, size_t columns);
+void dpe_svg_title(struct dpe_text *out, double x, double y, double degrees, const char *text);
 /** Estimated width of such a text in pixels, for a wide font. */
 double dpe_svg_text_width(const char *text, int size, size_t columns);
 /** `more`: further attributes, "" for none. */
 void dpe_svg_line(struct dpe_text *out, double x0, double y0, double x1, double y1,
                   const char *color, double width, const char *more);
-/** A rectangle filled with 0xRRGGBB. */
+/** A rectangle; `paint`: its attributes. */
+void dpe_svg_rect(struct dpe_text *out, double x, double y, double width, double height,
+                  const char *paint);
+/** One that is filled with 0xRRGGBB. */
 void dpe_svg_cell(struct dpe_text *out, double x, double y, double width, double height,
                   unsigned rgb);
 /** The mark of series `index`, `radius` about (x, y). Its shape differs from its neighbours'. */
@@ -102,6 +109,10 @@ struct dpe_ticks {
 };
 /** Round values at least `gap` pixels apart: 1, 2 or 5 times a power of ten. */
 void dpe_axis_ticks(const struct dpe_axis *axis, double gap, struct dpe_ticks *ticks);
+/** An axis from left to right at y = `bottom`, with its ticks and its title at y = `title_at`; with
+ * lines from the ticks up to `top` (0: none). */
+void dpe_axis_put(struct dpe_text *out, const struct dpe_axis *axis, const struct dpe_ticks *ticks,
+                  double top, double bottom, double title_at, const char *title);
 /** Ticks at lengths: at the n ascending `values`, or where n is 0 at powers of two (round values
  *  on a linear axis). Those whose texts would touch are left out. */
 void dpe_axis_lengths(const struct dpe_axis *axis, const double *values, size_t n,

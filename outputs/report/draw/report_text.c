@@ -2,7 +2,6 @@
 #include "engine/base/base.h"
 #include "outputs/report/draw/page.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,22 +77,12 @@ static void put_clean(struct dpe_text *out, const char *text)
     }
 }
 
-/* Characters of clean text: bytes that go on with no character. */
-static size_t count_characters(const char *text)
-{
-    size_t n = 0;
-    for (; *text != '\0'; text++) {
-        n += ((unsigned char)*text & 0xC0) != 0x80;
-    }
-    return n;
-}
-
-/* The byte at which character `index` begins. */
-static size_t character_offset(const char *text, size_t index)
+/* The byte at which character `index` of clean text begins; *n are those before it. */
+static size_t character_offset(const char *text, size_t index, size_t *n)
 {
     size_t i = 0;
-    for (size_t seen = 0; text[i] != '\0'; i++) {
-        if (((unsigned char)text[i] & 0xC0) != 0x80 && seen++ == index) {
+    for (*n = 0; text[i] != '\0'; i++) {
+        if (((unsigned char)text[i] & 0xC0) != 0x80 && (*n)++ == index) {
             return i;
         }
     }
@@ -105,20 +94,20 @@ char *dpe_draw_clean_text(const char *text, size_t columns)
     struct dpe_text out = {0};
     put_clean(&out, text);
     dpe_text_put_bytes(&out, "", 0); /* the empty text is one, too */
-    size_t n = out.failed ? 0 : count_characters(out.bytes);
-    if (!out.failed && columns > 2 && n > columns) {
+    size_t n = 0, unused = 0;
+    if (!out.failed && character_offset(out.bytes, SIZE_MAX, &n) > 0 && columns > 2 &&
+        n > columns) {
         /* Names differ at their beginning more often than at their end. */
         size_t head = (columns - 1) * 2 / 3;
-        size_t tail = columns - 1 - head;
+        size_t tail = n - (columns - 1 - head);
         struct dpe_text cut = {0};
-        dpe_text_put_bytes(&cut, out.bytes, character_offset(out.bytes, head));
-        dpe_text_put(&cut, "…%s", out.bytes + character_offset(out.bytes, n - tail));
+        dpe_text_put_bytes(&cut, out.bytes, character_offset(out.bytes, head, &unused));
+        dpe_text_put(&cut, "…%s", out.bytes + character_offset(out.bytes, tail, &unused));
         free(out.bytes);
         out = cut;
     }
     if (out.failed) {
-        free(out.bytes);
-        return NULL;
+        dpe_text_free(&out);
     }
     return out.bytes;
 }

@@ -6,7 +6,6 @@
 #include "outputs/rows/rows.h"
 
 #include <ctype.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #include "outputs/runtimes/runtimes.h"
 #include "outputs/table/dpe_table.h"
 
-#include <math.h>
 #include <stdio.h>
+#include <math.h>
 
 static const char which[] = "current";
 
