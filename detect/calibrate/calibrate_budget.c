@@ -10,7 +10,8 @@
 #include "outputs/storage/storage.h"
 
 /* What is chosen, from the cheapest upwards. Those without a sweep take the best of the methods
- * that are ready; in their table all pairs move. */
+ * that are ready, and of one step of a search; in their table all pairs move. A whole search of few
+ * samples finds less than that step of many (eval/RESULTS.md), so there is none. */
 static const struct setting {
     enum dpe_detect_rule rule;
     int64_t samples, groups;
@@ -20,8 +21,8 @@ static const struct setting {
 } settings[] = {
     {DPE_DETECT_READY, 16, 1, false, 0, 8},      {DPE_DETECT_READY, 16, 1, false, 0, 16},
     {DPE_DETECT_READY, 16, 1, false, 0, 32},     {DPE_DETECT_READY, 32, 1, false, 0, 48},
-    {DPE_DETECT_READY, 64, 1, false, 0, 64},     {DPE_DETECT_READY, 128, 1, false, 0, 128},
-    {DPE_DETECT_JOINTLY, 16, 2, false, 1, 32},   {DPE_DETECT_JOINTLY, 32, 4, false, 2, 48},
+    {DPE_DETECT_BRIEF, 16, 1, false, 0, 32},     {DPE_DETECT_BRIEF, 32, 1, false, 0, 48},
+    {DPE_DETECT_BRIEF, 64, 1, false, 0, 64},     {DPE_DETECT_BRIEF, 128, 1, false, 0, 128},
     {DPE_DETECT_JOINTLY, 48, 8, true, 5, 64},    {DPE_DETECT_JOINTLY, 100, 8, true, 10, 100},
     {DPE_DETECT_JOINTLY, 200, 8, true, 10, 200}, {DPE_DETECT_JOINTLY, 400, 8, true, 10, 400},
 };
@@ -46,7 +47,7 @@ static const double usable = 0.92;
  */
 static double difference(const struct calibrate_arguments *args, int64_t samples)
 {
-    const int64_t together = args->detect.rule == DPE_DETECT_READY ? READY_TOGETHER : TOGETHER;
+    const int64_t together = !dpe_detect_sweeps(args->detect.rule) ? READY_TOGETHER : TOGETHER;
     return dpe_shown_difference(0.44 * (0.3 + 0.7 / (double)together), samples / together,
                                 together);
 }
@@ -105,7 +106,7 @@ static dpe_status price(struct batch *batch, const struct calibrate_arguments *g
     apply(given, setting, batch->job.trained_length, &batch->fitted);
     batch->args = &batch->fitted;
     batch->chooses = strcmp(batch->args->top_k, CALIBRATE_AUTO) == 0 && !batch->frequencies &&
-                     batch->args->detect.rule != DPE_DETECT_READY;
+                     dpe_detect_sweeps(batch->args->detect.rule);
     *bill = (struct dpe_bill){0};
     return dpe_calibrate_price(batch, CALIBRATE_PRICE, bill, err);
 }
@@ -148,25 +149,31 @@ static dpe_status choose_dtype(struct batch *batch, struct dpe_error *err)
     return status;
 }
 
+const char *dpe_calibrate_holds(enum dpe_detect_rule rule)
+{
+    return rule == DPE_DETECT_BRIEF ? "the best of the methods that are ready and of a short search"
+                                    : "the best of the methods that are ready";
+}
+
 static void tell(const struct batch *batch, const struct dpe_bill *bill)
 {
     const struct calibrate_arguments *args = batch->args;
     const int64_t samples = args->detect.job.samples;
     const int64_t check = args->check_samples > 0 ? args->check_samples : samples;
-    const bool ready = args->detect.rule == DPE_DETECT_READY;
+    const bool ready = !dpe_detect_sweeps(args->detect.rule);
     char time[64];
     char sweep[64];
     char shown[64];
     dpe_log_info(
-        "--budget: --select %s, %lld samples%s, %s, %lld samples in the check; %s, at most "
+        "--budget: --select %s, %lld samples%s, %s%s, %lld samples in the check; %s, at most "
         "%.3g tokens",
         dpe_detect_rule_names[args->detect.rule], (long long)samples,
         args->detect.job.tool.bf16 ? ", --dtype bf16" : "",
-        ready            ? "the best of the methods that are ready becomes the table"
+        ready            ? dpe_calibrate_holds(args->detect.rule)
         : batch->chooses ? "the number of key pairs is measured"
                          : "all key pairs move",
-        (long long)check, bill->untimed ? "time not known" : dpe_job_range_text(&bill->time, time),
-        bill->tokens);
+        ready ? " becomes the table" : "", (long long)check,
+        bill->untimed ? "time not known" : dpe_job_range_text(&bill->time, time), bill->tokens);
     if (args->detect.use_niah) {
         dpe_log_info(
             "--budget: differences between plans that can be shown (p < 0.05, power 0.8): in "
@@ -259,7 +266,9 @@ static dpe_status fit_texts(struct batch *batch, bool *fit, struct dpe_error *er
     given.asked.use_niah = given.asked.auto_task = false;
     given.asked.use_ppl = given.asked.task_given = true;
     given.asked.job.tool = before.detect.job.tool;
-    /* What was spent: such a sweep ends with few samples. */
+    /* What was spent: such a sweep ends with few samples, and searches nothing. */
+    batch->fitted.detect.rule =
+        before.detect.rule == DPE_DETECT_BRIEF ? settings[0].rule : before.detect.rule;
     batch->fitted.detect.job.samples = settings[0].samples;
     dpe_status status = dpe_calibrate_sweep(batch, CALIBRATE_PRICE, &bill, &why);
     if (given.budget_seconds > 0.0) {
@@ -294,7 +303,7 @@ dpe_status dpe_calibrate_fall_back(struct batch *batch, bool *again, struct dpe_
     *again = false;
     if (batch->args != &batch->fitted || !batch->needles || batch->args->detect.frequencies ||
         (!batch->state.texts &&
-         !(batch->args->detect.rule == DPE_DETECT_READY && ceiling < DPE_DETECT_LOW_CEILING))) {
+         !(!dpe_detect_sweeps(batch->args->detect.rule) && ceiling < DPE_DETECT_LOW_CEILING))) {
         return DPE_OK;
     }
     if (!batch->state.texts) {

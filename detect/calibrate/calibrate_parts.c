@@ -237,7 +237,7 @@ dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, stru
 static int64_t count_methods(const struct batch *batch)
 {
     const struct detect_arguments *detect = &batch->args->detect;
-    const bool ready = detect->rule == DPE_DETECT_READY;
+    const bool ready = !dpe_detect_sweeps(detect->rule);
     return 2 +
            ((ready && !batch->state.rival_kept) || detect->against_tuned ||
             (!ready && detect->n_against > 0)) +
@@ -263,7 +263,7 @@ static dpe_status check(struct batch *batch, enum calibrate_way way, struct dpe_
             add_method(&args, state->rival, false);
         }
         if (!batch->frequencies && (several || !longest->other) &&
-            (several || batch->args->detect.rule != DPE_DETECT_READY)) {
+            (several || dpe_detect_sweeps(batch->args->detect.rule))) {
             add_method(&args,
                        dpe_calibrate_path(batch, longest, several ? "table.h5" : "detect.h5"),
                        true);
@@ -282,7 +282,7 @@ dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, stru
     static const char *const stand_ins[] = {"keys=8,values=4,asked=8", "keys=4,values=4,asked=4",
                                             "keys=4,values=1,asked=4", "keys=1,values=1,asked=1"};
     enum { STAND_INS = sizeof stand_ins / sizeof stand_ins[0] };
-    const int first = batch->args->detect.rule == DPE_DETECT_READY ? 0 : 1;
+    const int first = !dpe_detect_sweeps(batch->args->detect.rule) ? 0 : 1;
     char *task = batch->entry->task;
     if (!is_dry(way) || !is_budgeted(batch) || !batch->args->detect.auto_task || task[0] != '\0') {
         return check(batch, way, bill, err);

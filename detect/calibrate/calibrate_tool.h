@@ -174,6 +174,8 @@ dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_w
                              struct dpe_bill *bill, struct dpe_error *err);
 /** Set batch->diverges; says why where a GGUF has none. */
 void dpe_calibrate_try_kld(struct batch *batch);
+/** What the table of a rule without a sweep holds, in words. */
+const char *dpe_calibrate_holds(enum dpe_detect_rule rule);
 /** Samples in a row of CALIBRATE_PAIRS that share a context, or half of one. */
 int64_t dpe_calibrate_together(const struct batch *batch);
 /** What all parts of the batch cost, added to `sum`. */

@@ -144,8 +144,8 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
     announce(batch, "what the table finds (dpe-eval)");
     dpe_print("\n%s:\n", batch->needles ? "On needles that no earlier part has used"
                                         : "On the corpus's books, some of which the sweep used");
-    if (batch->args->detect.rule == DPE_DETECT_READY) {
-        dpe_print("table.h5 holds the best of the methods that are ready\n");
+    if (!dpe_detect_sweeps(batch->args->detect.rule)) {
+        dpe_print("table.h5 holds %s\n", dpe_calibrate_holds(batch->args->detect.rule));
     } else if (batch->frequencies) {
         dpe_print("what the factors of table.h5 find\n");
     } else if (state->n_entries > 1) {

@@ -33,7 +33,7 @@ static double lead_of(const double *mean, int n, const unsigned char *live)
     return best - next;
 }
 
-void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts,
+void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts, int searched,
                            unsigned char *live)
 {
     const int64_t done = scores->n_samples / scores->together;
@@ -44,14 +44,16 @@ void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t conte
         mean[i] = live[i] != 0 ? dpe_detect_interval(scores, i, DPE_DETECT_RECALL).mean : 0.0;
         mean[i] = isfinite(mean[i]) ? mean[i] : -1.0;
     }
-    if (contexts == 2 && lead_of(mean, scores->n_cells, live) >= DPE_DETECT_READY_CLEAR) {
+    if (contexts == 2 && searched < 0 &&
+        lead_of(mean, scores->n_cells, live) >= DPE_DETECT_READY_CLEAR) {
         memset(live, 0, (size_t)scores->n_cells);
         return;
     }
     for (int left = dpe_detect_ready_left(plans, done, contexts); plans > left; plans--) {
         int worst = -1;
         for (int i = 0; i < scores->n_cells; i++) {
-            worst = live[i] != 0 && (worst < 0 || mean[i] <= mean[worst]) ? i : worst;
+            worst =
+                live[i] != 0 && i != searched && (worst < 0 || mean[i] <= mean[worst]) ? i : worst;
         }
         live[worst] = 0;
     }
@@ -113,7 +115,7 @@ static const char *name_of(const struct dpe_detect_report *report, int plan)
 /* One line a plan, the best first, those in the final before the others; the joint plan is the
  * base. */
 static void put_plans(struct dpe_text *page, const struct dpe_detect_report *report,
-                      const struct dpe_detect_validation *v)
+                      const struct dpe_detect_validation *v, int width)
 {
     bool told[DPE_DETECT_MOST_VALIDATED] = {[DPE_DETECT_JOINT] = true};
     for (int n = 0; n < v->n_plans - 1; n++) {
@@ -136,7 +138,7 @@ static void put_plans(struct dpe_text *page, const struct dpe_detect_report *rep
         if (!dpe_detect_in_final(v, best)) {
             snprintf(few, sizeof few, "  after %lld samples", (long long)v->value[best].n);
         }
-        dpe_text_put(page, "  %-28s %s%s\n", name_of(report, best), value, few);
+        dpe_text_put(page, "  %-*s %s%s\n", width, name_of(report, best), value, few);
     }
 }
 
@@ -197,11 +199,16 @@ static void put_advice(struct dpe_text *page, const struct dpe_detect_report *re
 void dpe_detect_ready_words(const struct dpe_detect_report *report, struct dpe_text *out)
 {
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
-    const struct dpe_detect_advice advice =
-        dpe_detect_advise(&result->validation, &result->ceiling);
+    struct dpe_detect_advice advice = dpe_detect_advise(&result->validation, &result->ceiling);
+    char words[512];
+    if (report->texts.validated) {
+        advice.plan = report->kept.plan; /* what the guard allows */
+    }
     if (result->validated) {
         put_advice(out, report, &advice);
         put_shown(out, report, &result->validation);
+        dpe_detect_guard_words(report, words, sizeof words);
+        dpe_text_put(out, words[0] != '\0' ? "  Guard: %s.\n" : "", words);
     }
 }
 
@@ -210,9 +217,12 @@ void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *o
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
     char task[DPE_TASK_WORDS];
     int64_t most = 0;
+    int width = 28;
     for (int i = 0; i < result->validation.n_plans; i++) {
         const int64_t n = result->validation.value[i].n;
+        const int wide = (int)strlen(name_of(report, i));
         most = n > most ? n : most;
+        width = n > 0 && wide > width ? wide : width;
     }
     dpe_text_put(out, "Recall in %lld tokens of %s, %lld samples\n",
                  (long long)report->grid->params.length,
@@ -223,8 +233,8 @@ void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *o
                  (long long)report->grid->params.trained_length);
         dpe_detect_interval_text(DPE_DETECT_RECALL, result->ceiling.mean, result->ceiling.low,
                                  result->ceiling.high, true, value, sizeof value);
-        dpe_text_put(out, "  %-28s %s\n", trained, value);
+        dpe_text_put(out, "  %-*s %s\n", width, trained, value);
     }
-    put_plans(out, report, &result->validation);
+    put_plans(out, report, &result->validation, width);
     dpe_detect_ready_words(report, out);
 }

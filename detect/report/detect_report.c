@@ -171,6 +171,7 @@ static dpe_status select_lengths(struct dpe_detect_report *report, const struct 
     case DPE_DETECT_JOINTLY:
         return dpe_detect_select_point(params, report->search.point.at, &report->selection, err);
     case DPE_DETECT_READY: /* nothing is ranked: every group stays in the base */
+    case DPE_DETECT_BRIEF:
     case DPE_DETECT_PAPER:
         break;
     }
@@ -524,8 +525,9 @@ static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struc
     struct dpe_detect_result *deciding =
         report->results[0].used ? &report->results[0] : &report->results[1];
     *kept = deciding->validation.kept;
-    if (report->rule == DPE_DETECT_READY) {
-        return keep_best(report, deciding, kept, err);
+    if (!dpe_detect_sweeps(report->rule)) {
+        DPE_TRY(keep_best(report, deciding, kept, err));
+        return guard_kept(report, kept, err);
     }
     if (report->users.validated && (report->users.validation.kept != DPE_DETECT_JOINT ||
                                     report->users.validation.minus[*kept].minus.mean > 0.0)) {

@@ -46,7 +46,8 @@ static const char *const titles[DPE_DETECT_N_MOVES] = {"temperature",
                                                        "length of one group",
                                                        "key pairs",
                                                        "methods without an adapter",
-                                                       "other methods"};
+                                                       "other methods",
+                                                       "temperature, near window and length"};
 
 /* The steps that were not run, for one reason, in one line. */
 static void put_untested(struct dpe_text *page, const struct dpe_detect_search *search,
@@ -302,7 +303,7 @@ void dpe_detect_words(const struct dpe_detect_report *report, struct dpe_text *o
     bool recall = v->criterion == DPE_DETECT_RECALL;
     char value[64];
     char task[DPE_TASK_WORDS];
-    if (!deciding->validated || report->rule == DPE_DETECT_READY) {
+    if (!deciding->validated || !dpe_detect_sweeps(report->rule)) {
         dpe_detect_ready_words(report, out);
         return;
     }

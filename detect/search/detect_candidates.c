@@ -7,7 +7,7 @@
 #include <string.h>
 
 const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES] = {
-    "temperature", "lengths", "window", "split", "group", "pairs", "plain", "family"};
+    "temperature", "lengths", "window", "split", "group", "pairs", "plain", "family", "coarse"};
 
 const char *const dpe_detect_families[DPE_DETECT_FAMILIES] = {
     "yarn",
@@ -61,12 +61,17 @@ void dpe_detect_point_spec(const struct dpe_detect_point *point, char spec[DPE_D
 void dpe_detect_point_dpe_spec(const struct dpe_detect_grid *grid,
                                const struct dpe_detect_point *point, char *spec, size_t size)
 {
-    double scale[DPE_DETECT_MOST_GROUPS];
+    double scale[DPE_DETECT_MOST_GROUPS] = {1.0};
     char temperature[DPE_TEMPERATURE_TEXT];
-    size_t n = (size_t)snprintf(spec, size, "dpe:window=%lld,scales=", (long long)point->window);
     dpe_detect_point_scales(&grid->params, point, scale);
-    for (int g = 0; g < grid->params.n_groups && n < size; g++) {
-        n += (size_t)snprintf(spec + n, size - n, "%s%.10g", g > 0 ? "/" : "", scale[g]);
+    const double length = (double)grid->params.length / scale[0];
+    const bool one = dpe_detect_point_is_single(&grid->params, point) && length == floor(length);
+    size_t n = (size_t)snprintf(spec, size, "dpe:window=%lld,", (long long)point->window);
+    if (one) {
+        n += (size_t)snprintf(spec + n, size - n, "lengths=%.0f", length);
+    }
+    for (int g = 0; g < grid->params.n_groups && n < size && !one; g++) {
+        n += (size_t)snprintf(spec + n, size - n, "%s%.10g", g > 0 ? "/" : "scales=", scale[g]);
     }
     if (!dpe_temperature_is_none(&point->temperature) && n < size) {
         dpe_temperature_text(&point->temperature, temperature);
@@ -337,6 +342,27 @@ static void add_lengths_and_temperatures(struct list *list, const struct dpe_det
     }
 }
 
+/* Where searches end: log-n from the trained length on or a constant, a near window of an eighth or
+ * a quarter of it, and all groups at half of it or the whole (eval/RESULTS.md). */
+static void add_coarse(struct list *list, const struct dpe_detect_params *params, int64_t head_dim,
+                       const struct dpe_detect_search_options *options)
+{
+    struct dpe_temperature usual[1 + MOST_USUAL] = {list->tried[0].point.temperature};
+    const int n = !options->temperature
+                      ? 1
+                      : 1 + usual_temperatures(params, head_dim, &options->near, &usual[1]);
+    const int64_t window = list->tried[0].point.window;
+    for (int i = 0; i < 2; i++) {
+        list->tried[0].point.window = window << i;
+        for (int t = 0; t < n; t++) {
+            if (usual[t].log_n_decay == 0.0) { /* InfoScale's is between others */
+                add_single(list, params, params->trained_length, 2, &usual[t]);
+            }
+        }
+    }
+    list->tried[0].point.window = window;
+}
+
 /* Windows that no group's length is shorter than: there its far keys would be nearer than near
  * ones.
  */
@@ -530,6 +556,9 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
         } else {
             add_family_neighbours(&list, params, true);
         }
+        break;
+    case DPE_DETECT_MOVE_COARSE:
+        add_coarse(&list, params, head_dim, options);
         break;
     case DPE_DETECT_N_MOVES:
         break;

@@ -334,8 +334,10 @@ dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *opti
                         .search = search,
                         .err = err};
     dpe_status status = search_init(search, options, &grid->params, err);
-    if (status == DPE_OK && options->temperature) {
-        status = take_step(&walk, DPE_DETECT_MOVE_TEMPERATURE, 0, &search->point);
+    if (status == DPE_OK && (options->temperature || options->coarse)) {
+        status =
+            take_step(&walk, options->coarse ? DPE_DETECT_MOVE_COARSE : DPE_DETECT_MOVE_TEMPERATURE,
+                      0, &search->point);
     }
     search->single = search->point;
     if (status == DPE_OK && search->complete && options->joint) {

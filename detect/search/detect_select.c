@@ -8,8 +8,8 @@
 enum { FLIPS = 4999, STATISTICS_SEED = 1 };
 static const double tie = 1e-9;
 
-const char *const dpe_detect_rule_names[] = {"paper", "guarded", "sequential",
-                                             "joint", "ready",   NULL};
+const char *const dpe_detect_rule_names[] = {"paper", "guarded", "sequential", "joint",
+                                             "ready", "brief",   NULL};
 
 /* ------------------------------------------------------------------------------------- one choice
  */

@@ -78,6 +78,9 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
     int cuts = groups - 1 < DPE_DETECT_MOST_CUTS ? groups - 1 : DPE_DETECT_MOST_CUTS;
     int crossed = options->temperature ? WITH_TEMPERATURES + 2 * near : 0;
     int64_t rows = options->n_samples; /* of the first plan; later ones have theirs */
+    if (options->coarse) {
+        return rows + step_rows(options, DPE_DETECT_COARSE);
+    }
     rows += options->temperature ? step_rows(options, near ? NEARER : TEMPERATURES) : 0;
     for (int round = 0; round < options->rounds && options->joint; round++) {
         rows += step_rows(options, params->n_lengths + 2 + (round == 0 ? crossed : 0));
@@ -275,8 +278,7 @@ static dpe_status choose(struct trial *trial, struct dpe_error *err)
         .together = trial->options->together, .rounds = FLIPS, .seed = STATISTICS_SEED};
     /* One-sided: the gain is positive. */
     step->p = 0.5 * dpe_sign_flip(values, values + n, n, &how);
-    const bool untested = step->move == DPE_DETECT_MOVE_PLAIN ||
-                          step->move == DPE_DETECT_MOVE_FAMILY || step->guarded;
+    const bool untested = step->move >= DPE_DETECT_MOVE_PLAIN || step->guarded;
     step->chosen = step->p < DPE_DETECT_SEARCH_LEVEL || untested ? step->best : 0;
     free(values);
     return DPE_OK;
@@ -371,7 +373,7 @@ static dpe_status run_step(struct trial *trial, struct dpe_detect_search *search
         return DPE_OK;
     }
     trial->run[0] = options->n_samples;
-    step->tested = step->n > 1 && can_be_shown(trial);
+    step->tested = step->n > 1 && (step->move == DPE_DETECT_MOVE_COARSE || can_be_shown(trial));
     for (int i = 1; i < step->n; i++) {
         trial->live[i] = step->tested;
     }

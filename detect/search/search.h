@@ -16,6 +16,7 @@ enum {
     DPE_DETECT_MOST_GROUPS = 256,    /**< of a search */
     DPE_DETECT_MOST_CANDIDATES = 64, /**< of a step, the plan it starts from included */
     DPE_DETECT_MOST_CUTS = 4,        /**< where a step splits the groups */
+    DPE_DETECT_COARSE = 20,          /**< plans of the coarse step at most */
     DPE_DETECT_SEARCH_ROUNDS = 1,    /**< by default */
 };
 
@@ -77,9 +78,10 @@ enum dpe_detect_move {
                              */
     DPE_DETECT_MOVE_PLAIN,  /**< methods that need no adapter, of which it keeps the best */
     DPE_DETECT_MOVE_FAMILY, /**< the other methods, against the plan that the search has */
+    DPE_DETECT_MOVE_COARSE, /**< temperature, near window and one length for all, at once */
     DPE_DETECT_N_MOVES,
 };
-/** "temperature", "lengths", "window", "split", "group", "pairs", "plain", "family". */
+/** "temperature", "lengths", "window", "split", "group", "pairs", "plain", "family", "coarse". */
 extern const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES];
 
 /** One plan of a step. */
@@ -115,6 +117,8 @@ struct dpe_detect_search_options {
     struct dpe_temperature near; /**< what suits a shorter length: the search begins around it, and
                                       not with the whole grid; logit_scale 0: none */
     bool joint;                  /**< search the rest, after the sweep */
+    bool coarse;       /**< one step alone, without a sweep: a few temperatures (if searched), near
+                            windows and lengths, of which it keeps the best without a test */
     uint32_t families; /**< bit i: dpe_detect_families[i] is tried after the joint search */
     int rounds;        /**< of the joint search, ≥ 1 */
     int64_t n_samples; /**< of the deciding task */

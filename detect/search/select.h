@@ -18,8 +18,14 @@ enum dpe_detect_rule {
     DPE_DETECT_SEQUENTIAL, /**< group after group, those before it at their chosen lengths */
     DPE_DETECT_JOINTLY,    /**< the search of search.h */
     DPE_DETECT_READY,      /**< no sweep and no search: methods that are ready, in minutes */
+    DPE_DETECT_BRIEF,      /**< these, and the best of a few plans of DPE: one step of a search */
 };
-/** "paper", "guarded", "sequential", "joint". */
+/** Whether a rule sweeps the lengths of each group. */
+static inline bool dpe_detect_sweeps(enum dpe_detect_rule rule)
+{
+    return rule < DPE_DETECT_READY;
+}
+/** "paper", "guarded", "sequential", "joint", "ready", "brief". */
 extern const char *const dpe_detect_rule_names[]; /**< NULL ends them */
 
 /** Level of the tests of the guarded rule. */

@@ -192,7 +192,7 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
     dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs, NULL);
     dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->seed, NULL);
     struct dpe_text words = {0};
-    if (report->rule != DPE_DETECT_READY) {
+    if (dpe_detect_sweeps(report->rule)) {
         dpe_detect_noise_words(report, &words);
         dpe_detect_put_words(table, "/detect", "words", &words);
     }
@@ -280,7 +280,7 @@ static void put_validation(struct dpe_h5 *table, const struct dpe_detect_report 
     dpe_detect_validated_of(report, result, &validated);
     dpe_datasets_put(&dpe_validated_scores_kinds[result->criterion != DPE_DETECT_RECALL],
                      &validated.scores, folder, table, NULL);
-    if (report->rule != DPE_DETECT_READY && result != &report->texts) {
+    if (dpe_detect_sweeps(report->rule) && result != &report->texts) {
         dpe_detect_verdict_words(v, &words);
         dpe_detect_put_words(table, folder, "verdict", &words);
     }

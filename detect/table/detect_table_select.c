@@ -17,6 +17,7 @@ static const char *rule_text(enum dpe_detect_rule rule)
             "the length with the largest gain given the lengths of all others, ties to the larger; "
             "no gain, no change; again until nothing changes or the rounds are used up",
         [DPE_DETECT_READY] = "none: methods that are ready, and the base",
+        [DPE_DETECT_BRIEF] = "none: methods that are ready, and the best of one step of a search",
         [DPE_DETECT_JOINTLY] = "the search of /search: temperature, lengths, near window and "
                                "groups one after another, "
                                "each change only where a paired test shows that it is better; the "

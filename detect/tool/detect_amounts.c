@@ -124,13 +124,13 @@ int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs)
 {
     enum { BEST_FAMILIES = 2 };
     return DPE_DETECT_N_VALIDATED + (inputs->args->rule == DPE_DETECT_JOINTLY) +
-           (inputs->families != 0 ? BEST_FAMILIES : 0) + dpe_detect_inputs_guards(inputs) +
-           inputs->args->n_against;
+           (inputs->args->rule == DPE_DETECT_BRIEF) + (inputs->families != 0 ? BEST_FAMILIES : 0) +
+           dpe_detect_inputs_guards(inputs) + inputs->args->n_against;
 }
 
 bool dpe_detect_inputs_races_ready(const struct detect_inputs *inputs)
 {
-    return inputs->args->rule == DPE_DETECT_READY && inputs->args->use_niah &&
+    return !dpe_detect_sweeps(inputs->args->rule) && inputs->args->use_niah &&
            !inputs->args->use_ppl;
 }
 
@@ -154,7 +154,8 @@ int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int
         return samples * dpe_detect_inputs_validated(inputs);
     }
     /* Rope, the methods, and the base; the joint plan is the base. */
-    const int plans = 1 + inputs->args->n_against + dpe_detect_inputs_races_base(inputs);
+    const int plans = 1 + inputs->args->n_against + dpe_detect_inputs_races_base(inputs) +
+                      (inputs->args->rule == DPE_DETECT_BRIEF);
     int64_t rows = 0;
     for (int64_t c = 0; c < contexts; c++) {
         const int64_t n = samples - c * together < together ? samples - c * together : together;
@@ -172,6 +173,8 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .temperature = inputs->searches_temperature,
         .near = inputs->near,
         .joint = args->rule == DPE_DETECT_JOINTLY,
+        /* Where needles say little there is nothing to search by. */
+        .coarse = args->rule == DPE_DETECT_BRIEF && !inputs->says_little,
         .families = inputs->families,
         .rounds = args->rounds > 0 ? (int)args->rounds : DPE_DETECT_SEARCH_ROUNDS,
         /* Books of the validation are others, where there are some. */
@@ -182,7 +185,8 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .guard = args->guard,
         .texts = texts < DETECT_SEARCH_TEXTS ? texts : DETECT_SEARCH_TEXTS,
     };
-    bool searches = args->rule != DPE_DETECT_READY && (options.temperature || options.joint);
+    bool searches =
+        options.coarse || (dpe_detect_sweeps(args->rule) && (options.temperature || options.joint));
     return searches ? options : (struct dpe_detect_search_options){0};
 }
 
@@ -210,7 +214,7 @@ int64_t dpe_detect_inputs_sweep_samples(const struct detect_inputs *inputs, int6
  */
 void dpe_detect_inputs_set_samples(struct detect_inputs *inputs)
 {
-    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    const bool ready = !dpe_detect_sweeps(inputs->args->rule);
     const int64_t least_contexts = ready ? 2 : 8;
     const int64_t asked = inputs->args->job.samples;
     int64_t wanted =

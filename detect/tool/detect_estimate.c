@@ -16,7 +16,7 @@ struct task_cost {
 
 static void count_rows(const struct detect_inputs *inputs, int task, struct task_cost *cost)
 {
-    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    const bool ready = !dpe_detect_sweeps(inputs->args->rule);
     const int64_t swept = ready ? 0 : inputs->n_samples[task] * inputs->grid.n_configs;
     cost->rows = swept + dpe_detect_inputs_validated_rows(inputs, task);
     if (task == 0) {
@@ -132,7 +132,7 @@ static dpe_status print_cost(const struct detect_inputs *inputs, const struct ta
     dpe_bill_print(&bill);
     DPE_TRY(dpe_price_print_memory(&inputs->job, &inputs->grid.configs[0].plan,
                                    inputs->args->job.length, "", err));
-    if (inputs->args->use_niah && inputs->args->rule != DPE_DETECT_READY) {
+    if (inputs->args->use_niah && dpe_detect_sweeps(inputs->args->rule)) {
         dpe_detect_print_savings(inputs, answering);
     }
     return DPE_OK;

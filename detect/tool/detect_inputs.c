@@ -142,6 +142,7 @@ static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *
     if (status != DPE_OK) {
         return status;
     }
+    inputs->held_ready = inputs->args->rule == DPE_DETECT_BRIEF; /* what its search ends with */
     for (int i = 0; i < inputs->args->n_against && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
         const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
@@ -149,7 +150,7 @@ static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *
         if (status == DPE_OK) {
             status = dpe_job_check_plan(&inputs->job, &plan, inputs->args->job.length, err);
         }
-        if (status == DPE_OK && inputs->args->rule == DPE_DETECT_READY) {
+        if (status == DPE_OK && !dpe_detect_sweeps(inputs->args->rule)) {
             status = find_held(inputs, &plan, err);
         }
         dpe_plan_free(&plan);
@@ -248,18 +249,18 @@ dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_err
 static bool searches_needles(const struct detect_inputs *inputs)
 {
     return inputs->args->use_niah && !inputs->args->use_ppl &&
-           (inputs->args->rule == DPE_DETECT_JOINTLY || inputs->args->rule == DPE_DETECT_READY);
+           (inputs->args->rule == DPE_DETECT_JOINTLY || !dpe_detect_sweeps(inputs->args->rule));
 }
 
 bool dpe_detect_inputs_guards(const struct detect_inputs *inputs)
 {
-    return searches_needles(inputs) && inputs->args->rule == DPE_DETECT_JOINTLY &&
+    return searches_needles(inputs) && inputs->args->rule != DPE_DETECT_READY &&
            inputs->args->guard > 0.0;
 }
 
 struct detect_held_rows dpe_detect_inputs_held(const struct detect_inputs *inputs)
 {
-    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    const bool ready = !dpe_detect_sweeps(inputs->args->rule);
     const int64_t samples = inputs->args->job.samples;
     const int64_t plans = dpe_detect_inputs_validated(inputs);
     struct detect_held_rows rows = {0};
@@ -268,14 +269,16 @@ struct detect_held_rows dpe_detect_inputs_held(const struct detect_inputs *input
         rows.ceilings = ready
                             ? dpe_detect_inputs_ceiling(inputs, dpe_detect_inputs_together(inputs))
                             : 2 * DETECT_CEILING_SAMPLES;
-        rows.texts = dpe_detect_inputs_guards(inputs) ? DETECT_GUARD_BOOKS * plans : 0;
+        rows.texts = !dpe_detect_inputs_guards(inputs) ? 0
+                     : ready                           ? 2 * DETECT_SEARCH_TEXTS
+                                                       : DETECT_GUARD_BOOKS * plans;
     }
     return rows;
 }
 
 int64_t dpe_detect_inputs_ceiling(const struct detect_inputs *inputs, int64_t asked)
 {
-    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    const bool ready = !dpe_detect_sweeps(inputs->args->rule);
     const int64_t samples = ready ? (inputs->args->job.samples + 1) / 2 : inputs->args->job.samples;
     return round_up(samples < DETECT_CEILING_SAMPLES ? samples : DETECT_CEILING_SAMPLES, asked);
 }
@@ -292,7 +295,7 @@ dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error
     for (int i = 0; i < DETECT_GUARD && status == DPE_OK && searches_needles(inputs); i++) {
         struct detect_held *held = &inputs->held[i];
         const bool ceiling = i != DETECT_USERS;
-        bool ready = inputs->args->rule == DPE_DETECT_READY; /* minutes are for one task */
+        bool ready = !dpe_detect_sweeps(inputs->args->rule); /* minutes are for one task */
         if (held->opened || (i != DETECT_CEILING && (ready || !differs))) {
             continue;
         }
@@ -393,8 +396,9 @@ static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
     dpe_status status = dpe_task_ppl("guard-ppl", inputs->job.corpus, inputs->job.tokenizer, length,
                                      inputs->niah.special, &held->task, &short_books, err);
     held->opened = status == DPE_OK;
-    held->n = held->opened && held->task.n_samples > DETECT_GUARD_BOOKS ? DETECT_GUARD_BOOKS
-                                                                        : held->task.n_samples;
+    const int64_t most =
+        inputs->args->rule == DPE_DETECT_BRIEF ? DETECT_SEARCH_TEXTS : DETECT_GUARD_BOOKS;
+    held->n = held->opened && held->task.n_samples > most ? most : held->task.n_samples;
     if (status != DPE_OK && inputs->args->guard_given) {
         return dpe_fail_prefix(err, "--guard needs texts of --length tokens (--guard 0: no guard)");
     }

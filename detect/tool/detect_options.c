@@ -60,7 +60,8 @@ static const struct dpe_option options_table[] = {
      "sequential: group after group, the others at their chosen lengths. ready: no sweep; in "
      "minutes, "
      "what the model does alone and with five methods that are ready, what is possible, and what "
-     "to do",
+     "to do. brief: the same with the best of some 16 plans of DPE, a temperature, a near window "
+     "and one length for all groups: what a search mostly finds, for a fifth of its tokens",
      4, DPE_CHOICE(struct detect_arguments, rule, dpe_detect_rule_names),
      DPE_GIVEN(struct detect_arguments, rule_given)},
     {"rounds", 0, "R", 0,
@@ -221,7 +222,7 @@ static bool wants_pilot(const struct detect_arguments *args)
 {
     enum { LEAST_SAMPLES = 8 };
     bool searches = args->rule == DPE_DETECT_JOINTLY && args->job.samples >= LEAST_SAMPLES;
-    return (searches || args->rule == DPE_DETECT_READY) && args->keys_per_context == 0 &&
+    return (searches || !dpe_detect_sweeps(args->rule)) && args->keys_per_context == 0 &&
            args->shared == 0 && asked_for(args) == NULL;
 }
 
@@ -249,7 +250,8 @@ static void check_frequencies(struct dpe_command_line *state, const struct detec
                        "--move frequencies has no near window and no key pairs: a frequency "
                        "holds for every distance and head; leave out --window and --scale-pairs");
     }
-    if (args->rule == DPE_DETECT_GUARDED || args->rule == DPE_DETECT_SEQUENTIAL) {
+    if (args->rule == DPE_DETECT_GUARDED || args->rule == DPE_DETECT_SEQUENTIAL ||
+        args->rule == DPE_DETECT_BRIEF) {
         dpe_line_error(state,
                        "--move frequencies needs --select joint or paper: the other rules begin "
                        "with every group at half the trained length, where frequencies find "
@@ -260,18 +262,20 @@ static void check_frequencies(struct dpe_command_line *state, const struct detec
 static void check_together(struct dpe_command_line *state, const struct detect_arguments *args)
 {
     if (args->guard_given && args->guard > 0.0 &&
-        (args->rule != DPE_DETECT_JOINTLY || args->use_ppl || !args->use_niah)) {
+        ((args->rule != DPE_DETECT_JOINTLY && args->rule != DPE_DETECT_BRIEF) || args->use_ppl ||
+         !args->use_niah)) {
         dpe_line_error(
             state, "--guard watches over plans that needles choose: it needs --select joint (the "
-                   "default) and a task of needles alone");
+                   "default) or brief, and a task of needles alone");
     }
-    if (args->rule == DPE_DETECT_READY && (args->use_ppl || args->race)) {
+    if (!dpe_detect_sweeps(args->rule) && (args->use_ppl || args->race)) {
         dpe_line_error(state,
-                       "--select ready compares methods on needles, without a sweep; leave out %s",
+                       "--select %s compares methods on needles, without a sweep; leave out %s",
+                       dpe_detect_rule_names[args->rule],
                        args->race ? "--race" : "--task (dpe-eval ppl compares perplexities)");
     }
     if (args->score == DETECT_SCORE_STEPS &&
-        (!args->use_niah || args->rule == DPE_DETECT_PAPER || args->rule == DPE_DETECT_READY)) {
+        (!args->use_niah || args->rule == DPE_DETECT_PAPER || !dpe_detect_sweeps(args->rule))) {
         dpe_line_error(state, "--score steps needs needles and a search: leave out --task ppl and "
                               "--select paper or ready (books and free text have no steps)");
     }
@@ -332,7 +336,7 @@ static void default_against(struct detect_arguments *args)
     static const char *const usual[] = {"yarn", "self-extend", "leaky-rerope", NULL};
     static const char *const ready[] = {"yarn",  "mrrope",   "self-extend:logit-scale=1.2",
                                         "lampe", "jet-long", NULL};
-    const char *const *names = args->rule == DPE_DETECT_READY     ? ready
+    const char *const *names = !dpe_detect_sweeps(args->rule)     ? ready
                                : args->rule == DPE_DETECT_JOINTLY ? usual
                                                                   : NULL;
     for (size_t i = 0; names != NULL && names[i] != NULL; i++) {
@@ -360,8 +364,9 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
 
 void dpe_detect_settle(struct detect_arguments *args)
 {
-    if (args->rule == DPE_DETECT_READY && !args->job.samples_given) {
-        args->job.samples = DETECT_READY_SAMPLES;
+    if (!dpe_detect_sweeps(args->rule) && !args->job.samples_given) {
+        args->job.samples =
+            args->rule == DPE_DETECT_BRIEF ? DETECT_BRIEF_SAMPLES : DETECT_READY_SAMPLES;
     }
     if (!args->task_given) {
         args->auto_task = wants_pilot(args);

@@ -60,14 +60,14 @@ struct detect_pilot_rows dpe_detect_pilot_most_rows(const struct detect_inputs *
     if (!inputs->args->auto_task) {
         return rows;
     }
-    for (int i = READY_EASIEST + 1; i < READY_RUNGS && inputs->args->rule == DPE_DETECT_READY;
+    for (int i = READY_EASIEST + 1; i < READY_RUNGS && !dpe_detect_sweeps(inputs->args->rule);
          i++) {
         rows.quarters += ready_rungs[i].asked;
     }
-    for (int i = 0; i < RUNGS && inputs->args->rule != DPE_DETECT_READY; i++) {
+    for (int i = 0; i < RUNGS && dpe_detect_sweeps(inputs->args->rule); i++) {
         rows.longs += (int64_t)PLANS * DETECT_PILOT_CONTEXTS * rungs[i].asked;
     }
-    if (inputs->args->rule == DPE_DETECT_READY) { /* beside the last one, which is held */
+    if (!dpe_detect_sweeps(inputs->args->rule)) { /* beside the last one, which is held */
         rows.shorts = (MOST_CEILINGS - 1) * dpe_detect_inputs_ceiling(inputs, DETECT_READY_ASKED);
     } else if (inputs->args->score == DETECT_SCORE_AUTO) {
         rows.longs += (int64_t)GOOD * DETECT_PILOT_CONTEXTS * rungs[RUNGS - 1].asked;
@@ -123,7 +123,7 @@ static dpe_status open_ready(struct detect_inputs *inputs, int rung, int64_t len
 
 dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    const bool ready = !dpe_detect_sweeps(inputs->args->rule);
     for (int rung = ready ? READY_RUNGS - 1 : RUNGS_FIRST; rung >= 0; rung--) {
         struct dpe_task task = {0};
         bool opens = false;
@@ -440,7 +440,7 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
     if (!inputs->args->auto_task) {
         return DPE_OK;
     }
-    const bool ready = inputs->args->rule == DPE_DETECT_READY;
+    const bool ready = !dpe_detect_sweeps(inputs->args->rule);
     dpe_status status = ready ? descend(sweep, err) : make_plans(&pilot, err);
     if (status == DPE_OK && !ready) {
         status = climb(&pilot, &chosen, err);

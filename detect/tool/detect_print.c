@@ -73,7 +73,7 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
                  (long long)params->length, window);
     dpe_detect_warn_of_length(params);
     const bool sweeps =
-        inputs->args->rule != DPE_DETECT_READY; /* ready methods alone have no lengths */
+        dpe_detect_sweeps(inputs->args->rule); /* ready methods alone have no lengths */
     if (sweeps) {
         dpe_log_info("detecting lengths %s%s", lengths, dpe_detect_skipped_text(inputs));
     }
@@ -201,7 +201,7 @@ static void render_joint(const struct dpe_detect_report *report, struct dpe_text
 static bool is_unneeded(const struct dpe_detect_report *report)
 {
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
-    return report->rule == DPE_DETECT_READY && result != NULL &&
+    return !dpe_detect_sweeps(report->rule) && result != NULL &&
            dpe_detect_advise(&result->validation, &result->ceiling).what ==
                DPE_DETECT_ADVICE_NOTHING;
 }
@@ -322,10 +322,14 @@ static void render(const struct detect_inputs *inputs, const struct dpe_detect_r
 dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                             const struct dpe_detect_report *report, struct dpe_error *err)
 {
-    const bool ready = report->rule == DPE_DETECT_READY;
+    const bool ready = !dpe_detect_sweeps(report->rule);
     struct dpe_text text = {0};
     if (ready) {
         dpe_detect_ready(report, &text);
+        if (report->search.n_steps > 0) {
+            dpe_text_put(&text, "\n");
+            dpe_detect_search_table(report, &text);
+        }
     } else {
         render(inputs, report, &text);
     }

@@ -295,7 +295,7 @@ void dpe_detect_stage_plan(struct sweep *sweep)
 {
     const struct detect_inputs *inputs = sweep->inputs;
     for (int i = 0; i < inputs->n_tasks; i++) {
-        bool sweeps = inputs->args->rule != DPE_DETECT_READY;
+        bool sweeps = dpe_detect_sweeps(inputs->args->rule);
         sweep->planned[i] = (sweeps ? inputs->n_samples[i] * inputs->grid.n_configs : 0) +
                             dpe_detect_inputs_validated_rows(inputs, i);
     }
@@ -341,7 +341,7 @@ static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
     dpe_detect_inputs_report(sweep->inputs, report);
     if ((status = dpe_detect_stage_search(sweep, err)) != DPE_OK ||
         (status = dpe_detect_stage_warm(sweep, err)) != DPE_OK ||
-        (inputs->args->rule != DPE_DETECT_READY && (status = sweep_stage(sweep, err)) != DPE_OK)) {
+        (dpe_detect_sweeps(inputs->args->rule) && (status = sweep_stage(sweep, err)) != DPE_OK)) {
         return status;
     }
     report->swept = true;

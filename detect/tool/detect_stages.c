@@ -14,7 +14,8 @@
 static void plan_searched(struct sweep *sweep)
 {
     const struct dpe_detect_search *search = &sweep->report->search;
-    bool found = search->complete || search->wants_sweep || sweep->report->swept;
+    bool found = dpe_detect_sweeps(sweep->inputs->args->rule) &&
+                 (search->complete || search->wants_sweep || sweep->report->swept);
     int64_t rows = dpe_detect_search_asked(search, found ? &sweep->inputs->grid : NULL,
                                            sweep->inputs->n_samples[0]);
     sweep->planned[0] += rows - sweep->searched;
@@ -55,7 +56,8 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
     stage.n_plans = n;
     stage.plans = borrowed;
     stage.keys = keys;
-    for (int i = 0; i < inputs->n_tasks && !sweep->report->swept; i++) {
+    const bool before = dpe_detect_sweeps(inputs->args->rule) && !sweep->report->swept;
+    for (int i = 0; i < inputs->n_tasks && before; i++) {
         stage.later[i] += inputs->n_samples[i] * inputs->grid.n_configs;
     }
     if (status == DPE_OK) {
@@ -87,7 +89,7 @@ dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err)
 dpe_status dpe_detect_stage_warm(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
-    if (!sweep->report->searching.temperature) {
+    if (!sweep->report->searching.temperature || sweep->report->searching.coarse) {
         return DPE_OK;
     }
     char text[DPE_TEMPERATURE_TEXT];
@@ -180,7 +182,8 @@ static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
     const int v = report->n_validated;
-    if (!sweep->inputs->held[DETECT_GUARD].opened || report->search.n_steps == 0) {
+    if (!sweep->inputs->held[DETECT_GUARD].opened || report->search.n_steps == 0 ||
+        report->searching.coarse) {
         return DPE_OK;
     }
     struct finalists *all = dpe_alloc_zero(1, sizeof *all); /* too large for a small stack */
@@ -230,6 +233,18 @@ static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
     return DPE_OK;
 }
 
+/* What the coarse step ended with, as the method that it is. */
+static dpe_status add_coarse(struct sweep *sweep, struct dpe_error *err)
+{
+    const struct detect_inputs *inputs = sweep->inputs;
+    struct dpe_detect_report *report = sweep->report;
+    const int v = report->n_validated++;
+    dpe_detect_point_dpe_spec(&inputs->grid, &report->search.point, report->names[v],
+                              sizeof report->names[v]);
+    return dpe_detect_point_plan(&inputs->grid, &inputs->context, &report->search.point,
+                                 &sweep->validated[v], err);
+}
+
 /* The joint one needs the ranks. */
 static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
 {
@@ -268,6 +283,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
                                       &plans[DPE_DETECT_JOINT], err));
     }
     DPE_TRY(add_against(sweep, err));
+    DPE_TRY(report->searching.coarse ? add_coarse(sweep, err) : DPE_OK);
     DPE_TRY(add_families(sweep, err));
     DPE_TRY(add_guarded(sweep, err));
     for (int v = 0; v < report->n_validated; v++) {
@@ -332,7 +348,9 @@ static dpe_status race_ready(struct sweep *sweep, const struct stage *all, unsig
                                         all->n_plans, 0, c * together, together, &scores, err);
         }
         if (status == DPE_OK && c < contexts) {
-            dpe_detect_ready_race(&scores, contexts, live);
+            /* The searched plan is the last. */
+            const int searched = sweep->report->searching.coarse ? all->n_plans - 1 : -1;
+            dpe_detect_ready_race(&scores, contexts, searched, live);
         }
         dpe_detect_scores_free(&scores);
         if (memchr(live, 1, (size_t)all->n_plans) == NULL) { /* the choice is clear */

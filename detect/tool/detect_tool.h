@@ -17,6 +17,7 @@ enum {
     DETECT_READY_ASKED =
         8, /**< questions on a context of ready methods, where the task has so many keys */
     DETECT_READY_SAMPLES = 2 * DETECT_READY_ASKED,
+    DETECT_BRIEF_SAMPLES = 8 * DETECT_READY_ASKED,
     DETECT_CEILING_SAMPLES = 32,
     DETECT_GUARD_BOOKS = 4,  /**< of the texts, at most */
     DETECT_SEARCH_TEXTS = 2, /**< of them that the search reads */

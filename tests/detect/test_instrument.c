@@ -272,21 +272,26 @@ static void test_race_of_ready(void **state)
     struct dpe_detect_scores scores;
     unsigned char live[6] = {1, 0, 1, 1, 1, 1};
     fill(&scores, 6, 4, 4, recall);
-    dpe_detect_ready_race(&scores, 2, live);
+    dpe_detect_ready_race(&scores, 2, -1, live);
     const unsigned char two[6] = {0, 0, 1, 1, 0, 0}; /* of a tie the earlier ones */
     assert_memory_equal(live, two, sizeof live);
     /* Of two contexts, no plan reads the second where the best found clearly more than the next. */
     unsigned char clear[6] = {1, 0, 1, 0, 0, 1};
-    dpe_detect_ready_race(&scores, 2, clear);
+    dpe_detect_ready_race(&scores, 2, -1, clear);
     assert_null(memchr(clear, 1, sizeof clear));
     unsigned char close[6] = {1, 0, 0, 0, 0, 1};
-    dpe_detect_ready_race(&scores, 2, close);
+    dpe_detect_ready_race(&scores, 2, -1, close);
     const unsigned char both[6] = {1, 0, 0, 0, 0, 1};
     assert_memory_equal(close, both, sizeof close);
     unsigned char many[6] = {1, 0, 1, 1, 1, 1};
-    dpe_detect_ready_race(&scores, 8, many);
+    dpe_detect_ready_race(&scores, 8, -1, many);
     const unsigned char three[6] = {0, 0, 1, 1, 1, 0};
     assert_memory_equal(many, three, sizeof many);
+    /* What a search ended with stays, and no choice is clear beside it. */
+    unsigned char searched[6] = {1, 0, 1, 1, 0, 1};
+    dpe_detect_ready_race(&scores, 2, 5, searched);
+    const unsigned char beside[6] = {0, 0, 1, 0, 0, 1};
+    assert_memory_equal(searched, beside, sizeof searched);
     dpe_detect_scores_free(&scores);
 }
 

@@ -236,6 +236,14 @@ static double two_temperatures(const struct dpe_detect_params *params,
                                    : 0.2;
 }
 
+/* Wants three things at once, each of which alone spoils it: log-n, the longer window, L0. */
+static double together(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    const int wanted = (point->temperature.log_n_length == 64.0) + (point->window == 16) +
+                       (point->at[0] == 2 && dpe_detect_point_is_single(params, point));
+    return wanted == 3 ? 0.8 : 0.4 - 0.1 * wanted;
+}
+
 /* The same, where the groups leave a second round something to try. */
 static double two_temperatures_with_room(const struct dpe_detect_params *params,
                                          const struct dpe_detect_point *point)
@@ -558,6 +566,38 @@ static void few_samples_change_nothing(void **state)
     assert_int_equal(search.wanted, 4);
     dpe_detect_search_free(&search);
     close_world(&world);
+}
+
+/* One step finds what no single change shows, without a sweep and of fewer contexts than a test
+ * needs; without a temperature to search it has the windows and lengths alone. */
+static void one_step_changes_all_at_once(void **state)
+{
+    (void)state;
+    for (int stopped = 0; stopped < 2; stopped++) {
+        static struct world world;
+        struct dpe_detect_search search;
+        open_world(&world, together);
+        world.options.joint = false;
+        world.options.coarse = true;
+        world.options.n_samples = 4;
+        search_all(&world, stopped == 1, &search);
+        assert_int_equal(search.n_steps, 1);
+        assert_int_equal(search.steps[0].n, 16);
+        assert_true(search.point.temperature.log_n_length == 64.0);
+        assert_int_equal(search.point.window, 16);
+        assert_int_equal(search.point.at[0], 2);
+        assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
+        dpe_detect_search_free(&search);
+        close_world(&world);
+        open_world(&world, plain);
+        world.options = (struct dpe_detect_search_options){
+            .coarse = true, .rounds = 1, .n_samples = SAMPLES, .per_round = 4, .together = 1};
+        search_all(&world, stopped == 1, &search);
+        assert_int_equal(search.steps[0].n, 4);
+        assert_true(search.point.window == 16 && search.point.at[0] == 2);
+        dpe_detect_search_free(&search);
+        close_world(&world);
+    }
 }
 
 /* Waits for the sweep once the temperature is found, and leaves the rest alone when not asked. */
@@ -1020,6 +1060,7 @@ int main(void)
         cmocka_unit_test(texts_that_fail_are_outside),
         cmocka_unit_test(comes_back_within_the_guard),
         cmocka_unit_test(finds_what_is_best),
+        cmocka_unit_test(one_step_changes_all_at_once),
         cmocka_unit_test(begins_around_a_temperature),
         cmocka_unit_test(gives_groups_their_own_lengths),
         cmocka_unit_test(lets_fast_groups_keep_their_distances),

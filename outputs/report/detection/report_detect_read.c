@@ -84,7 +84,7 @@ bool dpe_detection_is_selected(const struct detection *d)
 
 bool dpe_detection_is_ready(const struct detection *d)
 {
-    return d->rule != NULL && strcmp(d->rule, "ready") == 0;
+    return d->rule != NULL && (strcmp(d->rule, "ready") == 0 || strcmp(d->rule, "brief") == 0);
 }
 
 double dpe_detection_length(const struct detection *d)

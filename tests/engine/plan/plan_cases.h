@@ -42,6 +42,8 @@ static const char *const plan_cases[] = {
     "dope:heads=0,from=2",
     "self:window=%d,group=6,rate=0.2",
     "jetlong_freq:window=%d,scale=5,log-n=30",
+    "self-extend:window=%d,group=3,log-n=30,logit-scale-last=0.75,logit-scale-heads=0.0:0.5/"
+    "0.1:1.75",
 };
 enum { PLAN_CASES = sizeof plan_cases / sizeof plan_cases[0] };
 
