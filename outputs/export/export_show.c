@@ -54,6 +54,9 @@ static void show_entry(const struct dpe_table_values *values)
     if (dpe_table_evidence(values, evidence)[0] != '\0') {
         dpe_print("measured           %s\n", evidence);
     }
+    if (dpe_table_facts(values, evidence)[0] != '\0') {
+        dpe_print("made from          %s\n", evidence);
+    }
     dpe_print("%5s  %11s  %16s  %6s\n", "group", "pairs", "effective length", "scale");
     for (int64_t g = 0; g < values->n_groups; g++) {
         char pairs[32];

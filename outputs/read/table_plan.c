@@ -407,6 +407,9 @@ static void describe_choice(const struct dpe_table *table, const struct dpe_tabl
         dpe_append(note, DPE_TABLE_NOTE, "; it %s%s",
                    strncmp(evidence, "finds", 5) == 0 ? "" : "has ", evidence);
     }
+    if (entry != NULL && dpe_table_facts(dpe_table_values(entry), evidence)[0] != '\0') {
+        dpe_append(note, DPE_TABLE_NOTE, "; it was made from %s", evidence);
+    }
 }
 
 /* The entry for the lengths of the context, NULL for a text that is run unchanged. */

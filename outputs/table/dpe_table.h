@@ -217,6 +217,9 @@ int dpe_table_has_method(const struct dpe_table_values *values);
  * constant on the logits are left of what this header says (for a model whose layers all move). */
 int dpe_table_needs_adapter(const struct dpe_table_values *values);
 enum { DPE_TABLE_EVIDENCE = 640 };
+/** What else is known of how an entry was made, "N WORDS, N WORDS"; "" where nothing is. Returns the
+ * buffer. */
+const char *dpe_table_facts(const struct dpe_table_values *values, char text[DPE_TABLE_EVIDENCE]);
 /** The evidence of an entry as a line: what is found with it, of what is possible, without it and
  * by the best other method; "" without evidence. Returns the buffer. */
 const char *dpe_table_evidence(const struct dpe_table_values *values,

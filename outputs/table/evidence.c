@@ -1,5 +1,5 @@
 /* What was measured under an entry, in words. */
-#include "outputs/table/dpe_table.h"
+#include "outputs/table/fields.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -82,5 +82,24 @@ const char *dpe_table_evidence(const struct dpe_table_values *values, char text[
     put(&line, words);
     put(&line, needles ? values->evidence_task : "");
     put(&line, ")");
+    return text;
+}
+
+const char *dpe_table_facts(const struct dpe_table_values *values, char text[DPE_TABLE_EVIDENCE])
+{
+    struct line line = {text, 0};
+    char words[160];
+    text[0] = '\0';
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        const double value = field->fact != NULL && dpe_field_applies(field, values)
+                                 ? dpe_field_get(field, dpe_field_data(field, values), 0)
+                                 : field->or_else;
+        if (value != field->or_else) {
+            snprintf(words, sizeof words, "%s%.15g %s", line.used > 0 ? ", " : "", value,
+                     field->fact);
+            put(&line, words);
+        }
+    }
     return text;
 }

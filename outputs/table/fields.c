@@ -611,7 +611,8 @@ int dpe_table_read_fields(const struct dpe_field_source *source, struct dpe_tabl
     unsigned parts = error == DPE_TABLE_OK ? parts_there(source) : 0;
     for (size_t i = 0; i < dpe_n_table_fields && error == DPE_TABLE_OK; i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
-        if ((parts >> field->part & 1) != 0) {
+        const bool missing = field->fact != NULL && source->count(source->self, field) < 0;
+        if ((parts >> field->part & 1) != 0 && !missing) {
             error = read_field(source, field, values, message);
         } else if (!dpe_field_owned(field)) {
             dpe_field_set(field, (char *)values + field->at, 0, field->absent);

@@ -4,9 +4,9 @@
  *
  * The writers and readers of HDF5, JSON, YAML and safetensors, the checks, and the tables of
  * SCHEMA.md and dpe_table.schema.json follow from this list. A new field is a member of struct
- * dpe_table_values, an entry here, and an entry of FIELDS in the adapter
- * (outputs/transformers/dpe_attention.py); the test table_fields holds the documents to them and
- * writes their lines.
+ * dpe_table_values, an entry here, and, unless it is a fact for people alone, an entry of FIELDS in
+ * the adapter (outputs/transformers/dpe_attention.py); the test table_fields holds the documents to
+ * them and writes their lines.
  */
 #ifndef DPE_TABLE_FIELDS_H
 #define DPE_TABLE_FIELDS_H
@@ -66,6 +66,9 @@ struct dpe_table_field {
     bool whole_in_h5; /**< doubles that are int64 in HDF5 */
     const char *long_name, *units; /**< attributes in HDF5 */
     const char *what;              /**< for the documents */
+    /** A fact about how the entry was made, which no runtime needs: the words behind the number. A
+     * file may be without it, and it is then `or_else`, not known. NULL: no such fact */
+    const char *fact;
 };
 extern const struct dpe_table_field dpe_table_fields[];
 extern const size_t dpe_n_table_fields;

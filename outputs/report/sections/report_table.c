@@ -99,6 +99,9 @@ static void add_entry(struct report *report, const struct dpe_table_values *v, c
     if (dpe_table_evidence(v, evidence)[0] != '\0') {
         dpe_report_say(report, BLOCK_TEXT, "Measured under it: %s.", evidence);
     }
+    if (dpe_table_facts(v, evidence)[0] != '\0') {
+        dpe_report_say(report, BLOCK_TEXT, "Made from: %s.", evidence);
+    }
     add_groups(report, v);
     add_map(report, v);
 }

@@ -18,10 +18,11 @@ int main(void)
             printf("%s%s", axis > 0 ? ", " : "", axes[field->axes[axis]]);
         }
         printf("\", \"low\": %.17g, \"high\": %.17g, \"above\": %s, \"besides\": %.17g, "
-               "\"absent\": %.17g, \"whole_in_h5\": %s, \"units\": \"%s\", \"what\": \"%s\"}%s\n",
+               "\"absent\": %.17g, \"whole_in_h5\": %s, \"units\": \"%s\", \"what\": \"%s\", "
+               "\"fact\": %s}%s\n",
                field->low, field->high, field->above ? "true" : "false", field->or_else,
                field->absent, field->whole_in_h5 ? "true" : "false", field->units, field->what,
-               i + 1 < dpe_n_table_fields ? "," : "");
+               field->fact != NULL ? "true" : "false", i + 1 < dpe_n_table_fields ? "," : "");
     }
     printf("], \"model\": [\n");
     for (size_t i = 0; i < dpe_n_model_fields; i++) {
