@@ -563,6 +563,19 @@ static void find_plain(struct dpe_detect_report *report)
     }
 }
 
+/* Tokens of the prompts of all rows that have a value. */
+static int64_t count_tokens(const struct dpe_run *run)
+{
+    size_t n = 0;
+    int64_t tokens = 0;
+    const struct dpe_row *rows = dpe_run_rows(run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const int64_t own = rows[i].prompt_tokens > 0 ? rows[i].prompt_tokens : rows[i].n_tokens;
+        tokens += rows[i].status == DPE_ROW_OK ? own : 0;
+    }
+    return tokens;
+}
+
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
                                         struct dpe_error *err)
 {
@@ -570,6 +583,7 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
                                                  &report->users, &report->texts};
     dpe_status status = find_tables(report, err);
     int kept = DPE_DETECT_JOINT;
+    report->read_tokens = count_tokens(run);
     for (size_t i = 0; i < sizeof results / sizeof results[0] && status == DPE_OK; i++) {
         if (results[i]->used) {
             status = validate_task(report, results[i], run, err);

@@ -93,6 +93,7 @@ struct dpe_detect_report {
                   −1 */
     uint64_t seed, validation_seed;
     struct dpe_session_work work; /**< of this session's processes, for /run */
+    int64_t read_tokens;          /**< of the prompts of all rows, once validated */
     /* what the run was about, for /model, /tokenizer, /corpus and /detect */
     const struct dpe_model *model;
     const char *fingerprint; /**< of weights that another program has; NULL: the model's */

@@ -450,6 +450,7 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     values->evidence_rival = (char *)(uintptr_t)(rival >= 0 ? report->names[rival] : "none");
     values->evidence_rival_score = rival >= 0 ? known(&v->value[rival]) : -1.0;
     values->evidence_short_loss = values->frequencies != 0 ? -1.0 : 0.0;
+    values->evidence_tokens = report->read_tokens;
 }
 
 static void put_entry(struct dpe_h5 *table, const struct dpe_detect_report *report,

@@ -130,6 +130,7 @@ struct dpe_table_values {
     double evidence_rival_score; /**< the same of it; −1: none */
     double evidence_short_loss; /**< nats per token that a text up to the trained length loses; −1:
                                    not known */
+    int64_t evidence_tokens;    /**< of all prompts that the detection read; 0: not known */
 };
 
 enum { DPE_TABLE_MOST_BANDS = 4 };
@@ -217,8 +218,8 @@ int dpe_table_has_method(const struct dpe_table_values *values);
  * constant on the logits are left of what this header says (for a model whose layers all move). */
 int dpe_table_needs_adapter(const struct dpe_table_values *values);
 enum { DPE_TABLE_EVIDENCE = 640 };
-/** What else is known of how an entry was made, "N WORDS, N WORDS"; "" where nothing is. Returns the
- * buffer. */
+/** What else is known of how an entry was made, "N WORDS, N WORDS"; "" where nothing is. Returns
+ * the buffer. */
 const char *dpe_table_facts(const struct dpe_table_values *values, char text[DPE_TABLE_EVIDENCE]);
 /** The evidence of an entry as a line: what is found with it, of what is possible, without it and
  * by the best other method; "" without evidence. Returns the buffer. */

@@ -332,6 +332,16 @@ const struct dpe_table_field dpe_table_fields[] = {
      .long_name = "what short texts lose, -1 = not known",
      .what = "what a text of at most the trained length loses; 0 where it runs unchanged; -1 = not "
              "known"},
+    {.name = "evidence_tokens",
+     .type = DPE_FIELD_WHOLE,
+     .part = DPE_PART_EVIDENCE,
+     .at = AT(evidence_tokens),
+     .low = 0,
+     .high = 0x1p50,
+     .units = "tokens",
+     .long_name = "prompt tokens that the detection read, 0 = not known",
+     .what = "of all prompts that the detection read to make the entry; 0 or missing = not known",
+     .fact = "prompt tokens that the detection read"},
 };
 const size_t dpe_n_table_fields = sizeof dpe_table_fields / sizeof dpe_table_fields[0];
 

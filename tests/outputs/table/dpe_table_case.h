@@ -98,6 +98,7 @@ static inline struct dpe_table_values measured(void)
     v.evidence_possible = -1.0;
     v.evidence_rival = (char *)(uintptr_t) "yarn:scale=4";
     v.evidence_rival_score = 0.61;
+    v.evidence_tokens = 3141592653;
     return v;
 }
 
@@ -149,7 +150,8 @@ static inline void expect_same(const struct dpe_table_values *a, const struct dp
                     a->evidence_unchanged == b->evidence_unchanged &&
                     a->evidence_possible == b->evidence_possible &&
                     a->evidence_rival_score == b->evidence_rival_score &&
-                    a->evidence_short_loss == b->evidence_short_loss);
+                    a->evidence_short_loss == b->evidence_short_loss &&
+                    a->evidence_tokens == b->evidence_tokens);
     }
     assert_int_equal(a->applied_inv_freq == NULL, b->applied_inv_freq == NULL);
     if (a->applied_inv_freq != NULL) {

@@ -150,6 +150,20 @@ static void evidence_is_a_line(void **state)
                         "perplexity 12.35 (12 to 13) at 4096 tokens, 0 unchanged (40 samples)");
 }
 
+/* What is not known is not said, and a table without evidence has no facts of it. */
+static void facts_are_words(void **state)
+{
+    (void)state;
+    char line[DPE_TABLE_EVIDENCE];
+    struct dpe_table_values v = measured();
+    assert_string_equal(dpe_table_facts(&v, line),
+                        "3141592653 prompt tokens that the detection read");
+    v.evidence_tokens = 0;
+    assert_string_equal(dpe_table_facts(&v, line), "");
+    v = good();
+    assert_string_equal(dpe_table_facts(&v, line), "");
+}
+
 static void broken_evidence_is_named(void **state)
 {
     (void)state;
@@ -553,6 +567,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_broken_rule_is_named),
         cmocka_unit_test(evidence_is_a_line),
+        cmocka_unit_test(facts_are_words),
         cmocka_unit_test(broken_evidence_is_named),
         cmocka_unit_test(broken_plans_of_other_methods_are_named),
         cmocka_unit_test(a_table_is_the_plan_of_a_method),
