@@ -65,7 +65,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** The schema version of every table that is written, the only one that is read. */
+/** The schema version of every table that is written. Tables of the same major are read, and what a
+ * larger minor adds is ignored: it changes no number that a model computes. */
 #define DPE_TABLE_SCHEMA "8.0.0"
 
 #ifdef __cplusplus

@@ -466,6 +466,7 @@ def test_hostile_temperatures(folder):
 def test_hostile_methods(folder):
     for good in (leaky(), yarn()):
         assert load_table(write(folder, good)).schema_version == "8.0.0"
+        assert load_table(write(folder, dict(good, schema_version="8.1.0", later=[1]))).schema_version == "8.1.0"
         for member, wrong, words in (("unrounded", 2, "unrounded"), ("unrounded", 0, "unrounded"),
                                      ("unrounded", "true", "unrounded"), ("unrounded", None, "unrounded"),
                                      ("applied_inv_freq", [1.0], "applied_inv_freq"),

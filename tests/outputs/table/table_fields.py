@@ -93,7 +93,8 @@ def json_schema(described):
         "required": ["schema_name", "schema_version", "adapter_required", "model"] + list(conventions),
         "properties": {
             "schema_name": {"const": "dpe-table"},
-            "schema_version": {"description": "MAJOR.MINOR.PATCH. Another major is refused; a larger minor only adds members.",
+            "schema_version": {"description": "MAJOR.MINOR.PATCH. Another major is refused; a larger minor adds members "
+                                              "that change no number that a model computes.",
                                "type": "string", "pattern": f"^{major}\\.[0-9]+\\.[0-9]+$"},
             "adapter_required": {"description": "A static inv_freq or rope_scaling cannot express DPE; it can express a table "
                                                 "of frequencies, and one of another method whose scales are 1 and whose "
