@@ -202,7 +202,7 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
 
 size_t dpe_detect_band_numbers(const struct dpe_config *config)
 {
-    return dpe_table_band_room(config->head_dim / 2) + (size_t)(config->n_layers * config->n_heads);
+    return dpe_table_room(config);
 }
 
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,

@@ -118,11 +118,10 @@ struct dpe_detect_values {
     double *scale;          /**< [n_groups], of the caller */
     bool unrounded;         /**< far positions are not rounded */
     const double *inv_freq; /**< [n_pairs] of the plan, where not the model's own; else NULL */
-    double *bands;   /**< [dpe_detect_band_numbers] of the caller, for plans of other bands; NULL:
-                          these are not held */
+    double *bands;   /**< [dpe_detect_band_numbers] of the caller: the room of dpe_table_of_plan */
     int64_t n_bands; /**< of them; 0: window and scale say it */
 };
-/** Numbers that the bands of a plan have at most, in a table. */
+/** Numbers of that room. */
 size_t dpe_detect_band_numbers(const struct dpe_config *config);
 /** Whether a table with the grid's groups can hold this plan, made from any spec: then `values` are
  * its. Such are dpe with these groups (or fewer that divide them), self-extend, leaky-rerope, the

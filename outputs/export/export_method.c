@@ -25,7 +25,7 @@ static int64_t find_groups(const struct dpe_plan *plan, int32_t *edges)
 /* The buffers that the values point to. */
 struct buffers {
     int32_t *edges;
-    double *scale, *effective, *inv_freq, *bands;
+    double *scale, *effective, *inv_freq, *room;
     uint8_t *mask;
 };
 
@@ -39,11 +39,10 @@ static bool make_buffers(const struct dpe_config *config, struct buffers *buffer
         .effective = dpe_alloc(pairs, sizeof *buffers->effective),
         .inv_freq = dpe_alloc(pairs, sizeof *buffers->inv_freq),
         .mask = dpe_alloc(cells, 1),
-        .bands = dpe_alloc_zero(dpe_table_band_room((int64_t)pairs) + cells / pairs,
-                                sizeof *buffers->bands),
+        .room = dpe_alloc_zero(dpe_table_room(config), sizeof *buffers->room),
     };
     bool made = buffers->edges != NULL && buffers->scale != NULL && buffers->effective != NULL &&
-                buffers->inv_freq != NULL && buffers->mask != NULL && buffers->bands != NULL;
+                buffers->inv_freq != NULL && buffers->mask != NULL && buffers->room != NULL;
     if (made) {
         memset(buffers->mask, 1, cells);
     }
@@ -57,7 +56,7 @@ static void free_buffers(struct buffers *buffers)
     free(buffers->effective);
     free(buffers->inv_freq);
     free(buffers->mask);
-    free(buffers->bands);
+    free(buffers->room);
 }
 
 static dpe_status make_table(const struct export_arguments *args, const struct dpe_plan *plan,
@@ -83,7 +82,7 @@ static dpe_status make_table(const struct export_arguments *args, const struct d
         .inv_freq = buffers->inv_freq,
         .mask = buffers->mask,
     };
-    dpe_status status = dpe_table_of_plan(plan, context, buffers->bands, &values, &holds, err);
+    dpe_status status = dpe_table_of_plan(plan, context, buffers->room, &values, &holds, err);
     if (status == DPE_OK && !holds) {
         status = dpe_fail(
             err, DPE_USAGE,

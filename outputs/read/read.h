@@ -47,17 +47,17 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
  * which all pairs move, made for the lengths of `context`. Filled are the numbers of the model, the
  * lengths, the window (kept where the plan has none), scale_factor [n_groups] and inv_freq
  * [n_pairs], which are the caller's, applied_inv_freq (the plan's, or NULL), unrounded and the
- * temperature; texts and mask are not. Where that is not enough and `bands` is given, it is filled
- * with the plan's bands and becomes the values', whose scales are 1 then. It has room for
- * dpe_table_band_room numbers, and then for n_layers * n_heads factors of heads. *holds: whether
- * dpe_plan_of_table of them is the same plan. It is for DPE and Self-Extend with these groups, for
- * Leaky ReRoPE, and for methods that change frequencies alone; with `bands` for every plan that
- * selects no keys, moves all pairs of all heads and rotates the pairs that the model does.
- * DPE_NO_MEMORY, and as dpe_rope_native. */
-size_t dpe_table_band_room(int64_t n_pairs);
+ * temperature; texts and mask are not. `room` (NULL: none) is the caller's, for what not every plan
+ * has: head_scale, and, where scales are not enough, bands, beside which scales are 1. *holds:
+ * whether dpe_plan_of_table of the values is the same plan. It is for DPE and Self-Extend with
+ * these groups, for Leaky ReRoPE, and for methods that change frequencies alone; with `room` for
+ * every plan that selects no keys, moves all pairs of all heads and rotates the pairs that the
+ * model does. DPE_NO_MEMORY, and as dpe_rope_native. */
 dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
-                             double *bands, struct dpe_table_values *values, bool *holds,
+                             double *room, struct dpe_table_values *values, bool *holds,
                              struct dpe_error *err);
+/** Numbers of that room: rows of bands, then a factor for each head of each layer. */
+size_t dpe_table_room(const struct dpe_config *config);
 enum { DPE_TABLE_NOTE = 1024 };
 /** The lengths of a table's entries, "512, 1024, 2048", cut off with "…" where there are too many.
  *  Returns the buffer. */

@@ -327,27 +327,32 @@ static dpe_status check_held(const struct dpe_plan *plan, const struct dpe_plan_
     return status;
 }
 
-size_t dpe_table_band_room(int64_t n_pairs)
+static size_t band_room(int64_t n_pairs)
 {
     return 2 * DPE_TABLE_MOST_BANDS * (DPE_TABLE_BAND_NUMBERS + 2 * (size_t)n_pairs);
 }
 
+size_t dpe_table_room(const struct dpe_config *config)
+{
+    return band_room(config->head_dim / 2) + (size_t)(config->n_layers * config->n_heads);
+}
+
 dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
-                             double *bands, struct dpe_table_values *values, bool *holds,
+                             double *room, struct dpe_table_values *values, bool *holds,
                              struct dpe_error *err)
 {
     *holds = false;
     if (plan->n_bands < 1 ||
-        (bands == NULL && (plan->n_bands > 2 || plan->temperature.n_heads > 0))) {
+        (room == NULL && (plan->n_bands > 2 || plan->temperature.n_heads > 0))) {
         return DPE_OK;
     }
-    double *const heads = bands != NULL ? bands + dpe_table_band_room(plan->n_pairs) : NULL;
+    double *const heads = room != NULL ? room + band_room(plan->n_pairs) : NULL;
     DPE_TRY(guess_values(plan, context, heads, values, err));
     if (plan->n_bands <= 2) {
         DPE_TRY(check_held(plan, context, values, holds, err));
     }
-    if (!*holds && bands != NULL) {
-        store_bands(plan, bands, values);
+    if (!*holds && room != NULL) {
+        store_bands(plan, room, values);
         DPE_TRY(check_held(plan, context, values, holds, err));
     }
     return DPE_OK;
