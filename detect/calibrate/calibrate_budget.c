@@ -74,7 +74,7 @@ static void apply(const struct calibrate_arguments *given, const struct setting 
     static char shortest[24];
     *args = *given;
     args->detect = given->asked;
-    struct detect_arguments *detect = &args->detect;
+    struct dpe_detect_arguments *detect = &args->detect;
     detect->rule = detect->rule_given || detect->frequencies || !detect->use_niah || detect->race ||
                            detect->against_tuned
                        ? detect->rule

@@ -260,7 +260,7 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
 }
 
 /* What was not given is limited to what is near the shorter entry's. */
-static void limit(const struct detect_arguments *args, const struct dpe_detect_shorter *shorter,
+static void limit(const struct dpe_detect_arguments *args, const struct dpe_detect_shorter *shorter,
                   struct entry *entry)
 {
     if (strcmp(args->lengths, "auto") == 0) {
@@ -285,7 +285,7 @@ static void limit(const struct detect_arguments *args, const struct dpe_detect_s
 dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
 {
     struct entry *entry = batch->entry;
-    const struct detect_arguments *args = &batch->args->detect;
+    const struct dpe_detect_arguments *args = &batch->args->detect;
     if (entry == batch->state.entries || batch->args->scratch) {
         return DPE_OK;
     }

@@ -90,7 +90,7 @@ static void file_name(const struct file *file, char name[96])
 
 /* An input: of the profile there is one, a detection is an entry's. */
 static void add_input(struct batch *batch, const struct file *file, const char *name,
-                      struct export_arguments *args)
+                      struct dpe_export_arguments *args)
 {
     bool own =
         strcmp(name, "detect.h5") == 0 || (file->entry != NULL && strcmp(name, "norms.h5") != 0);
@@ -99,7 +99,7 @@ static void add_input(struct batch *batch, const struct file *file, const char *
 }
 
 /* A count of pairs, or a share, which an export takes as a negative number. */
-static void set_top_k(const char *text, struct export_arguments *args)
+static void set_top_k(const char *text, struct dpe_export_arguments *args)
 {
     const bool all = strcmp(text, "all") == 0;
     const double k =
@@ -109,10 +109,10 @@ static void set_top_k(const char *text, struct export_arguments *args)
 }
 
 static void fill_export(struct batch *batch, const struct file *file, const char *name,
-                        struct export_arguments *args)
+                        struct dpe_export_arguments *args)
 {
     const struct form *form = file->form;
-    *args = (struct export_arguments){
+    *args = (struct dpe_export_arguments){
         .force = true,
         .threads = batch->args->detect.job.tool.threads,
         .output = dpe_calibrate_path(batch, NULL, name),
@@ -181,7 +181,7 @@ dpe_status dpe_calibrate_export_each(struct batch *batch, calibrate_visit visit,
 static dpe_status write_file(struct batch *batch, const struct file *file, const char *name,
                              struct dpe_error *err)
 {
-    struct export_arguments args;
+    struct dpe_export_arguments args;
     if (!batch->args->detect.job.tool.force) {
         DPE_TRY(dpe_calibrate_forms_check(batch, name, err));
     }
@@ -194,7 +194,7 @@ static dpe_status write_file(struct batch *batch, const struct file *file, const
 
 dpe_status dpe_calibrate_check_exports(struct batch *batch, struct dpe_error *err)
 {
-    struct export_arguments args;
+    struct dpe_export_arguments args;
     struct file file;
     char name[96];
     const char *wrong = NULL;

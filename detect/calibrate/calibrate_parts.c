@@ -54,7 +54,7 @@ static dpe_status work(struct batch *batch, const struct dpe_study *study, const
 dpe_status dpe_calibrate_sweep(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
                                struct dpe_error *err)
 {
-    struct detect_arguments args = batch->args->detect;
+    struct dpe_detect_arguments args = batch->args->detect;
     const struct entry *entry = batch->entry;
     args.job = job_of(batch, way, entry, "detect.h5");
     if (entry->lengths[0] != '\0') {
@@ -98,7 +98,7 @@ static bool is_budgeted(const struct batch *batch)
 static void write_niah(const struct batch *batch, enum calibrate_part part,
                        char spec[CALIBRATE_NIAH])
 {
-    const struct detect_arguments *detect = &batch->args->detect;
+    const struct dpe_detect_arguments *detect = &batch->args->detect;
     const char *given = detect->niah != NULL ? detect->niah : "";
     /* With a budget the task is one that the model can do, for the check too. */
     const bool own = part == CALIBRATE_PAIRS || (part == CALIBRATE_CHECK && is_budgeted(batch));
@@ -132,7 +132,7 @@ int64_t dpe_calibrate_together(const struct batch *batch)
 /* The samples of a part of dpe-eval, which no other part uses. `spec` holds the settings of its
  * needles. */
 static void fill_questions(struct batch *batch, enum calibrate_part part,
-                           struct eval_arguments *args, char spec[CALIBRATE_NIAH])
+                           struct dpe_eval_arguments *args, char spec[CALIBRATE_NIAH])
 {
     static const uint64_t seeds[] = {CALIBRATE_PAIRS_SEED, CALIBRATE_CHECK_SEED,
                                      CALIBRATE_TUNE_SEED};
@@ -164,7 +164,7 @@ static void fill_questions(struct batch *batch, enum calibrate_part part,
     args->special = params.special;
 }
 
-static void add_method(struct eval_arguments *args, const char *method, bool table)
+static void add_method(struct dpe_eval_arguments *args, const char *method, bool table)
 {
     args->methods[args->n_methods] = method;
     args->is_table[args->n_methods++] = table;
@@ -172,7 +172,7 @@ static void add_method(struct eval_arguments *args, const char *method, bool tab
 
 /* Before there are tables: so many plans of this kind. */
 static void plan_methods(const struct batch *batch, const char *name, int64_t n,
-                         struct eval_arguments *args)
+                         struct dpe_eval_arguments *args)
 {
     args->planned = name;
     args->planned_methods = n;
@@ -191,7 +191,7 @@ dpe_status dpe_calibrate_tune(struct batch *batch, enum calibrate_way way, struc
 {
     const int64_t round = round_of_tune(batch);
     const bool prices = way == CALIBRATE_COST || way == CALIBRATE_PRICE;
-    struct eval_arguments args = {.job = job_of(batch, way, batch->entry, "tune.h5")};
+    struct dpe_eval_arguments args = {.job = job_of(batch, way, batch->entry, "tune.h5")};
     char spec[CALIBRATE_NIAH];
     int64_t budget = batch->args->tune_budget;
     if (prices) { /* all races and fresh samples, at most */
@@ -214,7 +214,7 @@ dpe_status dpe_calibrate_tune(struct batch *batch, enum calibrate_way way, struc
 dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
                                struct dpe_error *err)
 {
-    struct eval_arguments args = {.job = job_of(batch, way, batch->entry, "ablate.h5")};
+    struct dpe_eval_arguments args = {.job = job_of(batch, way, batch->entry, "ablate.h5")};
     int64_t k[DPE_DETECT_CANDIDATES];
     const int n = dpe_detect_top_k_candidates(batch->n_pairs, k);
     char spec[CALIBRATE_NIAH];
@@ -236,7 +236,7 @@ dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, stru
 /* How many methods the check will have: the table of a ready method is that method. */
 static int64_t count_methods(const struct batch *batch)
 {
-    const struct detect_arguments *detect = &batch->args->detect;
+    const struct dpe_detect_arguments *detect = &batch->args->detect;
     const bool ready = !dpe_detect_sweeps(detect->rule);
     return 2 +
            ((ready && !batch->state.rival_kept) || detect->against_tuned ||
@@ -250,7 +250,7 @@ static dpe_status check(struct batch *batch, enum calibrate_way way, struct dpe_
     const struct calibrate_state *state = &batch->state;
     const struct entry *longest = &state->entries[state->n_entries - 1];
     const bool several = state->n_entries > 1;
-    struct eval_arguments args = {.job = job_of(batch, way, NULL, "check.h5")};
+    struct dpe_eval_arguments args = {.job = job_of(batch, way, NULL, "check.h5")};
     char spec[CALIBRATE_NIAH];
     if (batch->args->check_samples > 0) {
         args.job.samples = batch->args->check_samples;
@@ -300,7 +300,7 @@ dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_w
                              struct dpe_bill *bill, struct dpe_error *err)
 {
     enum { TEXTS = 2 }; /* an interval needs two; what must be 0 needs one */
-    struct eval_arguments args = {
+    struct dpe_eval_arguments args = {
         .job = job_of(batch, way, NULL, trained ? "kld-trained.h5" : "kld.h5"),
         .official = true,
         .n_lengths = 1};

@@ -37,9 +37,9 @@ enum {
 
 /** The command line. */
 struct calibrate_arguments {
-    struct detect_arguments asked;  /**< as given: what follows from others is not set */
-    struct detect_arguments detect; /**< its job: what all studies have; several lengths: a table
-                                       with an entry for each */
+    struct dpe_detect_arguments asked;  /**< as given: what follows from others is not set */
+    struct dpe_detect_arguments detect; /**< its job: what all studies have; several lengths: a
+                                           table with an entry for each */
     struct dpe_norms_arguments norms;
     int64_t norm_samples;      /**< 0: not given */
     const char *chat_template; /**< NULL: not given */

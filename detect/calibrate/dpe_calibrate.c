@@ -263,7 +263,7 @@ static void suggest(const struct batch *batch)
 
 static dpe_status print_all(struct batch *batch, struct dpe_error *err)
 {
-    struct export_arguments args = {.show = true, .n_inputs = 1};
+    struct dpe_export_arguments args = {.show = true, .n_inputs = 1};
     for (int i = 0; i < batch->state.n_entries && batch->chooses; i++) {
         batch->entry = &batch->state.entries[i];
         if (!batch->entry->other) {

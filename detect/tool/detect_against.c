@@ -15,7 +15,8 @@ static bool is_file(const char *method)
     return n > 3 && strcmp(method + n - 3, ".h5") == 0 && strncmp(method, "table:", 6) != 0;
 }
 
-static dpe_status take(struct detect_arguments *args, const char *setting, struct dpe_error *err)
+static dpe_status take(struct dpe_detect_arguments *args, const char *setting,
+                       struct dpe_error *err)
 {
     if (args->n_against == DETECT_MOST_AGAINST) {
         return dpe_fail(err, DPE_USAGE, "expected at most %d methods with those of its tables",
@@ -31,7 +32,7 @@ static dpe_status take(struct detect_arguments *args, const char *setting, struc
 }
 
 /* The settings for this length; rope has none, and is validated anyway. */
-static dpe_status take_all(struct detect_arguments *args, const struct dpe_tune_result *tune,
+static dpe_status take_all(struct dpe_detect_arguments *args, const struct dpe_tune_result *tune,
                            struct dpe_error *err)
 {
     char there[256] = "";
@@ -56,7 +57,8 @@ static dpe_status take_all(struct detect_arguments *args, const struct dpe_tune_
     return DPE_OK;
 }
 
-static dpe_status read_file(struct detect_arguments *args, const char *path, struct dpe_error *err)
+static dpe_status read_file(struct dpe_detect_arguments *args, const char *path,
+                            struct dpe_error *err)
 {
     struct dpe_h5 *table = NULL;
     struct dpe_tune_result tune = {0};
@@ -76,7 +78,7 @@ static dpe_status read_file(struct detect_arguments *args, const char *path, str
     return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "%s", path);
 }
 
-dpe_status dpe_detect_against_read(struct detect_arguments *args, struct dpe_error *err)
+dpe_status dpe_detect_against_read(struct dpe_detect_arguments *args, struct dpe_error *err)
 {
     const char *given[DETECT_MOST_AGAINST];
     int n = args->n_against;
@@ -92,7 +94,7 @@ dpe_status dpe_detect_against_read(struct detect_arguments *args, struct dpe_err
     return DPE_OK;
 }
 
-void dpe_detect_against_free(struct detect_arguments *args)
+void dpe_detect_against_free(struct dpe_detect_arguments *args)
 {
     for (int i = 0; i < args->n_tuned; i++) {
         free(args->tuned[i]);

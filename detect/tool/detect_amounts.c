@@ -40,7 +40,7 @@ int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs)
 
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    const struct detect_arguments *args = inputs->args;
+    const struct dpe_detect_arguments *args = inputs->args;
     int64_t batch = dpe_detect_inputs_batch(inputs);
     if (args->batch > batch && !args->use_niah) {
         dpe_log_info("--batch %lld: perplexities are computed one by one", (long long)args->batch);
@@ -166,7 +166,7 @@ int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int
 
 struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs)
 {
-    const struct detect_arguments *args = inputs->args;
+    const struct dpe_detect_arguments *args = inputs->args;
     const struct detect_held *guard = &inputs->held[DETECT_GUARD];
     const int64_t texts = guard->opened ? guard->n : 0;
     const struct dpe_detect_search_options options = {

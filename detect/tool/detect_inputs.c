@@ -53,7 +53,7 @@ static dpe_status read_temperature(struct detect_inputs *inputs, int64_t head_di
 
 static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    const struct detect_arguments *args = inputs->args;
+    const struct dpe_detect_arguments *args = inputs->args;
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
     inputs->context = dpe_job_context(&inputs->job, args->job.length);
     inputs->context.select = args->selection;
@@ -161,7 +161,7 @@ static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *
 /* Families that the search tries: all that are plans of this model and that the device runs. */
 static dpe_status find_families(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    const struct detect_arguments *args = inputs->args;
+    const struct dpe_detect_arguments *args = inputs->args;
     if (args->rule != DPE_DETECT_JOINTLY || args->frequencies || args->selection != NULL ||
         args->no_against || !args->use_niah || args->use_ppl) {
         return DPE_OK;
@@ -408,8 +408,8 @@ static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
     return DPE_OK;
 }
 
-dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
-                                  struct dpe_error *err)
+dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs,
+                                  const struct dpe_detect_arguments *args, struct dpe_error *err)
 {
     *inputs = (struct detect_inputs){.args = args,
                                      .validation_seed = seed_of_validation(args->job.seed),
@@ -453,7 +453,7 @@ dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status stat
 static dpe_status find_largest(const struct detect_inputs *inputs, struct dpe_plan *rival,
                                const struct dpe_plan **largest, struct dpe_error *err)
 {
-    const struct detect_arguments *args = inputs->args;
+    const struct dpe_detect_arguments *args = inputs->args;
     dpe_status status = DPE_OK;
     for (int i = 0;
          dpe_detect_inputs_rival_of(inputs, i) != NULL && args->use_niah && status == DPE_OK; i++) {
@@ -474,7 +474,7 @@ static dpe_status find_largest(const struct detect_inputs *inputs, struct dpe_pl
 
 dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    const struct detect_arguments *args = inputs->args;
+    const struct dpe_detect_arguments *args = inputs->args;
     static const char *const specials[] = {"error", "literal", "parse"};
     /* What the pilot chooses follows from its rows and from these. */
     char pilot[512];

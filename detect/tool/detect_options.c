@@ -24,34 +24,34 @@ static const struct dpe_option options_table[] = {
     {"niah", 0, "K=V,...", 0,
      "keys=1, values=4, queries=1, digits=7, depth=, template=FILE, repeat=0, score=recall|steps, "
      "special=error|literal|parse",
-     2, DPE_TEXT(struct detect_arguments, niah)},
+     2, DPE_TEXT(struct dpe_detect_arguments, niah)},
     {"score", 0, "auto|recall|steps", 0,
      "What the search measures: recall of free answers, or steps: behind some of the values, is "
      "another one named? Near the ceiling steps need a tenth of the samples; auto (default): steps "
      "where the pilot finds that they tell more. What plans find of your own task is measured as "
      "--niah score= says",
-     2, DPE_CHOICE(struct detect_arguments, score, NULL)},
+     2, DPE_CHOICE(struct dpe_detect_arguments, score, NULL)},
     {NULL, 0, NULL, 0, "Grid:", 3},
     {"move", 0, "positions|frequencies", 0,
      "positions (default): DPE, which scales far positions and needs an adapter. frequencies: the "
      "length t of a group divides its frequencies by L/t at every distance, so the table is a "
      "factor for each pair and a temperature, which runtimes read as longrope (dpe-export --format "
      "longrope, gguf-rope)",
-     3, DPE_CHOICE(struct detect_arguments, frequencies, NULL)},
+     3, DPE_CHOICE(struct dpe_detect_arguments, frequencies, NULL)},
     {"groups", 0, "C", 0, "Equal groups of frequency pairs (default 8)", 3,
-     DPE_COUNT(struct detect_arguments, groups, 1, DPE_MOST_COUNT),
-     DPE_GIVEN(struct detect_arguments, groups_given)},
+     DPE_COUNT(struct dpe_detect_arguments, groups, 1, DPE_MOST_COUNT),
+     DPE_GIVEN(struct dpe_detect_arguments, groups_given)},
     {"lengths", 0, "LIST", 0,
      "Detecting lengths a,b,... or auto (default): L/128 ... L by powers of two, none shorter than "
      "the window (--move frequencies: than L0/4)",
-     3, DPE_TEXT(struct detect_arguments, lengths)},
+     3, DPE_TEXT(struct dpe_detect_arguments, lengths)},
     {"window", 0, "W", 0, "Keys nearer than W tokens keep their distance (default min(1024, L0/8))",
-     3, DPE_TOKENS(struct detect_arguments, window, 1, DPE_MOST_COUNT)},
+     3, DPE_TOKENS(struct dpe_detect_arguments, window, 1, DPE_MOST_COUNT)},
     {"temperature", 0, "auto[:K=V,...]|off|K=V,...", 0,
      "Attention temperature of every plan but rope, in the table too. auto (default): searched; "
      "auto:K=V,...: searched around one that suits a shorter length; off: none, as the paper; "
      "log-n=N, log-n-power=G, log-n-decay=B, infoscale=N, logit-scale=A (dpe-run --method help)",
-     3, DPE_TEXT(struct detect_arguments, temperature)},
+     3, DPE_TEXT(struct dpe_detect_arguments, temperature)},
     {NULL, 0, NULL, 0, "Choice of the joint plan:", 4},
     {"select", 0, "RULE", 0,
      "joint (default): search temperature, lengths, window and groups, each change only where a "
@@ -62,11 +62,11 @@ static const struct dpe_option options_table[] = {
      "what the model does alone and with five methods that are ready, what is possible, and what "
      "to do. brief: the same with the best of some 16 plans of DPE, a temperature, a near window "
      "and one length for all groups: what a search mostly finds, for a fifth of its tokens",
-     4, DPE_CHOICE(struct detect_arguments, rule, dpe_detect_rule_names),
-     DPE_GIVEN(struct detect_arguments, rule_given)},
+     4, DPE_CHOICE(struct dpe_detect_arguments, rule, dpe_detect_rule_names),
+     DPE_GIVEN(struct dpe_detect_arguments, rule_given)},
     {"rounds", 0, "R", 0,
      "sequential, joint: go over everything R times, or until nothing changes (default 1)", 4,
-     DPE_COUNT(struct detect_arguments, rounds, 1, 100)},
+     DPE_COUNT(struct dpe_detect_arguments, rounds, 1, 100)},
     {"against", KEY_AGAINST, "METHOD", 0,
      "Hold the result against this method too, on the validation's samples, and take it if it is "
      "shown to be better and a table can hold it; may be repeated. A table of dpe-eval tune stands "
@@ -79,13 +79,13 @@ static const struct dpe_option options_table[] = {
      "plans, on up to four texts of --length tokens (default 0.05; 0: no guard). A plan that loses "
      "more "
      "is kept only where it is shown to find more than all that do not, and the result says so",
-     4, DPE_REAL(struct detect_arguments, guard, 0.0, 100.0),
-     DPE_GIVEN(struct detect_arguments, guard_given)},
+     4, DPE_REAL(struct dpe_detect_arguments, guard, 0.0, 100.0),
+     DPE_GIVEN(struct dpe_detect_arguments, guard_given)},
     {NULL, 0, NULL, 0, "Savings:", 5},
     {"batch", 0, "N", 0,
      "Samples decoded together; what their prompts share is read once. The answers stay the same. "
      "Default: 4, or as many as share a context; 1: one by one; --race: at most one round",
-     5, DPE_COUNT(struct detect_arguments, batch, 1, 256)},
+     5, DPE_COUNT(struct dpe_detect_arguments, batch, 1, 256)},
     {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
      "shared: N samples in a row (default 4) share the first half of their context, which is read "
      "once for those that are decoded together. Such samples differ less from each other",
@@ -93,11 +93,11 @@ static const struct dpe_option options_table[] = {
     {"keys-per-context", 0, "M", DPE_BASIC,
      "M keys in each context; each is a sample of its own, and M samples share one reading. For "
      "models that look values up by key",
-     5, DPE_COUNT(struct detect_arguments, keys_per_context, 1, 256)},
+     5, DPE_COUNT(struct dpe_detect_arguments, keys_per_context, 1, 256)},
     {"race", 0, NULL, DPE_BASIC,
      "Stop sampling a detecting length once a paired test shows that it can no longer be rank 1; "
      "tested after every round (4 samples, or as many as share a context)",
-     5, DPE_SWITCH(struct detect_arguments, race)},
+     5, DPE_SWITCH(struct dpe_detect_arguments, race)},
     {"race-level", KEY_RACE_LEVEL, "P", 0, "Level of that test, one-sided (default 0.05)", 5},
     {"race-indifference", KEY_RACE_INDIFFERENCE, "D", 0,
      "Drop a length also when it is not better by D (recall, or nats per token; default 0)", 5},
@@ -105,7 +105,7 @@ static const struct dpe_option options_table[] = {
 };
 
 static void parse_task(struct dpe_command_line *state, const char *text,
-                       struct detect_arguments *args)
+                       struct dpe_detect_arguments *args)
 {
     bool both = strcmp(text, "both") == 0;
     args->task_given = true;
@@ -156,7 +156,7 @@ static int64_t parse_haystack(struct dpe_command_line *state, const char *text)
 /* Options that save computation. */
 static int parse_saving(int key, char *arg, struct dpe_command_line *state)
 {
-    struct detect_arguments *args = state->input;
+    struct dpe_detect_arguments *args = state->input;
     switch (key) {
     case KEY_HAYSTACK:
         args->shared = parse_haystack(state, arg);
@@ -175,7 +175,7 @@ static int parse_saving(int key, char *arg, struct dpe_command_line *state)
 }
 
 /* Settings of --niah that other options set too, or that the task does not have. */
-static void check_niah(struct dpe_command_line *state, const struct detect_arguments *args)
+static void check_niah(struct dpe_command_line *state, const struct dpe_detect_arguments *args)
 {
     static const char *const keys[] = {"keys",   "values", "queries", "digits",   "depth", "asked",
                                        "shared", "spare",  "repeat",  "template", "score"};
@@ -205,7 +205,7 @@ static void check_niah(struct dpe_command_line *state, const struct detect_argum
 }
 
 /* The first setting of --niah that says what is asked for; NULL: none does. */
-static const char *asked_for(const struct detect_arguments *args)
+static const char *asked_for(const struct dpe_detect_arguments *args)
 {
     static const char *const keys[] = {"keys", "values", "queries", "asked", "depth"};
     size_t n = 0;
@@ -218,7 +218,7 @@ static const char *asked_for(const struct detect_arguments *args)
 }
 
 /* A pilot is for a search, of samples that can show something, whose task nobody has named. */
-static bool wants_pilot(const struct detect_arguments *args)
+static bool wants_pilot(const struct dpe_detect_arguments *args)
 {
     enum { LEAST_SAMPLES = 8 };
     bool searches = args->rule == DPE_DETECT_JOINTLY && args->job.samples >= LEAST_SAMPLES;
@@ -227,7 +227,7 @@ static bool wants_pilot(const struct detect_arguments *args)
 }
 
 /* What the pilot chooses must not be given. */
-static void check_auto(struct dpe_command_line *state, const struct detect_arguments *args)
+static void check_auto(struct dpe_command_line *state, const struct dpe_detect_arguments *args)
 {
     if (args->auto_task && asked_for(args) != NULL) {
         dpe_line_error(
@@ -240,7 +240,8 @@ static void check_auto(struct dpe_command_line *state, const struct detect_argum
 }
 
 /* What only positions have. */
-static void check_frequencies(struct dpe_command_line *state, const struct detect_arguments *args)
+static void check_frequencies(struct dpe_command_line *state,
+                              const struct dpe_detect_arguments *args)
 {
     if (!args->frequencies) {
         return;
@@ -259,7 +260,7 @@ static void check_frequencies(struct dpe_command_line *state, const struct detec
     }
 }
 
-static void check_together(struct dpe_command_line *state, const struct detect_arguments *args)
+static void check_together(struct dpe_command_line *state, const struct dpe_detect_arguments *args)
 {
     if (args->guard_given && args->guard > 0.0 &&
         ((args->rule != DPE_DETECT_JOINTLY && args->rule != DPE_DETECT_BRIEF) || args->use_ppl ||
@@ -317,7 +318,7 @@ static void check_together(struct dpe_command_line *state, const struct detect_a
 }
 
 static void add_against(struct dpe_command_line *state, const char *method,
-                        struct detect_arguments *args)
+                        struct dpe_detect_arguments *args)
 {
     if (strcmp(method, "none") == 0) {
         args->no_against = true;
@@ -331,7 +332,7 @@ static void add_against(struct dpe_command_line *state, const char *method,
 }
 
 /* What the joint search is held against unless something else is asked for, and what is ready. */
-static void default_against(struct detect_arguments *args)
+static void default_against(struct dpe_detect_arguments *args)
 {
     static const char *const usual[] = {"yarn", "self-extend", "leaky-rerope", NULL};
     static const char *const ready[] = {"yarn",  "mrrope",   "self-extend:logit-scale=1.2",
@@ -349,7 +350,7 @@ static void default_against(struct detect_arguments *args)
 
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
-    struct detect_arguments *args = state->input;
+    struct dpe_detect_arguments *args = state->input;
     switch (key) {
     case KEY_TASK:
         parse_task(state, arg, args);
@@ -362,7 +363,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     }
 }
 
-void dpe_detect_settle(struct detect_arguments *args)
+void dpe_detect_settle(struct dpe_detect_arguments *args)
 {
     if (!dpe_detect_sweeps(args->rule) && !args->job.samples_given) {
         args->job.samples =
@@ -379,23 +380,23 @@ void dpe_detect_settle(struct detect_arguments *args)
     }
 }
 
-void dpe_detect_complete(struct dpe_command_line *state, struct detect_arguments *args)
+void dpe_detect_complete(struct dpe_command_line *state, struct dpe_detect_arguments *args)
 {
     check_together(state, args);
     dpe_detect_settle(args);
     check_auto(state, args);
 }
 
-void dpe_detect_defaults(struct detect_arguments *args)
+void dpe_detect_defaults(struct dpe_detect_arguments *args)
 {
-    *args = (struct detect_arguments){.job = {.samples = 100, .knobs = {.branches = "--batch"}},
-                                      .lengths = "auto",
-                                      .temperature = "auto",
-                                      .rule = DPE_DETECT_JOINTLY,
-                                      .groups = 8,
-                                      .race_level = 0.05,
-                                      .guard = 0.05,
-                                      .use_niah = true};
+    *args = (struct dpe_detect_arguments){.job = {.samples = 100, .knobs = {.branches = "--batch"}},
+                                          .lengths = "auto",
+                                          .temperature = "auto",
+                                          .rule = DPE_DETECT_JOINTLY,
+                                          .groups = 8,
+                                          .race_level = 0.05,
+                                          .guard = 0.05,
+                                          .use_niah = true};
 }
 
 const struct dpe_option_set dpe_detect_option_set = {.options = options_table,

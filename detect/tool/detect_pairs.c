@@ -11,7 +11,7 @@
 static dpe_status numbers(struct detect_inputs *inputs, int64_t k[DPE_DETECT_CANDIDATES], int *n,
                           struct dpe_error *err)
 {
-    const struct detect_arguments *args = inputs->args;
+    const struct dpe_detect_arguments *args = inputs->args;
     int64_t rotating = dpe_config_pairs(dpe_model_config(inputs->job.model));
     if (args->top_k <= 0.0) {
         *n = dpe_detect_top_k_candidates(rotating, k) - 1; /* the last one is all of them */
@@ -43,7 +43,7 @@ static void name_pairs(struct detect_inputs *inputs, const struct dpe_profile *p
 
 dpe_status dpe_detect_inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    const struct detect_arguments *args = inputs->args;
+    const struct dpe_detect_arguments *args = inputs->args;
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
     int64_t n_pairs = config->head_dim / 2;
     int64_t rows = config->n_layers * config->n_heads;

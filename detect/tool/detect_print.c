@@ -19,7 +19,7 @@ void dpe_detect_list_lengths(const struct dpe_detect_params *params, char *text,
 
 void dpe_detect_tell_template(const struct detect_inputs *inputs)
 {
-    const struct detect_arguments *args = inputs->args;
+    const struct dpe_detect_arguments *args = inputs->args;
     char told[1200];
     if (args->use_niah &&
         dpe_chat_told(args->job.chat_template, args->job.model, told, sizeof told)) {

@@ -372,7 +372,7 @@ static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
  */
 
 struct detection {
-    struct detect_arguments args; /* a copy: tables of dpe-eval tune become what they chose */
+    struct dpe_detect_arguments args; /* a copy: tables of dpe-eval tune become what they chose */
     struct detect_inputs inputs;
     struct dpe_detect_report report;
     struct sweep sweep;
@@ -381,7 +381,7 @@ struct detection {
 static dpe_status detection_open(void *state, const void *asked, struct dpe_error *err)
 {
     struct detection *detection = state;
-    detection->args = *(const struct detect_arguments *)asked;
+    detection->args = *(const struct dpe_detect_arguments *)asked;
     detection->sweep = (struct sweep){.inputs = &detection->inputs, .report = &detection->report};
     DPE_TRY(dpe_detect_against_read(&detection->args, err));
     return dpe_detect_inputs_open(&detection->inputs, &detection->args, err);

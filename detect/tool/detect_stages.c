@@ -222,7 +222,7 @@ static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
 
 static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
 {
-    const struct detect_arguments *args = sweep->inputs->args;
+    const struct dpe_detect_arguments *args = sweep->inputs->args;
     struct dpe_detect_report *report = sweep->report;
     for (int i = 0; i < args->n_against; i++) {
         int v = report->n_validated++;

@@ -26,8 +26,8 @@ enum {
 /** Replace the tables of dpe-eval tune among `against` by the settings that they chose for the
  *  length. DPE_BAD_DATA for another table, DPE_USAGE for one without this length and for too many
  *  methods; errors of opening it. Free also after a failure. */
-dpe_status dpe_detect_against_read(struct detect_arguments *args, struct dpe_error *err);
-void dpe_detect_against_free(struct detect_arguments *args);
+dpe_status dpe_detect_against_read(struct dpe_detect_arguments *args, struct dpe_error *err);
+void dpe_detect_against_free(struct dpe_detect_arguments *args);
 
 /** What is measured beside the validation. */
 enum detect_holding {
@@ -41,7 +41,7 @@ enum detect_holding {
 
 /** What is needed to run a sweep, in the order in which it is opened. */
 struct detect_inputs {
-    const struct detect_arguments *args;
+    const struct dpe_detect_arguments *args;
     struct dpe_job job;
     struct dpe_plan_context context;
     struct dpe_detect_grid grid;
@@ -82,8 +82,8 @@ struct detect_inputs {
 /** Open the job and its tasks and make the grid. A dry run leaves the weights alone. What was
  *  opened is closed by dpe_detect_inputs_close, also after an error; it returns what dpe_job_close
  * does. */
-dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs, const struct detect_arguments *args,
-                                  struct dpe_error *err);
+dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs,
+                                  const struct dpe_detect_arguments *args, struct dpe_error *err);
 dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status status,
                                    struct dpe_error *err);
 /** Read --scale-pairs: the mask of the top-k pairs of each head, or without --top-k those of the

@@ -11,7 +11,7 @@
 enum { DETECT_MOST_AGAINST = 8 };
 
 /** What is asked for. Zero means "not given" where a default is computed. */
-struct detect_arguments {
+struct dpe_detect_arguments {
     struct dpe_job_options job;
     const char *niah, *lengths;
     const char *temperature; /**< "auto", "auto:" and one as dpe_temperature_parse, or one alone */
@@ -46,17 +46,17 @@ struct detect_arguments {
 };
 
 /** What stands where nothing is given. */
-void dpe_detect_defaults(struct detect_arguments *args);
-/** The options of a sweep that dpe-detect and dpe-calibrate have; input struct detect_arguments
+void dpe_detect_defaults(struct dpe_detect_arguments *args);
+/** The options of a sweep that dpe-detect and dpe-calibrate have; input struct dpe_detect_arguments
  * with its defaults. */
 extern const struct dpe_option_set dpe_detect_option_set;
 /** At DPE_LINE_END, once `job` has what the caller parses: end with a usage error where options do
  * not go together, and set what follows from others. */
-void dpe_detect_complete(struct dpe_command_line *state, struct detect_arguments *args);
+void dpe_detect_complete(struct dpe_command_line *state, struct dpe_detect_arguments *args);
 /** Only the latter. */
-void dpe_detect_settle(struct detect_arguments *args);
+void dpe_detect_settle(struct dpe_detect_arguments *args);
 
-/** Its args: struct detect_arguments. */
+/** Its args: struct dpe_detect_arguments. */
 extern const struct dpe_study dpe_detect_study;
 
 #endif

@@ -7,15 +7,15 @@ static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to sweep:", 1},
     {"dry-run", 0, NULL, DPE_BASIC,
      "Print configurations, tokens, operations, memory and time, and run nothing", 1,
-     DPE_SWITCH(struct detect_arguments, job.dry_run)},
+     DPE_SWITCH(struct dpe_detect_arguments, job.dry_run)},
     {"selection", 0, "K=V,...", 0,
      "A query of every plan of the sweep meets only the keys that the method select chooses with "
      "these keys (dpe-run --method help), so the table is one for them; use it as --method "
      "select:K=V,...,over=table:FILE",
-     3, DPE_TEXT(struct detect_arguments, selection)},
+     3, DPE_TEXT(struct dpe_detect_arguments, selection)},
     {"scale-pairs", 0, "NORMS.h5", 0,
      "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 3,
-     DPE_TEXT(struct detect_arguments, scale_pairs)},
+     DPE_TEXT(struct dpe_detect_arguments, scale_pairs)},
     {"top-k", KEY_TOP_K, "K", 0,
      "Key pairs of each head: a count, or a share such as 0.75 (default with --scale-pairs and "
      "--select joint: searched)",
@@ -25,7 +25,7 @@ static const struct dpe_option options_table[] = {
 
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
-    struct detect_arguments *args = state->input;
+    struct dpe_detect_arguments *args = state->input;
     switch (key) {
     case DPE_LINE_BEGIN:
         state->child_inputs[0] = args;
@@ -75,7 +75,7 @@ DPE_MAIN(dpe_detect)
                "--race -o detect.h5",
         .children = children,
     };
-    struct detect_arguments args;
+    struct dpe_detect_arguments args;
     dpe_tool_start(&argc, &argv);
     dpe_detect_defaults(&args);
     args.job.argc = argc;

@@ -17,7 +17,7 @@ enum { MAX_PIECES = 10 };
 struct command {
     const char *name, *about, *doc;
     const char *suite;                               /* NULL: --suite names it */
-    const struct dpe_option_set *pieces[MAX_PIECES]; /* of input struct eval_arguments */
+    const struct dpe_option_set *pieces[MAX_PIECES]; /* of input struct dpe_eval_arguments */
     const struct dpe_study *study;                   /* NULL: that of comparisons */
     int (*main)(int argc, char **argv);              /* in place of all but name and about */
 };
@@ -158,7 +158,7 @@ static const struct command commands[] = {
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
-static void require(struct dpe_command_line *state, const struct eval_arguments *args,
+static void require(struct dpe_command_line *state, const struct dpe_eval_arguments *args,
                     const struct command *command)
 {
     const bool ablate = args->what != NULL;
@@ -184,7 +184,7 @@ static void require(struct dpe_command_line *state, const struct eval_arguments 
 }
 
 /* What a command line comes to once all of it was read. */
-static void complete(struct dpe_command_line *state, struct eval_arguments *args,
+static void complete(struct dpe_command_line *state, struct dpe_eval_arguments *args,
                      const struct command *command)
 {
     const bool ablate = strcmp(command->name, "ablate") == 0;
@@ -228,7 +228,7 @@ enum { OF_JOB = sizeof of_job / sizeof of_job[0] };
 /* What every command's own parser is: it hands its input to the pieces. */
 struct parse {
     const struct command *command;
-    struct eval_arguments *args;
+    struct dpe_eval_arguments *args;
     int n_pieces;
 };
 
@@ -260,7 +260,7 @@ static int parse_command(int key, char *arg, struct dpe_command_line *state)
 }
 
 static void parse_options(const struct command *command, int argc, char **argv,
-                          struct eval_arguments *args)
+                          struct dpe_eval_arguments *args)
 {
     struct parse parse = {.command = command, .args = args};
     const struct dpe_option_set *children[MAX_PIECES + OF_JOB + 1] = {NULL};
@@ -343,7 +343,8 @@ static struct top find_command(int argc, char **argv)
 }
 
 /* Usage and errors name the command; argv itself is kept for the record. */
-static void parse_line(const struct top *top, int argc, char **argv, struct eval_arguments *args)
+static void parse_line(const struct top *top, int argc, char **argv,
+                       struct dpe_eval_arguments *args)
 {
     const size_t rest = (size_t)(argc - top->at);
     char name[64];
@@ -365,8 +366,8 @@ DPE_MAIN(dpe_eval)
     if (top.command->main != NULL) {
         return top.command->main(argc - top.at, argv + top.at);
     }
-    struct eval_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
-                                  .official = true};
+    struct dpe_eval_arguments args = {.job = {.samples = 100, .argc = argc, .argv = argv},
+                                      .official = true};
     parse_line(&top, argc, argv, &args);
     int code =
         dpe_study_main(top.command->study != NULL ? top.command->study : &dpe_eval_comparison_study,

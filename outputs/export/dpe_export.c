@@ -15,43 +15,43 @@ static const struct dpe_option options_table[] = {
     {"rank", 0, "N", 0,
      "Use each group's length of rank N (default: the lengths that the detection selected; with "
      "the paper's rule, those of rank 1)",
-     1, DPE_COUNT(struct export_arguments, rank, 1, 1000)},
+     1, DPE_COUNT(struct dpe_export_arguments, rank, 1, 1000)},
     {"top-k", KEY_TOP_K, "K", DPE_BASIC,
      "Key pairs of each head, from NORMS.h5: a count, or a share such as 0.75 (default: all)", 1},
     {"last-k", KEY_LAST_K, "K", 0,
      "As --top-k, with the K pairs that contribute least (for ablations)", 1},
     {"length", 0, "L", 0,
      "Target length in tokens, which sets the scales (default: the detection's)", 1,
-     DPE_TOKENS(struct export_arguments, length, 1, DPE_MOST_TRAINED)},
+     DPE_TOKENS(struct dpe_export_arguments, length, 1, DPE_MOST_TRAINED)},
     {"import-yaml", 0, "FILE", 0,
      "Make a table from a YAML of the paper's code (needs --model and --length)", 1,
-     DPE_TEXT(struct export_arguments, yaml)},
+     DPE_TEXT(struct dpe_export_arguments, yaml)},
     {"method", 0, "METHOD", 0,
      "Make a table that is the plan of a method (dpe-run --method help), as dpe-eval tune or your "
      "own "
      "measurements chose it: dpe, self-extend, leaky-rerope, or one that changes frequencies "
      "alone, such as "
      "yarn (needs --model and --length)",
-     1, DPE_TEXT(struct export_arguments, method)},
+     1, DPE_TEXT(struct dpe_export_arguments, method)},
     {"evidence", 0, "CHECK.h5", 0,
      "Keep with the table what dpe-eval niah or ppl measured under it, at the lengths of its "
      "entries",
-     1, DPE_TEXT(struct export_arguments, evidence)},
+     1, DPE_TEXT(struct dpe_export_arguments, evidence)},
     {"trained-length", 0, "L0", 0,
      "Trained length that --method is made for (default: max_position_embeddings)", 1,
-     DPE_TOKENS(struct export_arguments, trained, 1, DPE_MOST_TRAINED)},
+     DPE_TOKENS(struct dpe_export_arguments, trained, 1, DPE_MOST_TRAINED)},
     {"join", 0, NULL, 0,
      "Put the entries of every TABLE into one table: of one model and the same groups, each for "
      "another length. A runtime chooses the entry by the length of the text",
-     1, DPE_SWITCH(struct export_arguments, join)},
+     1, DPE_SWITCH(struct dpe_export_arguments, join)},
     {"entry", 0, "L", 0, "Use only the entry for L tokens of a table that has several", 1,
-     DPE_TOKENS(struct export_arguments, entry, 1, DPE_MOST_COUNT)},
+     DPE_TOKENS(struct dpe_export_arguments, entry, 1, DPE_MOST_COUNT)},
     {"unchecked", 0, NULL, 0,
      "Read inputs without a checksum, which other programs wrote, in a child process", 1,
-     DPE_SWITCH(struct export_arguments, unchecked)},
+     DPE_SWITCH(struct dpe_export_arguments, unchecked)},
     {NULL, 0, NULL, 0, "Write it:", 2},
     {"output", 'o', "FILE", DPE_BASIC, "File to write; - is standard output (needs --format)", 2,
-     DPE_PATH(struct export_arguments, output)},
+     DPE_PATH(struct dpe_export_arguments, output)},
     {"format", KEY_FORMAT, "F", DPE_BASIC,
      "h5, json, yaml, pt, hf, safetensors or csv; of a table of frequencies (dpe-detect --move "
      "frequencies, --method yarn) longrope: a config.json, gguf-rope: a copy of --gguf, or the "
@@ -61,30 +61,30 @@ static const struct dpe_option options_table[] = {
      2},
     {"model", 'm', "DIR", DPE_BASIC,
      "Model folder: for hf, longrope, --check, --method and --import-yaml", 2,
-     DPE_MODEL(struct export_arguments, model)},
+     DPE_MODEL(struct dpe_export_arguments, model)},
     {"gguf", 0, "MODEL.gguf", 0, "File that gguf-rope copies with the table's factors", 2,
-     DPE_TEXT(struct export_arguments, gguf)},
+     DPE_TEXT(struct dpe_export_arguments, gguf)},
     {"name", 0, "NAME", 0,
      "Name of the model in a YAML (default: the last part of --model, else the model type)", 2,
-     DPE_TEXT(struct export_arguments, name)},
+     DPE_TEXT(struct dpe_export_arguments, name)},
     {"scores", 0, "FILE.pt", 0, "Path of the score tensor to name in a YAML", 2,
-     DPE_TEXT(struct export_arguments, scores)},
+     DPE_TEXT(struct dpe_export_arguments, scores)},
     {"drop-temperature", 0, NULL, 0,
      "Write yaml or csv without the table's attention temperature, which these formats cannot "
      "express",
-     2, DPE_SWITCH(struct export_arguments, drop_temperature)},
+     2, DPE_SWITCH(struct dpe_export_arguments, drop_temperature)},
     {"force", 0, NULL, DPE_BASIC, "Replace FILE if it exists", 2,
-     DPE_SWITCH(struct export_arguments, force)},
+     DPE_SWITCH(struct dpe_export_arguments, force)},
     {NULL, 0, NULL, 0, "Inspect one:", 3},
     {"show", 0, NULL, DPE_BASIC, "Print a summary of TABLE", 3,
-     DPE_SWITCH(struct export_arguments, show)},
+     DPE_SWITCH(struct dpe_export_arguments, show)},
     {"check", 0, NULL, DPE_BASIC, "Check that TABLE was made for --model DIR (exit code 65 if not)",
-     3, DPE_SWITCH(struct export_arguments, check)},
+     3, DPE_SWITCH(struct dpe_export_arguments, check)},
     {0},
 };
 
 static void take_k(struct dpe_command_line *state, const char *option, const char *text, bool last,
-                   struct export_arguments *args)
+                   struct dpe_export_arguments *args)
 {
     if (args->has_k && args->last != last) {
         dpe_line_error(state, "--top-k and --last-k exclude each other");
@@ -97,7 +97,7 @@ static void take_k(struct dpe_command_line *state, const char *option, const cha
 }
 
 static int parse_values(int key, char *arg, struct dpe_command_line *state,
-                        struct export_arguments *args)
+                        struct dpe_export_arguments *args)
 {
     switch (key) {
     case KEY_TOP_K:
@@ -124,7 +124,7 @@ static int parse_values(int key, char *arg, struct dpe_command_line *state,
 
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
-    struct export_arguments *args = state->input;
+    struct dpe_export_arguments *args = state->input;
     switch (key) {
     case DPE_LINE_BEGIN:
         state->child_inputs[0] = &args->result;
@@ -168,7 +168,7 @@ DPE_MAIN(dpe_export)
             "  dpe-export --show table.h5",
     };
     dpe_tool_start(&argc, &argv);
-    struct export_arguments args = {.argc = argc, .argv = argv};
+    struct dpe_export_arguments args = {.argc = argc, .argv = argv};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     const char *wrong = dpe_export_refusal(&args);
     if (wrong != NULL) {

@@ -53,7 +53,7 @@ static dpe_status add_joined(const char *path, int number, struct export_table *
     return status;
 }
 
-dpe_status dpe_export_join(const struct export_arguments *args, struct export_table *table,
+dpe_status dpe_export_join(const struct dpe_export_arguments *args, struct export_table *table,
                            struct dpe_error *err)
 {
     struct dpe_table *tables[DPE_TABLE_ENTRIES] = {0};

@@ -59,7 +59,7 @@ static void free_buffers(struct buffers *buffers)
     free(buffers->room);
 }
 
-static dpe_status make_table(const struct export_arguments *args, const struct dpe_plan *plan,
+static dpe_status make_table(const struct dpe_export_arguments *args, const struct dpe_plan *plan,
                              const struct dpe_plan_context *context, const char *fingerprint,
                              struct buffers *buffers, struct dpe_table **table,
                              struct dpe_error *err)
@@ -105,7 +105,7 @@ static dpe_status make_table(const struct export_arguments *args, const struct d
 }
 
 /* Which method, model and lengths: all that decides the table. */
-static dpe_status add_origin(const struct export_arguments *args,
+static dpe_status add_origin(const struct dpe_export_arguments *args,
                              const struct dpe_plan_context *context, const char *fingerprint,
                              struct dpe_identity *origin, struct dpe_error *err)
 {
@@ -118,7 +118,7 @@ static dpe_status add_origin(const struct export_arguments *args,
                              (long long)context->trained_length);
 }
 
-dpe_status dpe_export_method(const struct export_arguments *args, struct export_table *table,
+dpe_status dpe_export_method(const struct dpe_export_arguments *args, struct export_table *table,
                              struct dpe_error *err)
 {
     struct dpe_model *model = NULL;

@@ -119,7 +119,7 @@ static void make_scales(struct dpe_table_values *values)
 }
 
 /* The table a detection holds, with another rank or length where one is asked for. */
-static dpe_status from_detection(const struct export_arguments *args,
+static dpe_status from_detection(const struct dpe_export_arguments *args,
                                  const struct dpe_table_values *from,
                                  struct dpe_table_values *values, struct dpe_h5 *file,
                                  struct dpe_error *err)
@@ -148,7 +148,7 @@ static dpe_status from_detection(const struct export_arguments *args,
 /* ---------------------------------------------------------------- a profile */
 
 /* `n_pairs` rotate of `all`; those that do not are ranked last. */
-static dpe_status pairs_asked(const struct export_arguments *args, int64_t n_pairs, int64_t all,
+static dpe_status pairs_asked(const struct dpe_export_arguments *args, int64_t n_pairs, int64_t all,
                               int64_t *k, struct dpe_error *err)
 {
     *k = !args->has_k     ? all
@@ -201,8 +201,9 @@ dpe_status dpe_export_add_selection(struct dpe_h5 *file, const char *name,
     return dpe_identity_add(&table->origin, name, text, err);
 }
 
-static dpe_status add_profile(const struct export_arguments *args, struct dpe_table_values *values,
-                              struct export_table *table, struct dpe_error *err)
+static dpe_status add_profile(const struct dpe_export_arguments *args,
+                              struct dpe_table_values *values, struct export_table *table,
+                              struct dpe_error *err)
 {
     const struct dpe_profile_model model = {values->model_fingerprint, values->n_layers,
                                             values->n_heads, values->n_pairs};
@@ -244,7 +245,7 @@ done:
 /* ---------------------------------------------------------------- the paper's YAML */
 
 /* What the settings do not say is the model's, or says nothing. */
-static dpe_status complete(const struct export_arguments *args, struct dpe_model *model,
+static dpe_status complete(const struct dpe_export_arguments *args, struct dpe_model *model,
                            struct dpe_table_values *values, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(model);
@@ -280,7 +281,7 @@ static dpe_status complete(const struct export_arguments *args, struct dpe_model
     return dpe_rope_native(config, args->length, values->inv_freq, &values->attention_scaling, err);
 }
 
-static dpe_status from_yaml(const struct export_arguments *args, struct export_table *table,
+static dpe_status from_yaml(const struct dpe_export_arguments *args, struct export_table *table,
                             struct dpe_error *err)
 {
     char *bytes = NULL;
@@ -314,7 +315,7 @@ done:
 
 /* ---------------------------------------------------------------- whatever it is */
 
-static dpe_status add_choices(const struct export_arguments *args, int64_t k,
+static dpe_status add_choices(const struct dpe_export_arguments *args, int64_t k,
                               struct export_table *table, struct dpe_error *err)
 {
     DPE_TRY(args->rank > 0
@@ -340,7 +341,7 @@ static void forget_evidence(const struct dpe_table_values *from, struct dpe_tabl
     }
 }
 
-static dpe_status read_detection(const struct export_arguments *args, struct dpe_h5 *file,
+static dpe_status read_detection(const struct dpe_export_arguments *args, struct dpe_h5 *file,
                                  struct export_table *table, struct dpe_error *err)
 {
     struct dpe_table_values values = {0};
@@ -385,7 +386,7 @@ dpe_status dpe_export_read_table(const char *path, struct export_table *table,
     return status;
 }
 
-static dpe_status read_one(const struct export_arguments *args, struct export_table *table,
+static dpe_status read_one(const struct dpe_export_arguments *args, struct export_table *table,
                            struct dpe_error *err)
 {
     const char *path = args->inputs[0];
@@ -422,7 +423,7 @@ static dpe_status read_one(const struct export_arguments *args, struct export_ta
     return status;
 }
 
-dpe_status dpe_export_read(const struct export_arguments *args, struct export_table *table,
+dpe_status dpe_export_read(const struct dpe_export_arguments *args, struct export_table *table,
                            struct dpe_error *err)
 {
     if (args->yaml != NULL) {

@@ -46,7 +46,7 @@ struct export_table {
 };
 /** Read the input that the arguments name: a detection (with a profile), a table in any form, or a
  *  YAML. */
-dpe_status dpe_export_read(const struct export_arguments *args, struct export_table *table,
+dpe_status dpe_export_read(const struct dpe_export_arguments *args, struct export_table *table,
                            struct dpe_error *err);
 /** The same of a table in one of its own forms. */
 dpe_status dpe_export_read_table(const char *path, struct export_table *table,
@@ -58,10 +58,10 @@ dpe_status dpe_export_add_identity(struct dpe_h5 *file, const char *name,
 dpe_status dpe_export_add_selection(struct dpe_h5 *file, const char *name,
                                     struct export_table *table, struct dpe_error *err);
 /** The table that is the plan of --method. DPE_USAGE where no table can hold it. */
-dpe_status dpe_export_method(const struct export_arguments *args, struct export_table *table,
+dpe_status dpe_export_method(const struct dpe_export_arguments *args, struct export_table *table,
                              struct dpe_error *err);
 /** One table of the entries of all inputs. */
-dpe_status dpe_export_join(const struct export_arguments *args, struct export_table *table,
+dpe_status dpe_export_join(const struct dpe_export_arguments *args, struct export_table *table,
                            struct dpe_error *err);
 /** Replace the table by its entry for `length` tokens. DPE_USAGE when it has none. */
 dpe_status dpe_export_choose_entry(const char *path, int64_t length, struct export_table *table,

@@ -12,14 +12,14 @@
 #include "outputs/read/read.h"
 #include "outputs/storage/storage.h"
 
-static bool to_stdout(const struct export_arguments *args)
+static bool to_stdout(const struct dpe_export_arguments *args)
 {
     return args->output != NULL && strcmp(args->output, "-") == 0;
 }
 
 /* The paper's code finds a model by the last part of its folder. NULL: neither name nor model is
  * given. */
-static const char *given_name(const struct export_arguments *args, size_t *n)
+static const char *given_name(const struct dpe_export_arguments *args, size_t *n)
 {
     const char *from = args->name != NULL ? args->name : args->model;
     *n = from != NULL ? strlen(from) : 0;
@@ -51,7 +51,7 @@ static bool is_flags(enum export_format format)
 }
 
 /* The message for options that would have no effect, or NULL. */
-static const char *check_together(const struct export_arguments *args)
+static const char *check_together(const struct dpe_export_arguments *args)
 {
     if (args->output == NULL) {
         return args->format != NULL                       ? "--format needs -o FILE"
@@ -90,7 +90,7 @@ static bool is_utf8(const char *text)
     return text == NULL || dpe_utf8_check(text, strlen(text)) == strlen(text);
 }
 
-const char *dpe_export_refusal(const struct export_arguments *args)
+const char *dpe_export_refusal(const struct dpe_export_arguments *args)
 {
     const char *wrong = NULL;
     const bool made = args->method != NULL;
@@ -158,7 +158,7 @@ static dpe_status read_config(const char *path, char **json, struct dpe_error *e
 }
 
 /* A checked name, or that of the model type. */
-static dpe_status model_name(const struct export_arguments *args,
+static dpe_status model_name(const struct dpe_export_arguments *args,
                              const struct dpe_table_values *values, char name[256],
                              struct dpe_error *err)
 {
@@ -176,7 +176,7 @@ static dpe_status model_name(const struct export_arguments *args,
 }
 
 /* Without its temperature a table gives other results. */
-static dpe_status check_temperature(const struct export_arguments *args,
+static dpe_status check_temperature(const struct dpe_export_arguments *args,
                                     const struct dpe_table_values *values, struct dpe_error *err)
 {
     if (!dpe_table_has_temperature(values)) {
@@ -228,7 +228,7 @@ static dpe_status check_kind(enum export_format format, const struct dpe_table *
     return dpe_rope_check_form(values, dpe_export_format_name(format), factors, err);
 }
 
-static dpe_status render(const struct export_arguments *args, enum export_format format,
+static dpe_status render(const struct dpe_export_arguments *args, enum export_format format,
                          const struct export_table *table, const struct dpe_short_text *short_text,
                          struct dpe_text *out, struct dpe_error *err)
 {
@@ -291,7 +291,7 @@ static dpe_status render(const struct export_arguments *args, enum export_format
 
 /* Before anything is read. --force replaces regular files only: the rename that puts a table in
  * place would otherwise replace /dev/null or a named pipe. */
-static dpe_status check_output(const struct export_arguments *args, struct dpe_error *err)
+static dpe_status check_output(const struct dpe_export_arguments *args, struct dpe_error *err)
 {
     dpe_status status = to_stdout(args) ? DPE_OK : dpe_tool_check_folder(args->output, err);
     if (status == DPE_OK && !to_stdout(args)) {
@@ -306,7 +306,7 @@ static dpe_status check_output(const struct export_arguments *args, struct dpe_e
                             : status;
 }
 
-static dpe_status write_output(const struct export_arguments *args,
+static dpe_status write_output(const struct dpe_export_arguments *args,
                                const struct export_table *table, struct dpe_error *err)
 {
     enum export_format format = args->format != NULL ? dpe_export_format_of(args->format)
@@ -408,7 +408,7 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
     return status;
 }
 
-dpe_status dpe_export_do(const struct export_arguments *args, struct dpe_error *err)
+dpe_status dpe_export_do(const struct dpe_export_arguments *args, struct dpe_error *err)
 {
     struct export_table table = {0};
     dpe_status status = args->output != NULL ? check_output(args, err) : DPE_OK;

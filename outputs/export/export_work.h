@@ -10,7 +10,7 @@
 #include "outputs/table/dpe_table.h"
 
 /** What is asked for: the command line of dpe-export. */
-struct export_arguments {
+struct dpe_export_arguments {
     const char *fingerprint; /**< of weights that `model` does not have; NULL: the model's */
     /** [n_inputs] DETECT.h5 [NORMS.h5], TABLE, or with --join TABLE … */
     const char *inputs[DPE_TABLE_ENTRIES];
@@ -38,9 +38,9 @@ struct export_arguments {
 };
 
 /** Why these arguments make no sense together; NULL: they do. */
-const char *dpe_export_refusal(const struct export_arguments *args);
+const char *dpe_export_refusal(const struct dpe_export_arguments *args);
 /** Read the inputs; print, check and write what is asked for. Errors of reading, checking and
  * writing. */
-dpe_status dpe_export_do(const struct export_arguments *args, struct dpe_error *err);
+dpe_status dpe_export_do(const struct dpe_export_arguments *args, struct dpe_error *err);
 
 #endif

@@ -17,24 +17,24 @@ enum {
 };
 
 /** What the command line sets for one suite or for all; NULL and 0: not given. */
-struct eval_overrides {
+struct dpe_eval_overrides {
     const char *chat_template, *niah, *tasks, *data, *template_file, *squad, *hotpotqa, *scorer;
     int64_t samples, stride, max_tokens;
 };
 
 /** A suite on the command line. */
-struct eval_suite {
+struct dpe_eval_suite {
     const char *name;
-    struct eval_overrides own; /**< the keys after its name */
-    char *text;                /**< owned: what both point into */
-    char *parameters;          /**< owned: own.niah */
+    struct dpe_eval_overrides own; /**< the keys after its name */
+    char *text;                    /**< owned: what both point into */
+    char *parameters;              /**< owned: own.niah */
 };
 
 /** The command line. */
-struct eval_arguments {
+struct dpe_eval_arguments {
     struct dpe_job_options job;
     const char *inputs[EVAL_MAX_SUITES]; /**< the job's: folders of official samples */
-    struct eval_suite suites[EVAL_MAX_SUITES];
+    struct dpe_eval_suite suites[EVAL_MAX_SUITES];
     int n_suites;
     const char *methods[EVAL_MAX_METHODS]; /**< specs, or files of tables */
     bool is_table[EVAL_MAX_METHODS];
@@ -43,7 +43,7 @@ struct eval_arguments {
     int n_lengths;
     const char *against; /**< NULL: the last table, or else the first method */
     bool official, other_model, details;
-    struct eval_overrides general; /**< options: for every suite that takes them */
+    struct dpe_eval_overrides general; /**< options: for every suite that takes them */
     enum dpe_special_policy special;
     bool special_given;
     bool grid;
@@ -69,9 +69,9 @@ struct eval_arguments {
 };
 
 /** Set the depths of a grid, where none are given. */
-void dpe_eval_default_depths(struct eval_arguments *args);
+void dpe_eval_default_depths(struct dpe_eval_arguments *args);
 
-/** Pieces of the command line; input struct eval_arguments. */
+/** Pieces of the command line; input struct dpe_eval_arguments. */
 extern const struct dpe_option_set dpe_eval_method_option_set, dpe_eval_suite_option_set,
     dpe_eval_needle_option_set, dpe_eval_grid_option_set, dpe_eval_depth_option_set,
     dpe_eval_book_option_set, dpe_eval_special_option_set, dpe_eval_ablate_option_set,
@@ -80,19 +80,19 @@ extern const struct dpe_option_set dpe_eval_method_option_set, dpe_eval_suite_op
     dpe_eval_kld_option_set;
 
 /** Add a method's spec, or the file of a table. */
-void dpe_eval_add_method(struct dpe_command_line *state, struct eval_arguments *args,
+void dpe_eval_add_method(struct dpe_command_line *state, struct dpe_eval_arguments *args,
                          const char *spec, bool table);
 /** Read `--suite NAME,…` or `--suite NAME:KEY=VALUE,…`; ends the process when it makes no sense.
  *  dpe_eval_suites_free frees what was added. */
-void dpe_eval_add_suites(struct dpe_command_line *state, struct eval_arguments *args,
+void dpe_eval_add_suites(struct dpe_command_line *state, struct dpe_eval_arguments *args,
                          const char *text);
-void dpe_eval_add_suite(struct dpe_command_line *state, struct eval_arguments *args,
+void dpe_eval_add_suite(struct dpe_command_line *state, struct dpe_eval_arguments *args,
                         const char *name);
-void dpe_eval_suites_free(struct eval_arguments *args);
+void dpe_eval_suites_free(struct dpe_eval_arguments *args);
 /** End the process on options that would be ignored. */
-void dpe_eval_check_suites(struct dpe_command_line *state, const struct eval_arguments *args);
+void dpe_eval_check_suites(struct dpe_command_line *state, const struct dpe_eval_arguments *args);
 /** A suite's own keys and, for what they leave open, the options. `niah` is the suite's own if it
  *  has one; the needle parameters of both count (general first). */
-struct eval_overrides dpe_eval_overrides_of(const struct eval_arguments *args, int suite);
+struct dpe_eval_overrides dpe_eval_overrides_of(const struct dpe_eval_arguments *args, int suite);
 
 #endif

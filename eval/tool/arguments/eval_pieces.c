@@ -55,7 +55,7 @@ static int parse_list(struct dpe_command_line *state, const char *option, const 
 }
 
 static void parse_lengths(struct dpe_command_line *state, const char *text,
-                          struct eval_arguments *args)
+                          struct dpe_eval_arguments *args)
 {
     struct dpe_error err = {0};
     args->n_lengths =
@@ -67,7 +67,7 @@ static void parse_lengths(struct dpe_command_line *state, const char *text,
 
 /* Depths carry names of tasks: four decimals. */
 static void parse_depths(struct dpe_command_line *state, const char *text,
-                         struct eval_arguments *args)
+                         struct dpe_eval_arguments *args)
 {
     args->n_depths = parse_list(state, "--depths", text, 1.0, args->depths, EVAL_MAX_DEPTHS);
     for (int i = 0; i < args->n_depths; i++) {
@@ -78,7 +78,7 @@ static void parse_depths(struct dpe_command_line *state, const char *text,
     }
 }
 
-void dpe_eval_add_method(struct dpe_command_line *state, struct eval_arguments *args,
+void dpe_eval_add_method(struct dpe_command_line *state, struct dpe_eval_arguments *args,
                          const char *spec, bool table)
 {
     if (args->n_methods == EVAL_MAX_METHODS) {
@@ -88,7 +88,7 @@ void dpe_eval_add_method(struct dpe_command_line *state, struct eval_arguments *
     args->is_table[args->n_methods++] = table;
 }
 
-void dpe_eval_default_depths(struct eval_arguments *args)
+void dpe_eval_default_depths(struct dpe_eval_arguments *args)
 {
     for (int i = 0; i <= 10 && args->n_depths == i; i++) {
         args->depths[args->n_depths++] = i / 10.0;
@@ -101,7 +101,7 @@ void dpe_eval_default_depths(struct eval_arguments *args)
 /* The parser of every piece: it gets only the keys of the piece's own table. */
 static int parse_piece(int key, char *arg, struct dpe_command_line *state)
 {
-    struct eval_arguments *args = state->input;
+    struct dpe_eval_arguments *args = state->input;
     switch (key) {
     case 'l':
         parse_lengths(state, arg, args);
@@ -141,21 +141,21 @@ static int parse_piece(int key, char *arg, struct dpe_command_line *state)
     {                                                                                              \
         "other-model", 0, NULL, 0,                                                                 \
             "Apply tables that were measured on other weights of the same shape", 1,               \
-            DPE_SWITCH(struct eval_arguments, other_model)                                         \
+            DPE_SWITCH(struct dpe_eval_arguments, other_model)                                     \
     }
 #define CHAT_TEMPLATE                                                                              \
     {                                                                                              \
         "chat-template", 0, "auto|none|FILE", 0,                                                   \
             "Chat template to wrap prompts in (auto, the default: the model's own, if it has "     \
             "one)",                                                                                \
-            2, DPE_TEXT(struct eval_arguments, general.chat_template)                              \
+            2, DPE_TEXT(struct dpe_eval_arguments, general.chat_template)                          \
     }
 #define DETAILS                                                                                    \
     {                                                                                              \
         "details", 0, NULL, 0,                                                                     \
             "Print intervals and paired differences of every task (a single task always has "      \
             "them)",                                                                               \
-            2, DPE_SWITCH(struct eval_arguments, details)                                          \
+            2, DPE_SWITCH(struct dpe_eval_arguments, details)                                      \
     }
 
 static const struct dpe_option method_table[] = {
@@ -169,12 +169,12 @@ static const struct dpe_option method_table[] = {
     {"against", 0, "NAME", 0,
      "Method that differences are relative to, as the result names it (default: the last --table, "
      "without one the first --method)",
-     1, DPE_TEXT(struct eval_arguments, against)},
+     1, DPE_TEXT(struct dpe_eval_arguments, against)},
     OTHER_MODEL,
     LENGTHS,
     {"official", 0, "0|1", 0,
      "1 (default): with what the released code of a method adds to its paper; 0: without", 1,
-     DPE_CHOICE(struct eval_arguments, official, NULL)},
+     DPE_CHOICE(struct dpe_eval_arguments, official, NULL)},
     {NULL, 0, NULL, 0, "On what:", 2},
     DETAILS,
     {0},
@@ -188,7 +188,7 @@ static const struct dpe_option suite_table[] = {
 };
 static const struct dpe_option needle_table[] = {
     {"niah", 0, "K=V,...", DPE_BASIC, "Parameters of the needle task, as in dpe-detect", 2,
-     DPE_TEXT(struct eval_arguments, general.niah)},
+     DPE_TEXT(struct dpe_eval_arguments, general.niah)},
     CHAT_TEMPLATE,
     {0},
 };
@@ -196,7 +196,7 @@ static const struct dpe_option grid_table[] = {
     {"grid", 0, NULL, DPE_BASIC,
      "One needle by depth and length instead of the needle task (--samples is for each cell: "
      "begin with 10)",
-     2, DPE_SWITCH(struct eval_arguments, grid)},
+     2, DPE_SWITCH(struct dpe_eval_arguments, grid)},
     {0},
 };
 static const struct dpe_option depth_table[] = {
@@ -207,16 +207,16 @@ static const struct dpe_option book_table[] = {
     {"stride", 0, "S", 0,
      "Slide a window of --length tokens over whole books, S tokens at a time, and score the "
      "tokens that are new (default: the first --length tokens of each book)",
-     2, DPE_TOKENS(struct eval_arguments, general.stride, 1, DPE_MOST_COUNT)},
+     2, DPE_TOKENS(struct dpe_eval_arguments, general.stride, 1, DPE_MOST_COUNT)},
     {"max-tokens", 0, "N", 0, "With --stride: at most N tokens of a book", 2,
-     DPE_TOKENS(struct eval_arguments, general.max_tokens, 2, DPE_MOST_COUNT)},
+     DPE_TOKENS(struct dpe_eval_arguments, general.max_tokens, 2, DPE_MOST_COUNT)},
     {0},
 };
 static const struct dpe_option special_table[] = {
     {"special-in-text", 0, "error|literal|parse", 0,
      "Spelling of a special token in the text (default: error)", 2,
-     DPE_CHOICE(struct eval_arguments, special, NULL),
-     DPE_GIVEN(struct eval_arguments, special_given)},
+     DPE_CHOICE(struct dpe_eval_arguments, special, NULL),
+     DPE_GIVEN(struct dpe_eval_arguments, special_given)},
     {0},
 };
 static const struct dpe_option ablate_table[] = {
@@ -227,13 +227,13 @@ static const struct dpe_option ablate_table[] = {
      1},
     {"norms", 0, "FILE", DPE_BASIC,
      "Table of dpe-norms: the ranking of key pairs, for top-k, last-k and scaled-length", 1,
-     DPE_TEXT(struct eval_arguments, norms)},
+     DPE_TEXT(struct dpe_eval_arguments, norms)},
     {"alone", 0, NULL, 0, "Without rope and base beside the steps", 1,
-     DPE_SWITCH(struct eval_arguments, alone)},
+     DPE_SWITCH(struct dpe_eval_arguments, alone)},
     {"temperature", 0, "off|K=V,...", 0,
      "Attention temperature of every step but rope: log-n=N, log-n-power=G, log-n-decay=B, "
      "infoscale=N, logit-scale=A (default: the detection's)",
-     1, DPE_TEXT(struct eval_arguments, temperature)},
+     1, DPE_TEXT(struct dpe_eval_arguments, temperature)},
     OTHER_MODEL,
     LENGTHS,
     {NULL, 0, NULL, 0, "On what:", 2},
@@ -251,15 +251,15 @@ static const struct dpe_option tune_table[] = {
     {"temperature", 0, "off|grid", DPE_BASIC,
      "grid: try every setting also with log-n=L0, logit-scale=1.25 and logit-scale=1.6, unless "
      "--method has temperature keys (default: off)",
-     1, DPE_CHOICE(struct eval_arguments, tune_temperature, NULL)},
+     1, DPE_CHOICE(struct dpe_eval_arguments, tune_temperature, NULL)},
     LENGTHS,
     {"official", 0, "0|1", 0,
      "1 (default): with what the released code of a method adds to its paper; 0: without", 1,
-     DPE_CHOICE(struct eval_arguments, official, NULL)},
+     DPE_CHOICE(struct dpe_eval_arguments, official, NULL)},
     {"budget", 0, "ROWS", DPE_BASIC,
      "Rows (a sample under a setting) that the race of each method may run at each length "
      "(default: 100 rounds, 400 rows, more where more than 4 samples share a context)",
-     1, DPE_COUNT(struct eval_arguments, budget, 1, EVAL_MAX_SAMPLES)},
+     1, DPE_COUNT(struct dpe_eval_arguments, budget, 1, EVAL_MAX_SAMPLES)},
     {0},
 };
 static const struct dpe_option check_table[] = {
@@ -271,21 +271,21 @@ static const struct dpe_option check_table[] = {
 static const struct dpe_option kld_table[] = {
     {"base", 0, "NAME[:K=V,...]", DPE_BASIC,
      "Position method of the base (default rope: the unchanged model)", 1,
-     DPE_TEXT(struct eval_arguments, base)},
+     DPE_TEXT(struct dpe_eval_arguments, base)},
     {"base-model", 0, "DIR", DPE_BASIC,
      "Model of the base: the same tokenizer, other weights, such as those that --model was "
      "quantised from (default: --model)",
-     1, DPE_MODEL(struct eval_arguments, base_model)},
+     1, DPE_MODEL(struct dpe_eval_arguments, base_model)},
     {"base-dtype", 0, "f32|bf16", 0, "What the base is multiplied in on device cpu (default: f32)",
-     1, DPE_CHOICE(struct eval_arguments, base_bf16, NULL)},
+     1, DPE_CHOICE(struct dpe_eval_arguments, base_bf16, NULL)},
     {"base-kv-cache-dtype", 0, "f32|bf16|int8", 0,
      "Type of the base's keys and values in the cache (default: f32)", 1,
-     DPE_CHOICE(struct eval_arguments, base_kv, dpe_kv_type_names)},
+     DPE_CHOICE(struct dpe_eval_arguments, base_kv, dpe_kv_type_names)},
     {"save-base", 0, "FILE", 0,
      "Keep the base's logits in FILE, in 16 bits, and read them from there where FILE has them: "
      "the "
      "base reads each text once for all methods, and for later commands",
-     1, DPE_PATH(struct eval_arguments, save_base)},
+     1, DPE_PATH(struct dpe_eval_arguments, save_base)},
     {0},
 };
 /* ------------------------------------------------------------------------------------- benchmarks
@@ -297,32 +297,32 @@ static const struct dpe_option chat_table[] = {
 };
 static const struct dpe_option benchmark_table[] = {
     {"tasks", 0, "NAME[,NAME...]", DPE_BASIC, "Only these tasks, or categories (default: all)", 2,
-     DPE_TEXT(struct eval_arguments, general.tasks)},
+     DPE_TEXT(struct dpe_eval_arguments, general.tasks)},
     {"data", 0, "DIR", DPE_BASIC,
      "Official samples, TASK.jsonl or TASK/validation.jsonl (ruler: instead of generated ones)", 2,
-     DPE_TEXT(struct eval_arguments, general.data)},
+     DPE_TEXT(struct dpe_eval_arguments, general.data)},
     {"template", 0, "FILE", 0, "Words of the prompts (default: eval/templates)", 2,
-     DPE_TEXT(struct eval_arguments, general.template_file)},
+     DPE_TEXT(struct dpe_eval_arguments, general.template_file)},
     {"predictions", 0, "DIR", DPE_BASIC,
      "Also write every answer to DIR/METHOD-LENGTH/TASK.jsonl, which dpe-eval score and official "
      "scripts read",
-     2, DPE_TEXT(struct eval_arguments, predictions)},
+     2, DPE_TEXT(struct dpe_eval_arguments, predictions)},
     {"skip-bad", 0, NULL, 0, "Leave out and count lines of data that are not samples", 2,
-     DPE_SWITCH(struct eval_arguments, skip_bad)},
+     DPE_SWITCH(struct dpe_eval_arguments, skip_bad)},
     {0},
 };
 static const struct dpe_option ruler_table[] = {
     {"squad", 0, "FILE", 0, "qa_1, generated: questions in the format of SQuAD", 2,
-     DPE_TEXT(struct eval_arguments, general.squad)},
+     DPE_TEXT(struct dpe_eval_arguments, general.squad)},
     {"hotpotqa", 0, "FILE", 0, "qa_2, generated: questions in the format of HotpotQA", 2,
-     DPE_TEXT(struct eval_arguments, general.hotpotqa)},
+     DPE_TEXT(struct dpe_eval_arguments, general.hotpotqa)},
     {0},
 };
 static const struct dpe_option infinitebench_table[] = {
     {"scorer", 0, "NAME", 0,
      "infinitebench: official (default: the script of June 2024, 88b3daa), official-2024-08 "
      "(En.Dia as since 214808d) or string, looser",
-     2, DPE_TEXT(struct eval_arguments, general.scorer)},
+     2, DPE_TEXT(struct dpe_eval_arguments, general.scorer)},
     {0},
 };
 

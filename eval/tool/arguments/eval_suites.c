@@ -15,7 +15,7 @@ static unsigned taken_by(const char *suite)
     return kind != NULL ? kind->takes : 0;
 }
 
-static unsigned taken_by_any(const struct eval_arguments *args)
+static unsigned taken_by_any(const struct dpe_eval_arguments *args)
 {
     unsigned takes = 0;
     for (int i = 0; i < args->n_suites; i++) {
@@ -50,7 +50,7 @@ struct entry {
 };
 enum { MAX_ENTRIES = 16 };
 
-static size_t list_overrides(struct eval_overrides *of, struct entry *entries)
+static size_t list_overrides(struct dpe_eval_overrides *of, struct entry *entries)
 {
     const struct entry all[] = {
         {"samples", EVERY, NULL, &of->samples},
@@ -79,9 +79,9 @@ static bool given(const struct entry *entry)
     return entry->text != NULL ? *entry->text != NULL : *entry->number != 0;
 }
 
-struct eval_overrides dpe_eval_overrides_of(const struct eval_arguments *args, int suite)
+struct dpe_eval_overrides dpe_eval_overrides_of(const struct dpe_eval_arguments *args, int suite)
 {
-    struct eval_overrides merged = args->suites[suite].own, general = args->general;
+    struct dpe_eval_overrides merged = args->suites[suite].own, general = args->general;
     struct entry own[MAX_ENTRIES], other[MAX_ENTRIES];
     size_t n = list_overrides(&merged, own);
     list_overrides(&general, other);
@@ -118,7 +118,7 @@ static bool is_parameter(const char *item)
 static void refuse_key(struct dpe_command_line *state, const char *suite, const char *item)
 {
     bool needles = (taken_by(suite) & DPE_SUITE_NEEDLES) != 0;
-    struct eval_overrides none = {0};
+    struct dpe_eval_overrides none = {0};
     struct entry entries[MAX_ENTRIES];
     char known[256] = "";
     size_t n = list_overrides(&none, entries);
@@ -137,7 +137,7 @@ static void refuse_key(struct dpe_command_line *state, const char *suite, const 
 
 /* One KEY=VALUE of a suite. What is not an option of dpe-eval may be a parameter of the needle
  * task, which checks its own: those are joined in suite->parameters. */
-static void read_item(struct dpe_command_line *state, struct eval_suite *suite, char *item)
+static void read_item(struct dpe_command_line *state, struct dpe_eval_suite *suite, char *item)
 {
     struct entry entries[MAX_ENTRIES];
     size_t n = list_overrides(&suite->own, entries);
@@ -173,13 +173,13 @@ static void read_item(struct dpe_command_line *state, struct eval_suite *suite, 
     suite->own.niah = suite->parameters;
 }
 
-static struct eval_suite *add_suite(struct dpe_command_line *state, struct eval_arguments *args,
-                                    const char *text, size_t n)
+static struct dpe_eval_suite *add_suite(struct dpe_command_line *state,
+                                        struct dpe_eval_arguments *args, const char *text, size_t n)
 {
     if (args->n_suites == EVAL_MAX_SUITES) {
         dpe_line_error(state, "--suite: more than %d suites", EVAL_MAX_SUITES);
     }
-    struct eval_suite *suite = &args->suites[args->n_suites];
+    struct dpe_eval_suite *suite = &args->suites[args->n_suites];
     suite->text = strndup(text, n);
     suite->parameters = dpe_alloc_zero(n + 1, 1);
     if (suite->text == NULL || suite->parameters == NULL) {
@@ -190,7 +190,7 @@ static struct eval_suite *add_suite(struct dpe_command_line *state, struct eval_
     return suite;
 }
 
-static void refuse_twice(struct dpe_command_line *state, const struct eval_arguments *args)
+static void refuse_twice(struct dpe_command_line *state, const struct dpe_eval_arguments *args)
 {
     const char *last = args->suites[args->n_suites - 1].name;
     for (int i = 0; i + 1 < args->n_suites; i++) {
@@ -201,14 +201,14 @@ static void refuse_twice(struct dpe_command_line *state, const struct eval_argum
 }
 
 /* NAME:KEY=VALUE,...; the name is `n` bytes long. */
-static void add_with_overrides(struct dpe_command_line *state, struct eval_arguments *args,
+static void add_with_overrides(struct dpe_command_line *state, struct dpe_eval_arguments *args,
                                const char *text, size_t n)
 {
     if (memchr(text, ',', n) != NULL) {
         dpe_line_error(state, "--suite: a suite with ':' needs a --suite of its own, found '%s'",
                        text);
     }
-    struct eval_suite *suite = add_suite(state, args, text, strlen(text));
+    struct dpe_eval_suite *suite = add_suite(state, args, text, strlen(text));
     suite->text[n] = '\0';
     refuse_twice(state, args);
     /* Unknown names are refused when suites are opened, with a list of the suites. */
@@ -222,7 +222,7 @@ static void add_with_overrides(struct dpe_command_line *state, struct eval_argum
     }
 }
 
-void dpe_eval_add_suites(struct dpe_command_line *state, struct eval_arguments *args,
+void dpe_eval_add_suites(struct dpe_command_line *state, struct dpe_eval_arguments *args,
                          const char *text)
 {
     const char *colon = strchr(text, ':');
@@ -240,13 +240,13 @@ void dpe_eval_add_suites(struct dpe_command_line *state, struct eval_arguments *
     }
 }
 
-void dpe_eval_add_suite(struct dpe_command_line *state, struct eval_arguments *args,
+void dpe_eval_add_suite(struct dpe_command_line *state, struct dpe_eval_arguments *args,
                         const char *name)
 {
     add_suite(state, args, name, strlen(name));
 }
 
-void dpe_eval_suites_free(struct eval_arguments *args)
+void dpe_eval_suites_free(struct dpe_eval_arguments *args)
 {
     for (int i = 0; i < args->n_suites; i++) {
         free(args->suites[i].text);
@@ -271,7 +271,8 @@ static bool has_parameter(const char *niah)
 }
 
 /* Two options for all suites about the same thing. */
-static void refuse_contradictions(struct dpe_command_line *state, const struct eval_arguments *args)
+static void refuse_contradictions(struct dpe_command_line *state,
+                                  const struct dpe_eval_arguments *args)
 {
     size_t n = 0;
     const char *own =
@@ -299,10 +300,10 @@ static void refuse_contradictions(struct dpe_command_line *state, const struct e
 }
 
 /* General options that none of the suites takes. */
-static void refuse_unused(struct dpe_command_line *state, const struct eval_arguments *args)
+static void refuse_unused(struct dpe_command_line *state, const struct dpe_eval_arguments *args)
 {
     unsigned any = taken_by_any(args);
-    struct eval_overrides general = args->general;
+    struct dpe_eval_overrides general = args->general;
     struct entry entries[MAX_ENTRIES];
     char text[128];
     size_t n = list_overrides(&general, entries);
@@ -328,7 +329,7 @@ static void refuse_unused(struct dpe_command_line *state, const struct eval_argu
 }
 
 /* Whether --template words the prompts of a suite that reads --data. */
-static bool words_data(const struct eval_arguments *args)
+static bool words_data(const struct dpe_eval_arguments *args)
 {
     bool words = false;
     for (int i = 0; i < args->n_suites; i++) {
@@ -339,11 +340,11 @@ static bool words_data(const struct eval_arguments *args)
 }
 
 /* What one suite cannot use, of its own keys and of the options. */
-static void refuse_overrides(struct dpe_command_line *state, const struct eval_arguments *args,
+static void refuse_overrides(struct dpe_command_line *state, const struct dpe_eval_arguments *args,
                              int suite)
 {
-    const struct eval_overrides all = dpe_eval_overrides_of(args, suite);
-    const struct eval_overrides *own = &args->suites[suite].own;
+    const struct dpe_eval_overrides all = dpe_eval_overrides_of(args, suite);
+    const struct dpe_eval_overrides *own = &args->suites[suite].own;
     const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[suite].name);
     if (kind != NULL && (kind->takes & DPE_SUITE_DEPTHS) != 0 &&
         (has_parameter(own->niah) || (args->n_suites == 1 && has_parameter(args->general.niah)))) {
@@ -369,7 +370,7 @@ static void refuse_overrides(struct dpe_command_line *state, const struct eval_a
     }
 }
 
-void dpe_eval_check_suites(struct dpe_command_line *state, const struct eval_arguments *args)
+void dpe_eval_check_suites(struct dpe_command_line *state, const struct dpe_eval_arguments *args)
 {
     bool data = false;
     refuse_unused(state, args);

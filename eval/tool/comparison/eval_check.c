@@ -8,7 +8,7 @@
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
-dpe_status dpe_eval_check_lengths(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_check_lengths(struct dpe_comparison *comparison, struct dpe_error *err)
 {
     const char *path = comparison->args->methods[comparison->args->n_methods - 1];
     struct dpe_table *table = NULL;

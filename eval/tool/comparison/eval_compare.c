@@ -10,9 +10,9 @@
 #include "outputs/h5/h5.h"
 
 /* The default length of an ablation is that of its detection. */
-static dpe_status choose_lengths(struct comparison *comparison, struct dpe_error *err)
+static dpe_status choose_lengths(struct dpe_comparison *comparison, struct dpe_error *err)
 {
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_eval_arguments *args = comparison->args;
     comparison->n_lengths = args->n_lengths;
     memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
     if (args->check) {
@@ -26,9 +26,9 @@ static dpe_status choose_lengths(struct comparison *comparison, struct dpe_error
 
 /* Official files of RULER hold whole prompts, perhaps with the turn markers of a model: they are
  * wrapped only if the command line says so. */
-static const char *chat_template_of(const struct eval_arguments *args, int i)
+static const char *chat_template_of(const struct dpe_eval_arguments *args, int i)
 {
-    const struct eval_overrides overrides = dpe_eval_overrides_of(args, i);
+    const struct dpe_eval_overrides overrides = dpe_eval_overrides_of(args, i);
     const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
     bool takes = kind != NULL && (kind->takes & DPE_SUITE_CHAT_TEMPLATE) != 0;
     bool whole = kind != NULL && kind->generates && overrides.data != NULL;
@@ -37,10 +37,10 @@ static const char *chat_template_of(const struct eval_arguments *args, int i)
                                            : NULL;
 }
 
-static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_error *err)
+static dpe_status open_suite(struct dpe_comparison *comparison, int i, struct dpe_error *err)
 {
-    const struct eval_arguments *args = comparison->args;
-    const struct eval_overrides overrides = dpe_eval_overrides_of(args, i);
+    const struct dpe_eval_arguments *args = comparison->args;
+    const struct dpe_eval_overrides overrides = dpe_eval_overrides_of(args, i);
     struct dpe_suite_options options = {
         .tokenizer = comparison->job.tokenizer,
         .corpus = comparison->job.corpus,
@@ -73,7 +73,7 @@ static dpe_status open_suite(struct comparison *comparison, int i, struct dpe_er
     return dpe_suite_open(args->suites[i].name, &options, &comparison->suites[i], err);
 }
 
-dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_open_suites(struct dpe_comparison *comparison, struct dpe_error *err)
 {
     for (int i = 0; i < comparison->args->n_suites; i++) {
         const struct dpe_suite *suite = &comparison->suites[i];
@@ -104,7 +104,7 @@ dpe_status dpe_eval_open_suites(struct comparison *comparison, struct dpe_error 
     return DPE_OK;
 }
 
-static int length_index(const struct comparison *comparison, int64_t length)
+static int length_index(const struct dpe_comparison *comparison, int64_t length)
 {
     int l = 0;
     while (l + 1 < comparison->n_lengths && comparison->lengths[l] != length) {
@@ -114,7 +114,7 @@ static int length_index(const struct comparison *comparison, int64_t length)
 }
 
 /* The keys of each suite's cells, for reading rows. */
-static dpe_status place_keys(struct comparison *comparison, struct dpe_error *err)
+static dpe_status place_keys(struct dpe_comparison *comparison, struct dpe_error *err)
 {
     for (int i = 0; i < comparison->n_suites; i++) {
         const struct dpe_suite *suite = &comparison->suites[i];
@@ -137,8 +137,8 @@ static dpe_status place_keys(struct comparison *comparison, struct dpe_error *er
 
 static dpe_status comparison_open(void *state, const void *asked, struct dpe_error *err)
 {
-    struct comparison *comparison = state;
-    const struct eval_arguments *args = asked;
+    struct dpe_comparison *comparison = state;
+    const struct dpe_eval_arguments *args = asked;
     comparison->args = args;
     DPE_TRY(dpe_job_open(&comparison->job, &args->job, false, err));
     DPE_TRY(dpe_eval_comparison_methods(comparison, err));
@@ -153,7 +153,7 @@ static dpe_status comparison_open(void *state, const void *asked, struct dpe_err
 
 dpe_status dpe_eval_comparison_close(void *state, dpe_status status, struct dpe_error *err)
 {
-    struct comparison *comparison = state;
+    struct dpe_comparison *comparison = state;
     for (int i = 0; i < comparison->n_plans; i++) {
         dpe_plan_free(&comparison->plans[i]);
     }
@@ -169,10 +169,10 @@ dpe_status dpe_eval_comparison_close(void *state, dpe_status status, struct dpe_
 
 /* ---------------------------------------------------------------------------------------- table */
 
-static dpe_status put_methods(const struct comparison *comparison, struct dpe_h5 *table,
+static dpe_status put_methods(const struct dpe_comparison *comparison, struct dpe_h5 *table,
                               struct dpe_error *err)
 {
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_eval_arguments *args = comparison->args;
     const struct dpe_column methods = {.path = "/method",
                                        .type = DPE_COL_STRING,
                                        .rank = 1,
@@ -195,7 +195,7 @@ static dpe_status put_methods(const struct comparison *comparison, struct dpe_h5
                             err);
 }
 
-static dpe_status put_ablation(const struct comparison *comparison, struct dpe_h5 *table,
+static dpe_status put_ablation(const struct dpe_comparison *comparison, struct dpe_h5 *table,
                                struct dpe_error *err)
 {
     const char *axis[EVAL_MAX_METHODS];
@@ -216,11 +216,11 @@ static dpe_status put_ablation(const struct comparison *comparison, struct dpe_h
 }
 
 /* What is done with the results of a suite; of the grid's too. */
-typedef dpe_status (*use_results)(const struct comparison *comparison,
+typedef dpe_status (*use_results)(const struct dpe_comparison *comparison,
                                   const struct dpe_results *results, bool grid,
                                   struct dpe_h5 *table, struct dpe_error *err);
 
-static dpe_status each_suite(const struct comparison *comparison, use_results use,
+static dpe_status each_suite(const struct dpe_comparison *comparison, use_results use,
                              struct dpe_h5 *table, struct dpe_error *err)
 {
     for (int i = 0; i < comparison->n_suites; i++) {
@@ -246,20 +246,20 @@ static dpe_status each_suite(const struct comparison *comparison, use_results us
     return DPE_OK;
 }
 
-static dpe_status put_results(const struct comparison *comparison,
+static dpe_status put_results(const struct dpe_comparison *comparison,
                               const struct dpe_results *results, bool grid, struct dpe_h5 *table,
                               struct dpe_error *err)
 {
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_eval_arguments *args = comparison->args;
     return grid ? dpe_results_put_grid(results, args->depths, args->n_depths, table, err)
                 : dpe_results_put(results, table, err);
 }
 
-static dpe_status print_results(const struct comparison *comparison,
+static dpe_status print_results(const struct dpe_comparison *comparison,
                                 const struct dpe_results *results, bool grid, struct dpe_h5 *table,
                                 struct dpe_error *err)
 {
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_eval_arguments *args = comparison->args;
     (void)table;
     (void)err;
     if (comparison->out != NULL) {
@@ -275,11 +275,11 @@ static dpe_status print_results(const struct comparison *comparison,
     return DPE_OK;
 }
 
-/* dpe_run_fill; `user` is a struct comparison. */
+/* dpe_run_fill; `user` is a struct dpe_comparison. */
 static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
-    const struct comparison *comparison = user;
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_comparison *comparison = user;
+    const struct dpe_eval_arguments *args = comparison->args;
     DPE_TRY(put_methods(comparison, table, err));
     DPE_TRY(each_suite(comparison, put_results, table, err));
     if (args->what != NULL) {
@@ -294,7 +294,7 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 /* ----------------------------------------------------------------------------------------- rows */
 
 /* Samples that are made together: those that share a context, which is then read once. */
-static int64_t together_at_once(const struct comparison *comparison)
+static int64_t together_at_once(const struct dpe_comparison *comparison)
 {
     enum { MOST = 64 };
     int64_t batch = 1;
@@ -307,7 +307,7 @@ static int64_t together_at_once(const struct comparison *comparison)
     return batch < MOST ? batch : MOST;
 }
 
-dpe_status dpe_eval_fit_batch(struct comparison *comparison, const struct dpe_plan *plan,
+dpe_status dpe_eval_fit_batch(struct dpe_comparison *comparison, const struct dpe_plan *plan,
                               struct dpe_error *err)
 {
     int64_t batch = together_at_once(comparison);
@@ -317,7 +317,7 @@ dpe_status dpe_eval_fit_batch(struct comparison *comparison, const struct dpe_pl
                : DPE_OK;
 }
 
-static void announce(const struct comparison *comparison)
+static void announce(const struct dpe_comparison *comparison)
 {
     char lengths[EVAL_MAX_LENGTHS * 21] = "";
     for (int i = 0; i < comparison->n_lengths; i++) {
@@ -330,7 +330,7 @@ static void announce(const struct comparison *comparison)
 }
 
 /* Methods, lengths and samples may grow; everything else decides a row. */
-dpe_status dpe_eval_start(struct comparison *comparison, const char *kind,
+dpe_status dpe_eval_start(struct dpe_comparison *comparison, const char *kind,
                           const struct dpe_plan *plan, struct dpe_error *err)
 {
     enum { MAX_FIELDS = 64 };
@@ -360,7 +360,7 @@ dpe_status dpe_eval_start(struct comparison *comparison, const char *kind,
 }
 
 /* A task by its number among those of all suites. */
-static const struct dpe_suite_task *task_at(const struct comparison *comparison, size_t at)
+static const struct dpe_suite_task *task_at(const struct dpe_comparison *comparison, size_t at)
 {
     const struct dpe_suite *suite = comparison->suites;
     for (; at >= suite->n_tasks; suite++) {
@@ -373,14 +373,14 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
                             struct dpe_session *session, struct dpe_row *rows,
                             struct dpe_error *err)
 {
-    const struct comparison *comparison = user;
+    const struct dpe_comparison *comparison = user;
     return dpe_task_rows_of_items(&task_at(comparison, (size_t)items->task)->task, session,
                                   comparison->keys[items->plan], items, n, rows, err);
 }
 
 /* Sample after sample under every method, so that a comparison that stops early is still one; those
  * that share a context stay in a row. */
-static void want_task(const struct comparison *comparison, const struct dpe_suite_task *task,
+static void want_task(const struct dpe_comparison *comparison, const struct dpe_suite_task *task,
                       struct dpe_wanted *wanted)
 {
     const int at = (int)wanted->n_tasks;
@@ -397,7 +397,7 @@ static void want_task(const struct comparison *comparison, const struct dpe_suit
 
 static dpe_status run_rows(void *state, struct dpe_error *err)
 {
-    struct comparison *comparison = state;
+    struct dpe_comparison *comparison = state;
     struct dpe_wanted wanted = {0};
     const struct dpe_work how = {.name = comparison->args->what != NULL ? "ablate" : "compare",
                                  .capacity = comparison->lengths[comparison->n_lengths - 1],
@@ -416,7 +416,7 @@ static dpe_status run_rows(void *state, struct dpe_error *err)
 /* And write what was answered, where that is wanted. */
 static dpe_status print(void *state, struct dpe_error *err)
 {
-    struct comparison *comparison = state;
+    struct dpe_comparison *comparison = state;
     const bool document = comparison->args->job.result != DPE_RESULT_TEXT;
     dpe_status status = comparison->args->predictions != NULL
                             ? dpe_eval_write_predictions(comparison, err)
@@ -444,7 +444,7 @@ static dpe_status comparison_start(void *state, struct dpe_error *err)
 
 static void suggest(const void *state)
 {
-    const struct comparison *comparison = state;
+    const struct dpe_comparison *comparison = state;
     char table[1024];
     dpe_tool_next("dpe-report %s -o report.html",
                   dpe_tool_quote(comparison->args->job.output, table, sizeof table));
@@ -452,8 +452,8 @@ static void suggest(const void *state)
 
 const struct dpe_study dpe_eval_comparison_study = {
     .tool = "dpe-eval",
-    .size = sizeof(struct comparison),
-    .job = offsetof(struct comparison, job),
+    .size = sizeof(struct dpe_comparison),
+    .job = offsetof(struct dpe_comparison, job),
     .open = comparison_open,
     .cost = dpe_eval_cost,
     .start = comparison_start,

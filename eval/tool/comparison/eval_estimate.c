@@ -7,16 +7,16 @@
 #include "outputs/job/price.h"
 
 /* Books: every window is read whole, and its tokens go through the LM head. */
-static double windows_of(const struct comparison *comparison, const struct dpe_suite_task *task)
+static double windows_of(const struct dpe_comparison *comparison, const struct dpe_suite_task *task)
 {
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_eval_arguments *args = comparison->args;
     double n = (double)task->length;
     double stride = (double)args->general.stride;
     double most = args->general.max_tokens > 0 ? (double)args->general.max_tokens : 4.0 * n;
     return stride > 0.0 ? 1.0 + fmax(ceil((most - n) / stride), 0.0) : 1.0;
 }
 
-static dpe_status price_task(const struct comparison *comparison, const struct dpe_suite *suite,
+static dpe_status price_task(const struct dpe_comparison *comparison, const struct dpe_suite *suite,
                              const struct dpe_suite_task *task, struct dpe_price *price,
                              struct dpe_error *err)
 {
@@ -33,8 +33,8 @@ static dpe_status price_task(const struct comparison *comparison, const struct d
 
 /* Add the rows of every task, or print them. rows: of each task of the first suite, the only one
  * then; NULL: every sample under `share` of all methods. */
-static dpe_status each_task(const struct comparison *comparison, const double *rows, double share,
-                            const struct dpe_selection *selection,
+static dpe_status each_task(const struct dpe_comparison *comparison, const double *rows,
+                            double share, const struct dpe_selection *selection,
                             const struct dpe_job_speed *speed, struct dpe_bill *bill,
                             struct dpe_error *err)
 {
@@ -66,7 +66,7 @@ static bool more_work(const struct dpe_plan *plan, const struct dpe_plan *than, 
 
 /* The plan whose attention does most, of those that select blocks or of the others: that which
  * meets and scores most, or that with most bands. NULL: none; *share: of all plans. */
-static const struct dpe_plan *slowest_plan(const struct comparison *comparison, bool selects,
+static const struct dpe_plan *slowest_plan(const struct dpe_comparison *comparison, bool selects,
                                            double *share)
 {
     const struct dpe_plan *slowest = NULL;
@@ -83,7 +83,7 @@ static const struct dpe_plan *slowest_plan(const struct comparison *comparison, 
     return slowest;
 }
 
-const struct dpe_plan *dpe_eval_larger_plan(const struct comparison *comparison,
+const struct dpe_plan *dpe_eval_larger_plan(const struct dpe_comparison *comparison,
                                             const struct dpe_plan *plan,
                                             const struct dpe_plan *other)
 {
@@ -91,7 +91,7 @@ const struct dpe_plan *dpe_eval_larger_plan(const struct comparison *comparison,
     return dpe_job_needs_more(&comparison->job, other, plan, longest) ? other : plan;
 }
 
-const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison)
+const struct dpe_plan *dpe_eval_largest_plan(const struct dpe_comparison *comparison)
 {
     const struct dpe_plan *largest = &comparison->plans[0];
     for (int p = 1; p < comparison->n_plans; p++) {
@@ -101,7 +101,8 @@ const struct dpe_plan *dpe_eval_largest_plan(const struct comparison *comparison
 }
 
 /* −1: the estimate failed, as where a method cannot run here. */
-static int64_t sample_bytes(const struct comparison *comparison, const char *key, int64_t length)
+static int64_t sample_bytes(const struct dpe_comparison *comparison, const char *key,
+                            int64_t length)
 {
     struct dpe_session_options options = dpe_job_session_options(&comparison->job, length);
     struct dpe_session_needs needs = {0};
@@ -121,8 +122,8 @@ static int64_t sample_bytes(const struct comparison *comparison, const char *key
     return (int64_t)(needs.memory - (on_device ? needs.weights : 0));
 }
 
-dpe_status dpe_eval_count_memory(const struct comparison *comparison, struct dpe_results *results,
-                                 struct dpe_error *err)
+dpe_status dpe_eval_count_memory(const struct dpe_comparison *comparison,
+                                 struct dpe_results *results, struct dpe_error *err)
 {
     size_t n = (size_t)results->n_methods * (size_t)results->n_tasks;
     results->r.memory = dpe_alloc(n, sizeof *results->r.memory);
@@ -135,7 +136,7 @@ dpe_status dpe_eval_count_memory(const struct comparison *comparison, struct dpe
 }
 
 /* The rows under one plan, with the time that they take where that is wanted. */
-static dpe_status add_rows(const struct comparison *comparison, const struct dpe_plan *plan,
+static dpe_status add_rows(const struct dpe_comparison *comparison, const struct dpe_plan *plan,
                            const double *rows, double share, bool timed, struct dpe_bill *bill,
                            struct dpe_error *err)
 {
@@ -147,7 +148,7 @@ static dpe_status add_rows(const struct comparison *comparison, const struct dpe
     return each_task(comparison, rows, share, &plan->selection, &speed, bill, err);
 }
 
-static dpe_status print_rows(const struct comparison *comparison, const struct dpe_plan *plan,
+static dpe_status print_rows(const struct dpe_comparison *comparison, const struct dpe_plan *plan,
                              const double *rows, struct dpe_error *err)
 {
     DPE_TRY(each_task(comparison, rows, 1.0, NULL, NULL, NULL, err));
@@ -157,7 +158,7 @@ static dpe_status print_rows(const struct comparison *comparison, const struct d
 }
 
 /* What the rows come to, once all are added. */
-static dpe_status finish(const struct comparison *comparison, dpe_status status,
+static dpe_status finish(const struct dpe_comparison *comparison, dpe_status status,
                          const struct dpe_bill *bill, struct dpe_bill *sum)
 {
     if (status == DPE_OK && !comparison->args->job.silent) {
@@ -168,7 +169,7 @@ static dpe_status finish(const struct comparison *comparison, dpe_status status,
     return status;
 }
 
-dpe_status dpe_eval_add_cost(const struct comparison *comparison, const struct dpe_plan *plan,
+dpe_status dpe_eval_add_cost(const struct dpe_comparison *comparison, const struct dpe_plan *plan,
                              const double *rows, struct dpe_bill *sum, struct dpe_error *err)
 {
     struct dpe_bill bill = {0};
@@ -190,10 +191,10 @@ dpe_status dpe_eval_add_cost(const struct comparison *comparison, const struct d
 
 /* A part of dpe-calibrate whose inputs are not there yet: so many rows of its only task, under a
  * plan of its kind. */
-static dpe_status add_planned(const struct comparison *comparison, struct dpe_bill *sum,
+static dpe_status add_planned(const struct dpe_comparison *comparison, struct dpe_bill *sum,
                               struct dpe_error *err)
 {
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_eval_arguments *args = comparison->args;
     const struct dpe_suite *suite = &comparison->suites[0];
     const double rows = (double)(suite->tasks[0].n_samples * args->planned_methods);
     const bool print = !args->job.silent;
@@ -213,8 +214,8 @@ static dpe_status add_planned(const struct comparison *comparison, struct dpe_bi
 
 dpe_status dpe_eval_cost(void *state, struct dpe_bill *sum, struct dpe_error *err)
 {
-    struct comparison *comparison = state;
-    const struct eval_arguments *args = comparison->args;
+    struct dpe_comparison *comparison = state;
+    const struct dpe_eval_arguments *args = comparison->args;
     DPE_TRY(dpe_eval_fit_batch(comparison, dpe_eval_largest_plan(comparison), err));
     if (args->planned != NULL) {
         return add_planned(comparison, sum, err);

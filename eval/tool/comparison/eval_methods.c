@@ -14,7 +14,7 @@ static const char *last_part(const char *path)
 }
 
 /* How many characters of the tables' paths are a folder that all of them are in. */
-static size_t common_folder(const struct eval_arguments *args, const char *path)
+static size_t common_folder(const struct dpe_eval_arguments *args, const char *path)
 {
     size_t n = strlen(path);
     for (int i = 0; i < args->n_methods; i++) {
@@ -32,9 +32,9 @@ static size_t common_folder(const struct eval_arguments *args, const char *path)
 
 /* A table is called by its file's name; if another has the same, by its path below the folder that
  * all tables are in. */
-static void name_table(struct comparison *comparison, struct eval_method *method)
+static void name_table(struct dpe_comparison *comparison, struct dpe_eval_method *method)
 {
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_eval_arguments *args = comparison->args;
     int same = 0;
     for (int i = 0; i < args->n_methods; i++) {
         same +=
@@ -45,7 +45,7 @@ static void name_table(struct comparison *comparison, struct eval_method *method
                       : last_part(method->table));
 }
 
-static dpe_status add(struct comparison *comparison, const struct eval_method *method,
+static dpe_status add(struct dpe_comparison *comparison, const struct dpe_eval_method *method,
                       struct dpe_error *err)
 {
     if (comparison->n_methods == EVAL_MAX_METHODS) {
@@ -56,15 +56,15 @@ static dpe_status add(struct comparison *comparison, const struct eval_method *m
             return dpe_fail(err, DPE_USAGE, "method %s is given twice", method->label);
         }
     }
-    struct eval_method *added = &comparison->methods[comparison->n_methods];
+    struct dpe_eval_method *added = &comparison->methods[comparison->n_methods];
     *added = *method;
     comparison->labels[comparison->n_methods++] = added->label;
     return DPE_OK;
 }
 
-static dpe_status open_ablation(struct comparison *comparison, struct dpe_error *err)
+static dpe_status open_ablation(struct dpe_comparison *comparison, struct dpe_error *err)
 {
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_eval_arguments *args = comparison->args;
     struct dpe_ablation *ablation = &comparison->ablation;
     DPE_TRY(dpe_ablation_read(args->methods[0], args->norms, &ablation->source, err));
     const char *fingerprint = dpe_job_fingerprint(&comparison->job);
@@ -84,7 +84,7 @@ static dpe_status open_ablation(struct comparison *comparison, struct dpe_error 
                               args->values, args->n_values, err));
     /* The first two are rope and base. */
     for (int i = args->alone ? 2 : 0; i < ablation->n_steps; i++) {
-        struct eval_method method = {.step = &ablation->steps[i]};
+        struct dpe_eval_method method = {.step = &ablation->steps[i]};
         snprintf(method.label, sizeof method.label, "%s", method.step->label);
         DPE_TRY(add(comparison, &method, err));
     }
@@ -93,11 +93,11 @@ static dpe_status open_ablation(struct comparison *comparison, struct dpe_error 
 
 /* Differences are relative to a table of the user's, or else to the first method; an ablation's to
  * the unchanged model, its first step. */
-static dpe_status choose_against(struct comparison *comparison, struct dpe_error *err)
+static dpe_status choose_against(struct dpe_comparison *comparison, struct dpe_error *err)
 {
     const char *name = comparison->args->against;
     for (int m = 0; m < comparison->n_methods; m++) {
-        const struct eval_method *method = &comparison->methods[m];
+        const struct dpe_eval_method *method = &comparison->methods[m];
         bool named = name != NULL && (strcmp(method->label, name) == 0 ||
                                       (method->table != NULL && strcmp(method->table, name) == 0));
         if (named || (name == NULL && method->table != NULL)) {
@@ -117,9 +117,9 @@ static dpe_status choose_against(struct comparison *comparison, struct dpe_error
     return dpe_fail(err, DPE_USAGE, "--against %s: expected one of the methods, %s", name, names);
 }
 
-dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_comparison_methods(struct dpe_comparison *comparison, struct dpe_error *err)
 {
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_eval_arguments *args = comparison->args;
     const struct dpe_remote_engine *engine = comparison->job.remote;
     if (engine != NULL && !dpe_remote_about(engine)->plans &&
         (args->what != NULL || args->n_methods != 1 || args->is_table[0] ||
@@ -135,7 +135,7 @@ dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe
         return open_ablation(comparison, err);
     }
     for (int i = 0; i < args->n_methods; i++) {
-        struct eval_method method = {0};
+        struct dpe_eval_method method = {0};
         if (args->is_table[i]) {
             method.table = args->methods[i];
             name_table(comparison, &method);
@@ -151,10 +151,11 @@ dpe_status dpe_eval_comparison_methods(struct comparison *comparison, struct dpe
     return choose_against(comparison, err);
 }
 
-static dpe_status make_plan(const struct comparison *comparison, const struct eval_method *method,
-                            int64_t length, struct dpe_plan *plan, struct dpe_error *err)
+static dpe_status make_plan(const struct dpe_comparison *comparison,
+                            const struct dpe_eval_method *method, int64_t length,
+                            struct dpe_plan *plan, struct dpe_error *err)
 {
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_eval_arguments *args = comparison->args;
     struct dpe_plan_context context = dpe_job_context(&comparison->job, length);
     context.official = args->official;
     if (method->step != NULL) {
@@ -166,7 +167,7 @@ static dpe_status make_plan(const struct comparison *comparison, const struct ev
                : dpe_plan_of_spec(method->spec, &context, fingerprint, plan, NULL, err);
 }
 
-dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_comparison_plans(struct dpe_comparison *comparison, struct dpe_error *err)
 {
     size_t n = (size_t)comparison->n_methods * (size_t)comparison->n_lengths;
     comparison->plans = dpe_alloc_zero(n, sizeof *comparison->plans);
@@ -194,7 +195,7 @@ dpe_status dpe_eval_comparison_plans(struct comparison *comparison, struct dpe_e
     return DPE_OK;
 }
 
-void dpe_eval_want_plans(const struct comparison *comparison, struct dpe_wanted *wanted)
+void dpe_eval_want_plans(const struct dpe_comparison *comparison, struct dpe_wanted *wanted)
 {
     for (int p = 0; p < comparison->n_plans; p++) {
         dpe_wanted_plan(wanted, &comparison->plans[p], comparison->keys[p]);

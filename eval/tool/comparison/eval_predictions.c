@@ -11,7 +11,7 @@
 #include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
-enum { LABEL = sizeof(((struct eval_method *)NULL)->label) };
+enum { LABEL = sizeof(((struct dpe_eval_method *)NULL)->label) };
 
 /* A task's file under one method. */
 struct file {
@@ -112,7 +112,7 @@ struct place {
     char folder[4096], path[4200];
 };
 
-static dpe_status find_place(const struct comparison *comparison, const char *label,
+static dpe_status find_place(const struct dpe_comparison *comparison, const char *label,
                              const struct dpe_suite_task *task, struct place *place,
                              struct dpe_error *err)
 {
@@ -127,7 +127,7 @@ static dpe_status find_place(const struct comparison *comparison, const char *la
     return DPE_OK;
 }
 
-static dpe_status write_task(const struct comparison *comparison, const struct file *file,
+static dpe_status write_task(const struct dpe_comparison *comparison, const struct file *file,
                              const char *label, const char *key, struct dpe_error *err)
 {
     struct place place;
@@ -154,7 +154,7 @@ static dpe_status write_task(const struct comparison *comparison, const struct f
     return status;
 }
 
-static dpe_status write_suite(const struct comparison *comparison, int i, struct dpe_error *err)
+static dpe_status write_suite(const struct dpe_comparison *comparison, int i, struct dpe_error *err)
 {
     const struct dpe_suite *suite = &comparison->suites[i];
     for (int m = 0; m < comparison->n_methods; m++) {
@@ -213,7 +213,7 @@ static dpe_status check_folder(const char *path, struct dpe_error *err)
 /* A run that begins has no answers yet, so a file that is there holds those of another one: refused
  * before the work that would be done for it, unless --force replaces it; never one that is read. A
  * run that goes on compares when it writes. */
-static dpe_status check_files(const struct comparison *comparison, struct dpe_error *err)
+static dpe_status check_files(const struct dpe_comparison *comparison, struct dpe_error *err)
 {
     const char *output = comparison->args->job.output;
     char *journal = dpe_join(output, ".journal", "");
@@ -241,7 +241,8 @@ static dpe_status check_files(const struct comparison *comparison, struct dpe_er
     return DPE_OK;
 }
 
-dpe_status dpe_eval_check_predictions(const struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_check_predictions(const struct dpe_comparison *comparison,
+                                      struct dpe_error *err)
 {
     const char *path = comparison->args->predictions;
     if (path[0] == '\0' || strlen(path) > 3900) {
@@ -269,7 +270,8 @@ dpe_status dpe_eval_check_predictions(const struct comparison *comparison, struc
     return check_files(comparison, err);
 }
 
-dpe_status dpe_eval_write_predictions(const struct comparison *comparison, struct dpe_error *err)
+dpe_status dpe_eval_write_predictions(const struct dpe_comparison *comparison,
+                                      struct dpe_error *err)
 {
     DPE_TRY(dpe_make_folder(comparison->args->predictions, err));
     for (int i = 0; i < comparison->n_suites; i++) {

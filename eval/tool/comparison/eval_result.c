@@ -2,9 +2,9 @@
 #include "eval/tool/comparison/comparison.h"
 #include "outputs/datasets/kinds.h"
 
-void dpe_eval_result_begin(const struct comparison *comparison, struct dpe_result **out)
+void dpe_eval_result_begin(const struct dpe_comparison *comparison, struct dpe_result **out)
 {
-    const struct eval_arguments *args = comparison->args;
+    const struct dpe_eval_arguments *args = comparison->args;
     *out = dpe_result_begin("dpe-eval");
     dpe_result_text(*out, "model", args->job.model);
     dpe_result_text(*out, "fingerprint", dpe_job_fingerprint(&comparison->job));

@@ -12,15 +12,15 @@ static const char task_name[] = "kld";
 /* ---------------------------------------------------------------------------------------- opening
  */
 
-static const struct dpe_model *base_model(const struct kld *kld)
+static const struct dpe_model *base_model(const struct dpe_kld *kld)
 {
     return kld->model != NULL ? kld->model : kld->comparison.job.model;
 }
 
 /* Another file must mean the same by a logit's place, and cut texts into the same tokens. */
-static dpe_status check_base(const struct kld *kld, struct dpe_error *err)
+static dpe_status check_base(const struct dpe_kld *kld, struct dpe_error *err)
 {
-    const struct eval_arguments *args = kld->comparison.args;
+    const struct dpe_eval_arguments *args = kld->comparison.args;
     const struct dpe_job *job = &kld->comparison.job;
     const int64_t vocab = dpe_model_config(job->model)->vocab;
     const int64_t base_vocab = dpe_model_config(kld->model)->vocab;
@@ -52,9 +52,9 @@ static dpe_status check_base(const struct kld *kld, struct dpe_error *err)
     return status;
 }
 
-static dpe_status open_base(struct kld *kld, struct dpe_error *err)
+static dpe_status open_base(struct dpe_kld *kld, struct dpe_error *err)
 {
-    const struct eval_arguments *args = kld->comparison.args;
+    const struct dpe_eval_arguments *args = kld->comparison.args;
     const struct dpe_job *job = &kld->comparison.job;
     dpe_status status = DPE_OK;
     if (args->base_model != NULL) {
@@ -89,9 +89,9 @@ static dpe_status open_base(struct kld *kld, struct dpe_error *err)
     return status == DPE_OK ? dpe_plan_key(&kld->plan, kld->key, err) : status;
 }
 
-static dpe_status open_saved(struct kld *kld, struct dpe_error *err)
+static dpe_status open_saved(struct dpe_kld *kld, struct dpe_error *err)
 {
-    const struct eval_arguments *args = kld->comparison.args;
+    const struct dpe_eval_arguments *args = kld->comparison.args;
     const struct dpe_kld_saved_name name = {
         .vocab = dpe_model_config(base_model(kld))->vocab,
         .length = kld->length,
@@ -105,10 +105,10 @@ static dpe_status open_saved(struct kld *kld, struct dpe_error *err)
                : dpe_kld_saved_open(args->save_base, &name, &kld->saved, err);
 }
 
-static dpe_status check_arguments(const struct kld *kld, struct dpe_error *err)
+static dpe_status check_arguments(const struct dpe_kld *kld, struct dpe_error *err)
 {
     enum { MOST_LENGTH = (1 << 20) / DPE_KLD_NUMBERS };
-    const struct eval_arguments *args = kld->comparison.args;
+    const struct dpe_eval_arguments *args = kld->comparison.args;
     if (args->job.engine != NULL || args->job.tensor_parallel > 1) {
         return dpe_fail(err, DPE_USAGE, "kld compares logits, which %s does not hand over",
                         args->job.engine != NULL ? "--engine" : "--tensor-parallel");
@@ -125,9 +125,9 @@ static dpe_status check_arguments(const struct kld *kld, struct dpe_error *err)
 
 static dpe_status kld_open(void *state, const void *asked, struct dpe_error *err)
 {
-    struct kld *kld = state;
-    struct comparison *comparison = &kld->comparison;
-    const struct eval_arguments *args = asked;
+    struct dpe_kld *kld = state;
+    struct dpe_comparison *comparison = &kld->comparison;
+    const struct dpe_eval_arguments *args = asked;
     int64_t skipped = 0;
     comparison->args = args;
     DPE_TRY(check_arguments(kld, err));
@@ -146,7 +146,7 @@ static dpe_status kld_open(void *state, const void *asked, struct dpe_error *err
 
 static dpe_status kld_close(void *state, dpe_status status, struct dpe_error *err)
 {
-    struct kld *kld = state;
+    struct dpe_kld *kld = state;
     dpe_kld_saved_close(kld->saved);
     dpe_session_destroy(kld->base);
     dpe_plan_free(&kld->plan);
@@ -159,7 +159,7 @@ static dpe_status kld_close(void *state, dpe_status status, struct dpe_error *er
 /* ------------------------------------------------------------------------------------------- rows
  */
 
-static dpe_status base_session(struct kld *kld, struct dpe_error *err)
+static dpe_status base_session(struct dpe_kld *kld, struct dpe_error *err)
 {
     struct dpe_session_options options = dpe_job_session_options(&kld->comparison.job, kld->length);
     options.device = kld->device;
@@ -175,7 +175,7 @@ static dpe_status base_session(struct kld *kld, struct dpe_error *err)
 
 /* Whether the base is the method itself: by the same plan of the same model on the same device.
  * Such a text is read once, and nothing is kept of it. */
-static bool is_base(const struct kld *kld, int plan)
+static bool is_base(const struct dpe_kld *kld, int plan)
 {
     const struct dpe_job *job = &kld->comparison.job;
     return strcmp(kld->comparison.keys[plan], kld->key) == 0 && kld->model == NULL &&
@@ -189,7 +189,7 @@ static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one
                             struct dpe_session *session, struct dpe_row *row, struct dpe_error *err)
 {
     (void)one;
-    struct kld *kld = user;
+    struct dpe_kld *kld = user;
     const int64_t n = kld->length - 1;
     const double begin = dpe_clock();
     memcpy(row->task, task_name, sizeof task_name);
@@ -238,7 +238,7 @@ static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one
 
 static dpe_status run_rows(void *state, struct dpe_error *err)
 {
-    struct kld *kld = state;
+    struct dpe_kld *kld = state;
     struct dpe_wanted wanted = {0};
     const struct dpe_work how = {.name = task_name,
                                  .capacity = kld->length,
@@ -257,9 +257,9 @@ static dpe_status run_rows(void *state, struct dpe_error *err)
 
 static dpe_status start(void *state, struct dpe_error *err)
 {
-    struct kld *kld = state;
+    struct dpe_kld *kld = state;
     struct dpe_job *job = &kld->comparison.job;
-    const struct eval_arguments *args = kld->comparison.args;
+    const struct dpe_eval_arguments *args = kld->comparison.args;
     const char *const fields[][2] = {
         {"base_plan", kld->key},
         {"base_model", dpe_model_fingerprint(base_model(kld))},
@@ -290,7 +290,7 @@ static dpe_status start(void *state, struct dpe_error *err)
 
 static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *err)
 {
-    const struct kld *kld = state;
+    const struct dpe_kld *kld = state;
     const struct dpe_job *job = &kld->comparison.job;
     const struct dpe_plan *plan = dpe_eval_largest_plan(&kld->comparison);
     const struct dpe_config *config = dpe_model_config(job->model);
@@ -334,7 +334,7 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
 
 static void suggest(const void *state)
 {
-    const struct kld *kld = state;
+    const struct dpe_kld *kld = state;
     char table[1024];
     dpe_tool_next("dpe-report %s -o report.html",
                   dpe_tool_quote(kld->comparison.args->job.output, table, sizeof table));
@@ -342,8 +342,8 @@ static void suggest(const void *state)
 
 const struct dpe_study dpe_eval_kld_study = {
     .tool = "dpe-eval kld",
-    .size = sizeof(struct kld),
-    .job = offsetof(struct kld, comparison.job),
+    .size = sizeof(struct dpe_kld),
+    .job = offsetof(struct dpe_kld, comparison.job),
     .open = kld_open,
     .cost = kld_cost,
     .start = start,

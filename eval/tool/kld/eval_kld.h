@@ -11,11 +11,11 @@
 #include "outputs/job/study.h"
 
 /** Everything that is needed, in the order in which it is opened. */
-struct kld {
-    struct comparison comparison;    /**< job, methods and their plans, at one length; no suites */
-    struct dpe_model *model;         /**< --base-model; NULL: the job's */
-    struct dpe_tokenizer *tokenizer; /**< of it */
-    struct dpe_plan plan;            /**< the base's */
+struct dpe_kld {
+    struct dpe_comparison comparison; /**< job, methods and their plans, at one length; no suites */
+    struct dpe_model *model;          /**< --base-model; NULL: the job's */
+    struct dpe_tokenizer *tokenizer;  /**< of it */
+    struct dpe_plan plan;             /**< the base's */
     char key[33];
     const char *device; /**< that the base runs on */
     struct dpe_task texts;
@@ -25,9 +25,9 @@ struct kld {
 };
 extern const struct dpe_study dpe_eval_kld_study;
 
-/** Fills the table of a run (dpe_run_fill); `user` is a struct kld. */
+/** Fills the table of a run (dpe_run_fill); `user` is a struct dpe_kld. */
 dpe_status dpe_kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *err);
-/** Print them, for people or scripts; `state` is a struct kld. */
+/** Print them, for people or scripts; `state` is a struct dpe_kld. */
 dpe_status dpe_kld_print(void *state, struct dpe_error *err);
 
 #endif

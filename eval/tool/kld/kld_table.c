@@ -16,7 +16,7 @@ static void result_free(struct dpe_kld_result *result)
 
 /* The tokens of a method's texts, borrowed from the run; NULL where a row is missing or not finite.
  */
-static void find_texts(const struct kld *kld, int method, const struct dpe_kld_token **texts)
+static void find_texts(const struct dpe_kld *kld, int method, const struct dpe_kld_token **texts)
 {
     for (int64_t s = 0; s < kld->n_texts; s++) {
         const struct dpe_row *row =
@@ -26,7 +26,7 @@ static void find_texts(const struct kld *kld, int method, const struct dpe_kld_t
     }
 }
 
-static dpe_status fill_cells(const struct kld *kld, const struct dpe_kld_token **texts,
+static dpe_status fill_cells(const struct dpe_kld *kld, const struct dpe_kld_token **texts,
                              struct dpe_kld_result *result, struct dpe_error *err)
 {
     const uint64_t seed = kld->comparison.args->job.seed;
@@ -46,7 +46,7 @@ static dpe_status fill_cells(const struct kld *kld, const struct dpe_kld_token *
 }
 
 /* The results of the rows so far; to be freed after failures too. */
-static dpe_status result_of(const struct kld *kld, struct dpe_kld_result *result,
+static dpe_status result_of(const struct dpe_kld *kld, struct dpe_kld_result *result,
                             struct dpe_error *err)
 {
     const size_t methods = (size_t)kld->comparison.n_methods;
@@ -69,8 +69,8 @@ static dpe_status result_of(const struct kld *kld, struct dpe_kld_result *result
 
 dpe_status dpe_kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
-    const struct kld *kld = user;
-    const struct eval_arguments *args = kld->comparison.args;
+    const struct dpe_kld *kld = user;
+    const struct dpe_eval_arguments *args = kld->comparison.args;
     struct dpe_kld_result result;
     dpe_status status = result_of(kld, &result, err);
     if (status == DPE_OK) {
@@ -118,9 +118,9 @@ static void print_interval(const struct dpe_interval *interval)
     }
 }
 
-static void print_text(const struct kld *kld, const struct dpe_kld_result *result)
+static void print_text(const struct dpe_kld *kld, const struct dpe_kld_result *result)
 {
-    const struct eval_arguments *args = kld->comparison.args;
+    const struct dpe_eval_arguments *args = kld->comparison.args;
     const int64_t buckets = result->n[DPE_KLD_POSITION];
     dpe_print("KL(base, method) of the next token in nats; base: %s of %s on %s\n",
               args->base != NULL ? args->base : "rope",
@@ -152,10 +152,10 @@ static void print_text(const struct kld *kld, const struct dpe_kld_result *resul
     }
 }
 
-static dpe_status print_result(const struct kld *kld, const struct dpe_kld_result *result,
+static dpe_status print_result(const struct dpe_kld *kld, const struct dpe_kld_result *result,
                                struct dpe_error *err)
 {
-    const struct eval_arguments *args = kld->comparison.args;
+    const struct dpe_eval_arguments *args = kld->comparison.args;
     struct dpe_result *out = dpe_result_begin("dpe-eval kld");
     dpe_result_text(out, "model", args->job.model);
     dpe_result_text(out, "base", args->base != NULL ? args->base : "rope");
@@ -170,7 +170,7 @@ static dpe_status print_result(const struct kld *kld, const struct dpe_kld_resul
 
 dpe_status dpe_kld_print(void *state, struct dpe_error *err)
 {
-    const struct kld *kld = state;
+    const struct dpe_kld *kld = state;
     struct dpe_kld_result result;
     struct dpe_kld_rounding rounding = {0};
     dpe_status status = result_of(kld, &result, err);

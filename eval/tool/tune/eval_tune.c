@@ -16,7 +16,7 @@ static const double race_level = 0.05;
 /* ---------------------------------------------------------------------------------------- opening
  */
 
-const struct dpe_suite_task *dpe_tune_task(const struct tuning *tuning, int length)
+const struct dpe_suite_task *dpe_tune_task(const struct dpe_tuning *tuning, int length)
 {
     return &tuning->comparison.suites[0].tasks[length];
 }
@@ -26,23 +26,23 @@ static int64_t round_up(int64_t n, int64_t multiple)
     return (n + multiple - 1) / multiple * multiple;
 }
 
-int64_t dpe_tune_per_round(const struct tuning *tuning)
+int64_t dpe_tune_per_round(const struct dpe_tuning *tuning)
 {
     return round_up(LEAST_ROUND, dpe_tune_task(tuning, 0)->task.together);
 }
 
-int64_t dpe_tune_first_fresh(const struct tuning *tuning)
+int64_t dpe_tune_first_fresh(const struct dpe_tuning *tuning)
 {
     return round_up(TUNE_FIRST_FRESH, dpe_tune_task(tuning, 0)->task.together);
 }
 
 /* Add the arm of a setting, unless its plan is there already. One of the default grid that the
  * method refuses at this length is left out; one that was asked for is an error. */
-static dpe_status add_arm(const struct dpe_job *job, struct tune_group *group, int setting,
+static dpe_status add_arm(const struct dpe_job *job, struct dpe_tune_group *group, int setting,
                           const struct dpe_plan_context *context, struct dpe_error *err)
 {
-    struct tune_arm *arm = &group->arms[group->n_arms];
-    *arm = (struct tune_arm){.spec = group->settings.specs[setting], .dropped = -1};
+    struct dpe_tune_arm *arm = &group->arms[group->n_arms];
+    *arm = (struct dpe_tune_arm){.spec = group->settings.specs[setting], .dropped = -1};
     dpe_status status = dpe_plan_make(arm->spec, context, &arm->plan, err);
     if (status == DPE_USAGE && setting > 0 && strchr(group->method, ':') == NULL) {
         dpe_log_info("%s at %lld tokens is left out: %s", arm->spec, (long long)context->length,
@@ -70,9 +70,10 @@ static dpe_status add_arm(const struct dpe_job *job, struct tune_group *group, i
     return DPE_OK;
 }
 
-static dpe_status open_group(struct tuning *tuning, struct tune_group *group, struct dpe_error *err)
+static dpe_status open_group(struct dpe_tuning *tuning, struct dpe_tune_group *group,
+                             struct dpe_error *err)
 {
-    const struct eval_arguments *args = tuning->comparison.args;
+    const struct dpe_eval_arguments *args = tuning->comparison.args;
     struct dpe_plan_context context =
         dpe_job_context(&tuning->comparison.job, tuning->comparison.lengths[group->length]);
     context.official = args->official;
@@ -89,11 +90,11 @@ static dpe_status open_group(struct tuning *tuning, struct tune_group *group, st
 }
 
 /* Each setting takes part in the race's first round. The method that needs most is named. */
-static dpe_status check_budget(const struct tuning *tuning, struct dpe_error *err)
+static dpe_status check_budget(const struct dpe_tuning *tuning, struct dpe_error *err)
 {
-    const struct tune_group *most = NULL;
+    const struct dpe_tune_group *most = NULL;
     for (int g = 0; g < tuning->n_groups; g++) {
-        const struct tune_group *group = &tuning->groups[g];
+        const struct dpe_tune_group *group = &tuning->groups[g];
         if (group->n_arms > 1 && (most == NULL || group->n_arms > most->n_arms)) {
             most = group;
         }
@@ -109,9 +110,9 @@ static dpe_status check_budget(const struct tuning *tuning, struct dpe_error *er
                     (long long)tuning->budget);
 }
 
-static dpe_status open_groups(struct tuning *tuning, struct dpe_error *err)
+static dpe_status open_groups(struct dpe_tuning *tuning, struct dpe_error *err)
 {
-    const struct eval_arguments *args = tuning->comparison.args;
+    const struct dpe_eval_arguments *args = tuning->comparison.args;
     int n = args->n_methods * args->n_lengths;
     tuning->groups = dpe_alloc_zero((size_t)n, sizeof *tuning->groups);
     if (tuning->groups == NULL) {
@@ -125,7 +126,7 @@ static dpe_status open_groups(struct tuning *tuning, struct dpe_error *err)
         }
     }
     while (tuning->n_groups < n) {
-        struct tune_group *group = &tuning->groups[tuning->n_groups];
+        struct dpe_tune_group *group = &tuning->groups[tuning->n_groups];
         group->method = args->methods[tuning->n_groups % args->n_methods];
         group->length = tuning->n_groups / args->n_methods;
         tuning->n_groups++;
@@ -136,9 +137,9 @@ static dpe_status open_groups(struct tuning *tuning, struct dpe_error *err)
 
 static dpe_status tuning_open(void *state, const void *asked, struct dpe_error *err)
 {
-    struct tuning *tuning = state;
-    const struct eval_arguments *args = asked;
-    struct comparison *comparison = &tuning->comparison;
+    struct dpe_tuning *tuning = state;
+    const struct dpe_eval_arguments *args = asked;
+    struct dpe_comparison *comparison = &tuning->comparison;
     comparison->args = args;
     tuning->fresh = args->job.samples;
     DPE_TRY(dpe_job_open(&comparison->job, &args->job, args->job.dry_run, err));
@@ -150,7 +151,7 @@ static dpe_status tuning_open(void *state, const void *asked, struct dpe_error *
     return open_groups(tuning, err);
 }
 
-static void free_groups(struct tuning *tuning)
+static void free_groups(struct dpe_tuning *tuning)
 {
     for (int g = 0; g < tuning->n_groups; g++) {
         for (int i = 0; i < tuning->groups[g].n_arms; i++) {
@@ -166,8 +167,8 @@ static void free_groups(struct tuning *tuning)
  */
 
 /* The score of a row, NaN when it is not valid; *there: whether it exists. */
-static double score_of(const struct tuning *tuning, const struct tune_group *group,
-                       const struct tune_arm *arm, int64_t sample, bool *there)
+static double score_of(const struct dpe_tuning *tuning, const struct dpe_tune_group *group,
+                       const struct dpe_tune_arm *arm, int64_t sample, bool *there)
 {
     const char *task = dpe_tune_task(tuning, group->length)->task.name;
     const struct dpe_row *row = dpe_run_find(tuning->comparison.job.run, task, arm->key, sample);
@@ -175,7 +176,7 @@ static double score_of(const struct tuning *tuning, const struct tune_group *gro
     return row != NULL && row->status == DPE_ROW_OK ? row->score : (double)NAN;
 }
 
-static void take_race(struct tune_group *group, const struct dpe_race_rows *rows,
+static void take_race(struct dpe_tune_group *group, const struct dpe_race_rows *rows,
                       const struct dpe_race *race)
 {
     group->samples = race->samples;
@@ -184,7 +185,7 @@ static void take_race(struct tune_group *group, const struct dpe_race_rows *rows
     group->chosen = 0;
     double best = -INFINITY;
     for (int i = 0; i < group->n_arms; i++) {
-        struct tune_arm *arm = &group->arms[i];
+        struct dpe_tune_arm *arm = &group->arms[i];
         arm->dropped = race->dropped[i];
         arm->samples = arm->dropped < 0 ? race->samples : arm->dropped;
         double mean = dpe_race_mean(rows, i, arm->samples);
@@ -199,7 +200,7 @@ static void take_race(struct tune_group *group, const struct dpe_race_rows *rows
 
 /* Replay the race on the rows that are there. The budget ends it, before two settings that are left
  * have run all of its samples. */
-static dpe_status replay(const struct tuning *tuning, struct tune_group *group,
+static dpe_status replay(const struct dpe_tuning *tuning, struct dpe_tune_group *group,
                          struct dpe_error *err)
 {
     const int64_t budget = tuning->budget;
@@ -249,7 +250,7 @@ done:
 
 /* A list of rows: some arms of all groups on some samples. */
 struct tune_rows {
-    struct tuning *tuning;
+    struct dpe_tuning *tuning;
     struct dpe_wanted wanted;
 };
 
@@ -263,8 +264,8 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
 }
 
 /* Rows of an arm, unless the list has them: methods may have a plan in common. */
-static void add_rows(struct tune_rows *batch, const struct tune_group *group,
-                     const struct tune_arm *arm, int64_t first, int64_t n)
+static void add_rows(struct tune_rows *batch, const struct dpe_tune_group *group,
+                     const struct dpe_tune_arm *arm, int64_t first, int64_t n)
 {
     struct dpe_wanted *wanted = &batch->wanted;
     size_t plan = 0;
@@ -285,7 +286,7 @@ static void add_rows(struct tune_rows *batch, const struct tune_group *group,
 
 static dpe_status run_batch(struct tune_rows *batch, const char *name, struct dpe_error *err)
 {
-    struct comparison *comparison = &batch->tuning->comparison;
+    struct dpe_comparison *comparison = &batch->tuning->comparison;
     for (int l = 0; l < comparison->n_lengths; l++) {
         const struct dpe_suite_task *task = dpe_tune_task(batch->tuning, l);
         dpe_wanted_task(&batch->wanted, task->task.name, task->length / task->task.together,
@@ -299,12 +300,12 @@ static dpe_status run_batch(struct tune_rows *batch, const char *name, struct dp
 }
 
 /* The next round of every group that goes on; *more: whether there is one. */
-static dpe_status run_round(struct tuning *tuning, bool *more, struct dpe_error *err)
+static dpe_status run_round(struct dpe_tuning *tuning, bool *more, struct dpe_error *err)
 {
     int64_t per_round = dpe_tune_per_round(tuning);
     struct tune_rows batch = {.tuning = tuning};
     for (int g = 0; g < tuning->n_groups; g++) {
-        struct tune_group *group = &tuning->groups[g];
+        struct dpe_tune_group *group = &tuning->groups[g];
         for (int i = 0; i < group->n_arms && !group->done; i++) {
             if (group->arms[i].dropped < 0) {
                 add_rows(&batch, group, &group->arms[i], group->samples, per_round);
@@ -319,7 +320,7 @@ static dpe_status run_round(struct tuning *tuning, bool *more, struct dpe_error 
     return DPE_OK;
 }
 
-static dpe_status run_fresh(struct tuning *tuning, struct dpe_error *err)
+static dpe_status run_fresh(struct dpe_tuning *tuning, struct dpe_error *err)
 {
     struct tune_rows batch = {.tuning = tuning};
     int64_t first = dpe_tune_first_fresh(tuning);
@@ -329,7 +330,7 @@ static dpe_status run_fresh(struct tuning *tuning, struct dpe_error *err)
     for (int64_t s = 0; s < tuning->fresh; s += together) {
         int64_t n = together < tuning->fresh - s ? together : tuning->fresh - s;
         for (int g = 0; g < tuning->n_groups; g++) {
-            const struct tune_group *group = &tuning->groups[g];
+            const struct dpe_tune_group *group = &tuning->groups[g];
             add_rows(&batch, group, &group->arms[0], first + s, n);
             add_rows(&batch, group, &group->arms[group->chosen], first + s, n);
         }
@@ -340,7 +341,7 @@ static dpe_status run_fresh(struct tuning *tuning, struct dpe_error *err)
 /* --------------------------------------------------------------------------------------- results
  */
 
-static dpe_status summarize(struct tuning *tuning, struct dpe_error *err)
+static dpe_status summarize(struct dpe_tuning *tuning, struct dpe_error *err)
 {
     size_t n = (size_t)tuning->fresh;
     int n_methods = tuning->comparison.args->n_methods;
@@ -351,10 +352,10 @@ static dpe_status summarize(struct tuning *tuning, struct dpe_error *err)
     const struct dpe_resampling how = {dpe_tune_task(tuning, 0)->task.together, level, ROUNDS,
                                        tuning->comparison.args->job.seed};
     for (int g = 0; g < tuning->n_groups; g++) {
-        struct tune_group *group = &tuning->groups[g];
-        const struct tune_group *against = &tuning->groups[g / n_methods * n_methods];
-        const struct tune_arm *arms[3] = {&group->arms[0], &group->arms[group->chosen],
-                                          &against->arms[against->chosen]};
+        struct dpe_tune_group *group = &tuning->groups[g];
+        const struct dpe_tune_group *against = &tuning->groups[g / n_methods * n_methods];
+        const struct dpe_tune_arm *arms[3] = {&group->arms[0], &group->arms[group->chosen],
+                                              &against->arms[against->chosen]};
         for (size_t i = 0; i < 3 * n; i++) {
             bool there = false;
             scores[i] = score_of(tuning, i < 2 * n ? group : against, arms[i / n],
@@ -372,16 +373,16 @@ static dpe_status summarize(struct tuning *tuning, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* dpe_run_fill; `user` is a struct tuning. */
+/* dpe_run_fill; `user` is a struct dpe_tuning. */
 static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
-    struct tuning *tuning = user;
+    struct dpe_tuning *tuning = user;
     DPE_TRY(summarize(tuning, err));
     return dpe_tune_put(tuning, table, err);
 }
 
 /* The plan whose session needs most memory. */
-static const struct dpe_plan *largest_plan(const struct tuning *tuning)
+static const struct dpe_plan *largest_plan(const struct dpe_tuning *tuning)
 {
     const struct dpe_plan *largest = &tuning->groups[0].arms[0].plan;
     for (int g = 0; g < tuning->n_groups; g++) {
@@ -395,13 +396,13 @@ static const struct dpe_plan *largest_plan(const struct tuning *tuning)
 
 static dpe_status tuning_start(void *state, struct dpe_error *err)
 {
-    struct tuning *tuning = state;
+    struct dpe_tuning *tuning = state;
     return dpe_eval_start(&tuning->comparison, "tune", largest_plan(tuning), err);
 }
 
 static dpe_status tuning_rows(void *state, struct dpe_error *err)
 {
-    struct tuning *tuning = state;
+    struct dpe_tuning *tuning = state;
     for (int g = 0; g < tuning->n_groups; g++) {
         DPE_TRY(replay(tuning, &tuning->groups[g], err));
     }
@@ -413,14 +414,14 @@ static dpe_status tuning_rows(void *state, struct dpe_error *err)
 
 static dpe_status tuning_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
 {
-    struct tuning *tuning = state;
+    struct dpe_tuning *tuning = state;
     DPE_TRY(dpe_eval_fit_batch(&tuning->comparison, largest_plan(tuning), err));
     return dpe_tune_cost(tuning, bill, err);
 }
 
 static dpe_status tuning_close(void *state, dpe_status status, struct dpe_error *err)
 {
-    struct tuning *tuning = state;
+    struct dpe_tuning *tuning = state;
     status = dpe_eval_comparison_close(&tuning->comparison, status, err);
     free_groups(tuning);
     return status;
@@ -428,8 +429,8 @@ static dpe_status tuning_close(void *state, dpe_status status, struct dpe_error 
 
 const struct dpe_study dpe_eval_tune_study = {
     .tool = "dpe-eval tune",
-    .size = sizeof(struct tuning),
-    .job = offsetof(struct tuning, comparison.job),
+    .size = sizeof(struct dpe_tuning),
+    .job = offsetof(struct dpe_tuning, comparison.job),
     .open = tuning_open,
     .cost = tuning_cost,
     .start = tuning_start,

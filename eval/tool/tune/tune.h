@@ -17,7 +17,7 @@ enum {
 };
 
 /** The settings of a method, as specs: the first is the method at its defaults. */
-struct tune_settings {
+struct dpe_tune_settings {
     char (*specs)[TUNE_MAX_SPEC]; /**< owned, [n] */
     int n;
 };
@@ -26,11 +26,12 @@ struct tune_settings {
  *  default grid of the method for this length. With `temperature`, each of them without a
  *  temperature and with each of a few, unless the spec has temperature keys. DPE_USAGE. */
 dpe_status dpe_tune_expand(const char *spec, const struct dpe_plan_context *context,
-                           bool temperature, struct tune_settings *settings, struct dpe_error *err);
-void dpe_tune_settings_free(struct tune_settings *settings);
+                           bool temperature, struct dpe_tune_settings *settings,
+                           struct dpe_error *err);
+void dpe_tune_settings_free(struct dpe_tune_settings *settings);
 
 /** A setting of a method at one length. */
-struct tune_arm {
+struct dpe_tune_arm {
     const char *spec; /**< borrowed from settings */
     struct dpe_plan plan;
     char key[33];
@@ -40,11 +41,11 @@ struct tune_arm {
 };
 
 /** A method at one length: its arms race. */
-struct tune_group {
+struct dpe_tune_group {
     const char *method; /**< as given */
     int length;         /**< index */
-    struct tune_settings settings;
-    struct tune_arm *arms; /**< [n_arms], distinct plans; the first is the default */
+    struct dpe_tune_settings settings;
+    struct dpe_tune_arm *arms; /**< [n_arms], distinct plans; the first is the default */
     int n_arms, chosen;
     int64_t samples, rows; /**< that the race has: of each live arm, and of all */
     bool done;             /**< the race is over */
@@ -53,29 +54,31 @@ struct tune_group {
     struct dpe_difference gain, ahead; /**< chosen − default, chosen − the first method's chosen */
 };
 
-struct tuning {
-    struct comparison comparison; /**< job, suite, lengths */
-    struct tune_group *groups;    /**< [n_groups]: by length, then as given */
+struct dpe_tuning {
+    struct dpe_comparison comparison; /**< job, suite, lengths */
+    struct dpe_tune_group *groups;    /**< [n_groups]: by length, then as given */
     int n_groups;
     int64_t budget; /**< rows of a race */
     int64_t fresh;  /**< samples */
 };
 
 /** The task at a length. */
-const struct dpe_suite_task *dpe_tune_task(const struct tuning *tuning, int length);
+const struct dpe_suite_task *dpe_tune_task(const struct dpe_tuning *tuning, int length);
 /** Samples of a race's round. */
-int64_t dpe_tune_per_round(const struct tuning *tuning);
+int64_t dpe_tune_per_round(const struct dpe_tuning *tuning);
 /** Samples begin at this index of the stream. */
-int64_t dpe_tune_first_fresh(const struct tuning *tuning);
+int64_t dpe_tune_first_fresh(const struct dpe_tuning *tuning);
 
 /** What a finished tuning holds, as /tune (outputs/SCHEMA.md). A dpe_run_fill; `user` is a struct
  *  tuning whose groups are decided. */
-dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struct dpe_error *err);
-/** Print the result, as text or for scripts; `state` is a struct tuning. */
+dpe_status dpe_tune_put(const struct dpe_tuning *tuning, struct dpe_h5 *table,
+                        struct dpe_error *err);
+/** Print the result, as text or for scripts; `state` is a struct dpe_tuning. */
 dpe_status dpe_tune_print(void *state, struct dpe_error *err);
 /** Print what would run, unless it is silent: settings, rows, tokens, and as text memory and time;
  * and add it to `sum` (NULL: not wanted). */
-dpe_status dpe_tune_cost(const struct tuning *tuning, struct dpe_bill *sum, struct dpe_error *err);
+dpe_status dpe_tune_cost(const struct dpe_tuning *tuning, struct dpe_bill *sum,
+                         struct dpe_error *err);
 
 /** Settings of each method at each length, of samples of another seed. Its args: struct
  * eval_arguments. */

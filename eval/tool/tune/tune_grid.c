@@ -67,13 +67,13 @@ struct axis {
     char fixed[TUNE_MAX_SPEC];
 };
 
-void dpe_tune_settings_free(struct tune_settings *settings)
+void dpe_tune_settings_free(struct dpe_tune_settings *settings)
 {
     free(settings->specs);
-    *settings = (struct tune_settings){0};
+    *settings = (struct dpe_tune_settings){0};
 }
 
-static dpe_status add(struct tune_settings *settings, const char *spec, struct dpe_error *err)
+static dpe_status add(struct dpe_tune_settings *settings, const char *spec, struct dpe_error *err)
 {
     if (settings->n == TUNE_MAX_SETTINGS) {
         return dpe_fail(err, DPE_USAGE,
@@ -171,7 +171,7 @@ static dpe_status too_long(const char *spec, struct dpe_error *err)
 
 /* Settings of the spec `made` for all combinations of the axes from `at` on. */
 static dpe_status combine(const char *made, const struct axis *axes, int n, int at,
-                          struct tune_settings *settings, struct dpe_error *err)
+                          struct dpe_tune_settings *settings, struct dpe_error *err)
 {
     if (at == n) {
         return add(settings, made, err);
@@ -239,7 +239,7 @@ static bool has_temperature(const char *spec)
 }
 
 /* Every setting so far, again with each of these temperatures. */
-static dpe_status add_temperatures(struct tune_settings *settings,
+static dpe_status add_temperatures(struct dpe_tune_settings *settings,
                                    const struct dpe_plan_context *context, struct dpe_error *err)
 {
     static const char *const scales[] = {NULL, "logit-scale=1.25", "logit-scale=1.6"};
@@ -264,14 +264,15 @@ static dpe_status add_temperatures(struct tune_settings *settings,
 }
 
 dpe_status dpe_tune_expand(const char *spec, const struct dpe_plan_context *context,
-                           bool temperature, struct tune_settings *settings, struct dpe_error *err)
+                           bool temperature, struct dpe_tune_settings *settings,
+                           struct dpe_error *err)
 {
     struct axis axes[MAX_AXES];
     int n = 0;
     char of_items[32] = "";
     char method[32] = "";
     char item[TUNE_MAX_SPEC];
-    *settings = (struct tune_settings){0};
+    *settings = (struct dpe_tune_settings){0};
     size_t name = strcspn(spec, ":");
     if (strlen(spec) >= sizeof item || name >= sizeof method) {
         return dpe_fail(err, DPE_USAGE, "--method %.60s…: longer than %zu characters", spec,

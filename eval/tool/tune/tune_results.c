@@ -13,7 +13,7 @@
  */
 
 /* The caller frees result->tuned. */
-static dpe_status result_of(const struct tuning *tuning, struct dpe_tune_result *result,
+static dpe_status result_of(const struct dpe_tuning *tuning, struct dpe_tune_result *result,
                             struct dpe_error *err)
 {
     *result = (struct dpe_tune_result){
@@ -23,7 +23,7 @@ static dpe_status result_of(const struct tuning *tuning, struct dpe_tune_result 
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
     }
     for (int g = 0; g < tuning->n_groups; g++) {
-        const struct tune_group *group = &tuning->groups[g];
+        const struct dpe_tune_group *group = &tuning->groups[g];
         result->tuned[g] = (struct dpe_tuned){.method = group->method,
                                               .chosen = group->arms[group->chosen].spec,
                                               .length = tuning->comparison.lengths[group->length],
@@ -37,7 +37,7 @@ static dpe_status result_of(const struct tuning *tuning, struct dpe_tune_result 
     return DPE_OK;
 }
 
-static dpe_status put_groups(const struct tuning *tuning, struct dpe_h5 *table,
+static dpe_status put_groups(const struct dpe_tuning *tuning, struct dpe_h5 *table,
                              struct dpe_error *err)
 {
     struct dpe_tune_result result;
@@ -47,7 +47,8 @@ static dpe_status put_groups(const struct tuning *tuning, struct dpe_h5 *table,
     return status;
 }
 
-static dpe_status put_arms(const struct tuning *tuning, struct dpe_h5 *table, struct dpe_error *err)
+static dpe_status put_arms(const struct dpe_tuning *tuning, struct dpe_h5 *table,
+                           struct dpe_error *err)
 {
     struct dpe_race_result result = {0};
     for (int g = 0; g < tuning->n_groups; g++) {
@@ -59,9 +60,9 @@ static dpe_status put_arms(const struct tuning *tuning, struct dpe_h5 *table, st
     }
     struct dpe_raced *at = result.raced;
     for (int g = 0; g < tuning->n_groups; g++) {
-        const struct tune_group *group = &tuning->groups[g];
+        const struct dpe_tune_group *group = &tuning->groups[g];
         for (int a = 0; a < group->n_arms; a++) {
-            const struct tune_arm *arm = &group->arms[a];
+            const struct dpe_tune_arm *arm = &group->arms[a];
             *at++ = (struct dpe_raced){.spec = arm->spec,
                                        .plan = arm->key,
                                        .of = g,
@@ -75,9 +76,10 @@ static dpe_status put_arms(const struct tuning *tuning, struct dpe_h5 *table, st
     return status;
 }
 
-dpe_status dpe_tune_put(const struct tuning *tuning, struct dpe_h5 *table, struct dpe_error *err)
+dpe_status dpe_tune_put(const struct dpe_tuning *tuning, struct dpe_h5 *table,
+                        struct dpe_error *err)
 {
-    const struct eval_arguments *args = tuning->comparison.args;
+    const struct dpe_eval_arguments *args = tuning->comparison.args;
     DPE_TRY(put_groups(tuning, table, err));
     DPE_TRY(put_arms(tuning, table, err));
     const struct {
@@ -121,7 +123,7 @@ static void print_gain(const struct dpe_difference *gain, char text[48])
     }
 }
 
-static void print_length(const struct tuning *tuning, int length)
+static void print_length(const struct dpe_tuning *tuning, int length)
 {
     int n_methods = tuning->comparison.args->n_methods;
     dpe_print("niah at %lld tokens: recall in percent on %lld fresh samples, 95 %% intervals\n",
@@ -129,7 +131,7 @@ static void print_length(const struct tuning *tuning, int length)
     dpe_print("%-13s %8s %6s  %-20s %-20s %-17s %-17s %s\n", "method", "settings", "rows",
               "defaults", "tuned", "tuned - defaults", "tuned - first", "chosen");
     for (int g = length * n_methods; g < (length + 1) * n_methods; g++) {
-        const struct tune_group *group = &tuning->groups[g];
+        const struct dpe_tune_group *group = &tuning->groups[g];
         char plain[48], tuned[48], gain[48], ahead[48];
         print_share(&group->plain, plain);
         print_share(&group->tuned, tuned);
@@ -142,9 +144,9 @@ static void print_length(const struct tuning *tuning, int length)
     }
 }
 
-static struct dpe_result *begin_document(const struct tuning *tuning)
+static struct dpe_result *begin_document(const struct dpe_tuning *tuning)
 {
-    const struct eval_arguments *args = tuning->comparison.args;
+    const struct dpe_eval_arguments *args = tuning->comparison.args;
     struct dpe_result *out = dpe_result_begin("dpe-eval");
     dpe_result_text(out, "model", args->job.model);
     dpe_result_text(out, "table", args->job.output);
@@ -155,7 +157,7 @@ static struct dpe_result *begin_document(const struct tuning *tuning)
 }
 
 /* The same for scripts: a row for each length and method. */
-static dpe_status print_document(const struct tuning *tuning, struct dpe_error *err)
+static dpe_status print_document(const struct dpe_tuning *tuning, struct dpe_error *err)
 {
     struct dpe_tune_result result;
     DPE_TRY(result_of(tuning, &result, err));
@@ -171,7 +173,7 @@ static dpe_status print_document(const struct tuning *tuning, struct dpe_error *
 
 dpe_status dpe_tune_print(void *state, struct dpe_error *err)
 {
-    const struct tuning *tuning = state;
+    const struct dpe_tuning *tuning = state;
     if (tuning->comparison.args->job.result != DPE_RESULT_TEXT) {
         return print_document(tuning, err);
     }
@@ -183,7 +185,7 @@ dpe_status dpe_tune_print(void *state, struct dpe_error *err)
 }
 
 /* The plan of any setting whose attention does most: that with most bands. */
-static const struct dpe_plan *slowest_plan(const struct tuning *tuning)
+static const struct dpe_plan *slowest_plan(const struct dpe_tuning *tuning)
 {
     const struct dpe_plan *slowest = &tuning->groups[0].arms[0].plan;
     for (int g = 0; g < tuning->n_groups; g++) {
@@ -197,37 +199,37 @@ static const struct dpe_plan *slowest_plan(const struct tuning *tuning)
 
 /* What a group may run at most: its race, and the default and the chosen setting on fresh samples.
  */
-static int64_t race_rows(const struct tuning *tuning, const struct tune_group *group)
+static int64_t race_rows(const struct dpe_tuning *tuning, const struct dpe_tune_group *group)
 {
     return group->n_arms > 1 ? tuning->budget : 0;
 }
 
-static int64_t fresh_rows(const struct tuning *tuning, const struct tune_group *group)
+static int64_t fresh_rows(const struct dpe_tuning *tuning, const struct dpe_tune_group *group)
 {
     return (group->n_arms > 1 ? 2 : 1) * tuning->fresh;
 }
 
-static void print_settings(const struct tuning *tuning)
+static void print_settings(const struct dpe_tuning *tuning)
 {
-    const struct comparison *comparison = &tuning->comparison;
+    const struct dpe_comparison *comparison = &tuning->comparison;
     dpe_print("model            %s\n", comparison->args->job.model);
     dpe_print("%-16s %8s %8s %12s %6s\n", "method", "length", "settings", "race, rows", "fresh");
     for (int g = 0; g < tuning->n_groups; g++) {
-        const struct tune_group *group = &tuning->groups[g];
+        const struct dpe_tune_group *group = &tuning->groups[g];
         dpe_print("%-16.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->method, ":"),
                   group->method, (long long)comparison->lengths[group->length], group->n_arms,
                   (long long)race_rows(tuning, group), (long long)fresh_rows(tuning, group));
     }
 }
 
-static dpe_status print_cost_document(const struct tuning *tuning, struct dpe_error *err)
+static dpe_status print_cost_document(const struct dpe_tuning *tuning, struct dpe_error *err)
 {
-    const struct comparison *comparison = &tuning->comparison;
+    const struct dpe_comparison *comparison = &tuning->comparison;
     struct dpe_result *out = begin_document(tuning);
     int64_t rows = 0;
     double tokens = 0.0;
     for (int g = 0; g < tuning->n_groups; g++) {
-        const struct tune_group *group = &tuning->groups[g];
+        const struct dpe_tune_group *group = &tuning->groups[g];
         int64_t n = race_rows(tuning, group) + fresh_rows(tuning, group);
         rows += n;
         tokens += (double)n * (double)comparison->lengths[group->length];
@@ -244,7 +246,8 @@ static dpe_status print_cost_document(const struct tuning *tuning, struct dpe_er
     return dpe_result_print(out, comparison->args->job.result, err);
 }
 
-dpe_status dpe_tune_cost(const struct tuning *tuning, struct dpe_bill *sum, struct dpe_error *err)
+dpe_status dpe_tune_cost(const struct dpe_tuning *tuning, struct dpe_bill *sum,
+                         struct dpe_error *err)
 {
     if (tuning->comparison.args->job.result != DPE_RESULT_TEXT) {
         return print_cost_document(tuning, err);
@@ -254,7 +257,7 @@ dpe_status dpe_tune_cost(const struct tuning *tuning, struct dpe_bill *sum, stru
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
     for (int g = 0; g < tuning->n_groups; g++) {
-        const struct tune_group *group = &tuning->groups[g];
+        const struct dpe_tune_group *group = &tuning->groups[g];
         rows[group->length] += (double)race_rows(tuning, group) + (double)fresh_rows(tuning, group);
     }
     if (!tuning->comparison.args->job.silent) {
