@@ -253,6 +253,8 @@ void dpe_detection_result(struct report *report)
     }
     if (report->status == DPE_OK && !dpe_detection_is_ready(d)) {
         add_lengths(report, d);
+    } else if (report->status == DPE_OK) {
+        dpe_detection_search(report, d);
     }
     for (int i = 0; i < 2 && report->status == DPE_OK; i++) {
         if (all[i].mean != NULL) {
