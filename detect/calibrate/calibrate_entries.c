@@ -166,11 +166,11 @@ void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
     }
 }
 
-/* Plans that a validation has of its own. */
+/* Plans that a validation has of its own, those that a search ended with among them. */
 static bool is_own(const char *name)
 {
     static const char *const own[] = {"rope", "base", "joint", "single"};
-    bool found = false;
+    bool found = strncmp(name, "dpe:", 4) == 0;
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         found = found || strcmp(name, own[i]) == 0;
     }
