@@ -1,6 +1,7 @@
 # cmake -D ROOMS=FILE -D ROOT=FOLDER -P rooms.cmake: checks that every include line outside tests/ is one that the table
-# of rooms allows (FILE, written by the configuration: "ROOM: ROOM;ROOM"), that no two headers declare a struct or an enum of one
-# public name, and that tests/README.md names every room. Fails and lists the other lines.
+# of rooms allows (FILE, written by the configuration: "ROOM: ROOM;ROOM"), that every struct and enum of a header that other rooms
+# include begins with dpe_, that no two headers declare one of the same public name, and that tests/README.md
+# names every room. Fails and lists the other lines.
 cmake_minimum_required(VERSION 3.25)
 file(STRINGS ${ROOMS} table)
 foreach(line IN LISTS table)
@@ -34,15 +35,22 @@ foreach(file IN LISTS files)
         elseif(header MATCHES "(_internal|_parts|_tool)[.]h$")
             string(APPEND wrong "${file}: \"${header}\": this header is for files of ${used} only\n")
         endif()
+        list(APPEND shared ${header})
     endforeach()
 endforeach()
 list(LENGTH files n)
 # One public name, one thing. Each backend has its own struct dpe_backend: ops.h.
 list(FILTER files INCLUDE REGEX "[.](h|cuh)$")
 foreach(file IN LISTS files)
-    file(STRINGS ${ROOT}/${file} lines REGEX "^(struct|enum) dpe_[a-z0-9_]+ {")
+    file(STRINGS ${ROOT}/${file} lines REGEX "^(struct|enum) [a-z0-9_]+ {")
     foreach(line IN LISTS lines)
-        string(REGEX MATCH "dpe_[a-z0-9_]+" name "${line}")
+        string(REGEX REPLACE "^[a-z]+ ([a-z0-9_]+) .*" "\\1" name "${line}")
+        if(NOT name MATCHES "^dpe_")
+            if(file IN_LIST shared)
+                string(APPEND wrong "${file}: ${name}: other rooms include this header: begin the name with dpe_\n")
+            endif()
+            continue()
+        endif()
         if(DEFINED declares_${name} AND NOT name STREQUAL "dpe_backend")
             string(APPEND wrong "${file}: ${name} is declared in ${declares_${name}} too: give one of the two another name\n")
         endif()

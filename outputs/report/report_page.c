@@ -53,10 +53,11 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
                      args->output);
 }
 
-static void check_models(struct report *report)
+static void check_models(struct dpe_report *report)
 {
-    const struct input *first = NULL;
-    for (const struct input *input = report->inputs; input < report->inputs + report->n; input++) {
+    const struct dpe_report_input *first = NULL;
+    for (const struct dpe_report_input *input = report->inputs; input < report->inputs + report->n;
+         input++) {
         first = first == NULL && input->fingerprint != NULL ? input : first;
         if (input->fingerprint != NULL && strcmp(first->fingerprint, input->fingerprint) != 0) {
             dpe_report_ok(
@@ -70,7 +71,7 @@ static void check_models(struct report *report)
     }
 }
 
-static void open_inputs(const struct dpe_report_arguments *args, struct report *report)
+static void open_inputs(const struct dpe_report_arguments *args, struct dpe_report *report)
 {
     report->inputs = dpe_report_alloc(report, args->n, sizeof *report->inputs);
     for (size_t i = 0; i < args->n && report->status == DPE_OK; i++) {
@@ -84,7 +85,7 @@ static void open_inputs(const struct dpe_report_arguments *args, struct report *
 /* -------------------------------------------------------------------------------------- content */
 
 /* The last part of the folder of the model, as the first table that knows it was made with. */
-static char *model_title(struct report *report, const char *type)
+static char *model_title(struct dpe_report *report, const char *type)
 {
     if (report->n == 0) {
         return dpe_draw_format_text("What runtimes compute");
@@ -102,12 +103,12 @@ static char *model_title(struct report *report, const char *type)
     return dpe_draw_format_text("Context extension of a %s model", type);
 }
 
-static void name_document(const struct dpe_report_arguments *args, struct report *report)
+static void name_document(const struct dpe_report_arguments *args, struct dpe_report *report)
 {
     const char *type = NULL, *model = NULL;
     int64_t parameters = 0;
     for (size_t i = 0; i < report->n; i++) {
-        const struct input *input = &report->inputs[i];
+        const struct dpe_report_input *input = &report->inputs[i];
         if (type == NULL) {
             type = dpe_report_clean(report, dpe_input_words(report, input, "/model", "model_type"),
                                     40);
@@ -116,7 +117,7 @@ static void name_document(const struct dpe_report_arguments *args, struct report
         model = model == NULL ? input->fingerprint : model;
     }
     type = type != NULL ? type : "language";
-    struct document *document = &report->document;
+    struct dpe_document *document = &report->document;
     document->title =
         args->title != NULL ? dpe_draw_clean_text(args->title, 0) : model_title(report, type);
     char now[32], size[64] = "";
@@ -134,9 +135,9 @@ static void name_document(const struct dpe_report_arguments *args, struct report
                                    report->n == 1 ? "" : "s", now);
 }
 
-static void compose(const struct dpe_report_arguments *args, struct report *report)
+static void compose(const struct dpe_report_arguments *args, struct dpe_report *report)
 {
-    static const struct section sections[] = {
+    static const struct dpe_section sections[] = {
         {dpe_comparison_headline},
         {dpe_detection_result, .has = DETECTION},
         {dpe_comparison_glance, .has = "/method", .unless = "/ablate"},
@@ -173,14 +174,14 @@ static void compose(const struct dpe_report_arguments *args, struct report *repo
     for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
         dpe_report_ok(report, dpe_h5_answered(report->inputs[i].table, report->err));
     }
-    const struct document *document = &report->document;
+    const struct dpe_document *document = &report->document;
     if (document->failed || document->title == NULL || document->subtitle == NULL) {
         dpe_report_no_memory(report);
     }
 }
 
 /* Without figures the page shows the tables of their numbers. */
-static void drop_figures(struct document *document)
+static void drop_figures(struct dpe_document *document)
 {
     for (size_t i = 0; i < document->n; i++) {
         dpe_text_free(&document->blocks[i].figure.body);
@@ -203,8 +204,8 @@ static dpe_status write_file(const struct dpe_report_arguments *args, const char
 }
 
 /* *png: whether PNG files are written; false from the first figure on that finds no converter. */
-static dpe_status write_figure(const struct dpe_report_arguments *args, const struct block *figure,
-                               bool *png, struct dpe_error *err)
+static dpe_status write_figure(const struct dpe_report_arguments *args,
+                               const struct dpe_block *figure, bool *png, struct dpe_error *err)
 {
     struct dpe_text svg = {0};
     struct dpe_text image = {0};
@@ -228,8 +229,8 @@ done:
     return status;
 }
 
-static dpe_status write_sheet(const struct dpe_report_arguments *args, const struct sheet *sheet,
-                              struct dpe_error *err)
+static dpe_status write_sheet(const struct dpe_report_arguments *args,
+                              const struct dpe_sheet *sheet, struct dpe_error *err)
 {
     struct dpe_text csv = {0};
     dpe_draw_sheet_csv(sheet, &csv);
@@ -239,7 +240,7 @@ static dpe_status write_sheet(const struct dpe_report_arguments *args, const str
 }
 
 static dpe_status write_figures(const struct dpe_report_arguments *args,
-                                const struct document *document, struct dpe_error *err)
+                                const struct dpe_document *document, struct dpe_error *err)
 {
     if (args->figures == NULL) {
         return DPE_OK;
@@ -247,7 +248,7 @@ static dpe_status write_figures(const struct dpe_report_arguments *args,
     bool png = true;
     DPE_TRY(dpe_make_folder(args->figures, err));
     for (size_t i = 0; i < document->n; i++) {
-        const struct block *block = &document->blocks[i];
+        const struct dpe_block *block = &document->blocks[i];
         if (block->kind == BLOCK_FIGURE) {
             DPE_TRY(write_figure(args, block, &png, err));
         }
@@ -259,7 +260,7 @@ static dpe_status write_figures(const struct dpe_report_arguments *args,
 }
 
 static dpe_status write_page(const struct dpe_report_arguments *args,
-                             const struct document *document, struct dpe_error *err)
+                             const struct dpe_document *document, struct dpe_error *err)
 {
     struct dpe_text page = {0};
     dpe_draw_document_html(document, &page);
@@ -271,7 +272,7 @@ static dpe_status write_page(const struct dpe_report_arguments *args,
 
 dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_error *err)
 {
-    struct report report = {
+    struct dpe_report report = {
         .top_k = args->top_k, .runtimes = args->runtimes, .length = args->length, .err = err};
     if (dpe_report_ok(&report, check_output(args, err))) {
         open_inputs(args, &report);

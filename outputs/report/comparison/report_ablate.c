@@ -8,7 +8,7 @@
 
 /** A step of an ablation on one task. */
 struct step {
-    const struct suite *suite;
+    const struct dpe_report_suite *suite;
     size_t method, task;
     const char *axis; /**< rank, top-k, last-k, window, scaled-length, scaled-by-k, base, rope */
     const char *line; /**< what its line is called: the axis, or a scaled length */
@@ -54,13 +54,14 @@ static const struct axis {
 enum { AXES = sizeof axes / sizeof axes[0] };
 
 /* The steps of an input. */
-static void collect(struct report *report, const struct input *input, struct steps *steps)
+static void collect(struct dpe_report *report, const struct dpe_report_input *input,
+                    struct steps *steps)
 {
     const struct dpe_ablate_result *varied =
         dpe_input_get(report, input, &dpe_ablate_kind, "/ablate", NULL);
     size_t n = 0;
-    const struct suite *suites = dpe_comparison_suites(report, input, &n);
-    for (const struct suite *s = suites; s < suites + n; s++) {
+    const struct dpe_report_suite *suites = dpe_comparison_suites(report, input, &n);
+    for (const struct dpe_report_suite *s = suites; s < suites + n; s++) {
         for (size_t at = 0; at < s->n_methods * s->n_tasks; at++) {
             const size_t m = at / s->n_tasks;
             struct step step = {.suite = s,
@@ -122,7 +123,7 @@ static size_t count_lines(const struct steps *steps, const struct axis *axis,
 }
 
 /* What the lines are compared with: one value, drawn from side to side. */
-static void add_level(struct sheet *sheet, const struct steps *steps, const struct step *like,
+static void add_level(struct dpe_sheet *sheet, const struct steps *steps, const struct step *like,
                       const char *axis, const char *name)
 {
     for (size_t i = 0; i < steps->n; i++) {
@@ -138,15 +139,15 @@ static void add_level(struct sheet *sheet, const struct steps *steps, const stru
     }
 }
 
-static void add_axis(struct report *report, const struct steps *steps, const struct axis *axis,
+static void add_axis(struct dpe_report *report, const struct steps *steps, const struct axis *axis,
                      const struct step *like, size_t number)
 {
-    const struct suite *s = like->suite;
+    const struct dpe_report_suite *s = like->suite;
     const bool few = count_lines(steps, axis, like) < 3; /* all are what the figure is about */
     bool log = axis->log;
     const char *id =
         number == 0 ? axis->id : dpe_report_text(report, "%s-%zu", axis->id, number + 1);
-    struct sheet *sheet = dpe_report_sheet(
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, id,
         s->low_is_better ? "varied:t|value:0|perplexity:i3" : "varied:t|value:0|score, %:i1",
         "%s, %s at %s tokens", axis->title, s->r->task_label[like->task],
@@ -162,7 +163,7 @@ static void add_axis(struct report *report, const struct steps *steps, const str
     }
     add_level(sheet, steps, like, "base", "base: all groups at half");
     add_level(sheet, steps, like, "rope", "rope: the unchanged model");
-    struct plot plot = dpe_comparison_suite_plot(s, PLOT_CURVES);
+    struct dpe_plot plot = dpe_comparison_suite_plot(s, PLOT_CURVES);
     plot.value = 0;
     plot.sorted = true;
     plot.log_x = log;
@@ -175,7 +176,7 @@ static void add_axis(struct report *report, const struct steps *steps, const str
                       axis->caption);
 }
 
-static void add_section(struct report *report, const struct steps *steps)
+static void add_section(struct dpe_report *report, const struct steps *steps)
 {
     dpe_report_section(report, "Ablations");
     for (size_t i = 0; i < report->n; i++) {
@@ -200,7 +201,7 @@ static void add_section(struct report *report, const struct steps *steps)
     }
 }
 
-void dpe_comparison_ablations(struct report *report)
+void dpe_comparison_ablations(struct dpe_report *report)
 {
     struct steps steps = {0};
     for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {

@@ -9,7 +9,8 @@
 
 /* Mean seconds of the samples of every method and task, [method][task]; NaN: none was timed. False
  * after a failure. */
-static bool read_seconds(struct report *report, const struct suite *s, double *seconds)
+static bool read_seconds(struct dpe_report *report, const struct dpe_report_suite *s,
+                         double *seconds)
 {
     const size_t cells = s->n_methods * s->n_tasks;
     double *count = dpe_report_alloc(report, cells + 1, sizeof *count);
@@ -49,10 +50,10 @@ struct cost {
 enum { MANY = 8 };
 
 /* The figure of costs [method][task]: one line for each method through its lengths. */
-static void add_figure(struct report *report, const struct suite *s, const struct cost *cost,
-                       const double *costs)
+static void add_figure(struct dpe_report *report, const struct dpe_report_suite *s,
+                       const struct cost *cost, const double *costs)
 {
-    struct plot plot = dpe_comparison_suite_plot(s, PLOT_CURVES);
+    struct dpe_plot plot = dpe_comparison_suite_plot(s, PLOT_CURVES);
     char columns[96];
     plot.x = 2;
     plot.bare = true;
@@ -60,7 +61,7 @@ static void add_figure(struct report *report, const struct suite *s, const struc
     plot.x_line_title = NULL;
     snprintf(columns, sizeof columns, "method:t|length:0|%s:%d|%s", cost->column, cost->digits,
              s->low_is_better ? "perplexity:i3" : "recall, %:i1");
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, cost->id, columns, "%s over %s",
                          s->low_is_better ? "Perplexity" : "Needles found", cost->title);
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
@@ -115,7 +116,7 @@ static double spread(const double *costs, size_t n)
     return low > 0.0 ? high / low : 1.0;
 }
 
-void dpe_comparison_suite_cost(struct report *report, const struct suite *s)
+void dpe_comparison_suite_cost(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     const size_t cells = s->n_methods * s->n_tasks;
     double *costs = dpe_report_alloc(report, cells, sizeof *costs);

@@ -23,7 +23,7 @@ static void value_text(const struct dpe_interval *v, bool share, char text[96])
 }
 
 /* The best method and those that follow, at the longest length; only for suites of one task. */
-static void add_lead(struct report *report, const struct suite *s)
+static void add_lead(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     enum { NAMED = 4 };
     const int64_t task = dpe_comparison_suite_task(s, s->longest);
@@ -55,7 +55,7 @@ static void add_lead(struct report *report, const struct suite *s)
 
 /* How many differences to the method `against` are not distinguishable from 0: the interval
  * contains 0, or the sign-flip test does not reject it. */
-static void add_noise(struct report *report, const struct suite *s)
+static void add_noise(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     size_t compared = 0;
     size_t noise = 0;
@@ -86,7 +86,8 @@ static void add_noise(struct report *report, const struct suite *s)
 /* --------------------------------------------------------------------------------------- tables */
 
 /* What a task is called where tasks are beside each other. */
-static const char *task_name(struct report *report, const struct suite *s, size_t task)
+static const char *task_name(struct dpe_report *report, const struct dpe_report_suite *s,
+                             size_t task)
 {
     const char *tokens = DPE_LENGTH_TEXT((double)s->r->task_length[task]);
     return s->single ? dpe_report_text(report, "%s", tokens)
@@ -94,7 +95,7 @@ static const char *task_name(struct report *report, const struct suite *s, size_
 }
 
 /* The signs that occur. */
-static void explain_marks(struct report *report, unsigned marks)
+static void explain_marks(struct dpe_report *report, unsigned marks)
 {
     if (marks != 0) {
         dpe_report_say(
@@ -110,14 +111,14 @@ static void explain_marks(struct report *report, unsigned marks)
 }
 
 /* A line for each method; where there are more tasks than fit on a page, a line for each task. */
-static void add_table(struct report *report, const struct suite *s)
+static void add_table(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     enum { WIDE = 8, FEW = 4 };
     bool by_task = s->n_tasks > WIDE && s->n_methods < s->n_tasks;
     size_t columns = by_task ? s->n_methods : s->n_tasks;
     size_t rows = by_task ? s->n_tasks : s->n_methods;
     bool intervals = columns <= (by_task ? FEW : WIDE);
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "table", by_task ? "task:t" : "method:@", "%s: %s by %s", s->title,
                          s->low_is_better ? "perplexity" : "score in percent",
                          by_task     ? "task and method"
@@ -159,12 +160,12 @@ static const struct dpe_dataset *next_number(const struct dpe_dataset *after)
     return d < kind->datasets + kind->n ? d : NULL;
 }
 
-static void add_differences(struct report *report, const struct suite *s)
+static void add_differences(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     if (s->n_methods < 2 || s->r->difference == NULL) {
         return;
     }
-    struct sheet *sheet = dpe_report_sheet(
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, "differences",
         s->low_is_better ? "method:@|task:t|length:0|difference:i3|pairs:0"
                          : "method:@|task:t|length:0|difference, percentage points:i1|pairs:0",
@@ -197,11 +198,12 @@ static void add_differences(struct report *report, const struct suite *s)
 /* -------------------------------------------------------------------------------------- section */
 
 /* An ablation is a comparison as well, and has its own section. */
-void dpe_comparison_section(struct report *report)
+void dpe_comparison_section(struct dpe_report *report)
 {
     size_t n = 0;
-    const struct suite *suites = dpe_comparison_suites(report, report->about.input, &n);
-    for (const struct suite *s = suites; s < suites + n && report->status == DPE_OK; s++) {
+    const struct dpe_report_suite *suites = dpe_comparison_suites(report, report->about.input, &n);
+    for (const struct dpe_report_suite *s = suites; s < suites + n && report->status == DPE_OK;
+         s++) {
         if (s->n_methods == 0 || s->n_tasks == 0) {
             continue;
         }

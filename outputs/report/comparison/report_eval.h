@@ -8,8 +8,8 @@
 #include "outputs/datasets/worth.h"
 #include "outputs/report/input/input.h"
 
-struct suite {
-    const struct input *input;
+struct dpe_report_suite {
+    const struct dpe_report_input *input;
     const char *name;        /**< "niah" */
     const char *has;         /**< the dataset that makes it one, "/eval/niah/mean" */
     const char *title;       /**< "RULER" of ruler; the name when the table has none */
@@ -26,38 +26,40 @@ struct suite {
     double longest;     /**< the longest length that has a value (of those in an unfinished run) */
 };
 /** The suites of an input, *n of them, read once. */
-const struct suite *dpe_comparison_suites(struct report *report, const struct input *input,
-                                          size_t *n);
+const struct dpe_report_suite *
+dpe_comparison_suites(struct dpe_report *report, const struct dpe_report_input *input, size_t *n);
 /** Index of the first task's label at a length, −1 = none. */
-int64_t dpe_comparison_suite_task(const struct suite *suite, double length);
+int64_t dpe_comparison_suite_task(const struct dpe_report_suite *suite, double length);
 /** The value of a method at a task, as it is shown. */
-struct sheet_cell dpe_comparison_suite_cell(const struct suite *suite, size_t method, size_t task);
+struct sheet_cell dpe_comparison_suite_cell(const struct dpe_report_suite *suite, size_t method,
+                                            size_t task);
 /** How many methods are better at a task: of equal ones the earlier is, of one without a value all
  *  are. And the method of a rank. */
-size_t dpe_comparison_suite_rank(const struct suite *suite, size_t method, size_t task);
-size_t dpe_comparison_suite_ranked(const struct suite *suite, size_t rank, size_t task);
-/** A set of enum sheet_mark for a value: the best of its task, one whose interval overlaps that of
- * the best, one of a table at a length beyond those that it was made for. */
-unsigned dpe_comparison_suite_marks(struct report *report, const struct suite *suite, size_t method,
-                                    size_t task);
+size_t dpe_comparison_suite_rank(const struct dpe_report_suite *suite, size_t method, size_t task);
+size_t dpe_comparison_suite_ranked(const struct dpe_report_suite *suite, size_t rank, size_t task);
+/** A set of enum dpe_sheet_mark for a value: the best of its task, one whose interval overlaps that
+ * of the best, one of a table at a length beyond those that it was made for. */
+unsigned dpe_comparison_suite_marks(struct dpe_report *report, const struct dpe_report_suite *suite,
+                                    size_t method, size_t task);
 /** Figures and tables of one suite. */
-void dpe_comparison_suite_figures(struct report *report, const struct suite *suite);
+void dpe_comparison_suite_figures(struct dpe_report *report, const struct dpe_report_suite *suite);
 /** Its values over the seconds and over the memory of a sample, where the table has them and more
  * than one method. */
-void dpe_comparison_suite_cost(struct report *report, const struct suite *suite);
+void dpe_comparison_suite_cost(struct dpe_report *report, const struct dpe_report_suite *suite);
 /** From now on it is what the report writes about. */
-void dpe_comparison_suite_about(struct report *report, const struct suite *suite);
+void dpe_comparison_suite_about(struct dpe_report *report, const struct dpe_report_suite *suite);
 /** How its values are drawn: their axis, and the trained length as a line. */
-struct plot dpe_comparison_suite_plot(const struct suite *suite, enum plot_kind kind);
+struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *suite,
+                                          enum plot_kind kind);
 
 /** Sections of the page. The head is what the table is worth in a few sentences, how it is used,
  * and a figure; nothing when no input compares a table. */
-void dpe_comparison_headline(struct report *report);
-void dpe_comparison_glance(struct report *report);
-void dpe_comparison_section(struct report *report);
-void dpe_comparison_ablations(struct report *report);
-void dpe_comparison_grid(struct report *report, const void *result);
-void dpe_comparison_tuning(struct report *report, const void *result);
-void dpe_comparison_divergence(struct report *report, const void *result);
+void dpe_comparison_headline(struct dpe_report *report);
+void dpe_comparison_glance(struct dpe_report *report);
+void dpe_comparison_section(struct dpe_report *report);
+void dpe_comparison_ablations(struct dpe_report *report);
+void dpe_comparison_grid(struct dpe_report *report, const void *result);
+void dpe_comparison_tuning(struct dpe_report *report, const void *result);
+void dpe_comparison_divergence(struct dpe_report *report, const void *result);
 
 #endif

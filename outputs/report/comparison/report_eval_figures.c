@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-static void mark_row(struct sheet *sheet, const struct suite *s, size_t method, bool drawn)
+static void mark_row(struct dpe_sheet *sheet, const struct dpe_report_suite *s, size_t method,
+                     bool drawn)
 {
     dpe_draw_row_mark(sheet, (dpe_worth_is_table(s->r->method[method]) ? ROW_STRONG : 0) |
                                  (drawn ? 0 : ROW_UNDRAWN));
@@ -12,8 +13,8 @@ static void mark_row(struct sheet *sheet, const struct suite *s, size_t method, 
 
 /* Every value with its interval: method, task, length. Drawn are those of a label (NULL: of all) at
  * a length (0: at all). */
-static struct sheet *fill_values(struct sheet *sheet, const struct suite *s, const char *label,
-                                 double length)
+static struct dpe_sheet *fill_values(struct dpe_sheet *sheet, const struct dpe_report_suite *s,
+                                     const char *label, double length)
 {
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
         const size_t task = i % s->n_tasks;
@@ -29,8 +30,8 @@ static struct sheet *fill_values(struct sheet *sheet, const struct suite *s, con
 }
 
 /* A value of each method at each of n x, `stride` from method to method; drawn from `first` on. */
-static void fill_lines(struct sheet *sheet, const struct suite *s, const int64_t *x, size_t n,
-                       const double *value, size_t stride, double scale, size_t first)
+static void fill_lines(struct dpe_sheet *sheet, const struct dpe_report_suite *s, const int64_t *x,
+                       size_t n, const double *value, size_t stride, double scale, size_t first)
 {
     for (size_t i = 0; i < s->n_methods * n; i++) {
         dpe_draw_row(sheet, s->r->method[i / n], x[i % n], scale * value[i / n * stride + i % n]);
@@ -38,7 +39,7 @@ static void fill_lines(struct sheet *sheet, const struct suite *s, const int64_t
     }
 }
 
-static const char *value_columns(const struct suite *s)
+static const char *value_columns(const struct dpe_report_suite *s)
 {
     return s->low_is_better ? "method:@|task:t|length:0|perplexity:i3|samples:0"
                             : "method:@|task:t|length:0|score, %:i1|samples:0";
@@ -47,14 +48,14 @@ static const char *value_columns(const struct suite *s)
 /* Lines of more methods than these cannot be distinguished: a map takes their place. */
 enum { MANY = 8 };
 
-static void add_lengths(struct report *report, const struct suite *s)
+static void add_lengths(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     const bool many = s->n_methods > MANY;
-    struct plot plot = dpe_comparison_suite_plot(s, many ? PLOT_HEAT : PLOT_CURVES);
+    struct dpe_plot plot = dpe_comparison_suite_plot(s, many ? PLOT_HEAT : PLOT_CURVES);
     plot.x = 2;
     plot.sorted = true;
     plot.digits = s->low_is_better ? 2 : 0;
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "lengths", value_columns(s), "%s",
                          s->low_is_better ? "Perplexity by length" : "Needles found by length");
     fill_values(sheet, s, s->r->task_label[0], 0.0);
@@ -75,14 +76,14 @@ static void add_lengths(struct report *report, const struct suite *s)
                           : "A line that stays high is a method that works at longer lengths.");
 }
 
-static void add_dots(struct report *report, const struct suite *s)
+static void add_dots(struct dpe_report *report, const struct dpe_report_suite *s)
 {
-    struct plot plot = dpe_comparison_suite_plot(s, PLOT_DOTS);
+    struct dpe_plot plot = dpe_comparison_suite_plot(s, PLOT_DOTS);
     plot.digits = s->low_is_better ? 2 : 1;
     plot.x_title = s->low_is_better ? s->unit : "percent of what was expected";
-    struct sheet *sheet = dpe_report_sheet(report, "methods", value_columns(s), "%s at %s tokens",
-                                           s->low_is_better ? "Perplexity" : "Needles found",
-                                           DPE_LENGTH_TEXT(s->longest));
+    struct dpe_sheet *sheet = dpe_report_sheet(
+        report, "methods", value_columns(s), "%s at %s tokens",
+        s->low_is_better ? "Perplexity" : "Needles found", DPE_LENGTH_TEXT(s->longest));
     fill_values(sheet, s, s->r->task_label[0], s->longest);
     dpe_report_figure(
         report, sheet, &plot,
@@ -94,14 +95,14 @@ static void add_dots(struct report *report, const struct suite *s)
 /* ----------------------------------------------------------------------------------- many tasks */
 
 /* Methods × tasks at the longest length. */
-static void add_tasks(struct report *report, const struct suite *s)
+static void add_tasks(struct dpe_report *report, const struct dpe_report_suite *s)
 {
-    struct plot plot = dpe_comparison_suite_plot(s, PLOT_HEAT);
+    struct dpe_plot plot = dpe_comparison_suite_plot(s, PLOT_HEAT);
     plot.name = 1;
     plot.x = 0;
     plot.x_title = "method";
     plot.y_title = "task";
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "tasks", value_columns(s), "%s at %s tokens, by task", s->title,
                          DPE_LENGTH_TEXT(s->longest));
     dpe_report_figure(report, fill_values(sheet, s, NULL, s->longest), &plot,
@@ -110,10 +111,10 @@ static void add_tasks(struct report *report, const struct suite *s)
                       "Intervals are in the table of numbers.");
 }
 
-static void add_categories(struct report *report, const struct suite *s)
+static void add_categories(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     const size_t lengths = s->n_category_lengths;
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "categories", "method:t|length:0", "By category, percent");
     for (size_t c = 0; c < s->n_categories; c++) {
         dpe_draw_sheet_column(sheet, s->r->category[c], "2");
@@ -130,16 +131,16 @@ static void add_categories(struct report *report, const struct suite *s)
 }
 
 /* The mean of all tasks over lengths; it is the last category. */
-static void add_overall(struct report *report, const struct suite *s)
+static void add_overall(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     const size_t n = s->n_category_lengths;
     const bool many = s->n_methods > MANY;
-    struct plot plot = dpe_comparison_suite_plot(s, many ? PLOT_HEAT : PLOT_CURVES);
+    struct dpe_plot plot = dpe_comparison_suite_plot(s, many ? PLOT_HEAT : PLOT_CURVES);
     plot.value = 0;
     plot.low = 0.0;
     plot.high = many ? 100.0 : (double)NAN;
     plot.y_title = many ? "method" : "mean score, percent";
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "lengths", "method:t|length:0|overall, percent:2",
                          "%s, mean of the tasks by length", s->title);
     fill_lines(sheet, s, s->r->category_length, n, s->r->category_mean + (s->n_categories - 1) * n,
@@ -152,18 +153,18 @@ static void add_overall(struct report *report, const struct suite *s)
 
 /* ---------------------------------------------------------------------------------- by position */
 
-static void add_positions(struct report *report, const struct suite *s)
+static void add_positions(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     /* The first tokens have no context: their perplexity of thousands would flatten the rest. */
     const size_t first = s->n_positions > 6 ? 3 : 0;
     const size_t n = s->n_positions;
     const bool many = s->n_methods > MANY;
     const size_t task = (size_t)dpe_comparison_suite_task(s, s->longest);
-    struct plot plot = dpe_comparison_suite_plot(s, many ? PLOT_HEAT : PLOT_CURVES);
+    struct dpe_plot plot = dpe_comparison_suite_plot(s, many ? PLOT_HEAT : PLOT_CURVES);
     plot.value = 0;
     plot.digits = 2;
     plot.x_title = many ? "from position, tokens" : "position in the text, tokens";
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "positions", "method:t|from position:0|perplexity:3",
                          "Perplexity by position in the text");
     fill_lines(sheet, s, s->r->position, n, s->r->position_mean + task * n, s->n_tasks * n, 1.0,
@@ -176,7 +177,7 @@ static void add_positions(struct report *report, const struct suite *s)
                       "work. No intervals are kept by position: small steps may be chance.");
 }
 
-void dpe_comparison_suite_figures(struct report *report, const struct suite *s)
+void dpe_comparison_suite_figures(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     if (!s->single) {
         if (s->n_category_lengths > 0) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Means and their axes are there together, or they are not shown. */
-static void take_axes(struct suite *s)
+static void take_axes(struct dpe_report_suite *s)
 {
     const int64_t *n = s->r->n;
     const bool positions = s->r->position != NULL && s->r->position_mean != NULL;
@@ -21,7 +21,7 @@ static void take_axes(struct suite *s)
 
 /* What follows from the values; tables of other programs may not say what differences are to: the
  * first method. */
-static void derive(struct suite *s)
+static void derive(struct dpe_report_suite *s)
 {
     double any = 0.0;
     take_axes(s);
@@ -41,14 +41,14 @@ static void derive(struct suite *s)
     s->longest = s->longest > 0.0 ? s->longest : any;
 }
 
-static const char *words_of(struct report *report, const struct suite *s, const char *folder,
-                            const char *name, const char *otherwise)
+static const char *words_of(struct dpe_report *report, const struct dpe_report_suite *s,
+                            const char *folder, const char *name, const char *otherwise)
 {
     const char *words = dpe_input_words(report, s->input, folder, name);
     return words != NULL ? words : otherwise;
 }
 
-static void read_suite(struct report *report, const char *name, struct suite *s)
+static void read_suite(struct dpe_report *report, const char *name, struct dpe_report_suite *s)
 {
     const char *folder = dpe_report_text(report, "/eval/%s", name);
     s->name = dpe_report_clean(report, name, 0);
@@ -74,9 +74,10 @@ static void read_suite(struct report *report, const char *name, struct suite *s)
     derive(s);
 }
 
-const struct suite *dpe_comparison_suites(struct report *report, const struct input *of, size_t *n)
+const struct dpe_report_suite *dpe_comparison_suites(struct dpe_report *report,
+                                                     const struct dpe_report_input *of, size_t *n)
 {
-    struct input *input = &report->inputs[of - report->inputs];
+    struct dpe_report_input *input = &report->inputs[of - report->inputs];
     char **names = NULL;
     size_t n_names = 0;
     if (!input->has_suites && report->status == DPE_OK &&
@@ -87,7 +88,7 @@ const struct suite *dpe_comparison_suites(struct report *report, const struct in
     for (size_t i = 0; i < n_names && report->status == DPE_OK; i++) {
         const char *label = dpe_report_text(report, "/eval/%s/task_label", names[i]);
         if (label != NULL && dpe_h5_has(input->table, label)) {
-            struct suite *suite = &input->suites[input->n_suites++];
+            struct dpe_report_suite *suite = &input->suites[input->n_suites++];
             suite->input = input;
             read_suite(report, names[i], suite);
         }
@@ -99,7 +100,7 @@ const struct suite *dpe_comparison_suites(struct report *report, const struct in
 
 /* --------------------------------------------------------------------------------------- asking */
 
-int64_t dpe_comparison_suite_task(const struct suite *s, double length)
+int64_t dpe_comparison_suite_task(const struct dpe_report_suite *s, double length)
 {
     for (size_t t = 0; t < s->n_tasks; t++) {
         if (strcmp(s->r->task_label[t], s->r->task_label[0]) == 0 &&
@@ -110,12 +111,13 @@ int64_t dpe_comparison_suite_task(const struct suite *s, double length)
     return -1;
 }
 
-struct sheet_cell dpe_comparison_suite_cell(const struct suite *s, size_t method, size_t task)
+struct sheet_cell dpe_comparison_suite_cell(const struct dpe_report_suite *s, size_t method,
+                                            size_t task)
 {
     return dpe_scaled_cell(&s->r->mean[method * s->n_tasks + task], s->scale);
 }
 
-size_t dpe_comparison_suite_rank(const struct suite *s, size_t method, size_t task)
+size_t dpe_comparison_suite_rank(const struct dpe_report_suite *s, size_t method, size_t task)
 {
     const double own = s->r->mean[method * s->n_tasks + task].mean;
     size_t n = 0;
@@ -127,7 +129,7 @@ size_t dpe_comparison_suite_rank(const struct suite *s, size_t method, size_t ta
     return n;
 }
 
-size_t dpe_comparison_suite_ranked(const struct suite *s, size_t rank, size_t task)
+size_t dpe_comparison_suite_ranked(const struct dpe_report_suite *s, size_t rank, size_t task)
 {
     size_t m = 0;
     while (m + 1 < s->n_methods && dpe_comparison_suite_rank(s, m, task) != rank) {
@@ -136,7 +138,7 @@ size_t dpe_comparison_suite_ranked(const struct suite *s, size_t rank, size_t ta
     return m;
 }
 
-void dpe_comparison_suite_about(struct report *report, const struct suite *s)
+void dpe_comparison_suite_about(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     struct subject *about = &report->about;
     *about = (struct subject){.input = s->input, .has = s->has};
@@ -147,10 +149,10 @@ void dpe_comparison_suite_about(struct report *report, const struct suite *s)
     }
 }
 
-struct plot dpe_comparison_suite_plot(const struct suite *s, enum plot_kind kind)
+struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *s, enum plot_kind kind)
 {
     const bool lines = kind == PLOT_CURVES, low = s->low_is_better;
-    return (struct plot){
+    return (struct dpe_plot){
         .kind = kind,
         .value = 3,
         .log_x = true,

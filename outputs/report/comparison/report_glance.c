@@ -3,7 +3,7 @@
 
 /* The overall score where there is one (it has no interval), the only task's where there is one,
  * else the mean of the tasks. */
-static struct sheet_cell value_cell(const struct suite *s, size_t method)
+static struct sheet_cell value_cell(const struct dpe_report_suite *s, size_t method)
 {
     for (size_t l = 0; l < s->n_category_lengths && s->n_categories > 0; l++) {
         if ((double)s->r->category_length[l] == s->longest) { /* the last category is of all */
@@ -26,11 +26,11 @@ static struct sheet_cell value_cell(const struct suite *s, size_t method)
     return dpe_number_cell(sum / n * s->scale);
 }
 
-void dpe_comparison_glance(struct report *report)
+void dpe_comparison_glance(struct dpe_report *report)
 {
     enum { MOST = 16 };
     size_t n = 0;
-    const struct suite *suites = dpe_comparison_suites(report, report->about.input, &n);
+    const struct dpe_report_suite *suites = dpe_comparison_suites(report, report->about.input, &n);
     bool whole = n > 1;
     n = n > MOST ? MOST : n;
     for (size_t i = 0; i < n; i++) {
@@ -45,10 +45,10 @@ void dpe_comparison_glance(struct report *report)
                    "interval if it has one. Lower is better for perplexity, higher for the others. "
                    "The sections below explain what each measures and how many differences are "
                    "distinguishable from 0.");
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "glance", "method:@", "Methods on all benchmarks");
     for (size_t i = 0; i < n; i++) {
-        const struct suite *s = &suites[i];
+        const struct dpe_report_suite *s = &suites[i];
         dpe_draw_sheet_column(sheet,
                               dpe_report_text(report, "%s at %s%s", s->title,
                                               DPE_LENGTH_TEXT(s->longest),

@@ -19,14 +19,14 @@ struct headline {
 /* ---------------------------------------------------------------------------------------- marks */
 
 /* The longest length that the table of this name was made for, 0 when no input is that table. */
-static double made_for(struct report *report, const char *method)
+static double made_for(struct dpe_report *report, const char *method)
 {
     const char *file = strncmp(method, "table:", 6) == 0 ? method + 6 : method;
     const char *slash = strrchr(file, '/');
     file = slash != NULL ? slash + 1 : file;
     double longest = 0.0;
     for (size_t i = 0; i < report->n; i++) {
-        const struct table_part *part =
+        const struct dpe_table_part *part =
             strcmp(report->inputs[i].name, file) == 0
                 ? dpe_input_table(report, &report->inputs[i], "length evaluated_length")
                 : NULL;
@@ -40,8 +40,8 @@ static double made_for(struct report *report, const char *method)
     return longest;
 }
 
-unsigned dpe_comparison_suite_marks(struct report *report, const struct suite *s, size_t method,
-                                    size_t task)
+unsigned dpe_comparison_suite_marks(struct dpe_report *report, const struct dpe_report_suite *s,
+                                    size_t method, size_t task)
 {
     const struct dpe_interval *all = s->r->mean + task;
     const struct dpe_interval *own = &all[method * s->n_tasks];
@@ -63,7 +63,7 @@ unsigned dpe_comparison_suite_marks(struct report *report, const struct suite *s
 /* ------------------------------------------------------------------------------------- headline */
 
 /* Tasks by length, ascending; at most `size`. */
-static size_t sort_tasks(const struct suite *s, size_t *order, size_t size)
+static size_t sort_tasks(const struct dpe_report_suite *s, size_t *order, size_t size)
 {
     size_t n = 0;
     for (size_t t = 0; t < s->n_tasks && n < size; t++) {
@@ -77,10 +77,11 @@ static size_t sort_tasks(const struct suite *s, size_t *order, size_t size)
     return n;
 }
 
-static void add_figure(struct report *report, const struct suite *s, const struct headline *shown)
+static void add_figure(struct dpe_report *report, const struct dpe_report_suite *s,
+                       const struct headline *shown)
 {
     const int64_t *chosen = shown->worth.method;
-    struct plot plot = dpe_comparison_suite_plot(s, shown->n > 1 ? PLOT_CURVES : PLOT_DOTS);
+    struct dpe_plot plot = dpe_comparison_suite_plot(s, shown->n > 1 ? PLOT_CURVES : PLOT_DOTS);
     char at[64] = ", by length", tokens[32];
     if (shown->n == 1) {
         snprintf(at, sizeof at, " at %s tokens",
@@ -91,8 +92,8 @@ static void add_figure(struct report *report, const struct suite *s, const struc
     plot.x = 1;
     plot.value = 2;
     plot.y_title = "needles found, %";
-    struct sheet *sheet = dpe_report_sheet(report, "headline", "method:@|length:0|recall, %:i1",
-                                           "Needles found%s", at);
+    struct dpe_sheet *sheet = dpe_report_sheet(report, "headline", "method:@|length:0|recall, %:i1",
+                                               "Needles found%s", at);
     for (int c = 0; c < DPE_WORTHS; c++) {
         for (size_t i = 0; i < shown->n && chosen[c] >= 0; i++) {
             const size_t task = shown->order[i];
@@ -112,9 +113,9 @@ static void add_figure(struct report *report, const struct suite *s, const struc
 /* ---------------------------------------------------------------------------------------- words */
 
 /* The finished table among the inputs, the last one. */
-static const struct input *find_table(const struct report *report)
+static const struct dpe_report_input *find_table(const struct dpe_report *report)
 {
-    const struct input *found = NULL;
+    const struct dpe_report_input *found = NULL;
     for (size_t i = 0; i < report->n; i++) {
         found = dpe_input_has_table(&report->inputs[i]) ? &report->inputs[i] : found;
     }
@@ -122,7 +123,7 @@ static const struct input *find_table(const struct report *report)
 }
 
 /* The command with the table's name in place of TABLE; DPE_TABLE= stays. */
-static const char *command_text(struct report *report, const char *command, const char *table)
+static const char *command_text(struct dpe_report *report, const char *command, const char *table)
 {
     const char *text = "";
     for (const char *next; text != NULL && (next = strstr(command, "TABLE")) != NULL;) {
@@ -134,11 +135,11 @@ static const char *command_text(struct report *report, const char *command, cons
     return dpe_report_text(report, "%s%s", text != NULL ? text : "", command);
 }
 
-static void add_uses(struct report *report, const char *table, bool factors)
+static void add_uses(struct dpe_report *report, const char *table, bool factors)
 {
     dpe_report_say(report, BLOCK_TEXT,
                    "To see it on a text: dpe-run -m MODEL --table %s --show --corpus TEXTS", table);
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "uses", "runtime:t|command:t", "Which file for which runtime");
     for (int i = 0; i < DPE_USES; i++) {
         if (dpe_uses[i].factors && !factors) {
@@ -150,11 +151,11 @@ static void add_uses(struct report *report, const char *table, bool factors)
 }
 
 /* What the table of a comparison keeps itself, where it is among the inputs. */
-static struct dpe_table *keep(const struct report *report, struct dpe_worth *worth)
+static struct dpe_table *keep(const struct dpe_report *report, struct dpe_worth *worth)
 {
     struct dpe_table *table = NULL;
     for (size_t i = 0; i < report->n && table == NULL; i++) {
-        const struct input *input = &report->inputs[i];
+        const struct dpe_report_input *input = &report->inputs[i];
         if (strcmp(input->name, worth->table) == 0 &&
             dpe_table_load(input->path, &table, NULL) == DPE_OK) {
             dpe_worth_keep(table, dpe_identity_get(&input->identity, "evidence") != NULL, worth);
@@ -164,8 +165,8 @@ static struct dpe_table *keep(const struct report *report, struct dpe_worth *wor
 }
 
 struct short_lines {
-    struct report *report;
-    struct sheet *sheet;
+    struct dpe_report *report;
+    struct dpe_sheet *sheet;
 };
 
 static void add_line(void *user, const char *label, const char *words)
@@ -178,13 +179,14 @@ static void add_line(void *user, const char *label, const char *words)
     }
 }
 
-static void add_words(struct report *report, const struct suite *s, struct dpe_worth *worth)
+static void add_words(struct dpe_report *report, const struct dpe_report_suite *s,
+                      struct dpe_worth *worth)
 {
     const char *name = s->r->method[worth->method[DPE_WORTH_TABLE]];
     worth->table = strncmp(name, "table:", 6) == 0 ? name + 6 : name;
     worth->trained = dpe_input_read_whole(s->input, "/eval", "trained_length", 0);
     struct dpe_table *kept = keep(report, worth);
-    const struct input *table = find_table(report);
+    const struct dpe_report_input *table = find_table(report);
     worth->factors = table != NULL && dpe_input_says(table, "/table", "adapter_required", "false");
     for (size_t i = 0; i < report->n; i++) {
         dpe_worth_texts(report->inputs[i].table, worth);
@@ -200,7 +202,7 @@ static void add_words(struct report *report, const struct suite *s, struct dpe_w
 }
 
 /* What a suite shows of a table, at how many lengths: n 0, nothing. */
-static struct headline shown_of(const struct suite *s)
+static struct headline shown_of(const struct dpe_report_suite *s)
 {
     struct headline shown = {.n = 0};
     const int64_t task =
@@ -215,18 +217,18 @@ static struct headline shown_of(const struct suite *s)
     return shown;
 }
 
-void dpe_comparison_headline(struct report *report)
+void dpe_comparison_headline(struct dpe_report *report)
 {
     static const char *const names[] = {"niah", "ppl"};
-    const struct suite *widest = NULL;
+    const struct dpe_report_suite *widest = NULL;
     struct headline best = {.n = 0};
     for (size_t k = 0; k < 2 && widest == NULL; k++) {
         for (size_t i = 0; i < report->n; i++) {
-            const struct input *input = &report->inputs[i];
+            const struct dpe_report_input *input = &report->inputs[i];
             size_t n = 0;
-            const struct suite *suites = dpe_h5_has(input->table, "/ablate")
-                                             ? NULL
-                                             : dpe_comparison_suites(report, input, &n);
+            const struct dpe_report_suite *suites = dpe_h5_has(input->table, "/ablate")
+                                                        ? NULL
+                                                        : dpe_comparison_suites(report, input, &n);
             for (size_t s = 0; s < n; s++) {
                 struct headline shown = {.n = 0};
                 if (strcmp(suites[s].name, names[k]) == 0) {

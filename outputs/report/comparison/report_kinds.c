@@ -16,9 +16,9 @@ static bool is_best(const struct dpe_tune_result *t, int64_t i)
     return best;
 }
 
-static void add_tuned(struct report *report, const struct dpe_tune_result *t)
+static void add_tuned(struct dpe_report *report, const struct dpe_tune_result *t)
 {
-    struct sheet *sheet = dpe_report_sheet(
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, "tune",
         "method:t|length:0|chosen setting:t|defaults:i1|tuned:i1|tuned - defaults:i1|p:p|"
         "rows of the race:0",
@@ -34,7 +34,7 @@ static void add_tuned(struct report *report, const struct dpe_tune_result *t)
     dpe_report_add(report, sheet);
 }
 
-void dpe_comparison_tuning(struct report *report, const void *result)
+void dpe_comparison_tuning(struct dpe_report *report, const void *result)
 {
     dpe_report_say(
         report, BLOCK_TEXT,
@@ -46,7 +46,7 @@ void dpe_comparison_tuning(struct report *report, const void *result)
     add_tuned(report, result);
 }
 
-static void add_map(struct report *report, const struct dpe_grid_result *g, size_t method)
+static void add_map(struct dpe_report *report, const struct dpe_grid_result *g, size_t method)
 {
     const size_t lengths = (size_t)g->n[DPE_GRID_LENGTH];
     const size_t cells = (size_t)g->n[DPE_GRID_DEPTH] * lengths;
@@ -55,7 +55,7 @@ static void add_map(struct report *report, const struct dpe_grid_result *g, size
     char id[32];
     snprintf(id, sizeof id, "grid-%zu", method + 1);
     const char *name = dpe_report_clean(report, g->method[method], 60);
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, id, "depth:2|length:0|recall, %:i1|samples:0",
                          "%s: one needle by depth and length", name != NULL ? name : "");
     for (size_t i = 0; i < cells; i++) {
@@ -67,17 +67,17 @@ static void add_map(struct report *report, const struct dpe_grid_result *g, size
                      mean[i].n);
         most = fmax(most, (double)mean[i].n);
     }
-    const struct plot plot = {.kind = PLOT_HEAT,
-                              .high = 100.0,
-                              .x_title = "length, tokens",
-                              .y_title = "depth of the needle",
-                              .bar_title = "needles found, %"};
+    const struct dpe_plot plot = {.kind = PLOT_HEAT,
+                                  .high = 100.0,
+                                  .x_title = "length, tokens",
+                                  .y_title = "depth of the needle",
+                                  .bar_title = "needles found, %"};
     dpe_report_figure(report, sheet, &plot,
                       "Percentage of needles found, with %.0f sample%s in each cell.", most,
                       most == 1.0 ? "" : "s");
 }
 
-void dpe_comparison_grid(struct report *report, const void *result)
+void dpe_comparison_grid(struct dpe_report *report, const void *result)
 {
     const struct dpe_grid_result *g = result;
     dpe_report_say(
@@ -93,7 +93,7 @@ void dpe_comparison_grid(struct report *report, const void *result)
 /* What is less is rounding, and would stretch a logarithmic axis. */
 static const double least_drawn = 1e-9;
 
-static void add_row(struct sheet *sheet, const char *method, double position,
+static void add_row(struct dpe_sheet *sheet, const char *method, double position,
                     const struct dpe_kld_cell *cell)
 {
     dpe_draw_row(sheet, method, position, dpe_scaled_cell(&cell->mean, 1.0), cell->median,
@@ -106,25 +106,25 @@ static void add_row(struct sheet *sheet, const char *method, double position,
     "|mean:i5|median:5|99 %:4|99.9 %:4|same top token, %:2|RMS change of p, %:2|"                  \
     "perplexity / base:4"
 
-static void add_sheets(struct report *report, const struct dpe_kld_result *k)
+static void add_sheets(struct dpe_report *report, const struct dpe_kld_result *k)
 {
     const int64_t buckets = k->n[DPE_KLD_POSITION];
-    struct sheet *whole =
+    struct dpe_sheet *whole =
         dpe_report_sheet(report, "divergence", COLUMNS("tokens:0"), "Over all tokens");
-    struct sheet *by = dpe_report_sheet(report, "divergence-by-position",
-                                        COLUMNS("from position:0"), "Divergence by position");
+    struct dpe_sheet *by = dpe_report_sheet(report, "divergence-by-position",
+                                            COLUMNS("from position:0"), "Divergence by position");
     for (int64_t m = 0; m < k->n[DPE_KLD_METHOD]; m++) {
         add_row(whole, k->method[m], (double)k->whole[m].n, &k->whole[m]);
         for (int64_t b = 0; b < buckets; b++) {
             add_row(by, k->method[m], (double)k->position[b], &k->at[m * buckets + b]);
         }
     }
-    const struct plot plot = {.kind = PLOT_CURVES,
-                              .log_x = true,
-                              .log = true,
-                              .least = least_drawn,
-                              .x_title = "position of the token",
-                              .y_title = "KL(base, method), nats"};
+    const struct dpe_plot plot = {.kind = PLOT_CURVES,
+                                  .log_x = true,
+                                  .log = true,
+                                  .least = least_drawn,
+                                  .x_title = "position of the token",
+                                  .y_title = "KL(base, method), nats"};
     dpe_report_add(report, whole);
     dpe_report_figure(
         report, by, &plot,
@@ -133,9 +133,9 @@ static void add_sheets(struct report *report, const struct dpe_kld_result *k)
         least_drawn);
 }
 
-void dpe_comparison_divergence(struct report *report, const void *result)
+void dpe_comparison_divergence(struct dpe_report *report, const void *result)
 {
-    const struct input *input = report->about.input;
+    const struct dpe_report_input *input = report->about.input;
     const char *base = dpe_input_words(report, input, "/kld", "base");
     const long long trained = dpe_input_read_whole(input, "/kld", "trained_length", 0);
     dpe_report_say(report, BLOCK_TEXT,

@@ -33,7 +33,8 @@ static const char *plan_name(const struct validation *v, int plan)
 }
 
 /* How many plans there are, and which of them the table holds: the joint one unless it says so. */
-static void count_plans(struct report *report, const struct input *input, struct validation *v)
+static void count_plans(struct dpe_report *report, const struct dpe_report_input *input,
+                        struct validation *v)
 {
     v->n = (int)v->r->n[DPE_VALIDATED_PLAN];
     v->kept = JOINT;
@@ -47,10 +48,11 @@ static void count_plans(struct report *report, const struct input *input, struct
     }
 }
 
-static struct validation read_validation(struct report *report, const struct detection *d,
-                                         const char *folder, bool recall)
+static struct validation read_validation(struct dpe_report *report,
+                                         const struct dpe_report_detection *d, const char *folder,
+                                         bool recall)
 {
-    const struct input *input = d->input;
+    const struct dpe_report_input *input = d->input;
     struct validation v = {.folder = folder, .recall = recall, .frequencies = d->frequencies};
     if (!dpe_h5_has(input->table, folder)) {
         dpe_report_ok(report, dpe_h5_answered(input->table, report->err));
@@ -72,16 +74,18 @@ static struct validation read_validation(struct report *report, const struct det
     return v;
 }
 
-static void add_dots(struct report *report, const struct detection *d, const struct validation *v)
+static void add_dots(struct dpe_report *report, const struct dpe_report_detection *d,
+                     const struct validation *v)
 {
     const bool ready = dpe_detection_is_ready(d);
     const double scale = v->recall ? 100.0 : 1.0;
-    const struct plot plot = {.kind = PLOT_DOTS,
-                              .high = v->recall ? 100.0 : 0.0,
-                              .log = !v->recall,
-                              .digits = v->recall ? 1 : 2,
-                              .x_title = v->recall ? "needles found, %" : "perplexity per token"};
-    struct sheet *sheet = dpe_report_sheet(
+    const struct dpe_plot plot = {.kind = PLOT_DOTS,
+                                  .high = v->recall ? 100.0 : 0.0,
+                                  .log = !v->recall,
+                                  .digits = v->recall ? 1 : 2,
+                                  .x_title =
+                                      v->recall ? "needles found, %" : "perplexity per token"};
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, v->recall ? "validation" : "validation-perplexity",
         v->recall ? "plan:@|recall, %:i1|valid samples:0" : "plan:@|perplexity:i3|valid samples:0",
         "%s at the target length", v->recall ? "Needles found" : "Perplexity");
@@ -109,7 +113,8 @@ static void add_dots(struct report *report, const struct detection *d, const str
 
 /* In comparisons the plan that the table holds is called by its file. Of several detections all may
  * be called detect.h5. */
-static void name_table(struct report *report, const struct detection *d, const struct validation *v)
+static void name_table(struct dpe_report *report, const struct dpe_report_detection *d,
+                       const struct validation *v)
 {
     size_t n = 0;
     for (size_t i = 0; i < report->n; i++) {
@@ -124,9 +129,9 @@ static void name_table(struct report *report, const struct detection *d, const s
 static const double two_pi = 6.283185307179586;
 
 /* "6 to 11": tokens in which the group's fastest and slowest pair rotate once. */
-static void turn_text(const struct detection *d, int64_t group, char text[64])
+static void turn_text(const struct dpe_report_detection *d, int64_t group, char text[64])
 {
-    const struct table_part *t = d->table;
+    const struct dpe_table_part *t = d->table;
     snprintf(text, 64, "–");
     if (t->group_edge == NULL || t->inv_freq == NULL) {
         return;
@@ -150,12 +155,12 @@ static struct sheet_cell length_cell(double tokens)
     return dpe_number_cell(tokens < 0.0 ? (double)NAN : tokens);
 }
 
-static void add_chosen(struct report *report, const struct detection *d)
+static void add_chosen(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     const bool selected = dpe_detection_is_selected(d);
     const uint8_t *informative = d->ranking->informative;
-    const struct table_part *t = d->table;
-    struct sheet *sheet =
+    const struct dpe_table_part *t = d->table;
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "effective-lengths",
                          selected ? "group:0|chosen length:0|scale:0|rank 1:0|lengths differ?:t|"
                                     "wavelength, tokens:t|pairs:t"
@@ -192,7 +197,7 @@ static void add_chosen(struct report *report, const struct detection *d)
 }
 
 /* How the lengths were chosen, and which they are. */
-static void add_lengths(struct report *report, const struct detection *d)
+static void add_lengths(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     const double times = dpe_detection_length(d) / dpe_detection_trained(d);
     dpe_detection_recall_map(report, d);
@@ -216,7 +221,8 @@ static void add_lengths(struct report *report, const struct detection *d)
 }
 
 /* What dpe-detect said. */
-static void add_words(struct report *report, const struct detection *d, const struct validation *v)
+static void add_words(struct dpe_report *report, const struct dpe_report_detection *d,
+                      const struct validation *v)
 {
     if (v->mean == NULL) {
         dpe_report_say(report, BLOCK_LEAD,
@@ -238,9 +244,9 @@ static void add_words(struct report *report, const struct detection *d, const st
     }
 }
 
-void dpe_detection_result(struct report *report)
+void dpe_detection_result(struct dpe_report *report)
 {
-    const struct detection *d = dpe_detection_of(report);
+    const struct dpe_report_detection *d = dpe_detection_of(report);
     if (d == NULL) {
         return;
     }

@@ -27,12 +27,12 @@ static double or_none(const double *values, int64_t i)
 }
 
 /* A row for each cell: group, length, value with interval, rank. */
-static struct sheet *cells_sheet(const struct report *report, const struct detection *d,
-                                 const struct map *map)
+static struct dpe_sheet *cells_sheet(const struct dpe_report *report,
+                                     const struct dpe_report_detection *d, const struct map *map)
 {
     const struct dpe_scores_result *measured = map->measured;
     const double scale = measured->recall_mean != NULL ? 100.0 : 1.0;
-    struct sheet *sheet = dpe_report_sheet(
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, map->id,
         measured->recall_mean != NULL ? "group:0|length:0|recall, %:i1|rank:0|samples:0"
         : map->ranks                  ? "group:0|length:0|perplexity:i3|rank:0|samples:0"
@@ -56,34 +56,34 @@ static struct sheet *cells_sheet(const struct report *report, const struct detec
     return sheet;
 }
 
-static struct plot map_plot(const struct detection *d, const struct map *map)
+static struct dpe_plot map_plot(const struct dpe_report_detection *d, const struct map *map)
 {
     const bool recall = map->measured->recall_mean != NULL;
-    return (struct plot){.kind = PLOT_HEAT,
-                         .x = 1,
-                         .value = map->ranks ? 3 : 2,
-                         .framed = map->rank != NULL ? 3 : 0,
-                         .low = map->ranks ? 1.0 : 0.0,
-                         .high = map->ranks ? (double)d->n_lengths
-                                 : recall   ? 100.0
-                                            : 0.0,
-                         .log = !map->ranks && !recall,
-                         .low_is_good = map->ranks || !recall,
-                         .digits = map->ranks || recall ? 0 : 3,
-                         .x_title = "detecting length, tokens",
-                         .y_title = "frequency group (0 turns fastest)",
-                         .bar_title = map->bar};
+    return (struct dpe_plot){.kind = PLOT_HEAT,
+                             .x = 1,
+                             .value = map->ranks ? 3 : 2,
+                             .framed = map->rank != NULL ? 3 : 0,
+                             .low = map->ranks ? 1.0 : 0.0,
+                             .high = map->ranks ? (double)d->n_lengths
+                                     : recall   ? 100.0
+                                                : 0.0,
+                             .log = !map->ranks && !recall,
+                             .low_is_good = map->ranks || !recall,
+                             .digits = map->ranks || recall ? 0 : 3,
+                             .x_title = "detecting length, tokens",
+                             .y_title = "frequency group (0 turns fastest)",
+                             .bar_title = map->bar};
 }
 
-static void add_rank_map(struct report *report, const struct detection *d, struct map map,
-                         bool decides)
+static void add_rank_map(struct dpe_report *report, const struct dpe_report_detection *d,
+                         struct map map, bool decides)
 {
     map.ranks = true;
     map.bar = "rank";
     if (map.rank == NULL) {
         return;
     }
-    const struct plot plot = map_plot(d, &map);
+    const struct dpe_plot plot = map_plot(d, &map);
     dpe_report_figure(
         report, cells_sheet(report, d, &map), &plot,
         "The same cells, ranked within each group: 1 is the best length of its row; of "
@@ -93,7 +93,7 @@ static void add_rank_map(struct report *report, const struct detection *d, struc
                 : "These ranks are for comparison: the lengths are chosen by needles.");
 }
 
-void dpe_detection_recall_map(struct report *report, const struct detection *d)
+void dpe_detection_recall_map(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     const uint8_t *informative = d->ranking->informative;
     bool flat = false;
@@ -109,7 +109,7 @@ void dpe_detection_recall_map(struct report *report, const struct detection *d)
                             .measured = d->recall,
                             .rank = d->ranking->rank,
                             .signal = informative};
-    const struct plot plot = map_plot(d, &map);
+    const struct dpe_plot plot = map_plot(d, &map);
     dpe_report_figure(
         report, cells_sheet(report, d, &map), &plot,
         "Each cell is the percentage of needles found at %s tokens when one frequency group is "
@@ -119,7 +119,7 @@ void dpe_detection_recall_map(struct report *report, const struct detection *d)
         flat ? " In a group called flat the lengths are not distinguishable from each other." : "");
 }
 
-static void detection_maps(struct report *report, const struct detection *d)
+static void detection_maps(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     if (d->recall->recall_mean != NULL) {
         const struct map ranks = {.id = "detect-rank",
@@ -137,7 +137,7 @@ static void detection_maps(struct report *report, const struct detection *d)
                           .measured = d->perplexity,
                           .rank = ranking->rank,
                           .signal = ranking->informative};
-        const struct plot plot = map_plot(d, &map);
+        const struct dpe_plot plot = map_plot(d, &map);
         dpe_report_figure(
             report, cells_sheet(report, d, &map), &plot,
             "Perplexity per token over the books, under the same plans; lower is better "
@@ -153,9 +153,9 @@ static void detection_maps(struct report *report, const struct detection *d)
 
 /* ------------------------------------------------------------------------------------- sections */
 
-void dpe_detection_section(struct report *report)
+void dpe_detection_section(struct dpe_report *report)
 {
-    const struct detection *d = dpe_detection_of(report);
+    const struct dpe_report_detection *d = dpe_detection_of(report);
     if (d != NULL && !dpe_detection_is_ready(d)) {
         dpe_report_section(report, "Detection at %s tokens",
                            DPE_LENGTH_TEXT(dpe_detection_length(d)));

@@ -13,8 +13,8 @@
 /** The dataset that makes an input a detection. */
 #define DETECTION "/detect/effective_length"
 
-struct detection {
-    const struct input *input;
+struct dpe_report_detection {
+    const struct dpe_report_input *input;
     int64_t n_groups, n_lengths;
     const struct dpe_ranking_result *ranking;            /**< by the task that decides */
     const struct dpe_scores_result *recall, *perplexity; /**< means and intervals; NULL in them: not
@@ -22,32 +22,34 @@ struct detection {
     const struct dpe_ranking_result
         *by_perplexity; /**< where needles decide; rank NULL: not there */
     /** effective_length [group]: by the rule of /select; NULL: those of rank 1 */
-    const struct table_part *table;
+    const struct dpe_table_part *table;
     const char *rule, *rule_words;
     bool by_recall;   /**< needles decide */
     bool frequencies; /**< the scales divide frequencies, not far positions */
 };
 /** The subject, read once; NULL after a failure. */
-const struct detection *dpe_detection_of(struct report *report);
+const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report);
 /** Tokens: the length it is for, and the trained one (0 = unknown). */
-double dpe_detection_length(const struct detection *detection);
-double dpe_detection_trained(const struct detection *detection);
+double dpe_detection_length(const struct dpe_report_detection *detection);
+double dpe_detection_trained(const struct dpe_report_detection *detection);
 /** What the base of its cells is: "every group at half the trained length", or of frequencies. */
-const char *dpe_detection_base(const struct detection *detection);
+const char *dpe_detection_base(const struct dpe_report_detection *detection);
 /** Whether the chosen lengths may be others than those of rank 1. */
-bool dpe_detection_is_selected(const struct detection *detection);
+bool dpe_detection_is_selected(const struct dpe_report_detection *detection);
 /** Methods that are ready were compared: no length was detected. */
-bool dpe_detection_is_ready(const struct detection *detection);
+bool dpe_detection_is_ready(const struct dpe_report_detection *detection);
 /** The map of the needles found. */
-void dpe_detection_recall_map(struct report *report, const struct detection *detection);
+void dpe_detection_recall_map(struct dpe_report *report,
+                              const struct dpe_report_detection *detection);
 /** The steps of the search for temperature and joint plan: what each tried and took. */
-void dpe_detection_search(struct report *report, const struct detection *detection);
+void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *detection);
 /** Perplexity by position in the text, where the rows have it: groups at their best length, and the
  *  plans that were validated. */
-void dpe_detection_positions(struct report *report, const struct detection *detection);
+void dpe_detection_positions(struct dpe_report *report,
+                             const struct dpe_report_detection *detection);
 
 /** Sections of the page: how the chosen lengths score, and which they are; and the maps. */
-void dpe_detection_result(struct report *report);
-void dpe_detection_section(struct report *report);
+void dpe_detection_result(struct dpe_report *report);
+void dpe_detection_section(struct dpe_report *report);
 
 #endif

@@ -5,9 +5,9 @@
 #include <string.h>
 
 /* Ranks and means of all tasks. False after a failure. */
-static bool read_cells(struct report *report, struct detection *d)
+static bool read_cells(struct dpe_report *report, struct dpe_report_detection *d)
 {
-    const struct input *input = d->input;
+    const struct dpe_report_input *input = d->input;
     d->ranking = dpe_input_get(report, input, &dpe_ranking_kind, "/detect", NULL);
     d->recall = dpe_input_get(report, input, &dpe_needle_cells_kind, "/detect/niah",
                               "recall_mean ci_low ci_high n_valid");
@@ -28,7 +28,7 @@ static bool fits(const int64_t n[2], const void *values, int64_t first, int64_t 
     return values == NULL || (n[0] == first && n[1] == second);
 }
 
-static bool check_extents(struct report *report, const struct detection *d)
+static bool check_extents(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     const int64_t groups = d->n_groups, lengths = d->n_lengths;
     const int64_t *n = d->table->n;
@@ -44,10 +44,10 @@ static bool check_extents(struct report *report, const struct detection *d)
                                                  d->input->path, (long long)groups));
 }
 
-const struct detection *dpe_detection_of(struct report *report)
+const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report)
 {
-    struct input *input = &report->inputs[report->about.input - report->inputs];
-    struct detection *d = input->detection;
+    struct dpe_report_input *input = &report->inputs[report->about.input - report->inputs];
+    struct dpe_report_detection *d = input->detection;
     if (d != NULL || (d = dpe_report_alloc(report, 1, sizeof *d)) == NULL) {
         return d;
     }
@@ -70,24 +70,24 @@ const struct detection *dpe_detection_of(struct report *report)
     return d;
 }
 
-const char *dpe_detection_base(const struct detection *d)
+const char *dpe_detection_base(const struct dpe_report_detection *d)
 {
     return d->frequencies ? "the frequencies kept that go round within the trained length and the "
                             "others brought back into it"
                           : "every group at half the trained length";
 }
 
-bool dpe_detection_is_selected(const struct detection *d)
+bool dpe_detection_is_selected(const struct dpe_report_detection *d)
 {
     return d->table->effective_length != NULL && d->rule != NULL && strcmp(d->rule, "paper") != 0;
 }
 
-bool dpe_detection_is_ready(const struct detection *d)
+bool dpe_detection_is_ready(const struct dpe_report_detection *d)
 {
     return d->rule != NULL && (strcmp(d->rule, "ready") == 0 || strcmp(d->rule, "brief") == 0);
 }
 
-double dpe_detection_length(const struct detection *d)
+double dpe_detection_length(const struct dpe_report_detection *d)
 {
     const char *length = dpe_identity_get(&d->input->identity, "length");
     return d->table->evaluated_length != NULL ? *d->table->evaluated_length
@@ -95,7 +95,7 @@ double dpe_detection_length(const struct detection *d)
                                               : (double)d->ranking->length[d->n_lengths - 1];
 }
 
-double dpe_detection_trained(const struct detection *d)
+double dpe_detection_trained(const struct dpe_report_detection *d)
 {
     return d->table->trained_length != NULL
                ? *d->table->trained_length

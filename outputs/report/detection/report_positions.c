@@ -12,13 +12,14 @@ static int64_t first_shown(int64_t n)
 }
 
 /* All cells, as numbers. */
-static struct sheet *positions_sheet(const struct report *report, const struct detection *d)
+static struct dpe_sheet *positions_sheet(const struct dpe_report *report,
+                                         const struct dpe_report_detection *d)
 {
     const struct dpe_scores_result *r = d->perplexity;
     const int64_t n = r->n[DPE_CELLS_POSITION];
-    struct sheet *sheet = dpe_report_sheet(report, "detect-positions",
-                                           "group:0|length:0|from position:0|perplexity:3",
-                                           "Perplexity by position, group by group");
+    struct dpe_sheet *sheet = dpe_report_sheet(report, "detect-positions",
+                                               "group:0|length:0|from position:0|perplexity:3",
+                                               "Perplexity by position, group by group");
     for (int64_t i = 0; i < d->n_groups * d->n_lengths * n; i++) {
         dpe_draw_row(sheet, i / n / d->n_lengths, d->ranking->length[i / n % d->n_lengths],
                      r->position[i % n], r->perplexity_at[i]);
@@ -28,13 +29,13 @@ static struct sheet *positions_sheet(const struct report *report, const struct d
 }
 
 /* Ranks by perplexity; NULL: there are none. */
-static const int32_t *rank_of(const struct detection *d)
+static const int32_t *rank_of(const struct dpe_report_detection *d)
 {
     return d->by_recall ? d->by_perplexity->rank : d->ranking->rank;
 }
 
 /* The cell of a group's length of rank 1 by perplexity; -1: none. */
-static int64_t best_of(const struct detection *d, int64_t group)
+static int64_t best_of(const struct dpe_report_detection *d, int64_t group)
 {
     const int32_t *rank = rank_of(d);
     int64_t best = -1;
@@ -46,7 +47,7 @@ static int64_t best_of(const struct detection *d, int64_t group)
 
 /* Perplexities of a cell in which the groups are at half the trained length; NULL: there is none.
  */
-static const double *base_of(const struct detection *d)
+static const double *base_of(const struct dpe_report_detection *d)
 {
     const struct dpe_scores_result *r = d->perplexity;
     for (int64_t t = 0; t < d->n_lengths; t++) {
@@ -60,7 +61,7 @@ static const double *base_of(const struct detection *d)
 
 /* What is drawn: groups at their best lengths ("3 at 256"). Against the base a change of a few
  * percent shows; without one there are the values themselves. */
-static void add_best(struct sheet *drawn, const struct detection *d)
+static void add_best(struct dpe_sheet *drawn, const struct dpe_report_detection *d)
 {
     const struct dpe_scores_result *r = d->perplexity;
     const double *base = base_of(d);
@@ -82,17 +83,17 @@ static void add_best(struct sheet *drawn, const struct detection *d)
     }
 }
 
-static void add_groups(struct report *report, const struct detection *d)
+static void add_groups(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     const bool relative = base_of(d) != NULL;
-    const struct plot plot = {.kind = PLOT_HEAT,
-                              .log = !relative,
-                              .low_is_good = true,
-                              .digits = relative ? 1 : 3,
-                              .x_title = "from position, tokens",
-                              .y_title = "group, at its best length",
-                              .bar_title = relative ? "change, percent" : "perplexity"};
-    struct sheet *sheet = positions_sheet(report, d);
+    const struct dpe_plot plot = {.kind = PLOT_HEAT,
+                                  .log = !relative,
+                                  .low_is_good = true,
+                                  .digits = relative ? 1 : 3,
+                                  .x_title = "from position, tokens",
+                                  .y_title = "group, at its best length",
+                                  .bar_title = relative ? "change, percent" : "perplexity"};
+    struct dpe_sheet *sheet = positions_sheet(report, d);
     add_best(dpe_draw_instead(sheet, "group:0|from position:0|value:0"), d);
     dpe_report_figure(report, sheet, &plot,
                       "The %s of the tokens from each position to twice that position when one "
@@ -105,18 +106,18 @@ static void add_groups(struct report *report, const struct detection *d)
 }
 
 /* The model as it is, every group at half the trained length, and the detection. */
-static void add_plans(struct report *report, const struct detection *d,
+static void add_plans(struct dpe_report *report, const struct dpe_report_detection *d,
                       const struct dpe_scores_result *r)
 {
     const int64_t n = r->n[DPE_VALIDATED_POSITION];
-    const struct plot plot = {.kind = PLOT_CURVES,
-                              .log_x = true,
-                              .log = true,
-                              .x_title = "position in the text, tokens",
-                              .y_title = "perplexity per token",
-                              .x_line = dpe_detection_trained(d),
-                              .x_line_title = "trained length"};
-    struct sheet *sheet =
+    const struct dpe_plot plot = {.kind = PLOT_CURVES,
+                                  .log_x = true,
+                                  .log = true,
+                                  .x_title = "position in the text, tokens",
+                                  .y_title = "perplexity per token",
+                                  .x_line = dpe_detection_trained(d),
+                                  .x_line_title = "trained length"};
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "validate-positions", "plan:t|from position:0|perplexity:3",
                          "Perplexity by position, the chosen lengths together");
     for (int64_t i = 0; i < r->n[DPE_VALIDATED_PLAN] * n; i++) {
@@ -134,7 +135,7 @@ static void add_plans(struct report *report, const struct detection *d,
         dpe_detection_base(d));
 }
 
-void dpe_detection_positions(struct report *report, const struct detection *d)
+void dpe_detection_positions(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     const bool guard = dpe_h5_has(d->input->table, "/validate/guard");
     const char *folder = guard ? "/validate/guard" : "/validate/ppl";

@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 /* "256", or "256, 128, …"; the base's where that is no detecting length. */
-static void lengths_text(const struct detection *d, const struct dpe_search_result *s, size_t tried,
-                         char *text, size_t size)
+static void lengths_text(const struct dpe_report_detection *d, const struct dpe_search_result *s,
+                         size_t tried, char *text, size_t size)
 {
     const int64_t *length = s->length + tried * (size_t)d->n_groups;
     bool single = true;
@@ -35,7 +35,7 @@ static void pairs_text(const struct dpe_search_result *s, size_t tried, char *te
     }
 }
 
-static void add_step(struct report *report, const struct detection *d,
+static void add_step(struct dpe_report *report, const struct dpe_report_detection *d,
                      const struct dpe_search_result *s, size_t step)
 {
     char id[64], title[128], p[32], columns[160];
@@ -46,7 +46,7 @@ static void add_step(struct report *report, const struct detection *d,
         columns, sizeof columns,
         "plan:t|temperature, or method:t|window:0|lengths of groups:t|%s%s:i3|samples:0|gain:3",
         s->top_k != NULL ? "pairs:t|" : "", d->by_recall ? "recall" : "nats per token");
-    struct sheet *sheet = dpe_report_sheet(report, id, columns, "%s", title);
+    struct dpe_sheet *sheet = dpe_report_sheet(report, id, columns, "%s", title);
     bool first = true;
     for (size_t i = 0; i < (size_t)s->n[DPE_SEARCH_TRIED]; i++) {
         const struct dpe_searched_plan *tried = &s->tried[i];
@@ -78,7 +78,7 @@ static void add_step(struct report *report, const struct detection *d,
     dpe_report_add(report, sheet);
 }
 
-void dpe_detection_search(struct report *report, const struct detection *d)
+void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *d)
 {
     if (!dpe_h5_has(d->input->table, "/search/move")) {
         return;

@@ -25,7 +25,7 @@ void dpe_draw_same_method(const char *name, const char *other);
 /** A number of tokens in words, until the end of the block. */
 #define DPE_LENGTH_TEXT(tokens) dpe_length_text(tokens, (char[32]){""})
 
-enum column_kind {
+enum dpe_column_kind {
     COLUMN_TEXT,
     COLUMN_METHOD,   /**< a text: the name of a method, in HTML with its colour beside it */
     COLUMN_NUMBER,   /**< one number a cell */
@@ -35,27 +35,27 @@ enum column_kind {
 
 /** Numbers of a figure, or a table of its own: shown in HTML, written as CSV. What takes one
  * accepts NULL, a sheet for which there was no memory. */
-struct sheet {
+struct dpe_sheet {
     char *id, *title; /**< id: file name and anchor, [a-z0-9-]+ */
     struct sheet_column {
         char *name;
-        enum column_kind kind;
+        enum dpe_column_kind kind;
         int digits; /**< decimals in HTML; CSV always has %.17g */
     } * columns;
     size_t n_columns;
     struct sheet_cell {
         char *text; /**< of a number: what figures call it, NULL: as a length */
         double number[3];
-        unsigned mark; /**< a set of enum sheet_mark */
+        unsigned mark; /**< a set of enum dpe_sheet_mark */
     } * cells;         /**< [n_cells], row-major */
     size_t n_cells;
-    struct sheet *drawn; /**< what a figure draws in its place; or NULL */
-    size_t shown;        /**< rows in HTML at most, 0 = all; CSV has all */
-    bool folded;         /**< in HTML only its title is shown until it is opened */
+    struct dpe_sheet *drawn; /**< what a figure draws in its place; or NULL */
+    size_t shown;            /**< rows in HTML at most, 0 = all; CSV has all */
+    bool folded;             /**< in HTML only its title is shown until it is opened */
     bool failed;
 };
 /** Of a cell in HTML, and (ROW) of the row of which it is the first in a figure. */
-enum sheet_mark {
+enum dpe_sheet_mark {
     MARK_BEST = 1,    /**< bold */
     MARK_TIED = 2,    /**< ≈: its interval overlaps that of the best */
     MARK_OUTSIDE = 4, /**< grey: not what it was made for */
@@ -67,12 +67,12 @@ enum sheet_mark {
 /** Columns are "NAME:KIND|NAME:KIND…". KIND is t (text), @ (method), p, decimals of a number ("0"),
  * or i and decimals of an interval ("i1"). Takes id and title over; NULL when one of them is, or
  * memory is out. */
-struct sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns);
+struct dpe_sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns);
 /** A sheet whose rows a figure draws in place of the sheet's own; NULL as above. */
-struct sheet *dpe_draw_instead(struct sheet *sheet, const char *columns);
+struct dpe_sheet *dpe_draw_instead(struct dpe_sheet *sheet, const char *columns);
 /** One more column, whose name is not known before. */
-void dpe_draw_sheet_column(struct sheet *sheet, const char *name, const char *kind);
-void dpe_draw_sheet_free(struct sheet *sheet);
+void dpe_draw_sheet_column(struct dpe_sheet *sheet, const char *name, const char *kind);
+void dpe_draw_sheet_free(struct dpe_sheet *sheet);
 
 /** Cells, to be put in the order of the columns; texts are copied, NULL is an empty one. */
 static inline struct sheet_cell dpe_text_cell(const char *text)
@@ -110,8 +110,8 @@ static inline struct sheet_cell dpe_same_cell(struct sheet_cell cell)
         long long: dpe_whole_cell,                                                                 \
         size_t: dpe_size_cell,                                                                     \
         struct sheet_cell: dpe_same_cell)(x)
-void dpe_draw_cell(struct sheet *sheet, struct sheet_cell cell);
-void dpe_draw_cells(struct sheet *sheet, const struct sheet_cell *cells, size_t n);
+void dpe_draw_cell(struct dpe_sheet *sheet, struct sheet_cell cell);
+void dpe_draw_cells(struct dpe_sheet *sheet, const struct sheet_cell *cells, size_t n);
 #define DPE_CELLS_1(a)       dpe_cell(a)
 #define DPE_CELLS_2(a, ...)  dpe_cell(a), DPE_CELLS_1(__VA_ARGS__)
 #define DPE_CELLS_3(a, ...)  dpe_cell(a), DPE_CELLS_2(__VA_ARGS__)
@@ -136,9 +136,9 @@ void dpe_draw_cells(struct sheet *sheet, const struct sheet_cell *cells, size_t 
     dpe_draw_cells(sheet, DPE_ROW(__VA_ARGS__),                                                    \
                    sizeof DPE_ROW(__VA_ARGS__) / sizeof(struct sheet_cell))
 /** Whether a value of the column has an interval: of one sample, or one context, there is none. */
-bool dpe_draw_bounded(const struct sheet *sheet, size_t column);
+bool dpe_draw_bounded(const struct dpe_sheet *sheet, size_t column);
 /** How many rows HTML shows at most (0: all), and whether it is folded. */
-static inline void dpe_draw_shown(struct sheet *sheet, size_t rows, bool folded)
+static inline void dpe_draw_shown(struct dpe_sheet *sheet, size_t rows, bool folded)
 {
     if (sheet != NULL) {
         sheet->shown = rows;
@@ -146,23 +146,23 @@ static inline void dpe_draw_shown(struct sheet *sheet, size_t rows, bool folded)
     }
 }
 /** Marks ROW_… of the last row. */
-void dpe_draw_row_mark(struct sheet *sheet, unsigned marks);
+void dpe_draw_row_mark(struct dpe_sheet *sheet, unsigned marks);
 /** RFC 4180 through libcsv. NaN is written as NaN. */
-void dpe_draw_sheet_csv(const struct sheet *sheet, struct dpe_text *out);
+void dpe_draw_sheet_csv(const struct dpe_sheet *sheet, struct dpe_text *out);
 /** <table>…</table>. */
-void dpe_draw_sheet_html(const struct sheet *sheet, struct dpe_text *out);
+void dpe_draw_sheet_html(const struct dpe_sheet *sheet, struct dpe_text *out);
 
 /** Logical pixels: one text line is 12 of them. A phone shows a figure at 0.85 of its size. */
 enum { FIGURE_WIDTH = 420 };
 
 /** What is painted: SVG elements (report_svg.h). */
-struct figure {
+struct dpe_figure {
     int width, height;
     struct dpe_text body;
 };
 
 /** How a figure is drawn from the rows of a sheet, those marked ROW_UNDRAWN left out. */
-struct plot {
+struct dpe_plot {
     enum plot_kind {
         PLOT_CURVES, /**< lines with bands or bars over a common x axis, with a legend above */
         PLOT_DOTS,   /**< one dot with its interval per line, names at the left */
@@ -187,10 +187,11 @@ struct plot {
     const char *x_line_title;                  /**< NULL = no line */
 };
 /** Draws nothing where there is nothing to draw. */
-void dpe_draw_plot(struct figure *figure, const struct sheet *data, const struct plot *plot);
+void dpe_draw_plot(struct dpe_figure *figure, const struct dpe_sheet *data,
+                   const struct dpe_plot *plot);
 
 /** Rows × columns without labels (thousands of cells), as an image. */
-struct field {
+struct dpe_field {
     int64_t n_rows, n_columns;
     const double *value;
     double low, high;
@@ -201,31 +202,31 @@ struct field {
     const int64_t *x_edges; /**< vertical ticks between columns, such as group edges */
     int64_t n_x_edges;
 };
-void dpe_draw_field(struct figure *figure, const struct field *field);
+void dpe_draw_field(struct dpe_figure *figure, const struct dpe_field *field);
 
 /** One of several plots of the same points. */
-struct panel {
+struct dpe_panel {
     const char *name, *facts; /**< the two lines above it */
     const double *y;          /**< [n_points], NaN = a gap; NULL = no plot */
     bool marked;              /**< another than the reference, which is drawn beside it */
 };
 /** Plots below each other with the same axes, and what each is compared with. */
-struct panels {
-    const struct panel *panels;
+struct dpe_panels {
+    const struct dpe_panel *panels;
     size_t n;
     int64_t n_points;        /**< at 0, 1, … */
     const double *reference; /**< [n_points] */
     bool log_y;
     const char *x_title;
 };
-void dpe_draw_panels(struct figure *figure, const struct panels *panels);
+void dpe_draw_panels(struct dpe_figure *figure, const struct dpe_panels *panels);
 
 /** Points of the colour scale: 0 … 1 → 0xRRGGBB, dark to bright; NaN is a neutral grey. */
 unsigned dpe_draw_color_at(double share);
 /** Whether dark text is readable on that colour. */
 bool dpe_draw_color_is_bright(unsigned rgb);
 
-enum block_kind {
+enum dpe_block_kind {
     BLOCK_SECTION, /**< a heading */
     BLOCK_LEAD,    /**< a paragraph with the main result */
     BLOCK_TEXT,
@@ -234,39 +235,39 @@ enum block_kind {
     BLOCK_SHEET,
 };
 
-struct block {
-    enum block_kind kind;
+struct dpe_block {
+    enum dpe_block_kind kind;
     char *text; /**< plain text; a section's title; of a figure: what it shows, for readers who do
                    not know the paper */
-    struct sheet *sheet;  /**< the numbers of a figure as well; it has a figure's id and title */
-    struct figure figure; /**< empty: the page has the numbers only */
+    struct dpe_sheet *sheet; /**< the numbers of a figure as well; it has a figure's id and title */
+    struct dpe_figure figure; /**< empty: the page has the numbers only */
 };
 
 /** The figure as PNG, two pixels to a logical one, through rsvg-convert. DPE_NO_INPUT (that is not
  *  installed), DPE_IO (it failed or took too long; the message has its reason), DPE_INCOMPLETE (a
  *  signal), DPE_NO_MEMORY. */
-dpe_status dpe_draw_figure_png(const struct block *figure, struct dpe_text *png,
+dpe_status dpe_draw_figure_png(const struct dpe_block *figure, struct dpe_text *png,
                                struct dpe_error *err);
 /** The figure for use inside a page (`standalone` false: the page has the style sheet) or as a file
  *  with a style sheet of its own. Both have the title as their text alternative. */
-void dpe_draw_put_svg(struct dpe_text *out, const struct block *figure, bool standalone);
+void dpe_draw_put_svg(struct dpe_text *out, const struct dpe_block *figure, bool standalone);
 
 /** What is being written. */
-struct document {
+struct dpe_document {
     char *title, *subtitle;
-    struct block *blocks;
+    struct dpe_block *blocks;
     size_t n;
     bool failed;
 };
 /** Append a block, which owns text and sheet from then on. NULL for one that its kind has means
  * that memory ran out. The block, for its figure, until the next is added; NULL without memory. */
-struct block *dpe_draw_add(struct document *document, enum block_kind kind, char *text,
-                           struct sheet *sheet);
-void dpe_draw_document_free(struct document *document);
+struct dpe_block *dpe_draw_add(struct dpe_document *document, enum dpe_block_kind kind, char *text,
+                               struct dpe_sheet *sheet);
+void dpe_draw_document_free(struct dpe_document *document);
 /** The page's style sheet (report.css). */
 extern const unsigned char dpe_draw_style[];
 extern const size_t dpe_draw_style_size;
 /** The whole page. */
-void dpe_draw_document_html(const struct document *document, struct dpe_text *out);
+void dpe_draw_document_html(const struct dpe_document *document, struct dpe_text *out);
 
 #endif

@@ -46,7 +46,7 @@ void dpe_axis_see(struct dpe_axis *axis, double value)
     }
 }
 
-void dpe_axis_end(struct dpe_axis *axis, const struct plot *plot, double share)
+void dpe_axis_end(struct dpe_axis *axis, const struct dpe_plot *plot, double share)
 {
     dpe_axis_widen(&axis->low, &axis->high, axis->log, share);
     axis->low = isnan(plot->low) ? axis->low : plot->low;

@@ -15,7 +15,7 @@ struct frame {
 
 /** Curves being drawn. */
 struct canvas {
-    const struct plot *how;
+    const struct dpe_plot *how;
     const struct curve *curves;
     size_t n;
     struct dpe_axis x, y;
@@ -46,7 +46,7 @@ static void see_x(struct canvas *plot, double x)
 
 static void find_ranges(struct canvas *plot)
 {
-    const struct plot *how = plot->how;
+    const struct dpe_plot *how = plot->how;
     plot->x = dpe_axis_begin(how->log_x);
     plot->y = dpe_axis_begin(how->log);
     for (size_t c = 0; c < plot->n; c++) {
@@ -248,8 +248,8 @@ static void put_curve(struct dpe_text *out, const struct canvas *plot, size_t in
     }
 }
 
-void dpe_draw_curves(struct figure *figure, const struct plot *how, const struct curve *curves,
-                     size_t n)
+void dpe_draw_curves(struct dpe_figure *figure, const struct dpe_plot *how,
+                     const struct curve *curves, size_t n)
 {
     struct canvas plot = {.how = how, .curves = curves, .n = n > MAX_SERIES ? MAX_SERIES : n};
     struct dpe_text *out = &figure->body;

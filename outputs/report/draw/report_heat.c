@@ -85,7 +85,7 @@ static void find_ends(const double *value, int64_t n, bool log, double *low, dou
 }
 
 /* Place on the scale, bright is good; NaN stays. */
-static double share_of(const struct plot *heat, double value, double low, double high)
+static double share_of(const struct dpe_plot *heat, double value, double low, double high)
 {
     if (!isfinite(value)) {
         return (double)NAN;
@@ -115,7 +115,7 @@ static void number_text(double value, int digits, int room, char text[32])
     }
 }
 
-static void put_cells(struct dpe_text *out, const struct frame *frame, const struct plot *how,
+static void put_cells(struct dpe_text *out, const struct frame *frame, const struct dpe_plot *how,
                       const struct heat *heat, double low, double high)
 {
     double width = (frame->right - frame->left) / (double)heat->n_columns;
@@ -202,7 +202,7 @@ static void put_names(struct dpe_text *out, const struct frame *frame, const str
     }
 }
 
-void dpe_draw_heat(struct figure *figure, const struct plot *how, const struct heat *heat)
+void dpe_draw_heat(struct dpe_figure *figure, const struct dpe_plot *how, const struct heat *heat)
 {
     double left = 30.0 + longest(heat->row_names, heat->n_rows);
     double cell_width = (FIGURE_WIDTH - 6.0 - left) / (double)heat->n_columns;
@@ -237,7 +237,7 @@ void dpe_draw_heat(struct figure *figure, const struct plot *how, const struct h
 /* --------------------------------------------------------------------------------------- images */
 
 /* The cells as a PNG, a pixel each; NULL without memory. *n bytes, owned. */
-static void *field_png(const struct field *field, size_t *n)
+static void *field_png(const struct dpe_field *field, size_t *n)
 {
     size_t cells = (size_t)(field->n_rows * field->n_columns);
     unsigned char *pixels = malloc(cells * 3);
@@ -269,7 +269,8 @@ static void *field_png(const struct field *field, size_t *n)
     return bytes;
 }
 
-static void put_image(struct dpe_text *out, const struct frame *frame, const struct field *field)
+static void put_image(struct dpe_text *out, const struct frame *frame,
+                      const struct dpe_field *field)
 {
     size_t n = 0;
     unsigned char *png = field_png(field, &n);
@@ -292,7 +293,8 @@ static void put_image(struct dpe_text *out, const struct frame *frame, const str
 
 /* Lines that divide the rows, group edges under the image, and the cut. White lines lie on the
  * image, whose colours are the same everywhere. */
-static void put_marks(struct dpe_text *out, const struct frame *frame, const struct field *field)
+static void put_marks(struct dpe_text *out, const struct frame *frame,
+                      const struct dpe_field *field)
 {
     double cell_x = (frame->right - frame->left) / (double)field->n_columns;
     double cell_y = (frame->bottom - frame->top) / (double)field->n_rows;
@@ -327,7 +329,7 @@ static void put_marks(struct dpe_text *out, const struct frame *frame, const str
     }
 }
 
-void dpe_draw_field(struct figure *figure, const struct field *field)
+void dpe_draw_field(struct dpe_figure *figure, const struct dpe_field *field)
 {
     double height = fmin(fmax(16.0 * (double)field->n_rows, 120.0), 420.0);
     double top = isnan(field->cut) ? 30.0 : 50.0;

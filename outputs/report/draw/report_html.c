@@ -6,8 +6,8 @@
 
 /* ------------------------------------------------------------------------------------- document */
 
-struct block *dpe_draw_add(struct document *document, enum block_kind kind, char *text,
-                           struct sheet *sheet)
+struct dpe_block *dpe_draw_add(struct dpe_document *document, enum dpe_block_kind kind, char *text,
+                               struct dpe_sheet *sheet)
 {
     bool whole = (text != NULL || kind == BLOCK_SHEET) && (sheet != NULL || kind < BLOCK_FIGURE);
     whole = whole && dpe_make_room(&document->blocks, document->n, sizeof *document->blocks);
@@ -17,12 +17,12 @@ struct block *dpe_draw_add(struct document *document, enum block_kind kind, char
         dpe_draw_sheet_free(sheet);
         return NULL;
     }
-    struct block *block = &document->blocks[document->n++];
-    *block = (struct block){.kind = kind, .text = text, .sheet = sheet};
+    struct dpe_block *block = &document->blocks[document->n++];
+    *block = (struct dpe_block){.kind = kind, .text = text, .sheet = sheet};
     return block;
 }
 
-void dpe_draw_document_free(struct document *document)
+void dpe_draw_document_free(struct dpe_document *document)
 {
     for (size_t i = 0; i < document->n; i++) {
         free(document->blocks[i].text);
@@ -32,13 +32,13 @@ void dpe_draw_document_free(struct document *document)
     free(document->blocks);
     free(document->title);
     free(document->subtitle);
-    *document = (struct document){0};
+    *document = (struct dpe_document){0};
 }
 
 /* ----------------------------------------------------------------------------------------- HTML */
 
 /* Figures that are not drawn leave their numbers. */
-static void put_figure(struct dpe_text *out, const struct block *figure)
+static void put_figure(struct dpe_text *out, const struct dpe_block *figure)
 {
     bool drawn = figure->figure.body.n > 0;
     dpe_text_put(out, "<figure id=\"%s\">\n<h3>", figure->sheet->id);
@@ -55,7 +55,7 @@ static void put_figure(struct dpe_text *out, const struct block *figure)
     dpe_text_put(out, "%s</figure>\n", drawn ? "</details>\n" : "");
 }
 
-static void put_sheet(struct dpe_text *out, const struct sheet *sheet)
+static void put_sheet(struct dpe_text *out, const struct dpe_sheet *sheet)
 {
     enum { LONG = 12 }; /* rows: such a table may be cut by the end of a page */
     bool folded = sheet->folded;
@@ -70,7 +70,7 @@ static void put_sheet(struct dpe_text *out, const struct sheet *sheet)
     dpe_text_put(out, "%s", folded ? "</details>\n" : "</div>\n");
 }
 
-static void put_block(struct dpe_text *out, const struct block *block, size_t index)
+static void put_block(struct dpe_text *out, const struct dpe_block *block, size_t index)
 {
     static const char *const opening[] = {
         [BLOCK_LEAD] = "<p class=\"lead\">",
@@ -99,7 +99,7 @@ static void put_block(struct dpe_text *out, const struct block *block, size_t in
     }
 }
 
-static void put_head(struct dpe_text *out, const struct document *document)
+static void put_head(struct dpe_text *out, const struct dpe_document *document)
 {
     /* Nothing is fetched, and nothing in the page could: names in tables come from strangers. */
     dpe_text_put(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -118,7 +118,7 @@ static void put_head(struct dpe_text *out, const struct document *document)
     dpe_text_put(out, "}\n</style>\n</head>\n<body>\n");
 }
 
-static void put_contents(struct dpe_text *out, const struct document *document)
+static void put_contents(struct dpe_text *out, const struct dpe_document *document)
 {
     dpe_text_put(out, "<header>\n<h1>");
     dpe_draw_put_html(out, document->title);
@@ -135,14 +135,14 @@ static void put_contents(struct dpe_text *out, const struct document *document)
     dpe_text_put(out, "</ul></nav>\n</header>\n<main>\n");
 }
 
-void dpe_draw_document_html(const struct document *document, struct dpe_text *out)
+void dpe_draw_document_html(const struct dpe_document *document, struct dpe_text *out)
 {
     bool section = false;
     bool figures = false;
     put_head(out, document);
     put_contents(out, document);
     for (size_t i = 0; i < document->n; i++) {
-        const struct block *block = &document->blocks[i];
+        const struct dpe_block *block = &document->blocks[i];
         bool is_figure = block->kind == BLOCK_FIGURE;
         if (figures != is_figure) {
             dpe_text_put(out, "%s", is_figure ? "<div class=\"figures\">\n" : "</div>\n");

@@ -8,7 +8,7 @@ enum { HEADING = 32, PLOT = 42, GAP = 12, AXES = 40, COLUMNS = 62 };
 
 /* Where the panels' points lie. */
 struct grid {
-    const struct panels *panels;
+    const struct dpe_panels *panels;
     struct dpe_axis x, y; /* y.from is the lower edge of the panel being drawn */
     double least, most;   /* of the values: where lines are */
     double left, right;
@@ -21,7 +21,7 @@ static bool shows(const struct grid *grid, const double *y, int64_t i)
 
 static void find_range(struct grid *grid)
 {
-    const struct panels *all = grid->panels;
+    const struct dpe_panels *all = grid->panels;
     struct dpe_axis *y = &grid->y;
     *y = dpe_axis_begin(all->log_y);
     for (size_t p = 0; p < all->n; p++) {
@@ -79,7 +79,7 @@ static void put_line(struct dpe_text *out, const struct grid *grid, double value
     dpe_svg_label(out, grid->left - 6.0, y, DPE_SVG_END, DPE_INK, text, 0);
 }
 
-static void put_panel(struct dpe_text *out, struct grid *grid, const struct panel *panel,
+static void put_panel(struct dpe_text *out, struct grid *grid, const struct dpe_panel *panel,
                       double top)
 {
     const char *color = dpe_svg_series(panel->marked ? 1 : 0);
@@ -102,7 +102,7 @@ static void put_panel(struct dpe_text *out, struct grid *grid, const struct pane
     put_path(out, grid, panel->y, color, "stroke-linejoin=\"round\"");
 }
 
-void dpe_draw_panels(struct figure *figure, const struct panels *all)
+void dpe_draw_panels(struct dpe_figure *figure, const struct dpe_panels *all)
 {
     struct dpe_text *out = &figure->body;
     struct grid grid = {.panels = all};

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct sheet_cell *cell_at(const struct sheet *sheet, size_t row, int column)
+static const struct sheet_cell *cell_at(const struct dpe_sheet *sheet, size_t row, int column)
 {
     return &sheet->cells[row * sheet->n_columns + (size_t)column];
 }
 
 /* The next row that is drawn; the number of rows when there is none. */
-static size_t next_row(const struct sheet *sheet, size_t row)
+static size_t next_row(const struct dpe_sheet *sheet, size_t row)
 {
     const size_t n = sheet->n_cells / sheet->n_columns;
     while (row < n && (cell_at(sheet, row, 0)->mark & ROW_UNDRAWN) != 0) {
@@ -30,7 +30,7 @@ static const char *label(const struct sheet_cell *cell, char room[32])
 /* --------------------------------------------------------------------------------------- curves */
 
 /* The smallest and the largest x, for what is drawn from side to side. */
-static void find_sides(const struct sheet *data, const struct plot *plot, double sides[2])
+static void find_sides(const struct dpe_sheet *data, const struct dpe_plot *plot, double sides[2])
 {
     const size_t rows = data->n_cells / data->n_columns;
     sides[0] = (double)INFINITY;
@@ -41,7 +41,8 @@ static void find_sides(const struct sheet *data, const struct plot *plot, double
     }
 }
 
-static void add_point(const struct plot *plot, struct curve *curve, double x, const double value[3])
+static void add_point(const struct dpe_plot *plot, struct curve *curve, double x,
+                      const double value[3])
 {
     const double least = plot->least > 0.0 ? plot->least : -(double)INFINITY;
     const bool there = !(value[0] < least);
@@ -70,7 +71,7 @@ static bool has_x(const struct curve *curve, double x)
 
 /* The line that goes on with a row: the last of its name, unless that has a point at its x; else a
  * new one, of which *curves has one more. NULL without memory. */
-static struct curve *line_of(const struct sheet *data, const struct plot *plot, size_t row,
+static struct curve *line_of(const struct dpe_sheet *data, const struct dpe_plot *plot, size_t row,
                              struct curve **curves, size_t *n)
 {
     const size_t rows = data->n_cells / data->n_columns;
@@ -99,7 +100,8 @@ static struct curve *line_of(const struct sheet *data, const struct plot *plot, 
     return &(*curves)[(*n)++];
 }
 
-static void draw_curves(struct figure *figure, const struct sheet *data, const struct plot *plot)
+static void draw_curves(struct dpe_figure *figure, const struct dpe_sheet *data,
+                        const struct dpe_plot *plot)
 {
     const size_t rows = data->n_cells / data->n_columns;
     const bool interval = !plot->bare && data->columns[plot->value].kind == COLUMN_INTERVAL;
@@ -139,7 +141,7 @@ static void draw_curves(struct figure *figure, const struct sheet *data, const s
 enum { NAME = 30 }; /* characters of a name */
 
 /* The dot of a row, told apart by shape as well. */
-static void put_dot(struct dpe_text *out, const struct sheet *data, const struct plot *plot,
+static void put_dot(struct dpe_text *out, const struct dpe_sheet *data, const struct dpe_plot *plot,
                     size_t row, const struct dpe_axis *axis, double y)
 {
     const double *value = cell_at(data, row, plot->value)->number;
@@ -160,7 +162,8 @@ static void put_dot(struct dpe_text *out, const struct sheet *data, const struct
     dpe_svg_mark(out, dpe_axis_at(axis, value[0]), y, strong ? 5.0 : 4.2, series, color);
 }
 
-static void draw_dots(struct figure *figure, const struct sheet *data, const struct plot *plot)
+static void draw_dots(struct dpe_figure *figure, const struct dpe_sheet *data,
+                      const struct dpe_plot *plot)
 {
     const size_t rows = data->n_cells / data->n_columns;
     const double height = 24.0, top = 10.0, right = FIGURE_WIDTH - 54.0;
@@ -222,13 +225,13 @@ static size_t find_end(const struct ends *ends, const struct sheet_cell *cell, b
     return k;
 }
 
-static bool is_text(const struct sheet *data, int column)
+static bool is_text(const struct dpe_sheet *data, int column)
 {
     return data->columns[column].kind <= COLUMN_METHOD;
 }
 
 /* False without memory; ends_free in any case. */
-static bool find_ends(const struct sheet *data, int column, struct ends *ends)
+static bool find_ends(const struct dpe_sheet *data, int column, struct ends *ends)
 {
     const size_t rows = data->n_cells / data->n_columns;
     const bool text = is_text(data, column);
@@ -262,7 +265,8 @@ static void ends_free(struct ends *ends)
     free(ends->rooms);
 }
 
-static void draw_heat(struct figure *figure, const struct sheet *data, const struct plot *plot)
+static void draw_heat(struct dpe_figure *figure, const struct dpe_sheet *data,
+                      const struct dpe_plot *plot)
 {
     const size_t rows = data->n_cells / data->n_columns;
     struct ends down, across = {0};
@@ -296,11 +300,13 @@ static void draw_heat(struct figure *figure, const struct sheet *data, const str
     ends_free(&across);
 }
 
-void dpe_draw_plot(struct figure *figure, const struct sheet *data, const struct plot *plot)
+void dpe_draw_plot(struct dpe_figure *figure, const struct dpe_sheet *data,
+                   const struct dpe_plot *plot)
 {
-    static void (*const draw[])(struct figure *, const struct sheet *, const struct plot *) = {
+    static void (*const draw[])(struct dpe_figure *, const struct dpe_sheet *,
+                                const struct dpe_plot *) = {
         [PLOT_CURVES] = draw_curves, [PLOT_DOTS] = draw_dots, [PLOT_HEAT] = draw_heat};
-    struct plot ends = *plot;
+    struct dpe_plot ends = *plot;
     if (data != NULL && data->drawn != NULL) {
         data = data->drawn;
         figure->body.failed = figure->body.failed || data->failed;

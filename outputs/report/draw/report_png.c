@@ -15,7 +15,7 @@ static dpe_status poll_signals(void *user, struct dpe_error *err)
                : dpe_fail(err, DPE_INCOMPLETE, "stopped by a signal; the report is not written");
 }
 
-dpe_status dpe_draw_figure_png(const struct block *figure, struct dpe_text *png,
+dpe_status dpe_draw_figure_png(const struct dpe_block *figure, struct dpe_text *png,
                                struct dpe_error *err)
 {
     static const unsigned char magic[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};

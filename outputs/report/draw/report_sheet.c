@@ -11,7 +11,7 @@
 #include <csv.h>
 
 /* The column of name and kind as page.h spells them. */
-static void add_column(struct sheet *sheet, const char *name, size_t length, const char *kind)
+static void add_column(struct dpe_sheet *sheet, const char *name, size_t length, const char *kind)
 {
     if (sheet == NULL || sheet->failed ||
         !dpe_make_room(&sheet->columns, sheet->n_columns, sizeof *sheet->columns)) {
@@ -32,22 +32,22 @@ static void add_column(struct sheet *sheet, const char *name, size_t length, con
     sheet->failed = column->name == NULL;
 }
 
-void dpe_draw_sheet_column(struct sheet *sheet, const char *name, const char *kind)
+void dpe_draw_sheet_column(struct dpe_sheet *sheet, const char *name, const char *kind)
 {
     name = name != NULL ? name : ""; /* without memory, and then the report has failed */
     add_column(sheet, name, strlen(name), kind);
 }
 
-struct sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns)
+struct dpe_sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns)
 {
-    struct sheet *sheet = calloc(1, sizeof *sheet);
+    struct dpe_sheet *sheet = calloc(1, sizeof *sheet);
     if (sheet == NULL || id == NULL || title == NULL) {
         free(sheet);
         free(id);
         free(title);
         return NULL;
     }
-    *sheet = (struct sheet){.id = id, .title = title};
+    *sheet = (struct dpe_sheet){.id = id, .title = title};
     for (const char *at = columns; *at != '\0';) {
         size_t name = strcspn(at, ":");
         add_column(sheet, at, name, at + name + 1);
@@ -57,7 +57,7 @@ struct sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns)
     return sheet;
 }
 
-struct sheet *dpe_draw_instead(struct sheet *sheet, const char *columns)
+struct dpe_sheet *dpe_draw_instead(struct dpe_sheet *sheet, const char *columns)
 {
     if (sheet == NULL) {
         return NULL;
@@ -67,7 +67,7 @@ struct sheet *dpe_draw_instead(struct sheet *sheet, const char *columns)
     return sheet->drawn;
 }
 
-void dpe_draw_sheet_free(struct sheet *sheet)
+void dpe_draw_sheet_free(struct dpe_sheet *sheet)
 {
     if (sheet == NULL) {
         return;
@@ -86,7 +86,7 @@ void dpe_draw_sheet_free(struct sheet *sheet)
     free(sheet);
 }
 
-void dpe_draw_cell(struct sheet *sheet, struct sheet_cell cell)
+void dpe_draw_cell(struct dpe_sheet *sheet, struct sheet_cell cell)
 {
     if (sheet == NULL || sheet->failed) {
         return;
@@ -102,14 +102,14 @@ void dpe_draw_cell(struct sheet *sheet, struct sheet_cell cell)
     sheet->cells[sheet->n_cells++] = cell;
 }
 
-void dpe_draw_cells(struct sheet *sheet, const struct sheet_cell *cells, size_t n)
+void dpe_draw_cells(struct dpe_sheet *sheet, const struct sheet_cell *cells, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         dpe_draw_cell(sheet, cells[i]);
     }
 }
 
-bool dpe_draw_bounded(const struct sheet *sheet, size_t column)
+bool dpe_draw_bounded(const struct dpe_sheet *sheet, size_t column)
 {
     bool bounded = false;
     for (size_t i = column; sheet != NULL && i < sheet->n_cells; i += sheet->n_columns) {
@@ -118,7 +118,7 @@ bool dpe_draw_bounded(const struct sheet *sheet, size_t column)
     return bounded;
 }
 
-void dpe_draw_row_mark(struct sheet *sheet, unsigned marks)
+void dpe_draw_row_mark(struct dpe_sheet *sheet, unsigned marks)
 {
     if (sheet != NULL && !sheet->failed && sheet->n_cells >= sheet->n_columns) {
         sheet->cells[sheet->n_cells - sheet->n_columns].mark |= marks;
@@ -153,7 +153,7 @@ static void put_number(struct dpe_text *out, double value, bool last)
     put_field(out, text, last);
 }
 
-void dpe_draw_sheet_csv(const struct sheet *sheet, struct dpe_text *out)
+void dpe_draw_sheet_csv(const struct dpe_sheet *sheet, struct dpe_text *out)
 {
     static const char *const ends[] = {"", "_low", "_high"};
     for (size_t c = 0; c < sheet->n_columns; c++) {
@@ -233,7 +233,7 @@ static void put_cell(struct dpe_text *out, const struct sheet_column *column,
     dpe_text_put(out, "</td>");
 }
 
-void dpe_draw_sheet_html(const struct sheet *sheet, struct dpe_text *out)
+void dpe_draw_sheet_html(const struct dpe_sheet *sheet, struct dpe_text *out)
 {
     size_t rows = sheet->n_columns == 0 ? 0 : sheet->n_cells / sheet->n_columns;
     size_t shown = sheet->shown > 0 && sheet->shown < rows ? sheet->shown : rows;

@@ -269,9 +269,9 @@ static void put_style(struct dpe_text *out)
     dpe_text_put(out, "}\n</style>\n");
 }
 
-void dpe_draw_put_svg(struct dpe_text *out, const struct block *block, bool standalone)
+void dpe_draw_put_svg(struct dpe_text *out, const struct dpe_block *block, bool standalone)
 {
-    const struct figure *figure = &block->figure;
+    const struct dpe_figure *figure = &block->figure;
     const char *id = block->sheet->id;
     if (standalone) {
         dpe_text_put(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");

@@ -68,8 +68,8 @@ struct curve {
     double *low, *high; /**< NULL = no band; NaN = none at that point */
     bool plain, strong; /**< ROW_PLAIN, ROW_STRONG */
 };
-void dpe_draw_curves(struct figure *figure, const struct plot *plot, const struct curve *curves,
-                     size_t n);
+void dpe_draw_curves(struct dpe_figure *figure, const struct dpe_plot *plot,
+                     const struct curve *curves, size_t n);
 
 struct heat {
     int64_t n_rows, n_columns;
@@ -77,7 +77,7 @@ struct heat {
     const char *const *row_names, *const *column_names;
     const unsigned char *mark; /**< [n_rows][n_columns], outlined */
 };
-void dpe_draw_heat(struct figure *figure, const struct plot *plot, const struct heat *heat);
+void dpe_draw_heat(struct dpe_figure *figure, const struct dpe_plot *plot, const struct heat *heat);
 
 /* ----------------------------------------------------------------------------------------- axes */
 
@@ -97,7 +97,7 @@ void dpe_axis_widen(double *low, double *high, bool log, double share);
 /** The range of values that are shown: begin, see each, end with the plot's own ends. */
 struct dpe_axis dpe_axis_begin(bool log);
 void dpe_axis_see(struct dpe_axis *axis, double value);
-void dpe_axis_end(struct dpe_axis *axis, const struct plot *plot, double share);
+void dpe_axis_end(struct dpe_axis *axis, const struct dpe_plot *plot, double share);
 
 enum { DPE_MAX_TICKS = 24 };
 struct dpe_ticks {

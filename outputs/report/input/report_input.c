@@ -11,19 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool dpe_report_ok(struct report *report, dpe_status status)
+bool dpe_report_ok(struct dpe_report *report, dpe_status status)
 {
     report->status = report->status == DPE_OK ? status : report->status;
     return report->status == DPE_OK;
 }
 
-void dpe_report_no_memory(struct report *report)
+void dpe_report_no_memory(struct dpe_report *report)
 {
     dpe_report_ok(report, dpe_fail(report->err, DPE_NO_MEMORY, "out of memory for the report"));
 }
 
 /* From now on `bytes` are the report's. NULL without memory. */
-static void *keep(struct report *report, void *bytes, const struct dpe_dataset_kind *kind)
+static void *keep(struct dpe_report *report, void *bytes, const struct dpe_dataset_kind *kind)
 {
     if (report->status != DPE_OK) {
         free(bytes);
@@ -38,12 +38,12 @@ static void *keep(struct report *report, void *bytes, const struct dpe_dataset_k
     return bytes;
 }
 
-void *dpe_report_alloc(struct report *report, size_t n, size_t size)
+void *dpe_report_alloc(struct dpe_report *report, size_t n, size_t size)
 {
     return keep(report, dpe_alloc_zero(n, size), NULL);
 }
 
-char *dpe_report_text(struct report *report, const char *format, ...)
+char *dpe_report_text(struct dpe_report *report, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -52,12 +52,12 @@ char *dpe_report_text(struct report *report, const char *format, ...)
     return keep(report, text, NULL);
 }
 
-char *dpe_report_clean(struct report *report, const char *text, size_t columns)
+char *dpe_report_clean(struct dpe_report *report, const char *text, size_t columns)
 {
     return text != NULL ? keep(report, dpe_draw_clean_text(text, columns), NULL) : NULL;
 }
 
-void dpe_report_free(struct report *report)
+void dpe_report_free(struct dpe_report *report)
 {
     for (size_t i = 0; i < report->n; i++) {
         dpe_h5_close(report->inputs[i].table);
@@ -71,15 +71,15 @@ void dpe_report_free(struct report *report)
     }
     free(report->kept);
     dpe_draw_document_free(&report->document);
-    *report = (struct report){0};
+    *report = (struct dpe_report){0};
 }
 
 /* -------------------------------------------------------------------------------------- reading */
 
-void dpe_input_open(struct report *report, const char *path)
+void dpe_input_open(struct dpe_report *report, const char *path)
 {
-    struct input *input = &report->inputs[report->n];
-    *input = (struct input){.path = path};
+    struct dpe_report_input *input = &report->inputs[report->n];
+    *input = (struct dpe_report_input){.path = path};
     if (!dpe_report_ok(report, dpe_h5_open(path, &input->table, report->err))) {
         return;
     }
@@ -96,7 +96,7 @@ void dpe_input_open(struct report *report, const char *path)
                                        : dpe_input_words(report, input, "/model", "fingerprint");
 }
 
-bool dpe_input_has_table(const struct input *input)
+bool dpe_input_has_table(const struct dpe_report_input *input)
 {
     return dpe_h5_has(input->table, "/table/length") ||
            (dpe_h5_has(input->table, "/table/mask") && !dpe_h5_has(input->table, "/detect"));
@@ -105,7 +105,7 @@ bool dpe_input_has_table(const struct input *input)
 #define PART(member, rank_axes)                                                                    \
     {                                                                                              \
         .name = #member, .type = DPE_COL_F64, .axes = rank_axes,                                   \
-        DPE_IN_ARRAY(struct table_part, member), .optional = true                                  \
+        DPE_IN_ARRAY(struct dpe_table_part, member), .optional = true                              \
     }
 static const struct dpe_dataset table_parts[] = {
     {.name = "group", .type = DPE_COL_I64, .array = DPE_DATASET_COUNT},
@@ -124,8 +124,8 @@ static const struct dpe_dataset table_parts[] = {
 static const struct dpe_dataset_kind table_kind = {table_parts,
                                                    sizeof table_parts / sizeof table_parts[0]};
 
-const struct table_part *dpe_input_table(struct report *report, const struct input *input,
-                                         const char *names)
+const struct dpe_table_part *
+dpe_input_table(struct dpe_report *report, const struct dpe_report_input *input, const char *names)
 {
     return dpe_input_get(report, input, &table_kind, "/table", names);
 }
@@ -141,7 +141,7 @@ static dpe_status clean(void *user, char **text)
     return cleaned != NULL ? DPE_OK : DPE_NO_MEMORY;
 }
 
-void *dpe_input_get(struct report *report, const struct input *input,
+void *dpe_input_get(struct dpe_report *report, const struct dpe_report_input *input,
                     const struct dpe_dataset_kind *kind, const char *folder, const char *names)
 {
     void *result = dpe_alloc_zero(DPE_INPUT_WORDS, sizeof(void *));
@@ -157,8 +157,8 @@ void *dpe_input_get(struct report *report, const struct input *input,
     return dpe_report_ok(report, status) ? result : NULL;
 }
 
-const char *dpe_input_words(struct report *report, const struct input *input, const char *object,
-                            const char *name)
+const char *dpe_input_words(struct dpe_report *report, const struct dpe_report_input *input,
+                            const char *object, const char *name)
 {
     char *value = NULL;
     dpe_h5_get_attr_text(input->table, object, name, &value, NULL);
@@ -167,7 +167,7 @@ const char *dpe_input_words(struct report *report, const struct input *input, co
     return words;
 }
 
-bool dpe_input_says(const struct input *input, const char *object, const char *name,
+bool dpe_input_says(const struct dpe_report_input *input, const char *object, const char *name,
                     const char *text)
 {
     char *value = NULL;
@@ -177,16 +177,16 @@ bool dpe_input_says(const struct input *input, const char *object, const char *n
     return says;
 }
 
-int64_t dpe_input_read_whole(const struct input *input, const char *object, const char *name,
-                             int64_t otherwise)
+int64_t dpe_input_read_whole(const struct dpe_report_input *input, const char *object,
+                             const char *name, int64_t otherwise)
 {
     int64_t value = 0;
     return dpe_h5_get_attr_i64(input->table, object, name, &value, NULL) == DPE_OK ? value
                                                                                    : otherwise;
 }
 
-char **dpe_input_names(struct report *report, const struct input *input, const char *path,
-                       int64_t expected, size_t *n)
+char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input *input,
+                       const char *path, int64_t expected, size_t *n)
 {
     char **names = NULL;
     *n = 0;
@@ -212,7 +212,7 @@ char **dpe_input_names(struct report *report, const struct input *input, const c
 
 /* Whether an input is of the kind of the subject: it has the dataset, and is an ablation or not. An
  * ablation has the same datasets as a comparison and does not count as one. */
-static bool is_alike(const struct report *report, const struct input *input)
+static bool is_alike(const struct dpe_report *report, const struct dpe_report_input *input)
 {
     const struct subject *about = &report->about;
     return dpe_h5_has(input->table, about->has) &&
@@ -220,7 +220,7 @@ static bool is_alike(const struct report *report, const struct input *input)
 }
 
 /* Place of the subject among those of its kind, from 0; *n = how many there are. */
-static size_t place_of(const struct report *report, size_t *n)
+static size_t place_of(const struct dpe_report *report, size_t *n)
 {
     size_t place = 0;
     *n = 0;
@@ -233,11 +233,11 @@ static size_t place_of(const struct report *report, size_t *n)
 
 /* The first thing in which the subject differs from all others of its kind, in words: "seed 1000";
  * its file's name where there is none that a reader would understand. */
-static const char *difference(struct report *report)
+static const char *difference(struct dpe_report *report)
 {
     static const char *const unread[] = {"kind",   "model",      "tokenizer",
                                          "corpus", "end_tokens", "angle"};
-    const struct input *input = report->about.input;
+    const struct dpe_report_input *input = report->about.input;
     for (size_t f = 0; f < input->identity.n; f++) {
         const char *name = input->identity.fields[f].name;
         const char *value = input->identity.fields[f].value;
@@ -246,7 +246,7 @@ static const char *difference(struct report *report)
             differs = differs && strcmp(name, unread[i]) != 0;
         }
         for (size_t i = 0; i < report->n && differs; i++) {
-            const struct input *other = &report->inputs[i];
+            const struct dpe_report_input *other = &report->inputs[i];
             const char *theirs = dpe_identity_get(&other->identity, name);
             differs = other == input || !is_alike(report, other) || theirs == NULL ||
                       strcmp(theirs, value) != 0;
@@ -264,13 +264,13 @@ static const char *difference(struct report *report)
 
 /* ------------------------------------------------------------------------------------- the page */
 
-void dpe_report_write_section(struct report *report, const struct section *section)
+void dpe_report_write_section(struct dpe_report *report, const struct dpe_section *section)
 {
     if (section->has == NULL && report->status == DPE_OK) {
         section->write(report);
     }
     for (size_t i = 0; i < report->n && section->has != NULL && report->status == DPE_OK; i++) {
-        const struct input *input = &report->inputs[i];
+        const struct dpe_report_input *input = &report->inputs[i];
         if (!dpe_h5_has(input->table, section->has) ||
             (section->unless != NULL && dpe_h5_has(input->table, section->unless))) {
             continue;
@@ -290,7 +290,7 @@ void dpe_report_write_section(struct report *report, const struct section *secti
     report->about = (struct subject){0};
 }
 
-void dpe_report_section(struct report *report, const char *format, ...)
+void dpe_report_section(struct dpe_report *report, const char *format, ...)
 {
     size_t n = 0;
     va_list args;
@@ -306,9 +306,9 @@ void dpe_report_section(struct report *report, const char *format, ...)
     dpe_draw_add(&report->document, BLOCK_SECTION, title, NULL);
 }
 
-void dpe_report_unfinished(struct report *report)
+void dpe_report_unfinished(struct dpe_report *report)
 {
-    const struct input *input = report->about.input;
+    const struct dpe_report_input *input = report->about.input;
     if (dpe_input_read_whole(input, "/", "complete", 1) == 0) {
         dpe_report_say(
             report, BLOCK_NOTE,
@@ -319,7 +319,7 @@ void dpe_report_unfinished(struct report *report)
     }
 }
 
-void dpe_report_say(struct report *report, enum block_kind kind, const char *format, ...)
+void dpe_report_say(struct dpe_report *report, enum dpe_block_kind kind, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -327,7 +327,7 @@ void dpe_report_say(struct report *report, enum block_kind kind, const char *for
     va_end(args);
 }
 
-void dpe_report_lines(struct report *report, enum block_kind kind, const char *object,
+void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const char *object,
                       const char *name)
 {
     char *text = NULL;
@@ -346,8 +346,8 @@ void dpe_report_lines(struct report *report, enum block_kind kind, const char *o
     free(text);
 }
 
-struct sheet *dpe_report_sheet(const struct report *report, const char *id, const char *columns,
-                               const char *title, ...)
+struct dpe_sheet *dpe_report_sheet(const struct dpe_report *report, const char *id,
+                                   const char *columns, const char *title, ...)
 {
     const struct subject *about = &report->about;
     char number[24] = "";
@@ -358,7 +358,7 @@ struct sheet *dpe_report_sheet(const struct report *report, const char *id, cons
     }
     va_list args;
     va_start(args, title);
-    struct sheet *sheet = dpe_draw_sheet_new(
+    struct dpe_sheet *sheet = dpe_draw_sheet_new(
         dpe_draw_format_text("%s%s%s%s%s%s", about->prefix, about->prefix[0] != '\0' ? "-" : "", id,
                              about->suffix[0] != '\0' ? "-" : "", about->suffix, number),
         dpe_draw_format_list(title, args), columns);
@@ -366,19 +366,19 @@ struct sheet *dpe_report_sheet(const struct report *report, const char *id, cons
     return sheet;
 }
 
-void dpe_report_add(struct report *report, struct sheet *sheet)
+void dpe_report_add(struct dpe_report *report, struct dpe_sheet *sheet)
 {
     dpe_draw_add(&report->document, BLOCK_SHEET, NULL, sheet);
 }
 
-struct figure *dpe_report_figure(struct report *report, struct sheet *sheet,
-                                 const struct plot *plot, const char *caption, ...)
+struct dpe_figure *dpe_report_figure(struct dpe_report *report, struct dpe_sheet *sheet,
+                                     const struct dpe_plot *plot, const char *caption, ...)
 {
     va_list args;
     va_start(args, caption);
     char *text = dpe_draw_format_list(caption, args);
     va_end(args);
-    struct block *block = dpe_draw_add(&report->document, BLOCK_FIGURE, text, sheet);
+    struct dpe_block *block = dpe_draw_add(&report->document, BLOCK_FIGURE, text, sheet);
     if (block == NULL) {
         return NULL;
     }

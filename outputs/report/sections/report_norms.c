@@ -15,7 +15,7 @@ struct profile {
     double *held;   /**< [k + 1][layer × head]: share of the first k */
     int64_t k;      /**< key pairs of each head */
     const char *k_source;
-    const struct table_part *table; /**< group edges of a table beside it, for the axis; or NULL */
+    const struct dpe_table_part *table; /**< beside it, whose group edges the axis has; or NULL */
 };
 
 /* Insertion sort: a head has some 64 pairs. NaN stays where it is. */
@@ -38,7 +38,7 @@ static double ranked(const struct profile *p, int64_t place)
 }
 
 /* False without memory. */
-static bool derive(struct report *report, struct profile *p)
+static bool derive(struct dpe_report *report, struct profile *p)
 {
     const int64_t rows = p->layers * p->heads;
     const size_t n = (size_t)(rows * p->pairs);
@@ -66,12 +66,12 @@ static bool derive(struct report *report, struct profile *p)
 
 /* How many pairs the line is drawn at: asked for, or of a table in the report, or the paper's three
  * quarters. False after a failure. */
-static bool choose_k(struct report *report, struct profile *p)
+static bool choose_k(struct dpe_report *report, struct profile *p)
 {
     p->k = (int64_t)llround(0.75 * (double)p->pairs);
     p->k_source = "three quarters, as in the paper";
     for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
-        const struct table_part *part =
+        const struct dpe_table_part *part =
             dpe_input_table(report, &report->inputs[i], "top_k group_edge");
         if (part != NULL && part->top_k != NULL && *part->top_k >= 0.0 &&
             *part->top_k <= (double)p->pairs) {
@@ -95,9 +95,10 @@ static bool choose_k(struct report *report, struct profile *p)
 
 /* --------------------------------------------------------------------------------------- sheets */
 
-static struct sheet *map_sheet(const struct report *report, const struct profile *p, bool by_size)
+static struct dpe_sheet *map_sheet(const struct dpe_report *report, const struct profile *p,
+                                   bool by_size)
 {
-    struct sheet *sheet = dpe_report_sheet(
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, by_size ? "norms-ranked" : "norms",
         by_size ? "layer:0|head:0|place:0|pair:0|share of the head:5|share up to here:5"
                 : "layer:0|head:0|pair:0|share of the head:5|contribution:5|standard error:5",
@@ -157,14 +158,14 @@ static int64_t axis_edges(const struct profile *p, bool by_size, int64_t edges[M
 }
 
 /* In units of the even share; the colours end at the largest percent, which few outliers fill. */
-static void add_map(struct report *report, const struct profile *p, bool by_size)
+static void add_map(struct dpe_report *report, const struct profile *p, bool by_size)
 {
     const int64_t n = p->layers * p->heads * p->pairs;
     double *value = dpe_report_alloc(report, (size_t)n + 1, 2 * sizeof *value);
     int64_t edges[MOST_EDGES];
     char cut[48];
-    struct sheet *sheet = map_sheet(report, p, by_size);
-    struct figure *figure =
+    struct dpe_sheet *sheet = map_sheet(report, p, by_size);
+    struct dpe_figure *figure =
         by_size ? dpe_report_figure(
                       report, sheet, NULL,
                       "The same contributions, sorted within each head. The vertical line follows "
@@ -185,35 +186,35 @@ static void add_map(struct report *report, const struct profile *p, bool by_size
     snprintf(cut, sizeof cut, "top %lld", (long long)p->k);
     if (figure != NULL && value != NULL) {
         double high = quantile(value + n, n, 0.99);
-        const struct field field = {.n_rows = p->layers * p->heads,
-                                    .n_columns = p->pairs,
-                                    .value = value,
-                                    .low = 0.0,
-                                    .high = isnan(high) ? 1.0 : fmax(high, 1.0),
-                                    .row_step = p->heads,
-                                    .x_title = by_size ? "pairs of the head, largest first"
-                                                       : "pair (0 turns fastest)",
-                                    .y_title = "layer",
-                                    .bar_title = "times the even share",
-                                    .cut = by_size ? (double)p->k : (double)NAN,
-                                    .cut_title = cut,
-                                    .x_edges = edges,
-                                    .n_x_edges = axis_edges(p, by_size, edges)};
+        const struct dpe_field field = {.n_rows = p->layers * p->heads,
+                                        .n_columns = p->pairs,
+                                        .value = value,
+                                        .low = 0.0,
+                                        .high = isnan(high) ? 1.0 : fmax(high, 1.0),
+                                        .row_step = p->heads,
+                                        .x_title = by_size ? "pairs of the head, largest first"
+                                                           : "pair (0 turns fastest)",
+                                        .y_title = "layer",
+                                        .bar_title = "times the even share",
+                                        .cut = by_size ? (double)p->k : (double)NAN,
+                                        .cut_title = cut,
+                                        .x_edges = edges,
+                                        .n_x_edges = axis_edges(p, by_size, edges)};
         dpe_draw_field(figure, &field);
     }
 }
 
 /* Share that the top-k hold: a cell for each head. */
-static void add_held(struct report *report, const struct profile *p)
+static void add_held(struct dpe_report *report, const struct profile *p)
 {
     const int64_t rows = p->layers * p->heads;
-    struct sheet *sheet = dpe_report_sheet(
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, "norms-top-k", "layer:0|head:0|share of the top k:4", "Share of the key pairs");
-    const struct plot plot = {.kind = PLOT_HEAT,
-                              .digits = 3,
-                              .x_title = "query head",
-                              .y_title = "layer",
-                              .bar_title = "share"};
+    const struct dpe_plot plot = {.kind = PLOT_HEAT,
+                                  .digits = 3,
+                                  .x_title = "query head",
+                                  .y_title = "layer",
+                                  .bar_title = "share"};
     for (int64_t r = 0; r < rows; r++) {
         dpe_draw_row(sheet, r / p->heads, r % p->heads, p->held[p->k * rows + r]);
     }
@@ -225,23 +226,23 @@ static void add_held(struct report *report, const struct profile *p)
 }
 
 /* Median and extremes over the heads, for each k. */
-static void add_cumulative(struct report *report, const struct profile *p)
+static void add_cumulative(struct dpe_report *report, const struct profile *p)
 {
     const int64_t rows = p->layers * p->heads;
     char line[48];
     snprintf(line, sizeof line, "top %lld", (long long)p->k);
-    const struct plot plot = {.kind = PLOT_CURVES,
-                              .low = 0.0,
-                              .high = 1.02,
-                              .x_title = "k, pairs of a head",
-                              .y_title = "share of the total",
-                              .x_line = (double)p->k,
-                              .x_line_title = line};
+    const struct dpe_plot plot = {.kind = PLOT_CURVES,
+                                  .low = 0.0,
+                                  .high = 1.02,
+                                  .x_title = "k, pairs of a head",
+                                  .y_title = "share of the total",
+                                  .x_line = (double)p->k,
+                                  .x_line_title = line};
     double *heads = dpe_report_alloc(report, (size_t)rows, sizeof *heads);
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "norms-cumulative", "k:0|share, median and range of heads:i4",
                          "Share of the top k pairs");
-    struct sheet *drawn = dpe_draw_instead(sheet, "line:t|k:0|share:i4");
+    struct dpe_sheet *drawn = dpe_draw_instead(sheet, "line:t|k:0|share:i4");
     for (int64_t k = 0; heads != NULL && k <= p->pairs; k++) {
         memcpy(heads, p->held + k * rows, (size_t)rows * sizeof *heads);
         const double middle = quantile(heads, rows, 0.5);
@@ -263,9 +264,9 @@ static void add_cumulative(struct report *report, const struct profile *p)
 
 /* -------------------------------------------------------------------------------------- section */
 
-void dpe_sections_norms(struct report *report)
+void dpe_sections_norms(struct dpe_report *report)
 {
-    const struct input *input = report->about.input;
+    const struct dpe_report_input *input = report->about.input;
     struct profile p = {.r = dpe_input_get(report, input, &dpe_norms_kind, "/norms", "mean sem")};
     if (p.r == NULL) {
         return;

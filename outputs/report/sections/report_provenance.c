@@ -9,13 +9,13 @@ static const char *or_else(const char *text, const char *otherwise)
     return text != NULL ? text : otherwise;
 }
 
-static void add_files(struct report *report)
+static void add_files(struct dpe_report *report)
 {
-    struct sheet *sheet = dpe_report_sheet(
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, "files", "file:t|made by:t|complete:t|rows:0|software:t|written:t|identity:t",
         "Files");
     for (size_t i = 0; i < report->n; i++) {
-        const struct input *input = &report->inputs[i];
+        const struct dpe_report_input *input = &report->inputs[i];
         const char *git = or_else(dpe_input_words(report, input, "/", "git"), "");
         const char *version = dpe_input_words(report, input, "/", "software_version");
         const bool complete = dpe_input_read_whole(input, "/", "complete", 0) != 0;
@@ -30,7 +30,7 @@ static void add_files(struct report *report)
 }
 
 /* Names of the files with a value of a field; "" where a file before `first` has it. */
-static const char *files_with(struct report *report, size_t first, const char *field,
+static const char *files_with(struct dpe_report *report, size_t first, const char *field,
                               const char *value)
 {
     const char *files = "";
@@ -48,9 +48,9 @@ static const char *files_with(struct report *report, size_t first, const char *f
 }
 
 /* Fields that decide a result, one table for all files: equal values stand once. */
-static void add_identities(struct report *report)
+static void add_identities(struct dpe_report *report)
 {
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "identity", "field:t|value:t|files:t", "Fields of the identity");
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_identity *own = &report->inputs[i].identity;
@@ -65,7 +65,8 @@ static void add_identities(struct report *report)
 }
 
 /* The processes of a run: their commands and machines. */
-static void add_sessions_of(struct report *report, const struct input *input, struct sheet *sheet)
+static void add_sessions_of(struct dpe_report *report, const struct dpe_report_input *input,
+                            struct dpe_sheet *sheet)
 {
     static const char *const fields[] = {"started",      "command", "software", "device",  "gpu",
                                          "driver",       "kernels", "cpu",      "threads", "cores",
@@ -91,7 +92,7 @@ static void add_sessions_of(struct report *report, const struct input *input, st
     }
 }
 
-void dpe_sections_provenance(struct report *report)
+void dpe_sections_provenance(struct dpe_report *report)
 {
     if (report->n == 0) {
         return;
@@ -104,7 +105,7 @@ void dpe_sections_provenance(struct report *report)
         "and machines, which may differ between such runs, are listed separately. A share in "
         "which all samples agree has a Wilson score interval, because a bootstrap interval "
         "would have no width.");
-    struct sheet *sheet = dpe_report_sheet(
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, "sessions", "file:t|started:t|command:t|ran on:t", "Commands and machines");
     for (size_t i = 0; i < report->n; i++) {
         add_sessions_of(report, &report->inputs[i], sheet);

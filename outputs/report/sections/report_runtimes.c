@@ -5,8 +5,8 @@
 #include "outputs/runtimes/runtimes.h"
 #include "outputs/table/dpe_table.h"
 
-#include <stdio.h>
 #include <math.h>
+#include <stdio.h>
 
 static const char which[] = "current";
 
@@ -45,7 +45,7 @@ static void letter_of(const struct dpe_readings *readings, const struct dpe_read
     }
 }
 
-static const char *name_of(struct report *report, const struct dpe_readings *readings,
+static const char *name_of(struct dpe_report *report, const struct dpe_readings *readings,
                            const struct dpe_reading *reading)
 {
     char letter[8];
@@ -56,7 +56,7 @@ static const char *name_of(struct report *report, const struct dpe_readings *rea
 
 /* --------------------------------------------------------------------------------------- sheets */
 
-static void add_row(struct sheet *sheet, const struct dpe_readings *readings,
+static void add_row(struct dpe_sheet *sheet, const struct dpe_readings *readings,
                     const struct dpe_reading *reading)
 {
     const double none = (double)NAN;
@@ -77,9 +77,9 @@ static void add_row(struct sheet *sheet, const struct dpe_readings *readings,
                  reading->runtime->known_by);
 }
 
-static void add_list(struct report *report, const struct dpe_readings *readings)
+static void add_list(struct dpe_report *report, const struct dpe_readings *readings)
 {
-    struct sheet *sheet = dpe_report_sheet(
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, "runtimes-list",
         "runtime:t|version:t|reading:t|rotation:t|base:0|logits ×:4|switches after:0|"
         "longest text:0|queries grow:t|where it departs:t|known by:t",
@@ -91,10 +91,10 @@ static void add_list(struct report *report, const struct dpe_readings *readings)
 }
 
 /* Radians a token, a row for each pair and a column for each runtime that runs the model. */
-static struct sheet *list_pairs(struct report *report, const char *id, const char *title,
-                                const struct dpe_readings *readings)
+static struct dpe_sheet *list_pairs(struct dpe_report *report, const char *id, const char *title,
+                                    const struct dpe_readings *readings)
 {
-    struct sheet *sheet = dpe_report_sheet(report, id, "pair:0", "%s", title);
+    struct dpe_sheet *sheet = dpe_report_sheet(report, id, "pair:0", "%s", title);
     for (int i = 0; i < readings->n; i++) {
         if (!refused(&readings->of[i])) {
             dpe_draw_sheet_column(sheet, name_of(report, readings, &readings->of[i]), "9");
@@ -126,7 +126,7 @@ static void relate(const struct dpe_reading *reading, double base, int64_t n_pai
     }
 }
 
-static const char *facts_of(struct report *report, const struct dpe_readings *readings,
+static const char *facts_of(struct dpe_report *report, const struct dpe_readings *readings,
                             const struct dpe_reading *reading)
 {
     char switches[64] = "", longest[64] = "";
@@ -144,11 +144,12 @@ static const char *facts_of(struct report *report, const struct dpe_readings *re
                            switches, reading->growth > 0.0 ? ", queries grow" : "", longest);
 }
 
-static void draw(struct report *report, struct figure *figure, const struct dpe_readings *readings)
+static void draw(struct dpe_report *report, struct dpe_figure *figure,
+                 const struct dpe_readings *readings)
 {
     const size_t n = (size_t)readings->n;
     const struct dpe_reading *first = find_first(readings);
-    struct panel *panels = dpe_report_alloc(report, n, sizeof *panels);
+    struct dpe_panel *panels = dpe_report_alloc(report, n, sizeof *panels);
     if (figure == NULL || panels == NULL || first == NULL) {
         return;
     }
@@ -159,26 +160,26 @@ static void draw(struct report *report, struct figure *figure, const struct dpe_
             ratio = dpe_report_alloc(report, (size_t)readings->n_pairs, sizeof *ratio);
             relate(reading, first->base, readings->n_pairs, ratio);
         }
-        panels[i] = (struct panel){.name = name_of(report, readings, reading),
-                                   .facts = facts_of(report, readings, reading),
-                                   .y = ratio,
-                                   .marked = refused(reading) || departs(readings, reading)};
+        panels[i] = (struct dpe_panel){.name = name_of(report, readings, reading),
+                                       .facts = facts_of(report, readings, reading),
+                                       .y = ratio,
+                                       .marked = refused(reading) || departs(readings, reading)};
     }
-    const struct panels all = {.panels = panels,
-                               .n = n,
-                               .n_points = readings->n_pairs,
-                               .reference = panels[first - readings->of].y,
-                               .log_y = true,
-                               .x_title = "pair of head dimensions (0 turns fastest)"};
+    const struct dpe_panels all = {.panels = panels,
+                                   .n = n,
+                                   .n_points = readings->n_pairs,
+                                   .reference = panels[first - readings->of].y,
+                                   .log_y = true,
+                                   .x_title = "pair of head dimensions (0 turns fastest)"};
     if (report->status == DPE_OK) {
         dpe_draw_panels(figure, &all);
     }
 }
 
-static void add_figure(struct report *report, const char *id, const char *title,
+static void add_figure(struct dpe_report *report, const char *id, const char *title,
                        const struct dpe_readings *readings)
 {
-    struct figure *figure = dpe_report_figure(
+    struct dpe_figure *figure = dpe_report_figure(
         report, list_pairs(report, id, title, readings), NULL,
         "The frequency of every pair over that of a plain rotation, in each runtime: 1 is the "
         "model as it was before any extension, 0.25 turns a quarter as far with each token. The "
@@ -189,10 +190,10 @@ static void add_figure(struct report *report, const char *id, const char *title,
 
 /* -------------------------------------------------------------------------------------- section */
 
-static void add_applied(struct report *report, const struct dpe_applied *applied)
+static void add_applied(struct dpe_report *report, const struct dpe_applied *applied)
 {
     char text[DPE_APPLIED_TEXT];
-    struct sheet *sheet =
+    struct dpe_sheet *sheet =
         dpe_report_sheet(report, "runtimes-table", "runtime:t|version:t|applies:t",
                          "What each applies of %s, entry of %lld tokens", report->about.input->name,
                          (long long)applied->values->length);
@@ -208,9 +209,9 @@ static void add_applied(struct report *report, const struct dpe_applied *applied
 }
 
 /* Of the table that the subject is. */
-static void write_applied(struct report *report)
+static void write_applied(struct dpe_report *report)
 {
-    const struct input *input = report->about.input;
+    const struct dpe_report_input *input = report->about.input;
     struct dpe_applied applied = {0};
     struct dpe_table *table = NULL;
     if (!dpe_report_ok(report, dpe_table_load(input->path, &table, report->err))) {
@@ -231,7 +232,7 @@ static void write_applied(struct report *report)
     dpe_table_close(table);
 }
 
-static void add_readings(struct report *report, const struct dpe_readings *readings)
+static void add_readings(struct dpe_report *report, const struct dpe_readings *readings)
 {
     const char *file = dpe_report_clean(report, report->runtimes, 60);
     dpe_report_section(report, "What runtimes compute");
@@ -246,7 +247,7 @@ static void add_readings(struct report *report, const struct dpe_readings *readi
     add_list(report, readings);
 }
 
-void dpe_sections_runtimes(struct report *report)
+void dpe_sections_runtimes(struct dpe_report *report)
 {
     struct dpe_readings readings;
     if (report->runtimes == NULL) {

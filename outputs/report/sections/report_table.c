@@ -26,9 +26,9 @@ static double key_share(const struct dpe_table_values *v, int64_t layer, int64_t
 static const char one_entry[] = "/table/mask";
 static const char several_entries[] = "/table/length";
 
-static void add_groups(struct report *report, const struct dpe_table_values *v)
+static void add_groups(struct dpe_report *report, const struct dpe_table_values *v)
 {
-    struct sheet *sheet = dpe_report_sheet(
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, "table-groups",
         "group:0|effective length:0|scale:2|first pair:0|last pair:0|key pairs, %:1", "Groups");
     for (int64_t g = 0; g < v->n_groups; g++) {
@@ -39,16 +39,16 @@ static void add_groups(struct report *report, const struct dpe_table_values *v)
     dpe_report_add(report, sheet);
 }
 
-static void add_map(struct report *report, const struct dpe_table_values *v)
+static void add_map(struct dpe_report *report, const struct dpe_table_values *v)
 {
-    struct sheet *sheet = dpe_report_sheet(report, "table-pairs", "layer:0|group:0|share:4",
-                                           "Key pairs by layer and group");
-    const struct plot plot = {.kind = PLOT_HEAT,
-                              .high = 1.0,
-                              .digits = 2,
-                              .x_title = "frequency group (0 turns fastest)",
-                              .y_title = "layer",
-                              .bar_title = "share"};
+    struct dpe_sheet *sheet = dpe_report_sheet(report, "table-pairs", "layer:0|group:0|share:4",
+                                               "Key pairs by layer and group");
+    const struct dpe_plot plot = {.kind = PLOT_HEAT,
+                                  .high = 1.0,
+                                  .digits = 2,
+                                  .x_title = "frequency group (0 turns fastest)",
+                                  .y_title = "layer",
+                                  .bar_title = "share"};
     for (int64_t i = 0; i < v->n_layers * v->n_groups; i++) {
         const int64_t layer = i / v->n_groups;
         const int64_t group = i % v->n_groups;
@@ -61,7 +61,8 @@ static void add_map(struct report *report, const struct dpe_table_values *v)
 }
 
 /* The rule by which a runtime positions keys. */
-static void add_rule(struct report *report, const struct dpe_table_values *v, const char *opening)
+static void add_rule(struct dpe_report *report, const struct dpe_table_values *v,
+                     const char *opening)
 {
     const char *other = " The table holds the plan of another method than DPE: ";
     bool moves = v->applied_inv_freq == NULL;
@@ -92,7 +93,8 @@ static void add_rule(struct report *report, const struct dpe_table_values *v, co
 }
 
 /* One entry, under its heading. */
-static void add_entry(struct report *report, const struct dpe_table_values *v, const char *opening)
+static void add_entry(struct dpe_report *report, const struct dpe_table_values *v,
+                      const char *opening)
 {
     char evidence[DPE_TABLE_EVIDENCE];
     add_rule(report, v, opening);
@@ -107,7 +109,7 @@ static void add_entry(struct report *report, const struct dpe_table_values *v, c
 }
 
 /* A table of several entries: which runs which text, and then each of them. */
-static void add_several(struct report *report, const struct dpe_table *table)
+static void add_several(struct dpe_report *report, const struct dpe_table *table)
 {
     const int64_t n = dpe_table_count(table);
     const int64_t trained = dpe_table_values(table)->trained_length;
@@ -131,10 +133,10 @@ static void add_several(struct report *report, const struct dpe_table *table)
     }
 }
 
-void dpe_sections_tables(struct report *report)
+void dpe_sections_tables(struct dpe_report *report)
 {
     for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
-        const struct input *input = &report->inputs[i];
+        const struct dpe_report_input *input = &report->inputs[i];
         const bool several = dpe_h5_has(input->table, several_entries);
         struct dpe_table *table = NULL;
         report->about =

@@ -8,7 +8,7 @@
 
 /** Rows of one task under one method (or of all methods, where these are configurations). */
 struct bucket {
-    const struct input *input;
+    const struct dpe_report_input *input;
     const char *task, *method;
     double *seconds;
     size_t n;
@@ -20,10 +20,10 @@ struct buckets {
     size_t n;
 };
 
-static struct bucket *find_bucket(struct report *report, struct buckets *all, const char *task,
+static struct bucket *find_bucket(struct dpe_report *report, struct buckets *all, const char *task,
                                   const char *method)
 {
-    const struct input *input = report->about.input;
+    const struct dpe_report_input *input = report->about.input;
     for (size_t i = 0; i < all->n; i++) {
         struct bucket *one = &all->buckets[i];
         if (one->input == input && strcmp(one->task, task) == 0 &&
@@ -51,9 +51,9 @@ struct plans {
 };
 
 /* A comparison has the plan of each method at each length, suite by suite. */
-static void read_plans(struct report *report, struct plans *plans)
+static void read_plans(struct dpe_report *report, struct plans *plans)
 {
-    const struct input *input = report->about.input;
+    const struct dpe_report_input *input = report->about.input;
     char **suites = NULL;
     size_t n = 0;
     plans->words = dpe_input_names(report, input, "/method", -1, &plans->n_words);
@@ -87,7 +87,8 @@ static const char *plan_words(const struct plans *plans, const char *plan)
     return "";
 }
 
-static void add_row(struct report *report, struct bucket *bucket, double seconds, int64_t tokens)
+static void add_row(struct dpe_report *report, struct bucket *bucket, double seconds,
+                    int64_t tokens)
 {
     if (bucket == NULL || !dpe_make_room(&bucket->seconds, bucket->n, sizeof seconds)) {
         dpe_report_no_memory(report);
@@ -99,9 +100,9 @@ static void add_row(struct report *report, struct bucket *bucket, double seconds
 }
 
 /* The rows of the subject. */
-static void collect(struct report *report, struct buckets *all)
+static void collect(struct dpe_report *report, struct buckets *all)
 {
-    const struct input *input = report->about.input;
+    const struct dpe_report_input *input = report->about.input;
     struct plans plans = {0};
     struct dpe_row *rows = NULL;
     size_t n = 0;
@@ -132,12 +133,12 @@ static struct sheet_cell seconds_cell(const struct bucket *one)
                              one->seconds[one->n - 1 - one->n / 4]);
 }
 
-static void add_table(struct report *report, const struct buckets *all)
+static void add_table(struct dpe_report *report, const struct buckets *all)
 {
-    struct sheet *sheet = dpe_report_sheet(report, "time",
-                                           "file:t|task:t|method:t|samples:0|median and middle "
-                                           "half, s:i3|total, s:1|tokens read per s:0",
-                                           "Time per sample");
+    struct dpe_sheet *sheet = dpe_report_sheet(report, "time",
+                                               "file:t|task:t|method:t|samples:0|median and middle "
+                                               "half, s:i3|total, s:1|tokens read per s:0",
+                                               "Time per sample");
     for (size_t i = 0; i < all->n; i++) {
         const struct bucket *one = &all->buckets[i];
         dpe_draw_row(sheet, one->input->name, one->task,
@@ -158,12 +159,12 @@ static int compare_totals(const void *a, const void *b)
 }
 
 /* The twelve with the largest total: the table has the rest. */
-static void add_dots(struct report *report, const struct buckets *all)
+static void add_dots(struct dpe_report *report, const struct buckets *all)
 {
     enum { SHOWN = 12 };
-    const struct plot plot = {
+    const struct dpe_plot plot = {
         .kind = PLOT_DOTS, .high = (double)NAN, .digits = 2, .x_title = "seconds"};
-    struct sheet *sheet = dpe_report_sheet(
+    struct dpe_sheet *sheet = dpe_report_sheet(
         report, "time-samples", "what:t|seconds, median and middle half:i3", "Seconds per sample");
     for (size_t i = 0; i < all->n && i < SHOWN; i++) {
         const struct bucket *one = &all->buckets[i];
@@ -179,10 +180,10 @@ static void add_dots(struct report *report, const struct buckets *all)
                       "machine and its load; they are not part of a result's identity.");
 }
 
-static void add_memory(struct report *report)
+static void add_memory(struct dpe_report *report)
 {
-    struct sheet *sheet = dpe_report_sheet(report, "memory", "file:t|most resident, MiB:0",
-                                           "Memory of the process that wrote the table");
+    struct dpe_sheet *sheet = dpe_report_sheet(report, "memory", "file:t|most resident, MiB:0",
+                                               "Memory of the process that wrote the table");
     for (size_t i = 0; i < report->n; i++) {
         int64_t bytes = dpe_input_read_whole(&report->inputs[i], "/run", "peak_memory_bytes", 0);
         if (bytes > 0) {
@@ -196,7 +197,7 @@ static void add_memory(struct report *report)
     }
 }
 
-void dpe_sections_time(struct report *report)
+void dpe_sections_time(struct dpe_report *report)
 {
     struct buckets all = {0};
     for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {

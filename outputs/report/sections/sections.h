@@ -8,11 +8,11 @@
 #include "outputs/report/input/input.h"
 
 /** Sections of the page: the profile of the subject, the others of all inputs. */
-void dpe_sections_norms(struct report *report);
-void dpe_sections_tables(struct report *report);
+void dpe_sections_norms(struct dpe_report *report);
+void dpe_sections_tables(struct dpe_report *report);
 /** What other runtimes compute from report->runtimes, and apply of the tables among the inputs. */
-void dpe_sections_runtimes(struct report *report);
-void dpe_sections_time(struct report *report);
-void dpe_sections_provenance(struct report *report);
+void dpe_sections_runtimes(struct dpe_report *report);
+void dpe_sections_time(struct dpe_report *report);
+void dpe_sections_provenance(struct dpe_report *report);
 
 #endif

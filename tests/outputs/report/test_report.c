@@ -83,18 +83,19 @@ static void test_numbers(void **state)
 /* ----------------------------------------------------------------------------------------- sheets
  */
 
-static struct sheet *new_sheet(const char *id, const char *title, const char *columns)
+static struct dpe_sheet *new_sheet(const char *id, const char *title, const char *columns)
 {
-    struct sheet *sheet = dpe_draw_sheet_new(dpe_draw_format_text("%s", id),
-                                             dpe_draw_format_text("%s", title), columns);
+    struct dpe_sheet *sheet = dpe_draw_sheet_new(dpe_draw_format_text("%s", id),
+                                                 dpe_draw_format_text("%s", title), columns);
     assert_non_null(sheet);
     return sheet;
 }
 
-static struct sheet *example(void)
+static struct dpe_sheet *example(void)
 {
     const double nan_ = (double)NAN;
-    struct sheet *sheet = new_sheet("example", "An <example>", "name, \"quoted\":t|n:1|recall:i2");
+    struct dpe_sheet *sheet =
+        new_sheet("example", "An <example>", "name, \"quoted\":t|n:1|recall:i2");
     dpe_draw_row(sheet, dpe_text_cell("a,b\"c"), dpe_number_cell(0.1),
                  dpe_interval_cell(1.0 / 3.0, -0.25, 0.5));
     dpe_draw_row(sheet, dpe_text_cell("<b>"), dpe_number_cell(nan_),
@@ -105,7 +106,7 @@ static struct sheet *example(void)
 static void test_csv(void **state)
 {
     (void)state;
-    struct sheet *sheet = example();
+    struct dpe_sheet *sheet = example();
     struct dpe_text out = {0};
     dpe_draw_sheet_csv(sheet, &out);
     assert_false(out.failed);
@@ -121,7 +122,7 @@ static void test_csv(void **state)
 static void test_html_table(void **state)
 {
     (void)state;
-    struct sheet *sheet = example();
+    struct dpe_sheet *sheet = example();
     struct dpe_text out = {0};
     sheet->shown = 1;
     dpe_draw_sheet_html(sheet, &out);
@@ -139,7 +140,7 @@ static void test_html_table(void **state)
 static void test_p_column(void **state)
 {
     (void)state;
-    struct sheet *sheet = new_sheet("p", "p", "p:p");
+    struct dpe_sheet *sheet = new_sheet("p", "p", "p:p");
     const double p[] = {0.0004, 0.0123, 1.0, (double)NAN};
     for (int i = 0; i < 4; i++) {
         dpe_draw_cell(sheet, dpe_number_cell(p[i]));
@@ -292,7 +293,7 @@ static void test_length_ticks(void **state)
  */
 
 /* What dpe_draw_put_svg writes; the caller frees it. */
-static char *svg_of(const struct block *figure, bool standalone)
+static char *svg_of(const struct dpe_block *figure, bool standalone)
 {
     struct dpe_text out = {0};
     dpe_draw_put_svg(&out, figure, standalone);
@@ -303,8 +304,8 @@ static char *svg_of(const struct block *figure, bool standalone)
 static void test_svg(void **state)
 {
     (void)state;
-    struct document document = {0};
-    struct block *figure =
+    struct dpe_document document = {0};
+    struct dpe_block *figure =
         dpe_draw_add(&document, BLOCK_FIGURE, dpe_draw_format_text("A \"caption\""),
                      new_sheet("fig-1", "A <title>", "n:0"));
     assert_non_null(figure);
@@ -335,9 +336,9 @@ static size_t count(const char *text, const char *what)
 }
 
 /* The sheet as it is drawn; frees both. The caller frees the text. */
-static char *drawn(struct sheet *sheet, const struct plot *plot)
+static char *drawn(struct dpe_sheet *sheet, const struct dpe_plot *plot)
 {
-    struct figure figure = {0};
+    struct dpe_figure figure = {0};
     dpe_draw_plot(&figure, sheet, plot);
     assert_false(figure.body.failed);
     assert_false(sheet->failed);
@@ -351,17 +352,17 @@ static void test_curves(void **state)
 {
     (void)state;
     const double nan_ = (double)NAN;
-    const struct plot plot = {.kind = PLOT_CURVES,
-                              .x = 1,
-                              .value = 2,
-                              .log_x = true,
-                              .log = true,
-                              .sorted = true,
-                              .x_title = "length",
-                              .y_title = "value",
-                              .x_line = 1024.0,
-                              .x_line_title = "trained"};
-    struct sheet *sheet = new_sheet("c", "c", "name:t|x:0|y:i1");
+    const struct dpe_plot plot = {.kind = PLOT_CURVES,
+                                  .x = 1,
+                                  .value = 2,
+                                  .log_x = true,
+                                  .log = true,
+                                  .sorted = true,
+                                  .x_title = "length",
+                                  .y_title = "value",
+                                  .x_line = 1024.0,
+                                  .x_line_title = "trained"};
+    struct dpe_sheet *sheet = new_sheet("c", "c", "name:t|x:0|y:i1");
     const double points[][4] = {{512.0, 1.0, 0.5, 1.5},
                                 {2048.0, 3.0, 2.0, 4.0},
                                 {1024.0, nan_, nan_, nan_},
@@ -390,15 +391,15 @@ static void test_curves(void **state)
 static void test_heat(void **state)
 {
     (void)state;
-    const struct plot plot = {.kind = PLOT_HEAT,
-                              .x = 1,
-                              .value = 2,
-                              .framed = 3,
-                              .digits = 1,
-                              .x_title = "x",
-                              .y_title = "y",
-                              .bar_title = "bar"};
-    struct sheet *sheet = new_sheet("h", "h", "row:t|column:0|value:1|first:0");
+    const struct dpe_plot plot = {.kind = PLOT_HEAT,
+                                  .x = 1,
+                                  .value = 2,
+                                  .framed = 3,
+                                  .digits = 1,
+                                  .x_title = "x",
+                                  .y_title = "y",
+                                  .bar_title = "bar"};
+    struct dpe_sheet *sheet = new_sheet("h", "h", "row:t|column:0|value:1|first:0");
     struct sheet_cell half = dpe_number_cell(1.0);
     half.text = (char[]){"half"};
     dpe_draw_row(sheet, dpe_text_cell("a"), dpe_number_cell(2048.0), dpe_number_cell(1.0),
@@ -421,14 +422,14 @@ static void test_heat(void **state)
 static void test_heat_without_places(void **state)
 {
     (void)state;
-    const struct plot plot = {.kind = PLOT_HEAT,
-                              .x = 1,
-                              .value = 2,
-                              .digits = 1,
-                              .x_title = "x",
-                              .y_title = "y",
-                              .bar_title = "bar"};
-    struct sheet *sheet = new_sheet("h", "h", "row:0|column:0|value:1");
+    const struct dpe_plot plot = {.kind = PLOT_HEAT,
+                                  .x = 1,
+                                  .value = 2,
+                                  .digits = 1,
+                                  .x_title = "x",
+                                  .y_title = "y",
+                                  .bar_title = "bar"};
+    struct dpe_sheet *sheet = new_sheet("h", "h", "row:0|column:0|value:1");
     const double places[] = {(double)NAN, 0.5, (double)NAN, (double)INFINITY};
     for (int i = 0; i < 16; i++) {
         dpe_draw_row(sheet, dpe_number_cell(places[i / 4]), dpe_number_cell(places[i % 4]),
@@ -442,9 +443,9 @@ static void test_heat_without_places(void **state)
 static void test_dots(void **state)
 {
     (void)state;
-    const struct plot plot = {
+    const struct dpe_plot plot = {
         .kind = PLOT_DOTS, .value = 1, .high = 100.0, .digits = 1, .x_title = "found"};
-    struct sheet *sheet = new_sheet("d", "d", "method:@|found, %:i1");
+    struct dpe_sheet *sheet = new_sheet("d", "d", "method:@|found, %:i1");
     dpe_draw_row(sheet, dpe_text_cell("first"), dpe_interval_cell(50.0, 40.0, 60.0));
     dpe_draw_row(sheet, dpe_text_cell("second"), dpe_number_cell((double)NAN));
     char *svg = drawn(sheet, &plot);
@@ -459,8 +460,8 @@ static void test_nothing_drawn(void **state)
 {
     (void)state;
     for (int kind = PLOT_CURVES; kind <= PLOT_HEAT; kind++) {
-        const struct plot plot = {.kind = (enum plot_kind)kind, .x = 1, .value = 2};
-        struct sheet *sheet = new_sheet("n", "n", "name:t|x:0|y:0");
+        const struct dpe_plot plot = {.kind = (enum plot_kind)kind, .x = 1, .value = 2};
+        struct dpe_sheet *sheet = new_sheet("n", "n", "name:t|x:0|y:0");
         for (int i = 0; i < 100; i++) {
             dpe_draw_row(sheet, dpe_text_cell("one"), dpe_number_cell(i), dpe_number_cell(i));
             dpe_draw_row_mark(sheet, ROW_UNDRAWN);
@@ -476,16 +477,16 @@ static void test_panels(void **state)
     (void)state;
     const double plain[] = {1.0, 1.0, 1.0, (double)NAN};
     const double other[] = {1.0, 0.5, 0.25, (double)NAN};
-    const struct panel panels[] = {{"one", "as it is", plain, false},
-                                   {"two", "another", other, true},
-                                   {"three", "refused", NULL, true}};
-    const struct panels all = {.panels = panels,
-                               .n = 3,
-                               .n_points = 4,
-                               .reference = plain,
-                               .log_y = true,
-                               .x_title = "pair"};
-    struct figure figure = {0};
+    const struct dpe_panel panels[] = {{"one", "as it is", plain, false},
+                                       {"two", "another", other, true},
+                                       {"three", "refused", NULL, true}};
+    const struct dpe_panels all = {.panels = panels,
+                                   .n = 3,
+                                   .n_points = 4,
+                                   .reference = plain,
+                                   .log_y = true,
+                                   .x_title = "pair"};
+    struct dpe_figure figure = {0};
     dpe_draw_panels(&figure, &all);
     const char *svg = figure.body.bytes;
     assert_false(figure.body.failed);
