@@ -19,7 +19,7 @@ struct dpe_detect_arguments {
     const char *scale_pairs; /**< NORMS.h5: only the key pairs move */
     double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl;
-    enum detect_score {
+    enum dpe_detect_score {
         DETECT_SCORE_AUTO,   /**< recall, and steps where the pilot shows that they tell more */
         DETECT_SCORE_RECALL, /**< of the search's task; the user's is measured as --niah says */
         DETECT_SCORE_STEPS,

@@ -137,7 +137,7 @@ static void add_table(struct dpe_report *report, const struct dpe_report_suite *
             dpe_draw_cell(
                 sheet, dpe_text_cell(by_task ? task_name(report, s, task) : s->r->method[method]));
         }
-        struct sheet_cell cell = dpe_comparison_suite_cell(s, method, task);
+        struct dpe_sheet_cell cell = dpe_comparison_suite_cell(s, method, task);
         cell.mark = dpe_comparison_suite_marks(report, s, method, task);
         marks |= cell.mark;
         dpe_draw_cell(sheet, cell);

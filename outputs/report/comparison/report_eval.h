@@ -31,8 +31,8 @@ dpe_comparison_suites(struct dpe_report *report, const struct dpe_report_input *
 /** Index of the first task's label at a length, −1 = none. */
 int64_t dpe_comparison_suite_task(const struct dpe_report_suite *suite, double length);
 /** The value of a method at a task, as it is shown. */
-struct sheet_cell dpe_comparison_suite_cell(const struct dpe_report_suite *suite, size_t method,
-                                            size_t task);
+struct dpe_sheet_cell dpe_comparison_suite_cell(const struct dpe_report_suite *suite, size_t method,
+                                                size_t task);
 /** How many methods are better at a task: of equal ones the earlier is, of one without a value all
  *  are. And the method of a rank. */
 size_t dpe_comparison_suite_rank(const struct dpe_report_suite *suite, size_t method, size_t task);
@@ -50,7 +50,7 @@ void dpe_comparison_suite_cost(struct dpe_report *report, const struct dpe_repor
 void dpe_comparison_suite_about(struct dpe_report *report, const struct dpe_report_suite *suite);
 /** How its values are drawn: their axis, and the trained length as a line. */
 struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *suite,
-                                          enum plot_kind kind);
+                                          enum dpe_plot_kind kind);
 
 /** Sections of the page. The head is what the table is worth in a few sentences, how it is used,
  * and a figure; nothing when no input compares a table. */

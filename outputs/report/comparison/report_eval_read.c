@@ -111,8 +111,8 @@ int64_t dpe_comparison_suite_task(const struct dpe_report_suite *s, double lengt
     return -1;
 }
 
-struct sheet_cell dpe_comparison_suite_cell(const struct dpe_report_suite *s, size_t method,
-                                            size_t task)
+struct dpe_sheet_cell dpe_comparison_suite_cell(const struct dpe_report_suite *s, size_t method,
+                                                size_t task)
 {
     return dpe_scaled_cell(&s->r->mean[method * s->n_tasks + task], s->scale);
 }
@@ -140,8 +140,8 @@ size_t dpe_comparison_suite_ranked(const struct dpe_report_suite *s, size_t rank
 
 void dpe_comparison_suite_about(struct dpe_report *report, const struct dpe_report_suite *s)
 {
-    struct subject *about = &report->about;
-    *about = (struct subject){.input = s->input, .has = s->has};
+    struct dpe_report_subject *about = &report->about;
+    *about = (struct dpe_report_subject){.input = s->input, .has = s->has};
     snprintf(about->prefix, sizeof about->prefix, "%s", s->name);
     for (char *c = about->prefix; *c != '\0'; c++) {
         bool plain = (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9');
@@ -149,7 +149,7 @@ void dpe_comparison_suite_about(struct dpe_report *report, const struct dpe_repo
     }
 }
 
-struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *s, enum plot_kind kind)
+struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *s, enum dpe_plot_kind kind)
 {
     const bool lines = kind == PLOT_CURVES, low = s->low_is_better;
     return (struct dpe_plot){

@@ -3,7 +3,7 @@
 
 /* The overall score where there is one (it has no interval), the only task's where there is one,
  * else the mean of the tasks. */
-static struct sheet_cell value_cell(const struct dpe_report_suite *s, size_t method)
+static struct dpe_sheet_cell value_cell(const struct dpe_report_suite *s, size_t method)
 {
     for (size_t l = 0; l < s->n_category_lengths && s->n_categories > 0; l++) {
         if ((double)s->r->category_length[l] == s->longest) { /* the last category is of all */

@@ -25,7 +25,7 @@ static void add_tuned(struct dpe_report *report, const struct dpe_tune_result *t
         "Recall on fresh samples, in percent");
     for (int64_t i = 0; i < t->n[0]; i++) {
         const struct dpe_tuned *one = &t->tuned[i];
-        struct sheet_cell tuned = dpe_scaled_cell(&one->tuned, 100.0);
+        struct dpe_sheet_cell tuned = dpe_scaled_cell(&one->tuned, 100.0);
         tuned.mark = is_best(t, i) ? MARK_BEST : 0;
         dpe_draw_row(sheet, one->method, one->length, one->chosen,
                      dpe_scaled_cell(&one->plain, 100.0), tuned,
@@ -60,7 +60,7 @@ static void add_map(struct dpe_report *report, const struct dpe_grid_result *g, 
                          "%s: one needle by depth and length", name != NULL ? name : "");
     for (size_t i = 0; i < cells; i++) {
         char depth_text[32];
-        struct sheet_cell depth = dpe_number_cell(g->depth[i / lengths]);
+        struct dpe_sheet_cell depth = dpe_number_cell(g->depth[i / lengths]);
         snprintf(depth_text, sizeof depth_text, "%.0f %%", 100.0 * depth.number[0]);
         depth.text = depth_text;
         dpe_draw_row(sheet, depth, g->length[i % lengths], dpe_scaled_cell(&mean[i], 100.0),

@@ -150,7 +150,7 @@ static void turn_text(const struct dpe_report_detection *d, int64_t group, char 
     }
 }
 
-static struct sheet_cell length_cell(double tokens)
+static struct dpe_sheet_cell length_cell(double tokens)
 {
     return dpe_number_cell(tokens < 0.0 ? (double)NAN : tokens);
 }

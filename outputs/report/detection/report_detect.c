@@ -42,7 +42,7 @@ static struct dpe_sheet *cells_sheet(const struct dpe_report *report,
         const int64_t g = i / d->n_lengths;
         const int32_t place = map->rank != NULL ? map->rank[i] : 0;
         char name[32];
-        struct sheet_cell group = dpe_number_cell((double)g);
+        struct dpe_sheet_cell group = dpe_number_cell((double)g);
         snprintf(name, sizeof name, "%s%lld",
                  map->signal != NULL && map->signal[g] == 0 ? "flat " : "", (long long)g);
         group.text = name;

@@ -68,7 +68,7 @@ static void add_best(struct dpe_sheet *drawn, const struct dpe_report_detection 
     const int64_t n = r->n[DPE_CELLS_POSITION];
     for (int64_t g = 0; g < d->n_groups; g++) {
         const int64_t best = best_of(d, g);
-        struct sheet_cell group = dpe_number_cell((double)g);
+        struct dpe_sheet_cell group = dpe_number_cell((double)g);
         char name[64], tokens[32] = "–";
         if (best >= 0) {
             dpe_length_text((double)d->ranking->length[best % d->n_lengths], tokens);

@@ -37,13 +37,13 @@ enum dpe_column_kind {
  * accepts NULL, a sheet for which there was no memory. */
 struct dpe_sheet {
     char *id, *title; /**< id: file name and anchor, [a-z0-9-]+ */
-    struct sheet_column {
+    struct dpe_sheet_column {
         char *name;
         enum dpe_column_kind kind;
         int digits; /**< decimals in HTML; CSV always has %.17g */
     } * columns;
     size_t n_columns;
-    struct sheet_cell {
+    struct dpe_sheet_cell {
         char *text; /**< of a number: what figures call it, NULL: as a length */
         double number[3];
         unsigned mark; /**< a set of enum dpe_sheet_mark */
@@ -75,27 +75,27 @@ void dpe_draw_sheet_column(struct dpe_sheet *sheet, const char *name, const char
 void dpe_draw_sheet_free(struct dpe_sheet *sheet);
 
 /** Cells, to be put in the order of the columns; texts are copied, NULL is an empty one. */
-static inline struct sheet_cell dpe_text_cell(const char *text)
+static inline struct dpe_sheet_cell dpe_text_cell(const char *text)
 {
-    return (struct sheet_cell){.text = (char *)(uintptr_t)(text != NULL ? text : "")};
+    return (struct dpe_sheet_cell){.text = (char *)(uintptr_t)(text != NULL ? text : "")};
 }
-static inline struct sheet_cell dpe_interval_cell(double value, double low, double high)
+static inline struct dpe_sheet_cell dpe_interval_cell(double value, double low, double high)
 {
-    return (struct sheet_cell){.number = {value, low, high}};
+    return (struct dpe_sheet_cell){.number = {value, low, high}};
 }
-static inline struct sheet_cell dpe_number_cell(double value)
+static inline struct dpe_sheet_cell dpe_number_cell(double value)
 {
     return dpe_interval_cell(value, (double)__builtin_nan(""), (double)__builtin_nan(""));
 }
-static inline struct sheet_cell dpe_whole_cell(int64_t value)
+static inline struct dpe_sheet_cell dpe_whole_cell(int64_t value)
 {
     return dpe_number_cell((double)value);
 }
-static inline struct sheet_cell dpe_size_cell(size_t value)
+static inline struct dpe_sheet_cell dpe_size_cell(size_t value)
 {
     return dpe_number_cell((double)value);
 }
-static inline struct sheet_cell dpe_same_cell(struct sheet_cell cell)
+static inline struct dpe_sheet_cell dpe_same_cell(struct dpe_sheet_cell cell)
 {
     return cell;
 }
@@ -109,9 +109,9 @@ static inline struct sheet_cell dpe_same_cell(struct sheet_cell cell)
         long: dpe_whole_cell,                                                                      \
         long long: dpe_whole_cell,                                                                 \
         size_t: dpe_size_cell,                                                                     \
-        struct sheet_cell: dpe_same_cell)(x)
-void dpe_draw_cell(struct dpe_sheet *sheet, struct sheet_cell cell);
-void dpe_draw_cells(struct dpe_sheet *sheet, const struct sheet_cell *cells, size_t n);
+        struct dpe_sheet_cell: dpe_same_cell)(x)
+void dpe_draw_cell(struct dpe_sheet *sheet, struct dpe_sheet_cell cell);
+void dpe_draw_cells(struct dpe_sheet *sheet, const struct dpe_sheet_cell *cells, size_t n);
 #define DPE_CELLS_1(a)       dpe_cell(a)
 #define DPE_CELLS_2(a, ...)  dpe_cell(a), DPE_CELLS_1(__VA_ARGS__)
 #define DPE_CELLS_3(a, ...)  dpe_cell(a), DPE_CELLS_2(__VA_ARGS__)
@@ -126,7 +126,7 @@ void dpe_draw_cells(struct dpe_sheet *sheet, const struct sheet_cell *cells, siz
 
 #define DPE_CELLS(_1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, which, ...) DPE_CELLS_##which
 #define DPE_ROW(...)                                                                               \
-    (const struct sheet_cell[])                                                                    \
+    (const struct dpe_sheet_cell[])                                                                \
     {                                                                                              \
         DPE_CELLS(__VA_ARGS__, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, )(__VA_ARGS__)                   \
     }
@@ -134,7 +134,7 @@ void dpe_draw_cells(struct dpe_sheet *sheet, const struct sheet_cell *cells, siz
  */
 #define dpe_draw_row(sheet, ...)                                                                   \
     dpe_draw_cells(sheet, DPE_ROW(__VA_ARGS__),                                                    \
-                   sizeof DPE_ROW(__VA_ARGS__) / sizeof(struct sheet_cell))
+                   sizeof DPE_ROW(__VA_ARGS__) / sizeof(struct dpe_sheet_cell))
 /** Whether a value of the column has an interval: of one sample, or one context, there is none. */
 bool dpe_draw_bounded(const struct dpe_sheet *sheet, size_t column);
 /** How many rows HTML shows at most (0: all), and whether it is folded. */
@@ -163,7 +163,7 @@ struct dpe_figure {
 
 /** How a figure is drawn from the rows of a sheet, those marked ROW_UNDRAWN left out. */
 struct dpe_plot {
-    enum plot_kind {
+    enum dpe_plot_kind {
         PLOT_CURVES, /**< lines with bands or bars over a common x axis, with a legend above */
         PLOT_DOTS,   /**< one dot with its interval per line, names at the left */
         PLOT_HEAT,   /**< cells of equal size, coloured by value and labelled with it */

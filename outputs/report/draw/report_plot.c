@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct sheet_cell *cell_at(const struct dpe_sheet *sheet, size_t row, int column)
+static const struct dpe_sheet_cell *cell_at(const struct dpe_sheet *sheet, size_t row, int column)
 {
     return &sheet->cells[row * sheet->n_columns + (size_t)column];
 }
@@ -22,7 +22,7 @@ static size_t next_row(const struct dpe_sheet *sheet, size_t row)
 }
 
 /* What a cell is called on an axis; `room` is for one without a text. */
-static const char *label(const struct sheet_cell *cell, char room[32])
+static const char *label(const struct dpe_sheet_cell *cell, char room[32])
 {
     return cell->text != NULL ? cell->text : dpe_length_text(cell->number[0], room);
 }
@@ -204,19 +204,19 @@ static void draw_dots(struct dpe_figure *figure, const struct dpe_sheet *data,
 
 /** The different cells of a column: rows or columns of a map. */
 struct ends {
-    const struct sheet_cell **cells;
+    const struct dpe_sheet_cell **cells;
     const char **names;
     char (*rooms)[32];
     size_t n;
 };
 
-static bool same_cell(const struct sheet_cell *a, const struct sheet_cell *b, bool text)
+static bool same_cell(const struct dpe_sheet_cell *a, const struct dpe_sheet_cell *b, bool text)
 {
     return text ? strcmp(a->text, b->text) == 0
                 : a->number[0] == b->number[0] || (isnan(a->number[0]) && isnan(b->number[0]));
 }
 
-static size_t find_end(const struct ends *ends, const struct sheet_cell *cell, bool text)
+static size_t find_end(const struct ends *ends, const struct dpe_sheet_cell *cell, bool text)
 {
     size_t k = 0;
     while (k < ends->n && !same_cell(ends->cells[k], cell, text)) {
@@ -242,7 +242,7 @@ static bool find_ends(const struct dpe_sheet *data, int column, struct ends *end
         return false;
     }
     for (size_t r = next_row(data, 0); r < rows; r = next_row(data, r + 1)) {
-        const struct sheet_cell *cell = cell_at(data, r, column);
+        const struct dpe_sheet_cell *cell = cell_at(data, r, column);
         if (find_end(ends, cell, text) < ends->n) {
             continue;
         }

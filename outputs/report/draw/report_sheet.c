@@ -20,13 +20,13 @@ static void add_column(struct dpe_sheet *sheet, const char *name, size_t length,
         }
         return;
     }
-    struct sheet_column *column = &sheet->columns[sheet->n_columns++];
-    *column = (struct sheet_column){.name = dpe_draw_format_text("%.*s", (int)length, name),
-                                    .kind = *kind == 't'   ? COLUMN_TEXT
-                                            : *kind == '@' ? COLUMN_METHOD
-                                            : *kind == 'p' ? COLUMN_P
-                                            : *kind == 'i' ? COLUMN_INTERVAL
-                                                           : COLUMN_NUMBER};
+    struct dpe_sheet_column *column = &sheet->columns[sheet->n_columns++];
+    *column = (struct dpe_sheet_column){.name = dpe_draw_format_text("%.*s", (int)length, name),
+                                        .kind = *kind == 't'   ? COLUMN_TEXT
+                                                : *kind == '@' ? COLUMN_METHOD
+                                                : *kind == 'p' ? COLUMN_P
+                                                : *kind == 'i' ? COLUMN_INTERVAL
+                                                               : COLUMN_NUMBER};
     const char *digit = *kind == 'i' ? kind + 1 : kind;
     column->digits = *digit >= '0' && *digit <= '9' ? *digit - '0' : 0;
     sheet->failed = column->name == NULL;
@@ -86,7 +86,7 @@ void dpe_draw_sheet_free(struct dpe_sheet *sheet)
     free(sheet);
 }
 
-void dpe_draw_cell(struct dpe_sheet *sheet, struct sheet_cell cell)
+void dpe_draw_cell(struct dpe_sheet *sheet, struct dpe_sheet_cell cell)
 {
     if (sheet == NULL || sheet->failed) {
         return;
@@ -102,7 +102,7 @@ void dpe_draw_cell(struct dpe_sheet *sheet, struct sheet_cell cell)
     sheet->cells[sheet->n_cells++] = cell;
 }
 
-void dpe_draw_cells(struct dpe_sheet *sheet, const struct sheet_cell *cells, size_t n)
+void dpe_draw_cells(struct dpe_sheet *sheet, const struct dpe_sheet_cell *cells, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         dpe_draw_cell(sheet, cells[i]);
@@ -172,7 +172,7 @@ void dpe_draw_sheet_csv(const struct dpe_sheet *sheet, struct dpe_text *out)
     }
     for (size_t i = 0; i < sheet->n_cells; i++) {
         size_t c = i % sheet->n_columns;
-        const struct sheet_cell *cell = &sheet->cells[i];
+        const struct dpe_sheet_cell *cell = &sheet->cells[i];
         bool last = c + 1 == sheet->n_columns;
         if (sheet->columns[c].kind <= COLUMN_METHOD) {
             put_field(out, cell->text != NULL ? cell->text : "", last);
@@ -199,8 +199,8 @@ static void put_shown(struct dpe_text *out, double value, int digits)
     dpe_text_put(out, "%s%.*f", value <= -zero ? "−" : "", digits, fabs(value));
 }
 
-static void put_cell(struct dpe_text *out, const struct sheet_column *column,
-                     const struct sheet_cell *cell)
+static void put_cell(struct dpe_text *out, const struct dpe_sheet_column *column,
+                     const struct dpe_sheet_cell *cell)
 {
     if (column->kind <= COLUMN_METHOD) {
         /* Short texts do not wrap, long ones do: a phone then scrolls the table sideways. */

@@ -37,14 +37,14 @@ struct dpe_report {
     struct dpe_document document;
     /** What is being written about. Ids of its sheets are PREFIX-ID-SUFFIX (without what is ""),
      * with a number behind where several inputs have the dataset `has`. */
-    struct subject {
+    struct dpe_report_subject {
         const struct dpe_report_input *input;
         const char *has;
         char prefix[96], suffix[32];
     } about;
     dpe_status status;     /**< of the first failure */
     struct dpe_error *err; /**< its message */
-    struct kept {
+    struct dpe_report_kept {
         void *bytes;
         const struct dpe_dataset_kind *kind; /**< of a result; NULL: of bytes alone */
     } * kept;                                /**< freed with the report */
@@ -135,7 +135,7 @@ struct dpe_figure *dpe_report_figure(struct dpe_report *report, struct dpe_sheet
                                      const struct dpe_plot *plot, const char *caption, ...)
     __attribute__((format(printf, 4, 5)));
 /** value × scale with its interval. */
-static inline struct sheet_cell dpe_scaled_cell(const struct dpe_interval *value, double scale)
+static inline struct dpe_sheet_cell dpe_scaled_cell(const struct dpe_interval *value, double scale)
 {
     return dpe_interval_cell(scale * value->mean, scale * value->low, scale * value->high);
 }

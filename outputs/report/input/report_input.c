@@ -34,7 +34,7 @@ static void *keep(struct dpe_report *report, void *bytes, const struct dpe_datas
         dpe_report_no_memory(report);
         return NULL;
     }
-    report->kept[report->n_kept++] = (struct kept){bytes, kind};
+    report->kept[report->n_kept++] = (struct dpe_report_kept){bytes, kind};
     return bytes;
 }
 
@@ -214,7 +214,7 @@ char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input 
  * ablation has the same datasets as a comparison and does not count as one. */
 static bool is_alike(const struct dpe_report *report, const struct dpe_report_input *input)
 {
-    const struct subject *about = &report->about;
+    const struct dpe_report_subject *about = &report->about;
     return dpe_h5_has(input->table, about->has) &&
            dpe_h5_has(input->table, "/ablate") == dpe_h5_has(about->input->table, "/ablate");
 }
@@ -275,7 +275,7 @@ void dpe_report_write_section(struct dpe_report *report, const struct dpe_sectio
             (section->unless != NULL && dpe_h5_has(input->table, section->unless))) {
             continue;
         }
-        report->about = (struct subject){.input = input, .has = section->has};
+        report->about = (struct dpe_report_subject){.input = input, .has = section->has};
         const void *result = section->kind != NULL ? dpe_input_get(report, input, section->kind,
                                                                    section->folder, section->names)
                                                    : NULL;
@@ -287,7 +287,7 @@ void dpe_report_write_section(struct dpe_report *report, const struct dpe_sectio
             section->write(report);
         }
     }
-    report->about = (struct subject){0};
+    report->about = (struct dpe_report_subject){0};
 }
 
 void dpe_report_section(struct dpe_report *report, const char *format, ...)
@@ -349,7 +349,7 @@ void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const
 struct dpe_sheet *dpe_report_sheet(const struct dpe_report *report, const char *id,
                                    const char *columns, const char *title, ...)
 {
-    const struct subject *about = &report->about;
+    const struct dpe_report_subject *about = &report->about;
     char number[24] = "";
     size_t n = 0;
     size_t place = place_of(report, &n);

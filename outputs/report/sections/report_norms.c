@@ -246,7 +246,7 @@ static void add_cumulative(struct dpe_report *report, const struct profile *p)
     for (int64_t k = 0; heads != NULL && k <= p->pairs; k++) {
         memcpy(heads, p->held + k * rows, (size_t)rows * sizeof *heads);
         const double middle = quantile(heads, rows, 0.5);
-        const struct sheet_cell share =
+        const struct dpe_sheet_cell share =
             dpe_interval_cell(middle, quantile(heads, rows, 0.0), quantile(heads, rows, 1.0));
         dpe_draw_row(sheet, k, share);
         dpe_draw_row(drawn, "median head, range of heads", k, share);

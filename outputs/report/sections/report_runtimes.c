@@ -259,10 +259,11 @@ void dpe_sections_runtimes(struct dpe_report *report)
     }
     for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
         if (dpe_input_has_table(&report->inputs[i])) {
-            report->about = (struct subject){.input = &report->inputs[i], .has = "/table/mask"};
+            report->about =
+                (struct dpe_report_subject){.input = &report->inputs[i], .has = "/table/mask"};
             write_applied(report);
         }
     }
-    report->about = (struct subject){0};
+    report->about = (struct dpe_report_subject){0};
     dpe_readings_free(&readings);
 }

@@ -139,8 +139,8 @@ void dpe_sections_tables(struct dpe_report *report)
         const struct dpe_report_input *input = &report->inputs[i];
         const bool several = dpe_h5_has(input->table, several_entries);
         struct dpe_table *table = NULL;
-        report->about =
-            (struct subject){.input = input, .has = several ? several_entries : one_entry};
+        report->about = (struct dpe_report_subject){.input = input,
+                                                    .has = several ? several_entries : one_entry};
         if (!dpe_input_has_table(input) ||
             !dpe_report_ok(report, dpe_table_load(input->path, &table, report->err))) {
             continue;
@@ -154,5 +154,5 @@ void dpe_sections_tables(struct dpe_report *report)
         }
         dpe_table_close(table);
     }
-    report->about = (struct subject){0};
+    report->about = (struct dpe_report_subject){0};
 }

@@ -127,7 +127,7 @@ static void collect(struct dpe_report *report, struct buckets *all)
 }
 
 /* Median and middle half. */
-static struct sheet_cell seconds_cell(const struct bucket *one)
+static struct dpe_sheet_cell seconds_cell(const struct bucket *one)
 {
     return dpe_interval_cell(one->seconds[one->n / 2], one->seconds[one->n / 4],
                              one->seconds[one->n - 1 - one->n / 4]);
@@ -201,12 +201,13 @@ void dpe_sections_time(struct dpe_report *report)
 {
     struct buckets all = {0};
     for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
-        report->about = (struct subject){.input = &report->inputs[i], .has = "/run/seconds"};
+        report->about =
+            (struct dpe_report_subject){.input = &report->inputs[i], .has = "/run/seconds"};
         if (dpe_h5_has(report->inputs[i].table, "/run/seconds")) {
             collect(report, &all);
         }
     }
-    report->about = (struct subject){0};
+    report->about = (struct dpe_report_subject){0};
     if (report->status == DPE_OK && all.n > 0) {
         dpe_report_section(report, "Time and memory");
         for (size_t i = 0; i < all.n; i++) {

@@ -400,7 +400,7 @@ static void test_heat(void **state)
                                   .y_title = "y",
                                   .bar_title = "bar"};
     struct dpe_sheet *sheet = new_sheet("h", "h", "row:t|column:0|value:1|first:0");
-    struct sheet_cell half = dpe_number_cell(1.0);
+    struct dpe_sheet_cell half = dpe_number_cell(1.0);
     half.text = (char[]){"half"};
     dpe_draw_row(sheet, dpe_text_cell("a"), dpe_number_cell(2048.0), dpe_number_cell(1.0),
                  dpe_number_cell(1.0));
@@ -460,7 +460,7 @@ static void test_nothing_drawn(void **state)
 {
     (void)state;
     for (int kind = PLOT_CURVES; kind <= PLOT_HEAT; kind++) {
-        const struct dpe_plot plot = {.kind = (enum plot_kind)kind, .x = 1, .value = 2};
+        const struct dpe_plot plot = {.kind = (enum dpe_plot_kind)kind, .x = 1, .value = 2};
         struct dpe_sheet *sheet = new_sheet("n", "n", "name:t|x:0|y:0");
         for (int i = 0; i < 100; i++) {
             dpe_draw_row(sheet, dpe_text_cell("one"), dpe_number_cell(i), dpe_number_cell(i));
