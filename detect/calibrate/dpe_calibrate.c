@@ -82,14 +82,12 @@ static dpe_status sweep(struct batch *batch, struct dpe_error *err)
 {
     bool again = false;
     announce_entry(batch, "sweep", "dpe-detect");
-    dpe_status status = lead(batch, prepare_sweep, err);
-    if (status == DPE_OK && !batch->state.texts) {
-        status = run_sweep(batch, err);
+    DPE_TRY(lead(batch, prepare_sweep, err));
+    if (!batch->state.texts) {
+        DPE_TRY(run_sweep(batch, err));
     }
-    if (status == DPE_OK) {
-        status = dpe_calibrate_fall_back(batch, &again, err);
-    }
-    return status == DPE_OK && again ? run_sweep(batch, err) : status;
+    DPE_TRY(dpe_calibrate_fall_back(batch, &again, err));
+    return again ? run_sweep(batch, err) : DPE_OK;
 }
 
 static dpe_status profile(struct batch *batch, struct dpe_error *err)

@@ -491,17 +491,16 @@ static dpe_status keep_everywhere(struct dpe_detect_report *report, int kept, st
                                                                          : &report->results[1],
                                                  &report->users, &report->texts};
     const char *keys[DPE_DETECT_MOST_VALIDATED];
-    dpe_status status = DPE_OK;
     for (int v = 0; v < report->n_validated; v++) {
         keys[v] = report->keys[v];
     }
-    for (size_t i = 0; i < sizeof results / sizeof results[0] && status == DPE_OK; i++) {
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
         if (results[i]->validated) {
-            status = dpe_detect_validate_keep(&results[i]->validate_scores, keys, kept,
-                                              &results[i]->validation, err);
+            DPE_TRY(dpe_detect_validate_keep(&results[i]->validate_scores, keys, kept,
+                                             &results[i]->validation, err));
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* What texts make of the plan that needles chose. */

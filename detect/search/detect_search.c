@@ -219,15 +219,12 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
     int nth = move == DPE_DETECT_MOVE_TEMPERATURE && search->n_steps > 1 ? round + 1 : round;
     step->n = dpe_detect_candidates(&walk->grid->params, walk->context->config->head_dim,
                                     walk->ranking, &search->options, move, nth, step->tried);
-    dpe_status status = fill_keys(walk, step);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = dpe_detect_step_run(walk->source, search, step, walk->err);
-    if (status == DPE_OK && search->complete) {
+    DPE_TRY(fill_keys(walk, step));
+    DPE_TRY(dpe_detect_step_run(walk->source, search, step, walk->err));
+    if (search->complete) {
         *at = step->tried[step->chosen].point;
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Methods that need no adapter, from yarn on, and then the others, from what the joint search found

@@ -73,11 +73,11 @@ dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *
     }
     params->n_lengths = dpe_parse_lengths(spec, 1, INT64_C(1) << 40, "auto or ", params->lengths,
                                           DPE_DETECT_MAX_LENGTHS, err);
-    dpe_status status = params->n_lengths > 0 ? DPE_OK : dpe_fail_prefix(err, "--lengths");
-    for (int t = 0; t < params->n_lengths && status == DPE_OK; t++) {
-        status = check_length(params, params->lengths[t], err);
+    DPE_TRY(params->n_lengths > 0 ? DPE_OK : dpe_fail_prefix(err, "--lengths"));
+    for (int t = 0; t < params->n_lengths; t++) {
+        DPE_TRY(check_length(params, params->lengths[t], err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status check_params(const struct dpe_detect_params *params, struct dpe_error *err)

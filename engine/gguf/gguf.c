@@ -266,14 +266,12 @@ static dpe_status read_header(struct dpe_gguf *gguf, struct dpe_error *err)
             return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its header", gguf->path);
         }
         gguf->header = grown;
-        dpe_status status = read_bytes(gguf, have, (size_t)want, err);
+        DPE_TRY(read_bytes(gguf, have, (size_t)want, err));
         have = (size_t)want;
         struct dpe_gguf_cursor cursor = {.gguf = gguf, .n = have, .err = err};
-        if (status == DPE_OK) {
-            status = parse(&cursor);
-        }
-        if (status != DPE_OK || !cursor.more) {
-            return status;
+        DPE_TRY(parse(&cursor));
+        if (!cursor.more) {
+            return DPE_OK;
         }
         if (want == most) {
             return dpe_fail(err, DPE_BAD_DATA,

@@ -107,8 +107,8 @@ static dpe_status open_weights(struct dpe_model *model, struct dpe_sha256 *hash,
 static dpe_status open_folder(struct dpe_model *model, bool config_only, struct dpe_sha256 *hash,
                               struct dpe_error *err)
 {
-    dpe_status status = open_config(model, hash, err);
-    return status == DPE_OK && !config_only ? open_weights(model, hash, err) : status;
+    DPE_TRY(open_config(model, hash, err));
+    return !config_only ? open_weights(model, hash, err) : DPE_OK;
 }
 
 dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *options,

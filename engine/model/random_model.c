@@ -203,19 +203,17 @@ static dpe_status make_experts(struct maker *maker, struct dpe_layer_weights *la
 
 static dpe_status make_layer(struct maker *maker, struct dpe_layer_weights *layer)
 {
-    dpe_status status = DPE_OK;
-    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER && status == DPE_OK; which++) {
+    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
         struct dpe_layer_shape shape =
             dpe_layer_shape(&maker->model->config, (enum dpe_weight)which);
         if (shape.rows > 0) {
-            status = make(maker, shape.rows, shape.cols, &layer->weight[which]);
+            DPE_TRY(make(maker, shape.rows, shape.cols, &layer->weight[which]));
         }
-        if (shape.bias > 0 && status == DPE_OK) {
-            status = make(maker, 1, shape.bias, &layer->bias[which]);
+        if (shape.bias > 0) {
+            DPE_TRY(make(maker, 1, shape.bias, &layer->bias[which]));
         }
     }
-    return status == DPE_OK && maker->model->config.n_experts > 0 ? make_experts(maker, layer)
-                                                                  : status;
+    return maker->model->config.n_experts > 0 ? make_experts(maker, layer) : DPE_OK;
 }
 
 /* Kinds of layers are the model's own. */

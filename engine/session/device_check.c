@@ -246,12 +246,12 @@ static dpe_status check_once(struct dpe_device_request *request, const struct dp
         request->ways = known->ways;
         return DPE_OK;
     }
-    dpe_status status = find_ways(subject.kind, request, info, ops, kept, err);
+    DPE_TRY(find_ways(subject.kind, request, info, ops, kept, err));
     subject.ways = request->ways;
-    if (status == DPE_OK && n_passed < SUBJECTS) {
+    if (n_passed < SUBJECTS) {
         passed[n_passed++] = subject;
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_session_check_device(const struct dpe_config *config,

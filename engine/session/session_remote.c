@@ -62,17 +62,14 @@ dpe_status dpe_session_remote_feed(struct dpe_session *s, int64_t branch, const 
     if (n > 0) {
         memcpy(place, tokens, (size_t)n * sizeof *tokens);
     }
-    dpe_status status = DPE_OK;
     if (nll != NULL && branch == 0) {
-        status = s->remote->likelihood(s->remote->user, s->tokens, at + n, at + 1, nll, err);
+        DPE_TRY(s->remote->likelihood(s->remote->user, s->tokens, at + n, at + 1, nll, err));
     } else if (nll != NULL) {
-        status = dpe_fail(err, DPE_USAGE, "session: an engine has likelihoods of whole texts only");
+        return dpe_fail(err, DPE_USAGE, "session: an engine has likelihoods of whole texts only");
     }
-    if (status == DPE_OK) {
-        s->length[branch] += n;
-        s->work.fed += n;
-    }
-    return status;
+    s->length[branch] += n;
+    s->work.fed += n;
+    return DPE_OK;
 }
 
 /* Appended to the caller's tokens, up to where its own reason to stop comes. */

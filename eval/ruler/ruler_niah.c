@@ -276,8 +276,8 @@ static dpe_status append_unit(const struct dpe_ruler_draw *draw, size_t i, struc
                               struct dpe_error *err)
 {
     if (draw->kind->haystack == RULER_LINES) {
-        dpe_status status = dpe_ruler_append(text, draw->ruler->words.text[RULER_NOISE], err);
-        return status == DPE_OK ? dpe_ruler_append(text, "\n", err) : status;
+        DPE_TRY(dpe_ruler_append(text, draw->ruler->words.text[RULER_NOISE], err));
+        return dpe_ruler_append(text, "\n", err);
     }
     if (draw->kind->haystack == RULER_NEEDLES) {
         return dpe_text_append(text, draw->scratch.bytes + draw->unit[i],

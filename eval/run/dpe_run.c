@@ -151,10 +151,7 @@ static dpe_status run_open(struct run *run, const struct arguments *args, struct
         args->mode == MODE_INFO || args->result == DPE_RESULT_JSON; /* by its fingerprint */
     struct dpe_model_options options = {.config_only = !weights && !named};
     if (args->mode != MODE_TOKENIZE) {
-        dpe_status status = dpe_model_open(args->model, &options, &run->model, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(dpe_model_open(args->model, &options, &run->model, err));
         if (dpe_model_warning(run->model) != NULL) {
             dpe_log_warning("%s: %s", args->model, dpe_model_warning(run->model));
         }
@@ -166,13 +163,11 @@ static dpe_status run_open(struct run *run, const struct arguments *args, struct
     if (args->mode == MODE_SHOW_PLAN || args->mode == MODE_INFO) {
         return DPE_OK;
     }
-    dpe_status status = dpe_tokenizer_open(args->model, &run->tokenizer, err);
-    if (status == DPE_OK) {
-        const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll,
-                                                    .max_memory = args->tool.max_memory};
-        dpe_tokenizer_set_limits(run->tokenizer, &limits);
-    }
-    return status;
+    DPE_TRY(dpe_tokenizer_open(args->model, &run->tokenizer, err));
+    const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll,
+                                                .max_memory = args->tool.max_memory};
+    dpe_tokenizer_set_limits(run->tokenizer, &limits);
+    return DPE_OK;
 }
 
 static void run_close(struct run *run)

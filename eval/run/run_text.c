@@ -48,11 +48,11 @@ dpe_status dpe_run_tool_read(const struct run *run, const char *file, char **byt
     struct stat info;
     uint64_t most = run->args->tool.max_memory;
     if (strcmp(file, "-") == 0) {
-        dpe_status status = read_stdin(most, bytes, n, err);
-        if (status == DPE_OK && dpe_signals_asked() == DPE_STOP_NOW) {
-            status = dpe_signals_poll(NULL, err);
+        DPE_TRY(read_stdin(most, bytes, n, err));
+        if (dpe_signals_asked() == DPE_STOP_NOW) {
+            DPE_TRY(dpe_signals_poll(NULL, err));
         }
-        return status;
+        return DPE_OK;
     }
     if (most > 0 && stat(file, &info) == 0 && (uint64_t)info.st_size > most) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: the file has %lld bytes, --max-memory allows %llu",

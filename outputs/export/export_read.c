@@ -129,9 +129,9 @@ static dpe_status from_detection(const struct dpe_export_arguments *args,
     }
     values->length = args->length > 0 ? args->length : from->length;
     bool same = args->rank == 0 && values->length == from->length;
-    dpe_status status = args->rank > 0 ? choose_lengths(values, file, args->rank, err) : DPE_OK;
+    DPE_TRY(args->rank > 0 ? choose_lengths(values, file, args->rank, err) : DPE_OK);
     /* The sweep had another window and temperature than the method that the table holds. */
-    if (status == DPE_OK && !same && dpe_table_has_method(from) != 0) {
+    if (!same && dpe_table_has_method(from) != 0) {
         return dpe_fail(
             err, DPE_USAGE,
             "%s: the table holds the plan of another method for %lld tokens, which has no "
@@ -139,10 +139,10 @@ static dpe_status from_detection(const struct dpe_export_arguments *args,
             "rows that are there",
             args->rank > 0 ? "--rank" : "--length", (long long)from->length);
     }
-    if (status == DPE_OK && !same) {
+    if (!same) {
         make_scales(values);
     }
-    return status;
+    return DPE_OK;
 }
 
 /* ---------------------------------------------------------------- a profile */
@@ -432,14 +432,13 @@ dpe_status dpe_export_read(const struct dpe_export_arguments *args, struct expor
     if (args->method != NULL) {
         return dpe_export_method(args, table, err);
     }
-    dpe_status status = args->join ? dpe_export_join(args, table, err) : read_one(args, table, err);
-    if (status == DPE_OK && args->evidence != NULL) {
-        status =
-            dpe_export_evidence(args->evidence, args->pooled, &table->table, &table->origin, err);
+    DPE_TRY(args->join ? dpe_export_join(args, table, err) : read_one(args, table, err));
+    if (args->evidence != NULL) {
+        DPE_TRY(
+            dpe_export_evidence(args->evidence, args->pooled, &table->table, &table->origin, err));
     }
-    return status == DPE_OK && args->entry > 0
-               ? dpe_export_choose_entry(args->inputs[0], args->entry, table, err)
-               : status;
+    return args->entry > 0 ? dpe_export_choose_entry(args->inputs[0], args->entry, table, err)
+                           : DPE_OK;
 }
 
 void dpe_export_table_free(struct export_table *table)

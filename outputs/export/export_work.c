@@ -293,17 +293,14 @@ static dpe_status render(const struct dpe_export_arguments *args, enum export_fo
  * place would otherwise replace /dev/null or a named pipe. */
 static dpe_status check_output(const struct dpe_export_arguments *args, struct dpe_error *err)
 {
-    dpe_status status = to_stdout(args) ? DPE_OK : dpe_tool_check_folder(args->output, err);
-    if (status == DPE_OK && !to_stdout(args)) {
-        status = dpe_tool_check_new(args->output, args->force, err);
+    if (to_stdout(args)) {
+        return DPE_OK;
     }
-    if (status != DPE_OK || to_stdout(args)) {
-        return status;
-    }
+    DPE_TRY(dpe_tool_check_folder(args->output, err));
+    DPE_TRY(dpe_tool_check_new(args->output, args->force, err));
     const char *const inputs[] = {args->model, args->gguf};
-    status = dpe_tool_check_output(args->output, inputs, 2, err);
-    return status == DPE_OK ? dpe_tool_check_words(args->output, args->argc, args->argv, err)
-                            : status;
+    DPE_TRY(dpe_tool_check_output(args->output, inputs, 2, err));
+    return dpe_tool_check_words(args->output, args->argc, args->argv, err);
 }
 
 static dpe_status write_output(const struct dpe_export_arguments *args,

@@ -146,32 +146,27 @@ static dpe_status compare_put(struct dpe_h5 *written, const struct dpe_h5_put *p
 {
     size_t n = 1;
     uint32_t crc = 0;
-    dpe_status status = DPE_OK;
     if (put->type == DPE_COL_STRING) {
         char **strings = NULL;
-        status = dpe_h5_get_strings(written, put->path, &strings, &n, err);
-        if (status == DPE_OK) {
-            crc = dpe_hdf5_crc(put->type, strings, n);
-            dpe_strings_free(strings, n);
-        }
+        DPE_TRY(dpe_h5_get_strings(written, put->path, &strings, &n, err));
+        crc = dpe_hdf5_crc(put->type, strings, n);
+        dpe_strings_free(strings, n);
     } else {
         void *data = NULL;
         int rank = 0;
         int64_t dims[5] = {0};
-        status = dpe_h5_get(written, put->path, put->type, &data, &rank, dims, err);
+        DPE_TRY(dpe_h5_get(written, put->path, put->type, &data, &rank, dims, err));
         for (int axis = 0; axis < rank; axis++) {
             n *= (size_t)dims[axis];
         }
-        if (status == DPE_OK) {
-            crc = dpe_hdf5_crc(put->type, data, n);
-            free(data);
-        }
+        crc = dpe_hdf5_crc(put->type, data, n);
+        free(data);
     }
-    if (status == DPE_OK && (n != put->n || crc != put->crc)) {
-        status = dpe_fail(err, DPE_IO, "%s: %s: read back differs from what was written",
-                          written->path, put->path);
+    if (n != put->n || crc != put->crc) {
+        return dpe_fail(err, DPE_IO, "%s: %s: read back differs from what was written",
+                        written->path, put->path);
     }
-    return status;
+    return DPE_OK;
 }
 
 /* The file has the length and the trailer of the bytes in memory. */

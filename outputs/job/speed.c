@@ -129,17 +129,16 @@ static dpe_status check(const struct dpe_job *job, const struct dpe_plan *plan,
                         const struct dpe_session_options *options, struct dpe_error *err)
 {
     struct dpe_session_needs needs = {0};
-    dpe_status status =
-        dpe_session_estimate(dpe_model_config(job->model), plan, options, &needs, err);
-    if (status == DPE_OK && needs.weights > physical_memory() / 2) {
+    DPE_TRY(dpe_session_estimate(dpe_model_config(job->model), plan, options, &needs, err));
+    if (needs.weights > physical_memory() / 2) {
         return dpe_fail(err, DPE_NO_MEMORY, "the weights would fill this machine's memory");
     }
-    if (status == DPE_OK && job->remote != NULL) {
+    if (job->remote != NULL) {
         return dpe_fail(err, DPE_USAGE, "how fast --engine is shows when it runs");
     }
-    return status == DPE_OK && job->peers.size > 1
+    return job->peers.size > 1
                ? dpe_fail(err, DPE_USAGE, "one process alone cannot run a shared model")
-               : status;
+               : DPE_OK;
 }
 
 /* What is to be measured, and where it is kept; path "": nowhere. */

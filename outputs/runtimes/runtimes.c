@@ -145,11 +145,8 @@ static dpe_status read_all(const char *file, const json_t *root, const struct dp
                            struct dpe_error *err)
 {
     struct dpe_runtime_source source = {.gguf = gguf};
-    dpe_status status = check_names(which, err);
-    status = status == DPE_OK ? find_source(file, root, length, &source, err) : status;
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_names(which, err));
+    DPE_TRY(find_source(file, root, length, &source, err));
     int n = 0;
     for (size_t i = 0; dpe_runtime_at(i) != NULL; i++) {
         n += chosen(which, dpe_runtime_at(i));

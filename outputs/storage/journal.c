@@ -156,26 +156,18 @@ static dpe_status scan_bytes(const char *path, const unsigned char *bytes, size_
         struct record record = {0};
         unsigned type = 0;
         if (header_at(bytes, n, at, &record)) {
-            dpe_status status = check_version(path, &record, err);
-            if (status != DPE_OK) {
-                return status;
-            }
+            DPE_TRY(check_version(path, &record, err));
             type = record.type;
         }
         size_t next = next_record(bytes, n, at, &record);
         if (next == n) {
             break;
         }
-        dpe_status status = check_version(path, &record, err);
-        if (status == DPE_OK && (next != at || record.sequence != scan->sequence)) {
-            status = damage(path, salvage, at, next, next != at ? type : 0, &record, scan, err);
+        DPE_TRY(check_version(path, &record, err));
+        if (next != at || record.sequence != scan->sequence) {
+            DPE_TRY(damage(path, salvage, at, next, next != at ? type : 0, &record, scan, err));
         }
-        if (status == DPE_OK) {
-            status = visit(user, record.type, record.payload, record.n, err);
-        }
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(visit(user, record.type, record.payload, record.n, err));
         at = next + record.size;
         scan->end = at;
         scan->sequence = record.sequence + 1;

@@ -130,20 +130,15 @@ dpe_status dpe_cuda_all_reduce(struct dpe_backend *b, dpe_mem x, int64_t n, stru
     if (peers->size == 1) {
         return DPE_OK;
     }
-    dpe_status status = b->joined ? DPE_OK : join(b, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(b->joined ? DPE_OK : join(b, err));
     if (b->sums == NULL) {
         return sum_on_host(b, x, n, err);
     }
     /* A device waits for ever for one that does not come: so first check that all do. */
-    status = peers->meet(peers->user, NULL, 0, dpe_cuda_status(b, err), err);
-    if (status == DPE_OK) {
-        int code = dpe_rt_nccl()->sum(b->sums, x, (uint64_t)n, dpe_rt_stream());
-        DPE_CUDA_NOTE(b, code == 0 ? 0 : DPE_RT_NCCL + code, "ncclAllReduce");
-    }
-    return status;
+    DPE_TRY(peers->meet(peers->user, NULL, 0, dpe_cuda_status(b, err), err));
+    int code = dpe_rt_nccl()->sum(b->sums, x, (uint64_t)n, dpe_rt_stream());
+    DPE_CUDA_NOTE(b, code == 0 ? 0 : DPE_RT_NCCL + code, "ncclAllReduce");
+    return DPE_OK;
 }
 
 void dpe_cuda_leave(struct dpe_backend *b)

@@ -146,9 +146,8 @@ static dpe_status read_tensor(struct header *header, struct dpe_shard_tensor *te
     bool first = true;
     struct dpe_json_scan_text key = {0};
     struct dpe_json_scan_text dtype = {0};
-    dpe_status status = DPE_OK;
     dpe_json_scan_open(&header->scan, '{');
-    while (status == DPE_OK && dpe_json_scan_key(&header->scan, &first, &key)) {
+    while (dpe_json_scan_key(&header->scan, &first, &key)) {
         unsigned member = 0;
         if (text_is(key, "dtype")) {
             member = DTYPE;
@@ -156,20 +155,17 @@ static dpe_status read_tensor(struct header *header, struct dpe_shard_tensor *te
         } else if (text_is(key, "shape")) {
             member = SHAPE;
             tensor->rank = 0;
-            status = read_shape(header, tensor);
+            DPE_TRY(read_shape(header, tensor));
         } else if (text_is(key, "data_offsets")) {
             member = OFFSETS;
-            status = read_offsets(header, tensor);
+            DPE_TRY(read_offsets(header, tensor));
         } else {
             dpe_json_scan_skip(&header->scan);
         }
-        if (status == DPE_OK && (seen & member) != 0) {
+        if ((seen & member) != 0) {
             return bad_tensor(header, tensor->name, "a member occurs twice");
         }
         seen |= member;
-    }
-    if (status != DPE_OK) {
-        return status;
     }
     if (header->scan.problem != NULL) {
         return bad_json(header);

@@ -81,33 +81,32 @@ static dpe_status parse_index(struct index *index, size_t n)
     struct dpe_json_scan_text key;
     bool first = true;
     bool seen = false;
-    dpe_status status = DPE_OK;
     size_t good = dpe_utf8_check(index->text, n);
     if (good < n) {
         return dpe_fail(index->err, DPE_BAD_DATA,
                         "%s: expected UTF-8, found an invalid byte at %zu", index->path, good);
     }
     dpe_json_scan_open(&scan, '{');
-    while (status == DPE_OK && dpe_json_scan_key(&scan, &first, &key)) {
+    while (dpe_json_scan_key(&scan, &first, &key)) {
         if (strcmp(key.bytes, "weight_map") != 0) {
             dpe_json_scan_skip(&scan);
         } else if (seen) {
             return dpe_fail(index->err, DPE_BAD_DATA, "%s: weight_map occurs twice", index->path);
         } else {
             seen = true;
-            status = read_map(index, &scan);
+            DPE_TRY(read_map(index, &scan));
         }
     }
-    if (status == DPE_OK && !dpe_json_scan_end(&scan)) {
+    if (!dpe_json_scan_end(&scan)) {
         return dpe_fail(index->err, DPE_BAD_DATA, "%s: at byte %zu: %s", index->path, scan.at,
                         scan.problem);
     }
-    if (status == DPE_OK && index->n == 0) {
+    if (index->n == 0) {
         return dpe_fail(index->err, DPE_BAD_DATA,
                         "%s: expected a weight_map with at least one tensor, found none",
                         index->path);
     }
-    return status;
+    return DPE_OK;
 }
 
 static int by_tensor(const void *a, const void *b)

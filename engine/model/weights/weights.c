@@ -122,8 +122,8 @@ dpe_status dpe_bind_found(struct dpe_binder *binder, const struct dpe_shard_tens
     }
     tensor->rows = rank == 3 ? shape[0] * shape[1] : rank == 2 ? shape[1] : 1;
     tensor->cols = shape[2];
-    dpe_status status = take_data(binder, found, tensor->dtype, &tensor->data);
-    return status == DPE_OK && rank == 1 ? widen_vector(binder, name, tensor) : status;
+    DPE_TRY(take_data(binder, found, tensor->dtype, &tensor->data));
+    return rank == 1 ? widen_vector(binder, name, tensor) : DPE_OK;
 }
 
 /* rows 0 means a vector of `cols`. */
@@ -208,22 +208,20 @@ static dpe_status bind_layer(struct dpe_binder *binder, int64_t index,
                              struct dpe_layer_weights *layer)
 {
     const struct dpe_config *config = &binder->model->config;
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < DPE_WEIGHTS_PER_LAYER && status == DPE_OK; i++) {
+    for (int i = 0; i < DPE_WEIGHTS_PER_LAYER; i++) {
         enum dpe_weight which = (enum dpe_weight)i;
         struct dpe_layer_shape shape = dpe_layer_shape(config, which);
         const char *name = dpe_layer_name(config, which);
-        status = bind_weight(binder, index, which, &layer->weight[which]);
-        if (status == DPE_OK && name != NULL && part_of(config, which).name == NULL) {
-            status = dpe_bind_part(binder, index, name, ".bias", 0, shape.bias, shape.bias > 0,
-                                   &layer->bias[which]);
+        DPE_TRY(bind_weight(binder, index, which, &layer->weight[which]));
+        if (name != NULL && part_of(config, which).name == NULL) {
+            DPE_TRY(dpe_bind_part(binder, index, name, ".bias", 0, shape.bias, shape.bias > 0,
+                                  &layer->bias[which]));
         }
-        if (status == DPE_OK && shape.rows > 0) {
-            status = dpe_bind_arrange(binder, which, layer);
+        if (shape.rows > 0) {
+            DPE_TRY(dpe_bind_arrange(binder, which, layer));
         }
     }
-    return status == DPE_OK && config->n_experts > 0 ? dpe_bind_experts(binder, index, layer)
-                                                     : status;
+    return config->n_experts > 0 ? dpe_bind_experts(binder, index, layer) : DPE_OK;
 }
 
 static const struct dpe_shard_tensor *find_embedding(const struct dpe_binder *binder,

@@ -102,14 +102,11 @@ static dpe_status add_method(struct dpe_serve_world *world, struct dpe_error *er
     if (world->plans == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
-    dpe_status status = DPE_OK;
     if (world->length > trained) {
-        status = add_plan(world, trained, trained, world->length, err);
+        DPE_TRY(add_plan(world, trained, trained, world->length, err));
     }
-    if (status == DPE_OK) {
-        status = add_plan(world, trained, world->length, world->length, err);
-    }
-    return status == DPE_OK && world->n_plans > 1 ? join_same(world, err) : status;
+    DPE_TRY(add_plan(world, trained, world->length, world->length, err));
+    return world->n_plans > 1 ? join_same(world, err) : DPE_OK;
 }
 
 int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t tokens)

@@ -227,14 +227,11 @@ static dpe_status check_files(const struct dpe_comparison *comparison, struct dp
         const struct dpe_suite *suite = &comparison->suites[i];
         for (size_t t = 0; t < (size_t)comparison->n_methods * suite->n_tasks; t++) {
             struct place place;
-            dpe_status status = find_place(comparison, comparison->labels[t / suite->n_tasks],
-                                           &suite->tasks[t % suite->n_tasks], &place, err);
-            if (status == DPE_OK && suite->kind->predictions) {
-                status = job->tool.force ? dpe_job_check_replaced(job, place.path, err)
-                                         : dpe_tool_check_new(place.path, false, err);
-            }
-            if (status != DPE_OK) {
-                return status;
+            DPE_TRY(find_place(comparison, comparison->labels[t / suite->n_tasks],
+                               &suite->tasks[t % suite->n_tasks], &place, err));
+            if (suite->kind->predictions) {
+                DPE_TRY(job->tool.force ? dpe_job_check_replaced(job, place.path, err)
+                                        : dpe_tool_check_new(place.path, false, err));
             }
         }
     }

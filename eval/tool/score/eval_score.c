@@ -326,11 +326,9 @@ static dpe_status score_alone(struct scoring *scoring, struct dpe_error *err)
                         "%s: the file name holds no task of %s; give --task NAME", path,
                         scoring->args->suite);
     }
-    dpe_status status = score_file(scoring, path, task, err);
-    if (status == DPE_OK) {
-        put_scores(scoring, "");
-    }
-    return status;
+    DPE_TRY(score_file(scoring, path, task, err));
+    put_scores(scoring, "");
+    return DPE_OK;
 }
 
 /* The files of a folder, a table for each model. */
