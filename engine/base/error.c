@@ -70,8 +70,10 @@ dpe_status dpe_fail_prefix(struct dpe_error *err, const char *format, ...)
     vsnprintf(words, room, format, args);
     va_end(args);
     size_t n = strlen(words);
-    snprintf(words + n, sizeof words - n, ": %s", err->text);
-    dpe_shorten(err->text, sizeof err->text, words);
+    if (strncmp(err->text, words, n) != 0 || err->text[n] != ':') { /* else it is there already */
+        snprintf(words + n, sizeof words - n, ": %s", err->text);
+        dpe_shorten(err->text, sizeof err->text, words);
+    }
     return err->status;
 }
 

@@ -49,6 +49,11 @@ static void failures_carry_words(void **state)
     assert_string_equal(err.text, "tensor x");
     assert_int_equal(dpe_fail_prefix(&err, "file %d", 7), DPE_BAD_DATA);
     assert_string_equal(err.text, "file 7: tensor x");
+    /* What names the file already does not name it twice; another name that begins alike is one. */
+    assert_int_equal(dpe_fail_prefix(&err, "file %d", 7), DPE_BAD_DATA);
+    assert_string_equal(err.text, "file 7: tensor x");
+    assert_int_equal(dpe_fail_prefix(&err, "file"), DPE_BAD_DATA);
+    assert_string_equal(err.text, "file: file 7: tensor x");
     assert_int_equal(dpe_fail(NULL, DPE_IO, "nowhere"), DPE_IO);
     assert_int_equal(dpe_exit_code(DPE_NONFINITE), 70);
     assert_int_equal(dpe_exit_code(DPE_MISMATCH), 78);

@@ -174,6 +174,9 @@ with h5py.File("shape.h5", "a") as f:
     del f["/detect/rank"]
     f["/detect/rank"] = [[1, 2], [2, 1]]
 shutil.copy("detect.h5", "beyond.h5")
+shutil.copy("detect.h5", "missing.h5")
+with h5py.File("missing.h5", "a") as f:
+    del f["/detect/rank"]
 with h5py.File("beyond.h5", "a") as f:
     f["/rows/bucket_count"][0] = 12000
 shutil.copy("detect.h5", "noplan.h5")
@@ -204,10 +207,11 @@ expect 65 "shape.h5: has no checksum" shape.h5 -o bad.html --no-figures
 expect 65 "/detect/rank: expected the shape" --unchecked shape.h5 -o bad.html --no-figures
 cp odd.h5 bare.h5
 expect 0 "is written" --unchecked bare.h5 -o bare.html --no-figures
-"$python" "$(dirname "$0")/../../lib/checksum.py" shape.h5 beyond.h5 noplan.h5 odd.h5 parts.h5 oddsteps.h5 steps.h5 methods.h5
+"$python" "$(dirname "$0")/../../lib/checksum.py" missing.h5 shape.h5 beyond.h5 noplan.h5 odd.h5 parts.h5 oddsteps.h5 steps.h5 methods.h5
 expect 0 "is written" odd.h5 oddsteps.h5 -o odd.html
 expect 0 "is written" parts.h5 -o parts.html --no-figures
 expect 65 "/detect/rank: expected the shape [2, 8], found [2, 2]" shape.h5 -o bad.html --no-figures
+expect 65 "error: missing.h5: /detect/rank: is not there" missing.h5 -o bad.html --no-figures
 expect 65 "beyond.h5: /rows/bucket_count: does not match" beyond.h5 -o bad.html --no-figures
 expect 0 "is written" noplan.h5 -o odd.html --figures odd
 grep -q '^"3","256","1","NaN"' odd/detect-positions.csv || { echo "a cell without rows has a value"; failed=1; }
