@@ -15,24 +15,14 @@
 #include "tests/lib/tool_run.h"
 #include "tests/lib/tool_tables.h"
 
-int dpe_detect_main(int argc, char **argv);
-int dpe_norms_main(int argc, char **argv);
-int dpe_calibrate_main(int argc, char **argv);
-int dpe_report_main(int argc, char **argv);
+DPE_TOOL(detect)
+DPE_TOOL(norms)
+DPE_TOOL(calibrate)
+DPE_TOOL(report)
 
 #define TEXTS " -m " TOOL_MODEL " --corpus " TOOL_CORPUS " --threads 1 --seed 3 "
 #define SWEEP TEXTS "-l 1k --groups 2 --window 16 --lengths 32,64,128,256 "
 #define PAPER SWEEP "--task niah --select paper --temperature off "
-
-static void detect(const char *options, int code, const char *text)
-{
-    tool_expect(dpe_detect_main, "dpe-detect", options, code, text);
-}
-
-static void calibrate(const char *options, int code, const char *text)
-{
-    tool_expect(dpe_calibrate_main, "dpe-calibrate", options, code, text);
-}
 
 /* How far a key at the beginning of L tokens is for the last query, in a group of length t with a
  * near window w: the farthest key has position t + w (1 - t/L) (detect/README.md, "Lengths"). */
@@ -235,7 +225,7 @@ static void contexts_count_once(void **state)
     free(dropped);
     detect(ONE "--samples 4 --keys-per-context 4 -o one.h5", 0, "p = 1.000, 4 pairs");
     assert_null(strstr(tool_out, "nan"));
-    tool_expect(dpe_report_main, "dpe-report", "one.h5 -o one.html --no-figures", 0, NULL);
+    report("one.h5 -o one.html --no-figures", 0, NULL);
     tool_read("one.html", tool_out, sizeof tool_out);
     assert_null(strstr(tool_out, ">nan"));
     assert_non_null(strstr(tool_out, "</html>"));
@@ -288,7 +278,7 @@ static void other_tasks_and_rules(void **state)
     detect(TEXTS "-l 1k --groups 2 --lengths 64,256,1k --move frequencies --task niah --samples 8 "
                  "-o frequencies.h5",
            0, NULL);
-    tool_expect(dpe_norms_main, "dpe-norms", TEXTS "--lengths 32 --samples 2 -o norms.h5", 0, NULL);
+    norms(TEXTS "--lengths 32 --samples 2 -o norms.h5", 0, NULL);
     detect(SWEEP "--task niah --samples 8 --scale-pairs norms.h5 --top-k 0.5 --select sequential "
                  "-o pairs.h5",
            0, NULL);
@@ -328,7 +318,7 @@ static void what_a_dry_run_says(void **state)
     detect(PAPER "--samples 8 --dry-run --json", 64, "leave one of the two");
     detect(SWEEP "--task auto --samples 24 --race --dry-run", 0, NULL);
     detect(TEXTS "-l 1k --select ready --samples 32 --dry-run", 0, NULL);
-    tool_expect(dpe_norms_main, "dpe-norms", TEXTS "--lengths 32 --samples 2 --dry-run", 0, NULL);
+    norms(TEXTS "--lengths 32 --samples 2 --dry-run", 0, NULL);
 }
 
 #define BATCH                                                                                      \

@@ -15,19 +15,13 @@
 #include "tests/lib/tool_run.h"
 #include "tests/lib/tool_tables.h"
 
-int dpe_calibrate_main(int argc, char **argv);
-int dpe_detect_main(int argc, char **argv);
-int dpe_export_main(int argc, char **argv);
+DPE_TOOL(calibrate)
+DPE_TOOL(detect)
+DPE_TOOL(export)
 
-#define TEXTS "--model " TOOL_MODEL " --corpus " TOOL_CORPUS " --threads 1 "
-#define SWEEP TEXTS "--seed 5 --task ppl --groups 2 --samples 9 --window 16 "
+#define SWEEP TOOL_TEXTS "--seed 5 --task ppl --groups 2 --samples 9 --window 16 "
 #define BATCH SWEEP "--norm-lengths 32 --norm-samples 2 "
 #define THREE BATCH "-l 1024,384,768 "
-
-static void calibrate(const char *options, int code, const char *text)
-{
-    tool_expect(dpe_calibrate_main, "dpe-calibrate", options, code, text);
-}
 
 static bool exists(const char *path)
 {
@@ -79,11 +73,11 @@ static void every_part_is_its_tools(void **state)
         limited += i > 0 && n < (i == 1 ? 6U : 7U);
         snprintf(line, sizeof line, SWEEP "-l %s --lengths %s --quiet -o detect%s.h5", lengths[i],
                  i == 0 ? "auto" : list, lengths[i]);
-        tool_expect(dpe_detect_main, "dpe-detect", line, 0, NULL);
+        detect(line, 0, NULL);
         snprintf(other, sizeof other, "detect%s.h5", lengths[i]);
         expect_equal(path, other, "");
         snprintf(line, sizeof line, "whole/table.h5 --entry %s -o entry.h5 --force", lengths[i]);
-        tool_expect(dpe_export_main, "dpe-export", line, 0, NULL);
+        export(line, 0, NULL);
         snprintf(path, sizeof path, "whole/%s/table.h5", lengths[i]);
         expect_equal("entry.h5", path, "/table");
     }
@@ -251,8 +245,8 @@ static void pairs_are_measured_on_the_sweeps_task(void **state)
     int others = 0;
     char path[64], sweep[64], pairs[64], check[64];
     (void)state;
-    calibrate(TEXTS "--task auto --samples 4 --groups 1 --lengths 64,256 --select paper "
-                    "--temperature off --norm-lengths 32 --norm-samples 2 -l 768,1024 -o auto",
+    calibrate(TOOL_TEXTS "--task auto --samples 4 --groups 1 --lengths 64,256 --select paper "
+                         "--temperature off --norm-lengths 32 --norm-samples 2 -l 768,1024 -o auto",
               0, NULL);
     task_of("auto/check.h5", "/eval/niah", "parameters", check);
     assert_string_equal(check, "keys=1,values=4");

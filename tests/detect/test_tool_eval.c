@@ -12,16 +12,9 @@
 #include "tests/lib/made_rows.h"
 #include "tests/lib/tool_run.h"
 
-int dpe_eval_main(int argc, char **argv);
-int dpe_detect_main(int argc, char **argv);
-int dpe_norms_main(int argc, char **argv);
-
-#define TEXTS " -m " TOOL_MODEL " --corpus " TOOL_CORPUS " --threads 1 "
-
-static void eval(const char *options, int code, const char *text)
-{
-    tool_expect(dpe_eval_main, "dpe-eval", options, code, text);
-}
+DPE_TOOL(eval)
+DPE_TOOL(detect)
+DPE_TOOL(norms)
 
 /* The cell of a method's row: the n-th number of the line that begins with it. */
 static double cell(const char *method, int n)
@@ -46,12 +39,11 @@ static int make_tables(void **state)
     if (tool_folder(state) != 0) {
         return -1;
     }
-    tool_expect(dpe_norms_main, "dpe-norms", TEXTS "--lengths 32 --samples 2 -o norms.h5", 0, NULL);
-    tool_expect(dpe_detect_main, "dpe-detect",
-                TEXTS "-l 1k --groups 2 --window 16 --lengths 32,64,128 --task niah --select paper "
+    norms(TOOL_TEXTS "--lengths 32 --samples 2 -o norms.h5", 0, NULL);
+    detect(TOOL_TEXTS "-l 1k --groups 2 --window 16 --lengths 32,64,128 --task niah --select paper "
                       "--temperature off "
                       "--samples 4 -o detect.h5",
-                0, NULL);
+           0, NULL);
     return 0;
 }
 
@@ -59,61 +51,63 @@ static void methods_are_compared(void **state)
 {
     (void)state;
     made_world = (struct made_world){.best = {128, 128}, .noise = 0.1};
-    eval("compare" TEXTS "--suite niah,ppl -l 512,1k --samples 12 --method rope --method "
+    eval("compare" TOOL_TEXTS "--suite niah,ppl -l 512,1k --samples 12 --method rope --method "
          "self-extend:window=64 --method yarn --table detect.h5 -o compare.h5",
          0, "self-extend");
-    eval("compare" TEXTS "--suite niah,ppl -l 512,1k --samples 12 --method rope --method "
+    eval("compare" TOOL_TEXTS "--suite niah,ppl -l 512,1k --samples 12 --method rope --method "
          "self-extend:window=64 --method yarn --table detect.h5 -o compare.h5 --json",
          0, "\"self-extend:window=64\"");
     made_world.fails_after = 5;
-    eval("niah" TEXTS
+    eval("niah" TOOL_TEXTS
          "-l 1k --samples 8 --method rope --method pi:scale=8 --against rope --details -o niah.h5",
          75, "run the same command");
     made_world.fails_after = 0;
-    eval("niah" TEXTS
+    eval("niah" TOOL_TEXTS
          "-l 1k --samples 8 --method rope --method pi:scale=8 --against rope --details -o niah.h5",
          0, "pi:scale=8");
     /* 1023 tokens are seen at 1023 and at 1023/8, which is what this world has most of. */
     assert_true(cell("pi:scale=8", 0) > 90.0 && cell("rope", 0) < 30.0);
-    eval("niah" TEXTS "--grid -l 512,1k --depths 0,0.5,1 --samples 4 --method rope --method "
+    eval("niah" TOOL_TEXTS "--grid -l 512,1k --depths 0,0.5,1 --samples 4 --method rope --method "
          "pi:scale=8 -o grid.h5",
          0, NULL);
-    eval("niah" TEXTS "-l 1k --samples 8 --method rope --dry-run", 0, "tokens");
-    eval("compare" TEXTS "--suite ruler --tasks vt -l 512 --samples 2 --method rope --predictions "
+    eval("niah" TOOL_TEXTS "-l 1k --samples 8 --method rope --dry-run", 0, "tokens");
+    eval("compare" TOOL_TEXTS
+         "--suite ruler --tasks vt -l 512 --samples 2 --method rope --predictions "
          "answers -o answers.h5",
          0, NULL);
-    eval("ppl" TEXTS "-l 1k --samples 3 --method rope --csv -o ppl.h5", 0, "rope");
-    eval("ruler" TEXTS "-l 1k --samples 2 --tasks vt,niah_single_1 --method rope -o ruler.h5", 0,
-         "vt");
+    eval("ppl" TOOL_TEXTS "-l 1k --samples 3 --method rope --csv -o ppl.h5", 0, "rope");
+    eval("ruler" TOOL_TEXTS "-l 1k --samples 2 --tasks vt,niah_single_1 --method rope -o ruler.h5",
+         0, "vt");
 }
 
 static void a_detection_is_varied(void **state)
 {
     (void)state;
     made_world = (struct made_world){.best = {48, 48}, .noise = 0.1};
-    eval("ablate" TEXTS "--table detect.h5 --what rank --samples 6 -o rank.h5", 0, "rank");
-    eval("ablate" TEXTS "--table detect.h5 --what window --suite ppl --samples 3 -o window.h5", 0,
-         NULL);
-    eval("ablate" TEXTS
+    eval("ablate" TOOL_TEXTS "--table detect.h5 --what rank --samples 6 -o rank.h5", 0, "rank");
+    eval("ablate" TOOL_TEXTS "--table detect.h5 --what window --suite ppl --samples 3 -o window.h5",
+         0, NULL);
+    eval("ablate" TOOL_TEXTS
          "--table detect.h5 --norms norms.h5 --what top-k --values 8,16 --samples 6 -o top.h5",
          0, NULL);
-    eval("ablate" TEXTS
+    eval("ablate" TOOL_TEXTS
          "--table detect.h5 --norms norms.h5 --what scaled-length --samples 3 -o scaled.h5",
          0, NULL);
-    eval("ablate" TEXTS "--table detect.h5 --what top-k --samples 3 -o none.h5", 64, "--norms");
+    eval("ablate" TOOL_TEXTS "--table detect.h5 --what top-k --samples 3 -o none.h5", 64,
+         "--norms");
 }
 
 static void settings_race(void **state)
 {
     (void)state;
     made_world = (struct made_world){.best = {128, 128}, .noise = 0.2};
-    eval("tune" TEXTS
+    eval("tune" TOOL_TEXTS
          "-l 1k --method pi:scale=2/4/8/16 --method yarn --samples 8 --budget 64 -o tune.h5",
          0, "scale=8");
-    eval("tune" TEXTS
+    eval("tune" TOOL_TEXTS
          "-l 1k --method pi:scale=2/4/8/16 --method yarn --samples 8 --budget 64 -o tune.h5 --json",
          0, "scale=8");
-    eval("tune" TEXTS
+    eval("tune" TOOL_TEXTS
          "-l 1k --method self-extend --temperature grid --samples 8 --budget 200 --dry-run",
          0, NULL);
 }
@@ -122,29 +116,30 @@ static void a_table_is_held_against_a_model(void **state)
 {
     (void)state;
     made_world = (struct made_world){.best = {48, 48}, .noise = 0.1};
-    eval("check detect.h5" TEXTS "--samples 6 -o held.h5", 0, "\n1024 tokens");
-    eval("check" TEXTS, 64, "TABLE is missing");
+    eval("check detect.h5" TOOL_TEXTS "--samples 6 -o held.h5", 0, "\n1024 tokens");
+    eval("check" TOOL_TEXTS, 64, "TABLE is missing");
 }
 
 /* The divergence of a method that changes nothing is 0; that of another method is not. */
 static void divergence_is_measured(void **state)
 {
     (void)state;
-    eval("kld" TEXTS "-l 96 --samples 2 --method rope --base rope --trained-length 64 --method "
+    eval("kld" TOOL_TEXTS
+         "-l 96 --samples 2 --method rope --base rope --trained-length 64 --method "
          "pi:scale=2 -o kld.h5",
          0, "pi");
     assert_true(tool_number("\nrope: mean ") == 0.0 && tool_number("\npi:scale=2: mean ") > 0.0);
     assert_true(tool_number("\nBeyond position ") == 64.0);
     assert_non_null(strstr(tool_out, "the base is no yardstick"));
-    eval("kld" TEXTS "-l 96 --samples 1 --method pi:scale=2 --base self-extend:window=8 "
+    eval("kld" TOOL_TEXTS "-l 96 --samples 1 --method pi:scale=2 --base self-extend:window=8 "
          "--trained-length 64 -o other.h5",
          0, " over 1 text, 95 tokens;");
     assert_null(strstr(tool_out, "yardstick"));
     /* Nor is it said of one text that there is an interval. */
     assert_null(strstr(tool_out, "nan"));
-    eval("kld" TEXTS "-l 96 --samples 2 --trained-length 64 --method pi:scale=2 --dry-run", 0,
+    eval("kld" TOOL_TEXTS "-l 96 --samples 2 --trained-length 64 --method pi:scale=2 --dry-run", 0,
          "tokens");
-    eval("kld" TEXTS
+    eval("kld" TOOL_TEXTS
          "-l 96 --samples 2 --trained-length 64 --method rope --method pi:scale=2 -o kld.h5 --json",
          0, "\"rope\"");
 }
@@ -162,7 +157,7 @@ static void predictions_of_others_are_scored(void **state)
     tool_write("bad.jsonl", "{\n");
     eval("score --suite ruler --task vt --predictions bad.jsonl", 65, "bad.jsonl");
     eval("score --suite nosuch --predictions vt.jsonl", 64, "--suite: expected one of");
-    eval("data" TEXTS "-l 512 --tasks vt,niah_single_1 --samples 3 -o data", 0, NULL);
+    eval("data" TOOL_TEXTS "-l 512 --tasks vt,niah_single_1 --samples 3 -o data", 0, NULL);
     assert_int_equal(access("data", F_OK), 0);
 }
 

@@ -14,12 +14,12 @@
 #include "tests/lib/tool_tables.h"
 #include "tests/outputs/schema_check.h"
 
-int dpe_calibrate_main(int argc, char **argv);
-int dpe_detect_main(int argc, char **argv);
-int dpe_eval_main(int argc, char **argv);
-int dpe_export_main(int argc, char **argv);
-int dpe_norms_main(int argc, char **argv);
-int dpe_run_main(int argc, char **argv);
+DPE_TOOL(calibrate)
+DPE_TOOL(detect)
+DPE_TOOL(eval)
+DPE_TOOL(export)
+DPE_TOOL(norms)
+DPE_TOOL(run)
 
 #define MODEL "--model " TOOL_MODEL " "
 #define TEXTS MODEL "--corpus " TOOL_CORPUS " --threads 1 "
@@ -28,16 +28,6 @@ int dpe_run_main(int argc, char **argv);
     TEXTS SHORT "--samples 8 --groups 2 --window 4 --select guarded --temperature off --quiet "
 #define YARN  "yarn:scale=4"
 #define LEAKY "leaky-rerope:window=16,scale=4"
-
-static void export(const char *options, int code, const char *text)
-{
-    tool_expect(dpe_export_main, "dpe-export", options, code, text);
-}
-
-static void calibrate(const char *options)
-{
-    tool_expect(dpe_calibrate_main, "dpe-calibrate", options, 0, NULL);
-}
 
 /* 511 tokens are seen at 128 by YaRN and at 140 by Leaky ReRoPE, and by groups at 16 or 512. */
 static void want_a_method(void)
@@ -53,7 +43,7 @@ static void expect_one_plan(const char *method, const char *tables)
     unlink("rows.h5");
     snprintf(line, sizeof line, "niah " TEXTS SHORT "-l 512 --samples 1 --method %s %s -o rows.h5",
              method, tables);
-    tool_expect(dpe_eval_main, "dpe-eval", line, 0, NULL);
+    eval(line, 0, NULL);
     char **plans = strings("rows.h5", "/plans/plan", &n);
     for (size_t i = 1; i < n; i++) {
         assert_string_equal(plans[i], plans[0]);
@@ -67,12 +57,10 @@ static int make_tables(void **state)
         return -1;
     }
     want_a_method();
-    tool_expect(dpe_detect_main, "dpe-detect",
-                SWEEP "-l 512 --lengths 16,512 --against " YARN " -o yarn.h5", 0,
-                "The table holds " YARN ", which");
-    tool_expect(dpe_detect_main, "dpe-detect",
-                SWEEP "-l 512 --lengths 16,512 --against " LEAKY " -o leaky.h5", 0,
-                "The table holds " LEAKY ", which");
+    detect(SWEEP "-l 512 --lengths 16,512 --against " YARN " -o yarn.h5", 0,
+           "The table holds " YARN ", which");
+    detect(SWEEP "-l 512 --lengths 16,512 --against " LEAKY " -o leaky.h5", 0,
+           "The table holds " LEAKY ", which");
     return 0;
 }
 
@@ -107,12 +95,10 @@ static void all_forms_are_one_plan(void **state)
     export("yarn.h5 --length 1024 -o no.h5", 64,
            "--length: the table holds the plan of another method for 512 tokens");
     export("leaky.h5 --rank 1 -o no.h5", 64, "--rank: the table holds the plan of another method");
-    tool_expect(dpe_norms_main, "dpe-norms",
-                TEXTS SHORT "--lengths 32 --samples 2 --quiet -o norms.h5", 0, NULL);
+    norms(TEXTS SHORT "--lengths 32 --samples 2 --quiet -o norms.h5", 0, NULL);
     export("--top-k 24 -o no.h5 yarn.h5 norms.h5", 64, "of which all pairs move");
-    tool_expect(dpe_eval_main, "dpe-eval",
-                "ablate " TEXTS SHORT "--table yarn.h5 --norms norms.h5 --what top-k -o no.h5", 65,
-                "found the plan of another method");
+    eval("ablate " TEXTS SHORT "--table yarn.h5 --norms norms.h5 --what top-k -o no.h5", 65,
+         "found the plan of another method");
     assert_int_equal(access("no.h5", F_OK), -1);
 }
 
@@ -130,7 +116,7 @@ static double nll(const char *options)
 {
     char line[512];
     snprintf(line, sizeof line, "--nll text.txt --context 512 --threads 1 --json %s", options);
-    tool_expect(dpe_run_main, "dpe-run", line, 0, NULL);
+    run(line, 0, NULL);
     return tool_number("\"nll\": ");
 }
 
@@ -295,21 +281,21 @@ static void a_calibration_makes_the_forms_that_can(void **state)
 {
     (void)state;
     want_a_method();
-    calibrate(ONE "--against " YARN);
+    calibrate(ONE "--against " YARN, 0, NULL);
     expect_files("one", "");
     expect_in_file("one/config.json", "\"longrope\"");
     expect_in_file("one/report.html", "Every key keeps its true distance");
     assert_int_equal(schema_check("one/table.h5"), 0);
-    calibrate(ONE "--against " YARN);
+    calibrate(ONE "--against " YARN, 0, NULL);
     /* Another choice makes other forms; those that the first one made and the second does not have
      * are gone, and the other way round. */
-    calibrate(ONE "--against none --top-k 32");
+    calibrate(ONE "--against none --top-k 32", 0, NULL);
     expect_files("one", "table.csv table.yaml");
     expect_in_file("one/config.json", "\"dpe\"");
     FILE *file = fopen("one/table.yaml", "a");
     fputs("# mine\n", file);
     fclose(file);
-    calibrate(ONE "--force --against " YARN);
+    calibrate(ONE "--force --against " YARN, 0, NULL);
     expect_files("one", "table.yaml"); /* a form that was edited stays */
     expect_in_file("one/table.yaml", "# mine\n");
 }
@@ -325,10 +311,10 @@ static void other_calibrations(void **state)
         "s/\"model_type\": \"llama\"/\"model_type\": \"smollm3\", \"no_rope_layers\": [1, 1, "
         "1, 0]/;s/LlamaForCausalLM/SmolLM3ForCausalLM/",
         NULL);
-    calibrate(BATCH "--model some -l 512 --lengths 16,512 --against " YARN " -o layers");
+    calibrate(BATCH "--model some -l 512 --lengths 16,512 --against " YARN " -o layers", 0, NULL);
     export("layers/table.h5 --show", 0, "in place of the model's own");
     expect_in_file("layers/config.json", "\"dpe\"");
-    calibrate(BATCH "-l 256,512 --lengths 16,256 --against " LEAKY " -o two");
+    calibrate(BATCH "-l 256,512 --lengths 16,256 --against " LEAKY " -o two", 0, NULL);
     assert_int_equal(schema_check("two/table.h5"), 0);
     expect_in_file("two/table.json", "\"unrounded\":");
     assert_int_equal(access("two/512/table.yaml", F_OK), -1);

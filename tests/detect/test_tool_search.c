@@ -11,32 +11,21 @@
 #include "tests/lib/tool_run.h"
 #include "tests/lib/tool_tables.h"
 
-int dpe_detect_main(int argc, char **argv);
-int dpe_eval_main(int argc, char **argv);
-int dpe_norms_main(int argc, char **argv);
-int dpe_report_main(int argc, char **argv);
+DPE_TOOL(detect)
+DPE_TOOL(eval)
+DPE_TOOL(norms)
+DPE_TOOL(report)
 
-#define TEXTS  " -m " TOOL_MODEL " --corpus " TOOL_CORPUS " --threads 1 "
-#define SHORT  TEXTS "-l 256 --trained-length 64 "
+#define SHORT  TOOL_TEXTS "-l 256 --trained-length 64 "
 #define SEARCH SHORT "--seed 5 --samples 24 --groups 2 --lengths 16,32,64,128 --temperature auto "
 #define JOINT  SEARCH "--select joint --task user --guard 0 "
 
-static void detect(const char *options, int code, const char *text)
-{
-    tool_expect(dpe_detect_main, "dpe-detect", options, code, text);
-}
-
-static void eval(const char *options)
-{
-    tool_expect(dpe_eval_main, "dpe-eval", options, 0, NULL);
-}
-
-static void report(const char *table, const char *text)
+static void expect_page(const char *table, const char *text)
 {
     char line[256];
     snprintf(line, sizeof line, "%s -o page.html --no-figures", table);
     unlink("page.html");
-    tool_expect(dpe_report_main, "dpe-report", line, 0, NULL);
+    report(line, 0, NULL);
     expect_in_file("page.html", text);
 }
 
@@ -68,10 +57,10 @@ static void temperature_and_plan_are_found(void **state)
     expect_attribute("joint.h5", "/", "schema_version", "8.0.0");
     /* The table computes what the joint plan of its validation does; what that is held against is
      * the method as released, with its log-n. */
-    eval("niah" SHORT "--samples 1 --table joint.h5 --method leaky-rerope -o of-joint.h5");
+    eval("niah" SHORT "--samples 1 --table joint.h5 --method leaky-rerope -o of-joint.h5", 0, NULL);
     assert_true(has_validated("of-joint.h5", "joint.h5", 2));
     assert_true(has_validated("of-joint.h5", "joint.h5", 4));
-    report("joint.h5", "The table holds the ");
+    expect_page("joint.h5", "The table holds the ");
     expect_in_file("page.html", "Each step of the search runs the plan so far");
     expect_in_file("page.html", "Step 1: temperature, round 1");
     detect(JOINT "--against yarn --dry-run", 0, "samples of the search included");
@@ -104,10 +93,10 @@ static void fewer_pairs_are_found(void **state)
     static const double tried[] = {16, 20, 24, 28};
     (void)state;
     made_world = (struct made_world){.best = {20, 255}, .noise = 0.1};
-    tool_expect(dpe_norms_main, "dpe-norms", TEXTS "--lengths 64 --samples 2 -o norms.h5", 0, NULL);
+    norms(TOOL_TEXTS "--lengths 64 --samples 2 -o norms.h5", 0, NULL);
 #define PAIRS                                                                                      \
-    TEXTS "-l 256 --trained-length 32 --samples 16 --groups 1 --lengths 16 --seed 5 "              \
-          "--temperature off --niah keys=3,values=2 --against none --guard 0 -o pairs.h5 "
+    TOOL_TEXTS "-l 256 --trained-length 32 --samples 16 --groups 1 --lengths 16 --seed 5 "         \
+               "--temperature off --niah keys=3,values=2 --against none --guard 0 -o pairs.h5 "
     detect(PAIRS "--scale-pairs norms.h5 --dry-run", 0, NULL);
     detect(PAIRS "--scale-pairs norms.h5", 0, "\nkey pairs, round 1: changed (p ");
     size_t n = 0;
@@ -130,10 +119,11 @@ static void fewer_pairs_are_found(void **state)
     assert_true(n == 1 && chosen[0] < 32);
     assert_non_null(strstr(strstr(tool_out, "\n  temperature "), text));
     snprintf(text, sizeof text, "%.0f key pairs", chosen[0]);
-    report("pairs.h5", text);
+    expect_page("pairs.h5", text);
     free(chosen);
-    eval("niah" TEXTS "-l 256 --trained-length 32 --samples 1 --niah keys=3,values=2 --table "
-         "pairs.h5 -o of-pairs.h5");
+    eval("niah" TOOL_TEXTS "-l 256 --trained-length 32 --samples 1 --niah keys=3,values=2 --table "
+         "pairs.h5 -o of-pairs.h5",
+         0, NULL);
     assert_true(has_validated("of-pairs.h5", "pairs.h5", 2));
     detect(PAIRS, 78, NULL);
 }
@@ -149,20 +139,22 @@ static void a_tuned_method_is_taken(void **state)
 #define TUNE                                                                                       \
     "--trained-length 64 --samples 4 --budget 8 --method rope "                                    \
     "--method self-extend:group=4,window=32,logit-scale=1.1 "
-    eval("tune" TEXTS "-l 128 " TUNE "-o tuned128.h5");
-    eval("tune" TEXTS "-l 512 " TUNE "-o tuned512.h5");
-    detect(TEXTS "-l 512 --trained-length 64 --samples 24 --groups 2 --lengths 16,32,512 --seed 5 "
-                 "--task user --temperature off --guard 0 --against tuned512.h5 --against yarn "
-                 "-o tuned.h5",
+    eval("tune" TOOL_TEXTS "-l 128 " TUNE "-o tuned128.h5", 0, NULL);
+    eval("tune" TOOL_TEXTS "-l 512 " TUNE "-o tuned512.h5", 0, NULL);
+    detect(TOOL_TEXTS
+           "-l 512 --trained-length 64 --samples 24 --groups 2 --lengths 16,32,512 --seed 5 "
+           "--task user --temperature off --guard 0 --against tuned512.h5 --against yarn "
+           "-o tuned.h5",
            0, "\n  better than yarn: ");
     static const char first[] = "The table holds self-extend:group=4,window=32,logit-scale=1.1"
                                 ": recall ";
     assert_memory_equal(tool_out, first, strlen(first));
     expect_numbers("tuned.h5", "/table/scale_factor", scales, 2);
     expect_numbers("tuned.h5", "/table/effective_length", lengths, 2);
-    eval("niah" TEXTS "-l 512 --trained-length 64 --samples 1 --table tuned.h5 -o of-tuned.h5");
+    eval("niah" TOOL_TEXTS "-l 512 --trained-length 64 --samples 1 --table tuned.h5 -o of-tuned.h5",
+         0, NULL);
     assert_true(has_validated("of-tuned.h5", "tuned.h5", 4));
-    report("tuned.h5", first);
+    expect_page("tuned.h5", first);
     detect(JOINT "--against tuned128.h5 -o no.h5", 64,
            "expected settings for --length 256, found those for 128; run dpe-eval tune at that "
            "length");
@@ -188,13 +180,14 @@ static void ready_methods_end_in_advice(void **state)
 {
     (void)state;
     made_world = (struct made_world){.best = {151, 151}, .noise = 0.1};
-    detect(TEXTS "-l 512 --trained-length 64 --select ready --task auto --samples 8 --against yarn "
-                 "--against self-extend:group=4,window=32 --against jet-long -o ready.h5",
+    detect(TOOL_TEXTS
+           "-l 512 --trained-length 64 --select ready --task auto --samples 8 --against yarn "
+           "--against self-extend:group=4,window=32 --against jet-long -o ready.h5",
            0, "\n  unchanged ");
     assert_non_null(strstr(tool_out, "\n  jet-long "));
     assert_non_null(strstr(tool_out, "ake self-extend:group=4,window=32"));
     expect_attribute("ready.h5", "/select", "rule", "ready");
-    report("ready.h5", "self-extend:group=4,window=32");
+    expect_page("ready.h5", "self-extend:group=4,window=32");
 }
 
 int main(void)

@@ -10,15 +10,10 @@
 
 #include "tests/lib/tool_run.h"
 
-int dpe_run_main(int argc, char **argv);
-int dpe_export_main(int argc, char **argv);
+DPE_TOOL(run)
+DPE_TOOL(export)
 
 #define MODEL " -m " TOOL_MODEL " "
-
-static void run(const char *options, int code, const char *text)
-{
-    tool_expect(dpe_run_main, "dpe-run", options, code, text);
-}
 
 static bool is_near(double a, double b, double share)
 {
@@ -103,10 +98,8 @@ static void a_model_and_a_plan_are_described(void **state)
 static void tables_are_run(void **state)
 {
     (void)state;
-    tool_expect(dpe_export_main, "dpe-export",
-                "--method dpe:lengths=64/128,window=16 --model " TOOL_MODEL
-                " --length 1k -o table.h5",
-                0, NULL);
+    export("--method dpe:lengths=64/128,window=16 --model " TOOL_MODEL " --length 1k -o table.h5",
+           0, NULL);
     run(MODEL "--show-plan --table table.h5", 0, "entry");
     run(MODEL "--table table.h5 -p 'Once upon a time' -n 4", 0, NULL);
     run(MODEL "--runtimes all --table table.h5 --length 1k", 1, NULL);

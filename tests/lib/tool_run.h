@@ -19,6 +19,7 @@
 
 #define TOOL_MODEL  DPE_SOURCE_DIR "/data/reference"
 #define TOOL_CORPUS DPE_SOURCE_DIR "/data/sample"
+#define TOOL_TEXTS  " -m " TOOL_MODEL " --corpus " TOOL_CORPUS " --threads 1 "
 
 typedef int (*tool_main)(int argc, char **argv);
 
@@ -123,6 +124,15 @@ static inline void tool_expect(tool_main run, const char *name, const char *line
                  text != NULL ? text : "");
     }
 }
+
+/** Declares the main of a tool and a function of its name that runs it with options, as above:
+ * DPE_TOOL(detect) makes detect(OPTIONS, CODE, TEXT). */
+#define DPE_TOOL(tool)                                                                             \
+    int dpe_##tool##_main(int argc, char **argv);                                                  \
+    static inline void tool(const char *options, int code, const char *text)                       \
+    {                                                                                              \
+        tool_expect(dpe_##tool##_main, "dpe-" #tool, options, code, text);                         \
+    }
 
 /** The number after `before` in the result. */
 static inline double tool_number(const char *before)
