@@ -64,12 +64,8 @@ static void collect(struct dpe_report *report, const struct dpe_report_input *in
     for (const struct dpe_report_suite *s = suites; s < suites + n; s++) {
         for (size_t at = 0; at < s->n_methods * s->n_tasks; at++) {
             const size_t m = at / s->n_tasks;
-            struct step step = {.suite = s,
-                                .method = m,
-                                .task = at % s->n_tasks,
-                                .axis = varied->axis[m],
-                                .line = varied->axis[m],
-                                .value = varied->value[m]};
+            const char *axis = varied->axis[m];
+            struct step step = {s, m, at % s->n_tasks, axis, axis, varied->value[m]};
             if (varied->k != NULL && varied->k[m] >= 0 && isfinite(step.value) &&
                 strcmp(step.axis, "scaled-length") == 0) {
                 step.axis = "scaled-by-k";

@@ -86,23 +86,20 @@ static void add_figure(struct dpe_report *report, const struct dpe_report_suite 
         cost->note);
 }
 
-static const struct cost of_time = {
-    .id = "time",
-    .title = "time",
-    .column = "seconds of a sample",
-    .what = "the mean time of a sample, its answer included",
-    .note = "Times depend on the machine and on what else it does.",
-    .digits = 3,
-};
+static const struct cost of_time = {"time",
+                                    "time",
+                                    "seconds of a sample",
+                                    "the mean time of a sample, its answer included",
+                                    "Times depend on the machine and on what else it does.",
+                                    3};
 static const struct cost of_memory = {
-    .id = "memory",
-    .title = "memory",
-    .column = "MiB of a sample",
-    .what = "what one text of that length needs beside the weights (keys, values, what a selection "
-            "keeps, tables, activations; one thread)",
-    .note = "It is computed from the model, the method and the length.",
-    .digits = 1,
-};
+    "memory",
+    "memory",
+    "MiB of a sample",
+    "what one text of that length needs beside the weights (keys, values, what a selection keeps, "
+    "tables, activations; one thread)",
+    "It is computed from the model, the method and the length.",
+    1};
 
 /* The largest over the smallest of those that are known. */
 static double spread(const double *costs, size_t n)

@@ -158,15 +158,15 @@ struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *s, enum
         .log_x = true,
         .log = low,
         .low_is_good = low,
-        .low = low || !lines ? 0.0 : -2.0, /* two equal ends: as the values have them */
-        .high = low     ? 0.0
-                : lines ? 104.0
-                        : 100.0,
-        .x_title = "length, tokens",
-        .y_title = !lines ? "method"
+        /* Two equal ends: as the values have them. */
+        DPE_ENDS(low || !lines ? 0.0 : -2.0, low     ? 0.0
+                                             : lines ? 104.0
+                                                     : 100.0),
+        DPE_TITLES("length, tokens",
+                   !lines ? "method"
                    : low  ? "perplexity per token"
                           : "recall, %",
-        .bar_title = low ? "perplexity" : "percent",
-        .x_line = (double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1),
-        .x_line_title = "trained length"};
+                   low ? "perplexity" : "percent"),
+        DPE_LINE((double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1),
+                 "trained length")};
 }

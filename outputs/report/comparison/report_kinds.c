@@ -67,11 +67,10 @@ static void add_map(struct dpe_report *report, const struct dpe_grid_result *g, 
                      mean[i].n);
         most = fmax(most, (double)mean[i].n);
     }
-    const struct dpe_plot plot = {.kind = PLOT_HEAT,
-                                  .high = 100.0,
-                                  .x_title = "length, tokens",
-                                  .y_title = "depth of the needle",
-                                  .bar_title = "needles found, %"};
+    const struct dpe_plot plot = {
+        .kind = PLOT_HEAT,
+        DPE_ENDS(0.0, 100.0),
+        DPE_TITLES("length, tokens", "depth of the needle", "needles found, %")};
     dpe_report_figure(report, sheet, &plot,
                       "Percentage of needles found, with %.0f sample%s in each cell.", most,
                       most == 1.0 ? "" : "s");
@@ -119,12 +118,12 @@ static void add_sheets(struct dpe_report *report, const struct dpe_kld_result *k
             add_row(by, k->method[m], (double)k->position[b], &k->at[m * buckets + b]);
         }
     }
-    const struct dpe_plot plot = {.kind = PLOT_CURVES,
-                                  .log_x = true,
-                                  .log = true,
-                                  .least = least_drawn,
-                                  .x_title = "position of the token",
-                                  .y_title = "KL(base, method), nats"};
+    const struct dpe_plot plot = {
+        .kind = PLOT_CURVES,
+        .log_x = true,
+        .log = true,
+        .least = least_drawn,
+        DPE_TITLES("position of the token", "KL(base, method), nats", NULL)};
     dpe_report_add(report, whole);
     dpe_report_figure(
         report, by, &plot,

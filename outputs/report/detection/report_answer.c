@@ -80,7 +80,7 @@ static void add_dots(struct dpe_report *report, const struct dpe_report_detectio
     const bool ready = dpe_detection_is_ready(d);
     const double scale = v->recall ? 100.0 : 1.0;
     const struct dpe_plot plot = {.kind = PLOT_DOTS,
-                                  .high = v->recall ? 100.0 : 0.0,
+                                  DPE_ENDS(0.0, v->recall ? 100.0 : 0.0),
                                   .log = !v->recall,
                                   .digits = v->recall ? 1 : 2,
                                   .x_title =
@@ -259,8 +259,6 @@ void dpe_detection_result(struct dpe_report *report)
     }
     if (report->status == DPE_OK && !dpe_detection_is_ready(d)) {
         add_lengths(report, d);
-    } else if (report->status == DPE_OK) {
-        dpe_detection_search(report, d);
     }
     for (int i = 0; i < 2 && report->status == DPE_OK; i++) {
         if (all[i].mean != NULL) {

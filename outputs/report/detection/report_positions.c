@@ -90,9 +90,8 @@ static void add_groups(struct dpe_report *report, const struct dpe_report_detect
                                   .log = !relative,
                                   .low_is_good = true,
                                   .digits = relative ? 1 : 3,
-                                  .x_title = "from position, tokens",
-                                  .y_title = "group, at its best length",
-                                  .bar_title = relative ? "change, percent" : "perplexity"};
+                                  DPE_TITLES("from position, tokens", "group, at its best length",
+                                             relative ? "change, percent" : "perplexity")};
     struct dpe_sheet *sheet = positions_sheet(report, d);
     add_best(dpe_draw_instead(sheet, "group:0|from position:0|value:0"), d);
     dpe_report_figure(report, sheet, &plot,
@@ -110,13 +109,12 @@ static void add_plans(struct dpe_report *report, const struct dpe_report_detecti
                       const struct dpe_scores_result *r)
 {
     const int64_t n = r->n[DPE_VALIDATED_POSITION];
-    const struct dpe_plot plot = {.kind = PLOT_CURVES,
-                                  .log_x = true,
-                                  .log = true,
-                                  .x_title = "position in the text, tokens",
-                                  .y_title = "perplexity per token",
-                                  .x_line = dpe_detection_trained(d),
-                                  .x_line_title = "trained length"};
+    const struct dpe_plot plot = {
+        .kind = PLOT_CURVES,
+        .log_x = true,
+        .log = true,
+        DPE_TITLES("position in the text, tokens", "perplexity per token", NULL),
+        DPE_LINE(dpe_detection_trained(d), "trained length")};
     struct dpe_sheet *sheet =
         dpe_report_sheet(report, "validate-positions", "plan:t|from position:0|perplexity:3",
                          "Perplexity by position, the chosen lengths together");

@@ -186,6 +186,11 @@ struct dpe_plot {
     double x_line;                             /**< a vertical line, unless outside */
     const char *x_line_title;                  /**< NULL = no line */
 };
+/** Parts of a plot, for its initialiser. */
+#define DPE_COLUMNS(of_name, of_x, of_value) .name = (of_name), .x = (of_x), .value = (of_value)
+#define DPE_ENDS(from, to)                   .low = (from), .high = (to)
+#define DPE_TITLES(along, up, bar)           .x_title = (along), .y_title = (up), .bar_title = (bar)
+#define DPE_LINE(at, title)                  .x_line = (at), .x_line_title = (title)
 /** Draws nothing where there is nothing to draw. */
 void dpe_draw_plot(struct dpe_figure *figure, const struct dpe_sheet *data,
                    const struct dpe_plot *plot);

@@ -20,7 +20,8 @@ struct dpe_report_input {
     const char *kind;        /**< /identity: detect, norms, eval, table */
     const char *fingerprint; /**< of the model, NULL = unknown */
     struct dpe_identity identity;
-    struct dpe_report_detection *detection; /**< once it is read (report_detect.h); or NULL */
+    struct dpe_report_detection
+        *detection;                  /**< of a detection, once it is read (report_detect.h) */
     struct dpe_report_suite *suites; /**< of a comparison, once they are read (report_eval.h) */
     size_t n_suites;
     bool has_suites;

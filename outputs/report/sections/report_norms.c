@@ -15,7 +15,8 @@ struct profile {
     double *held;   /**< [k + 1][layer × head]: share of the first k */
     int64_t k;      /**< key pairs of each head */
     const char *k_source;
-    const struct dpe_table_part *table; /**< beside it, whose group edges the axis has; or NULL */
+    const struct dpe_table_part
+        *table; /**< group edges of a table beside it, for the axis; or NULL */
 };
 
 /* Insertion sort: a head has some 64 pairs. NaN stays where it is. */
@@ -186,20 +187,18 @@ static void add_map(struct dpe_report *report, const struct profile *p, bool by_
     snprintf(cut, sizeof cut, "top %lld", (long long)p->k);
     if (figure != NULL && value != NULL) {
         double high = quantile(value + n, n, 0.99);
-        const struct dpe_field field = {.n_rows = p->layers * p->heads,
-                                        .n_columns = p->pairs,
-                                        .value = value,
-                                        .low = 0.0,
-                                        .high = isnan(high) ? 1.0 : fmax(high, 1.0),
-                                        .row_step = p->heads,
-                                        .x_title = by_size ? "pairs of the head, largest first"
-                                                           : "pair (0 turns fastest)",
-                                        .y_title = "layer",
-                                        .bar_title = "times the even share",
-                                        .cut = by_size ? (double)p->k : (double)NAN,
-                                        .cut_title = cut,
-                                        .x_edges = edges,
-                                        .n_x_edges = axis_edges(p, by_size, edges)};
+        const struct dpe_field field = {
+            .n_rows = p->layers * p->heads,
+            .n_columns = p->pairs,
+            .value = value,
+            DPE_ENDS(0.0, isnan(high) ? 1.0 : fmax(high, 1.0)),
+            .row_step = p->heads,
+            DPE_TITLES(by_size ? "pairs of the head, largest first" : "pair (0 turns fastest)",
+                       "layer", "times the even share"),
+            .cut = by_size ? (double)p->k : (double)NAN,
+            .cut_title = cut,
+            .x_edges = edges,
+            .n_x_edges = axis_edges(p, by_size, edges)};
         dpe_draw_field(figure, &field);
     }
 }
@@ -210,11 +209,8 @@ static void add_held(struct dpe_report *report, const struct profile *p)
     const int64_t rows = p->layers * p->heads;
     struct dpe_sheet *sheet = dpe_report_sheet(
         report, "norms-top-k", "layer:0|head:0|share of the top k:4", "Share of the key pairs");
-    const struct dpe_plot plot = {.kind = PLOT_HEAT,
-                                  .digits = 3,
-                                  .x_title = "query head",
-                                  .y_title = "layer",
-                                  .bar_title = "share"};
+    const struct dpe_plot plot = {
+        .kind = PLOT_HEAT, .digits = 3, DPE_TITLES("query head", "layer", "share")};
     for (int64_t r = 0; r < rows; r++) {
         dpe_draw_row(sheet, r / p->heads, r % p->heads, p->held[p->k * rows + r]);
     }
@@ -232,12 +228,9 @@ static void add_cumulative(struct dpe_report *report, const struct profile *p)
     char line[48];
     snprintf(line, sizeof line, "top %lld", (long long)p->k);
     const struct dpe_plot plot = {.kind = PLOT_CURVES,
-                                  .low = 0.0,
-                                  .high = 1.02,
-                                  .x_title = "k, pairs of a head",
-                                  .y_title = "share of the total",
-                                  .x_line = (double)p->k,
-                                  .x_line_title = line};
+                                  DPE_ENDS(0.0, 1.02),
+                                  DPE_TITLES("k, pairs of a head", "share of the total", NULL),
+                                  DPE_LINE((double)p->k, line)};
     double *heads = dpe_report_alloc(report, (size_t)rows, sizeof *heads);
     struct dpe_sheet *sheet =
         dpe_report_sheet(report, "norms-cumulative", "k:0|share, median and range of heads:i4",

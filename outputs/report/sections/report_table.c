@@ -43,12 +43,11 @@ static void add_map(struct dpe_report *report, const struct dpe_table_values *v)
 {
     struct dpe_sheet *sheet = dpe_report_sheet(report, "table-pairs", "layer:0|group:0|share:4",
                                                "Key pairs by layer and group");
-    const struct dpe_plot plot = {.kind = PLOT_HEAT,
-                                  .high = 1.0,
-                                  .digits = 2,
-                                  .x_title = "frequency group (0 turns fastest)",
-                                  .y_title = "layer",
-                                  .bar_title = "share"};
+    const struct dpe_plot plot = {
+        .kind = PLOT_HEAT,
+        DPE_ENDS(0.0, 1.0),
+        .digits = 2,
+        DPE_TITLES("frequency group (0 turns fastest)", "layer", "share")};
     for (int64_t i = 0; i < v->n_layers * v->n_groups; i++) {
         const int64_t layer = i / v->n_groups;
         const int64_t group = i % v->n_groups;
