@@ -84,20 +84,15 @@ static dpe_status start(void *state, struct dpe_error *err)
                             ? dpe_job_fit_batch(job, &profile->plan, longest(profile), 1, err)
                             : DPE_OK;
     job->batch = job->batch < MOST_TOGETHER ? job->batch : MOST_TOGETHER;
-    for (int64_t i = 0; (i == 0 || i < job->batch) && status == DPE_OK; i++) {
-        status = dpe_norms_create(dpe_model_config(profile->job.model), args->contribution,
-                                  &profile->norms[i], err);
+    DPE_TRY(status);
+    for (int64_t i = 0; i == 0 || i < job->batch; i++) {
+        DPE_TRY(dpe_norms_create(dpe_model_config(profile->job.model), args->contribution,
+                                 &profile->norms[i], err));
     }
-    if (status == DPE_OK) {
-        status = dpe_job_start(job, &own, &profile->plan, longest(profile), err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_run_plan(job->run, profile->key, profile->plan.name, err);
-    }
-    if (status == DPE_OK) {
-        dpe_job_header(job);
-    }
-    return status;
+    DPE_TRY(dpe_job_start(job, &own, &profile->plan, longest(profile), err));
+    DPE_TRY(dpe_run_plan(job->run, profile->key, profile->plan.name, err));
+    dpe_job_header(job);
+    return DPE_OK;
 }
 
 /* The scores of an excerpt. Values that are not finite are recorded in the row and do not end the

@@ -349,14 +349,13 @@ static dpe_status prepare(struct batch *batch, struct dpe_error *err)
                      "table.h5 and table.json hold the table");
     }
     batch->chooses = automatic && !batch->frequencies;
-    if (status == DPE_OK) {
-        dpe_calibrate_try_kld(batch);
+    DPE_TRY(status);
+    dpe_calibrate_try_kld(batch);
+    if (!automatic && strtod(args->top_k, NULL) > (double)batch->n_pairs) {
+        return dpe_fail(err, DPE_USAGE, "--top-k: a head has %lld pairs, found '%s'",
+                        (long long)batch->n_pairs, args->top_k);
     }
-    if (status == DPE_OK && !automatic && strtod(args->top_k, NULL) > (double)batch->n_pairs) {
-        status = dpe_fail(err, DPE_USAGE, "--top-k: a head has %lld pairs, found '%s'",
-                          (long long)batch->n_pairs, args->top_k);
-    }
-    return status;
+    return DPE_OK;
 }
 
 /* What a later part would refuse is found before the first one, not after it: the inputs of every

@@ -143,14 +143,13 @@ static dpe_status step_scores(void *user, const int *at, int group,
         names[t] = keys[t];
     }
     free(plans);
-    if (status == DPE_OK) {
-        status = dpe_detect_collect(rows->run, deciding->task, names, n, 0, deciding->n_samples,
-                                    deciding->together, scores, err);
-    }
-    for (int64_t i = 0; status == DPE_OK && i < n * deciding->n_samples; i++) {
+    DPE_TRY(status);
+    DPE_TRY(dpe_detect_collect(rows->run, deciding->task, names, n, 0, deciding->n_samples,
+                               deciding->together, scores, err));
+    for (int64_t i = 0; i < n * deciding->n_samples; i++) {
         *complete = *complete && scores->status[i] >= 0;
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status select_lengths(struct dpe_detect_report *report, const struct dpe_run *run,
@@ -583,20 +582,14 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
     dpe_status status = find_tables(report, err);
     int kept = DPE_DETECT_JOINT;
     report->read_tokens = count_tokens(run);
-    for (size_t i = 0; i < sizeof results / sizeof results[0] && status == DPE_OK; i++) {
+    DPE_TRY(status);
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
         if (results[i]->used) {
-            status = validate_task(report, results[i], run, err);
-        }
-        if (results[i]->used && status == DPE_OK) {
-            status = find_ceiling(report, results[i], run, err);
+            DPE_TRY(validate_task(report, results[i], run, err));
+            DPE_TRY(find_ceiling(report, results[i], run, err));
         }
     }
-    if (status == DPE_OK) {
-        status = settle_kept(report, &kept, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(settle_kept(report, &kept, err));
     find_plain(report);
     return keep(report, kept, err);
 }

@@ -316,11 +316,10 @@ static dpe_status metaspace(struct encoder *e, size_t i, struct piece piece)
         status = dpe_text_append(out, mark->bytes, mark->n, e->err);
         piece.inserted += piece.inserted < 0 ? 0 : (int64_t)mark->n;
     }
-    if (status == DPE_OK) {
-        status = replace_all(&step->spaces, piece.text, piece.n, out, &e->work, e->err);
-    }
+    DPE_TRY(status);
+    DPE_TRY(replace_all(&step->spaces, piece.text, piece.n, out, &e->work, e->err));
     struct piece rewritten = {out->bytes, out->n, piece.inserted};
-    return status == DPE_OK ? run_steps(e, i + 1, rewritten) : status;
+    return run_steps(e, i + 1, rewritten);
 }
 
 /* Step i and all after it on a piece that is not empty. */

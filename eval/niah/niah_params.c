@@ -184,13 +184,10 @@ dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, stru
         }
     }
     free(copy);
-    if (status == DPE_OK) {
-        status = dpe_niah_check(&read, err);
-    }
-    if (status == DPE_OK) {
-        *params = read;
-    }
-    return status;
+    DPE_TRY(status);
+    DPE_TRY(dpe_niah_check(&read, err));
+    *params = read;
+    return DPE_OK;
 }
 
 int64_t dpe_niah_together(const struct dpe_niah_params *params)

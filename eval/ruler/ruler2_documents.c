@@ -163,22 +163,20 @@ static dpe_status read_question(void *user, const json_t *line, const char **exp
     const char *answer = json_string_value(json_object_get(line, "answer"));
     const size_t first = d->own.n;
     *expected = wanted;
-    dpe_status status = question != NULL && answer != NULL ? grow_questions(d, err) : DPE_BAD_DATA;
-    status = status == DPE_OK ? add_own(d, line, true, err) : status;
+    DPE_TRY(question != NULL && answer != NULL ? grow_questions(d, err) : DPE_BAD_DATA);
+    DPE_TRY(add_own(d, line, true, err));
     const size_t gold = d->own.n - first;
-    status = status == DPE_OK && gold == 0 ? DPE_BAD_DATA : status;
-    status = status == DPE_OK ? add_own(d, line, false, err) : status;
-    if (status != DPE_OK) {
-        return status;
+    if (gold == 0) {
+        return DPE_BAD_DATA;
     }
+    DPE_TRY(add_own(d, line, false, err));
     d->first[d->asked.n] = first;
     d->gold[d->asked.n] = gold;
     d->first[d->asked.n + 1] = d->own.n;
-    status = dpe_text_append(&d->asked.text, question, strlen(question), err);
-    status = status == DPE_OK ? dpe_ruler2_texts_end(&d->asked, err) : status;
-    status =
-        status == DPE_OK ? dpe_text_append(&d->answers.text, answer, strlen(answer), err) : status;
-    return status == DPE_OK ? dpe_ruler2_texts_end(&d->answers, err) : status;
+    DPE_TRY(dpe_text_append(&d->asked.text, question, strlen(question), err));
+    DPE_TRY(dpe_ruler2_texts_end(&d->asked, err));
+    DPE_TRY(dpe_text_append(&d->answers.text, answer, strlen(answer), err));
+    return dpe_ruler2_texts_end(&d->answers, err);
 }
 
 dpe_status dpe_ruler2_load_documents(struct dpe_ruler2 *ruler2, struct dpe_error *err)

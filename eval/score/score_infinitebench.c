@@ -271,18 +271,14 @@ static dpe_status first_number(struct dpe_span text, struct dpe_text *out)
     while (s < end && dpe_py_digit(dpe_py_next(s, end, &n)) < 0) {
         s += n;
     }
-    if (status == DPE_OK) {
-        status = take_digits(&s, end, out);
-    }
-    if (status == DPE_OK && out->n > 0 && s + 1 < end && *s == '.' &&
-        dpe_py_digit(dpe_py_next(s + 1, end, &n)) >= 0) {
+    DPE_TRY(status);
+    DPE_TRY(take_digits(&s, end, out));
+    if (out->n > 0 && s + 1 < end && *s == '.' && dpe_py_digit(dpe_py_next(s + 1, end, &n)) >= 0) {
         s++;
-        status = dpe_text_append(out, ".", 1, NULL);
-        if (status == DPE_OK) {
-            status = take_digits(&s, end, out);
-        }
+        DPE_TRY(dpe_text_append(out, ".", 1, NULL));
+        DPE_TRY(take_digits(&s, end, out));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Whether two whole numbers, the first without a sign, are equal. */

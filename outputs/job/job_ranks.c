@@ -187,19 +187,18 @@ static dpe_status assign(struct scheduler *scheduler, int rank, struct dpe_error
                                      (size_t)group->n * sizeof *group->at, err);
         maker_set(&scheduler->maker, status == DPE_OK ? MAKING : IDLE);
     }
-    for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
+    DPE_TRY(status);
+    for (int64_t i = 0; i < group->n; i++) {
         scheduler->loop->open[group->at[i]] = 2;
     }
-    if (status == DPE_OK) {
-        scheduler->workers[rank] = (struct worker){.rows = group->n,
-                                                   .item = group->at[0],
-                                                   .plan = group->items[0].plan,
-                                                   .last_seen = dpe_clock(),
-                                                   .n = group->n,
-                                                   .begin = dpe_clock(),
-                                                   .fed = read_by(scheduler, rank)};
-    }
-    return status;
+    scheduler->workers[rank] = (struct worker){.rows = group->n,
+                                               .item = group->at[0],
+                                               .plan = group->items[0].plan,
+                                               .last_seen = dpe_clock(),
+                                               .n = group->n,
+                                               .begin = dpe_clock(),
+                                               .fed = read_by(scheduler, rank)};
+    return DPE_OK;
 }
 
 static dpe_status hand_out(struct scheduler *scheduler, int rank, struct dpe_error *err)
@@ -477,14 +476,13 @@ dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err)
         dpe_loop_serve(loop);
     }
     status = dpe_ranks_barrier(ranks, DPE_BARRIER_ROWS_END, status, err);
-    if (status == DPE_OK) {
-        status = dpe_job_share_rows(loop->job, err);
-    }
-    for (size_t i = 0; i < loop->work->n_items && status == DPE_OK && ranks->rank > 0; i++) {
+    DPE_TRY(status);
+    DPE_TRY(dpe_job_share_rows(loop->job, err));
+    for (size_t i = 0; i < loop->work->n_items && ranks->rank > 0; i++) {
         const struct dpe_item *item = &loop->work->items[i];
         if (loop->open[i]) {
             dpe_loop_close(loop, item, dpe_loop_find(loop, item));
         }
     }
-    return status;
+    return DPE_OK;
 }

@@ -129,24 +129,24 @@ static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
     char kernels[256];
     environment(variables, sizeof variables);
     dpe_device_kernels(dpe_model_config(job->model), job->device, kernels);
+    DPE_TRY(status);
     const char *const texts[][2] = {
         {"model_folder", args->model},       {"corpus_path", args->corpus},
         {"environment", variables},          {"device", job->device},
         {"engine", job->options->engine},    {"gpu", job->device_info.name},
         {"driver", job->device_info.driver}, {"kernels", kernels}};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == DPE_OK; i++) {
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i][1] != NULL && texts[i][1][0] != '\0') {
-            status = dpe_run_info_add(info, texts[i][0], texts[i][1], err);
+            DPE_TRY(dpe_run_info_add(info, texts[i][0], texts[i][1], err));
         }
     }
-    if (status == DPE_OK && job->told_chunk > 0) {
-        status = dpe_identity_addf(info, err, "prefill_chunk", "%lld", (long long)job->told_chunk);
+    if (job->told_chunk > 0) {
+        DPE_TRY(dpe_identity_addf(info, err, "prefill_chunk", "%lld", (long long)job->told_chunk));
     }
-    if (status == DPE_OK && job->batch > 0) {
-        status = dpe_identity_addf(info, err, "batch", "%lld", (long long)job->batch);
+    if (job->batch > 0) {
+        DPE_TRY(dpe_identity_addf(info, err, "batch", "%lld", (long long)job->batch));
     }
-    return status == DPE_OK ? dpe_identity_addf(info, err, "ranks", "%d", job->ranks->size)
-                            : status;
+    return dpe_identity_addf(info, err, "ranks", "%d", job->ranks->size);
 }
 
 static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *identity,

@@ -293,13 +293,13 @@ dpe_status dpe_tune_expand(const char *spec, const struct dpe_plan_context *cont
                                          method, MAX_AXES);
         at += 1 + length;
     }
-    if (status == DPE_OK && spec[name] == '\0') {
+    DPE_TRY(status);
+    if (spec[name] == '\0') {
         n = default_axes(method, context, axes);
     }
-    if (status == DPE_OK && n > 0) {
-        status = combine(method, axes, n, 0, settings, err);
+    if (n > 0) {
+        DPE_TRY(combine(method, axes, n, 0, settings, err));
     }
-    return status == DPE_OK && temperature && !has_temperature(spec)
-               ? add_temperatures(settings, context, err)
-               : status;
+    return temperature && !has_temperature(spec) ? add_temperatures(settings, context, err)
+                                                 : DPE_OK;
 }
