@@ -155,6 +155,10 @@ static void put_number(struct dpe_text *out, double value, bool last)
 
 void dpe_draw_sheet_csv(const struct dpe_sheet *sheet, struct dpe_text *out)
 {
+    if (sheet->failed) { /* it may lack the name of a column */
+        out->failed = true;
+        return;
+    }
     static const char *const ends[] = {"", "_low", "_high"};
     for (size_t c = 0; c < sheet->n_columns; c++) {
         int parts = sheet->columns[c].kind == COLUMN_INTERVAL ? 3 : 1;
@@ -183,7 +187,6 @@ void dpe_draw_sheet_csv(const struct dpe_sheet *sheet, struct dpe_text *out)
             put_number(out, cell->number[p], last && p + 1 == parts);
         }
     }
-    out->failed = out->failed || sheet->failed;
 }
 
 /* ----------------------------------------------------------------------------------------- HTML */
@@ -235,6 +238,10 @@ static void put_cell(struct dpe_text *out, const struct dpe_sheet_column *column
 
 void dpe_draw_sheet_html(const struct dpe_sheet *sheet, struct dpe_text *out)
 {
+    if (sheet->failed) { /* it may lack the name of a column */
+        out->failed = true;
+        return;
+    }
     size_t rows = sheet->n_columns == 0 ? 0 : sheet->n_cells / sheet->n_columns;
     size_t shown = sheet->shown > 0 && sheet->shown < rows ? sheet->shown : rows;
     dpe_text_put(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"");
@@ -259,5 +266,4 @@ void dpe_draw_sheet_html(const struct dpe_sheet *sheet, struct dpe_text *out)
         dpe_text_put(out, "<p class=\"quiet\">%zu of %zu rows; the CSV file has all.</p>\n", shown,
                      rows);
     }
-    out->failed = out->failed || sheet->failed;
 }

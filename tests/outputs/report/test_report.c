@@ -136,6 +136,23 @@ static void test_html_table(void **state)
     dpe_draw_sheet_free(sheet);
 }
 
+/* A sheet for which there was no memory is no table. */
+static void test_failed_sheet(void **state)
+{
+    (void)state;
+    struct dpe_sheet *sheet = example();
+    struct dpe_text html = {0}, csv = {0};
+    free(sheet->columns[0].name);
+    sheet->columns[0].name = NULL;
+    sheet->failed = true;
+    dpe_draw_sheet_html(sheet, &html);
+    dpe_draw_sheet_csv(sheet, &csv);
+    assert_true(html.failed && csv.failed);
+    dpe_text_free(&html);
+    dpe_text_free(&csv);
+    dpe_draw_sheet_free(sheet);
+}
+
 /* P-values look as everywhere in HTML, and are numbers in CSV. */
 static void test_p_column(void **state)
 {
@@ -510,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_csv),
         cmocka_unit_test(test_html_table),
+        cmocka_unit_test(test_failed_sheet),
         cmocka_unit_test(test_p_column),
         cmocka_unit_test(test_colors),
         cmocka_unit_test(test_palette),
