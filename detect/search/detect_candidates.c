@@ -37,6 +37,22 @@ void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_de
     }
 }
 
+bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_detect_point *point)
+{
+    const double trained = (double)params->trained_length;
+    bool found = false;
+    dpe_detect_point_base(params, point);
+    point->window *= 2;
+    point->temperature = (struct dpe_temperature){trained, 1.0, 0.0, 1.0, DPE_LEVEL};
+    for (int t = 0; t < params->n_lengths; t++) {
+        for (int g = 0; g < params->n_groups && params->lengths[t] == params->trained_length; g++) {
+            point->at[g] = (int16_t)t;
+            found = !params->frequencies;
+        }
+    }
+    return found;
+}
+
 void dpe_detect_point_spec(const struct dpe_detect_point *point, char spec[DPE_DETECT_SPEC])
 {
     char temperature[DPE_TEMPERATURE_TEXT];

@@ -120,11 +120,18 @@ int64_t dpe_detect_inputs_steps(const struct detect_inputs *inputs)
                : 0;
 }
 
+bool dpe_detect_inputs_has_own(const struct detect_inputs *inputs)
+{
+    struct dpe_detect_point point;
+    return inputs->args->rule == DPE_DETECT_BRIEF ||
+           (inputs->args->usual && dpe_detect_point_usual(&inputs->grid.params, &point));
+}
+
 int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs)
 {
     enum { BEST_FAMILIES = 2 };
     return DPE_DETECT_N_VALIDATED + (inputs->args->rule == DPE_DETECT_JOINTLY) +
-           (inputs->args->rule == DPE_DETECT_BRIEF) + (inputs->families != 0 ? BEST_FAMILIES : 0) +
+           dpe_detect_inputs_has_own(inputs) + (inputs->families != 0 ? BEST_FAMILIES : 0) +
            dpe_detect_inputs_guards(inputs) + inputs->args->n_against;
 }
 
@@ -155,7 +162,7 @@ int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int
     }
     /* Rope, the methods, and the base; the joint plan is the base. */
     const int plans = 1 + inputs->args->n_against + dpe_detect_inputs_races_base(inputs) +
-                      (inputs->args->rule == DPE_DETECT_BRIEF);
+                      dpe_detect_inputs_has_own(inputs);
     int64_t rows = 0;
     for (int64_t c = 0; c < contexts; c++) {
         const int64_t n = samples - c * together < together ? samples - c * together : together;

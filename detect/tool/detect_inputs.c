@@ -142,7 +142,7 @@ static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *
     if (status != DPE_OK) {
         return status;
     }
-    inputs->held_ready = inputs->args->rule == DPE_DETECT_BRIEF; /* what its search ends with */
+    inputs->held_ready = dpe_detect_inputs_has_own(inputs);
     for (int i = 0; i < inputs->args->n_against && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
         const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);

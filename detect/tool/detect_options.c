@@ -335,11 +335,13 @@ static void add_against(struct dpe_command_line *state, const char *method,
 static void default_against(struct dpe_detect_arguments *args)
 {
     static const char *const usual[] = {"yarn", "self-extend", "leaky-rerope", NULL};
-    static const char *const ready[] = {"yarn",  "mrrope",   "self-extend:logit-scale=1.2",
-                                        "lampe", "jet-long", NULL};
+    static const char *const ready[] = {"yarn", "mrrope", "self-extend:logit-scale=1.2", "lampe",
+                                        NULL};
     const char *const *names = !dpe_detect_sweeps(args->rule)     ? ready
                                : args->rule == DPE_DETECT_JOINTLY ? usual
                                                                   : NULL;
+    args->usual = !dpe_detect_sweeps(args->rule) && args->n_against == 0 && !args->no_against &&
+                  !args->frequencies;
     for (size_t i = 0; names != NULL && names[i] != NULL; i++) {
         if (args->n_against > (int)i || args->no_against) {
             return;

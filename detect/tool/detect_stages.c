@@ -233,16 +233,20 @@ static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* What the coarse step ended with, as the method that it is. */
-static dpe_status add_coarse(struct sweep *sweep, struct dpe_error *err)
+/* A plan of DPE beside the methods that are ready, as a method: what the coarse step ended with, or
+ * where most searches end. */
+static dpe_status add_own(struct sweep *sweep, struct dpe_error *err)
 {
     const struct detect_inputs *inputs = sweep->inputs;
     struct dpe_detect_report *report = sweep->report;
+    struct dpe_detect_point point = report->search.point;
+    if (!report->searching.coarse && !dpe_detect_point_usual(&inputs->grid.params, &point)) {
+        return DPE_OK;
+    }
     const int v = report->n_validated++;
-    dpe_detect_point_dpe_spec(&inputs->grid, &report->search.point, report->names[v],
-                              sizeof report->names[v]);
-    return dpe_detect_point_plan(&inputs->grid, &inputs->context, &report->search.point,
-                                 &sweep->validated[v], err);
+    dpe_detect_point_dpe_spec(&inputs->grid, &point, report->names[v], sizeof report->names[v]);
+    return dpe_detect_point_plan(&inputs->grid, &inputs->context, &point, &sweep->validated[v],
+                                 err);
 }
 
 /* The joint one needs the ranks. */
@@ -283,7 +287,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
                                       &plans[DPE_DETECT_JOINT], err));
     }
     DPE_TRY(add_against(sweep, err));
-    DPE_TRY(report->searching.coarse ? add_coarse(sweep, err) : DPE_OK);
+    DPE_TRY(report->searching.coarse || inputs->args->usual ? add_own(sweep, err) : DPE_OK);
     DPE_TRY(add_families(sweep, err));
     DPE_TRY(add_guarded(sweep, err));
     for (int v = 0; v < report->n_validated; v++) {

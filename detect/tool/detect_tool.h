@@ -151,6 +151,8 @@ struct detect_pilot_rows dpe_detect_pilot_most_rows(const struct detect_inputs *
 int64_t dpe_detect_inputs_ceiling(const struct detect_inputs *inputs, int64_t asked);
 /** Plans of the validation; and its rows of a task at most: ready methods are raced. */
 int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs);
+/** Whether a plan of DPE is raced beside the methods that are ready. */
+bool dpe_detect_inputs_has_own(const struct detect_inputs *inputs);
 int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int task);
 /** Samples of a round of the race of ready methods: a context, or as many as have four questions.
  */
