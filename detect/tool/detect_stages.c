@@ -243,10 +243,18 @@ static dpe_status add_own(struct sweep *sweep, struct dpe_error *err)
     if (!report->searching.coarse && !dpe_detect_point_usual(&inputs->grid.params, &point)) {
         return DPE_OK;
     }
-    const int v = report->n_validated++;
+    const int v = report->n_validated;
+    char base[33], key[33];
     dpe_detect_point_dpe_spec(&inputs->grid, &point, report->names[v], sizeof report->names[v]);
-    return dpe_detect_point_plan(&inputs->grid, &inputs->context, &point, &sweep->validated[v],
-                                 err);
+    DPE_TRY(
+        dpe_detect_point_plan(&inputs->grid, &inputs->context, &point, &sweep->validated[v], err));
+    DPE_TRY(dpe_plan_key(&sweep->validated[v], key, err));
+    DPE_TRY(dpe_plan_key(&sweep->validated[DPE_DETECT_BASE], base, err));
+    const bool is_base = strcmp(key, base) == 0; /* which is raced in its place */
+    sweep->inputs->held_ready = !is_base;
+    report->n_validated += !is_base;
+    sweep->own = !report->searching.coarse ? -1 : is_base ? DPE_DETECT_BASE : v;
+    return DPE_OK;
 }
 
 /* The joint one needs the ranks. */
@@ -256,6 +264,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
     struct dpe_detect_report *report = sweep->report;
     struct dpe_plan *plans = sweep->validated;
     report->n_validated = DPE_DETECT_N_VALIDATED;
+    sweep->own = -1;
     for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
         dpe_plan_free(&plans[v]); /* of a search that was given up */
     }
@@ -352,9 +361,7 @@ static dpe_status race_ready(struct sweep *sweep, const struct stage *all, unsig
                                         all->n_plans, 0, c * together, together, &scores, err);
         }
         if (status == DPE_OK && c < contexts) {
-            /* The searched plan is the last. */
-            const int searched = sweep->report->searching.coarse ? all->n_plans - 1 : -1;
-            dpe_detect_ready_race(&scores, contexts, searched, live);
+            dpe_detect_ready_race(&scores, contexts, sweep->own, live);
         }
         dpe_detect_scores_free(&scores);
         if (memchr(live, 1, (size_t)all->n_plans) == NULL) { /* the choice is clear */

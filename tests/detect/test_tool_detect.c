@@ -120,11 +120,12 @@ static void searches_that_stop_end_in_one_table(void **state)
     static const struct {
         const char *options;
         int after; /* lists of rows until it stops */
-    } all[] = {{SWEEP "--task niah --samples 16 --against yarn", 60},
-               {SWEEP "--task auto --samples 4 --select paper --temperature off", 10},
-               {TEXTS
-                "-l 1k --select ready --task auto --samples 8 --against yarn --against jet-long",
-                3}};
+    } all[] = {
+        {SWEEP "--task niah --samples 16 --against yarn", 60},
+        {SWEEP "--task auto --samples 4 --select paper --temperature off", 10},
+        {TEXTS "-l 1k --select ready --task auto --samples 8 --against yarn --against jet-long", 3},
+        {TEXTS "-l 1k --select brief --task auto --samples 16 --against yarn", 6},
+        {TEXTS "-l 1k --select brief --task auto --samples 8 --temperature log-n=256", 6}};
     (void)state;
     best_lengths_are(32, 128, 16, 1024);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
