@@ -243,6 +243,9 @@ static dpe_status add_own(struct sweep *sweep, struct dpe_error *err)
     if (!report->searching.coarse && !dpe_detect_point_usual(&inputs->grid.params, &point)) {
         return DPE_OK;
     }
+    if (!inputs->searches_temperature) {
+        point.temperature = dpe_detect_report_point(report, DPE_DETECT_BASE).temperature;
+    }
     const int v = report->n_validated;
     char base[33], key[33];
     dpe_detect_point_dpe_spec(&inputs->grid, &point, report->names[v], sizeof report->names[v]);
