@@ -19,8 +19,8 @@ static const struct setting {
     int64_t excerpts; /* of each length of the profile; 0: one, of the shortest length */
     int64_t check;    /* samples of the check */
 } settings[] = {
-    {DPE_DETECT_READY, 16, 1, false, 0, 8},      {DPE_DETECT_READY, 16, 1, false, 0, 16},
-    {DPE_DETECT_READY, 16, 1, false, 0, 32},     {DPE_DETECT_READY, 32, 1, false, 0, 48},
+    {DPE_DETECT_READY, 16, 8, false, 0, 8},      {DPE_DETECT_READY, 16, 8, false, 0, 16},
+    {DPE_DETECT_READY, 16, 8, false, 0, 32},     {DPE_DETECT_READY, 32, 8, false, 0, 48},
     {DPE_DETECT_BRIEF, 16, 1, false, 0, 32},     {DPE_DETECT_BRIEF, 32, 1, false, 0, 48},
     {DPE_DETECT_BRIEF, 64, 1, false, 0, 64},     {DPE_DETECT_BRIEF, 128, 1, false, 0, 128},
     {DPE_DETECT_JOINTLY, 48, 8, true, 5, 64},    {DPE_DETECT_JOINTLY, 100, 8, true, 10, 100},

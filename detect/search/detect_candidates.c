@@ -39,14 +39,17 @@ void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_de
 
 bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_detect_point *point)
 {
+    enum { SHARE = 8 };
     const double trained = (double)params->trained_length;
+    const int longest = params->n_lengths - 1;
+    const int kept = params->lengths[longest] == params->length ? params->n_groups / SHARE : 0;
     bool found = false;
     dpe_detect_point_base(params, point);
-    point->window *= 2;
+    point->window *= kept > 0 ? 1 : 2;
     point->temperature = (struct dpe_temperature){trained, 1.0, 0.0, 1.0, DPE_LEVEL};
     for (int t = 0; t < params->n_lengths; t++) {
         for (int g = 0; g < params->n_groups && params->lengths[t] == params->trained_length; g++) {
-            point->at[g] = (int16_t)t;
+            point->at[g] = (int16_t)(g < kept ? longest : t);
             found = !params->frequencies;
         }
     }

@@ -600,6 +600,33 @@ static void one_step_changes_all_at_once(void **state)
     }
 }
 
+/* Where searches end: the fastest eighth of the groups stays where it is, if there are eight. */
+static void the_usual_plan(void **state)
+{
+    (void)state;
+    static const struct {
+        int groups;
+        const char *lengths;
+        bool found;
+        int kept, window;
+    } cases[] = {{4, "16,32,64,128,512", true, 0, 16},
+                 {8, "16,32,64,128,512", true, 1, 8},
+                 {16, "64,512", true, 2, 8},
+                 {8, "32,64,128", true, 0, 16}, /* L is no detecting length */
+                 {8, "32,128,512", false, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct dpe_detect_params params =
+            params_of(512, 64, 8, cases[i].groups, cases[i].lengths);
+        struct dpe_detect_point point;
+        assert_int_equal(dpe_detect_point_usual(&params, &point), cases[i].found);
+        for (int g = 0; g < cases[i].groups && cases[i].found; g++) {
+            assert_int_equal(params.lengths[point.at[g]], g < cases[i].kept ? 512 : 64);
+        }
+        assert_true(!cases[i].found ||
+                    (point.window == cases[i].window && point.temperature.log_n_length == 64.0));
+    }
+}
+
 /* Waits for the sweep once the temperature is found, and leaves the rest alone when not asked. */
 static void the_sweep_comes_after_the_temperature(void **state)
 {
@@ -1061,6 +1088,7 @@ int main(void)
         cmocka_unit_test(comes_back_within_the_guard),
         cmocka_unit_test(finds_what_is_best),
         cmocka_unit_test(one_step_changes_all_at_once),
+        cmocka_unit_test(the_usual_plan),
         cmocka_unit_test(begins_around_a_temperature),
         cmocka_unit_test(gives_groups_their_own_lengths),
         cmocka_unit_test(lets_fast_groups_keep_their_distances),
