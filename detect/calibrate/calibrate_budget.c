@@ -11,7 +11,7 @@
 
 /* What is chosen, from the cheapest upwards. Those without a sweep take the best of the methods
  * that are ready, and of one step of a search; in their table all pairs move. A whole search of few
- * samples finds less than that step of many (eval/RESULTS.md), so there is none. */
+ * samples finds no more than that step (eval/RESULTS.md), so there is none. */
 static const struct setting {
     enum dpe_detect_rule rule;
     int64_t samples, groups;

@@ -61,7 +61,7 @@ static const struct dpe_option options_table[] = {
      "minutes, "
      "what the model does alone and with five methods that are ready, what is possible, and what "
      "to do. brief: the same with the best of some 16 plans of DPE, a temperature, a near window "
-     "and one length for all groups: what a search mostly finds, for a fifth of its tokens",
+     "and one length for all groups: what a search mostly finds, for a seventh of its tokens",
      4, DPE_CHOICE(struct dpe_detect_arguments, rule, dpe_detect_rule_names),
      DPE_GIVEN(struct dpe_detect_arguments, rule_given)},
     {"rounds", 0, "R", 0,
@@ -282,6 +282,10 @@ static void check_together(struct dpe_command_line *state, const struct dpe_dete
     }
     check_niah(state, args);
     check_frequencies(state, args);
+    if (args->scale_pairs != NULL && args->rule == DPE_DETECT_BRIEF) {
+        dpe_line_error(state, "--select brief moves all pairs; leave out --scale-pairs, or give "
+                              "--select joint");
+    }
     if (args->scale_pairs == NULL && args->top_k > 0.0) {
         dpe_line_error(state,
                        "--top-k needs --scale-pairs NORMS.h5, which says which pairs those are");

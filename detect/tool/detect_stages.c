@@ -253,7 +253,8 @@ static dpe_status add_own(struct sweep *sweep, struct dpe_error *err)
         dpe_detect_point_plan(&inputs->grid, &inputs->context, &point, &sweep->validated[v], err));
     DPE_TRY(dpe_plan_key(&sweep->validated[v], key, err));
     DPE_TRY(dpe_plan_key(&sweep->validated[DPE_DETECT_BASE], base, err));
-    const bool is_base = strcmp(key, base) == 0; /* which is raced in its place */
+    /* The base is raced in its place; also where no method can say it, by key pairs. */
+    const bool is_base = strcmp(key, base) == 0 || report->names[v][0] == '\0';
     sweep->inputs->held_ready = !is_base;
     report->n_validated += !is_base;
     sweep->own = !report->searching.coarse ? -1 : is_base ? DPE_DETECT_BASE : v;
