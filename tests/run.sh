@@ -1,9 +1,9 @@
 #!/bin/sh
 # run.sh: runs the tests that every change has to pass; continuous integration runs the same. It installs missing packages
 # (apt), builds into build-asan/ with sanitizers and runs the C tests there, the seeds of the fuzzers, and a short run of
-# each tool. Then it builds into build-tests/, with kernels for one card, and runs the scripts, and the C tests whose results
-# depend on the compiler. Tests with the label nightly are left to nightly.sh. At the end it prints the slowest tests and how many passed. Exit status 0
-# when every test passed.
+# each tool. Then it builds into build-tests/, with kernels for one card, or for all when kernels changed, and runs the
+# scripts, and the C tests whose results depend on the compiler. Tests with the label nightly are left to nightly.sh. At the
+# end it prints the slowest tests and how many passed. Exit status 0 when every test passed.
 # run.sh ARGUMENT...: builds into build/ only, and runs the tests that `ctest ARGUMENT...` selects; for
 # example run.sh -R test_plan.
 set -eu
@@ -33,7 +33,9 @@ dpe_build "$dpe_root/build-asan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDPE_TESTS=O
 echo "Tests under the sanitizers:"
 suite "$dpe_root/build-asan" -L 'unit|smoke' -LE nightly || failed=1
 echo "Building into build-tests/"
-dpe_build "$dpe_root/build-tests" -DCMAKE_BUILD_TYPE=Release -DDPE_TESTS=TOOLS -DDPE_CUDA_CARDS=90
+cards=-DDPE_CUDA_CARDS=90
+! dpe_changed '^engine/cuda/|^CMakeLists.txt$' || cards=-UDPE_CUDA_CARDS # as users build them
+dpe_build "$dpe_root/build-tests" -DCMAKE_BUILD_TYPE=Release -DDPE_TESTS=TOOLS "$cards"
 # Some tests are only run when a file changed that they are about; nightly.sh runs them always.
 without='^$'
 # only TESTS FILES: both are regular expressions.
