@@ -47,7 +47,7 @@ static const char *const titles[DPE_DETECT_N_MOVES] = {"temperature",
                                                        "key pairs",
                                                        "methods without an adapter",
                                                        "other methods",
-                                                       "temperature, near window and length"};
+                                                       "temperature, near window and lengths"};
 
 /* The steps that were not run, for one reason, in one line. */
 static void put_untested(struct dpe_text *page, const struct dpe_detect_search *search,

@@ -37,23 +37,36 @@ void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_de
     }
 }
 
-bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_detect_point *point)
+/* How many of the fastest groups are an eighth; 0 where none of them can stay where it is. */
+static int fastest_eighth(const struct dpe_detect_params *params)
 {
     enum { SHARE = 8 };
+    return params->lengths[params->n_lengths - 1] == params->length ? params->n_groups / SHARE : 0;
+}
+
+/* The first `kept` groups at the longest length, the others at L0; false: L0 is no detecting
+ * length. */
+static bool split_at_trained(const struct dpe_detect_params *params, int kept,
+                             struct dpe_detect_point *point)
+{
+    int t = 0;
+    while (t < params->n_lengths && params->lengths[t] != params->trained_length) {
+        t++;
+    }
+    for (int g = 0; g < params->n_groups && t < params->n_lengths; g++) {
+        point->at[g] = (int16_t)(g < kept ? params->n_lengths - 1 : t);
+    }
+    return t < params->n_lengths;
+}
+
+bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_detect_point *point)
+{
     const double trained = (double)params->trained_length;
-    const int longest = params->n_lengths - 1;
-    const int kept = params->lengths[longest] == params->length ? params->n_groups / SHARE : 0;
-    bool found = false;
+    const int kept = fastest_eighth(params);
     dpe_detect_point_base(params, point);
     point->window *= kept > 0 ? 1 : 2;
     point->temperature = (struct dpe_temperature){trained, 1.0, 0.0, 1.0, DPE_LEVEL};
-    for (int t = 0; t < params->n_lengths; t++) {
-        for (int g = 0; g < params->n_groups && params->lengths[t] == params->trained_length; g++) {
-            point->at[g] = (int16_t)(g < kept ? longest : t);
-            found = !params->frequencies;
-        }
-    }
-    return found;
+    return split_at_trained(params, kept, point) && !params->frequencies;
 }
 
 void dpe_detect_point_spec(const struct dpe_detect_point *point, char spec[DPE_DETECT_SPEC])
@@ -329,8 +342,7 @@ static void add_single(struct list *list, const struct dpe_detect_params *params
 }
 
 /* One length for all; what the sweep ranks first, of all groups, and of those whose lengths differ
- * beyond noise. Which temperature suits depends on the length, so with a searched one the first
- * time also each length that was trained together with the usual ones. */
+ * beyond noise. */
 static void add_lengths(struct list *list, const struct dpe_detect_params *params,
                         const struct dpe_detect_ranking *ranking)
 {
@@ -351,18 +363,9 @@ static void add_lengths(struct list *list, const struct dpe_detect_params *param
     }
 }
 
-static void add_lengths_and_temperatures(struct list *list, const struct dpe_detect_params *params,
-                                         int64_t head_dim, const struct dpe_temperature *near)
-{
-    struct dpe_temperature usual[MOST_USUAL];
-    int n = usual_temperatures(params, head_dim, near, usual);
-    for (int i = 0; i < n; i++) {
-        add_single(list, params, params->trained_length, 2, &usual[i]);
-    }
-}
-
 /* Where searches end: log-n from the trained length on or a constant, a near window of an eighth or
- * a quarter of it, and all groups at half of it or the whole (eval/RESULTS.md). */
+ * a quarter of it, and all groups at half of it or the whole, or all but the fastest ones
+ * (eval/RESULTS.md). Which of each suits depends on the others. */
 static void add_coarse(struct list *list, const struct dpe_detect_params *params, int64_t head_dim,
                        const struct dpe_detect_search_options *options)
 {
@@ -371,11 +374,19 @@ static void add_coarse(struct list *list, const struct dpe_detect_params *params
                       ? 1
                       : 1 + usual_temperatures(params, head_dim, &options->near, &usual[1]);
     const int64_t window = list->tried[0].point.window;
+    const int kept = fastest_eighth(params);
+    struct dpe_detect_point split = list->tried[0].point;
+    const bool splits = kept > 0 && split_at_trained(params, kept, &split);
     for (int i = 0; i < 2; i++) {
         list->tried[0].point.window = window << i;
         for (int t = 0; t < n; t++) {
-            if (usual[t].log_n_decay == 0.0) { /* InfoScale's is between others */
-                add_single(list, params, params->trained_length, 2, &usual[t]);
+            if (usual[t].log_n_decay > 0.0) {
+                continue; /* InfoScale's is between others */
+            }
+            add_single(list, params, params->trained_length, 2, &usual[t]);
+            if (splits && i == 0) { /* with a longer window it finds no more */
+                split.temperature = usual[t];
+                *add(list) = split;
             }
         }
     }
@@ -540,15 +551,13 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
             add_nearer_temperatures(&list, params, head_dim, &options->near);
         } else if (round == 0) {
             add_temperatures(&list, params, head_dim);
-        } else {
+        }
+        if (round > 0 || !dpe_temperature_is_none(&tried[0].point.temperature)) {
             add_neighbours(&list, round > 1 && !params->frequencies);
         }
         break;
     case DPE_DETECT_MOVE_LENGTHS:
         add_lengths(&list, params, ranking);
-        if (options->temperature && round == 0 && !params->frequencies) {
-            add_lengths_and_temperatures(&list, params, head_dim, &options->near);
-        }
         break;
     case DPE_DETECT_MOVE_WINDOW:
         add_windows(&list, params);

@@ -118,7 +118,8 @@ struct walk {
     const struct dpe_detect_ranking *ranking;
     const struct dpe_detect_source *source;
     struct dpe_detect_search *search;
-    bool own_temperature; /* of the plan with one length: not that of the plan beside it */
+    int64_t single_samples; /* that the plan with one length was run on */
+    double single_value;    /* and what they show */
     struct dpe_error *err;
 };
 
@@ -153,53 +154,36 @@ static dpe_status fill_keys(const struct walk *walk, struct dpe_detect_step *ste
     return DPE_OK;
 }
 
-/* The plan with one length for all groups that the step's rows show to be best: of those run on the
- * most samples, the one with the largest gain; the first plan has gain 0. */
+/* The plan with one length for all groups that the rows show to be best, this step's among them: of
+ * those run on the most samples, the one with the best mean. */
 static void find_single(struct walk *walk, const struct dpe_detect_step *step)
 {
-    const struct dpe_detect_params *params = &walk->grid->params;
-    const struct dpe_detect_tried *best = NULL;
-    double most = 0.0;
+    const bool recall = walk->search->options.criterion == DPE_DETECT_RECALL;
     for (int i = 0; i < step->n; i++) {
         const struct dpe_detect_tried *tried = &step->tried[i];
-        double gain = i == 0 ? 0.0 : tried->gain;
-        if (!dpe_detect_point_is_single(params, &tried->point) || tried->samples == 0 ||
-            !isfinite(gain)) {
+        const double value = recall ? tried->value.mean : -tried->value.mean;
+        if (!dpe_detect_point_is_single(&walk->grid->params, &tried->point) || !isfinite(value)) {
             continue;
         }
-        if (best == NULL || tried->samples > best->samples ||
-            (tried->samples == best->samples && gain > most + DPE_DETECT_TIE)) {
-            best = tried;
-            most = gain;
+        if (tried->samples > walk->single_samples ||
+            (tried->samples == walk->single_samples &&
+             value > walk->single_value + DPE_DETECT_TIE)) {
+            walk->search->single = tried->point;
+            walk->single_samples = tried->samples;
+            walk->single_value = value;
         }
-    }
-    if (best != NULL) {
-        walk->search->single = best->point;
-        walk->own_temperature = memcmp(&best->point.temperature, &step->tried[0].point.temperature,
-                                       sizeof best->point.temperature) != 0;
     }
 }
 
-/* What detection by groups adds is what the lengths add: the plan with one length gets the search's
- * temperature, and its window unless that is longer. Where the step of the lengths showed another
- * temperature to suit one length better, it keeps that one: with the search's it would be worse
- * than what one length can do. */
+/* Groups are held against the best that one length can do, with the temperature and the window that
+ * rows have shown to suit it; the pairs that move are the search's. */
 static void align_single(const struct walk *walk)
 {
-    const struct dpe_detect_params *params = &walk->grid->params;
     struct dpe_detect_search *search = walk->search;
-    if (dpe_detect_point_is_single(params, &search->point)) {
+    if (dpe_detect_point_is_single(&walk->grid->params, &search->point)) {
         search->single = search->point;
-        return;
-    }
-    int at = search->single.at[0];
-    int64_t length = at < 0 ? params->trained_length / 2 : params->lengths[at];
-    if (!walk->own_temperature) {
-        search->single.temperature = search->point.temperature;
     }
     search->single.fewer = search->point.fewer;
-    search->single.window =
-        search->point.window <= length ? search->point.window : search->single.window;
 }
 
 /* From *at on, which becomes the plan that the step ends with. */
@@ -215,8 +199,12 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
     }
     search->n_steps++;
     step->tried[0].point = *at;
-    /* The whole grid of temperatures is for the first step alone. */
-    int nth = move == DPE_DETECT_MOVE_TEMPERATURE && search->n_steps > 1 ? round + 1 : round;
+    /* The whole grid of temperatures is for the first step with them alone. */
+    bool again = false;
+    for (int s = 0; s < search->n_steps - 1 && move == DPE_DETECT_MOVE_TEMPERATURE; s++) {
+        again = again || search->steps[s].move == move;
+    }
+    const int nth = again ? round + 1 : round;
     step->n = dpe_detect_candidates(&walk->grid->params, walk->context->config->head_dim,
                                     walk->ranking, &search->options, move, nth, step->tried);
     DPE_TRY(fill_keys(walk, step));
@@ -280,7 +268,7 @@ static dpe_status joint_rounds(struct walk *walk)
             }
             const struct dpe_detect_step *step = &search->steps[search->n_steps - 1];
             changed = changed || step->chosen > 0;
-            /* Later rounds try one length only under the temperature of the groups. */
+            /* Later rounds change one length with the groups. */
             if (moves[i] == DPE_DETECT_MOVE_LENGTHS && round == 0) {
                 find_single(walk, step);
             }
@@ -331,12 +319,16 @@ dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *opti
                         .search = search,
                         .err = err};
     dpe_status status = search_init(search, options, &grid->params, err);
-    if (status == DPE_OK && (options->temperature || options->coarse)) {
-        status =
-            take_step(&walk, options->coarse ? DPE_DETECT_MOVE_COARSE : DPE_DETECT_MOVE_TEMPERATURE,
-                      0, &search->point);
-    }
     search->single = search->point;
+    if (status == DPE_OK && dpe_detect_is_coarse(options, &grid->params)) {
+        status = take_step(&walk, DPE_DETECT_MOVE_COARSE, 0, &search->point);
+        if (status == DPE_OK && search->complete) {
+            find_single(&walk, &search->steps[0]);
+        }
+    } else if (status == DPE_OK && options->temperature) {
+        status = take_step(&walk, DPE_DETECT_MOVE_TEMPERATURE, 0, &search->point);
+        search->single = search->point;
+    }
     if (status == DPE_OK && search->complete && options->joint) {
         search->wants_sweep = ranking == NULL;
         search->complete = ranking != NULL;

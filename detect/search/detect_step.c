@@ -71,25 +71,28 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
                                     const struct dpe_detect_params *params)
 {
     enum { TEMPERATURES = 13, NEARER = 7, NEIGHBOURS = 7, DEPTHS = 6, WINDOWS = 3 };
-    enum { WITH_TEMPERATURES = 8 };
+    enum { USUAL = 4, COARSE = 5 /* windows and lengths under each */ };
     const bool near = options->near.logit_scale > 0.0;
+    const bool coarse = dpe_detect_is_coarse(options, params);
+    const int temperatures = near ? NEARER : TEMPERATURES;
     int groups = params->n_groups;
     groups = groups < DPE_DETECT_MOST_CANDIDATES ? groups : DPE_DETECT_MOST_CANDIDATES - 1;
     int cuts = groups - 1 < DPE_DETECT_MOST_CUTS ? groups - 1 : DPE_DETECT_MOST_CUTS;
-    int crossed = options->temperature ? WITH_TEMPERATURES + 2 * near : 0;
     int64_t rows = options->n_samples; /* of the first plan; later ones have theirs */
-    if (options->coarse) {
-        return rows + step_rows(options, DPE_DETECT_COARSE);
+    if (coarse) {
+        rows += step_rows(options, COARSE * (options->temperature ? USUAL + near : 1));
+    } else if (options->temperature) {
+        rows += step_rows(options, temperatures);
     }
-    rows += options->temperature ? step_rows(options, near ? NEARER : TEMPERATURES) : 0;
     for (int round = 0; round < options->rounds && options->joint; round++) {
-        rows += step_rows(options, params->n_lengths + 2 + (round == 0 ? crossed : 0));
+        rows += step_rows(options, params->n_lengths + 2);
         rows += params->frequencies ? 0 : step_rows(options, WINDOWS);
         rows += step_rows(options, groups);
         rows += step_rows(options, 2 * cuts);
         rows += params->n_fewer > 0 ? step_rows(options, params->n_fewer) : 0;
         int depths = round > 0 && !params->frequencies ? DEPTHS : 0;
-        rows += options->temperature ? step_rows(options, NEIGHBOURS + depths) : 0;
+        const int grid = round == 0 && coarse ? temperatures : 0;
+        rows += options->temperature ? step_rows(options, NEIGHBOURS + depths + grid) : 0;
     }
     if (options->families != 0 && options->joint) {
         enum { AROUND = 3, WINDOWED = NEIGHBOURS + WINDOWS };
@@ -278,7 +281,8 @@ static dpe_status choose(struct trial *trial, struct dpe_error *err)
         .together = trial->options->together, .rounds = FLIPS, .seed = STATISTICS_SEED};
     /* One-sided: the gain is positive. */
     step->p = 0.5 * dpe_sign_flip(values, values + n, n, &how);
-    const bool untested = step->move >= DPE_DETECT_MOVE_PLAIN || step->guarded;
+    const bool kept = step->move == DPE_DETECT_MOVE_PLAIN || step->move == DPE_DETECT_MOVE_FAMILY;
+    const bool untested = kept || trial->options->brief || step->guarded;
     step->chosen = step->p < DPE_DETECT_SEARCH_LEVEL || untested ? step->best : 0;
     free(values);
     return DPE_OK;
@@ -373,7 +377,7 @@ static dpe_status run_step(struct trial *trial, struct dpe_detect_search *search
         return DPE_OK;
     }
     trial->run[0] = options->n_samples;
-    step->tested = step->n > 1 && (step->move == DPE_DETECT_MOVE_COARSE || can_be_shown(trial));
+    step->tested = step->n > 1 && (options->brief || can_be_shown(trial));
     for (int i = 1; i < step->n; i++) {
         trial->live[i] = step->tested;
     }

@@ -16,7 +16,6 @@ enum {
     DPE_DETECT_MOST_GROUPS = 256,    /**< of a search */
     DPE_DETECT_MOST_CANDIDATES = 64, /**< of a step, the plan it starts from included */
     DPE_DETECT_MOST_CUTS = 4,        /**< where a step splits the groups */
-    DPE_DETECT_COARSE = 20,          /**< plans of the coarse step at most */
     DPE_DETECT_SEARCH_ROUNDS = 1,    /**< by default */
 };
 
@@ -82,7 +81,7 @@ enum dpe_detect_move {
                              */
     DPE_DETECT_MOVE_PLAIN,  /**< methods that need no adapter, of which it keeps the best */
     DPE_DETECT_MOVE_FAMILY, /**< the other methods, against the plan that the search has */
-    DPE_DETECT_MOVE_COARSE, /**< temperature, near window and one length for all, at once */
+    DPE_DETECT_MOVE_COARSE, /**< temperature, near window, and lengths, at once */
     DPE_DETECT_N_MOVES,
 };
 /** "temperature", "lengths", "window", "split", "group", "pairs", "plain", "family", "coarse". */
@@ -121,8 +120,7 @@ struct dpe_detect_search_options {
     struct dpe_temperature near; /**< what suits a shorter length: the search begins around it, and
                                       not with the whole grid; logit_scale 0: none */
     bool joint;                  /**< search the rest, after the sweep */
-    bool coarse;       /**< one step alone, without a sweep: a few temperatures (if searched), near
-                            windows and lengths, of which it keeps the best without a test */
+    bool brief;                  /**< the coarse step alone, without a sweep */
     uint32_t families; /**< bit i: dpe_detect_families[i] is tried after the joint search */
     int rounds;        /**< of the joint search, ≥ 1 */
     int64_t n_samples; /**< of the deciding task */
@@ -163,12 +161,14 @@ struct dpe_detect_search {
 };
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
  *
- *  Steps: temperature (if searched; around `near` where that is given) of every group at L0/2;
- * then, once `ranking` (of the sweep under that temperature; NULL: not yet) is there, in each round
- * window, lengths, split, group, pairs and temperature (around the one it has); a round that
- * changes nothing is the last. Last come the families: those that need no adapter, from yarn on,
- * and the others, from the plan that was found on; each once with usual temperatures, and the best
- * again with temperatures and windows around it. There the best is kept without a test.
+ *  Steps: coarse, a few temperatures (if searched), near windows and lengths together; of
+ * frequencies, and without a joint search, temperature (if searched; around `near` where that is
+ * given) of every group at L0/2. Then, once `ranking` (of the sweep under that temperature; NULL:
+ * not yet) is there, in each round window, lengths, split, group, pairs and temperature (around the
+ * one it has); a round that changes nothing is the last. Last come the families: those that need no
+ * adapter, from yarn on, and the others, from the plan that was found on; each once with usual
+ * temperatures, and the best again with temperatures and windows around it. Of a
+ * brief search and of families the best is kept without a test.
  *
  *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
  * are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the
@@ -210,8 +210,7 @@ int64_t dpe_detect_halving_rows(const struct dpe_detect_search_options *options,
 
 /** The changes of a step, appended to tried[0], which is filled; returns how many there are with
  * it, ≤ DPE_DETECT_MOST_CANDIDATES. Changes may repeat each other. `ranking` is needed for
- * lengths, split and group. Where the options search the temperature, lengths may change together
- * with it. */
+ * lengths, split and group. */
 int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_dim,
                           const struct dpe_detect_ranking *ranking,
                           const struct dpe_detect_search_options *options,

@@ -181,7 +181,7 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .near = inputs->near,
         .joint = args->rule == DPE_DETECT_JOINTLY,
         /* Where needles say little there is nothing to search by. */
-        .coarse = args->rule == DPE_DETECT_BRIEF && !inputs->says_little,
+        .brief = args->rule == DPE_DETECT_BRIEF && !inputs->says_little,
         .families = inputs->families,
         .rounds = args->rounds > 0 ? (int)args->rounds : DPE_DETECT_SEARCH_ROUNDS,
         /* Books of the validation are others, where there are some. */
@@ -193,7 +193,7 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .texts = texts < DETECT_SEARCH_TEXTS ? texts : DETECT_SEARCH_TEXTS,
     };
     bool searches =
-        options.coarse || (dpe_detect_sweeps(args->rule) && (options.temperature || options.joint));
+        options.brief || (dpe_detect_sweeps(args->rule) && (options.temperature || options.joint));
     return searches ? options : (struct dpe_detect_search_options){0};
 }
 

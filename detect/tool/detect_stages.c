@@ -89,7 +89,7 @@ dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err)
 dpe_status dpe_detect_stage_warm(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
-    if (!sweep->report->searching.temperature || sweep->report->searching.coarse) {
+    if (!sweep->report->searching.temperature || sweep->report->searching.brief) {
         return DPE_OK;
     }
     char text[DPE_TEMPERATURE_TEXT];
@@ -183,7 +183,7 @@ static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
     struct dpe_detect_report *report = sweep->report;
     const int v = report->n_validated;
     if (!sweep->inputs->held[DETECT_GUARD].opened || report->search.n_steps == 0 ||
-        report->searching.coarse) {
+        report->searching.brief) {
         return DPE_OK;
     }
     struct finalists *all = dpe_alloc_zero(1, sizeof *all); /* too large for a small stack */
@@ -233,14 +233,14 @@ static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* A plan of DPE beside the methods that are ready, as a method: what the coarse step ended with, or
+/* A plan of DPE beside the methods that are ready, as a method: what a brief search ended with, or
  * where most searches end. */
 static dpe_status add_own(struct sweep *sweep, struct dpe_error *err)
 {
     const struct detect_inputs *inputs = sweep->inputs;
     struct dpe_detect_report *report = sweep->report;
     struct dpe_detect_point point = report->search.point;
-    if (!report->searching.coarse && !dpe_detect_point_usual(&inputs->grid.params, &point)) {
+    if (!report->searching.brief && !dpe_detect_point_usual(&inputs->grid.params, &point)) {
         return DPE_OK;
     }
     if (!inputs->searches_temperature) {
@@ -257,7 +257,7 @@ static dpe_status add_own(struct sweep *sweep, struct dpe_error *err)
     const bool is_base = strcmp(key, base) == 0 || report->names[v][0] == '\0';
     sweep->inputs->held_ready = !is_base;
     report->n_validated += !is_base;
-    sweep->own = !report->searching.coarse ? -1 : is_base ? DPE_DETECT_BASE : v;
+    sweep->own = !report->searching.brief ? -1 : is_base ? DPE_DETECT_BASE : v;
     return DPE_OK;
 }
 
@@ -300,7 +300,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
                                       &plans[DPE_DETECT_JOINT], err));
     }
     DPE_TRY(add_against(sweep, err));
-    DPE_TRY(report->searching.coarse || inputs->args->usual ? add_own(sweep, err) : DPE_OK);
+    DPE_TRY(report->searching.brief || inputs->args->usual ? add_own(sweep, err) : DPE_OK);
     DPE_TRY(add_families(sweep, err));
     DPE_TRY(add_guarded(sweep, err));
     for (int v = 0; v < report->n_validated; v++) {

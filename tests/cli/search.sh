@@ -17,8 +17,8 @@ search() {
 }
 search -o "$work/calm.h5" --keep-journal || fail "search: $(cat "$work/err")"
 cp "$work/out" "$work/calm.txt"
-grep -q "^temperature, round 1: changed" "$work/calm.txt" && grep -q "^Guard: " "$work/calm.txt" ||
-    fail "no temperature was found, or no guard: $(cat "$work/calm.txt")"
+grep -q "^temperature, near window and lengths, round 1: changed" "$work/calm.txt" && grep -q "^Guard: " "$work/calm.txt" ||
+    fail "the first step found nothing, or no guard: $(cat "$work/calm.txt")"
 read_tokens=$(sed -n 's/.* \([0-9]*\) tokens were read.*/\1/p' "$work/err")
 
 # The dry run's cost is a bound of what was read.

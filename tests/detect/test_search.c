@@ -224,15 +224,15 @@ static double two_temperatures(const struct dpe_detect_params *params,
 {
     const struct dpe_temperature *t = &point->temperature;
     if (memcmp(point->at, split, sizeof split) == 0) {
-        return t->logit_scale == 1.6 ? 0.95 : 0.5;
+        return t->logit_scale == 1.6 ? 0.95 : 0.7;
     }
     if (!dpe_detect_point_is_single(params, point)) {
         return 0.2;
     }
     bool trained = params->lengths[point->at[0]] == params->trained_length;
     return trained && t->log_n_length == 64.0 && t->log_n_power == 0.5 && t->log_n_decay == 0.0
-               ? 0.65
-           : t->logit_scale == 1.6 ? 0.6
+               ? 0.5
+           : t->logit_scale == 1.6 ? 0.4
                                    : 0.2;
 }
 
@@ -355,6 +355,18 @@ static double hotter(const struct dpe_detect_params *params, const struct dpe_de
     return off < 1e-9 ? 0.8 : 0.3;
 }
 
+/* The first step of a kind. */
+static const struct dpe_detect_step *step_of(const struct dpe_detect_search *search,
+                                             enum dpe_detect_move move)
+{
+    int s = 0;
+    while (search->steps[s].move != move) {
+        s++;
+        assert_true(s < search->n_steps);
+    }
+    return &search->steps[s];
+}
+
 /* A search around what suits a shorter length finds it, and reads less than one
  * of the whole grid. */
 static void begins_around_a_temperature(void **state)
@@ -365,7 +377,7 @@ static void begins_around_a_temperature(void **state)
     open_world(&world, hotter);
     search_all(&world, false, &search);
     assert_true(dpe_temperature_is_none(&search.point.temperature));
-    const int whole = search.steps[0].n;
+    const int whole = step_of(&search, DPE_DETECT_MOVE_TEMPERATURE)->n;
     const int64_t most = dpe_detect_search_most_rows(&world.options, &world.grid.params);
     dpe_detect_search_free(&search);
     close_world(&world);
@@ -373,19 +385,17 @@ static void begins_around_a_temperature(void **state)
     world.options.near = (struct dpe_temperature){0.0, 1.0, 0.0, 1.27, DPE_LEVEL};
     search_all(&world, false, &search);
     assert_true(fabs(search.point.temperature.logit_scale - 1.1 * 1.27) < 1e-9);
-    assert_int_equal(search.steps[0].n, 8);
-    assert_true(search.steps[0].chosen > 0 && search.steps[0].n < whole);
+    const struct dpe_detect_step *temperatures = step_of(&search, DPE_DETECT_MOVE_TEMPERATURE);
+    assert_int_equal(temperatures->n, 8);
+    assert_true(temperatures->chosen > 0 && temperatures->n < whole);
     assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
     assert_true(dpe_detect_search_most_rows(&world.options, &world.grid.params) < most);
-    /* The step of the lengths tries it with each of the two longest up to L0. */
+    /* The first step tries it with two windows and each of the two longest lengths up to L0. */
     int with = 0;
-    for (int i = 0; i < search.n_steps; i++) {
-        const struct dpe_detect_step *step = &search.steps[i];
-        for (int k = 1; k < step->n && step->move == DPE_DETECT_MOVE_LENGTHS; k++) {
-            with += step->round == 0 && step->tried[k].point.temperature.logit_scale == 1.27;
-        }
+    for (int k = 1; k < search.steps[0].n; k++) {
+        with += search.steps[0].tried[k].point.temperature.logit_scale == 1.27;
     }
-    assert_int_equal(with, 2);
+    assert_int_equal(with, 4);
     dpe_detect_search_free(&search);
     close_world(&world);
 }
@@ -497,7 +507,7 @@ static void reads_no_more_than_was_said(void **state)
     search_all(&world, false, &search);
     const struct dpe_detect_step *last = &search.steps[search.n_steps - 1];
     assert_int_equal(last->move, DPE_DETECT_MOVE_TEMPERATURE);
-    assert_int_equal(last->n, 8);
+    assert_int_equal(last->n, 19);
     assert_true(world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
     dpe_detect_search_free(&search);
     close_world(&world);
@@ -578,7 +588,7 @@ static void one_step_changes_all_at_once(void **state)
         struct dpe_detect_search search;
         open_world(&world, together);
         world.options.joint = false;
-        world.options.coarse = true;
+        world.options.brief = true;
         world.options.n_samples = 4;
         search_all(&world, stopped == 1, &search);
         assert_int_equal(search.n_steps, 1);
@@ -591,13 +601,28 @@ static void one_step_changes_all_at_once(void **state)
         close_world(&world);
         open_world(&world, plain);
         world.options = (struct dpe_detect_search_options){
-            .coarse = true, .rounds = 1, .n_samples = SAMPLES, .per_round = 4, .together = 1};
+            .brief = true, .rounds = 1, .n_samples = SAMPLES, .per_round = 4, .together = 1};
         search_all(&world, stopped == 1, &search);
         assert_int_equal(search.steps[0].n, 4);
         assert_true(search.point.window == 16 && search.point.at[0] == 2);
         dpe_detect_search_free(&search);
         close_world(&world);
     }
+}
+
+/* Whether a search meets a plan in its first step. */
+static bool is_met_first(const struct dpe_detect_params *params, const struct dpe_detect_point *is)
+{
+    static struct dpe_detect_tried tried[DPE_DETECT_MOST_CANDIDATES];
+    const struct dpe_detect_search_options options = {.temperature = true, .brief = true};
+    bool met = false;
+    dpe_detect_point_base(params, &tried[0].point);
+    const int n =
+        dpe_detect_candidates(params, 32, NULL, &options, DPE_DETECT_MOVE_COARSE, 0, tried);
+    for (int i = 0; i < n; i++) {
+        met = met || memcmp(&tried[i].point, is, sizeof *is) == 0;
+    }
+    return met;
 }
 
 /* Where searches end: the fastest eighth of the groups stays where it is, if there are eight. */
@@ -624,11 +649,12 @@ static void the_usual_plan(void **state)
         }
         assert_true(!cases[i].found ||
                     (point.window == cases[i].window && point.temperature.log_n_length == 64.0));
+        assert_true(!cases[i].found || is_met_first(&params, &point));
     }
 }
 
-/* Waits for the sweep once the temperature is found, and leaves the rest alone when not asked. */
-static void the_sweep_comes_after_the_temperature(void **state)
+/* Waits for the sweep once its first step is done, and leaves the rest alone when not asked. */
+static void the_sweep_comes_after_the_first_step(void **state)
 {
     (void)state;
     static struct world world;
@@ -647,12 +673,13 @@ static void the_sweep_comes_after_the_temperature(void **state)
     } while (search.steps == NULL);
     assert_true(search.wants_sweep && !search.complete);
     assert_int_equal(search.n_steps, 1);
-    assert_true(search.point.temperature.logit_scale == 1.6);
+    assert_true(search.point.window == 16 && search.point.at[0] == 2);
     dpe_detect_search_free(&search);
     world.options.joint = false;
-    replay(&world, &search);
+    search_all(&world, false, &search);
     assert_true(search.complete && !search.wants_sweep);
     assert_int_equal(search.n_steps, 1);
+    assert_true(search.point.temperature.logit_scale == 1.6);
     dpe_detect_search_free(&search);
     world.options.temperature = false;
     replay(&world, &search);
@@ -1099,7 +1126,7 @@ int main(void)
         cmocka_unit_test(depths_are_tried_late),
         cmocka_unit_test(can_be_stopped_anywhere),
         cmocka_unit_test(few_samples_change_nothing),
-        cmocka_unit_test(the_sweep_comes_after_the_temperature),
+        cmocka_unit_test(the_sweep_comes_after_the_first_step),
         cmocka_unit_test(halving_has_a_known_cost),
         cmocka_unit_test(the_better_plan_is_kept),
         cmocka_unit_test(two_tasks_may_disagree),

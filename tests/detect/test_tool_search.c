@@ -62,7 +62,7 @@ static void temperature_and_plan_are_found(void **state)
     assert_true(has_validated("of-joint.h5", "joint.h5", 4));
     expect_page("joint.h5", "The table holds the ");
     expect_in_file("page.html", "Each step of the search runs the plan so far");
-    expect_in_file("page.html", "Step 1: temperature, round 1");
+    expect_in_file("page.html", "Step 1: coarse, round 1");
     detect(JOINT "--against yarn --dry-run", 0, "samples of the search included");
     /* The paper's rule under a temperature that is searched: its rows are there already. */
     detect(SEARCH "--task user --guard 0 --select paper -o joint.h5 --keep-journal", 0,
