@@ -233,14 +233,16 @@ static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* A plan of DPE beside the methods that are ready, as a method: what a brief search ended with, or
- * where most searches end. */
+/* A plan of DPE beside the methods that are ready, as a method: what a brief search ended with, or,
+ * also where needles say too little for one, where most searches end; where that is none, the base.
+ */
 static dpe_status add_own(struct sweep *sweep, struct dpe_error *err)
 {
     const struct detect_inputs *inputs = sweep->inputs;
     struct dpe_detect_report *report = sweep->report;
     struct dpe_detect_point point = report->search.point;
     if (!report->searching.brief && !dpe_detect_point_usual(&inputs->grid.params, &point)) {
+        sweep->inputs->held_ready = false;
         return DPE_OK;
     }
     if (!inputs->searches_temperature) {
@@ -300,7 +302,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
                                       &plans[DPE_DETECT_JOINT], err));
     }
     DPE_TRY(add_against(sweep, err));
-    DPE_TRY(report->searching.brief || inputs->args->usual ? add_own(sweep, err) : DPE_OK);
+    DPE_TRY(dpe_detect_inputs_has_own(inputs) ? add_own(sweep, err) : DPE_OK);
     DPE_TRY(add_families(sweep, err));
     DPE_TRY(add_guarded(sweep, err));
     for (int v = 0; v < report->n_validated; v++) {

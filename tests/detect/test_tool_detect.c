@@ -150,6 +150,20 @@ static void searches_that_stop_end_in_one_table(void **state)
     }
 }
 
+/* Where needles say little there is nothing to search by: then the plan that searches mostly end
+ * with is held against what --against names, also where a table can hold none of that. */
+static void a_weak_model_is_raced_all_the_same(void **state)
+{
+    (void)state;
+    best_lengths_are(32, 128, 16, 1024);
+    made_world.weak = true;
+#define WEAK TEXTS "-l 1k --select brief --task auto --samples 8 --against lampe "
+    detect(WEAK "-o weak.h5", 0, "\n  dpe:window=");
+    assert_null(strstr(tool_out, "every group at L0/2"));
+    detect(WEAK "--lengths 32,64,128,1024 -o base.h5", 0, "\n  every group at L0/2 ");
+    made_world.weak = false;
+}
+
 /* What another run made is not touched: named, exit 78, the same bytes, no journal. */
 static void tables_of_other_runs_are_refused(void **state)
 {
@@ -467,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_sweep_that_stops_is_continued),
         cmocka_unit_test(a_rule_of_steps_ends_in_one_table),
         cmocka_unit_test(searches_that_stop_end_in_one_table),
+        cmocka_unit_test(a_weak_model_is_raced_all_the_same),
         cmocka_unit_test(tables_of_other_runs_are_refused),
         cmocka_unit_test(races_drop_the_same),
         cmocka_unit_test(contexts_count_once),
