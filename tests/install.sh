@@ -76,6 +76,8 @@ for program in "$work/cmake/positions_example" "$work/plain"; do
         fail "$program: the second head moves pair 0"
     sed 's/"scale_factor": \[4/"scale_factor": [0.5/' "$work/table.json" >"$work/bad.json"
     "$program" "$work/bad.json" >/dev/null 2>&1 && fail "$program accepts a scale below 1"
+    "$program" "$work/none.json" >/dev/null 2>&1
+    [ $? = 66 ] || fail "$program: no exit 66 where there is no table"
 done
 
 # Of several entries the length of the text chooses: the second is the table above, the first has scale 2, and up to

@@ -74,9 +74,10 @@ int main(int argc, char **argv)
     }
     struct dpe_table *table = NULL;
     char why[DPE_TABLE_MESSAGE];
-    if (dpe_table_open(argv[1], &table, why) != DPE_TABLE_OK) {
+    const int opened = dpe_table_open(argv[1], &table, why);
+    if (opened != DPE_TABLE_OK) {
         fprintf(stderr, "%s\n", why);
-        return 65;
+        return opened == DPE_TABLE_NO_FILE ? 66 : 65;
     }
     const struct dpe_table_values *values = dpe_table_values(table);
     int64_t layer = argc >= 4 ? strtoll(argv[2], NULL, 10) : 0;

@@ -135,6 +135,12 @@ static void divergence_is_measured(void **state)
          "--trained-length 64 -o other.h5",
          0, " over 1 text, 95 tokens;");
     assert_null(strstr(tool_out, "yardstick"));
+    /* It is the base's own trained length, where that is another model. */
+    eval("kld" TOOL_TEXTS
+         "-l 96 --samples 1 --trained-length 64 --method pi:scale=2 --base-model " TOOL_MODEL
+         " -o another.h5",
+         0, " over 1 text, 95 tokens;");
+    assert_null(strstr(tool_out, "yardstick"));
     /* Nor is it said of one text that there is an interval. */
     assert_null(strstr(tool_out, "nan"));
     eval("kld" TOOL_TEXTS "-l 96 --samples 2 --trained-length 64 --method pi:scale=2 --dry-run", 0,

@@ -143,7 +143,8 @@ static void print_text(const struct dpe_kld *kld, const struct dpe_kld_result *r
         dpe_print("%-8s", "all");
         print_cell(whole);
     }
-    const int64_t trained = kld->comparison.job.trained_length;
+    const int64_t trained = kld->model != NULL ? dpe_config_trained(dpe_model_config(kld->model))
+                                               : kld->comparison.job.trained_length;
     if (kld->length > trained && (args->base == NULL || strcmp(args->base, "rope") == 0)) {
         dpe_print(
             "\nBeyond position %lld, the trained length, the base is no yardstick:\n"
