@@ -60,7 +60,8 @@ static const struct dpe_option options_table[] = {
      "sequential: group after group, the others at their chosen lengths. ready: no sweep; in "
      "minutes, what the model does alone and with five methods that are ready, what is possible, "
      "and what to do. brief: the same with the best of some 20 plans of DPE, a temperature, a near "
-     "window and lengths, the first step of joint: what a search mostly finds, for a seventh of its "
+     "window and lengths, the first step of joint: what a search mostly finds, for a seventh of "
+     "its "
      "tokens",
      4, DPE_CHOICE(struct dpe_detect_arguments, rule, dpe_detect_rule_names),
      DPE_GIVEN(struct dpe_detect_arguments, rule_given)},
