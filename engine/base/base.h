@@ -73,6 +73,12 @@ int dpe_exit_code(dpe_status status);
 void *dpe_alloc(size_t count, size_t size);
 /** dpe_alloc, cleared. */
 void *dpe_alloc_zero(size_t count, size_t size);
+/** dpe_alloc_zero of n elements into the pointer at `p`, as a status: DPE_NO_MEMORY with the
+ * message that follows. `p` is evaluated more than once. */
+#define DPE_NEW(p, n, err, ...)                                                                    \
+    ((*(p) = dpe_alloc_zero((n), sizeof **(p))) != NULL                                            \
+         ? DPE_OK                                                                                  \
+         : dpe_fail((err), DPE_NO_MEMORY, __VA_ARGS__))
 
 /** The smaller, and the larger, of two. */
 static inline int64_t dpe_least(int64_t a, int64_t b)
@@ -103,6 +109,10 @@ static inline uint64_t dpe_bytes_of(int64_t a, int64_t b, int64_t c, uint64_t si
  * `list` is the address of the pointer to it, NULL at first. Room doubles as n passes powers of
  * two, so no capacity is kept. False without memory: the list is as it was. */
 bool dpe_make_room(void *list, size_t n, size_t size);
+/** The same as a status, for a list whose pointer is at `list`; like DPE_NEW. */
+#define DPE_ROOM(list, n, err, ...)                                                                \
+    (dpe_make_room((list), (n), sizeof **(list)) ? DPE_OK                                          \
+                                                 : dpe_fail((err), DPE_NO_MEMORY, __VA_ARGS__))
 
 /** A growable list of token ids; zero-initialise, free with dpe_tokens_free. */
 struct dpe_tokens {

@@ -273,10 +273,8 @@ static dpe_status measure_host(const struct arguments *a, struct outputs *out,
 {
     const int64_t words = 32 << 20;
     int threads = a->tool.threads > 0 ? a->tool.threads : dpe_limit_processors(omp_get_num_procs());
-    uint64_t *memory = dpe_alloc_zero((size_t)words, sizeof *memory);
-    if (memory == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for reads of 256 MiB");
-    }
+    uint64_t *memory = NULL;
+    DPE_TRY(DPE_NEW(&memory, (size_t)words, err, "out of memory for reads of 256 MiB"));
     /* What decoding does: every thread reads a part of its own from end to end. */
     uint64_t all = 0;
     for (int i = 0; i < 8; i++) {
@@ -376,10 +374,8 @@ static dpe_status masked_dpe(const struct dpe_plan_context *context, struct dpe_
     int32_t edges[9];
     const double scale[8] = {2, 8, 2, 8, 32, 32, 16, 4};
     size_t n = (size_t)(c->n_layers * c->n_heads * n_pairs);
-    uint8_t *mask = dpe_alloc(n, 1);
-    if (mask == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a mask");
-    }
+    uint8_t *mask = NULL;
+    DPE_TRY(DPE_NEW(&mask, n, err, "out of memory for a mask"));
     for (size_t i = 0; i < n; i++) {
         mask[i] = (i * 2654435761U >> 7) % 4 != 0;
     }

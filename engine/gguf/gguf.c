@@ -161,10 +161,7 @@ static dpe_status sort_values(struct dpe_gguf *gguf, struct dpe_error *err)
 static dpe_status take_values(struct dpe_gguf_cursor *cursor, uint64_t n)
 {
     struct dpe_gguf *gguf = cursor->gguf;
-    gguf->values = dpe_alloc_zero((size_t)n, sizeof *gguf->values);
-    if (gguf->values == NULL) {
-        return dpe_fail(cursor->err, DPE_NO_MEMORY, "%s: out of memory", gguf->path);
-    }
+    DPE_TRY(DPE_NEW(&gguf->values, (size_t)n, cursor->err, "%s: out of memory", gguf->path));
     dpe_status status = DPE_OK;
     while (gguf->n_values < n && status == DPE_OK && !cursor->more) {
         status = take_value(cursor, &gguf->values[gguf->n_values]);
@@ -285,11 +282,9 @@ static dpe_status read_header(struct dpe_gguf *gguf, struct dpe_error *err)
 
 dpe_status dpe_gguf_open(const char *path, struct dpe_gguf **gguf, struct dpe_error *err)
 {
-    struct dpe_gguf *made = dpe_alloc_zero(1, sizeof *made);
+    struct dpe_gguf *made = NULL;
     *gguf = NULL;
-    if (made == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
+    DPE_TRY(DPE_NEW(&made, 1, err, "%s: out of memory", path));
     made->fd = -1;
     made->path = strdup(path);
     dpe_status status = made->path != NULL

@@ -132,9 +132,8 @@ dpe_status dpe_gguf_take_tensors(struct dpe_gguf_cursor *cursor, uint64_t n)
     struct dpe_gguf *gguf = cursor->gguf;
     dpe_status status = DPE_OK;
     while (gguf->n_tensors < n && status == DPE_OK && !cursor->more) {
-        if (!dpe_make_room(&gguf->tensors, gguf->n_tensors, sizeof *gguf->tensors)) {
-            return dpe_fail(cursor->err, DPE_NO_MEMORY, "%s: out of memory", gguf->path);
-        }
+        DPE_TRY(DPE_ROOM(&gguf->tensors, gguf->n_tensors, cursor->err, "%s: out of memory",
+                         gguf->path));
         gguf->tensors[gguf->n_tensors] = (struct dpe_gguf_tensor){0};
         status = take_tensor(cursor, &gguf->tensors[gguf->n_tensors]);
         gguf->n_tensors++;
@@ -159,10 +158,8 @@ static int by_name(const void *a, const void *b)
 /* No two of one name, no two of which one begins before the other ends. */
 static dpe_status check_pairs(const struct dpe_gguf *gguf, struct dpe_error *err)
 {
-    const struct dpe_gguf_tensor **order = dpe_alloc(gguf->n_tensors, sizeof(void *));
-    if (order == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", gguf->path);
-    }
+    const struct dpe_gguf_tensor **order = NULL;
+    DPE_TRY(DPE_NEW(&order, gguf->n_tensors, err, "%s: out of memory", gguf->path));
     for (size_t i = 0; i < gguf->n_tensors; i++) {
         order[i] = &gguf->tensors[i];
     }

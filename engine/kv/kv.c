@@ -71,10 +71,8 @@ uint64_t dpe_kv_least_bytes(const struct dpe_kv_shape *shape)
 dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, uint64_t memory,
                          struct dpe_kv **made, struct dpe_error *err)
 {
-    struct dpe_kv *kv = dpe_alloc_zero(1, sizeof *kv);
-    if (kv == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    struct dpe_kv *kv = NULL;
+    DPE_TRY(DPE_NEW(&kv, 1, err, "out of memory"));
     kv->shape = *shape;
     kv->layout = lay_out(shape);
     dpe_status status = DPE_OK;
@@ -236,10 +234,7 @@ dpe_status dpe_kv_set_channels(struct dpe_kv *kv, int64_t layer, const float *ch
     }
     if (kv->channels == NULL) {
         size_t all = (size_t)kv->shape.layers * n;
-        kv->channels = dpe_alloc(all, sizeof *kv->channels);
-        if (kv->channels == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-        }
+        DPE_TRY(DPE_NEW(&kv->channels, all, err, "out of memory"));
         for (size_t i = 0; i < all; i++) {
             kv->channels[i] = 1.0F;
         }

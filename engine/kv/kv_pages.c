@@ -63,10 +63,8 @@ void dpe_kv_pages_free(struct dpe_kv_pages *pages)
 dpe_status dpe_kv_pages_make(const char *folder, int64_t n_pages, int64_t n_frames,
                              struct dpe_kv_pages **made, struct dpe_error *err)
 {
-    struct dpe_kv_pages *pages = dpe_alloc_zero(1, sizeof *pages);
-    if (pages == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    struct dpe_kv_pages *pages = NULL;
+    DPE_TRY(DPE_NEW(&pages, 1, err, "out of memory"));
     pages->fd = -1;
     pages->n_pages = n_pages;
     pages->n_frames = n_frames;

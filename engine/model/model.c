@@ -69,10 +69,8 @@ static dpe_status hash_data(const struct dpe_model *model, enum dpe_fingerprint_
 {
     enum { FULL_BLOCK = 1 << 20, FAST_BLOCK = 4096, FAST_BLOCKS = 256 };
     uint64_t block = kind == DPE_FINGERPRINT_FULL ? FULL_BLOCK : FAST_BLOCK;
-    unsigned char *bytes = dpe_alloc(block, 1);
-    if (bytes == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", model->folder);
-    }
+    unsigned char *bytes = NULL;
+    DPE_TRY(DPE_NEW(&bytes, block, err, "%s: out of memory", model->folder));
     dpe_status status = DPE_OK;
     for (int i = 0; i < model->n_shards; i++) {
         const struct dpe_shard *shard = model->shards + i;
@@ -128,10 +126,8 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
     if (status != DPE_OK) {
         return status;
     }
-    struct dpe_model *opened = dpe_alloc_zero(1, sizeof *opened);
-    if (opened == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
-    }
+    struct dpe_model *opened = NULL;
+    DPE_TRY(DPE_NEW(&opened, 1, err, "%s: out of memory", folder));
     struct dpe_sha256 *hash = dpe_sha256_new();
     opened->folder = strdup(folder);
     if (opened->folder == NULL) {

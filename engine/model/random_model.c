@@ -179,10 +179,8 @@ static dpe_status make_experts(struct maker *maker, struct dpe_layer_weights *la
     const struct dpe_config *c = &maker->model->config;
     const int64_t h = c->hidden;
     const int64_t m = c->intermediate;
-    layer->experts = dpe_alloc_zero((size_t)c->n_experts, sizeof *layer->experts);
-    if (layer->experts == NULL) {
-        return dpe_fail(maker->err, DPE_NO_MEMORY, "random weights: out of memory");
-    }
+    DPE_TRY(DPE_NEW(&layer->experts, (size_t)c->n_experts, maker->err,
+                    "random weights: out of memory"));
     for (int64_t e = 0; e < c->n_experts; e++) {
         struct dpe_expert *x = &layer->experts[e];
         const struct {
@@ -224,10 +222,7 @@ static dpe_status copy_kinds(const struct dpe_config *config, struct dpe_model *
     if (config->layer_kinds == NULL) {
         return DPE_OK;
     }
-    made->config.layer_kinds = dpe_alloc(n, 1);
-    if (made->config.layer_kinds == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "random weights: out of memory");
-    }
+    DPE_TRY(DPE_NEW(&made->config.layer_kinds, n, err, "random weights: out of memory"));
     memcpy(made->config.layer_kinds, config->layer_kinds, n);
     return DPE_OK;
 }
@@ -252,10 +247,8 @@ static dpe_status make_all(struct maker *maker, const struct dpe_config *config)
 dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint64_t seed,
                             struct dpe_model **model, struct dpe_error *err)
 {
-    struct dpe_model *made = dpe_alloc_zero(1, sizeof *made);
-    if (made == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "random weights: out of memory");
-    }
+    struct dpe_model *made = NULL;
+    DPE_TRY(DPE_NEW(&made, 1, err, "random weights: out of memory"));
     made->config = *config;
     made->config.rope.short_factor = NULL;
     made->config.rope.long_factor = NULL;

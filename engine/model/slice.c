@@ -101,10 +101,8 @@ dpe_status dpe_slice_make(const struct dpe_model *model, int index, int size,
     DPE_TRY(check_blocks(model, size, err));
     *slice = (struct dpe_model){.config = dpe_slice_config(&model->config, size),
                                 .weights = model->weights};
-    slice->weights.layers = dpe_alloc(n_layers, sizeof *slice->weights.layers);
-    if (slice->weights.layers == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %zu layers", n_layers);
-    }
+    DPE_TRY(DPE_NEW(&slice->weights.layers, n_layers, err, "session: out of memory for %zu layers",
+                    n_layers));
     memcpy(slice->weights.layers, model->weights.layers, n_layers * sizeof *slice->weights.layers);
     for (size_t i = 0; i < n_layers; i++) {
         struct dpe_layer_weights *w = &slice->weights.layers[i];

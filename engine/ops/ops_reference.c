@@ -22,10 +22,8 @@ static dpe_status reference_open(const struct dpe_model *model,
                                  const struct dpe_session_options *options,
                                  struct dpe_backend **backend, struct dpe_error *err)
 {
-    struct dpe_backend *made = dpe_alloc_zero(1, sizeof *made);
-    if (made == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "reference backend: out of memory");
-    }
+    struct dpe_backend *made = NULL;
+    DPE_TRY(DPE_NEW(&made, 1, err, "reference backend: out of memory"));
     made->ops = dpe_ops_reference();
     made->config = dpe_model_config(model);
     made->weights = dpe_model_weights(model);

@@ -121,10 +121,8 @@ dpe_status dpe_plan_set_mask(struct dpe_plan *plan, const uint8_t *mask, struct 
 {
     /* Three sides of at most 2^20 each: the product fits. */
     size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
-    uint8_t *own = dpe_alloc(n, sizeof *own);
-    if (own == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for a mask of %zu bytes", n);
-    }
+    uint8_t *own = NULL;
+    DPE_TRY(DPE_NEW(&own, n, err, "plan: out of memory for a mask of %zu bytes", n));
     memcpy(own, mask, n);
     free(plan->mask);
     plan->mask = own;

@@ -260,10 +260,7 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
 static dpe_status add_mask(struct dpe_plan *plan, struct dpe_error *err)
 {
     int64_t n = plan->n_layers * plan->n_heads * plan->n_pairs;
-    plan->mask = dpe_alloc((size_t)n, 1);
-    if (plan->mask == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    DPE_TRY(DPE_NEW(&plan->mask, (size_t)n, err, "out of memory"));
     for (int64_t i = 0; i < n; i++) {
         plan->mask[i] = (uint8_t)((uint64_t)(i + 1) * 0x9e3779b97f4a7c15U >> 63);
     }

@@ -14,10 +14,8 @@ dpe_status dpe_session_create_remote(const struct dpe_model *model, const struct
                                      struct dpe_session **session, struct dpe_error *err)
 {
     static const struct dpe_peers alone = {.size = 1};
-    struct dpe_session *s = dpe_alloc_zero(1, sizeof *s);
-    if (s == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory");
-    }
+    struct dpe_session *s = NULL;
+    DPE_TRY(DPE_NEW(&s, 1, err, "session: out of memory"));
     s->model = model;
     s->config = dpe_model_config(model);
     s->remote = remote;

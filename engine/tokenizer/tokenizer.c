@@ -146,9 +146,8 @@ dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer
     if (status != DPE_OK) {
         goto done;
     }
-    made = dpe_alloc_zero(1, sizeof *made);
-    if (made == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory", file.bytes);
+    status = DPE_NEW(&made, 1, err, "%s: no memory", file.bytes);
+    if (status != DPE_OK) {
         goto done;
     }
     status = gguf ? load_gguf(made, path, err) : load_file(made, file.bytes, err);

@@ -25,10 +25,7 @@ dpe_status dpe_bpe_init(struct dpe_bpe *bpe, const struct dpe_vocab *vocab, size
     while (entries < MAX_CACHE && entries < n / 8) {
         entries *= 2;
     }
-    bpe->cache = dpe_alloc_zero(entries, sizeof *bpe->cache);
-    if (bpe->cache == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for the tokenizer's cache");
-    }
+    DPE_TRY(DPE_NEW(&bpe->cache, entries, err, "no memory for the tokenizer's cache"));
     bpe->cache_mask = entries - 1;
     return DPE_OK;
 }

@@ -30,9 +30,8 @@ static const char *string_at(const struct strings *strings, size_t i, size_t *n)
 /* Ends the string that was being appended to strings->bytes. */
 static dpe_status end_string(struct strings *strings, struct dpe_error *err)
 {
-    if (!dpe_make_room(&strings->ends, strings->n, sizeof *strings->ends)) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for decoding %zu tokens", strings->n);
-    }
+    DPE_TRY(
+        DPE_ROOM(&strings->ends, strings->n, err, "no memory for decoding %zu tokens", strings->n));
     strings->ends[strings->n++] = strings->bytes.n;
     return DPE_OK;
 }

@@ -270,10 +270,8 @@ static dpe_status add_token(struct dpe_tokenizer *t, json_t *json, int64_t *next
 static dpe_status index_added(struct dpe_tokenizer *t, struct dpe_error *err)
 {
     for (int normalized = 0; normalized < 2; normalized++) {
-        const struct dpe_added_token **tokens = dpe_alloc(t->n_added, sizeof(void *));
-        if (tokens == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "no memory for %zu added tokens", t->n_added);
-        }
+        const struct dpe_added_token **tokens = NULL;
+        DPE_TRY(DPE_NEW(&tokens, t->n_added, err, "no memory for %zu added tokens", t->n_added));
         size_t n = 0;
         for (size_t i = 0; i < t->n_added; i++) {
             if (t->added[i].normalized == (normalized == 1)) {
@@ -295,11 +293,9 @@ static dpe_status load_added(struct dpe_tokenizer *t, const json_t *added, int64
                              struct dpe_error *err)
 {
     size_t n = json_array_size(added);
-    t->added = dpe_alloc_zero(n, sizeof *t->added);
-    t->added_by_id = dpe_alloc_zero((size_t)t->vocab.n_ids, sizeof *t->added_by_id);
-    if (t->added == NULL || t->added_by_id == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for %zu added tokens", n);
-    }
+    DPE_TRY(DPE_NEW(&t->added, n, err, "no memory for %zu added tokens", n));
+    DPE_TRY(
+        DPE_NEW(&t->added_by_id, (size_t)t->vocab.n_ids, err, "no memory for %zu added tokens", n));
     int64_t next = n_model;
     for (size_t i = 0; i < n; i++) {
         DPE_TRY(add_token(t, json_array_get(added, i), &next, err));

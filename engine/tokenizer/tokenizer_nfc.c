@@ -85,10 +85,8 @@ static dpe_status sort_run(int32_t *run, size_t n, struct dpe_error *err)
     if (sorted) {
         return DPE_OK;
     }
-    int32_t *copy = dpe_alloc(n, sizeof *copy);
-    if (copy == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for normalising");
-    }
+    int32_t *copy = NULL;
+    DPE_TRY(DPE_NEW(&copy, n, err, "no memory for normalising"));
     memcpy(copy, run, n * sizeof *run);
     for (size_t c = 1; c < 257; c++) {
         count[c] += count[c - 1];

@@ -238,10 +238,7 @@ dpe_status dpe_vocab_merge(struct dpe_vocab *vocab, const char *left, size_t n_l
     char *joined = few;
     size_t n = n_left + n_right;
     if (n > sizeof few) {
-        joined = malloc(n);
-        if (joined == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "no memory for a merge of %zu bytes", n);
-        }
+        DPE_TRY(DPE_NEW(&joined, n, err, "no memory for a merge of %zu bytes", n));
     }
     memcpy(joined, left, n_left);
     memcpy(joined + n_left, right, n_right);

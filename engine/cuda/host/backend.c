@@ -145,10 +145,8 @@ static dpe_status cuda_open(const struct dpe_model *model,
     if (status != DPE_OK) {
         return status;
     }
-    struct dpe_backend *b = dpe_alloc_zero(1, sizeof *b);
-    if (b == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
-    }
+    struct dpe_backend *b = NULL;
+    DPE_TRY(DPE_NEW(&b, 1, err, "cuda: out of host memory"));
     b->index = dpe_cuda_device_index(options->device);
     b->peers = options->peers;
     b->config = &model->config;

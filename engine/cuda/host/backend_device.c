@@ -40,9 +40,7 @@ dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *
 dpe_status dpe_cuda_own(struct dpe_backend *b, uint64_t bytes, void **memory, struct dpe_error *err)
 {
     *memory = NULL;
-    if (!dpe_make_room(&b->owned, b->n_owned, sizeof *b->owned)) {
-        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
-    }
+    DPE_TRY(DPE_ROOM(&b->owned, b->n_owned, err, "cuda: out of host memory"));
     int code = b->failed ? 0 : dpe_rt_allocate(memory, bytes > 0 ? bytes : 1);
     if (code != 0 && dpe_rt_is_memory(code)) {
         uint64_t available = 0;

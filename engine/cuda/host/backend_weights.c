@@ -130,10 +130,7 @@ static dpe_status upload_experts(struct dpe_backend *b, const struct dpe_expert 
     if (n == 0) {
         return DPE_OK;
     }
-    to->experts = dpe_alloc_zero((size_t)n, sizeof *to->experts);
-    if (to->experts == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
-    }
+    DPE_TRY(DPE_NEW(&to->experts, (size_t)n, err, "cuda: out of host memory"));
     for (int64_t e = 0; e < n; e++) {
         const struct {
             const struct dpe_tensor *weight, *bias;
@@ -156,10 +153,7 @@ static dpe_status upload_experts(struct dpe_backend *b, const struct dpe_expert 
 dpe_status dpe_cuda_upload(struct dpe_backend *b, struct dpe_error *err)
 {
     const struct dpe_weights *w = b->weights;
-    b->layers = dpe_alloc_zero((size_t)b->config->n_layers, sizeof *b->layers);
-    if (b->layers == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
-    }
+    DPE_TRY(DPE_NEW(&b->layers, (size_t)b->config->n_layers, err, "cuda: out of host memory"));
     dpe_status status = upload(b, &w->embedding, b->dtype, &b->embedding, err);
     for (int64_t i = 0; i < b->config->n_layers && status == DPE_OK; i++) {
         status = upload_layer(b, &w->layers[i], &b->layers[i], err);

@@ -147,9 +147,9 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
     }
     config->n_kinds = 1;
     config->kinds[0] = (struct dpe_layer_kind){0, 0};
-    config->layer_kinds = dpe_alloc_zero((size_t)config->n_layers, 1);
-    if (config->layer_kinds == NULL) {
-        top->status = dpe_fail(top->err, DPE_NO_MEMORY, "%s: out of memory", top->file);
+    top->status = DPE_NEW(&config->layer_kinds, (size_t)config->n_layers, top->err,
+                          "%s: out of memory", top->file);
+    if (top->status != DPE_OK) {
         return;
     }
     bool movable = false;

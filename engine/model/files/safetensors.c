@@ -221,11 +221,9 @@ static dpe_status check_cover(const struct header *header)
 {
     size_t n = header->table->n - header->first;
     const struct dpe_shard_tensor *tensors = header->table->tensors + header->first;
-    struct span *spans = dpe_alloc(n, sizeof *spans);
-    if (spans == NULL) {
-        return dpe_fail(header->err, DPE_NO_MEMORY, "%s: out of memory for %zu tensors",
-                        header->shard->path, n);
-    }
+    struct span *spans = NULL;
+    DPE_TRY(DPE_NEW(&spans, n, header->err, "%s: out of memory for %zu tensors",
+                    header->shard->path, n));
     for (size_t i = 0; i < n; i++) {
         spans[i] = (struct span){tensors[i].begin, tensors[i].end, i};
     }
@@ -309,11 +307,9 @@ static dpe_status read_header(struct dpe_shard *shard, uint64_t *n, struct dpe_e
                         (unsigned long long)shard->size);
     }
     shard->data = sizeof length + *n;
-    shard->header = dpe_alloc((size_t)*n + 1, 1);
-    if (shard->header == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its header of %llu bytes",
-                        shard->path, (unsigned long long)*n);
-    }
+    DPE_TRY(DPE_NEW(&shard->header, (size_t)*n + 1, err,
+                    "%s: no memory for its header of %llu bytes", shard->path,
+                    (unsigned long long)*n));
     shard->header[*n] = '\0';
     status = dpe_shard_read(shard, sizeof length, shard->data, shard->header, err);
     size_t good = status == DPE_OK ? dpe_utf8_check(shard->header, (size_t)*n) : (size_t)*n;

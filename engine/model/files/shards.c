@@ -33,9 +33,7 @@ struct index {
 
 static dpe_status add_placed(struct index *index, struct placed placed)
 {
-    if (!dpe_make_room(&index->map, index->n, sizeof *index->map)) {
-        return dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", index->path);
-    }
+    DPE_TRY(DPE_ROOM(&index->map, index->n, index->err, "%s: out of memory", index->path));
     index->map[index->n++] = placed;
     return DPE_OK;
 }
@@ -126,11 +124,7 @@ static int by_shard(const void *a, const void *b)
 /* The different shard names in order; leaves the map sorted by tensor. */
 static dpe_status collect_shards(struct index *index)
 {
-    index->shards = dpe_alloc(index->n, sizeof *index->shards);
-    if (index->shards == NULL) {
-        dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", index->path);
-        return DPE_NO_MEMORY;
-    }
+    DPE_TRY(DPE_NEW(&index->shards, index->n, index->err, "%s: out of memory", index->path));
     qsort(index->map, index->n, sizeof *index->map, by_shard);
     for (size_t i = 0; i < index->n; i++) {
         if (i == 0 || strcmp(index->map[i].shard, index->map[i - 1].shard) != 0) {
@@ -181,11 +175,7 @@ static dpe_status check_present(const struct index *index, const char *folder)
 static dpe_status find_files(struct index *index, const char *folder)
 {
     if (exists(folder, single_file)) {
-        index->shards = dpe_alloc(1, sizeof *index->shards);
-        if (index->shards == NULL) {
-            dpe_fail(index->err, DPE_NO_MEMORY, "%s: out of memory", folder);
-            return DPE_NO_MEMORY;
-        }
+        DPE_TRY(DPE_NEW(&index->shards, 1, index->err, "%s: out of memory", folder));
         index->shards[0] = single_file;
         index->n_shards = 1;
         return DPE_OK;
@@ -258,9 +248,8 @@ dpe_status dpe_shards_open(const char *folder, struct dpe_shard **shards, int *n
     if (status != DPE_OK) {
         goto done;
     }
-    *shards = dpe_alloc_zero(index.n_shards, sizeof **shards);
-    if (*shards == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
+    status = DPE_NEW(shards, index.n_shards, err, "%s: out of memory", folder);
+    if (status != DPE_OK) {
         goto done;
     }
     for (size_t i = 0; i < index.n_shards && status == DPE_OK; i++) {

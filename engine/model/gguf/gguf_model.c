@@ -27,9 +27,7 @@ static dpe_status open_set(const char *path, struct dpe_gguf_set *set, struct dp
         status = dpe_gguf_split(first, &paths, &n, err);
     }
     if (status == DPE_OK) {
-        set->files = dpe_alloc_zero((size_t)n, sizeof(void *));
-        status =
-            set->files != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+        status = DPE_NEW(&set->files, (size_t)n, err, "%s: out of memory", path);
     }
     if (status != DPE_OK) {
         dpe_gguf_close(first);
@@ -93,10 +91,8 @@ static dpe_status open_weights(struct dpe_model *model, struct dpe_gguf_set *set
                                struct dpe_sha256 *hash, struct dpe_error *err)
 {
     struct dpe_shard_table table = {0};
-    model->shards = dpe_alloc_zero((size_t)set->n, sizeof *model->shards);
-    dpe_status status = model->shards != NULL
-                            ? DPE_OK
-                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", model->folder);
+    dpe_status status =
+        DPE_NEW(&model->shards, (size_t)set->n, err, "%s: out of memory", model->folder);
     for (int i = 0; i < set->n && status == DPE_OK; i++) {
         model->n_shards++;
         status = map_file(set->files[i], &model->shards[i], hash, err);

@@ -87,10 +87,9 @@ static dpe_status frequencies(const struct dpe_rope_network *network, int64_t n,
     clex.up = first + n;
     clex.down = clex.up + n * clex.width;
     double t = fmin(ceil((double)length / (double)trained), floor(settings[MAX_FACTOR]));
-    double *x = dpe_alloc((size_t)(7 * n + clex.width), sizeof *x);
-    if (x == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "rope scaling: out of memory for the network of clex");
-    }
+    double *x = NULL;
+    DPE_TRY(DPE_NEW(&x, (size_t)(7 * n + clex.width), err,
+                    "rope scaling: out of memory for the network of clex"));
     for (int64_t j = 0; j < n; j++) {
         x[j] = log(first[j]);
     }

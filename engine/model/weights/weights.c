@@ -365,11 +365,9 @@ static dpe_status bind_network(struct dpe_binder *binder, struct dpe_rope_networ
     if (network == NULL) {
         return DPE_OK;
     }
-    double *next = dpe_alloc_zero((size_t)network->n_values, sizeof *next);
-    network->values = next;
-    if (next == NULL) {
-        return dpe_fail(binder->err, DPE_NO_MEMORY, "%s: out of memory", binder->model->folder);
-    }
+    DPE_TRY(DPE_NEW(&network->values, (size_t)network->n_values, binder->err, "%s: out of memory",
+                    binder->model->folder));
+    double *next = network->values;
     for (const struct dpe_network_tensor *part = network->tensors; part->name != NULL; part++) {
         char name[96];
         struct dpe_tensor tensor = {0};
@@ -391,11 +389,8 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
     struct dpe_binder binder = {.model = model, .table = table, .err = err};
     struct dpe_weights *weights = &model->weights;
     struct dpe_config *config = &model->config;
-    weights->layers = dpe_alloc_zero((size_t)config->n_layers, sizeof *weights->layers);
-    if (weights->layers == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for %lld layers", model->folder,
-                        (long long)config->n_layers);
-    }
+    DPE_TRY(DPE_NEW(&weights->layers, (size_t)config->n_layers, err,
+                    "%s: no memory for %lld layers", model->folder, (long long)config->n_layers));
     find_prefix(&binder);
     find_head_dim(&binder, config);
     char name[96];

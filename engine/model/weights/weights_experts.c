@@ -120,11 +120,9 @@ dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
                             struct dpe_layer_weights *layer)
 {
     const struct dpe_config *config = &binder->model->config;
-    layer->experts = dpe_alloc_zero((size_t)config->n_experts, sizeof *layer->experts);
-    if (layer->experts == NULL) {
-        return dpe_fail(binder->err, DPE_NO_MEMORY, "%s: no memory for %lld experts",
-                        binder->model->folder, (long long)config->n_experts);
-    }
+    DPE_TRY(DPE_NEW(&layer->experts, (size_t)config->n_experts, binder->err,
+                    "%s: no memory for %lld experts", binder->model->folder,
+                    (long long)config->n_experts));
     if (dpe_family_of(config)->experts == DPE_EXPERTS_STACKED) {
         return bind_stacked(binder, index, layer->experts);
     }
