@@ -181,10 +181,8 @@ static dpe_status with_applied(const struct dpe_table_values *values,
                                struct dpe_table_values *full, struct dpe_error *err)
 {
     *full = *values;
-    full->applied_inv_freq = dpe_alloc_zero((size_t)values->n_pairs, sizeof(double));
-    if (full->applied_inv_freq == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies");
-    }
+    DPE_TRY(DPE_NEW(&full->applied_inv_freq, (size_t)values->n_pairs, err,
+                    "out of memory for frequencies"));
     for (int64_t j = 0; j < factors->n; j++) {
         full->applied_inv_freq[j] =
             pow(base, -(double)j / (double)factors->n) / factors->long_factor[j];

@@ -357,8 +357,8 @@ static dpe_status copy_data(const struct source *source, const unsigned char *fa
     uint64_t rope = source->rope == NULL ? align(source->data_size, source->alignment)
                                          : source->rope->begin - gguf->data;
     uint64_t size = source->rope == NULL ? rope + n : source->data_size;
-    unsigned char *block = dpe_alloc(BLOCK, 1);
-    dpe_status status = block == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory") : DPE_OK;
+    unsigned char *block = NULL;
+    dpe_status status = DPE_NEW(&block, BLOCK, err, "out of memory");
     for (uint64_t at = 0; at < size && status == DPE_OK;) {
         size_t wanted = size - at < BLOCK ? (size_t)(size - at) : BLOCK;
         size_t there = at >= source->data_size ? 0

@@ -62,14 +62,12 @@ dpe_status dpe_rope_factors_make(const struct dpe_table_values *values, double b
     const int64_t n = dpe_export_rotating(values);
     *factors = (struct dpe_rope_factors){
         .n = n,
-        .long_factor = dpe_alloc((size_t)n, sizeof(double)),
-        .short_factor = dpe_alloc((size_t)n, sizeof(double)),
         .attention_factor = values->attention_scaling * sqrt(values->logit_scale),
         .own_factor = values->attention_scaling,
     };
-    if (factors->long_factor == NULL || factors->short_factor == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld factors", (long long)n);
-    }
+    const size_t many = (size_t)n;
+    DPE_TRY(DPE_NEW(&factors->long_factor, many, err, "out of memory for %zu factors", many));
+    DPE_TRY(DPE_NEW(&factors->short_factor, many, err, "out of memory for %zu factors", many));
     if (n < values->n_pairs && values->logit_scale != 1.0) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "the model rotates %lld of the %lld pairs of a head, and a runtime applies "

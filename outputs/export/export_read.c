@@ -268,12 +268,9 @@ static dpe_status complete(const struct dpe_export_arguments *args, struct dpe_m
     values->trained_length = dpe_config_trained(config);
     values->length = args->length;
     values->top_k = pairs;
-    values->effective_length = dpe_alloc((size_t)values->n_groups, sizeof(double));
-    values->inv_freq = dpe_alloc((size_t)pairs, sizeof(double));
-    values->mask = dpe_alloc(cells, 1);
-    if (values->effective_length == NULL || values->inv_freq == NULL || values->mask == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    DPE_TRY(DPE_NEW(&values->effective_length, (size_t)values->n_groups, err, "out of memory"));
+    DPE_TRY(DPE_NEW(&values->inv_freq, (size_t)pairs, err, "out of memory"));
+    DPE_TRY(DPE_NEW(&values->mask, cells, err, "out of memory"));
     for (int64_t g = 0; g < values->n_groups; g++) {
         values->effective_length[g] = (double)args->length / values->scale_factor[g];
     }

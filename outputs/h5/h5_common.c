@@ -300,10 +300,7 @@ static dpe_status get_sessions(struct dpe_h5 *table, struct dpe_h5_content *cont
         return status;
     }
     size_t n = rank == 1 ? (size_t)dims[0] : 0;
-    content->sessions = dpe_alloc_zero(n, sizeof *content->sessions);
-    if (content->sessions == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for /run");
-    }
+    DPE_TRY(DPE_NEW(&content->sessions, n, err, "out of memory for /run"));
     content->n_sessions = n;
     struct session_walk walk = {table, content, DPE_OK, err};
     hid_t group = -1;

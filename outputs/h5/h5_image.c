@@ -83,10 +83,8 @@ static hid_t memory_access(struct dpe_h5_image *image)
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)
 {
     dpe_inside_listen();
-    struct dpe_h5 *made = calloc(1, sizeof *made);
-    if (made == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
-    }
+    struct dpe_h5 *made = NULL;
+    DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for a table"));
     made->file = -1;
     made->writing = true;
     made->path = dpe_join("(new table)", "", "");

@@ -132,10 +132,8 @@ dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error
         return status;
     }
     dpe_inside_listen();
-    struct dpe_h5 *made = calloc(1, sizeof *made);
-    if (made == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
+    struct dpe_h5 *made = NULL;
+    DPE_TRY(DPE_NEW(&made, 1, err, "%s: out of memory", path));
     made->file = -1;
     made->path = dpe_join(path, "", "");
     if (made->path != NULL) {
@@ -350,10 +348,8 @@ dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, si
     if (H5Gget_info(group, &info) < 0) {
         status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
     } else {
-        *names = dpe_alloc_zero((size_t)info.nlinks, sizeof **names);
-        status = *names == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: %s: no memory for %llu names",
-                                           table->path, path, (unsigned long long)info.nlinks)
-                                : DPE_OK;
+        status = DPE_NEW(names, (size_t)info.nlinks, err, "%s: %s: no memory for %llu names",
+                         table->path, path, (unsigned long long)info.nlinks);
     }
     for (size_t i = 0; status == DPE_OK && i < (size_t)info.nlinks; i++) {
         (*names)[i] = member_name(group, i);

@@ -118,10 +118,8 @@ static dpe_status time_reading(struct dpe_session *session, const struct dpe_con
                                const struct dpe_selection *selection, const int32_t *tokens,
                                int64_t most, struct dpe_job_speed *speed, struct dpe_error *err)
 {
-    struct chunks *chunks = dpe_alloc_zero(1, sizeof *chunks);
-    if (chunks == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for an estimate");
-    }
+    struct chunks *chunks = NULL;
+    DPE_TRY(DPE_NEW(&chunks, 1, err, "out of memory for an estimate"));
     divide(session, most, chunks);
     /* The first touch of weights and buffers takes longer than what follows. */
     dpe_status status = dpe_session_cut(session, 0, err);
@@ -230,10 +228,8 @@ dpe_status dpe_job_measure_batch(struct dpe_session *session, const struct dpe_c
 {
     const int64_t few = speed->tokens / 8;
     double batch = 0.0;
-    int32_t *tokens = dpe_alloc((size_t)few + 1, sizeof *tokens);
-    if (tokens == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for an estimate");
-    }
+    int32_t *tokens = NULL;
+    DPE_TRY(DPE_NEW(&tokens, (size_t)few + 1, err, "out of memory for an estimate"));
     fill_tokens(tokens, few + 1, config->vocab);
     dpe_status status = dpe_session_cut(session, 0, err);
     status = status == DPE_OK ? dpe_session_feed(session, tokens, few, NULL, err) : status;
@@ -256,10 +252,8 @@ dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config 
         return dpe_fail(err, DPE_USAGE, "a text of %lld tokens is too short to measure",
                         (long long)most);
     }
-    int32_t *tokens = dpe_alloc((size_t)most, sizeof *tokens);
-    if (tokens == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld tokens", (long long)most);
-    }
+    int32_t *tokens = NULL;
+    DPE_TRY(DPE_NEW(&tokens, (size_t)most, err, "out of memory for %lld tokens", (long long)most));
     fill_tokens(tokens, most, config->vocab);
     dpe_status status = time_reading(session, config, selection, tokens, most, speed, err);
     if (status == DPE_OK) {

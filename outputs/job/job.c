@@ -187,8 +187,7 @@ static dpe_status open_within(struct dpe_job *job, const struct dpe_job_options 
                             .ranks = within->ranks,
                             .peers = within->peers};
     memcpy(job->device, within->device, sizeof job->device);
-    job->works = dpe_alloc_zero((size_t)job->ranks->size, sizeof *job->works);
-    dpe_status status = job->works != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    dpe_status status = DPE_NEW(&job->works, (size_t)job->ranks->size, err, "out of memory");
     if (status == DPE_OK && options->output != NULL) {
         status = dpe_tool_check_folder(options->output, err);
     }

@@ -331,12 +331,9 @@ dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
     int64_t batch = loop->job->batch;
     *group = (struct dpe_group){.capacity = batch > 1 ? batch : 1};
     size_t n = (size_t)group->capacity;
-    group->at = dpe_alloc(n, sizeof *group->at);
-    group->items = dpe_alloc(n, sizeof *group->items);
-    group->rows = dpe_alloc(n, sizeof *group->rows);
-    if (group->at == NULL || group->items == NULL || group->rows == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", n);
-    }
+    DPE_TRY(DPE_NEW(&group->at, n, err, "out of memory for %zu rows", n));
+    DPE_TRY(DPE_NEW(&group->items, n, err, "out of memory for %zu rows", n));
+    DPE_TRY(DPE_NEW(&group->rows, n, err, "out of memory for %zu rows", n));
     for (size_t i = 0; i < n; i++) {
         dpe_row_init(&group->rows[i]);
     }

@@ -47,10 +47,8 @@ static dpe_status check_ranking(const uint16_t *ranking, const char *path,
                                 const struct dpe_profile_model *model, struct dpe_error *err)
 {
     size_t n_pairs = (size_t)model->n_pairs;
-    unsigned char *seen = dpe_alloc(n_pairs, 1);
-    if (seen == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for key pairs", path);
-    }
+    unsigned char *seen = NULL;
+    DPE_TRY(DPE_NEW(&seen, n_pairs, err, "%s: out of memory for key pairs", path));
     dpe_status status = DPE_OK;
     for (int64_t row = 0; row < model->n_layers * model->n_heads && status == DPE_OK; row++) {
         memset(seen, 0, n_pairs);

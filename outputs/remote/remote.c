@@ -280,23 +280,12 @@ ask_all(const struct dpe_remote_engine *engine, struct dpe_http_exchange *exchan
     return status;
 }
 
-static struct dpe_http_exchange *make_exchanges(int64_t n, struct dpe_error *err)
-{
-    struct dpe_http_exchange *made = dpe_alloc_zero((size_t)n, sizeof *made);
-    if (made == NULL) {
-        dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld requests", (long long)n);
-    }
-    return made;
-}
-
 static dpe_status generate(void *user, const struct dpe_remote_text *texts, int64_t n,
                            struct dpe_error *err)
 {
     const struct dpe_remote_engine *engine = user;
-    struct dpe_http_exchange *exchanges = make_exchanges(n, err);
-    if (exchanges == NULL) {
-        return DPE_NO_MEMORY;
-    }
+    struct dpe_http_exchange *exchanges = NULL;
+    DPE_TRY(DPE_NEW(&exchanges, (size_t)n, err, "out of memory for %lld requests", (long long)n));
     for (int64_t i = 0; i < n; i++) {
         const struct dpe_remote_text *text = &texts[i];
         exchanges[i].path = completions_path(engine);
@@ -416,10 +405,8 @@ static dpe_status sum_norms(void *user, const struct dpe_config *config,
         return dpe_fail(err, DPE_USAGE, "%s takes no plans, so it gives no norms",
                         engine->http.url);
     }
-    struct dpe_http_exchange *exchanges = make_exchanges(n, err);
-    if (exchanges == NULL) {
-        return DPE_NO_MEMORY;
-    }
+    struct dpe_http_exchange *exchanges = NULL;
+    DPE_TRY(DPE_NEW(&exchanges, (size_t)n, err, "out of memory for %lld requests", (long long)n));
     for (int64_t i = 0; i < n; i++) {
         exchanges[i].path = "/v1/dpe/norms";
         exchanges[i].most = ANSWER_BYTES + BYTES_OF_SUM * (norms.n_q + norms.n_k + layers);

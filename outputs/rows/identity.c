@@ -107,9 +107,8 @@ const char *dpe_identity_task_words(const char *niah, char text[DPE_TASK_WORDS])
 
 static dpe_status reserve(struct dpe_identity *identity, struct dpe_error *err)
 {
-    return dpe_make_room(&identity->fields, identity->n, sizeof *identity->fields)
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu names", identity->n);
+    return DPE_ROOM(&identity->fields, identity->n, err, "out of memory for %zu names",
+                    identity->n);
 }
 
 dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, const char *value,

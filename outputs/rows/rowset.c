@@ -40,10 +40,8 @@ static size_t find_slot(const struct dpe_rowset *set, const char *task, const ch
 static dpe_status grow_slots(struct dpe_rowset *set, struct dpe_error *err)
 {
     size_t n_slots = set->n_slots == 0 ? 64 : set->n_slots * 2;
-    size_t *slots = dpe_alloc_zero(n_slots, sizeof *slots);
-    if (slots == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the index of %zu rows", set->n);
-    }
+    size_t *slots = NULL;
+    DPE_TRY(DPE_NEW(&slots, n_slots, err, "out of memory for the index of %zu rows", set->n));
     free(set->slots);
     set->slots = slots;
     set->n_slots = n_slots;
@@ -62,9 +60,7 @@ dpe_status dpe_rowset_reserve(struct dpe_rowset *set, struct dpe_error *err)
             return status;
         }
     }
-    return dpe_make_room(&set->rows, set->n, sizeof *set->rows)
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", set->n);
+    return DPE_ROOM(&set->rows, set->n, err, "out of memory for %zu rows", set->n);
 }
 
 void dpe_rowset_take(struct dpe_rowset *set, struct dpe_row *row)

@@ -27,9 +27,8 @@ void dpe_run_notice(const struct dpe_run *run, const char *format, ...)
 dpe_status dpe_run_keep_session(struct dpe_run *run, struct dpe_identity *session,
                                 struct dpe_error *err)
 {
-    if (!dpe_make_room(&run->sessions, run->n_sessions, sizeof *run->sessions)) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu sessions", run->n_sessions);
-    }
+    DPE_TRY(DPE_ROOM(&run->sessions, run->n_sessions, err, "out of memory for %zu sessions",
+                     run->n_sessions));
     run->sessions[run->n_sessions++] = *session;
     *session = (struct dpe_identity){0};
     return DPE_OK;

@@ -34,10 +34,8 @@ static dpe_status make_run(const char *path, const struct dpe_identity *identity
                            const struct dpe_run_options *options, struct dpe_run **run,
                            struct dpe_error *err)
 {
-    struct dpe_run *made = calloc(1, sizeof *made);
-    if (made == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
+    struct dpe_run *made = NULL;
+    DPE_TRY(DPE_NEW(&made, 1, err, "%s: out of memory", path));
     made->lock.fd = -1;
     made->journal.fd = -1;
     if (options != NULL) {

@@ -154,11 +154,10 @@ static dpe_status read_all(const char *file, const json_t *root, const struct dp
     readings->n_pairs = source.head_dim / 2;
     readings->length = source.length;
     readings->gguf = gguf != NULL;
-    readings->of = dpe_alloc_zero((size_t)n, sizeof *readings->of);
-    readings->numbers = dpe_alloc_zero((size_t)(n * readings->n_pairs), sizeof(double));
-    if (readings->of == NULL || readings->numbers == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the readings of %d runtimes", n);
-    }
+    DPE_TRY(
+        DPE_NEW(&readings->of, (size_t)n, err, "out of memory for the readings of %d runtimes", n));
+    DPE_TRY(DPE_NEW(&readings->numbers, (size_t)(n * readings->n_pairs), err,
+                    "out of memory for the readings of %d runtimes", n));
     for (size_t i = 0; dpe_runtime_at(i) != NULL; i++) {
         if (chosen(which, dpe_runtime_at(i))) {
             struct dpe_reading *reading = &readings->of[readings->n];
