@@ -98,9 +98,7 @@ static dpe_status add_row(struct reader *r)
                         r->path, (long long)r->line, id);
     }
     struct dpe_metadata *out = r->out;
-    if (!dpe_make_room(&out->rows, out->n, sizeof *out->rows)) {
-        return dpe_fail(r->err, DPE_NO_MEMORY, "%s: no memory for its records", r->path);
-    }
+    DPE_TRY(DPE_ROOM(&out->rows, out->n, r->err, "%s: no memory for its records", r->path));
     struct dpe_metadata_row row = {dpe_textfile_join(id, NULL),
                                    dpe_textfile_join(title == NULL ? "" : title, NULL), r->line};
     if (row.id == NULL || row.title == NULL) {
@@ -200,10 +198,8 @@ static int by_id(const void *a, const void *b)
 static dpe_status refuse_duplicates(const char *path, const struct dpe_metadata *metadata,
                                     struct dpe_error *err)
 {
-    const struct dpe_metadata_row **sorted = dpe_alloc(metadata->n, sizeof *sorted);
-    if (sorted == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its records", path);
-    }
+    const struct dpe_metadata_row **sorted = NULL;
+    DPE_TRY(DPE_NEW(&sorted, metadata->n, err, "%s: no memory for its records", path));
     for (size_t i = 0; i < metadata->n; i++) {
         sorted[i] = &metadata->rows[i];
     }

@@ -26,10 +26,8 @@ static dpe_status gather(const struct dpe_corpus *corpus, const struct dpe_token
                          struct dpe_tokens *tokens, struct dpe_error *err)
 {
     size_t n_books = dpe_corpus_size(corpus);
-    size_t *order = dpe_alloc(n_books, sizeof *order);
-    if (order == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu books", n_books);
-    }
+    size_t *order = NULL;
+    DPE_TRY(DPE_NEW(&order, n_books, err, "out of memory for %zu books", n_books));
     shuffle(order, n_books, seed);
     const struct dpe_encode_options options = {
         .special = special, .advice = "--special-in-text literal makes it ordinary text"};

@@ -35,10 +35,8 @@ bool dpe_contribution_parse(const char *name, enum dpe_contribution *kind)
 dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contribution kind,
                             struct dpe_norms **norms, struct dpe_error *err)
 {
-    struct dpe_norms *made = calloc(1, sizeof *made);
-    if (made == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the norm profile");
-    }
+    struct dpe_norms *made = NULL;
+    DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for the norm profile"));
     made->kind = kind;
     made->n_layers = config->n_layers;
     made->n_heads = config->n_heads;

@@ -60,10 +60,7 @@ static dpe_status keep_mask(const struct dpe_ablation *ablation, struct dpe_abla
     if (source->mask == NULL) {
         return DPE_OK;
     }
-    step->mask = dpe_alloc(mask_size(source), 1);
-    if (step->mask == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a mask");
-    }
+    DPE_TRY(DPE_NEW(&step->mask, mask_size(source), err, "out of memory for a mask"));
     memcpy(step->mask, source->mask, mask_size(source));
     return DPE_OK;
 }
@@ -74,10 +71,7 @@ static dpe_status choose_pairs(const struct dpe_ablation *ablation, struct dpe_a
 {
     const struct dpe_ablation_source *source = &ablation->source;
     step->k = k;
-    step->mask = dpe_alloc(mask_size(source), 1);
-    if (step->mask == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a mask");
-    }
+    DPE_TRY(DPE_NEW(&step->mask, mask_size(source), err, "out of memory for a mask"));
     return dpe_plan_mask_ranked(source->ranking, source->n_layers * source->n_heads,
                                 source->n_pairs, k, last, step->mask, err);
 }

@@ -128,10 +128,8 @@ dpe_status dpe_niah_open(const struct dpe_niah_params *params, int64_t length,
                          const char *chat_template, uint64_t seed, struct dpe_niah **niah,
                          struct dpe_error *err)
 {
-    struct dpe_niah *opened = dpe_alloc_zero(1, sizeof *opened);
-    if (opened == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for the task");
-    }
+    struct dpe_niah *opened = NULL;
+    DPE_TRY(DPE_NEW(&opened, 1, err, "niah: no memory for the task"));
     opened->params = *params;
     opened->length = length;
     opened->corpus = corpus;
@@ -312,11 +310,8 @@ static dpe_status take_answers(const struct dpe_niah *niah, const struct dpe_nia
                                struct dpe_sample *sample, struct dpe_error *err)
 {
     dpe_status status = DPE_OK;
-    sample->answers = dpe_alloc_zero(sample->n_references, sizeof *sample->answers);
-    sample->skip = dpe_alloc_zero(sample->n_references, sizeof *sample->skip);
-    if (sample->answers == NULL || sample->skip == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for answers");
-    }
+    DPE_TRY(DPE_NEW(&sample->answers, sample->n_references, err, "niah: no memory for answers"));
+    DPE_TRY(DPE_NEW(&sample->skip, sample->n_references, err, "niah: no memory for answers"));
     for (size_t i = 0; i < sample->n_references && status == DPE_OK; i++) {
         struct dpe_text text = {0};
         struct dpe_text first = {0};

@@ -118,10 +118,7 @@ static dpe_status shuffle(const struct dpe_corpus *corpus, struct dpe_rng *rng, 
                           struct dpe_error *err)
 {
     size_t n = dpe_corpus_size(corpus);
-    *order = dpe_alloc(n, sizeof **order);
-    if (*order == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for the order of %zu books", n);
-    }
+    DPE_TRY(DPE_NEW(order, n, err, "no memory for the order of %zu books", n));
     for (size_t i = 0; i < n; i++) {
         size_t j = dpe_rng_below(rng, (uint32_t)i + 1);
         (*order)[i] = (*order)[j];

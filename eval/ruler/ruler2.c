@@ -292,11 +292,9 @@ dpe_status dpe_ruler2_draw(struct dpe_ruler2 *ruler2, const char *task, int64_t 
 dpe_status dpe_ruler2_open(const struct dpe_ruler2_options *options, struct dpe_ruler2 **ruler2,
                            struct dpe_error *err)
 {
-    struct dpe_ruler2 *made = dpe_alloc_zero(1, sizeof *made);
+    struct dpe_ruler2 *made = NULL;
     *ruler2 = NULL;
-    if (made == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for RULER v2");
-    }
+    DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for RULER v2"));
     made->options = *options;
     dpe_status status = dpe_phrases_open(options->template_file, &dpe_builtin_ruler2, fields,
                                          DPE_RULER2_PHRASES, &made->phrases, err);

@@ -71,13 +71,11 @@ static dpe_status grow_table(struct dpe_ruler2_documents *d, struct dpe_error *e
     }
     free(d->table);
     d->slots = d->slots == 0 ? 1024 : 2 * d->slots;
-    d->table = dpe_alloc_zero(d->slots, sizeof *d->table);
-    for (size_t i = 0; i < d->around.n && d->table != NULL; i++) {
+    DPE_TRY(DPE_NEW(&d->table, d->slots, err, "out of memory for %zu documents", d->around.n));
+    for (size_t i = 0; i < d->around.n; i++) {
         *slot_of(d, dpe_ruler2_text(&d->around, i)) = i + 1;
     }
-    return d->table != NULL
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu documents", d->around.n);
+    return DPE_OK;
 }
 
 /* The paragraphs of a line, each text once. */
@@ -221,12 +219,9 @@ static dpe_status open_scene(const struct dpe_ruler2_documents *d, size_t index,
     scene->n = n;
     scene->own = d->first[index + 1] - d->first[index];
     scene->gold = d->gold[index];
-    scene->placed = dpe_alloc(n + scene->own, sizeof *scene->placed);
-    scene->chosen = dpe_alloc(n, sizeof *scene->chosen);
-    scene->order = dpe_alloc(n + scene->own, sizeof *scene->order);
-    return scene->placed != NULL && scene->chosen != NULL && scene->order != NULL
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu documents", n);
+    DPE_TRY(DPE_NEW(&scene->placed, n + scene->own, err, "out of memory for %zu documents", n));
+    DPE_TRY(DPE_NEW(&scene->chosen, n, err, "out of memory for %zu documents", n));
+    return DPE_NEW(&scene->order, n + scene->own, err, "out of memory for %zu documents", n);
 }
 
 /* How many texts the question's own documents have. */

@@ -18,10 +18,7 @@ static dpe_status read_lines(const char *folder, const char *name, char **text, 
     size_t bytes = 0;
     snprintf(path, sizeof path, "%.3900s/%s", folder, name);
     DPE_TRY(dpe_read_file(path, MOST, text, &bytes, err));
-    *lines = dpe_alloc(bytes + 1, sizeof **lines);
-    if (*lines == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for its words", path);
-    }
+    DPE_TRY(DPE_NEW(lines, bytes + 1, err, "%s: out of memory for its words", path));
     for (char *at = *text; at < *text + bytes;) {
         char *end = strchr(at, '\n');
         end = end == NULL ? *text + bytes : end;
@@ -53,11 +50,10 @@ static dpe_status combine(char **nouns, size_t n_nouns, char **adjectives, size_
             most += strlen(adjectives[a]) + strlen(nouns[b]) + 2;
         }
     }
-    words->text = dpe_alloc(most, 1);
-    words->words = dpe_alloc(n_nouns * n_adjectives, sizeof *words->words);
-    if (words->text == NULL || words->words == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu words", n_nouns * n_adjectives);
-    }
+    DPE_TRY(
+        DPE_NEW(&words->text, most, err, "out of memory for %zu words", n_nouns * n_adjectives));
+    DPE_TRY(DPE_NEW(&words->words, n_nouns * n_adjectives, err, "out of memory for %zu words",
+                    n_nouns * n_adjectives));
     char *at = words->text;
     for (size_t a = 0; a < n_adjectives; a++) {
         for (size_t b = 0; b < n_nouns; b++) {
@@ -118,12 +114,9 @@ struct scene {
 
 static dpe_status open_scene(struct scene *scene, struct dpe_error *err)
 {
-    scene->keys = dpe_alloc(scene->n, sizeof *scene->keys);
-    scene->numbers = dpe_alloc(scene->n, sizeof *scene->numbers);
-    scene->order = dpe_alloc(scene->n, sizeof *scene->order);
-    return scene->keys != NULL && scene->numbers != NULL && scene->order != NULL
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu needles", scene->n);
+    DPE_TRY(DPE_NEW(&scene->keys, scene->n, err, "out of memory for %zu needles", scene->n));
+    DPE_TRY(DPE_NEW(&scene->numbers, scene->n, err, "out of memory for %zu needles", scene->n));
+    return DPE_NEW(&scene->order, scene->n, err, "out of memory for %zu needles", scene->n);
 }
 
 static void close_scene(struct scene *scene)

@@ -168,10 +168,9 @@ dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result
                                   struct dpe_error *err)
 {
     double sum = 0.0;
-    int64_t *scored = dpe_alloc((size_t)nll->n, sizeof *scored);
-    if (scored == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld windows", (long long)nll->n);
-    }
+    int64_t *scored = NULL;
+    DPE_TRY(
+        DPE_NEW(&scored, (size_t)nll->n, err, "out of memory for %lld windows", (long long)nll->n));
     for (int64_t i = 0; i < nll->n; i++) {
         sum += nll->sum[i];
         scored[i] = nll->scored;

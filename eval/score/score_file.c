@@ -72,9 +72,7 @@ static bool is_number(enum dpe_json_kind kind)
 
 static dpe_status take_reference(struct reader *reader, char *text, struct dpe_error *err)
 {
-    if (!dpe_make_room(&reader->references, reader->n_references, sizeof *reader->references)) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for references");
-    }
+    DPE_TRY(DPE_ROOM(&reader->references, reader->n_references, err, "no memory for references"));
     reader->references[reader->n_references++] = text;
     return DPE_OK;
 }

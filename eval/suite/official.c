@@ -294,9 +294,7 @@ static dpe_status take_references(const struct official *official, const struct 
     const struct dpe_json_field *field = references(official, record);
     bool pair = official->options.task->references == DPE_REFERENCES_PAIR;
     size_t n = pair ? 2 : is_list(field) ? field->n : 1;
-    sample->references = dpe_alloc_zero(n, sizeof *sample->references);
-    DPE_TRY(sample->references != NULL ? DPE_OK
-                                       : dpe_fail(err, DPE_NO_MEMORY, "no memory for references"));
+    DPE_TRY(DPE_NEW(&sample->references, n, err, "no memory for references"));
     for (size_t i = 0; i < n; i++) {
         const char letter[2] = {pair ? right_letter(record) : '\0', '\0'};
         DPE_TRY(add_reference(sample, pair && i == 1 ? letter : entry(field, i), err));
@@ -344,10 +342,7 @@ static dpe_status find_file(const char *folder, const char *task, char **path,
                             struct dpe_error *err)
 {
     size_t size = strlen(folder) + strlen(task) + 32;
-    *path = malloc(size);
-    if (*path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a name", folder);
-    }
+    DPE_TRY(DPE_NEW(path, size, err, "%s: no memory for a name", folder));
     for (int i = 0; i < 3; i++) {
         struct stat info;
         int n = i == 0   ? snprintf(*path, size, "%s/%s.jsonl", folder, task)
@@ -371,10 +366,7 @@ static dpe_status check_lines(struct official *official, struct dpe_official_fil
     int64_t n = dpe_jsonl_size(official->jsonl);
     struct record record;
     dpe_status status = DPE_OK;
-    official->lines = dpe_alloc((size_t)n, sizeof *official->lines);
-    if (official->lines == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for lines");
-    }
+    DPE_TRY(DPE_NEW(&official->lines, (size_t)n, err, "no memory for lines"));
     record_init(&record);
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         struct dpe_error own = {0};
@@ -420,10 +412,8 @@ dpe_status dpe_official_share(const char *chat_template, const char *model,
                               size_t n_fields, struct dpe_official_shared **shared,
                               struct dpe_error *err)
 {
-    struct dpe_official_shared *made = dpe_alloc_zero(1, sizeof *made);
-    if (made == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a suite");
-    }
+    struct dpe_official_shared *made = NULL;
+    DPE_TRY(DPE_NEW(&made, 1, err, "no memory for a suite"));
     made->users = 1;
     dpe_status status = dpe_chat_wrap(chat_template, model, &made->before, &made->after, err);
     if (status == DPE_OK && (made->before[0] != '\0' || made->after[0] != '\0')) {
@@ -508,10 +498,8 @@ dpe_status dpe_official_source(const struct dpe_official_options *options,
                         "length %lld is too short for %s: its answer takes %lld tokens",
                         (long long)options->length, options->task->name, (long long)options->room);
     }
-    struct official *official = dpe_alloc_zero(1, sizeof *official);
-    if (official == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a task");
-    }
+    struct official *official = NULL;
+    DPE_TRY(DPE_NEW(&official, 1, err, "no memory for a task"));
     official->options = *options;
     official->second = options->task->format == DPE_RECORD_RULER2;
     official->ruler = official->second || options->task->format == DPE_RECORD_RULER;

@@ -56,9 +56,8 @@ static dpe_status take_book(struct ppl_task *task, size_t index, const struct dp
     if (status != DPE_OK) {
         goto done;
     }
-    kept->ids = dpe_alloc((size_t)kept->n, sizeof *kept->ids);
-    if (kept->ids == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "no memory for its tokens");
+    status = DPE_NEW(&kept->ids, (size_t)kept->n, err, "no memory for its tokens");
+    if (status != DPE_OK) {
         goto done;
     }
     memcpy(kept->ids, tokens.ids, (size_t)kept->n * sizeof *kept->ids);

@@ -187,11 +187,9 @@ static dpe_status answer_batch(struct dpe_session *session, struct answer *answe
                                const struct dpe_queue_batch *batch, struct dpe_error *err)
 {
     int64_t n = batch->n;
-    struct dpe_continuation *items = dpe_alloc((size_t)n, sizeof *items);
-    if (items == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a batch of %lld samples",
-                        (long long)n);
-    }
+    struct dpe_continuation *items = NULL;
+    DPE_TRY(
+        DPE_NEW(&items, (size_t)n, err, "out of memory for a batch of %lld samples", (long long)n));
     const int32_t *ids = answers[0].sample.prompt.ids;
     int64_t keep = dpe_session_common(session, ids, batch->prefix);
     for (int64_t i = 0; i < n; i++) {
@@ -255,10 +253,7 @@ static dpe_status run_questions(void *state, struct dpe_session *session, const 
     struct answer *answers = NULL;
     dpe_status status = dpe_queue_init(&queue, n, err);
     if (status == DPE_OK) {
-        answers = dpe_alloc_zero((size_t)n, sizeof *answers);
-        status = answers != NULL
-                     ? DPE_OK
-                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
+        status = DPE_NEW(&answers, (size_t)n, err, "out of memory for %lld samples", (long long)n);
     }
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         status = answer_begin(questions, indices[i], &answers[i], err);

@@ -174,10 +174,8 @@ static dpe_status open_values(const struct dpe_sample *sample,
                               struct dpe_error *err)
 {
     DPE_TRY(check_texts(sample, err));
-    *values = dpe_alloc_zero(sample->n_references, sizeof **values);
-    if (*values == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu values", sample->n_references);
-    }
+    DPE_TRY(DPE_NEW(values, sample->n_references, err, "out of memory for %zu values",
+                    sample->n_references));
     for (size_t i = 0; i < sample->n_references; i++) {
         DPE_TRY(open_value(sample, i, tokenizer, &(*values)[i], err));
     }

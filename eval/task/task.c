@@ -159,10 +159,8 @@ dpe_status dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_sessio
                                   const char *plan, const struct dpe_item *items, int64_t n,
                                   struct dpe_row *rows, struct dpe_error *err)
 {
-    int64_t *samples = dpe_alloc((size_t)n, sizeof *samples);
-    if (samples == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
-    }
+    int64_t *samples = NULL;
+    DPE_TRY(DPE_NEW(&samples, (size_t)n, err, "out of memory for %lld samples", (long long)n));
     for (int64_t i = 0; i < n; i++) {
         samples[i] = items[i].sample;
     }

@@ -497,10 +497,8 @@ dpe_status dpe_template_parse(const char *where, const char *source, size_t n,
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8 without NUL, found other bytes",
                         where);
     }
-    struct dpe_template *made = calloc(1, sizeof *made);
-    if (made == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);
-    }
+    struct dpe_template *made = NULL;
+    DPE_TRY(DPE_NEW(&made, 1, err, "%s: out of memory", where));
     made->arena.most = PARSE_MEMORY;
     char *name = dpe_template_alloc(&made->arena, strlen(where) + 1);
     struct dpe_span text = normal_lines(&made->arena, source, n);

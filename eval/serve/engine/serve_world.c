@@ -98,10 +98,7 @@ static dpe_status add_method(struct dpe_serve_world *world, struct dpe_error *er
     int64_t trained = given > 0 ? given : dpe_config_trained(config);
     int64_t most = given > 0 ? given : config->max_position;
     world->length = args->length > 0 ? args->length : most;
-    world->plans = dpe_alloc_zero(2, sizeof *world->plans);
-    if (world->plans == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    DPE_TRY(DPE_NEW(&world->plans, 2, err, "out of memory"));
     if (world->length > trained) {
         DPE_TRY(add_plan(world, trained, trained, world->length, err));
     }
@@ -237,10 +234,7 @@ dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
 {
     *world = (struct dpe_serve_world){.args = args, .started = (int64_t)time(NULL)};
     name_model(world);
-    world->taken = dpe_alloc_zero(1, sizeof *world->taken);
-    if (world->taken == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    DPE_TRY(DPE_NEW(&world->taken, 1, err, "out of memory"));
     pthread_mutex_init(&world->taken->lock, NULL);
     DPE_TRY(read_keys(world, err));
     DPE_TRY(dpe_model_open(args->model, NULL, &world->model, err));

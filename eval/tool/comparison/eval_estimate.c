@@ -126,13 +126,12 @@ dpe_status dpe_eval_count_memory(const struct dpe_comparison *comparison,
                                  struct dpe_results *results, struct dpe_error *err)
 {
     size_t n = (size_t)results->n_methods * (size_t)results->n_tasks;
-    results->r.memory = dpe_alloc(n, sizeof *results->r.memory);
-    for (size_t i = 0; i < n && results->r.memory != NULL; i++) {
+    DPE_TRY(DPE_NEW(&results->r.memory, n, err, "out of memory for results"));
+    for (size_t i = 0; i < n; i++) {
         int64_t length = results->suite->tasks[i % (size_t)results->n_tasks].length;
         results->r.memory[i] = sample_bytes(comparison, results->r.plan[i], length);
     }
-    return results->r.memory != NULL ? DPE_OK
-                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
+    return DPE_OK;
 }
 
 /* The rows under one plan, with the time that they take where that is wanted. */

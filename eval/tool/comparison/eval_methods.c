@@ -170,11 +170,8 @@ static dpe_status make_plan(const struct dpe_comparison *comparison,
 dpe_status dpe_eval_comparison_plans(struct dpe_comparison *comparison, struct dpe_error *err)
 {
     size_t n = (size_t)comparison->n_methods * (size_t)comparison->n_lengths;
-    comparison->plans = dpe_alloc_zero(n, sizeof *comparison->plans);
-    comparison->keys = dpe_alloc_zero(n, sizeof *comparison->keys);
-    if (comparison->plans == NULL || comparison->keys == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu plans", n);
-    }
+    DPE_TRY(DPE_NEW(&comparison->plans, n, err, "out of memory for %zu plans", n));
+    DPE_TRY(DPE_NEW(&comparison->keys, n, err, "out of memory for %zu plans", n));
     const struct dpe_ablation_source *source = &comparison->ablation.source;
     int64_t longest = comparison->lengths[comparison->n_lengths - 1];
     if (comparison->args->what != NULL && longest > source->length) {

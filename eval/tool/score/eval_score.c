@@ -357,10 +357,8 @@ static dpe_status score_folder(struct scoring *scoring, struct dpe_error *err)
 
 static dpe_status score(const struct score_arguments *args, struct dpe_error *err)
 {
-    struct scoring *scoring = calloc(1, sizeof *scoring);
-    if (scoring == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for scores");
-    }
+    struct scoring *scoring = NULL;
+    DPE_TRY(DPE_NEW(&scoring, 1, err, "no memory for scores"));
     scoring->args = args;
     scoring->suite = dpe_suite_find(args->suite);
     dpe_status status = DPE_OK;

@@ -79,10 +79,8 @@ static dpe_status open_group(struct dpe_tuning *tuning, struct dpe_tune_group *g
     context.official = args->official;
     DPE_TRY(
         dpe_tune_expand(group->method, &context, args->tune_temperature, &group->settings, err));
-    group->arms = dpe_alloc_zero((size_t)group->settings.n, sizeof *group->arms);
-    if (group->arms == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d settings", group->settings.n);
-    }
+    DPE_TRY(DPE_NEW(&group->arms, (size_t)group->settings.n, err, "out of memory for %d settings",
+                    group->settings.n));
     for (int i = 0; i < group->settings.n; i++) {
         DPE_TRY(add_arm(&tuning->comparison.job, group, i, &context, err));
     }
@@ -114,10 +112,7 @@ static dpe_status open_groups(struct dpe_tuning *tuning, struct dpe_error *err)
 {
     const struct dpe_eval_arguments *args = tuning->comparison.args;
     int n = args->n_methods * args->n_lengths;
-    tuning->groups = dpe_alloc_zero((size_t)n, sizeof *tuning->groups);
-    if (tuning->groups == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d methods", n);
-    }
+    DPE_TRY(DPE_NEW(&tuning->groups, (size_t)n, err, "out of memory for %d methods", n));
     for (int i = 0; i < args->n_methods; i++) {
         for (int k = 0; k < i; k++) {
             if (strcmp(args->methods[i], args->methods[k]) == 0) {
@@ -345,10 +340,8 @@ static dpe_status summarize(struct dpe_tuning *tuning, struct dpe_error *err)
 {
     size_t n = (size_t)tuning->fresh;
     int n_methods = tuning->comparison.args->n_methods;
-    double *scores = dpe_alloc(3 * n, sizeof *scores);
-    if (scores == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu scores", n);
-    }
+    double *scores = NULL;
+    DPE_TRY(DPE_NEW(&scores, 3 * n, err, "out of memory for %zu scores", n));
     const struct dpe_resampling how = {dpe_tune_task(tuning, 0)->task.together, level, ROUNDS,
                                        tuning->comparison.args->job.seed};
     for (int g = 0; g < tuning->n_groups; g++) {

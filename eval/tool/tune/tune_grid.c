@@ -278,10 +278,7 @@ dpe_status dpe_tune_expand(const char *spec, const struct dpe_plan_context *cont
         return dpe_fail(err, DPE_USAGE, "--method %.60s…: longer than %zu characters", spec,
                         name >= sizeof method ? sizeof method - 1 : sizeof item - 1);
     }
-    settings->specs = dpe_alloc(TUNE_MAX_SETTINGS, sizeof *settings->specs);
-    if (settings->specs == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for settings");
-    }
+    DPE_TRY(DPE_NEW(&settings->specs, TUNE_MAX_SETTINGS, err, "out of memory for settings"));
     snprintf(method, sizeof method, "%.*s", (int)name, spec);
     memcpy(of_items, method, sizeof method);
     dpe_status status = add(settings, method, err);

@@ -16,12 +16,8 @@
 static dpe_status result_of(const struct dpe_tuning *tuning, struct dpe_tune_result *result,
                             struct dpe_error *err)
 {
-    *result = (struct dpe_tune_result){
-        .n = {tuning->n_groups},
-        .tuned = dpe_alloc((size_t)tuning->n_groups, sizeof *result->tuned)};
-    if (result->tuned == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
-    }
+    *result = (struct dpe_tune_result){.n = {tuning->n_groups}};
+    DPE_TRY(DPE_NEW(&result->tuned, (size_t)tuning->n_groups, err, "out of memory for results"));
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
         result->tuned[g] = (struct dpe_tuned){.method = group->method,
@@ -54,10 +50,7 @@ static dpe_status put_arms(const struct dpe_tuning *tuning, struct dpe_h5 *table
     for (int g = 0; g < tuning->n_groups; g++) {
         result.n[0] += tuning->groups[g].n_arms;
     }
-    result.raced = dpe_alloc((size_t)result.n[0], sizeof *result.raced);
-    if (result.raced == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
-    }
+    DPE_TRY(DPE_NEW(&result.raced, (size_t)result.n[0], err, "out of memory for results"));
     struct dpe_raced *at = result.raced;
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
@@ -252,10 +245,8 @@ dpe_status dpe_tune_cost(const struct dpe_tuning *tuning, struct dpe_bill *sum,
     if (tuning->comparison.args->job.result != DPE_RESULT_TEXT) {
         return print_cost_document(tuning, err);
     }
-    double *rows = dpe_alloc_zero((size_t)tuning->comparison.n_lengths, sizeof *rows);
-    if (rows == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    double *rows = NULL;
+    DPE_TRY(DPE_NEW(&rows, (size_t)tuning->comparison.n_lengths, err, "out of memory"));
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
         rows[group->length] += (double)race_rows(tuning, group) + (double)fresh_rows(tuning, group);
