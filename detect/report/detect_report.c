@@ -132,10 +132,8 @@ static dpe_status step_scores(void *user, const int *at, int group,
     int n = report->grid->params.n_lengths;
     const char *names[DPE_DETECT_MAX_LENGTHS];
     /* Too large for a small stack. */
-    struct dpe_plan *plans = dpe_alloc_zero((size_t)n, sizeof *plans);
-    if (plans == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d plans", n);
-    }
+    struct dpe_plan *plans = NULL;
+    DPE_TRY(DPE_NEW(&plans, (size_t)n, err, "out of memory for %d plans", n));
     dpe_status status =
         dpe_detect_step_plans(report->grid, report->context, at, group, plans, keys, err);
     for (int t = 0; t < n; t++) {
@@ -332,11 +330,8 @@ static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct 
 {
     const struct dpe_detect_params *params = &report->grid->params;
     struct dpe_detect_kept *kept = &report->kept;
-    kept->bands =
-        dpe_alloc_zero(dpe_detect_band_numbers(report->context->config), sizeof *kept->bands);
-    if (kept->bands == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for bands");
-    }
+    DPE_TRY(DPE_NEW(&kept->bands, dpe_detect_band_numbers(report->context->config), err,
+                    "out of memory for bands"));
     struct dpe_detect_values values = {.scale = kept->scale, .bands = kept->bands};
     bool holds = false;
     dpe_status status =
@@ -348,10 +343,7 @@ static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct 
     kept->mask = NULL;
     if (status == DPE_OK && values.inv_freq != NULL) {
         size_t n = (size_t)report->grid->n_pairs;
-        kept->inv_freq = dpe_alloc(n, sizeof *kept->inv_freq);
-        if (kept->inv_freq == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu frequencies", n);
-        }
+        DPE_TRY(DPE_NEW(&kept->inv_freq, n, err, "out of memory for %zu frequencies", n));
         memcpy(kept->inv_freq, values.inv_freq, n * sizeof *kept->inv_freq);
     }
     for (int g = 0; g < params->n_groups && status == DPE_OK; g++) {

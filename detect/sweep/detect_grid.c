@@ -218,11 +218,8 @@ dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
         .n_groups = grid->params.n_groups,
         .group_edge = grid->edges,
         .scale_factor = values->scale,
-        .inv_freq = dpe_alloc((size_t)grid->n_pairs, sizeof(double)),
     };
-    if (held.inv_freq == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies");
-    }
+    DPE_TRY(DPE_NEW(&held.inv_freq, (size_t)grid->n_pairs, err, "out of memory for frequencies"));
     dpe_status status = dpe_table_of_plan(plan, context, values->bands, &held, holds, err);
     values->window = held.window;
     values->temperature = dpe_table_temperature(&held);
@@ -238,10 +235,9 @@ static dpe_status cell_plan(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, int group, int64_t length,
                             struct dpe_plan *plan, struct dpe_error *err)
 {
-    double *scale = dpe_alloc((size_t)grid->params.n_groups, sizeof *scale);
-    if (scale == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a plan's scales");
-    }
+    double *scale = NULL;
+    DPE_TRY(
+        DPE_NEW(&scale, (size_t)grid->params.n_groups, err, "out of memory for a plan's scales"));
     for (int g = 0; g < grid->params.n_groups; g++) {
         scale[g] = g == group ? (double)grid->params.length / (double)length
                               : dpe_detect_base_scale(&grid->params, g);

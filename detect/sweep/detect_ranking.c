@@ -96,13 +96,11 @@ dpe_status dpe_detect_common_take(const struct dpe_detect_scores *scores,
     size_t most = (size_t)scores->n_samples;
     *common = (struct dpe_detect_common){
         .n_cells = n_cells,
-        .values = dpe_alloc((size_t)n_cells * most, sizeof *common->values),
-        .sample = dpe_alloc(most, sizeof *common->sample),
         .together = scores->together,
     };
-    if (common->values == NULL || common->sample == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for comparing %zu samples", most);
-    }
+    DPE_TRY(DPE_NEW(&common->values, (size_t)n_cells * most, err,
+                    "out of memory for comparing %zu samples", most));
+    DPE_TRY(DPE_NEW(&common->sample, most, err, "out of memory for comparing %zu samples", most));
     for (int64_t s = 0; s < scores->n_samples; s++) {
         bool all = n_cells > 0;
         for (int i = 0; i < n_cells && all; i++) {

@@ -133,10 +133,7 @@ static dpe_status read_values(struct values *values, struct dpe_error *err)
 {
     const struct dpe_detect_scores *scores = values->scores;
     size_t n = (size_t)scores->n_cells * (size_t)scores->n_samples;
-    values->all = dpe_alloc(n, sizeof(double));
-    if (values->all == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu validation samples", n);
-    }
+    DPE_TRY(DPE_NEW(&values->all, n, err, "out of memory for %zu validation samples", n));
     for (size_t at = 0; at < n; at++) {
         values->all[at] = dpe_detect_value(scores, values->criterion, at);
     }

@@ -364,10 +364,8 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     int64_t used =
         task->n_samples < inputs->args->job.samples ? task->n_samples : inputs->args->job.samples;
     int64_t left = task->n_samples - used;
-    inputs->books = dpe_alloc((size_t)used, sizeof *inputs->books);
-    if (inputs->books == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld books", (long long)used);
-    }
+    DPE_TRY(DPE_NEW(&inputs->books, (size_t)used, err, "out of memory for %lld books",
+                    (long long)used));
     inputs->n_books = used;
     for (int64_t i = 0; i < used; i++) {
         inputs->books[i] = dpe_corpus_book(inputs->job.corpus, dpe_task_ppl_book(task, i))->id;

@@ -143,10 +143,8 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
         names[i] = stage->tasks[i].name;
         rows += stage->n_samples[i] * stage->n_plans;
     }
-    struct dpe_item *items = dpe_alloc((size_t)rows, sizeof *items);
-    if (items == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)rows);
-    }
+    struct dpe_item *items = NULL;
+    DPE_TRY(DPE_NEW(&items, (size_t)rows, err, "out of memory for %lld samples", (long long)rows));
     const struct dpe_work work = {
         .name = stage->name,
         .n_tasks = stage->n_tasks,
