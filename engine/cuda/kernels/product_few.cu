@@ -88,16 +88,9 @@ __device__ __forceinline__ void add_lanes(float (&sums)[W][R], int split, float 
     }
 }
 
-/* Blocks that have the registers of a multiprocessor side by side: as many as fit on 90; ptxas
- * needs some more registers on other cards, and would spill. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-constexpr int FEWER = 1;
-#else
-constexpr int FEWER = 0;
-#endif
+/* Blocks that have the registers of a multiprocessor side by side. */
 template <class T, int R>
-constexpr int few_blocks = sizeof(T) == 4 ? (R == 4 ? 1 : 2)
-                                          : (R == 4 ? 2 : (R == 2 ? 3 : 4)) - FEWER;
+constexpr int few_blocks = sizeof(T) == 4 ? (R == 4 ? 1 : 2) : (R == 4 ? 2 : (R == 2 ? 3 : 4));
 
 /* `split` warps an output column of one of the weights, R rows of x at once. GATED: a column of
  * each of two, gate and up, become one result. */
