@@ -71,8 +71,8 @@ static const struct dpe_option options_table[] = {
     {"against", KEY_AGAINST, "METHOD", 0,
      "Hold the result against this method too, on the validation's samples, and take it if it is "
      "shown to be better and a table can hold it; may be repeated. A table of dpe-eval tune stands "
-     "for the settings that it chose (joint: default yarn, self-extend and leaky-rerope; none: no "
-     "method)",
+     "for the settings that it chose (joint: default yarn, self-extend, leaky-rerope and the plan "
+     "of DPE that --select ready races; none: no method)",
      4},
     {"guard", 0, "SHARE", 0,
      "joint, needles: the table's plan may lose this share of perplexity to the best of the "
@@ -345,8 +345,7 @@ static void default_against(struct dpe_detect_arguments *args)
     const char *const *names = !dpe_detect_sweeps(args->rule)     ? ready
                                : args->rule == DPE_DETECT_JOINTLY ? usual
                                                                   : NULL;
-    args->usual = !dpe_detect_sweeps(args->rule) && args->n_against == 0 && !args->no_against &&
-                  !args->frequencies;
+    args->usual = names != NULL && args->n_against == 0 && !args->no_against && !args->frequencies;
     for (size_t i = 0; names != NULL && names[i] != NULL; i++) {
         if (args->n_against > (int)i || args->no_against) {
             return;

@@ -233,8 +233,9 @@ static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* A plan of DPE beside the methods that are ready, as a method: what a brief search ended with, or,
- * also where needles say too little for one, where most searches end; where that is none, the base.
+/* A plan of DPE beside the others, as a method, unless it is one of them: what a brief search ended
+ * with, or, also where needles say too little for one, where most searches end; where that is none,
+ * the base.
  */
 static dpe_status add_own(struct sweep *sweep, struct dpe_error *err)
 {
@@ -249,17 +250,24 @@ static dpe_status add_own(struct sweep *sweep, struct dpe_error *err)
         point.temperature = dpe_detect_report_point(report, DPE_DETECT_BASE).temperature;
     }
     const int v = report->n_validated;
-    char base[33], key[33];
+    char key[33];
     dpe_detect_point_dpe_spec(&inputs->grid, &point, report->names[v], sizeof report->names[v]);
     DPE_TRY(
         dpe_detect_point_plan(&inputs->grid, &inputs->context, &point, &sweep->validated[v], err));
     DPE_TRY(dpe_plan_key(&sweep->validated[v], key, err));
-    DPE_TRY(dpe_plan_key(&sweep->validated[DPE_DETECT_BASE], base, err));
-    /* The base is raced in its place; also where no method can say it, by key pairs. */
-    const bool is_base = strcmp(key, base) == 0 || report->names[v][0] == '\0';
-    sweep->inputs->held_ready = !is_base;
-    report->n_validated += !is_base;
-    sweep->own = !report->searching.brief ? -1 : is_base ? DPE_DETECT_BASE : v;
+    /* Where no method can say it, by key pairs, the base is raced in its place. */
+    int own = report->names[v][0] == '\0' ? DPE_DETECT_BASE : v;
+    for (int i = v - 1; i >= DPE_DETECT_BASE; i--) {
+        char known[33];
+        DPE_TRY(dpe_plan_key(&sweep->validated[i], known, err));
+        own = strcmp(known, key) == 0 ? i : own;
+    }
+    if (own < v) {
+        dpe_plan_free(&sweep->validated[v]);
+    }
+    sweep->inputs->held_ready = own != DPE_DETECT_BASE;
+    report->n_validated += own == v;
+    sweep->own = report->searching.brief ? own : -1;
     return DPE_OK;
 }
 

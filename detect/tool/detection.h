@@ -36,7 +36,7 @@ struct dpe_detect_arguments {
     int n_tuned;
     char *tuned[DETECT_MOST_AGAINST]; /**< those of them that a table named; owned by the study */
     bool no_against;                  /**< --against none */
-    bool usual;         /**< the methods that are ready have dpe_detect_point_usual beside them */
+    bool usual;                       /**< dpe_detect_point_usual is held beside the others */
     bool against_tuned; /**< --against tuned, which only dpe-calibrate knows: it tunes them first */
     int64_t batch;      /**< samples decoded together, 0 = not given */
     int64_t shared, keys_per_context; /**< 0 = not given */

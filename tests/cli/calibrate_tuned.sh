@@ -50,13 +50,13 @@ same "$work/away.h5" "$work/whole/96/tune.h5"
 same "$work/96.h5" "$work/whole/96/detect.h5"
 
 # Stopped again and again, each time later.
-tenths=3
-until calibrate stopped -l 96 --against tuned --tune-budget 160 --time-budget $((tenths / 10)).$((tenths % 10)); do
+hundredths=5
+until calibrate stopped -l 96 --against tuned --tune-budget 160 --time-budget "$(printf %d.%02d $((hundredths / 100)) $((hundredths % 100)))"; do
     code=$?
-    tenths=$((tenths + 3))
-    [ $code = 75 ] && [ $tenths -lt 3000 ] || { fail "stopped: exit $code: $(cat "$work/err")"; break; }
+    hundredths=$((hundredths + 20))
+    [ $code = 75 ] && [ $hundredths -lt 30000 ] || { fail "stopped: exit $code: $(cat "$work/err")"; break; }
 done
-[ $tenths -gt 3 ] || fail "was not stopped"
+[ $hundredths -gt 5 ] || fail "was not stopped"
 same "$work/tune-96.h5" "$work/stopped/tune.h5"
 same "$work/96.h5" "$work/stopped/detect.h5"
 

@@ -64,6 +64,8 @@ static void temperature_and_plan_are_found(void **state)
     expect_in_file("page.html", "Each step of the search runs the plan so far");
     expect_in_file("page.html", "Step 1: coarse, round 1");
     detect(JOINT "--against yarn --dry-run", 0, "samples of the search included");
+    /* Unless others are named, the plan that searches mostly end with is held against this one. */
+    detect(JOINT "-o usual.h5", 0, "dpe:window=16,lengths=64,log-n=64");
     /* The paper's rule under a temperature that is searched: its rows are there already. */
     detect(SEARCH "--task user --guard 0 --select paper -o joint.h5 --keep-journal", 0,
            "\ntemperature, round 1: changed (p ");
