@@ -1,5 +1,5 @@
-/* A run that is open: its rows, what is added to them, and its end. Opening is in run_open.c, the
- * table in run_snapshot.c. */
+/* A run that is open: its rows, what is added to them, its table and its end. Opening is in
+ * run_open.c. */
 #include "outputs/h5/h5.h"
 #include "outputs/run/run_internal.h"
 
@@ -34,14 +34,20 @@ dpe_status dpe_run_keep_session(struct dpe_run *run, struct dpe_identity *sessio
     return DPE_OK;
 }
 
-dpe_status dpe_run_nondeterminism(const struct dpe_row *known, const struct dpe_row *row,
-                                  const char *field, struct dpe_error *err)
+/* Two rows of one key have one value. */
+static dpe_status check_same(const struct dpe_row *known, const struct dpe_row *row,
+                             struct dpe_error *err)
 {
-    return dpe_fail(err, DPE_INTERNAL,
-                    "nondeterminism: sample %lld of task %s under plan %s was run twice and %s "
-                    "differs (score %.17g then %.17g, NLL %.17g then %.17g, status %d then %d)",
-                    (long long)row->sample, row->task, row->plan, field, known->score, row->score,
-                    known->nll_sum, row->nll_sum, (int)known->status, (int)row->status);
+    const char *field = dpe_row_difference(known, row);
+    return field == NULL
+               ? DPE_OK
+               : dpe_fail(err, DPE_INTERNAL,
+                          "nondeterminism: sample %lld of task %s under plan %s was run twice and "
+                          "%s differs (score %.17g then %.17g, NLL %.17g then %.17g, status %d "
+                          "then %d)",
+                          (long long)row->sample, row->task, row->plan, field, known->score,
+                          row->score, known->nll_sum, row->nll_sum, (int)known->status,
+                          (int)row->status);
 }
 
 dpe_status dpe_run_keep_row(struct dpe_run *run, struct dpe_row *row, bool *fresh,
@@ -50,16 +56,13 @@ dpe_status dpe_run_keep_row(struct dpe_run *run, struct dpe_row *row, bool *fres
     const struct dpe_row *known = dpe_rowset_find(&run->rows, row->task, row->plan, row->sample);
     *fresh = known == NULL;
     if (known != NULL) {
-        const char *field = dpe_row_difference(known, row);
-        dpe_status status = field == NULL ? DPE_OK : dpe_run_nondeterminism(known, row, field, err);
+        const dpe_status status = check_same(known, row, err);
         dpe_row_free(row);
         return status;
     }
-    dpe_status status = dpe_rowset_reserve(&run->rows, err);
-    if (status == DPE_OK) {
-        dpe_rowset_take(&run->rows, row);
-    }
-    return status;
+    DPE_TRY(dpe_rowset_reserve(&run->rows, err));
+    dpe_rowset_take(&run->rows, row);
+    return DPE_OK;
 }
 
 dpe_status dpe_run_keep_plan(struct dpe_run *run, const char *plan, const char *name, bool *fresh,
@@ -98,44 +101,34 @@ const struct dpe_row *dpe_run_find(const struct dpe_run *run, const char *task, 
     return dpe_rowset_find(&run->rows, task, plan, sample);
 }
 
-/* To the journal, which is there. */
-static dpe_status append(struct dpe_run *run, unsigned type, const struct dpe_text *bytes,
-                         struct dpe_error *err)
+/* Append to the journal, which is there: a row, or the name of a plan. */
+static dpe_status append(struct dpe_run *run, const struct dpe_row *row,
+                         const struct dpe_identity *plan, struct dpe_error *err)
 {
-    dpe_status status = dpe_run_keep_journal(run, err);
-    return status != DPE_OK || run->detached
-               ? status
-               : dpe_journal_append(&run->journal, type, bytes->bytes, bytes->n, err);
+    struct dpe_records to = {.journal = &run->journal};
+    DPE_TRY(dpe_run_keep_journal(run, err));
+    return run->detached ? DPE_OK
+           : row != NULL ? dpe_records_put_row(&to, row, err)
+                         : dpe_records_put_list(&to, DPE_RECORD_PLAN, plan, err);
 }
 
 dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err)
 {
-    dpe_status status = dpe_row_check(row, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_row_check(row, err));
     const struct dpe_row *known = dpe_rowset_find(&run->rows, row->task, row->plan, row->sample);
     if (known != NULL) {
-        const char *field = dpe_row_difference(known, row);
-        return field == NULL ? DPE_OK : dpe_run_nondeterminism(known, row, field, err);
+        return check_same(known, row, err);
     }
     /* All memory comes first: a row that is on disk is never refused afterwards. */
     struct dpe_row copy;
-    struct dpe_text bytes = {0};
-    status = dpe_row_copy(&copy, row, err);
-    if (status != DPE_OK) {
-        return status;
+    DPE_TRY(dpe_rowset_reserve(&run->rows, err));
+    DPE_TRY(dpe_row_copy(&copy, row, err));
+    dpe_status status = append(run, row, NULL, err);
+    if (status == DPE_OK) {
+        dpe_rowset_take(&run->rows, &copy);
+        run->table_current = false;
     }
-    status = dpe_rowset_reserve(&run->rows, err);
-    if (status != DPE_OK || (status = dpe_row_encode(&copy, true, &bytes, err)) != DPE_OK ||
-        (status = append(run, DPE_RECORD_ROW, &bytes, err)) != DPE_OK) {
-        goto done;
-    }
-    dpe_rowset_take(&run->rows, &copy);
-    run->table_current = false;
-done:
     dpe_row_free(&copy);
-    dpe_text_free(&bytes);
     return status;
 }
 
@@ -164,19 +157,15 @@ dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
         return DPE_OK;
     }
     struct dpe_identity pair = {0};
-    struct dpe_text bytes = {0};
-    dpe_status status = dpe_identity_add(&pair, plan, name, err);
-    if (status != DPE_OK || (status = dpe_identity_encode(&pair, &bytes, err)) != DPE_OK ||
-        (status = append(run, DPE_RECORD_PLAN, &bytes, err)) != DPE_OK) {
-        goto done;
-    }
     bool fresh = false;
-    status = dpe_run_keep_plan(run, plan, name, &fresh, err);
-    run->table_current = false;
-done:
-    dpe_text_free(&bytes);
+    dpe_status status = dpe_identity_add(&pair, plan, name, err);
+    if (status == DPE_OK) {
+        status = append(run, NULL, &pair, err);
+    }
     dpe_identity_free(&pair);
-    return status;
+    DPE_TRY(status);
+    run->table_current = false;
+    return dpe_run_keep_plan(run, plan, name, &fresh, err);
 }
 
 /* ------------------------------------------------------------------------------------------ end */

@@ -1,5 +1,5 @@
-/* The folder of a run's journal, and the file at the table's path: whose they are, and what is done
- * when either is changed by someone else while the run goes on. */
+/* The folder of a run's journal with its manifest, and the file at the table's path: whose they
+ * are, and what is done when either is changed by someone else while the run goes on. */
 #include "engine/system/platform.h"
 #include "outputs/run/run_internal.h"
 
@@ -11,6 +11,115 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <jansson.h>
+
+/* ------------------------------------------------------------------------------------- manifest */
+
+enum { MANIFEST_VERSION = 1, MANIFEST_MAX = 16 << 20 };
+
+static json_t *manifest_json(const struct dpe_manifest *manifest, const char *hash)
+{
+    json_t *fields = json_array();
+    for (size_t i = 0; fields != NULL && i < manifest->identity.n; i++) {
+        const struct dpe_identity_field *field = &manifest->identity.fields[i];
+        json_t *pair = json_pack("{s:s, s:s}", "name", field->name, "value", field->value);
+        if (json_array_append_new(fields, pair) != 0) {
+            json_decref(fields);
+            return NULL;
+        }
+    }
+    char created[32];
+    dpe_time_text(created);
+    return json_pack("{s:s, s:i, s:s, s:s, s:b, s:s, s:o}", "format", "dpe-journal", "version",
+                     MANIFEST_VERSION, "software", dpe_version(), "created", created, "replace",
+                     (int)manifest->replace, "identity_sha256", hash, "identity", fields);
+}
+
+dpe_status dpe_manifest_write(const char *path, const struct dpe_manifest *manifest,
+                              struct dpe_error *err)
+{
+    char hash[65];
+    DPE_TRY(dpe_identity_hash(&manifest->identity, hash, err));
+    json_t *json = manifest_json(manifest, hash);
+    char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(2));
+    dpe_status status = text != NULL ? dpe_replace_file(path, text, strlen(text), err)
+                                     : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    free(text);
+    json_decref(json);
+    return status;
+}
+
+static dpe_status read_fields(const char *path, const json_t *json, struct dpe_identity *identity,
+                              struct dpe_error *err)
+{
+    const json_t *fields = json_object_get(json, "identity");
+    if (json_array_size(fields) == 0) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected the fields of the run's identity, found none", path);
+    }
+    for (size_t i = 0; i < json_array_size(fields); i++) {
+        const json_t *pair = json_array_get(fields, i);
+        const char *name = json_string_value(json_object_get(pair, "name"));
+        const char *value = json_string_value(json_object_get(pair, "value"));
+        if (name == NULL || value == NULL) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: field %zu of the identity is incomplete", path,
+                            i);
+        }
+        dpe_status status = dpe_identity_add(identity, name, value, err);
+        if (status != DPE_OK) {
+            /* A name that is there twice is the file's mistake here, not ours. */
+            return status == DPE_NO_MEMORY ? status
+                                           : dpe_fail(err, DPE_BAD_DATA,
+                                                      "%s: field %zu of the "
+                                                      "identity is not valid",
+                                                      path, i);
+        }
+    }
+    char hash[65];
+    DPE_TRY(dpe_identity_hash(identity, hash, err));
+    const char *stated = json_string_value(json_object_get(json, "identity_sha256"));
+    return stated != NULL && strcmp(stated, hash) == 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
+                          "%s: the checksum of its identity does not match; the file is damaged",
+                          path);
+}
+
+dpe_status dpe_manifest_read(const char *path, struct dpe_manifest *manifest, struct dpe_error *err)
+{
+    *manifest = (struct dpe_manifest){0};
+    char *bytes = NULL;
+    size_t n = 0;
+    dpe_status status = DPE_OK;
+    DPE_TRY(dpe_read_file(path, MANIFEST_MAX, &bytes, &n, err));
+    json_error_t why;
+    json_t *json = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &why);
+    free(bytes);
+    const char *format = json_string_value(json_object_get(json, "format"));
+    if (json == NULL) {
+        status = json_error_code(&why) == json_error_out_of_memory ? DPE_NO_MEMORY : DPE_BAD_DATA;
+        status = dpe_fail(err, status, "%s: line %d: %s", path, why.line, why.text);
+    } else if (format == NULL || strcmp(format, "dpe-journal") != 0) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected the manifest of a journal, found other JSON", path);
+    } else if (json_integer_value(json_object_get(json, "version")) != MANIFEST_VERSION) {
+        manifest->other_version = true;
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected version %d, found %lld; finish that run with the program "
+                          "that began it",
+                          path, MANIFEST_VERSION,
+                          (long long)json_integer_value(json_object_get(json, "version")));
+    } else {
+        manifest->replace = json_is_true(json_object_get(json, "replace"));
+        status = read_fields(path, json, &manifest->identity, err);
+    }
+    json_decref(json);
+    if (status != DPE_OK) {
+        dpe_identity_free(&manifest->identity);
+    }
+    return status;
+}
 
 /* --------------------------------------------------------------------------------------- owners */
 
@@ -101,7 +210,47 @@ dpe_status dpe_run_take_lock(struct dpe_run *run, struct dpe_error *err)
     return status;
 }
 
-/* -------------------------------------------------------------------------- a journal that is gone
+/* -------------------------------------------------------------------------------------- records */
+
+dpe_status dpe_records_put(struct dpe_records *to, unsigned type, const void *payload, size_t n,
+                           struct dpe_error *err)
+{
+    if (to == NULL) {
+        return DPE_OK;
+    }
+    if (to->journal != NULL) {
+        return dpe_journal_append(to->journal, type, payload, n, err);
+    }
+    DPE_TRY(dpe_record_encode(&to->bytes, type, to->n, payload, n, err));
+    to->n++;
+    return DPE_OK;
+}
+
+dpe_status dpe_records_put_list(struct dpe_records *to, unsigned type,
+                                const struct dpe_identity *list, struct dpe_error *err)
+{
+    struct dpe_text bytes = {0};
+    dpe_status status = dpe_identity_encode(list, &bytes, err);
+    if (status == DPE_OK) {
+        status = dpe_records_put(to, type, bytes.bytes, bytes.n, err);
+    }
+    dpe_text_free(&bytes);
+    return status;
+}
+
+dpe_status dpe_records_put_row(struct dpe_records *to, const struct dpe_row *row,
+                               struct dpe_error *err)
+{
+    struct dpe_text bytes = {0};
+    dpe_status status = dpe_row_encode(row, true, &bytes, err);
+    if (status == DPE_OK) {
+        status = dpe_records_put(to, DPE_RECORD_ROW, bytes.bytes, bytes.n, err);
+    }
+    dpe_text_free(&bytes);
+    return status;
+}
+
+/* ------------------------------------------------------------------------- a journal that is gone
  */
 
 /* What cannot be looked at for another reason than that it is gone is there. */
@@ -115,65 +264,45 @@ static bool journal_is_there(const struct dpe_run *run)
            (opened.st_dev == named.st_dev && opened.st_ino == named.st_ino);
 }
 
-static dpe_status put_list(struct dpe_text *records, uint64_t *n, unsigned type,
-                           const struct dpe_identity *list, struct dpe_error *err)
-{
-    struct dpe_text bytes = {0};
-    dpe_status status = dpe_identity_encode(list, &bytes, err);
-    if (status == DPE_OK) {
-        status = dpe_record_encode(records, type, (*n)++, bytes.bytes, bytes.n, err);
-    }
-    dpe_text_free(&bytes);
-    return status;
-}
-
 /* A journal of all rows that this process holds. */
-static dpe_status all_records(const struct dpe_run *run, struct dpe_text *records, uint64_t *n,
+static dpe_status all_records(const struct dpe_run *run, struct dpe_records *records,
                               struct dpe_error *err)
 {
-    DPE_TRY(dpe_record_encode(records, DPE_RECORD_BEGIN, (*n)++, run->hash, 64, err));
+    DPE_TRY(dpe_records_put(records, DPE_RECORD_BEGIN, run->hash, 64, err));
     for (size_t i = 0; i < run->n_sessions; i++) {
-        DPE_TRY(put_list(records, n, DPE_RECORD_SESSION, &run->sessions[i], err));
+        DPE_TRY(dpe_records_put_list(records, DPE_RECORD_SESSION, &run->sessions[i], err));
     }
     for (size_t i = 0; i < run->plans.n; i++) {
         const struct dpe_identity pair = {.n = 1, .fields = &run->plans.fields[i]};
-        DPE_TRY(put_list(records, n, DPE_RECORD_PLAN, &pair, err));
+        DPE_TRY(dpe_records_put_list(records, DPE_RECORD_PLAN, &pair, err));
     }
     for (size_t i = 0; i < run->rows.n; i++) {
-        struct dpe_text bytes = {0};
-        dpe_status status = dpe_row_encode(&run->rows.rows[i], true, &bytes, err);
-        if (status == DPE_OK) {
-            status = dpe_record_encode(records, DPE_RECORD_ROW, (*n)++, bytes.bytes, bytes.n, err);
-        }
-        dpe_text_free(&bytes);
-        DPE_TRY(status);
+        DPE_TRY(dpe_records_put_row(records, &run->rows.rows[i], err));
     }
+    return DPE_OK;
+}
+
+static dpe_status write_records(struct dpe_run *run, struct dpe_records *records,
+                                struct dpe_error *err)
+{
+    DPE_TRY(all_records(run, records, err));
+    if (run->options.rank == 0) {
+        const struct dpe_manifest manifest = {.identity = run->identity, .replace = run->replace};
+        DPE_TRY(dpe_manifest_write(run->manifest, &manifest, err));
+    }
+    struct dpe_journal again;
+    DPE_TRY(dpe_journal_create(&again, run->own, &records->bytes, records->n, err));
+    dpe_journal_close(&run->journal);
+    run->journal = again;
     return DPE_OK;
 }
 
 static dpe_status write_again(struct dpe_run *run, struct dpe_error *err)
 {
-    struct dpe_text records = {0};
-    uint64_t n = 0;
-    dpe_status status = all_records(run, &records, &n, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    if (run->options.rank == 0) {
-        const struct dpe_manifest manifest = {.identity = run->identity, .replace = run->replace};
-        status = dpe_manifest_write(run->manifest, &manifest, err);
-    }
-    if (status != DPE_OK) {
-        goto done;
-    }
-    struct dpe_journal again;
-    status = dpe_journal_create(&again, run->own, &records, n, err);
-    if (status == DPE_OK) {
-        dpe_journal_close(&run->journal);
-        run->journal = again;
-    }
-done:
-    dpe_text_free(&records);
+    struct dpe_records records = {0};
+    dpe_status status = dpe_run_check_folder(run, err);
+    status = status == DPE_OK ? write_records(run, &records, err) : status;
+    dpe_text_free(&records.bytes);
     return status;
 }
 
@@ -199,9 +328,6 @@ dpe_status dpe_run_keep_journal(struct dpe_run *run, struct dpe_error *err)
         if (status != DPE_OK) {
             status = dpe_fail(err, status, "%s", held.text);
         }
-    }
-    if (status == DPE_OK) {
-        status = dpe_run_check_folder(run, err);
     }
     if (status == DPE_OK) {
         status = write_again(run, err);

@@ -8,7 +8,6 @@
 #include "engine/base/base.h"
 #include "outputs/h5/h5_file.h"
 #include "outputs/rows/rows.h"
-#include "outputs/run/manifest.h"
 #include "outputs/run/run.h"
 #include "outputs/storage/storage.h"
 
@@ -44,15 +43,12 @@ void dpe_run_notice(const struct dpe_run *run, const char *format, ...)
 /** Remember a session (moved) or a row (moved), or a plan's name (of two the smaller). */
 dpe_status dpe_run_keep_session(struct dpe_run *run, struct dpe_identity *session,
                                 struct dpe_error *err);
-/** A key that is there with another value is DPE_INTERNAL; with the same one, *fresh is false and
- *  the row is freed. */
+/** A key that is there with another value is DPE_INTERNAL, naming the field; with the same one,
+ * *fresh is false and the row is freed. */
 dpe_status dpe_run_keep_row(struct dpe_run *run, struct dpe_row *row, bool *fresh,
                             struct dpe_error *err);
 dpe_status dpe_run_keep_plan(struct dpe_run *run, const char *plan, const char *name, bool *fresh,
                              struct dpe_error *err);
-/** DPE_INTERNAL, naming the cell and the field in which two rows of one key differ. */
-dpe_status dpe_run_nondeterminism(const struct dpe_row *known, const struct dpe_row *row,
-                                  const char *field, struct dpe_error *err);
 /** Whether a file of this name in a journal folder is one that runs write, the lock left out. */
 bool dpe_run_is_ours(const char *name);
 /** Make the journal's folder unless it is there, and prove that a table can be put beside it. */
@@ -74,29 +70,30 @@ dpe_status dpe_run_check_table(const struct dpe_run *run, struct dpe_error *err)
 dpe_status dpe_run_clear_folder(const struct dpe_run *run, struct dpe_error *err);
 void dpe_run_free(struct dpe_run *run);
 
-/** What is found while a run is opened. */
-struct dpe_opening {
-    struct dpe_run *run;
-    struct dpe_manifest manifest;
-    bool has_manifest; /**< of this identity */
-    bool has_begin;    /**< a journal of this identity */
-    bool replace;      /**< the file at the table's path may be replaced */
-    enum dpe_h5_state state;
-    struct dpe_h5_content table;
-    const char *reading; /**< journal being read */
-    bool reading_own;
-    struct dpe_journal_scan own; /**< of this rank's journal */
-    bool has_own;
-    struct dpe_text records; /**< what a new journal of this rank holds */
-    uint64_t n_records;
-    size_t n_recovered;
-    bool conflict; /**< a row of the table differs from the journal */
+/** manifest.json: the identity of a journal folder. */
+struct dpe_manifest {
+    struct dpe_identity identity;
+    bool replace; /**< opened with `force`: whatever lies at the table's path may be replaced */
+    bool other_version; /**< reading failed because another program wrote it */
 };
+dpe_status dpe_manifest_write(const char *path, const struct dpe_manifest *manifest,
+                              struct dpe_error *err);
+/** DPE_NO_INPUT when there is none, DPE_BAD_DATA when it is damaged or of another version. */
+dpe_status dpe_manifest_read(const char *path, struct dpe_manifest *manifest,
+                             struct dpe_error *err);
 
-/** Append to `records`. */
-dpe_status dpe_opening_record(struct dpe_opening *opening, unsigned type, const void *payload,
-                              size_t n, struct dpe_error *err);
-/** Open or create this rank's journal, with what only the table holds. */
-dpe_status dpe_opening_journal(struct dpe_opening *opening, struct dpe_error *err);
+/** Where records go. */
+struct dpe_records {
+    struct dpe_journal *journal; /**< NULL: they are gathered, for a new one */
+    struct dpe_text bytes;
+    uint64_t n; /**< of those gathered */
+};
+/** Put one; `to` NULL: nowhere. Errors as dpe_record_encode and dpe_journal_append. */
+dpe_status dpe_records_put(struct dpe_records *to, unsigned type, const void *payload, size_t n,
+                           struct dpe_error *err);
+dpe_status dpe_records_put_list(struct dpe_records *to, unsigned type,
+                                const struct dpe_identity *list, struct dpe_error *err);
+dpe_status dpe_records_put_row(struct dpe_records *to, const struct dpe_row *row,
+                               struct dpe_error *err);
 
 #endif

@@ -11,13 +11,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What is found. */
+struct opening {
+    struct dpe_run *run;
+    struct dpe_manifest manifest;
+    bool has_manifest; /* of this identity */
+    bool has_begin;    /* a journal of this identity */
+    bool replace;      /* the file at the table's path may be replaced */
+    enum dpe_h5_state state;
+    struct dpe_h5_content table;
+    const char *reading; /* journal being read */
+    bool reading_own;
+    struct dpe_journal_scan own; /* of this rank's journal */
+    bool has_own;
+    struct dpe_records records; /* what a new journal of this rank holds, or where more goes */
+    size_t n_recovered;
+    bool conflict; /* a row of the table differs from the journal */
+};
+
 /* ---------------------------------------------------------------------------------- small parts */
 
-static dpe_status begin_records(struct dpe_opening *opening, struct dpe_error *err)
+static dpe_status begin_records(struct opening *opening, struct dpe_error *err)
 {
+    opening->records.bytes.n = 0;
     opening->records.n = 0;
-    opening->n_records = 0;
-    return dpe_opening_record(opening, DPE_RECORD_BEGIN, opening->run->hash, 64, err);
+    return dpe_records_put(&opening->records, DPE_RECORD_BEGIN, opening->run->hash, 64, err);
 }
 
 static bool info_ok(const struct dpe_identity *info)
@@ -28,6 +46,28 @@ static bool info_ok(const struct dpe_identity *info)
         }
     }
     return true;
+}
+
+/* Beside the file itself, also when it was named by a link: two names are one run. */
+static dpe_status name_files(struct dpe_run *run, const char *path, struct dpe_error *err)
+{
+    char own[40];
+    snprintf(own, sizeof own, "/rank-%04d.journal", run->options.rank);
+    const struct {
+        char **name;
+        const char *end;
+    } files[] = {{&run->folder, ""},
+                 {&run->manifest, "/manifest.json"},
+                 {&run->own, own},
+                 {&run->beside, "/table.h5"}};
+    DPE_TRY(dpe_follow_links(path, &run->path, err));
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        *files[i].name = dpe_join(run->path, ".journal", files[i].end);
+        if (*files[i].name == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
+        }
+    }
+    return DPE_OK;
 }
 
 static dpe_status make_run(const char *path, const struct dpe_identity *identity,
@@ -44,26 +84,12 @@ static dpe_status make_run(const char *path, const struct dpe_identity *identity
         /* Rank 0 alone decides what is thrown away: others may be reading it. */
         made->options.force = options->force && options->rank == 0;
     }
-    char own[40];
-    snprintf(own, sizeof own, "/rank-%04d.journal", made->options.rank);
-    /* Beside the file itself, also when it was named by a link: two names are one run. */
-    dpe_status status = dpe_follow_links(path, &made->path, err);
-    if (status != DPE_OK) {
-        dpe_run_free(made);
-        return status;
+    dpe_status status = name_files(made, path, err);
+    if (status == DPE_OK) {
+        status = dpe_identity_copy(&made->identity, identity, err);
     }
-    path = made->path;
-    made->folder = dpe_join(path, ".journal", "");
-    made->manifest = dpe_join(path, ".journal", "/manifest.json");
-    made->own = dpe_join(path, ".journal", own);
-    made->beside = dpe_join(path, ".journal", "/table.h5");
-    status = dpe_identity_copy(&made->identity, identity, err);
     if (status == DPE_OK) {
         status = dpe_identity_hash(identity, made->hash, err);
-    }
-    if (made->path == NULL || made->folder == NULL || made->manifest == NULL || made->own == NULL ||
-        made->beside == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
     if (status != DPE_OK) {
         dpe_run_free(made);
@@ -74,7 +100,7 @@ static dpe_status make_run(const char *path, const struct dpe_identity *identity
 }
 
 /* Forget an earlier run that `force` replaces. */
-static dpe_status start_over(struct dpe_opening *opening, struct dpe_error *err)
+static dpe_status start_over(struct opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     dpe_run_notice(run, "%s: the journal of a different run is replaced", run->folder);
@@ -93,7 +119,7 @@ static dpe_status start_over(struct dpe_opening *opening, struct dpe_error *err)
 
 /* ------------------------------------------------------------------------ reading what is there */
 
-static dpe_status read_manifest(struct dpe_opening *opening, struct dpe_error *err)
+static dpe_status read_manifest(struct opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     struct dpe_error why = {0};
@@ -123,36 +149,30 @@ static dpe_status read_manifest(struct dpe_opening *opening, struct dpe_error *e
                : dpe_identity_mismatch(&run->identity, &opening->manifest.identity, run->path, err);
 }
 
-static dpe_status visit_row(struct dpe_opening *opening, const unsigned char *payload, size_t n,
+static dpe_status visit_row(struct opening *opening, const unsigned char *payload, size_t n,
                             struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     struct dpe_row row;
+    struct dpe_error why = {0};
     bool fresh = false;
-    dpe_status status = dpe_row_decode(payload, n, &row, err);
-    if (status == DPE_OK) {
-        struct dpe_error why = {0};
-        status = dpe_run_keep_row(run, &row, &fresh, &why);
-        if (status == DPE_INTERNAL && run->options.salvage) {
-            dpe_run_notice(run, "%s; the first value is kept", why.text);
-            status = DPE_OK;
-        } else if (status != DPE_OK) {
-            status = dpe_fail(err, status, "%s", why.text);
-        }
-        dpe_row_free(&row);
+    DPE_TRY(dpe_row_decode(payload, n, &row, err));
+    dpe_status status = dpe_run_keep_row(run, &row, &fresh, &why);
+    dpe_row_free(&row);
+    if (status == DPE_INTERNAL && run->options.salvage) {
+        dpe_run_notice(run, "%s; the first value is kept", why.text);
+        return DPE_OK;
     }
-    return status;
+    return status == DPE_OK ? DPE_OK : dpe_fail(err, status, "%s", why.text);
 }
 
-static dpe_status visit_list(struct dpe_opening *opening, unsigned type,
-                             const unsigned char *payload, size_t n, struct dpe_error *err)
+static dpe_status visit_list(struct opening *opening, unsigned type, const unsigned char *payload,
+                             size_t n, struct dpe_error *err)
 {
     struct dpe_identity list;
-    dpe_status status = dpe_identity_decode(payload, n, &list, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
     bool fresh = false;
+    DPE_TRY(dpe_identity_decode(payload, n, &list, err));
     if (type == DPE_RECORD_SESSION) {
         status = dpe_run_keep_session(opening->run, &list, err);
     } else if (list.n == 1) {
@@ -163,7 +183,7 @@ static dpe_status visit_list(struct dpe_opening *opening, unsigned type,
     return status;
 }
 
-static dpe_status visit_begin(struct dpe_opening *opening, const unsigned char *payload, size_t n,
+static dpe_status visit_begin(struct opening *opening, const unsigned char *payload, size_t n,
                               struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
@@ -182,7 +202,7 @@ static dpe_status visit_begin(struct dpe_opening *opening, const unsigned char *
 static dpe_status visit(void *user, unsigned type, const unsigned char *payload, size_t n,
                         struct dpe_error *err)
 {
-    struct dpe_opening *opening = user;
+    struct opening *opening = user;
     dpe_status status = DPE_OK;
     if (type == DPE_RECORD_BEGIN) {
         status = visit_begin(opening, payload, n, err);
@@ -197,11 +217,12 @@ static dpe_status visit(void *user, unsigned type, const unsigned char *payload,
         return status;
     }
     bool rewrite = opening->reading_own && opening->run->options.salvage;
-    return rewrite && type != DPE_RECORD_BEGIN ? dpe_opening_record(opening, type, payload, n, err)
-                                               : DPE_OK;
+    return rewrite && type != DPE_RECORD_BEGIN
+               ? dpe_records_put(&opening->records, type, payload, n, err)
+               : DPE_OK;
 }
 
-static dpe_status read_journal(struct dpe_opening *opening, const char *path, struct dpe_error *err)
+static dpe_status read_journal(struct opening *opening, const char *path, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     struct dpe_journal_scan scan;
@@ -218,8 +239,110 @@ static dpe_status read_journal(struct dpe_opening *opening, const char *path, st
     return DPE_OK;
 }
 
+/* ------------------------------------------------------------------------ the journal to append to
+ */
+
+/* A row of the table that the journal lacks goes into it: the journal holds everything. */
+static dpe_status recover_row(struct opening *opening, struct dpe_records *to, struct dpe_row *row,
+                              struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    const struct dpe_row *known = dpe_rowset_find(&run->rows, row->task, row->plan, row->sample);
+    if (known != NULL) {
+        if (dpe_row_difference(known, row) != NULL) {
+            opening->conflict = true;
+            dpe_run_notice(run,
+                           "%s: sample %lld of task %s differs from the journal; the row of the "
+                           "journal is used",
+                           run->path, (long long)row->sample, row->task);
+        }
+        return DPE_OK;
+    }
+    bool fresh = false;
+    DPE_TRY(dpe_records_put_row(to, row, err));
+    opening->n_recovered++;
+    return dpe_run_keep_row(run, row, &fresh, err);
+}
+
+static dpe_status recover_from_table(struct opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    struct dpe_h5_content *table = &opening->table;
+    /* Of a rank above 0 it is safe enough in the journal of rank 0. */
+    struct dpe_records *to = run->options.rank > 0 ? NULL : &opening->records;
+    for (size_t i = 0, known = run->n_sessions; known == 0 && i < table->n_sessions; i++) {
+        DPE_TRY(dpe_records_put_list(to, DPE_RECORD_SESSION, &table->sessions[i], err));
+        DPE_TRY(dpe_run_keep_session(run, &table->sessions[i], err));
+    }
+    for (size_t i = 0; i < table->plans.n; i++) {
+        const struct dpe_identity pair = {.n = 1, .fields = &table->plans.fields[i]};
+        bool fresh = false;
+        DPE_TRY(dpe_run_keep_plan(run, pair.fields->name, pair.fields->value, &fresh, err));
+        DPE_TRY(fresh ? dpe_records_put_list(to, DPE_RECORD_PLAN, &pair, err) : DPE_OK);
+    }
+    for (size_t i = 0; i < table->n_rows; i++) {
+        DPE_TRY(recover_row(opening, to, &table->rows[i], err));
+    }
+    return DPE_OK;
+}
+
+static dpe_status open_own(struct opening *opening, struct dpe_error *err)
+{
+    char *aside = NULL;
+    dpe_status status =
+        dpe_journal_open(&opening->run->journal, opening->run->own, &opening->own, &aside, err);
+    if (status == DPE_OK && aside != NULL) {
+        dpe_run_notice(opening->run, "%s: %llu bytes of an unfinished record were moved to %s",
+                       opening->run->own,
+                       (unsigned long long)(opening->own.size - opening->own.end), aside);
+    }
+    free(aside);
+    return status;
+}
+
+static dpe_status create_own(struct opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    char *aside = NULL;
+    dpe_status status = DPE_OK;
+    if (opening->has_own && opening->own.size > 0) {
+        status = dpe_journal_set_aside(run->own, 0, "damaged", &aside, err);
+    }
+    if (status == DPE_OK && aside != NULL) {
+        dpe_run_notice(run, "%s: the damaged journal is kept as %s%s", run->own, aside,
+                       run->options.keep_journal
+                           ? ""
+                           : " until the run is complete (--keep-journal keeps it then too)");
+    }
+    free(aside);
+    return status != DPE_OK ? status
+                            : dpe_journal_create(&run->journal, run->own, &opening->records.bytes,
+                                                 opening->records.n, err);
+}
+
+/* The one that is there, or a new one; with what only the table holds. */
+static dpe_status open_journal(struct opening *opening, struct dpe_error *err)
+{
+    struct dpe_run *run = opening->run;
+    bool create = !opening->has_own || opening->own.n_records == 0 || opening->own.damaged;
+    size_t journal_rows = run->rows.n;
+    if (!create) {
+        DPE_TRY(open_own(opening, err));
+        opening->records.journal = &run->journal;
+    }
+    DPE_TRY(recover_from_table(opening, err));
+    DPE_TRY(create ? create_own(opening, err) : DPE_OK);
+    if (opening->n_recovered > 0 && journal_rows > 0) {
+        dpe_run_notice(run, "%s: %zu rows that the journal lacks are copied from the table",
+                       run->path, opening->n_recovered);
+    }
+    return DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------------ decisions */
+
 /* A rank above 0 that has the rest from rank 0. */
-static dpe_status open_own_only(struct dpe_opening *opening, struct dpe_error *err)
+static dpe_status open_own_only(struct opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     DPE_TRY(dpe_run_check_folder(run, err));
@@ -229,7 +352,7 @@ static dpe_status open_own_only(struct dpe_opening *opening, struct dpe_error *e
     if (access(run->own, F_OK) == 0) {
         DPE_TRY(read_journal(opening, run->own, err));
     }
-    return dpe_opening_journal(opening, err);
+    return open_journal(opening, err);
 }
 
 static int is_journal(const struct dirent *entry)
@@ -239,7 +362,7 @@ static int is_journal(const struct dirent *entry)
            strcmp(entry->d_name + n - 8, ".journal") == 0;
 }
 
-static dpe_status read_journals(struct dpe_opening *opening, struct dpe_error *err)
+static dpe_status read_journals(struct opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     struct dirent **names = NULL;
@@ -267,7 +390,7 @@ static dpe_status read_journals(struct dpe_opening *opening, struct dpe_error *e
 }
 
 /* Whether what lies at the table's path may be replaced, or goes on. */
-static dpe_status judge_table(struct dpe_opening *opening, struct dpe_error *err)
+static dpe_status judge_table(struct opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     bool journal = opening->has_manifest || opening->has_begin;
@@ -315,53 +438,45 @@ static dpe_status begin_session(struct dpe_run *run, const struct dpe_identity *
                                 struct dpe_error *err)
 {
     struct dpe_identity session = {0};
-    struct dpe_text bytes = {0};
+    struct dpe_records to = {.journal = &run->journal};
     dpe_status status = info != NULL ? dpe_identity_copy(&session, info, err)
                                      : dpe_run_info(&session, 0, NULL, 0, err);
-    if (status != DPE_OK || (status = dpe_identity_encode(&session, &bytes, err)) != DPE_OK ||
-        (status = dpe_journal_append(&run->journal, DPE_RECORD_SESSION, bytes.bytes, bytes.n,
-                                     err)) != DPE_OK) {
-        goto done;
+    if (status == DPE_OK) {
+        status = dpe_records_put_list(&to, DPE_RECORD_SESSION, &session, err);
     }
-    status = dpe_run_keep_session(run, &session, err);
-done:
-    dpe_text_free(&bytes);
+    if (status == DPE_OK) {
+        status = dpe_run_keep_session(run, &session, err);
+    }
     dpe_identity_free(&session);
     return status;
 }
 
-static dpe_status open_parts(struct dpe_opening *opening, const struct dpe_identity *info,
+static dpe_status open_parts(struct opening *opening, const struct dpe_identity *info,
                              struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
     if (run->options.own_only) {
         return open_own_only(opening, err);
     }
-    dpe_status status = dpe_run_make_folder(run, err);
-    if (status != DPE_OK || (status = dpe_run_check_folder(run, err)) != DPE_OK ||
-        (status = dpe_run_take_lock(run, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_run_make_folder(run, err));
+    DPE_TRY(dpe_run_check_folder(run, err));
+    DPE_TRY(dpe_run_take_lock(run, err));
     dpe_run_see_table(run);
-    status = dpe_h5_look(run->path, &opening->state, &opening->table, err);
-    if (status != DPE_OK || (status = read_manifest(opening, err)) != DPE_OK ||
-        (status = read_journals(opening, err)) != DPE_OK ||
-        (status = judge_table(opening, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_h5_look(run->path, &opening->state, &opening->table, err));
+    DPE_TRY(read_manifest(opening, err));
+    DPE_TRY(read_journals(opening, err));
+    DPE_TRY(judge_table(opening, err));
     run->replace = opening->replace;
     if (!opening->has_manifest || opening->replace != opening->manifest.replace) {
         const struct dpe_manifest manifest = {.identity = run->identity,
                                               .replace = opening->replace};
-        status = dpe_manifest_write(run->manifest, &manifest, err);
+        DPE_TRY(dpe_manifest_write(run->manifest, &manifest, err));
     }
-    if (status != DPE_OK || (status = dpe_opening_journal(opening, err)) != DPE_OK) {
-        return status;
-    }
-    status = begin_session(run, info, err);
+    DPE_TRY(open_journal(opening, err));
+    DPE_TRY(begin_session(run, info, err));
     run->table_current = opening->state == DPE_H5_OURS && opening->table.complete &&
                          !opening->conflict && run->rows.n == opening->table.n_rows;
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
@@ -375,16 +490,13 @@ dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
     if (info != NULL && !info_ok(info)) {
         return dpe_fail(err, DPE_INTERNAL, "names for /run consist of a-z, 0-9 and _");
     }
-    struct dpe_opening opening = {0};
-    dpe_status status = make_run(path, identity, options, &opening.run, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    struct opening opening = {0};
+    DPE_TRY(make_run(path, identity, options, &opening.run, err));
     struct dpe_run *made = opening.run;
-    status = open_parts(&opening, info, err);
+    dpe_status status = open_parts(&opening, info, err);
     dpe_h5_content_free(&opening.table);
     dpe_identity_free(&opening.manifest.identity);
-    dpe_text_free(&opening.records);
+    dpe_text_free(&opening.records.bytes);
     if (status != DPE_OK) {
         /* A refused start leaves the disk as it was. */
         bool undo = made->made_folder && made->options.rank == 0;

@@ -4,7 +4,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/rows/rows.h"
-#include "outputs/run/manifest.h"
+#include "outputs/run/run_internal.h"
 #include "outputs/storage/storage.h"
 #include "tests/fuzz/fuzz.h"
 
