@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
-#include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
 static const char record_name[] = "forms.sha256";

@@ -11,7 +11,6 @@
 #include "eval/suite/suite.h"
 #include "eval/tool/arguments/arguments.h"
 #include "eval/tool/eval_data.h"
-#include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
 struct data_arguments {

@@ -8,7 +8,7 @@
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/rows/rows.h"
-#include "outputs/storage/durable.h"
+#include "outputs/storage/storage.h"
 
 #define DPE_SCHEMA_NAME "dpe-table"
 /** An empty table in memory. */

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "outputs/storage/durable.h"
+#include "outputs/storage/storage.h"
 
 enum { MOST_KEPT = 64, KEY = 64, LINE = 320 };
 static const int64_t keeps = 86400; /* seconds */
@@ -84,35 +84,6 @@ void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
     dpe_text_free(&text);
 }
 
-/* Everything that decides it, with steps of so many branches. Of a plan's bands it is enough that
- * there are several; the room beside the text costs nothing. */
-static bool find_key(const struct dpe_job *job, const char *fingerprint,
-                     const struct dpe_plan *plan, const struct dpe_session_options *options,
-                     int64_t most, int64_t branches, char key[KEY + 1])
-{
-    char host[256] = "";
-    char selection[sizeof plan->name] = "";
-    const int64_t numbers[] = {options->n_threads > 0 ? options->n_threads : omp_get_max_threads(),
-                               most,
-                               branches,
-                               (int64_t)options->kv_type,
-                               plan->n_bands > 1,
-                               (int64_t)options->max_memory};
-    struct dpe_sha256 *hash = dpe_sha256_new();
-    (void)gethostname(host, sizeof host - 1);
-    if (dpe_selects(&plan->selection)) {
-        dpe_plan_selection_text(plan, selection);
-    }
-    dpe_sha256_text(hash, dpe_version());
-    dpe_sha256_text(hash, host);
-    dpe_sha256_text(hash, fingerprint);
-    dpe_sha256_text(hash, job->device);
-    dpe_sha256_text(hash, job->device_info.name);
-    dpe_sha256_text(hash, selection);
-    dpe_sha256_add(hash, numbers, sizeof numbers);
-    return dpe_sha256_finish(hash, key, NULL) == DPE_OK;
-}
-
 /* ---------------------------------------------------------------------------------------- measured
  */
 
@@ -151,21 +122,47 @@ struct place {
     char path[4096];
 };
 
+/* Everything that decides it, with steps of so many branches; false where nothing is kept. Of a
+ * plan's bands it is enough that there are several; the room beside the text costs nothing. */
+static bool find_key(const struct place *place, int64_t branches, char key[KEY + 1])
+{
+    const struct dpe_job *job = place->job;
+    const struct dpe_plan *plan = place->plan;
+    const struct dpe_session_options *options = &place->options;
+    char host[256] = "";
+    char selection[sizeof plan->name] = "";
+    const int64_t numbers[] = {options->n_threads > 0 ? options->n_threads : omp_get_max_threads(),
+                               place->most,
+                               branches,
+                               (int64_t)options->kv_type,
+                               plan->n_bands > 1,
+                               (int64_t)options->max_memory};
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    (void)gethostname(host, sizeof host - 1);
+    if (dpe_selects(&plan->selection)) {
+        dpe_plan_selection_text(plan, selection);
+    }
+    const char *const texts[] = {
+        dpe_version(),         host,     dpe_model_fingerprint(place->model), job->device,
+        job->device_info.name, selection};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        dpe_sha256_text(hash, texts[i]);
+    }
+    dpe_sha256_add(hash, numbers, sizeof numbers);
+    return dpe_sha256_finish(hash, key, NULL) == DPE_OK && place->path[0] != '\0';
+}
+
 static bool find(const struct place *place, int64_t branches, struct dpe_job_speed *speed)
 {
     char key[KEY + 1];
-    return place->path[0] != '\0' &&
-           find_key(place->job, dpe_model_fingerprint(place->model), place->plan, &place->options,
-                    place->most, branches, key) &&
+    return find_key(place, branches, key) &&
            dpe_job_speed_find(place->path, key, place->now, speed);
 }
 
 static void keep(const struct place *place, int64_t branches, const struct dpe_job_speed *speed)
 {
     char key[KEY + 1];
-    if (place->path[0] != '\0' &&
-        find_key(place->job, dpe_model_fingerprint(place->model), place->plan, &place->options,
-                 place->most, branches, key)) {
+    if (find_key(place, branches, key)) {
         dpe_cache_make_folders(place->path);
         dpe_job_speed_keep(place->path, key, place->now, speed);
     }

@@ -15,7 +15,6 @@
 #include "outputs/report/input/input.h"
 #include "outputs/report/report_page.h"
 #include "outputs/report/sections/sections.h"
-#include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
 /* ------------------------------------------------------------------------------ before any work */

@@ -1,6 +1,5 @@
 /* Files that survive a crash, and take nothing's place but the file that they are meant for: create
  * under a name that is not taken, write, sync, rename, sync the folder. */
-#include "outputs/storage/durable.h"
 #include "engine/base/base.h"
 #include "engine/system/platform.h"
 #include "outputs/storage/storage.h"

@@ -8,7 +8,6 @@
 
 #include "eval/score/score.h"
 #include "eval/tool/comparison/comparison.h"
-#include "outputs/storage/durable.h"
 #include "outputs/storage/storage.h"
 
 enum { LABEL = sizeof(((struct dpe_eval_method *)NULL)->label) };

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "outputs/storage/durable.h"
+#include "outputs/storage/storage.h"
 #include "tests/outputs/outputs_fixture.h"
 
 static void expect_text(const char *path, const char *text)
