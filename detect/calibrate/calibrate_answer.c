@@ -10,7 +10,6 @@
 #include "eval/task/stats.h"
 #include "outputs/datasets/datasets.h"
 #include "outputs/datasets/kinds.h"
-#include "outputs/datasets/uses.h"
 #include "outputs/datasets/worth.h"
 #include "outputs/h5/h5.h"
 #include "outputs/read/read.h"

@@ -297,3 +297,14 @@ void dpe_worth_words(const struct dpe_worth *w, dpe_worth_line *line, void *user
         dpe_text_free(&words);
     }
 }
+
+const struct dpe_use dpe_uses[DPE_USES] = {
+    {"dpe", "dpe-run -m MODEL --table TABLE --chat, or dpe-serve -m MODEL --table TABLE", false},
+    {"vLLM (outputs/vllm)",
+     "DPE_TABLE=TABLE python -m vllm.entrypoints.openai.api_server --model MODEL", false},
+    {"transformers (outputs/transformers)", "dpe_transformers.apply(model, \"TABLE\")", false},
+    {"C (outputs/table/dpe_table.h)", "dpe_table_open(\"TABLE\", &table, why)", false},
+    {"vLLM, SGLang, transformers without an adapter",
+     "dpe-export TABLE -m MODEL --format longrope -o config.json", true},
+    {"llama.cpp", "dpe-export TABLE --gguf MODEL -o NEW.gguf", true},
+};

@@ -57,4 +57,15 @@ typedef void dpe_worth_line(void *user, const char *label, const char *words);
  * texts, as far as they are known. */
 void dpe_worth_words(const struct dpe_worth *worth, dpe_worth_line *line, void *user);
 
+/* What reads a DPE table or a form of it, and by which command: dpe-calibrate and dpe-report print
+ * it. */
+
+/** One way to use a table. The command has MODEL and TABLE for the model and the table's file. */
+struct dpe_use {
+    const char *runtime, *command;
+    bool factors; /**< for a table of frequencies alone: without an adapter */
+};
+enum { DPE_USES = 6 };
+extern const struct dpe_use dpe_uses[DPE_USES];
+
 #endif
