@@ -6,7 +6,7 @@
 #define DPE_NORMS_STUDY_H
 
 #include "norms/norms.h"
-#include "outputs/job/study.h"
+#include "outputs/job/job.h"
 
 /** What is asked for. */
 struct dpe_norms_arguments {

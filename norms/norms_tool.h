@@ -7,7 +7,7 @@
 
 #include "norms/norms_study.h"
 #include "outputs/datasets/kinds.h"
-#include "outputs/job/wanted.h"
+#include "outputs/job/job.h"
 
 enum {
     MAX_LENGTHS = 32,

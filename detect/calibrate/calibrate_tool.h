@@ -13,7 +13,7 @@
 #include "outputs/datasets/kinds.h"
 #include "outputs/export/export.h"
 #include "outputs/job/price.h"
-#include "outputs/job/study.h"
+#include "outputs/job/job.h"
 
 enum { CALIBRATE_METHOD = 256, CALIBRATE_PATHS = 32, CALIBRATE_NIAH = 512, CALIBRATE_FILES = 160 };
 

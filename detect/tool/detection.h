@@ -6,7 +6,7 @@
 #define DPE_DETECT_DETECTION_H
 
 #include "detect/search/select.h"
-#include "outputs/job/study.h"
+#include "outputs/job/job.h"
 
 enum { DETECT_MOST_AGAINST = 8 };
 

@@ -60,14 +60,8 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     const struct dpe_model_options model_options = {.config_only =
                                                         config_only || options->engine != NULL};
     const struct dpe_corpus_options corpus_options = {.split = options->split};
-    dpe_status status = check_forced(options, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = dpe_model_open(options->model, &model_options, &job->model, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_forced(options, err));
+    DPE_TRY(dpe_model_open(options->model, &model_options, &job->model, err));
     if (dpe_model_warning(job->model) != NULL) {
         dpe_log_warning("%s: %s", options->model, dpe_model_warning(job->model));
     }
@@ -75,16 +69,11 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     job->trained_length = options->trained_length > 0
                               ? options->trained_length
                               : dpe_config_trained(dpe_model_config(job->model));
-    status = dpe_tokenizer_open(options->model, &job->tokenizer, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_tokenizer_open(options->model, &job->tokenizer, err));
     const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll,
                                                 .max_memory = options->tool.max_memory};
     dpe_tokenizer_set_limits(job->tokenizer, &limits);
-    if (options->engine != NULL && (status = open_engine(job, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(options->engine != NULL ? open_engine(job, err) : DPE_OK);
     return options->corpus == NULL
                ? DPE_OK
                : dpe_corpus_open(options->corpus, &corpus_options, &job->corpus, err);
@@ -195,6 +184,15 @@ static dpe_status open_within(struct dpe_job *job, const struct dpe_job_options 
     return dpe_ranks_barrier(job->ranks, DPE_BARRIER_OPEN, status, err);
 }
 
+static dpe_status open_all(struct dpe_job *job, bool config_only, struct dpe_error *err)
+{
+    const char *output = job->options->output;
+    DPE_TRY(output != NULL ? dpe_tool_check_folder(output, err) : DPE_OK);
+    DPE_TRY(find_device(job, err));
+    DPE_TRY(find_peers(job, err));
+    return open_inputs(job, config_only, err);
+}
+
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err)
 {
@@ -205,17 +203,8 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
     *job = (struct dpe_job){.options = options, .begin = dpe_clock()};
     job->deadline =
         options->tool.time_budget > 0.0 ? job->begin + options->tool.time_budget : (double)INFINITY;
-    dpe_status status = join(job, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = options->output != NULL ? dpe_tool_check_folder(options->output, err) : DPE_OK;
-    if (status == DPE_OK) {
-        status = find_device(job, err);
-    }
-    if (status == DPE_OK && (status = find_peers(job, err)) == DPE_OK) {
-        status = open_inputs(job, config_only, err);
-    }
+    DPE_TRY(join(job, err));
+    const dpe_status status = open_all(job, config_only, err);
     return dpe_ranks_barrier(job->ranks, DPE_BARRIER_OPEN, status, err);
 }
 
@@ -291,16 +280,13 @@ static dpe_status agree_batch(struct dpe_job *job, dpe_status status, struct dpe
     if (peers->size == 1 || job->options->dry_run) {
         return status;
     }
-    status = dpe_ranks_barrier(job->ranks, DPE_BARRIER_BATCH, status, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_ranks_barrier(job->ranks, DPE_BARRIER_BATCH, status, err));
     batches[peers->index] = (float)job->batch;
-    status = peers->meet(peers->user, batches, peers->size, DPE_OK, err);
-    for (int i = 0; i < peers->size && status == DPE_OK; i++) {
-        job->batch = (int64_t)batches[i] < job->batch ? (int64_t)batches[i] : job->batch;
+    DPE_TRY(peers->meet(peers->user, batches, peers->size, DPE_OK, err));
+    for (int i = 0; i < peers->size; i++) {
+        job->batch = dpe_least((int64_t)batches[i], job->batch);
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
@@ -361,9 +347,10 @@ static struct dpe_session_needs needs_of(const struct dpe_job *job, const struct
 {
     const struct dpe_session_options options = dpe_job_session_options(job, length);
     struct dpe_session_needs needs = {0};
-    dpe_status status =
-        dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, NULL);
-    return status == DPE_OK ? needs : (struct dpe_session_needs){0};
+    return dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, NULL) ==
+                   DPE_OK
+               ? needs
+               : (struct dpe_session_needs){0};
 }
 
 /* With a file, sessions that fit take all the memory that is allowed, and one that does not fit is

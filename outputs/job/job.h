@@ -257,4 +257,71 @@ struct dpe_work {
  */
 dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err);
 
+/* ------------------------------------------------------------------------------------ rows wanted
+ */
+
+/** The rows that a study wants, gathered one after another into a list of work. Zero-initialise. A
+ * lack of memory is told by dpe_wanted_run. What is added is borrowed until then. */
+struct dpe_wanted {
+    const char **tasks;
+    int64_t *tokens; /**< [n_tasks] as in struct dpe_work */
+    double *cost;
+    const struct dpe_plan **plans;
+    const char **keys; /**< [n_plans] */
+    struct dpe_item *items;
+    size_t n_tasks, n_plans, n_items;
+    bool failed;
+};
+/** Append a task, rows of which read `tokens` tokens; a plan; n samples of a task under a plan. */
+void dpe_wanted_task(struct dpe_wanted *wanted, const char *name, int64_t tokens, double cost);
+void dpe_wanted_plan(struct dpe_wanted *wanted, const struct dpe_plan *plan, const char *key);
+void dpe_wanted_rows(struct dpe_wanted *wanted, int task, int plan, int64_t first, int64_t n);
+/** Run what is wanted as `how` says, whose lists are set here; empties the list, also after a
+ * failure. Errors of dpe_job_rows. */
+dpe_status dpe_wanted_run(struct dpe_wanted *wanted, struct dpe_job *job,
+                          const struct dpe_work *how, struct dpe_error *err);
+
+/* ---------------------------------------------------------------------------------------- studies
+ */
+
+struct dpe_bill;
+
+/** A kind of study: something with rows, from its inputs to its table. A tool does one;
+ * dpe-calibrate does several in one job (`within`), one after another. `state` has `size` bytes,
+ * zero at first; `args` is what a command line, or dpe-calibrate, asked for, and outlives the
+ * state. */
+struct dpe_study {
+    const char *tool; /**< that does it alone: "dpe-norms" */
+    size_t size;
+    size_t job; /**< where the state has its struct dpe_job */
+    /** Open the inputs and make every check that can be made before any work. */
+    dpe_status (*open)(void *state, const void *args, struct dpe_error *err);
+    /** Print what it would cost, unless it is silent, and add that to `bill` (NULL: not wanted).
+     * Silent and without a bill it only finds out whether everything is there, fits together and
+     * into memory. */
+    dpe_status (*cost)(void *state, struct dpe_bill *bill, struct dpe_error *err);
+    /** Say what begins, and open or continue the run (dpe_job_start). */
+    dpe_status (*start)(void *state, struct dpe_error *err);
+    /** Make the rows that are missing. */
+    dpe_status (*rows)(void *state, struct dpe_error *err);
+    /** The table of the rows so far; its user is the state. */
+    dpe_run_fill fill;
+    /** On rank 0, and not of a silent one: print the result. */
+    dpe_status (*print)(void *state, struct dpe_error *err);
+    /** Suggest what to type next; NULL: nothing. */
+    void (*suggest)(const void *state);
+    /** Also after a failed open; returns what dpe_job_close does. */
+    dpe_status (*close)(void *state, dpe_status status, struct dpe_error *err);
+};
+
+/** Run a study. */
+dpe_status dpe_study_run(const struct dpe_study *study, const void *args, struct dpe_error *err);
+/** A dry run. */
+dpe_status dpe_study_cost(const struct dpe_study *study, const void *args, struct dpe_bill *bill,
+                          struct dpe_error *err);
+/** What `main` of a tool does with it once the command line is read: a dry run, or run and suggest.
+ *  Returns the exit code. */
+int dpe_study_main(const struct dpe_study *study, const void *args,
+                   const struct dpe_job_options *options);
+
 #endif

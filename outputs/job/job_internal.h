@@ -26,12 +26,12 @@ struct dpe_job_inside {
 /** Show how far the rows are that are being made, if they take long enough. Called often. */
 void dpe_loop_show_inside(struct dpe_job *job);
 
-/** Rows that a rank is making, for the progress line of several. */
+/** Rows that a rank is making, for the progress line. */
 struct dpe_job_part {
     int64_t n;    /**< rows, 0: none */
     int task;     /**< of all of them */
     double begin; /**< dpe_clock() */
-    int64_t read; /**< tokens that it has read since then */
+    double read;  /**< tokens that it has read since then */
 };
 
 /** A list at work. */
@@ -70,9 +70,10 @@ dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err);
 /** The progress line, if it is time for one. */
 void dpe_loop_show(const struct dpe_loop *loop);
 /** The same within the rows that n ranks are making, `rate` being the tokens that all of them read
- * in a second; nothing before one of them has taken a second. */
+ * in a second; nothing before one of them has taken a second. `words`: what to say of them in place
+ * of how much is read, or NULL. */
 void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts, int n,
-                         double rate);
+                         double rate, const char *words);
 /** The row of an item, or NULL. */
 const struct dpe_row *dpe_loop_find(const struct dpe_loop *loop, const struct dpe_item *item);
 /** The item's row exists: count it, pass it to `seen`, show progress. */

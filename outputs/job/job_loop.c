@@ -155,6 +155,12 @@ static double share_done(const struct dpe_config *config, double read, double ea
     return fmin((whole + share) / texts, 1.0);
 }
 
+/* Tokens that n rows of the task read, 0: not known. */
+static double tokens_of(const struct dpe_loop *loop, int task, int64_t n)
+{
+    return loop->work->tokens != NULL ? (double)loop->work->tokens[task] * (double)n : 0.0;
+}
+
 void dpe_loop_show_inside(struct dpe_job *job)
 {
     struct dpe_job_inside *inside = job->inside;
@@ -167,43 +173,24 @@ void dpe_loop_show_inside(struct dpe_job *job)
     if (elapsed < 1.0) {
         return;
     }
-    double total = loop->work->tokens != NULL
-                       ? (double)loop->work->tokens[inside->task] * (double)inside->n
-                       : 0.0;
+    const double total = tokens_of(loop, inside->task, inside->n);
     /* The tokens of a chunk are read layer by layer. */
     double layers = fmin((double)inside->polls / (double)config->n_layers, 1.0);
     double chunk = (double)dpe_session_chunk(job->session);
     double read = (double)(work.fed - inside->before.fed);
-    bool reading = work.decoded == inside->before.decoded;
-    read += reading && total > read ? layers * fmin(chunk, total - read) : 0.0;
-    char text[160];
     int64_t made = work.decoded - inside->before.decoded;
-    if (!reading) {
-        snprintf(text, sizeof text, "%.0f tokens read, %lld written, %.0f s", read, (long long)made,
-                 elapsed);
-    } else if (total > 0.0) {
-        snprintf(text, sizeof text, "reading %.0f of %.0f tokens (%.0f %%), %.0f tokens/s",
-                 fmin(read, total), total, 100.0 * fmin(read / total, 1.0), read / elapsed);
-    } else {
-        snprintf(text, sizeof text, "%.0f tokens read, %.0f tokens/s", read, read / elapsed);
-    }
-    double share = 0.0;
-    if (total > 0.0) {
-        double each = fmin((double)loop->work->capacity, total);
-        share = share_done(config, fmin(read, total), each, total / each);
-    }
-    double cost = cost_of(loop, inside->task) * (double)inside->n;
-    if (share > 0.02) {
-        loop->unit_seconds = elapsed / share / cost;
-    }
-    show(loop, text, share * cost, share * (double)inside->n * row_seconds(loop, inside->task));
+    char written[160];
+    snprintf(written, sizeof written, "%.0f tokens read, %lld written, %.0f s", read,
+             (long long)made, elapsed);
+    read += made == 0 && total > read ? layers * fmin(chunk, total - read) : 0.0;
+    const struct dpe_job_part part = {inside->n, inside->task, inside->begin, read};
+    dpe_loop_show_parts(loop, &part, 1, read / elapsed, made == 0 ? NULL : written);
 }
 
 void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts, int n,
-                         double rate)
+                         double rate, const char *words)
 {
     const struct dpe_config *config = dpe_model_config(loop->job->model);
-    const int64_t *tokens = loop->work->tokens;
     double now = dpe_clock();
     double longest = 0.0;
     double read = 0.0;
@@ -212,16 +199,16 @@ void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts
     double gone = 0.0;
     for (int r = 0; r < n; r++) {
         const struct dpe_job_part *one = &parts[r];
-        double all = tokens != NULL ? (double)tokens[one->task] * (double)one->n : 0.0;
+        double all = tokens_of(loop, one->task, one->n);
         if (one->n == 0) {
             continue;
         }
         longest = fmax(longest, now - one->begin);
-        read += all > 0.0 ? fmin((double)one->read, all) : (double)one->read;
+        read += all > 0.0 ? fmin(one->read, all) : one->read;
         total += all;
         if (all > 0.0) {
             double each = fmin((double)loop->work->capacity, all);
-            double share = share_done(config, fmin((double)one->read, all), each, all / each);
+            double share = share_done(config, fmin(one->read, all), each, all / each);
             double cost = cost_of(loop, one->task) * (double)one->n;
             if (share > 0.02) {
                 loop->unit_seconds = (now - one->begin) / share / cost;
@@ -240,7 +227,7 @@ void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts
     } else {
         snprintf(text, sizeof text, "%.0f tokens read, %.0f tokens/s", read, rate);
     }
-    show(loop, text, part, gone);
+    show(loop, words != NULL ? words : text, part, gone);
 }
 
 /* ------------------------------------------------------------------------------------------- stock

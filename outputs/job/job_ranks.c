@@ -135,11 +135,11 @@ static void show_parts(struct scheduler *scheduler)
                 (struct dpe_job_part){.n = worker->n,
                                       .task = scheduler->loop->work->items[worker->item].task,
                                       .begin = worker->begin,
-                                      .read = fed - worker->fed};
+                                      .read = (double)(fed - worker->fed)};
         }
     }
     double rate = (double)(all - scheduler->fed) / fmax(now - scheduler->begin, 1e-3);
-    dpe_loop_show_parts(scheduler->loop, scheduler->parts, scheduler->ranks->size, rate);
+    dpe_loop_show_parts(scheduler->loop, scheduler->parts, scheduler->ranks->size, rate, NULL);
 }
 
 /* The first failure counts; from then on nothing is handed out. */

@@ -27,11 +27,9 @@ static const char *dtype_name(enum dpe_dtype dtype)
 /* The tokens that end an answer, as they were parsed: "2,32000", or "none". */
 static void end_tokens(const struct dpe_config *config, char *text, size_t size)
 {
-    snprintf(text, size, "none");
+    snprintf(text, size, "%s", config->n_eos == 0 ? "none" : "");
     for (int i = 0; i < config->n_eos; i++) {
-        size_t used = i == 0 ? 0 : strlen(text);
-        snprintf(text + used, size - used, "%s%lld", i == 0 ? "" : ",",
-                 (long long)config->eos_ids[i]);
+        dpe_append(text, size, "%s%lld", i == 0 ? "" : ",", (long long)config->eos_ids[i]);
     }
 }
 
@@ -111,10 +109,9 @@ static void environment(char *text, size_t size)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const char *value = getenv(names[i]);
         size_t n = value != NULL ? strlen(value) : 0;
-        size_t used = strlen(text);
-        if (n > 0 && used < size) {
-            snprintf(text + used, size - used, "%s%s=%.200s", used == 0 ? "" : " ", names[i],
-                     dpe_utf8_check(value, n) == n && n <= 200 ? value : "(another text)");
+        if (n > 0) {
+            dpe_append(text, size, "%s%s=%.200s", text[0] == '\0' ? "" : " ", names[i],
+                       dpe_utf8_check(value, n) == n && n <= 200 ? value : "(another text)");
         }
     }
 }
@@ -344,4 +341,62 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
     }
     *job = (struct dpe_job){0};
     return status;
+}
+
+/* ---------------------------------------------------------------------------------------- studies
+ */
+
+enum way { COST, RUN, RUN_AND_SUGGEST };
+
+static dpe_status run_study(const struct dpe_study *study, void *state, struct dpe_error *err)
+{
+    struct dpe_job *job = (void *)((char *)state + study->job);
+    DPE_TRY(study->start(state, err));
+    dpe_status status = study->rows(state, err);
+    status = dpe_job_finish(job, status, study->fill, state, err);
+    if (status == DPE_OK && dpe_job_leads(job) && !job->options->silent) {
+        status = study->print(state, err);
+    }
+    return status == DPE_OK ? dpe_job_check_finite(job, err) : status;
+}
+
+static dpe_status do_study(const struct dpe_study *study, const void *args, enum way way,
+                           struct dpe_bill *bill, struct dpe_error *err)
+{
+    unsigned char *state = NULL;
+    DPE_TRY(DPE_NEW(&state, study->size, err, "out of memory"));
+    dpe_status status = study->open(state, args, err);
+    if (status == DPE_OK && way == COST) {
+        status = study->cost(state, bill, err);
+    } else if (status == DPE_OK) {
+        status = run_study(study, state, err);
+    }
+    if (status == DPE_OK && way == RUN_AND_SUGGEST && study->suggest != NULL) {
+        study->suggest(state);
+    }
+    status = study->close(state, status, err);
+    free(state);
+    return status;
+}
+
+dpe_status dpe_study_run(const struct dpe_study *study, const void *args, struct dpe_error *err)
+{
+    return do_study(study, args, RUN, NULL, err);
+}
+
+dpe_status dpe_study_cost(const struct dpe_study *study, const void *args, struct dpe_bill *bill,
+                          struct dpe_error *err)
+{
+    return do_study(study, args, COST, bill, err);
+}
+
+int dpe_study_main(const struct dpe_study *study, const void *args,
+                   const struct dpe_job_options *options)
+{
+    struct dpe_error err = {0};
+    dpe_tool_configure(&options->tool);
+    dpe_signals_install();
+    dpe_status status =
+        do_study(study, args, options->dry_run ? COST : RUN_AND_SUGGEST, NULL, &err);
+    return dpe_tool_end(status, &err);
 }

@@ -8,8 +8,7 @@
 #include "eval/compare/ablation.h"
 #include "eval/compare/results.h"
 #include "eval/tool/arguments/arguments.h"
-#include "outputs/job/study.h"
-#include "outputs/job/wanted.h"
+#include "outputs/job/job.h"
 
 /** A row of a comparison. */
 struct dpe_eval_method {

@@ -8,7 +8,7 @@
 #include "eval/kld/kld.h"
 #include "eval/kld/kld_saved.h"
 #include "eval/tool/comparison/comparison.h"
-#include "outputs/job/study.h"
+#include "outputs/job/job.h"
 
 /** Everything that is needed, in the order in which it is opened. */
 struct dpe_kld {
