@@ -2,7 +2,7 @@
  * other runtimes read. */
 #include "engine/tool/tool.h"
 #include "outputs/export/export_tool.h"
-#include "outputs/h5/unchecked.h"
+#include "outputs/h5/h5.h"
 
 enum option_key {
     KEY_TOP_K = DPE_KEY_PROGRAM,

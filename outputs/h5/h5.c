@@ -1,11 +1,20 @@
-/* HDF5 without its own output: its messages become part of ours. */
+/* A table that HDF5 has open, without HDF5's own output: its messages become part of ours. And the
+ * bytes of a new one: the file is made in memory (HDF5's core driver). HDF5 itself never touches
+ * the disk, so a full disk or a kill meets our own write, sync and rename, whose every return is
+ * seen, and never a half-flushed cache. */
+#include "engine/base/bytes.h"
+#include "outputs/h5/h5_file.h"
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/inside.h"
 #include "outputs/table/trailer.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 dpe_status dpe_hdf5_fail(struct dpe_error *err, dpe_status status, const struct dpe_h5 *table,
                          const char *object, const char *what)
@@ -39,7 +48,7 @@ hid_t dpe_hdf5_type(enum dpe_column_type type)
     hid_t text = H5Tcopy(H5T_C_S1);
     if (text >= 0 &&
         (H5Tset_size(text, H5T_VARIABLE) < 0 || H5Tset_cset(text, H5T_CSET_UTF8) < 0)) {
-        H5Tclose(text);
+        dpe_inside_close(text);
         return -1;
     }
     return text;
@@ -47,28 +56,17 @@ hid_t dpe_hdf5_type(enum dpe_column_type type)
 
 size_t dpe_hdf5_size(enum dpe_column_type type)
 {
-    switch (type) {
-    case DPE_COL_F64:
-    case DPE_COL_I64:
-    case DPE_COL_U64:
-        return 8;
-    case DPE_COL_F32:
-    case DPE_COL_I32:
-        return 4;
-    case DPE_COL_U16:
-        return 2;
-    case DPE_COL_U8:
-        return 1;
-    case DPE_COL_STRING:
-        break;
-    }
-    return sizeof(char *);
+    static const size_t sizes[] = {
+        [DPE_COL_F64] = 8, [DPE_COL_F32] = 4, [DPE_COL_I64] = 8, [DPE_COL_I32] = 4,
+        [DPE_COL_U64] = 8, [DPE_COL_U16] = 2, [DPE_COL_U8] = 1,  [DPE_COL_STRING] = sizeof(char *),
+    };
+    return sizes[type];
 }
 
 void dpe_hdf5_close_type(enum dpe_column_type type, hid_t id)
 {
-    if (type == DPE_COL_STRING && id >= 0) {
-        H5Tclose(id);
+    if (type == DPE_COL_STRING) {
+        dpe_inside_close(id);
     }
 }
 
@@ -76,7 +74,7 @@ hid_t dpe_hdf5_timeless(hid_t class_id)
 {
     hid_t plist = H5Pcreate(class_id);
     if (plist >= 0 && H5Pset_obj_track_times(plist, false) < 0) {
-        H5Pclose(plist);
+        dpe_inside_close(plist);
         return -1;
     }
     return plist;
@@ -98,7 +96,7 @@ dpe_status dpe_hdf5_open_dataset(const struct dpe_h5 *table, const char *path, h
 {
     DPE_TRY(dpe_hdf5_open(table, path, dataset, err));
     if (H5Iget_type(*dataset) != H5I_DATASET) {
-        H5Oclose(*dataset);
+        dpe_inside_close(*dataset);
         *dataset = -1;
         return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected a dataset, found a group", table->path,
                         path);
@@ -147,4 +145,223 @@ void dpe_h5_close(struct dpe_h5 *table)
         H5Fclose(table->file);
     }
     dpe_hdf5_free(table);
+}
+
+/* ------------------------------------------------------------------------------- bytes in memory
+ */
+
+enum { CORE_STEP = 1 << 20 };
+
+/* The memory of the core driver. Its buffer is kept when the file is closed: only then is it the
+ * finished file (H5Fget_file_image of an open one leaves a stale checksum in the superblock). */
+static void *image_malloc(size_t n, H5FD_file_image_op_t op, void *user)
+{
+    (void)op;
+    struct dpe_h5_image *image = user;
+    image->bytes = malloc(n);
+    image->n = image->bytes == NULL ? 0 : n;
+    return image->bytes;
+}
+
+static void *image_realloc(void *bytes, size_t n, H5FD_file_image_op_t op, void *user)
+{
+    (void)op;
+    struct dpe_h5_image *image = user;
+    void *grown = realloc(bytes, n);
+    if (grown != NULL) {
+        image->bytes = grown;
+        image->n = n;
+    }
+    return grown;
+}
+
+static herr_t image_free(void *bytes, H5FD_file_image_op_t op, void *user)
+{
+    (void)bytes;
+    (void)op;
+    (void)user;
+    return 0;
+}
+
+static void *same_user(void *user)
+{
+    return user;
+}
+
+static herr_t keep_user(void *user)
+{
+    (void)user;
+    return 0;
+}
+
+static hid_t memory_access(struct dpe_h5_image *image)
+{
+    H5FD_file_image_callbacks_t callbacks = {
+        .image_malloc = image_malloc,
+        .image_realloc = image_realloc,
+        .image_free = image_free,
+        .udata_copy = same_user,
+        .udata_free = keep_user,
+        .udata = image,
+    };
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    bool ok = access >= 0 && H5Pset_fapl_core(access, CORE_STEP, false) >= 0 &&
+              H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
+              H5Pset_file_image_callbacks(access, &callbacks) >= 0;
+    if (!ok && access >= 0) {
+        dpe_inside_close(access);
+        return -1;
+    }
+    return access;
+}
+
+dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)
+{
+    dpe_inside_listen();
+    struct dpe_h5 *made = NULL;
+    DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for a table"));
+    made->file = -1;
+    made->writing = true;
+    made->path = dpe_join("(new table)", "", "");
+    made->image = calloc(1, sizeof *made->image);
+    if (made->path == NULL || made->image == NULL) {
+        dpe_hdf5_free(made);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
+    }
+    hid_t access = memory_access(made->image);
+    hid_t create = dpe_hdf5_timeless(H5P_FILE_CREATE);
+    if (access >= 0 && create >= 0) {
+        made->file = H5Fcreate("dpe-table-in-memory", H5F_ACC_TRUNC, create, access);
+    }
+    dpe_inside_close(access);
+    dpe_inside_close(create);
+    if (made->file < 0) {
+        dpe_status status = dpe_hdf5_fail(err, DPE_NO_MEMORY, made, "/", "cannot be created");
+        dpe_hdf5_free(made);
+        return status;
+    }
+    *table = made;
+    return DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------------ finishing */
+
+/* Close the file in memory; its length is in its superblock (version 2: signature 8,
+ * versions and sizes 3, flags 1, base 8, extension 8, end of file 8 at byte 28), the buffer may be
+ * longer. */
+static dpe_status close_image(struct dpe_h5 *table, size_t *n, struct dpe_error *err)
+{
+    enum { VERSION_AT = 8, END_AT = 28, SUPERBLOCK = 48 };
+    herr_t closed = H5Fclose(table->file);
+    table->file = -1;
+    if (closed < 0) {
+        return dpe_hdf5_fail(err, DPE_INTERNAL, table, "/", "cannot be closed");
+    }
+    const unsigned char *bytes = (const unsigned char *)table->image->bytes;
+    uint64_t end = 0;
+    if (table->image->n >= SUPERBLOCK && bytes[VERSION_AT] == 2) {
+        end = dpe_load_u64(bytes + END_AT, 8);
+    }
+    if (end < SUPERBLOCK || end > table->image->n) {
+        return dpe_fail(err, DPE_INTERNAL, "%s: its end is not within the %zu bytes written",
+                        table->path, table->image->n);
+    }
+    *n = (size_t)end;
+    return DPE_OK;
+}
+
+static dpe_status compare_put(struct dpe_h5 *written, const struct dpe_h5_put *put,
+                              struct dpe_error *err)
+{
+    size_t n = 1;
+    uint32_t crc = 0;
+    if (put->type == DPE_COL_STRING) {
+        char **strings = NULL;
+        DPE_TRY(dpe_h5_get_strings(written, put->path, &strings, &n, err));
+        crc = dpe_hdf5_crc(put->type, strings, n);
+        dpe_strings_free(strings, n);
+    } else {
+        void *data = NULL;
+        int rank = 0;
+        int64_t dims[5] = {0};
+        DPE_TRY(dpe_h5_get(written, put->path, put->type, &data, &rank, dims, err));
+        for (int axis = 0; axis < rank; axis++) {
+            n *= (size_t)dims[axis];
+        }
+        crc = dpe_hdf5_crc(put->type, data, n);
+        free(data);
+    }
+    if (n != put->n || crc != put->crc) {
+        return dpe_fail(err, DPE_IO, "%s: %s: read back differs from what was written",
+                        written->path, put->path);
+    }
+    return DPE_OK;
+}
+
+/* The file has the length and the trailer of the bytes in memory. */
+static dpe_status same_end(const char *path, const char *image, size_t n, struct dpe_error *err)
+{
+    unsigned char trailer[DPE_TRAILER];
+    off_t at = (off_t)(n - sizeof trailer);
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return dpe_fail_errno(err, errno, path, "cannot be read back");
+    }
+    bool same = fstat(fd, &info) == 0 && (uint64_t)info.st_size == n &&
+                pread(fd, trailer, sizeof trailer, at) == DPE_TRAILER &&
+                memcmp(trailer, image + at, sizeof trailer) == 0;
+    close(fd);
+    return same ? DPE_OK
+                : dpe_fail(err, DPE_IO, "%s: read back differs from what was written", path);
+}
+
+/* With the right trailer, opening compares the file with the checksum of the bytes in memory; then
+ * each dataset is compared with what the caller had put. */
+static dpe_status verify(const struct dpe_h5 *table, const char *path, size_t n,
+                         struct dpe_error *err)
+{
+    struct dpe_h5 *written = NULL;
+    dpe_status status = same_end(path, table->image->bytes, n, err);
+    if (status == DPE_OK) {
+        status = dpe_h5_open(path, &written, err);
+    }
+    for (size_t i = 0; status == DPE_OK && i < table->n_puts; i++) {
+        status = compare_put(written, &table->puts[i], err);
+    }
+    dpe_h5_close(written);
+    return status;
+}
+
+/* Room for the trailer after the image, and the trailer. */
+static dpe_status add_trailer(struct dpe_h5 *table, size_t *n, struct dpe_error *err)
+{
+    if (table->image->n - *n < DPE_TRAILER) {
+        char *longer = realloc(table->image->bytes, *n + DPE_TRAILER);
+        if (longer == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
+        }
+        table->image->bytes = longer;
+        table->image->n = *n + DPE_TRAILER;
+    }
+    unsigned char trailer[DPE_TRAILER];
+    dpe_trailer_make(trailer, table->image->bytes, *n);
+    memcpy(table->image->bytes + *n, trailer, sizeof trailer);
+    *n += DPE_TRAILER;
+    return DPE_OK;
+}
+
+dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct dpe_error *err)
+{
+    dpe_inside_listen();
+    size_t n = 0;
+    dpe_status status = close_image(table, &n, err);
+    status = table->failure.status != DPE_OK ? dpe_h5_failed(table, err) : status;
+    if (status != DPE_OK || (status = add_trailer(table, &n, err)) != DPE_OK ||
+        (status = dpe_new_file_write(file, table->image->bytes, n, err)) != DPE_OK ||
+        (status = verify(table, file->path, n, err)) != DPE_OK) {
+        dpe_new_file_drop(file);
+    }
+    dpe_hdf5_free(table);
+    return status;
 }

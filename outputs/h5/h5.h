@@ -69,7 +69,7 @@ dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char 
 dpe_status dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
                            int64_t value, struct dpe_error *err);
 
-/** Open for reading; checks the checksum at its end (unchecked.h), schema_name and the major
+/** Open for reading; checks the checksum at its end, schema_name and the major
  *  version. DPE_NO_INPUT, DPE_PERMISSION, DPE_BAD_DATA (not HDF5, not a DPE table, newer, damaged,
  *  without a checksum). Close with dpe_h5_close. */
 dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err);
@@ -107,5 +107,22 @@ dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *
                            struct dpe_error *err);
 /** NULL allowed. */
 void dpe_h5_close(struct dpe_h5 *table);
+
+/* ----------------------------------------------------------------------- tables without a checksum
+ */
+
+/* They are refused, unless a tool has an option (--unchecked) to read them. HDF5 1.10 crashes on
+ * some damaged files. A file whose checksum matches is not damaged; one without a checksum may be.
+ * It is therefore read in a child process, whose crash is an error like others. */
+
+/** Whether this process reads tables without a checksum: it is a child of dpe_h5_unchecked_run. */
+bool dpe_h5_is_unchecked(void);
+
+/** Run this program again with the same arguments, in a child process that reads tables without a
+ *  checksum, and forward signals to it. *code: its exit status. DPE_BAD_DATA when it crashed, with
+ *  the tables among the n `paths` that have no checksum; as dpe_child_run. argv[1] … are borrowed.
+ */
+dpe_status dpe_h5_unchecked_run(char *const *argv, const char *const *paths, size_t n, int *code,
+                                struct dpe_error *err);
 
 #endif

@@ -17,23 +17,6 @@
 
 static const char *const session_path = "/run/session";
 
-static void put_strings(struct dpe_h5 *table, const char *path, const char *const *texts, size_t n,
-                        const char *scale, const char *long_name)
-{
-    const struct dpe_column column = {
-        .path = path,
-        .type = DPE_COL_STRING,
-        .rank = 1,
-        .dims = {(int64_t)n},
-        .scales = {scale},
-        .data = texts,
-        .long_name = long_name,
-        .units = "1",
-        .is_scale = scale == NULL,
-    };
-    dpe_h5_put(table, &column, NULL);
-}
-
 /* What a result was made from, for people: what of its identity names an input, hashes cut to what
  * tells them apart. A tool may overwrite it. */
 static void describe_source(const struct dpe_identity *identity, char source[256])
@@ -88,8 +71,10 @@ static void put_identity(struct dpe_h5 *table, const struct dpe_identity *identi
         names[i] = identity->fields[i].name;
         values[i] = identity->fields[i].value;
     }
-    put_strings(table, "/identity/field", names, identity->n, NULL, "what decides a result");
-    put_strings(table, "/identity/value", values, identity->n, "/identity/field", "its value");
+    dpe_h5_put_list(table, "/identity/field", DPE_COL_STRING, names, identity->n, NULL,
+                    "what decides a result");
+    dpe_h5_put_list(table, "/identity/value", DPE_COL_STRING, values, identity->n,
+                    "/identity/field", "its value");
     free(values);
     free(names);
 }
@@ -107,7 +92,7 @@ static void put_session_name(struct dpe_h5 *table, const struct dpe_h5_common *c
     for (size_t i = 0; i < common->n_sessions && values != NULL; i++) {
         values[i] = dpe_identity_get(&common->sessions[i], name);
     }
-    put_strings(table, path, values, common->n_sessions, session_path, name);
+    dpe_h5_put_list(table, path, DPE_COL_STRING, values, common->n_sessions, session_path, name);
     free(values);
     free(path);
 }
@@ -133,20 +118,16 @@ static void put_sessions(struct dpe_h5 *table, const struct dpe_h5_common *commo
 static void put_history(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     struct dpe_text history = {0};
-    dpe_status status = dpe_text_append(&history, "", 0, NULL);
-    for (size_t i = 0; status == DPE_OK && i < common->n_sessions; i++) {
+    for (size_t i = 0; i < common->n_sessions; i++) {
         const char *command = dpe_identity_get(&common->sessions[i], "command");
         const char *started = dpe_identity_get(&common->sessions[i], "started");
-        const char *const parts[] = {i > 0 ? "\n" : "", started == NULL ? "" : started, ": ",
-                                     command == NULL ? "" : command};
-        for (size_t k = 0; k < 4 && status == DPE_OK; k++) {
-            status = dpe_text_append(&history, parts[k], strlen(parts[k]), NULL);
-        }
+        dpe_text_put(&history, "%s%s: %s", i > 0 ? "\n" : "", started == NULL ? "" : started,
+                     command == NULL ? "" : command);
     }
-    if (status != DPE_OK) {
-        dpe_h5_stop(table, status, "out of memory for the history");
+    if (history.failed) {
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for the history");
     }
-    dpe_h5_attr_text(table, "/run", "history", status == DPE_OK ? history.bytes : "", NULL);
+    dpe_h5_attr_text(table, "/run", "history", history.n > 0 ? history.bytes : "", NULL);
     dpe_text_free(&history);
 }
 
@@ -234,58 +215,47 @@ dpe_status dpe_h5_get_identity(struct dpe_h5 *table, struct dpe_identity *identi
     return get_list(table, "/identity/field", "/identity/value", false, identity, err);
 }
 
+dpe_status dpe_h5_check_hash(struct dpe_h5 *table, const char *object, const char *name,
+                             const char *hex, const char *message, struct dpe_error *err)
+{
+    char *stated = NULL;
+    DPE_TRY(dpe_h5_get_attr_text(table, object, name, &stated, err));
+    const bool same = strcmp(hex, stated) == 0;
+    free(stated);
+    return same ? DPE_OK : dpe_fail(err, DPE_BAD_DATA, "%s", message);
+}
+
 static dpe_status get_identity(struct dpe_h5 *table, struct dpe_h5_content *content,
                                struct dpe_error *err)
 {
-    char *stated = NULL;
     char hex[65] = "";
-    dpe_status status = dpe_h5_get_identity(table, &content->identity, err);
-    if (status != DPE_OK ||
-        (status = dpe_h5_get_attr_text(table, "/", "identity", &stated, err)) != DPE_OK ||
-        (status = dpe_identity_hash(&content->identity, hex, err)) != DPE_OK) {
-        goto done;
-    }
-    if (strcmp(hex, stated) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/identity: its checksum does not match");
-    }
-done:
-    free(stated);
-    return status;
+    DPE_TRY(dpe_h5_get_identity(table, &content->identity, err));
+    DPE_TRY(dpe_identity_hash(&content->identity, hex, err));
+    return dpe_h5_check_hash(table, "/", "identity", hex, "/identity: its checksum does not match",
+                             err);
 }
 
-struct session_walk {
-    struct dpe_h5 *table;
-    struct dpe_h5_content *content;
-    dpe_status status;
-    struct dpe_error *err;
-};
-
-static herr_t visit_session_name(hid_t group, const char *name, const H5L_info_t *info, void *user)
+/* What the sessions say under one name. */
+static dpe_status get_session_name(struct dpe_h5 *table, const char *name,
+                                   struct dpe_h5_content *content, struct dpe_error *err)
 {
-    (void)group;
-    (void)info;
-    struct session_walk *walk = user;
     char **values = NULL;
     size_t n = 0;
-    if (!dpe_session_name_ok(name)) {
-        return 0;
-    }
     char *path = dpe_join("/run/sessions/", name, "");
-    walk->status = path == NULL ? dpe_fail(walk->err, DPE_NO_MEMORY, "out of memory for /run")
-                                : dpe_h5_get_strings(walk->table, path, &values, &n, walk->err);
-    if (walk->status == DPE_OK && n != walk->content->n_sessions) {
-        walk->status = dpe_fail(walk->err, DPE_BAD_DATA, "%s: expected %zu elements, found %zu",
-                                path, walk->content->n_sessions, n);
+    dpe_status status = path == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for /run")
+                                     : dpe_h5_get_strings(table, path, &values, &n, err);
+    if (status == DPE_OK && n != content->n_sessions) {
+        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected %zu elements, found %zu", path,
+                          content->n_sessions, n);
     }
-    for (size_t i = 0; walk->status == DPE_OK && i < n; i++) {
+    for (size_t i = 0; status == DPE_OK && i < n; i++) {
         if (values[i][0] != '\0') {
-            walk->status =
-                dpe_identity_add(&walk->content->sessions[i], name, values[i], walk->err);
+            status = dpe_identity_add(&content->sessions[i], name, values[i], err);
         }
     }
     dpe_strings_free(values, n);
     free(path);
-    return walk->status == DPE_OK ? 0 : 1;
+    return status;
 }
 
 static dpe_status get_sessions(struct dpe_h5 *table, struct dpe_h5_content *content,
@@ -294,53 +264,38 @@ static dpe_status get_sessions(struct dpe_h5 *table, struct dpe_h5_content *cont
     void *index = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
-    dpe_status status = dpe_h5_get(table, session_path, DPE_COL_I64, &index, &rank, dims, err);
+    char **names = NULL;
+    size_t n_names = 0;
+    DPE_TRY(dpe_h5_get(table, session_path, DPE_COL_I64, &index, &rank, dims, err));
     free(index);
-    if (status != DPE_OK) {
-        return status;
-    }
     size_t n = rank == 1 ? (size_t)dims[0] : 0;
     DPE_TRY(DPE_NEW(&content->sessions, n, err, "out of memory for /run"));
     content->n_sessions = n;
-    struct session_walk walk = {table, content, DPE_OK, err};
-    hid_t group = -1;
-    if (n == 0 || dpe_inside_look(table->file, "/run/sessions") == DPE_INSIDE_ABSENT) {
-        return DPE_OK;
+    dpe_status status = n > 0 ? dpe_h5_list(table, "/run/sessions", &names, &n_names, err) : DPE_OK;
+    for (size_t i = 0; status == DPE_OK && i < n_names; i++) {
+        if (dpe_session_name_ok(names[i])) {
+            status = get_session_name(table, names[i], content, err);
+        }
     }
-    if ((status = dpe_hdf5_open(table, "/run/sessions", &group, err)) != DPE_OK) {
-        return status;
-    }
-    if (H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_session_name, &walk) < 0 &&
-        walk.status == DPE_OK) {
-        walk.status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, "/run/sessions", "cannot be read");
-    }
-    H5Oclose(group);
-    return walk.status;
+    dpe_strings_free(names, n_names);
+    return status;
 }
 
 static dpe_status read_content(struct dpe_h5 *table, struct dpe_h5_content *content,
                                struct dpe_error *err)
 {
     int64_t complete = 0, n_rows = -1;
-    dpe_status status = get_identity(table, content, err);
-    if (status != DPE_OK ||
-        (status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err)) != DPE_OK ||
-        (status = dpe_h5_get_attr_i64(table, "/", "n_rows", &n_rows, err)) != DPE_OK ||
-        (status = dpe_h5_get_rows(table, &content->rows, &content->n_rows, err)) != DPE_OK) {
-        goto done;
-    }
-    if (n_rows != (int64_t)content->n_rows) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/rows: found %zu rows, expected the %lld of n_rows",
-                          content->n_rows, (long long)n_rows);
-    }
-    if (status != DPE_OK || (status = get_list(table, "/plans/plan", "/plans/name", true,
-                                               &content->plans, err)) != DPE_OK) {
-        goto done;
-    }
-    status = get_sessions(table, content, err);
-done:
+    DPE_TRY(get_identity(table, content, err));
+    DPE_TRY(dpe_h5_get_attr_i64(table, "/", "complete", &complete, err));
+    DPE_TRY(dpe_h5_get_attr_i64(table, "/", "n_rows", &n_rows, err));
     content->complete = complete != 0;
-    return status;
+    DPE_TRY(dpe_h5_get_rows(table, &content->rows, &content->n_rows, err));
+    if (n_rows != (int64_t)content->n_rows) {
+        return dpe_fail(err, DPE_BAD_DATA, "/rows: found %zu rows, expected the %lld of n_rows",
+                        content->n_rows, (long long)n_rows);
+    }
+    DPE_TRY(get_list(table, "/plans/plan", "/plans/name", true, &content->plans, err));
+    return get_sessions(table, content, err);
 }
 
 /* Whether a file that is not a DPE table is at least a whole HDF5 file. */

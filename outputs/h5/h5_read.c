@@ -11,7 +11,6 @@
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/h5_file.h"
-#include "outputs/h5/unchecked.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/fields.h"
 #include "outputs/table/inside.h"
@@ -127,10 +126,8 @@ static dpe_status check_file(const char *path, struct dpe_error *err)
 
 dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err)
 {
-    dpe_status status = check_file(path, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
+    DPE_TRY(check_file(path, err));
     dpe_inside_listen();
     struct dpe_h5 *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "%s: out of memory", path));
@@ -187,9 +184,7 @@ static size_t unfiltered(hid_t dataset, size_t n)
     hid_t type = H5Dget_type(dataset);
     size_t size = type < 0 ? 0 : H5Tget_size(type);
     size_t bytes = 0;
-    if (type >= 0) {
-        H5Tclose(type);
-    }
+    dpe_inside_close(type);
     return size == 0 || __builtin_mul_overflow(n, size, &bytes) ? SIZE_MAX : bytes;
 }
 
@@ -202,9 +197,7 @@ static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *pa
     hsize_t dims[H5S_MAX_RANK] = {0};
     bool ok = rank >= 0 && rank <= MAX_RANK && H5Sget_simple_extent_type(space) != H5S_NULL &&
               H5Sget_simple_extent_dims(space, dims, NULL) >= 0;
-    if (space >= 0) {
-        H5Sclose(space);
-    }
+    dpe_inside_close(space);
     *shape = (struct shape){.rank = rank, .n = 1};
     for (int axis = 0; ok && axis < rank; axis++) {
         shape->dims[axis] = (int64_t)dims[axis];
@@ -242,9 +235,7 @@ static bool convertible(hid_t dataset, enum dpe_column_type type)
 {
     hid_t stored = H5Dget_type(dataset);
     H5T_class_t class_id = stored < 0 ? H5T_NO_CLASS : H5Tget_class(stored);
-    if (stored >= 0) {
-        H5Tclose(stored);
-    }
+    dpe_inside_close(stored);
     bool to_float = type == DPE_COL_F64 || type == DPE_COL_F32;
     return class_id == H5T_INTEGER || (class_id == H5T_FLOAT && to_float);
 }
@@ -266,10 +257,8 @@ static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *pa
         return dpe_fail(err, DPE_BAD_DATA, "%s: %s: has another type than expected", table->path,
                         path);
     }
-    dpe_status status = read_shape(table, dataset, path, dpe_hdf5_size(type), shape, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
+    DPE_TRY(read_shape(table, dataset, path, dpe_hdf5_size(type), shape, err));
     void *values = dpe_alloc(shape->n, dpe_hdf5_size(type));
     hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
     if (values == NULL || transfer < 0) {
@@ -282,9 +271,7 @@ static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *pa
                 : dpe_inside_read(dataset, dpe_hdf5_type(type), transfer, values);
         status = read_status(table, path, found, err);
     }
-    if (transfer >= 0) {
-        H5Pclose(transfer);
-    }
+    dpe_inside_close(transfer);
     if (status != DPE_OK) {
         free(values);
         return status;
@@ -301,7 +288,7 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
     DPE_TRY(dpe_hdf5_open_dataset(table, path, &dataset, err));
     struct shape shape = {0};
     dpe_status status = read_array(table, dataset, path, type, data, &shape, err);
-    H5Dclose(dataset);
+    dpe_inside_close(dataset);
     if (status == DPE_OK) {
         *rank = shape.rank;
         memcpy(dims, shape.dims, sizeof shape.dims);
@@ -336,12 +323,10 @@ dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, si
         return DPE_OK;
     }
     hid_t group = -1;
-    dpe_status status = dpe_hdf5_open(table, path, &group, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
+    DPE_TRY(dpe_hdf5_open(table, path, &group, err));
     if (H5Iget_type(group) != H5I_GROUP) { /* a dataset has no members */
-        H5Oclose(group);
+        dpe_inside_close(group);
         return DPE_OK;
     }
     H5G_info_t info = {0};
@@ -358,7 +343,7 @@ dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, si
             status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "a member cannot be read");
         }
     }
-    H5Oclose(group);
+    dpe_inside_close(group);
     if (status != DPE_OK) {
         dpe_strings_free(*names, *n);
         *names = NULL;
@@ -438,7 +423,7 @@ static hid_t within_budget(const struct dpe_h5 *table, struct budget *budget)
     if (transfer >= 0 &&
         (H5Fget_filesize(table->file, &budget->left) < 0 ||
          H5Pset_vlen_mem_manager(transfer, budget_alloc, budget, budget_free, budget) < 0)) {
-        H5Pclose(transfer);
+        dpe_inside_close(transfer);
         return -1;
     }
     return transfer;
@@ -466,9 +451,7 @@ static dpe_status copy_elements(struct dpe_h5 *table, hid_t dataset, const char 
     }
     free_blocks(&budget);
     dpe_hdf5_close_type(DPE_COL_STRING, type);
-    if (transfer >= 0) {
-        H5Pclose(transfer);
-    }
+    dpe_inside_close(transfer);
     return status;
 }
 
@@ -493,20 +476,16 @@ dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***st
 {
     dpe_inside_listen();
     hid_t dataset = -1;
-    dpe_status status = dpe_hdf5_open_dataset(table, path, &dataset, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
+    DPE_TRY(dpe_hdf5_open_dataset(table, path, &dataset, err));
     hid_t stored = H5Dget_type(dataset);
     if (!is_variable_text(stored)) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected strings", table->path, path);
     } else {
         status = read_strings(table, dataset, path, strings, n, err);
     }
-    if (stored >= 0) {
-        H5Tclose(stored);
-    }
-    H5Dclose(dataset);
+    dpe_inside_close(stored);
+    dpe_inside_close(dataset);
     return status;
 }
 
@@ -527,14 +506,12 @@ static dpe_status open_attribute(struct dpe_h5 *table, const char *object, const
     hid_t id = -1;
     DPE_TRY(dpe_hdf5_open(table, object, &id, err));
     *attribute = H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : (hid_t)-1;
-    H5Oclose(id);
+    dpe_inside_close(id);
     hid_t space = *attribute < 0 ? -1 : H5Aget_space(*attribute);
     bool scalar = space >= 0 && H5Sget_simple_extent_npoints(space) == 1;
-    if (space >= 0) {
-        H5Sclose(space);
-    }
+    dpe_inside_close(space);
     if (*attribute >= 0 && !scalar) {
-        H5Aclose(*attribute);
+        dpe_inside_close(*attribute);
     }
     return scalar ? DPE_OK
                   : dpe_fail(err, DPE_BAD_DATA, "%s: %s: attribute %s is not there", table->path,
@@ -546,10 +523,8 @@ dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const 
 {
     dpe_inside_listen();
     hid_t attribute = -1;
-    dpe_status status = open_attribute(table, object, name, &attribute, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
+    DPE_TRY(open_attribute(table, object, name, &attribute, err));
     hid_t stored = H5Aget_type(attribute);
     hid_t type = dpe_hdf5_type(DPE_COL_STRING);
     char *text = NULL;
@@ -562,11 +537,9 @@ dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const 
             status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, name);
         }
     }
-    if (stored >= 0) {
-        H5Tclose(stored);
-    }
+    dpe_inside_close(stored);
     dpe_hdf5_close_type(DPE_COL_STRING, type);
-    H5Aclose(attribute);
+    dpe_inside_close(attribute);
     return status;
 }
 
@@ -579,9 +552,7 @@ dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const c
     hid_t stored = H5Aget_type(attribute);
     bool ok = stored >= 0 && H5Tget_class(stored) == H5T_INTEGER &&
               H5Aread(attribute, H5T_NATIVE_INT64, value) >= 0;
-    if (stored >= 0) {
-        H5Tclose(stored);
-    }
-    H5Aclose(attribute);
+    dpe_inside_close(stored);
+    dpe_inside_close(attribute);
     return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
 }

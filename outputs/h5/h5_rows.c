@@ -20,24 +20,6 @@ static void put_no_memory(struct dpe_h5 *table)
     dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for the rows of a table");
 }
 
-/* One dataset with one axis, or (scale NULL) a scale. */
-static void put_axis(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
-                     const void *data, size_t n, const char *scale, const char *long_name)
-{
-    const struct dpe_column column = {
-        .path = path,
-        .type = type,
-        .rank = 1,
-        .dims = {(int64_t)n},
-        .scales = {scale},
-        .data = data,
-        .long_name = long_name,
-        .units = "1",
-        .is_scale = scale == NULL,
-    };
-    dpe_h5_put(table, &column, NULL);
-}
-
 /* ------------------------------------------------------------------------------ keys as indices */
 
 static int compare_texts(const void *a, const void *b)
@@ -93,8 +75,8 @@ static void put_indices(struct dpe_h5 *table, const struct dpe_h5_common *common
         const char *const *at = bsearch(&key, keys, n_keys, sizeof *keys, compare_texts);
         indices[i] = (int32_t)(at - keys);
     }
-    put_axis(table, plan ? "/rows/plan" : "/rows/task", DPE_COL_I32, indices, common->n_rows,
-             row_path, plan ? "index into /plans/plan" : "index into /tasks/task");
+    dpe_h5_put_list(table, plan ? "/rows/plan" : "/rows/task", DPE_COL_I32, indices, common->n_rows,
+                    row_path, plan ? "index into /plans/plan" : "index into /tasks/task");
     free(indices);
 }
 
@@ -109,10 +91,10 @@ static void put_plans(struct dpe_h5 *table, const struct dpe_h5_common *common)
         for (size_t i = 0; i < n; i++) {
             names[i] = dpe_identity_get(common->plans, keys[i]);
         }
-        put_axis(table, plans_path, DPE_COL_STRING, keys, n, NULL,
-                 "first 16 bytes of the plan's SHA-256, hex");
-        put_axis(table, "/plans/name", DPE_COL_STRING, names, n, plans_path,
-                 "the plan in words (method:key=value,...), empty when unknown");
+        dpe_h5_put_list(table, plans_path, DPE_COL_STRING, keys, n, NULL,
+                        "first 16 bytes of the plan's SHA-256, hex");
+        dpe_h5_put_list(table, "/plans/name", DPE_COL_STRING, names, n, plans_path,
+                        "the plan in words (method:key=value,...), empty when unknown");
         put_indices(table, common, true, keys, n);
     }
     free(names);
@@ -127,7 +109,8 @@ static void put_tasks(struct dpe_h5 *table, const struct dpe_h5_common *common)
         put_no_memory(table);
         return;
     }
-    put_axis(table, tasks_path, DPE_COL_STRING, keys, n, NULL, "name of a stream of samples");
+    dpe_h5_put_list(table, tasks_path, DPE_COL_STRING, keys, n, NULL,
+                    "name of a stream of samples");
     put_indices(table, common, false, keys, n);
     free(keys);
 }
@@ -204,7 +187,7 @@ static void put_texts(struct dpe_h5 *table, const struct dpe_h5_common *common)
         .units = "1",
         .flag_meanings = "no yes",
     };
-    put_axis(table, "/rows/text", DPE_COL_STRING, texts, n, row_path, "generated text");
+    dpe_h5_put_list(table, "/rows/text", DPE_COL_STRING, texts, n, row_path, "generated text");
     dpe_h5_put(table, &column, NULL);
     free(present);
     free(texts);
@@ -244,8 +227,8 @@ static void put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *common
         .units = "nats",
     };
     dpe_h5_put_count(table, bucket_path, (int64_t)total, "index of a bucket over all rows", NULL);
-    put_axis(table, "/rows/bucket_count", DPE_COL_I32, counts, common->n_rows, row_path,
-             "elements of /rows/bucket_nll that belong to the row");
+    dpe_h5_put_list(table, "/rows/bucket_count", DPE_COL_I32, counts, common->n_rows, row_path,
+                    "elements of /rows/bucket_nll that belong to the row");
     dpe_h5_put(table, &column, NULL);
     free(values);
     free(counts);
@@ -432,7 +415,6 @@ static dpe_status check_rows(struct dpe_h5 *table, const struct dpe_row *rows, s
                              struct dpe_error *err)
 {
     const struct dpe_row **sorted = dpe_alloc(n, sizeof *sorted);
-    char *stated = NULL;
     char hex[65] = "";
     dpe_status status = sorted == NULL ? no_memory(err) : DPE_OK;
     for (size_t i = 0; status == DPE_OK && i < n; i++) {
@@ -444,18 +426,27 @@ static dpe_status check_rows(struct dpe_h5 *table, const struct dpe_row *rows, s
             status = dpe_fail(err, DPE_BAD_DATA, "/rows: row %zu is not in order", i);
         }
     }
-    if (status != DPE_OK ||
-        (status = dpe_h5_get_attr_text(table, "/rows", "sha256", &stated, err)) != DPE_OK ||
-        (status = dpe_rows_hash(sorted, n, hex, err)) != DPE_OK) {
-        goto done;
-    }
-    if (strcmp(hex, stated) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/rows: the checksum does not match");
-    }
-done:
-    free(stated);
+    status = status == DPE_OK ? dpe_rows_hash(sorted, n, hex, err) : status;
     free(sorted);
-    return status;
+    return status != DPE_OK ? status
+                            : dpe_h5_check_hash(table, "/rows", "sha256", hex,
+                                                "/rows: the checksum does not match", err);
+}
+
+static dpe_status read_rows(struct dpe_h5 *table, struct dpe_row *rows, size_t n,
+                            struct dpe_error *err)
+{
+    DPE_TRY(get_keys(table, false, rows, n, err));
+    DPE_TRY(get_keys(table, true, rows, n, err));
+    for (size_t i = 0; i < dpe_n_row_fields; i++) {
+        const struct dpe_row_field *field = &dpe_row_fields[i];
+        if (!field->optional || dpe_h5_has(table, field->path)) {
+            DPE_TRY(get_field(table, field, rows, n, err));
+        }
+    }
+    DPE_TRY(get_texts(table, rows, n, err));
+    DPE_TRY(get_buckets(table, rows, n, err));
+    return check_rows(table, rows, n, err);
 }
 
 dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *n,
@@ -464,11 +455,8 @@ dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *
     void *count = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
-    dpe_status status = dpe_h5_get(table, row_path, DPE_COL_I64, &count, &rank, dims, err);
+    DPE_TRY(dpe_h5_get(table, row_path, DPE_COL_I64, &count, &rank, dims, err));
     free(count);
-    if (status != DPE_OK) {
-        return status;
-    }
     if (rank != 1) {
         return disagree(err, row_path);
     }
@@ -481,19 +469,8 @@ dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *
         dpe_row_init(&got[i]);
         got[i].plan[0] = got[i].task[0] = '\0';
     }
-    status = get_keys(table, false, got, n_rows, err);
-    if (status == DPE_OK) {
-        status = get_keys(table, true, got, n_rows, err);
-    }
-    for (size_t i = 0; status == DPE_OK && i < dpe_n_row_fields; i++) {
-        const struct dpe_row_field *field = &dpe_row_fields[i];
-        status = field->optional && !dpe_h5_has(table, field->path)
-                     ? DPE_OK
-                     : get_field(table, field, got, n_rows, err);
-    }
-    if (status != DPE_OK || (status = get_texts(table, got, n_rows, err)) != DPE_OK ||
-        (status = get_buckets(table, got, n_rows, err)) != DPE_OK ||
-        (status = check_rows(table, got, n_rows, err)) != DPE_OK) {
+    dpe_status status = read_rows(table, got, n_rows, err);
+    if (status != DPE_OK) {
         for (size_t i = 0; i < n_rows; i++) {
             dpe_row_free(&got[i]);
         }

@@ -1,5 +1,4 @@
-/* What is put into a table: groups, datasets, attributes. Where its bytes go is in table_image.c.
- */
+/* What is put into a table: groups, datasets, attributes. Where its bytes go is in h5.c. */
 #include "outputs/h5/h5_file.h"
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"
@@ -63,8 +62,8 @@ static dpe_status make_group(struct dpe_h5 *table, const char *path, struct dpe_
     hid_t create = dpe_hdf5_timeless(H5P_GROUP_CREATE);
     hid_t group = create < 0 ? -1 : H5Gcreate2(table->file, path, H5P_DEFAULT, create, H5P_DEFAULT);
     bool ok = group >= 0;
-    ok = (group < 0 || H5Gclose(group) >= 0) && ok;
-    ok = (create < 0 || H5Pclose(create) >= 0) && ok;
+    ok = dpe_inside_close(group) && ok;
+    ok = dpe_inside_close(create) && ok;
     return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, path, "group cannot be made");
 }
 
@@ -106,7 +105,7 @@ static bool write_attribute(hid_t object, const char *name, hid_t type, hid_t sp
     hid_t attribute =
         ok ? H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT) : (hid_t)-1;
     ok = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
-    ok = (attribute < 0 || H5Aclose(attribute) >= 0) && ok;
+    ok = dpe_inside_close(attribute) && ok;
     return ok;
 }
 
@@ -114,14 +113,14 @@ static bool write_scalar(hid_t object, const char *name, hid_t type, const void 
 {
     hid_t space = H5Screate(H5S_SCALAR);
     bool ok = space >= 0 && write_attribute(object, name, type, space, value);
-    return (space < 0 || H5Sclose(space) >= 0) && ok;
+    return dpe_inside_close(space) && ok;
 }
 
 static bool write_text(hid_t object, const char *name, const char *value)
 {
     hid_t type = dpe_hdf5_type(DPE_COL_STRING);
     bool ok = type >= 0 && write_scalar(object, name, type, &value);
-    return (type < 0 || H5Tclose(type) >= 0) && ok;
+    return dpe_inside_close(type) && ok;
 }
 
 static dpe_status put_attribute(struct dpe_h5 *table, const char *object, const char *name,
@@ -144,7 +143,7 @@ static dpe_status put_attribute(struct dpe_h5 *table, const char *object, const 
         return status;
     }
     bool ok = write_scalar(id, name, type, value);
-    ok = H5Oclose(id) >= 0 && ok;
+    ok = dpe_inside_close(id) && ok;
     return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, object, name);
 }
 
@@ -203,7 +202,7 @@ static bool write_flags(hid_t dataset, enum dpe_column_type type, const char *me
     bool ok =
         space >= 0 && H5Tconvert(H5T_NATIVE_INT64, element, n, values, NULL, H5P_DEFAULT) >= 0;
     ok = ok && write_attribute(dataset, "flag_values", element, space, values);
-    ok = (space < 0 || H5Sclose(space) >= 0) && ok;
+    ok = dpe_inside_close(space) && ok;
     return ok && write_text(dataset, "flag_meanings", meanings);
 }
 
@@ -282,7 +281,7 @@ static hid_t dataset_properties(const struct dpe_column *column, size_t n)
         ok = H5Pset_fill_value(plist, dpe_hdf5_type(column->type), fill) >= 0;
     }
     if (!ok && plist >= 0) {
-        H5Pclose(plist);
+        dpe_inside_close(plist);
         return -1;
     }
     return plist;
@@ -303,10 +302,10 @@ static hid_t create_dataset(struct dpe_h5 *table, const struct dpe_column *colum
         dataset =
             H5Dcreate2(table->file, column->path, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
     }
-    bool ok = space < 0 || H5Sclose(space) >= 0;
-    ok = (plist < 0 || H5Pclose(plist) >= 0) && ok;
+    bool ok = dpe_inside_close(space);
+    ok = dpe_inside_close(plist) && ok;
     if (!ok && dataset >= 0) {
-        H5Dclose(dataset);
+        dpe_inside_close(dataset);
         return -1;
     }
     return dataset;
@@ -334,7 +333,7 @@ static bool write_elements(hid_t dataset, hid_t type, const struct dpe_column *c
     hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
     bool ok = transfer >= 0 && H5Pset_buffer(transfer, size, NULL, NULL) >= 0 &&
               H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, transfer, texts) >= 0;
-    ok = (transfer < 0 || H5Pclose(transfer) >= 0) && ok;
+    ok = dpe_inside_close(transfer) && ok;
     free(texts);
     return ok;
 }
@@ -385,9 +384,7 @@ static dpe_status attach_scale(struct dpe_h5 *table, hid_t dataset, const struct
     } else if (H5DSattach_scale(dataset, scale, (unsigned)axis) < 0) {
         status = dpe_hdf5_fail(err, DPE_INTERNAL, table, column->path, "scale cannot be attached");
     }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
+    dpe_inside_close(space);
     if (scale >= 0 && H5Dclose(scale) < 0 && status == DPE_OK) {
         status = dpe_hdf5_fail(err, DPE_INTERNAL, table, path, "scale cannot be closed");
     }
@@ -433,12 +430,8 @@ static int64_t scale_length(const struct dpe_h5 *table, const char *path)
     bool scale = dataset >= 0 && H5Iget_type(dataset) == H5I_DATASET && H5DSis_scale(dataset) > 0;
     hid_t space = scale ? H5Dget_space(dataset) : -1;
     int64_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (dataset >= 0) {
-        H5Oclose(dataset);
-    }
+    dpe_inside_close(space);
+    dpe_inside_close(dataset);
     return n;
 }
 
@@ -515,6 +508,21 @@ dpe_status dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_col
                                       .units = units,
                                       .is_scale = true};
     return dpe_h5_put(table, &column, err);
+}
+
+void dpe_h5_put_list(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                     const void *data, size_t n, const char *scale, const char *long_name)
+{
+    const struct dpe_column column = {.path = path,
+                                      .type = type,
+                                      .rank = 1,
+                                      .dims = {(int64_t)n},
+                                      .scales = {scale},
+                                      .data = data,
+                                      .long_name = long_name,
+                                      .units = "1",
+                                      .is_scale = scale == NULL};
+    dpe_h5_put(table, &column, NULL);
 }
 
 dpe_status dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n,

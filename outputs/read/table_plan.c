@@ -11,7 +11,7 @@
 #include "engine/plan/plan.h"
 #include "engine/plan/rope.h"
 #include "engine/tool/tool.h"
-#include "outputs/h5/unchecked.h"
+#include "outputs/h5/h5.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 #include "outputs/table/inside_limit.h"

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "engine/tool/tool.h"
-#include "outputs/h5/unchecked.h"
+#include "outputs/h5/h5.h"
 #include "outputs/report/report_page.h"
 
 enum option_key {

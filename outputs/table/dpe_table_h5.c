@@ -18,6 +18,7 @@ struct reader {
     hid_t file;
     const char *path;
     char entry[40]; /* the group that the datasets are in: "/table", or one below it */
+    char at[96];
     char *message;
     int error;
 };
@@ -55,9 +56,7 @@ static hid_t open_object(struct reader *reader, const char *path, H5I_type_t kin
     if (object >= 0 && H5Iget_type(object) == kind) {
         return object;
     }
-    if (object >= 0) {
-        H5Oclose(object);
-    }
+    dpe_inside_close(object);
     if (object < 0 && found != DPE_INSIDE_ABSENT) {
         not_read(reader, path, found);
     }
@@ -72,27 +71,11 @@ static bool has_path(const struct reader *reader, const char *path)
     return found == DPE_INSIDE_THERE || found == DPE_INSIDE_POINTS;
 }
 
-/* The same in the entry. */
-static bool has_object(struct reader *reader, const char *name)
+/* The path of an object of the entry, until the next one. */
+static const char *in_entry(struct reader *reader, const char *name)
 {
-    char path[96];
-    snprintf(path, sizeof path, "%s/%s", reader->entry, name);
-    return has_path(reader, path);
-}
-
-static void bad_in_entry(struct reader *reader, const char *name, const char *expected)
-{
-    char path[96];
-    snprintf(path, sizeof path, "%s/%s", reader->entry, name);
-    bad(reader, path, expected);
-}
-
-/* A dataset of the entry; negative after a failure. */
-static hid_t open_set(struct reader *reader, const char *name, const char *expected)
-{
-    char path[96];
-    snprintf(path, sizeof path, "%s/%s", reader->entry, name);
-    return open_object(reader, path, H5I_DATASET, expected);
+    snprintf(reader->at, sizeof reader->at, "%s/%s", reader->entry, name);
+    return reader->at;
 }
 
 /* An attribute of a group; negative when it has none of that name. */
@@ -101,9 +84,7 @@ static hid_t open_attribute(struct reader *reader, const char *object, const cha
     hid_t id = open_object(reader, object, H5I_GROUP, name);
     hid_t attribute =
         id >= 0 && H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : (hid_t)-1;
-    if (id >= 0) {
-        H5Oclose(id);
-    }
+    dpe_inside_close(id);
     return attribute;
 }
 
@@ -133,9 +114,7 @@ static bool has_numbers(hid_t set, bool whole)
 {
     hid_t type = H5Dget_type(set);
     H5T_class_t kind = type < 0 ? H5T_NO_CLASS : H5Tget_class(type);
-    if (type >= 0) {
-        H5Tclose(type);
-    }
+    dpe_inside_close(type);
     return kind == H5T_INTEGER || (kind == H5T_FLOAT && !whole);
 }
 
@@ -149,9 +128,7 @@ static bool has_shape(hid_t set, int rank, const hsize_t *dims)
     for (int i = 0; i < rank && fits; i++) {
         fits = found[i] == dims[i];
     }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
+    dpe_inside_close(space);
     return fits;
 }
 
@@ -168,37 +145,32 @@ static void read_numbers(struct reader *reader, const char *name, enum dpe_field
         n += snprintf(expected + n, sizeof expected - (size_t)n, "%s%llu", i == 0 ? ", " : " x ",
                       (unsigned long long)dims[i]);
     }
-    hid_t set = open_set(reader, name, expected);
+    const char *path = in_entry(reader, name);
+    hid_t set = open_object(reader, path, H5I_DATASET, expected);
     if (set < 0) {
         return;
     }
-    char path[96];
-    snprintf(path, sizeof path, "%s/%s", reader->entry, name);
     enum dpe_inside read = DPE_INSIDE_THERE;
     if (!has_shape(set, rank, dims) || !has_numbers(set, whole)) {
         bad(reader, path, expected);
     } else if ((read = dpe_inside_read(set, memory, H5P_DEFAULT, data)) != DPE_INSIDE_THERE) {
         not_read(reader, path, read);
     }
-    H5Oclose(set);
+    dpe_inside_close(set);
 }
 
 /* The length of a dataset of rank 1. */
 static int64_t read_extent(struct reader *reader, const char *name)
 {
-    hid_t set = open_set(reader, name, "a list");
+    hid_t set = open_object(reader, in_entry(reader, name), H5I_DATASET, "a list");
     hid_t space = set >= 0 ? H5Dget_space(set) : -1;
     hsize_t extent = 0;
     if (space < 0 || H5Sget_simple_extent_ndims(space) != 1 ||
         H5Sget_simple_extent_dims(space, &extent, NULL) != 1 || extent > INT32_MAX) {
-        bad_in_entry(reader, name, "a list");
+        bad(reader, in_entry(reader, name), "a list");
     }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (set >= 0) {
-        H5Dclose(set);
-    }
+    dpe_inside_close(space);
+    dpe_inside_close(set);
     return (int64_t)extent;
 }
 
@@ -211,15 +183,9 @@ static bool find_number(struct reader *reader, const char *object, const char *n
     bool read = space >= 0 && type >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
                 H5Tget_class(type) == H5T_INTEGER &&
                 H5Aread(attribute, H5T_NATIVE_INT64, value) >= 0;
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (attribute >= 0) {
-        H5Aclose(attribute);
-    }
+    dpe_inside_close(type);
+    dpe_inside_close(space);
+    dpe_inside_close(attribute);
     return read;
 }
 
@@ -251,15 +217,9 @@ static char *read_text(struct reader *reader, const char *object, const char *na
     if (text == NULL) {
         bad(reader, object, name);
     }
-    if (space >= 0) {
-        H5Sclose(space);
-    }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
-    if (attribute >= 0) {
-        H5Aclose(attribute);
-    }
+    dpe_inside_close(space);
+    dpe_inside_close(type);
+    dpe_inside_close(attribute);
     return text;
 }
 
@@ -270,7 +230,7 @@ static bool read_conventions(struct reader *reader)
     hid_t moves = open_attribute(reader, "/table", "moves");
     bool frequencies = moves >= 0;
     if (frequencies) {
-        H5Aclose(moves);
+        dpe_inside_close(moves);
         char *text = read_text(reader, "/table", "moves");
         if (text != NULL && strcmp(text, "frequencies") != 0) {
             bad(reader, "/table: moves", "'frequencies', or none");
@@ -368,14 +328,12 @@ static int64_t count_field(void *self, const struct dpe_table_field *field)
     if (field->type == DPE_FIELD_TEXT) {
         struct reader *reader = self;
         hid_t attribute = open_attribute(reader, reader->entry, field->name);
-        if (attribute >= 0) {
-            H5Aclose(attribute);
-        }
+        dpe_inside_close(attribute);
         return attribute >= 0 ? 1 : -1;
     }
-    return !has_object(self, field->name)           ? -1
-           : field->axes[0] != DPE_AXIS_BAND_NUMBER ? 1
-                                                    : read_extent(self, field->name);
+    return !has_path(self, in_entry(self, field->name)) ? -1
+           : field->axes[0] != DPE_AXIS_BAND_NUMBER     ? 1
+                                                        : read_extent(self, field->name);
 }
 
 static int read_field(void *self, const struct dpe_table_field *field,
@@ -455,7 +413,8 @@ static void read_entries(struct reader *reader, bool frequencies, const char *ve
             read_values(reader, frequencies, values);
         }
         if (reader->error == DPE_TABLE_OK && values->length != lengths[i]) {
-            bad_in_entry(reader, "evaluated_length", "the length in the name of its group");
+            bad(reader, in_entry(reader, "evaluated_length"),
+                "the length in the name of its group");
         }
     }
     free(lengths);
@@ -466,7 +425,7 @@ static void read_table(struct reader *reader, struct dpe_table_list *list)
     char *version = NULL;
     read_version(reader, &version);
     bool frequencies = reader->error == DPE_TABLE_OK && read_conventions(reader);
-    if (reader->error == DPE_TABLE_OK && has_object(reader, "length")) {
+    if (reader->error == DPE_TABLE_OK && has_path(reader, in_entry(reader, "length"))) {
         read_entries(reader, frequencies, version, list);
     } else if (reader->error == DPE_TABLE_OK) {
         reader->error = dpe_table_list_make(list, 1, reader->path, reader->message);

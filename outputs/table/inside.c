@@ -141,9 +141,7 @@ static uint64_t chunk_bytes(hid_t object, hid_t created, int *rank, hsize_t exte
     for (int i = 0; i < *rank; i++) {
         bytes = __builtin_mul_overflow(bytes, extent[i], &bytes) ? 0 : bytes;
     }
-    if (type >= 0) {
-        H5Tclose(type);
-    }
+    dpe_inside_close(type);
     return *rank > 0 ? bytes : 0;
 }
 
@@ -179,9 +177,7 @@ static enum dpe_inside look_at_storage(hid_t object)
     }
     hid_t created = H5Dget_create_plist(object);
     enum dpe_inside found = created < 0 ? DPE_INSIDE_UNKNOWN : look_at_layout(object, created);
-    if (created >= 0) {
-        H5Pclose(created);
-    }
+    dpe_inside_close(created);
     return found;
 }
 
@@ -194,10 +190,15 @@ hid_t dpe_inside_open(hid_t file, const char *path, enum dpe_inside *found)
     }
     *found = object < 0 ? DPE_INSIDE_UNKNOWN : look_at_storage(object);
     if (object >= 0 && *found != DPE_INSIDE_THERE) {
-        H5Oclose(object);
+        dpe_inside_close(object);
         object = -1;
     }
     return object;
+}
+
+bool dpe_inside_close(hid_t id)
+{
+    return id < 0 || H5Idec_ref(id) >= 0;
 }
 
 /* What a chunk of so many bytes takes in the file when deflate could not pack it. */
@@ -232,9 +233,7 @@ static enum dpe_inside look_at_chunks(hid_t dataset, hid_t created)
     uint64_t unpacked = chunk_bytes(dataset, created, &rank, extent);
     hid_t space = H5Dget_space(dataset);
     bool known = space >= 0 && H5Sget_simple_extent_dims(space, dims, NULL) == rank;
-    if (space >= 0) {
-        H5Sclose(space);
-    }
+    dpe_inside_close(space);
     if (!known || unpacked == 0) {
         return DPE_INSIDE_UNKNOWN;
     }
@@ -283,9 +282,7 @@ static enum dpe_inside take_memory(hid_t dataset, hid_t type)
     hid_t space = H5Dget_space(dataset);
     hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
     uint64_t bytes = 0;
-    if (space >= 0) {
-        H5Sclose(space);
-    }
+    dpe_inside_close(space);
     if (n < 0 || __builtin_mul_overflow((uint64_t)n, H5Tget_size(type), &bytes) ||
         __builtin_add_overflow(memory.taken, bytes, &bytes)) {
         return DPE_INSIDE_UNKNOWN;
@@ -309,9 +306,7 @@ enum dpe_inside dpe_inside_read(hid_t dataset, hid_t type, hid_t transfer, void 
     if (found == DPE_INSIDE_THERE && H5Pget_layout(created) == H5D_CHUNKED) {
         found = look_at_chunks(dataset, created);
     }
-    if (created >= 0) {
-        H5Pclose(created);
-    }
+    dpe_inside_close(created);
     if (found == DPE_INSIDE_THERE && H5Dread(dataset, type, H5S_ALL, H5S_ALL, transfer, data) < 0) {
         found = DPE_INSIDE_UNKNOWN;
     }
@@ -328,8 +323,6 @@ hid_t dpe_inside_file(const char *path)
         H5Pset_file_locking(access, false, true) >= 0) {
         file = H5Fopen(path, H5F_ACC_RDONLY, access);
     }
-    if (access >= 0) {
-        H5Pclose(access);
-    }
+    dpe_inside_close(access);
     return file;
 }

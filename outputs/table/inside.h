@@ -44,8 +44,11 @@ bool dpe_inside_no_memory(void);
 /** Look along a path ("/", "/table/mask"), and no further than its links. */
 enum dpe_inside dpe_inside_look(hid_t file, const char *path);
 /** Open the group or dataset at a path. Negative, with the reason in *found, when there is none
- * that lies in the file itself. Close it with H5Oclose. */
+ * that lies in the file itself. Close it with dpe_inside_close. */
 hid_t dpe_inside_open(hid_t file, const char *path, enum dpe_inside *found);
+/** Close what HDF5 has opened of a file, whatever it is; nothing when it is negative. Whether it
+ * could. */
+bool dpe_inside_close(hid_t id);
 /** Read all elements of a dataset that dpe_inside_open gave, converted to `type`. What each chunk
  * takes in the file is looked at first: it is unpacked without any other limit. DPE_INSIDE_THERE:
  * done. */
