@@ -55,13 +55,10 @@ static dpe_status read_exported(const char *folder, const char *path, const char
     const struct dpe_short_text none = {0};
     struct dpe_model *model = NULL;
     struct dpe_text config = {0};
-    dpe_status status = dpe_model_open(folder, &options, &model, err);
+    DPE_TRY(dpe_model_open(folder, &options, &model, err));
+    applied->base = dpe_model_config(model)->rope.theta;
+    dpe_status status = dpe_export_longrope(applied->values, folder, model, &none, &config, err);
     if (status == DPE_OK) {
-        status = dpe_export_longrope(applied->values, folder, dpe_model_config_json(model), &none,
-                                     &config, err);
-    }
-    if (status == DPE_OK) {
-        applied->base = dpe_model_config(model)->rope.theta;
         status = dpe_rope_factors_make(applied->values, applied->base, &applied->factors, err);
     }
     if (status == DPE_OK) {

@@ -141,12 +141,21 @@ static void put_pooled(const struct dpe_pooled *pooled, struct check *check)
     }
 }
 
+static dpe_status add_origin(struct dpe_h5 *file, struct dpe_identity *origin,
+                             struct dpe_error *err)
+{
+    char *identity = NULL;
+    DPE_TRY(dpe_h5_get_attr_text(file, "/", "identity", &identity, err));
+    const dpe_status status = dpe_identity_add(origin, "evidence", identity, err);
+    free(identity);
+    return status;
+}
+
 dpe_status dpe_export_evidence(const char *path, const struct dpe_pooled *pooled,
                                struct dpe_table **table, struct dpe_identity *origin,
                                struct dpe_error *err)
 {
     struct check check = {0};
-    char *identity = NULL;
     dpe_status status = open_check(path, &check, err);
     if (status == DPE_OK && pooled != NULL) {
         check.pooled = pooled;
@@ -156,12 +165,8 @@ dpe_status dpe_export_evidence(const char *path, const struct dpe_pooled *pooled
         status = take_evidence(&check, path, table, err);
     }
     if (status == DPE_OK && origin != NULL) {
-        status = dpe_h5_get_attr_text(check.file, "/", "identity", &identity, err);
+        status = add_origin(check.file, origin, err);
     }
-    if (status == DPE_OK && origin != NULL) {
-        status = dpe_identity_add(origin, "evidence", identity, err);
-    }
-    free(identity);
     dpe_datasets_free(&dpe_suite_kinds[0], &check.r);
     dpe_h5_close(check.file);
     return status;

@@ -91,35 +91,30 @@ static dpe_status put_llama_cpp(const struct dpe_table_values *values, const str
                                 struct dpe_text *out, struct dpe_error *err)
 {
     static const char gguf[] = "--gguf MODEL.gguf --format gguf-rope";
-    char line[512];
-    char context[64];
-    snprintf(context, sizeof context, "--ctx-size %lld", (long long)values->length);
     if (s->type == DPE_ROPE_LONGROPE) {
         return cannot("factors of its own", gguf, err);
     }
     if (s->type != DPE_ROPE_YARN && fabs(s->factor - 1.0) > 1e-9) {
         return cannot("a factor on the logits", gguf, err);
     }
+    dpe_text_put(out, "--ctx-size %lld --rope-scaling ", (long long)values->length);
     if (s->type == DPE_ROPE_YARN) {
         /* llama.cpp multiplies by 0.1 ln(scale) + 1 itself. */
         double more = s->factor / (0.1 * log(s->scale) + 1.0);
-        int n = snprintf(line, sizeof line,
-                         "%s --rope-scaling yarn --rope-scale %.9g --yarn-orig-ctx %lld", context,
-                         s->scale, (long long)values->trained_length);
+        dpe_text_put(out, "yarn --rope-scale %.9g --yarn-orig-ctx %lld", s->scale,
+                     (long long)values->trained_length);
         if (s->fast != 32.0) {
-            n += snprintf(line + n, sizeof line - (size_t)n, " --yarn-beta-fast %.9g", s->fast);
+            dpe_text_put(out, " --yarn-beta-fast %.9g", s->fast);
         }
         if (fabs(more - 1.0) > 1e-9) {
-            snprintf(line + n, sizeof line - (size_t)n, " --yarn-attn-factor %.9g", more);
+            dpe_text_put(out, " --yarn-attn-factor %.9g", more);
         }
     } else if (s->type == DPE_ROPE_LINEAR) {
-        snprintf(line, sizeof line, "%s --rope-scaling linear --rope-scale %.9g", context,
-                 s->scale);
+        dpe_text_put(out, "linear --rope-scale %.9g", s->scale);
     } else {
-        snprintf(line, sizeof line, "%s --rope-scaling none --rope-freq-base %.9g", context,
-                 s->base);
+        dpe_text_put(out, "none --rope-freq-base %.9g", s->base);
     }
-    return dpe_text_append(out, line, strlen(line), err);
+    return dpe_text_done(out, err);
 }
 
 /* The rope block as a runtime reads it, NULL: out of memory. */
@@ -203,34 +198,35 @@ static dpe_status check_plain(const struct dpe_rope_factors *factors, struct dpe
     return DPE_OK;
 }
 
+static dpe_status put_flags(const struct dpe_table_values *values, const struct dpe_config *config,
+                            const char *model, enum dpe_flags_of runtime,
+                            struct dpe_rope_factors *factors, struct dpe_text *out,
+                            struct dpe_error *err)
+{
+    const bool llama_cpp = runtime == DPE_FLAGS_LLAMA_CPP;
+    const double base = config->rope.theta;
+    struct dpe_table_values full = {0};
+    DPE_TRY(dpe_rope_check_model(values, config, model, llama_cpp, err));
+    DPE_TRY(dpe_rope_factors_make(values, base, factors, err));
+    DPE_TRY(llama_cpp ? check_plain(factors, err) : DPE_OK);
+    DPE_TRY(with_applied(values, factors, base, &full, err));
+    const struct scaling scaling = recognise(&full, base, factors->n);
+    free(full.applied_inv_freq);
+    return llama_cpp ? put_llama_cpp(values, &scaling, out, err)
+                     : put_overrides(values, config, &scaling, factors, runtime == DPE_FLAGS_SGLANG,
+                                     out, err);
+}
+
 dpe_status dpe_export_flags(const struct dpe_table_values *values, const char *model,
                             enum dpe_flags_of runtime, struct dpe_text *out, struct dpe_error *err)
 {
     const struct dpe_model_options options = {.config_only = true};
     struct dpe_model *opened = NULL;
     struct dpe_rope_factors factors = {0};
-    struct dpe_table_values full = {0};
     DPE_TRY(dpe_model_open(model, &options, &opened, err));
-    const struct dpe_config *config = dpe_model_config(opened);
-    const bool llama_cpp = runtime == DPE_FLAGS_LLAMA_CPP;
-    dpe_status status = dpe_rope_check_model(values, config, model, llama_cpp, err);
-    if (status == DPE_OK) {
-        status = dpe_rope_factors_make(values, config->rope.theta, &factors, err);
-    }
-    if (status == DPE_OK && llama_cpp) {
-        status = check_plain(&factors, err);
-    }
-    if (status == DPE_OK) {
-        status = with_applied(values, &factors, config->rope.theta, &full, err);
-    }
-    if (status == DPE_OK) {
-        const struct scaling scaling = recognise(&full, config->rope.theta, factors.n);
-        status = llama_cpp ? put_llama_cpp(values, &scaling, out, err)
-                           : put_overrides(values, config, &scaling, &factors,
-                                           runtime == DPE_FLAGS_SGLANG, out, err);
-    }
+    const dpe_status status =
+        put_flags(values, dpe_model_config(opened), model, runtime, &factors, out, err);
     dpe_text_put(out, "\n");
-    free(full.applied_inv_freq);
     dpe_rope_factors_free(&factors);
     dpe_model_close(opened);
     return status;

@@ -387,6 +387,16 @@ static dpe_status copy_data(const struct source *source, const unsigned char *fa
     return status;
 }
 
+static dpe_status write_parts(const struct source *source, const struct dpe_text *header,
+                              const unsigned char *factors, size_t n, struct dpe_new_file *to,
+                              struct dpe_error *err)
+{
+    DPE_TRY(dpe_text_done(header, err));
+    DPE_TRY(dpe_new_file_write(to, header->bytes, header->n, err));
+    DPE_TRY(copy_data(source, factors, n, to, err));
+    return dpe_new_file_finish(to, err);
+}
+
 static dpe_status write_copy(struct source *source, const struct dpe_table_values *values,
                              const struct dpe_rope_factors *factors, const char *path,
                              const struct dpe_short_text *short_text, struct dpe_error *err)
@@ -394,32 +404,40 @@ static dpe_status write_copy(struct source *source, const struct dpe_table_value
     struct dpe_new_file written = {.fd = -1};
     struct dpe_text header = {0};
     char *target = NULL;
-    unsigned char *bytes = dpe_alloc((size_t)factors->n, 4);
-    dpe_status status = bytes == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory") : DPE_OK;
-    if (status != DPE_OK || (status = dpe_follow_links(path, &target, err)) != DPE_OK ||
-        (status = dpe_new_file_open(&written, target, NULL, err)) != DPE_OK) {
-        goto done;
-    }
-    put_header(&header, source, values, factors, short_text);
-    status = dpe_text_done(&header, err);
+    unsigned char *bytes = NULL;
+    DPE_TRY(DPE_NEW(&bytes, (size_t)factors->n * 4, err, "out of memory"));
     for (int64_t j = 0; j < factors->n; j++) {
         dpe_store_u64(bytes + 4 * j, float_bits(factors->long_factor[j]), 4);
     }
+    put_header(&header, source, values, factors, short_text);
+    dpe_status status = dpe_follow_links(path, &target, err);
     if (status == DPE_OK) {
-        status = dpe_new_file_write(&written, header.bytes, header.n, err);
+        status = dpe_new_file_open(&written, target, NULL, err);
     }
     if (status == DPE_OK) {
-        status = copy_data(source, bytes, (size_t)factors->n * 4, &written, err);
+        status = write_parts(source, &header, bytes, (size_t)factors->n * 4, &written, err);
     }
-    if (status == DPE_OK) {
-        status = dpe_new_file_finish(&written, err);
-    }
-done:
     dpe_new_file_drop(&written);
     dpe_text_free(&header);
     free(target);
     free(bytes);
     return status;
+}
+
+static dpe_status copy_with(struct source *source, const struct dpe_table_values *values,
+                            struct dpe_rope_factors *factors, const char *path,
+                            const struct dpe_short_text *short_text, struct dpe_error *err)
+{
+    double base = number_of(source, "rope.freq_base", 10000.0);
+    DPE_TRY(source->reader.status);
+    if (!(base > 1.0)) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: rope.freq_base: expected a number above 1",
+                        source->gguf->path);
+    }
+    DPE_TRY(dpe_rope_factors_make(values, base, factors, err));
+    DPE_TRY(check_shape(source, values, factors->n, err));
+    DPE_TRY(check_base(source, factors, base, err));
+    return write_copy(source, values, factors, path, short_text, err);
 }
 
 dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *from,
@@ -429,22 +447,9 @@ dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *fr
     struct source source = {0};
     struct dpe_rope_factors factors = {0};
     dpe_status status = open_source(from, &source, err);
-    if (status != DPE_OK) {
-        goto done;
+    if (status == DPE_OK) {
+        status = copy_with(&source, values, &factors, path, short_text, err);
     }
-    double base = number_of(&source, "rope.freq_base", 10000.0);
-    status = source.reader.status;
-    if (status == DPE_OK && !(base > 1.0)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: rope.freq_base: expected a number above 1", from);
-    }
-    if (status != DPE_OK ||
-        (status = dpe_rope_factors_make(values, base, &factors, err)) != DPE_OK ||
-        (status = check_shape(&source, values, factors.n, err)) != DPE_OK ||
-        (status = check_base(&source, &factors, base, err)) != DPE_OK) {
-        goto done;
-    }
-    status = write_copy(&source, values, &factors, path, short_text, err);
-done:
     dpe_rope_factors_free(&factors);
     dpe_gguf_close(source.gguf);
     return status;

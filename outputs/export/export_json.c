@@ -38,27 +38,22 @@ static json_t *numbers(const struct dpe_table_field *field, const struct dpe_tab
     return list;
 }
 
-static json_t *key_pairs_of_layer(const struct dpe_table_values *values, int64_t layer)
-{
-    json_t *heads = json_array();
-    for (int64_t head = 0; head < values->n_heads; head++) {
-        const uint8_t *mask = values->mask + (layer * values->n_heads + head) * values->n_pairs;
-        json_t *pairs = json_array();
-        for (int64_t j = 0; j < values->n_pairs; j++) {
-            if (mask[j] != 0) {
-                json_array_append_new(pairs, json_integer(j));
-            }
-        }
-        json_array_append_new(heads, pairs);
-    }
-    return heads;
-}
-
 static json_t *key_pairs(const struct dpe_table_values *values)
 {
+    const uint8_t *mask = values->mask;
     json_t *layers = json_array();
     for (int64_t layer = 0; layer < values->n_layers; layer++) {
-        json_array_append_new(layers, key_pairs_of_layer(values, layer));
+        json_t *heads = json_array();
+        for (int64_t head = 0; head < values->n_heads; head++, mask += values->n_pairs) {
+            json_t *pairs = json_array();
+            for (int64_t j = 0; j < values->n_pairs; j++) {
+                if (mask[j] != 0) {
+                    json_array_append_new(pairs, json_integer(j));
+                }
+            }
+            json_array_append_new(heads, pairs);
+        }
+        json_array_append_new(layers, heads);
     }
     return layers;
 }
@@ -76,7 +71,7 @@ static void add_conventions(json_t *object, const struct dpe_table_values *value
     }
 }
 
-/* What an entry has but for its key pairs, appended to `entry`. */
+/* What an entry has, appended to `entry`; its key pairs last. */
 static void add_entry(json_t *entry, const struct dpe_table_values *values, unsigned parts)
 {
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
@@ -85,6 +80,7 @@ static void add_entry(json_t *entry, const struct dpe_table_values *values, unsi
             json_object_set_new(entry, field->name, numbers(field, values));
         }
     }
+    json_object_set_new(entry, "key_pairs", key_pairs(values));
 }
 
 /* The table, its model and its conventions. NULL: out of memory. */
@@ -119,94 +115,76 @@ static void put_json(struct dpe_text *out, json_t *value, size_t flags)
     json_decref(value);
 }
 
-/* A line for each member of an object and for each layer of its key pairs: readable, and short
- * enough for a diff. jansson's own layouts are one line for all, or one for each number. */
-static void put_members(struct dpe_text *out, json_t *object, const char *indent)
+/* The table as one block, NULL: out of memory. */
+static json_t *block(const struct dpe_table *table)
+{
+    const int64_t n = dpe_table_count(table);
+    const unsigned parts = dpe_table_parts_of(table);
+    json_t *root = header(table);
+    if (root != NULL && n == 1) {
+        add_entry(root, dpe_table_values(table), parts);
+        return root;
+    }
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n && root != NULL; i++) {
+        json_t *entry = json_object();
+        add_entry(entry, dpe_table_values(dpe_table_entry(table, i)), parts);
+        json_array_append_new(list, entry);
+    }
+    json_object_set_new(root, "entries", list);
+    return root;
+}
+
+static void put_object(struct dpe_text *out, json_t *object, int indent);
+
+/* A line for each element: a layer's key pairs, or an entry. */
+static void put_list(struct dpe_text *out, json_t *list, int indent)
+{
+    dpe_text_put(out, "[");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *element = json_array_get(list, i);
+        dpe_text_put(out, "%s\n%*s", i > 0 ? "," : "", indent + 2, "");
+        if (json_is_object(element)) {
+            put_object(out, element, indent + 2);
+        } else {
+            put_json(out, json_incref(element), json_flags);
+        }
+    }
+    dpe_text_put(out, "\n%*s]", indent, "");
+}
+
+/* A line for each member, and for each layer of its key pairs: readable, and short enough for a
+ * diff. jansson's own layouts are one line for all, or one for each number. */
+static void put_object(struct dpe_text *out, json_t *object, int indent)
 {
     const char *key = NULL;
+    const char *end = "";
     json_t *value = NULL;
+    dpe_text_put(out, "{");
     json_object_foreach(object, key, value)
     {
-        dpe_text_put(out, "%s", indent);
-        put_json(out, json_string(key), json_flags);
-        dpe_text_put(out, ": ");
-        put_json(out, json_incref(value), json_flags);
-        dpe_text_put(out, ",\n");
+        dpe_text_put(out, "%s\n%*s\"%s\": ", end, indent + 2, "", key);
+        if (strcmp(key, "key_pairs") == 0 || strcmp(key, "entries") == 0) {
+            put_list(out, value, indent + 2);
+        } else {
+            put_json(out, json_incref(value), json_flags);
+        }
+        end = ",";
     }
-}
-
-static void put_key_pairs(struct dpe_text *out, const struct dpe_table_values *values,
-                          const char *indent)
-{
-    dpe_text_put(out, "%s\"key_pairs\": [\n", indent);
-    for (int64_t layer = 0; layer < values->n_layers; layer++) {
-        dpe_text_put(out, "%s  ", indent);
-        put_json(out, key_pairs_of_layer(values, layer), json_flags);
-        dpe_text_put(out, "%s\n", layer + 1 < values->n_layers ? "," : "");
-    }
-    dpe_text_put(out, "%s]\n", indent);
-}
-
-static void put_entries(struct dpe_text *out, const struct dpe_table *table)
-{
-    int64_t n = dpe_table_count(table);
-    dpe_text_put(out, "  \"entries\": [\n");
-    for (int64_t i = 0; i < n; i++) {
-        const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
-        json_t *entry = json_object();
-        add_entry(entry, values, dpe_table_parts_of(table));
-        dpe_text_put(out, "    {\n");
-        put_members(out, entry, "      ");
-        put_key_pairs(out, values, "      ");
-        dpe_text_put(out, "    }%s\n", i + 1 < n ? "," : "");
-        json_decref(entry);
-    }
-    dpe_text_put(out, "  ]\n");
+    dpe_text_put(out, "\n%*s}", indent, "");
 }
 
 dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
                            struct dpe_error *err)
 {
-    const struct dpe_table_values *values = dpe_table_values(table);
-    json_t *root = header(table);
+    json_t *root = block(table);
     if (root == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
     }
-    dpe_text_put(out, "{\n");
-    if (dpe_table_count(table) > 1) {
-        put_members(out, root, "  ");
-        put_entries(out, table);
-    } else {
-        add_entry(root, values, dpe_table_parts_of(table));
-        put_members(out, root, "  ");
-        put_key_pairs(out, values, "  ");
-    }
-    dpe_text_put(out, "}\n");
+    put_object(out, root, 0);
+    dpe_text_put(out, "\n");
     json_decref(root);
     return dpe_text_done(out, err);
-}
-
-/* The table as one block. */
-static json_t *block(const struct dpe_table *table)
-{
-    int64_t n = dpe_table_count(table);
-    json_t *root = header(table);
-    json_t *list = n > 1 ? json_array() : NULL;
-    if (root != NULL && n == 1) {
-        add_entry(root, dpe_table_values(table), dpe_table_parts_of(table));
-        json_object_set_new(root, "key_pairs", key_pairs(dpe_table_values(table)));
-    } else if (root != NULL) {
-        json_object_set(root, "entries", list);
-    }
-    for (int64_t i = 0; i < n && list != NULL; i++) {
-        const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
-        json_t *entry = json_object();
-        add_entry(entry, values, dpe_table_parts_of(table));
-        json_object_set_new(entry, "key_pairs", key_pairs(values));
-        json_array_append_new(list, entry);
-    }
-    json_decref(list);
-    return root;
 }
 
 /* rope_parameters with the members of rope_scaling, which win; a new reference, NULL where only one

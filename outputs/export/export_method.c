@@ -22,41 +22,32 @@ static int64_t find_groups(const struct dpe_plan *plan, int32_t *edges)
     return n;
 }
 
-/* The buffers that the values point to. */
+/* The buffers that the values point to: of numbers those for scales, lengths and frequencies come
+ * first, then dpe_table_room. */
 struct buffers {
     int32_t *edges;
-    double *scale, *effective, *inv_freq, *room;
+    double *numbers;
     uint8_t *mask;
 };
 
-static bool make_buffers(const struct dpe_config *config, struct buffers *buffers)
+static dpe_status make_buffers(const struct dpe_config *config, struct buffers *buffers,
+                               struct dpe_error *err)
 {
-    size_t pairs = (size_t)(config->head_dim / 2);
-    size_t cells = (size_t)(config->n_layers * config->n_heads) * pairs;
-    *buffers = (struct buffers){
-        .edges = dpe_alloc(pairs + 1, sizeof *buffers->edges),
-        .scale = dpe_alloc(pairs, sizeof *buffers->scale),
-        .effective = dpe_alloc(pairs, sizeof *buffers->effective),
-        .inv_freq = dpe_alloc(pairs, sizeof *buffers->inv_freq),
-        .mask = dpe_alloc(cells, 1),
-        .room = dpe_alloc_zero(dpe_table_room(config), sizeof *buffers->room),
-    };
-    bool made = buffers->edges != NULL && buffers->scale != NULL && buffers->effective != NULL &&
-                buffers->inv_freq != NULL && buffers->mask != NULL && buffers->room != NULL;
-    if (made) {
-        memset(buffers->mask, 1, cells);
-    }
-    return made;
+    const size_t pairs = (size_t)(config->head_dim / 2);
+    const size_t cells = (size_t)(config->n_layers * config->n_heads) * pairs;
+    const size_t numbers = 3 * pairs + dpe_table_room(config);
+    DPE_TRY(DPE_NEW(&buffers->edges, pairs + 1, err, "out of memory for a table"));
+    DPE_TRY(DPE_NEW(&buffers->numbers, numbers, err, "out of memory for a table"));
+    DPE_TRY(DPE_NEW(&buffers->mask, cells, err, "out of memory for a table"));
+    memset(buffers->mask, 1, cells);
+    return DPE_OK;
 }
 
 static void free_buffers(struct buffers *buffers)
 {
     free(buffers->edges);
-    free(buffers->scale);
-    free(buffers->effective);
-    free(buffers->inv_freq);
+    free(buffers->numbers);
     free(buffers->mask);
-    free(buffers->room);
 }
 
 static dpe_status make_table(const struct dpe_export_arguments *args, const struct dpe_plan *plan,
@@ -77,12 +68,13 @@ static dpe_status make_table(const struct dpe_export_arguments *args, const stru
                                   : 1024,
         .n_groups = find_groups(plan, buffers->edges),
         .group_edge = buffers->edges,
-        .scale_factor = buffers->scale,
-        .effective_length = buffers->effective,
-        .inv_freq = buffers->inv_freq,
+        .scale_factor = buffers->numbers,
+        .effective_length = buffers->numbers + plan->n_pairs,
+        .inv_freq = buffers->numbers + 2 * plan->n_pairs,
         .mask = buffers->mask,
     };
-    dpe_status status = dpe_table_of_plan(plan, context, buffers->room, &values, &holds, err);
+    dpe_status status = dpe_table_of_plan(plan, context, buffers->numbers + 3 * plan->n_pairs,
+                                          &values, &holds, err);
     if (status == DPE_OK && !holds) {
         status = dpe_fail(
             err, DPE_USAGE,
@@ -142,8 +134,8 @@ dpe_status dpe_export_method(const struct dpe_export_arguments *args, struct exp
                        "--length: expected more than the trained length, %lld tokens, up to which "
                        "the model is run unchanged; found %lld",
                        (long long)context.trained_length, (long long)context.length);
-    if (status == DPE_OK && !make_buffers(config, &buffers)) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
+    if (status == DPE_OK) {
+        status = make_buffers(config, &buffers, err);
     }
     if (status == DPE_OK) {
         status = make_table(args, &plan, &context, fingerprint, &buffers, &table->table, err);

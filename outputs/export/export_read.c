@@ -65,13 +65,21 @@ enum export_format dpe_export_format_of_path(const char *path)
     return FORMAT_UNKNOWN;
 }
 
+/* What the library of tables says, as our kind of error. */
+static dpe_status of_table(int error, const char *path, const char *why, struct dpe_error *err)
+{
+    return error == DPE_TABLE_OK
+               ? DPE_OK
+               : dpe_fail(err, error == DPE_TABLE_MEMORY ? DPE_NO_MEMORY : DPE_BAD_DATA, "%s: %s",
+                          path, why);
+}
+
 /* Check and wrap what was gathered. */
 static dpe_status make_table(const struct dpe_table_values *values, const char *path,
                              struct dpe_table **table, struct dpe_error *err)
 {
     char why[DPE_TABLE_MESSAGE];
-    int error = dpe_table_make(values, table, why);
-    return error == DPE_TABLE_OK ? DPE_OK : dpe_fail(err, DPE_BAD_DATA, "%s: %s", path, why);
+    return of_table(dpe_table_make(values, table, why), path, why, err);
 }
 
 /* ---------------------------------------------------------------- a detection */
@@ -170,8 +178,8 @@ static dpe_status pairs_asked(const struct dpe_export_arguments *args, int64_t n
 
 /* What decides the table: the results it was made of by their identities, and the choices made
  * here. */
-dpe_status dpe_export_add_identity(struct dpe_h5 *file, const char *name,
-                                   struct export_table *table, struct dpe_error *err)
+static dpe_status add_identity(struct dpe_h5 *file, const char *name, struct export_table *table,
+                               struct dpe_error *err)
 {
     char *identity = NULL;
     dpe_status status = dpe_h5_get_attr_text(file, "/", "identity", &identity, err);
@@ -182,8 +190,8 @@ dpe_status dpe_export_add_identity(struct dpe_h5 *file, const char *name,
     return status;
 }
 
-dpe_status dpe_export_add_selection(struct dpe_h5 *file, const char *name,
-                                    struct export_table *table, struct dpe_error *err)
+static dpe_status add_selection(struct dpe_h5 *file, const char *name, struct export_table *table,
+                                struct dpe_error *err)
 {
     char text[DPE_TABLE_SELECTION];
     if (dpe_table_selection(file, text)[0] == '\0') {
@@ -201,6 +209,30 @@ dpe_status dpe_export_add_selection(struct dpe_h5 *file, const char *name,
     return dpe_identity_add(&table->origin, name, text, err);
 }
 
+/* Key pairs by the profile's ranking; its scores are moved to the table. */
+static dpe_status take_profile(const struct dpe_export_arguments *args, struct dpe_profile *profile,
+                               struct dpe_table_values *values, struct export_table *table,
+                               struct dpe_error *err)
+{
+    const int64_t rotating = dpe_export_rotating(values);
+    const bool other = dpe_table_has_method(values) != 0;
+    DPE_TRY(dpe_identity_add(&table->origin, "profile", profile->identity, err));
+    DPE_TRY(pairs_asked(args, rotating, values->n_pairs, &values->top_k, err));
+    if (values->top_k < rotating && other) {
+        return dpe_fail(
+            err, DPE_USAGE,
+            "%s: the table holds the plan of another method, of which all pairs move; leave "
+            "it out",
+            args->last ? "--last-k" : "--top-k");
+    }
+    values->top_k = other ? values->n_pairs : values->top_k;
+    table->scores = profile->scores;
+    memcpy(table->score_dims, profile->score_dims, sizeof table->score_dims);
+    profile->scores = NULL;
+    return dpe_plan_mask_ranked(profile->ranking, values->n_layers * values->n_heads,
+                                values->n_pairs, values->top_k, args->last, values->mask, err);
+}
+
 static dpe_status add_profile(const struct dpe_export_arguments *args,
                               struct dpe_table_values *values, struct export_table *table,
                               struct dpe_error *err)
@@ -208,36 +240,10 @@ static dpe_status add_profile(const struct dpe_export_arguments *args,
     const struct dpe_profile_model model = {values->model_fingerprint, values->n_layers,
                                             values->n_heads, values->n_pairs};
     struct dpe_profile profile;
-    int64_t k = 0;
     dpe_status status = dpe_profile_read(args->inputs[1], &model, true, &profile, err);
-    if (status != DPE_OK) {
-        goto done;
+    if (status == DPE_OK) {
+        status = take_profile(args, &profile, values, table, err);
     }
-    status = dpe_identity_add(&table->origin, "profile", profile.identity, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = pairs_asked(args, dpe_export_rotating(values), values->n_pairs, &k, err);
-    if (status == DPE_OK && k < dpe_export_rotating(values) && dpe_table_has_method(values) != 0) {
-        status = dpe_fail(
-            err, DPE_USAGE,
-            "%s: the table holds the plan of another method, of which all pairs move; leave "
-            "it out",
-            args->last ? "--last-k" : "--top-k");
-    }
-    if (status != DPE_OK) {
-        goto done;
-    }
-    if (dpe_table_has_method(values) != 0) {
-        k = values->n_pairs;
-    }
-    status = dpe_plan_mask_ranked(profile.ranking, values->n_layers * values->n_heads,
-                                  values->n_pairs, k, args->last, values->mask, err);
-    values->top_k = k;
-    table->scores = profile.scores;
-    memcpy(table->score_dims, profile.score_dims, sizeof table->score_dims);
-    profile.scores = NULL;
-done:
     dpe_profile_free(&profile);
     return status;
 }
@@ -278,6 +284,16 @@ static dpe_status complete(const struct dpe_export_arguments *args, struct dpe_m
     return dpe_rope_native(config, args->length, values->inv_freq, &values->attention_scaling, err);
 }
 
+static dpe_status table_of_settings(const struct dpe_export_arguments *args,
+                                    struct dpe_model *model, struct dpe_table_values *values,
+                                    struct export_table *table, struct dpe_error *err)
+{
+    DPE_TRY(complete(args, model, values, err));
+    DPE_TRY(make_table(values, args->yaml, &table->table, err));
+    DPE_TRY(dpe_identity_add(&table->origin, "kind", "table", err));
+    return dpe_identity_add(&table->origin, "source", "settings of the paper's code", err);
+}
+
 static dpe_status from_yaml(const struct dpe_export_arguments *args, struct export_table *table,
                             struct dpe_error *err)
 {
@@ -287,22 +303,20 @@ static dpe_status from_yaml(const struct dpe_export_arguments *args, struct expo
     struct dpe_model *model = NULL;
     struct dpe_table_values values = {0};
     dpe_status status = dpe_read_file(args->yaml, 16 << 20, &bytes, &n, err);
-    if (status != DPE_OK ||
-        (status = dpe_import_yaml(args->yaml, bytes, n, args->name, &values, &selected, err)) !=
-            DPE_OK ||
-        (status = dpe_model_open(args->model, NULL, &model, err)) != DPE_OK ||
-        (status = complete(args, model, &values, err)) != DPE_OK ||
-        (status = make_table(&values, args->yaml, &table->table, err)) != DPE_OK ||
-        (status = dpe_identity_add(&table->origin, "kind", "table", err)) != DPE_OK) {
-        goto done;
+    if (status == DPE_OK) {
+        status = dpe_import_yaml(args->yaml, bytes, n, args->name, &values, &selected, err);
     }
-    status = dpe_identity_add(&table->origin, "source", "settings of the paper's code", err);
+    if (status == DPE_OK) {
+        status = dpe_model_open(args->model, NULL, &model, err);
+    }
+    if (status == DPE_OK) {
+        status = table_of_settings(args, model, &values, table, err);
+    }
     if (status == DPE_OK && selected != NULL) {
         dpe_log_warning("%s: selected_dim_path %s is ignored: this table scales all pairs, the "
                         "paper's code only those that the file selects",
                         args->yaml, selected);
     }
-done:
     dpe_table_values_free(&values);
     dpe_model_close(model);
     free(selected);
@@ -338,47 +352,113 @@ static void forget_evidence(const struct dpe_table_values *from, struct dpe_tabl
     }
 }
 
+static dpe_status table_of_detection(const struct dpe_export_arguments *args, struct dpe_h5 *file,
+                                     const struct dpe_table_values *from,
+                                     struct dpe_table_values *values, struct export_table *table,
+                                     struct dpe_error *err)
+{
+    DPE_TRY(from_detection(args, from, values, file, err));
+    DPE_TRY(dpe_identity_add(&table->origin, "kind", "table", err));
+    DPE_TRY(add_identity(file, "detection", table, err));
+    DPE_TRY(args->inputs[1] != NULL ? add_profile(args, values, table, err) : DPE_OK);
+    forget_evidence(from, values);
+    DPE_TRY(make_table(values, args->inputs[0], &table->table, err));
+    return add_choices(args, values->top_k, table, err);
+}
+
 static dpe_status read_detection(const struct dpe_export_arguments *args, struct dpe_h5 *file,
                                  struct export_table *table, struct dpe_error *err)
 {
     struct dpe_table_values values = {0};
     struct dpe_table *base = table->table;
     table->table = NULL;
-    dpe_status status = from_detection(args, dpe_table_values(base), &values, file, err);
-    if (status != DPE_OK ||
-        (status = dpe_identity_add(&table->origin, "kind", "table", err)) != DPE_OK ||
-        (status = dpe_export_add_identity(file, "detection", table, err)) != DPE_OK) {
-        goto done;
-    }
-    if (args->inputs[1] != NULL) {
-        status = add_profile(args, &values, table, err);
-    }
-    forget_evidence(dpe_table_values(base), &values);
-    if (status != DPE_OK ||
-        (status = make_table(&values, args->inputs[0], &table->table, err)) != DPE_OK) {
-        goto done;
-    }
-    status = add_choices(args, values.top_k, table, err);
-done:
+    const dpe_status status =
+        table_of_detection(args, file, dpe_table_values(base), &values, table, err);
     dpe_table_close(base);
     dpe_table_values_free(&values);
     return status;
 }
 
-dpe_status dpe_export_read_table(const char *path, struct export_table *table,
-                                 struct dpe_error *err)
+static dpe_status read_table(const char *path, struct export_table *table, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
-    if (dpe_export_format_of_path(path) == FORMAT_SAFETENSORS) {
-        char *bytes = NULL;
-        size_t n = 0;
-        status = dpe_read_file(path, UINT64_C(1) << 32, &bytes, &n, err);
-        if (status == DPE_OK) {
-            status = dpe_import_safetensors(path, bytes, n, &table->table, err);
+    char *bytes = NULL;
+    size_t n = 0;
+    if (dpe_export_format_of_path(path) != FORMAT_SAFETENSORS) {
+        return dpe_table_load(path, &table->table, err);
+    }
+    DPE_TRY(dpe_read_file(path, UINT64_C(1) << 32, &bytes, &n, err));
+    const dpe_status status = dpe_import_safetensors(path, bytes, n, &table->table, err);
+    free(bytes);
+    return status;
+}
+
+/* ---------------------------------------------------------------- several entries */
+
+static dpe_status choose_entry(const char *path, int64_t length, struct export_table *table,
+                               struct dpe_error *err)
+{
+    char text[DPE_TABLE_NOTE];
+    char why[DPE_TABLE_MESSAGE];
+    const struct dpe_table *found = NULL;
+    struct dpe_table *chosen = NULL;
+    for (int64_t i = 0; i < dpe_table_count(table->table); i++) {
+        const struct dpe_table *entry = dpe_table_entry(table->table, i);
+        found = dpe_table_values(entry)->length == length ? entry : found;
+    }
+    if (found == NULL) {
+        return dpe_fail(err, DPE_USAGE, "%s: --entry %lld: the table's entries are for %s tokens",
+                        path, (long long)length, dpe_table_lengths(table->table, text));
+    }
+    DPE_TRY(of_table(dpe_table_join(&found, 1, &chosen, why), path, why, err));
+    dpe_table_close(table->table);
+    table->table = chosen;
+    return dpe_identity_addf(&table->origin, err, "entry", "%lld", (long long)length);
+}
+
+/* What decides a table that others were joined into: each of them, by its identity where its form
+ * has one. */
+static dpe_status add_joined(const char *path, int number, struct export_table *table,
+                             struct dpe_error *err)
+{
+    struct dpe_h5 *file = NULL;
+    char name[32];
+    snprintf(name, sizeof name, "table %d", number);
+    if (dpe_h5_open(path, &file, NULL) != DPE_OK) {
+        return dpe_identity_add(&table->origin, name, "in a form without an identity", err);
+    }
+    dpe_status status = add_identity(file, name, table, err);
+    snprintf(name, sizeof name, "table %d selection", number);
+    if (status == DPE_OK) {
+        status = add_selection(file, name, table, err);
+        if (status != DPE_OK) {
+            dpe_fail_prefix(err, "--join: %s", path);
         }
-        free(bytes);
-    } else {
-        status = dpe_table_load(path, &table->table, err);
+    }
+    dpe_h5_close(file);
+    return status;
+}
+
+static dpe_status join(const struct dpe_export_arguments *args, struct export_table *table,
+                       struct dpe_error *err)
+{
+    struct dpe_table *tables[DPE_TABLE_ENTRIES] = {0};
+    char why[DPE_TABLE_MESSAGE];
+    dpe_status status = dpe_identity_add(&table->origin, "kind", "table", err);
+    for (int i = 0; i < args->n_inputs && status == DPE_OK; i++) {
+        struct export_table one = {0};
+        status = read_table(args->inputs[i], &one, err);
+        tables[i] = one.table;
+        if (status == DPE_OK) {
+            status = add_joined(args->inputs[i], i + 1, table, err);
+        }
+    }
+    if (status == DPE_OK) {
+        int error = dpe_table_join((const struct dpe_table *const *)tables, args->n_inputs,
+                                   &table->table, why);
+        status = of_table(error, "--join", why, err);
+    }
+    for (int i = 0; i < args->n_inputs; i++) {
+        dpe_table_close(tables[i]);
     }
     return status;
 }
@@ -390,7 +470,7 @@ static dpe_status read_one(const struct dpe_export_arguments *args, struct expor
     struct dpe_h5 *file = NULL;
     /* A detection is a table already: all pairs at rank 1. HDF5 does not open a file twice in two
      * ways, so the table is read before the ranks. */
-    dpe_status status = dpe_export_read_table(path, table, err);
+    dpe_status status = read_table(path, table, err);
     if (status != DPE_OK) {
         return status;
     }
@@ -414,7 +494,7 @@ static dpe_status read_one(const struct dpe_export_arguments *args, struct expor
         status = dpe_identity_add(&table->origin, "kind", "table", err);
     }
     if (status == DPE_OK && opened == DPE_OK) {
-        status = dpe_export_add_selection(file, "selection", table, err);
+        status = add_selection(file, "selection", table, err);
     }
     dpe_h5_close(file);
     return status;
@@ -429,13 +509,12 @@ dpe_status dpe_export_read(const struct dpe_export_arguments *args, struct expor
     if (args->method != NULL) {
         return dpe_export_method(args, table, err);
     }
-    DPE_TRY(args->join ? dpe_export_join(args, table, err) : read_one(args, table, err));
+    DPE_TRY(args->join ? join(args, table, err) : read_one(args, table, err));
     if (args->evidence != NULL) {
         DPE_TRY(
             dpe_export_evidence(args->evidence, args->pooled, &table->table, &table->origin, err));
     }
-    return args->entry > 0 ? dpe_export_choose_entry(args->inputs[0], args->entry, table, err)
-                           : DPE_OK;
+    return args->entry > 0 ? choose_entry(args->inputs[0], args->entry, table, err) : DPE_OK;
 }
 
 void dpe_export_table_free(struct export_table *table)

@@ -48,27 +48,10 @@ struct export_table {
  *  YAML. */
 dpe_status dpe_export_read(const struct dpe_export_arguments *args, struct export_table *table,
                            struct dpe_error *err);
-/** The same of a table in one of its own forms. */
-dpe_status dpe_export_read_table(const char *path, struct export_table *table,
-                                 struct dpe_error *err);
-/** Add the identity of an open file to what decides the table, under `name`. */
-dpe_status dpe_export_add_identity(struct dpe_h5 *file, const char *name,
-                                   struct export_table *table, struct dpe_error *err);
-/** The same of the selection that the table of an open file was found under, if any. */
-dpe_status dpe_export_add_selection(struct dpe_h5 *file, const char *name,
-                                    struct export_table *table, struct dpe_error *err);
 /** The table that is the plan of --method. DPE_USAGE where no table can hold it. */
 dpe_status dpe_export_method(const struct dpe_export_arguments *args, struct export_table *table,
                              struct dpe_error *err);
-/** One table of the entries of all inputs. */
-dpe_status dpe_export_join(const struct dpe_export_arguments *args, struct export_table *table,
-                           struct dpe_error *err);
-/** Replace the table by its entry for `length` tokens. DPE_USAGE when it has none. */
-dpe_status dpe_export_choose_entry(const char *path, int64_t length, struct export_table *table,
-                                   struct dpe_error *err);
 void dpe_export_table_free(struct export_table *table);
-/** Print a summary of the table. */
-void dpe_export_show(const struct dpe_table *table, const char *selection);
 /** Write the HDF5 form, atomically. */
 dpe_status dpe_export_write_h5(const struct export_table *table, const char *path,
                                struct dpe_error *err);

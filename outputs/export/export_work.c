@@ -6,6 +6,7 @@
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/plan/plan.h"
 #include "engine/tool/tool.h"
 #include "outputs/export/export_tool.h"
 #include "outputs/export/rope_forms.h"
@@ -50,39 +51,16 @@ static bool is_flags(enum export_format format)
     return format >= FORMAT_FLAGS && format <= FORMAT_FLAGS_LAST;
 }
 
-/* The message for options that would have no effect, or NULL. */
-static const char *check_together(const struct dpe_export_arguments *args)
+/* A factor for each pair, in place of a table. */
+static bool holds_factors(enum export_format format)
 {
-    if (args->output == NULL) {
-        return args->format != NULL                       ? "--format needs -o FILE"
-               : args->force                              ? "--force needs -o FILE"
-               : args->name != NULL && args->yaml == NULL ? "--name needs -o FILE.yaml"
-               : args->scores != NULL                     ? "--scores needs -o FILE.yaml"
-               : args->gguf != NULL                       ? "--gguf needs -o FILE.gguf"
-               : args->drop_temperature ? "--drop-temperature needs -o FILE.yaml or FILE.csv"
-                                        : NULL;
-    }
-    enum export_format format = args->format != NULL ? dpe_export_format_of(args->format)
-                                                     : dpe_export_format_of_path(args->output);
-    size_t n = 0;
-    const char *name = given_name(args, &n);
-    return format == FORMAT_YAML && name != NULL && !is_yaml_name(name, n) ? no_yaml_name
-           : to_stdout(args) && (args->show || args->check)
-               ? "-o - cannot be used with --show or --check, which also print to standard output"
-           : args->gguf != NULL && format != FORMAT_GGUF_ROPE ? "--gguf needs --format gguf-rope"
-           : args->gguf == NULL && format == FORMAT_GGUF_ROPE
-               ? "--format gguf-rope needs --gguf MODEL.gguf, which it copies"
-           : args->model == NULL && format == FORMAT_LONGROPE
-               ? "--format longrope needs --model DIR for its config.json"
-           : args->model == NULL && is_flags(format)
-               ? "options of a runtime need --model: the folder or GGUF file that it will run"
-           : args->scores != NULL && format != FORMAT_YAML ? "--scores needs --format yaml"
-           : args->drop_temperature && format != FORMAT_YAML && format != FORMAT_CSV
-               ? "--drop-temperature needs --format yaml or csv; the other formats have the "
-                 "temperature"
-           : args->name != NULL && format != FORMAT_YAML && args->yaml == NULL
-               ? "--name needs --format yaml or --import-yaml"
-               : NULL;
+    return format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE || is_flags(format);
+}
+
+static enum export_format format_of(const struct dpe_export_arguments *args)
+{
+    return args->format != NULL ? dpe_export_format_of(args->format)
+                                : dpe_export_format_of_path(args->output);
 }
 
 static bool is_utf8(const char *text)
@@ -92,67 +70,98 @@ static bool is_utf8(const char *text)
 
 const char *dpe_export_refusal(const struct dpe_export_arguments *args)
 {
-    const char *wrong = NULL;
     const bool made = args->method != NULL;
-    if (args->inputs[0] == NULL && args->yaml == NULL && !made) {
-        wrong = "nothing to read: give DETECT.h5, TABLE, --method METHOD or --import-yaml FILE";
-    } else if (made && (args->inputs[0] != NULL || args->yaml != NULL || args->join ||
-                        args->has_k || args->rank > 0 || args->entry > 0)) {
-        wrong =
-            "--method makes a table from nothing else: leave out inputs, --import-yaml, --join, "
-            "--rank, --top-k, --last-k and --entry";
-    } else if (made && (args->model == NULL || args->length == 0)) {
-        wrong = "--method needs --model DIR and --length L";
-    } else if (args->trained > 0 && !made) {
-        wrong = "--trained-length needs --method; other inputs have it";
-    } else if (args->inputs[0] != NULL && args->yaml != NULL) {
-        wrong = "--import-yaml FILE is the only input: remove the other";
-    } else if (args->yaml != NULL && (args->model == NULL || args->length == 0)) {
-        wrong = "--import-yaml needs --model DIR and --length L";
-    } else if (args->yaml != NULL && args->rank > 0) {
-        wrong = "--rank needs a detection; a YAML already has its scales";
-    } else if (args->n_inputs > 2 && !args->join) {
-        wrong = "more than two inputs: give --join to put several tables into one";
-    } else if (args->join && (args->n_inputs < 2 || args->has_k || args->rank > 0 ||
-                              args->length > 0 || args->yaml != NULL)) {
-        wrong = "--join needs two or more tables, and takes no --rank, --top-k, --last-k, --length "
-                "and --import-yaml";
-    } else if (args->entry > 0 && args->yaml != NULL) {
-        wrong = "--entry needs TABLE; a YAML has one entry";
-    } else if (args->check && args->model == NULL) {
-        wrong = "--check needs --model DIR";
-    } else if (args->result != DPE_RESULT_TEXT && (!args->check || args->show)) {
-        wrong = "--json goes with --check, without --show";
-    } else if (args->output == NULL && !args->show && !args->check) {
-        wrong = "nothing to do: give -o FILE, --show or --check";
-    } else if (!is_utf8(args->name) || !is_utf8(args->scores)) {
-        wrong = "--name and --scores: expected UTF-8, the encoding of YAML";
-    } else if (args->has_k && args->inputs[1] == NULL) {
-        wrong = "--top-k and --last-k need NORMS.h5 as the second argument";
-    } else if (args->output != NULL && args->format == NULL &&
-               dpe_export_format_of_path(args->output) == FORMAT_UNKNOWN) {
-        wrong = "--output: the file name does not show the format; give --format";
-    } else if (to_stdout(args) && (dpe_export_format_of(args->format) == FORMAT_H5 ||
-                                   dpe_export_format_of(args->format) == FORMAT_GGUF_ROPE)) {
-        wrong = "--output: HDF5 and GGUF cannot go to standard output; give a file name";
-    } else {
-        wrong = check_together(args);
+    const bool yaml = args->yaml != NULL;
+    const bool input = args->inputs[0] != NULL;
+    const bool written = args->output != NULL;
+    const bool prints = args->show || args->check;
+    const enum export_format format = written ? format_of(args) : FORMAT_UNKNOWN;
+    size_t n = 0;
+    const char *name = given_name(args, &n);
+    const struct {
+        bool wrong;
+        const char *text;
+    } refusals[] = {
+        {!input && !yaml && !made,
+         "nothing to read: give DETECT.h5, TABLE, --method METHOD or --import-yaml FILE"},
+        {made && (input || yaml || args->join || args->has_k || args->rank > 0 || args->entry > 0),
+         "--method makes a table from nothing else: leave out inputs, --import-yaml, --join, "
+         "--rank, --top-k, --last-k and --entry"},
+        {made && (args->model == NULL || args->length == 0),
+         "--method needs --model DIR and --length L"},
+        {args->trained > 0 && !made, "--trained-length needs --method; other inputs have it"},
+        {input && yaml, "--import-yaml FILE is the only input: remove the other"},
+        {yaml && (args->model == NULL || args->length == 0),
+         "--import-yaml needs --model DIR and --length L"},
+        {yaml && args->rank > 0, "--rank needs a detection; a YAML already has its scales"},
+        {args->n_inputs > 2 && !args->join,
+         "more than two inputs: give --join to put several tables into one"},
+        {args->join &&
+             (args->n_inputs < 2 || args->has_k || args->rank > 0 || args->length > 0 || yaml),
+         "--join needs two or more tables, and takes no --rank, --top-k, --last-k, --length "
+         "and --import-yaml"},
+        {args->entry > 0 && yaml, "--entry needs TABLE; a YAML has one entry"},
+        {args->check && args->model == NULL, "--check needs --model DIR"},
+        {args->result != DPE_RESULT_TEXT && (!args->check || args->show),
+         "--json goes with --check, without --show"},
+        {!written && !prints, "nothing to do: give -o FILE, --show or --check"},
+        {!is_utf8(args->name) || !is_utf8(args->scores),
+         "--name and --scores: expected UTF-8, the encoding of YAML"},
+        {args->has_k && args->inputs[1] == NULL,
+         "--top-k and --last-k need NORMS.h5 as the second argument"},
+        {written && args->format == NULL && format == FORMAT_UNKNOWN,
+         "--output: the file name does not show the format; give --format"},
+        {to_stdout(args) && (format == FORMAT_H5 || format == FORMAT_GGUF_ROPE),
+         "--output: HDF5 and GGUF cannot go to standard output; give a file name"},
+        /* Options that would have no effect. */
+        {!written && args->format != NULL, "--format needs -o FILE"},
+        {!written && args->force, "--force needs -o FILE"},
+        {!written && args->name != NULL && !yaml, "--name needs -o FILE.yaml"},
+        {!written && args->scores != NULL, "--scores needs -o FILE.yaml"},
+        {!written && args->gguf != NULL, "--gguf needs -o FILE.gguf"},
+        {!written && args->drop_temperature, "--drop-temperature needs -o FILE.yaml or FILE.csv"},
+        {format == FORMAT_YAML && name != NULL && !is_yaml_name(name, n), no_yaml_name},
+        {to_stdout(args) && prints,
+         "-o - cannot be used with --show or --check, which also print to standard output"},
+        {args->gguf != NULL && format != FORMAT_GGUF_ROPE, "--gguf needs --format gguf-rope"},
+        {args->gguf == NULL && format == FORMAT_GGUF_ROPE,
+         "--format gguf-rope needs --gguf MODEL.gguf, which it copies"},
+        {args->model == NULL && format == FORMAT_LONGROPE,
+         "--format longrope needs --model DIR for its config.json"},
+        {args->model == NULL && is_flags(format),
+         "options of a runtime need --model: the folder or GGUF file that it will run"},
+        {args->scores != NULL && format != FORMAT_YAML, "--scores needs --format yaml"},
+        {args->drop_temperature && format != FORMAT_YAML && format != FORMAT_CSV,
+         "--drop-temperature needs --format yaml or csv; the other formats have the temperature"},
+        {written && args->name != NULL && format != FORMAT_YAML && !yaml,
+         "--name needs --format yaml or --import-yaml"},
+    };
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        if (refusals[i].wrong) {
+            return refusals[i].text;
+        }
     }
-    return wrong;
+    return NULL;
 }
 
 /* ---------------------------------------------------------------- writing */
 
-/* A copy of the config.json; of a GGUF file, of what its metadata say. */
-static dpe_status read_config(const char *path, char **json, struct dpe_error *err)
+/* A config.json of the model's: of a GGUF file, of what its metadata say. */
+static dpe_status render_config(const struct dpe_export_arguments *args, enum export_format format,
+                                const struct dpe_table *table,
+                                const struct dpe_short_text *short_text, struct dpe_text *out,
+                                struct dpe_error *err)
 {
     const struct dpe_model_options options = {.config_only = true};
     struct dpe_model *model = NULL;
-    dpe_status status = dpe_model_open(path, &options, &model, err);
-    if (status == DPE_OK) {
-        *json = strdup(dpe_model_config_json(model));
-        status = *json != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    if (args->model == NULL) {
+        return dpe_fail(err, DPE_USAGE, "--format hf needs --model DIR for its config.json");
     }
+    DPE_TRY(dpe_model_open(args->model, &options, &model, err));
+    const dpe_status status = format == FORMAT_HF
+                                  ? dpe_export_hf(table, dpe_model_config_json(model), out, err)
+                                  : dpe_export_longrope(dpe_table_values(table), args->model, model,
+                                                        short_text, out, err);
     dpe_model_close(model);
     return status;
 }
@@ -185,13 +194,12 @@ static dpe_status check_temperature(const struct dpe_export_arguments *args,
     const struct dpe_temperature temperature = dpe_table_temperature(values);
     char text[DPE_TEMPERATURE_TEXT];
     dpe_temperature_text(&temperature, text);
-    if (args->drop_temperature && args->quiet) {
-        return DPE_OK;
-    }
-    if (args->drop_temperature) {
+    if (args->drop_temperature && !args->quiet) {
         dpe_log_warning(
             "%s: written without the table's attention temperature (%s), so results with it differ",
-            args->output != NULL ? args->output : "standard output", text);
+            args->output, text);
+    }
+    if (args->drop_temperature) {
         return DPE_OK;
     }
     return dpe_fail(err, DPE_USAGE,
@@ -223,9 +231,8 @@ static dpe_status check_kind(enum export_format format, const struct dpe_table *
     if (values->frequencies == 0 && (format == FORMAT_HF || format == FORMAT_SAFETENSORS)) {
         return DPE_OK;
     }
-    bool factors = format == FORMAT_LONGROPE || format == FORMAT_GGUF_ROPE || is_flags(format);
     DPE_TRY(check_single(table, err));
-    return dpe_rope_check_form(values, dpe_export_format_name(format), factors, err);
+    return dpe_rope_check_form(values, dpe_export_format_name(format), holds_factors(format), err);
 }
 
 static dpe_status render(const struct dpe_export_arguments *args, enum export_format format,
@@ -234,25 +241,22 @@ static dpe_status render(const struct dpe_export_arguments *args, enum export_fo
 {
     const struct dpe_table_values *values = dpe_table_values(table->table);
     char name[256];
-    char *config = NULL;
-    dpe_status status = DPE_OK;
+    if (is_flags(format)) {
+        return dpe_export_flags(values, args->model, (enum dpe_flags_of)(format - FORMAT_FLAGS),
+                                out, err);
+    }
     switch (format) {
     case FORMAT_JSON:
         return dpe_export_json(table->table, out, err);
     case FORMAT_CSV:
-        status = check_temperature(args, values, err);
-        return status == DPE_OK ? dpe_export_csv(values, out, err) : status;
+        DPE_TRY(check_temperature(args, values, err));
+        return dpe_export_csv(values, out, err);
     case FORMAT_SAFETENSORS:
         return dpe_export_safetensors(table->table, out, err);
     case FORMAT_YAML:
-        status = check_temperature(args, values, err);
-        if (status == DPE_OK) {
-            status = model_name(args, values, name, err);
-        }
-        return status != DPE_OK
-                   ? status
-                   : dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "", out,
-                                     err);
+        DPE_TRY(check_temperature(args, values, err));
+        DPE_TRY(model_name(args, values, name, err));
+        return dpe_export_yaml(values, name, args->scores != NULL ? args->scores : "", out, err);
     case FORMAT_PT:
         if (table->scores == NULL) {
             return dpe_fail(
@@ -261,30 +265,12 @@ static dpe_status render(const struct dpe_export_arguments *args, enum export_fo
         }
         return dpe_export_pt(table->scores, table->score_dims, out, err);
     case FORMAT_HF:
-        if (args->model == NULL) {
-            return dpe_fail(err, DPE_USAGE, "--format hf needs --model DIR for its config.json");
-        }
-        status = read_config(args->model, &config, err);
-        if (status == DPE_OK) {
-            status = dpe_export_hf(table->table, config, out, err);
-        }
-        free(config);
-        return status;
     case FORMAT_LONGROPE:
-        status = read_config(args->model, &config, err);
-        if (status == DPE_OK) {
-            status = dpe_export_longrope(values, args->model, config, short_text, out, err);
-        }
-        free(config);
-        return status;
+        return render_config(args, format, table->table, short_text, out, err);
     case FORMAT_H5:
     case FORMAT_GGUF_ROPE:
     case FORMAT_UNKNOWN:
     default:
-        if (is_flags(format)) {
-            return dpe_export_flags(values, args->model, (enum dpe_flags_of)(format - FORMAT_FLAGS),
-                                    out, err);
-        }
         return dpe_fail(err, DPE_INTERNAL, "format %d is not a text format", (int)format);
     }
 }
@@ -303,15 +289,34 @@ static dpe_status check_output(const struct dpe_export_arguments *args, struct d
     return dpe_tool_check_words(args->output, args->argc, args->argv, err);
 }
 
+/* The file of a form, or the text on standard output. */
+static dpe_status write_form(const struct dpe_export_arguments *args, enum export_format format,
+                             const struct export_table *table,
+                             const struct dpe_short_text *short_text, struct dpe_error *err)
+{
+    struct dpe_text out = {0};
+    if (format == FORMAT_GGUF_ROPE) {
+        return dpe_export_gguf(dpe_table_values(table->table), args->gguf, args->output, short_text,
+                               err);
+    }
+    dpe_status status = render(args, format, table, short_text, &out, err);
+    if (status == DPE_OK && to_stdout(args)) {
+        fwrite(out.bytes, 1, out.n, stdout); /* dpe_tool_end reports a failure */
+    } else if (status == DPE_OK) {
+        status = dpe_write_atomic(args->output, out.bytes, out.n, err);
+    }
+    dpe_text_free(&out);
+    return status;
+}
+
 static dpe_status write_output(const struct dpe_export_arguments *args,
                                const struct export_table *table, struct dpe_error *err)
 {
-    enum export_format format = args->format != NULL ? dpe_export_format_of(args->format)
-                                                     : dpe_export_format_of_path(args->output);
-    dpe_status status = check_kind(format, table->table, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    const enum export_format format = format_of(args);
+    const struct dpe_table_values *values = dpe_table_values(table->table);
+    const bool factors = holds_factors(format);
+    struct dpe_short_text short_text = {0};
+    DPE_TRY(check_kind(format, table->table, err));
     if (format == FORMAT_H5) {
         return dpe_export_write_h5(table, args->output, err);
     }
@@ -321,34 +326,117 @@ static dpe_status write_output(const struct dpe_export_arguments *args,
             "not record",
             table->selection, dpe_export_format_name(format));
     }
-    const struct dpe_table_values *values = dpe_table_values(table->table);
-    struct dpe_short_text short_text = {0};
-    const bool factors =
-        format == FORMAT_GGUF_ROPE || format == FORMAT_LONGROPE || is_flags(format);
     if (factors) {
         const char *model = format == FORMAT_GGUF_ROPE ? args->gguf : args->model;
-        status = dpe_short_text_measure(values, model, args->threads, &short_text, err);
+        DPE_TRY(dpe_short_text_measure(values, model, args->threads, &short_text, err));
     }
-    if (status == DPE_OK && format == FORMAT_GGUF_ROPE) {
-        status = dpe_export_gguf(values, args->gguf, args->output, &short_text, err);
-    }
-    struct dpe_text out = {0};
-    if (status == DPE_OK && format != FORMAT_GGUF_ROPE) {
-        status = render(args, format, table, &short_text, &out, err);
-    }
-    if (status == DPE_OK && to_stdout(args)) {
-        fwrite(out.bytes, 1, out.n, stdout); /* dpe_tool_end reports a failure */
-    } else if (status == DPE_OK && format != FORMAT_GGUF_ROPE) {
-        status = dpe_write_atomic(args->output, out.bytes, out.n, err);
-    }
-    dpe_text_free(&out);
-    if (status == DPE_OK && factors && !args->quiet) {
+    DPE_TRY(write_form(args, format, table, &short_text, err));
+    if (factors && !args->quiet) {
         dpe_short_text_log(values, &short_text,
                            is_flags(format)  ? "these options"
                            : to_stdout(args) ? "the file"
                                              : args->output);
     }
-    return status;
+    return DPE_OK;
+}
+
+/* ---------------------------------------------------------------- printing: --show and --check */
+
+static void show_model(const struct dpe_table_values *values)
+{
+    /* These texts come from the file and may hold control characters. */
+    char version[64];
+    char type[64];
+    char fingerprint[160];
+    dpe_printable(values->schema_version, version, sizeof version);
+    dpe_printable(values->model_type, type, sizeof type);
+    dpe_printable(values->model_fingerprint, fingerprint, sizeof fingerprint);
+    dpe_print(
+        "DPE table %s for a %s model, %lld layers, %lld query and %lld key/value heads of %lld\n",
+        version, type, (long long)values->n_layers, (long long)values->n_heads,
+        (long long)values->n_kv_heads, (long long)values->head_dim);
+    dpe_print("model fingerprint  %s\n", fingerprint);
+    dpe_print("trained length     %lld\n", (long long)values->trained_length);
+}
+
+static void show_entry(const struct dpe_table_values *values)
+{
+    dpe_print("evaluated length   %lld\n", (long long)values->length);
+    if (values->frequencies != 0) {
+        dpe_print("moves              frequencies: each is divided by its group's scale\n");
+    } else if (dpe_table_needs_adapter(values) != 0 && values->n_bands == 0) {
+        dpe_print("window             %lld (nearer keys keep their distance)\n",
+                  (long long)values->window);
+        dpe_print("key pairs          %lld of %lld of each head\n", (long long)values->top_k,
+                  (long long)values->n_pairs);
+    }
+    if (values->unrounded != 0) {
+        dpe_print("far positions      not rounded, as Leaky ReRoPE has them\n");
+    }
+    if (values->n_bands > 0) {
+        dpe_print("bands              %lld, in place of a window and scales\n",
+                  (long long)values->n_bands);
+    }
+    if (values->applied_inv_freq != NULL) {
+        dpe_print("frequencies        of the table in place of the model's own\n");
+    }
+    dpe_print("attention scaling  %g\n", values->attention_scaling);
+    if (dpe_table_has_temperature(values)) {
+        const struct dpe_temperature temperature = dpe_table_temperature(values);
+        char text[DPE_TEMPERATURE_TEXT];
+        dpe_temperature_text(&temperature, text);
+        dpe_print("temperature        %s\n", text);
+    }
+    char evidence[DPE_TABLE_EVIDENCE];
+    if (dpe_table_evidence(values, evidence)[0] != '\0') {
+        dpe_print("measured           %s\n", evidence);
+    }
+    if (dpe_table_facts(values, evidence)[0] != '\0') {
+        dpe_print("made from          %s\n", evidence);
+    }
+    dpe_print("%5s  %11s  %16s  %6s\n", "group", "pairs", "effective length", "scale");
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        char pairs[32];
+        char effective[32];
+        snprintf(pairs, sizeof pairs, "%d..%d", values->group_edge[g],
+                 values->group_edge[g + 1] - 1);
+        snprintf(effective, sizeof effective, "%.0f", values->effective_length[g]);
+        dpe_print("%5lld  %11s  %16s  %6g\n", (long long)g, pairs,
+                  values->effective_length[g] < 0.0 ? "none found" : effective,
+                  values->scale_factor[g]);
+    }
+}
+
+static void show(const struct dpe_table *table, const char *selection)
+{
+    int64_t n = dpe_table_count(table);
+    int64_t before = dpe_table_values(table)->trained_length;
+    show_model(dpe_table_values(table));
+    if (selection[0] != '\0') {
+        dpe_print("found under        the selection %s, which the table alone does not apply\n",
+                  selection);
+    }
+    if (n > 1) {
+        char lengths[DPE_TABLE_NOTE];
+        dpe_print("entries            %lld, for %s tokens\n", (long long)n,
+                  dpe_table_lengths(table, lengths));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
+        if (n > 1) {
+            dpe_print("\nFor texts of %lld to %lld tokens, prompt and new ones together\n",
+                      (long long)before + 1, (long long)values->length);
+        }
+        show_entry(values);
+        before = values->length;
+    }
+    if (!dpe_export_needs_adapter(table)) {
+        dpe_print("A runtime needs no adapter to apply this table: dpe-export --format longrope\n"
+                  "(a config.json) or gguf-rope (a GGUF file).\n");
+        return;
+    }
+    dpe_print("Up to the trained length a runtime runs the model unchanged. Beyond it, it\n"
+              "needs an adapter to apply this table: see outputs/table/dpe_table.h.\n");
 }
 
 /* The outcome as a document; it is `status` again, with its message. */
@@ -374,10 +462,8 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
                               enum dpe_result_format format, struct dpe_error *err)
 {
     struct dpe_model *model = NULL;
-    dpe_status status = dpe_model_open(folder, NULL, &model, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
+    DPE_TRY(dpe_model_open(folder, NULL, &model, err));
     const struct dpe_config *config = dpe_model_config(model);
     const char *fingerprint = dpe_model_fingerprint(model);
     if (config->n_layers != values->n_layers || config->n_heads != values->n_heads ||
@@ -405,24 +491,29 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
     return status;
 }
 
+static dpe_status export_read(const struct dpe_export_arguments *args,
+                              const struct export_table *table, struct dpe_error *err)
+{
+    if (args->show) {
+        show(table->table, table->selection);
+    }
+    if (args->check) {
+        DPE_TRY(check_model(args->model, dpe_table_values(table->table), args->result, err));
+    }
+    if (args->output == NULL) {
+        return DPE_OK;
+    }
+    DPE_TRY(dpe_signals_poll(NULL, err));
+    return write_output(args, table, err);
+}
+
 dpe_status dpe_export_do(const struct dpe_export_arguments *args, struct dpe_error *err)
 {
     struct export_table table = {0};
-    dpe_status status = args->output != NULL ? check_output(args, err) : DPE_OK;
+    DPE_TRY(args->output != NULL ? check_output(args, err) : DPE_OK);
+    dpe_status status = dpe_export_read(args, &table, err);
     if (status == DPE_OK) {
-        status = dpe_export_read(args, &table, err);
-    }
-    if (status == DPE_OK && args->show) {
-        dpe_export_show(table.table, table.selection);
-    }
-    if (status == DPE_OK && args->check) {
-        status = check_model(args->model, dpe_table_values(table.table), args->result, err);
-    }
-    if (status == DPE_OK && args->output != NULL) {
-        status = dpe_signals_poll(NULL, err);
-    }
-    if (status == DPE_OK && args->output != NULL) {
-        status = write_output(args, &table, err);
+        status = export_read(args, &table, err);
     }
     dpe_export_table_free(&table);
     return status;

@@ -10,8 +10,34 @@
 #include <stdbool.h>
 
 #include "engine/base/base.h"
-#include "outputs/export/short_text.h"
 #include "outputs/table/dpe_table.h"
+
+/* What a form that cannot switch loses on a text that the model was trained for. A table and a
+ * method leave texts of at most the trained length as they are. A factor for each pair in a file
+ * applies to every text where the runtime has no rule of its own, so the exporter measures what
+ * that costs, where it finds the model's weights, and writes it into the file. */
+
+/** Means over the tokens of one text of −ln p, in nats, rounded to 1e-3. */
+struct dpe_short_text {
+    int64_t tokens; /**< that were scored; 0: not measured */
+    double own;     /**< the model as it is */
+    double applied; /**< under the table, as runtimes apply it that know one set of factors */
+    double factor;  /**< the model's own frequencies with the table's factor on the logits, as
+                         transformers rotates texts of at most the trained length */
+    char why[256];  /**< the reason why it was not measured; else "" */
+};
+
+/** Measure with the model (a folder, or a GGUF file) that the form is for, on the CPU with so many
+ * threads (0: all that the process may use). A model without weights, without a tokenizer, or that
+ * the table does not fit, is no failure: `why` says it. DPE_INCOMPLETE after a signal,
+ * DPE_NO_MEMORY. */
+dpe_status dpe_short_text_measure(const struct dpe_table_values *values, const char *model,
+                                  int threads, struct dpe_short_text *text, struct dpe_error *err);
+/** Tell the user what short texts lose with `what`: a path, "these options". */
+void dpe_short_text_log(const struct dpe_table_values *values, const struct dpe_short_text *text,
+                        const char *what);
+
+/* The forms. */
 
 /** What a runtime needs: pair j rotates by b^(−2j/d) / factor_j a token, b the base of the rotation
  *  and d the components that rotate; cosines and sines are multiplied by attention_factor. */
@@ -35,6 +61,7 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
                                bool factors, struct dpe_error *err);
 
 struct dpe_config;
+struct dpe_model;
 /** DPE_BAD_DATA where the model is another than the table's, or, unless `some`, has layers that the
  * table leaves as they are, which one list of factors would change. */
 dpe_status dpe_rope_check_model(const struct dpe_table_values *values,
@@ -55,11 +82,12 @@ dpe_status dpe_export_flags(const struct dpe_table_values *values, const char *m
 
 /** config.json with its rope block replaced by longrope, under the names of transformers 4
  *  (rope_scaling) and 5 (rope_parameters), and with dpe_short_text where that was measured. `model`
- * is the folder; DPE_BAD_DATA where its layers rotate in several ways, which one list of factors
- * cannot hold. */
+ * is the folder, and opened; DPE_BAD_DATA where its layers rotate in several ways, which one list
+ * of factors cannot hold. */
 dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char *model,
-                               const char *config_json, const struct dpe_short_text *short_text,
-                               struct dpe_text *out, struct dpe_error *err);
+                               const struct dpe_model *opened,
+                               const struct dpe_short_text *short_text, struct dpe_text *out,
+                               struct dpe_error *err);
 
 /** A copy of the GGUF file `from` at `path`, atomically: with the tensor rope_freqs.weight and the
  *  keys of the table, and those of dpe.short_text where that was measured. DPE_BAD_DATA where

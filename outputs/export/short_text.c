@@ -1,5 +1,5 @@
 /* The likelihood of a short text: the model as it is, and under what a form makes of it. */
-#include "outputs/export/short_text.h"
+#include "outputs/export/rope_forms.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -55,6 +55,18 @@ static dpe_status mean_nll(const struct measured *on, const struct dpe_plan *pla
     return status;
 }
 
+static dpe_status measure_plans(const struct measured *on, struct dpe_plan *own,
+                                const struct dpe_plan *applied, struct dpe_short_text *text,
+                                struct dpe_error *err)
+{
+    DPE_TRY(mean_nll(on, own, &text->own, err));
+    DPE_TRY(mean_nll(on, applied, &text->applied, err));
+    own->temperature.logit_scale = applied->temperature.logit_scale;
+    DPE_TRY(mean_nll(on, own, &text->factor, err));
+    text->tokens = on->n - 1;
+    return DPE_OK;
+}
+
 static dpe_status measure(const struct measured *on, const struct dpe_table_values *values,
                           struct dpe_short_text *text, struct dpe_error *err)
 {
@@ -68,16 +80,8 @@ static dpe_status measure(const struct measured *on, const struct dpe_table_valu
         status = dpe_plan_of_table(values, &context, &applied, err);
     }
     if (status == DPE_OK) {
-        status = mean_nll(on, &own, &text->own, err);
+        status = measure_plans(on, &own, &applied, text, err);
     }
-    if (status == DPE_OK) {
-        status = mean_nll(on, &applied, &text->applied, err);
-    }
-    if (status == DPE_OK) {
-        own.temperature.logit_scale = applied.temperature.logit_scale;
-        status = mean_nll(on, &own, &text->factor, err);
-    }
-    text->tokens = status == DPE_OK ? on->n - 1 : 0;
     dpe_plan_free(&own);
     dpe_plan_free(&applied);
     return status;
@@ -94,8 +98,7 @@ static dpe_status read_tokens(const char *path, const struct dpe_table_values *v
                                       &on->tokens, err);
     }
     dpe_tokenizer_close(tokenizer);
-    int64_t most = values->trained_length < MOST_TOKENS ? values->trained_length : MOST_TOKENS;
-    on->n = (int64_t)on->tokens.n < most ? (int64_t)on->tokens.n : most;
+    on->n = dpe_least((int64_t)on->tokens.n, dpe_least(values->trained_length, MOST_TOKENS));
     return status == DPE_OK && on->n < LEAST_TOKENS
                ? dpe_fail(err, DPE_BAD_DATA, "a text of %lld tokens is too short to measure",
                           (long long)on->n)
