@@ -11,60 +11,64 @@
 /* One plan has the numbers of n_pairs; a plan from a stranger has bounds. */
 enum { MOST_PAIRS = 1 << 12, MOST_LAYERS = 1 << 12, MOST_HEADS = 1 << 12, MOST_MASK = 1 << 26 };
 
-/* The numbers of a plan, and where they stand. */
-static const struct {
+/* The numbers of a plan, of a map of positions and of a selection: where they stand, and the most
+ * that a whole one may be. */
+struct number {
     const char *key;
+    enum { REAL, WHOLE, WORD } kind; /* double, int64_t, int */
     size_t at;
-} reals[] =
-    {
-        {"logit_factor", offsetof(struct dpe_plan, temperature.logit_scale)},
-        {"logit_scale_first", offsetof(struct dpe_plan, temperature.depth[0])},
-        {"logit_scale_middle", offsetof(struct dpe_plan, temperature.depth[1])},
-        {"logit_scale_last", offsetof(struct dpe_plan, temperature.depth[2])},
-        {"log_n_length", offsetof(struct dpe_plan, temperature.log_n_length)},
-        {"log_n_power", offsetof(struct dpe_plan, temperature.log_n_power)},
-        {"log_n_decay", offsetof(struct dpe_plan, temperature.log_n_decay)},
-        {"still_factor", offsetof(struct dpe_plan, still_factor)},
-        {"attention_multiplier", offsetof(struct dpe_plan, attention_multiplier)},
-        {"attention_cap", offsetof(struct dpe_plan, attention_cap)},
-        {"query_growth", offsetof(struct dpe_plan, query_growth)},
-        {"query_length", offsetof(struct dpe_plan, query_length)},
-},
-  map_reals[] = {
-      {"period", offsetof(struct dpe_position_map, period)},
-      {"cap", offsetof(struct dpe_position_map, cap)},
-      {"group_most", offsetof(struct dpe_position_map, group_most)},
-      {"group_rate", offsetof(struct dpe_position_map, group_rate)},
-      {"group_from", offsetof(struct dpe_position_map, group_from)},
+    int64_t most;
 };
-static const struct {
-    const char *key;
-    size_t at;
-} wholes[] =
-    {
-        {"n_still", offsetof(struct dpe_plan, n_still)},
-        {"chunk", offsetof(struct dpe_plan, chunk)},
-},
-  selection_wholes[] = {
-      {"block", offsetof(struct dpe_selection, block)},
-      {"sinks", offsetof(struct dpe_selection, sinks)},
-      {"local", offsetof(struct dpe_selection, local)},
-      {"k", offsetof(struct dpe_selection, k)},
-      {"refresh", offsetof(struct dpe_selection, refresh)},
-      {"attended", offsetof(struct dpe_selection, attended)},
-      {"last", offsetof(struct dpe_selection, last)},
-      {"slashes", offsetof(struct dpe_selection, slashes)},
-      {"first", offsetof(struct dpe_selection, first)},
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define REAL_OF(of, key, member)                                                                   \
+    {                                                                                              \
+        key, REAL, offsetof(struct of, member), 0                                                  \
+    }
+#define WHOLE_OF(of, member)                                                                       \
+    {                                                                                              \
+#member, WHOLE, offsetof(struct of, member), INT64_MAX                                     \
+    }
+#define WORD_OF(of, member, most)                                                                  \
+    {                                                                                              \
+#member, WORD, offsetof(struct of, member), most                                           \
+    }
+static const struct number plan_numbers[] = {
+    REAL_OF(dpe_plan, "logit_factor", temperature.logit_scale),
+    REAL_OF(dpe_plan, "logit_scale_first", temperature.depth[0]),
+    REAL_OF(dpe_plan, "logit_scale_middle", temperature.depth[1]),
+    REAL_OF(dpe_plan, "logit_scale_last", temperature.depth[2]),
+    REAL_OF(dpe_plan, "log_n_length", temperature.log_n_length),
+    REAL_OF(dpe_plan, "log_n_power", temperature.log_n_power),
+    REAL_OF(dpe_plan, "log_n_decay", temperature.log_n_decay),
+    REAL_OF(dpe_plan, "still_factor", still_factor),
+    REAL_OF(dpe_plan, "attention_multiplier", attention_multiplier),
+    REAL_OF(dpe_plan, "attention_cap", attention_cap),
+    REAL_OF(dpe_plan, "query_growth", query_growth),
+    REAL_OF(dpe_plan, "query_length", query_length),
+    WHOLE_OF(dpe_plan, n_still),
+    WHOLE_OF(dpe_plan, chunk),
 };
-static const struct {
-    const char *key;
-    size_t at;
-    int most;
-} selection_words[] = {
-    {"representative", offsetof(struct dpe_selection, representative), DPE_REPRESENT_COMPRESSED},
-    {"unit", offsetof(struct dpe_selection, unit), DPE_CHOICE_LAYER},
-    {"positions", offsetof(struct dpe_selection, positions), DPE_PLACE_CONSTANT},
-    {"scored", offsetof(struct dpe_selection, scored), DPE_SCORE_CONSTANT},
+static const struct number map_numbers[] = {
+    REAL_OF(dpe_position_map, "period", period),
+    REAL_OF(dpe_position_map, "cap", cap),
+    REAL_OF(dpe_position_map, "group_most", group_most),
+    REAL_OF(dpe_position_map, "group_rate", group_rate),
+    REAL_OF(dpe_position_map, "group_from", group_from),
+};
+static const struct number selection_numbers[] = {
+    WHOLE_OF(dpe_selection, block),
+    WHOLE_OF(dpe_selection, sinks),
+    WHOLE_OF(dpe_selection, local),
+    WHOLE_OF(dpe_selection, k),
+    WHOLE_OF(dpe_selection, refresh),
+    WHOLE_OF(dpe_selection, attended),
+    WHOLE_OF(dpe_selection, last),
+    WHOLE_OF(dpe_selection, slashes),
+    WHOLE_OF(dpe_selection, first),
+    WORD_OF(dpe_selection, representative, DPE_REPRESENT_COMPRESSED),
+    WORD_OF(dpe_selection, unit, DPE_CHOICE_LAYER),
+    WORD_OF(dpe_selection, positions, DPE_PLACE_CONSTANT),
+    WORD_OF(dpe_selection, scored, DPE_SCORE_CONSTANT),
 };
 
 /* ------------------------------------------------------------------------------------- writing */
@@ -73,6 +77,17 @@ static const struct {
 static json_t *write_real(double value)
 {
     return isfinite(value) ? json_real(value) : json_string("inf");
+}
+
+static void write_numbers(json_t *object, const struct number *numbers, size_t n, const void *of)
+{
+    for (size_t i = 0; i < n; i++) {
+        const void *at = (const char *)of + numbers[i].at;
+        json_object_set_new(object, numbers[i].key,
+                            numbers[i].kind == REAL    ? write_real(*(const double *)at)
+                            : numbers[i].kind == WHOLE ? json_integer(*(const int64_t *)at)
+                                                       : json_integer(*(const int *)at));
+    }
 }
 
 static json_t *write_list(const double *values, int64_t n)
@@ -88,11 +103,7 @@ static json_t *write_map(const struct dpe_position_map *map, int64_t n_pairs)
 {
     json_t *made = json_object();
     json_object_set_new(made, "floored", json_boolean(map->floored));
-    for (size_t i = 0; i < sizeof map_reals / sizeof map_reals[0]; i++) {
-        double value;
-        memcpy(&value, (const char *)map + map_reals[i].at, sizeof value);
-        json_object_set_new(made, map_reals[i].key, write_real(value));
-    }
+    write_numbers(made, map_numbers, COUNT(map_numbers), map);
     json_object_set_new(made, "scale", write_list(map->scale, n_pairs));
     json_object_set_new(made, "offset", write_list(map->offset, n_pairs));
     return made;
@@ -134,43 +145,20 @@ static json_t *write_mask(const struct dpe_plan *plan)
     return made;
 }
 
-static json_t *write_selection(const struct dpe_selection *selection)
-{
-    json_t *made = json_object();
-    for (size_t i = 0; i < sizeof selection_wholes / sizeof selection_wholes[0]; i++) {
-        int64_t value;
-        memcpy(&value, (const char *)selection + selection_wholes[i].at, sizeof value);
-        json_object_set_new(made, selection_wholes[i].key, json_integer((json_int_t)value));
-    }
-    for (size_t i = 0; i < sizeof selection_words / sizeof selection_words[0]; i++) {
-        int value;
-        memcpy(&value, (const char *)selection + selection_words[i].at, sizeof value);
-        json_object_set_new(made, selection_words[i].key, json_integer(value));
-    }
-    return made;
-}
-
 json_t *dpe_plan_to_json(const struct dpe_plan *plan)
 {
     json_t *made = json_pack("{s:s,s:I,s:I,s:I,s:b,s:b,s:i}", "name", plan->name, "n_pairs",
                              (json_int_t)plan->n_pairs, "n_layers", (json_int_t)plan->n_layers,
                              "n_heads", (json_int_t)plan->n_heads, "always", plan->always, "exact",
                              plan->exact, "angle", (int)plan->angle);
-    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
-        double value;
-        memcpy(&value, (const char *)plan + reals[i].at, sizeof value);
-        json_object_set_new(made, reals[i].key, write_real(value));
-    }
-    for (size_t i = 0; i < sizeof wholes / sizeof wholes[0]; i++) {
-        int64_t value;
-        memcpy(&value, (const char *)plan + wholes[i].at, sizeof value);
-        json_object_set_new(made, wholes[i].key, json_integer((json_int_t)value));
-    }
+    write_numbers(made, plan_numbers, COUNT(plan_numbers), plan);
     json_object_set_new(made, "inv_freq", write_list(plan->inv_freq, plan->n_pairs));
     json_object_set_new(made, "bands", write_bands(plan));
     json_object_set_new(made, "heads", write_heads(&plan->temperature));
     json_object_set_new(made, "mask", write_mask(plan));
-    json_object_set_new(made, "selection", write_selection(&plan->selection));
+    json_t *selection = json_object();
+    write_numbers(selection, selection_numbers, COUNT(selection_numbers), &plan->selection);
+    json_object_set_new(made, "selection", selection);
     return made;
 }
 
@@ -200,20 +188,25 @@ static void read_list(struct dpe_json_reader *reader, const char *key, double *v
     }
 }
 
-static void read_field(struct dpe_json_reader *reader, const char *key, void *to)
+static void read_numbers(struct dpe_json_reader *reader, const struct number *numbers, size_t n,
+                         void *of)
 {
-    double value = 0.0;
-    if (!read_real(dpe_json_member(reader, key), &value)) {
-        dpe_json_expected(reader, key, "a number or \"inf\"");
+    for (size_t i = 0; i < n; i++) {
+        const struct number *number = &numbers[i];
+        void *at = (char *)of + number->at;
+        if (number->kind == REAL) {
+            if (!read_real(dpe_json_member(reader, number->key), at)) {
+                dpe_json_expected(reader, number->key, "a number or \"inf\"");
+            }
+            continue;
+        }
+        const int64_t value = dpe_json_integer(reader, number->key, 0, number->most, -1);
+        if (number->kind == WHOLE) {
+            *(int64_t *)at = value;
+        } else {
+            *(int *)at = (int)value;
+        }
     }
-    memcpy(to, &value, sizeof value);
-}
-
-static void read_whole(struct dpe_json_reader *reader, const char *key, int64_t low, int64_t high,
-                       void *to)
-{
-    int64_t value = dpe_json_integer(reader, key, low, high, low - 1);
-    memcpy(to, &value, sizeof value);
 }
 
 static void read_map(struct dpe_json_reader *parent, const char *key, int64_t n_pairs,
@@ -222,9 +215,7 @@ static void read_map(struct dpe_json_reader *parent, const char *key, int64_t n_
     struct dpe_json_reader reader = {parent->file, "bands.", dpe_json_object(parent, key),
                                      parent->err, parent->status};
     map->floored = dpe_json_bool(&reader, "floored", false);
-    for (size_t i = 0; i < sizeof map_reals / sizeof map_reals[0]; i++) {
-        read_field(&reader, map_reals[i].key, (char *)map + map_reals[i].at);
-    }
+    read_numbers(&reader, map_numbers, COUNT(map_numbers), map);
     read_list(&reader, "scale", map->scale, n_pairs);
     read_list(&reader, "offset", map->offset, n_pairs);
     parent->status = reader.status;
@@ -244,8 +235,8 @@ static void read_bands(struct dpe_json_reader *parent, struct dpe_plan *plan)
                                          parent->err, parent->status};
         struct dpe_band *band = &plan->bands[b];
         band->kind = (enum dpe_band_kind)dpe_json_integer(&reader, "kind", 0, DPE_BAND_KEY, -1);
-        read_whole(&reader, "lo", 0, INT64_MAX, &band->lo);
-        read_whole(&reader, "hi", 0, INT64_MAX, &band->hi);
+        band->lo = dpe_json_integer(&reader, "lo", 0, INT64_MAX, -1);
+        band->hi = dpe_json_integer(&reader, "hi", 0, INT64_MAX, -1);
         band->per_head = dpe_json_bool(&reader, "per_head", false);
         read_map(&reader, "q", plan->n_pairs, &band->q);
         read_map(&reader, "k", plan->n_pairs, &band->k);
@@ -304,15 +295,7 @@ static void read_selection(struct dpe_json_reader *parent, struct dpe_selection 
     struct dpe_json_reader reader = {parent->file, "selection.",
                                      dpe_json_object(parent, "selection"), parent->err,
                                      parent->status};
-    for (size_t i = 0; i < sizeof selection_wholes / sizeof selection_wholes[0]; i++) {
-        read_whole(&reader, selection_wholes[i].key, 0, INT64_MAX,
-                   (char *)selection + selection_wholes[i].at);
-    }
-    for (size_t i = 0; i < sizeof selection_words / sizeof selection_words[0]; i++) {
-        int value =
-            (int)dpe_json_integer(&reader, selection_words[i].key, 0, selection_words[i].most, -1);
-        memcpy((char *)selection + selection_words[i].at, &value, sizeof value);
-    }
+    read_numbers(&reader, selection_numbers, COUNT(selection_numbers), selection);
     parent->status = reader.status;
 }
 
@@ -333,12 +316,7 @@ dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct
     plan->exact = dpe_json_bool(&reader, "exact", false);
     plan->angle =
         (enum dpe_angle_precision)dpe_json_integer(&reader, "angle", 0, DPE_ANGLE_F64, -1);
-    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
-        read_field(&reader, reals[i].key, (char *)plan + reals[i].at);
-    }
-    for (size_t i = 0; i < sizeof wholes / sizeof wholes[0]; i++) {
-        read_whole(&reader, wholes[i].key, 0, INT64_MAX, (char *)plan + wholes[i].at);
-    }
+    read_numbers(&reader, plan_numbers, COUNT(plan_numbers), plan);
     read_list(&reader, "inv_freq", plan->inv_freq, n_pairs);
     read_bands(&reader, plan);
     read_heads(&reader, &plan->temperature);

@@ -296,41 +296,47 @@ static dpe_status generate(void *user, const struct dpe_remote_text *texts, int6
     return ask_all(engine, exchanges, n, take_continuation, texts, err);
 }
 
+/* Where the likelihoods of a prompt's tokens go, from `first` on. */
+struct scored {
+    int64_t n, first;
+    double *nll;
+};
+
+static dpe_status take_likelihood(const struct dpe_remote_engine *engine, const json_t *answer,
+                                  const void *user, int64_t at, struct dpe_error *err)
+{
+    const struct scored *scored = (const struct scored *)user + at;
+    const json_t *choice = choice_of(engine, answer, err);
+    if (choice == NULL) {
+        return DPE_BAD_DATA;
+    }
+    const json_t *scores = json_object_get(json_object_get(choice, "logprobs"), "token_logprobs");
+    if (!json_is_array(scores) || (int64_t)json_array_size(scores) < scored->n) {
+        return wrong(engine, "a log-probability for each token of the prompt (echo with logprobs)",
+                     err);
+    }
+    for (int64_t i = scored->first; i < scored->n; i++) {
+        const json_t *score = json_array_get(scores, (size_t)i);
+        scored->nll[i - scored->first] = -json_number_value(score);
+        if (!json_is_number(score) || json_number_value(score) > 1e-6) {
+            return wrong(engine, "log-probabilities, numbers up to 0", err);
+        }
+    }
+    return DPE_OK;
+}
+
 /* nll[i] = −ln p(ids[first + i]) for the ids from `first` on. */
 static dpe_status likelihood(void *user, const int32_t *ids, int64_t n, int64_t first, double *nll,
                              struct dpe_error *err)
 {
     const struct dpe_remote_engine *engine = user;
-    struct dpe_http_exchange exchange = {.path = completions_path(engine),
-                                         .most = ANSWER_BYTES + BYTES_OF_TOKEN * (size_t)n,
-                                         .body = write_request(engine, ids, n, 0, false, true)};
-    json_t *answer = NULL;
-    dpe_status status = exchange.body != NULL
-                            ? dpe_http_run(&engine->http, &exchange, 1, err)
-                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a request");
-    if (status == DPE_OK) {
-        status = read_answer(&engine->http, &exchange, &answer, err);
-    }
-    const json_t *choice = status == DPE_OK ? choice_of(engine, answer, err) : NULL;
-    if (status == DPE_OK && choice == NULL) {
-        status = DPE_BAD_DATA;
-    }
-    const json_t *scores = json_object_get(json_object_get(choice, "logprobs"), "token_logprobs");
-    if (status == DPE_OK && (!json_is_array(scores) || (int64_t)json_array_size(scores) < n)) {
-        status = wrong(engine,
-                       "a log-probability for each token of the prompt (echo with logprobs)", err);
-    }
-    for (int64_t i = first; i < n && status == DPE_OK; i++) {
-        const json_t *score = json_array_get(scores, (size_t)i);
-        nll[i - first] = -json_number_value(score);
-        if (!json_is_number(score) || json_number_value(score) > 1e-6) {
-            status = wrong(engine, "log-probabilities, numbers up to 0", err);
-        }
-    }
-    json_decref(answer);
-    free(exchange.body);
-    dpe_text_free(&exchange.answer);
-    return status;
+    const struct scored scored = {n, first, nll};
+    struct dpe_http_exchange *exchange = NULL;
+    DPE_TRY(DPE_NEW(&exchange, 1, err, "out of memory for a request"));
+    exchange->path = completions_path(engine);
+    exchange->most = ANSWER_BYTES + BYTES_OF_TOKEN * (size_t)n;
+    exchange->body = write_request(engine, ids, n, 0, false, true);
+    return ask_all(engine, exchange, 1, take_likelihood, &scored, err);
 }
 
 /* --------------------------------------------------------------------------------------- norms */
