@@ -83,6 +83,21 @@ static dpe_status axes_of(const struct dpe_dataset_kind *kind, const struct dpe_
     return DPE_OK;
 }
 
+/* Their elements besides; more than there can be where that is no number. */
+static dpe_status count_of(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
+                           const void *result, size_t *n, struct dpe_error *err)
+{
+    const int64_t *extents = result;
+    size_t axes[MAX_RANK];
+    int rank = 0;
+    *n = 1;
+    DPE_TRY(axes_of(kind, dataset, axes, &rank, err));
+    for (int a = 0; a < rank; a++) {
+        *n = __builtin_mul_overflow(*n, (size_t)extents[axes[a]], n) ? SIZE_MAX : *n;
+    }
+    return DPE_OK;
+}
+
 /* Values that lie apart, side by side; counted ones made. NULL without memory. */
 static void *gather(const struct dpe_dataset *dataset, const void *result, int64_t n)
 {
@@ -218,16 +233,11 @@ void dpe_datasets_rows(const struct dpe_dataset_kind *kind, const void *result, 
                        const char *list, struct dpe_result *out)
 {
     const struct dpe_dataset row = {.name = list, .axes = axes};
-    const int64_t *extents = result;
-    size_t own[MAX_RANK];
-    int rank = 0;
-    int64_t n = axes_of(kind, &row, own, &rank, NULL) == DPE_OK;
-    for (int a = 0; a < rank; a++) {
-        n *= extents[own[a]];
-    }
-    for (int64_t i = 0; i < n; i++) {
+    size_t n = 0;
+    n = count_of(kind, &row, result, &n, NULL) == DPE_OK ? n : 0;
+    for (size_t i = 0; i < n; i++) {
         dpe_result_row(out, list);
-        dpe_datasets_fields(kind, result, axes, i, out);
+        dpe_datasets_fields(kind, result, axes, (int64_t)i, out);
     }
 }
 
@@ -384,16 +394,10 @@ static bool is_wanted(const struct dpe_dataset_kind *kind, const struct dpe_data
 static dpe_status get_none(const struct dpe_dataset_kind *kind, const struct dpe_dataset *dataset,
                            void *result, struct dpe_error *err)
 {
-    const int64_t *extents = result;
-    size_t axes[MAX_RANK];
-    int64_t n = 1;
-    int rank = 0;
-    DPE_TRY(axes_of(kind, dataset, axes, &rank, err));
-    for (int a = 0; a < rank; a++) {
-        n *= extents[axes[a]];
-    }
-    for (int64_t i = 0; i < n; i++) {
-        memcpy(*array_of(dataset, result) + (size_t)i * dataset->stride + dataset->at,
+    size_t n = 0;
+    DPE_TRY(count_of(kind, dataset, result, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        memcpy(*array_of(dataset, result) + i * dataset->stride + dataset->at,
                &(double){(double)NAN}, sizeof(double));
     }
     return DPE_OK;
@@ -425,27 +429,28 @@ dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, c
 dpe_status dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
                               dpe_status (*each)(void *user, char **text), void *user)
 {
-    const int64_t *extents = result;
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < kind->n; i++) {
         const struct dpe_dataset *dataset = &kind->datasets[i];
-        size_t axes[MAX_RANK];
-        int rank = 0;
+        size_t n = 0;
         if (dataset->type != DPE_COL_STRING || *array_of(dataset, result) == NULL ||
-            axes_of(kind, dataset, axes, &rank, NULL) != DPE_OK) {
+            count_of(kind, dataset, result, &n, NULL) != DPE_OK) {
             continue;
         }
-        int64_t n = 1;
-        for (int a = 0; a < rank; a++) {
-            n *= extents[axes[a]];
-        }
         char *elements = *array_of(dataset, result) + dataset->at;
-        for (int64_t e = 0; e < n && status == DPE_OK; e++) {
-            char **text = (char **)(void *)(elements + (size_t)e * dataset->stride);
+        for (size_t e = 0; e < n && status == DPE_OK; e++) {
+            char **text = (char **)(void *)(elements + e * dataset->stride);
             status = *text != NULL ? each(user, text) : DPE_OK;
         }
     }
     return status;
+}
+
+static void drop(const struct dpe_dataset *dataset, void *result)
+{
+    char **array = array_of(dataset, result);
+    free(*array);
+    *array = NULL;
 }
 
 static dpe_status free_text(void *user, char **text)
@@ -470,22 +475,15 @@ static bool makes(const struct dpe_dataset_kind *kind, const struct dpe_dataset 
 dpe_status dpe_datasets_make(const struct dpe_dataset_kind *kind, void *result, const char *names,
                              struct dpe_error *err)
 {
-    const int64_t *extents = result;
     for (size_t i = 0; i < kind->n; i++) {
         const struct dpe_dataset *dataset = &kind->datasets[i];
-        size_t axes[MAX_RANK];
-        size_t n = 1;
-        int rank = 0;
-        bool fits = true;
+        size_t n = 0;
         if (!makes(kind, dataset, names)) {
             continue;
         }
-        DPE_TRY(axes_of(kind, dataset, axes, &rank, err));
-        for (int a = 0; a < rank; a++) {
-            fits = fits && !__builtin_mul_overflow(n, (size_t)extents[axes[a]], &n);
-        }
+        DPE_TRY(count_of(kind, dataset, result, &n, err));
         char **array = array_of(dataset, result);
-        *array = fits ? dpe_alloc_zero(n, dataset->stride) : NULL;
+        *array = dpe_alloc_zero(n, dataset->stride);
         if (*array == NULL) {
             return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s", dataset->name);
         }
@@ -497,9 +495,7 @@ void dpe_datasets_drop(const struct dpe_dataset_kind *kind, void *result, const 
 {
     for (size_t i = 0; i < kind->n; i++) {
         if (makes(kind, &kind->datasets[i], names)) {
-            char **array = array_of(&kind->datasets[i], result);
-            free(*array);
-            *array = NULL;
+            drop(&kind->datasets[i], result);
         }
     }
 }
@@ -509,9 +505,7 @@ void dpe_datasets_free(const struct dpe_dataset_kind *kind, void *result)
     dpe_datasets_texts(kind, result, free_text, NULL);
     for (size_t i = 0; i < kind->n; i++) {
         if (kind->datasets[i].array != DPE_DATASET_COUNT) {
-            char **array = array_of(&kind->datasets[i], result);
-            free(*array);
-            *array = NULL;
+            drop(&kind->datasets[i], result);
         }
     }
 }
