@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "detect/tool/detect_tool.h"
-#include "outputs/read/profile.h"
+#include "outputs/read/read.h"
 
 /* The numbers of pairs whose masks are needed: the one that was asked for, or those smaller than
  * all that the search tries. */

@@ -1,7 +1,6 @@
 /* A detection and a profile of key pairs from their tables. */
 #include "eval/compare/ablation.h"
 #include "outputs/h5/h5.h"
-#include "outputs/read/profile.h"
 #include "outputs/read/read.h"
 
 #include <stdio.h>

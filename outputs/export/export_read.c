@@ -9,7 +9,6 @@
 #include "outputs/datasets/kinds.h"
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/h5.h"
-#include "outputs/read/profile.h"
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 

@@ -1,5 +1,5 @@
 /* The one reader of a dpe-norms profile. */
-#include "outputs/read/profile.h"
+#include "outputs/read/read.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +18,8 @@ static dpe_status check_origin(struct dpe_h5 *table, const char *path,
     if (!profile) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a profile of dpe-norms, found none", path);
     }
-    dpe_status status = dpe_h5_get_attr_text(table, "/model", "fingerprint", &fingerprint, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
+    DPE_TRY(dpe_h5_get_attr_text(table, "/model", "fingerprint", &fingerprint, err));
     if (model->fingerprint != NULL && strcmp(fingerprint, model->fingerprint) != 0) {
         status = dpe_fail(err, DPE_BAD_DATA,
                           "%s: expected a profile of the model %.16s…, found one of %.16s…; run "
@@ -29,17 +27,14 @@ static dpe_status check_origin(struct dpe_h5 *table, const char *path,
                           path, model->fingerprint, fingerprint);
     }
     free(fingerprint);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
-    if (status == DPE_OK && complete != 1) {
-        status = dpe_fail(err, DPE_BAD_DATA,
+    DPE_TRY(status);
+    DPE_TRY(dpe_h5_get_attr_i64(table, "/", "complete", &complete, err));
+    return complete == 1
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
                           "%s: the profile is not complete; run the same dpe-norms command again "
                           "to finish it",
                           path);
-    }
-    return status;
 }
 
 /* Every row is an order of its pairs. */
@@ -107,25 +102,23 @@ static dpe_status read_scores(struct dpe_h5 *table, const char *path,
     return DPE_OK;
 }
 
+static dpe_status read_profile(struct dpe_h5 *table, const char *path,
+                               const struct dpe_profile_model *model, bool scores,
+                               struct dpe_profile *profile, struct dpe_error *err)
+{
+    DPE_TRY(check_origin(table, path, model, err));
+    DPE_TRY(dpe_h5_get_attr_text(table, "/", "identity", &profile->identity, err));
+    DPE_TRY(read_ranking(table, path, model, profile, err));
+    return scores ? read_scores(table, path, model, profile, err) : DPE_OK;
+}
+
 dpe_status dpe_profile_read(const char *path, const struct dpe_profile_model *model, bool scores,
                             struct dpe_profile *profile, struct dpe_error *err)
 {
     struct dpe_h5 *table = NULL;
     *profile = (struct dpe_profile){0};
     DPE_TRY(dpe_h5_open(path, &table, err));
-    dpe_status status = check_origin(table, path, model, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = dpe_h5_get_attr_text(table, "/", "identity", &profile->identity, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = read_ranking(table, path, model, profile, err);
-    if (status == DPE_OK && scores) {
-        status = read_scores(table, path, model, profile, err);
-    }
-done:
+    const dpe_status status = read_profile(table, path, model, scores, profile, err);
     dpe_h5_close(table);
     return status;
 }
