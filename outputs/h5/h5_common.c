@@ -170,10 +170,7 @@ void dpe_h5_content_free(struct dpe_h5_content *content)
 {
     dpe_identity_free(&content->identity);
     dpe_identity_free(&content->plans);
-    for (size_t i = 0; i < content->n_rows; i++) {
-        dpe_row_free(&content->rows[i]);
-    }
-    free(content->rows);
+    dpe_rows_free(content->rows, content->n_rows);
     for (size_t i = 0; i < content->n_sessions; i++) {
         dpe_identity_free(&content->sessions[i]);
     }

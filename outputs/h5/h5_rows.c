@@ -471,10 +471,7 @@ dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *
     }
     dpe_status status = read_rows(table, got, n_rows, err);
     if (status != DPE_OK) {
-        for (size_t i = 0; i < n_rows; i++) {
-            dpe_row_free(&got[i]);
-        }
-        free(got);
+        dpe_rows_free(got, n_rows);
         return status;
     }
     *rows = got;

@@ -86,10 +86,7 @@ static dpe_status make_group(struct server *server, struct dpe_error *err)
         }
         dpe_text_free(&bytes);
     }
-    for (int64_t i = 0; i < group->n; i++) {
-        dpe_row_free(&group->rows[i]);
-    }
-    group->n = 0;
+    dpe_group_clear(group);
     return status;
 }
 

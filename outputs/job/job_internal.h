@@ -58,6 +58,8 @@ dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
                           struct dpe_error *err);
 /** Free the rows that are left and the group. */
 void dpe_group_free(struct dpe_group *group);
+/** Free its rows and take its items out. */
+void dpe_group_clear(struct dpe_group *group);
 /** Gather item `at` of the list and later ones of the same plan and task that are missing. */
 void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
 /** Append an item; false when the group is full. */

@@ -329,13 +329,18 @@ dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
 
 void dpe_group_free(struct dpe_group *group)
 {
-    for (int64_t i = 0; group->rows != NULL && i < group->capacity; i++) {
-        dpe_row_free(&group->rows[i]);
-    }
     free(group->at);
     free(group->items);
-    free(group->rows);
+    dpe_rows_free(group->rows, group->rows != NULL ? (size_t)group->capacity : 0);
     *group = (struct dpe_group){0};
+}
+
+void dpe_group_clear(struct dpe_group *group)
+{
+    for (int64_t i = 0; i < group->n; i++) {
+        dpe_row_free(&group->rows[i]);
+    }
+    group->n = 0;
 }
 
 bool dpe_group_add(struct dpe_group *group, const struct dpe_loop *loop, int64_t at)

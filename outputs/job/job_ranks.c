@@ -310,9 +310,7 @@ static bool receive_own(struct scheduler *scheduler)
     if (status != DPE_OK) { /* those after it are not reported either */
         take_failure(scheduler, 0, status, err.text);
     }
-    for (int64_t i = 0; i < group->n; i++) {
-        dpe_row_free(&group->rows[i]);
-    }
+    dpe_group_clear(group);
     return true;
 }
 

@@ -27,9 +27,7 @@ static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, stru
             status = dpe_loop_made(loop, &work->items[group->at[i]], &group->rows[i], err);
         }
     }
-    for (int64_t i = 0; i < group->n; i++) {
-        dpe_row_free(&group->rows[i]);
-    }
+    dpe_group_clear(group);
     return status;
 }
 

@@ -105,12 +105,6 @@ const char *dpe_identity_task_words(const char *niah, char text[DPE_TASK_WORDS])
     return text;
 }
 
-static dpe_status reserve(struct dpe_identity *identity, struct dpe_error *err)
-{
-    return DPE_ROOM(&identity->fields, identity->n, err, "out of memory for %zu names",
-                    identity->n);
-}
-
 dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, const char *value,
                             struct dpe_error *err)
 {
@@ -120,7 +114,8 @@ dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, con
     if (!is_utf8(name) || !is_utf8(value)) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found other bytes", name);
     }
-    DPE_TRY(reserve(identity, err));
+    DPE_TRY(
+        DPE_ROOM(&identity->fields, identity->n, err, "out of memory for %zu names", identity->n));
     struct dpe_identity_field field = {dpe_join(name, "", ""), dpe_join(value, "", "")};
     if (field.name == NULL || field.value == NULL) {
         free(field.name);
@@ -211,12 +206,8 @@ static char *get_string(const unsigned char *bytes, size_t n, size_t *at)
     if (size > n - *at || memchr(bytes + *at, '\0', size) != NULL) {
         return NULL;
     }
-    char *text = malloc(size + 1);
-    if (text != NULL) {
-        memcpy(text, bytes + *at, size);
-        text[size] = '\0';
-        *at += size;
-    }
+    char *text = strndup((const char *)bytes + *at, size);
+    *at += text != NULL ? size : 0;
     return text;
 }
 

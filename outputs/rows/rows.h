@@ -38,6 +38,8 @@ struct dpe_row {
 /** All fields empty. */
 void dpe_row_init(struct dpe_row *row);
 void dpe_row_free(struct dpe_row *row);
+/** n of them, and the array. */
+void dpe_rows_free(struct dpe_row *rows, size_t n);
 
 /** Texts by position: bucket b has their tokens 2^b to 2^(b+1) − 1, of which the first is 1.
  * Zero-initialise. */

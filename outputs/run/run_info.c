@@ -14,19 +14,19 @@
 #include <jansson.h>
 
 /* Quoted for a shell when it holds anything a shell would touch. */
-static dpe_status append_word(struct dpe_text *line, const char *word, struct dpe_error *err)
+static void put_word(struct dpe_text *line, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_-./=:,+@%";
     if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
-        return dpe_text_append(line, word, strlen(word), err);
+        dpe_text_put(line, "%s", word);
+        return;
     }
-    DPE_TRY(dpe_text_append(line, "'", 1, err));
+    dpe_text_put(line, "'");
     for (const char *c = word; *c != '\0'; c++) {
-        const char *piece = *c == '\'' ? "'\\''" : c;
-        DPE_TRY(dpe_text_append(line, piece, *c == '\'' ? 4 : 1, err));
+        dpe_text_put_bytes(line, *c == '\'' ? "'\\''" : c, *c == '\'' ? 4 : 1);
     }
-    return dpe_text_append(line, "'", 1, err);
+    dpe_text_put(line, "'");
 }
 
 dpe_status dpe_run_info_add(struct dpe_identity *info, const char *name, const char *text,
@@ -51,15 +51,11 @@ static dpe_status add_command(struct dpe_identity *info, int argc, char *const *
                               struct dpe_error *err)
 {
     struct dpe_text line = {0};
-    dpe_status status = DPE_OK;
-    for (int i = 0; status == DPE_OK && i < argc; i++) {
-        if (i > 0) {
-            status = dpe_text_append(&line, " ", 1, err);
-        }
-        if (status == DPE_OK) {
-            status = append_word(&line, argv[i], err);
-        }
+    for (int i = 0; i < argc; i++) {
+        dpe_text_put(&line, "%s", i > 0 ? " " : "");
+        put_word(&line, argv[i]);
     }
+    dpe_status status = dpe_text_done(&line, err);
     if (status == DPE_OK) {
         status = dpe_run_info_add(info, "command", line.n == 0 ? "" : line.bytes, err);
     }
@@ -97,16 +93,14 @@ static dpe_status add_machine(struct dpe_identity *info, int n_threads, struct d
     }
     long long cores = sysconf(_SC_NPROCESSORS_ONLN);
     long long memory = (long long)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    dpe_status status = dpe_identity_add(info, "host", system.nodename, err);
-    if (status != DPE_OK ||
-        (status = dpe_identity_addf(info, err, "pid", "%ld", (long)getpid())) != DPE_OK ||
-        (status = dpe_identity_addf(info, err, "os", "%s %s %s", system.sysname, system.release,
-                                    system.machine)) != DPE_OK ||
-        (status = dpe_identity_add(info, "cpu", cpu, err)) != DPE_OK ||
-        (status = dpe_identity_addf(info, err, "cores", "%lld", cores)) != DPE_OK ||
-        (n_threads > 0 &&
-         (status = dpe_identity_addf(info, err, "threads", "%d", n_threads)) != DPE_OK)) {
-        return status;
+    DPE_TRY(dpe_identity_add(info, "host", system.nodename, err));
+    DPE_TRY(dpe_identity_addf(info, err, "pid", "%ld", (long)getpid()));
+    DPE_TRY(dpe_identity_addf(info, err, "os", "%s %s %s", system.sysname, system.release,
+                              system.machine));
+    DPE_TRY(dpe_identity_add(info, "cpu", cpu, err));
+    DPE_TRY(dpe_identity_addf(info, err, "cores", "%lld", cores));
+    if (n_threads > 0) {
+        DPE_TRY(dpe_identity_addf(info, err, "threads", "%d", n_threads));
     }
     return dpe_identity_addf(info, err, "memory_bytes", "%lld", memory);
 }
@@ -120,14 +114,10 @@ static dpe_status add_software(struct dpe_identity *info, struct dpe_error *err)
 #else
     const char *compiler = "gcc " __VERSION__;
 #endif
-    dpe_status status = dpe_identity_add(info, "software", dpe_version(), err);
-    if (status == DPE_OK) {
-        status = dpe_identity_add(info, "compiler", compiler, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_addf(info, err, "hdf5", "%u.%u.%u", major, minor, release);
-    }
-    return status != DPE_OK ? status : dpe_identity_add(info, "jansson", JANSSON_VERSION, err);
+    DPE_TRY(dpe_identity_add(info, "software", dpe_version(), err));
+    DPE_TRY(dpe_identity_add(info, "compiler", compiler, err));
+    DPE_TRY(dpe_identity_addf(info, err, "hdf5", "%u.%u.%u", major, minor, release));
+    return dpe_identity_add(info, "jansson", JANSSON_VERSION, err);
 }
 
 dpe_status dpe_run_info(struct dpe_identity *info, int argc, char *const *argv, int n_threads,

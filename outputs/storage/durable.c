@@ -98,13 +98,7 @@ char *dpe_parent_folder(const char *path)
     if (slash == NULL) {
         return dpe_join(".", "", "");
     }
-    size_t n = slash == path ? 1 : (size_t)(slash - path);
-    char *folder = malloc(n + 1);
-    if (folder != NULL) {
-        memcpy(folder, path, n);
-        folder[n] = '\0';
-    }
-    return folder;
+    return strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
 dpe_status dpe_follow_links(const char *path, char **file, struct dpe_error *err)
@@ -353,33 +347,37 @@ void dpe_new_file_drop(struct dpe_new_file *file)
     *file = (struct dpe_new_file){.fd = -1};
 }
 
+/* A new file with these bytes; none after a failure. */
+static dpe_status write_new(struct dpe_new_file *file, const char *path, const void *bytes,
+                            size_t n, struct dpe_error *err)
+{
+    DPE_TRY(dpe_new_file_open(file, path, NULL, err));
+    const dpe_status status = dpe_new_file_write(file, bytes, n, err);
+    if (status != DPE_OK) {
+        dpe_new_file_drop(file);
+    }
+    return status;
+}
+
 dpe_status dpe_replace_file(const char *path, const void *bytes, size_t n, struct dpe_error *err)
 {
     struct dpe_new_file file;
-    dpe_status status = dpe_new_file_open(&file, path, NULL, err);
-    if (status == DPE_OK) {
-        status = dpe_new_file_write(&file, bytes, n, err);
-    }
-    if (status == DPE_OK) {
-        return dpe_new_file_finish(&file, err);
-    }
-    dpe_new_file_drop(&file);
-    return status;
+    DPE_TRY(write_new(&file, path, bytes, n, err));
+    return dpe_new_file_finish(&file, err);
 }
 
 dpe_status dpe_extend_file(const char *path, const void *bytes, size_t n, bool force,
                            struct dpe_error *err)
 {
     char *target = NULL;
-    struct dpe_new_file file = {.fd = -1};
+    struct dpe_new_file file;
     dpe_status status = dpe_follow_links(path, &target, err);
-    if (status != DPE_OK || (status = dpe_new_file_open(&file, target, NULL, err)) != DPE_OK ||
-        (status = dpe_new_file_write(&file, bytes, n, err)) != DPE_OK) {
-        goto done;
+    if (status == DPE_OK) {
+        status = write_new(&file, target, bytes, n, err);
     }
-    status = dpe_new_file_finish_over(&file, force, err);
-done:
-    dpe_new_file_drop(&file);
+    if (status == DPE_OK) {
+        status = dpe_new_file_finish_over(&file, force, err);
+    }
     free(target);
     return status;
 }
