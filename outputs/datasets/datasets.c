@@ -165,8 +165,7 @@ dpe_status dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *res
     return dpe_h5_failed(table, err);
 }
 
-/* ---------------------------------------------------------------------------------------- rows
- */
+/* ---------------------------------------------------------------------------------------- rows */
 
 /* The value as a field; the axis that counts, and an array that is not there, have none. */
 static void add_field(const struct dpe_dataset *dataset, const void *value, struct dpe_result *out)
@@ -241,8 +240,7 @@ void dpe_datasets_rows(const struct dpe_dataset_kind *kind, const void *result, 
     }
 }
 
-/* ---------------------------------------------------------------------------------------- reading
- */
+/* ------------------------------------------------------------------------------------- reading */
 
 /* "[8, 7]" */
 static const char *shape_text(const int64_t *dims, int rank, char text[128])

@@ -13,17 +13,26 @@
     {                                                                                              \
         name, I64, NULL, DPE_DATASET_COUNT, 0, 0, text, "1", NULL, false                           \
     }
-#define SCALE(result, member, name_, type_, text, units_)                                          \
+#define SCALE_OF(result, member, name_, type_, text, units_)                                       \
+    .name = name_, .type = type_, DPE_IN_ARRAY(result, member), .long_name = text, .units = units_
+#define SCALE(...)                                                                                 \
     {                                                                                              \
-        .name = name_, .type = type_, DPE_IN_ARRAY(result, member), .long_name = text,             \
-        .units = units_                                                                            \
+        SCALE_OF(__VA_ARGS__)                                                                      \
     }
 #define ARRAY(result, member, name_, type_, axes_, text, units_)                                   \
-    .name = name_, .type = type_, .axes = axes_, DPE_IN_ARRAY(result, member), .long_name = text,  \
-    .units = units_
+    SCALE_OF(result, member, name_, type_, text, units_), .axes = axes_
 #define MEMBER(result, array, record, member, name_, type_, axes_, text, units_)                   \
     .name = name_, .type = type_, .axes = axes_, DPE_IN_RECORDS(result, array, record, member),    \
     .long_name = text, .units = units_
+#define OPTIONAL(...)                                                                              \
+    {                                                                                              \
+        __VA_ARGS__, .optional = true                                                              \
+    }
+#define RECORD_SCALE(result, array, record, member, text)                                          \
+    {                                                                                              \
+        .name = #member, .type = TEXT, DPE_IN_RECORDS(result, array, record, member),              \
+        .long_name = text, .units = "1"                                                            \
+    }
 /* A kind of shares; one of shares and one of perplexity. */
 #define KIND(array)                                                                                \
     {                                                                                              \
@@ -60,8 +69,7 @@ static const char plan_text[] = "key of the position plan in /plans/plan";
 static const char status_text[] = "what became of the sample; -1 = not run";
 static const char half_text[] = "at least half of the values were found";
 
-/* ------------------------------------------------------------------------------------------ norms
- */
+/* --------------------------------------------------------------------------------------- norms */
 
 #define NORMS struct dpe_norms_result
 #define CELL  "layer head pair"
@@ -76,8 +84,7 @@ static const struct dpe_dataset norms[] = {
            "2-norm contribution of a pair to the logits of its head", "1")},
     {ARRAY(NORMS, mean, "mean", F64, CELL,
            "mean contribution over the lengths and samples that are there", "1")},
-    {ARRAY(NORMS, sem, "sem", F64, CELL, "standard error of the mean contribution", "1"),
-     .optional = true},
+    OPTIONAL(ARRAY(NORMS, sem, "sem", F64, CELL, "standard error of the mean contribution", "1")),
     {ARRAY(
         NORMS, ranking, "top_k_index", DPE_COL_U16, "layer head k",
         "pairs by descending mean contribution, ties to the lower pair: the first k are the top-k, "
@@ -86,8 +93,7 @@ static const struct dpe_dataset norms[] = {
 };
 const struct dpe_dataset_kind dpe_norms_kind = KIND(norms);
 
-/* ------------------------------------------------------------------------------------------- tune
- */
+/* ---------------------------------------------------------------------------------------- tune */
 
 #define TUNED(member, name, type, text, units)                                                     \
     {                                                                                              \
@@ -98,11 +104,7 @@ const struct dpe_dataset_kind dpe_norms_kind = KIND(norms);
     TUNED(member.low, name "ci_low", F64, "ends of its 95 % interval", "1"),                       \
         TUNED(member.high, name "ci_high", F64, "ends of its 95 % interval", "1")
 static const struct dpe_dataset tune[] = {
-    {.name = "method",
-     .type = TEXT,
-     DPE_IN_RECORDS(struct dpe_tune_result, tuned, struct dpe_tuned, method),
-     .long_name = method_text,
-     .units = "1"},
+    RECORD_SCALE(struct dpe_tune_result, tuned, struct dpe_tuned, method, method_text),
     TUNED(chosen, "chosen", TEXT, "the setting that the race chose", "1"),
     TUNED(length, "length", I64, "prompt and answer together", "tokens"),
     TUNED(rows, "rows", I64, "rows of the race", "1"),
@@ -125,11 +127,7 @@ const struct dpe_dataset_kind dpe_tune_kind = KIND(tune);
                "1")                                                                                \
     }
 static const struct dpe_dataset race[] = {
-    {.name = "spec",
-     .type = TEXT,
-     DPE_IN_RECORDS(struct dpe_race_result, raced, struct dpe_raced, spec),
-     .long_name = "a setting that raced",
-     .units = "1"},
+    RECORD_SCALE(struct dpe_race_result, raced, struct dpe_raced, spec, "a setting that raced"),
     RACED(plan, "plan", TEXT, "key in /plans/plan"),
     RACED(of, "of", I64, "index into /tune/method"),
     RACED(samples, "samples", I64, "samples that it ran"),
@@ -139,14 +137,11 @@ static const struct dpe_dataset race[] = {
 };
 const struct dpe_dataset_kind dpe_race_kind = KIND(race);
 
-/* --------------------------------------------------------------------------------------- detection
- */
+/* ----------------------------------------------------------------------------------- detection */
 
 #define SCORES struct dpe_scores_result
 #define EACH(member, name, type, axes, text, units)                                                \
-    {                                                                                              \
-        ARRAY(SCORES, member, name, type, axes, text, units), .optional = true                     \
-    }
+    OPTIONAL(ARRAY(SCORES, member, name, type, axes, text, units))
 /* Of every sample of a cell, and of the cells. */
 #define SCORED(cell, sample, perplexity_text)                                                      \
     EACH(recall, "recall", F64, sample, "share of the values found in the answer", "1"),           \
@@ -167,11 +162,9 @@ const struct dpe_dataset_kind dpe_race_kind = KIND(race);
         EACH(high, "ci_high", F64, cell, SHORT_HIGH, "1"),                                         \
         EACH(n_valid, "n_valid", I64, cell, "valid rows", "1")
 #define POSITIONS                                                                                  \
-    {                                                                                              \
-        .name = "position", .type = I64, DPE_IN_ARRAY(SCORES, position),                           \
-        .long_name = "first position of a range that ends before the next power of two",           \
-        .units = "tokens", .optional = true                                                        \
-    }
+    OPTIONAL(SCALE_OF(SCORES, position, "position", I64,                                           \
+                      "first position of a range that ends before the next power of two",          \
+                      "tokens"))
 #define AT_POSITIONS(axes)                                                                         \
     EACH(perplexity_at, "perplexity_at", F64, axes " position",                                    \
          "exp(sum of NLL / tokens) of the tokens in the range", "1")
@@ -222,12 +215,11 @@ static const struct dpe_dataset ranking[] = {
            "rank of the detecting length in its group, 1 = best", "1")},
     {ARRAY(RANKING, effective, "effective_length", I64, "/group",
            "detecting length of rank 1, -1 = none", "tokens")},
-    {ARRAY(RANKING, informative, "informative", DPE_COL_U8, "/group",
-           "whether the lengths of the group differ beyond noise", "1"),
-     .flag_meanings = "no yes", .optional = true},
-    {ARRAY(RANKING, p_value, "p_value", F64, "/group",
-           "p-value of: the lengths of the group do not differ", "1"),
-     .optional = true},
+    OPTIONAL(ARRAY(RANKING, informative, "informative", DPE_COL_U8, "/group",
+                   "whether the lengths of the group differ beyond noise", "1"),
+             .flag_meanings = "no yes"),
+    OPTIONAL(ARRAY(RANKING, p_value, "p_value", F64, "/group",
+                   "p-value of: the lengths of the group do not differ", "1")),
 };
 const struct dpe_dataset_kind dpe_ranking_kind = KIND(ranking);
 
@@ -257,9 +249,8 @@ static const struct dpe_dataset drops[] = {
     COUNTED("/group", "group"),
     COUNTED("/length", "detecting length"),
     COUNTED("drop", "decision, in order"),
-    {ARRAY(struct dpe_drops_result, after, "dropped_after", I64, "/group /length",
-           "samples after which the length was dropped, -1 = never", "1"),
-     .optional = true},
+    OPTIONAL(ARRAY(struct dpe_drops_result, after, "dropped_after", I64, "/group /length",
+                   "samples after which the length was dropped, -1 = never", "1")),
     DROPPED(group, "group", DPE_COL_I32, "group of the decision", "1"),
     DROPPED(length, "dropped_length", I64, "length that was dropped", "tokens"),
     DROPPED(leader, "leader_length", I64, "best length at that time", "tokens"),
@@ -272,15 +263,10 @@ const struct dpe_dataset_kind dpe_drops_kinds[2] = BY_SCORE(drops);
 
 #define CHOICES struct dpe_choices_result
 #define CHOICE(member, name, type, text, units)                                                    \
-    {                                                                                              \
-        MEMBER(CHOICES, choices, struct dpe_compared_lengths, member, name, type, "step", text,    \
-               units),                                                                             \
-            .optional = true                                                                       \
-    }
+    OPTIONAL(MEMBER(CHOICES, choices, struct dpe_compared_lengths, member, name, type, "step",     \
+                    text, units))
 #define COMPARISON(member, name, type, text, units)                                                \
-    {                                                                                              \
-        ARRAY(CHOICES, member, name, type, "step /length", text, units), .optional = true          \
-    }
+    OPTIONAL(ARRAY(CHOICES, member, name, type, "step /length", text, units))
 static const struct dpe_dataset choices[] = {
     COUNTED("/group", "group"),
     COUNTED("/length", "detecting length"),
@@ -288,9 +274,8 @@ static const struct dpe_dataset choices[] = {
      true},
     {ARRAY(CHOICES, selected, "selected_length", I64, "/group",
            "selected length of the group, -1 = none", "tokens")},
-    {ARRAY(CHOICES, order, "order", DPE_COL_I32, "/group", "group that was taken at this place",
-           "1"),
-     .optional = true},
+    OPTIONAL(ARRAY(CHOICES, order, "order", DPE_COL_I32, "/group",
+                   "group that was taken at this place", "1")),
     CHOICE(group, "group", DPE_COL_I32, "group that was chosen for", "1"),
     CHOICE(round, "round", DPE_COL_I32, "round, from 0", "1"),
     CHOICE(from, "from_length", I64, "length the group had", "tokens"),
@@ -331,14 +316,12 @@ static const struct dpe_dataset searched[] = {
     TRIED(plan, "plan", TEXT, "its key in /rows", "1"),
     {ARRAY(SEARCH, length, "length", I64, "tried /group",
            "length of each group, -1 = as in the base", "tokens")},
-    {ARRAY(SEARCH, top_k, "top_k", I64, "tried", "key pairs of each head that move, -1 = all pairs",
-           "1"),
-     .optional = true},
+    OPTIONAL(ARRAY(SEARCH, top_k, "top_k", I64, "tried",
+                   "key pairs of each head that move, -1 = all pairs", "1")),
 };
 const struct dpe_dataset_kind dpe_search_kinds[2] = BY_SCORE(searched);
 
-/* ------------------------------------------------------------------------------------------ suites
- */
+/* -------------------------------------------------------------------------------------- suites */
 
 #define SUITE struct dpe_suite_result
 #define INTERVAL(result, array, member, name, axes, text, units)                                   \
@@ -347,76 +330,48 @@ const struct dpe_dataset_kind dpe_search_kinds[2] = BY_SCORE(searched);
     MEMBER(result, array, struct dpe_interval, n, name, I64, axes, text, "1")
 static const struct dpe_dataset suite[] = {
     SCALE(SUITE, method, "/method", TEXT, method_text, "1"),
-    {.name = "task",
-     .type = TEXT,
-     DPE_IN_ARRAY(SUITE, task),
-     .long_name = "name of the task in /tasks/task",
-     .units = "1",
-     .optional = true},
+    OPTIONAL(SCALE_OF(SUITE, task, "task", TEXT, "name of the task in /tasks/task", "1")),
     COUNTED("sample", "index of the sample"),
-    {.name = "position",
-     .type = I64,
-     DPE_IN_ARRAY(SUITE, position),
-     .long_name = "first position of a bucket",
-     .units = "tokens",
-     .optional = true},
-    {.name = "category",
-     .type = TEXT,
-     DPE_IN_ARRAY(SUITE, category),
-     .long_name = "category of tasks; the last is of all",
-     .units = "1",
-     .optional = true},
-    {.name = "category_length",
-     .type = I64,
-     DPE_IN_ARRAY(SUITE, category_length),
-     .long_name = "length of the tasks",
-     .units = "tokens",
-     .optional = true},
+    OPTIONAL(SCALE_OF(SUITE, position, "position", I64, "first position of a bucket", "tokens")),
+    OPTIONAL(
+        SCALE_OF(SUITE, category, "category", TEXT, "category of tasks; the last is of all", "1")),
+    OPTIONAL(
+        SCALE_OF(SUITE, category_length, "category_length", I64, "length of the tasks", "tokens")),
     {ARRAY(SUITE, task_label, "task_label", TEXT, "task", "the benchmark, the same at every length",
            "1")},
     {ARRAY(SUITE, task_length, "task_length", I64, "task", "length of the task", "tokens")},
-    {ARRAY(SUITE, task_category, "task_category", TEXT, "task",
-           "category that the task is averaged in", "1"),
-     .optional = true},
-    {ARRAY(SUITE, plan, "plan", TEXT, "/method task", plan_text, "1"), .optional = true},
-    {ARRAY(SUITE, memory, "memory", I64, "/method task",
-           "what a session for one text of the length needs", "bytes"),
-     .optional = true},
-    {ARRAY(SUITE, score, "score", F64, "/method task sample", "score, as the folder says", NULL),
-     .optional = true},
-    {ARRAY(SUITE, status, "status", DPE_COL_I32, "/method task sample", status_text, "1"),
-     .flag_meanings = "ok nonfinite failed", .optional = true},
-    {ARRAY(SUITE, half, "at_least_half", F64, "/method task sample", half_text, "1"),
-     .optional = true},
-    {ARRAY(SUITE, nll_sum, "nll_sum", F64, "/method task sample",
-           "sum of -ln p of the scored tokens", "nats"),
-     .optional = true},
-    {ARRAY(SUITE, n_tokens, "n_tokens", I64, "/method task sample", "scored tokens", "tokens"),
-     .optional = true},
-    {ARRAY(SUITE, n_words, "n_words", I64, "/method task sample", "words of the scored text",
-           "words"),
-     .optional = true},
+    OPTIONAL(ARRAY(SUITE, task_category, "task_category", TEXT, "task",
+                   "category that the task is averaged in", "1")),
+    OPTIONAL(ARRAY(SUITE, plan, "plan", TEXT, "/method task", plan_text, "1")),
+    OPTIONAL(ARRAY(SUITE, memory, "memory", I64, "/method task",
+                   "what a session for one text of the length needs", "bytes")),
+    OPTIONAL(ARRAY(SUITE, score, "score", F64, "/method task sample", "score, as the folder says",
+                   NULL)),
+    OPTIONAL(ARRAY(SUITE, status, "status", DPE_COL_I32, "/method task sample", status_text, "1"),
+             .flag_meanings = "ok nonfinite failed"),
+    OPTIONAL(ARRAY(SUITE, half, "at_least_half", F64, "/method task sample", half_text, "1")),
+    OPTIONAL(ARRAY(SUITE, nll_sum, "nll_sum", F64, "/method task sample",
+                   "sum of -ln p of the scored tokens", "nats")),
+    OPTIONAL(
+        ARRAY(SUITE, n_tokens, "n_tokens", I64, "/method task sample", "scored tokens", "tokens")),
+    OPTIONAL(ARRAY(SUITE, n_words, "n_words", I64, "/method task sample",
+                   "words of the scored text", "words")),
     {INTERVAL(SUITE, mean, mean, "mean", "/method task", "mean score, or perplexity by token",
               "1")},
     {INTERVAL(SUITE, mean, low, "ci_low", "/method task", SHORT_LOW, "1")},
     {INTERVAL(SUITE, mean, high, "ci_high", "/method task", SHORT_HIGH, "1")},
     {COUNTS(SUITE, mean, "n_valid", "/method task", "samples it was made from")},
-    {INTERVAL(SUITE, word, mean, "word_mean", "/method task", "perplexity by word", "1"),
-     .optional = true},
-    {INTERVAL(SUITE, word, low, "word_ci_low", "/method task", SHORT_LOW, "1"), .optional = true},
-    {INTERVAL(SUITE, word, high, "word_ci_high", "/method task", SHORT_HIGH, "1"),
-     .optional = true},
-    {ARRAY(SUITE, half_mean, "half_mean", F64, "/method task",
-           "share of samples with at least half of the values", "1"),
-     .optional = true},
+    OPTIONAL(INTERVAL(SUITE, word, mean, "word_mean", "/method task", "perplexity by word", "1")),
+    OPTIONAL(INTERVAL(SUITE, word, low, "word_ci_low", "/method task", SHORT_LOW, "1")),
+    OPTIONAL(INTERVAL(SUITE, word, high, "word_ci_high", "/method task", SHORT_HIGH, "1")),
+    OPTIONAL(ARRAY(SUITE, half_mean, "half_mean", F64, "/method task",
+                   "share of samples with at least half of the values", "1")),
     DIFFERENCE(SUITE, difference, 0, "difference", "", "/method task",
                "mean paired difference to the method /eval@against"),
-    {ARRAY(SUITE, position_mean, "position_mean", F64, "/method task position",
-           "perplexity of the tokens in a bucket of positions", "1"),
-     .optional = true},
-    {ARRAY(SUITE, category_mean, "category_mean", F64, "/method category category_length",
-           "mean of the means of the category's tasks", "1"),
-     .optional = true},
+    OPTIONAL(ARRAY(SUITE, position_mean, "position_mean", F64, "/method task position",
+                   "perplexity of the tokens in a bucket of positions", "1")),
+    OPTIONAL(ARRAY(SUITE, category_mean, "category_mean", F64, "/method category category_length",
+                   "mean of the means of the category's tasks", "1")),
 };
 const struct dpe_dataset_kind dpe_suite_kinds[2] = BY_SCORE(suite);
 
@@ -431,8 +386,7 @@ static const struct dpe_dataset grid[] = {
     {ARRAY(GRID, score, "score", F64, GRID_CELL " sample", "recall of the needles", "1")},
     {ARRAY(GRID, status, "status", DPE_COL_I32, GRID_CELL " sample", status_text, "1"),
      .flag_meanings = "ok nonfinite failed"},
-    {ARRAY(GRID, half, "at_least_half", F64, GRID_CELL " sample", half_text, "1"),
-     .optional = true},
+    OPTIONAL(ARRAY(GRID, half, "at_least_half", F64, GRID_CELL " sample", half_text, "1")),
     {INTERVAL(GRID, mean, mean, "mean", GRID_CELL, "mean score", "1")},
     {INTERVAL(GRID, mean, low, "ci_low", GRID_CELL, SHORT_LOW, "1")},
     {INTERVAL(GRID, mean, high, "ci_high", GRID_CELL, SHORT_HIGH, "1")},
@@ -446,14 +400,12 @@ static const struct dpe_dataset ablate[] = {
     {ARRAY(ABLATE, axis, "axis", TEXT, "/method", "what the step varies", "1")},
     {ARRAY(ABLATE, value, "value", F64, "/method",
            "rank, pairs, or tokens of a window or scaled length", "1")},
-    {ARRAY(ABLATE, k, "k", I64, "/method",
-           "pairs of each head that move, -1 = those of the detection", "1"),
-     .optional = true},
+    OPTIONAL(ARRAY(ABLATE, k, "k", I64, "/method",
+                   "pairs of each head that move, -1 = those of the detection", "1")),
 };
 const struct dpe_dataset_kind dpe_ablate_kind = KIND(ablate);
 
-/* -------------------------------------------------------------------------------------------- kld
- */
+/* ----------------------------------------------------------------------------------------- kld */
 
 #define KLD struct dpe_kld_result
 #define KLD_NUMBER(array, prefix, axes, member, name, text, units)                                 \

@@ -30,8 +30,7 @@ struct source {
     uint64_t alignment, data_size;
 };
 
-/* --------------------------------------------------------------------------------- does it fit
- */
+/* --------------------------------------------------------------------------------- does it fit */
 
 static double number_of(struct source *source, const char *name, double fallback)
 {
@@ -148,8 +147,7 @@ static dpe_status check_base(struct source *source, const struct dpe_rope_factor
     return source->reader.status;
 }
 
-/* --------------------------------------------------------------------------------------- writing
- */
+/* ------------------------------------------------------------------------------------- writing */
 
 static void put_u64(struct dpe_text *out, uint64_t value, size_t bytes)
 {

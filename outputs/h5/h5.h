@@ -108,8 +108,7 @@ dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *
 /** NULL allowed. */
 void dpe_h5_close(struct dpe_h5 *table);
 
-/* ----------------------------------------------------------------------- tables without a checksum
- */
+/* ------------------------------------------------------------------- tables without a checksum */
 
 /* They are refused, unless a tool has an option (--unchecked) to read them. HDF5 1.10 crashes on
  * some damaged files. A file whose checksum matches is not damaged; one without a checksum may be.

@@ -296,8 +296,7 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
     return status;
 }
 
-/* --------------------------------------------------------------------------------------- folders
- */
+/* ------------------------------------------------------------------------------------- folders */
 
 /* One member's name, as an owned string; NULL without memory or when HDF5 fails. */
 static char *member_name(hid_t group, size_t index)

@@ -15,9 +15,14 @@ static dpe_status no_memory(struct dpe_error *err)
     return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the rows of a table");
 }
 
-static void put_no_memory(struct dpe_h5 *table)
+/* Room for what is put, whose lack stops the table: then nothing is. */
+static void *room(struct dpe_h5 *table, size_t n, size_t size)
 {
-    dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for the rows of a table");
+    void *made = dpe_alloc_zero(n, size);
+    if (made == NULL) {
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for the rows of a table");
+    }
+    return made;
 }
 
 /* ------------------------------------------------------------------------------ keys as indices */
@@ -33,11 +38,11 @@ static const char *key_of(const struct dpe_row *row, bool plan)
 }
 
 /* The distinct keys of the rows and of `more`, sorted; borrowed texts in an owned array. */
-static const char **distinct_keys(const struct dpe_h5_common *common, bool plan,
-                                  const struct dpe_identity *more, size_t *n)
+static const char **distinct_keys(struct dpe_h5 *table, const struct dpe_h5_common *common,
+                                  bool plan, const struct dpe_identity *more, size_t *n)
 {
     size_t most = common->n_rows + (more == NULL ? 0 : more->n);
-    const char **keys = dpe_alloc(most, sizeof *keys);
+    const char **keys = room(table, most, sizeof *keys);
     size_t got = 0;
     for (size_t i = 0; keys != NULL && i < common->n_rows; i++) {
         /* Rows are sorted by task and plan: most repetitions are neighbours. */
@@ -65,12 +70,8 @@ static const char **distinct_keys(const struct dpe_h5_common *common, bool plan,
 static void put_indices(struct dpe_h5 *table, const struct dpe_h5_common *common, bool plan,
                         const char *const *keys, size_t n_keys)
 {
-    int32_t *indices = dpe_alloc(common->n_rows, sizeof *indices);
-    if (indices == NULL) {
-        put_no_memory(table);
-        return;
-    }
-    for (size_t i = 0; i < common->n_rows; i++) {
+    int32_t *indices = room(table, common->n_rows, sizeof *indices);
+    for (size_t i = 0; indices != NULL && i < common->n_rows; i++) {
         const char *key = key_of(common->rows[i], plan);
         const char *const *at = bsearch(&key, keys, n_keys, sizeof *keys, compare_texts);
         indices[i] = (int32_t)(at - keys);
@@ -83,11 +84,9 @@ static void put_indices(struct dpe_h5 *table, const struct dpe_h5_common *common
 static void put_plans(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     size_t n = 0;
-    const char **keys = distinct_keys(common, true, common->plans, &n);
-    const char **names = dpe_alloc_zero(n, sizeof *names);
-    if (keys == NULL || names == NULL) {
-        put_no_memory(table);
-    } else {
+    const char **keys = distinct_keys(table, common, true, common->plans, &n);
+    const char **names = room(table, n, sizeof *names);
+    if (keys != NULL && names != NULL) {
         for (size_t i = 0; i < n; i++) {
             names[i] = dpe_identity_get(common->plans, keys[i]);
         }
@@ -104,14 +103,12 @@ static void put_plans(struct dpe_h5 *table, const struct dpe_h5_common *common)
 static void put_tasks(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     size_t n = 0;
-    const char **keys = distinct_keys(common, false, NULL, &n);
-    if (keys == NULL) {
-        put_no_memory(table);
-        return;
+    const char **keys = distinct_keys(table, common, false, NULL, &n);
+    if (keys != NULL) {
+        dpe_h5_put_list(table, tasks_path, DPE_COL_STRING, keys, n, NULL,
+                        "name of a stream of samples");
+        put_indices(table, common, false, keys, n);
     }
-    dpe_h5_put_list(table, tasks_path, DPE_COL_STRING, keys, n, NULL,
-                    "name of a stream of samples");
-    put_indices(table, common, false, keys, n);
     free(keys);
 }
 
@@ -141,12 +138,8 @@ static void put_field(struct dpe_h5 *table, const struct dpe_h5_common *common,
                       const struct dpe_row_field *field, const char *scale)
 {
     size_t size = field_size(field);
-    char *values = dpe_alloc(common->n_rows, size);
-    if (values == NULL) {
-        put_no_memory(table);
-        return;
-    }
-    for (size_t i = 0; i < common->n_rows; i++) {
+    char *values = room(table, common->n_rows, size);
+    for (size_t i = 0; values != NULL && i < common->n_rows; i++) {
         memcpy(values + i * size, (const char *)common->rows[i] + field->offset, size);
     }
     const struct dpe_column column = {
@@ -167,11 +160,8 @@ static void put_field(struct dpe_h5 *table, const struct dpe_h5_common *common,
 static void put_texts(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     size_t n = common->n_rows;
-    const char **texts = dpe_alloc(n, sizeof *texts);
-    uint8_t *present = dpe_alloc(n, 1);
-    if (texts == NULL || present == NULL) {
-        put_no_memory(table);
-    }
+    const char **texts = room(table, n, sizeof *texts);
+    uint8_t *present = room(table, n, 1);
     for (size_t i = 0; i < n && texts != NULL && present != NULL; i++) {
         texts[i] = common->rows[i]->text;
         present[i] = texts[i] != NULL;
@@ -202,11 +192,8 @@ static void put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *common
     if (total == 0) {
         return;
     }
-    int32_t *counts = dpe_alloc(common->n_rows, sizeof *counts);
-    double *values = dpe_alloc(total, sizeof *values);
-    if (counts == NULL || values == NULL) {
-        put_no_memory(table);
-    }
+    int32_t *counts = room(table, common->n_rows, sizeof *counts);
+    double *values = room(table, total, sizeof *values);
     size_t at = 0;
     for (size_t i = 0; i < common->n_rows && counts != NULL && values != NULL; i++) {
         const struct dpe_row *row = common->rows[i];

@@ -1,5 +1,5 @@
 /* How fast this machine is, from reading a text a few times. */
-#include "outputs/job/estimate.h"
+#include "outputs/job/price.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -84,8 +84,7 @@ extern const struct dpe_option_set dpe_job_option_set, dpe_job_rows_option_set,
 void dpe_job_require(struct dpe_command_line *state, const struct dpe_job_options *options,
                      bool prompts, const char *output);
 
-/* ------------------------------------------------------------------------------ opening, closing
- */
+/* ---------------------------------------------------------------------------- opening, closing */
 
 /** An open job. The fields are for reading; zero-initialise. */
 struct dpe_job {
@@ -182,7 +181,7 @@ const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_sess
                                 char text[DPE_JOB_MEMORY]);
 struct dpe_job_speed;
 /** How fast this machine runs texts of `length` tokens under `plan`, in the job's batches, for a
- * dry run (estimate.h): as kept from an earlier dry run with the same model, device, threads and
+ * dry run (price.h): as kept from an earlier dry run with the same model, device, threads and
  * types, else measured and kept. Opens the weights itself. DPE_NO_MEMORY when they would fill the
  * machine's memory, DPE_USAGE when this process alone cannot run the model; *err then has the
  * reason. */
@@ -257,8 +256,7 @@ struct dpe_work {
  */
 dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err);
 
-/* ------------------------------------------------------------------------------------ rows wanted
- */
+/* --------------------------------------------------------------------------------- rows wanted */
 
 /** The rows that a study wants, gathered one after another into a list of work. Zero-initialise. A
  * lack of memory is told by dpe_wanted_run. What is added is borrowed until then. */
@@ -281,8 +279,7 @@ void dpe_wanted_rows(struct dpe_wanted *wanted, int task, int plan, int64_t firs
 dpe_status dpe_wanted_run(struct dpe_wanted *wanted, struct dpe_job *job,
                           const struct dpe_work *how, struct dpe_error *err);
 
-/* ---------------------------------------------------------------------------------------- studies
- */
+/* ------------------------------------------------------------------------------------- studies */
 
 struct dpe_bill;
 

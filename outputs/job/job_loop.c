@@ -31,8 +31,7 @@ const struct dpe_row *dpe_loop_find(const struct dpe_loop *loop, const struct dp
                         item->sample);
 }
 
-/* ---------------------------------------------------------------------------------------- progress
- */
+/* ------------------------------------------------------------------------------------ progress */
 
 /* Seconds a row of the task takes: measured, else by cost from the other tasks, else -1. */
 static double row_seconds(const struct dpe_loop *loop, int task)
@@ -230,8 +229,7 @@ void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts
     show(loop, words != NULL ? words : text, part, gone);
 }
 
-/* ------------------------------------------------------------------------------------------- stock
- */
+/* --------------------------------------------------------------------------------------- stock */
 
 static void pass_on(const struct dpe_loop *loop, const struct dpe_item *item,
                     const struct dpe_row *row)
@@ -309,8 +307,7 @@ dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err)
         (long long)loop->n_nonfinite, (long long)planned, 100.0 * limit);
 }
 
-/* ------------------------------------------------------------------------------------------ groups
- */
+/* -------------------------------------------------------------------------------------- groups */
 
 dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
                           struct dpe_error *err)
@@ -367,8 +364,7 @@ void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int6
     }
 }
 
-/* -------------------------------------------------------------------------------------------- rows
- */
+/* ---------------------------------------------------------------------------------------- rows */
 
 dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
                            struct dpe_error *err)

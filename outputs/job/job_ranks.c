@@ -12,8 +12,7 @@
 enum { NO_ITEM = -1 };
 static const double grace = 8.0; /* seconds for dropping a row */
 
-/* ----------------------------------------------------------------------------- rank 0's own rows
- */
+/* --------------------------------------------------------------------------- rank 0's own rows */
 
 enum maker_state { IDLE, MAKING, MADE, QUITTING };
 

@@ -172,8 +172,7 @@ dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct
     return status;
 }
 
-/* ----------------------------------------------------------------------------------------- wanted
- */
+/* -------------------------------------------------------------------------------------- wanted */
 
 void dpe_wanted_task(struct dpe_wanted *wanted, const char *name, int64_t tokens, double cost)
 {

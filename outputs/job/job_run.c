@@ -343,8 +343,7 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
     return status;
 }
 
-/* ---------------------------------------------------------------------------------------- studies
- */
+/* ------------------------------------------------------------------------------------- studies */
 
 enum way { COST, RUN, RUN_AND_SUGGEST };
 

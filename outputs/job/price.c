@@ -8,8 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ----------------------------------------------------------------------------------------- ranges
- */
+/* -------------------------------------------------------------------------------------- ranges */
 
 /* Beside what the measurements differ: other texts, other plans, a warmer machine. */
 static const double margin = 0.1;
@@ -57,8 +56,7 @@ const char *dpe_job_range_text(const struct dpe_job_range *range, char text[64])
     return text;
 }
 
-/* ------------------------------------------------------------------------------------------ prices
- */
+/* -------------------------------------------------------------------------------------- prices */
 
 void dpe_price_text(const struct dpe_config *config, int64_t length, double windows, bool scored,
                     struct dpe_price *price)

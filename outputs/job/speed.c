@@ -1,7 +1,7 @@
 /* How fast this machine runs a model: measured once, and kept for later dry runs. */
 #include "engine/system/cache.h"
-#include "outputs/job/estimate.h"
 #include "outputs/job/job_internal.h"
+#include "outputs/job/price.h"
 
 #include <math.h>
 #include <omp.h>
@@ -16,8 +16,7 @@
 enum { MOST_KEPT = 64, KEY = 64, LINE = 320 };
 static const int64_t keeps = 86400; /* seconds */
 
-/* ------------------------------------------------------------------------------------------- kept
- */
+/* ---------------------------------------------------------------------------------------- kept */
 
 /* A line: the key, when it was measured, and the numbers. */
 static bool read_line(const char *line, char key[KEY + 1], struct dpe_job_speed *speed)
@@ -84,8 +83,7 @@ void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
     dpe_text_free(&text);
 }
 
-/* ---------------------------------------------------------------------------------------- measured
- */
+/* ------------------------------------------------------------------------------------ measured */
 
 /* Physical memory, to decide whether weights can be read without pushing everything else out. */
 static uint64_t physical_memory(void)

@@ -198,8 +198,7 @@ _Noreturn void dpe_ranks_abort(struct dpe_ranks *ranks, int code)
     _Exit(code);
 }
 
-/* ----------------------------------------------------------------------------------------- waiting
- */
+/* ------------------------------------------------------------------------------------- waiting */
 
 /* A receive of MPI's own would spin. Short waits are common: the naps grow. */
 static void nap(int *naps)
@@ -256,8 +255,7 @@ static void send(struct dpe_ranks *ranks, int to, int tag, const void *bytes, in
     }
 }
 
-/* ---------------------------------------------------------------------------------------- meetings
- */
+/* ------------------------------------------------------------------------------------ meetings */
 
 static void fill_word(struct word *word, enum dpe_barrier place, dpe_status status,
                       const struct dpe_error *err)
@@ -407,8 +405,7 @@ dpe_status dpe_ranks_share(struct dpe_ranks *ranks, struct dpe_text *bytes, stru
     return status;
 }
 
-/* ---------------------------------------------------------------------------------------- messages
- */
+/* ------------------------------------------------------------------------------------ messages */
 
 dpe_status dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_message *message,
                           const char *text, size_t n, struct dpe_error *err)

@@ -40,8 +40,7 @@ static char *room_for(struct dpe_ranks *ranks, char **buffer, size_t *room, size
     return *buffer;
 }
 
-/* ----------------------------------------------------------------------------------------- waiting
- */
+/* ------------------------------------------------------------------------------------- waiting */
 
 struct patience {
     double deadline;
@@ -101,8 +100,7 @@ static size_t receive(struct dpe_ranks *ranks, int peer, int tag)
     return (size_t)size;
 }
 
-/* ------------------------------------------------------------------------------------------- sums
- */
+/* ---------------------------------------------------------------------------------------- sums */
 
 /* A sum on its way: this rank's piece of x, from index begin on. */
 struct meeting {

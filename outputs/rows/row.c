@@ -431,8 +431,7 @@ double dpe_positions_at(const struct dpe_positions *positions, int bucket)
                                            : (double)NAN;
 }
 
-/* ------------------------------------------------------------------------------------ rows by key
- */
+/* --------------------------------------------------------------------------------- rows by key */
 
 /* An array of rows and an open-addressing table of their indices. */
 

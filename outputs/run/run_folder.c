@@ -250,8 +250,7 @@ dpe_status dpe_records_put_row(struct dpe_records *to, const struct dpe_row *row
     return status;
 }
 
-/* ------------------------------------------------------------------------- a journal that is gone
- */
+/* ---------------------------------------------------------------------- a journal that is gone */
 
 /* What cannot be looked at for another reason than that it is gone is there. */
 static bool journal_is_there(const struct dpe_run *run)
@@ -343,8 +342,7 @@ dpe_status dpe_run_keep_journal(struct dpe_run *run, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------- the file at the table's path
- */
+/* ---------------------------------------------------------------- the file at the table's path */
 
 void dpe_run_see_table(struct dpe_run *run)
 {

@@ -239,8 +239,7 @@ static dpe_status read_journal(struct opening *opening, const char *path, struct
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------ the journal to append to
- */
+/* -------------------------------------------------------------------- the journal to append to */
 
 /* A row of the table that the journal lacks goes into it: the journal holds everything. */
 static dpe_status recover_row(struct opening *opening, struct dpe_records *to, struct dpe_row *row,

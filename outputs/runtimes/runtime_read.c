@@ -228,8 +228,7 @@ static void read_original(struct dpe_runtime_reader *r)
     r->rope.original_max_position = dpe_runtime_otherwise(length, none);
 }
 
-/* ------------------------------------------------------------------------------ what is beside it
- */
+/* --------------------------------------------------------------------------- what is beside it */
 
 static void read_growth(struct dpe_runtime_reader *r)
 {

@@ -153,8 +153,7 @@ static dpe_status judge_holder(const char *path, const struct holder *holder,
 /* Tries of a lock whose holder is coming or going, and the pause between two of them. */
 enum { TRIES = 100, PAUSE_NS = 10 * 1000 * 1000 };
 
-/* --------------------------------------------------------------------------------- without flock
- */
+/* ------------------------------------------------------------------------------- without flock */
 
 /* Where flock fails, a lock is a name: whoever gives it first to a file with its text has it (link
  * fails when the name is there). One that is free or whose holder died goes to the process that
@@ -281,8 +280,7 @@ static dpe_status take_without_flock(const char *path, bool force_unlock, int *f
                                        : status;
 }
 
-/* ------------------------------------------------------------------------------------- with flock
- */
+/* ---------------------------------------------------------------------------------- with flock */
 
 /* Open and flock. *without: this file system has no flock, and nothing is open. *again after a
  * failure whose holder was seen coming or going: it has not yet written who it is (the file is

@@ -9,8 +9,7 @@
 
 #include "engine/base/base.h"
 
-/* ------------------------------------------------------------------------------- whole new files
- */
+/* ----------------------------------------------------------------------------- whole new files */
 
 /* The one way in which a tool puts a file of its own at a user's path: the bytes go into a new file
  * beside it, whose name cannot be predicted, and take the path's place whole, by one rename. */
@@ -56,8 +55,7 @@ dpe_status dpe_extend_file(const char *path, const void *bytes, size_t n, bool f
  *  links lead in a circle, DPE_NO_MEMORY. */
 dpe_status dpe_follow_links(const char *path, char **file, struct dpe_error *err);
 
-/* ------------------------------------------------------------------------------------------- lock
- */
+/* ---------------------------------------------------------------------------------------- lock */
 
 /** A lock file: one process at a time holds it, and it names that process. A run has its own. */
 struct dpe_lock {

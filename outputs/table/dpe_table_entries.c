@@ -216,30 +216,26 @@ int dpe_table_join(const struct dpe_table *const *tables, int64_t n, struct dpe_
         return dpe_table_fail(message, DPE_TABLE_BAD_FILE, "expected 1 to %d entries, found %lld",
                               DPE_TABLE_ENTRIES, (long long)total);
     }
-    struct dpe_table **entries = calloc((size_t)total, sizeof(struct dpe_table *));
-    if (entries == NULL) {
+    for (int64_t t = 0; t < n && total > 1; t++) {
+        if (tables[t]->values.frequencies != 0) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                  "the table for %lld tokens is one of frequencies, which has one "
+                                  "entry: runtimes read a factor for each pair for one length",
+                                  (long long)tables[t]->values.length);
+        }
+    }
+    struct dpe_table_list list = {0};
+    bool copied = (list.values = calloc((size_t)total, sizeof *list.values)) != NULL;
+    for (int64_t t = 0; t < n; t++) {
+        for (int64_t i = 0; i < dpe_table_count(tables[t]) && copied; i++) {
+            const struct dpe_table_values *values = &dpe_table_entry(tables[t], i)->values;
+            copied = dpe_table_values_copy(values, &list.values[list.n]);
+            list.n += copied;
+        }
+    }
+    if (!copied) {
+        dpe_table_list_free(&list);
         return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
     }
-    int error = DPE_TABLE_OK;
-    int64_t made = 0;
-    for (int64_t t = 0; t < n && total > 1 && error == DPE_TABLE_OK; t++) {
-        if (tables[t]->values.frequencies != 0) {
-            error = dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                                   "the table for %lld tokens is one of frequencies, which has one "
-                                   "entry: runtimes read a factor for each pair for one length",
-                                   (long long)tables[t]->values.length);
-        }
-    }
-    for (int64_t t = 0; t < n; t++) {
-        for (int64_t i = 0; i < dpe_table_count(tables[t]) && error == DPE_TABLE_OK; i++) {
-            const struct dpe_table_values *values = &dpe_table_entry(tables[t], i)->values;
-            error = dpe_table_make(values, &entries[made], message);
-            made += error == DPE_TABLE_OK;
-        }
-    }
-    if (error == DPE_TABLE_OK) {
-        return link_entries(entries, total, joined, message);
-    }
-    close_entries(entries, made);
-    return error;
+    return dpe_table_adopt_list(&list, joined, message);
 }
