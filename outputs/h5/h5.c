@@ -118,7 +118,7 @@ uint32_t dpe_hdf5_crc(enum dpe_column_type type, const void *data, size_t n)
     return crc;
 }
 
-void dpe_hdf5_free(struct dpe_h5 *table)
+static void free_table(struct dpe_h5 *table)
 {
     if (table == NULL) {
         return;
@@ -144,7 +144,7 @@ void dpe_h5_close(struct dpe_h5 *table)
     if (table->file >= 0) {
         H5Fclose(table->file);
     }
-    dpe_hdf5_free(table);
+    free_table(table);
 }
 
 /* ----------------------------------------------------------------------------- bytes in memory */
@@ -224,7 +224,7 @@ dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)
     made->path = dpe_join("(new table)", "", "");
     made->image = calloc(1, sizeof *made->image);
     if (made->path == NULL || made->image == NULL) {
-        dpe_hdf5_free(made);
+        free_table(made);
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
     }
     hid_t access = memory_access(made->image);
@@ -236,7 +236,7 @@ dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)
     dpe_inside_close(create);
     if (made->file < 0) {
         dpe_status status = dpe_hdf5_fail(err, DPE_NO_MEMORY, made, "/", "cannot be created");
-        dpe_hdf5_free(made);
+        free_table(made);
         return status;
     }
     *table = made;
@@ -361,6 +361,6 @@ dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct
         (status = verify(table, file->path, n, err)) != DPE_OK) {
         dpe_new_file_drop(file);
     }
-    dpe_hdf5_free(table);
+    free_table(table);
     return status;
 }

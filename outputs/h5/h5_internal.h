@@ -55,6 +55,5 @@ dpe_status dpe_hdf5_open_dataset(const struct dpe_h5 *table, const char *path, h
                                  struct dpe_error *err);
 /** CRC of the elements of a column, strings by their bytes. */
 uint32_t dpe_hdf5_crc(enum dpe_column_type type, const void *data, size_t n);
-void dpe_hdf5_free(struct dpe_h5 *table);
 
 #endif

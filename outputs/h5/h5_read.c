@@ -181,23 +181,18 @@ struct shape {
 /* Bytes of the dataset's n elements as the file has them, before filters. */
 static size_t unfiltered(hid_t dataset, size_t n)
 {
-    hid_t type = H5Dget_type(dataset);
-    size_t size = type < 0 ? 0 : H5Tget_size(type);
     size_t bytes = 0;
-    dpe_inside_close(type);
-    return size == 0 || __builtin_mul_overflow(n, size, &bytes) ? SIZE_MAX : bytes;
+    dpe_inside_class(dataset, &bytes);
+    return bytes == 0 || __builtin_mul_overflow(n, bytes, &bytes) ? SIZE_MAX : bytes;
 }
 
 /* The shape of a dataset; refused when its elements could not have come from what is stored. */
 static dpe_status read_shape(struct dpe_h5 *table, hid_t dataset, const char *path, size_t element,
                              struct shape *shape, struct dpe_error *err)
 {
-    hid_t space = H5Dget_space(dataset);
-    int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space);
     hsize_t dims[H5S_MAX_RANK] = {0};
-    bool ok = rank >= 0 && rank <= MAX_RANK && H5Sget_simple_extent_type(space) != H5S_NULL &&
-              H5Sget_simple_extent_dims(space, dims, NULL) >= 0;
-    dpe_inside_close(space);
+    int rank = dpe_inside_dims(dataset, dims);
+    bool ok = rank >= 0 && rank <= MAX_RANK;
     *shape = (struct shape){.rank = rank, .n = 1};
     for (int axis = 0; ok && axis < rank; axis++) {
         shape->dims[axis] = (int64_t)dims[axis];
@@ -233,9 +228,8 @@ static H5T_conv_ret_t refuse_range(H5T_conv_except_t exception, hid_t from, hid_
 
 static bool convertible(hid_t dataset, enum dpe_column_type type)
 {
-    hid_t stored = H5Dget_type(dataset);
-    H5T_class_t class_id = stored < 0 ? H5T_NO_CLASS : H5Tget_class(stored);
-    dpe_inside_close(stored);
+    size_t bytes = 0;
+    H5T_class_t class_id = dpe_inside_class(dataset, &bytes);
     bool to_float = type == DPE_COL_F64 || type == DPE_COL_F32;
     return class_id == H5T_INTEGER || (class_id == H5T_FLOAT && to_float);
 }

@@ -31,7 +31,6 @@ static void describe_range(const struct dpe_table_field *field, char text[96])
              field->low, field->high);
 }
 
-/* Every element within the field's range; NaN is within none. */
 /* Of a text that is there: it is printed by those that read the table. */
 static int check_text(const struct dpe_table_field *field, const char *text, char *message)
 {
@@ -46,6 +45,7 @@ static int check_text(const struct dpe_table_field *field, const char *text, cha
                                  DPE_FIELD_MOST_TEXT);
 }
 
+/* Every element within the field's range; NaN is within none. */
 static int check_range(const struct dpe_table_field *field, const struct dpe_table_values *values,
                        char *message)
 {

@@ -112,24 +112,16 @@ static hid_t memory_type(enum dpe_field_type type, bool *whole)
 
 static bool has_numbers(hid_t set, bool whole)
 {
-    hid_t type = H5Dget_type(set);
-    H5T_class_t kind = type < 0 ? H5T_NO_CLASS : H5Tget_class(type);
-    dpe_inside_close(type);
+    size_t bytes = 0;
+    H5T_class_t kind = dpe_inside_class(set, &bytes);
     return kind == H5T_INTEGER || (kind == H5T_FLOAT && !whole);
 }
 
 static bool has_shape(hid_t set, int rank, const hsize_t *dims)
 {
     hsize_t found[H5S_MAX_RANK] = {0};
-    hid_t space = H5Dget_space(set);
-    bool fits = space >= 0 && H5Sget_simple_extent_type(space) != H5S_NULL &&
-                H5Sget_simple_extent_ndims(space) == rank &&
-                H5Sget_simple_extent_dims(space, found, NULL) == rank;
-    for (int i = 0; i < rank && fits; i++) {
-        fits = found[i] == dims[i];
-    }
-    dpe_inside_close(space);
-    return fits;
+    return dpe_inside_dims(set, found) == rank &&
+           memcmp(found, dims, (size_t)rank * sizeof *dims) == 0;
 }
 
 /* A numeric dataset of the entry, of exactly these dimensions, into data. HDF5 takes numbers that a
@@ -163,15 +155,12 @@ static void read_numbers(struct reader *reader, const char *name, enum dpe_field
 static int64_t read_extent(struct reader *reader, const char *name)
 {
     hid_t set = open_object(reader, in_entry(reader, name), H5I_DATASET, "a list");
-    hid_t space = set >= 0 ? H5Dget_space(set) : -1;
-    hsize_t extent = 0;
-    if (space < 0 || H5Sget_simple_extent_ndims(space) != 1 ||
-        H5Sget_simple_extent_dims(space, &extent, NULL) != 1 || extent > INT32_MAX) {
+    hsize_t extent[H5S_MAX_RANK] = {0};
+    if (set < 0 || dpe_inside_dims(set, extent) != 1 || extent[0] > INT32_MAX) {
         bad(reader, in_entry(reader, name), "a list");
     }
-    dpe_inside_close(space);
     dpe_inside_close(set);
-    return (int64_t)extent;
+    return (int64_t)extent[0];
 }
 
 /* A whole number; false when the object has no such attribute. */

@@ -252,19 +252,10 @@ static void read_entries(struct reader *reader, const json_t *root, const char *
     }
 }
 
-static void read_table(struct reader *reader, const json_t *root, struct dpe_table_list *list)
-{
-    char *version = NULL;
-    bool frequencies = read_conventions(reader, root, &version);
-    if (reader->error == DPE_TABLE_OK) {
-        read_entries(reader, root, version, frequencies, list);
-    }
-    free(version);
-}
-
 int dpe_table_read_json(const char *path, struct dpe_table_list *list, char *message)
 {
     struct reader reader = {.path = path, .message = message};
+    char *version = NULL;
     json_error_t why;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(root)) {
@@ -272,8 +263,13 @@ int dpe_table_read_json(const char *path, struct dpe_table_list *list, char *mes
                                       root == NULL ? why.line : 1,
                                       root == NULL ? why.text : "expected an object at the top");
     } else {
-        read_table(&reader, table_of(root), list);
+        const json_t *table = table_of(root);
+        bool frequencies = read_conventions(&reader, table, &version);
+        if (reader.error == DPE_TABLE_OK) {
+            read_entries(&reader, table, version, frequencies, list);
+        }
     }
+    free(version);
     json_decref(root);
     return reader.error;
 }

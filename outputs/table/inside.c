@@ -114,6 +114,30 @@ enum dpe_inside dpe_inside_look(hid_t file, const char *path)
     return found;
 }
 
+bool dpe_inside_close(hid_t id)
+{
+    return id < 0 || H5Idec_ref(id) >= 0;
+}
+
+H5T_class_t dpe_inside_class(hid_t dataset, size_t *bytes)
+{
+    hid_t type = H5Dget_type(dataset);
+    H5T_class_t kind = type < 0 ? H5T_NO_CLASS : H5Tget_class(type);
+    *bytes = type < 0 ? 0 : H5Tget_size(type);
+    dpe_inside_close(type);
+    return kind;
+}
+
+int dpe_inside_dims(hid_t dataset, hsize_t dims[H5S_MAX_RANK])
+{
+    hid_t space = H5Dget_space(dataset);
+    int rank = space >= 0 && H5Sget_simple_extent_type(space) != H5S_NULL
+                   ? H5Sget_simple_extent_dims(space, dims, NULL)
+                   : -1;
+    dpe_inside_close(space);
+    return rank;
+}
+
 static bool filters_are_ours(hid_t created)
 {
     int n = H5Pget_nfilters(created);
@@ -135,13 +159,13 @@ static bool filters_are_ours(hid_t created)
 /* The extent of a dataset's chunks and their bytes in memory; 0 when that is no number. */
 static uint64_t chunk_bytes(hid_t object, hid_t created, int *rank, hsize_t extent[H5S_MAX_RANK])
 {
-    hid_t type = H5Dget_type(object);
-    uint64_t bytes = type < 0 ? 0 : H5Tget_size(type);
+    size_t element = 0;
+    dpe_inside_class(object, &element);
+    uint64_t bytes = element;
     *rank = H5Pget_chunk(created, H5S_MAX_RANK, extent);
     for (int i = 0; i < *rank; i++) {
         bytes = __builtin_mul_overflow(bytes, extent[i], &bytes) ? 0 : bytes;
     }
-    dpe_inside_close(type);
     return *rank > 0 ? bytes : 0;
 }
 
@@ -196,11 +220,6 @@ hid_t dpe_inside_open(hid_t file, const char *path, enum dpe_inside *found)
     return object;
 }
 
-bool dpe_inside_close(hid_t id)
-{
-    return id < 0 || H5Idec_ref(id) >= 0;
-}
-
 /* What a chunk of so many bytes takes in the file when deflate could not pack it. */
 static uint64_t most_stored(uint64_t bytes)
 {
@@ -231,10 +250,7 @@ static enum dpe_inside look_at_chunks(hid_t dataset, hid_t created)
     hsize_t extent[H5S_MAX_RANK], dims[H5S_MAX_RANK] = {0}, at[H5S_MAX_RANK] = {0};
     int rank = 0;
     uint64_t unpacked = chunk_bytes(dataset, created, &rank, extent);
-    hid_t space = H5Dget_space(dataset);
-    bool known = space >= 0 && H5Sget_simple_extent_dims(space, dims, NULL) == rank;
-    dpe_inside_close(space);
-    if (!known || unpacked == 0) {
+    if (unpacked == 0 || dpe_inside_dims(dataset, dims) != rank) {
         return DPE_INSIDE_UNKNOWN;
     }
     uint64_t element = unpacked;

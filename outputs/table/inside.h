@@ -46,6 +46,10 @@ enum dpe_inside dpe_inside_look(hid_t file, const char *path);
 /** Open the group or dataset at a path. Negative, with the reason in *found, when there is none
  * that lies in the file itself. Close it with dpe_inside_close. */
 hid_t dpe_inside_open(hid_t file, const char *path, enum dpe_inside *found);
+/** The class of a dataset's elements, and their bytes in the file; H5T_NO_CLASS, 0: not known. */
+H5T_class_t dpe_inside_class(hid_t dataset, size_t *bytes);
+/** Its dimensions; returns how many, negative where it has none that can be read. */
+int dpe_inside_dims(hid_t dataset, hsize_t dims[H5S_MAX_RANK]);
 /** Close what HDF5 has opened of a file, whatever it is; nothing when it is negative. Whether it
  * could. */
 bool dpe_inside_close(hid_t id);
