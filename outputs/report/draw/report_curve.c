@@ -1,7 +1,8 @@
-/* Curves with bands or error bars. */
+/* Curves with bands or error bars; small plots below each other, all with the same axes. */
 #include "outputs/report/draw/report_svg.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_FEW = 10, MAX_SERIES = 64, NAME = 30 };
@@ -52,15 +53,16 @@ static void find_ranges(struct canvas *plot)
     for (size_t c = 0; c < plot->n; c++) {
         const struct curve *curve = &plot->curves[c];
         for (int64_t i = 0; i < curve->n; i++) {
-            if (!dpe_axis_shows(curve->x[i], how->log_x)) {
+            const struct curve_point *point = &curve->points[i];
+            if (!dpe_axis_shows(point->x, how->log_x)) {
                 continue;
             }
-            dpe_axis_see(&plot->x, curve->x[i]);
-            see_x(plot, curve->x[i]);
-            dpe_axis_see(&plot->y, curve->y[i]);
-            if (curve->low != NULL) {
-                dpe_axis_see(&plot->y, curve->low[i]);
-                dpe_axis_see(&plot->y, curve->high[i]);
+            dpe_axis_see(&plot->x, point->x);
+            see_x(plot, point->x);
+            dpe_axis_see(&plot->y, point->y);
+            if (curve->band) {
+                dpe_axis_see(&plot->y, point->low);
+                dpe_axis_see(&plot->y, point->high);
             }
         }
     }
@@ -157,42 +159,42 @@ static void put_axes(struct dpe_text *out, const struct canvas *plot, int height
 static double x_of(const struct canvas *plot, size_t index, int64_t i)
 {
     const struct curve *curve = &plot->curves[index];
-    double x = dpe_axis_at(&plot->x, curve->x[i]);
-    if (plot->dense || curve->low == NULL) {
+    double x = dpe_axis_at(&plot->x, curve->points[i].x);
+    if (plot->dense || !curve->band) {
         return x;
     }
     double step = fmin(4.0, 24.0 / (double)plot->n);
     return x + ((double)index - ((double)plot->n - 1.0) / 2.0) * step;
 }
 
-static bool shows(const struct canvas *plot, const struct curve *curve, int64_t i)
+static bool shows(const struct canvas *plot, const struct curve_point *point)
 {
-    return dpe_axis_shows(curve->x[i], plot->x.log) && dpe_axis_shows(curve->y[i], plot->y.log);
+    return dpe_axis_shows(point->x, plot->x.log) && dpe_axis_shows(point->y, plot->y.log);
 }
 
 /* An end of an interval, or the value if it has no interval. */
-static double end_of(const struct canvas *plot, const struct curve *curve, const double *ends,
-                     int64_t i)
+static double end_of(const struct canvas *plot, const struct curve_point *point, double end)
 {
-    return dpe_axis_at(&plot->y, dpe_axis_shows(ends[i], plot->y.log) ? ends[i] : curve->y[i]);
+    return dpe_axis_at(&plot->y, dpe_axis_shows(end, plot->y.log) ? end : point->y);
 }
 
 /* The interval at each point as an area; one for each stretch without a gap. */
 static void put_band(struct dpe_text *out, const struct canvas *plot, size_t index)
 {
     const struct curve *curve = &plot->curves[index];
+    const struct curve_point *points = curve->points;
     dpe_text_put(out, "<path class=\"%s\" fill=\"currentColor\" fill-opacity=\"0.2\" d=\"",
                  color_of(plot, index));
     for (int64_t first = 0; first < curve->n;) {
         int64_t end = first;
-        while (end < curve->n && shows(plot, curve, end)) {
+        while (end < curve->n && shows(plot, &points[end])) {
             dpe_text_put(out, "%c%.5g %.5g", end == first ? 'M' : 'L', x_of(plot, index, end),
-                         end_of(plot, curve, curve->low, end));
+                         end_of(plot, &points[end], points[end].low));
             end++;
         }
         for (int64_t i = end; i-- > first;) {
             dpe_text_put(out, "L%.5g %.5g", x_of(plot, index, i),
-                         end_of(plot, curve, curve->high, i));
+                         end_of(plot, &points[i], points[i].high));
         }
         dpe_text_put(out, "%s", end > first ? "z" : "");
         first = end + 1;
@@ -206,10 +208,11 @@ static void put_bars(struct dpe_text *out, const struct canvas *plot, size_t ind
     dpe_text_put(out, "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"1.4\" d=\"",
                  color_of(plot, index));
     for (int64_t i = 0; i < curve->n; i++) {
-        if (shows(plot, curve, i)) {
+        const struct curve_point *point = &curve->points[i];
+        if (shows(plot, point)) {
             double x = x_of(plot, index, i);
-            double low = end_of(plot, curve, curve->low, i);
-            double high = end_of(plot, curve, curve->high, i);
+            double low = end_of(plot, point, point->low);
+            double high = end_of(plot, point, point->high);
             dpe_text_put(out, "M%.5g %.5gh5m-2.5 0V%.5gm-2.5 0h5", x - 2.5, low, high);
         }
     }
@@ -221,9 +224,9 @@ static void put_curve(struct dpe_text *out, const struct canvas *plot, size_t in
     const struct curve *curve = &plot->curves[index];
     const char *color = color_of(plot, index);
     bool gap = true;
-    if (curve->low != NULL && plot->dense) {
+    if (curve->band && plot->dense) {
         put_band(out, plot, index);
-    } else if (curve->low != NULL) {
+    } else if (curve->band) {
         put_bars(out, plot, index);
     }
     dpe_text_put(
@@ -232,17 +235,19 @@ static void put_curve(struct dpe_text *out, const struct canvas *plot, size_t in
         "%s d=\"",
         color, width_of(curve), dashes_of(plot, index));
     for (int64_t i = 0; i < curve->n; i++) {
-        bool here = shows(plot, curve, i);
+        const struct curve_point *point = &curve->points[i];
+        bool here = shows(plot, point);
         if (here) {
             dpe_text_put(out, "%c%.5g %.5g", gap ? 'M' : 'L', x_of(plot, index, i),
-                         dpe_axis_at(&plot->y, curve->y[i]));
+                         dpe_axis_at(&plot->y, point->y));
         }
         gap = !here;
     }
     dpe_text_put(out, "\"/>\n");
     for (int64_t i = 0; i < curve->n && !plot->dense && !curve->plain; i++) {
-        if (shows(plot, curve, i)) {
-            dpe_svg_mark(out, x_of(plot, index, i), dpe_axis_at(&plot->y, curve->y[i]),
+        const struct curve_point *point = &curve->points[i];
+        if (shows(plot, point)) {
+            dpe_svg_mark(out, x_of(plot, index, i), dpe_axis_at(&plot->y, point->y),
                          curve->strong ? 3.8 : 3.2, dpe_svg_series_of(curve->name), color);
         }
     }
@@ -278,4 +283,127 @@ void dpe_draw_curves(struct dpe_figure *figure, const struct dpe_plot *how,
             }
         }
     }
+}
+
+/* -------------------------------------------------------------------------------------- panels */
+
+enum { HEADING = 32, PLOT = 42, GAP = 12, AXES = 40, COLUMNS = 62 };
+
+/* Where the panels' points lie. */
+struct grid {
+    const struct dpe_panels *panels;
+    struct dpe_axis x, y; /* y.from is the lower edge of the panel being drawn */
+    double least, most;   /* of the values: where lines are */
+    double left, right;
+};
+
+static bool panel_shows(const struct grid *grid, const double *y, int64_t i)
+{
+    return y != NULL && dpe_axis_shows(y[i], grid->panels->log_y);
+}
+
+static void find_range(struct grid *grid)
+{
+    const struct dpe_panels *all = grid->panels;
+    struct dpe_axis *y = &grid->y;
+    *y = dpe_axis_begin(all->log_y);
+    for (size_t p = 0; p < all->n; p++) {
+        for (int64_t i = 0; i < all->n_points && all->panels[p].y != NULL; i++) {
+            dpe_axis_see(y, all->panels[p].y[i]);
+        }
+    }
+    grid->least = y->low;
+    grid->most = y->high;
+    dpe_axis_widen(&y->low, &y->high, all->log_y, 0.12);
+}
+
+static void put_path(struct dpe_text *out, const struct grid *grid, const double *y,
+                     const char *color, const char *more)
+{
+    bool gap = true;
+    dpe_text_put(out, "<path class=\"%s\" stroke=\"currentColor\" stroke-width=\"1.75\" %s d=\"",
+                 color, more);
+    for (int64_t i = 0; i < grid->panels->n_points; i++) {
+        bool here = panel_shows(grid, y, i);
+        if (here) {
+            dpe_text_put(out, "%c%.5g %.5g", gap ? 'M' : 'L', dpe_axis_at(&grid->x, (double)i),
+                         dpe_axis_at(&grid->y, y[i]));
+        }
+        gap = !here;
+    }
+    dpe_text_put(out, "\"/>\n");
+}
+
+/* The area between a curve and the one to compare with. */
+static void put_difference(struct dpe_text *out, const struct grid *grid, const double *y,
+                           const char *color)
+{
+    const double *first = grid->panels->reference;
+    dpe_text_put(out, "<path class=\"%s\" fill=\"currentColor\" fill-opacity=\"0.25\" d=\"", color);
+    for (int64_t i = 0; i + 1 < grid->panels->n_points; i++) {
+        if (panel_shows(grid, y, i) && panel_shows(grid, y, i + 1) && panel_shows(grid, first, i) &&
+            panel_shows(grid, first, i + 1)) {
+            double x0 = dpe_axis_at(&grid->x, (double)i);
+            double x1 = dpe_axis_at(&grid->x, (double)i + 1.0);
+            dpe_text_put(out, "M%.5g %.5gL%.5g %.5gV%.5gL%.5g %.5gz", x0,
+                         dpe_axis_at(&grid->y, y[i]), x1, dpe_axis_at(&grid->y, y[i + 1]),
+                         dpe_axis_at(&grid->y, first[i + 1]), x0, dpe_axis_at(&grid->y, first[i]));
+        }
+    }
+    dpe_text_put(out, "\"/>\n");
+}
+
+static void put_line(struct dpe_text *out, const struct grid *grid, double value)
+{
+    char text[32];
+    double y = dpe_axis_at(&grid->y, value);
+    snprintf(text, sizeof text, "%.3g", value);
+    dpe_svg_line(out, grid->left, y, grid->right, y, DPE_GRID, 1.0, "");
+    dpe_svg_label(out, grid->left - 6.0, y, DPE_SVG_END, DPE_INK, text, 0);
+}
+
+static void put_panel(struct dpe_text *out, struct grid *grid, const struct dpe_panel *panel,
+                      double top)
+{
+    const char *color = dpe_svg_series(panel->marked ? 1 : 0);
+    dpe_svg_text(out, 8.0, top + 8.0, 0.0, DPE_SVG_START, 12, panel->marked ? color : DPE_INK,
+                 panel->name, COLUMNS);
+    dpe_svg_label(out, 8.0, top + 23.0, DPE_SVG_START, DPE_QUIET, panel->facts, COLUMNS);
+    if (panel->y == NULL) {
+        return;
+    }
+    grid->y.to = top + HEADING;
+    grid->y.from = grid->y.to + PLOT;
+    put_line(out, grid, grid->most);
+    if (grid->least < grid->most) {
+        put_line(out, grid, grid->least);
+    }
+    if (panel->marked) {
+        put_difference(out, grid, panel->y, color);
+        put_path(out, grid, grid->panels->reference, DPE_QUIET, "stroke-dasharray=\"4 3\"");
+    }
+    put_path(out, grid, panel->y, color, "stroke-linejoin=\"round\"");
+}
+
+void dpe_draw_panels(struct dpe_figure *figure, const struct dpe_panels *all)
+{
+    struct dpe_text *out = &figure->body;
+    struct grid grid = {.panels = all};
+    struct dpe_ticks ticks;
+    double top = 6.0;
+    find_range(&grid);
+    grid.left = 46.0;
+    grid.right = FIGURE_WIDTH - 10.0;
+    grid.x = (struct dpe_axis){.low = 0.0,
+                               .high = fmax((double)all->n_points - 1.0, 1.0),
+                               .from = grid.left,
+                               .to = grid.right};
+    for (size_t p = 0; p < all->n; p++) {
+        put_panel(out, &grid, &all->panels[p], top);
+        top += HEADING + GAP + (all->panels[p].y != NULL ? PLOT : 0);
+    }
+    dpe_axis_ticks(&grid.x, 30.0, &ticks);
+    dpe_axis_put(out, &grid.x, &ticks, 0.0, top - GAP + 4.0, top - GAP + 34.0, all->x_title);
+    figure->width = FIGURE_WIDTH;
+    figure->height = (int)top - GAP + AXES + 4;
 }

@@ -44,27 +44,23 @@ static void find_sides(const struct dpe_sheet *data, const struct dpe_plot *plot
 static void add_point(const struct dpe_plot *plot, struct curve *curve, double x,
                       const double value[3])
 {
+    const double none = (double)NAN;
     const double least = plot->least > 0.0 ? plot->least : -(double)INFINITY;
     const bool there = !(value[0] < least);
     const bool range = there && !(value[1] < least);
     int64_t k = curve->n++;
-    for (; k > 0 && plot->sorted && curve->x[k - 1] > x; k--) {
-        curve->x[k] = curve->x[k - 1];
-        curve->y[k] = curve->y[k - 1];
-        curve->low[k] = curve->low[k - 1];
-        curve->high[k] = curve->high[k - 1];
+    for (; k > 0 && plot->sorted && curve->points[k - 1].x > x; k--) {
+        curve->points[k] = curve->points[k - 1];
     }
-    curve->x[k] = x;
-    curve->y[k] = there ? value[0] : (double)NAN;
-    curve->low[k] = range ? value[1] : (double)NAN;
-    curve->high[k] = range ? value[2] : (double)NAN;
+    curve->points[k] = (struct curve_point){x, there ? value[0] : none, range ? value[1] : none,
+                                            range ? value[2] : none};
 }
 
 static bool has_x(const struct curve *curve, double x)
 {
     bool has = false;
     for (int64_t i = 0; i < curve->n; i++) {
-        has = has || curve->x[i] == x;
+        has = has || curve->points[i].x == x;
     }
     return has;
 }
@@ -85,17 +81,17 @@ static struct curve *line_of(const struct dpe_sheet *data, const struct dpe_plot
         (plot->sorted || !has_x(&(*curves)[k - 1], cell_at(data, row, plot->x)->number[0]))) {
         return &(*curves)[k - 1];
     }
-    double *room =
-        dpe_make_room(curves, *n, sizeof **curves) ? dpe_alloc(rows, 8 * sizeof *room) : NULL;
-    if (room == NULL) {
+    const bool plain = (marks & ROW_PLAIN) != 0;
+    struct curve_point *points =
+        dpe_make_room(curves, *n, sizeof **curves) ? dpe_alloc(rows, 2 * sizeof *points) : NULL;
+    if (points == NULL) {
         return NULL;
     }
     (*curves)[*n] = (struct curve){.name = name,
-                                   .x = room,
-                                   .y = room + 2 * rows,
-                                   .low = room + 4 * rows,
-                                   .high = room + 6 * rows,
-                                   .plain = (marks & ROW_PLAIN) != 0,
+                                   .points = points,
+                                   .band = !plain && !plot->bare &&
+                                           data->columns[plot->value].kind == COLUMN_INTERVAL,
+                                   .plain = plain,
                                    .strong = (marks & ROW_STRONG) != 0};
     return &(*curves)[(*n)++];
 }
@@ -104,7 +100,6 @@ static void draw_curves(struct dpe_figure *figure, const struct dpe_sheet *data,
                         const struct dpe_plot *plot)
 {
     const size_t rows = data->n_cells / data->n_columns;
-    const bool interval = !plot->bare && data->columns[plot->value].kind == COLUMN_INTERVAL;
     struct curve *curves = NULL;
     double sides[2];
     size_t n = 0;
@@ -122,16 +117,11 @@ static void draw_curves(struct dpe_figure *figure, const struct dpe_sheet *data,
         any = any || plot->least <= 0.0 || value[0] >= plot->least;
         figure->body.failed = curve == NULL;
     }
-    for (size_t k = 0; k < n; k++) {
-        if (!interval || curves[k].plain) {
-            curves[k].low = curves[k].high = NULL;
-        }
-    }
     if (any && !figure->body.failed) {
         dpe_draw_curves(figure, plot, curves, n);
     }
     for (size_t k = 0; k < n; k++) {
-        free(curves[k].x);
+        free(curves[k].points);
     }
     free(curves);
 }

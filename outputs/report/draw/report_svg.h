@@ -64,8 +64,10 @@ void dpe_svg_mark(struct dpe_text *out, double x, double y, double radius, size_
 struct curve {
     const char *name;
     int64_t n;
-    double *x, *y;
-    double *low, *high; /**< NULL = no band; NaN = none at that point */
+    struct curve_point {
+        double x, y, low, high; /**< low and high NaN: no interval at that point */
+    } * points;
+    bool band;          /**< has intervals */
     bool plain, strong; /**< ROW_PLAIN, ROW_STRONG */
 };
 void dpe_draw_curves(struct dpe_figure *figure, const struct dpe_plot *plot,

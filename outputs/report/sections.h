@@ -5,7 +5,7 @@
 #ifndef DPE_SECTIONS_H
 #define DPE_SECTIONS_H
 
-#include "outputs/report/input/input.h"
+#include "outputs/report/input.h"
 
 /** Sections of the page: the profile of the subject, the others of all inputs. */
 void dpe_sections_norms(struct dpe_report *report);

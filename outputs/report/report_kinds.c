@@ -1,5 +1,5 @@
 /* Sections of results of one kind each: tunings, needles by depth and length, divergences. */
-#include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/report_eval.h"
 
 #include <math.h>
 #include <stdio.h>

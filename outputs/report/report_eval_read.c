@@ -1,5 +1,5 @@
 /* One suite of a comparison: read, and what can be asked of it. */
-#include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/report_eval.h"
 
 #include <math.h>
 #include <stdio.h>

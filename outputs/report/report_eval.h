@@ -6,7 +6,7 @@
 #define DPE_REPORT_EVAL_H
 
 #include "outputs/datasets/worth.h"
-#include "outputs/report/input/input.h"
+#include "outputs/report/input.h"
 
 struct dpe_report_suite {
     const struct dpe_report_input *input;
@@ -41,11 +41,8 @@ size_t dpe_comparison_suite_ranked(const struct dpe_report_suite *suite, size_t 
  * of the best, one of a table at a length beyond those that it was made for. */
 unsigned dpe_comparison_suite_marks(struct dpe_report *report, const struct dpe_report_suite *suite,
                                     size_t method, size_t task);
-/** Figures and tables of one suite. */
+/** Figures of one suite. */
 void dpe_comparison_suite_figures(struct dpe_report *report, const struct dpe_report_suite *suite);
-/** Its values over the seconds and over the memory of a sample, where the table has them and more
- * than one method. */
-void dpe_comparison_suite_cost(struct dpe_report *report, const struct dpe_report_suite *suite);
 /** From now on it is what the report writes about. */
 void dpe_comparison_suite_about(struct dpe_report *report, const struct dpe_report_suite *suite);
 /** How its values are drawn: their axis, and the trained length as a line. */

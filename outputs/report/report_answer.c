@@ -1,7 +1,7 @@
 /* The result of a detection: how the chosen lengths score at the target length, which they are, and
  * in which groups they may be chance. */
 #include "engine/base/p_text.h"
-#include "outputs/report/detection/report_detect.h"
+#include "outputs/report/report_detect.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -155,9 +155,15 @@ static struct dpe_sheet_cell length_cell(double tokens)
     return dpe_number_cell(tokens < 0.0 ? (double)NAN : tokens);
 }
 
+/* Whether the chosen lengths may be others than those of rank 1. */
+static bool is_selected(const struct dpe_report_detection *d)
+{
+    return d->table->effective_length != NULL && d->rule != NULL && strcmp(d->rule, "paper") != 0;
+}
+
 static void add_chosen(struct dpe_report *report, const struct dpe_report_detection *d)
 {
-    const bool selected = dpe_detection_is_selected(d);
+    const bool selected = is_selected(d);
     const uint8_t *informative = d->ranking->informative;
     const struct dpe_table_part *t = d->table;
     struct dpe_sheet *sheet =
@@ -210,7 +216,7 @@ static void add_lengths(struct dpe_report *report, const struct dpe_report_detec
         d->frequencies ? "The frequency, and so every distance, is"
                        : "The distances of far keys are",
         DPE_LENGTH_TEXT(dpe_detection_length(d)), times);
-    if (dpe_detection_is_selected(d)) {
+    if (is_selected(d)) {
         dpe_report_say(report, BLOCK_TEXT, "The lengths were chosen by the rule \"%s\"%s%s.",
                        d->rule, d->rule_words != NULL ? ": " : "",
                        d->rule_words != NULL ? d->rule_words : "");

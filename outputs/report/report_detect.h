@@ -7,7 +7,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
-#include "outputs/report/input/input.h"
+#include "outputs/report/input.h"
 #include "outputs/rows/rows.h"
 
 /** The dataset that makes an input a detection. */
@@ -32,10 +32,6 @@ const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report);
 /** Tokens: the length it is for, and the trained one (0 = unknown). */
 double dpe_detection_length(const struct dpe_report_detection *detection);
 double dpe_detection_trained(const struct dpe_report_detection *detection);
-/** What the base of its cells is: "every group at half the trained length", or of frequencies. */
-const char *dpe_detection_base(const struct dpe_report_detection *detection);
-/** Whether the chosen lengths may be others than those of rank 1. */
-bool dpe_detection_is_selected(const struct dpe_report_detection *detection);
 /** Methods that are ready were compared: no length was detected. */
 bool dpe_detection_is_ready(const struct dpe_report_detection *detection);
 /** The map of the needles found. */
@@ -43,10 +39,6 @@ void dpe_detection_recall_map(struct dpe_report *report,
                               const struct dpe_report_detection *detection);
 /** The steps of the search for temperature and joint plan: what each tried and took. */
 void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *detection);
-/** Perplexity by position in the text, where the rows have it: groups at their best length, and the
- *  plans that were validated. */
-void dpe_detection_positions(struct dpe_report *report,
-                             const struct dpe_report_detection *detection);
 
 /** Sections of the page: how the chosen lengths score, and which they are; and the maps. */
 void dpe_detection_result(struct dpe_report *report);

@@ -1,6 +1,6 @@
 /* Ablations: the score when one thing about the table changes. Steps of several files that vary the
  * same thing stand in one figure, top-k and last-k beside each other. */
-#include "outputs/report/comparison/report_eval.h"
+#include "outputs/report/report_eval.h"
 
 #include <math.h>
 #include <stdlib.h>

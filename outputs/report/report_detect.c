@@ -1,0 +1,505 @@
+/* A detection: as the report reads it, the maps of its cells, its search. */
+#include "outputs/report/report_detect.h"
+#include "engine/base/p_text.h"
+#include "outputs/datasets/kinds.h"
+#include "outputs/h5/h5.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------- reading */
+
+/* Ranks and means of all tasks. False after a failure. */
+static bool read_cells(struct dpe_report *report, struct dpe_report_detection *d)
+{
+    const struct dpe_report_input *input = d->input;
+    d->ranking = dpe_input_get(report, input, &dpe_ranking_kind, "/detect", NULL);
+    d->recall = dpe_input_get(report, input, &dpe_needle_cells_kind, "/detect/niah",
+                              "recall_mean ci_low ci_high n_valid");
+    d->perplexity = dpe_input_get(report, input, &dpe_book_cells_kind, "/detect/ppl",
+                                  "perplexity ci_low ci_high n_valid perplexity_at");
+    d->by_perplexity =
+        dpe_h5_has(input->table, "/detect/ppl/rank")
+            ? dpe_input_get(report, input, &dpe_ranking_kind, "/detect/ppl", "rank informative")
+            : dpe_report_alloc(report, 1, sizeof(struct dpe_ranking_result));
+    d->table = dpe_input_table(report, input,
+                               "effective_length scale_factor group_edge inv_freq trained_length "
+                               "evaluated_length");
+    return report->status == DPE_OK;
+}
+
+static bool fits(const int64_t n[2], const void *values, int64_t first, int64_t second)
+{
+    return values == NULL || (n[0] == first && n[1] == second);
+}
+
+static bool check_extents(struct dpe_report *report, const struct dpe_report_detection *d)
+{
+    const int64_t groups = d->n_groups, lengths = d->n_lengths;
+    const int64_t *n = d->table->n;
+    const void *by_group =
+        d->table->effective_length != NULL ? d->table->effective_length : d->table->scale_factor;
+    bool fit = fits(d->recall->n, d->recall->recall_mean, groups, lengths) &&
+               fits(d->perplexity->n, d->perplexity->perplexity, groups, lengths) &&
+               fits(d->by_perplexity->n, d->by_perplexity->rank, groups, lengths) &&
+               (by_group == NULL || n[TABLE_GROUP] == groups) &&
+               (d->table->group_edge == NULL || n[TABLE_EDGE] == groups + 1);
+    return fit || dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA,
+                                                 "%s: /detect: expected %lld groups in every task",
+                                                 d->input->path, (long long)groups));
+}
+
+const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report)
+{
+    struct dpe_report_input *input = &report->inputs[report->about.input - report->inputs];
+    struct dpe_report_detection *d = input->detection;
+    if (d != NULL || (d = dpe_report_alloc(report, 1, sizeof *d)) == NULL) {
+        return d;
+    }
+    d->input = input;
+    if (!read_cells(report, d)) {
+        return NULL;
+    }
+    d->n_groups = d->ranking->n[DPE_CELLS_GROUP];
+    d->n_lengths = d->ranking->n[DPE_CELLS_LENGTH];
+    if (!check_extents(report, d)) {
+        return NULL;
+    }
+    const char *criterion = dpe_input_words(report, input, "/detect", "criterion");
+    const char *move = dpe_identity_get(&input->identity, "move");
+    d->by_recall = criterion == NULL || strstr(criterion, "recall") != NULL;
+    d->rule = dpe_input_words(report, input, "/select", "rule");
+    d->rule_words = dpe_input_words(report, input, "/select", "rule_in_words");
+    d->frequencies = move != NULL && strcmp(move, "frequencies") == 0;
+    input->detection = d;
+    return d;
+}
+
+bool dpe_detection_is_ready(const struct dpe_report_detection *d)
+{
+    return d->rule != NULL && (strcmp(d->rule, "ready") == 0 || strcmp(d->rule, "brief") == 0);
+}
+
+double dpe_detection_length(const struct dpe_report_detection *d)
+{
+    const char *length = dpe_identity_get(&d->input->identity, "length");
+    return d->table->evaluated_length != NULL ? *d->table->evaluated_length
+           : length != NULL                   ? strtod(length, NULL)
+                                              : (double)d->ranking->length[d->n_lengths - 1];
+}
+
+double dpe_detection_trained(const struct dpe_report_detection *d)
+{
+    return d->table->trained_length != NULL
+               ? *d->table->trained_length
+               : (double)dpe_input_read_whole(d->input, "/model", "max_position_embeddings", 0);
+}
+
+/* ---------------------------------------------------------------------------------------- maps */
+
+/** One map of a detection: its values, or the ranks of these. */
+struct map {
+    const char *id, *title, *bar;
+    const struct dpe_scores_result *measured;
+    const struct dpe_ranking_result *ranking; /**< of the same task; rank 1 is outlined */
+    bool ranks;
+};
+
+static double or_none(const double *values, int64_t i)
+{
+    return values != NULL ? values[i] : (double)NAN;
+}
+
+/* A row for each cell: group, length, value with interval, rank. */
+static void add_map(struct dpe_report *report, const struct dpe_report_detection *d,
+                    const struct map *map, const char *caption)
+{
+    const struct dpe_scores_result *measured = map->measured;
+    const uint8_t *informative = map->ranking->informative;
+    const int32_t *rank = map->ranking->rank;
+    const bool recall = measured->recall_mean != NULL, ranks = map->ranks;
+    const double *mean = recall ? measured->recall_mean : measured->perplexity;
+    const double scale = recall ? 100.0 : 1.0;
+    struct dpe_sheet *sheet =
+        dpe_report_sheet(report, map->id,
+                         recall  ? "group:0|length:0|recall, %:i1|rank:0|samples:0"
+                         : ranks ? "group:0|length:0|perplexity:i3|rank:0|samples:0"
+                                 : "group:0|length:0|perplexity:i4|rank:0|samples:0",
+                         "%s", map->title);
+    for (int64_t i = 0; i < d->n_groups * d->n_lengths; i++) {
+        const int64_t g = i / d->n_lengths;
+        const bool flat = informative != NULL && informative[g] == 0;
+        char name[32];
+        struct dpe_sheet_cell group = dpe_number_cell((double)g);
+        snprintf(name, sizeof name, "%s%lld", flat ? "flat " : "", (long long)g);
+        group.text = name;
+        dpe_draw_row(sheet, group, d->ranking->length[i % d->n_lengths],
+                     dpe_interval_cell(scale * mean[i], scale * or_none(measured->low, i),
+                                       scale * or_none(measured->high, i)),
+                     rank != NULL && rank[i] >= 1 ? (double)rank[i] : (double)NAN,
+                     measured->n_valid != NULL ? (double)measured->n_valid[i] : (double)NAN);
+    }
+    const struct dpe_plot plot = {
+        .kind = PLOT_HEAT,
+        DPE_COLUMNS(0, 1, ranks ? 3 : 2),
+        .framed = rank != NULL ? 3 : 0,
+        DPE_ENDS(ranks ? 1.0 : 0.0, ranks    ? (double)d->n_lengths
+                                    : recall ? 100.0
+                                             : 0.0),
+        .log = !ranks && !recall,
+        .low_is_good = ranks || !recall,
+        .digits = ranks || recall ? 0 : 3,
+        DPE_TITLES("detecting length, tokens", "frequency group (0 turns fastest)", map->bar)};
+    dpe_report_figure(report, sheet, &plot, "%s", caption);
+}
+
+static void add_rank_map(struct dpe_report *report, const struct dpe_report_detection *d,
+                         const struct map *map, bool decides)
+{
+    if (map->ranking->rank != NULL) {
+        add_map(report, d, map,
+                decides
+                    ? "The same cells, ranked within each group: 1 is the best length of its row; "
+                      "of equal values, the larger length comes first. The length of rank 1 is the "
+                      "group's effective length. In a row called flat the ranks may be chance."
+                    : "The same cells, ranked within each group: 1 is the best length of its row; "
+                      "of equal values, the larger length comes first. These ranks are for "
+                      "comparison: the lengths are chosen by needles.");
+    }
+}
+
+void dpe_detection_recall_map(struct dpe_report *report, const struct dpe_report_detection *d)
+{
+    const uint8_t *informative = d->ranking->informative;
+    bool flat = false;
+    for (int64_t g = 0; informative != NULL && g < d->n_groups; g++) {
+        flat = flat || informative[g] == 0;
+    }
+    if (d->recall->recall_mean == NULL) {
+        return;
+    }
+    const struct map map = {"detect-recall",    "Needles found, by group and detecting length",
+                            "needles found, %", d->recall,
+                            d->ranking,         false};
+    add_map(report, d, &map,
+            dpe_report_text(
+                report,
+                "Each cell is the percentage of needles found at %s tokens when one frequency "
+                "group is scaled to a detecting length and all other groups %s. The length of rank "
+                "1 has a frame.%s",
+                DPE_LENGTH_TEXT(dpe_detection_length(d)),
+                d->frequencies ? "stay as in the base" : "to half the trained length",
+                flat ? " In a group called flat the lengths are not distinguishable from each "
+                       "other."
+                     : ""));
+}
+
+static void detection_maps(struct dpe_report *report, const struct dpe_report_detection *d)
+{
+    const struct dpe_ranking_result *by_books = d->by_recall ? d->by_perplexity : d->ranking;
+    const struct map needles = {
+        "detect-rank", "Ranks of the detecting lengths", "rank", d->recall, d->ranking, true};
+    const struct map books = {"detect-perplexity",
+                              "Perplexity, by group and detecting length",
+                              "perplexity",
+                              d->perplexity,
+                              by_books,
+                              false};
+    const struct map ranks = {
+        "detect-perplexity-rank", "Ranks by perplexity", "rank", d->perplexity, by_books, true};
+    if (d->recall->recall_mean != NULL) {
+        add_rank_map(report, d, &needles, d->by_recall);
+    }
+    if (d->perplexity->perplexity != NULL) {
+        add_map(report, d, &books,
+                dpe_report_text(
+                    report,
+                    "Perplexity per token over the books, under the same plans; lower is better "
+                    "and brighter. The colour scale covers only the values that occur, so a large "
+                    "difference in colour can be a small one in perplexity. The length of rank 1 "
+                    "has a frame. Intervals are in the table of numbers.%s",
+                    d->by_recall ? " The lengths are chosen by needles, not by perplexity." : ""));
+        add_rank_map(report, d, &ranks, !d->by_recall);
+    }
+}
+
+/* ----------------------------------------------------------------------------------- positions */
+
+/* The first tokens have hardly any context: their perplexity of hundreds would flatten the rest. */
+static int64_t first_shown(int64_t n)
+{
+    return n > 6 ? 3 : 0;
+}
+
+/* All cells, as numbers. */
+static struct dpe_sheet *positions_sheet(const struct dpe_report *report,
+                                         const struct dpe_report_detection *d)
+{
+    const struct dpe_scores_result *r = d->perplexity;
+    const int64_t n = r->n[DPE_CELLS_POSITION];
+    struct dpe_sheet *sheet = dpe_report_sheet(report, "detect-positions",
+                                               "group:0|length:0|from position:0|perplexity:3",
+                                               "Perplexity by position, group by group");
+    for (int64_t i = 0; i < d->n_groups * d->n_lengths * n; i++) {
+        dpe_draw_row(sheet, i / n / d->n_lengths, d->ranking->length[i / n % d->n_lengths],
+                     r->position[i % n], r->perplexity_at[i]);
+    }
+    dpe_draw_shown(sheet, 80, false);
+    return sheet;
+}
+
+/* Ranks by perplexity; NULL: there are none. */
+static const int32_t *rank_of(const struct dpe_report_detection *d)
+{
+    return d->by_recall ? d->by_perplexity->rank : d->ranking->rank;
+}
+
+/* The cell of a group's length of rank 1 by perplexity; -1: none. */
+static int64_t best_of(const struct dpe_report_detection *d, int64_t group)
+{
+    const int32_t *rank = rank_of(d);
+    int64_t best = -1;
+    for (int64_t i = group * d->n_lengths; i < (group + 1) * d->n_lengths; i++) {
+        best = rank[i] == 1 ? i : best;
+    }
+    return best;
+}
+
+/* Perplexities of a cell in which the groups are at half the trained length; NULL: there is none.
+ */
+static const double *base_of(const struct dpe_report_detection *d)
+{
+    const struct dpe_scores_result *r = d->perplexity;
+    for (int64_t t = 0; t < d->n_lengths; t++) {
+        if ((double)d->ranking->length[t] == dpe_detection_trained(d) / 2.0) {
+            return r->perplexity_at +
+                   ((d->n_groups - 1) * d->n_lengths + t) * r->n[DPE_CELLS_POSITION];
+        }
+    }
+    return NULL;
+}
+
+/* What is drawn: groups at their best lengths ("3 at 256"). Against the base a change of a few
+ * percent shows; without one there are the values themselves. */
+static void add_best(struct dpe_sheet *drawn, const struct dpe_report_detection *d)
+{
+    const struct dpe_scores_result *r = d->perplexity;
+    const double *base = base_of(d);
+    const int64_t n = r->n[DPE_CELLS_POSITION];
+    for (int64_t g = 0; g < d->n_groups; g++) {
+        const int64_t best = best_of(d, g);
+        struct dpe_sheet_cell group = dpe_number_cell((double)g);
+        char name[64], tokens[32] = "–";
+        if (best >= 0) {
+            dpe_length_text((double)d->ranking->length[best % d->n_lengths], tokens);
+        }
+        snprintf(name, sizeof name, "%lld at %s", (long long)g, tokens);
+        group.text = name;
+        for (int64_t b = first_shown(n); b < n; b++) {
+            const double value = best < 0 ? (double)NAN : r->perplexity_at[best * n + b];
+            dpe_draw_row(drawn, group, r->position[b],
+                         base == NULL ? value : 100.0 * (value / base[b] - 1.0));
+        }
+    }
+}
+
+static void add_groups(struct dpe_report *report, const struct dpe_report_detection *d)
+{
+    const bool relative = base_of(d) != NULL;
+    const struct dpe_plot plot = {.kind = PLOT_HEAT,
+                                  .log = !relative,
+                                  .low_is_good = true,
+                                  .digits = relative ? 1 : 3,
+                                  DPE_TITLES("from position, tokens", "group, at its best length",
+                                             relative ? "change, percent" : "perplexity")};
+    struct dpe_sheet *sheet = positions_sheet(report, d);
+    add_best(dpe_draw_instead(sheet, "group:0|from position:0|value:0"), d);
+    dpe_report_figure(report, sheet, &plot,
+                      "The %s of the tokens from each position to twice that position when one "
+                      "group goes from %s to the length that perplexity ranks first and the other "
+                      "groups keep theirs. Near positions are inside the window, which no length "
+                      "changes. There are no intervals by position: small changes may be chance. "
+                      "All lengths are in the table of numbers.",
+                      relative ? "change in perplexity (less is better)" : "perplexity",
+                      DPE_LENGTH_TEXT(dpe_detection_trained(d) / 2.0));
+}
+
+/* What the base of the cells is. */
+static const char *base_words(const struct dpe_report_detection *d)
+{
+    return d->frequencies ? "the frequencies kept that go round within the trained length and the "
+                            "others brought back into it"
+                          : "every group at half the trained length";
+}
+
+/* The model as it is, every group at half the trained length, and the detection. */
+static void add_plans(struct dpe_report *report, const struct dpe_report_detection *d,
+                      const struct dpe_scores_result *r)
+{
+    const int64_t n = r->n[DPE_VALIDATED_POSITION];
+    const struct dpe_plot plot = {
+        .kind = PLOT_CURVES,
+        .log_x = true,
+        .log = true,
+        DPE_TITLES("position in the text, tokens", "perplexity per token", NULL),
+        DPE_LINE(dpe_detection_trained(d), "trained length")};
+    struct dpe_sheet *sheet =
+        dpe_report_sheet(report, "validate-positions", "plan:t|from position:0|perplexity:3",
+                         "Perplexity by position, the chosen lengths together");
+    for (int64_t i = 0; i < r->n[DPE_VALIDATED_PLAN] * n; i++) {
+        const char *name = r->plan[i / n];
+        dpe_draw_row(sheet, name, r->position[i % n], r->perplexity_at[i]);
+        dpe_draw_row_mark(sheet, (strcmp(name, "joint") == 0 ? ROW_STRONG : 0) |
+                                     (strcmp(name, "rope") == 0 ? ROW_PLAIN : 0) |
+                                     (i % n < first_shown(n) ? ROW_UNDRAWN : 0));
+    }
+    dpe_report_figure(
+        report, sheet, &plot,
+        "Books under three plans: rope, the unchanged model; base, %s; joint, the chosen lengths. "
+        "Each point is the perplexity of the tokens from its position to twice that position. More "
+        "context should lower it; a line that rises shows where a plan stops working.",
+        base_words(d));
+}
+
+/* Perplexity by position in the text, where the rows have it: groups at their best length, and the
+ * plans that were validated. */
+static void add_positions(struct dpe_report *report, const struct dpe_report_detection *d)
+{
+    const bool guard = dpe_h5_has(d->input->table, "/validate/guard");
+    const char *folder = guard ? "/validate/guard" : "/validate/ppl";
+    if (d->perplexity->perplexity_at != NULL && rank_of(d) != NULL) {
+        add_groups(report, d);
+    }
+    if (!dpe_h5_has(d->input->table, folder)) {
+        return;
+    }
+    const struct dpe_scores_result *r =
+        dpe_input_get(report, d->input, &dpe_validated_scores_kinds[1], folder, "perplexity_at");
+    if (r != NULL && r->perplexity_at != NULL) {
+        add_plans(report, d, r);
+    }
+}
+
+void dpe_detection_section(struct dpe_report *report)
+{
+    const struct dpe_report_detection *d = dpe_detection_of(report);
+    if (d != NULL && !dpe_detection_is_ready(d)) {
+        dpe_report_section(report, "Detection at %s tokens",
+                           DPE_LENGTH_TEXT(dpe_detection_length(d)));
+        dpe_report_unfinished(report);
+        dpe_report_lines(report, BLOCK_NOTE, "/race", "words");
+        detection_maps(report, d);
+        add_positions(report, d);
+    } else if (d != NULL) {
+        dpe_report_unfinished(report);
+    }
+}
+
+/* ---------------------------------------------------------------------------------- the search */
+
+/* "256", or "256, 128, …"; the base's where that is no detecting length. */
+static void lengths_text(const struct dpe_report_detection *d, const struct dpe_search_result *s,
+                         size_t tried, char *text, size_t size)
+{
+    const int64_t *length = s->length + tried * (size_t)d->n_groups;
+    bool single = true;
+    for (int64_t g = 1; g < d->n_groups; g++) {
+        single = single && length[g] == length[0];
+    }
+    text[0] = '\0';
+    for (int64_t g = 0; g < (single ? 1 : d->n_groups); g++) {
+        double tokens = length[g] > 0 ? (double)length[g]
+                                      : (d->frequencies ? 1.0 : 0.5) * dpe_detection_trained(d);
+        dpe_append(text, size, "%s%.10g", g > 0 ? ", " : "", tokens);
+    }
+}
+
+/* "all pairs", "24 key pairs"; nothing where the search did not vary it. */
+static void pairs_text(const struct dpe_search_result *s, size_t tried, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (s->top_k != NULL && s->top_k[tried] < 0) {
+        snprintf(text, size, "all pairs");
+    } else if (s->top_k != NULL) {
+        snprintf(text, size, "%lld key pairs", (long long)s->top_k[tried]);
+    }
+}
+
+static void add_step(struct dpe_report *report, const struct dpe_report_detection *d,
+                     const struct dpe_search_result *s, size_t step)
+{
+    char id[64], title[128], p[32], columns[160];
+    snprintf(id, sizeof id, "search-%zu", step + 1);
+    snprintf(title, sizeof title, "Step %zu: %.40s, round %d", step + 1, s->steps[step].move,
+             s->steps[step].round + 1);
+    snprintf(
+        columns, sizeof columns,
+        "plan:t|temperature, or method:t|window:0|lengths of groups:t|%s%s:i3|samples:0|gain:3",
+        s->top_k != NULL ? "pairs:t|" : "", d->by_recall ? "recall" : "nats per token");
+    struct dpe_sheet *sheet = dpe_report_sheet(report, id, columns, "%s", title);
+    bool first = true;
+    for (size_t i = 0; i < (size_t)s->n[DPE_SEARCH_TRIED]; i++) {
+        const struct dpe_searched_plan *tried = &s->tried[i];
+        char lengths[4096], pairs[64];
+        if (tried->step != (int32_t)step) {
+            continue;
+        }
+        bool chosen = s->steps[step].chosen == (int32_t)i;
+        lengths_text(d, s, i, lengths, sizeof lengths);
+        const bool other = tried->method != NULL && tried->method[0] != '\0';
+        dpe_draw_row(sheet,
+                     chosen  ? "taken"
+                     : first ? "before"
+                             : "tried",
+                     other ? tried->method : tried->temperature, tried->window, lengths);
+        if (s->top_k != NULL) {
+            pairs_text(s, i, pairs, sizeof pairs);
+            dpe_draw_cell(sheet, dpe_text_cell(pairs));
+        }
+        dpe_draw_row(sheet, dpe_scaled_cell(&tried->value, 1.0), tried->samples, tried->gain);
+        first = false;
+    }
+    if (isnan(s->steps[step].p)) {
+        dpe_report_say(report, BLOCK_TEXT, "%s: no change was better on all samples.", title);
+    } else {
+        dpe_report_say(report, BLOCK_TEXT, "%s: the best change has %s in a sign-flip test.", title,
+                       dpe_p_text(s->steps[step].p, p));
+    }
+    dpe_report_add(report, sheet);
+}
+
+void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *d)
+{
+    if (!dpe_h5_has(d->input->table, "/search/move")) {
+        return;
+    }
+    const struct dpe_search_result *s =
+        dpe_input_get(report, d->input, &dpe_search_kinds[0], "/search", NULL);
+    if (s != NULL && s->n[DPE_SEARCH_GROUP] != d->n_groups) {
+        dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA,
+                                       "%s: /search/length: expected %lld groups", d->input->path,
+                                       (long long)d->n_groups));
+    }
+    const int64_t steps = report->status == DPE_OK ? s->n[DPE_SEARCH_STEP] : 0;
+    int64_t left = 0;
+    if (steps > 0) {
+        dpe_report_say(
+            report, BLOCK_TEXT,
+            "Each step of the search runs the plan so far on all samples and its changes by "
+            "sequential halving, and takes one only when a test shows that it is better.");
+    }
+    for (int64_t i = 0; i < steps; i++) {
+        left += s->steps[i].tested == 0;
+        if (s->steps[i].tested != 0) {
+            add_step(report, d, s, (size_t)i);
+        }
+    }
+    if (left > 0) {
+        dpe_report_say(report, BLOCK_TEXT,
+                       "%lld of %lld steps were not run: the plan before them loses too "
+                       "little for a test of these samples to show an improvement.",
+                       (long long)left, (long long)steps);
+    }
+}
