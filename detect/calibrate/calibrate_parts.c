@@ -6,8 +6,6 @@
 #include "detect/calibrate/calibrate_tool.h"
 #include "eval/niah/niah.h"
 #include "eval/tool/comparison/comparison.h"
-#include "eval/tool/kld/eval_kld.h"
-#include "eval/tool/tune/tune.h"
 
 /* Methods of --against tuned: what a table can hold, and what is strong without tuning. */
 static const char *const rivals[] = {"yarn", "self-extend", "leaky-rerope", "lampe"};

@@ -8,7 +8,7 @@
 
 #include "detect/search/select.h"
 #include "detect/tool/detection.h"
-#include "eval/tool/arguments/arguments.h"
+#include "eval/tool/comparison/arguments.h"
 #include "norms/norms_study.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/export/export.h"

@@ -1,11 +1,131 @@
-/* The steps of an ablation, and their plans. */
+/* A detection and a profile of key pairs from their tables; the steps of an ablation, their plans.
+ */
 #include "eval/compare/ablation.h"
 #include "engine/plan/methods/methods.h"
+#include "outputs/h5/h5.h"
+#include "outputs/read/read.h"
+#include "outputs/table/dpe_table.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ------------------------------------------------------------------------------------- reading */
+
+static dpe_status take_values(const struct dpe_table_values *values,
+                              struct dpe_ablation_source *source, struct dpe_error *err)
+{
+    if (dpe_table_has_method(values) != 0) {
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "expected a table with a plan of DPE, found the plan of another method, which "
+            "validation showed to be better; dpe-detect --against none keeps DPE's");
+    }
+    source->trained_length = values->trained_length;
+    source->length = values->length;
+    source->window = values->window;
+    source->n_groups = (int)values->n_groups;
+    source->n_layers = values->n_layers;
+    source->n_heads = values->n_heads;
+    source->n_pairs = values->n_pairs;
+    source->temperature = dpe_table_temperature(values);
+    snprintf(source->fingerprint, sizeof source->fingerprint, "%s", values->model_fingerprint);
+    size_t groups = (size_t)values->n_groups;
+    size_t marks = (size_t)values->n_layers * (size_t)values->n_heads * (size_t)values->n_pairs;
+    DPE_TRY(DPE_NEW(&source->edges, groups + 1, err, "out of memory for a table"));
+    DPE_TRY(DPE_NEW(&source->scale, groups, err, "out of memory for a table"));
+    memcpy(source->edges, values->group_edge, (groups + 1) * sizeof *source->edges);
+    memcpy(source->scale, values->scale_factor, groups * sizeof *source->scale);
+    if (values->top_k < values->n_pairs) {
+        DPE_TRY(DPE_NEW(&source->mask, marks, err, "out of memory for a table"));
+        memcpy(source->mask, values->mask, marks);
+    }
+    return DPE_OK;
+}
+
+static dpe_status read_values(const char *path, struct dpe_ablation_source *source,
+                              struct dpe_error *err)
+{
+    struct dpe_table *table = NULL;
+    DPE_TRY(dpe_table_load(path, &table, err));
+    dpe_status status = take_values(dpe_table_values(table), source, err);
+    dpe_table_close(table);
+    if (status == DPE_BAD_DATA) {
+        dpe_fail_prefix(err, "%s", path);
+    }
+    return status;
+}
+
+static dpe_status read_ranks(struct dpe_h5 *table, struct dpe_ablation_source *source,
+                             struct dpe_error *err)
+{
+    void *lengths = NULL;
+    void *ranks = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    bool detection = dpe_h5_has(table, "/detect/rank");
+    DPE_TRY(dpe_h5_answered(table, err));
+    if (!detection) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "expected a detection of dpe-detect, found a table without /detect/rank");
+    }
+    DPE_TRY(dpe_h5_get(table, "/length", DPE_COL_I64, &lengths, &rank, dims, err));
+    source->lengths = lengths;
+    if (rank != 1) {
+        return dpe_fail(err, DPE_BAD_DATA, "/length: expected one axis, found %d", rank);
+    }
+    source->n_lengths = (int)dims[0];
+    DPE_TRY(dpe_h5_get(table, "/detect/rank", DPE_COL_I32, &ranks, &rank, dims, err));
+    source->rank = ranks;
+    if (rank != 2 || dims[0] != source->n_groups || dims[1] != source->n_lengths) {
+        return dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected the shape groups by lengths");
+    }
+    for (int t = 0; t < source->n_lengths; t++) {
+        if (source->lengths[t] < 1) {
+            return dpe_fail(err, DPE_BAD_DATA, "/length holds %lld", (long long)source->lengths[t]);
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status read_ranking(const char *path, struct dpe_ablation_source *source,
+                               struct dpe_error *err)
+{
+    const struct dpe_profile_model model = {source->fingerprint, source->n_layers, source->n_heads,
+                                            source->n_pairs};
+    struct dpe_profile profile;
+    dpe_status status = dpe_profile_read(path, &model, false, &profile, err);
+    if (status == DPE_OK) {
+        source->ranking = profile.ranking;
+        profile.ranking = NULL;
+    }
+    dpe_profile_free(&profile);
+    return status;
+}
+
+dpe_status dpe_ablation_read(const char *path, const char *norms,
+                             struct dpe_ablation_source *source, struct dpe_error *err)
+{
+    struct dpe_h5 *table = NULL;
+    DPE_TRY(read_values(path, source, err));
+    DPE_TRY(dpe_h5_open(path, &table, err));
+    dpe_status status = read_ranks(table, source, err);
+    bool own_profile = dpe_h5_has(table, "/norms/top_k_index");
+    if (status == DPE_OK) {
+        status = dpe_h5_answered(table, err);
+    }
+    dpe_h5_close(table);
+    if (status != DPE_OK) {
+        return dpe_fail_prefix(err, "%s", path);
+    }
+    if (norms == NULL && !own_profile) {
+        return DPE_OK;
+    }
+    return read_ranking(norms != NULL ? norms : path, source, err);
+}
+
+/* --------------------------------------------------------------------------------------- steps */
 
 enum { EIGHTHS = 8 };
 
@@ -22,29 +142,25 @@ int dpe_ablation_find(const char *name)
     return -1;
 }
 
-/* A new last step with room for its scales; `scale` > 0 is every group's. NULL: no memory. */
-static struct dpe_ablation_step *add_step(struct dpe_ablation *ablation, const char *axis,
-                                          double value, double scale, struct dpe_error *err)
+/* A new last step with room for its scales; `scale` > 0 is every group's. */
+static dpe_status add_step(struct dpe_ablation *ablation, const char *axis, double value,
+                           double scale, struct dpe_ablation_step **added, struct dpe_error *err)
 {
-    double *scales = dpe_alloc((size_t)ablation->source.n_groups, sizeof *scales);
-    if (scales == NULL ||
-        !dpe_make_room(&ablation->steps, (size_t)ablation->n_steps, sizeof *ablation->steps)) {
-        free(scales);
-        dpe_fail(err, DPE_NO_MEMORY, "out of memory for steps");
-        return NULL;
+    const struct dpe_ablation_source *source = &ablation->source;
+    DPE_TRY(DPE_ROOM(&ablation->steps, (size_t)ablation->n_steps, err, "out of memory for steps"));
+    struct dpe_ablation_step *step = *added = &ablation->steps[ablation->n_steps++];
+    *step =
+        (struct dpe_ablation_step){.axis = axis, .value = value, .k = -1, .window = source->window};
+    DPE_TRY(DPE_NEW(&step->scale, (size_t)source->n_groups, err, "out of memory for steps"));
+    for (int g = 0; g < source->n_groups; g++) {
+        step->scale[g] = scale > 0.0 ? scale : source->scale[g];
     }
-    for (int g = 0; g < ablation->source.n_groups; g++) {
-        scales[g] = scale > 0.0 ? scale : ablation->source.scale[g];
-    }
-    struct dpe_ablation_step *step = &ablation->steps[ablation->n_steps++];
-    *step = (struct dpe_ablation_step){
-        .axis = axis, .value = value, .k = -1, .window = ablation->source.window, .scale = scales};
     if (isnan(value)) {
         snprintf(step->label, sizeof step->label, "%s", axis);
     } else {
         snprintf(step->label, sizeof step->label, "%s %.10g", axis, value);
     }
-    return step;
+    return DPE_OK;
 }
 
 static size_t mask_size(const struct dpe_ablation_source *source)
@@ -84,10 +200,8 @@ static dpe_status add_rank(struct dpe_ablation *ablation, double value, struct d
         return dpe_fail(err, DPE_USAGE, "rank %g: expected 1 … %d, the detection has %d lengths",
                         value, source->n_lengths, source->n_lengths);
     }
-    struct dpe_ablation_step *step = add_step(ablation, names[DPE_ABLATE_RANK], value, 0.0, err);
-    if (step == NULL) {
-        return DPE_NO_MEMORY;
-    }
+    struct dpe_ablation_step *step = NULL;
+    DPE_TRY(add_step(ablation, names[ablation->what], value, 0.0, &step, err));
     for (int g = 0; g < source->n_groups; g++) {
         for (int t = 0; t < source->n_lengths; t++) {
             if (source->rank[g * source->n_lengths + t] == n) {
@@ -107,10 +221,9 @@ static dpe_status add_pairs(struct dpe_ablation *ablation, double value, struct 
                         names[ablation->what], value, (long long)source->n_pairs,
                         (long long)source->n_pairs);
     }
-    struct dpe_ablation_step *step = add_step(ablation, names[ablation->what], value, 0.0, err);
-    return step == NULL ? DPE_NO_MEMORY
-                        : choose_pairs(ablation, step, (int64_t)value,
-                                       ablation->what == DPE_ABLATE_LAST_K, err);
+    struct dpe_ablation_step *step = NULL;
+    DPE_TRY(add_step(ablation, names[ablation->what], value, 0.0, &step, err));
+    return choose_pairs(ablation, step, (int64_t)value, ablation->what == DPE_ABLATE_LAST_K, err);
 }
 
 static dpe_status add_window(struct dpe_ablation *ablation, double value, struct dpe_error *err)
@@ -119,10 +232,8 @@ static dpe_status add_window(struct dpe_ablation *ablation, double value, struct
         return dpe_fail(err, DPE_USAGE, "window %g: expected a whole number of tokens from 1 on",
                         value);
     }
-    struct dpe_ablation_step *step = add_step(ablation, names[DPE_ABLATE_WINDOW], value, 0.0, err);
-    if (step == NULL) {
-        return DPE_NO_MEMORY;
-    }
+    struct dpe_ablation_step *step = NULL;
+    DPE_TRY(add_step(ablation, names[ablation->what], value, 0.0, &step, err));
     step->window = (int64_t)value;
     return keep_mask(ablation, step, err);
 }
@@ -140,36 +251,14 @@ static dpe_status add_scaled(struct dpe_ablation *ablation, double value, struct
         if (source->n_pairs * (i - 1) / EIGHTHS == k) {
             continue;
         }
-        struct dpe_ablation_step *step =
-            add_step(ablation, names[DPE_ABLATE_SCALED_LENGTH], value, scale, err);
-        if (step == NULL) {
-            return DPE_NO_MEMORY;
-        }
+        struct dpe_ablation_step *step = NULL;
+        DPE_TRY(add_step(ablation, names[ablation->what], value, scale, &step, err));
         if (source->ranking != NULL) {
             dpe_append(step->label, sizeof step->label, " top-k %lld", (long long)k);
-            dpe_status status = choose_pairs(ablation, step, k, false, err);
-            if (status != DPE_OK) {
-                return status;
-            }
+            DPE_TRY(choose_pairs(ablation, step, k, false, err));
         }
     }
     return DPE_OK;
-}
-
-static dpe_status add_value(struct dpe_ablation *ablation, double value, struct dpe_error *err)
-{
-    switch (ablation->what) {
-    case DPE_ABLATE_RANK:
-        return add_rank(ablation, value, err);
-    case DPE_ABLATE_TOP_K:
-    case DPE_ABLATE_LAST_K:
-        return add_pairs(ablation, value, err);
-    case DPE_ABLATE_WINDOW:
-        return add_window(ablation, value, err);
-    case DPE_ABLATE_SCALED_LENGTH:
-        return add_scaled(ablation, value, err);
-    }
-    return dpe_fail(err, DPE_INTERNAL, "no ablation %d", (int)ablation->what);
 }
 
 /* Default value i; NaN after the last one. */
@@ -204,7 +293,14 @@ static bool known(const struct dpe_ablation *ablation, double value)
 dpe_status dpe_ablation_make(struct dpe_ablation *ablation, enum dpe_ablation_what what,
                              const double *values, int n_values, struct dpe_error *err)
 {
+    static dpe_status (*const add_value[])(struct dpe_ablation *, double, struct dpe_error *) = {
+        [DPE_ABLATE_RANK] = add_rank,
+        [DPE_ABLATE_TOP_K] = add_pairs,
+        [DPE_ABLATE_LAST_K] = add_pairs,
+        [DPE_ABLATE_WINDOW] = add_window,
+        [DPE_ABLATE_SCALED_LENGTH] = add_scaled};
     const struct dpe_ablation_source *source = &ablation->source;
+    struct dpe_ablation_step *step = NULL;
     ablation->what = what;
     if ((what == DPE_ABLATE_TOP_K || what == DPE_ABLATE_LAST_K) && source->ranking == NULL) {
         return dpe_fail(err, DPE_USAGE,
@@ -212,24 +308,18 @@ dpe_status dpe_ablation_make(struct dpe_ablation *ablation, enum dpe_ablation_wh
                         names[what]);
     }
     double half = 2.0 * (double)source->length / (double)source->trained_length;
-    struct dpe_ablation_step *rope = add_step(ablation, "rope", (double)NAN, 1.0, err);
-    if (rope == NULL) {
-        return DPE_NO_MEMORY;
-    }
-    free(rope->scale);
-    rope->scale = NULL;
-    struct dpe_ablation_step *base = add_step(ablation, "base", (double)NAN, fmax(1.0, half), err);
-    if (base == NULL) {
-        return DPE_NO_MEMORY;
-    }
-    DPE_TRY(keep_mask(ablation, base, err));
+    DPE_TRY(add_step(ablation, "rope", (double)NAN, 1.0, &step, err));
+    free(step->scale);
+    step->scale = NULL;
+    DPE_TRY(add_step(ablation, "base", (double)NAN, fmax(1.0, half), &step, err));
+    DPE_TRY(keep_mask(ablation, step, err));
     for (int i = 0;; i++) {
         double value = n_values == 0 ? usual(ablation, i) : i < n_values ? values[i] : (double)NAN;
         if (isnan(value)) {
             break;
         }
         if (!known(ablation, value)) {
-            DPE_TRY(add_value(ablation, value, err));
+            DPE_TRY(add_value[what](ablation, value, err));
         }
     }
     return DPE_OK;

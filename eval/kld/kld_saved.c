@@ -96,8 +96,7 @@ static dpe_status get(const struct dpe_kld_saved *saved, void *bytes, int64_t n,
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------- file
- */
+/* ----------------------------------------------------------------------------------------- file */
 
 static dpe_status check_header(const struct header *found, const struct header *want,
                                const char *path, struct dpe_error *err)
@@ -190,8 +189,7 @@ void dpe_kld_saved_close(struct dpe_kld_saved *saved)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ texts
- */
+/* ---------------------------------------------------------------------------------------- texts */
 
 static uint64_t hash_of(const int32_t *ids, int64_t n)
 {
@@ -249,8 +247,7 @@ dpe_status dpe_kld_saved_rounding(struct dpe_kld_saved *saved, int64_t n_texts,
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------- rows
- */
+/* ----------------------------------------------------------------------------------------- rows */
 
 /* ln p of a row as it is kept. */
 static void unpack(const struct row_header *row, const uint16_t *steps, int64_t vocab,

@@ -4,13 +4,9 @@
 #include <string.h>
 
 #include "eval/tool/comparison/comparison.h"
-#include "eval/tool/eval_data.h"
-#include "eval/tool/kld/eval_kld.h"
-#include "eval/tool/score/eval_score.h"
-#include "eval/tool/tune/tune.h"
+#include "eval/tool/eval_commands.h"
 
-/* -------------------------------------------------------------------------------------- commands
- */
+/* ------------------------------------------------------------------------------------- commands */
 
 enum { MAX_PIECES = 10 };
 
@@ -166,8 +162,7 @@ static void require(struct dpe_command_line *state, const struct dpe_eval_argume
     const bool tune = command->study == &dpe_eval_tune_study;
     bool corpus = kld;
     for (int i = 0; i < args->n_suites; i++) {
-        const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
-        corpus = corpus || (kind != NULL && kind->needs_corpus);
+        corpus = corpus || dpe_eval_kind_of(&args->suites[i])->needs_corpus;
     }
     const char *missing = args->job.model == NULL                           ? "--model DIR"
                           : args->n_suites == 0 && !kld                     ? "--suite NAME"
@@ -202,9 +197,9 @@ static void complete(struct dpe_command_line *state, struct dpe_eval_arguments *
         dpe_line_error(state, "--table is given twice; an ablation varies one detection");
     }
     if (command->suite != NULL) {
-        dpe_eval_add_suite(state, args, args->grid ? "niah_grid" : command->suite);
+        dpe_eval_add_suites(state, args, args->grid ? "niah_grid" : command->suite);
     } else if (ablate && args->n_suites == 0) {
-        dpe_eval_add_suite(state, args, "niah");
+        dpe_eval_add_suites(state, args, "niah");
     }
     dpe_eval_check_suites(state, args);
     if (command->study == &dpe_eval_kld_study && (args->against != NULL || args->details)) {
@@ -280,8 +275,7 @@ static void parse_options(const struct command *command, int argc, char **argv,
     dpe_tool_parse(&options, argc, argv, 0, &parse);
 }
 
-/* -------------------------------------------------------------------------------------- dpe-eval
- */
+/* ------------------------------------------------------------------------------------- dpe-eval */
 
 struct top {
     const struct command *command;

@@ -5,12 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/tool/tool.h"
 #include "eval/ruler/ruler.h"
 #include "eval/ruler/ruler2.h"
 #include "eval/score/jsonl.h"
 #include "eval/suite/suite.h"
-#include "eval/tool/arguments/arguments.h"
-#include "eval/tool/eval_data.h"
+#include "eval/tool/eval_commands.h"
 #include "outputs/storage/storage.h"
 
 struct data_arguments {
@@ -178,27 +178,39 @@ static dpe_status check_new(const struct data_arguments *args, const char *path,
 }
 
 /* The file appears under its name when it is complete. */
+static dpe_status finish_file(const struct data_arguments *args, struct dpe_new_file *file,
+                              dpe_status status, const char *path, int64_t n, struct dpe_error *err)
+{
+    if (status == DPE_OK) {
+        status = dpe_new_file_finish_over(file, args->force, err);
+    }
+    dpe_new_file_drop(file);
+    if (status == DPE_OK) {
+        dpe_print("%s  %lld samples\n", path, (long long)n);
+    }
+    return status;
+}
+
 static dpe_status write_file(struct writing *writing, const char *path, int64_t n,
                              struct dpe_error *err)
 {
     const struct data_arguments *args = writing->args;
     struct dpe_new_file file = {.fd = -1};
-    dpe_status status = check_new(args, path, err); /* another process may have finished it */
-    if (status != DPE_OK || (status = dpe_new_file_open(&file, path, NULL, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_new(args, path, err)); /* another process may have finished it */
+    DPE_TRY(dpe_new_file_open(&file, path, NULL, err));
     int threads =
         args->threads > 0 ? (int)args->threads : dpe_limit_processors(omp_get_max_threads());
-    status = write_lines(writing, &file, n, threads, err);
-    if (status == DPE_OK) {
-        status = dpe_new_file_finish_over(&file, args->force, err);
-    }
-    dpe_new_file_drop(&file);
-    if (status != DPE_OK) {
-        return status;
-    }
-    dpe_print("%s  %lld samples\n", path, (long long)n);
-    return status;
+    return finish_file(args, &file, write_lines(writing, &file, n, threads, err), path, n, err);
+}
+
+/* The folder of a task, below that of all. */
+static dpe_status folder_of(const struct data_arguments *args, const char *task, char folder[4096],
+                            struct dpe_error *err)
+{
+    int size = snprintf(folder, 4096, "%s/%s", args->output, task);
+    return size >= 0 && size < 4096
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE, "%s: the path is too long", args->output);
 }
 
 /* One process at a time: two would mix their lines. */
@@ -207,18 +219,13 @@ static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_erro
     const struct data_arguments *args = writing->args;
     struct dpe_lock lock = {.fd = -1};
     char folder[4096], path[4160], held[4160], note[256];
-    int size = snprintf(folder, sizeof folder, "%s/%s", args->output, writing->kind->name);
-    if (size < 0 || (size_t)size >= sizeof folder) {
-        return dpe_fail(err, DPE_USAGE, "%s: the path is too long", args->output);
-    }
+    DPE_TRY(folder_of(args, writing->kind->name, folder, err));
     snprintf(path, sizeof path, "%s/validation.jsonl", folder);
     snprintf(held, sizeof held, "%s/LOCK", folder);
-    dpe_status status = check_new(args, path, err);
-    if (status != DPE_OK || (status = dpe_make_folder(folder, err)) != DPE_OK ||
-        (status = dpe_lock_take(&lock, held, false, note, err)) != DPE_OK) {
-        return status;
-    }
-    status = write_file(writing, path, n, err);
+    DPE_TRY(check_new(args, path, err));
+    DPE_TRY(dpe_make_folder(folder, err));
+    DPE_TRY(dpe_lock_take(&lock, held, false, note, err));
+    dpe_status status = write_file(writing, path, n, err);
     dpe_lock_release(&lock, true);
     return status;
 }
@@ -261,19 +268,13 @@ static dpe_status write_tasks(const struct data_arguments *args, const struct dp
     return DPE_OK;
 }
 
-/* --------------------------------------------------------------------------------------- RULER v2
- */
+/* ------------------------------------------------------------------------------------- RULER v2 */
 
-/* The samples of a task, into a file. */
-struct taking {
-    struct dpe_new_file file;
-};
-
-/* {"index": …, "question": …, "expected_answer": […] or …, "length": …} and a newline. */
+/* {"index": …, "question": …, "expected_answer": […] or …, "length": …} and a newline, into the
+ * file `user`. */
 static dpe_status take_sample(void *user, const struct dpe_ruler2_sample *sample,
                               struct dpe_error *err)
 {
-    struct taking *taking = user;
     struct dpe_text line = {0};
     json_t *answers = sample->one ? json_string(sample->answers.bytes) : json_array();
     const char *answer = sample->answers.bytes;
@@ -288,7 +289,7 @@ static dpe_status take_sample(void *user, const struct dpe_ruler2_sample *sample
                   (json_int_t)sample->tokens),
         err);
     if (status == DPE_OK) {
-        status = dpe_new_file_write(&taking->file, line.bytes, line.n, err);
+        status = dpe_new_file_write(user, line.bytes, line.n, err);
     }
     dpe_text_free(&line);
     return status == DPE_OK ? dpe_signals_poll(NULL, err) : status;
@@ -297,27 +298,18 @@ static dpe_status take_sample(void *user, const struct dpe_ruler2_sample *sample
 static dpe_status write_ruler2_task(const struct data_arguments *args, const char *name,
                                     struct dpe_ruler2 *ruler2, struct dpe_error *err)
 {
-    struct taking taking = {.file = {.fd = -1}};
+    struct dpe_new_file file = {.fd = -1};
     char folder[4096], path[4160];
     int64_t drawn = 0;
-    if (snprintf(folder, sizeof folder, "%s/%s", args->output, name) >= (int)sizeof folder) {
-        return dpe_fail(err, DPE_USAGE, "%s: the path is too long", args->output);
-    }
+    DPE_TRY(folder_of(args, name, folder, err));
     snprintf(path, sizeof path, "%s/test.jsonl", folder);
     DPE_TRY(check_new(args, path, err));
     DPE_TRY(dpe_make_folder(args->output, err));
     DPE_TRY(dpe_make_folder(folder, err));
-    DPE_TRY(dpe_new_file_open(&taking.file, path, NULL, err));
+    DPE_TRY(dpe_new_file_open(&file, path, NULL, err));
     dpe_status status =
-        dpe_ruler2_draw(ruler2, name, args->samples, take_sample, &taking, &drawn, err);
-    if (status == DPE_OK) {
-        status = dpe_new_file_finish_over(&taking.file, args->force, err);
-    }
-    dpe_new_file_drop(&taking.file);
-    if (status == DPE_OK) {
-        dpe_print("%s  %lld samples\n", path, (long long)drawn);
-    }
-    return status;
+        dpe_ruler2_draw(ruler2, name, args->samples, take_sample, &file, &drawn, err);
+    return finish_file(args, &file, status, path, drawn, err);
 }
 
 /* The tasks of the list whose files are there; those that were named must be. */
@@ -349,50 +341,32 @@ static dpe_status write_ruler2_tasks(const struct data_arguments *args, struct d
                                   args->ruler2);
 }
 
-static dpe_status write_ruler2(const struct data_arguments *args, struct dpe_error *err)
+static dpe_status write_ruler2(const struct data_arguments *args, struct dpe_tokenizer *tokenizer,
+                               struct dpe_error *err)
 {
-    struct dpe_tokenizer *tokenizer = NULL;
+    const struct dpe_ruler2_options options = {.folder = args->ruler2,
+                                               .template_file = args->template_file,
+                                               .tokenizer = tokenizer,
+                                               .length = args->length,
+                                               .seed =
+                                                   args->seed_given ? (uint32_t)args->seed : 42U};
     struct dpe_ruler2 *ruler2 = NULL;
-    dpe_status status = dpe_suite_check_tasks("ruler2", args->tasks, err);
-    status = status == DPE_OK ? dpe_tool_check_folder(args->output, err) : status;
-    status = status == DPE_OK ? dpe_tokenizer_open(args->model, &tokenizer, err) : status;
+    dpe_status status = dpe_ruler2_open(&options, &ruler2, err);
     if (status == DPE_OK) {
-        const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll};
-        const struct dpe_ruler2_options options = {.folder = args->ruler2,
-                                                   .template_file = args->template_file,
-                                                   .tokenizer = tokenizer,
-                                                   .length = args->length,
-                                                   .seed = args->seed_given ? (uint32_t)args->seed
-                                                                            : 42U};
-        dpe_tokenizer_set_limits(tokenizer, &limits);
-        status = dpe_ruler2_open(&options, &ruler2, err);
+        status = write_ruler2_tasks(args, ruler2, err);
     }
-    status = status == DPE_OK ? write_ruler2_tasks(args, ruler2, err) : status;
     dpe_ruler2_close(ruler2);
-    dpe_tokenizer_close(tokenizer);
     return status;
 }
 
-static dpe_status write_data(const struct data_arguments *args, struct dpe_error *err)
+static dpe_status write_ruler(const struct data_arguments *args, struct dpe_tokenizer *tokenizer,
+                              struct dpe_error *err)
 {
-    struct dpe_tokenizer *tokenizer = NULL;
+    const struct dpe_corpus_options corpus_options = {.split = args->split};
     struct dpe_corpus *corpus = NULL;
     struct dpe_ruler *ruler = NULL;
-    const struct dpe_corpus_options corpus_options = {.split = args->split};
-    dpe_status status = dpe_suite_check_tasks("ruler", args->tasks, err);
-    if (status != DPE_OK || (status = dpe_tool_check_folder(args->output, err)) != DPE_OK) {
-        goto done;
-    }
-    status = dpe_tokenizer_open(args->model, &tokenizer, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    dpe_tokenizer_set_limits(tokenizer, &(struct dpe_tokenizer_limits){.poll = dpe_signals_poll});
     if (args->corpus != NULL) {
-        status = dpe_corpus_open(args->corpus, &corpus_options, &corpus, err);
-        if (status != DPE_OK) {
-            goto done;
-        }
+        DPE_TRY(dpe_corpus_open(args->corpus, &corpus_options, &corpus, err));
     }
     const struct dpe_ruler_options options = {.tokenizer = tokenizer,
                                               .corpus = corpus,
@@ -403,13 +377,26 @@ static dpe_status write_data(const struct data_arguments *args, struct dpe_error
                                               .special = args->special,
                                               .seed = (uint64_t)args->seed,
                                               .max_length = args->length};
-    status = dpe_ruler_open(&options, &ruler, err);
+    dpe_status status = dpe_ruler_open(&options, &ruler, err);
     if (status == DPE_OK) {
         status = write_tasks(args, ruler, err);
     }
-done:
     dpe_ruler_close(ruler);
     dpe_corpus_close(corpus);
+    return status;
+}
+
+static dpe_status write_data(const struct data_arguments *args, struct dpe_error *err)
+{
+    const bool second = args->ruler2 != NULL;
+    const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll};
+    struct dpe_tokenizer *tokenizer = NULL;
+    DPE_TRY(dpe_suite_check_tasks(second ? "ruler2" : "ruler", args->tasks, err));
+    DPE_TRY(dpe_tool_check_folder(args->output, err));
+    DPE_TRY(dpe_tokenizer_open(args->model, &tokenizer, err));
+    dpe_tokenizer_set_limits(tokenizer, &limits);
+    dpe_status status =
+        second ? write_ruler2(args, tokenizer, err) : write_ruler(args, tokenizer, err);
     dpe_tokenizer_close(tokenizer);
     return status;
 }
@@ -431,6 +418,5 @@ int dpe_eval_data_main(int argc, char **argv)
     struct dpe_error err = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_signals_install();
-    dpe_status status = args.ruler2 != NULL ? write_ruler2(&args, &err) : write_data(&args, &err);
-    return dpe_tool_end(status, &err);
+    return dpe_tool_end(write_data(&args, &err), &err);
 }

@@ -7,7 +7,7 @@
 
 #include "eval/compare/ablation.h"
 #include "eval/compare/results.h"
-#include "eval/tool/arguments/arguments.h"
+#include "eval/tool/comparison/arguments.h"
 #include "outputs/job/job.h"
 
 /** A row of a comparison. */
@@ -36,10 +36,12 @@ struct dpe_comparison {
     const char **cells[EVAL_MAX_SUITES]; /**< [n_methods][tasks of the suite]: keys */
     struct dpe_result *out;              /**< what is printed for scripts, while it is made */
 };
-/** Its args: struct dpe_eval_arguments. */
-extern const struct dpe_study dpe_eval_comparison_study;
-/** What its study does at `cost` and `close`; `state` is a struct dpe_comparison. */
+/** Their args: struct dpe_eval_arguments. Comparisons; settings of each method at each length, of
+ * samples of another seed; how far methods, types and files are from a base. */
+extern const struct dpe_study dpe_eval_comparison_study, dpe_eval_tune_study, dpe_eval_kld_study;
+/** What a comparison's study does; `state` begins with a struct dpe_comparison. */
 dpe_status dpe_eval_cost(void *state, struct dpe_bill *sum, struct dpe_error *err);
+void dpe_eval_suggest(const void *state);
 dpe_status dpe_eval_comparison_close(void *state, dpe_status status, struct dpe_error *err);
 /** That of two plans whose session needs more memory, `plan` when both need the same. */
 const struct dpe_plan *dpe_eval_larger_plan(const struct dpe_comparison *comparison,
@@ -86,8 +88,8 @@ dpe_status dpe_eval_write_predictions(const struct dpe_comparison *comparison,
 
 /** Print a suite's table: methods by tasks, then intervals and paired differences. */
 void dpe_eval_print(const struct dpe_results *results, bool details);
-/** The same for scripts: begin a document in *out, and add a suite's rows to it. */
-void dpe_eval_result_begin(const struct dpe_comparison *comparison, struct dpe_result **out);
+/** The same for scripts: begin a document, and add a suite's rows to it. */
+struct dpe_result *dpe_eval_result_begin(const struct dpe_comparison *comparison);
 void dpe_eval_result_add(struct dpe_result *out, const struct dpe_results *results);
 /** check: the lengths at which a table is held against the model as it is, the trained one and the
  *  longest of the table, which is the last method. DPE_BAD_DATA when that is not longer. */

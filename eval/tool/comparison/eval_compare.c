@@ -29,9 +29,9 @@ static dpe_status choose_lengths(struct dpe_comparison *comparison, struct dpe_e
 static const char *chat_template_of(const struct dpe_eval_arguments *args, int i)
 {
     const struct dpe_eval_overrides overrides = dpe_eval_overrides_of(args, i);
-    const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
-    bool takes = kind != NULL && (kind->takes & DPE_SUITE_CHAT_TEMPLATE) != 0;
-    bool whole = kind != NULL && kind->generates && overrides.data != NULL;
+    const struct dpe_suite_kind *kind = dpe_eval_kind_of(&args->suites[i]);
+    bool takes = (kind->takes & DPE_SUITE_CHAT_TEMPLATE) != 0;
+    bool whole = kind->generates && overrides.data != NULL;
     return overrides.chat_template != NULL ? overrides.chat_template
            : takes && !whole               ? "auto"
                                            : NULL;
@@ -62,8 +62,7 @@ static dpe_status open_suite(struct dpe_comparison *comparison, int i, struct dp
         .skip_bad = args->skip_bad,
     };
     /* For needles: a book's or a question's special tokens are --special-in-text's business. */
-    const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
-    bool needles = kind != NULL && (kind->takes & DPE_SUITE_NEEDLES) != 0;
+    bool needles = (dpe_eval_kind_of(&args->suites[i])->takes & DPE_SUITE_NEEDLES) != 0;
     const char *niah[] = {needles ? args->general.niah : NULL, args->suites[i].own.niah};
     dpe_niah_defaults(&options.niah);
     options.niah.special = args->special;
@@ -418,16 +417,13 @@ static dpe_status print(void *state, struct dpe_error *err)
 {
     struct dpe_comparison *comparison = state;
     const bool document = comparison->args->job.result != DPE_RESULT_TEXT;
-    dpe_status status = comparison->args->predictions != NULL
-                            ? dpe_eval_write_predictions(comparison, err)
-                            : DPE_OK;
-    if (status != DPE_OK) {
-        return status;
+    if (comparison->args->predictions != NULL) {
+        DPE_TRY(dpe_eval_write_predictions(comparison, err));
     }
     if (document) {
-        dpe_eval_result_begin(comparison, &comparison->out);
+        comparison->out = dpe_eval_result_begin(comparison);
     }
-    status = each_suite(comparison, print_results, NULL, err);
+    dpe_status status = each_suite(comparison, print_results, NULL, err);
     if (status == DPE_OK && document) {
         status = dpe_result_print(comparison->out, comparison->args->job.result, err);
     } else if (document) {
@@ -442,7 +438,7 @@ static dpe_status comparison_start(void *state, struct dpe_error *err)
     return dpe_eval_start(state, "eval", dpe_eval_largest_plan(state), err);
 }
 
-static void suggest(const void *state)
+void dpe_eval_suggest(const void *state)
 {
     const struct dpe_comparison *comparison = state;
     char table[1024];
@@ -460,6 +456,6 @@ const struct dpe_study dpe_eval_comparison_study = {
     .rows = run_rows,
     .fill = fill,
     .print = print,
-    .suggest = suggest,
+    .suggest = dpe_eval_suggest,
     .close = dpe_eval_comparison_close,
 };

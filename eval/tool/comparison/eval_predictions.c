@@ -130,15 +130,10 @@ static dpe_status write_task(const struct dpe_comparison *comparison, const stru
                              const char *label, const char *key, struct dpe_error *err)
 {
     struct place place;
-    dpe_status status = find_place(comparison, label, file->task, &place, err);
-    if (status == DPE_OK) {
-        status = dpe_make_folder(place.folder, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(find_place(comparison, label, file->task, &place, err));
+    DPE_TRY(dpe_make_folder(place.folder, err));
     struct dpe_new_file out;
-    status = dpe_new_file_open(&out, place.path, NULL, err);
+    dpe_status status = dpe_new_file_open(&out, place.path, NULL, err);
     for (int64_t s = 0; s < file->task->n_samples && status == DPE_OK; s++) {
         const struct dpe_row *row =
             dpe_run_find(comparison->job.run, file->task->task.name, key, s);

@@ -5,12 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/tool/tune/tune.h"
+#include "eval/tool/comparison/tune.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 
-/* ------------------------------------------------------------------------------------------ table
- */
+/* ---------------------------------------------------------------------------------------- table */
 
 /* The caller frees result->tuned. */
 static dpe_status result_of(const struct dpe_tuning *tuning, struct dpe_tune_result *result,
@@ -92,8 +91,7 @@ dpe_status dpe_tune_put(const struct dpe_tuning *tuning, struct dpe_h5 *table,
                             "Settings of position methods, found with as many rows for each", err);
 }
 
-/* ------------------------------------------------------------------------------------------- text
- */
+/* ----------------------------------------------------------------------------------------- text */
 
 static void print_share(const struct dpe_interval *share, char text[48])
 {

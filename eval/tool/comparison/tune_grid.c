@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/plan/methods/methods.h"
-#include "eval/tool/tune/tune.h"
+#include "eval/tool/comparison/tune.h"
 
 /* What a number of the default grid is a multiple of. */
 enum unit { PLAIN, RATIO /* L/L0 */, WHOLE_RATIO, TRAINED, LENGTH, PAIRS };

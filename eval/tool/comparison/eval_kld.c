@@ -1,24 +1,54 @@
-/* dpe-eval kld: opened, priced and run. */
-#include "eval/tool/kld/eval_kld.h"
+/* dpe-eval kld: the same texts under a base and under methods, token by token. */
 #include "engine/device/device.h"
+#include "eval/kld/kld.h"
+#include "eval/kld/kld_saved.h"
+#include "eval/tool/comparison/comparison.h"
+#include "outputs/h5/h5.h"
 #include "outputs/job/price.h"
 #include "outputs/read/read.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char task_name[] = "kld";
 
-/* ---------------------------------------------------------------------------------------- opening
- */
+/* Everything that is needed, in the order in which it is opened. */
+struct kld {
+    struct dpe_comparison comparison; /* first, for what takes one: job, methods and their plans, at
+                                         one length; no suites */
+    struct dpe_model *model;          /* --base-model; NULL: the job's */
+    struct dpe_tokenizer *tokenizer;  /* of it */
+    struct dpe_plan plan;             /* the base's */
+    char key[33];
+    const char *device; /* that the base runs on */
+    struct dpe_task texts;
+    int64_t n_texts, length;     /* texts of so many tokens */
+    struct dpe_session *base;    /* NULL until it is needed */
+    struct dpe_kld_saved *saved; /* of --save-base, or NULL */
+};
 
-static const struct dpe_model *base_model(const struct dpe_kld *kld)
+static const char *base_name(const struct kld *kld)
+{
+    const char *name = kld->comparison.args->base;
+    return name != NULL ? name : "rope";
+}
+
+static const char *base_path(const struct kld *kld)
+{
+    const struct dpe_eval_arguments *args = kld->comparison.args;
+    return args->base_model != NULL ? args->base_model : args->job.model;
+}
+
+/* -------------------------------------------------------------------------------------- opening */
+
+static const struct dpe_model *base_model(const struct kld *kld)
 {
     return kld->model != NULL ? kld->model : kld->comparison.job.model;
 }
 
 /* Another file must mean the same by a logit's place, and cut texts into the same tokens. */
-static dpe_status check_base(const struct dpe_kld *kld, struct dpe_error *err)
+static dpe_status check_base(const struct kld *kld, struct dpe_error *err)
 {
     const struct dpe_eval_arguments *args = kld->comparison.args;
     const struct dpe_job *job = &kld->comparison.job;
@@ -52,44 +82,37 @@ static dpe_status check_base(const struct dpe_kld *kld, struct dpe_error *err)
     return status;
 }
 
-static dpe_status open_base(struct dpe_kld *kld, struct dpe_error *err)
+static dpe_status open_base(struct kld *kld, struct dpe_error *err)
 {
     const struct dpe_eval_arguments *args = kld->comparison.args;
     const struct dpe_job *job = &kld->comparison.job;
-    dpe_status status = DPE_OK;
     if (args->base_model != NULL) {
         const struct dpe_model_options options = {.config_only = false};
-        status = dpe_model_open(args->base_model, &options, &kld->model, err);
-        if (status == DPE_OK) {
-            status = dpe_tokenizer_open(args->base_model, &kld->tokenizer, err);
-        }
-        status = status == DPE_OK ? check_base(kld, err) : status;
+        DPE_TRY(dpe_model_open(args->base_model, &options, &kld->model, err));
+        DPE_TRY(dpe_tokenizer_open(args->base_model, &kld->tokenizer, err));
+        DPE_TRY(check_base(kld, err));
     }
     kld->device = strncmp(job->device, "cpu", 3) != 0 ? job->device
                   : args->base_bf16                   ? "cpu-bf16"
                                                       : "cpu";
-    if (status == DPE_OK && args->base_bf16 &&
+    if (args->base_bf16 &&
         dpe_device_dtype(kld->device, dpe_model_config(base_model(kld))) != DPE_BF16) {
-        status = dpe_fail(err, DPE_USAGE,
-                          "--base-dtype bf16: expected a device that multiplies the base in bf16, "
-                          "as cpu does, found %s",
-                          job->device);
+        return dpe_fail(err, DPE_USAGE,
+                        "--base-dtype bf16: expected a device that multiplies the base in bf16, "
+                        "as cpu does, found %s",
+                        job->device);
     }
-    if (status == DPE_OK) {
-        struct dpe_plan_context context = dpe_job_context(job, kld->length);
-        context.config = dpe_model_config(base_model(kld));
-        context.official = args->official;
-        status = dpe_plan_of_spec(args->base != NULL ? args->base : "rope", &context,
-                                  args->other_model ? NULL : dpe_model_fingerprint(base_model(kld)),
-                                  &kld->plan, NULL, err);
-        if (status != DPE_OK) {
-            dpe_fail_prefix(err, "--base");
-        }
-    }
-    return status == DPE_OK ? dpe_plan_key(&kld->plan, kld->key, err) : status;
+    struct dpe_plan_context context = dpe_job_context(job, kld->length);
+    context.config = dpe_model_config(base_model(kld));
+    context.official = args->official;
+    dpe_status status = dpe_plan_of_spec(
+        base_name(kld), &context, args->other_model ? NULL : dpe_model_fingerprint(base_model(kld)),
+        &kld->plan, NULL, err);
+    return status == DPE_OK ? dpe_plan_key(&kld->plan, kld->key, err)
+                            : dpe_fail_prefix(err, "--base");
 }
 
-static dpe_status open_saved(struct dpe_kld *kld, struct dpe_error *err)
+static dpe_status open_saved(struct kld *kld, struct dpe_error *err)
 {
     const struct dpe_eval_arguments *args = kld->comparison.args;
     const struct dpe_kld_saved_name name = {
@@ -105,7 +128,7 @@ static dpe_status open_saved(struct dpe_kld *kld, struct dpe_error *err)
                : dpe_kld_saved_open(args->save_base, &name, &kld->saved, err);
 }
 
-static dpe_status check_arguments(const struct dpe_kld *kld, struct dpe_error *err)
+static dpe_status check_arguments(const struct kld *kld, struct dpe_error *err)
 {
     enum { MOST_LENGTH = (1 << 20) / DPE_KLD_NUMBERS };
     const struct dpe_eval_arguments *args = kld->comparison.args;
@@ -125,7 +148,7 @@ static dpe_status check_arguments(const struct dpe_kld *kld, struct dpe_error *e
 
 static dpe_status kld_open(void *state, const void *asked, struct dpe_error *err)
 {
-    struct dpe_kld *kld = state;
+    struct kld *kld = state;
     struct dpe_comparison *comparison = &kld->comparison;
     const struct dpe_eval_arguments *args = asked;
     int64_t skipped = 0;
@@ -146,7 +169,7 @@ static dpe_status kld_open(void *state, const void *asked, struct dpe_error *err
 
 static dpe_status kld_close(void *state, dpe_status status, struct dpe_error *err)
 {
-    struct dpe_kld *kld = state;
+    struct kld *kld = state;
     dpe_kld_saved_close(kld->saved);
     dpe_session_destroy(kld->base);
     dpe_plan_free(&kld->plan);
@@ -156,10 +179,195 @@ static dpe_status kld_close(void *state, dpe_status status, struct dpe_error *er
     return dpe_eval_comparison_close(&kld->comparison, status, err);
 }
 
-/* ------------------------------------------------------------------------------------------- rows
- */
+/* ------------------------------------------------------------------------------------- results */
 
-static dpe_status base_session(struct dpe_kld *kld, struct dpe_error *err)
+static void result_free(struct dpe_kld_result *result)
+{
+    free(result->position);
+    free(result->plan);
+    free(result->whole);
+    free(result->at);
+}
+
+/* The tokens of a method's texts, borrowed from the run; NULL where a row is missing or not finite.
+ */
+static void find_texts(const struct kld *kld, int method, const struct dpe_kld_token **texts)
+{
+    for (int64_t s = 0; s < kld->n_texts; s++) {
+        const struct dpe_row *row =
+            dpe_run_find(kld->comparison.job.run, kld->texts.name, kld->comparison.keys[method], s);
+        bool there = row != NULL && row->status == DPE_ROW_OK;
+        texts[s] = there ? (const struct dpe_kld_token *)(const void *)row->buckets : NULL;
+    }
+}
+
+static dpe_status fill_cells(const struct kld *kld, const struct dpe_kld_token **texts,
+                             struct dpe_kld_result *result, struct dpe_error *err)
+{
+    const uint64_t seed = kld->comparison.args->job.seed;
+    const int64_t n = kld->length - 1;
+    const int64_t buckets = result->n[DPE_KLD_POSITION];
+    for (int m = 0; m < kld->comparison.n_methods; m++) {
+        find_texts(kld, m, texts);
+        result->plan[m] = kld->comparison.keys[m];
+        DPE_TRY(dpe_kld_summarize(texts, kld->n_texts, n, 1, n + 1, seed, &result->whole[m], err));
+        for (int64_t b = 0; b < buckets; b++) {
+            result->position[b] = INT64_C(1) << b;
+            DPE_TRY(dpe_kld_summarize(texts, kld->n_texts, n, INT64_C(1) << b, INT64_C(2) << b,
+                                      seed, &result->at[m * buckets + b], err));
+        }
+    }
+    return DPE_OK;
+}
+
+/* The results of the rows so far; to be freed after failures too. */
+static dpe_status result_of(const struct kld *kld, struct dpe_kld_result *result,
+                            struct dpe_error *err)
+{
+    const size_t methods = (size_t)kld->comparison.n_methods;
+    const int64_t buckets = dpe_kld_buckets(kld->length - 1);
+    const struct dpe_kld_token **texts = dpe_alloc((size_t)kld->n_texts, sizeof *texts);
+    *result =
+        (struct dpe_kld_result){.n = {kld->comparison.n_methods, buckets},
+                                .method = kld->comparison.labels,
+                                .position = dpe_alloc((size_t)buckets, sizeof *result->position),
+                                .plan = dpe_alloc(methods, sizeof *result->plan),
+                                .whole = dpe_alloc(methods, sizeof *result->whole),
+                                .at = dpe_alloc(methods, (size_t)buckets * sizeof *result->at)};
+    dpe_status status = texts != NULL && result->position != NULL && result->plan != NULL &&
+                                result->whole != NULL && result->at != NULL
+                            ? fill_cells(kld, texts, result, err)
+                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
+    free(texts);
+    return status;
+}
+
+/* dpe_run_fill */
+static dpe_status kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct kld *kld = user;
+    const struct dpe_eval_arguments *args = kld->comparison.args;
+    const char *const texts[][2] = {
+        {"base", base_name(kld)},
+        {"base_plan", kld->key},
+        {"base_model", base_path(kld)},
+        {"base_device", kld->device},
+        {"base_kv_cache_dtype", dpe_kv_type_names[args->base_kv]},
+    };
+    struct dpe_kld_result result;
+    dpe_status status = result_of(kld, &result, err);
+    if (status == DPE_OK) {
+        status = dpe_datasets_put(&dpe_kld_kind, &result, "/kld", table, err);
+    }
+    result_free(&result);
+    DPE_TRY(status);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        DPE_TRY(dpe_h5_attr_text(table, "/kld", texts[i][0], texts[i][1], err));
+    }
+    struct dpe_kld_rounding rounding = {0};
+    if (kld->saved != NULL) {
+        DPE_TRY(dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err));
+    }
+    DPE_TRY(dpe_h5_attr_f64(table, "/kld", "base_rounding_mean", rounding.mean, err));
+    DPE_TRY(dpe_h5_attr_f64(table, "/kld", "base_rounding_max", rounding.most, err));
+    DPE_TRY(dpe_h5_attr_i64(table, "/kld", "length", kld->length, err));
+    DPE_TRY(
+        dpe_h5_attr_i64(table, "/kld", "trained_length", kld->comparison.job.trained_length, err));
+    return dpe_h5_attr_text(table, "/", "title", "Divergence of the next token from a base's", err);
+}
+
+/* ----------------------------------------------------------------------------------------- text */
+
+static void print_cell(const struct dpe_kld_cell *cell)
+{
+    dpe_print("%10.3g%10.3g%10.3g%10.3g%8.2f %%%8.2f %%%10.4f\n", cell->mean.mean, cell->median,
+              cell->p99, cell->most, 100.0 * cell->same_top, 100.0 * cell->change_rms,
+              cell->ratio.mean);
+}
+
+/* Of one text there is none. */
+static void print_interval(const struct dpe_interval *interval)
+{
+    if (isfinite(interval->low)) {
+        dpe_print(" [%.4g, %.4g]", interval->low, interval->high);
+    }
+}
+
+static void print_text(const struct kld *kld, const struct dpe_kld_result *result)
+{
+    const int64_t buckets = result->n[DPE_KLD_POSITION];
+    dpe_print("KL(base, method) of the next token in nats; base: %s of %s on %s\n", base_name(kld),
+              base_path(kld), kld->device);
+    for (int64_t m = 0; m < result->n[DPE_KLD_METHOD]; m++) {
+        const struct dpe_kld_cell *whole = &result->whole[m];
+        dpe_print("\n%s: mean %.4g", result->method[m], whole->mean.mean);
+        print_interval(&whole->mean);
+        dpe_print(" over %lld text%s, %lld tokens;\n  perplexity %.4f of the base's",
+                  (long long)whole->mean.n, whole->mean.n == 1 ? "" : "s", (long long)whole->n,
+                  whole->ratio.mean);
+        print_interval(&whole->ratio);
+        dpe_print("\n");
+        dpe_print("%-8s%10s%10s%10s%10s%10s%10s%10s\n", "position", "mean", "median", "99 %", "max",
+                  "same top", "RMS dp", "ppl");
+        for (int64_t b = 0; b < buckets; b++) {
+            dpe_print("%-8lld", (long long)result->position[b]);
+            print_cell(&result->at[m * buckets + b]);
+        }
+        dpe_print("%-8s", "all");
+        print_cell(whole);
+    }
+    const int64_t trained = kld->model != NULL ? dpe_config_trained(dpe_model_config(kld->model))
+                                               : kld->comparison.job.trained_length;
+    if (kld->length > trained && strcmp(base_name(kld), "rope") == 0) {
+        dpe_print(
+            "\nBeyond position %lld, the trained length, the base is no yardstick:\n"
+            "  unchanged, the model may fail there, and what differs from it may be better.\n",
+            (long long)trained);
+    }
+}
+
+static dpe_status print_result(const struct kld *kld, const struct dpe_kld_result *result,
+                               struct dpe_error *err)
+{
+    const struct dpe_eval_arguments *args = kld->comparison.args;
+    struct dpe_result *out = dpe_result_begin("dpe-eval kld");
+    dpe_result_text(out, "model", args->job.model);
+    dpe_result_text(out, "base", base_name(kld));
+    dpe_result_text(out, "base_model", base_path(kld));
+    dpe_result_whole(out, "length", kld->length);
+    dpe_result_text(out, "table", args->job.output);
+    dpe_datasets_rows(&dpe_kld_kind, result, "method", "methods", out);
+    dpe_datasets_rows(&dpe_kld_kind, result, "method position", "positions", out);
+    return dpe_result_print(out, args->job.result, err);
+}
+
+static dpe_status kld_print(void *state, struct dpe_error *err)
+{
+    const struct kld *kld = state;
+    struct dpe_kld_result result;
+    struct dpe_kld_rounding rounding = {0};
+    dpe_status status = result_of(kld, &result, err);
+    if (status == DPE_OK && kld->saved != NULL) {
+        status = dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err);
+    }
+    if (status == DPE_OK && kld->comparison.args->job.result != DPE_RESULT_TEXT) {
+        status = print_result(kld, &result, err);
+    } else if (status == DPE_OK) {
+        print_text(kld, &result);
+        if (kld->saved != NULL) {
+            dpe_print(
+                "\nthe base is kept in %s: a divergence of %.3g from what was computed, at most "
+                "%.3g\n",
+                kld->comparison.args->save_base, rounding.mean, rounding.most);
+        }
+    }
+    result_free(&result);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------- rows */
+
+static dpe_status base_session(struct kld *kld, struct dpe_error *err)
 {
     struct dpe_session_options options = dpe_job_session_options(&kld->comparison.job, kld->length);
     options.device = kld->device;
@@ -175,7 +383,7 @@ static dpe_status base_session(struct dpe_kld *kld, struct dpe_error *err)
 
 /* Whether the base is the method itself: by the same plan of the same model on the same device.
  * Such a text is read once, and nothing is kept of it. */
-static bool is_base(const struct dpe_kld *kld, int plan)
+static bool is_base(const struct kld *kld, int plan)
 {
     const struct dpe_job *job = &kld->comparison.job;
     return strcmp(kld->comparison.keys[plan], kld->key) == 0 && kld->model == NULL &&
@@ -189,7 +397,7 @@ static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one
                             struct dpe_session *session, struct dpe_row *row, struct dpe_error *err)
 {
     (void)one;
-    struct dpe_kld *kld = user;
+    struct kld *kld = user;
     const int64_t n = kld->length - 1;
     const double begin = dpe_clock();
     memcpy(row->task, task_name, sizeof task_name);
@@ -238,13 +446,13 @@ static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one
 
 static dpe_status run_rows(void *state, struct dpe_error *err)
 {
-    struct dpe_kld *kld = state;
+    struct kld *kld = state;
     struct dpe_wanted wanted = {0};
     const struct dpe_work how = {.name = task_name,
                                  .capacity = kld->length,
                                  .user = kld,
                                  .rows = make_rows,
-                                 .fill = dpe_kld_fill};
+                                 .fill = kld_fill};
     dpe_wanted_task(&wanted, task_name, kld->length, 1.0);
     dpe_eval_want_plans(&kld->comparison, &wanted);
     for (int64_t s = 0; s < kld->n_texts; s++) {
@@ -257,7 +465,7 @@ static dpe_status run_rows(void *state, struct dpe_error *err)
 
 static dpe_status start(void *state, struct dpe_error *err)
 {
-    struct dpe_kld *kld = state;
+    struct kld *kld = state;
     struct dpe_job *job = &kld->comparison.job;
     const struct dpe_eval_arguments *args = kld->comparison.args;
     const char *const fields[][2] = {
@@ -285,12 +493,11 @@ static dpe_status start(void *state, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------ price
- */
+/* ---------------------------------------------------------------------------------------- price */
 
 static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *err)
 {
-    const struct dpe_kld *kld = state;
+    const struct kld *kld = state;
     const struct dpe_job *job = &kld->comparison.job;
     const struct dpe_plan *plan = dpe_eval_largest_plan(&kld->comparison);
     const struct dpe_config *config = dpe_model_config(job->model);
@@ -332,24 +539,16 @@ static dpe_status kld_cost(void *state, struct dpe_bill *sum, struct dpe_error *
     return status;
 }
 
-static void suggest(const void *state)
-{
-    const struct dpe_kld *kld = state;
-    char table[1024];
-    dpe_tool_next("dpe-report %s -o report.html",
-                  dpe_tool_quote(kld->comparison.args->job.output, table, sizeof table));
-}
-
 const struct dpe_study dpe_eval_kld_study = {
     .tool = "dpe-eval kld",
-    .size = sizeof(struct dpe_kld),
-    .job = offsetof(struct dpe_kld, comparison.job),
+    .size = sizeof(struct kld),
+    .job = offsetof(struct kld, comparison.job),
     .open = kld_open,
     .cost = kld_cost,
     .start = start,
     .rows = run_rows,
-    .fill = dpe_kld_fill,
-    .print = dpe_kld_print,
-    .suggest = suggest,
+    .fill = kld_fill,
+    .print = kld_print,
+    .suggest = dpe_eval_suggest,
     .close = kld_close,
 };

@@ -1,7 +1,7 @@
 /* dpe-eval tune: the settings of each method race on the same samples, for the same number of rows;
  * what they chose is compared on fresh samples. */
 #include "engine/plan/methods/methods.h"
-#include "eval/tool/tune/tune.h"
+#include "eval/tool/comparison/tune.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,8 +13,7 @@ static const double level = 0.95;
 /* As the defaults of dpe-detect --race. */
 static const double race_level = 0.05;
 
-/* ---------------------------------------------------------------------------------------- opening
- */
+/* -------------------------------------------------------------------------------------- opening */
 
 const struct dpe_suite_task *dpe_tune_task(const struct dpe_tuning *tuning, int length)
 {
@@ -26,7 +25,8 @@ static int64_t round_up(int64_t n, int64_t multiple)
     return (n + multiple - 1) / multiple * multiple;
 }
 
-int64_t dpe_tune_per_round(const struct dpe_tuning *tuning)
+/* Samples of a race's round. */
+static int64_t per_round_of(const struct dpe_tuning *tuning)
 {
     return round_up(LEAST_ROUND, dpe_tune_task(tuning, 0)->task.together);
 }
@@ -97,7 +97,7 @@ static dpe_status check_budget(const struct dpe_tuning *tuning, struct dpe_error
             most = group;
         }
     }
-    int64_t round = dpe_tune_per_round(tuning);
+    int64_t round = per_round_of(tuning);
     if (most == NULL || tuning->budget >= most->n_arms * round) {
         return DPE_OK;
     }
@@ -142,7 +142,7 @@ static dpe_status tuning_open(void *state, const void *asked, struct dpe_error *
     comparison->n_methods = args->n_methods;
     memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
     DPE_TRY(dpe_eval_open_suites(comparison, err));
-    tuning->budget = args->budget > 0 ? args->budget : USUAL_ROUNDS * dpe_tune_per_round(tuning);
+    tuning->budget = args->budget > 0 ? args->budget : USUAL_ROUNDS * per_round_of(tuning);
     return open_groups(tuning, err);
 }
 
@@ -158,8 +158,7 @@ static void free_groups(struct dpe_tuning *tuning)
     free(tuning->groups);
 }
 
-/* ------------------------------------------------------------------------------------------- race
- */
+/* ----------------------------------------------------------------------------------------- race */
 
 /* The score of a row, NaN when it is not valid; *there: whether it exists. */
 static double score_of(const struct dpe_tuning *tuning, const struct dpe_tune_group *group,
@@ -200,7 +199,7 @@ static dpe_status replay(const struct dpe_tuning *tuning, struct dpe_tune_group 
 {
     const int64_t budget = tuning->budget;
     const struct dpe_race_options options = {
-        .per_round = dpe_tune_per_round(tuning), .level = race_level, .most_rows = budget};
+        .per_round = per_round_of(tuning), .level = race_level, .most_rows = budget};
     int64_t n = budget / 2 + options.per_round;
     size_t n_arms = (size_t)group->n_arms;
     struct dpe_race race = {0};
@@ -240,8 +239,7 @@ done:
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------- rows
- */
+/* ----------------------------------------------------------------------------------------- rows */
 
 /* A list of rows: some arms of all groups on some samples. */
 struct tune_rows {
@@ -297,7 +295,7 @@ static dpe_status run_batch(struct tune_rows *batch, const char *name, struct dp
 /* The next round of every group that goes on; *more: whether there is one. */
 static dpe_status run_round(struct dpe_tuning *tuning, bool *more, struct dpe_error *err)
 {
-    int64_t per_round = dpe_tune_per_round(tuning);
+    int64_t per_round = per_round_of(tuning);
     struct tune_rows batch = {.tuning = tuning};
     for (int g = 0; g < tuning->n_groups; g++) {
         struct dpe_tune_group *group = &tuning->groups[g];
@@ -333,8 +331,7 @@ static dpe_status run_fresh(struct dpe_tuning *tuning, struct dpe_error *err)
     return run_batch(&batch, "fresh", err);
 }
 
-/* --------------------------------------------------------------------------------------- results
- */
+/* -------------------------------------------------------------------------------------- results */
 
 static dpe_status summarize(struct dpe_tuning *tuning, struct dpe_error *err)
 {

@@ -31,6 +31,8 @@ dpe_status dpe_eval_find_predictions(const char *suite, const struct dpe_score_t
                                      const char *folder, bool skip_bad, struct score_files *files,
                                      struct dpe_error *err);
 void dpe_eval_free_predictions(struct score_files *files);
+/** The task of that name, or NULL. */
+const struct dpe_score_task *dpe_eval_task_named(const char *suite, const char *name);
 /** Whether a name is that of one part of several, "…-3.jsonl". */
 bool dpe_eval_is_part(const char *file);
 

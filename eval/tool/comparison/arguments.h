@@ -6,6 +6,7 @@
 #define DPE_EVAL_ARGUMENTS_H
 
 #include "engine/base/base.h"
+#include "eval/suite/suite.h"
 #include "outputs/job/job.h"
 
 enum {
@@ -68,6 +69,10 @@ struct dpe_eval_arguments {
     enum dpe_kv_type base_kv;
 };
 
+/** The kind of a suite; of an unknown name, which is refused when suites are opened, one that takes
+ * nothing. */
+const struct dpe_suite_kind *dpe_eval_kind_of(const struct dpe_eval_suite *suite);
+
 /** Set the depths of a grid, where none are given. */
 void dpe_eval_default_depths(struct dpe_eval_arguments *args);
 
@@ -86,8 +91,6 @@ void dpe_eval_add_method(struct dpe_command_line *state, struct dpe_eval_argumen
  *  dpe_eval_suites_free frees what was added. */
 void dpe_eval_add_suites(struct dpe_command_line *state, struct dpe_eval_arguments *args,
                          const char *text);
-void dpe_eval_add_suite(struct dpe_command_line *state, struct dpe_eval_arguments *args,
-                        const char *name);
 void dpe_eval_suites_free(struct dpe_eval_arguments *args);
 /** End the process on options that would be ignored. */
 void dpe_eval_check_suites(struct dpe_command_line *state, const struct dpe_eval_arguments *args);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "eval/compare/ablation.h"
-#include "eval/tool/arguments/arguments.h"
+#include "eval/tool/comparison/arguments.h"
 
 enum option_key {
     KEY_METHOD = DPE_KEY_PROGRAM,
@@ -95,8 +95,7 @@ void dpe_eval_default_depths(struct dpe_eval_arguments *args)
     }
 }
 
-/* ---------------------------------------------------------------------------------------- pieces
- */
+/* --------------------------------------------------------------------------------------- pieces */
 
 /* The parser of every piece: it gets only the keys of the piece's own table. */
 static int parse_piece(int key, char *arg, struct dpe_command_line *state)
@@ -288,8 +287,7 @@ static const struct dpe_option kld_table[] = {
      1, DPE_PATH(struct dpe_eval_arguments, save_base)},
     {0},
 };
-/* ------------------------------------------------------------------------------------- benchmarks
- */
+/* ----------------------------------------------------------------------------------- benchmarks */
 
 static const struct dpe_option chat_table[] = {
     CHAT_TEMPLATE,

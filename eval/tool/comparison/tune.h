@@ -64,8 +64,6 @@ struct dpe_tuning {
 
 /** The task at a length. */
 const struct dpe_suite_task *dpe_tune_task(const struct dpe_tuning *tuning, int length);
-/** Samples of a race's round. */
-int64_t dpe_tune_per_round(const struct dpe_tuning *tuning);
 /** Samples begin at this index of the stream. */
 int64_t dpe_tune_first_fresh(const struct dpe_tuning *tuning);
 
@@ -79,9 +77,5 @@ dpe_status dpe_tune_print(void *state, struct dpe_error *err);
  * and add it to `sum` (NULL: not wanted). */
 dpe_status dpe_tune_cost(const struct dpe_tuning *tuning, struct dpe_bill *sum,
                          struct dpe_error *err);
-
-/** Settings of each method at each length, of samples of another seed. Its args: struct
- * eval_arguments. */
-extern const struct dpe_study dpe_eval_tune_study;
 
 #endif

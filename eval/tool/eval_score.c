@@ -8,8 +8,8 @@
 #include "engine/tool/result.h"
 #include "eval/score/score.h"
 #include "eval/suite/suite.h"
-#include "eval/tool/score/eval_score.h"
-#include "eval/tool/score/score_files.h"
+#include "eval/tool/eval_commands.h"
+#include "eval/tool/score_files.h"
 
 enum {
     KEY_SUITE = DPE_KEY_PROGRAM,
@@ -116,27 +116,18 @@ static size_t place_of(const struct dpe_score_task *task)
     return i;
 }
 
-static void list_tasks(const char *suite, struct dpe_text *text)
-{
-    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
-        const char *name = dpe_score_task(suite, i)->name;
-        dpe_text_append(text, i == 0 ? "" : " ", i == 0 ? 0 : 1, NULL);
-        dpe_text_append(text, name, strlen(name), NULL);
-    }
-}
-
 static dpe_status find_task(const char *suite, const char *name, const struct dpe_score_task **task,
                             struct dpe_error *err)
 {
-    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
-        if (strcmp(dpe_score_task(suite, i)->name, name) == 0) {
-            *task = dpe_score_task(suite, i);
-            return DPE_OK;
-        }
+    *task = dpe_eval_task_named(suite, name);
+    if (*task != NULL) {
+        return DPE_OK;
     }
     struct dpe_text known = {0};
-    list_tasks(suite, &known);
-    const char *list = known.bytes == NULL ? "" : known.bytes;
+    for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
+        dpe_text_put(&known, "%s%s", i == 0 ? "" : " ", dpe_score_task(suite, i)->name);
+    }
+    const char *list = known.failed ? "" : known.bytes;
     char meant[96];
     dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; its tasks: %s%s", suite, name, list,
              dpe_suggest(name, list, meant));
@@ -317,10 +308,7 @@ static dpe_status score_alone(struct scoring *scoring, struct dpe_error *err)
         /* A name that holds no task is perhaps a mistyped path. */
         int fd = -1;
         uint64_t size = 0;
-        dpe_status opened = dpe_open_regular(path, &fd, &size, err);
-        if (opened != DPE_OK) {
-            return opened;
-        }
+        DPE_TRY(dpe_open_regular(path, &fd, &size, err));
         close(fd);
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: the file name holds no task of %s; give --task NAME", path,

@@ -3,25 +3,16 @@
 #include <string.h>
 
 #include "eval/niah/niah.h"
-#include "eval/suite/suite.h"
-#include "eval/tool/arguments/arguments.h"
+#include "eval/tool/comparison/arguments.h"
 #include "outputs/read/read.h"
 
 enum { EVERY = -1 };
 
-static unsigned taken_by(const char *suite)
+const struct dpe_suite_kind *dpe_eval_kind_of(const struct dpe_eval_suite *suite)
 {
-    const struct dpe_suite_kind *kind = dpe_suite_find(suite);
-    return kind != NULL ? kind->takes : 0;
-}
-
-static unsigned taken_by_any(const struct dpe_eval_arguments *args)
-{
-    unsigned takes = 0;
-    for (int i = 0; i < args->n_suites; i++) {
-        takes |= taken_by(args->suites[i].name);
-    }
-    return takes;
+    static const struct dpe_suite_kind unknown = {0};
+    const struct dpe_suite_kind *kind = dpe_suite_find(suite->name);
+    return kind != NULL ? kind : &unknown;
 }
 
 /* "ruler and infinitebench": the suites that take it. */
@@ -69,9 +60,9 @@ static size_t list_overrides(struct dpe_eval_overrides *of, struct entry *entrie
     return sizeof all / sizeof all[0];
 }
 
-static bool takes(const char *suite, const struct entry *entry)
+static bool takes(const struct dpe_eval_suite *suite, const struct entry *entry)
 {
-    return entry->takes == EVERY || (taken_by(suite) & (unsigned)entry->takes) != 0;
+    return entry->takes == EVERY || (dpe_eval_kind_of(suite)->takes & (unsigned)entry->takes) != 0;
 }
 
 static bool given(const struct entry *entry)
@@ -86,7 +77,7 @@ struct dpe_eval_overrides dpe_eval_overrides_of(const struct dpe_eval_arguments 
     size_t n = list_overrides(&merged, own);
     list_overrides(&general, other);
     for (size_t i = 0; i < n; i++) {
-        if (!takes(args->suites[suite].name, &own[i]) || given(&own[i])) {
+        if (!takes(&args->suites[suite], &own[i]) || given(&own[i])) {
             continue;
         }
         if (own[i].text != NULL) {
@@ -98,8 +89,7 @@ struct dpe_eval_overrides dpe_eval_overrides_of(const struct dpe_eval_arguments 
     return merged;
 }
 
-/* --------------------------------------------------------------------------------------- reading
- */
+/* -------------------------------------------------------------------------------------- reading */
 
 /* Whether the needle task has a parameter with the name that begins the item KEY=VALUE. */
 static bool is_parameter(const char *item)
@@ -115,9 +105,10 @@ static bool is_parameter(const char *item)
 }
 
 /* Names the keys that a suite takes. */
-static void refuse_key(struct dpe_command_line *state, const char *suite, const char *item)
+static void refuse_key(struct dpe_command_line *state, const struct dpe_eval_suite *suite,
+                       const char *item)
 {
-    bool needles = (taken_by(suite) & DPE_SUITE_NEEDLES) != 0;
+    bool needles = (dpe_eval_kind_of(suite)->takes & DPE_SUITE_NEEDLES) != 0;
     struct dpe_eval_overrides none = {0};
     struct entry entries[MAX_ENTRIES];
     char known[256] = "";
@@ -130,7 +121,7 @@ static void refuse_key(struct dpe_command_line *state, const char *suite, const 
     char names[512];
     char meant[96];
     snprintf(names, sizeof names, "%s, %s", known, needles ? dpe_niah_keys : "");
-    dpe_line_error(state, "--suite: %s takes %s%s%s%s; found '%s'%s", suite, known,
+    dpe_line_error(state, "--suite: %s takes %s%s%s%s; found '%s'%s", suite->name, known,
                    needles ? " and the keys of --niah (" : "", needles ? dpe_niah_keys : "",
                    needles ? ")" : "", item, dpe_suggest(item, names, meant));
 }
@@ -145,8 +136,8 @@ static void read_item(struct dpe_command_line *state, struct dpe_eval_suite *sui
     for (size_t i = 0; equals != NULL && i < n; i++) {
         const struct entry *entry = &entries[i];
         if (strlen(entry->name) != (size_t)(equals - item) ||
-            strncmp(entry->name, item, (size_t)(equals - item)) != 0 ||
-            !takes(suite->name, entry) || entry->text == &suite->own.niah) {
+            strncmp(entry->name, item, (size_t)(equals - item)) != 0 || !takes(suite, entry) ||
+            entry->text == &suite->own.niah) {
             continue;
         }
         if (given(entry)) {
@@ -165,16 +156,19 @@ static void read_item(struct dpe_command_line *state, struct dpe_eval_suite *sui
         }
         return;
     }
-    if (equals == NULL || (taken_by(suite->name) & DPE_SUITE_NEEDLES) == 0 || !is_parameter(item)) {
-        refuse_key(state, suite->name, item);
+    if (equals == NULL || (dpe_eval_kind_of(suite)->takes & DPE_SUITE_NEEDLES) == 0 ||
+        !is_parameter(item)) {
+        refuse_key(state, suite, item);
     }
     strcat(suite->parameters, suite->parameters[0] == '\0' ? "" : ",");
     strcat(suite->parameters, item);
     suite->own.niah = suite->parameters;
 }
 
+/* A suite whose name are the first `name` of n bytes. */
 static struct dpe_eval_suite *add_suite(struct dpe_command_line *state,
-                                        struct dpe_eval_arguments *args, const char *text, size_t n)
+                                        struct dpe_eval_arguments *args, const char *text,
+                                        size_t name, size_t n)
 {
     if (args->n_suites == EVAL_MAX_SUITES) {
         dpe_line_error(state, "--suite: more than %d suites", EVAL_MAX_SUITES);
@@ -185,19 +179,15 @@ static struct dpe_eval_suite *add_suite(struct dpe_command_line *state,
     if (suite->text == NULL || suite->parameters == NULL) {
         dpe_line_failure(state, DPE_NO_MEMORY, "out of memory");
     }
+    suite->text[name] = '\0';
     suite->name = suite->text;
-    args->n_suites++;
-    return suite;
-}
-
-static void refuse_twice(struct dpe_command_line *state, const struct dpe_eval_arguments *args)
-{
-    const char *last = args->suites[args->n_suites - 1].name;
-    for (int i = 0; i + 1 < args->n_suites; i++) {
-        if (strcmp(args->suites[i].name, last) == 0) {
-            dpe_line_error(state, "--suite: %s is given twice", last);
+    for (int i = 0; i < args->n_suites; i++) {
+        if (strcmp(args->suites[i].name, suite->name) == 0) {
+            dpe_line_error(state, "--suite: %s is given twice", suite->name);
         }
     }
+    args->n_suites++;
+    return suite;
 }
 
 /* NAME:KEY=VALUE,...; the name is `n` bytes long. */
@@ -208,17 +198,14 @@ static void add_with_overrides(struct dpe_command_line *state, struct dpe_eval_a
         dpe_line_error(state, "--suite: a suite with ':' needs a --suite of its own, found '%s'",
                        text);
     }
-    struct dpe_eval_suite *suite = add_suite(state, args, text, strlen(text));
-    suite->text[n] = '\0';
-    refuse_twice(state, args);
-    /* Unknown names are refused when suites are opened, with a list of the suites. */
-    for (char *item = suite->text + n + 1; dpe_suite_find(suite->name) != NULL && item != NULL;) {
-        char *comma = strchr(item, ',');
-        if (comma != NULL) {
-            *comma++ = '\0';
+    struct dpe_eval_suite *suite = add_suite(state, args, text, n, strlen(text));
+    const bool known = dpe_suite_find(suite->name) != NULL;
+    for (char *item = suite->text + n + 1, *next; known && item != NULL; item = next) {
+        next = strchr(item, ',');
+        if (next != NULL) {
+            *next++ = '\0';
         }
         read_item(state, suite, item);
-        item = comma;
     }
 }
 
@@ -233,17 +220,10 @@ void dpe_eval_add_suites(struct dpe_command_line *state, struct dpe_eval_argumen
     while (*text != '\0') {
         size_t n = strcspn(text, ",");
         if (n > 0) {
-            add_suite(state, args, text, n);
-            refuse_twice(state, args);
+            add_suite(state, args, text, n, n);
         }
         text += n + (text[n] == ',');
     }
-}
-
-void dpe_eval_add_suite(struct dpe_command_line *state, struct dpe_eval_arguments *args,
-                        const char *name)
-{
-    add_suite(state, args, name, strlen(name));
 }
 
 void dpe_eval_suites_free(struct dpe_eval_arguments *args)
@@ -255,8 +235,7 @@ void dpe_eval_suites_free(struct dpe_eval_arguments *args)
     args->n_suites = 0;
 }
 
-/* -------------------------------------------------------------------------------------- checking
- */
+/* ------------------------------------------------------------------------------------- checking */
 
 static bool has_parameter(const char *niah)
 {
@@ -302,7 +281,12 @@ static void refuse_contradictions(struct dpe_command_line *state,
 /* General options that none of the suites takes. */
 static void refuse_unused(struct dpe_command_line *state, const struct dpe_eval_arguments *args)
 {
-    unsigned any = taken_by_any(args);
+    unsigned any = 0;
+    bool predictions = false;
+    for (int i = 0; i < args->n_suites; i++) {
+        any |= dpe_eval_kind_of(&args->suites[i])->takes;
+        predictions = predictions || dpe_eval_kind_of(&args->suites[i])->predictions;
+    }
     struct dpe_eval_overrides general = args->general;
     struct entry entries[MAX_ENTRIES];
     char text[128];
@@ -318,11 +302,6 @@ static void refuse_unused(struct dpe_command_line *state, const struct dpe_eval_
         dpe_line_error(state, "--depths goes with --grid (or --suite %s)",
                        takers(DPE_SUITE_DEPTHS, text));
     }
-    bool predictions = false;
-    for (int i = 0; i < args->n_suites; i++) {
-        const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
-        predictions = predictions || (kind != NULL && kind->predictions);
-    }
     if (args->predictions != NULL && !predictions) {
         dpe_line_error(state, "--predictions goes with %s", takers(DPE_SUITE_TASKS, text));
     }
@@ -333,8 +312,8 @@ static bool words_data(const struct dpe_eval_arguments *args)
 {
     bool words = false;
     for (int i = 0; i < args->n_suites; i++) {
-        const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[i].name);
-        words = words || (kind != NULL && (kind->takes & DPE_SUITE_TASKS) != 0 && !kind->generates);
+        const struct dpe_suite_kind *kind = dpe_eval_kind_of(&args->suites[i]);
+        words = words || ((kind->takes & DPE_SUITE_TASKS) != 0 && !kind->generates);
     }
     return words;
 }
@@ -345,8 +324,8 @@ static void refuse_overrides(struct dpe_command_line *state, const struct dpe_ev
 {
     const struct dpe_eval_overrides all = dpe_eval_overrides_of(args, suite);
     const struct dpe_eval_overrides *own = &args->suites[suite].own;
-    const struct dpe_suite_kind *kind = dpe_suite_find(args->suites[suite].name);
-    if (kind != NULL && (kind->takes & DPE_SUITE_DEPTHS) != 0 &&
+    const struct dpe_suite_kind *kind = dpe_eval_kind_of(&args->suites[suite]);
+    if ((kind->takes & DPE_SUITE_DEPTHS) != 0 &&
         (has_parameter(own->niah) || (args->n_suites == 1 && has_parameter(args->general.niah)))) {
         dpe_line_error(state, "--niah: a grid has one needle at the depths of --depths, found '%s'",
                        has_parameter(own->niah) ? own->niah : args->general.niah);
@@ -357,7 +336,7 @@ static void refuse_overrides(struct dpe_command_line *state, const struct dpe_ev
     if (all.max_tokens > 0 && all.stride == 0) {
         dpe_line_error(state, "--max-tokens goes with --stride");
     }
-    if (kind != NULL && kind->generates && all.data != NULL) {
+    if (kind->generates && all.data != NULL) {
         if (all.squad != NULL || all.hotpotqa != NULL) {
             dpe_line_error(state, "--%s goes with a generated %s, without --data",
                            all.squad != NULL ? "squad" : "hotpotqa", kind->name);

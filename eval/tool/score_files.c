@@ -6,7 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "eval/tool/score/score_files.h"
+#include "eval/tool/score_files.h"
+#include "outputs/storage/storage.h"
 
 enum { MAX_DEPTH = 4, MAX_FILES = 10000 };
 
@@ -16,16 +17,6 @@ struct walk {
     bool skip_bad;
     struct score_files *files;
 };
-
-static char *join(const char *a, const char *b)
-{
-    size_t n = strlen(a) + strlen(b) + 2;
-    char *path = malloc(n);
-    if (path != NULL) {
-        snprintf(path, n, "%s%s%s", a, a[0] != '\0' ? "/" : "", b);
-    }
-    return path;
-}
 
 static dpe_status no_memory(struct dpe_error *err)
 {
@@ -102,8 +93,7 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* The task whose whole name a folder has. */
-static const struct dpe_score_task *task_of_folder(const char *suite, const char *name)
+const struct dpe_score_task *dpe_eval_task_named(const char *suite, const char *name)
 {
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
         if (strcmp(dpe_score_task(suite, i)->name, name) == 0) {
@@ -123,12 +113,13 @@ static dpe_status see_entry(struct walk *walk, const char *folder, const char *n
 {
     struct stat info;
     size_t n = strlen(name);
-    char *path = join(folder, name);
+    char *path = dpe_join(folder, "/", name);
     dpe_status status = path != NULL ? DPE_OK : no_memory(err);
     bool jsonl = n > 6 && strcmp(name + n - 6, ".jsonl") == 0;
     if (path != NULL && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        const struct dpe_score_task *own = task_of_folder(walk->suite, name);
-        char *below = own != NULL ? strdup(label) : join(label, name);
+        const struct dpe_score_task *own = dpe_eval_task_named(walk->suite, name);
+        char *below =
+            own != NULL ? strdup(label) : dpe_join(label, label[0] != '\0' ? "/" : "", name);
         status = below == NULL ? no_memory(err)
                  : depth < MAX_DEPTH
                      ? see_folder(walk, path, own != NULL ? own : task, below, depth + 1, err)
