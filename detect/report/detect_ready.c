@@ -1,6 +1,5 @@
 /* What follows from methods that are ready: nothing is needed, one of them is enough, or more may
  * be gained. */
-#include "detect/report/render.h"
 #include "detect/report/view.h"
 
 #include <math.h>
@@ -133,8 +132,7 @@ static void put_plans(struct dpe_text *page, const struct dpe_detect_report *rep
             return;
         }
         told[best] = true;
-        dpe_detect_interval_text(v->criterion, v->value[best].mean, v->value[best].low,
-                                 v->value[best].high, true, value, sizeof value);
+        dpe_detect_interval_text(v->criterion, &v->value[best], true, value);
         if (!dpe_detect_in_final(v, best)) {
             snprintf(few, sizeof few, "  after %lld samples", (long long)v->value[best].n);
         }
@@ -158,7 +156,7 @@ static void put_shown(struct dpe_text *page, const struct dpe_detect_report *rep
         return;
     }
     char text[96];
-    dpe_detect_difference_text(&v->kept_minus[second], text, sizeof text);
+    dpe_detect_difference_text(&v->kept_minus[second], text);
     const bool shown =
         dpe_detect_judge(&v->kept_minus[second], v->criterion) != DPE_DETECT_INDISTINCT;
     /* No table can hold some methods: then the two need not be the best. */
@@ -231,8 +229,7 @@ void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *o
         char trained[64], value[64];
         snprintf(trained, sizeof trained, "possible (in %lld tokens)",
                  (long long)report->grid->params.trained_length);
-        dpe_detect_interval_text(DPE_DETECT_RECALL, result->ceiling.mean, result->ceiling.low,
-                                 result->ceiling.high, true, value, sizeof value);
+        dpe_detect_interval_text(DPE_DETECT_RECALL, &result->ceiling, true, value);
         dpe_text_put(out, "  %-*s %s\n", width, trained, value);
     }
     put_plans(out, report, &result->validation, width);

@@ -9,7 +9,21 @@
 
 const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report)
 {
-    return report->results[0].used ? &report->results[0] : &report->results[1];
+    return &report->results[report->results[0].used ? 0 : 1];
+}
+
+static struct dpe_detect_result *deciding_of(struct dpe_detect_report *report)
+{
+    return &report->results[report->results[0].used ? 0 : 1];
+}
+
+const char **dpe_detect_validated_keys(const struct dpe_detect_report *report,
+                                       const char *keys[DPE_DETECT_MOST_VALIDATED])
+{
+    for (int v = 0; v < report->n_validated; v++) {
+        keys[v] = report->keys[v];
+    }
+    return keys;
 }
 
 /* Keys of the cells' configurations, owned by the caller; NULL: no memory. */
@@ -92,7 +106,7 @@ static dpe_status replay_race(struct dpe_detect_report *report,
 dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct dpe_run *run,
                                   struct dpe_error *err)
 {
-    struct dpe_detect_result *result = &report->results[report->results[0].used ? 0 : 1];
+    struct dpe_detect_result *result = deciding_of(report);
     DPE_TRY(collect_task(report, result, run, err));
     return replay_race(report, result, err);
 }
@@ -101,19 +115,15 @@ static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detec
                               const struct dpe_run *run, struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &report->grid->params;
-    dpe_status status = collect_task(report, result, run, err);
     dpe_detect_ranking_free(&result->ranking);
-    if (status != DPE_OK || !report->racing || result != dpe_detect_deciding(report)) {
-        return status != DPE_OK
-                   ? status
-                   : dpe_detect_rank(&result->scores, params->n_groups, params->lengths,
-                                     params->n_lengths, result->criterion, &result->ranking, err);
+    DPE_TRY(collect_task(report, result, run, err));
+    if (!report->racing || result != dpe_detect_deciding(report)) {
+        return dpe_detect_rank(&result->scores, params->n_groups, params->lengths,
+                               params->n_lengths, result->criterion, &result->ranking, err);
     }
-    status = replay_race(report, result, err);
-    return status == DPE_OK ? dpe_detect_rank_race(&result->scores, &report->race, params->n_groups,
-                                                   params->lengths, params->n_lengths,
-                                                   result->criterion, &result->ranking, err)
-                            : status;
+    DPE_TRY(replay_race(report, result, err));
+    return dpe_detect_rank_race(&result->scores, &report->race, params->n_groups, params->lengths,
+                                params->n_lengths, result->criterion, &result->ranking, err);
 }
 
 /* The rows of a sequential step, as far as they are there. */
@@ -318,11 +328,16 @@ static bool is_plain(const struct dpe_detect_report *report, const struct dpe_de
 
 bool dpe_detect_report_static(const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_values values = {.temperature = report->kept.temperature,
-                                             .inv_freq = report->kept.inv_freq,
-                                             .n_bands = report->kept.n_bands,
-                                             .scale = report->kept.scale};
-    return is_plain(report, &values);
+    return is_plain(report, &report->kept.values);
+}
+
+static void kept_free(struct dpe_detect_kept *kept)
+{
+    free(kept->values.scale);
+    free(kept->values.bands);
+    free(kept->length);
+    free(kept->inv_freq);
+    *kept = (struct dpe_detect_kept){0};
 }
 
 /* A plan of --against. */
@@ -330,26 +345,24 @@ static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct 
 {
     const struct dpe_detect_params *params = &report->grid->params;
     struct dpe_detect_kept *kept = &report->kept;
-    DPE_TRY(DPE_NEW(&kept->bands, dpe_detect_band_numbers(report->context->config), err,
-                    "out of memory for bands"));
-    struct dpe_detect_values values = {.scale = kept->scale, .bands = kept->bands};
+    struct dpe_detect_values *values = &kept->values;
+    const size_t n = (size_t)report->grid->n_pairs;
     bool holds = false;
-    dpe_status status =
-        dpe_detect_holds(report->grid, report->context, &report->plans[plan], &values, &holds, err);
-    kept->temperature = values.temperature;
-    kept->window = values.window;
-    kept->unrounded = values.unrounded;
-    kept->n_bands = values.n_bands;
+    *values = (struct dpe_detect_values){.scale = values->scale};
+    DPE_TRY(DPE_NEW(&values->bands, dpe_detect_band_numbers(report->context->config), err,
+                    "out of memory for bands"));
+    DPE_TRY(
+        dpe_detect_holds(report->grid, report->context, &report->plans[plan], values, &holds, err));
     kept->mask = NULL;
-    if (status == DPE_OK && values.inv_freq != NULL) {
-        size_t n = (size_t)report->grid->n_pairs;
+    if (values->inv_freq != NULL) {
         DPE_TRY(DPE_NEW(&kept->inv_freq, n, err, "out of memory for %zu frequencies", n));
-        memcpy(kept->inv_freq, values.inv_freq, n * sizeof *kept->inv_freq);
+        memcpy(kept->inv_freq, values->inv_freq, n * sizeof *kept->inv_freq);
+        values->inv_freq = kept->inv_freq;
     }
-    for (int g = 0; g < params->n_groups && status == DPE_OK; g++) {
-        kept->length[g] = llround((double)params->length / values.scale[g]);
+    for (int g = 0; g < params->n_groups; g++) {
+        kept->length[g] = llround((double)params->length / values->scale[g]);
     }
-    return status;
+    return DPE_OK;
 }
 
 /* What the table gets. */
@@ -357,36 +370,29 @@ static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_er
 {
     const struct dpe_detect_params *params = &report->grid->params;
     struct dpe_detect_kept *kept = &report->kept;
-    size_t n = (size_t)params->n_groups;
-    kept->scale = kept->scale != NULL ? kept->scale : dpe_alloc(n, sizeof *kept->scale);
-    kept->length = kept->length != NULL ? kept->length : dpe_alloc(n, sizeof *kept->length);
-    if (kept->scale == NULL || kept->length == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu groups", n);
-    }
+    struct dpe_detect_values *values = &kept->values;
+    const size_t n = (size_t)params->n_groups;
+    kept_free(kept);
+    DPE_TRY(DPE_NEW(&values->scale, n, err, "out of memory for %zu groups", n));
+    DPE_TRY(DPE_NEW(&kept->length, n, err, "out of memory for %zu groups", n));
     kept->plan = plan;
-    kept->temperature = params->temperature;
-    kept->window = params->window;
     kept->mask = params->mask;
-    kept->unrounded = false;
-    free(kept->inv_freq);
-    kept->inv_freq = NULL;
-    free(kept->bands);
-    kept->bands = NULL;
-    kept->n_bands = 0;
+    values->temperature = params->temperature;
+    values->window = params->window;
     for (size_t g = 0; g < n; g++) {
-        kept->scale[g] = plan == DPE_DETECT_ROPE ? 1.0 : report->scale[g];
+        values->scale[g] = plan == DPE_DETECT_ROPE ? 1.0 : report->scale[g];
         kept->length[g] = plan == DPE_DETECT_ROPE ? params->length : report->selected[g];
     }
     if (plan == DPE_DETECT_ROPE) {
-        kept->temperature = dpe_temperature_none;
+        values->temperature = dpe_temperature_none;
     } else if (plan >= DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report)) {
         return keep_other(report, plan, err);
     } else if (dpe_detect_report_chooses(report) || plan == DPE_DETECT_BASE) {
         const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
-        kept->temperature = point.temperature;
-        kept->window = point.window;
+        values->temperature = point.temperature;
+        values->window = point.window;
         kept->mask = dpe_detect_point_pairs(params, &point).mask;
-        dpe_detect_point_scales(params, &point, kept->scale);
+        dpe_detect_point_scales(params, &point, values->scale);
         dpe_detect_point_lengths(params, &point, kept->length);
     }
     return DPE_OK;
@@ -424,10 +430,8 @@ static dpe_status find_tables(struct dpe_detect_report *report, struct dpe_error
 static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
                                 const struct dpe_run *run, struct dpe_error *err)
 {
-    const char *keys[DPE_DETECT_MOST_VALIDATED];
-    for (int v = 0; v < report->n_validated; v++) {
-        keys[v] = report->keys[v];
-    }
+    const char *of[DPE_DETECT_MOST_VALIDATED];
+    const char *const *keys = dpe_detect_validated_keys(report, of);
     dpe_detect_scores_free(&result->validate_scores);
     result->validated = false;
     DPE_TRY(dpe_detect_collect(run, result->validate_task, keys, report->n_validated,
@@ -468,23 +472,18 @@ static dpe_status keep_best(const struct dpe_detect_report *report,
 {
     struct dpe_detect_validation *v = &result->validation;
     const char *keys[DPE_DETECT_MOST_VALIDATED];
-    for (int i = 0; i < report->n_validated; i++) {
-        keys[i] = report->keys[i];
-    }
     *kept = dpe_detect_ready_kept(v, report->tables);
-    return dpe_detect_validate_keep(&result->validate_scores, keys, *kept, v, err);
+    return dpe_detect_validate_keep(&result->validate_scores,
+                                    dpe_detect_validated_keys(report, keys), *kept, v, err);
 }
 
 /* The comparisons of all validations are of the plan that is kept. */
 static dpe_status keep_everywhere(struct dpe_detect_report *report, int kept, struct dpe_error *err)
 {
-    struct dpe_detect_result *const results[] = {report->results[0].used ? &report->results[0]
-                                                                         : &report->results[1],
-                                                 &report->users, &report->texts};
-    const char *keys[DPE_DETECT_MOST_VALIDATED];
-    for (int v = 0; v < report->n_validated; v++) {
-        keys[v] = report->keys[v];
-    }
+    struct dpe_detect_result *const results[] = {deciding_of(report), &report->users,
+                                                 &report->texts};
+    const char *of[DPE_DETECT_MOST_VALIDATED];
+    const char *const *keys = dpe_detect_validated_keys(report, of);
     for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
         if (results[i]->validated) {
             DPE_TRY(dpe_detect_validate_keep(&results[i]->validate_scores, keys, kept,
@@ -512,8 +511,7 @@ static dpe_status guard_kept(struct dpe_detect_report *report, int *kept, struct
  * the search's task shows; then the guard. */
 static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struct dpe_error *err)
 {
-    struct dpe_detect_result *deciding =
-        report->results[0].used ? &report->results[0] : &report->results[1];
+    struct dpe_detect_result *deciding = deciding_of(report);
     *kept = deciding->validation.kept;
     if (!dpe_detect_sweeps(report->rule)) {
         DPE_TRY(keep_best(report, deciding, kept, err));
@@ -571,10 +569,9 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
 {
     struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
                                                  &report->users, &report->texts};
-    dpe_status status = find_tables(report, err);
     int kept = DPE_DETECT_JOINT;
     report->read_tokens = count_tokens(run);
-    DPE_TRY(status);
+    DPE_TRY(find_tables(report, err));
     for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
         if (results[i]->used) {
             DPE_TRY(validate_task(report, results[i], run, err));
@@ -588,24 +585,19 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
 
 void dpe_detect_report_free(struct dpe_detect_report *report)
 {
-    for (int i = 0; i < 2; i++) {
-        dpe_detect_scores_free(&report->results[i].scores);
-        dpe_detect_scores_free(&report->results[i].validate_scores);
-        dpe_detect_ranking_free(&report->results[i].ranking);
-        free(report->results[i].at);
-        free(report->results[i].validate_at);
+    struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
+                                                 &report->users, &report->texts};
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
+        dpe_detect_scores_free(&results[i]->scores);
+        dpe_detect_scores_free(&results[i]->validate_scores);
+        dpe_detect_ranking_free(&results[i]->ranking);
+        free(results[i]->at);
+        free(results[i]->validate_at);
     }
-    free(report->texts.validate_at);
-    dpe_detect_scores_free(&report->users.validate_scores);
-    dpe_detect_scores_free(&report->texts.validate_scores);
     dpe_detect_selection_free(&report->selection);
     dpe_race_free(&report->race);
     dpe_detect_search_free(&report->search);
-    free(report->kept.scale);
-    free(report->kept.length);
-    free(report->kept.inv_freq);
-    free(report->kept.bands);
-    report->kept = (struct dpe_detect_kept){0};
+    kept_free(&report->kept);
     free(report->scale);
     free(report->selected);
     report->scale = NULL;

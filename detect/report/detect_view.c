@@ -1,6 +1,5 @@
 /* What people see: the heat map, the tables and the live line, rendered into memory. ASCII only, so
  * that every terminal shows them alike. */
-#include "detect/report/render.h"
 #include "detect/report/view.h"
 
 #include <math.h>
@@ -24,8 +23,7 @@ enum dpe_detect_colour dpe_detect_colour_of(bool terminal, const char *no_colour
     return DPE_DETECT_MONO;
 }
 
-/* ---------------------------------------------------------------------------------------- colours
- */
+/* -------------------------------------------------------------------------------------- colours */
 
 struct rgb {
     double r, g, b; /* 0 … 255 */
@@ -89,8 +87,7 @@ static void put_colour(struct dpe_text *page, enum dpe_detect_colour colour, dou
     dpe_text_put(page, "\033[%s38;5;%d;48;5;%dm", bold, wants_white(shown) ? 231 : 16, cube);
 }
 
-/* --------------------------------------------------------------------------------------- heat map
- */
+/* ------------------------------------------------------------------------------------- heat map */
 
 /* Perplexities span decades and small is good: the colour follows the logarithm, reversed. */
 static void value_range(const struct dpe_detect_ranking *ranking, double *low, double *high)
@@ -231,8 +228,7 @@ void dpe_detect_heatmap(const struct dpe_detect_grid *grid,
     }
 }
 
-/* ---------------------------------------------------------------------------------------- tables
- */
+/* --------------------------------------------------------------------------------------- tables */
 
 static int cell_of_rank(const struct dpe_detect_ranking *ranking, int group, int rank)
 {
@@ -245,14 +241,20 @@ static int cell_of_rank(const struct dpe_detect_ranking *ranking, int group, int
     return -1;
 }
 
+static void value_text(const struct dpe_detect_ranking *ranking, int cell, char text[64])
+{
+    const struct dpe_interval value = {
+        .mean = ranking->mean[cell], .low = ranking->low[cell], .high = ranking->high[cell]};
+    dpe_detect_interval_text(ranking->criterion, &value, true, text);
+}
+
 /* A rank's column: two spaces, the length, a space, the longest interval. */
 static int rank_column(const struct dpe_detect_ranking *ranking)
 {
     int most = 0;
     for (int c = 0; c < ranking->n_groups * ranking->n_lengths; c++) {
         char value[64];
-        dpe_detect_interval_text(ranking->criterion, ranking->mean[c], ranking->low[c],
-                                 ranking->high[c], true, value, sizeof value);
+        value_text(ranking, c, value);
         int n = (int)strlen(value);
         most = n > most ? n : most;
     }
@@ -268,8 +270,7 @@ static void put_ranks(struct dpe_text *page, const struct dpe_detect_grid *grid,
         char value[64] = "";
         if (c >= 0) {
             dpe_length_text((double)grid->params.lengths[c % ranking->n_lengths], length);
-            dpe_detect_interval_text(ranking->criterion, ranking->mean[c], ranking->low[c],
-                                     ranking->high[c], true, value, sizeof value);
+            value_text(ranking, c, value);
         }
         dpe_text_put(page, "  %5s %-*s", length, r == columns ? 0 : column - 8, value);
     }
@@ -365,8 +366,7 @@ void dpe_detect_noise_words(const struct dpe_detect_report *report, struct dpe_t
                       "there; more --samples may help");
 }
 
-/* --------------------------------------------------------------------------------------- live line
- */
+/* ------------------------------------------------------------------------------------ live line */
 
 static void time_text(double seconds, char text[24])
 {

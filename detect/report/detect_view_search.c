@@ -1,5 +1,4 @@
 /* A search as text: its steps, and the first lines of its result. */
-#include "detect/report/render.h"
 #include "detect/report/view.h"
 #include "engine/base/p_text.h"
 #include "outputs/rows/rows.h"
@@ -36,8 +35,7 @@ static void put_pairs(struct dpe_text *page, const struct dpe_detect_params *par
     }
 }
 
-/* -------------------------------------------------------------------------------------- the steps
- */
+/* ------------------------------------------------------------------------------------ the steps */
 
 static const char *const titles[DPE_DETECT_N_MOVES] = {"temperature",
                                                        "lengths of all groups",
@@ -94,8 +92,7 @@ static void put_step(struct dpe_text *page, const struct dpe_detect_report *repo
         char temperature[DPE_TEMPERATURE_TEXT], lengths[LENGTHS_TEXT], value[64];
         dpe_temperature_text(&tried->point.temperature, temperature);
         lengths_text(params, &tried->point, lengths);
-        dpe_detect_interval_text(report->searching.criterion, tried->value.mean, tried->value.low,
-                                 tried->value.high, true, value, sizeof value);
+        dpe_detect_interval_text(report->searching.criterion, &tried->value, true, value);
         char spec[DPE_DETECT_SPEC];
         dpe_detect_point_spec(&tried->point, spec);
         char perplexity[16] = "";
@@ -132,8 +129,7 @@ void dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_
                  "the plan so far loses too little for a test of these samples to show a gain");
 }
 
-/* ------------------------------------------------------------------------------------ first lines
- */
+/* ---------------------------------------------------------------------------------- first lines */
 
 static const char *name_of(const struct dpe_detect_report *report, int plan)
 {
@@ -148,6 +144,11 @@ static const char *name_of(const struct dpe_detect_report *report, int plan)
                : report->names[plan];
 }
 
+static const char *const verdict_words[] = {[DPE_DETECT_BETTER] = "better than",
+                                            [DPE_DETECT_INDISTINCT] = "not distinguishable from",
+                                            [DPE_DETECT_WORSE] = "worse than",
+                                            [DPE_DETECT_UNKNOWN] = "not comparable with"};
+
 static bool finds_less_for_user(const struct dpe_detect_report *report, int plan)
 {
     const struct dpe_detect_validation *v = &report->users.validation;
@@ -157,14 +158,10 @@ static bool finds_less_for_user(const struct dpe_detect_report *report, int plan
 static void put_against(struct dpe_text *page, const struct dpe_detect_report *report,
                         const struct dpe_detect_validation *v, int plan)
 {
-    static const char *const words[] = {[DPE_DETECT_BETTER] = "better than",
-                                        [DPE_DETECT_INDISTINCT] = "not distinguishable from",
-                                        [DPE_DETECT_WORSE] = "worse than",
-                                        [DPE_DETECT_UNKNOWN] = "not comparable with"};
     enum dpe_detect_verdict verdict = dpe_detect_judge(&v->kept_minus[plan], v->criterion);
     char difference[96];
-    dpe_detect_difference_text(&v->kept_minus[plan], difference, sizeof difference);
-    dpe_text_put(page, "  %s %s: %s", words[verdict], name_of(report, plan), difference);
+    dpe_detect_difference_text(&v->kept_minus[plan], difference);
+    dpe_text_put(page, "  %s %s: %s", verdict_words[verdict], name_of(report, plan), difference);
     if (verdict == DPE_DETECT_INDISTINCT && dpe_detect_leaves_zero(&v->kept_minus[plan])) {
         dpe_text_put(page, " (the interval leaves 0 out, but of so few contexts only p decides)");
     }
@@ -228,9 +225,7 @@ static void put_worth(struct dpe_text *page, const struct dpe_detect_report *rep
         [DPE_DETECT_WORTH_SHOWN] = NULL, /* the comparisons above say it */
     };
     const char *text = words[dpe_detect_report_worth(report)];
-    if (text != NULL) {
-        dpe_text_put(page, "%s", text);
-    }
+    dpe_text_put(page, "%s", text != NULL ? text : "");
 }
 
 void dpe_detect_kept_line(const struct dpe_detect_report *report, struct dpe_text *out)
@@ -254,17 +249,13 @@ static void put_ceiling(struct dpe_text *page, const struct dpe_interval *ceilin
 /* What the kept plan finds on the task that the user named, against every other plan. */
 static void put_users(struct dpe_text *page, const struct dpe_detect_report *report)
 {
-    static const char *const words[] = {[DPE_DETECT_BETTER] = "better than",
-                                        [DPE_DETECT_INDISTINCT] = "not distinguishable from",
-                                        [DPE_DETECT_WORSE] = "worse than"};
     const struct dpe_detect_validation *v = &report->users.validation;
     char value[64];
     char task[DPE_TASK_WORDS];
     if (!report->users.validated) {
         return;
     }
-    dpe_detect_interval_text(v->criterion, v->value[v->kept].mean, v->value[v->kept].low,
-                             v->value[v->kept].high, true, value, sizeof value);
+    dpe_detect_interval_text(v->criterion, &v->value[v->kept], true, value);
     dpe_text_put(page, "  On texts with %s it finds %s",
                  dpe_identity_task_words(report->users_spec, task), value);
     put_ceiling(page, &report->users.ceiling);
@@ -274,8 +265,9 @@ static void put_users(struct dpe_text *page, const struct dpe_detect_report *rep
         for (int plan = 0; plan < v->n_plans; plan++) {
             bool same = strcmp(report->keys[plan], report->keys[v->kept]) == 0;
             if (!same && (int)dpe_detect_judge(&v->kept_minus[plan], v->criterion) == kind) {
-                dpe_text_put(page, "%s%s %s (%.3f)", n > 0 ? "" : "  ", n > 0 ? "," : words[kind],
-                             name_of(report, plan), v->value[plan].mean);
+                dpe_text_put(page, "%s%s %s (%.3f)", n > 0 ? "" : "  ",
+                             n > 0 ? "," : verdict_words[kind], name_of(report, plan),
+                             v->value[plan].mean);
                 n++;
             }
         }
@@ -307,8 +299,7 @@ void dpe_detect_words(const struct dpe_detect_report *report, struct dpe_text *o
         dpe_detect_ready_words(report, out);
         return;
     }
-    dpe_detect_interval_text(v->criterion, v->value[v->kept].mean, v->value[v->kept].low,
-                             v->value[v->kept].high, true, value, sizeof value);
+    dpe_detect_interval_text(v->criterion, &v->value[v->kept], true, value);
     dpe_text_put(out, "The table holds %s: %s %s", name_of(report, v->kept),
                  recall ? "recall" : "perplexity", value);
     put_ceiling(out, &deciding->ceiling);

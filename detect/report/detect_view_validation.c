@@ -1,11 +1,46 @@
-/* The validated plans and the verdict as text. */
-#include "detect/report/render.h"
+/* The validated plans as text: the verdict, the guard on perplexity, the best plan that runtimes
+ * read as they are. */
 #include "detect/report/view.h"
 #include "engine/base/p_text.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* ------------------------------------------------------------------------------------- numbers */
+
+void dpe_detect_interval_text(enum dpe_detect_criterion criterion, const struct dpe_interval *value,
+                              bool with_bounds, char text[64])
+{
+    const int after = criterion == DPE_DETECT_RECALL ? 3 : value->mean < 99.95 ? 2 : 1;
+    if (!isfinite(value->mean)) {
+        snprintf(text, 64, "-");
+    } else if (with_bounds && isfinite(value->low) && isfinite(value->high)) {
+        snprintf(text, 64, "%.*f [%.*f, %.*f]", after, value->mean, after, value->low, after,
+                 value->high);
+    } else {
+        snprintf(text, 64, "%.*f", after, value->mean);
+    }
+}
+
+bool dpe_detect_leaves_zero(const struct dpe_difference *difference)
+{
+    return difference->minus.low > 0.0 || difference->minus.high < 0.0;
+}
+
+void dpe_detect_difference_text(const struct dpe_difference *difference, char text[96])
+{
+    const struct dpe_interval *minus = &difference->minus;
+    char bounds[48] = "";
+    char value[DPE_P_TEXT];
+    dpe_p_text(difference->p, value);
+    if (isfinite(minus->low) && isfinite(minus->high)) {
+        snprintf(bounds, sizeof bounds, " [%+.3f, %+.3f]", minus->low, minus->high);
+    }
+    snprintf(text, 96, "%+.3f%s, %s", minus->mean, bounds, value);
+}
+
+/* ----------------------------------------------------------------------------- validated plans */
 
 /* Two names of one plan: only then has a difference of 0 no width. */
 static bool is_same(const struct dpe_interval *d)
@@ -107,14 +142,12 @@ void dpe_detect_validation_table(const struct dpe_detect_validation *validation,
     }
     for (int v = 0; v < DPE_DETECT_N_VALIDATED || v < validation->n_plans; v++) {
         char value[64];
-        const struct dpe_interval *one = &validation->value[v];
         bool own = v < DPE_DETECT_N_VALIDATED;
         const char *name = own ? dpe_detect_validated_names[v] : names[v];
         const char *what = own                           ? meaning[v]
                            : strcmp(name, "single") == 0 ? "one length for all groups"
                                                          : "";
-        dpe_detect_interval_text(validation->criterion, one->mean, one->low, one->high, width >= 34,
-                                 value, sizeof value);
+        dpe_detect_interval_text(validation->criterion, &validation->value[v], width >= 34, value);
         if (width >= 80 && what[0] != '\0') {
             dpe_text_put(out, "%-*s %-24s %s\n", widest, name, value, what);
         } else {
@@ -132,4 +165,158 @@ void dpe_detect_validation_table(const struct dpe_detect_validation *validation,
         dpe_text_put(out, "(differences in nats per token: lower is better)\n");
     }
     dpe_detect_verdict_words(validation, out);
+}
+
+/* ----------------------------------------------------------------------------------- the guard */
+
+void dpe_detect_guard_words(const struct dpe_detect_report *report, char *text, size_t size)
+{
+    const struct dpe_detect_guard *guard = &report->guard;
+    text[0] = '\0';
+    if (!report->texts.validated || guard->best < 0) {
+        return;
+    }
+    const struct dpe_detect_validation *needles = report->users.validated
+                                                      ? &report->users.validation
+                                                      : &dpe_detect_deciding(report)->validation;
+    const double loss = 100.0 * guard->loss;
+    const double share = 100.0 * report->guard_share;
+    const char *kept = report->names[guard->kept];
+    const char *best = report->names[guard->best];
+    if (guard->traded && guard->found >= 0) {
+        snprintf(text, size,
+                 "%s trades perplexity for needles: it loses %.1f %% to %s (the guard allows %.3g "
+                 "%%), and "
+                 "finds %.1f points more%s than %s, which does not",
+                 kept, loss, best, share,
+                 100.0 * (needles->value[guard->kept].mean - needles->value[guard->found].mean),
+                 report->users.validated ? " on your task" : "", report->names[guard->found]);
+    } else if (guard->traded) {
+        snprintf(text, size,
+                 "%s loses %.1f %% of perplexity to %s (the guard allows %.3g %%); no plan that a "
+                 "table can "
+                 "hold loses less",
+                 kept, loss, best, share);
+    } else if (guard->kept != guard->chosen) {
+        snprintf(text, size,
+                 "%s takes the place of %s, which loses %.1f %% of perplexity to %s (the guard "
+                 "allows %.3g "
+                 "%%) and is not shown to find more",
+                 kept, report->names[guard->chosen],
+                 100.0 * (report->texts.validation.value[guard->chosen].mean /
+                              report->texts.validation.value[guard->best].mean -
+                          1.0),
+                 best, share);
+    } else if (guard->kept == guard->best || guard->loss <= 0.0) { /* also one of several */
+        snprintf(text, size, "%s predicts texts best", kept);
+    } else {
+        snprintf(text, size, "%s loses %.1f %% of perplexity to %s (the guard allows %.3g %%)",
+                 kept, loss, best, share);
+    }
+}
+
+/* The first range of positions that is shown alone: those below are one. */
+static int first_range(const struct dpe_detect_report *report)
+{
+    int b = 0;
+    while (b < DPE_POSITIONS - 1 && ldexp(1.0, b) < (double)report->grid->params.trained_length) {
+        b++;
+    }
+    return b;
+}
+
+static void put_value(struct dpe_text *page, double value)
+{
+    if (isfinite(value) && value < 1e6) {
+        dpe_text_put(page, " %9.4g", value);
+    } else {
+        dpe_text_put(page, " %9s", isfinite(value) ? "> 1e6" : "-");
+    }
+}
+
+static double value_at(const struct dpe_detect_report *report, int plan, int b)
+{
+    const int n = dpe_detect_positions(report);
+    const double *at = report->texts.validate_at;
+    return at != NULL && b < n ? at[plan * n + b] : (double)NAN;
+}
+
+void dpe_detect_guard_table(const struct dpe_detect_report *report, struct dpe_text *out)
+{
+    const struct dpe_detect_validation *v = &report->texts.validation;
+    char words[1024];
+    dpe_detect_guard_words(report, words, sizeof words);
+    if (words[0] == '\0') {
+        return;
+    }
+    const int first = first_range(report);
+    int last = first;
+    for (int b = first; b < DPE_POSITIONS; b++) {
+        last = isfinite(value_at(report, report->guard.best, b)) ? b : last;
+    }
+    dpe_text_put(out, "\nPerplexity of %lld text%s, of all tokens and from a position on; * kept\n",
+                 (long long)report->texts.n_validated, report->texts.n_validated == 1 ? "" : "s");
+    dpe_text_put(out, "  %9s", "all");
+    for (int b = first; b <= last; b++) {
+        dpe_text_put(out, " %9.0f", ldexp(1.0, b));
+    }
+    dpe_text_put(out, "\n");
+    for (int plan = 0; plan < v->n_plans; plan++) {
+        dpe_text_put(out, "%c", plan == v->kept ? '*' : ' ');
+        put_value(out, v->value[plan].mean);
+        for (int b = first; b <= last; b++) {
+            put_value(out, value_at(report, plan, b));
+        }
+        dpe_text_put(out, "  %s\n", report->names[plan]);
+    }
+    dpe_text_put(out, "Guard: %s.\n", words);
+}
+
+/* -------------------------------------------------------------------------- without an adapter */
+
+static void put_worth(struct dpe_text *page, const struct dpe_detect_validation *v, int plain,
+                      const char *words)
+{
+    char text[96];
+    dpe_detect_difference_text(&v->kept_minus[plain], text);
+    dpe_text_put(page, words, text);
+}
+
+static void put_perplexity(struct dpe_text *page, const struct dpe_detect_validation *v, int plain)
+{
+    const struct dpe_interval *d = &v->kept_minus[plain].minus;
+    dpe_text_put(page, "\n  perplexity %.4g in place of %.4g (%+.1f %%", v->value[v->kept].mean,
+                 v->value[plain].mean, 100.0 * expm1(d->mean));
+    if (isfinite(d->low) && isfinite(d->high)) {
+        dpe_text_put(page, " [%+.1f, %+.1f]", 100.0 * expm1(d->low), 100.0 * expm1(d->high));
+    }
+    dpe_text_put(page, ")");
+}
+
+void dpe_detect_plain_text(const struct dpe_detect_report *report, struct dpe_text *out)
+{
+    const struct dpe_detect_validation *v = &dpe_detect_deciding(report)->validation;
+    const int plain = report->plain;
+    char text[64];
+    if (plain < 0 || v->criterion != DPE_DETECT_RECALL) {
+        return;
+    }
+    if (plain == v->kept) {
+        dpe_text_put(out,
+                     "  It needs no adapter, and no plan that needs one is shown to be better\n");
+        return;
+    }
+    dpe_detect_interval_text(v->criterion, &v->value[plain], true, text);
+    dpe_text_put(out, "Without an adapter take %s: recall %s\n",
+                 plain == DPE_DETECT_ROPE ? "the model as it is" : report->names[plain], text);
+    put_worth(out, v, plain, "  the adapter is worth %s of recall");
+    if (report->users.validated) {
+        put_worth(out, &report->users.validation, plain, "; on your task %s");
+    }
+    if (report->texts.validated) {
+        put_perplexity(out, &report->texts.validation, plain);
+    }
+    dpe_text_put(
+        out, "\n  The table is for the vLLM plugin, the transformers adapter and dpe-serve; this "
+             "plan for runtimes as they are\n");
 }

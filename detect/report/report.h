@@ -43,16 +43,11 @@ struct dpe_detect_result {
 
 /** The plan that the table holds: the joint one, or one that validation shows to be better. */
 struct dpe_detect_kept {
-    int plan; /**< index of a validated plan */
-    struct dpe_temperature temperature;
-    int64_t window;
-    double *scale;       /**< [n_groups] */
-    int64_t *length;     /**< [n_groups] −1 = none (the scale of the detection) */
-    const uint8_t *mask; /**< pairs that move, as dpe_detect_params; borrowed */
-    bool unrounded;      /**< of --against: far positions are not rounded */
-    double *inv_freq;    /**< of --against: [n_pairs] frequencies of its own; NULL: the model's */
-    double *bands;       /**< of --against: dpe_detect_values; NULL: not one of these */
-    int64_t n_bands;
+    int plan;                        /**< index of a validated plan */
+    struct dpe_detect_values values; /**< owned */
+    int64_t *length;                 /**< [n_groups] −1 = none (the scale of the detection) */
+    const uint8_t *mask;             /**< pairs that move, as dpe_detect_params; borrowed */
+    double *inv_freq;                /**< what the values' frequencies are in */
 };
 
 /** Everything that the table and the terminal show. `grid`, `context` and names are borrowed; the
@@ -102,6 +97,9 @@ struct dpe_detect_report {
     const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */
     const char *pilot;                     /**< what chose the spec, NULL = it was given */
 };
+/** Row keys of the validated plans, in `keys`, which is returned. */
+const char **dpe_detect_validated_keys(const struct dpe_detect_report *report,
+                                       const char *keys[DPE_DETECT_MOST_VALIDATED]);
 /** Ranges of positions of the report's texts. */
 int dpe_detect_positions(const struct dpe_detect_report *report);
 /** The result that decides: NIAH when it is used. */

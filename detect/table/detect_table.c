@@ -14,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------------------------------- scales
- */
+/* --------------------------------------------------------------------------------------- scales */
 
 /* Before the validation those that every one has. */
 static void put_validated_names(struct dpe_h5 *table, const struct dpe_detect_report *report)
@@ -53,8 +52,7 @@ static void put_scales(struct dpe_h5 *table, const struct dpe_detect_report *rep
     }
 }
 
-/* ---------------------------------------------------------------------------------------- detect
- */
+/* --------------------------------------------------------------------------------------- detect */
 
 /* What is stored of the scores of a task; of needles or of perplexity. */
 static struct dpe_scores_result scores_of(const struct dpe_detect_result *result,
@@ -198,8 +196,7 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
     }
 }
 
-/* -------------------------------------------------------------------------------------- validate
- */
+/* ------------------------------------------------------------------------------------- validate */
 
 const char *dpe_detect_verdict_text(enum dpe_detect_verdict verdict)
 {
@@ -311,13 +308,11 @@ static void put_plain(struct dpe_h5 *table, const struct dpe_detect_report *repo
 static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const char *keys[DPE_DETECT_MOST_VALIDATED];
-    for (int i = 0; i < report->n_validated; i++) {
-        keys[i] = report->keys[i];
-    }
     struct dpe_text words = {0};
     dpe_detect_words(report, &words);
     dpe_detect_put_words(table, "/validate", "words", &words);
-    const struct dpe_validated_result plans = {.n = {report->n_validated}, .plan = keys};
+    const struct dpe_validated_result plans = {.n = {report->n_validated},
+                                               .plan = dpe_detect_validated_keys(report, keys)};
     dpe_datasets_put(&dpe_validated_kind, &plans, "/validate", table, NULL);
     dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed, NULL);
     if (report->rule != DPE_DETECT_PAPER) {
@@ -345,8 +340,7 @@ static void put_guard(struct dpe_h5 *table, const struct dpe_detect_report *repo
     dpe_h5_attr_f64(table, folder, "loss", guard->loss, NULL);
 }
 
-/* ------------------------------------------------------------------------- table, model and texts
- */
+/* ----------------------------------------------------------------------- table, model and texts */
 
 /* What the kept plan is as a table's entry. `numbers` [2 n_pairs + n_groups + n_layers n_heads]
  * is for the model's frequencies, those that are applied, the lengths, and factors of heads. */
@@ -355,7 +349,8 @@ static dpe_status values_of(const struct dpe_detect_report *report, double *numb
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
-    const struct dpe_detect_kept *kept = &report->kept;
+    const struct dpe_detect_values *kept = &report->kept.values;
+    const uint8_t *mask = report->kept.mask;
     const struct dpe_config *config = report->context->config;
     size_t n = (size_t)grid->n_pairs;
     double scaled = params->temperature.logit_scale > 0.0 ? params->temperature.logit_scale : 1.0;
@@ -365,7 +360,7 @@ static dpe_status values_of(const struct dpe_detect_report *report, double *numb
         memcpy(numbers + n, kept->inv_freq != NULL ? kept->inv_freq : numbers, n * sizeof *numbers);
     }
     for (int64_t g = 0; g < params->n_groups; g++) {
-        numbers[2 * n + (size_t)g] = (double)kept->length[g];
+        numbers[2 * n + (size_t)g] = (double)report->kept.length[g];
     }
     *values = (struct dpe_table_values){
         .n_layers = config->n_layers,
@@ -392,11 +387,11 @@ static dpe_status values_of(const struct dpe_detect_report *report, double *numb
         .log_n_length = kept->temperature.log_n_length,
         .log_n_power = kept->temperature.log_n_power,
         .log_n_decay = kept->temperature.log_n_decay,
-        .mask = (uint8_t *)(uintptr_t)kept->mask,
+        .mask = (uint8_t *)(uintptr_t)mask,
     };
     dpe_table_put_heads(&kept->temperature, numbers + 2 * n + params->n_groups, values);
-    for (size_t j = 0; kept->mask != NULL && j < n; j++) {
-        values->top_k += kept->mask[j];
+    for (size_t j = 0; mask != NULL && j < n; j++) {
+        values->top_k += mask[j];
     }
     return status;
 }

@@ -73,7 +73,8 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
     dpe_result_whole(out, "trained_length", params->trained_length);
     dpe_result_whole(out, "length", params->length);
     dpe_result_whole(out, "window",
-                     dpe_detect_deciding(report)->validated ? report->kept.window : params->window);
+                     dpe_detect_deciding(report)->validated ? report->kept.values.window
+                                                            : params->window);
     dpe_result_text(out, "rule", dpe_detect_rule_names[report->rule]);
     dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
     dpe_result_text(out, "verdict",
@@ -82,7 +83,7 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
                         : NULL);
     if (dpe_detect_deciding(report)->validated) {
         char temperature[DPE_TEMPERATURE_TEXT];
-        dpe_temperature_text(&report->kept.temperature, temperature);
+        dpe_temperature_text(&report->kept.values.temperature, temperature);
         dpe_result_text(out, "kept", report->names[report->kept.plan]);
         dpe_result_text(out, "temperature", temperature);
         if (report->rule == DPE_DETECT_JOINTLY && report->plain >= 0) {

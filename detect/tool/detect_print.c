@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/report/render.h"
+#include "detect/report/view.h"
 #include "detect/tool/detect_tool.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/system/folder.h"

@@ -100,13 +100,13 @@ static void a_worse_plan_is_not_kept(void **state)
         const struct dpe_detect_kept *kept = &world.report.kept;
         assert_int_equal(kept->plan, DPE_DETECT_BASE);
         for (int g = 0; g < GROUPS; g++) {
-            assert_true(kept->scale[g] == 8.0); /* 256 over half of 64 */
+            assert_true(kept->values.scale[g] == 8.0); /* 256 over half of 64 */
         }
-        assert_true(kept->window == 8 && kept->temperature.logit_scale == 1.0);
+        assert_true(kept->values.window == 8 && kept->values.temperature.logit_scale == 1.0);
         close_world(&world);
         open_world(&world, *state, rules[i], better);
         assert_int_equal(kept->plan, DPE_DETECT_JOINT);
-        assert_true(kept->scale[0] == 4.0 && kept->scale[1] == 16.0);
+        assert_true(kept->values.scale[0] == 4.0 && kept->values.scale[1] == 16.0);
         assert_int_equal(dpe_detect_report_worth(&world.report), DPE_DETECT_WORTH_UNKNOWN);
         close_world(&world);
     }

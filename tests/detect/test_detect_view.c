@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "detect/report/render.h"
+#include "detect/report/view.h"
 #include "tests/detect/detect_case.h"
 
 struct picture {
