@@ -7,7 +7,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
-#include "outputs/report/input.h"
+#include "outputs/report/report.h"
 #include "outputs/rows/rows.h"
 
 /** The dataset that makes an input a detection. */
@@ -39,9 +39,5 @@ void dpe_detection_recall_map(struct dpe_report *report,
                               const struct dpe_report_detection *detection);
 /** The steps of the search for temperature and joint plan: what each tried and took. */
 void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *detection);
-
-/** Sections of the page: how the chosen lengths score, and which they are; and the maps. */
-void dpe_detection_result(struct dpe_report *report);
-void dpe_detection_section(struct dpe_report *report);
 
 #endif

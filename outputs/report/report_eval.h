@@ -6,7 +6,7 @@
 #define DPE_REPORT_EVAL_H
 
 #include "outputs/datasets/worth.h"
-#include "outputs/report/input.h"
+#include "outputs/report/report.h"
 
 struct dpe_report_suite {
     const struct dpe_report_input *input;
@@ -48,15 +48,5 @@ void dpe_comparison_suite_about(struct dpe_report *report, const struct dpe_repo
 /** How its values are drawn: their axis, and the trained length as a line. */
 struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *suite,
                                           enum dpe_plot_kind kind);
-
-/** Sections of the page. The head is what the table is worth in a few sentences, how it is used,
- * and a figure; nothing when no input compares a table. */
-void dpe_comparison_headline(struct dpe_report *report);
-void dpe_comparison_glance(struct dpe_report *report);
-void dpe_comparison_section(struct dpe_report *report);
-void dpe_comparison_ablations(struct dpe_report *report);
-void dpe_comparison_grid(struct dpe_report *report, const void *result);
-void dpe_comparison_tuning(struct dpe_report *report, const void *result);
-void dpe_comparison_divergence(struct dpe_report *report, const void *result);
 
 #endif

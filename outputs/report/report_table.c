@@ -1,6 +1,6 @@
 /* An exported DPE table: what a runtime does with each group and head. */
 #include "outputs/read/read.h"
-#include "outputs/report/sections.h"
+#include "outputs/report/report.h"
 #include "outputs/table/dpe_table.h"
 
 #include <math.h>

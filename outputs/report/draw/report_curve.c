@@ -7,11 +7,6 @@
 
 enum { MAX_FEW = 10, MAX_SERIES = 64, NAME = 30 };
 
-/** Where a plot is, in pixels. */
-struct frame {
-    double left, right, top, bottom;
-};
-
 /* --------------------------------------------------------------------------------------- curves */
 
 /** Curves being drawn. */

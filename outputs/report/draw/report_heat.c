@@ -12,12 +12,6 @@
 
 enum { NAME = 20 }; /* characters of a name */
 
-/** Where things are, in pixels from the upper left corner. */
-struct frame {
-    double left, right, top, bottom; /**< of the cells */
-    double height;                   /**< of the figure */
-};
-
 /* What of a title has room beside few rows: all of it, without what is in brackets, or its last
  * word. */
 static const char *fitting(const char *title, double room, char text[64])
@@ -31,14 +25,18 @@ static const char *fitting(const char *title, double room, char text[64])
     return dpe_svg_text_width(text, 12, 0) <= room || space == NULL ? text : space + 1;
 }
 
-static void put_titles(struct dpe_text *out, const struct frame *frame, const char *x_title,
-                       const char *y_title)
+/* The figure is given its size, `below` more than the cells need. */
+static void put_titles(struct dpe_figure *figure, const struct frame *frame, double below,
+                       const char *x_title, const char *y_title)
 {
-    dpe_svg_title(out, (frame->left + frame->right) / 2.0, frame->height - 9.0, 0.0, x_title);
-    char room[64];
+    const double height = floor(frame->bottom + below);
     const double middle = (frame->top + frame->bottom) / 2.0;
-    dpe_svg_title(out, 10.0, middle, -90.0,
-                  fitting(y_title, 2.0 * fmin(middle, frame->height - middle), room));
+    char room[64];
+    figure->width = FIGURE_WIDTH;
+    figure->height = (int)height;
+    dpe_svg_title(&figure->body, (frame->left + frame->right) / 2.0, height - 9.0, 0.0, x_title);
+    dpe_svg_title(&figure->body, 10.0, middle, -90.0,
+                  fitting(y_title, 2.0 * fmin(middle, height - middle), room));
 }
 
 /* The colour scale as a strip with its ends named, above the cells. */
@@ -210,26 +208,18 @@ void dpe_draw_heat(struct dpe_figure *figure, const struct dpe_plot *how, const 
     if (heat->n_rows > 24) {
         cell_height = fmax(480.0 / (double)heat->n_rows, 3.0);
     }
-    double bottom = 30.0 + cell_height * (double)heat->n_rows;
     double names =
         is_slanted(heat, cell_width) ? 0.65 * longest(heat->column_names, heat->n_columns) : 0.0;
-    struct frame frame = {.left = left,
-                          .right = FIGURE_WIDTH - 6.0,
-                          .top = 30.0,
-                          .bottom = bottom,
-                          .height = floor(bottom + 40.0 + names)};
+    const struct frame frame = {left, FIGURE_WIDTH - 6.0, 30.0,
+                                30.0 + cell_height * (double)heat->n_rows};
     struct dpe_text *out = &figure->body;
-    double low = how->low;
-    double high = how->high;
-    char least[32];
-    char most[32];
-    figure->width = FIGURE_WIDTH;
-    figure->height = (int)frame.height;
+    double low = how->low, high = how->high;
+    char least[32], most[32];
     find_ends(heat->value, heat->n_rows * heat->n_columns, how->log, &low, &high);
     number_text(low, how->digits, 8, least);
     number_text(high, how->digits, 8, most);
     put_bar(out, &frame, how->bar_title, least, most, how->low_is_good);
-    put_titles(out, &frame, how->x_title, how->y_title);
+    put_titles(figure, &frame, 40.0 + names, how->x_title, how->y_title);
     put_names(out, &frame, heat);
     put_cells(out, &frame, how, heat, low, high);
 }
@@ -331,22 +321,15 @@ static void put_marks(struct dpe_text *out, const struct frame *frame,
 
 void dpe_draw_field(struct dpe_figure *figure, const struct dpe_field *field)
 {
-    double height = fmin(fmax(16.0 * (double)field->n_rows, 120.0), 420.0);
-    double top = isnan(field->cut) ? 30.0 : 50.0;
-    struct frame frame = {.left = 44.0,
-                          .right = FIGURE_WIDTH - 10.0,
-                          .top = top,
-                          .bottom = top + height,
-                          .height = floor(top + height + 42.0)};
+    const double height = fmin(fmax(16.0 * (double)field->n_rows, 120.0), 420.0);
+    const double top = isnan(field->cut) ? 30.0 : 50.0;
+    const struct frame frame = {44.0, FIGURE_WIDTH - 10.0, top, top + height};
     struct dpe_text *out = &figure->body;
-    char least[32];
-    char most[32];
-    figure->width = FIGURE_WIDTH;
-    figure->height = (int)frame.height;
+    char least[32], most[32];
     snprintf(least, sizeof least, "%.3g", field->low);
     snprintf(most, sizeof most, "%.3g", field->high);
     put_bar(out, &frame, field->bar_title, least, most, false);
-    put_titles(out, &frame, field->x_title, field->y_title);
+    put_titles(figure, &frame, 42.0, field->x_title, field->y_title);
     put_image(out, &frame, field);
     put_marks(out, &frame, field);
 }

@@ -60,6 +60,11 @@ void dpe_svg_mark(struct dpe_text *out, double x, double y, double radius, size_
 
 /* -------------------------------------------------------------------------------------- figures */
 
+/** Where a plot or its cells are, in pixels from the upper left corner. */
+struct frame {
+    double left, right, top, bottom;
+};
+
 /** One line with its band. */
 struct curve {
     const char *name;

@@ -1,9 +1,9 @@
 /**
- * @file input.h
- * Input tables of a report, opened and read.
+ * @file report.h
+ * A report: its input tables, opened and read, and what is written of them.
  */
-#ifndef DPE_INPUT_H
-#define DPE_INPUT_H
+#ifndef DPE_REPORT_H
+#define DPE_REPORT_H
 
 #include "engine/base/base.h"
 #include "outputs/datasets/datasets.h"
@@ -140,5 +140,29 @@ static inline struct dpe_sheet_cell dpe_scaled_cell(const struct dpe_interval *v
 {
     return dpe_interval_cell(scale * value->mean, scale * value->low, scale * value->high);
 }
+
+/* ------------------------------------------------------------------------------------- sections */
+
+/** What a table is worth in a few sentences, how it is used, and a figure; nothing when no input
+ * compares a table. */
+void dpe_comparison_headline(struct dpe_report *report);
+/** Of the subject, a comparison: all suites in one table, and suite by suite. */
+void dpe_comparison_glance(struct dpe_report *report);
+void dpe_comparison_section(struct dpe_report *report);
+void dpe_comparison_ablations(struct dpe_report *report);
+/** Of results of one kind each. */
+void dpe_comparison_grid(struct dpe_report *report, const void *result);
+void dpe_comparison_tuning(struct dpe_report *report, const void *result);
+void dpe_comparison_divergence(struct dpe_report *report, const void *result);
+/** Of the subject, a detection: how the chosen lengths score, and which they are; and the maps. */
+void dpe_detection_result(struct dpe_report *report);
+void dpe_detection_section(struct dpe_report *report);
+/** Of the subject, a profile. */
+void dpe_sections_norms(struct dpe_report *report);
+/** Of all inputs. What other runtimes compute is from report->runtimes. */
+void dpe_sections_tables(struct dpe_report *report);
+void dpe_sections_runtimes(struct dpe_report *report);
+void dpe_sections_time(struct dpe_report *report);
+void dpe_sections_provenance(struct dpe_report *report);
 
 #endif
