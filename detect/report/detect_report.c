@@ -60,8 +60,8 @@ static dpe_status find_positions(const struct dpe_detect_report *report,
     if (result->criterion == DPE_DETECT_RECALL) {
         return DPE_OK;
     }
-    *at = dpe_alloc((size_t)n * (size_t)buckets, sizeof **at);
-    for (int c = 0; c < n && *at != NULL; c++) {
+    DPE_TRY(DPE_NEW(at, (size_t)n * (size_t)buckets, err, "out of memory for %d plans", n));
+    for (int c = 0; c < n; c++) {
         struct dpe_positions positions = {.n = 0};
         for (int64_t s = 0; s < (validation ? result->n_validated : result->n_samples); s++) {
             dpe_positions_add(&positions, dpe_run_find(run, task, keys[c], first + s));
@@ -70,7 +70,7 @@ static dpe_status find_positions(const struct dpe_detect_report *report,
             (*at)[c * buckets + b] = dpe_positions_at(&positions, b);
         }
     }
-    return *at != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d plans", n);
+    return DPE_OK;
 }
 
 static dpe_status collect_task(const struct dpe_detect_report *report,

@@ -5,6 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* dpe_datasets_make; without memory the table gets no more. */
+static bool make(struct dpe_h5 *table, const struct dpe_dataset_kind *kind, void *result,
+                 const char *names)
+{
+    struct dpe_error why = {0};
+    if (dpe_datasets_make(kind, result, names, &why) == DPE_OK) {
+        return true;
+    }
+    dpe_h5_stop(table, why.status, "%s", why.text);
+    return false;
+}
+
 /* ------------------------------------------------------------------------------------- /select */
 
 static const char *rule_text(enum dpe_detect_rule rule)
@@ -30,35 +42,25 @@ static const char *rule_text(enum dpe_detect_rule rule)
     return texts[rule];
 }
 
-/* Every comparison: what each length gains over that which the group had. False without memory. */
-static bool fill_choices(const struct dpe_detect_report *report, struct dpe_choices_result *out)
+/* Every comparison: what each length gains over that which the group had. */
+static void fill_choices(const struct dpe_detect_report *report, struct dpe_choices_result *out)
 {
-    const struct dpe_detect_selection *selection = &report->selection;
     const struct dpe_detect_params *params = &report->grid->params;
-    const size_t n = (size_t)selection->n_choices;
-    const size_t cells = n * (size_t)params->n_lengths;
-    out->choices = dpe_alloc(n, sizeof *out->choices);
-    out->gain = dpe_alloc(cells, sizeof *out->gain);
-    out->p = dpe_alloc(cells, sizeof *out->p);
-    out->plan = dpe_alloc(cells, sizeof *out->plan);
-    if (out->choices == NULL || out->gain == NULL || out->p == NULL || out->plan == NULL) {
-        return false;
+    const int lengths = params->n_lengths;
+    for (int c = 0; c < report->selection.n_choices * lengths; c++) {
+        const struct dpe_detect_choice *choice = &report->selection.choices[c / lengths];
+        out->choices[c / lengths] = (struct dpe_compared_lengths){choice->group, choice->round,
+                                                                  params->lengths[choice->from],
+                                                                  params->lengths[choice->to]};
+        out->gain[c] = choice->gain[c % lengths];
+        out->p[c] = choice->p[c % lengths];
+        out->plan[c] = choice->keys[c % lengths];
     }
-    for (size_t c = 0; c < cells; c++) {
-        const struct dpe_detect_choice *choice = &selection->choices[c / (size_t)params->n_lengths];
-        const size_t t = c % (size_t)params->n_lengths;
-        out->choices[c / (size_t)params->n_lengths] = (struct dpe_compared_lengths){
-            choice->group, choice->round, params->lengths[choice->from],
-            params->lengths[choice->to]};
-        out->gain[c] = choice->gain[t];
-        out->p[c] = choice->p[t];
-        out->plan[c] = choice->keys[t];
-    }
-    return true;
 }
 
 void dpe_detect_put_selection(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
+    static const char made[] = "from_length gain p_value plan";
     const struct dpe_detect_selection *selection = &report->selection;
     const struct dpe_detect_params *params = &report->grid->params;
     const bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
@@ -69,9 +71,10 @@ void dpe_detect_put_selection(struct dpe_h5 *table, const struct dpe_detect_repo
         .n = {params->n_groups, params->n_lengths, compares ? selection->n_choices : 0},
         .selected = report->selected,
         .order = sequential ? selection->order : NULL};
-    if (compares && !fill_choices(report, &out)) {
-        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %d comparisons", selection->n_choices);
-    } else {
+    if (!compares || make(table, &dpe_choices_kinds[0], &out, made)) {
+        if (compares) {
+            fill_choices(report, &out);
+        }
         const char **plan = out.plan;
         out.plan =
             sequential ? plan : NULL; /* the cells of the sweep have theirs in /detect/plan */
@@ -83,10 +86,7 @@ void dpe_detect_put_selection(struct dpe_h5 *table, const struct dpe_detect_repo
     if (sequential) {
         dpe_h5_attr_i64(table, "/select", "rounds", selection->rounds, NULL);
     }
-    free(out.choices);
-    free(out.gain);
-    free(out.p);
-    free(out.plan);
+    dpe_datasets_drop(&dpe_choices_kinds[0], &out, made);
 }
 
 /* ------------------------------------------------------------------------------------- /search */
@@ -104,24 +104,6 @@ struct searched {
     char (*texts)[DPE_TEMPERATURE_TEXT];
     char (*specs)[DPE_DETECT_SPEC];
 };
-
-static bool allocate(const struct dpe_detect_report *report, size_t plans, struct searched *s)
-{
-    const size_t steps = (size_t)report->search.n_steps;
-    const size_t groups = (size_t)report->grid->params.n_groups;
-    const bool varies = report->grid->params.n_fewer > 0;
-    s->r = (struct dpe_search_result){
-        .n = {(int64_t)steps, (int64_t)plans, (int64_t)groups},
-        .steps = dpe_alloc_zero(steps, sizeof *s->r.steps),
-        .tried = dpe_alloc_zero(plans, sizeof *s->r.tried),
-        .length = dpe_alloc(plans * groups, sizeof *s->r.length),
-        .top_k = varies ? dpe_alloc(plans, sizeof *s->r.top_k) : NULL,
-    };
-    s->texts = dpe_alloc(plans, sizeof *s->texts);
-    s->specs = dpe_alloc(plans, sizeof *s->specs);
-    return s->r.steps != NULL && s->r.tried != NULL && s->r.length != NULL && s->texts != NULL &&
-           s->specs != NULL && (s->r.top_k != NULL) == varies;
-}
 
 static void fill_plan(const struct dpe_detect_params *params, const struct dpe_detect_tried *tried,
                       int step, size_t at, struct searched *s)
@@ -178,26 +160,27 @@ static void put(struct dpe_h5 *table, const struct dpe_detect_report *report,
 void dpe_detect_put_search(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_search *search = &report->search;
-    struct searched searched = {0};
-    size_t plans = 0;
+    const char *made = report->grid->params.n_fewer > 0 ? "move tried_step length top_k"
+                                                        : "move tried_step length";
+    struct searched s = {.r.n = {search->n_steps, 0, report->grid->params.n_groups}};
     for (int i = 0; i < search->n_steps; i++) {
-        plans += (size_t)search->steps[i].n;
+        s.r.n[DPE_SEARCH_TRIED] += search->steps[i].n;
     }
+    const size_t plans = (size_t)s.r.n[DPE_SEARCH_TRIED];
     if (search->n_steps == 0) {
         return;
     }
-    if (allocate(report, plans, &searched)) {
-        fill(report, &searched);
-        put(table, report, &searched);
-    } else {
+    s.texts = dpe_alloc(plans, sizeof *s.texts);
+    s.specs = dpe_alloc(plans, sizeof *s.specs);
+    if (s.texts == NULL || s.specs == NULL) {
         dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %zu plans of a search", plans);
+    } else if (make(table, &dpe_search_kinds[0], &s.r, made)) {
+        fill(report, &s);
+        put(table, report, &s);
     }
-    free(searched.r.steps);
-    free(searched.r.tried);
-    free(searched.r.length);
-    free(searched.r.top_k);
-    free(searched.texts);
-    free(searched.specs);
+    dpe_datasets_drop(&dpe_search_kinds[0], &s.r, made);
+    free(s.texts);
+    free(s.specs);
 }
 
 /* --------------------------------------------------------------------------------------- /race */
@@ -210,24 +193,21 @@ void dpe_detect_put_race(struct dpe_h5 *table, const struct dpe_detect_report *r
     if (!report->racing) {
         return;
     }
-    const size_t n = (size_t)race->n_drops;
-    struct dpe_dropped *drops = dpe_alloc(n, sizeof *drops);
-    if (drops == NULL) {
-        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %zu decisions", n);
+    struct dpe_drops_result result = {.n = {params->n_groups, params->n_lengths, race->n_drops},
+                                      .after = race->dropped};
+    if (!make(table, &dpe_drops_kinds[0], &result, "difference")) {
         return;
     }
-    for (size_t i = 0; i < n; i++) {
+    for (int i = 0; i < race->n_drops; i++) {
         const struct dpe_race_drop *drop = &race->drops[i];
-        drops[i] = (struct dpe_dropped){.group = drop->arm / params->n_lengths,
-                                        .length = params->lengths[drop->arm % params->n_lengths],
-                                        .leader = params->lengths[drop->leader % params->n_lengths],
-                                        .samples = drop->samples,
-                                        .difference = drop->difference,
-                                        .p = drop->p};
+        result.drops[i] =
+            (struct dpe_dropped){.group = drop->arm / params->n_lengths,
+                                 .length = params->lengths[drop->arm % params->n_lengths],
+                                 .leader = params->lengths[drop->leader % params->n_lengths],
+                                 .samples = drop->samples,
+                                 .difference = drop->difference,
+                                 .p = drop->p};
     }
-    const struct dpe_drops_result result = {.n = {params->n_groups, params->n_lengths, (int64_t)n},
-                                            .after = race->dropped,
-                                            .drops = drops};
     dpe_datasets_put(&dpe_drops_kinds[!recall], &result, "/race", table, NULL);
     dpe_h5_attr_f64(table, "/race", "level", report->race_options.level, NULL);
     dpe_h5_attr_f64(table, "/race", "indifference", report->race_options.indifference, NULL);
@@ -240,5 +220,5 @@ void dpe_detect_put_race(struct dpe_h5 *table, const struct dpe_detect_report *r
     struct dpe_text words = {0};
     dpe_detect_race_words(report, &words);
     dpe_detect_put_words(table, "/race", "words", &words);
-    free(drops);
+    dpe_datasets_drop(&dpe_drops_kinds[0], &result, "difference");
 }
