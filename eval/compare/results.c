@@ -380,10 +380,10 @@ dpe_status dpe_results_put_grid(const struct dpe_results *results, const double 
             /* All depths of a length have one plan. */
             ((const char **)(uintptr_t)grid.plan)[i] = r->plan[i * n_depths];
         }
+        if (r->half != NULL) {
+            transpose(grid.half, r->half, sizeof *grid.half, results, n_depths, n);
+        }
         status = put_attributes(results, folder, false, table, err);
-    }
-    if (status == DPE_OK && r->half != NULL) {
-        transpose(grid.half, r->half, sizeof *grid.half, results, n_depths, results->n_samples);
     }
     if (status == DPE_OK) {
         status = dpe_datasets_put(&dpe_grid_kind, &grid, folder, table, err);

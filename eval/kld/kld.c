@@ -119,45 +119,48 @@ static dpe_status read_base(const struct dpe_kld_base *base, bool there, const i
                                    piece->known, err);
 }
 
+/* `step` tokens at a time. */
+static dpe_status read_pieces(const struct dpe_kld_base *base, struct dpe_session *other,
+                              const int32_t *ids, int64_t n, int64_t step, struct piece *piece,
+                              struct dpe_kld_token *tokens, struct dpe_error *err)
+{
+    bool there = false;
+    if (base->saved != NULL) {
+        DPE_TRY(dpe_kld_saved_has(base->saved, base->text, ids, &there, err));
+    }
+    if (!there) {
+        DPE_TRY(dpe_session_cut(base->session, 0, err));
+    }
+    DPE_TRY(dpe_session_cut(other, 0, err));
+    for (int64_t at = 0; at < n - 1; at += step) {
+        const int64_t rows = dpe_least(step, n - 1 - at);
+        piece->next = ids + at + 1;
+        piece->tokens = tokens + at;
+        DPE_TRY(read_base(base, there, ids, at, rows, piece, err));
+        DPE_TRY(dpe_session_branch_rows(other, 0, ids + at, rows, compare, piece, err));
+        DPE_TRY(check_finite(tokens + at, rows, at, err));
+    }
+    return base->saved != NULL && !there ? dpe_kld_saved_end(base->saved, base->text, ids, err)
+                                         : DPE_OK;
+}
+
 dpe_status dpe_kld_read(const struct dpe_kld_base *base, struct dpe_session *other, int64_t vocab,
                         const int32_t *ids, int64_t n, struct dpe_kld_token *tokens,
                         struct dpe_error *err)
 {
     enum { LEAST = 16 };
-    int64_t step = DPE_KLD_BYTES / (vocab * (int64_t)sizeof(float));
-    step = step > LEAST ? step : LEAST;
-    step = step < n - 1 ? step : n - 1;
+    const int64_t most = DPE_KLD_BYTES / (vocab * (int64_t)sizeof(float));
+    const int64_t step = dpe_least(dpe_most(most, LEAST), n - 1);
     const bool once = base->session == other;
     struct piece piece = {
         .vocab = vocab,
         .base = once ? NULL : dpe_alloc((size_t)step, (size_t)vocab * sizeof *piece.base),
         .known = dpe_alloc((size_t)step, sizeof *piece.known)};
-    bool there = false;
-    dpe_status status = DPE_OK;
-    if ((piece.base == NULL && !once) || piece.known == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for the logits of %lld tokens",
-                          (long long)step);
-    }
-    if (status == DPE_OK && base->saved != NULL) {
-        status = dpe_kld_saved_has(base->saved, base->text, ids, &there, err);
-    }
-    if (status == DPE_OK && !there) {
-        status = dpe_session_cut(base->session, 0, err);
-    }
-    status = status == DPE_OK ? dpe_session_cut(other, 0, err) : status;
-    for (int64_t at = 0; at < n - 1 && status == DPE_OK; at += step) {
-        const int64_t rows = step < n - 1 - at ? step : n - 1 - at;
-        piece.next = ids + at + 1;
-        piece.tokens = tokens + at;
-        status = read_base(base, there, ids, at, rows, &piece, err);
-        status = status == DPE_OK
-                     ? dpe_session_branch_rows(other, 0, ids + at, rows, compare, &piece, err)
-                     : status;
-        status = status == DPE_OK ? check_finite(tokens + at, rows, at, err) : status;
-    }
-    if (status == DPE_OK && base->saved != NULL && !there) {
-        status = dpe_kld_saved_end(base->saved, base->text, ids, err);
-    }
+    dpe_status status =
+        (piece.base == NULL && !once) || piece.known == NULL
+            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the logits of %lld tokens",
+                       (long long)step)
+            : read_pieces(base, other, ids, n, step, &piece, tokens, err);
     free(piece.known);
     free(piece.base);
     return status;

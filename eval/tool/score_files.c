@@ -49,15 +49,11 @@ static dpe_status add(struct walk *walk, const char *path, const struct dpe_scor
     if (!dpe_make_room(&files->at, files->n, sizeof *files->at)) {
         return no_memory(err);
     }
-    struct score_found found = {
+    struct score_found *found = &files->at[files->n++];
+    *found = (struct score_found){
         .path = strdup(path), .label = strdup(label), .task = task, .rest = rest};
-    if (found.path == NULL || found.label == NULL) {
-        free(found.path);
-        free(found.label);
-        return no_memory(err);
-    }
-    files->at[files->n++] = found;
-    return files->n <= MAX_FILES
+    return found->path == NULL || found->label == NULL ? no_memory(err)
+           : files->n <= MAX_FILES
                ? DPE_OK
                : dpe_fail(err, DPE_BAD_DATA, "%s: more than %d files", path, MAX_FILES);
 }

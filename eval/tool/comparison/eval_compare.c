@@ -214,53 +214,10 @@ static dpe_status put_ablation(const struct dpe_comparison *comparison, struct d
                             slash != NULL ? slash + 1 : comparison->args->methods[0], err);
 }
 
-/* What is done with the results of a suite; of the grid's too. */
-typedef dpe_status (*use_results)(const struct dpe_comparison *comparison,
-                                  const struct dpe_results *results, bool grid,
-                                  struct dpe_h5 *table, struct dpe_error *err);
-
-static dpe_status each_suite(const struct dpe_comparison *comparison, use_results use,
-                             struct dpe_h5 *table, struct dpe_error *err)
-{
-    for (int i = 0; i < comparison->n_suites; i++) {
-        struct dpe_results results = {0};
-        const struct dpe_suite *suite = &comparison->suites[i];
-        const struct dpe_compared compared = {.suite = suite,
-                                              .method_names = comparison->labels,
-                                              .keys = comparison->cells[i],
-                                              .n_methods = comparison->n_methods,
-                                              .against = comparison->against,
-                                              .seed = comparison->args->job.seed};
-        dpe_status status = dpe_results_collect(&results, &compared, comparison->job.run, err);
-        if (status == DPE_OK && table != NULL) {
-            status = dpe_eval_count_memory(comparison, &results, err);
-        }
-        if (status == DPE_OK) {
-            status =
-                use(comparison, &results, (suite->kind->takes & DPE_SUITE_DEPTHS) != 0, table, err);
-        }
-        dpe_results_free(&results);
-        DPE_TRY(status);
-    }
-    return DPE_OK;
-}
-
-static dpe_status put_results(const struct dpe_comparison *comparison,
-                              const struct dpe_results *results, bool grid, struct dpe_h5 *table,
-                              struct dpe_error *err)
+static void print_results(const struct dpe_comparison *comparison,
+                          const struct dpe_results *results, bool grid)
 {
     const struct dpe_eval_arguments *args = comparison->args;
-    return grid ? dpe_results_put_grid(results, args->depths, args->n_depths, table, err)
-                : dpe_results_put(results, table, err);
-}
-
-static dpe_status print_results(const struct dpe_comparison *comparison,
-                                const struct dpe_results *results, bool grid, struct dpe_h5 *table,
-                                struct dpe_error *err)
-{
-    const struct dpe_eval_arguments *args = comparison->args;
-    (void)table;
-    (void)err;
     if (comparison->out != NULL) {
         dpe_eval_result_add(comparison->out, results);
     } else if (grid) {
@@ -271,6 +228,40 @@ static dpe_status print_results(const struct dpe_comparison *comparison,
             dpe_eval_print_check(results);
         }
     }
+}
+
+static dpe_status put_results(const struct dpe_comparison *comparison, struct dpe_results *results,
+                              bool grid, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct dpe_eval_arguments *args = comparison->args;
+    DPE_TRY(dpe_eval_count_memory(comparison, results, err));
+    return grid ? dpe_results_put_grid(results, args->depths, args->n_depths, table, err)
+                : dpe_results_put(results, table, err);
+}
+
+/* The results of every suite, into a table or (NULL) printed. */
+static dpe_status each_suite(const struct dpe_comparison *comparison, struct dpe_h5 *table,
+                             struct dpe_error *err)
+{
+    for (int i = 0; i < comparison->n_suites; i++) {
+        struct dpe_results results = {0};
+        const struct dpe_suite *suite = &comparison->suites[i];
+        const struct dpe_compared compared = {.suite = suite,
+                                              .method_names = comparison->labels,
+                                              .keys = comparison->cells[i],
+                                              .n_methods = comparison->n_methods,
+                                              .against = comparison->against,
+                                              .seed = comparison->args->job.seed};
+        const bool grid = (suite->kind->takes & DPE_SUITE_DEPTHS) != 0;
+        dpe_status status = dpe_results_collect(&results, &compared, comparison->job.run, err);
+        if (status == DPE_OK && table != NULL) {
+            status = put_results(comparison, &results, grid, table, err);
+        } else if (status == DPE_OK) {
+            print_results(comparison, &results, grid);
+        }
+        dpe_results_free(&results);
+        DPE_TRY(status);
+    }
     return DPE_OK;
 }
 
@@ -280,7 +271,7 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
     const struct dpe_comparison *comparison = user;
     const struct dpe_eval_arguments *args = comparison->args;
     DPE_TRY(put_methods(comparison, table, err));
-    DPE_TRY(each_suite(comparison, put_results, table, err));
+    DPE_TRY(each_suite(comparison, table, err));
     if (args->what != NULL) {
         DPE_TRY(put_ablation(comparison, table, err));
     }
@@ -423,7 +414,7 @@ static dpe_status print(void *state, struct dpe_error *err)
     if (document) {
         comparison->out = dpe_eval_result_begin(comparison);
     }
-    dpe_status status = each_suite(comparison, print_results, NULL, err);
+    dpe_status status = each_suite(comparison, NULL, err);
     if (status == DPE_OK && document) {
         status = dpe_result_print(comparison->out, comparison->args->job.result, err);
     } else if (document) {

@@ -157,15 +157,15 @@ static dpe_status print_rows(const struct dpe_comparison *comparison, const stru
 }
 
 /* What the rows come to, once all are added. */
-static dpe_status finish(const struct dpe_comparison *comparison, dpe_status status,
-                         const struct dpe_bill *bill, struct dpe_bill *sum)
+static dpe_status finish(const struct dpe_comparison *comparison, const struct dpe_bill *bill,
+                         struct dpe_bill *sum)
 {
-    if (status == DPE_OK && !comparison->args->job.silent) {
+    if (!comparison->args->job.silent) {
         dpe_bill_print(bill);
         dpe_bill_print_time(bill);
     }
     dpe_bill_sum(sum, bill);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_eval_add_cost(const struct dpe_comparison *comparison, const struct dpe_plan *plan,
@@ -175,17 +175,19 @@ dpe_status dpe_eval_add_cost(const struct dpe_comparison *comparison, const stru
     const bool print = !comparison->args->job.silent;
     const bool timed = print || sum != NULL;
     double share = 1.0;
-    dpe_status status = print ? print_rows(comparison, plan, rows, err) : DPE_OK;
-    if (status == DPE_OK && plan != NULL) {
-        status = add_rows(comparison, plan, rows, 1.0, timed, &bill, err);
+    if (print) {
+        DPE_TRY(print_rows(comparison, plan, rows, err));
     }
-    for (int selects = 1; selects >= 0 && plan == NULL && status == DPE_OK; selects--) {
+    if (plan != NULL) {
+        DPE_TRY(add_rows(comparison, plan, rows, 1.0, timed, &bill, err));
+    }
+    for (int selects = 1; selects >= 0 && plan == NULL; selects--) {
         const struct dpe_plan *slowest = slowest_plan(comparison, selects != 0, &share);
         if (slowest != NULL) {
-            status = add_rows(comparison, slowest, rows, share, timed, &bill, err);
+            DPE_TRY(add_rows(comparison, slowest, rows, share, timed, &bill, err));
         }
     }
-    return finish(comparison, status, &bill, sum);
+    return finish(comparison, &bill, sum);
 }
 
 /* A part of dpe-calibrate whose inputs are not there yet: so many rows of its only task, under a
@@ -199,16 +201,14 @@ static dpe_status add_planned(const struct dpe_comparison *comparison, struct dp
     const bool print = !args->job.silent;
     struct dpe_price price = {0};
     struct dpe_bill bill = {0};
-    dpe_status status = price_task(comparison, suite, &suite->tasks[0], &price, err);
-    if (status == DPE_OK && print) {
+    DPE_TRY(price_task(comparison, suite, &suite->tasks[0], &price, err));
+    if (print) {
         dpe_print("\n");
         dpe_price_print(args->planned, rows, true, &price);
     }
-    if (status == DPE_OK) {
-        status = add_rows(comparison, dpe_eval_largest_plan(comparison), &rows, 1.0,
-                          print || sum != NULL, &bill, err);
-    }
-    return finish(comparison, status, &bill, sum);
+    DPE_TRY(add_rows(comparison, dpe_eval_largest_plan(comparison), &rows, 1.0,
+                     print || sum != NULL, &bill, err));
+    return finish(comparison, &bill, sum);
 }
 
 dpe_status dpe_eval_cost(void *state, struct dpe_bill *sum, struct dpe_error *err)

@@ -181,14 +181,6 @@ static dpe_status kld_close(void *state, dpe_status status, struct dpe_error *er
 
 /* ------------------------------------------------------------------------------------- results */
 
-static void result_free(struct dpe_kld_result *result)
-{
-    free(result->position);
-    free(result->plan);
-    free(result->whole);
-    free(result->at);
-}
-
 /* The tokens of a method's texts, borrowed from the run; NULL where a row is missing or not finite.
  */
 static void find_texts(const struct kld *kld, int method, const struct dpe_kld_token **texts)
@@ -220,24 +212,20 @@ static dpe_status fill_cells(const struct kld *kld, const struct dpe_kld_token *
     return DPE_OK;
 }
 
-/* The results of the rows so far; to be freed after failures too. */
+/* Arrays of the results. */
+static const char made[] = "position plan n_tokens position_n_tokens";
+
+/* The results of the rows so far; to be dropped after failures too. */
 static dpe_status result_of(const struct kld *kld, struct dpe_kld_result *result,
                             struct dpe_error *err)
 {
-    const size_t methods = (size_t)kld->comparison.n_methods;
-    const int64_t buckets = dpe_kld_buckets(kld->length - 1);
-    const struct dpe_kld_token **texts = dpe_alloc((size_t)kld->n_texts, sizeof *texts);
     *result =
-        (struct dpe_kld_result){.n = {kld->comparison.n_methods, buckets},
-                                .method = kld->comparison.labels,
-                                .position = dpe_alloc((size_t)buckets, sizeof *result->position),
-                                .plan = dpe_alloc(methods, sizeof *result->plan),
-                                .whole = dpe_alloc(methods, sizeof *result->whole),
-                                .at = dpe_alloc(methods, (size_t)buckets * sizeof *result->at)};
-    dpe_status status = texts != NULL && result->position != NULL && result->plan != NULL &&
-                                result->whole != NULL && result->at != NULL
-                            ? fill_cells(kld, texts, result, err)
-                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for results");
+        (struct dpe_kld_result){.n = {kld->comparison.n_methods, dpe_kld_buckets(kld->length - 1)},
+                                .method = kld->comparison.labels};
+    const struct dpe_kld_token **texts = NULL;
+    DPE_TRY(dpe_datasets_make(&dpe_kld_kind, result, made, err));
+    DPE_TRY(DPE_NEW(&texts, (size_t)kld->n_texts, err, "out of memory for results"));
+    dpe_status status = fill_cells(kld, texts, result, err);
     free(texts);
     return status;
 }
@@ -259,7 +247,7 @@ static dpe_status kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *e
     if (status == DPE_OK) {
         status = dpe_datasets_put(&dpe_kld_kind, &result, "/kld", table, err);
     }
-    result_free(&result);
+    dpe_datasets_drop(&dpe_kld_kind, &result, made);
     DPE_TRY(status);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         DPE_TRY(dpe_h5_attr_text(table, "/kld", texts[i][0], texts[i][1], err));
@@ -361,7 +349,7 @@ static dpe_status kld_print(void *state, struct dpe_error *err)
                 kld->comparison.args->save_base, rounding.mean, rounding.most);
         }
     }
-    result_free(&result);
+    dpe_datasets_drop(&dpe_kld_kind, &result, made);
     return status;
 }
 
@@ -391,8 +379,26 @@ static bool is_base(const struct kld *kld, int plan)
            kld->comparison.args->base_kv == job->options->tool.kv_type;
 }
 
-/* A text under the item's plan and under the base; the job makes one at a time. Values that are not
- * finite are recorded in the row. */
+/* The tokens of the item's text under its plan and under the base. */
+static dpe_status read_text(struct kld *kld, const struct dpe_item *item,
+                            struct dpe_session *session, struct dpe_kld_token *tokens,
+                            struct dpe_error *err)
+{
+    const int32_t *ids = dpe_task_ppl_tokens(&kld->texts, item->sample);
+    const bool once = is_base(kld, item->plan);
+    bool there = once;
+    if (kld->saved != NULL) {
+        DPE_TRY(dpe_kld_saved_has(kld->saved, item->sample, ids, &there, err));
+    }
+    if (!there && kld->base == NULL) {
+        DPE_TRY(base_session(kld, err));
+    }
+    const struct dpe_kld_base base = {once ? session : kld->base, kld->saved, item->sample};
+    return dpe_kld_read(&base, session, dpe_model_config(base_model(kld))->vocab, ids, kld->length,
+                        tokens, err);
+}
+
+/* A row of the item; the job makes one at a time. Values that are not finite are recorded in it. */
 static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one,
                             struct dpe_session *session, struct dpe_row *row, struct dpe_error *err)
 {
@@ -400,30 +406,15 @@ static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one
     struct kld *kld = user;
     const int64_t n = kld->length - 1;
     const double begin = dpe_clock();
+    struct dpe_kld_token *tokens = NULL;
     memcpy(row->task, task_name, sizeof task_name);
     memcpy(row->plan, kld->comparison.keys[item->plan], sizeof row->plan);
     row->sample = item->sample;
     row->seed = kld->comparison.args->job.seed;
     row->prompt_tokens = kld->length;
-    const int32_t *ids = dpe_task_ppl_tokens(&kld->texts, item->sample);
-    bool there = is_base(kld, item->plan);
-    struct dpe_session *base_is = there ? session : NULL;
-    dpe_status status =
-        kld->saved == NULL ? DPE_OK : dpe_kld_saved_has(kld->saved, item->sample, ids, &there, err);
-    if (status == DPE_OK && !there && kld->base == NULL) {
-        status = base_session(kld, err);
-    }
-    struct dpe_kld_token *tokens = dpe_alloc((size_t)n, sizeof *tokens);
-    if (status == DPE_OK && tokens == NULL) {
-        status =
-            dpe_fail(err, DPE_NO_MEMORY, "out of memory for a row of %lld tokens", (long long)n);
-    }
-    if (status == DPE_OK) {
-        const struct dpe_kld_base base = {base_is != NULL ? base_is : kld->base, kld->saved,
-                                          item->sample};
-        status = dpe_kld_read(&base, session, dpe_model_config(base_model(kld))->vocab, ids,
-                              kld->length, tokens, err);
-    }
+    DPE_TRY(
+        DPE_NEW(&tokens, (size_t)n, err, "out of memory for a row of %lld tokens", (long long)n));
+    dpe_status status = read_text(kld, item, session, tokens, err);
     if (status == DPE_OK) {
         row->n_tokens = n;
         row->nll_sum = 0.0;

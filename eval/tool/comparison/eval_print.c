@@ -121,11 +121,10 @@ static bool one_label(const struct dpe_suite *suite)
 static int columns_by_length(const struct dpe_suite *suite, struct column *columns)
 {
     int n = 0;
-    for (size_t t = 0; t < suite->n_tasks && n < MAX_COLUMNS; t++) {
-        columns[n] = (struct column){.task = (int)t, .bucket = -1};
+    for (; (size_t)n < suite->n_tasks && n < MAX_COLUMNS; n++) {
+        columns[n] = (struct column){.task = n, .bucket = -1};
         snprintf(columns[n].header, sizeof columns[n].header, "%lld",
-                 (long long)suite->tasks[t].length);
-        n++;
+                 (long long)suite->tasks[n].length);
     }
     return n;
 }

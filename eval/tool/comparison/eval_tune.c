@@ -50,23 +50,17 @@ static dpe_status add_arm(const struct dpe_job *job, struct dpe_tune_group *grou
         *err = (struct dpe_error){0};
         return DPE_OK;
     }
-    if (status == DPE_OK) {
-        status = dpe_job_check_plan(job, &arm->plan, context->length, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_plan_key(&arm->plan, arm->key, err);
-    }
-    for (int i = 0; i < group->n_arms && status == DPE_OK; i++) {
+    DPE_TRY(status);
+    group->n_arms++; /* its plan is freed with the group */
+    DPE_TRY(dpe_job_check_plan(job, &arm->plan, context->length, err));
+    DPE_TRY(dpe_plan_key(&arm->plan, arm->key, err));
+    for (int i = 0; i < group->n_arms - 1; i++) {
         if (strcmp(group->arms[i].key, arm->key) == 0) {
             dpe_plan_free(&arm->plan);
+            group->n_arms--;
             return DPE_OK;
         }
     }
-    if (status != DPE_OK) {
-        dpe_plan_free(&arm->plan);
-        return status;
-    }
-    group->n_arms++;
     return DPE_OK;
 }
 
