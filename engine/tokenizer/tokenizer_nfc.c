@@ -8,17 +8,27 @@
 
 #include <utf8proc.h>
 
-/* What a form may touch: the first character of NFC's is U+0300, CC 80 in UTF-8, of NFKC's U+00A0,
- * C2 A0. */
+/* The first character that a form may touch, whose first byte decides for most texts (of NFC
+ * U+0300, CC 80 in UTF-8, of NFKC U+00A0, C2 A0), and how utf8proc decomposes. */
 static const struct form {
-    const struct dpe_unicode_class *active;
     uint32_t first;
     unsigned char first_byte;
     int decompose;
 } forms[] = {
-    [DPE_NFC] = {&dpe_unicode_nfc_active, 0x300, 0xcc, 0},
-    [DPE_NFKC] = {&dpe_unicode_nfkc_active, 0xa0, 0xc2, UTF8PROC_COMPAT},
+    [DPE_NFC] = {0x300, 0xcc, 0},
+    [DPE_NFKC] = {0xa0, 0xc2, UTF8PROC_COMPAT},
 };
+
+/* Whether the form may change a character, move it, or join it to the one before. */
+static bool is_active(const struct form *form, uint32_t point)
+{
+    const utf8proc_property_t *property = utf8proc_get_property((utf8proc_int32_t)point);
+    bool decomposes = property->decomp_seqindex != UINT16_MAX &&
+                      (property->decomp_type == 0 || form->decompose != 0);
+    return (decomposes || property->combining_class != 0 ||
+            dpe_unicode_has(&dpe_unicode_nfc_second, point)) &&
+           !dpe_unicode_has(&dpe_unicode_nfc_unknown, point);
+}
 
 bool dpe_form_is_plain(enum dpe_form which, const char *text, size_t n)
 {
@@ -29,7 +39,7 @@ bool dpe_form_is_plain(enum dpe_form which, const char *text, size_t n)
             continue;
         }
         size_t length = 0;
-        if (dpe_unicode_has(form->active, dpe_utf8_next(text + at, &length))) {
+        if (is_active(form, dpe_utf8_next(text + at, &length))) {
             return false;
         }
         at += length;
@@ -144,7 +154,7 @@ dpe_status dpe_form(enum dpe_form which, const char *text, size_t n, struct dpe_
     for (size_t at = 0, length = 0; at < n && status == DPE_OK; at += length) {
         uint32_t point = dpe_utf8_next(text + at, &length);
         status = dpe_encode_did(work, length, err);
-        if (point < form->first || !dpe_unicode_has(form->active, point)) {
+        if (point < form->first || !is_active(form, point)) {
             before = at;
             any_before = true;
             continue;
@@ -152,14 +162,14 @@ dpe_status dpe_form(enum dpe_form which, const char *text, size_t n, struct dpe_
         size_t end = at + length;
         while (end < n) {
             size_t next = 0;
-            if (!dpe_unicode_has(form->active, dpe_utf8_next(text + end, &next))) {
+            if (!is_active(form, dpe_utf8_next(text + end, &next))) {
                 break;
             }
             end += next;
         }
         size_t start = at, ignored = 0;
         if (any_before &&
-            dpe_unicode_has(&dpe_unicode_nfc_first, dpe_utf8_next(text + before, &ignored))) {
+            !dpe_unicode_has(&dpe_unicode_nfc_unknown, dpe_utf8_next(text + before, &ignored))) {
             start = before;
         }
         if (status != DPE_OK ||

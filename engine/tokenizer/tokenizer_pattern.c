@@ -32,32 +32,25 @@ static dpe_status unsupported(const struct translation *t, const char *what)
                     what, t->at);
 }
 
-static dpe_status put_range(struct translation *t, uint32_t low, uint32_t high)
+static void put_range(struct translation *t, uint32_t low, uint32_t high)
 {
-    char text[40];
-    int n = low == high ? snprintf(text, sizeof text, "\\x{%x}", low)
-                        : snprintf(text, sizeof text, "\\x{%x}-\\x{%x}", low, high);
-    return put(t, text, (size_t)n);
+    dpe_text_put(&t->out, low == high ? "\\x{%x}" : "\\x{%x}-\\x{%x}", low, high);
 }
 
 /* The ranges of a class or of its complement, without brackets. */
-static dpe_status put_ranges(struct translation *t, const struct dpe_unicode_class *set,
-                             bool complement)
+static void put_ranges(struct translation *t, const struct dpe_unicode_class *set, bool complement)
 {
-    uint32_t from = 0;
-    for (size_t i = 0; i < set->n; i++) {
-        uint32_t low = set->ranges[i][0], high = set->ranges[i][1];
+    uint32_t from = 0, range[2];
+    for (size_t at = 0; dpe_unicode_range(set, &at, range); from = range[1] + 1) {
         if (!complement) {
-            DPE_TRY(put_range(t, low, high));
-        } else if (low > from) {
-            DPE_TRY(put_range(t, from, low - 1));
+            put_range(t, range[0], range[1]);
+        } else if (range[0] > from) {
+            put_range(t, from, range[0] - 1);
         }
-        from = high + 1;
     }
-    if (complement && from <= 0x10ffff) {
-        DPE_TRY(put_range(t, from, 0x10ffff));
+    if (complement) {
+        put_range(t, from, 0x10ffff);
     }
-    return DPE_OK;
 }
 
 static dpe_status put_class(struct translation *t, const struct dpe_unicode_class *set,
@@ -66,12 +59,10 @@ static dpe_status put_class(struct translation *t, const struct dpe_unicode_clas
     if (t->caseless[t->depth]) {
         return unsupported(t, "a character class that ignores case");
     }
-    if (t->in_class) {
-        return put_ranges(t, set, complement);
-    }
-    DPE_TRY(put(t, complement ? "[^" : "[", complement ? 2 : 1));
-    DPE_TRY(put_ranges(t, set, false));
-    return put(t, "]", 1);
+    dpe_text_put(&t->out, t->in_class ? "" : complement ? "[^" : "[");
+    put_ranges(t, set, t->in_class && complement);
+    dpe_text_put(&t->out, t->in_class ? "" : "]");
+    return dpe_text_done(&t->out, t->err);
 }
 
 /* \p{L}, \P{L}, \p{^L}; t->at stands after the p. */
@@ -304,16 +295,11 @@ dpe_status dpe_pattern_literal(struct dpe_pattern *pattern, const char *text, si
                                struct dpe_error *err)
 {
     struct dpe_text regex = {0};
-    dpe_status status = DPE_OK;
-    for (size_t at = 0, length = 0; at < n && status == DPE_OK; at += length) {
-        char escaped[16];
-        uint32_t point = dpe_utf8_next(text + at, &length);
-        int m = snprintf(escaped, sizeof escaped, "\\x{%x}", point);
-        status = dpe_text_append(&regex, escaped, (size_t)m, err);
+    for (size_t at = 0, length = 0; at < n; at += length) {
+        dpe_text_put(&regex, "\\x{%x}", dpe_utf8_next(text + at, &length));
     }
-    if (status == DPE_OK && n == 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "an empty pattern");
-    }
+    dpe_status status =
+        n == 0 ? dpe_fail(err, DPE_BAD_DATA, "an empty pattern") : dpe_text_done(&regex, err);
     if (status == DPE_OK) {
         status = compile(pattern, &regex, err);
     }

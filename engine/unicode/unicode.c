@@ -1,7 +1,71 @@
 /* Looking up character classes, walking UTF-8. */
 #include "engine/unicode/unicode.h"
 
+#include <pthread.h>
 #include <string.h>
+
+#include <utf8proc.h>
+
+#include "engine/unicode/unicode_tables.h"
+
+#define BIT(category) (1U << UTF8PROC_CATEGORY_##category)
+#define RANGES(table) table, sizeof(table) / sizeof(table)[0]
+
+enum {
+    LETTERS = BIT(LU) | BIT(LL) | BIT(LT) | BIT(LM) | BIT(LO),
+    MARKS = BIT(MN) | BIT(MC) | BIT(ME),
+    NUMBERS = BIT(ND) | BIT(NL) | BIT(NO),
+};
+
+const struct dpe_unicode_class dpe_unicode_L = {.categories = LETTERS};
+const struct dpe_unicode_class dpe_unicode_Lu = {.categories = BIT(LU)};
+const struct dpe_unicode_class dpe_unicode_Ll = {.categories = BIT(LL)};
+const struct dpe_unicode_class dpe_unicode_Lt = {.categories = BIT(LT)};
+const struct dpe_unicode_class dpe_unicode_Lm = {.categories = BIT(LM)};
+const struct dpe_unicode_class dpe_unicode_Lo = {.categories = BIT(LO)};
+const struct dpe_unicode_class dpe_unicode_M = {.categories = MARKS};
+const struct dpe_unicode_class dpe_unicode_N = {.categories = NUMBERS};
+const struct dpe_unicode_class dpe_unicode_Nd = {.categories = BIT(ND)};
+const struct dpe_unicode_class dpe_unicode_P = {
+    .categories = BIT(PC) | BIT(PD) | BIT(PS) | BIT(PE) | BIT(PI) | BIT(PF) | BIT(PO)};
+const struct dpe_unicode_class dpe_unicode_S = {.categories =
+                                                    BIT(SM) | BIT(SC) | BIT(SK) | BIT(SO)};
+const struct dpe_unicode_class dpe_unicode_space = {RANGES(space_ranges)};
+const struct dpe_unicode_class dpe_unicode_numeric = {RANGES(numeric_ranges), NUMBERS};
+const struct dpe_unicode_class dpe_unicode_word = {RANGES(word_ranges),
+                                                   LETTERS | MARKS | BIT(ND) | BIT(NL) | BIT(PC)};
+const struct dpe_unicode_class dpe_unicode_nfc_second = {RANGES(nfc_second_ranges)};
+const struct dpe_unicode_class dpe_unicode_nfc_unknown = {RANGES(nfc_unknown_ranges)};
+
+/* Where characters of one category after each other begin, as the reference has them. */
+static struct run {
+    uint32_t low, category;
+} runs[1 << 13];
+static size_t n_runs;
+static pthread_once_t runs_made = PTHREAD_ONCE_INIT;
+
+static void make_runs(void)
+{
+    /* Of planes 4 to 13 and of those for private use no class has any. */
+    const uint32_t gap = 0x40000, after_gap = 0xe0000, end = 0xe1000;
+    const struct exception *next = exceptions;
+    const struct exception *last = exceptions + sizeof exceptions / sizeof exceptions[0];
+    for (uint32_t point = 0; point < end; point = point + 1 == gap ? after_gap : point + 1) {
+        uint32_t category = (uint32_t)utf8proc_category((utf8proc_int32_t)point);
+        if (next < last && point >= next->low) {
+            category = next->category;
+            next += point == next->high;
+        }
+        if (n_runs == 0 || runs[n_runs - 1].category != category) {
+            runs[n_runs++] = (struct run){point, category};
+        }
+    }
+}
+
+static bool has_run(const struct dpe_unicode_class *set, size_t run)
+{
+    return (set->categories >> runs[run].category & 1U) != 0;
+}
 
 bool dpe_unicode_has(const struct dpe_unicode_class *set, uint32_t point)
 {
@@ -16,7 +80,36 @@ bool dpe_unicode_has(const struct dpe_unicode_class *set, uint32_t point)
             return true;
         }
     }
-    return false;
+    if (set->categories == 0) {
+        return false;
+    }
+    (void)pthread_once(&runs_made, make_runs);
+    size_t run = 0;
+    for (size_t step = sizeof runs / sizeof runs[0] / 2; step > 0; step /= 2) {
+        run += run + step < n_runs && runs[run + step].low <= point ? step : 0;
+    }
+    return has_run(set, run);
+}
+
+bool dpe_unicode_range(const struct dpe_unicode_class *set, size_t *at, uint32_t range[2])
+{
+    if (set->categories == 0) {
+        memcpy(range, set->ranges[*at < set->n ? *at : 0], sizeof set->ranges[0]);
+        return (*at)++ < set->n;
+    }
+    (void)pthread_once(&runs_made, make_runs);
+    while (*at < n_runs && !has_run(set, *at)) {
+        ++*at;
+    }
+    if (*at == n_runs) {
+        return false;
+    }
+    range[0] = runs[*at].low;
+    while (has_run(set, *at)) { /* no class has the last one */
+        ++*at;
+    }
+    range[1] = runs[*at].low - 1;
+    return true;
 }
 
 const struct dpe_unicode_class *dpe_unicode_category(const char *name, size_t n)

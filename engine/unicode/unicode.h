@@ -1,20 +1,23 @@
 /**
  * @file unicode.h
  * Character classes as the reference tokenizer has them, and UTF-8 by the code point. Internal to
- * the engine's tokenizer. The tables are in unicode_tables.c, made by unicode_tables.py.
+ * the engine's tokenizer. utf8proc has the categories; where the reference has others is in
+ * unicode_tables.h, made by unicode_tables.py.
  */
 #ifndef DPE_UNICODE_H
 #define DPE_UNICODE_H
 
 #include "engine/base/base.h"
 
-/** A set of code points: `n` inclusive ranges, ascending, neither overlapping nor touching. */
+/** A set of code points: those of the general categories (bit 1 << utf8proc_category_t) as the
+ * reference's regular expressions have them (Unicode 16), and `n` inclusive ranges, ascending,
+ * neither overlapping nor touching. */
 struct dpe_unicode_class {
     const uint32_t (*ranges)[2];
     size_t n;
+    uint32_t categories;
 };
 
-/** General categories of the reference's regular expressions (Unicode 16). */
 extern const struct dpe_unicode_class dpe_unicode_L, dpe_unicode_Lu, dpe_unicode_Ll, dpe_unicode_Lt,
     dpe_unicode_Lm, dpe_unicode_Lo, dpe_unicode_M, dpe_unicode_N, dpe_unicode_Nd, dpe_unicode_P,
     dpe_unicode_S;
@@ -24,16 +27,18 @@ extern const struct dpe_unicode_class dpe_unicode_space;
 extern const struct dpe_unicode_class dpe_unicode_numeric;
 /** What may not stand beside a single_word added token. */
 extern const struct dpe_unicode_class dpe_unicode_word;
-/** Characters that NFC may change, reorder, or join to the one before; all above U+02FF. */
-extern const struct dpe_unicode_class dpe_unicode_nfc_active;
-/** The same for NFKC; all above U+009F. */
-extern const struct dpe_unicode_class dpe_unicode_nfkc_active;
-/** Characters that either form may join with a following one. */
-extern const struct dpe_unicode_class dpe_unicode_nfc_first;
+/** Characters without a combining class that NFC may join to the one before. */
+extern const struct dpe_unicode_class dpe_unicode_nfc_second;
+/** Characters that a later Unicode than that of the reference's normaliser changes, moves or joins.
+ */
+extern const struct dpe_unicode_class dpe_unicode_nfc_unknown;
 
 /** Whether `point` is in the class; O(log n). */
 bool dpe_unicode_has(const struct dpe_unicode_class *set, uint32_t point);
-/** The class that \p{name} means, NULL when there is no table for it. */
+/** The next range of a class that has either categories or ranges, ascending: *at is 0 before the
+ * first. False: there is none. */
+bool dpe_unicode_range(const struct dpe_unicode_class *set, size_t *at, uint32_t range[2]);
+/** The class that \p{name} means, NULL when it is not known here. */
 const struct dpe_unicode_class *dpe_unicode_category(const char *name, size_t n);
 
 /** Code point at s, which must be valid UTF-8; *n is its length in bytes. */

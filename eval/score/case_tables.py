@@ -6,23 +6,32 @@
 The tables here are of Python 3.11 (Unicode 14). Scorers of benchmarks are Python programs, so their
 numbers are those of these tables.
 """
+import ctypes
 import pathlib
 import re
 import sys
 import unicodedata
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-CLASSES = pathlib.Path(__file__).parents[2] / "engine/unicode/unicode_tables.c"
+EXCEPTIONS = pathlib.Path(__file__).parents[2] / "engine/unicode/unicode_tables.h"
+
+
+def categories():
+    """General categories as engine/unicode has them, which are of Unicode 16."""
+    utf8proc = ctypes.CDLL("libutf8proc.so.2")
+    utf8proc.utf8proc_category_string.restype = ctypes.c_char_p
+    found = {c: utf8proc.utf8proc_category_string(c).decode() for c in ALL}
+    for low, high, name in re.findall(r"{(\w+), (\w+), (\w+)}", EXCEPTIONS.read_text()):
+        found.update((c, name.capitalize()) for c in range(int(low, 16), int(high, 16) + 1))
+    return found
+
+
+CATEGORY = categories()
 
 
 def known(*names):
-    """Characters of the general categories that engine/unicode has, which are of Unicode 16."""
-    text, points = CLASSES.read_text(), set()
-    for name in names:
-        rows = re.search(rf"uint32_t {name}_ranges\[\]\[2\] = {{(.*?)}};", text, re.S).group(1)
-        for low, high in re.findall(r"{(\w+), (\w+)}", rows):
-            points.update(range(int(low, 16), int(high, 16) + 1))
-    return points
+    """Characters of categories, or of kinds of categories."""
+    return {c for c in ALL if CATEGORY[c].startswith(names)}
 
 
 def ranges(points):

@@ -16,6 +16,7 @@
 
 #include "engine/base/base.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "engine/unicode/unicode.h"
 
 static json_t *golden;
 
@@ -531,6 +532,35 @@ static void llama2_gives_its_vectors(void **state)
     check_vectors(path, "llama-spm", NULL);
 }
 
+/* As asked of the reference: so many characters, whose sum modulo 2^32 this is. Another utf8proc
+ * may not change them. */
+static void classes_are_those_of_the_reference(void **state)
+{
+    (void)state;
+    const struct {
+        const struct dpe_unicode_class *set;
+        uint32_t n, sum;
+    } classes[] = {
+        {&dpe_unicode_L, 141028, 2356027370U},    {&dpe_unicode_Lu, 1858, 86924357U},
+        {&dpe_unicode_Ll, 2258, 104713123U},      {&dpe_unicode_Lt, 31, 220514U},
+        {&dpe_unicode_Lm, 404, 19538368U},        {&dpe_unicode_Lo, 136477, 2144631008U},
+        {&dpe_unicode_M, 2501, 316771473U},       {&dpe_unicode_N, 1911, 110651895U},
+        {&dpe_unicode_Nd, 760, 39891450U},        {&dpe_unicode_P, 855, 28835015U},
+        {&dpe_unicode_S, 8514, 620170451U},       {&dpe_unicode_space, 25, 141586U},
+        {&dpe_unicode_numeric, 1924, 111666371U}, {&dpe_unicode_word, 144667, 2736743500U},
+    };
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        uint32_t n = 0, sum = 0;
+        for (uint32_t point = 0; point < 0x110000; point++) {
+            bool in = dpe_unicode_has(classes[i].set, point);
+            n += in;
+            sum += in ? point : 0;
+        }
+        assert_int_equal(n, classes[i].n);
+        assert_int_equal(sum, classes[i].sum);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -541,6 +571,7 @@ int main(void)
         cmocka_unit_test(long_words_are_encoded),
         cmocka_unit_test(special_text_follows_the_policy),
         cmocka_unit_test(small_questions),
+        cmocka_unit_test(classes_are_those_of_the_reference),
         cmocka_unit_test(threads_share_a_tokenizer),
         cmocka_unit_test(the_reference_model_s_tokenizer_opens),
         cmocka_unit_test(llama3_gives_its_vectors),

@@ -240,6 +240,13 @@ static void added_tokens(void **state)
                     "\"rstrip\":false,\"normalized\":true,\"special\":true},"
                     "{\"id\":4,\"content\":\"y\",\"single_word\":false,\"lstrip\":false,"
                     "\"rstrip\":false,\"normalized\":true,\"special\":true}");
+    /* A mark that goes before that of a composed character: U+00FA U+032D is U+1E77 U+0301. */
+    REFUSE("both match", .normalizer = "{\"type\":\"NFC\"}",
+           .added =
+               "{\"id\":3,\"content\":\"\\u00fa\\u032d\",\"single_word\":false,\"lstrip\":false,"
+               "\"rstrip\":false,\"normalized\":true,\"special\":true},"
+               "{\"id\":4,\"content\":\"\\u1e77\\u0301\",\"single_word\":false,\"lstrip\":false,"
+               "\"rstrip\":false,\"normalized\":true,\"special\":true}");
     REFUSE("becomes empty",
            .normalizer = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"\"}",
            .added = "{\"id\":3,\"content\":\"x\",\"single_word\":false,\"lstrip\":false,"
