@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "engine/system/cache.h"
 
 enum { LEAST_TOKENS = 24, MOST_TOKENS = 1 << 16, SUBJECTS = 64 };
 
@@ -120,6 +123,88 @@ dpe_status dpe_device_go_down(struct dpe_device_request *request, const struct d
 }
 
 /* ----------------------------------------------------------------------------------- verdicts */
+
+enum { MOST_KEPT = 256, KEY = 64, LINE = KEY + 1 + DPE_WAY_PARTS + 2, PATH_ROOM = 4096 };
+
+/* "KEY 010000\n"; anything else is skipped. */
+static bool read_line(const char *line, struct dpe_ways *ways)
+{
+    if (strlen(line) != LINE - 1 || strspn(line, "0123456789abcdef") != KEY || line[KEY] != ' ' ||
+        line[LINE - 2] != '\n') {
+        return false;
+    }
+    for (int part = 0; part < DPE_WAY_PARTS; part++) {
+        char digit = line[KEY + 1 + part];
+        if (digit < '0' || digit > '3') {
+            return false;
+        }
+        ways->way[part] = (uint8_t)(digit - '0');
+    }
+    return true;
+}
+
+bool dpe_verdict_find(const char *key, struct dpe_ways *ways)
+{
+    char path[PATH_ROOM];
+    char line[2 * LINE];
+    bool found = false;
+    FILE *file = dpe_cache_path("devices", path, sizeof path) ? fopen(path, "re") : NULL;
+    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL) {
+        struct dpe_ways read = {{0}};
+        found = read_line(line, &read) && strncmp(line, key, KEY) == 0;
+        *ways = found ? read : *ways;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return found;
+}
+
+/* The newest first. */
+static bool write_lines(FILE *to, const char *path, const char *key, const struct dpe_ways *ways)
+{
+    char line[2 * LINE];
+    struct dpe_ways other;
+    FILE *from = fopen(path, "re");
+    bool good = true;
+    if (ways != NULL) {
+        good = fprintf(to, "%.64s ", key) > 0;
+        for (int part = 0; part < DPE_WAY_PARTS && good; part++) {
+            good = fputc('0' + ways->way[part], to) != EOF;
+        }
+        good = good && fputc('\n', to) != EOF;
+    }
+    for (int i = 1; i < MOST_KEPT && from != NULL && good && fgets(line, sizeof line, from) != NULL;
+         i++) {
+        if (read_line(line, &other) && strncmp(line, key, KEY) != 0) {
+            good = fputs(line, to) != EOF;
+        }
+    }
+    if (from != NULL) {
+        fclose(from);
+    }
+    return good;
+}
+
+void dpe_verdict_keep(const char *key, const struct dpe_ways *ways)
+{
+    char path[PATH_ROOM];
+    char new_path[PATH_ROOM + 32];
+    if (!dpe_cache_path("devices", path, sizeof path)) {
+        return;
+    }
+    dpe_cache_make_folders(path);
+    snprintf(new_path, sizeof new_path, "%s.%ld", path, (long)getpid());
+    FILE *to = fopen(new_path, "we");
+    if (to == NULL) {
+        return;
+    }
+    bool good = write_lines(to, path, key, ways);
+    good = fclose(to) == 0 && good;
+    if (!good || rename(new_path, path) != 0) {
+        (void)unlink(new_path);
+    }
+}
 
 /* What a verdict holds for: "" where a later process could not tell. */
 static void find_key(const struct dpe_device_info *info, const char *kind, char key[65])
@@ -264,12 +349,13 @@ dpe_status dpe_session_check_device(const struct dpe_config *config,
     const struct dpe_ops *ops = NULL;
     bool kept = false;
     bool other = false;
-    dpe_status status = dpe_device_tokens(&tokens, err);
-    if (status != DPE_OK || tokens == 0 ||
-        (status = dpe_device_describe(options->device, &info, err)) != DPE_OK ||
-        (status = dpe_ops_find(options->device, &ops, err)) != DPE_OK) {
-        return status;
+    dpe_status status = DPE_OK;
+    DPE_TRY(dpe_device_tokens(&tokens, err));
+    if (tokens == 0) {
+        return DPE_OK;
     }
+    DPE_TRY(dpe_device_describe(options->device, &info, err));
+    DPE_TRY(dpe_ops_find(options->device, &ops, err));
     /* Who comes while the device is tested waits for the answer. */
     (void)pthread_mutex_lock(&lock);
     if (dpe_device_chooses(config, selection) && dpe_config_unpacked(config) != DPE_F32) {

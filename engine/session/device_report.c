@@ -9,7 +9,6 @@
 #include "engine/session/ladder.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,18 +22,6 @@ struct report {
     struct dpe_error *err;
     int n_tests, n_bad;
 };
-
-static void say(struct report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct report *r, const char *format, ...)
-{
-    char line[2048];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    r->status =
-        r->status == DPE_OK ? dpe_text_append(r->text, line, strlen(line), r->err) : r->status;
-}
 
 /* ---------------------------------------------------------------------------------- the kinds */
 
@@ -111,7 +98,7 @@ static void say_ways(struct report *r, const struct dpe_ladder *l, const struct 
 {
     for (int part = 0; part < DPE_WAY_PARTS; part++) {
         const char *name = l->names[part][ways->way[part]];
-        say(r, "%s%s", part > 0 ? " " : "  ", name != NULL ? name : "-");
+        dpe_text_put(r->text, "%s%s", part > 0 ? " " : "  ", name != NULL ? name : "-");
     }
 }
 
@@ -126,14 +113,16 @@ static void say_result(struct report *r, const struct dpe_device_request *reques
         const double rms = result->rms[i / DPE_QUESTIONS][i % DPE_QUESTIONS];
         worst = rms > worst ? rms : worst;
     }
-    say(r, ": %s", words[result->outcome]);
+    dpe_text_put(r->text, ": %s", words[result->outcome]);
     if (result->outcome == DPE_DEVICE_RIGHT) {
-        say(r, ", differences up to %.2g of %.2g%s%s\n", worst, result->most,
-            result->code[0] != '\0' ? ", " : "", result->code);
+        dpe_text_put(r->text, ", differences up to %.2g of %.2g%s%s\n", worst, result->most,
+                     result->code[0] != '\0' ? ", " : "", result->code);
         return;
     }
-    say(r, "%s\n    %s\n", result->needs_reset ? " (the card needs a reset)" : "", result->text);
-    say(r,
+    dpe_text_put(r->text, "%s\n    %s\n", result->needs_reset ? " (the card needs a reset)" : "",
+                 result->text);
+    dpe_text_put(
+        r->text,
         "    shapes: %lld tokens in chunks of %lld, hidden %lld, %lld heads of %lld on %lld; %s\n",
         (long long)request->tokens, (long long)(request->tokens * 3 / 4),
         (long long)request->config.hidden, (long long)request->config.n_heads,
@@ -142,8 +131,8 @@ static void say_result(struct report *r, const struct dpe_device_request *reques
     for (int plan = 0; plan < DPE_DEVICE_PLANS && result->outcome == DPE_DEVICE_WRONG; plan++) {
         for (int q = 0; q < DPE_QUESTIONS; q++) {
             if (!isnan(result->rms[plan][q])) {
-                say(r, "    %s under %.40s: %.2g\n", dpe_device_questions[q], result->plans[plan],
-                    result->rms[plan][q]);
+                dpe_text_put(r->text, "    %s under %.40s: %.2g\n", dpe_device_questions[q],
+                             result->plans[plan], result->rms[plan][q]);
             }
         }
     }
@@ -174,12 +163,12 @@ static void report_request(struct report *r, struct dpe_device_request *request,
     char text[512];
     struct dpe_ladder l;
     dpe_device_kind(request, text);
-    say(r, "\n%s\n", text);
+    dpe_text_put(r->text, "\n%s\n", text);
     dpe_ladder_descend(&l, request, r->ops);
     for (int i = 0; i < l.n_steps; i++) {
         const struct dpe_device_step *step = &l.steps[i];
-        say(r, "  %s is left out, %s is used: %s\n", l.names[step->part][step->from],
-            l.names[step->part][step->to], step->why.text);
+        dpe_text_put(r->text, "  %s is left out, %s is used: %s\n", l.names[step->part][step->from],
+                     l.names[step->part][step->to], step->why.text);
     }
     say_ways(r, &l, &l.ways);
     say_result(r, request, &l.last);
@@ -213,18 +202,20 @@ static void say_device(struct report *r, const struct dpe_device_info *info)
         line[strcspn(line, "\n")] = '\0';
         fclose(file);
     }
-    say(r, "%s: test of a device\n\ncard: %s (%s)\ndriver: for CUDA %s; %s\nmodule: SHA-256 %s\n",
+    dpe_text_put(
+        r->text,
+        "%s: test of a device\n\ncard: %s (%s)\ndriver: for CUDA %s; %s\nmodule: SHA-256 %s\n",
         dpe_version(), info->name, info->id, info->driver,
         line[0] != '\0' ? line : "its own version is not known",
         info->module[0] != '\0' ? info->module : "not known");
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const char *value = getenv(variables[i]);
         if (value != NULL && value[0] != '\0') {
-            say(r, "%s=%.200s\n", variables[i], value);
+            dpe_text_put(r->text, "%s=%.200s\n", variables[i], value);
         }
     }
-    say(r, "\nEach line has the ways of %s, then what came of them.\n",
-        "attention, parts, decoding, products of few rows, steps");
+    dpe_text_put(r->text, "\nEach line has the ways of %s, then what came of them.\n",
+                 "attention, parts, decoding, products of few rows, steps");
 }
 
 static void report_kinds(struct report *r)
@@ -251,32 +242,28 @@ dpe_status dpe_device_report(const struct dpe_config *config, const char *device
     struct dpe_device_info info;
     struct report r = {
         .options = {.device = device, .n_threads = n_threads}, .text = text, .err = err};
-    dpe_status status = dpe_device_describe(device, &info, err);
-    status = status == DPE_OK ? dpe_ops_find(device, &r.ops, err) : status;
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_device_describe(device, &info, err));
+    DPE_TRY(dpe_ops_find(device, &r.ops, err));
     if (r.ops->self_test_tokens == 0) {
         return dpe_fail(err, DPE_USAGE, "device %s has no kernels to choose from: expected cuda",
                         device);
     }
     r.tokens = r.ops->self_test_tokens;
-    status = dpe_device_tokens(&r.tokens, err);
-    if (status != DPE_OK || r.tokens == 0) {
-        return status != DPE_OK
-                   ? status
-                   : dpe_fail(err, DPE_USAGE,
-                              "DPE_DEVICE_SELF_TEST: expected a number of tokens for a "
-                              "report, found off");
+    DPE_TRY(dpe_device_tokens(&r.tokens, err));
+    if (r.tokens == 0) {
+        return dpe_fail(
+            err, DPE_USAGE,
+            "DPE_DEVICE_SELF_TEST: expected a number of tokens for a report, found off");
     }
     say_device(&r, &info);
     if (config != NULL) {
-        say(&r, "\nThe model at hand:\n");
+        dpe_text_put(text, "\nThe model at hand:\n");
         report_kind(&r, config, NULL, true);
     } else {
         report_kinds(&r);
     }
-    say(&r, "\n%d tests, %d of them not right\n", r.n_tests, r.n_bad);
+    dpe_text_put(text, "\n%d tests, %d of them not right\n", r.n_tests, r.n_bad);
     *n_bad = r.n_bad;
-    return r.status;
+    DPE_TRY(r.status);
+    return dpe_text_done(text, err);
 }

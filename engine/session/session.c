@@ -1,6 +1,10 @@
 /* Sessions: opening one, its plan, closing it. */
+#include "engine/device/device_ops.h"
+#include "engine/model/config/layer_weights.h"
+#include "engine/ops/ops_host.h"
 #include "engine/session/session_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,30 +46,28 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
 /* Why the backend gave no memory: its device failed, or there is none. */
 static dpe_status not_allocated(struct dpe_session *s, struct dpe_error *err)
 {
-    int64_t layer = -1;
-    int64_t row = -1;
-    DPE_TRY(s->ops->finish(s->own.backend, &layer, &row, err));
+    DPE_TRY(dpe_lane_wait(&s->own, err));
     return dpe_session_out_of_memory(s, err);
 }
 
-/* What the plan's selection keeps of the layers that the plan moves. */
-static bool allocate_selection(struct dpe_session *s)
+/* Memory of a layer that the plan may do without (0 bytes). */
+static bool allocate_layer(struct dpe_session *s, uint64_t bytes, dpe_mem *memory)
 {
-    bool good = true;
-    for (int64_t layer = 0; good && layer < s->config->n_layers; layer++) {
-        if (!dpe_config_moves(s->config, layer)) {
-            continue;
-        }
-        if (s->bytes.queries > 0) {
-            s->cache_q[layer] = s->ops->allocate(s->own.backend, s->bytes.queries);
-            good = s->cache_q[layer] != NULL;
-        }
-        if (s->bytes.marks > 0 && good) {
-            s->marks[layer] = s->ops->allocate(s->own.backend, s->bytes.marks);
-            good = s->marks[layer] != NULL;
+    *memory = bytes > 0 ? s->ops->allocate(s->own.backend, bytes) : NULL;
+    return bytes == 0 || *memory != NULL;
+}
+
+/* What the plan's selection keeps of the layers that the plan moves. */
+static dpe_status allocate_selection(struct dpe_session *s, struct dpe_error *err)
+{
+    for (int64_t layer = 0; layer < s->config->n_layers; layer++) {
+        if (dpe_config_moves(s->config, layer) &&
+            !(allocate_layer(s, s->bytes.queries, &s->cache_q[layer]) &&
+              allocate_layer(s, s->bytes.marks, &s->marks[layer]))) {
+            return not_allocated(s, err);
         }
     }
-    return good;
+    return DPE_OK;
 }
 
 static void release_selection(struct dpe_session *s)
@@ -78,20 +80,85 @@ static void release_selection(struct dpe_session *s)
     }
 }
 
+/* The size of each channel of a layer's keys that its weights lead to expect: after a norm of keys
+ * that norm's weight, else what the projection makes of a normalised row whose numbers do not
+ * depend on each other. A function of the weights alone, so a key's code depends on nothing but the
+ * key. */
+static void find_channels(const struct dpe_session *s, int64_t layer, float *row, float *channels)
+{
+    const struct dpe_config *c = s->config;
+    const struct dpe_tensor *weight = &s->weights->layers[layer].weight[DPE_WEIGHT_K];
+    const struct dpe_tensor *bias = &s->weights->layers[layer].bias[DPE_WEIGHT_K];
+    int64_t width = c->n_kv_heads * c->head_dim;
+    float *scale = row + weight->cols;
+    bool normed = dpe_layer_name(c, DPE_WEIGHT_ATTENTION_NORM) != NULL;
+    if (normed) {
+        dpe_tensor_read(dpe_norm_weight(s->weights, DPE_WEIGHT_ATTENTION_NORM, layer), 0,
+                        weight->cols, scale);
+    }
+    if (c->qk_norm != DPE_QK_NORM_NONE) {
+        const struct dpe_tensor *norm = dpe_norm_weight(s->weights, DPE_WEIGHT_K_NORM, layer);
+        int64_t n = c->qk_norm == DPE_QK_NORM_HEAD ? c->head_dim : width;
+        for (int64_t i = 0; i < width; i += n) {
+            dpe_tensor_read(norm, 0, n, channels + i);
+        }
+    }
+    for (int64_t i = 0; i < width; i++) {
+        float size = fabsf(channels[i]);
+        if (c->qk_norm == DPE_QK_NORM_NONE) {
+            double squares = 0.0;
+            float added = 0.0F;
+            dpe_tensor_read(weight, i * dpe_tensor_stride(weight), weight->cols, row);
+            for (int64_t j = 0; j < weight->cols; j++) {
+                double x = (double)row[j] * (normed ? (double)scale[j] : 1.0);
+                squares += x * x;
+            }
+            if (bias->data != NULL) {
+                dpe_tensor_read(bias, i, 1, &added);
+            }
+            size = (float)sqrt(squares) + fabsf(added);
+        }
+        channels[i] = size > 1e-20F && isfinite(size) ? size : 1.0F;
+    }
+}
+
+static dpe_status make_kv(struct dpe_session *s, struct dpe_error *err)
+{
+    const struct dpe_kv_shape shape = dpe_session_kv_shape(s->config, &s->plan, &s->options);
+    const char *folder = s->bytes.file > 0 ? s->options.kv_dir : NULL;
+    dpe_status status = dpe_kv_create(&shape, folder, s->bytes.kv, &s->kv, err);
+    if (status != DPE_OK || shape.type != DPE_KV_INT8) {
+        return status;
+    }
+    int64_t width = shape.heads * shape.width;
+    float *row = dpe_alloc((size_t)(2 * s->config->hidden), sizeof *row);
+    float *channels = dpe_alloc_zero((size_t)width, sizeof *channels);
+    if (row == NULL || channels == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory: channels of keys");
+    }
+    for (int64_t layer = 0; layer < shape.layers && status == DPE_OK; layer++) {
+        find_channels(s, layer, row, channels);
+        status = dpe_kv_set_channels(s->kv, layer, channels, err);
+    }
+    free(row);
+    free(channels);
+    return status;
+}
+
 /* Keys and values of all layers: as the device has them, or a dpe_kv (of queries too). */
 static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
 {
     const struct dpe_session_bytes *b = &s->bytes;
     if (b->kv > 0) {
-        return dpe_session_kv_make(s, err);
+        return make_kv(s, err);
     }
-    bool good = true;
-    for (int64_t layer = 0; good && layer < s->config->n_layers; layer++) {
-        s->cache_k[layer] = s->ops->allocate(s->own.backend, b->cache);
-        s->cache_v[layer] = s->ops->allocate(s->own.backend, b->cache);
-        good = s->cache_k[layer] != NULL && s->cache_v[layer] != NULL;
+    for (int64_t layer = 0; layer < s->config->n_layers; layer++) {
+        if (!allocate_layer(s, b->cache, &s->cache_k[layer]) ||
+            !allocate_layer(s, b->cache, &s->cache_v[layer])) {
+            return not_allocated(s, err);
+        }
     }
-    return good ? DPE_OK : not_allocated(s, err);
+    return DPE_OK;
 }
 
 static void release_cache(struct dpe_session *s)
@@ -113,11 +180,15 @@ static void drop_cache(struct dpe_session *s)
     s->bytes.cache = s->bytes.kv = s->bytes.file = 0;
 }
 
+/* Everything that lies where the backend computes. */
 static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 {
     DPE_TRY(dpe_lane_allocate(&s->own, &s->bytes) ? allocate_cache(s, err) : not_allocated(s, err));
-    if (!allocate_selection(s)) {
-        DPE_TRY(not_allocated(s, err));
+    DPE_TRY(allocate_selection(s, err));
+    DPE_TRY(s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err));
+    for (int kind = 1; kind < s->config->n_kinds; kind++) {
+        DPE_TRY(s->ops->set_plan(s->own.backend, kind, &s->kind_plans[kind],
+                                 &s->kind_rotations[kind], err));
     }
     return DPE_OK;
 }
@@ -129,36 +200,18 @@ static void release(struct dpe_session *s)
     release_selection(s);
 }
 
-static dpe_status set_plans(struct dpe_session *s, struct dpe_error *err)
-{
-    DPE_TRY(s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err));
-    for (int kind = 1; kind < s->config->n_kinds; kind++) {
-        DPE_TRY(s->ops->set_plan(s->own.backend, kind, &s->kind_plans[kind],
-                                 &s->kind_rotations[kind], err));
-    }
-    return DPE_OK;
-}
-
-/* Everything that lies where the backend computes. An estimate that fits may still not be there:
- * another process took it, or it is in pieces. */
+/* An estimate that fits may still not be there: another process took it, or it is in pieces. */
 static dpe_status allocate_device(struct dpe_session *s, struct dpe_error *err)
 {
     dpe_status status = allocate(s, err);
-    if (status == DPE_OK) {
-        status = set_plans(s, err);
-    }
     while (status == DPE_NO_MEMORY && s->halves && dpe_session_halve_chunk(s->ops, &s->options)) {
         release(s);
         s->bytes = dpe_session_fit_bytes(s->config, &s->plan, s->ops, false, &s->options);
         status = allocate(s, err);
-        if (status == DPE_OK) {
-            status = set_plans(s, err);
-        }
     }
-    if (status == DPE_OK) {
-        dpe_session_lanes_make(s);
-    }
-    return status;
+    DPE_TRY(status);
+    dpe_session_lanes_make(s);
+    return DPE_OK;
 }
 
 /* The plans of the layers that the session's plan does not move. */
@@ -206,6 +259,14 @@ void dpe_session_join(struct dpe_session *s, int64_t keep)
     memset(s->lent, 0, (size_t)s->options.branches * sizeof *s->lent);
 }
 
+/* As dpe_session_agree, before there is a session. */
+static dpe_status meet_before(const struct dpe_session_options *options, dpe_status status,
+                              struct dpe_error *err)
+{
+    const struct dpe_peers *peers = options->peers;
+    return peers == NULL ? status : peers->meet(peers->user, NULL, 0, status, err);
+}
+
 dpe_status dpe_session_create_untested(const struct dpe_model *model, const struct dpe_plan *plan,
                                        const struct dpe_session_options *options,
                                        struct dpe_session **session, struct dpe_error *err)
@@ -214,14 +275,13 @@ dpe_status dpe_session_create_untested(const struct dpe_model *model, const stru
         return dpe_fail(err, DPE_USAGE, "%s: the model was opened without its weights",
                         dpe_model_folder(model));
     }
-    struct dpe_session *s = dpe_alloc_zero(1, sizeof *s);
-    if (s == NULL) {
-        const struct dpe_peers *peers = options->peers;
-        dpe_status status = dpe_fail(err, DPE_NO_MEMORY, "session: out of memory");
-        return peers == NULL ? status : peers->meet(peers->user, NULL, 0, status, err);
+    struct dpe_session *s = NULL;
+    dpe_status status = DPE_NEW(&s, 1, err, "session: out of memory");
+    if (status != DPE_OK) {
+        return meet_before(options, status, err);
     }
     s->model = model;
-    dpe_status status = dpe_session_resolve(options, &s->options, &s->ops, err);
+    status = dpe_session_resolve(options, &s->options, &s->ops, err);
     s->full_chunk = s->options.prefill_chunk;
     s->halves = dpe_session_may_halve(options);
     if (status == DPE_OK) {
@@ -237,6 +297,29 @@ dpe_status dpe_session_create_untested(const struct dpe_model *model, const stru
     s->has_plan = true;
     *session = s;
     return DPE_OK;
+}
+
+/* The test of its device, then the session itself. */
+dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_plan *plan,
+                              const struct dpe_session_options *options,
+                              struct dpe_session **session, struct dpe_error *err)
+{
+    const struct dpe_ops *ops = NULL;
+    /* dpe_session_create_untested reports an unknown device. */
+    bool found = dpe_ops_find(options->device, &ops, NULL) == DPE_OK;
+    /* What the device does not carry is refused without a test. */
+    bool carried = found && ops->supports(dpe_model_config(model), plan, NULL) == DPE_OK &&
+                   (ops->reads_kv || options->kv_type == DPE_KV_F32);
+    int64_t tokens = carried ? ops->self_test_tokens : 0;
+    struct dpe_session_options with = *options;
+    if (tokens > 0) {
+        const dpe_status status = dpe_session_check_device(
+            dpe_model_config(model), &plan->selection, options, tokens, &with.ways, err);
+        if (status != DPE_OK) {
+            return meet_before(options, status, err);
+        }
+    }
+    return dpe_session_create_untested(model, plan, &with, session, err);
 }
 
 void dpe_session_hand_over(void)
@@ -291,40 +374,44 @@ static struct dpe_session_bytes make_room(struct dpe_session *s)
     return bytes;
 }
 
-/* The workspace of the plan, what its selection keeps, and its tables; smaller chunks need less of
- * the former. */
+/* The workspace of the plan, what its selection keeps, the cache where it moves, and the tables. */
+static dpe_status allocate_once(struct dpe_session *s, struct dpe_error *err)
+{
+    const struct dpe_session_bytes bytes = make_room(s);
+    bool moves = s->bytes.cache == 0 && s->bytes.kv == 0;
+    s->bytes = bytes;
+    if (moves) {
+        drop_cache(s);
+    }
+    if (s->own.workspace == NULL) {
+        s->own.workspace = s->ops->allocate(s->own.backend, bytes.workspace);
+    }
+    if (s->own.workspace == NULL) {
+        return not_allocated(s, err);
+    }
+    DPE_TRY(allocate_selection(s, err));
+    if (moves) {
+        s->bytes.cache = bytes.cache;
+        s->bytes.kv = bytes.kv;
+        s->bytes.file = bytes.file;
+        const dpe_status status = allocate_cache(s, err);
+        if (status != DPE_OK) {
+            drop_cache(s);
+            return status;
+        }
+    }
+    return s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err);
+}
+
 static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)
 {
     dpe_status status = DPE_NO_MEMORY;
     do {
-        struct dpe_session_bytes bytes = make_room(s);
-        bool moves = s->bytes.cache == 0 && s->bytes.kv == 0;
-        s->bytes = bytes;
-        if (moves) {
-            drop_cache(s);
-        }
-        if (s->own.workspace == NULL) {
-            s->own.workspace = s->ops->allocate(s->own.backend, bytes.workspace);
-        }
-        bool good = s->own.workspace != NULL && allocate_selection(s);
-        status = good ? DPE_OK : not_allocated(s, err);
-        if (status == DPE_OK && moves) {
-            s->bytes.cache = bytes.cache;
-            s->bytes.kv = bytes.kv;
-            s->bytes.file = bytes.file;
-            status = allocate_cache(s, err);
-            if (status != DPE_OK) {
-                drop_cache(s);
-            }
-        }
-        if (status == DPE_OK) {
-            status = s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err);
-        }
+        status = allocate_once(s, err);
     } while (status == DPE_NO_MEMORY && s->halves && dpe_session_halve_chunk(s->ops, &s->options));
-    if (status == DPE_OK) {
-        dpe_session_lanes_make(s);
-    }
-    return status;
+    DPE_TRY(status);
+    dpe_session_lanes_make(s);
+    return DPE_OK;
 }
 
 dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *plan,
@@ -334,39 +421,28 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     if (s->remote != NULL) {
         return dpe_session_remote_plan(s, plan, err);
     }
-    dpe_status status =
-        dpe_session_check_plan(dpe_model_config(s->model), plan, s->ops, peers, err);
-    if (status != DPE_OK) {
-        return status;
+    DPE_TRY(dpe_session_check_plan(dpe_model_config(s->model), plan, s->ops, peers, err));
+    struct dpe_session_options options = s->options;
+    /* The free memory is no longer the limit: the session holds most of it. */
+    if (options.max_memory != 0) {
+        const struct dpe_session_bytes bytes =
+            dpe_session_fit_bytes(s->config, plan, s->ops, s->halves, &options);
+        DPE_TRY(dpe_session_check_fits(s->config, plan, &bytes, s->ops, &options, err));
     }
     struct dpe_plan copy;
-    /* The free memory is no longer the limit: the session holds most of it. */
-    if (s->options.max_memory != 0) {
-        struct dpe_session_options options = s->options;
-        struct dpe_session_bytes bytes =
-            dpe_session_fit_bytes(s->config, plan, s->ops, s->halves, &options);
-        if ((status = dpe_session_check_fits(s->config, plan, &bytes, s->ops, &options, err)) !=
-            DPE_OK) {
-            return status;
-        }
-        s->options.prefill_chunk = options.prefill_chunk;
-    }
-    if ((status = dpe_plan_slice(plan, peers->index, peers->size, &copy, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_plan_slice(plan, peers->index, peers->size, &copy, err));
+    s->options.prefill_chunk = options.prefill_chunk;
     dpe_plan_free(&s->plan);
     dpe_rotation_free(&s->rotation);
     s->plan = copy;
     dpe_session_join(s, 0);
     s->has_plan = false;
     make_room(s);
-    status =
-        dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads, &s->rotation, err);
-    if (status == DPE_OK) {
-        status = allocate_plan(s, err);
-    }
-    s->has_plan = status == DPE_OK;
-    return status;
+    DPE_TRY(
+        dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads, &s->rotation, err));
+    DPE_TRY(allocate_plan(s, err));
+    s->has_plan = true;
+    return DPE_OK;
 }
 
 uint64_t dpe_session_file(const struct dpe_session *session)

@@ -23,9 +23,9 @@
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/ops/ops_head.h" /* the likeliest token, and the sum for probabilities */
 #include "engine/ops/options.h"
 #include "engine/plan/plan.h"
-#include "engine/session/sample.h"
 
 struct dpe_session;
 
@@ -222,6 +222,16 @@ dpe_status dpe_session_step(struct dpe_session *session, int64_t n, const int64_
  * the lower id) instead of logits. */
 dpe_status dpe_session_step_best(struct dpe_session *session, int64_t n, const int64_t *branches,
                                  const int32_t *tokens, int32_t *best, struct dpe_error *err);
+
+/** How tokens are drawn. */
+struct dpe_sampling {
+    double temperature; /**< divides the logits; 0: the likeliest token, always */
+    double top_p; /**< drawn from the fewest likeliest tokens with this share, 0 < top_p ≤ 1 */
+    struct dpe_rng *rng; /**< borrowed, advanced by every draw */
+};
+
+/** A token drawn from `vocab` ≥ 1 finite logits. −1: out of memory. */
+int32_t dpe_sample(const float *logits, int64_t vocab, const struct dpe_sampling *sampling);
 
 /** Called after every generated token with all tokens generated so far; true stops. */
 typedef bool (*dpe_stop)(void *user, const int32_t *generated, size_t n);

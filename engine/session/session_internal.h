@@ -154,8 +154,6 @@ struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_config *config,
 struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_config *config,
                                          const struct dpe_plan *plan,
                                          const struct dpe_session_options *options);
-/** Make it, under the session's plan, options and bytes. As dpe_kv_create. */
-dpe_status dpe_session_kv_make(struct dpe_session *session, struct dpe_error *err);
 /** Whether these options, not resolved, leave the chunk to the session: none is given, and there
  * are no peers that need the same one. */
 bool dpe_session_may_halve(const struct dpe_session_options *options);
@@ -180,7 +178,15 @@ static inline struct dpe_lane dpe_lane_of(struct dpe_session *s, int n_threads)
         .session = s, .ops = s->ops, .config = s->config, .n_threads = n_threads};
 }
 
-/* session_buffers.c: the buffers of a forward pass, x … added, and the workspace. */
+/** Wait for what was launched; whether numbers are finite is looked at elsewhere. */
+static inline dpe_status dpe_lane_wait(const struct dpe_lane *lane, struct dpe_error *err)
+{
+    int64_t layer = -1;
+    int64_t row = -1;
+    return lane->ops->finish(lane->backend, &layer, &row, err);
+}
+
+/* session_lanes.c: the buffers of a forward pass, x … added, and the workspace. */
 
 uint64_t dpe_session_buffer_bytes(const struct dpe_session_bytes *bytes);
 /** Those that the bytes are not 0 for; the others become NULL. False: out of memory, or the
@@ -188,7 +194,7 @@ uint64_t dpe_session_buffer_bytes(const struct dpe_session_bytes *bytes);
 bool dpe_lane_allocate(struct dpe_lane *lane, const struct dpe_session_bytes *bytes);
 void dpe_lane_release(struct dpe_lane *lane);
 
-/* session_lanes.c: steps in which each thread takes some of the sequences through all layers. */
+/* Steps in which each thread takes some of the sequences through all layers. */
 
 /** Lanes of a session with these options, resolved: one for each thread, or 0 where they do not
  * pay. */

@@ -11,9 +11,7 @@ static dpe_status measure_layer(struct dpe_session *s, int64_t layer, int64_t le
                                 double *seconds, struct dpe_error *err)
 {
     int64_t chunk = s->options.prefill_chunk;
-    int64_t ignored_layer = -1;
-    int64_t ignored_row = -1;
-    dpe_status status = s->ops->finish(s->own.backend, &ignored_layer, &ignored_row, err);
+    dpe_status status = dpe_lane_wait(&s->own, err);
     double start = dpe_clock();
     for (int64_t at = 0; at < length && status == DPE_OK; at += chunk) {
         const struct dpe_batch batch = {.start = at,
@@ -23,7 +21,7 @@ static dpe_status measure_layer(struct dpe_session *s, int64_t layer, int64_t le
         status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
     }
     if (status == DPE_OK) {
-        status = s->ops->finish(s->own.backend, &ignored_layer, &ignored_row, err);
+        status = dpe_lane_wait(&s->own, err);
     }
     *seconds = dpe_clock() - start;
     return status;

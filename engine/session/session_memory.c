@@ -10,6 +10,19 @@ enum {
     TEXT_ROOM = 256, /* of a part of a message */
 };
 
+struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_config *c, const struct dpe_plan *plan,
+                                         const struct dpe_session_options *options)
+{
+    bool queries = dpe_selection_keeps_queries(&plan->selection);
+    return (struct dpe_kv_shape){.type = options->kv_type,
+                                 .layers = c->n_layers,
+                                 .heads = c->n_kv_heads,
+                                 .capacity = options->capacity,
+                                 .width = c->head_dim,
+                                 .query_heads = queries ? c->n_heads : 0,
+                                 .query_capacity = queries ? options->capacity : 0};
+}
+
 /* The tables of the kinds of layers that the plan does not move: one each. */
 static uint64_t kind_bytes(const struct dpe_config *c, int64_t positions)
 {
@@ -112,15 +125,22 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
     }
     b.logits = dpe_bytes_of(b.logit_rows, c->vocab, 1, f);
     b.lanes = dpe_session_lanes_bytes(c, plan, ops, options);
-    b.total = dpe_bytes_plus(dpe_bytes_plus(dpe_session_buffer_bytes(&b), b.lanes),
-                             dpe_bytes_plus(b.rotation, b.state));
-    b.total = dpe_bytes_plus(b.total, b.taps);
-    b.total =
-        dpe_bytes_plus(b.total, dpe_bytes_plus(b.kv, dpe_bytes_of(2, c->n_layers, 1, b.cache)));
-    b.total = dpe_bytes_plus(
-        b.total, dpe_bytes_of(layers_moved(c), 1, 1, dpe_bytes_plus(b.queries, b.marks)));
-    b.total =
-        dpe_bytes_plus(b.total, dpe_bytes_plus(dpe_bytes_plus(b.branches, b.tokens), b.logits));
+    const uint64_t parts[] = {
+        dpe_session_buffer_bytes(&b),
+        dpe_bytes_of(2, c->n_layers, 1, b.cache),
+        dpe_bytes_of(layers_moved(c), 1, 1, dpe_bytes_plus(b.queries, b.marks)),
+        b.lanes,
+        b.rotation,
+        b.state,
+        b.taps,
+        b.kv,
+        b.branches,
+        b.tokens,
+        b.logits,
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        b.total = dpe_bytes_plus(b.total, parts[i]);
+    }
     return b;
 }
 

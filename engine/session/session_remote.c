@@ -83,27 +83,33 @@ static dpe_status take_tokens(const struct dpe_continuation *item, const struct 
     return dpe_tokens_append(item->out, made->ids, n, err);
 }
 
+/* What branch i holds, and what the item adds. */
+static dpe_status append_prompt(const struct dpe_session *s, int64_t i,
+                                const struct dpe_continuation *item, struct dpe_tokens *prompt,
+                                struct dpe_error *err)
+{
+    int64_t prefix = s->prefix < s->length[i] ? s->prefix : s->length[i];
+    const int32_t *own = s->tokens + prefix + i * s->room;
+    DPE_TRY(dpe_tokens_append(prompt, s->tokens, (size_t)prefix, err));
+    DPE_TRY(dpe_tokens_append(prompt, own, (size_t)(s->length[i] - prefix), err));
+    return dpe_tokens_append(prompt, item->prompt, (size_t)item->n, err);
+}
+
 dpe_status dpe_session_remote_generate(struct dpe_session *s, const struct dpe_continuation *items,
                                        int64_t n, struct dpe_error *err)
 {
     struct dpe_remote_text *texts = dpe_alloc_zero((size_t)n, sizeof *texts);
-    struct dpe_tokens *prompts = dpe_alloc_zero((size_t)n, sizeof *prompts);
-    struct dpe_tokens *made = dpe_alloc_zero((size_t)n, sizeof *made);
-    bool good = texts != NULL && prompts != NULL && made != NULL;
-    dpe_status status =
-        good ? DPE_OK
-             : dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " texts", n);
+    struct dpe_tokens *prompts = dpe_alloc_zero(2 * (size_t)n, sizeof *prompts);
+    dpe_status status = DPE_OK;
+    if (texts == NULL || prompts == NULL) {
+        free(texts);
+        free(prompts);
+        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " texts", n);
+    }
+    struct dpe_tokens *made = prompts + n;
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         const struct dpe_continuation *item = &items[i];
-        int64_t prefix = s->prefix < s->length[i] ? s->prefix : s->length[i];
-        const int32_t *own = s->tokens + prefix + i * s->room;
-        status = dpe_tokens_append(&prompts[i], s->tokens, (size_t)prefix, err);
-        if (status == DPE_OK) {
-            status = dpe_tokens_append(&prompts[i], own, (size_t)(s->length[i] - prefix), err);
-        }
-        if (status == DPE_OK) {
-            status = dpe_tokens_append(&prompts[i], item->prompt, (size_t)item->n, err);
-        }
+        status = append_prompt(s, i, item, &prompts[i], err);
         texts[i] =
             (struct dpe_remote_text){prompts[i].ids, (int64_t)prompts[i].n, item->options.max_new,
                                      item->options.ignore_eos, &made[i]};
@@ -116,12 +122,10 @@ dpe_status dpe_session_remote_generate(struct dpe_session *s, const struct dpe_c
         s->work.fed += items[i].n;
         s->work.decoded += (int64_t)made[i].n;
     }
-    for (int64_t i = 0; i < n && good; i++) {
+    for (int64_t i = 0; i < 2 * n; i++) {
         dpe_tokens_free(&prompts[i]);
-        dpe_tokens_free(&made[i]);
     }
     free(texts);
     free(prompts);
-    free(made);
     return status;
 }

@@ -1,4 +1,4 @@
-/* Running tokens through a session: feed, likelihood, steps of branches. */
+/* Running tokens through a session: feed, likelihood, norms, steps of branches. */
 #include "engine/ops/ops_head.h"
 #include "engine/session/session_internal.h"
 
@@ -145,12 +145,10 @@ static dpe_status logits_nonfinite(const struct dpe_session *s, int64_t position
 static dpe_status lm_head(struct dpe_lane *lane, int64_t first, int64_t rows, float *logits,
                           struct dpe_error *err)
 {
-    int64_t layer = -1;
-    int64_t row = -1;
     int64_t at = first * lane->config->hidden * (int64_t)lane->session->element;
     dpe_head_logits(lane->ops, lane->backend, lane->config, (char *)lane->normed + at, rows,
                     logits);
-    return lane->ops->finish(lane->backend, &layer, &row, err);
+    return dpe_lane_wait(lane, err);
 }
 
 /* Likelihoods of the tokens that follow those of a piece. */
@@ -161,14 +159,12 @@ static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_
     int64_t with_next = done + rows == run->n ? rows - 1 : rows;
     const struct dpe_logit_room room = dpe_session_logit_room(s);
     double *nll = run->nll + done;
-    int64_t layer = -1;
-    int64_t row = -1;
     if (with_next == 0) {
         return DPE_OK;
     }
     s->ops->likelihood(s->own.backend, s->own.normed, with_next, &room, run->tokens + done + 1,
                        nll);
-    DPE_TRY(s->ops->finish(s->own.backend, &layer, &row, err));
+    DPE_TRY(dpe_lane_wait(&s->own, err));
     for (int64_t i = 0; i < with_next; i++) {
         if (!isfinite(nll[i])) {
             return logits_nonfinite(s, s->length[run->branch] + i, err);
@@ -394,4 +390,29 @@ dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, i
     }
     const struct run run = {.tokens = tokens, .n = n, .nll = nll};
     return run_tokens(session, &run, err);
+}
+
+/* Adds the norms of one text, which the backend sums. */
+static dpe_status run_text(struct dpe_session *s, const struct dpe_norm_text *text,
+                           struct dpe_error *err)
+{
+    s->sums = text->sums;
+    dpe_status status = dpe_session_cut(s, 0, err);
+    if (status == DPE_OK) {
+        status = dpe_session_feed(s, text->ids, text->n, NULL, err);
+    }
+    s->sums = (struct dpe_norm_sums){0};
+    return status;
+}
+
+dpe_status dpe_session_norms(struct dpe_session *session, const struct dpe_norm_text *texts,
+                             int64_t n, struct dpe_error *err)
+{
+    if (session->remote != NULL) {
+        return session->remote->norms(session->remote->user, session->config, texts, n, err);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        DPE_TRY(run_text(session, &texts[i], err));
+    }
+    return DPE_OK;
 }

@@ -1,6 +1,6 @@
 /* Two sessions read a text in turn, and what follows from it. */
 #include "eval/kld/kld.h"
-#include "engine/session/sample.h"
+#include "engine/session/session.h"
 #include "eval/kld/kld_saved.h"
 #include "eval/task/stats.h"
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/session/sample.h"
+#include "engine/session/session.h"
 #include "eval/serve/engine/serve_engine_internal.h"
 
 /* The n largest logits, largest first, ties to the lower id. */

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "engine/session/sample.h"
+#include "engine/session/session.h"
 
 enum { VOCAB = 200, DRAWS = 40000 };
 
