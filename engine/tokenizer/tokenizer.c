@@ -1,7 +1,6 @@
 /* Opening and closing a tokenizer; what it can return without encoding. */
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/system/folder.h"
-#include "engine/tokenizer/tokenizer_gguf.h"
 #include "engine/tokenizer/tokenizer_load.h"
 
 #include <stdio.h>
@@ -93,39 +92,25 @@ static dpe_status load_parts(struct dpe_tokenizer *t, const json_t *root, struct
     return dpe_load_post_processor(t, json_object_get(root, "post_processor"), 0, err);
 }
 
-dpe_status dpe_tokenizer_load(struct dpe_tokenizer *t, const char *bytes, size_t n,
-                              struct dpe_error *err)
+/* From tokenizer.json, or the metadata of a GGUF file. */
+static dpe_status load(struct dpe_tokenizer *t, const char *path, bool gguf, struct dpe_error *err)
 {
-    DPE_TRY(dpe_sha256_bytes(bytes, n, t->fingerprint, err));
     json_t *root = NULL;
-    dpe_status status = dpe_json_parse("content", bytes, n, &root, err);
+    char *bytes = NULL;
+    size_t n = 0;
+    DPE_TRY(gguf ? dpe_tokenizer_of_gguf(path, &root, t->fingerprint, err)
+                 : dpe_read_file(path, MAX_FILE, &bytes, &n, err));
+    dpe_status status = gguf ? DPE_OK : dpe_sha256_bytes(bytes, n, t->fingerprint, err);
+    if (status == DPE_OK && !gguf) {
+        status = dpe_json_parse("content", bytes, n, &root, err);
+    }
     if (status == DPE_OK) {
         status = load_parts(t, root, err);
     }
-    json_decref(root);
-    return status;
-}
-
-/* From the metadata of a GGUF file. */
-static dpe_status load_gguf(struct dpe_tokenizer *t, const char *path, struct dpe_error *err)
-{
-    json_t *root = NULL;
-    dpe_status status = dpe_tokenizer_of_gguf(path, &root, t->fingerprint, err);
-    if (status == DPE_OK && (status = load_parts(t, root, err)) != DPE_OK) {
-        dpe_fail_prefix(err, "%s: its tokenizer", path);
+    if (status != DPE_OK) {
+        dpe_fail_prefix(err, gguf ? "%s: its tokenizer" : "%s", path);
     }
     json_decref(root);
-    return status;
-}
-
-static dpe_status load_file(struct dpe_tokenizer *t, const char *path, struct dpe_error *err)
-{
-    char *bytes = NULL;
-    size_t n = 0;
-    dpe_status status = dpe_read_file(path, MAX_FILE, &bytes, &n, err);
-    if (status == DPE_OK && (status = dpe_tokenizer_load(t, bytes, n, err)) != DPE_OK) {
-        dpe_fail_prefix(err, "%s", path);
-    }
     free(bytes);
     return status;
 }
@@ -134,37 +119,24 @@ dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer
                               struct dpe_error *err)
 {
     struct stat info;
-    struct dpe_text file = {0};
     struct dpe_tokenizer *made = NULL;
-    bool gguf = dpe_folder_is_gguf(path);
-    dpe_status status = dpe_text_append(&file, path, strlen(path), err);
-    if (status == DPE_OK && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        status = dpe_text_append(&file, "/tokenizer.json", 15, err);
-    } else if (status == DPE_OK) {
-        status = dpe_folder_explain(path, err);
+    bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    DPE_TRY(folder ? DPE_OK : dpe_folder_explain(path, err));
+    DPE_TRY(DPE_NEW(&made, 1, err, "%s: no memory", path));
+    dpe_text_put(&made->path, folder ? "%s/tokenizer.json" : "%s", path);
+    dpe_status status = dpe_text_done(&made->path, err);
+    if (status == DPE_OK) {
+        status = load(made, made->path.bytes, dpe_folder_is_gguf(path), err);
     }
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = DPE_NEW(&made, 1, err, "%s: no memory", file.bytes);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = gguf ? load_gguf(made, path, err) : load_file(made, file.bytes, err);
     if (status == DPE_NO_INPUT) {
         dpe_folder_explain(path, err);
     }
     if (status != DPE_OK) {
-        goto done;
+        dpe_tokenizer_close(made);
+        return status;
     }
-    made->path = file;
-    file = (struct dpe_text){0};
     *tokenizer = made;
-    made = NULL;
-done:
-    dpe_tokenizer_close(made);
-    dpe_text_free(&file);
-    return status;
+    return DPE_OK;
 }
 
 void dpe_tokenizer_close(struct dpe_tokenizer *t)

@@ -100,34 +100,25 @@ static dpe_status to_symbols(struct dpe_bpe *bpe, const char *piece, size_t n,
 {
     const struct dpe_vocab *vocab = bpe->vocab;
     bool pending = false;
-    dpe_status status = DPE_OK;
     bpe->symbols.n = 0;
-    for (size_t at = 0; at < n && status == DPE_OK;) {
+    for (size_t at = 0; at < n;) {
         int32_t id = -1;
         char name[4];
         size_t n_name = 0;
         size_t length = next_symbol(vocab, piece + at, &id, name, &n_name);
         at += length;
-        status = dpe_encode_did(bpe->work, length, err);
-        if (status != DPE_OK) {
-            break;
-        }
+        DPE_TRY(dpe_encode_did(bpe->work, length, err));
         if (id < 0) {
-            status = unknown_symbol(bpe, name, n_name, &pending, err);
+            DPE_TRY(unknown_symbol(bpe, name, n_name, &pending, err));
             continue;
         }
         if (pending) {
             pending = false;
-            status = dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err);
+            DPE_TRY(dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err));
         }
-        if (status == DPE_OK) {
-            status = dpe_tokens_append(&bpe->symbols, &id, 1, err);
-        }
+        DPE_TRY(dpe_tokens_append(&bpe->symbols, &id, 1, err));
     }
-    if (status == DPE_OK && pending) {
-        status = dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err);
-    }
-    return status;
+    return pending ? dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err) : DPE_OK;
 }
 
 /* ---------------------------------------------------------------------------------------- merging
@@ -179,10 +170,7 @@ static dpe_status reserve_long(struct dpe_bpe *bpe, size_t n, struct dpe_error *
         bpe->heap = NULL;
         bpe->link_capacity = 0;
         uint64_t bytes = (2 * sizeof *bpe->links + 3 * sizeof *bpe->heap) * (uint64_t)n;
-        dpe_status status = dpe_encode_look(bpe->work, bytes, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(dpe_encode_look(bpe->work, bytes, err));
         /* Every symbol starts one pair, and every merge, at most n − 1, adds at most two. */
         bpe->links = dpe_alloc(n, 2 * sizeof *bpe->links);
         bpe->heap = dpe_alloc(n, 3 * sizeof *bpe->heap);
@@ -238,10 +226,7 @@ static void push_pair(struct dpe_bpe *bpe, uint32_t at, uint32_t next)
 
 static dpe_status merge_long(struct dpe_bpe *bpe, struct dpe_error *err)
 {
-    dpe_status status = reserve_long(bpe, bpe->symbols.n, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(reserve_long(bpe, bpe->symbols.n, err));
     int32_t *id = bpe->symbols.ids;
     const uint32_t n = (uint32_t)bpe->symbols.n;
     uint32_t *next = bpe->links, *previous = bpe->links + bpe->link_capacity;
@@ -252,15 +237,11 @@ static dpe_status merge_long(struct dpe_bpe *bpe, struct dpe_error *err)
         if (i + 1 < n) {
             push_pair(bpe, i, i + 1);
         }
-        if ((status = dpe_encode_did(bpe->work, 1, err)) != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(dpe_encode_did(bpe->work, 1, err));
     }
     while (bpe->heap_n > 0) {
         /* A step at the heap takes as long as some bytes of text. */
-        if ((status = dpe_encode_did(bpe->work, 8, err)) != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(dpe_encode_did(bpe->work, 8, err));
         uint64_t top = heap_pop(bpe);
         uint32_t at = (uint32_t)top;
         if (id[at] < 0 || next[at] == n) {
@@ -319,9 +300,8 @@ static dpe_status encode_cached(struct dpe_bpe *bpe, const char *word, size_t n,
                                 struct dpe_tokens *out, struct dpe_error *err)
 {
     if (n > CACHED_BYTES) {
-        dpe_status status = encode_word(bpe, word, n, whole, err);
-        return status != DPE_OK ? status
-                                : dpe_tokens_append(out, bpe->symbols.ids, bpe->symbols.n, err);
+        DPE_TRY(encode_word(bpe, word, n, whole, err));
+        return dpe_tokens_append(out, bpe->symbols.ids, bpe->symbols.n, err);
     }
     unsigned char key[CACHED_BYTES + 1] = {0};
     key[0] = (unsigned char)n;
@@ -331,10 +311,7 @@ static dpe_status encode_cached(struct dpe_bpe *bpe, const char *word, size_t n,
     if (memcmp(entry->key, key, sizeof key) == 0) {
         return dpe_tokens_append(out, entry->ids, (size_t)entry->n, err);
     }
-    dpe_status status = encode_word(bpe, word, n, whole, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(encode_word(bpe, word, n, whole, err));
     if (bpe->symbols.n <= CACHED_IDS) {
         memcpy(entry->key, key, sizeof key);
         if (bpe->symbols.n > 0) { /* a word may have no id, and ids then no memory */
@@ -366,8 +343,8 @@ dpe_status dpe_bpe_encode(struct dpe_bpe *bpe, const char *piece, size_t n, stru
 {
     const struct dpe_vocab *vocab = bpe->vocab;
     if (!vocab->words_apart) {
-        dpe_status status = dpe_encode_did(bpe->work, n, err);
-        return status == DPE_OK ? encode_cached(bpe, piece, n, true, out, err) : status;
+        DPE_TRY(dpe_encode_did(bpe->work, n, err));
+        return encode_cached(bpe, piece, n, true, out, err);
     }
     /* SentencePiece-style files give whole texts as one pre-token; where no merge joins two words
      * each can be merged alone, with the same result and no heap over the whole text. */
@@ -377,14 +354,10 @@ dpe_status dpe_bpe_encode(struct dpe_bpe *bpe, const char *piece, size_t n, stru
             return dpe_tokens_append(out, &id, 1, err);
         }
     }
-    dpe_status status = DPE_OK;
-    for (size_t at = 0; at < n && status == DPE_OK;) {
-        size_t end = word_end(piece, n, at);
-        status = dpe_encode_did(bpe->work, end - at, err);
-        if (status == DPE_OK) {
-            status = encode_cached(bpe, piece + at, end - at, false, out, err);
-        }
-        at = end;
+    for (size_t at = 0, end = 0; at < n; at = end) {
+        end = word_end(piece, n, at);
+        DPE_TRY(dpe_encode_did(bpe->work, end - at, err));
+        DPE_TRY(encode_cached(bpe, piece + at, end - at, false, out, err));
     }
-    return status;
+    return DPE_OK;
 }

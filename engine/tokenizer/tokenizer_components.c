@@ -19,6 +19,28 @@ static dpe_status unknown(const struct dpe_json_reader *r, const char *what, con
                     dpe_json_quote(quoted, name, strlen(name)));
 }
 
+/* Begins to read a component; its type, NULL: there is none, or it has no type (r->status). */
+static const char *read_type(struct dpe_json_reader *r, const char *file, json_t *component,
+                             struct dpe_error *err)
+{
+    *r = (struct dpe_json_reader){file, "", component, err, DPE_OK};
+    if (component == NULL || json_is_null(component)) {
+        return NULL;
+    }
+    const char *type = dpe_tokenizer_need_string(r, "type");
+    return r->status == DPE_OK ? type : NULL;
+}
+
+/* The index of a word among n, n: none. */
+static size_t index_of(const char *word, const char *const *words, size_t n)
+{
+    size_t i = 0;
+    while (i < n && strcmp(word, words[i]) != 0) {
+        i++;
+    }
+    return i;
+}
+
 typedef dpe_status (*load_component)(struct dpe_tokenizer *, json_t *, int, struct dpe_error *);
 
 static dpe_status load_sequence(struct dpe_tokenizer *t, struct dpe_json_reader *r, const char *key,
@@ -93,16 +115,16 @@ static dpe_status load_replace(struct dpe_json_reader *r, struct dpe_text *patte
 dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, json_t *component, int depth,
                                struct dpe_error *err)
 {
-    if (component == NULL || json_is_null(component)) {
-        return DPE_OK;
+    struct dpe_json_reader r;
+    const char *type = read_type(&r, "normalizer", component, err);
+    if (type == NULL) {
+        return r.status;
     }
-    struct dpe_json_reader r = {"normalizer", "", component, err, DPE_OK};
-    const char *type = dpe_tokenizer_need_string(&r, "type");
     if (strcmp(type, "Sequence") == 0) {
         return load_sequence(t, &r, "normalizers", dpe_load_normalizer, depth);
     }
-    if (r.status != DPE_OK || t->n_normalizers == DPE_MAX_STEPS) {
-        return r.status != DPE_OK ? r.status : too_many(&r);
+    if (t->n_normalizers == DPE_MAX_STEPS) {
+        return too_many(&r);
     }
     struct dpe_normalizer *normalizer = t->normalizers + t->n_normalizers++;
     if (strcmp(type, "NFC") == 0 || strcmp(type, "NFKC") == 0) {
@@ -149,10 +171,7 @@ static dpe_status load_split(struct dpe_tokenizer *t, struct dpe_json_reader *r)
     if (r->status != DPE_OK) {
         return r->status;
     }
-    size_t found = 0;
-    while (found < 5 && strcmp(behavior, behaviors[found]) != 0) {
-        found++;
-    }
+    size_t found = index_of(behavior, behaviors, 5);
     if (found == 5) {
         return unknown(r, "Split behavior", behavior);
     }
@@ -254,12 +273,17 @@ static dpe_status load_metaspace(struct dpe_tokenizer *t, struct dpe_json_reader
 dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, int depth,
                                   struct dpe_error *err)
 {
-    if (component == NULL || json_is_null(component)) {
-        return DPE_OK;
-    }
-    struct dpe_json_reader r = {"pre_tokenizer", "", component, err, DPE_OK};
-    const char *type = dpe_tokenizer_need_string(&r, "type");
-    if (r.status != DPE_OK) {
+    static const struct {
+        const char *type;
+        dpe_status (*load)(struct dpe_tokenizer *t, struct dpe_json_reader *r);
+    } kinds[] = {{"Split", load_split},
+                 {"WhitespaceSplit", load_whitespace},
+                 {"Digits", load_digits},
+                 {"ByteLevel", load_byte_level},
+                 {"Metaspace", load_metaspace}};
+    struct dpe_json_reader r;
+    const char *type = read_type(&r, "pre_tokenizer", component, err);
+    if (type == NULL) {
         return r.status;
     }
     if (strcmp(type, "Sequence") == 0) {
@@ -270,20 +294,10 @@ dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, in
                         "pre_tokenizer: a component after ByteLevel is not "
                         "supported");
     }
-    if (strcmp(type, "Split") == 0) {
-        return load_split(t, &r);
-    }
-    if (strcmp(type, "WhitespaceSplit") == 0) {
-        return load_whitespace(t, &r);
-    }
-    if (strcmp(type, "Digits") == 0) {
-        return load_digits(t, &r);
-    }
-    if (strcmp(type, "ByteLevel") == 0) {
-        return load_byte_level(t, &r);
-    }
-    if (strcmp(type, "Metaspace") == 0) {
-        return load_metaspace(t, &r);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(type, kinds[i].type) == 0) {
+            return kinds[i].load(t, &r);
+        }
     }
     return unknown(&r, "type", type);
 }
@@ -294,54 +308,50 @@ dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, in
 static dpe_status load_one_decoder(struct dpe_json_reader *r, const char *type,
                                    struct dpe_decoder *decoder)
 {
-    if (strcmp(type, "ByteLevel") == 0) {
-        decoder->kind = DPE_DECODE_BYTE_LEVEL;
-        return DPE_OK;
+    static const char *const kinds[] = {[DPE_DECODE_BYTE_LEVEL] = "ByteLevel",
+                                        [DPE_DECODE_REPLACE] = "Replace",
+                                        [DPE_DECODE_BYTE_FALLBACK] = "ByteFallback",
+                                        [DPE_DECODE_FUSE] = "Fuse",
+                                        [DPE_DECODE_STRIP] = "Strip",
+                                        [DPE_DECODE_METASPACE] = "Metaspace"};
+    enum { KINDS = sizeof kinds / sizeof kinds[0] };
+    enum dpe_prepend prepend = DPE_PREPEND_NEVER;
+    size_t kind = index_of(type, kinds, KINDS);
+    if (kind == KINDS) {
+        return unknown(r, "type", type);
     }
-    if (strcmp(type, "ByteFallback") == 0) {
-        decoder->kind = DPE_DECODE_BYTE_FALLBACK;
-        return DPE_OK;
-    }
-    if (strcmp(type, "Fuse") == 0) {
-        decoder->kind = DPE_DECODE_FUSE;
-        return DPE_OK;
-    }
-    if (strcmp(type, "Replace") == 0) {
-        decoder->kind = DPE_DECODE_REPLACE;
+    decoder->kind = (enum dpe_decoder_kind)kind;
+    switch (decoder->kind) {
+    case DPE_DECODE_REPLACE:
         return load_replace(r, &decoder->pattern, &decoder->content);
-    }
-    if (strcmp(type, "Strip") == 0) {
-        decoder->kind = DPE_DECODE_STRIP;
+    case DPE_DECODE_STRIP:
         decoder->start = (size_t)dpe_json_integer(r, "start", 0, INT32_MAX, -1);
         decoder->stop = (size_t)dpe_json_integer(r, "stop", 0, INT32_MAX, -1);
         return copy_character(r, "content", &decoder->content);
-    }
-    if (strcmp(type, "Metaspace") == 0) {
-        enum dpe_prepend prepend = DPE_PREPEND_NEVER;
-        decoder->kind = DPE_DECODE_METASPACE;
-        if (copy_character(r, "replacement", &decoder->content) == DPE_OK) {
-            r->status = read_prepend(r, &prepend);
-        }
+    case DPE_DECODE_METASPACE:
+        DPE_TRY(copy_character(r, "replacement", &decoder->content));
+        r->status = read_prepend(r, &prepend);
         decoder->drop_first = prepend != DPE_PREPEND_NEVER;
         return r->status;
+    default:
+        return DPE_OK;
     }
-    return unknown(r, "type", type);
 }
 
 dpe_status dpe_load_decoder(struct dpe_tokenizer *t, json_t *component, int depth,
                             struct dpe_error *err)
 {
-    if (component == NULL || json_is_null(component)) {
-        return DPE_OK;
+    struct dpe_json_reader r;
+    const char *type = read_type(&r, "decoder", component, err);
+    if (type == NULL) {
+        return r.status;
     }
     t->has_decoder = true;
-    struct dpe_json_reader r = {"decoder", "", component, err, DPE_OK};
-    const char *type = dpe_tokenizer_need_string(&r, "type");
     if (strcmp(type, "Sequence") == 0) {
         return load_sequence(t, &r, "decoders", dpe_load_decoder, depth);
     }
-    if (r.status != DPE_OK || t->n_decoders == DPE_MAX_STEPS) {
-        return r.status != DPE_OK ? r.status : too_many(&r);
+    if (t->n_decoders == DPE_MAX_STEPS) {
+        return too_many(&r);
     }
     return load_one_decoder(&r, type, t->decoders + t->n_decoders++);
 }
@@ -404,12 +414,9 @@ static dpe_status load_template(struct dpe_tokenizer *t, struct dpe_json_reader 
 dpe_status dpe_load_post_processor(struct dpe_tokenizer *t, json_t *component, int depth,
                                    struct dpe_error *err)
 {
-    if (component == NULL || json_is_null(component)) {
-        return DPE_OK;
-    }
-    struct dpe_json_reader r = {"post_processor", "", component, err, DPE_OK};
-    const char *type = dpe_tokenizer_need_string(&r, "type");
-    if (r.status != DPE_OK) {
+    struct dpe_json_reader r;
+    const char *type = read_type(&r, "post_processor", component, err);
+    if (type == NULL) {
         return r.status;
     }
     if (strcmp(type, "Sequence") == 0) {

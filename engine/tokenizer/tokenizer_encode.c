@@ -78,20 +78,17 @@ static uint64_t bytes_held(const void *user)
 static dpe_status check_utf8(struct encoder *e, const char *text, size_t n, size_t *valid)
 {
     const size_t block = (size_t)1 << 24;
-    dpe_status status = DPE_OK;
-    size_t at = 0;
-    while (at < n && status == DPE_OK) {
-        size_t size = n - at < block ? n - at : block;
-        size_t good = dpe_utf8_check(text + at, size);
-        at += good;
+    for (*valid = 0; *valid < n;) {
+        size_t size = n - *valid < block ? n - *valid : block;
+        size_t good = dpe_utf8_check(text + *valid, size);
+        *valid += good;
         /* A character may stand across the end of a block, and begins the next one. */
         if (good < size && (size < block || size - good > 3)) {
             break;
         }
-        status = dpe_encode_did(&e->work, good, e->err);
+        DPE_TRY(dpe_encode_did(&e->work, good, e->err));
     }
-    *valid = at;
-    return status;
+    return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------- normalisers
@@ -102,40 +99,33 @@ static dpe_status replace_all(const struct dpe_normalizer *normalizer, const cha
                               struct dpe_error *err)
 {
     const struct dpe_text *pattern = &normalizer->pattern, *content = &normalizer->content;
-    dpe_status status = DPE_OK;
     size_t done = 0;
-    for (size_t at = 0; at + pattern->n <= n && status == DPE_OK;) {
+    for (size_t at = 0; at + pattern->n <= n;) {
         const char *hit = memchr(text + at, pattern->bytes[0], n - pattern->n + 1 - at);
         if (hit == NULL) {
             break;
         }
-        status = dpe_encode_did(work, (size_t)(hit - text) - at + 1, err);
-        if (status != DPE_OK) {
-            break;
-        }
+        DPE_TRY(dpe_encode_did(work, (size_t)(hit - text) - at + 1, err));
         at = (size_t)(hit - text);
         if (memcmp(hit, pattern->bytes, pattern->n) != 0) {
             at++;
             continue;
         }
-        if ((status = dpe_text_append(out, text + done, at - done, err)) != DPE_OK ||
-            (status = dpe_text_append(out, content->bytes, content->n, err)) != DPE_OK) {
-            break;
-        }
-        status = dpe_encode_did(work, content->n, err);
+        DPE_TRY(dpe_text_append(out, text + done, at - done, err));
+        DPE_TRY(dpe_text_append(out, content->bytes, content->n, err));
+        DPE_TRY(dpe_encode_did(work, content->n, err));
         at += pattern->n;
         done = at;
     }
-    return status == DPE_OK ? dpe_text_append(out, text + done, n - done, err) : status;
+    return dpe_text_append(out, text + done, n - done, err);
 }
 
 dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text, size_t n,
                          struct dpe_text buffers[2], const char **result, size_t *n_result,
                          size_t *inserted, struct dpe_encode_work *work, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     *inserted = 0;
-    for (size_t i = 0; i < tokenizer->n_normalizers && status == DPE_OK; i++) {
+    for (size_t i = 0; i < tokenizer->n_normalizers; i++) {
         const struct dpe_normalizer *normalizer = tokenizer->normalizers + i;
         if (n == 0 || (normalizer->kind == DPE_NORMALIZE_FORM &&
                        dpe_form_is_plain(normalizer->form, text, n))) {
@@ -145,17 +135,15 @@ dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text
         out->n = 0;
         switch (normalizer->kind) {
         case DPE_NORMALIZE_FORM:
-            status = dpe_form(normalizer->form, text, n, out, work, err);
+            DPE_TRY(dpe_form(normalizer->form, text, n, out, work, err));
             break;
         case DPE_NORMALIZE_PREPEND:
             *inserted += normalizer->content.n;
-            status = dpe_text_append(out, normalizer->content.bytes, normalizer->content.n, err);
-            if (status == DPE_OK) {
-                status = dpe_text_append(out, text, n, err);
-            }
+            DPE_TRY(dpe_text_append(out, normalizer->content.bytes, normalizer->content.n, err));
+            DPE_TRY(dpe_text_append(out, text, n, err));
             break;
         case DPE_NORMALIZE_REPLACE:
-            status = replace_all(normalizer, text, n, out, work, err);
+            DPE_TRY(replace_all(normalizer, text, n, out, work, err));
             break;
         }
         text = out->bytes;
@@ -163,7 +151,7 @@ dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text
     }
     *result = text;
     *n_result = n;
-    return status;
+    return DPE_OK;
 }
 
 /* --------------------------------------------------------------------------- pre-tokenizer steps
@@ -311,12 +299,10 @@ static dpe_status metaspace(struct encoder *e, size_t i, struct piece piece)
                                (step->prepend == DPE_PREPEND_FIRST && piece.inserted >= 0));
     struct dpe_text *out = e->step + i;
     out->n = 0;
-    dpe_status status = DPE_OK;
     if (prepend) {
-        status = dpe_text_append(out, mark->bytes, mark->n, e->err);
+        DPE_TRY(dpe_text_append(out, mark->bytes, mark->n, e->err));
         piece.inserted += piece.inserted < 0 ? 0 : (int64_t)mark->n;
     }
-    DPE_TRY(status);
     DPE_TRY(replace_all(&step->spaces, piece.text, piece.n, out, &e->work, e->err));
     struct piece rewritten = {out->bytes, out->n, piece.inserted};
     return run_steps(e, i + 1, rewritten);
@@ -390,20 +376,16 @@ typedef dpe_status (*piece_handler)(struct encoder *e, struct piece piece);
 static dpe_status split_added(struct encoder *e, const struct dpe_added_set *set,
                               const struct piece *piece, size_t offset, piece_handler handle)
 {
-    dpe_status status = DPE_OK;
     const size_t block = (size_t)1 << 20;
     size_t at = 0, done = 0, start = 0;
-    while (status == DPE_OK && at < piece->n && set->n > 0) {
+    while (at < piece->n && set->n > 0) {
         size_t until = piece->n - at < block ? piece->n : at + block;
         const struct dpe_added_token *token =
             dpe_added_find(set, piece->text, piece->n, at, until, &start);
         size_t end = token != NULL ? start + token->content.n : until;
-        status = dpe_encode_did(&e->work, end - at, e->err);
+        DPE_TRY(dpe_encode_did(&e->work, end - at, e->err));
         at = end;
-        if (token == NULL || status != DPE_OK) {
-            continue;
-        }
-        if ((token->special && e->special == DPE_SPECIAL_LITERAL) ||
+        if (token == NULL || (token->special && e->special == DPE_SPECIAL_LITERAL) ||
             (token->single_word && !stands_alone(piece, start, end))) {
             continue;
         }
@@ -416,17 +398,12 @@ static dpe_status split_added(struct encoder *e, const struct dpe_added_set *set
         }
         strip(token, piece, done, &start, &end);
         if (done < start) {
-            status = handle(e, part(piece, done, start));
+            DPE_TRY(handle(e, part(piece, done, start)));
         }
-        if (status == DPE_OK) {
-            status = dpe_tokens_append(e->out, &token->id, 1, e->err);
-        }
+        DPE_TRY(dpe_tokens_append(e->out, &token->id, 1, e->err));
         done = end;
     }
-    if (status == DPE_OK && done < piece->n) {
-        status = handle(e, part(piece, done, piece->n));
-    }
-    return status;
+    return done < piece->n ? handle(e, part(piece, done, piece->n)) : DPE_OK;
 }
 
 static dpe_status encode_normalized(struct encoder *e, struct piece piece)
@@ -497,13 +474,8 @@ static dpe_status encode_text(struct encoder *e, const char *text, size_t n, boo
     e->special_at = SIZE_MAX;
     e->work =
         (struct dpe_encode_work){.limits = &e->tokenizer->limits, .held = bytes_held, .user = e};
-    status = dpe_encode_look(&e->work, 0, e->err);
-    if (status == DPE_OK) {
-        status = check_utf8(e, text, n, &valid);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_encode_look(&e->work, 0, e->err));
+    DPE_TRY(check_utf8(e, text, n, &valid));
     if (valid < n && !repair) {
         return dpe_fail(e->err, DPE_BAD_DATA, "the text is not valid UTF-8 at byte %zu (0x%02x)",
                         valid, (unsigned)(unsigned char)text[valid]);

@@ -1,13 +1,11 @@
 /* The tokenizer of a GGUF file as the JSON that tokenizer.json of the same model has: one loader
  * decides what it means. */
-#include "engine/tokenizer/tokenizer_gguf.h"
+#include "engine/gguf/gguf.h"
+#include "engine/tokenizer/tokenizer_load.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "engine/json/json_strict.h"
-#include "engine/tokenizer/tokenizer_parts.h"
 
 #define TAIL        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define CONTRACTED  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
@@ -42,6 +40,16 @@ static const struct kind {
     {" tekken ", CASED("") "|\\p{N}" CASED_TAIL, false, false, true, true},
 };
 
+/* The format's numbers of kinds of tokens. */
+enum {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN = 2,
+    TOKEN_CONTROL = 3,
+    TOKEN_USER_DEFINED = 4,
+    TOKEN_UNUSED = 5,
+    TOKEN_BYTE = 6,
+};
+
 struct maker {
     struct dpe_gguf_reader in;
     const struct dpe_gguf_value *tokens, *types; /* types may be NULL: all normal */
@@ -50,7 +58,7 @@ struct maker {
 
 static int64_t type_of(const struct maker *maker, uint64_t id)
 {
-    return maker->types != NULL ? dpe_gguf_whole_at(maker->types, id) : DPE_TOKEN_NORMAL;
+    return maker->types != NULL ? dpe_gguf_whole_at(maker->types, id) : TOKEN_NORMAL;
 }
 
 static dpe_status bad_token(struct maker *maker, uint64_t id, const char *text, size_t n,
@@ -88,13 +96,12 @@ static json_t *added_token(uint64_t id, const char *text, bool special)
  * that only fill the embedding come last. */
 static uint64_t model_size(const struct maker *maker, uint64_t *n)
 {
-    while (*n > 0 && type_of(maker, *n - 1) == DPE_TOKEN_UNUSED) {
+    while (*n > 0 && type_of(maker, *n - 1) == TOKEN_UNUSED) {
         (*n)--;
     }
     uint64_t model = *n;
-    while (model > 0 && type_of(maker, model - 1) != DPE_TOKEN_NORMAL &&
-           type_of(maker, model - 1) != DPE_TOKEN_BYTE &&
-           type_of(maker, model - 1) != DPE_TOKEN_UNUSED) {
+    while (model > 0 && type_of(maker, model - 1) != TOKEN_NORMAL &&
+           type_of(maker, model - 1) != TOKEN_BYTE && type_of(maker, model - 1) != TOKEN_UNUSED) {
         model--;
     }
     return model;
@@ -120,8 +127,8 @@ static void put_tokens(struct maker *maker, json_t *model)
                 json_object_set_new(vocab, key, json_integer((json_int_t)id));
             }
         }
-        bool special = type == DPE_TOKEN_CONTROL || type == DPE_TOKEN_UNKNOWN;
-        if (maker->in.status == DPE_OK && (special || type == DPE_TOKEN_USER_DEFINED)) {
+        bool special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
+        if (maker->in.status == DPE_OK && (special || type == TOKEN_USER_DEFINED)) {
             json_array_append_new(added, added_token(id, key, special));
         }
         free(key);
@@ -208,6 +215,166 @@ static void make_byte_level(struct maker *maker, json_t *model, bool *bos)
 /* --------------------------------------------------------------------------------- SentencePiece
  */
 
+/* The merges, which a file leaves to be derived from the scores. */
+
+/* A token that merges may make or use. */
+struct piece {
+    const char *text;
+    uint32_t n, characters;
+    float score;
+};
+
+struct merge {
+    float score;
+    uint32_t whole, left, right;        /* ids */
+    uint32_t left_length, right_length; /* characters */
+};
+
+struct deriver {
+    struct piece *pieces; /* [n], text NULL for what is not normal text */
+    uint64_t n;
+    uint32_t *slots; /* [mask + 1] id + 1 by hash, 0: empty */
+    size_t mask;
+    struct merge *merges;
+    size_t n_merges;
+};
+
+static bool begins_character(char byte)
+{
+    return ((unsigned char)byte & 0xc0U) != 0x80U;
+}
+
+static uint32_t count_characters(const char *text, size_t n)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        count += begins_character(text[i]);
+    }
+    return count;
+}
+
+/* The slot of a text: its own, or the empty one where it would go. */
+static size_t find_slot(const struct deriver *d, const char *text, size_t n)
+{
+    size_t at = (size_t)dpe_vocab_hash(text, n) & d->mask;
+    while (d->slots[at] != 0) {
+        const struct piece *piece = &d->pieces[d->slots[at] - 1];
+        if (piece->n == n && memcmp(piece->text, text, n) == 0) {
+            break;
+        }
+        at = (at + 1) & d->mask;
+    }
+    return at;
+}
+
+static bool index_pieces(struct deriver *d, const struct maker *maker,
+                         const struct dpe_gguf_value *scores)
+{
+    size_t size = 64;
+    while (size < 2 * d->n) {
+        size *= 2;
+    }
+    d->mask = size - 1;
+    d->slots = dpe_alloc_zero(size, sizeof *d->slots);
+    d->pieces = dpe_alloc_zero((size_t)d->n, sizeof *d->pieces);
+    if (d->slots == NULL || d->pieces == NULL) {
+        return false;
+    }
+    size_t at = 0;
+    for (uint64_t id = 0; id < d->n; id++) {
+        const char *text = NULL;
+        size_t n = 0;
+        dpe_gguf_next_string(maker->tokens, &at, &text, &n);
+        if (n == 0 || n > UINT16_MAX || type_of(maker, id) != TOKEN_NORMAL) {
+            continue;
+        }
+        d->pieces[id] = (struct piece){text, (uint32_t)n, count_characters(text, n),
+                                       dpe_gguf_f32_at(scores, id)};
+        d->slots[find_slot(d, text, n)] = (uint32_t)id + 1;
+    }
+    return true;
+}
+
+static bool add_merge(struct deriver *d, struct merge merge)
+{
+    if (!dpe_make_room(&d->merges, d->n_merges, sizeof *d->merges)) {
+        return false;
+    }
+    d->merges[d->n_merges++] = merge;
+    return true;
+}
+
+/* All ways to divide a piece into two. */
+static bool divide(struct deriver *d, uint32_t id)
+{
+    const struct piece *piece = &d->pieces[id];
+    uint32_t characters = 0;
+    bool good = true;
+    for (uint32_t i = 1; i < piece->n && good; i++) {
+        characters += begins_character(piece->text[i - 1]);
+        if (!begins_character(piece->text[i])) {
+            continue;
+        }
+        uint32_t left = d->slots[find_slot(d, piece->text, i)];
+        uint32_t right = left == 0 ? 0 : d->slots[find_slot(d, piece->text + i, piece->n - i)];
+        if (right != 0) {
+            good = add_merge(d, (struct merge){piece->score, id, left - 1, right - 1, characters,
+                                               piece->characters - characters});
+        }
+    }
+    return good;
+}
+
+static int compare(uint32_t a, uint32_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* The higher score, the longer left part, the longer right part, and then by ids. */
+static int by_rank(const void *a, const void *b)
+{
+    const struct merge *x = a;
+    const struct merge *y = b;
+    if (x->score != y->score) {
+        return x->score > y->score ? -1 : 1;
+    }
+    int order = compare(y->left_length, x->left_length);
+    order = order != 0 ? order : compare(y->right_length, x->right_length);
+    order = order != 0 ? order : compare(x->whole, y->whole);
+    order = order != 0 ? order : compare(x->left, y->left);
+    return order != 0 ? order : compare(x->right, y->right);
+}
+
+/* The merges, [["left", "right"], …], best first: every way to divide a token into two others, by
+ * the score of the whole, then the longer left part, as transformers derives them. */
+static void derive_merges(struct maker *maker, const struct dpe_gguf_value *scores, json_t *model)
+{
+    struct deriver d = {.n = maker->tokens->n};
+    json_t *list = json_array();
+    bool good = list != NULL && index_pieces(&d, maker, scores);
+    for (uint64_t id = 0; good && id < d.n; id++) {
+        good = divide(&d, (uint32_t)id);
+    }
+    if (good && d.n_merges > 0) {
+        qsort(d.merges, d.n_merges, sizeof *d.merges, by_rank);
+    }
+    for (size_t i = 0; good && i < d.n_merges; i++) {
+        const struct piece *left = &d.pieces[d.merges[i].left];
+        const struct piece *right = &d.pieces[d.merges[i].right];
+        good = json_array_append_new(list, json_pack("[s%, s%]", left->text, (size_t)left->n,
+                                                     right->text, (size_t)right->n)) == 0;
+    }
+    free(d.pieces);
+    free(d.slots);
+    free(d.merges);
+    json_object_set_new(model, "merges", list);
+    if (!good) {
+        maker->in.status =
+            dpe_fail(maker->in.err, DPE_NO_MEMORY, "%s: no memory for the merges of its tokenizer",
+                     maker->in.file->path);
+    }
+}
+
 static json_t *replace(const char *what, const char *by)
 {
     return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", what, "content",
@@ -241,7 +408,6 @@ static void make_sentence_piece(struct maker *maker, json_t *model)
         dpe_gguf_array(&maker->in, "tokenizer.ggml.scores", DPE_GGUF_F32);
     json_t *before = json_array();
     json_t *after = json_array();
-    json_t *merges = NULL;
     if (scores == NULL || scores->n != maker->tokens->n) {
         dpe_gguf_expected(&maker->in, "tokenizer.ggml.scores", "a number for each token");
     }
@@ -265,10 +431,8 @@ static void make_sentence_piece(struct maker *maker, json_t *model)
     put_unknown(maker, model);
     put_tokens(maker, model);
     if (maker->in.status == DPE_OK) {
-        maker->in.status = dpe_tokenizer_spm_merges(maker->in.file, maker->tokens, maker->types,
-                                                    scores, &merges, maker->in.err);
+        derive_merges(maker, scores, model);
     }
-    json_object_set_new(model, "merges", merges);
 }
 
 /* ------------------------------------------------------------------------------------------ both

@@ -78,24 +78,16 @@ static dpe_status measure(json_t *vocab, const json_t *added, struct extent *ext
     const char *key = NULL;
     json_t *value = NULL;
     int32_t id = 0;
-    dpe_status status = DPE_OK;
     json_object_foreach(vocab, key, value)
     {
-        status = dpe_tokenizer_read_id(value, "model.vocab", key, &id, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(dpe_tokenizer_read_id(value, "model.vocab", key, &id, err));
         extend(extent, id, strlen(key));
     }
     for (size_t i = 0; i < json_array_size(added); i++) {
         struct dpe_json_reader r = {ADDED, "", json_array_get(added, i), err, DPE_OK};
         const char *content = dpe_tokenizer_need_string(&r, "content");
-        status = r.status == DPE_OK ? dpe_tokenizer_read_id(json_object_get(r.from, "id"), ADDED,
-                                                            content, &id, err)
-                                    : r.status;
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(r.status);
+        DPE_TRY(dpe_tokenizer_read_id(json_object_get(r.from, "id"), ADDED, content, &id, err));
         extend(extent, id, strlen(content));
     }
     return extent->n_tokens > 0 ? DPE_OK
@@ -177,19 +169,14 @@ static dpe_status load_bpe(struct dpe_vocab *vocab, struct dpe_json_reader *mode
 {
     const char *key = NULL;
     json_t *value = NULL;
-    dpe_status status = DPE_OK;
     json_object_foreach(tokens, key, value)
     {
         int32_t id = (int32_t)json_integer_value(value);
-        status = dpe_vocab_add(vocab, id, key, strlen(key), true, model->err);
-        if (status != DPE_OK) {
+        if (dpe_vocab_add(vocab, id, key, strlen(key), true, model->err) != DPE_OK) {
             return dpe_fail_prefix(model->err, "model.vocab");
         }
     }
-    status = add_merges(vocab, merges, model->err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(add_merges(vocab, merges, model->err));
     const char *unk = dpe_json_string(model, "unk_token", NULL);
     vocab->fuse_unk = dpe_json_bool(model, "fuse_unk", false);
     vocab->byte_fallback = dpe_json_bool(model, "byte_fallback", false);
@@ -241,11 +228,9 @@ static dpe_status add_token(struct dpe_tokenizer *t, json_t *json, int64_t *next
     token->lstrip = dpe_tokenizer_need_bool(&r, "lstrip");
     token->rstrip = dpe_tokenizer_need_bool(&r, "rstrip");
     token->normalized = dpe_tokenizer_need_bool(&r, "normalized");
-    dpe_status status =
-        r.status == DPE_OK ? check_added_id(t, id, content, n, next, err) : r.status;
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(r.status);
+    DPE_TRY(check_added_id(t, id, content, n, next, err));
+    dpe_status status = DPE_OK;
     struct dpe_text buffers[2] = {{0}};
     const char *text = content;
     size_t n_text = n, inserted = 0;
@@ -311,17 +296,13 @@ dpe_status dpe_load_model(struct dpe_tokenizer *t, json_t *model, json_t *added,
     if (added != NULL && !json_is_null(added) && !json_is_array(added)) {
         return dpe_fail(err, DPE_BAD_DATA, "added_tokens: expected a list");
     }
-    dpe_status status = check_model(&r);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_model(&r));
     json_t *tokens = dpe_tokenizer_need_object(&r, "vocab");
     const json_t *merges = dpe_tokenizer_need_list(&r, "merges");
-    if (r.status != DPE_OK || (status = measure(tokens, added, &extent, err)) != DPE_OK ||
-        (status = dpe_vocab_init(&t->vocab, extent.n_ids, extent.n_tokens, extent.n_bytes,
-                                 json_array_size(merges), err)) != DPE_OK ||
-        (status = load_bpe(&t->vocab, &r, tokens, merges)) != DPE_OK) {
-        return r.status != DPE_OK ? r.status : status;
-    }
+    DPE_TRY(r.status);
+    DPE_TRY(measure(tokens, added, &extent, err));
+    DPE_TRY(dpe_vocab_init(&t->vocab, extent.n_ids, extent.n_tokens, extent.n_bytes,
+                           json_array_size(merges), err));
+    DPE_TRY(load_bpe(&t->vocab, &r, tokens, merges));
     return load_added(t, added, (int64_t)json_object_size(tokens), err);
 }

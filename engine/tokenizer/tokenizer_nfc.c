@@ -143,47 +143,42 @@ static dpe_status compose(const struct form *form, const char *text, size_t n,
     return DPE_OK;
 }
 
-dpe_status dpe_form(enum dpe_form which, const char *text, size_t n, struct dpe_text *out,
-                    struct dpe_encode_work *work, struct dpe_error *err)
+static dpe_status form_all(const struct form *form, const char *text, size_t n,
+                           struct points *points, struct dpe_text *out,
+                           struct dpe_encode_work *work, struct dpe_error *err)
 {
-    const struct form *form = &forms[which];
-    struct points points = {0};
-    dpe_status status = DPE_OK;
     size_t done = 0, before = 0;
     bool any_before = false;
-    for (size_t at = 0, length = 0; at < n && status == DPE_OK; at += length) {
+    for (size_t at = 0, length = 0; at < n; at += length) {
         uint32_t point = dpe_utf8_next(text + at, &length);
-        status = dpe_encode_did(work, length, err);
+        DPE_TRY(dpe_encode_did(work, length, err));
         if (point < form->first || !is_active(form, point)) {
             before = at;
             any_before = true;
             continue;
         }
-        size_t end = at + length;
-        while (end < n) {
-            size_t next = 0;
-            if (!is_active(form, dpe_utf8_next(text + end, &next))) {
-                break;
-            }
+        size_t start = at, end = at, next = length;
+        do {
             end += next;
-        }
-        size_t start = at, ignored = 0;
+        } while (end < n && is_active(form, dpe_utf8_next(text + end, &next)));
         if (any_before &&
-            !dpe_unicode_has(&dpe_unicode_nfc_unknown, dpe_utf8_next(text + before, &ignored))) {
+            !dpe_unicode_has(&dpe_unicode_nfc_unknown, dpe_utf8_next(text + before, &next))) {
             start = before;
         }
-        if (status != DPE_OK ||
-            (status = dpe_text_append(out, text + done, start - done, err)) != DPE_OK) {
-            break;
-        }
-        status = compose(form, text + start, end - start, &points, out, err);
+        DPE_TRY(dpe_text_append(out, text + done, start - done, err));
+        DPE_TRY(compose(form, text + start, end - start, points, out, err));
         done = end;
         length = end - at;
         any_before = false;
     }
-    if (status == DPE_OK) {
-        status = dpe_text_append(out, text + done, n - done, err);
-    }
+    return dpe_text_append(out, text + done, n - done, err);
+}
+
+dpe_status dpe_form(enum dpe_form which, const char *text, size_t n, struct dpe_text *out,
+                    struct dpe_encode_work *work, struct dpe_error *err)
+{
+    struct points points = {0};
+    dpe_status status = form_all(&forms[which], text, n, &points, out, work, err);
     free(points.at);
     return status;
 }

@@ -271,9 +271,6 @@ struct dpe_tokenizer {
     bool has_template;
 };
 
-/** Fill a zeroed tokenizer from the bytes of tokenizer.json. On failure the caller closes it. */
-dpe_status dpe_tokenizer_load(struct dpe_tokenizer *tokenizer, const char *bytes, size_t n,
-                              struct dpe_error *err);
 /** Apply the normalisers; *result is `text` itself or the content of one of the two buffers.
  *  *inserted is the number of bytes in front that stand for nothing in `text`. `work` may be NULL.
  */
