@@ -1,6 +1,5 @@
 /* The plan as data: making room, copying, checking, hashing. */
 #include "engine/plan/plan.h"
-#include "engine/base/base.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -117,10 +116,15 @@ dpe_status dpe_plan_mask_ranked(const uint16_t *ranking, int64_t n_rows, int64_t
     return DPE_OK;
 }
 
+/* Three sides of at most 2^20 each: the product fits. */
+static size_t mask_bytes(const struct dpe_plan *plan)
+{
+    return (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
+}
+
 dpe_status dpe_plan_set_mask(struct dpe_plan *plan, const uint8_t *mask, struct dpe_error *err)
 {
-    /* Three sides of at most 2^20 each: the product fits. */
-    size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
+    size_t n = mask_bytes(plan);
     uint8_t *own = NULL;
     DPE_TRY(DPE_NEW(&own, n, err, "plan: out of memory for a mask of %zu bytes", n));
     memcpy(own, mask, n);
@@ -270,7 +274,7 @@ static dpe_status check_band(const struct dpe_plan *plan, int b, struct dpe_erro
 
 static dpe_status check_mask(const struct dpe_plan *plan, struct dpe_error *err)
 {
-    size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
+    size_t n = mask_bytes(plan);
     for (size_t i = 0; plan->mask != NULL && i < n; i++) {
         if (plan->mask[i] > 1) {
             return dpe_fail(err, DPE_USAGE, "plan: mask element %zu: expected 0 or 1, found %d", i,
@@ -314,17 +318,14 @@ dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
             MAX_PLAN_SIDE, DPE_MAX_BANDS, plan->n_pairs, plan->n_layers, plan->n_heads,
             plan->n_bands);
     }
-    dpe_status status = check_frequencies(plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_frequencies(plan, err));
     if (!(plan->temperature.logit_scale > 0.0) || isinf(plan->temperature.logit_scale)) {
         return dpe_fail(err, DPE_USAGE, "plan: expected a positive logit factor, found %g",
                         plan->temperature.logit_scale);
     }
     struct dpe_temperature temperature = plan->temperature;
     temperature.logit_scale = 1.0; /* a method's own factor has no bound */
-    status = dpe_temperature_check(&temperature, err);
+    dpe_status status = dpe_temperature_check(&temperature, err);
     if (status != DPE_OK) {
         dpe_fail_prefix(err, "plan");
         return status;
@@ -342,18 +343,15 @@ dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err)
         return dpe_fail(err, DPE_USAGE, "plan: unknown angle precision %d", (int)plan->angle);
     }
     for (int b = 0; b < plan->n_bands; b++) {
-        status = check_band(plan, b, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(check_band(plan, b, err));
     }
     if (plan->exact && dpe_selects(&plan->selection)) {
         return dpe_fail(err, DPE_USAGE,
                         "plan: the exact form does not go with a selection; remove "
                         "exact=1");
     }
-    status = dpe_selection_check(&plan->selection, err);
-    return status != DPE_OK ? status : check_mask(plan, err);
+    DPE_TRY(dpe_selection_check(&plan->selection, err));
+    return check_mask(plan, err);
 }
 
 static void hash_u64(struct dpe_sha256 *hash, uint64_t value)
@@ -399,8 +397,7 @@ static bool mask_matters(const struct dpe_plan *plan)
     if (!asked || plan->mask == NULL) {
         return false;
     }
-    size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
-    return memchr(plan->mask, 0, n) != NULL;
+    return memchr(plan->mask, 0, mask_bytes(plan)) != NULL;
 }
 
 /* What the model adds; plans of models that add nothing have the digest that they always had. */
@@ -498,8 +495,7 @@ dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], stru
     }
     hash_u64(hash, chunked ? (uint64_t)plan->chunk : 0);
     if (masked) {
-        size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
-        dpe_sha256_add(hash, plan->mask, n);
+        dpe_sha256_add(hash, plan->mask, mask_bytes(plan));
     }
     hash_selection(hash, &plan->selection);
     char hex[65];

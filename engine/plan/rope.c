@@ -1,10 +1,7 @@
 /* Frequencies of the rope types that checkpoints name in config.json. Each formula is the one of
  * transformers' modeling_rope_utils, in double. */
 #include "engine/plan/rope.h"
-#include "engine/base/base.h"
-#include "engine/model/config/config.h"
 #include "engine/model/network/rope_network.h"
-#include "engine/plan/plan.h"
 
 #include <math.h>
 
@@ -229,10 +226,8 @@ dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe
                                struct dpe_plan *plan, struct dpe_error *err)
 {
     struct dpe_plan made;
-    dpe_status status = dpe_plan_init_for(&made, config, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
+    DPE_TRY(dpe_plan_init_for(&made, config, err));
     made.angle = angle;
     made.selection = (struct dpe_selection){0};
     made.n_bands = 1;

@@ -1,9 +1,6 @@
 /* Plans as segment lists. Rows of one chunk see every band as a range of keys or of distances; a
  * band less the bands before it is a few pieces, each a range of keys and a range of distances. */
 #include "engine/plan/segments.h"
-#include "engine/base/base.h"
-#include "engine/plan/plan.h"
-#include "engine/plan/rotation.h"
 
 #include <math.h>
 #include <stdlib.h>

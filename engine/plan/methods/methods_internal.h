@@ -35,6 +35,10 @@ struct dpe_spec {
 dpe_status dpe_plan_make_alone(const char *text, const struct dpe_plan_context *context,
                                struct dpe_plan *plan, struct dpe_error *err);
 
+/** Fail with "method NAME: " and this text, unless something failed before. */
+void dpe_spec_fail(struct dpe_spec *spec, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /** A number in [lo, hi]. */
 double dpe_spec_number(struct dpe_spec *spec, const char *key, double fallback, double lo,
                        double hi);
@@ -75,62 +79,25 @@ dpe_status dpe_plan_keep_native(const struct dpe_plan_context *context, struct d
                                 struct dpe_error *err);
 /** The same scale and offset for all pairs of a map. */
 void dpe_map_fill(struct dpe_position_map *map, int64_t n_pairs, double scale, double offset);
+/** The same scale for all pairs of queries and keys, and this offset for those of the queries. */
+void dpe_band_fill(struct dpe_band *band, int64_t n_pairs, double scale, double offset);
 /** The next band, with identity maps. */
 struct dpe_band *dpe_plan_add_band(struct dpe_plan *plan, enum dpe_band_kind kind, int64_t lo,
                                    int64_t hi);
 /** The two bands of DPE in a plan whose frequencies are there. */
 void dpe_plan_add_dpe_bands(const struct dpe_dpe_params *params, struct dpe_plan *plan);
 
-/* Builders of plan_frequencies.c. */
-void dpe_build_rope(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_pi(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_ntk(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_ntk_dynamic(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_ntk_by_parts(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_yarn(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_llama3(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_mrrope(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_longrope(struct dpe_spec *spec, struct dpe_plan *plan);
-
-/* Builders of plan_bands.c. */
-void dpe_build_rerope(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_leaky_rerope(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_dca(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_string(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_streaming_llm(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_lm_infinite(struct dpe_spec *spec, struct dpe_plan *plan);
-
-/* Builders of plan_dpe.c. */
-void dpe_build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_dpe(struct dpe_spec *spec, struct dpe_plan *plan);
-
-/* Builders of plan_adaptive.c. */
-void dpe_build_lampe(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_jet_long(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_jetlong_freq(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_self(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_cope(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_hirope(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_adagrope(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_dope(struct dpe_spec *spec, struct dpe_plan *plan);
-
-/* Builders of plan_select.c. */
-void dpe_build_select(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_longheads(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_infllm(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_reattention(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_minference(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan);
-void dpe_build_moba(struct dpe_spec *spec, struct dpe_plan *plan);
-
-/** The methods in one table: documentation, keys and builder. */
+/** A method: documentation, keys and builder. */
 struct dpe_method {
     /** "name<TAB>key=default key=default …<TAB>what it does and its source" */
     const char *line;
     /** Fill a plan that dpe_plan_init made; failures go to spec->status. */
     void (*build)(struct dpe_spec *spec, struct dpe_plan *plan);
 };
-extern const struct dpe_method dpe_methods[];
-extern const size_t dpe_n_methods;
+/** Those of a file, beside their builders; a line NULL ends them. */
+extern const struct dpe_method dpe_frequency_methods[], dpe_band_methods[], dpe_adaptive_methods[],
+    dpe_select_methods[];
+/** The i-th of all, NULL after the last. */
+const struct dpe_method *dpe_method_at(size_t i);
 
 #endif

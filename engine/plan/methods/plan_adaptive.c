@@ -1,23 +1,11 @@
-/* Builders of the methods that adapt bands or frequencies to the length. Formulas and sources: the
- * table in plan_methods.c. */
-#include "engine/base/base.h"
-#include "engine/model/config/config.h"
+/* Builders of the methods that adapt bands or frequencies to the length. Formulas and sources stand
+ * in the lines of the table. */
 #include "engine/plan/methods/methods_internal.h"
-#include "engine/plan/plan.h"
 
 #include <inttypes.h>
 #include <math.h>
 
 static const double PI = 3.14159265358979323846;
-
-static void refuse(struct dpe_spec *spec, const char *what, int64_t found, int64_t most)
-{
-    if (spec->status == DPE_OK) {
-        spec->status = dpe_fail(spec->err, DPE_USAGE,
-                                "method %s: %s: expected at most %" PRId64 ", found %" PRId64,
-                                spec->method, what, most, found);
-    }
-}
 
 /* ----------------------------------------------------------------------------------------- LaMPE
  */
@@ -36,7 +24,7 @@ static int64_t lampe_length(const struct dpe_plan_context *context)
     return dpe_at_least_one((int64_t)mapped);
 }
 
-void dpe_build_lampe(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_lampe(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
     int64_t sixteenth = dpe_at_least_one(context->trained_length / 16);
@@ -59,16 +47,17 @@ void dpe_build_lampe(struct dpe_spec *spec, struct dpe_plan *plan)
         tail++;
     }
     if (tail >= context->length - window) {
-        refuse(spec, "window and tail together, with what belongs to the tail's last position",
-               window + tail, context->length - 1);
+        dpe_spec_fail(spec,
+                      "window and tail together, with what belongs to the tail's last position: "
+                      "expected at most %" PRId64 ", found %" PRId64,
+                      context->length - 1, window + tail);
         return;
     }
     int64_t far = context->length - tail;
     double bias = (double)window - floor((double)window / scale) - 1.0;
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
     struct dpe_band *middle = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window, far);
-    dpe_map_fill(&middle->q, plan->n_pairs, scale, bias);
-    dpe_map_fill(&middle->k, plan->n_pairs, scale, 0.0);
+    dpe_band_fill(middle, plan->n_pairs, scale, bias);
     middle->q.floored = middle->k.floored = true;
     /* As they are, less what the middle has left out. */
     double before = (double)(far - 1);
@@ -89,14 +78,13 @@ static int64_t jet_long_window(struct dpe_spec *spec, struct dpe_plan *plan)
     return window;
 }
 
-void dpe_build_jet_long(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_jet_long(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t window = jet_long_window(spec, plan);
     int64_t group = dpe_spec_tokens(spec, "group", (int64_t)ceil(dpe_length_ratio(spec->context)));
     dpe_spec_native(spec, plan);
     struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window + 1, INT64_MAX);
-    dpe_map_fill(&far->q, plan->n_pairs, (double)group, 0.0);
-    dpe_map_fill(&far->k, plan->n_pairs, (double)group, 0.0);
+    dpe_band_fill(far, plan->n_pairs, (double)group, 0.0);
     far->q.floored = far->k.floored = true;
 }
 
@@ -112,7 +100,7 @@ static double jet_long_ramp(const struct dpe_plan_context *context, double fast,
     return fmin(fmax(((double)j - low) / fmax(high - low, 0.001), 0.0), 1.0);
 }
 
-void dpe_build_jetlong_freq(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_jetlong_freq(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
     int64_t window = jet_long_window(spec, plan);
@@ -136,7 +124,7 @@ void dpe_build_jetlong_freq(struct dpe_spec *spec, struct dpe_plan *plan)
 /* ------------------------------------------------------------------------------------------ SELF
  */
 
-void dpe_build_self(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_self(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
     int64_t window = dpe_spec_tokens(spec, "window", dpe_default_window(context));
@@ -161,7 +149,7 @@ void dpe_build_self(struct dpe_spec *spec, struct dpe_plan *plan)
 /* ------------------------------------------------------------------------------------------ CoPE
  */
 
-void dpe_build_cope(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_cope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t n_pairs = dpe_config_pairs(spec->context->config);
     int64_t clip = dpe_spec_whole(spec, "clip", 5 * n_pairs / 16, 0, n_pairs);
@@ -178,7 +166,7 @@ void dpe_build_cope(struct dpe_spec *spec, struct dpe_plan *plan)
 /* ---------------------------------------------------------------------------------------- HiRoPE
  */
 
-void dpe_build_hirope(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_hirope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
     double scale[2] = {1.0, 1.0};
@@ -209,7 +197,7 @@ static double solve_reuse(double total)
     return total <= 4.0 ? 1.0 : high;
 }
 
-void dpe_build_adagrope(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_adagrope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
     int64_t first = dpe_spec_tokens(spec, "first", dpe_at_least_one(context->trained_length / 4));
@@ -224,8 +212,7 @@ void dpe_build_adagrope(struct dpe_spec *spec, struct dpe_plan *plan)
         int64_t hi = whole ? INT64_MAX : (int64_t)end;
         struct dpe_band *band = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, lo, hi);
         double offset = (double)(b * first) - floor((double)lo / scale);
-        dpe_map_fill(&band->q, plan->n_pairs, scale, offset);
-        dpe_map_fill(&band->k, plan->n_pairs, scale, 0.0);
+        dpe_band_fill(band, plan->n_pairs, scale, offset);
         band->q.floored = band->k.floored = true;
         if (whole) {
             break;
@@ -248,7 +235,7 @@ static int64_t first_slow(const struct dpe_plan *plan, int64_t n_pairs, int64_t 
     return j;
 }
 
-void dpe_build_dope(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_dope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     enum { MOST = 1024 };
     double heads[MOST];
@@ -261,8 +248,7 @@ void dpe_build_dope(struct dpe_spec *spec, struct dpe_plan *plan)
     /* At distance 0 a position and no position are the same. */
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, 1);
     struct dpe_band *rest = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 1, INT64_MAX);
-    dpe_map_fill(&rest->q, plan->n_pairs, INFINITY, 0.0);
-    dpe_map_fill(&rest->k, plan->n_pairs, INFINITY, 0.0);
+    dpe_band_fill(rest, plan->n_pairs, INFINITY, 0.0);
     rest->per_head = true;
     size_t size = (size_t)all * (size_t)plan->n_pairs;
     plan->mask = dpe_alloc_zero(size, sizeof *plan->mask);
@@ -273,12 +259,55 @@ void dpe_build_dope(struct dpe_spec *spec, struct dpe_plan *plan)
     for (int64_t i = 0; i < count && spec->status == DPE_OK; i++) {
         int64_t head = n > 0 ? (int64_t)heads[i] : i;
         if (n > 0 && (double)head != heads[i]) {
-            spec->status =
-                dpe_fail(spec->err, DPE_USAGE,
-                         "method dope: heads: expected whole numbers, found %g", heads[i]);
+            dpe_spec_fail(spec, "heads: expected whole numbers, found %g", heads[i]);
         }
         for (int64_t j = from; j < n_pairs; j++) {
             plan->mask[head * plan->n_pairs + j] = 1;
         }
     }
 }
+
+/* clang-format off */
+const struct dpe_method dpe_adaptive_methods[] = {
+    {"lampe\twindow=min(512;L0/16) tail=25*window/64 map=sigmoid(L/L0) official=1\t"
+     "three bands of distance: near and last ones as they are, those between divided so that L "
+     "becomes map (LaMPE, Zhang et al. 2026); map follows the curve fitted for Llama 3, in units "
+     "of L0; official scales the logits by 1.1434; released code takes the prompt's length for L, "
+     "counts the edges of the bands twice in a prefill, and places tokens in float32",
+     build_lampe},
+    {"jet-long\twindow=L0/16 group=ceil(L/L0)\t"
+     "positions beyond the window are grouped and nothing is added (Jet-Long, 2026, arXiv "
+     "2607.07740); keys `window` away are near, as released; released code takes the tokens so "
+     "far for L, so its groups grow while it decodes, over a cache that was rotated with smaller "
+     "ones: here L is fixed for a text",
+     build_jet_long},
+    {"jetlong_freq\twindow=L0/16 scale=(L-w)/(L0-w) beta_fast=32 beta_slow=1 official=1\t"
+     "distances beyond the window are divided pair by pair along YaRN's ramp, not rounded "
+     "(Jet-Long's variant by frequency, 2026); official scales the logits by 0.1*ln(scale)+1",
+     build_jetlong_freq},
+    {"self\twindow=min(1024;L0/8) group=2L/L0+1 rate=82/L0\t"
+     "positions beyond the window are grouped, by 1 token at a text's beginning and by up to "
+     "group-1 along a logistic curve (SELF, 2025, arXiv 2505.17296), as in the released prefill, "
+     "whose rate is 0.02; released decode places keys by another rule",
+     build_self},
+    {"cope\tclip=5*pairs/16 hard=0\t"
+     "the lowest frequencies fade to 0 along half a cosine, or with hard=1 are 0 (CoPE, Li et al. "
+     "2026: the part without training; released code clips 20 of 64 pairs)",
+     build_cope},
+    {"hirope\twindow=min(1024;L0/8) segment=2L/L0 split=pairs/2\t"
+     "pairs from split on count segments beyond the window, the others tokens (HiRoPE, Zhang et "
+     "al. 2024); a segment is so many tokens, where the paper takes a function of the program",
+     build_hirope},
+    {"adagrope\tfirst=L0/4 reuse=(L-becomes-L0)\t"
+     "farther positions are used more often: four bands of `first` positions, used 1, r, r^2 and "
+     "r^3 times (after AdaGroPE, Xu et al. 2025); an approximation made from the paper's "
+     "description: its count grows by smaller steps, and its code was not found",
+     build_adagrope},
+    {"dope\theads=all from=(first-beyond-L0)\t"
+     "pairs of heads lose their position (after DoPE, Xiong et al. 2025); heads=i/i/..., i = "
+     "layer * heads + head; the paper finds heads and pairs by matrix entropy, and its other "
+     "forms zero them or add noise, which no plan does",
+     build_dope},
+    {NULL, NULL},
+};
+/* clang-format on */

@@ -1,11 +1,11 @@
 /* Methods that change positions by distance, chunk or key: bands. */
-#include "engine/base/base.h"
-#include "engine/model/config/config.h"
 #include "engine/plan/methods/methods_internal.h"
-#include "engine/plan/plan.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
+
+enum { MAX_GROUPS = 256 };
 
 /* log-n is what the official ReRoPE code adds without a word. */
 static void official_log_n(struct dpe_spec *spec, struct dpe_plan *plan)
@@ -15,7 +15,7 @@ static void official_log_n(struct dpe_spec *spec, struct dpe_plan *plan)
     }
 }
 
-void dpe_build_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t quarter = dpe_at_least_one(spec->context->trained_length / 4);
     int64_t window = dpe_spec_tokens(spec, "window", quarter < 2048 ? quarter : 2048);
@@ -23,11 +23,10 @@ void dpe_build_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
     dpe_spec_native(spec, plan);
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
     struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
-    dpe_map_fill(&far->q, plan->n_pairs, INFINITY, (double)window);
-    dpe_map_fill(&far->k, plan->n_pairs, INFINITY, 0.0);
+    dpe_band_fill(far, plan->n_pairs, INFINITY, (double)window);
 }
 
-void dpe_build_leaky_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_leaky_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t sixteenth = dpe_at_least_one(spec->context->trained_length / 16);
     int64_t window = dpe_spec_tokens(spec, "window", sixteenth < 512 ? sixteenth : 512);
@@ -36,11 +35,66 @@ void dpe_build_leaky_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
     dpe_spec_native(spec, plan);
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
     struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
-    dpe_map_fill(&far->q, plan->n_pairs, scale, (double)window - (double)window / scale);
-    dpe_map_fill(&far->k, plan->n_pairs, scale, 0.0);
+    dpe_band_fill(far, plan->n_pairs, scale, (double)window - (double)window / scale);
 }
 
-void dpe_build_dca(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    const int32_t edges[2] = {0, (int32_t)plan->n_pairs};
+    double scale = 1.0;
+    struct dpe_dpe_params params = {.n_groups = 1, .edges = edges, .scale = &scale};
+    params.window = dpe_spec_tokens(spec, "window", dpe_default_window(spec->context));
+    scale = (double)dpe_spec_tokens(spec, "group",
+                                    (int64_t)ceil(dpe_half_trained_ratio(spec->context)));
+    params.exact = dpe_spec_flag(spec, "exact", false);
+    dpe_spec_native(spec, plan);
+    dpe_plan_add_dpe_bands(&params, plan);
+}
+
+static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    const struct dpe_plan_context *context = spec->context;
+    double scale[MAX_GROUPS] = {1.0};
+    int32_t edges[MAX_GROUPS + 1] = {0};
+    struct dpe_dpe_params params = {.edges = edges, .scale = scale};
+    int64_t n_pairs = dpe_config_pairs(context->config);
+    int64_t most = n_pairs < MAX_GROUPS ? n_pairs : MAX_GROUPS;
+    params.window = dpe_spec_tokens(spec, "window", dpe_default_window(context));
+    double lengths[MAX_GROUPS];
+    int n_lengths = dpe_spec_list(spec, "lengths", (double)NAN, 1.0, (double)DPE_MOST_TOKENS,
+                                  lengths, MAX_GROUPS);
+    double base = n_lengths > 0 ? (double)NAN : dpe_half_trained_ratio(context);
+    int n = dpe_spec_list(spec, "scales", base, 1.0, DPE_MOST_SCALE, scale, MAX_GROUPS);
+    if (n > 0 && n_lengths > 0) {
+        dpe_spec_fail(spec, "give scales or lengths, not both");
+    }
+    for (int g = 0; g < n_lengths; g++) {
+        scale[g] = fmax(1.0, floor((double)context->length / lengths[g]));
+    }
+    n = n > n_lengths ? n : n_lengths;
+    int64_t usual = most < 8 ? most : 8;
+    int64_t groups = dpe_spec_whole(spec, "groups", n > 1 ? n : usual, 1, most);
+    params.exact = dpe_spec_flag(spec, "exact", false);
+    dpe_spec_native(spec, plan);
+    if (n > 1 && n != groups) {
+        dpe_spec_fail(spec,
+                      "expected one value or one for each of the %" PRId64 " groups, found %d",
+                      groups, n);
+    }
+    if (spec->status == DPE_OK) {
+        params.n_groups = (int)groups;
+        spec->status = dpe_plan_model_edges(context->config, params.n_groups, edges, spec->err);
+    }
+    if (spec->status != DPE_OK) {
+        return;
+    }
+    for (int g = n > 1 ? n : 1; g < params.n_groups; g++) {
+        scale[g] = scale[0];
+    }
+    dpe_plan_add_dpe_bands(&params, plan);
+}
+
+static void build_dca(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t trained = spec->context->trained_length;
     int64_t chunk = dpe_spec_tokens(spec, "chunk", dpe_at_least_one(trained * 3 / 4));
@@ -66,7 +120,7 @@ void dpe_build_dca(struct dpe_spec *spec, struct dpe_plan *plan)
     next->q.period = (double)block;
 }
 
-void dpe_build_string(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_string(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t third = dpe_at_least_one((int64_t)floor(0.33 * (double)spec->context->length));
     int64_t shift = dpe_spec_tokens(spec, "shift", third);
@@ -81,7 +135,7 @@ void dpe_build_string(struct dpe_spec *spec, struct dpe_plan *plan)
     dpe_map_fill(&far->q, plan->n_pairs, 1.0, (double)(window - shift));
 }
 
-void dpe_build_streaming_llm(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_streaming_llm(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t sinks = dpe_spec_tokens(spec, "sinks", 4);
     int64_t window =
@@ -92,13 +146,47 @@ void dpe_build_streaming_llm(struct dpe_spec *spec, struct dpe_plan *plan)
     dpe_plan_add_band(plan, DPE_BAND_KEY, 0, sinks)->q.cap = (double)(sinks + window - 1);
 }
 
-void dpe_build_lm_infinite(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_lm_infinite(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t sinks = dpe_spec_tokens(spec, "sinks", 10);
     int64_t window = dpe_spec_tokens(spec, "window", spec->context->trained_length);
     dpe_spec_native(spec, plan);
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
     struct dpe_band *sink = dpe_plan_add_band(plan, DPE_BAND_KEY, 0, sinks);
-    dpe_map_fill(&sink->q, plan->n_pairs, INFINITY, (double)window);
-    dpe_map_fill(&sink->k, plan->n_pairs, INFINITY, 0.0);
+    dpe_band_fill(sink, plan->n_pairs, INFINITY, (double)window);
 }
+
+/* clang-format off */
+const struct dpe_method dpe_band_methods[] = {
+    {"rerope\twindow=min(2048;L0/4) official=1\t"
+     "distances are cut at the window (ReRoPE, Su 2023); official adds log-n",
+     build_rerope},
+    {"leaky-rerope\twindow=min(512;L0/16) scale=L/L0 official=1\t"
+     "distances beyond the window are divided by the scale, not rounded (Su 2023); official adds "
+     "log-n",
+     build_leaky_rerope},
+    {"self-extend\twindow=min(1024;L0/8) group=2L/L0 exact=0\t"
+     "positions beyond the window are grouped (Jin et al. 2024); adds floor(w/s), as released "
+     "decode does, released prefill w/s",
+     build_self_extend},
+    {"dpe\twindow=min(1024;L0/8) scales=2L/L0 lengths=(instead-of-scales) groups=8 exact=0\t"
+     "positions beyond the window are grouped, each range of pairs by its own scale, "
+     "scale = max(1, floor(L/length)) (Lu et al. 2025); adds floor(w/s), released prefill w/s",
+     build_dpe},
+    {"dca\tchunk=3*L0/4 local=L0/8 official=1\t"
+     "three bands by chunk (ChunkLlama, An et al. 2024); official scales the logits",
+     build_dca},
+    {"string\tshift=0.33*L window=128 official=1\t"
+     "far positions shifted into trained ones (STRING, An et al. 2024); official scales the "
+     "logits; released prefill counts distance S in both bands, this one once",
+     build_string},
+    {"streaming-llm\tsinks=4 window=L0-sinks\t"
+     "first tokens and a sliding window, positions inside the cache (Xiao et al. 2023); the window "
+     "counts the query: released recent_size=W is window=W+1",
+     build_streaming_llm},
+    {"lm-infinite\tsinks=10 window=L0\t"
+     "first tokens at the window's distance and a sliding window (Han et al. 2023)",
+     build_lm_infinite},
+    {NULL, NULL},
+};
+/* clang-format on */

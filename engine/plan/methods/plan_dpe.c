@@ -1,15 +1,10 @@
-/* DPE and Self-Extend, which is DPE with one group. */
-#include "engine/base/base.h"
-#include "engine/model/config/config.h"
+/* Plans of DPE by its parameters. */
 #include "engine/plan/methods/methods_internal.h"
-#include "engine/plan/plan.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { MAX_GROUPS = 256 };
 
 /* Whether positions are those of the tokens: what is left are frequencies of a method. */
 static bool keeps_positions(const struct dpe_dpe_params *params)
@@ -116,61 +111,46 @@ static void name_dpe(const struct dpe_dpe_params *params, struct dpe_plan *plan)
     }
 }
 
+static dpe_status fill_dpe(const struct dpe_dpe_params *params,
+                           const struct dpe_plan_context *context, struct dpe_plan *plan,
+                           struct dpe_error *err)
+{
+    plan->angle = context->angle;
+    DPE_TRY(dpe_plan_keep_native(context, plan, err));
+    if (params->frequencies) {
+        divide_frequencies(params, plan);
+    } else {
+        dpe_plan_add_dpe_bands(params, plan);
+    }
+    if (params->inv_freq != NULL) {
+        memcpy(plan->inv_freq, params->inv_freq, (size_t)plan->n_pairs * sizeof *plan->inv_freq);
+    }
+    if (params->mask != NULL && plan->n_bands > 1) {
+        DPE_TRY(dpe_plan_set_mask(plan, params->mask, err));
+    }
+    if (params->temperature != NULL) {
+        DPE_TRY(dpe_plan_set_temperature(plan, params->temperature, err));
+    }
+    DPE_TRY(dpe_plan_check(plan, err));
+    name_dpe(params, plan);
+    return context->select != NULL ? dpe_plan_select(plan, context->select, context, err) : DPE_OK;
+}
+
 dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err)
 {
-    dpe_status status = dpe_plan_context_check(context, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    const struct dpe_config *config = context->config;
-    status = check_dpe(params, config, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_plan_context_check(context, err));
+    DPE_TRY(check_dpe(params, context->config, err));
     struct dpe_plan made;
-    status = dpe_plan_init_for(&made, config, err);
+    DPE_TRY(dpe_plan_init_for(&made, context->config, err));
+    const dpe_status status = fill_dpe(params, context, &made, err);
     if (status != DPE_OK) {
+        dpe_plan_free(&made);
         return status;
-    }
-    made.angle = context->angle;
-    status = dpe_plan_keep_native(context, &made, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    if (params->frequencies) {
-        divide_frequencies(params, &made);
-    } else {
-        dpe_plan_add_dpe_bands(params, &made);
-    }
-    if (params->inv_freq != NULL) {
-        memcpy(made.inv_freq, params->inv_freq, (size_t)made.n_pairs * sizeof *made.inv_freq);
-    }
-    if (params->mask != NULL && made.n_bands > 1) {
-        status = dpe_plan_set_mask(&made, params->mask, err);
-    }
-    if (status == DPE_OK && params->temperature != NULL) {
-        status = dpe_plan_set_temperature(&made, params->temperature, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_plan_check(&made, err);
-    }
-    if (status != DPE_OK) {
-        goto done;
-    }
-    name_dpe(params, &made);
-    if (context->select != NULL) {
-        status = dpe_plan_select(&made, context->select, context, err);
-        if (status != DPE_OK) {
-            goto done;
-        }
     }
     *plan = made;
     return DPE_OK;
-done:
-    dpe_plan_free(&made);
-    return status;
 }
 
 dpe_status dpe_plan_group_edges(int64_t n_pairs, int n_groups, int32_t *edges,
@@ -193,62 +173,4 @@ dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, i
     DPE_TRY(dpe_plan_group_edges(dpe_config_pairs(config), n_groups, edges, err));
     edges[n_groups] = (int32_t)(config->head_dim / 2);
     return DPE_OK;
-}
-
-void dpe_build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)
-{
-    const int32_t edges[2] = {0, (int32_t)plan->n_pairs};
-    double scale = 1.0;
-    struct dpe_dpe_params params = {.n_groups = 1, .edges = edges, .scale = &scale};
-    params.window = dpe_spec_tokens(spec, "window", dpe_default_window(spec->context));
-    scale = (double)dpe_spec_tokens(spec, "group",
-                                    (int64_t)ceil(dpe_half_trained_ratio(spec->context)));
-    params.exact = dpe_spec_flag(spec, "exact", false);
-    dpe_spec_native(spec, plan);
-    dpe_plan_add_dpe_bands(&params, plan);
-}
-
-void dpe_build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
-{
-    const struct dpe_plan_context *context = spec->context;
-    double scale[MAX_GROUPS] = {1.0};
-    int32_t edges[MAX_GROUPS + 1] = {0};
-    struct dpe_dpe_params params = {.edges = edges, .scale = scale};
-    int64_t n_pairs = dpe_config_pairs(context->config);
-    int64_t most = n_pairs < MAX_GROUPS ? n_pairs : MAX_GROUPS;
-    params.window = dpe_spec_tokens(spec, "window", dpe_default_window(context));
-    double lengths[MAX_GROUPS];
-    int n_lengths = dpe_spec_list(spec, "lengths", (double)NAN, 1.0, (double)DPE_MOST_TOKENS,
-                                  lengths, MAX_GROUPS);
-    double base = n_lengths > 0 ? (double)NAN : dpe_half_trained_ratio(context);
-    int n = dpe_spec_list(spec, "scales", base, 1.0, DPE_MOST_SCALE, scale, MAX_GROUPS);
-    if (n > 0 && n_lengths > 0 && spec->status == DPE_OK) {
-        spec->status =
-            dpe_fail(spec->err, DPE_USAGE, "method dpe: give scales or lengths, not both");
-    }
-    for (int g = 0; g < n_lengths; g++) {
-        scale[g] = fmax(1.0, floor((double)context->length / lengths[g]));
-    }
-    n = n > n_lengths ? n : n_lengths;
-    int64_t usual = most < 8 ? most : 8;
-    int64_t groups = dpe_spec_whole(spec, "groups", n > 1 ? n : usual, 1, most);
-    params.exact = dpe_spec_flag(spec, "exact", false);
-    dpe_spec_native(spec, plan);
-    if (n > 1 && n != groups && spec->status == DPE_OK) {
-        spec->status = dpe_fail(spec->err, DPE_USAGE,
-                                "method dpe: expected one value or one for each of the %" PRId64
-                                " groups, found %d",
-                                groups, n);
-    }
-    if (spec->status == DPE_OK) {
-        params.n_groups = (int)groups;
-        spec->status = dpe_plan_model_edges(context->config, params.n_groups, edges, spec->err);
-    }
-    if (spec->status != DPE_OK) {
-        return;
-    }
-    for (int g = n > 1 ? n : 1; g < params.n_groups; g++) {
-        scale[g] = scale[0];
-    }
-    dpe_plan_add_dpe_bands(&params, plan);
 }

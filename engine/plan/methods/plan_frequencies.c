@@ -1,8 +1,5 @@
 /* Methods that change frequencies: one band, positions as they are. */
-#include "engine/base/base.h"
-#include "engine/model/config/config.h"
 #include "engine/plan/methods/methods_internal.h"
-#include "engine/plan/plan.h"
 #include "engine/plan/rope.h"
 
 #include <inttypes.h>
@@ -44,14 +41,12 @@ double dpe_spec_scale(struct dpe_spec *spec)
 static void check_order(struct dpe_spec *spec, const char *low_key, double low,
                         const char *high_key, double high)
 {
-    if (spec->status == DPE_OK && !(low < high)) {
-        spec->status =
-            dpe_fail(spec->err, DPE_USAGE, "method %s: expected %s < %s, found %g and %g",
-                     spec->method, low_key, high_key, low, high);
+    if (!(low < high)) {
+        dpe_spec_fail(spec, "expected %s < %s, found %g and %g", low_key, high_key, low, high);
     }
 }
 
-void dpe_build_rope(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_rope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
     if (dpe_spec_flag(spec, "native", true)) {
@@ -62,7 +57,7 @@ void dpe_build_rope(struct dpe_spec *spec, struct dpe_plan *plan)
     }
 }
 
-void dpe_build_pi(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_pi(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
     rope.type = DPE_ROPE_LINEAR;
@@ -70,7 +65,7 @@ void dpe_build_pi(struct dpe_spec *spec, struct dpe_plan *plan)
     frequencies(spec, plan, &rope);
 }
 
-void dpe_build_ntk(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_ntk(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
     double d = 2.0 * (double)dpe_config_pairs(spec->context->config);
@@ -78,7 +73,7 @@ void dpe_build_ntk(struct dpe_spec *spec, struct dpe_plan *plan)
     frequencies(spec, plan, &rope);
 }
 
-void dpe_build_ntk_dynamic(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_ntk_dynamic(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
     rope.type = DPE_ROPE_DYNAMIC;
@@ -86,7 +81,7 @@ void dpe_build_ntk_dynamic(struct dpe_spec *spec, struct dpe_plan *plan)
     frequencies(spec, plan, &rope);
 }
 
-void dpe_build_ntk_by_parts(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_ntk_by_parts(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
     double scale = dpe_spec_scale(spec);
@@ -101,7 +96,7 @@ void dpe_build_ntk_by_parts(struct dpe_spec *spec, struct dpe_plan *plan)
     }
 }
 
-void dpe_build_yarn(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_yarn(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
     rope.type = DPE_ROPE_YARN;
@@ -114,7 +109,7 @@ void dpe_build_yarn(struct dpe_spec *spec, struct dpe_plan *plan)
     frequencies(spec, plan, &rope);
 }
 
-void dpe_build_llama3(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_llama3(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     struct dpe_rope_config rope = plain_rope(spec);
     rope.type = DPE_ROPE_LLAMA3;
@@ -125,7 +120,7 @@ void dpe_build_llama3(struct dpe_spec *spec, struct dpe_plan *plan)
     frequencies(spec, plan, &rope);
 }
 
-void dpe_build_mrrope(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_mrrope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     static const char *const forms[] = {"pro", "uni"};
     const struct dpe_plan_context *context = spec->context;
@@ -160,11 +155,9 @@ static bool longrope_factors(struct dpe_spec *spec, const char *key, const doubl
 {
     int64_t n_pairs = dpe_config_pairs(spec->context->config);
     int n = dpe_spec_list(spec, key, (double)NAN, 0x1p-10, DPE_MOST_SCALE, values, MAX_FACTORS);
-    if (n > 1 && n != n_pairs && spec->status == DPE_OK) {
-        spec->status = dpe_fail(spec->err, DPE_USAGE,
-                                "method longrope: %s: expected one number or %" PRId64
-                                " (one for each pair), found %d",
-                                key, n_pairs, n);
+    if (n > 1 && n != n_pairs) {
+        dpe_spec_fail(spec, "%s: expected one number or %" PRId64 " (one for each pair), found %d",
+                      key, n_pairs, n);
     }
     for (int64_t j = n; j < n_pairs; j++) {
         values[j] = n == 0 && own != NULL ? own[j] : values[0];
@@ -172,7 +165,7 @@ static bool longrope_factors(struct dpe_spec *spec, const char *key, const doubl
     return n > 0 || own != NULL;
 }
 
-void dpe_build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
     const struct dpe_rope_config *own = &context->config->rope;
@@ -199,17 +192,55 @@ void dpe_build_longrope(struct dpe_spec *spec, struct dpe_plan *plan)
     double usual = sqrt(1.0 + log(rope.factor) / log(rope.original_max_position));
     rope.attention_factor = dpe_spec_number(spec, "a", isnan(a) ? usual : a, 0x1p-10, 0x1p10);
     if (dpe_config_pairs(context->config) > MAX_FACTORS) {
-        spec->status =
-            dpe_fail(spec->err, DPE_USAGE, "method longrope: more than %d pairs", (int)MAX_FACTORS);
+        dpe_spec_fail(spec, "more than %d pairs", (int)MAX_FACTORS);
         return;
     }
     bool known = longrope_factors(spec, "long", own->long_factor, long_factor);
     (void)longrope_factors(spec, "short", own->short_factor, short_factor);
-    if (!known && spec->status == DPE_OK) {
-        spec->status = dpe_fail(spec->err, DPE_USAGE,
-                                "method longrope: the model's config.json has no long_factor; give "
-                                "long=x/x/..., a divisor for each of the %" PRId64 " pairs",
-                                dpe_config_pairs(context->config));
+    if (!known) {
+        dpe_spec_fail(
+            spec,
+            "the model's config.json has no long_factor; give long=x/x/..., a divisor for "
+            "each of the %" PRId64 " pairs",
+            dpe_config_pairs(context->config));
     }
     frequencies(spec, plan, &rope);
 }
+
+/* clang-format off */
+const struct dpe_method dpe_frequency_methods[] = {
+    {"rope\tnative=1\t"
+     "the model's own rotation; native=0 leaves its rope scaling out (Su et al. 2021)",
+     build_rope},
+    {"pi\tscale=L/L0\t"
+     "all frequencies divided by the scale (position interpolation, Chen et al. 2023)",
+     build_pi},
+    {"ntk\tscale=L/L0\t"
+     "base times scale^(d/(d-2)) (NTK-aware, bloc97 2023)",
+     build_ntk},
+    {"ntk-dynamic\tscale=L/L0\t"
+     "base enlarged for the evaluated length (Hugging Face \"dynamic\")",
+     build_ntk_dynamic},
+    {"ntk-by-parts\tscale=L/L0 alpha=1 beta=32\t"
+     "interpolates pairs that rotate at most alpha times in L0, keeps those that rotate at least "
+     "beta times (Peng et al. 2023)",
+     build_ntk_by_parts},
+    {"yarn\tscale=L/L0 a=0.1*ln(scale)+1 beta_fast=32 beta_slow=1 truncate=1\t"
+     "ramp between kept and divided frequencies, logits times a^2 (Peng et al. 2023, released "
+     "code)",
+     build_yarn},
+    {"llama3\tscale=L/L0 low=1 high=4\t"
+     "the ramp over wavelengths of Llama 3.1",
+     build_llama3},
+    {"longrope\tlong=config short=config scale=L/L0 a=sqrt(1+ln(scale)/ln(L0))\t"
+     "each frequency divided by its own factor, from config.json or from long and short; long "
+     "beyond L0 (Ding et al. 2024)",
+     build_longrope},
+    {"mrrope\tscale=L/L0 form=pro a=0.1*ln(scale)+1 beta_fast=32 beta_slow=1\t"
+     "divisors that grow from 1 to the scale between the pairs that turn beta_fast times in L0 "
+     "and beta_slow times: the t-th of n pairs by scale^(t(t+1)/(n(n+1))), with form=uni by "
+     "scale^(t/n); logits times a^2 (MrRoPE, ICLR 2026, arXiv 2601.22181; no released code)",
+     build_mrrope},
+    {NULL, NULL},
+};
+/* clang-format on */

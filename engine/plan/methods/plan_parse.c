@@ -1,15 +1,25 @@
 /* "name:key=value,key=value" → plan: taking specs apart, and the way from one to a plan. */
-#include "engine/base/base.h"
-#include "engine/model/config/config.h"
 #include "engine/plan/methods/methods_internal.h"
-#include "engine/plan/plan.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void dpe_spec_fail(struct dpe_spec *spec, const char *format, ...)
+{
+    char text[4096];
+    va_list args;
+    if (spec->status != DPE_OK) {
+        return;
+    }
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    spec->status = dpe_fail(spec->err, DPE_USAGE, "method %s: %s", spec->method, text);
+}
 
 static void note(struct dpe_spec *spec, const char *text)
 {
@@ -58,11 +68,8 @@ static bool read_number(const char **text, char separator, double *value)
 static void refuse(struct dpe_spec *spec, const char *key, const char *expected, double lo,
                    double hi)
 {
-    if (spec->status == DPE_OK) {
-        spec->status = dpe_fail(spec->err, DPE_USAGE,
-                                "method %s: %s: expected %s from %.15g to %.15g, found \"%s\"",
-                                spec->method, key, expected, lo, hi, find(spec, key));
-    }
+    dpe_spec_fail(spec, "%s: expected %s from %.15g to %.15g, found \"%s\"", key, expected, lo, hi,
+                  find(spec, key));
 }
 
 static double number(struct dpe_spec *spec, const char *key, double fallback, double lo, double hi,
@@ -144,10 +151,8 @@ unsigned dpe_spec_word(struct dpe_spec *spec, const char *key, unsigned fallback
             text = NULL;
         }
     }
-    if (text != NULL && spec->status == DPE_OK) {
-        spec->status =
-            dpe_fail(spec->err, DPE_USAGE, "method %s: %s: expected one of %s, found \"%.64s\"",
-                     spec->method, key, known, text);
+    if (text != NULL) {
+        dpe_spec_fail(spec, "%s: expected one of %s, found \"%.64s\"", key, known, text);
     }
     note_key(spec, key);
     note(spec, words[value]);
@@ -202,11 +207,12 @@ static bool spec_has_key(const struct dpe_spec *spec, const struct dpe_method *m
 static const struct dpe_method *find_method(const char *name, struct dpe_error *err)
 {
     char known[512] = "";
-    for (size_t i = 0; i < dpe_n_methods; i++) {
-        if (method_is(&dpe_methods[i], name)) {
-            return &dpe_methods[i];
+    const struct dpe_method *method = NULL;
+    for (size_t i = 0; (method = dpe_method_at(i)) != NULL; i++) {
+        const char *line = method->line;
+        if (method_is(method, name)) {
+            return method;
         }
-        const char *line = dpe_methods[i].line;
         dpe_append(known, sizeof known, "%s%.*s", i == 0 ? "" : ", ", (int)strcspn(line, "\t"),
                    line);
     }
@@ -256,11 +262,8 @@ static bool has(struct dpe_spec *spec, const char *key)
 
 static void fail_temperature(struct dpe_spec *spec, const char *key, const char *expected)
 {
-    if (spec->status == DPE_OK) {
-        spec->status =
-            dpe_fail(spec->err, DPE_USAGE, "method %s: %s: expected %s, found \"%s\"", spec->method,
-                     key, expected, has(spec, key) ? find(spec, key) : "nothing");
-    }
+    dpe_spec_fail(spec, "%s: expected %s, found \"%s\"", key, expected,
+                  has(spec, key) ? find(spec, key) : "nothing");
 }
 
 /* A number above 0, or with `off` 0 or a number above 1; absent keys are not noted, so that a plan
@@ -466,31 +469,26 @@ static void read_always(struct dpe_spec *spec, struct dpe_plan *plan)
     }
 }
 
+static dpe_status fill(struct dpe_spec *spec, const struct dpe_method *method,
+                       struct dpe_plan *plan)
+{
+    method->build(spec, plan);
+    DPE_TRY(spec->status);
+    DPE_TRY(apply_temperature(spec, plan));
+    read_always(spec, plan);
+    DPE_TRY(spec->status);
+    DPE_TRY(check_all_read(spec));
+    return dpe_plan_check(plan, spec->err);
+}
+
 static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
                         struct dpe_plan *plan)
 {
     const struct dpe_config *config = spec->context->config;
     struct dpe_plan made;
-    dpe_status status = dpe_plan_init_for(&made, config, spec->err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_plan_init_for(&made, config, spec->err));
     made.angle = spec->context->angle;
-    method->build(spec, &made);
-    status = spec->status;
-    if (status == DPE_OK) {
-        status = apply_temperature(spec, &made);
-    }
-    if (status == DPE_OK) {
-        read_always(spec, &made);
-        status = spec->status;
-    }
-    if (status == DPE_OK) {
-        status = check_all_read(spec);
-    }
-    if (status == DPE_OK) {
-        status = dpe_plan_check(&made, spec->err);
-    }
+    const dpe_status status = fill(spec, method, &made);
     if (status != DPE_OK) {
         dpe_plan_free(&made);
         return status;
@@ -507,10 +505,7 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
 static dpe_status make(const char *text, const struct dpe_plan_context *context, bool alone,
                        struct dpe_plan *plan, struct dpe_error *err)
 {
-    dpe_status status = dpe_plan_context_check(context, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_plan_context_check(context, err));
     char *own = strdup(text);
     if (own == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "method: out of memory");
@@ -521,17 +516,15 @@ static dpe_status make(const char *text, const struct dpe_plan_context *context,
     }
     struct dpe_spec spec = {.context = context, .err = err, .method = own, .alone = alone};
     const struct dpe_method *method = find_method(own, err);
-    if (method == NULL) {
-        status = DPE_USAGE;
-        goto done;
+    dpe_status status = DPE_USAGE;
+    if (method != NULL) {
+        note(&spec, own);
+        spec.over = cut_over(method, &rest);
+        status = add_keys(&spec, method, rest);
     }
-    note(&spec, own);
-    spec.over = cut_over(method, &rest);
-    status = add_keys(&spec, method, rest);
     if (status == DPE_OK) {
         status = build(&spec, method, plan);
     }
-done:
     free(own);
     return status;
 }
@@ -605,9 +598,4 @@ dpe_status dpe_plan_for_text(const char *spec, const struct dpe_plan_context *co
         *differs = other;
     }
     return status;
-}
-
-const char *dpe_plan_method(size_t i)
-{
-    return i < dpe_n_methods ? dpe_methods[i].line : NULL;
 }

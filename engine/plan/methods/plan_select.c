@@ -1,7 +1,6 @@
 /* Methods that choose what a query meets: each is positions, as any method gives them, and a
  * selection. */
 #include "engine/plan/methods/methods_internal.h"
-#include "engine/plan/plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,10 +26,10 @@ static int64_t spec_count(struct dpe_spec *spec, const char *key, int64_t fallba
 static void check_model(struct dpe_spec *spec, const struct dpe_plan *plan)
 {
     if (dpe_selects(&plan->selection)) {
-        spec->status = dpe_fail(spec->err, DPE_USAGE,
-                                "method %s: the model chooses the keys that a query meets itself "
-                                "(model_type %s); use a method that selects nothing",
-                                spec->method, spec->context->config->model_type);
+        dpe_spec_fail(spec,
+                      "the model chooses the keys that a query meets itself (model_type %s); use a "
+                      "method that selects nothing",
+                      spec->context->config->model_type);
     }
 }
 
@@ -45,30 +44,24 @@ static void plain_positions(struct dpe_spec *spec, struct dpe_plan *plan)
 /* The positions of select: those of the method after "over=". */
 static void inner_positions(struct dpe_spec *spec, struct dpe_plan *plan)
 {
-    struct dpe_plan inner;
     struct dpe_plan_context context = *spec->context;
     context.select = NULL;
     check_model(spec, plan);
     if (spec->status != DPE_OK) {
         return;
     }
-    if (strncmp(spec->over, "select", 6) == 0) {
-        spec->status = dpe_fail(spec->err, DPE_USAGE,
-                                "method select: over: expected a method that selects nothing, "
-                                "found \"%.64s\"",
-                                spec->over);
-        return;
+    bool selects = strncmp(spec->over, "select", 6) == 0;
+    struct dpe_plan inner = {0};
+    if (!selects) {
+        spec->status = dpe_plan_make(spec->over, &context, &inner, spec->err);
+        if (spec->status != DPE_OK) {
+            dpe_fail_prefix(spec->err, "method select: over");
+            return;
+        }
     }
-    spec->status = dpe_plan_make(spec->over, &context, &inner, spec->err);
-    if (spec->status != DPE_OK) {
-        dpe_fail_prefix(spec->err, "method select: over");
-        return;
-    }
-    if (dpe_selects(&inner.selection)) {
-        spec->status = dpe_fail(spec->err, DPE_USAGE,
-                                "method select: over: expected a method that selects nothing, "
-                                "found \"%.64s\"",
-                                spec->over);
+    if (selects || dpe_selects(&inner.selection)) {
+        dpe_spec_fail(spec, "over: expected a method that selects nothing, found \"%.64s\"",
+                      spec->over);
         dpe_plan_free(&inner);
         return;
     }
@@ -76,7 +69,7 @@ static void inner_positions(struct dpe_spec *spec, struct dpe_plan *plan)
     *plan = inner;
 }
 
-void dpe_build_select(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_select(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     inner_positions(spec, plan);
     if (spec->status != DPE_OK) {
@@ -104,7 +97,7 @@ void dpe_build_select(struct dpe_spec *spec, struct dpe_plan *plan)
         dpe_spec_word(spec, "scored", DPE_SCORE_BARE, scored, sizeof scored / sizeof *scored);
 }
 
-void dpe_build_longheads(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_longheads(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
@@ -121,7 +114,7 @@ void dpe_build_longheads(struct dpe_spec *spec, struct dpe_plan *plan)
     s->positions = DPE_PLACE_PACKED;
 }
 
-void dpe_build_infllm(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_infllm(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
@@ -137,7 +130,7 @@ void dpe_build_infllm(struct dpe_spec *spec, struct dpe_plan *plan)
     s->scored = DPE_SCORE_CONSTANT;
 }
 
-void dpe_build_reattention(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_reattention(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
@@ -153,7 +146,7 @@ void dpe_build_reattention(struct dpe_spec *spec, struct dpe_plan *plan)
     s->positions = DPE_PLACE_PACKED;
 }
 
-void dpe_build_minference(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_minference(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
@@ -166,7 +159,7 @@ void dpe_build_minference(struct dpe_spec *spec, struct dpe_plan *plan)
     s->scored = DPE_SCORE_TRUE;
 }
 
-void dpe_build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
@@ -182,7 +175,7 @@ void dpe_build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan)
     s->scored = DPE_SCORE_TRUE;
 }
 
-void dpe_build_moba(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_moba(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
@@ -193,6 +186,57 @@ void dpe_build_moba(struct dpe_spec *spec, struct dpe_plan *plan)
     s->unit = DPE_CHOICE_HEAD;
     s->scored = DPE_SCORE_TRUE;
 }
+
+/* clang-format off */
+const struct dpe_method dpe_select_methods[] = {
+    {"select\tk=8 block=min(64;L0/16) sinks=block local=L0/4 refresh=1 representative=mean "
+     "attended=4 last=min(64;L0/16) slashes=0 unit=kv-head positions=true scored=bare over=rope\t"
+     "the first tokens, a local window and the k blocks of keys with the best scores, with the "
+     "positions of any method: over=METHOD:KEY=VALUE,... comes last; representative: mean, "
+     "extremes, attended, keys, weighted, probability or compressed (attended, last and slashes "
+     "belong to one of them); unit: head, kv-head or layer; positions: true, packed or constant; "
+     "scored: bare, true or constant; the query at the first of `refresh` positions chooses for "
+     "all of them",
+     build_select},
+    {"longheads\tblock=min(256;L0/16) k=L0/block-3 refresh=1 mean=0\t"
+     "each head meets the first block, its k best and the last two, positions one after another "
+     "(LongHeads, Lu et al. 2024); a block is scored by its keys weighed by an attention inside "
+     "the block, as in released code, or with mean=1 by the mean of its keys; released prefill "
+     "leaves out the query's own key, this one as its decode does not",
+     build_longheads},
+    {"infllm\tblock=min(128;L0/32) sinks=block local=min(4096;L0/2) k=16 attended=4 refresh=1\t"
+     "first tokens, a local window and k blocks that a layer chooses by their most attended keys, "
+     "all before the window at one distance (InfLLM, Xiao et al. 2024); attended by the paper's "
+     "formula, where released code sums probabilities; every query chooses, as in released "
+     "decode, where its prefill takes the mean of 512",
+     build_infllm},
+    {"reattention\tblock=min(32;L0/32) sinks=min(32;L0/32) local=min(4096;L0/2) "
+     "k=(so-that-all-is-L0) refresh=1\t"
+     "first tokens, a local window and the k blocks that hold the keys with the largest products "
+     "without positions, one after another (ReAttention, Liu et al. 2025); blocks lie on a grid "
+     "and are a KV head's own for every query, where released code takes spans around keys and "
+     "joins those of all heads and queries of a chunk",
+     build_reattention},
+    {"minference\tblock=min(64;L0/16) k=100 refresh=block\t"
+     "the block-sparse pattern of MInference (Jiang et al. 2024): each head meets its own block "
+     "and the k-1 best by mean keys with positions; the first query of a block chooses, where "
+     "released code takes the mean of the block and may leave the own block out",
+     build_minference},
+    {"vertical-slash\tsinks=min(30;L0/8) local=min(100;L0/4) columns=min(970;L0/4) "
+     "slashes=min(5996;L0/4) last=min(64;L0/16) refresh=16*last\t"
+     "the vertical-and-slash pattern of MInference (Jiang et al. 2024): each head meets first and "
+     "last keys and the columns and distances to which the last queries give most; the last "
+     "queries before each group of `refresh`, where released code takes those of the whole prompt "
+     "for all of it, counts first and last ones among the best, widens distances to blocks of 64 "
+     "and decodes without a selection; keys after those queries are all met",
+     build_vertical_slash},
+    {"moba\tblock=min(4096;L0/16) k=12 refresh=1\t"
+     "each head meets its own block and the k-1 best by mean keys with positions (MoBA, Lu et al. "
+     "2025, without its training)",
+     build_moba},
+    {NULL, NULL},
+};
+/* clang-format on */
 
 /* -------------------------------------------------------------------- selections of other plans */
 
