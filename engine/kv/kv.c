@@ -1,8 +1,111 @@
-/* A key/value cache: where rows lie, in memory or in pages. */
+/* A key/value cache: rows of numbers as bytes of its types; where they lie, in memory or in pages.
+ */
 #include "engine/kv/kv_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "engine/base/halves.h"
+
+const char *const dpe_kv_type_names[] = {"f32", "bf16", "int8", NULL};
+
+/* ---------------------------------------------------------------------------------------- rows */
+
+enum { CODES = 127 };
+
+static uint64_t row_bytes(enum dpe_kv_type type, int64_t width)
+{
+    switch (type) {
+    case DPE_KV_F32:
+        return (uint64_t)width * sizeof(float);
+    case DPE_KV_BF16:
+        return (uint64_t)width * sizeof(uint16_t);
+    case DPE_KV_INT8:
+        return (uint64_t)width + sizeof(float);
+    }
+    return 0;
+}
+
+/* Codes, then their scale. A row that is not finite has a scale that is not, and is so again when
+ * it is unpacked. */
+static void pack_int8(const float *row, const float *channels, int64_t width, unsigned char *out)
+{
+    float largest = 0.0F;
+    bool finite = true;
+    for (int64_t c = 0; c < width; c++) {
+        float x = fabsf(channels != NULL ? row[c] / channels[c] : row[c]);
+        largest = x > largest ? x : largest;
+        finite = finite && isfinite(x);
+    }
+    float scale = finite ? largest / CODES : (float)NAN;
+    float inverse = finite && largest > 0.0F ? CODES / largest : 0.0F;
+    /* 127 over a subnormal overflows: such a row is as good as 0. */
+    inverse = isfinite(inverse) ? inverse : 0.0F;
+    for (int64_t c = 0; c < width; c++) {
+        float x = finite ? (channels != NULL ? row[c] / channels[c] : row[c]) * inverse : 0.0F;
+        out[c] = (unsigned char)(signed char)lrintf(x);
+    }
+    memcpy(out + width, &scale, sizeof scale);
+}
+
+static void pack(enum dpe_kv_type type, const float *row, const float *channels, int64_t width,
+                 unsigned char *out)
+{
+    switch (type) {
+    case DPE_KV_F32:
+        memcpy(out, row, (size_t)width * sizeof *row);
+        return;
+    case DPE_KV_BF16:
+        for (int64_t c = 0; c < width; c++) {
+            uint16_t half = dpe_to_bf16(row[c]);
+            memcpy(out + 2 * c, &half, sizeof half);
+        }
+        return;
+    case DPE_KV_INT8:
+        pack_int8(row, channels, width, out);
+    }
+}
+
+static void unpack_int8(const unsigned char *row, const float *channels, int64_t width, float *out)
+{
+    const signed char *codes = (const signed char *)row;
+    float scale = 0.0F;
+    memcpy(&scale, row + width, sizeof scale);
+    if (channels == NULL) {
+        for (int64_t c = 0; c < width; c++) {
+            out[c] = (float)codes[c] * scale;
+        }
+        return;
+    }
+    for (int64_t c = 0; c < width; c++) {
+        out[c] = (float)codes[c] * scale * channels[c];
+    }
+}
+
+static void unpack(enum dpe_kv_type type, const unsigned char *rows, const float *channels,
+                   int64_t count, int64_t width, float *out)
+{
+    switch (type) {
+    case DPE_KV_F32:
+        memcpy(out, rows, (size_t)(count * width) * sizeof *out);
+        return;
+    case DPE_KV_BF16:
+        for (int64_t i = 0; i < count * width; i++) {
+            uint16_t half = 0;
+            memcpy(&half, rows + 2 * i, sizeof half);
+            out[i] = dpe_from_bf16(half);
+        }
+        return;
+    case DPE_KV_INT8:
+        for (int64_t r = 0; r < count; r++) {
+            unpack_int8(rows + (uint64_t)r * row_bytes(type, width), channels, width,
+                        out + r * width);
+        }
+    }
+}
+
+/* --------------------------------------------------------------------------------------- cache */
 
 /* Of keys, values or queries: in a page only whole rows. */
 struct part {
@@ -38,7 +141,7 @@ static struct layout lay_out(const struct dpe_kv_shape *shape)
         part->type = queries ? DPE_KV_F32 : shape->type;
         part->heads = queries ? shape->query_heads : shape->heads;
         part->capacity = queries ? shape->query_capacity : shape->capacity;
-        part->row_bytes = dpe_kv_row_bytes(part->type, shape->width);
+        part->row_bytes = row_bytes(part->type, shape->width);
         part->page_rows = (int64_t)(DPE_KV_PAGE / part->row_bytes);
         part->page_rows = part->page_rows > 0 ? part->page_rows : 1;
         part->head_pages = (part->capacity + part->page_rows - 1) / part->page_rows;
@@ -162,8 +265,8 @@ void dpe_kv_write(struct dpe_kv *kv, const struct dpe_kv_rows *rows, const float
     for (int64_t done = 0; done < rows->count;) {
         struct piece piece = hold(kv, rows, done, true);
         for (int64_t i = 0; piece.bytes != NULL && i < piece.count; i++) {
-            dpe_kv_pack(part->type, from + (done + i) * stride, channels, kv->shape.width,
-                        piece.bytes + (uint64_t)i * part->row_bytes);
+            pack(part->type, from + (done + i) * stride, channels, kv->shape.width,
+                 piece.bytes + (uint64_t)i * part->row_bytes);
         }
         let_go(kv, &piece);
         done += piece.count;
@@ -178,8 +281,7 @@ void dpe_kv_read(struct dpe_kv *kv, const struct dpe_kv_rows *rows, float *out)
     for (int64_t done = 0; done < rows->count;) {
         struct piece piece = hold(kv, rows, done, false);
         if (piece.bytes != NULL) {
-            dpe_kv_unpack(part->type, piece.bytes, channels, piece.count, width,
-                          out + done * width);
+            unpack(part->type, piece.bytes, channels, piece.count, width, out + done * width);
         } else {
             memset(out + done * width, 0, (size_t)(piece.count * width) * sizeof *out);
         }

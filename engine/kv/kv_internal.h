@@ -1,30 +1,11 @@
 /**
  * @file kv_internal.h
- * The parts of a key/value cache: what rows look like, pages and their frames, the file.
+ * Pages of a key/value cache, their frames and their file (kv_pages.c).
  */
 #ifndef DPE_KV_INTERNAL_H
 #define DPE_KV_INTERNAL_H
 
 #include "engine/kv/kv.h"
-
-/* kv_types.c: rows of `width` numbers as bytes. */
-
-uint64_t dpe_kv_row_bytes(enum dpe_kv_type type, int64_t width);
-/** `channels` [width] or NULL. */
-void dpe_kv_pack(enum dpe_kv_type type, const float *row, const float *channels, int64_t width,
-                 unsigned char *out);
-/** `count` rows, one after another. */
-void dpe_kv_unpack(enum dpe_kv_type type, const unsigned char *rows, const float *channels,
-                   int64_t count, int64_t width, float *out);
-
-/* kv_file.c: all return 0 or an errno. */
-
-/** A file without a name in `folder`, with `bytes` reserved. */
-dpe_status dpe_kv_file_make(const char *folder, uint64_t bytes, int *fd, struct dpe_error *err);
-int dpe_kv_file_read(int fd, void *bytes, uint64_t n, uint64_t at);
-int dpe_kv_file_write(int fd, const void *bytes, uint64_t n, uint64_t at);
-
-/* kv_pages.c */
 
 enum {
     DPE_KV_PAGE = 1 << 14, /**< bytes of a page, a multiple of every disk's block */

@@ -6,7 +6,7 @@
 #define DPE_BIND_INTERNAL_H
 
 #include "engine/model/config/layer_weights.h"
-#include "engine/model/files/name_list.h"
+#include "engine/model/files/shards.h"
 #include "engine/model/weights/opened.h"
 
 /** A checkpoint that is being bound. */
