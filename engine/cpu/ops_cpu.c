@@ -45,10 +45,8 @@ static dpe_status open_with(const struct dpe_cpu_bf16 *bf16, const struct dpe_mo
                             struct dpe_error *err)
 {
     struct dpe_backend *made = NULL;
-    dpe_status status = dpe_ops_reference()->open(model, options, &made, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
+    DPE_TRY(dpe_ops_reference()->open(model, options, &made, err));
     made->ops = bf16 == NULL ? &cpu_ops : &bf16_ops;
     made->cpu = dpe_alloc_zero(1, sizeof *made->cpu);
     if (made->cpu != NULL) {
@@ -187,10 +185,12 @@ static void activate_row(const struct dpe_backend *backend, float *gate, const f
     }
 }
 
-static void activate_rows(const struct dpe_backend *backend, float *gate, const float *up,
-                          int64_t rows)
+static void cpu_activate(struct dpe_backend *backend, dpe_mem gate_rows, dpe_mem up_rows,
+                         int64_t rows)
 {
     int64_t width = backend->config->intermediate;
+    float *gate = gate_rows;
+    const float *up = up_rows;
     if (rows * width <= SMALL_WORK || backend->n_threads == 1) {
         for (int64_t r = 0; r < rows; r++) {
             activate_row(backend, gate + r * width, up + r * width);
@@ -203,11 +203,6 @@ static void activate_rows(const struct dpe_backend *backend, float *gate, const 
     }
 }
 
-static void cpu_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows)
-{
-    activate_rows(backend, gate, up, rows);
-}
-
 static void cpu_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
                      dpe_mem gate, dpe_mem up)
 {
@@ -216,7 +211,7 @@ static void cpu_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int6
         {&w->weight[DPE_WEIGHT_GATE], &w->bias[DPE_WEIGHT_GATE], x, rows, gate, false},
         {&w->weight[DPE_WEIGHT_UP], &w->bias[DPE_WEIGHT_UP], x, rows, up, false}};
     dpe_cpu_product_several(&backend->cpu->products, several, 2);
-    activate_rows(backend, gate, up, rows);
+    cpu_activate(backend, gate, up, rows);
 }
 
 /* The rows that chose expert e, one after another in `gathered`; their number. */
@@ -278,7 +273,7 @@ static void cpu_experts(struct dpe_backend *backend, int64_t layer, const struct
         struct dpe_cpu_product down = {&expert->down, &expert->down_bias, args->gate, n, args->made,
                                        false};
         dpe_cpu_product_several(products, wide, 2);
-        activate_rows(backend, args->gate, args->up, n);
+        cpu_activate(backend, args->gate, args->up, n);
         dpe_cpu_product(products, &down);
         scatter_rows(c, args, e);
     }

@@ -15,7 +15,8 @@ enum { MOST_VALUES = 1 << 16, MOST_TENSORS = 1 << 20, MOST_NAME = 255, FIRST_REA
 /* A vocabulary of 4 million tokens with its merges is smaller. */
 static const uint64_t most_header = UINT64_C(1) << 29;
 
-const unsigned char *dpe_gguf_take(struct dpe_gguf_cursor *cursor, uint64_t n)
+/* The next n bytes; NULL, and `more`, when they are not in memory. */
+static const unsigned char *take(struct dpe_gguf_cursor *cursor, uint64_t n)
 {
     if (cursor->more || n > cursor->n - cursor->at) {
         cursor->more = true;
@@ -28,14 +29,14 @@ const unsigned char *dpe_gguf_take(struct dpe_gguf_cursor *cursor, uint64_t n)
 
 bool dpe_gguf_take_u64(struct dpe_gguf_cursor *cursor, uint64_t *value)
 {
-    const unsigned char *bytes = dpe_gguf_take(cursor, 8);
+    const unsigned char *bytes = take(cursor, 8);
     *value = bytes != NULL ? dpe_load_u64(bytes, 8) : 0;
     return bytes != NULL;
 }
 
 bool dpe_gguf_take_u32(struct dpe_gguf_cursor *cursor, uint32_t *value)
 {
-    const unsigned char *bytes = dpe_gguf_take(cursor, 4);
+    const unsigned char *bytes = take(cursor, 4);
     *value = bytes != NULL ? (uint32_t)dpe_load_u64(bytes, 4) : 0;
     return bytes != NULL;
 }
@@ -53,7 +54,7 @@ dpe_status dpe_gguf_take_name(struct dpe_gguf_cursor *cursor, const char *what, 
                         "%s: at byte %zu: expected %s of 1 to %d bytes, found %llu", path,
                         cursor->at - 8, what, MOST_NAME, (unsigned long long)n);
     }
-    const char *bytes = (const char *)dpe_gguf_take(cursor, n);
+    const char *bytes = (const char *)take(cursor, n);
     if (bytes == NULL) {
         return DPE_OK;
     }
@@ -91,7 +92,7 @@ static dpe_status take_bytes(struct dpe_gguf_cursor *cursor, struct dpe_gguf_val
             bytes > cursor->gguf->size) {
             return bad_value(cursor, value->key, "an array that the file can hold", value->n);
         }
-        value->bytes = dpe_gguf_take(cursor, bytes);
+        value->bytes = take(cursor, bytes);
         value->n_bytes = (size_t)bytes;
         return DPE_OK;
     }
@@ -101,7 +102,7 @@ static dpe_status take_bytes(struct dpe_gguf_cursor *cursor, struct dpe_gguf_val
         if (dpe_gguf_take_u64(cursor, &n) && n > cursor->gguf->size) {
             return bad_value(cursor, value->key, "a string that the file can hold", n);
         }
-        value->bytes = dpe_gguf_take(cursor, n);
+        value->bytes = take(cursor, n);
         value->n_bytes = (size_t)n;
     }
     if (value->array && !cursor->more) {
@@ -174,7 +175,7 @@ static dpe_status take_start(struct dpe_gguf_cursor *cursor, uint64_t *n_tensors
                              uint64_t *n_values)
 {
     const char *path = cursor->gguf->path;
-    const unsigned char *magic = dpe_gguf_take(cursor, 4);
+    const unsigned char *magic = take(cursor, 4);
     uint32_t version = 0;
     if (magic == NULL || memcmp(magic, "GGUF", 4) != 0) {
         return dpe_fail(cursor->err, DPE_BAD_DATA, "%s: expected a GGUF file, found something else",
@@ -280,25 +281,25 @@ static dpe_status read_header(struct dpe_gguf *gguf, struct dpe_error *err)
     }
 }
 
+static dpe_status read_file(struct dpe_gguf *gguf, const char *path, struct dpe_error *err)
+{
+    gguf->path = strdup(path);
+    if (gguf->path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    DPE_TRY(dpe_open_regular(path, &gguf->fd, &gguf->size, err));
+    DPE_TRY(read_header(gguf, err));
+    DPE_TRY(sort_values(gguf, err));
+    return dpe_gguf_place_tensors(gguf, err);
+}
+
 dpe_status dpe_gguf_open(const char *path, struct dpe_gguf **gguf, struct dpe_error *err)
 {
     struct dpe_gguf *made = NULL;
     *gguf = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "%s: out of memory", path));
     made->fd = -1;
-    made->path = strdup(path);
-    dpe_status status = made->path != NULL
-                            ? dpe_open_regular(path, &made->fd, &made->size, err)
-                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    if (status == DPE_OK) {
-        status = read_header(made, err);
-    }
-    if (status == DPE_OK) {
-        status = sort_values(made, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_gguf_place_tensors(made, err);
-    }
+    const dpe_status status = read_file(made, path, err);
     if (status != DPE_OK) {
         dpe_gguf_close(made);
         return status;

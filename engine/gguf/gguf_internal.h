@@ -15,8 +15,7 @@ struct dpe_gguf_cursor {
     struct dpe_error *err;
 };
 
-/** The next n bytes; NULL, and `more`, when they are not in memory. */
-const unsigned char *dpe_gguf_take(struct dpe_gguf_cursor *cursor, uint64_t n);
+/** The next number; false, and `more`, when it is not in memory. */
 bool dpe_gguf_take_u32(struct dpe_gguf_cursor *cursor, uint32_t *value);
 bool dpe_gguf_take_u64(struct dpe_gguf_cursor *cursor, uint64_t *value);
 /** A name: 1 … 255 bytes of UTF-8 without NUL, as a copy. DPE_OK with *name NULL: `more`. */

@@ -1,6 +1,5 @@
 /* Opening a Hugging Face folder as it is. */
 #include "engine/model/model.h"
-#include "engine/base/base.h"
 #include "engine/system/folder.h"
 
 #include <errno.h>
@@ -121,12 +120,10 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
         /* Its files would be looked for in the root. */
         return dpe_fail(err, DPE_NO_INPUT, "\"\": expected the folder of a model");
     }
-    dpe_status status = dpe_folder_explain(folder, err);
-    status = status == DPE_OK ? dpe_folder_explain_file(folder, err) : status;
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status status = DPE_OK;
     struct dpe_model *opened = NULL;
+    DPE_TRY(dpe_folder_explain(folder, err));
+    DPE_TRY(dpe_folder_explain_file(folder, err));
     DPE_TRY(DPE_NEW(&opened, 1, err, "%s: out of memory", folder));
     struct dpe_sha256 *hash = dpe_sha256_new();
     opened->folder = strdup(folder);

@@ -196,11 +196,7 @@ void dpe_lane_release(struct dpe_lane *lane);
 
 /* Steps in which each thread takes some of the sequences through all layers. */
 
-/** Lanes of a session with these options, resolved: one for each thread, or 0 where they do not
- * pay. */
-int dpe_session_count_lanes(const struct dpe_config *config, const struct dpe_ops *ops,
-                            const struct dpe_session_options *options);
-/** Bytes of all of them. */
+/** Bytes of all lanes of a session with these options, resolved. */
 uint64_t dpe_session_lanes_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
                                  const struct dpe_ops *ops,
                                  const struct dpe_session_options *options);
@@ -213,11 +209,6 @@ bool dpe_session_takes_lanes(const struct dpe_session *session, const struct dpe
 /** dpe_forward of a step, and its logits [rows][vocab] where not NULL, with the same results. */
 dpe_status dpe_session_run_lanes(struct dpe_session *session, const struct dpe_batch *batch,
                                  float *logits, struct dpe_error *err);
-/** The session's own room for logits. */
-static inline struct dpe_logit_room dpe_session_logit_room(const struct dpe_session *s)
-{
-    return (struct dpe_logit_room){s->logits, s->bytes.logit_rows, s->options.n_threads};
-}
 /** Logits of the rows in lane->normed; positions NULL: one row at `position`. */
 dpe_status dpe_lane_logits(struct dpe_lane *lane, int64_t rows, const int64_t *positions,
                            int64_t position, float *logits, struct dpe_error *err);

@@ -90,8 +90,9 @@ static struct dpe_session_options lane_options(const struct dpe_session_options 
     return own;
 }
 
-int dpe_session_count_lanes(const struct dpe_config *config, const struct dpe_ops *ops,
-                            const struct dpe_session_options *options)
+/* One for each thread, or 0 where they do not pay. */
+static int count_lanes(const struct dpe_config *config, const struct dpe_ops *ops,
+                       const struct dpe_session_options *options)
 {
     bool fits = dpe_session_weight_bytes(config) <= MOST_WEIGHTS;
     int64_t rows = options->branches < MOST_ROWS ? options->branches : MOST_ROWS;
@@ -106,7 +107,7 @@ uint64_t dpe_session_lanes_bytes(const struct dpe_config *config, const struct d
                                  const struct dpe_ops *ops,
                                  const struct dpe_session_options *options)
 {
-    int n = dpe_session_count_lanes(config, ops, options);
+    int n = count_lanes(config, ops, options);
     if (n == 0) {
         return 0;
     }
@@ -133,7 +134,7 @@ void dpe_session_lanes_free(struct dpe_session *s)
 void dpe_session_lanes_make(struct dpe_session *s)
 {
     dpe_session_lanes_free(s);
-    int n = dpe_session_count_lanes(s->config, s->ops, &s->options);
+    int n = count_lanes(s->config, s->ops, &s->options);
     s->lanes = s->kv == NULL && n > 0 ? dpe_alloc_zero((size_t)n, sizeof *s->lanes) : NULL;
     bool good = s->lanes != NULL;
     const struct dpe_session_options own = lane_options(&s->options);

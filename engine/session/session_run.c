@@ -151,13 +151,19 @@ static dpe_status lm_head(struct dpe_lane *lane, int64_t first, int64_t rows, fl
     return dpe_lane_wait(lane, err);
 }
 
+/* The session's own room for logits. */
+static struct dpe_logit_room logit_room(const struct dpe_session *s)
+{
+    return (struct dpe_logit_room){s->logits, s->bytes.logit_rows, s->options.n_threads};
+}
+
 /* Likelihoods of the tokens that follow those of a piece. */
 static dpe_status piece_nll(struct dpe_session *s, const struct run *run, int64_t done,
                             int64_t rows, struct dpe_error *err)
 {
     /* The call's last token has no successor. */
     int64_t with_next = done + rows == run->n ? rows - 1 : rows;
-    const struct dpe_logit_room room = dpe_session_logit_room(s);
+    const struct dpe_logit_room room = logit_room(s);
     double *nll = run->nll + done;
     if (with_next == 0) {
         return DPE_OK;
@@ -347,7 +353,7 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         .offsets = s->offsets,
         .lents = s->lents,
         .best = best,
-        .room = dpe_session_logit_room(s),
+        .room = logit_room(s),
     };
     if (dpe_session_takes_lanes(s, &batch)) {
         status = dpe_session_run_lanes(s, &batch, logits, err);

@@ -24,8 +24,9 @@ void dpe_cpu_select_dots(const struct dpe_cpu_select_call *call, const struct dp
     call->kernels->dots(&dots);
 }
 
-bool dpe_cpu_select_rotation(const struct dpe_attention *args, bool keys, int64_t position,
-                             struct dpe_cpu_rotation *rotation)
+/* The rotation of a query or of keys from `position` on as they are scored; false: none. */
+static bool scored_rotation(const struct dpe_attention *args, bool keys, int64_t position,
+                            struct dpe_cpu_rotation *rotation)
 {
     const struct dpe_selection *s = &args->plan->selection;
     const struct dpe_rotation *tables = args->rotation;
@@ -49,7 +50,7 @@ const float *dpe_cpu_select_keys(const struct dpe_cpu_select_call *call, int64_t
     int64_t d = args->head_dim;
     const float *keys = dpe_attention_rows(args, DPE_KV_KEYS, kv_head, row, count, room->tile);
     struct dpe_cpu_rotation rotation;
-    if (!dpe_cpu_select_rotation(args, true, n, &rotation)) {
+    if (!scored_rotation(args, true, n, &rotation)) {
         return keys;
     }
     bool constant = call->selection->scored == DPE_SCORE_CONSTANT;
@@ -87,7 +88,7 @@ void dpe_cpu_select_scored_query(const struct dpe_cpu_select_call *call, int64_t
             ? dpe_cpu_select_query(args, head, dpe_attention_offset(args, row), m, room)
             : args->q + (row * args->n_heads + head) * d;
     struct dpe_cpu_rotation rotation;
-    if (dpe_cpu_select_rotation(args, false, m, &rotation)) {
+    if (scored_rotation(args, false, m, &rotation)) {
         call->kernels->rotate(&rotation, q, d, 1, x);
     } else {
         memcpy(x, q, (size_t)d * sizeof *x);

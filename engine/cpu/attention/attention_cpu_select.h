@@ -110,9 +110,6 @@ void dpe_cpu_select_score_marks(const struct dpe_cpu_select_call *call, int64_t 
 void dpe_cpu_select_score_keys(const struct dpe_cpu_select_call *call, int64_t kv_head,
                                int64_t offset, int64_t n, int64_t queries, int64_t heads,
                                const struct dpe_cpu_select_room *room);
-/** The rotation of a query or of keys from `position` on as they are scored; false: none. */
-bool dpe_cpu_select_rotation(const struct dpe_attention *args, bool keys, int64_t position,
-                             struct dpe_cpu_rotation *rotation);
 /** How many keys from n on, before `end` and at most `most`, are one after another in the cache. */
 int64_t dpe_cpu_select_next(const struct dpe_attention *args, int64_t offset, int64_t n,
                             int64_t end, int64_t most, int64_t *row);

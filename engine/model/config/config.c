@@ -1,5 +1,4 @@
 /* config.json and generation_config.json: which model this is, strictly. */
-#include "engine/base/base.h"
 #include "engine/model/config/config_parse.h"
 
 #include <math.h>

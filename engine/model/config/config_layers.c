@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/base/base.h"
 #include "engine/model/config/config_parse.h"
 #include "engine/model/config/family.h"
 

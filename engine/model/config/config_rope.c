@@ -1,5 +1,4 @@
 /* The rotation in config.json, in either of its two schemas. */
-#include "engine/base/base.h"
 #include "engine/model/config/config_parse.h"
 #include "engine/model/config/family.h"
 #include "engine/model/network/rope_network.h"

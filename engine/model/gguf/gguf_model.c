@@ -87,6 +87,14 @@ static void name_types(const struct dpe_gguf_set *set, struct dpe_model *model)
     }
 }
 
+static dpe_status bind_tensors(struct dpe_model *model, const struct dpe_gguf_set *set,
+                               struct dpe_shard_table *table, struct dpe_error *err)
+{
+    DPE_TRY(dpe_gguf_tensors(set, &model->config, table, err));
+    DPE_TRY(dpe_shard_table_sort(table, model->shards, err));
+    return dpe_model_bind(model, table, err);
+}
+
 static dpe_status open_weights(struct dpe_model *model, struct dpe_gguf_set *set,
                                struct dpe_sha256 *hash, struct dpe_error *err)
 {
@@ -98,13 +106,7 @@ static dpe_status open_weights(struct dpe_model *model, struct dpe_gguf_set *set
         status = map_file(set->files[i], &model->shards[i], hash, err);
     }
     if (status == DPE_OK) {
-        status = dpe_gguf_tensors(set, &model->config, &table, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_shard_table_sort(&table, model->shards, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_model_bind(model, &table, err);
+        status = bind_tensors(model, set, &table, err);
     }
     for (size_t i = 0; i < table.n; i++) {
         free((char *)(uintptr_t)table.tensors[i].name);
@@ -113,26 +115,24 @@ static dpe_status open_weights(struct dpe_model *model, struct dpe_gguf_set *set
     return status;
 }
 
+static dpe_status open_model(struct dpe_model *model, struct dpe_gguf_set *set, bool config_only,
+                             struct dpe_sha256 *hash, struct dpe_error *err)
+{
+    DPE_TRY(open_set(model->folder, set, err));
+    DPE_TRY(dpe_gguf_config(set, &model->config_json, &model->own_family, err));
+    DPE_TRY(dpe_config_parse(model->folder, model->config_json, strlen(model->config_json), NULL,
+                             NULL, 0, &model->config, err));
+    model->config.family = &model->own_family;
+    dpe_sha256_add(hash, model->config_json, strlen(model->config_json));
+    name_types(set, model);
+    return config_only ? DPE_OK : open_weights(model, set, hash, err);
+}
+
 dpe_status dpe_model_open_gguf(struct dpe_model *model, bool config_only, struct dpe_sha256 *hash,
                                struct dpe_error *err)
 {
     struct dpe_gguf_set set = {0};
-    dpe_status status = open_set(model->folder, &set, err);
-    if (status == DPE_OK) {
-        status = dpe_gguf_config(&set, &model->config_json, &model->own_family, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_config_parse(model->folder, model->config_json, strlen(model->config_json),
-                                  NULL, NULL, 0, &model->config, err);
-    }
-    if (status == DPE_OK) {
-        model->config.family = &model->own_family;
-        dpe_sha256_add(hash, model->config_json, strlen(model->config_json));
-        name_types(&set, model);
-    }
-    if (status == DPE_OK && !config_only) {
-        status = open_weights(model, &set, hash, err);
-    }
+    const dpe_status status = open_model(model, &set, config_only, hash, err);
     close_set(&set);
     return status;
 }
