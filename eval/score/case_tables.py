@@ -13,24 +13,16 @@ import sys
 import unicodedata
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-EXCEPTIONS = pathlib.Path(__file__).parents[2] / "engine/unicode/unicode_tables.h"
-
-
-def categories():
-    """General categories as engine/unicode has them, which are of Unicode 16."""
-    utf8proc = ctypes.CDLL("libutf8proc.so.2")
-    utf8proc.utf8proc_category_string.restype = ctypes.c_char_p
-    found = {c: utf8proc.utf8proc_category_string(c).decode() for c in ALL}
-    for low, high, name in re.findall(r"{(\w+), (\w+), (\w+)}", EXCEPTIONS.read_text()):
-        found.update((c, name.capitalize()) for c in range(int(low, 16), int(high, 16) + 1))
-    return found
-
-
-CATEGORY = categories()
+TABLES = pathlib.Path(__file__).parents[2] / "engine/unicode/unicode_tables.h"
+utf8proc = ctypes.CDLL("libutf8proc.so.2")
+utf8proc.utf8proc_category_string.restype = ctypes.c_char_p
+CATEGORY = {c: utf8proc.utf8proc_category_string(c).decode() for c in ALL}
+for first, last, category in re.findall(r"{(\w+), (\w+), (\w+)}", TABLES.read_text()):
+    CATEGORY.update((c, category.capitalize()) for c in range(int(first, 16), int(last, 16) + 1))
 
 
 def known(*names):
-    """Characters of categories, or of kinds of categories."""
+    """Characters of general categories, or kinds of them, as engine/unicode has them (Unicode 16)."""
     return {c for c in ALL if CATEGORY[c].startswith(names)}
 
 
