@@ -234,6 +234,86 @@ static struct value apply_filters(struct render *render, const struct node *node
     return args != NULL ? dpe_template_apply_node(render, node, inner, args) : inner;
 }
 
+/* The items that pass a loop's condition. */
+static struct items loop_items(struct render *render, const struct node *node, struct value over)
+{
+    struct items all = dpe_template_items(render, over);
+    if (node->b == NULL || render->status != DPE_OK) {
+        return all;
+    }
+    struct value kept = dpe_template_list(render, KIND_LIST, all.n);
+    struct scope *outer = render->scope;
+    for (size_t i = 0; i < all.n && render->status == DPE_OK; i++) {
+        render->scope = dpe_template_scope(render, outer);
+        if (render->scope == NULL) {
+            break;
+        }
+        dpe_template_assign_to(render, node->c, all.at[i]);
+        if (dpe_template_truth(dpe_template_eval(render, node->b)) && render->status == DPE_OK) {
+            dpe_template_add(render, kept, all.at[i]);
+        }
+    }
+    render->scope = outer;
+    return render->status == DPE_OK ? *kept.items : (struct items){0};
+}
+
+/* One run of a loop over `values`; `outer`: the scope around it. */
+static void run_loop(struct render *render, const struct node *node, struct value values,
+                     struct scope *outer, int64_t depth)
+{
+    struct items *over = dpe_template_get(render, sizeof *over);
+    struct loop *loop = dpe_template_get(render, sizeof *loop);
+    if (over == NULL || loop == NULL) {
+        return;
+    }
+    *over = loop_items(render, node, values);
+    *loop = (struct loop){.over = over, .depth = depth, .node = node, .outer = outer};
+    render->loops++;
+    for (size_t i = 0; i < over->n && dpe_template_step(render, 1); i++) {
+        loop->index = i;
+        render->scope = dpe_template_scope(render, outer);
+        if (render->scope == NULL) {
+            break;
+        }
+        dpe_template_assign(render, dpe_span_of("loop"),
+                            (struct value){.kind = KIND_LOOP, .loop = loop});
+        dpe_template_assign_to(render, node->c, over->at[i]);
+        dpe_template_run(render, node->body);
+        bool stop = render->flow == FLOW_BREAK;
+        render->flow = FLOW_ON;
+        if (stop) {
+            break;
+        }
+    }
+    render->loops--;
+    render->scope = dpe_template_scope(render, outer);
+    if (over->n == 0 && render->scope != NULL) {
+        dpe_template_run(render, node->other);
+    }
+    render->scope = outer;
+}
+
+/* loop(values) of a recursive loop: what its body writes for them, one level deeper. */
+struct value dpe_template_call_loop(struct render *render, const struct loop *loop,
+                                    const struct args *args)
+{
+    if (!loop->node->recursive || args->n != 1 || args->n_named > 0) {
+        return dpe_template_fail(render, "loop() takes one value, in a loop with 'recursive'");
+    }
+    struct builder built = {0};
+    struct builder *out = render->out;
+    struct scope *scope = render->scope;
+    enum flow flow = render->flow;
+    render->out = &built;
+    render->scope = loop->outer;
+    render->flow = FLOW_ON;
+    run_loop(render, loop->node, args->at[0], loop->outer, loop->depth + 1);
+    render->flow = flow;
+    render->scope = scope;
+    render->out = out;
+    return dpe_template_built(&built);
+}
+
 static void run_set(struct render *render, const struct node *node)
 {
     struct value value =
@@ -322,7 +402,7 @@ static void run_statement(struct render *render, const struct node *node)
         run_if(render, node);
         break;
     case NODE_FOR:
-        dpe_template_run_for(render, node);
+        run_loop(render, node, dpe_template_eval(render, node->a), render->scope, 1);
         break;
     case NODE_SET:
         run_set(render, node);
@@ -365,100 +445,6 @@ void dpe_template_run(struct render *render, const struct node *body)
         run_statement(render, node);
     }
     render->depth--;
-}
-
-/* The argument of that name, and marks it in `used` (a bit for each named argument). */
-static const struct value *named_argument(const struct args *args, struct dpe_span name, bool *used)
-{
-    for (size_t i = 0; i < args->n_named; i++) {
-        if (dpe_span_equal(args->named[i].key.text, name)) {
-            used[i] = true;
-            return &args->named[i].value;
-        }
-    }
-    return NULL;
-}
-
-/* The parameters of a macro as variables of its scope; the number of those given by position. */
-static size_t bind_parameters(struct render *render, const struct node *node,
-                              const struct args *args, bool *used)
-{
-    size_t n = 0;
-    for (const struct node *parameter = node->list; parameter != NULL && render->status == DPE_OK;
-         parameter = parameter->next, n++) {
-        const struct value *named = named_argument(args, parameter->name, used);
-        const struct value *given = n < args->n ? &args->at[n] : named;
-        if (n < args->n && named != NULL) {
-            dpe_template_fail(render, "the argument '%.*s' is given twice",
-                              dpe_template_shown(parameter->name.n), parameter->name.s);
-        }
-        dpe_template_assign(render, parameter->name,
-                            given != NULL          ? *given
-                            : parameter->a != NULL ? dpe_template_eval(render, parameter->a)
-                                                   : dpe_template_undefined(parameter->name));
-    }
-    return n < args->n ? n : args->n;
-}
-
-/* What no parameter took: caller, varargs and kwargs, where the macro reads them. */
-static void bind_rest(struct render *render, const struct node *node, const struct args *args,
-                      size_t taken, bool *used)
-{
-    const struct value *caller =
-        node->reads & READS_CALLER ? named_argument(args, dpe_span_of("caller"), used) : NULL;
-    if (node->reads & READS_CALLER) {
-        dpe_template_assign(render, dpe_span_of("caller"),
-                            caller != NULL ? *caller
-                                           : dpe_template_undefined(dpe_span_of("caller")));
-    }
-    if (node->reads & READS_VARARGS) {
-        struct value rest = dpe_template_list(render, KIND_TUPLE, args->n - taken);
-        for (; taken < args->n && render->status == DPE_OK; taken++) {
-            rest.items->at[rest.items->n++] = args->at[taken];
-        }
-        dpe_template_assign(render, dpe_span_of("varargs"), rest);
-    }
-    if (node->reads & READS_KWARGS) {
-        struct value rest = dpe_template_dict(render, KIND_DICT);
-        for (size_t i = 0; i < args->n_named && render->status == DPE_OK; i++) {
-            if (!used[i]) {
-                dpe_template_dict_set(render, rest.pairs, args->named[i].key, args->named[i].value);
-                used[i] = true;
-            }
-        }
-        dpe_template_assign(render, dpe_span_of("kwargs"), rest);
-    }
-    bool all = taken == args->n;
-    for (size_t i = 0; i < args->n_named; i++) {
-        all = all && used[i];
-    }
-    if (!all) {
-        dpe_template_fail(render, "the macro '%.*s' does not have all of these arguments",
-                          dpe_template_shown(node->name.n), node->name.s);
-    }
-}
-
-struct value dpe_template_call_macro(struct render *render, const struct macro *macro,
-                                     const struct args *args)
-{
-    const struct node *node = macro->node;
-    struct scope *outer = render->scope;
-    enum flow flow = render->flow;
-    struct scope *own = dpe_template_scope(render, macro->scope);
-    bool *used = dpe_template_get(render, args->n_named + 1);
-    if (own == NULL || used == NULL) {
-        return dpe_template_undefined(dpe_span_of(""));
-    }
-    render->scope = own;
-    size_t taken = bind_parameters(render, node, args, used);
-    if (render->status == DPE_OK) {
-        bind_rest(render, node, args, taken, used);
-    }
-    render->flow = FLOW_ON;
-    struct value text = dpe_template_capture(render, node->body);
-    render->flow = flow;
-    render->scope = outer;
-    return text;
 }
 
 /* ------------------------------------------------------------------------------------ rendering */

@@ -8,11 +8,10 @@
  *
  * What there is: {{ }}, {# #}, for (with if, else and recursive), if/elif/else, set (also of a
  * namespace's member, and as a block), macro, call, with, filter, raw; all expressions; the
- * filters, tests, functions and methods in the tables of template_filters.c, template_lists.c,
- * template_loop.c, template_format.c, template_tests.c, template_functions.c and
- * template_methods.c. Everything else is refused by name and line before anything is rendered, but
- * within {% if %}, and a method, where it runs. Names are ASCII; integers beyond 64 bits are kept,
- * compared and written, and not calculated with.
+ * filters, tests, functions and methods in the tables that template_parts.h declares (struct
+ * known). Everything else is refused by name and line before anything is rendered, but within {% if
+ * %}, and a method, where it runs. Names are ASCII; integers beyond 64 bits are kept, compared and
+ * written, and not calculated with.
  */
 #ifndef DPE_TEMPLATE_H
 #define DPE_TEMPLATE_H

@@ -1,7 +1,10 @@
-/* Calls: arguments, functions, macros, methods. */
+/* Calls: arguments, macros, functions, and the tables of what has a name. */
 #include "eval/template/template_parts.h"
 
+#include <stdio.h>
 #include <string.h>
+
+enum { MAX_RANGE = 100000 };
 
 /* Room for one more argument; a list of them is a block twice as long each time. */
 static bool add(struct render *render, struct args *args, const struct dpe_span *keyword,
@@ -119,18 +122,23 @@ static bool refuse_unknown(struct render *render, const char *what, const char *
     return false;
 }
 
-bool dpe_template_bind(struct render *render, const char *what, const char *name,
-                       const char *params, const struct args *given, struct args *bound)
+/* Binds arguments to parameters; false after failing. */
+static bool bind(struct render *render, const char *what, const struct known *known,
+                 const struct args *given, struct args *bound)
 {
+    const char *name = known->name;
+    const char *params = known->params;
     size_t parameters = 1;
     *bound = *given;
+    bound->how = known->how;
     if (params == NULL) {
         return true;
     }
     for (const char *at = params; *at != '\0'; at++) {
         parameters += *at == ' ';
     }
-    *bound = (struct args){.at = dpe_template_get(render, parameters * sizeof *bound->at)};
+    *bound = (struct args){.at = dpe_template_get(render, parameters * sizeof *bound->at),
+                           .how = known->how};
     size_t named = 0;
     for (const char *at = params; *at != '\0' && bound->at != NULL; bound->n++) {
         size_t n = strcspn(at, " ");
@@ -162,21 +170,18 @@ const struct value *dpe_template_arg(const struct args *args, size_t i)
     return i < args->n && (args->absent >> i & 1) == 0 ? &args->at[i] : NULL;
 }
 
-struct value dpe_template_apply(struct render *render, const struct filter *filter, struct value of,
-                                const struct args *args)
+struct value dpe_template_apply(struct render *render, const char *what, const struct known *known,
+                                struct value of, const struct args *args)
 {
     struct args bound;
-    return dpe_template_bind(render, "the filter", filter->name, filter->params, args, &bound)
-               ? filter->apply(render, of, &bound)
-               : dpe_template_undefined(dpe_span_of(""));
+    return bind(render, what, known, args, &bound) ? known->call(render, of, &bound)
+                                                   : dpe_template_nothing();
 }
 
-bool dpe_template_holds(struct render *render, const struct test *test, struct value of,
-                        const struct args *args)
+const struct value *dpe_template_given(const struct args *args, size_t i)
 {
-    struct args bound;
-    return dpe_template_bind(render, "the test", test->name, test->params, args, &bound) &&
-           test->holds(render, of, &bound);
+    const struct value *value = dpe_template_arg(args, i);
+    return value != NULL && value->kind != KIND_NONE ? value : NULL;
 }
 
 int64_t dpe_template_arg_int(struct render *render, const struct args *args, size_t i,
@@ -208,47 +213,134 @@ struct dpe_span dpe_template_arg_text(struct render *render, const struct args *
     return dpe_span_of(fallback != NULL ? fallback : "");
 }
 
-bool dpe_template_arg_bool(const struct args *args, size_t i, bool fallback)
+bool dpe_template_arg_bool(const struct args *args, size_t i)
 {
     const struct value *value = dpe_template_arg(args, i);
-    return value != NULL ? dpe_template_truth(*value) : fallback;
+    return value != NULL && dpe_template_truth(*value);
 }
 
 struct value dpe_template_apply_node(struct render *render, const struct node *node,
                                      struct value of, const struct args *args)
 {
     bool test = node->kind == NODE_TEST;
-    if (test ? node->test == NULL : node->filter == NULL) {
-        return dpe_template_fail(render, "the %s '%.*s' is not supported", test ? "test" : "filter",
-                                 dpe_template_shown(node->name.n), node->name.s);
+    return node->known == NULL ? dpe_template_fail(render, "the %s '%.*s' is not supported",
+                                                   test ? "test" : "filter",
+                                                   dpe_template_shown(node->name.n), node->name.s)
+                               : dpe_template_apply(render, test ? "the test" : "the filter",
+                                                    node->known, of, args);
+}
+
+/* -------------------------------------------------------------------------------------- macros */
+
+/* The argument of that name, and marks it in `used` (a bit for each named argument). */
+static const struct value *named_argument(const struct args *args, struct dpe_span name, bool *used)
+{
+    for (size_t i = 0; i < args->n_named; i++) {
+        if (dpe_span_equal(args->named[i].key.text, name)) {
+            used[i] = true;
+            return &args->named[i].value;
+        }
     }
-    return test ? dpe_template_bool(dpe_template_holds(render, node->test, of, args))
-                : dpe_template_apply(render, node->filter, of, args);
+    return NULL;
+}
+
+/* The parameters of a macro as variables of its scope; the number of those given by position. */
+static size_t bind_parameters(struct render *render, const struct node *node,
+                              const struct args *args, bool *used)
+{
+    size_t n = 0;
+    for (const struct node *parameter = node->list; parameter != NULL && render->status == DPE_OK;
+         parameter = parameter->next, n++) {
+        const struct value *named = named_argument(args, parameter->name, used);
+        const struct value *given = n < args->n ? &args->at[n] : named;
+        if (n < args->n && named != NULL) {
+            dpe_template_fail(render, "the argument '%.*s' is given twice",
+                              dpe_template_shown(parameter->name.n), parameter->name.s);
+        }
+        dpe_template_assign(render, parameter->name,
+                            given != NULL          ? *given
+                            : parameter->a != NULL ? dpe_template_eval(render, parameter->a)
+                                                   : dpe_template_undefined(parameter->name));
+    }
+    return n < args->n ? n : args->n;
+}
+
+/* What no parameter took: caller, varargs and kwargs, where the macro reads them. */
+static void bind_rest(struct render *render, const struct node *node, const struct args *args,
+                      size_t taken, bool *used)
+{
+    const struct value *caller =
+        node->reads & READS_CALLER ? named_argument(args, dpe_span_of("caller"), used) : NULL;
+    if (node->reads & READS_CALLER) {
+        dpe_template_assign(render, dpe_span_of("caller"),
+                            caller != NULL ? *caller
+                                           : dpe_template_undefined(dpe_span_of("caller")));
+    }
+    if (node->reads & READS_VARARGS) {
+        dpe_template_assign(
+            render, dpe_span_of("varargs"),
+            dpe_template_list_of(render, KIND_TUPLE, args->at + taken, args->n - taken));
+        taken = args->n;
+    }
+    if (node->reads & READS_KWARGS) {
+        struct value rest = dpe_template_dict(render, KIND_DICT);
+        for (size_t i = 0; i < args->n_named && render->status == DPE_OK; i++) {
+            if (!used[i]) {
+                dpe_template_dict_set(render, rest.pairs, args->named[i].key, args->named[i].value);
+                used[i] = true;
+            }
+        }
+        dpe_template_assign(render, dpe_span_of("kwargs"), rest);
+    }
+    bool all = taken == args->n;
+    for (size_t i = 0; i < args->n_named; i++) {
+        all = all && used[i];
+    }
+    if (!all) {
+        dpe_template_fail(render, "the macro '%.*s' does not have all of these arguments",
+                          dpe_template_shown(node->name.n), node->name.s);
+    }
+}
+
+static struct value call_macro(struct render *render, const struct macro *macro,
+                               const struct args *args)
+{
+    const struct node *node = macro->node;
+    struct scope *outer = render->scope;
+    enum flow flow = render->flow;
+    struct scope *own = dpe_template_scope(render, macro->scope);
+    bool *used = dpe_template_get(render, args->n_named + 1);
+    if (own == NULL || used == NULL) {
+        return dpe_template_nothing();
+    }
+    render->scope = own;
+    size_t taken = bind_parameters(render, node, args, used);
+    if (render->status == DPE_OK) {
+        bind_rest(render, node, args, taken, used);
+    }
+    render->flow = FLOW_ON;
+    struct value text = dpe_template_capture(render, node->body);
+    render->flow = flow;
+    render->scope = outer;
+    return text;
 }
 
 struct value dpe_template_call(struct render *render, struct value callee, const struct args *args)
 {
+    struct value result = dpe_template_nothing();
     if (!dpe_template_step(render, 1)) {
-        return dpe_template_undefined(dpe_span_of(""));
+        return result;
     }
-    struct value result = dpe_template_undefined(dpe_span_of(""));
     render->depth++;
-    struct args bound;
     if (callee.kind == KIND_FUNCTION) {
-        const struct function *function = callee.function;
-        if (dpe_template_bind(render, "the function", function->name, function->params, args,
-                              &bound)) {
-            result = function->call(render, &bound);
-        }
+        result = dpe_template_apply(render, "the function", callee.function, result, args);
     } else if (callee.kind == KIND_MACRO) {
-        result = dpe_template_call_macro(render, callee.macro, args);
+        result = call_macro(render, callee.macro, args);
     } else if (callee.kind == KIND_LOOP) {
         result = dpe_template_call_loop(render, callee.loop, args);
     } else if (callee.kind == KIND_METHOD) {
-        const struct method *method = callee.bound->method;
-        if (dpe_template_bind(render, "the method", method->name, method->params, args, &bound)) {
-            result = method->call(render, callee.bound->self, &bound);
-        }
+        result = dpe_template_apply(render, "the method", callee.bound->method, callee.bound->self,
+                                    args);
     } else if (callee.kind == KIND_UNDEFINED && callee.text.n > 0) {
         dpe_template_fail(render, "'%.*s' is called and not defined",
                           dpe_template_shown(callee.text.n), callee.text.s);
@@ -257,4 +349,149 @@ struct value dpe_template_call(struct render *render, struct value callee, const
     }
     render->depth--;
     return result;
+}
+
+/* ----------------------------------------------------------------------------------- functions */
+
+static struct value call_range(struct render *render, struct value of, const struct args *args)
+{
+    (void)of;
+    int64_t numbers[3] = {0, 0, 1};
+    bool one = dpe_template_arg(args, 1) == NULL;
+    for (size_t i = 0; i < args->n; i++) {
+        numbers[one ? 1 : i] = dpe_template_arg_int(render, args, one ? 0 : i, "range", numbers[i]);
+    }
+    int64_t step = numbers[2];
+    const int64_t far = INT64_C(1) << 60;
+    if (step == 0 || numbers[0] > far || numbers[0] < -far || numbers[1] > far ||
+        numbers[1] < -far) {
+        return dpe_template_fail(render, "range(): the bounds are too large, or the step is 0");
+    }
+    int64_t span = step > 0 ? numbers[1] - numbers[0] : numbers[0] - numbers[1];
+    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
+    uint64_t n = span > 0 ? ((uint64_t)span + (stride - 1)) / stride : 0;
+    if (n > MAX_RANGE) {
+        return dpe_template_fail(render, "range(): more than %d numbers", MAX_RANGE);
+    }
+    struct value list = dpe_template_list(render, KIND_LIST, (size_t)n);
+    for (uint64_t i = 0; i < n; i++) {
+        dpe_template_add(render, list, dpe_template_int(numbers[0] + (int64_t)i * step));
+    }
+    dpe_template_step(render, n);
+    return list;
+}
+
+/* namespace(), dict(): pairs of a mapping, then of the named arguments. */
+static struct value call_pairs(struct render *render, struct value of, const struct args *args)
+{
+    (void)of;
+    bool space = args->how == KIND_NAMESPACE;
+    const char *name = space ? "namespace" : "dict";
+    struct value made = dpe_template_dict(render, (enum kind)args->how);
+    struct value given = args->n > 0 ? args->at[0] : dpe_template_nothing();
+    if (made.kind == KIND_UNDEFINED) {
+        return made;
+    }
+    if (args->n == 1 && given.kind != KIND_DICT && given.kind != KIND_NAMESPACE) {
+        struct items items = dpe_template_items(render, given);
+        for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
+            struct items two = dpe_template_items(render, items.at[i]);
+            if (two.n != 2 || two.at[0].kind > KIND_STRING) {
+                return dpe_template_fail(render, "%s() takes one mapping at most, or pairs", name);
+            }
+            dpe_template_dict_set(render, made.pairs, two.at[0], two.at[1]);
+        }
+    } else if (args->n > 1 || given.kind == KIND_NAMESPACE) {
+        return dpe_template_fail(render, "%s() takes one mapping at most, and named arguments",
+                                 name);
+    } else if (args->n == 1) {
+        dpe_template_dict_set_all(render, made.pairs, given.pairs->at, given.pairs->n);
+    }
+    dpe_template_dict_set_all(render, made.pairs, args->named, args->n_named);
+    for (size_t i = 0; space && render->status == DPE_OK && i < made.pairs->n; i++) {
+        struct value key = made.pairs->at[i].key;
+        if (key.kind == KIND_STRING && key.text.n > 0 && key.text.s[0] == '_') {
+            return dpe_template_fail(render,
+                                     "a namespace has no member whose name begins with '_'");
+        }
+    }
+    return made;
+}
+
+static struct value call_raise(struct render *render, struct value of, const struct args *args)
+{
+    (void)of;
+    struct dpe_span text = dpe_template_str(render, args->at[0]);
+    char plain[512];
+    char shown[600];
+    snprintf(plain, sizeof plain, "%.*s", text.n < 500 ? (int)text.n : 500, text.s);
+    return dpe_template_fail(render, "the template refuses the messages: %s",
+                             dpe_printable(plain, shown, sizeof shown));
+}
+
+static struct value call_now(struct render *render, struct value of, const struct args *args)
+{
+    (void)of;
+    struct dpe_span format = dpe_template_arg_text(render, args, 0, "format", NULL);
+    char pattern[128];
+    char text[512];
+    if (format.n >= sizeof pattern || memchr(format.s, '\0', format.n) != NULL) {
+        return dpe_template_fail(render, "strftime_now(): the format is too long");
+    }
+    memcpy(pattern, format.s, format.n);
+    pattern[format.n] = '\0';
+    /* -Wformat-nonliteral: the format is the template's; strftime writes no more than `text`. */
+    size_t n = pattern[0] != '\0' ? strftime(text, sizeof text, pattern, render->now) : 0;
+    char *kept = dpe_template_get(render, n + 1);
+    if (kept == NULL) {
+        return dpe_template_nothing();
+    }
+    memcpy(kept, text, n);
+    return dpe_template_string((struct dpe_span){kept, n});
+}
+
+const struct known dpe_template_functions[] = {
+    {"range", "/start /stop= /step=", call_range}, {"namespace", NULL, call_pairs, KIND_NAMESPACE},
+    {"dict", NULL, call_pairs, KIND_DICT},         {"raise_exception", "message", call_raise},
+    {"strftime_now", "format", call_now},          {NULL},
+};
+
+/* ------------------------------------------------------------------------------------ the tables
+ */
+
+const struct known *dpe_template_find(const struct known *table, struct dpe_span name)
+{
+    while (table->name != NULL && !dpe_span_equal(name, dpe_span_of(table->name))) {
+        table++;
+    }
+    return table->name != NULL ? table : NULL;
+}
+
+/* In the first of some tables, the last of which is NULL, that has the name. */
+static const struct known *find_in(const struct known *const *tables, struct dpe_span name)
+{
+    const struct known *found = NULL;
+    for (; *tables != NULL && found == NULL; tables++) {
+        found = dpe_template_find(*tables, name);
+    }
+    return found;
+}
+
+const struct known *dpe_template_find_filter(struct dpe_span name)
+{
+    static const struct known *const tables[] = {
+        dpe_template_text_filters, dpe_template_list_filters, dpe_template_format_filters, NULL};
+    return find_in(tables, name);
+}
+
+const struct known *dpe_template_find_method(enum kind kind, struct dpe_span name)
+{
+    static const struct known *const tables[KIND_METHOD + 1][3] = {
+        [KIND_STRING] = {dpe_template_string_methods, dpe_template_class_methods},
+        [KIND_LIST] = {dpe_template_item_methods, dpe_template_list_methods},
+        [KIND_TUPLE] = {dpe_template_item_methods},
+        [KIND_DICT] = {dpe_template_dict_methods},
+        [KIND_LOOP] = {dpe_template_loop_methods},
+    };
+    return find_in(tables[kind], name);
 }

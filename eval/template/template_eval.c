@@ -4,11 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-static struct value nothing(void)
-{
-    return dpe_template_undefined(dpe_span_of(""));
-}
-
 /* ----------------------------------------------------------------------------------- arithmetic */
 
 static struct value wrong(struct render *render, const char *what, struct value a, struct value b)
@@ -36,13 +31,13 @@ static struct value joined(struct render *render, struct value a, struct value b
         return sum;
     }
     struct value list = dpe_template_list(render, a.kind, a.items->n + b.items->n);
-    for (size_t i = 0; list.kind == a.kind && i < a.items->n; i++) {
-        list.items->at[list.items->n++] = a.items->at[i];
+    for (size_t i = 0; i < a.items->n; i++) {
+        dpe_template_add(render, list, a.items->at[i]);
     }
-    for (size_t i = 0; list.kind == a.kind && i < b.items->n; i++) {
-        list.items->at[list.items->n++] = b.items->at[i];
+    for (size_t i = 0; i < b.items->n; i++) {
+        dpe_template_add(render, list, b.items->at[i]);
     }
-    dpe_template_step(render, list.kind == a.kind ? list.items->n : 0);
+    dpe_template_step(render, a.items->n + b.items->n);
     return list;
 }
 
@@ -189,7 +184,7 @@ struct value dpe_template_binary(struct render *render, enum op op, struct value
 
 /* ---------------------------------------------------------------------------------- expressions */
 
-static bool compare_one(struct render *render, enum op op, struct value a, struct value b)
+bool dpe_template_holds(struct render *render, enum op op, struct value a, struct value b)
 {
     switch (op) {
     case OP_EQUAL:
@@ -217,7 +212,7 @@ static struct value compare(struct render *render, const struct node *node)
     for (const struct node *each = node->list; each != NULL && render->status == DPE_OK;
          each = each->next) {
         struct value right = dpe_template_eval(render, each->a);
-        if (render->status == DPE_OK && !compare_one(render, each->op, left, right)) {
+        if (render->status == DPE_OK && !dpe_template_holds(render, each->op, left, right)) {
             return dpe_template_bool(false);
         }
         left = right;
@@ -235,8 +230,7 @@ static struct value collect(struct render *render, const struct node *node)
         dpe_template_list(render, node->kind == NODE_LIST ? KIND_LIST : KIND_TUPLE, n);
     for (const struct node *item = node->list; item != NULL && render->status == DPE_OK;
          item = item->next) {
-        struct value value = dpe_template_eval(render, item);
-        list.items->at[list.items->n++] = value;
+        dpe_template_add(render, list, dpe_template_eval(render, item));
     }
     return list;
 }
@@ -294,7 +288,8 @@ static struct value sign(struct render *render, const struct node *node)
 static struct value load(const struct render *render, const struct node *node)
 {
     const struct value *value = dpe_template_lookup(render->scope, node->name);
-    const struct function *function = value == NULL ? dpe_template_find_function(node->name) : NULL;
+    const struct known *function =
+        value == NULL ? dpe_template_find(dpe_template_functions, node->name) : NULL;
     if (value != NULL) {
         return *value;
     }
@@ -311,7 +306,7 @@ static struct value apply(struct render *render, const struct node *node)
         render->status == DPE_OK ? dpe_template_args(render, node->list) : NULL;
     render->line = node->line;
     if (args == NULL) {
-        return nothing();
+        return dpe_template_nothing();
     }
     if (node->kind == NODE_CALL && of.kind == KIND_UNDEFINED && node->a->kind == NODE_MEMBER) {
         return dpe_template_fail(render, "the method '%.*s' is not supported",
@@ -344,13 +339,13 @@ static struct value item(struct render *render, const struct node *node)
 {
     struct value of = dpe_template_eval(render, node->a);
     if (render->status != DPE_OK) {
-        return nothing();
+        return dpe_template_nothing();
     }
     if (node->b->kind == NODE_SLICE) {
         return dpe_template_slice(render, of, node->b);
     }
     struct value key = dpe_template_eval(render, node->b);
-    return render->status == DPE_OK ? dpe_template_item(render, of, key) : nothing();
+    return render->status == DPE_OK ? dpe_template_item(render, of, key) : dpe_template_nothing();
 }
 
 static struct value eval(struct render *render, const struct node *node)
@@ -377,7 +372,8 @@ static struct value eval(struct render *render, const struct node *node)
     case NODE_BINARY: {
         struct value a = dpe_template_eval(render, node->a);
         struct value b = dpe_template_eval(render, node->b);
-        return render->status == DPE_OK ? dpe_template_binary(render, node->op, a, b) : nothing();
+        return render->status == DPE_OK ? dpe_template_binary(render, node->op, a, b)
+                                        : dpe_template_nothing();
     }
     case NODE_CONCAT:
         return concat(render, node);
@@ -386,7 +382,8 @@ static struct value eval(struct render *render, const struct node *node)
         return sign(render, node);
     case NODE_MEMBER: {
         struct value of = dpe_template_eval(render, node->a);
-        return render->status == DPE_OK ? dpe_template_member(render, of, node->name) : nothing();
+        return render->status == DPE_OK ? dpe_template_member(render, of, node->name)
+                                        : dpe_template_nothing();
     }
     case NODE_ITEM:
         return item(render, node);
@@ -403,10 +400,10 @@ struct value dpe_template_eval(struct render *render, const struct node *node)
 {
     render->line = node->line;
     if (!dpe_template_step(render, 1)) {
-        return nothing();
+        return dpe_template_nothing();
     }
     render->depth++;
     struct value value = eval(render, node);
     render->depth--;
-    return render->status == DPE_OK ? value : nothing();
+    return render->status == DPE_OK ? value : dpe_template_nothing();
 }

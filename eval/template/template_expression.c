@@ -296,8 +296,8 @@ static struct node *filter(struct parse *parse, struct node *inner)
     }
     node->a = inner;
     node->name = token->text;
-    node->filter = dpe_template_find_filter(token->text);
-    if ((node->filter == NULL && parse->soft == 0) || is_operator(parse, ".")) {
+    node->known = dpe_template_find_filter(token->text);
+    if ((node->known == NULL && parse->soft == 0) || is_operator(parse, ".")) {
         return dpe_template_refuse(parse, token->line, "the filter '%.*s' is not supported",
                                    dpe_template_shown(token->text.n), token->text.s);
     }
@@ -350,8 +350,8 @@ static struct node *test(struct parse *parse, struct node *of)
     }
     node->a = of;
     node->name = token->text;
-    node->test = dpe_template_find_test(token->text);
-    if ((node->test == NULL && parse->soft == 0) || is_operator(parse, ".")) {
+    node->known = dpe_template_find(dpe_template_tests, token->text);
+    if ((node->known == NULL && parse->soft == 0) || is_operator(parse, ".")) {
         return dpe_template_refuse(parse, token->line, "the test '%.*s' is not supported",
                                    dpe_template_shown(token->text.n), token->text.s);
     }

@@ -1,4 +1,5 @@
-/* Filters of texts and numbers: "x | NAME". */
+/* Texts stripped, replaced, padded and in another case, as Python does it; filters of texts and
+ * numbers: "x | NAME". */
 #include "eval/template/template_parts.h"
 
 #include <errno.h>
@@ -9,34 +10,150 @@
 
 /* ---------------------------------------------------------------------------------------- texts */
 
-static struct value do_trim(struct render *render, struct value of, const struct args *args)
+static bool one_of(struct dpe_span character, const struct dpe_span *set)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < set->n; i += n) {
+        dpe_py_next(set->s + i, set->s + set->n, &n);
+        if (n == character.n && memcmp(set->s + i, character.s, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool stripped(struct dpe_span character, const struct dpe_span *set)
+{
+    return set != NULL ? one_of(character, set)
+                       : dpe_py_space(character.s, character.s + character.n) > 0;
+}
+
+struct value dpe_template_strip(struct render *render, struct dpe_span text,
+                                const struct dpe_span *characters, bool left, bool right)
+{
+    size_t cost = characters != NULL ? characters->n / 16 + 1 : 0;
+    dpe_template_step(render, text.n / 64);
+    while (left && text.n > 0 && dpe_template_step(render, cost)) {
+        size_t n = 0;
+        dpe_py_next(text.s, text.s + text.n, &n);
+        if (!stripped((struct dpe_span){text.s, n}, characters)) {
+            break;
+        }
+        text.s += n;
+        text.n -= n;
+    }
+    while (right && text.n > 0 && dpe_template_step(render, cost)) {
+        const char *last = dpe_py_before(text.s, text.s + text.n);
+        size_t n = (size_t)(text.s + text.n - last);
+        if (!stripped((struct dpe_span){last, n}, characters)) {
+            break;
+        }
+        text.n -= n;
+    }
+    return dpe_template_string(text);
+}
+
+struct value dpe_template_do_strip(struct render *render, struct value of, const struct args *args)
 {
     struct dpe_span text = dpe_template_str(render, of);
-    const struct value *given = dpe_template_arg(args, 0);
-    bool all = given == NULL || given->kind == KIND_NONE;
-    struct dpe_span set =
-        all ? dpe_span_of("") : dpe_template_arg_text(render, args, 0, "chars", NULL);
-    struct value kept = dpe_template_strip(render, text, all ? NULL : &set, true, true);
-    kept.markup = of.kind == KIND_STRING && of.markup;
+    bool given = dpe_template_given(args, 0) != NULL;
+    struct dpe_span set = given ? dpe_template_arg_text(render, args, 0, "chars", NULL) : text;
+    struct value kept =
+        dpe_template_strip(render, text, given ? &set : NULL, (args->how & STRIP_LEFT) != 0,
+                           (args->how & STRIP_RIGHT) != 0);
+    kept.markup = (args->how & STRIP_MARKED) != 0 && of.kind == KIND_STRING && of.markup;
     return kept;
 }
 
-static struct value do_upper(struct render *render, struct value of, const struct args *args)
+/* text.replace("", to): before each character and at the end. */
+static struct value spread(struct render *render, struct dpe_span text, struct dpe_span to,
+                           int64_t most)
 {
-    (void)args;
-    return dpe_template_case(render, dpe_template_str(render, of), true);
+    struct builder built = {0};
+    size_t n = 0;
+    for (int64_t i = 0; (most < 0 || i < most) && dpe_template_step(render, 1); i++) {
+        dpe_template_put_span(render, &built, to);
+        if (text.n == 0) {
+            break;
+        }
+        dpe_py_next(text.s, text.s + text.n, &n);
+        dpe_template_put(render, &built, text.s, n);
+        text.s += n;
+        text.n -= n;
+    }
+    dpe_template_put_span(render, &built, text);
+    return dpe_template_built(&built);
 }
 
-static struct value do_lower(struct render *render, struct value of, const struct args *args)
+struct value dpe_template_do_replace(struct render *render, struct value of,
+                                     const struct args *args)
 {
-    (void)args;
-    return dpe_template_case(render, dpe_template_str(render, of), false);
+    struct dpe_span text = dpe_template_str(render, of);
+    struct dpe_span from = dpe_template_arg_text(render, args, 0, "old", NULL);
+    struct dpe_span to = dpe_template_arg_text(render, args, 1, "new", NULL);
+    bool all = args->how != 0 && dpe_template_given(args, 2) == NULL;
+    int64_t most = all ? -1 : dpe_template_arg_int(render, args, 2, "count", -1);
+    struct builder built = {0};
+    dpe_template_step(render, text.n / 16);
+    if (from.n == 0) {
+        return spread(render, text, to, most);
+    }
+    for (int64_t i = 0; (most < 0 || i < most) && dpe_template_step(render, 1); i++) {
+        size_t at = dpe_span_find(text, from);
+        if (at == SIZE_MAX) {
+            break;
+        }
+        dpe_template_put(render, &built, text.s, at);
+        dpe_template_put_span(render, &built, to);
+        text.s += at + from.n;
+        text.n -= at + from.n;
+    }
+    dpe_template_put_span(render, &built, text);
+    return dpe_template_built(&built);
 }
 
-static struct value do_capitalize(struct render *render, struct value of, const struct args *args)
+struct value dpe_template_case(struct render *render, struct dpe_span text, enum letters letters)
 {
-    (void)args;
-    return dpe_template_title(render, dpe_template_str(render, of), true);
+    struct builder built = {0};
+    struct dpe_text out = {0};
+    dpe_template_step(render, text.n / 16);
+    dpe_status status = letters == LETTERS_LOWER   ? dpe_py_lower(text, &out)
+                        : letters == LETTERS_UPPER ? dpe_py_upper(text, &out)
+                        : letters == LETTERS_SWAPPED
+                            ? dpe_py_swapcase(text, &out)
+                            : dpe_py_title(text, letters == LETTERS_CAPITAL, &out);
+    if (status != DPE_OK) {
+        dpe_template_fail(render, "out of memory");
+    }
+    dpe_template_put(render, &built, out.bytes, out.n);
+    dpe_text_free(&out);
+    return dpe_template_built(&built);
+}
+
+struct value dpe_template_do_case(struct render *render, struct value of, const struct args *args)
+{
+    return dpe_template_case(render, dpe_template_str(render, of), (enum letters)args->how);
+}
+
+struct value dpe_template_pad(struct render *render, struct dpe_span text, int64_t width,
+                              struct dpe_span fill, char side)
+{
+    int64_t n = (int64_t)dpe_template_characters(render, text);
+    int64_t lacking = width > n ? width - n : 0;
+    /* str.center gives the odd one to the left where the width is odd. */
+    int64_t left = side == '<'   ? 0
+                   : side == '>' ? lacking
+                   : side == '^' ? lacking / 2
+                                 : lacking / 2 + (lacking & width & 1);
+    struct builder built = {0};
+    for (int64_t i = 0; i < left && dpe_template_step(render, 1); i++) {
+        dpe_template_put_span(render, &built, fill);
+    }
+    dpe_template_put_span(render, &built, text);
+    for (int64_t i = left; i < lacking && dpe_template_step(render, 1); i++) {
+        dpe_template_put_span(render, &built, fill);
+    }
+    return dpe_template_built(&built);
 }
 
 /* jinja2's own way to a title: not that of str.title(). */
@@ -47,8 +164,8 @@ static void put_word(struct render *render, struct builder *to, struct dpe_span 
         dpe_py_next(word.s, word.s + word.n, &n);
         struct dpe_span rest = {word.s + n, word.n - n};
         struct dpe_span first = {word.s, n};
-        dpe_template_put_span(render, to, dpe_template_case(render, first, true).text);
-        dpe_template_put_span(render, to, dpe_template_case(render, rest, false).text);
+        dpe_template_put_span(render, to, dpe_template_case(render, first, LETTERS_UPPER).text);
+        dpe_template_put_span(render, to, dpe_template_case(render, rest, LETTERS_LOWER).text);
     }
 }
 
@@ -74,17 +191,6 @@ static struct value do_title(struct render *render, struct value of, const struc
     return dpe_template_built(&built);
 }
 
-static struct value do_replace(struct render *render, struct value of, const struct args *args)
-{
-    const struct value *count = dpe_template_arg(args, 2);
-    return dpe_template_replace(render, dpe_template_str(render, of),
-                                dpe_template_arg_text(render, args, 0, "old", NULL),
-                                dpe_template_arg_text(render, args, 1, "new", NULL),
-                                count == NULL || count->kind == KIND_NONE
-                                    ? -1
-                                    : dpe_template_arg_int(render, args, 2, "count", -1));
-}
-
 static struct value do_string(struct render *render, struct value of, const struct args *args)
 {
     (void)args;
@@ -95,8 +201,8 @@ static struct value do_string(struct render *render, struct value of, const stru
 static struct value do_indent(struct render *render, struct value of, const struct args *args)
 {
     const struct value *given = dpe_template_arg(args, 0);
-    bool first = dpe_template_arg_bool(args, 1, false);
-    bool blank = dpe_template_arg_bool(args, 2, false);
+    bool first = dpe_template_arg_bool(args, 1);
+    bool blank = dpe_template_arg_bool(args, 2);
     struct dpe_span text = dpe_template_str(render, of);
     struct builder margin = {0};
     struct builder built = {0};
@@ -313,7 +419,7 @@ static struct value do_round(struct render *render, struct value of, const struc
 static struct value do_default(struct render *render, struct value of, const struct args *args)
 {
     const struct value *given = dpe_template_arg(args, 0);
-    bool falsy = dpe_template_arg_bool(args, 1, false);
+    bool falsy = dpe_template_arg_bool(args, 1);
     (void)render;
     if (of.kind != KIND_UNDEFINED && !(falsy && !dpe_template_truth(of))) {
         return of;
@@ -348,34 +454,28 @@ static struct value do_urlencode(struct render *render, struct value of, const s
         return dpe_template_built(&built);
     }
     struct items items =
-        of.kind == KIND_DICT ? (struct items){.n = of.pairs->n} : dpe_template_items(render, of);
+        of.kind == KIND_DICT ? dpe_template_pairs(render, of) : dpe_template_items(render, of);
     for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
-        struct items two = of.kind == KIND_DICT ? (struct items){&of.pairs->at[i].key, 2, false}
-                                                : dpe_template_items(render, items.at[i]);
+        struct items two = dpe_template_items(render, items.at[i]);
         if (two.n != 2) {
             return dpe_template_fail(render, "urlencode: expected a text, a mapping or pairs");
         }
         dpe_template_put(render, &built, "&", i > 0);
-        put_quoted(render, &built,
-                   dpe_template_str(render, of.kind == KIND_DICT ? of.pairs->at[i].key : two.at[0]),
-                   true);
+        put_quoted(render, &built, dpe_template_str(render, two.at[0]), true);
         dpe_template_put(render, &built, "=", 1);
-        put_quoted(
-            render, &built,
-            dpe_template_str(render, of.kind == KIND_DICT ? of.pairs->at[i].value : two.at[1]),
-            true);
+        put_quoted(render, &built, dpe_template_str(render, two.at[1]), true);
     }
     return dpe_template_built(&built);
 }
 
-static const struct filter filters[] = {
+const struct known dpe_template_text_filters[] = {
     {"urlencode", "", do_urlencode},
-    {"trim", "chars=", do_trim},
-    {"upper", "", do_upper},
-    {"lower", "", do_lower},
-    {"capitalize", "", do_capitalize},
+    {"trim", "chars=", dpe_template_do_strip, STRIP_LEFT | STRIP_RIGHT | STRIP_MARKED},
+    {"upper", "", dpe_template_do_case, LETTERS_UPPER},
+    {"lower", "", dpe_template_do_case, LETTERS_LOWER},
+    {"capitalize", "", dpe_template_do_case, LETTERS_CAPITAL},
     {"title", "", do_title},
-    {"replace", "old new count=", do_replace},
+    {"replace", "old new count=", dpe_template_do_replace, true},
     {"string", "", do_string},
     {"indent", "width= first= blank=", do_indent},
     {"safe", "", do_safe},
@@ -387,15 +487,5 @@ static const struct filter filters[] = {
     {"default", "default_value= boolean=", do_default},
     {"d", "default_value= boolean=", do_default},
     {"tojson", "ensure_ascii= indent= separators= sort_keys=", dpe_template_tojson},
+    {NULL},
 };
-
-const struct filter *dpe_template_find_filter(struct dpe_span name)
-{
-    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++) {
-        if (dpe_span_equal(name, dpe_span_of(filters[i].name))) {
-            return &filters[i];
-        }
-    }
-    const struct filter *found = dpe_template_list_filter(name);
-    return found != NULL ? found : dpe_template_format_filter(name);
-}

@@ -240,8 +240,7 @@ static void one_conversion(struct render *render, struct builder *to, const char
     form.width = read_width(render, &s, end);
     if (s < end && *s == '.') {
         s++;
-        form.precision = read_width(render, &s, end);
-        form.precision = form.precision > MOST_PRECISION ? MOST_PRECISION : form.precision;
+        form.precision = dpe_least(read_width(render, &s, end), MOST_PRECISION);
     }
     s += s < end && (*s == 'l' || *s == 'h' || *s == 'L');
     form.type = s < end ? *s : '\0';
@@ -317,8 +316,7 @@ static struct form read_form(struct render *render, struct dpe_span text)
     }
     if (s < end && *s == '.') {
         s++;
-        form.precision = read_width(render, &s, end);
-        form.precision = form.precision > MOST_PRECISION ? MOST_PRECISION : form.precision;
+        form.precision = dpe_least(read_width(render, &s, end), MOST_PRECISION);
     }
     form.type = s < end ? *s++ : '\0';
     if (s < end) {
@@ -343,10 +341,7 @@ static void put_formed(struct render *render, struct builder *to, struct value v
         dpe_template_fail(render, "format(): %s takes no form", dpe_template_kind_name(value));
     } else if (!number && (form.type == 0 || form.type == 's')) {
         put_text(render, to, &form, dpe_template_str(render, value));
-    } else if (!number) {
-        dpe_template_fail(render, "format(): '%c' is no form of %s", form.type,
-                          dpe_template_kind_name(value));
-    } else if (form.type != 0 && strchr("eEfFgG%", form.type) != NULL) {
+    } else if (number && form.type != 0 && strchr("eEfFgG%", form.type) != NULL) {
         (void)dpe_template_number(value, &real);
         put_real(render, to, &form, real);
     } else if (value.kind == KIND_FLOAT && form.type == 0) {
@@ -360,7 +355,8 @@ static void put_formed(struct render *render, struct builder *to, struct value v
         dpe_template_write_float(render, &digits, fabs(value.real));
         dpe_template_put(render, &digits, "", 1);
         put_number(render, to, &form, minus, "", digits.n > 0 ? digits.bytes : "");
-    } else if (value.kind != KIND_FLOAT && (form.type == 0 || strchr("dxXob", form.type) != NULL)) {
+    } else if (number && value.kind != KIND_FLOAT &&
+               (form.type == 0 || strchr("dxXob", form.type) != NULL)) {
         put_integer(render, to, &form,
                     value.kind == KIND_BOOL ? dpe_template_int(value.truth) : value);
     } else {
@@ -454,13 +450,12 @@ static void one_field(struct render *render, struct builder *to, const char **at
     }
 }
 
-struct value dpe_template_format(struct render *render, struct dpe_span text,
-                                 const struct args *args)
+struct value dpe_template_format(struct render *render, struct value text, const struct args *args)
 {
     struct builder built = {0};
-    const char *end = text.s + text.n;
+    const char *end = text.text.s + text.text.n;
     int64_t next = 0;
-    for (const char *s = text.s; s < end && dpe_template_step(render, 1);) {
+    for (const char *s = text.text.s; s < end && dpe_template_step(render, 1);) {
         if (*s != '{' && *s != '}') {
             const char *from = s;
             while (s < end && *s != '{' && *s != '}') {
@@ -489,13 +484,11 @@ static struct value do_format(struct render *render, struct value of, const stru
     if (args->n > 0 && args->n_named > 0) {
         return dpe_template_fail(render, "format: either arguments with names or without");
     }
-    struct value values = args->n_named > 0 ? dpe_template_dict(render, KIND_DICT)
-                                            : dpe_template_list(render, KIND_TUPLE, args->n);
-    for (size_t i = 0; i < args->n_named && render->status == DPE_OK; i++) {
-        dpe_template_dict_set(render, values.pairs, args->named[i].key, args->named[i].value);
-    }
-    for (size_t i = 0; i < args->n && render->status == DPE_OK; i++) {
-        values.items->at[values.items->n++] = args->at[i];
+    struct value values = args->n_named > 0
+                              ? dpe_template_dict(render, KIND_DICT)
+                              : dpe_template_list_of(render, KIND_TUPLE, args->at, args->n);
+    if (values.kind == KIND_DICT) {
+        dpe_template_dict_set_all(render, values.pairs, args->named, args->n_named);
     }
     return render->status == DPE_OK ? dpe_template_percent(render, text, values) : values;
 }
@@ -524,14 +517,9 @@ struct value dpe_template_escape(struct render *render, struct value of)
 
 static struct value do_escape(struct render *render, struct value of, const struct args *args)
 {
-    (void)args;
-    return dpe_template_escape(render, of);
-}
-
-static struct value do_forceescape(struct render *render, struct value of, const struct args *args)
-{
-    (void)args;
-    return dpe_template_escape(render, dpe_template_string(dpe_template_str(render, of)));
+    bool again = args->how != 0;
+    return dpe_template_escape(render,
+                               again ? dpe_template_string(dpe_template_str(render, of)) : of);
 }
 
 /* Runs of letters, digits and '_'. */
@@ -555,12 +543,11 @@ static struct value do_truncate(struct render *render, struct value of, const st
 {
     struct dpe_span text = dpe_template_str(render, of);
     int64_t length = dpe_template_arg_int(render, args, 0, "length", 255);
-    bool kill = dpe_template_arg_bool(args, 1, false);
+    bool kill = dpe_template_arg_bool(args, 1);
     struct dpe_span end = dpe_template_arg_text(render, args, 2, "end", "...");
-    const struct value *given = dpe_template_arg(args, 3);
-    int64_t leeway = given == NULL || given->kind == KIND_NONE
-                         ? 5
-                         : dpe_template_arg_int(render, args, 3, "leeway", 5);
+    int64_t leeway = dpe_template_given(args, 3) != NULL
+                         ? dpe_template_arg_int(render, args, 3, "leeway", 5)
+                         : 5;
     int64_t tail = (int64_t)dpe_template_characters(render, end);
     int64_t n = (int64_t)dpe_template_characters(render, text);
     if (length < tail || leeway < 0) {
@@ -576,18 +563,12 @@ static struct value do_truncate(struct render *render, struct value of, const st
     return dpe_template_binary(render, OP_ADD, dpe_template_string(text), dpe_template_string(end));
 }
 
-static const struct filter filters[] = {
-    {"format", NULL, do_format},     {"e", "", do_escape},
-    {"escape", "", do_escape},       {"forceescape", "", do_forceescape},
-    {"wordcount", "", do_wordcount}, {"truncate", "length= killwords= end= leeway=", do_truncate},
+const struct known dpe_template_format_filters[] = {
+    {"format", NULL, do_format},
+    {"e", "", do_escape},
+    {"escape", "", do_escape},
+    {"forceescape", "", do_escape, true},
+    {"wordcount", "", do_wordcount},
+    {"truncate", "length= killwords= end= leeway=", do_truncate},
+    {NULL},
 };
-
-const struct filter *dpe_template_format_filter(struct dpe_span name)
-{
-    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++) {
-        if (dpe_span_equal(name, dpe_span_of(filters[i].name))) {
-            return &filters[i];
-        }
-    }
-    return NULL;
-}

@@ -91,7 +91,7 @@ static struct value do_reverse(struct render *render, struct value of, const str
     struct value list = dpe_template_list(render, KIND_LIST, items.n);
     (void)args;
     for (size_t i = items.n; i-- > 0 && render->status == DPE_OK;) {
-        list.items->at[list.items->n++] = items.at[i];
+        dpe_template_add(render, list, items.at[i]);
     }
     if (render->status != DPE_OK || is_generator(of)) {
         return list; /* what has no reverse is made a list */
@@ -121,7 +121,7 @@ static struct value keys_of(struct render *render, struct value item, const stru
         const char *comma = rest.n > 0 ? memchr(rest.s, ',', rest.n) : NULL;
         size_t n = comma != NULL ? (size_t)(comma - rest.s) : rest.n;
         struct value one = dpe_template_string((struct dpe_span){rest.s, n});
-        keys.items->at[keys.items->n++] = key_of(render, item, &one, folded);
+        dpe_template_add(render, keys, key_of(render, item, &one, folded));
         if (comma == NULL) {
             break;
         }
@@ -133,7 +133,7 @@ static struct value keys_of(struct render *render, struct value item, const stru
 static struct value do_unique(struct render *render, struct value of, const struct args *args)
 {
     struct items items = dpe_template_items(render, of);
-    bool exact = dpe_template_arg_bool(args, 0, false);
+    bool exact = dpe_template_arg_bool(args, 0);
     const struct value *path = dpe_template_arg(args, 1);
     struct value list = dpe_template_list(render, KIND_LIST, items.n);
     struct value seen = dpe_template_list(render, KIND_LIST, items.n);
@@ -144,23 +144,24 @@ static struct value do_unique(struct render *render, struct value of, const stru
                                      dpe_template_kind_name(key));
         }
         if (!dpe_template_contains(render, seen, key)) {
-            seen.items->at[seen.items->n++] = key;
-            list.items->at[list.items->n++] = items.at[i];
+            dpe_template_add(render, seen, key);
+            dpe_template_add(render, list, items.at[i]);
         }
     }
     return generator(render, list);
 }
 
 /* The pairs of a mapping, or the items of an undefined value: none. */
-static struct items pairs_of(struct render *render, struct value of)
+struct items dpe_template_pairs(struct render *render, struct value of)
 {
-    const struct method *method = dpe_template_find_method(of.kind, dpe_span_of("items"));
-    if (method == NULL) {
+    if (of.kind != KIND_DICT) {
         dpe_template_fail(render, "items: expected a mapping, found %s",
                           dpe_template_kind_name(of));
         return (struct items){0};
     }
-    return dpe_template_items(render, method->call(render, of, &no_args));
+    const struct known *method = dpe_template_find_method(of.kind, dpe_span_of("items"));
+    return dpe_template_items(render,
+                              dpe_template_apply(render, "the method", method, of, &no_args));
 }
 
 static struct value do_items(struct render *render, struct value of, const struct args *args)
@@ -168,7 +169,7 @@ static struct value do_items(struct render *render, struct value of, const struc
     struct items items = {0};
     (void)args;
     if (of.kind != KIND_UNDEFINED) {
-        items = pairs_of(render, of);
+        items = dpe_template_pairs(render, of);
     }
     return render->status == DPE_OK ? dpe_template_iterator(render, items, NULL) : nothing("");
 }
@@ -201,8 +202,8 @@ static struct value sorted(struct render *render, struct items items, const stru
 
 static struct value do_sort(struct render *render, struct value of, const struct args *args)
 {
-    bool reverse = dpe_template_arg_bool(args, 0, false);
-    bool exact = dpe_template_arg_bool(args, 1, false);
+    bool reverse = dpe_template_arg_bool(args, 0);
+    bool exact = dpe_template_arg_bool(args, 1);
     return sorted(render, dpe_template_items(render, of), dpe_template_arg(args, 2), !exact,
                   reverse);
 }
@@ -228,17 +229,12 @@ static bool same_group(struct render *render, struct value a, struct value b, bo
 static struct value do_groupby(struct render *render, struct value of, const struct args *args)
 {
     struct items items = dpe_template_items(render, of);
-    bool folded = !dpe_template_arg_bool(args, 2, false);
+    bool folded = !dpe_template_arg_bool(args, 2);
     struct value keyed = dpe_template_list(render, KIND_LIST, items.n);
     struct value groups = dpe_template_list(render, KIND_LIST, items.n);
     for (size_t i = 0; i < items.n && render->status == DPE_OK; i++) {
-        struct value pair = dpe_template_list(render, KIND_TUPLE, 2);
-        struct value key = grouper_of(render, items.at[i], args);
-        if (render->status == DPE_OK) {
-            pair.items->at[pair.items->n++] = key;
-            pair.items->at[pair.items->n++] = items.at[i];
-            keyed.items->at[keyed.items->n++] = pair;
-        }
+        const struct value both[] = {grouper_of(render, items.at[i], args), items.at[i]};
+        dpe_template_add(render, keyed, dpe_template_list_of(render, KIND_TUPLE, both, 2));
     }
     struct value first = dpe_template_int(0);
     struct value in_order =
@@ -248,15 +244,14 @@ static struct value do_groupby(struct render *render, struct value of, const str
         struct items *last =
             groups.items->n > 0 ? groups.items->at[groups.items->n - 1].items : NULL;
         if (last == NULL || !same_group(render, last->at[0], pair[0], folded)) {
-            struct value group = dpe_template_list(render, KIND_TUPLE, 2);
-            struct value list = dpe_template_list(render, KIND_LIST, in_order.items->n - i);
+            const struct value both[] = {
+                pair[0], dpe_template_list(render, KIND_LIST, in_order.items->n - i)};
+            struct value group = dpe_template_list_of(render, KIND_TUPLE, both, 2);
             if (render->status != DPE_OK) {
                 break;
             }
-            *group.items = (struct items){group.items->at, 2, true};
-            group.items->at[0] = pair[0];
-            group.items->at[1] = list;
-            groups.items->at[groups.items->n++] = group;
+            group.items->grouped = true;
+            dpe_template_add(render, groups, group);
             last = group.items;
         }
         struct items *list = last->at[1].items;
@@ -267,22 +262,23 @@ static struct value do_groupby(struct render *render, struct value of, const str
 
 static struct value do_dictsort(struct render *render, struct value of, const struct args *args)
 {
-    bool exact = dpe_template_arg_bool(args, 0, false);
+    bool exact = dpe_template_arg_bool(args, 0);
     struct dpe_span by = dpe_template_arg_text(render, args, 1, "by", "key");
     bool value = dpe_span_equal(by, dpe_span_of("value"));
     if (!value && !dpe_span_equal(by, dpe_span_of("key"))) {
         return dpe_template_fail(render, "dictsort: the argument 'by' is 'key' or 'value'");
     }
     struct value path = dpe_template_int(value);
-    return sorted(render, pairs_of(render, of), &path, !exact,
-                  dpe_template_arg_bool(args, 2, false));
+    return sorted(render, dpe_template_pairs(render, of), &path, !exact,
+                  dpe_template_arg_bool(args, 2));
 }
 
-static struct value extreme(struct render *render, struct value of, const struct args *args,
-                            int wanted)
+/* min, and max with `how`. */
+static struct value do_extreme(struct render *render, struct value of, const struct args *args)
 {
+    int wanted = args->how != 0 ? 1 : -1;
     struct items items = dpe_template_items(render, of);
-    bool exact = dpe_template_arg_bool(args, 0, false);
+    bool exact = dpe_template_arg_bool(args, 0);
     const struct value *path = dpe_template_arg(args, 1);
     if (items.n == 0) {
         return nothing("an item of no items");
@@ -297,16 +293,6 @@ static struct value extreme(struct render *render, struct value of, const struct
         }
     }
     return items.at[best];
-}
-
-static struct value do_min(struct render *render, struct value of, const struct args *args)
-{
-    return extreme(render, of, args, -1);
-}
-
-static struct value do_max(struct render *render, struct value of, const struct args *args)
-{
-    return extreme(render, of, args, 1);
 }
 
 static struct value do_sum(struct render *render, struct value of, const struct args *args)
@@ -324,19 +310,12 @@ static struct value do_sum(struct render *render, struct value of, const struct 
     return sum;
 }
 
-static void add_to(struct render *render, struct value list, struct value item)
-{
-    if (render->status == DPE_OK) {
-        list.items->at[list.items->n++] = item;
-    }
-}
-
 /* Rows of `size` items; the last is filled up with `fill`. */
 static struct value do_batch(struct render *render, struct value of, const struct args *args)
 {
     struct items items = dpe_template_items(render, of);
     int64_t size = dpe_template_arg_int(render, args, 0, "linecount", 0);
-    const struct value *fill = dpe_template_arg(args, 1);
+    const struct value *fill = dpe_template_given(args, 1);
     struct value rows = dpe_template_list(render, KIND_LIST, items.n);
     if (size < 1 || size > INT32_MAX) {
         return dpe_template_fail(render, "batch: expected a number of items from 1");
@@ -344,12 +323,12 @@ static struct value do_batch(struct render *render, struct value of, const struc
     size_t width = (size_t)size;
     for (size_t i = 0; i < items.n && render->status == DPE_OK; i += width) {
         size_t n = items.n - i < width ? items.n - i : width;
-        bool filled = fill != NULL && fill->kind != KIND_NONE;
-        struct value row = dpe_template_list(render, KIND_LIST, filled ? width : n);
-        for (size_t k = 0; k < (filled ? width : n) && dpe_template_step(render, 1); k++) {
-            add_to(render, row, k < n ? items.at[i + k] : *fill);
+        size_t most = fill != NULL ? width : n;
+        struct value row = dpe_template_list(render, KIND_LIST, most);
+        for (size_t k = 0; k < most && dpe_template_step(render, 1); k++) {
+            dpe_template_add(render, row, k < n ? items.at[i + k] : *fill);
         }
-        add_to(render, rows, row);
+        dpe_template_add(render, rows, row);
     }
     return generator(render, rows);
 }
@@ -359,7 +338,7 @@ static struct value do_slice(struct render *render, struct value of, const struc
 {
     struct items items = dpe_template_items(render, of);
     int64_t slices = dpe_template_arg_int(render, args, 0, "slices", 0);
-    const struct value *fill = dpe_template_arg(args, 1);
+    const struct value *fill = dpe_template_given(args, 1);
     if (slices < 1 || slices > INT32_MAX) {
         return dpe_template_fail(render, "slice: expected a number of slices from 1");
     }
@@ -371,12 +350,12 @@ static struct value do_slice(struct render *render, struct value of, const struc
     for (size_t i = 0; i < n && dpe_template_step(render, 1); i++) {
         struct value column = dpe_template_list(render, KIND_LIST, each + 1);
         for (size_t k = 0; k < each + (i < longer) && dpe_template_step(render, 1); k++) {
-            add_to(render, column, items.at[at++]);
+            dpe_template_add(render, column, items.at[at++]);
         }
-        if (fill != NULL && fill->kind != KIND_NONE && i >= longer) {
-            add_to(render, column, *fill);
+        if (fill != NULL && i >= longer) {
+            dpe_template_add(render, column, *fill);
         }
-        add_to(render, columns, column);
+        dpe_template_add(render, columns, column);
     }
     return generator(render, columns);
 }
@@ -399,7 +378,7 @@ static struct value do_map(struct render *render, struct value of, const struct 
         path = attribute ? &args->named[i].value : path;
         fallback = attribute ? fallback : &args->named[i].value;
     }
-    const struct filter *filter = NULL;
+    const struct known *filter = NULL;
     struct args rest = *args;
     if (path == NULL) {
         struct dpe_span name = dpe_template_arg_text(render, args, 0, "name", NULL);
@@ -414,18 +393,22 @@ static struct value do_map(struct render *render, struct value of, const struct 
     struct items items = dpe_template_items(render, of);
     struct value list = dpe_template_list(render, KIND_LIST, items.n);
     for (size_t i = 0; i < items.n && dpe_template_step(render, 1); i++) {
-        struct value value = filter != NULL ? dpe_template_apply(render, filter, items.at[i], &rest)
-                                            : dpe_template_attribute(render, items.at[i], *path);
+        struct value value =
+            filter != NULL ? dpe_template_apply(render, "the filter", filter, items.at[i], &rest)
+                           : dpe_template_attribute(render, items.at[i], *path);
         bool missing = value.kind == KIND_UNDEFINED && filter == NULL && fallback != NULL;
-        add_to(render, list, missing ? *fallback : value);
+        dpe_template_add(render, list, missing ? *fallback : value);
     }
     return generator(render, list);
 }
 
+enum choice { SELECT = 0, REJECT = 1, BY_ATTRIBUTE = 2 };
+
 /* The items for which the test (none: truth) holds or does not. */
-static struct value choose(struct render *render, struct value of, const struct args *args,
-                           bool by_attribute, bool wanted)
+static struct value do_choose(struct render *render, struct value of, const struct args *args)
 {
+    bool by_attribute = (args->how & BY_ATTRIBUTE) != 0;
+    bool wanted = (args->how & REJECT) == 0;
     /* jinja2 looks at nothing else where the value is false: none, too, has no items then. */
     if (!dpe_template_truth(of)) {
         return dpe_template_iterator(render, (struct items){0}, NULL);
@@ -434,14 +417,14 @@ static struct value choose(struct render *render, struct value of, const struct 
     struct value list = dpe_template_list(render, KIND_LIST, items.n);
     size_t used = by_attribute;
     const struct value *path = by_attribute ? dpe_template_arg(args, 0) : NULL;
-    const struct test *test = NULL;
+    const struct known *test = NULL;
     struct args rest = *args;
     if (by_attribute && path == NULL) {
         return dpe_template_fail(render, "expected the name of an attribute");
     }
     if (args->n > used) {
         struct dpe_span name = dpe_template_arg_text(render, args, used, "test", NULL);
-        test = dpe_template_find_test(name);
+        test = dpe_template_find(dpe_template_tests, name);
         used++;
         if (test == NULL) {
             return dpe_template_fail(render, "the test '%.*s' is not supported here",
@@ -457,33 +440,14 @@ static struct value choose(struct render *render, struct value of, const struct 
     for (size_t i = 0; i < items.n && dpe_template_step(render, 1); i++) {
         struct value value =
             path != NULL ? dpe_template_attribute(render, items.at[i], *path) : items.at[i];
-        bool holds = test != NULL ? dpe_template_holds(render, test, value, &rest)
-                                  : dpe_template_truth(value);
-        if (holds == wanted) {
-            add_to(render, list, items.at[i]);
+        if (test != NULL) {
+            value = dpe_template_apply(render, "the test", test, value, &rest);
+        }
+        if (dpe_template_truth(value) == wanted) {
+            dpe_template_add(render, list, items.at[i]);
         }
     }
     return generator(render, list);
-}
-
-static struct value do_select(struct render *render, struct value of, const struct args *args)
-{
-    return choose(render, of, args, false, true);
-}
-
-static struct value do_reject(struct render *render, struct value of, const struct args *args)
-{
-    return choose(render, of, args, false, false);
-}
-
-static struct value do_selectattr(struct render *render, struct value of, const struct args *args)
-{
-    return choose(render, of, args, true, true);
-}
-
-static struct value do_rejectattr(struct render *render, struct value of, const struct args *args)
-{
-    return choose(render, of, args, true, false);
 }
 
 static struct value do_attr(struct render *render, struct value of, const struct args *args)
@@ -494,7 +458,7 @@ static struct value do_attr(struct render *render, struct value of, const struct
                : dpe_template_member(render, of, name);
 }
 
-static const struct filter filters[] = {
+const struct known dpe_template_list_filters[] = {
     {"length", "", do_length},
     {"count", "", do_length},
     {"join", "d= attribute=", do_join},
@@ -507,25 +471,16 @@ static const struct filter filters[] = {
     {"sort", "reverse= case_sensitive= attribute=", do_sort},
     {"groupby", "attribute default= case_sensitive=", do_groupby},
     {"dictsort", "case_sensitive= by= reverse=", do_dictsort},
-    {"min", "case_sensitive= attribute=", do_min},
-    {"max", "case_sensitive= attribute=", do_max},
+    {"min", "case_sensitive= attribute=", do_extreme, false},
+    {"max", "case_sensitive= attribute=", do_extreme, true},
     {"sum", "attribute= start=", do_sum},
     {"batch", "linecount fill_with=", do_batch},
     {"slice", "slices fill_with=", do_slice},
     {"attr", "name", do_attr},
     {"map", NULL, do_map},
-    {"select", NULL, do_select},
-    {"reject", NULL, do_reject},
-    {"selectattr", NULL, do_selectattr},
-    {"rejectattr", NULL, do_rejectattr},
+    {"select", NULL, do_choose, SELECT},
+    {"reject", NULL, do_choose, REJECT},
+    {"selectattr", NULL, do_choose, SELECT | BY_ATTRIBUTE},
+    {"rejectattr", NULL, do_choose, REJECT | BY_ATTRIBUTE},
+    {NULL},
 };
-
-const struct filter *dpe_template_list_filter(struct dpe_span name)
-{
-    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++) {
-        if (dpe_span_equal(name, dpe_span_of(filters[i].name))) {
-            return &filters[i];
-        }
-    }
-    return NULL;
-}

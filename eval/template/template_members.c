@@ -1,12 +1,7 @@
-/* Members, items and slices of values. */
+/* Members, items and slices of values; what "loop" is within {% for %}. */
 #include "eval/template/template_parts.h"
 
 #include <string.h>
-
-static struct value nothing(void)
-{
-    return dpe_template_undefined(dpe_span_of(""));
-}
 
 static struct value loop_member(struct render *render, const struct loop *loop,
                                 struct dpe_span name)
@@ -38,11 +33,33 @@ static struct value loop_member(struct render *render, const struct loop *loop,
                              name.s);
 }
 
-static struct value bind(struct render *render, struct value self, const struct method *method)
+static struct value do_cycle(struct render *render, struct value self, const struct args *args)
+{
+    return args->n > 0 ? args->at[self.loop->index % args->n]
+                       : dpe_template_fail(render, "loop.cycle needs an argument");
+}
+
+/* Whether the values are others than at the last call in this loop. */
+static struct value do_changed(struct render *render, struct value self, const struct args *args)
+{
+    struct value now = dpe_template_list_of(render, KIND_TUPLE, args->at, args->n);
+    bool same = self.loop->has_last && dpe_template_equal(render, self.loop->last, now);
+    self.loop->last = now;
+    self.loop->has_last = true;
+    return dpe_template_bool(!same);
+}
+
+const struct known dpe_template_loop_methods[] = {
+    {"cycle", NULL, do_cycle},
+    {"changed", NULL, do_changed},
+    {NULL},
+};
+
+static struct value bind(struct render *render, struct value self, const struct known *method)
 {
     struct bound *bound = dpe_template_get(render, sizeof *bound);
     if (bound == NULL) {
-        return nothing();
+        return dpe_template_nothing();
     }
     *bound = (struct bound){self, method};
     return (struct value){.kind = KIND_METHOD, .bound = bound};
@@ -55,13 +72,12 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
                                  dpe_template_shown(of.text.n), of.text.s,
                                  dpe_template_shown(name.n), name.s);
     }
-    if (of.kind == KIND_LOOP) {
-        const struct method *method = dpe_template_loop_method(name);
-        return method != NULL ? bind(render, of, method) : loop_member(render, of.loop, name);
-    }
-    const struct method *method = dpe_template_find_method(of.kind, name);
+    const struct known *method = dpe_template_find_method(of.kind, name);
     if (method != NULL) {
         return bind(render, of, method);
+    }
+    if (of.kind == KIND_LOOP) {
+        return loop_member(render, of.loop, name);
     }
     if (of.kind == KIND_DICT || of.kind == KIND_NAMESPACE) {
         const struct value *value =
@@ -209,7 +225,7 @@ struct value dpe_template_slice(struct render *render, struct value of, const st
         stop = has_stop ? clamp(stop, n, -1, n - 1) : -1;
     }
     if (render->status != DPE_OK) {
-        return nothing();
+        return dpe_template_nothing();
     }
     if (text && step == 1) {
         size_t from = dpe_template_offset(render, of.text, (size_t)start);
@@ -224,8 +240,10 @@ struct value dpe_template_slice(struct render *render, struct value of, const st
         if (text) {
             dpe_template_put_span(render, &built, all.at[i].text);
         } else {
-            kept.items->at[kept.items->n++] = all.at[i];
+            dpe_template_add(render, kept, all.at[i]);
         }
     }
-    return render->status != DPE_OK ? nothing() : text ? dpe_template_built(&built) : kept;
+    return render->status != DPE_OK ? dpe_template_nothing()
+           : text                   ? dpe_template_built(&built)
+                                    : kept;
 }

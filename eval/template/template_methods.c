@@ -5,31 +5,8 @@
 
 /* -------------------------------------------------------------------------------------- strings */
 
-static struct value strip_sides(struct render *render, struct value self, const struct args *args,
-                                bool left, bool right)
-{
-    const struct value *given = dpe_template_arg(args, 0);
-    if (given == NULL || given->kind == KIND_NONE) {
-        return dpe_template_strip(render, self.text, NULL, left, right);
-    }
-    struct dpe_span set = dpe_template_arg_text(render, args, 0, "chars", NULL);
-    return dpe_template_strip(render, self.text, &set, left, right);
-}
-
-static struct value do_strip(struct render *render, struct value self, const struct args *args)
-{
-    return strip_sides(render, self, args, true, true);
-}
-
-static struct value do_lstrip(struct render *render, struct value self, const struct args *args)
-{
-    return strip_sides(render, self, args, true, false);
-}
-
-static struct value do_rstrip(struct render *render, struct value self, const struct args *args)
-{
-    return strip_sides(render, self, args, false, true);
-}
+/* At which side, and whether what is looked for has to be there. */
+enum side { START = 1, END = 2, MUST = 4 };
 
 static bool ends(struct dpe_span text, struct dpe_span with)
 {
@@ -37,8 +14,7 @@ static bool ends(struct dpe_span text, struct dpe_span with)
 }
 
 /* With one text, or with any of a tuple. */
-static struct value affix(struct render *render, struct value self, const struct args *args,
-                          bool (*has)(struct dpe_span text, struct dpe_span part))
+static struct value do_affix(struct render *render, struct value self, const struct args *args)
 {
     struct value part = args->at[0];
     struct items parts = {&part, 1};
@@ -51,25 +27,15 @@ static struct value affix(struct render *render, struct value self, const struct
             return dpe_template_fail(render, "expected a string to look for, found %s",
                                      dpe_template_kind_name(parts.at[i]));
         }
-        found = has(self.text, parts.at[i].text);
+        found = (args->how == END ? ends : dpe_span_starts)(self.text, parts.at[i].text);
     }
     return dpe_template_bool(found);
-}
-
-static struct value do_startswith(struct render *render, struct value self, const struct args *args)
-{
-    return affix(render, self, args, dpe_span_starts);
-}
-
-static struct value do_endswith(struct render *render, struct value self, const struct args *args)
-{
-    return affix(render, self, args, ends);
 }
 
 static void push(struct render *render, struct value list, struct dpe_span text)
 {
     if (dpe_template_step(render, 1)) {
-        list.items->at[list.items->n++] = dpe_template_string(text);
+        dpe_template_add(render, list, dpe_template_string(text));
     }
 }
 
@@ -123,13 +89,12 @@ static size_t count_parts(struct dpe_span text, struct dpe_span part)
     return n;
 }
 
-static struct value split(struct render *render, struct value self, const struct args *args,
-                          bool right)
+static struct value do_split(struct render *render, struct value self, const struct args *args)
 {
-    const struct value *given = dpe_template_arg(args, 0);
+    bool right = args->how == END;
     int64_t most = dpe_template_arg_int(render, args, 1, "maxsplit", -1);
     struct dpe_span rest = self.text;
-    if (given == NULL || given->kind == KIND_NONE) {
+    if (dpe_template_given(args, 0) == NULL) {
         return right && most >= 0 ? split_last_words(render, rest, most)
                                   : split_words(render, rest, most);
     }
@@ -156,19 +121,9 @@ static struct value split(struct render *render, struct value self, const struct
     return list;
 }
 
-static struct value do_split(struct render *render, struct value self, const struct args *args)
-{
-    return split(render, self, args, false);
-}
-
-static struct value do_rsplit(struct render *render, struct value self, const struct args *args)
-{
-    return split(render, self, args, true);
-}
-
 static struct value do_splitlines(struct render *render, struct value self, const struct args *args)
 {
-    bool ends_kept = dpe_template_arg_bool(args, 0, false);
+    bool ends_kept = dpe_template_arg_bool(args, 0);
     const char *end = self.text.s + self.text.n;
     size_t lines = 1;
     size_t n = 0;
@@ -192,38 +147,6 @@ static struct value do_splitlines(struct render *render, struct value self, cons
     return list;
 }
 
-static struct value do_upper(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return dpe_template_case(render, self.text, true);
-}
-
-static struct value do_lower(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return dpe_template_case(render, self.text, false);
-}
-
-static struct value do_capitalize(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return dpe_template_title(render, self.text, true);
-}
-
-static struct value do_title(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return dpe_template_title(render, self.text, false);
-}
-
-static struct value do_replace(struct render *render, struct value self, const struct args *args)
-{
-    return dpe_template_replace(render, self.text,
-                                dpe_template_arg_text(render, args, 0, "old", NULL),
-                                dpe_template_arg_text(render, args, 1, "new", NULL),
-                                dpe_template_arg_int(render, args, 2, "count", -1));
-}
-
 static struct value do_join(struct render *render, struct value self, const struct args *args)
 {
     struct items items = dpe_template_items(render, args->at[0]);
@@ -242,15 +165,14 @@ static struct value do_join(struct render *render, struct value self, const stru
 }
 
 /* find(), rfind(), and index(), rindex(), which fail where those say −1. Bounds are characters. */
-static struct value place(struct render *render, struct value self, const struct args *args,
-                          bool last, bool must)
+static struct value do_find(struct render *render, struct value self, const struct args *args)
 {
+    bool last = (args->how & END) != 0;
     struct dpe_span part = dpe_template_arg_text(render, args, 0, "sub", NULL);
     int64_t n = (int64_t)dpe_template_characters(render, self.text);
     int64_t bounds[2] = {0, n};
     for (size_t i = 0; i < 2; i++) {
-        const struct value *given = dpe_template_arg(args, i + 1);
-        if (given != NULL && given->kind != KIND_NONE) {
+        if (dpe_template_given(args, i + 1) != NULL) {
             bounds[i] = dpe_template_arg_int(render, args, i + 1, i == 0 ? "start" : "end", 0);
             bounds[i] += bounds[i] < 0 ? n : 0;
             bounds[i] = bounds[i] < 0 ? 0 : bounds[i];
@@ -267,8 +189,8 @@ static struct value place(struct render *render, struct value self, const struct
         at = last ? dpe_span_find_last(within, part) : dpe_span_find(within, part);
     }
     if (at == SIZE_MAX) {
-        return must ? dpe_template_fail(render, "index(): the text is not there")
-                    : dpe_template_int(-1);
+        return (args->how & MUST) != 0 ? dpe_template_fail(render, "index(): the text is not there")
+                                       : dpe_template_int(-1);
     }
     size_t before = 0;
     for (size_t i = 0; i < from + at; i++) {
@@ -277,30 +199,10 @@ static struct value place(struct render *render, struct value self, const struct
     return dpe_template_int((int64_t)before);
 }
 
-static struct value do_find(struct render *render, struct value self, const struct args *args)
-{
-    return place(render, self, args, false, false);
-}
-
-static struct value do_rfind(struct render *render, struct value self, const struct args *args)
-{
-    return place(render, self, args, true, false);
-}
-
-static struct value do_index(struct render *render, struct value self, const struct args *args)
-{
-    return place(render, self, args, false, true);
-}
-
-static struct value do_rindex(struct render *render, struct value self, const struct args *args)
-{
-    return place(render, self, args, true, true);
-}
-
 /* partition(), rpartition(): what is before, the separator, what is behind. */
-static struct value parts(struct render *render, struct value self, const struct args *args,
-                          bool last)
+static struct value do_partition(struct render *render, struct value self, const struct args *args)
 {
+    bool last = args->how == END;
     struct dpe_span text = self.text;
     struct dpe_span part = dpe_template_arg_text(render, args, 0, "sep", NULL);
     struct value tuple = dpe_template_list(render, KIND_TUPLE, 3);
@@ -323,19 +225,8 @@ static struct value parts(struct render *render, struct value self, const struct
     return tuple;
 }
 
-static struct value do_partition(struct render *render, struct value self, const struct args *args)
-{
-    return parts(render, self, args, false);
-}
-
-static struct value do_rpartition(struct render *render, struct value self, const struct args *args)
-{
-    return parts(render, self, args, true);
-}
-
 /* ljust(), rjust(), center() */
-static struct value pad(struct render *render, struct value self, const struct args *args,
-                        char side)
+static struct value do_pad(struct render *render, struct value self, const struct args *args)
 {
     struct dpe_span fill = dpe_template_arg_text(render, args, 1, "fillchar", " ");
     size_t n = 0;
@@ -346,22 +237,16 @@ static struct value pad(struct render *render, struct value self, const struct a
         return dpe_template_fail(render, "expected one character to fill with");
     }
     return dpe_template_pad(render, self.text, dpe_template_arg_int(render, args, 0, "width", 0),
-                            fill, side);
+                            fill, (char)args->how);
 }
 
-static struct value do_ljust(struct render *render, struct value self, const struct args *args)
+/* removeprefix(), removesuffix() */
+static struct value do_remove(struct render *render, struct value self, const struct args *args)
 {
-    return pad(render, self, args, '<');
-}
-
-static struct value do_rjust(struct render *render, struct value self, const struct args *args)
-{
-    return pad(render, self, args, '>');
-}
-
-static struct value do_center(struct render *render, struct value self, const struct args *args)
-{
-    return pad(render, self, args, 'c');
+    bool end = args->how == END;
+    struct dpe_span part = dpe_template_arg_text(render, args, 0, end ? "suffix" : "prefix", NULL);
+    size_t n = (end ? ends : dpe_span_starts)(self.text, part) ? part.n : 0;
+    return dpe_template_string((struct dpe_span){self.text.s + (end ? 0 : n), self.text.n - n});
 }
 
 /* Zeros behind the sign. */
@@ -375,39 +260,12 @@ static struct value do_zfill(struct render *render, struct value self, const str
     return dpe_template_binary(render, OP_ADD, sign, filled);
 }
 
-static struct value do_swapcase(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return dpe_template_swapcase(render, self.text);
-}
-
 static struct value do_count(struct render *render, struct value self, const struct args *args)
 {
     struct dpe_span part = dpe_template_arg_text(render, args, 0, "sub", NULL);
     dpe_template_step(render, self.text.n / 16);
     return dpe_template_int(part.n > 0 ? (int64_t)count_parts(self.text, part)
                                        : (int64_t)dpe_template_characters(render, self.text) + 1);
-}
-
-static struct value do_removeprefix(struct render *render, struct value self,
-                                    const struct args *args)
-{
-    struct dpe_span part = dpe_template_arg_text(render, args, 0, "prefix", NULL);
-    size_t n = dpe_span_starts(self.text, part) ? part.n : 0;
-    return dpe_template_string((struct dpe_span){self.text.s + n, self.text.n - n});
-}
-
-static struct value do_removesuffix(struct render *render, struct value self,
-                                    const struct args *args)
-{
-    struct dpe_span part = dpe_template_arg_text(render, args, 0, "suffix", NULL);
-    size_t n = ends(self.text, part) ? part.n : 0;
-    return dpe_template_string((struct dpe_span){self.text.s, self.text.n - n});
-}
-
-static struct value do_format(struct render *render, struct value self, const struct args *args)
-{
-    return dpe_template_format(render, self.text, args);
 }
 
 /* ---------------------------------------------------------------------------------------- lists */
@@ -440,109 +298,79 @@ static struct value do_get(struct render *render, struct value self, const struc
     return value != NULL ? *value : fallback != NULL ? *fallback : dpe_template_none();
 }
 
-static struct value do_keys(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
-    return dpe_template_iterator(render, dpe_template_items(render, self), "dict_keys");
-}
+enum view { KEYS, VALUES, ITEMS };
 
-static struct value do_values(struct render *render, struct value self, const struct args *args)
+static struct value do_view(struct render *render, struct value self, const struct args *args)
 {
-    (void)args;
-    struct value list = dpe_template_list(render, KIND_LIST, self.pairs->n);
-    for (size_t i = 0; i < self.pairs->n && list.kind == KIND_LIST; i++) {
-        list.items->at[list.items->n++] = self.pairs->at[i].value;
-    }
-    return render->status == DPE_OK ? dpe_template_iterator(render, *list.items, "dict_values")
-                                    : list;
-}
-
-static struct value do_items(struct render *render, struct value self, const struct args *args)
-{
-    (void)args;
+    static const char *const names[] = {"dict_keys", "dict_values", "dict_items"};
     struct value list = dpe_template_list(render, KIND_LIST, self.pairs->n);
     for (size_t i = 0; i < self.pairs->n && render->status == DPE_OK; i++) {
-        struct value pair = dpe_template_list(render, KIND_TUPLE, 2);
-        if (render->status == DPE_OK) {
-            pair.items->at[0] = self.pairs->at[i].key;
-            pair.items->at[1] = self.pairs->at[i].value;
-            pair.items->n = 2;
-            list.items->at[list.items->n++] = pair;
-        }
+        const struct value both[] = {self.pairs->at[i].key, self.pairs->at[i].value};
+        dpe_template_add(render, list,
+                         args->how == ITEMS ? dpe_template_list_of(render, KIND_TUPLE, both, 2)
+                                            : both[args->how]);
     }
-    return render->status == DPE_OK ? dpe_template_iterator(render, *list.items, "dict_items")
+    return render->status == DPE_OK ? dpe_template_iterator(render, *list.items, names[args->how])
                                     : list;
 }
 
 static struct value do_copy(struct render *render, struct value self, const struct args *args)
 {
+    (void)args;
+    if (self.kind == KIND_LIST) {
+        return dpe_template_list_of(render, KIND_LIST, self.items->at, self.items->n);
+    }
     struct value made = dpe_template_dict(render, KIND_DICT);
-    (void)args;
-    for (size_t i = 0; i < self.pairs->n && render->status == DPE_OK; i++) {
-        dpe_template_dict_set(render, made.pairs, self.pairs->at[i].key, self.pairs->at[i].value);
+    if (made.kind == KIND_DICT) {
+        dpe_template_dict_set_all(render, made.pairs, self.pairs->at, self.pairs->n);
     }
     return made;
 }
 
-/* Python's own parameters; "/": it has no name for callers. */
-static struct value do_copy_list(struct render *render, struct value self, const struct args *args)
-{
-    struct value made = dpe_template_list(render, KIND_LIST, self.items->n);
-    (void)args;
-    for (size_t i = 0; i < self.items->n && render->status == DPE_OK; i++) {
-        made.items->at[made.items->n++] = self.items->at[i];
-    }
-    return made;
-}
-
-static const struct method methods[] = {
-    {"strip", KIND_STRING, "/chars=", do_strip},
-    {"lstrip", KIND_STRING, "/chars=", do_lstrip},
-    {"rstrip", KIND_STRING, "/chars=", do_rstrip},
-    {"startswith", KIND_STRING, "/prefix", do_startswith},
-    {"endswith", KIND_STRING, "/suffix", do_endswith},
-    {"split", KIND_STRING, "sep= maxsplit=", do_split},
-    {"rsplit", KIND_STRING, "sep= maxsplit=", do_rsplit},
-    {"splitlines", KIND_STRING, "keepends=", do_splitlines},
-    {"upper", KIND_STRING, "", do_upper},
-    {"lower", KIND_STRING, "", do_lower},
-    {"capitalize", KIND_STRING, "", do_capitalize},
-    {"title", KIND_STRING, "", do_title},
-    {"swapcase", KIND_STRING, "", do_swapcase},
-    {"replace", KIND_STRING, "/old /new /count=", do_replace},
-    {"join", KIND_STRING, "/iterable", do_join},
-    {"format", KIND_STRING, NULL, do_format},
-    {"find", KIND_STRING, "/sub /start= /end=", do_find},
-    {"rfind", KIND_STRING, "/sub /start= /end=", do_rfind},
-    {"index", KIND_STRING, "/sub /start= /end=", do_index},
-    {"rindex", KIND_STRING, "/sub /start= /end=", do_rindex},
-    {"count", KIND_STRING, "/sub", do_count},
-    {"partition", KIND_STRING, "/sep", do_partition},
-    {"rpartition", KIND_STRING, "/sep", do_rpartition},
-    {"ljust", KIND_STRING, "/width /fillchar=", do_ljust},
-    {"rjust", KIND_STRING, "/width /fillchar=", do_rjust},
-    {"center", KIND_STRING, "/width /fillchar=", do_center},
-    {"zfill", KIND_STRING, "/width", do_zfill},
-    {"removeprefix", KIND_STRING, "/prefix", do_removeprefix},
-    {"removesuffix", KIND_STRING, "/suffix", do_removesuffix},
-    {"index", KIND_LIST, "/value", do_item_index},
-    {"count", KIND_LIST, "/value", do_item_count},
-    {"index", KIND_TUPLE, "/value", do_item_index},
-    {"count", KIND_TUPLE, "/value", do_item_count},
-    {"get", KIND_DICT, "/key /default=", do_get},
-    {"keys", KIND_DICT, "", do_keys},
-    {"values", KIND_DICT, "", do_values},
-    {"items", KIND_DICT, "", do_items},
-    {"copy", KIND_DICT, "", do_copy},
-    {"copy", KIND_LIST, "", do_copy_list},
+/* Python's own parameters. */
+const struct known dpe_template_string_methods[] = {
+    {"strip", "/chars=", dpe_template_do_strip, STRIP_LEFT | STRIP_RIGHT},
+    {"lstrip", "/chars=", dpe_template_do_strip, STRIP_LEFT},
+    {"rstrip", "/chars=", dpe_template_do_strip, STRIP_RIGHT},
+    {"startswith", "/prefix", do_affix, START},
+    {"endswith", "/suffix", do_affix, END},
+    {"split", "sep= maxsplit=", do_split, START},
+    {"rsplit", "sep= maxsplit=", do_split, END},
+    {"splitlines", "keepends=", do_splitlines},
+    {"upper", "", dpe_template_do_case, LETTERS_UPPER},
+    {"lower", "", dpe_template_do_case, LETTERS_LOWER},
+    {"capitalize", "", dpe_template_do_case, LETTERS_CAPITAL},
+    {"title", "", dpe_template_do_case, LETTERS_TITLE},
+    {"swapcase", "", dpe_template_do_case, LETTERS_SWAPPED},
+    {"replace", "/old /new /count=", dpe_template_do_replace},
+    {"join", "/iterable", do_join},
+    {"format", NULL, dpe_template_format},
+    {"find", "/sub /start= /end=", do_find, START},
+    {"rfind", "/sub /start= /end=", do_find, END},
+    {"index", "/sub /start= /end=", do_find, START | MUST},
+    {"rindex", "/sub /start= /end=", do_find, END | MUST},
+    {"count", "/sub", do_count},
+    {"partition", "/sep", do_partition, START},
+    {"rpartition", "/sep", do_partition, END},
+    {"ljust", "/width /fillchar=", do_pad, '<'},
+    {"rjust", "/width /fillchar=", do_pad, '>'},
+    {"center", "/width /fillchar=", do_pad, 'c'},
+    {"zfill", "/width", do_zfill},
+    {"removeprefix", "/prefix", do_remove, START},
+    {"removesuffix", "/suffix", do_remove, END},
+    {NULL},
 };
-
-const struct method *dpe_template_find_method(enum kind kind, struct dpe_span name)
-{
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        if (methods[i].of == kind && dpe_span_equal(name, dpe_span_of(methods[i].name))) {
-            return &methods[i];
-        }
-    }
-    return kind == KIND_STRING ? dpe_template_class_method(name) : NULL;
-}
+/* Of lists and tuples. */
+const struct known dpe_template_item_methods[] = {
+    {"index", "/value", do_item_index},
+    {"count", "/value", do_item_count},
+    {NULL},
+};
+const struct known dpe_template_list_methods[] = {
+    {"copy", "", do_copy},
+    {NULL},
+};
+const struct known dpe_template_dict_methods[] = {
+    {"get", "/key /default=", do_get}, {"keys", "", do_view, KEYS}, {"values", "", do_view, VALUES},
+    {"items", "", do_view, ITEMS},     {"copy", "", do_copy},       {NULL},
+};

@@ -59,27 +59,20 @@ bool dpe_template_take(struct parse *parse, enum token_kind kind, const char *te
 
 static const char *token_name(enum token_kind kind)
 {
-    switch (kind) {
-    case TOKEN_NAME:
-        return "a name";
-    case TOKEN_PRINT_END:
-        return "}}";
-    case TOKEN_BLOCK_END:
-        return "%}";
-    case TOKEN_STRING:
-        return "a string";
-    case TOKEN_END:
-        return "the end of the template";
-    case TOKEN_DATA:
-    case TOKEN_PRINT:
-    case TOKEN_BLOCK:
-        return "text";
-    case TOKEN_INT:
-    case TOKEN_FLOAT:
-    case TOKEN_OPERATOR:
-        break;
-    }
-    return "a token";
+    static const char *const names[] = {
+        [TOKEN_END] = "the end of the template",
+        [TOKEN_DATA] = "text",
+        [TOKEN_PRINT] = "text",
+        [TOKEN_PRINT_END] = "}}",
+        [TOKEN_BLOCK] = "text",
+        [TOKEN_BLOCK_END] = "%}",
+        [TOKEN_NAME] = "a name",
+        [TOKEN_STRING] = "a string",
+        [TOKEN_INT] = "a token",
+        [TOKEN_FLOAT] = "a token",
+        [TOKEN_OPERATOR] = "a token",
+    };
+    return names[kind];
 }
 
 void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *text)
@@ -121,6 +114,9 @@ static struct node *body(struct parse *parse, const char *const *words, int line
 {
     struct node *first = NULL;
     struct node **end = &first;
+    if (parse->status != DPE_OK) {
+        return NULL;
+    }
     if (++parse->depth > MAX_BLOCKS) {
         return dpe_template_refuse(parse, line, "blocks are nested more than %d deep", MAX_BLOCKS);
     }
@@ -169,9 +165,12 @@ static void end_tag(struct parse *parse)
     dpe_template_expect(parse, TOKEN_BLOCK_END, NULL);
 }
 
-/* The tag that ends a body: {% word %}. */
-static void closing(struct parse *parse, const char *word)
+/* The end of a block's tag, its body, and the tag {% word %} that ends it. */
+static void block(struct parse *parse, struct node *node, const char *word)
 {
+    const char *const words[] = {word, NULL};
+    end_tag(parse);
+    node->body = body(parse, words, node->line);
     dpe_template_expect(parse, TOKEN_BLOCK, NULL);
     dpe_template_expect(parse, TOKEN_NAME, word);
     end_tag(parse);
@@ -275,12 +274,12 @@ static void parse_for(struct parse *parse, struct node *node)
     node->recursive = take_word(parse, "recursive");
     end_tag(parse);
     parse->in_loop++;
-    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
+    node->body = body(parse, words, node->line);
     parse->in_loop--;
     dpe_template_expect(parse, TOKEN_BLOCK, NULL);
     if (take_word(parse, "else")) {
         end_tag(parse);
-        node->other = parse->status == DPE_OK ? body(parse, after_else, node->line) : NULL;
+        node->other = body(parse, after_else, node->line);
         dpe_template_expect(parse, TOKEN_BLOCK, NULL);
     }
     dpe_template_expect(parse, TOKEN_NAME, "endfor");
@@ -289,7 +288,6 @@ static void parse_for(struct parse *parse, struct node *node)
 
 static void parse_set(struct parse *parse, struct node *node)
 {
-    static const char *const words[] = {"endset", NULL};
     node->c = targets(parse, true);
     if (dpe_template_take(parse, TOKEN_OPERATOR, "=")) {
         node->a = dpe_template_tuple(parse, true);
@@ -300,11 +298,7 @@ static void parse_set(struct parse *parse, struct node *node)
         dpe_template_refuse(parse, node->line, "a set block for several names is not supported");
     }
     node->b = dpe_template_filters(parse, NULL);
-    end_tag(parse);
-    int in_loop = parse->in_loop;
-    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
-    parse->in_loop = in_loop;
-    closing(parse, "endset");
+    block(parse, node, "endset");
 }
 
 /* The parameters of a macro behind "(", up to ")". */
@@ -334,16 +328,14 @@ static void parameters(struct parse *parse, struct node *node)
 /* What a macro does, up to its {% word %}: no loop around it is its own. */
 static void macro_body(struct parse *parse, struct node *node, const char *word)
 {
-    const char *const words[] = {word, NULL};
     int in_loop = parse->in_loop;
     unsigned reads = parse->reads;
     parse->in_loop = 0;
     parse->reads = 0;
-    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
+    block(parse, node, word);
     node->reads = parse->reads;
     parse->reads |= reads;
     parse->in_loop = in_loop;
-    closing(parse, word);
 }
 
 static void parse_macro(struct parse *parse, struct node *node)
@@ -352,7 +344,6 @@ static void parse_macro(struct parse *parse, struct node *node)
     dpe_template_expect(parse, TOKEN_NAME, NULL);
     dpe_template_expect(parse, TOKEN_OPERATOR, "(");
     parameters(parse, node);
-    end_tag(parse);
     macro_body(parse, node, "endmacro");
 }
 
@@ -367,13 +358,11 @@ static void parse_call(struct parse *parse, struct node *node)
     if (parse->status == DPE_OK && node->a->kind != NODE_CALL) {
         dpe_template_refuse(parse, node->line, "expected a call after {%% call %%}");
     }
-    end_tag(parse);
     macro_body(parse, node, "endcall");
 }
 
 static void parse_with(struct parse *parse, struct node *node)
 {
-    static const char *const words[] = {"endwith", NULL};
     struct node **end = &node->list;
     while (parse->status == DPE_OK && dpe_template_token(parse)->kind != TOKEN_BLOCK_END) {
         if (end != &node->list) {
@@ -389,28 +378,18 @@ static void parse_with(struct parse *parse, struct node *node)
         *end = holder;
         end = &holder->next;
     }
-    end_tag(parse);
-    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
-    closing(parse, "endwith");
+    block(parse, node, "endwith");
 }
 
 static void parse_filter(struct parse *parse, struct node *node)
 {
-    static const char *const words[] = {"endfilter", NULL};
     node->b = dpe_template_filter_block(parse);
-    end_tag(parse);
-    int in_loop = parse->in_loop;
-    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
-    parse->in_loop = in_loop;
-    closing(parse, "endfilter");
+    block(parse, node, "endfilter");
 }
 
 static void parse_generation(struct parse *parse, struct node *node)
 {
-    static const char *const words[] = {"endgeneration", NULL};
-    end_tag(parse);
-    node->body = parse->status == DPE_OK ? body(parse, words, node->line) : NULL;
-    closing(parse, "endgeneration");
+    block(parse, node, "endgeneration");
 }
 
 static void parse_jump(struct parse *parse, struct node *node)

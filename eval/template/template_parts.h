@@ -59,8 +59,9 @@ struct value {
         struct iterator *iterator;
         struct loop *loop;
         struct macro *macro;
-        const struct function *function;
+        const struct known *function;
         struct bound *bound; /**< KIND_METHOD */
+        const void *object;  /**< any of the pointers: two are the same or not */
     };
 };
 struct items {
@@ -98,7 +99,7 @@ struct macro {
 };
 struct bound {
     struct value self;
-    const struct method *method;
+    const struct known *method;
 };
 
 /* ---------------------------------------------------------------------------------------- nodes */
@@ -125,9 +126,9 @@ enum node_kind {
     NODE_CALL,   /**< a(list) */
     NODE_STAR,   /**< *a among arguments */
     NODE_STARS,  /**< **a among arguments */
-    NODE_FILTER, /**< a | filter(list); a NULL: what the block holds; without a filter: an unknown
-                    one */
-    NODE_TEST,   /**< a is test(list); without a test: an unknown one */
+    NODE_FILTER, /**< a | known(list); a NULL: what the block holds; without `known`: there is no
+                    such filter */
+    NODE_TEST,   /**< a is known(list); without `known`: there is no such test */
     /* statements */
     NODE_DATA,
     NODE_PRINT,  /**< a */
@@ -169,8 +170,7 @@ struct node {
     struct node *list, *body, *other;
     struct node *next;
     struct value value;
-    const struct filter *filter;
-    const struct test *test;
+    const struct known *known;
     unsigned reads; /**< of a macro: READS_… */
     bool recursive; /**< of a loop: it may be called */
 };
@@ -276,6 +276,7 @@ struct args {
     struct pair *named; /**< [n_named] */
     size_t n_named;
     uint64_t absent; /**< bit i: parameter i was left out */
+    unsigned how;    /**< that of the struct known that is called */
 };
 
 /** Records "WHERE: line N: …" unless something failed before; returns an undefined value. */
@@ -296,14 +297,23 @@ struct value dpe_template_string(struct dpe_span text);
 struct value dpe_template_text(const char *text);
 struct value dpe_template_built(const struct builder *built);
 struct value dpe_template_undefined(struct dpe_span name);
+/** An undefined value without a name. */
+struct value dpe_template_nothing(void);
 /** An integer as decimal digits (not NUL-terminated, kept): KIND_INT where it fits. */
 struct value dpe_template_digits(struct render *render, const char *digits, size_t n);
 struct value dpe_template_iterator(struct render *render, struct items items, const char *name);
 /** A list (or tuple) with room for n items, of which it has none yet. */
 struct value dpe_template_list(struct render *render, enum kind kind, size_t n);
+/** A list (or tuple) of these items. */
+struct value dpe_template_list_of(struct render *render, enum kind kind, const struct value *at,
+                                  size_t n);
+/** Add to a list that has room; nothing after a failure. */
+void dpe_template_add(struct render *render, struct value list, struct value item);
 struct value dpe_template_dict(struct render *render, enum kind kind);
 void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct value key,
                            struct value value);
+void dpe_template_dict_set_all(struct render *render, struct pairs *pairs, const struct pair *at,
+                               size_t n);
 /** NULL when it is not there. */
 const struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
                                           struct value key);
@@ -315,6 +325,10 @@ bool dpe_template_number(struct value value, double *number);
 bool dpe_template_equal(struct render *render, struct value a, struct value b);
 /** −1, 0, 1; fails when the two have no order. */
 int dpe_template_compare(struct render *render, struct value a, struct value b);
+/** The same of two texts, in which every pair has an order. */
+int dpe_template_order(struct dpe_span a, struct dpe_span b);
+/** Whether `a op b` holds, for the operators that compare. */
+bool dpe_template_holds(struct render *render, enum op op, struct value a, struct value b);
 bool dpe_template_contains(struct render *render, struct value whole, struct value part);
 /** What a loop over the value sees; fails for what cannot be looped over. */
 struct items dpe_template_items(struct render *render, struct value value);
@@ -333,16 +347,15 @@ struct value dpe_template_binary(struct render *render, enum op op, struct value
 struct value dpe_template_eval(struct render *render, const struct node *node);
 /** of[start:stop:step], whose bounds are the expressions of `node`. */
 struct value dpe_template_slice(struct render *render, struct value of, const struct node *node);
+/** The pairs of a mapping as tuples. */
+struct items dpe_template_pairs(struct render *render, struct value of);
 /** A member or item by a path: names and indices with dots between, or an integer. */
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path);
 struct args *dpe_template_args(struct render *render, const struct node *list);
 struct value dpe_template_call(struct render *render, struct value callee, const struct args *args);
-struct value dpe_template_call_macro(struct render *render, const struct macro *macro,
-                                     const struct args *args);
 void dpe_template_run(struct render *render, const struct node *body);
 /** What a body writes, in a scope of its own. */
 struct value dpe_template_capture(struct render *render, const struct node *body);
-void dpe_template_run_for(struct render *render, const struct node *node);
 /** loop(values) */
 struct value dpe_template_call_loop(struct render *render, const struct loop *loop,
                                     const struct args *args);
@@ -354,72 +367,58 @@ struct scope *dpe_template_scope(struct render *render, struct scope *outer);
 
 /* --------------------------------------------------------------- filters, tests, functions */
 
-/** Binds arguments to parameters, of which `params` is a list with blanks between: a name, '='
- * behind it where it may be left out, "/" in front of it where it has no name for callers; NULL:
- * the callee reads them itself. False after failing: one is missing, unknown, given twice or too
- * many. */
-bool dpe_template_bind(struct render *render, const char *what, const char *name,
-                       const char *params, const struct args *given, struct args *bound);
+/** A filter, a test, a function or a method. A table of them ends with one without a name. */
+struct known {
+    const char *name;
+    /** A list with blanks between: a name, '=' behind it where it may be left out, "/" in front of
+     * it where it has no name for callers; NULL: the call reads its arguments itself. */
+    const char *params;
+    /** `of` is what stands before "|", "is" or "."; a test returns a truth. */
+    struct value (*call)(struct render *render, struct value of, const struct args *args);
+    unsigned how; /**< args->how: what the entries differ in that share a function */
+};
+extern const struct known dpe_template_text_filters[], dpe_template_list_filters[],
+    dpe_template_format_filters[], dpe_template_tests[], dpe_template_functions[],
+    dpe_template_string_methods[], dpe_template_class_methods[], dpe_template_item_methods[],
+    dpe_template_list_methods[], dpe_template_dict_methods[], dpe_template_loop_methods[];
+/** That of a name, or NULL. */
+const struct known *dpe_template_find(const struct known *table, struct dpe_span name);
+const struct known *dpe_template_find_filter(struct dpe_span name);
+/** The method of a value of that kind. */
+const struct known *dpe_template_find_method(enum kind kind, struct dpe_span name);
+
+/** Call it with the arguments bound to its parameters; fails when one is missing, unknown, given
+ * twice or too many. `what` names its kind in messages: "the filter". */
+struct value dpe_template_apply(struct render *render, const char *what, const struct known *known,
+                                struct value of, const struct args *args);
+/** The filter or the test of a node, which fails where it is not known. */
+struct value dpe_template_apply_node(struct render *render, const struct node *node,
+                                     struct value of, const struct args *args);
 /** Bound argument i; NULL when it was left out. */
 const struct value *dpe_template_arg(const struct args *args, size_t i);
-/** …as an integer, a text, a truth; `fallback` when it was not given; fails for another kind. */
+/** …NULL also when it is none. */
+const struct value *dpe_template_given(const struct args *args, size_t i);
+/** …as an integer, a text, a truth; `fallback` (false) when it was not given; fails for another
+ * kind. */
 int64_t dpe_template_arg_int(struct render *render, const struct args *args, size_t i,
                              const char *name, int64_t fallback);
 struct dpe_span dpe_template_arg_text(struct render *render, const struct args *args, size_t i,
                                       const char *name, const char *fallback);
-bool dpe_template_arg_bool(const struct args *args, size_t i, bool fallback);
-
-struct filter {
-    const char *name, *params;
-    struct value (*apply)(struct render *render, struct value of, const struct args *args);
-};
-struct test {
-    const char *name, *params;
-    bool (*holds)(struct render *render, struct value of, const struct args *args);
-};
-struct function {
-    const char *name, *params;
-    struct value (*call)(struct render *render, const struct args *args);
-};
-struct method {
-    const char *name;
-    enum kind of;
-    const char *params;
-    struct value (*call)(struct render *render, struct value self, const struct args *args);
-};
-/** With arguments bound. */
-struct value dpe_template_apply(struct render *render, const struct filter *filter, struct value of,
-                                const struct args *args);
-/** The filter or the test of a node, which fails where it is not known. */
-struct value dpe_template_apply_node(struct render *render, const struct node *node,
-                                     struct value of, const struct args *args);
-bool dpe_template_holds(struct render *render, const struct test *test, struct value of,
-                        const struct args *args);
-const struct filter *dpe_template_find_filter(struct dpe_span name);
-/** Of the tables of lists and of formats (template_lists.c, template_format.c). */
-const struct filter *dpe_template_list_filter(struct dpe_span name);
-const struct filter *dpe_template_format_filter(struct dpe_span name);
-const struct test *dpe_template_find_test(struct dpe_span name);
-const struct function *dpe_template_find_function(struct dpe_span name);
-/** The method of a value of that kind. */
-const struct method *dpe_template_find_method(enum kind kind, struct dpe_span name);
-/** Of "loop". */
-const struct method *dpe_template_loop_method(struct dpe_span name);
-/** Of the table of template_classes.c. */
-const struct method *dpe_template_class_method(struct dpe_span name);
+bool dpe_template_arg_bool(const struct args *args, size_t i);
 
 /** Texts as Python's methods make them. */
+enum letters { LETTERS_LOWER, LETTERS_UPPER, LETTERS_TITLE, LETTERS_CAPITAL, LETTERS_SWAPPED };
+struct value dpe_template_case(struct render *render, struct dpe_span text, enum letters letters);
 struct value dpe_template_strip(struct render *render, struct dpe_span text,
                                 const struct dpe_span *characters, bool left, bool right);
-struct value dpe_template_replace(struct render *render, struct dpe_span text, struct dpe_span from,
-                                  struct dpe_span to, int64_t most);
-struct value dpe_template_case(struct render *render, struct dpe_span text, bool upper);
-/** str.title(), or str.capitalize() where `once`. */
-struct value dpe_template_title(struct render *render, struct dpe_span text, bool once);
-struct value dpe_template_swapcase(struct render *render, struct dpe_span text);
+/** Filters and methods. Their `how`: enum letters; sides; whether a count may be none. */
+enum { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_MARKED = 4 /* what is marked stays so */ };
+struct value dpe_template_do_case(struct render *render, struct value of, const struct args *args);
+struct value dpe_template_do_strip(struct render *render, struct value of, const struct args *args);
+struct value dpe_template_do_replace(struct render *render, struct value of,
+                                     const struct args *args);
 /** text.format(…), whose fields are read from the arguments. */
-struct value dpe_template_format(struct render *render, struct dpe_span text,
-                                 const struct args *args);
+struct value dpe_template_format(struct render *render, struct value text, const struct args *args);
 /** The text with HTML's characters as entities, marked; itself where it is marked already. */
 struct value dpe_template_escape(struct render *render, struct value text);
 /** text % value */

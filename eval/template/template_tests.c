@@ -1,284 +1,196 @@
-/* Tests: "x is NAME". */
+/* Tests: "x is NAME", and the methods of strings that ask what characters they are of. */
 #include "eval/template/template_parts.h"
 
-static bool is_defined(struct render *render, struct value of, const struct args *args)
+#include <string.h>
+
+/* Kinds of values, as bits of `how`. */
+#define IS(kind) (1U << (kind))
+enum {
+    IS_NUMBER = IS(KIND_BOOL) | IS(KIND_INT) | IS(KIND_DIGITS) | IS(KIND_FLOAT),
+    /* What has a length and items: Jinja counts mappings, strings and undefined values. */
+    IS_SEQUENCE =
+        IS(KIND_STRING) | IS(KIND_LIST) | IS(KIND_TUPLE) | IS(KIND_DICT) | IS(KIND_UNDEFINED),
+    IS_ITERABLE = IS_SEQUENCE | IS(KIND_LOOP) | IS(KIND_ITERATOR),
+    IS_CALLABLE = IS(KIND_MACRO) | IS(KIND_FUNCTION) | IS(KIND_METHOD),
+};
+
+static struct value is_kind(struct render *render, struct value of, const struct args *args)
 {
     (void)render;
-    (void)args;
-    return of.kind != KIND_UNDEFINED;
+    return dpe_template_bool((args->how >> of.kind & 1) != 0);
 }
 
-static bool is_undefined(struct render *render, struct value of, const struct args *args)
-{
-    return !is_defined(render, of, args);
-}
-
-static bool is_none(struct render *render, struct value of, const struct args *args)
+static struct value is_truth(struct render *render, struct value of, const struct args *args)
 {
     (void)render;
-    (void)args;
-    return of.kind == KIND_NONE;
+    return dpe_template_bool(of.kind == KIND_BOOL && of.truth == (args->how != 0));
 }
 
-static bool is_string(struct render *render, struct value of, const struct args *args)
+/* Whether a division by 2 leaves `how`. */
+static struct value is_odd(struct render *render, struct value of, const struct args *args)
 {
-    (void)render;
-    (void)args;
-    return of.kind == KIND_STRING;
+    struct value rest = dpe_template_binary(render, OP_MODULO, of, dpe_template_int(2));
+    return dpe_template_bool(rest.kind == KIND_INT && rest.integer == (int64_t)args->how);
 }
 
-static bool is_boolean(struct render *render, struct value of, const struct args *args)
+static struct value is_divisible(struct render *render, struct value of, const struct args *args)
 {
-    (void)render;
-    (void)args;
-    return of.kind == KIND_BOOL;
+    struct value by = dpe_template_int(dpe_template_arg_int(render, args, 0, "num", 1));
+    struct value rest = dpe_template_binary(render, OP_MODULO, of, by);
+    return dpe_template_bool(rest.kind == KIND_INT && rest.integer == 0);
 }
 
-static bool is_true(struct render *render, struct value of, const struct args *args)
+static struct value is_compared(struct render *render, struct value of, const struct args *args)
 {
-    return is_boolean(render, of, args) && of.truth;
-}
-
-static bool is_false(struct render *render, struct value of, const struct args *args)
-{
-    return is_boolean(render, of, args) && !of.truth;
-}
-
-static bool is_integer(struct render *render, struct value of, const struct args *args)
-{
-    (void)render;
-    (void)args;
-    return of.kind == KIND_INT || of.kind == KIND_DIGITS;
-}
-
-static bool is_float(struct render *render, struct value of, const struct args *args)
-{
-    (void)render;
-    (void)args;
-    return of.kind == KIND_FLOAT;
-}
-
-static bool is_number(struct render *render, struct value of, const struct args *args)
-{
-    double number = 0.0;
-    (void)render;
-    (void)args;
-    return dpe_template_number(of, &number);
-}
-
-static bool is_mapping(struct render *render, struct value of, const struct args *args)
-{
-    (void)render;
-    (void)args;
-    return of.kind == KIND_DICT;
-}
-
-/* What has a length and items: Jinja counts mappings, strings and undefined values. */
-static bool is_sequence(struct render *render, struct value of, const struct args *args)
-{
-    (void)render;
-    (void)args;
-    return of.kind == KIND_STRING || of.kind == KIND_LIST || of.kind == KIND_TUPLE ||
-           of.kind == KIND_DICT || of.kind == KIND_UNDEFINED;
-}
-
-static bool is_iterable(struct render *render, struct value of, const struct args *args)
-{
-    return is_sequence(render, of, args) || of.kind == KIND_LOOP || of.kind == KIND_ITERATOR;
-}
-
-static bool is_callable(struct render *render, struct value of, const struct args *args)
-{
-    (void)render;
-    (void)args;
-    return of.kind == KIND_MACRO || of.kind == KIND_FUNCTION || of.kind == KIND_METHOD;
-}
-
-/* The remainder of a division by `by`; −1 after a failure. */
-static int64_t remainder_by(struct render *render, struct value of, int64_t by)
-{
-    struct value result = dpe_template_binary(render, OP_MODULO, of, dpe_template_int(by));
-    return render->status == DPE_OK && result.kind == KIND_INT ? result.integer : -1;
-}
-
-static bool is_odd(struct render *render, struct value of, const struct args *args)
-{
-    (void)args;
-    return remainder_by(render, of, 2) == 1;
-}
-
-static bool is_even(struct render *render, struct value of, const struct args *args)
-{
-    (void)args;
-    return remainder_by(render, of, 2) == 0;
-}
-
-static bool is_divisible(struct render *render, struct value of, const struct args *args)
-{
-    return remainder_by(render, of, dpe_template_arg_int(render, args, 0, "num", 1)) == 0;
-}
-
-static bool is_equal(struct render *render, struct value of, const struct args *args)
-{
-    const struct value *other = dpe_template_arg(args, 0);
-    return other != NULL && dpe_template_equal(render, of, *other);
-}
-
-static bool is_unequal(struct render *render, struct value of, const struct args *args)
-{
-    return !is_equal(render, of, args);
-}
-
-static bool is_in(struct render *render, struct value of, const struct args *args)
-{
-    const struct value *whole = dpe_template_arg(args, 0);
-    return whole != NULL && dpe_template_contains(render, *whole, of);
-}
-
-static int order(struct render *render, struct value of, const struct args *args)
-{
-    return dpe_template_compare(render, of, args->at[0]);
-}
-
-static bool is_greater(struct render *render, struct value of, const struct args *args)
-{
-    return order(render, of, args) > 0;
-}
-
-static bool is_at_least(struct render *render, struct value of, const struct args *args)
-{
-    return order(render, of, args) >= 0;
-}
-
-static bool is_less(struct render *render, struct value of, const struct args *args)
-{
-    return order(render, of, args) < 0;
-}
-
-static bool is_at_most(struct render *render, struct value of, const struct args *args)
-{
-    return order(render, of, args) <= 0;
+    return dpe_template_bool(dpe_template_holds(render, (enum op)args->how, of, args->at[0]));
 }
 
 /* "is" of Python, where it is not a matter of chance: the same object, or equal values of a kind
  * that has one object for each. */
-static bool is_same(struct render *render, struct value of, const struct args *args)
+static struct value is_same(struct render *render, struct value of, const struct args *args)
 {
     struct value other = args->at[0];
-    if (of.kind != other.kind) {
-        return false;
-    }
-    switch (of.kind) {
-    case KIND_LIST:
-    case KIND_TUPLE:
-        return of.items == other.items;
-    case KIND_DICT:
-        return of.pairs == other.pairs;
-    case KIND_ITERATOR:
-        return of.iterator == other.iterator;
-    default:
-        return dpe_template_equal(render, of, other);
-    }
+    return dpe_template_bool(of.kind == other.kind &&
+                             (of.kind == KIND_LIST || of.kind == KIND_TUPLE || of.kind == KIND_DICT
+                                  ? of.object == other.object
+                                  : dpe_template_equal(render, of, other)));
 }
 
-/* str.islower(), str.isupper() of the value as a text. */
-static bool in_case(struct render *render, struct value of, bool upper)
+/* str.islower(), and str.isupper() with `how`, of the value as a text. */
+static struct value is_case(struct render *render, struct value of, const struct args *args)
 {
     struct dpe_span text = dpe_template_str(render, of);
+    bool upper = args->how != 0;
     bool found = false;
     for (size_t i = 0, n = 0; i < text.n; i += n) {
         uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
         bool small = dpe_py_small(point);
         bool capital = dpe_py_capital(point);
         if ((upper ? small : capital) || dpe_unicode_has(&dpe_unicode_Lt, point)) {
-            return false;
+            return dpe_template_bool(false);
         }
         found = found || (upper ? capital : small);
     }
-    return found && dpe_template_step(render, text.n / 16);
+    return dpe_template_bool(found && dpe_template_step(render, text.n / 16));
 }
 
-static bool is_lower(struct render *render, struct value of, const struct args *args)
-{
-    (void)args;
-    return in_case(render, of, false);
-}
-
-static bool is_upper(struct render *render, struct value of, const struct args *args)
-{
-    (void)args;
-    return in_case(render, of, true);
-}
-
-static bool is_filter(struct render *render, struct value of, const struct args *args)
+static struct value is_filter(struct render *render, struct value of, const struct args *args)
 {
     (void)render;
     (void)args;
-    return of.kind == KIND_STRING && dpe_template_find_filter(of.text) != NULL;
+    return dpe_template_bool(of.kind == KIND_STRING && dpe_template_find_filter(of.text) != NULL);
 }
 
-static bool is_test(struct render *render, struct value of, const struct args *args)
+static struct value is_test(struct render *render, struct value of, const struct args *args)
 {
     (void)render;
     (void)args;
-    return of.kind == KIND_STRING && dpe_template_find_test(of.text) != NULL;
+    return dpe_template_bool(of.kind == KIND_STRING &&
+                             dpe_template_find(dpe_template_tests, of.text) != NULL);
 }
 
-static bool is_escaped(struct render *render, struct value of, const struct args *args)
+static struct value is_escaped(struct render *render, struct value of, const struct args *args)
 {
     (void)render;
     (void)args;
-    return of.kind == KIND_STRING && of.markup;
+    return dpe_template_bool(of.kind == KIND_STRING && of.markup);
 }
 
-static const struct test tests[] = {
-    {"defined", "", is_defined},
-    {"undefined", "", is_undefined},
-    {"none", "", is_none},
-    {"string", "", is_string},
-    {"boolean", "", is_boolean},
-    {"true", "", is_true},
-    {"false", "", is_false},
-    {"integer", "", is_integer},
-    {"float", "", is_float},
-    {"number", "", is_number},
-    {"mapping", "", is_mapping},
-    {"sequence", "", is_sequence},
-    {"iterable", "", is_iterable},
-    {"callable", "", is_callable},
-    {"odd", "", is_odd},
-    {"even", "", is_even},
+const struct known dpe_template_tests[] = {
+    {"defined", "", is_kind, ~IS(KIND_UNDEFINED)},
+    {"undefined", "", is_kind, IS(KIND_UNDEFINED)},
+    {"none", "", is_kind, IS(KIND_NONE)},
+    {"string", "", is_kind, IS(KIND_STRING)},
+    {"boolean", "", is_kind, IS(KIND_BOOL)},
+    {"true", "", is_truth, true},
+    {"false", "", is_truth, false},
+    {"integer", "", is_kind, IS(KIND_INT) | IS(KIND_DIGITS)},
+    {"float", "", is_kind, IS(KIND_FLOAT)},
+    {"number", "", is_kind, IS_NUMBER},
+    {"mapping", "", is_kind, IS(KIND_DICT)},
+    {"sequence", "", is_kind, IS_SEQUENCE},
+    {"iterable", "", is_kind, IS_ITERABLE},
+    {"callable", "", is_kind, IS_CALLABLE},
+    {"odd", "", is_odd, 1},
+    {"even", "", is_odd, 0},
     {"divisibleby", "num", is_divisible},
-    {"equalto", "/other", is_equal},
-    {"eq", "/other", is_equal},
-    {"==", "/other", is_equal},
-    {"ne", "/other", is_unequal},
-    {"!=", "/other", is_unequal},
-    {"gt", "/other", is_greater},
-    {"greaterthan", "/other", is_greater},
-    {">", "/other", is_greater},
-    {"ge", "/other", is_at_least},
-    {">=", "/other", is_at_least},
-    {"lt", "/other", is_less},
-    {"lessthan", "/other", is_less},
-    {"<", "/other", is_less},
-    {"le", "/other", is_at_most},
-    {"<=", "/other", is_at_most},
-    {"in", "seq", is_in},
+    {"equalto", "/other", is_compared, OP_EQUAL},
+    {"eq", "/other", is_compared, OP_EQUAL},
+    {"==", "/other", is_compared, OP_EQUAL},
+    {"ne", "/other", is_compared, OP_UNEQUAL},
+    {"!=", "/other", is_compared, OP_UNEQUAL},
+    {"gt", "/other", is_compared, OP_GREATER},
+    {"greaterthan", "/other", is_compared, OP_GREATER},
+    {">", "/other", is_compared, OP_GREATER},
+    {"ge", "/other", is_compared, OP_GREATER_EQUAL},
+    {">=", "/other", is_compared, OP_GREATER_EQUAL},
+    {"lt", "/other", is_compared, OP_LESS},
+    {"lessthan", "/other", is_compared, OP_LESS},
+    {"<", "/other", is_compared, OP_LESS},
+    {"le", "/other", is_compared, OP_LESS_EQUAL},
+    {"<=", "/other", is_compared, OP_LESS_EQUAL},
+    {"in", "seq", is_compared, OP_IN},
     {"sameas", "other", is_same},
-    {"lower", "", is_lower},
-    {"upper", "", is_upper},
+    {"lower", "", is_case, false},
+    {"upper", "", is_case, true},
     {"filter", "", is_filter},
     {"test", "", is_test},
     {"escaped", "", is_escaped},
+    {NULL},
 };
 
-const struct test *dpe_template_find_test(struct dpe_span name)
+/* -------------------------------------------------------------------------- classes of characters
+ */
+
+enum class { SPACE, DECIMAL, DIGIT, NUMERIC, ALPHA, ALNUM, ASCII, PRINTABLE };
+
+static bool is_of(enum class class, uint32_t point, struct dpe_span character)
 {
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
-        if (dpe_span_equal(name, dpe_span_of(tests[i].name))) {
-            return &tests[i];
-        }
+    bool decimal = dpe_py_digit(point) >= 0;
+    switch (class) {
+    case SPACE:
+        return dpe_py_space(character.s, character.s + character.n) > 0;
+    case DECIMAL:
+        return decimal;
+    case DIGIT:
+        return decimal || dpe_unicode_has(&dpe_case_other_digits, point);
+    case NUMERIC:
+        return dpe_py_is(&dpe_unicode_N, point) || dpe_unicode_has(&dpe_case_other_numbers, point);
+    case ALPHA:
+        return dpe_unicode_has(&dpe_unicode_L, point);
+    case ALNUM:
+        return point != '_' && dpe_py_word(point);
+    case ASCII:
+        return point < 0x80;
+    case PRINTABLE:
+        return dpe_py_printable(point);
     }
-    return NULL;
+    return false;
 }
+
+/* Whether all characters are of the class, and there are some where it asks for that. */
+static struct value do_is(struct render *render, struct value self, const struct args *args)
+{
+    struct dpe_span text = self.text;
+    bool all = text.n > 0 || args->how == ASCII || args->how == PRINTABLE;
+    dpe_template_step(render, text.n / 16);
+    for (size_t i = 0, n = 0; i < text.n && all; i += n) {
+        uint32_t point = dpe_py_next(text.s + i, text.s + text.n, &n);
+        all = is_of((enum class)args->how, point, (struct dpe_span){text.s + i, n});
+    }
+    return dpe_template_bool(all);
+}
+
+const struct known dpe_template_class_methods[] = {
+    {"isspace", "", do_is, SPACE},
+    {"isdigit", "", do_is, DIGIT},
+    {"isdecimal", "", do_is, DECIMAL},
+    {"isnumeric", "", do_is, NUMERIC},
+    {"isalpha", "", do_is, ALPHA},
+    {"isalnum", "", do_is, ALNUM},
+    {"isascii", "", do_is, ASCII},
+    {"isprintable", "", do_is, PRINTABLE},
+    {"islower", "", is_case, false},
+    {"isupper", "", is_case, true},
+    {NULL},
+};

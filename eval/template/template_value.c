@@ -46,6 +46,11 @@ struct value dpe_template_undefined(struct dpe_span name)
     return (struct value){.kind = KIND_UNDEFINED, .text = name};
 }
 
+struct value dpe_template_nothing(void)
+{
+    return dpe_template_undefined(dpe_span_of(""));
+}
+
 struct value dpe_template_digits(struct render *render, const char *digits, size_t n)
 {
     bool minus = n > 0 && digits[0] == '-';
@@ -70,7 +75,7 @@ struct value dpe_template_iterator(struct render *render, struct items items, co
 {
     struct iterator *iterator = dpe_template_get(render, sizeof *iterator);
     if (iterator == NULL) {
-        return dpe_template_undefined(dpe_span_of(""));
+        return dpe_template_nothing();
     }
     *iterator = (struct iterator){items, name};
     return (struct value){.kind = KIND_ITERATOR, .iterator = iterator};
@@ -87,11 +92,27 @@ struct value dpe_template_list(struct render *render, enum kind kind, size_t n)
     return (struct value){.kind = kind, .items = items};
 }
 
+struct value dpe_template_list_of(struct render *render, enum kind kind, const struct value *at,
+                                  size_t n)
+{
+    struct value list = dpe_template_list(render, kind, n);
+    for (size_t i = 0; i < n && render->status == DPE_OK; i++) {
+        dpe_template_add(render, list, at[i]);
+    }
+    return list;
+}
+
+void dpe_template_add(struct render *render, struct value list, struct value item)
+{
+    if (render->status == DPE_OK) {
+        list.items->at[list.items->n++] = item;
+    }
+}
+
 struct value dpe_template_dict(struct render *render, enum kind kind)
 {
     struct pairs *pairs = dpe_template_get(render, sizeof *pairs);
-    return pairs != NULL ? (struct value){.kind = kind, .pairs = pairs}
-                         : dpe_template_undefined(dpe_span_of(""));
+    return pairs != NULL ? (struct value){.kind = kind, .pairs = pairs} : dpe_template_nothing();
 }
 
 static struct pair *find(struct render *render, const struct pairs *pairs, struct value key)
@@ -126,6 +147,14 @@ void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct va
         pairs->capacity = capacity;
     }
     pairs->at[pairs->n++] = (struct pair){key, value};
+}
+
+void dpe_template_dict_set_all(struct render *render, struct pairs *pairs, const struct pair *at,
+                               size_t n)
+{
+    for (size_t i = 0; i < n && render->status == DPE_OK; i++) {
+        dpe_template_dict_set(render, pairs, at[i].key, at[i].value);
+    }
 }
 
 const struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
@@ -181,15 +210,9 @@ bool dpe_template_truth(struct value value)
         return value.pairs->n > 0;
     case KIND_ITERATOR:
         return value.iterator->name == NULL || value.iterator->items.n > 0;
-    case KIND_DIGITS:
-    case KIND_NAMESPACE:
-    case KIND_LOOP:
-    case KIND_MACRO:
-    case KIND_FUNCTION:
-    case KIND_METHOD:
-        break;
+    default:
+        return true;
     }
-    return true;
 }
 
 bool dpe_template_number(struct value value, double *number)
@@ -248,43 +271,15 @@ bool dpe_template_equal(struct render *render, struct value a, struct value b)
     }
     bool equal = true;
     render->depth++;
-    switch (a.kind) {
-    case KIND_STRING:
+    if (a.kind == KIND_STRING) {
         dpe_template_step(render, a.text.n / 64);
         equal = dpe_span_equal(a.text, b.text);
-        break;
-    case KIND_LIST:
-    case KIND_TUPLE:
+    } else if (a.kind == KIND_LIST || a.kind == KIND_TUPLE) {
         equal = equal_items(render, a.items, b.items);
-        break;
-    case KIND_DICT:
+    } else if (a.kind == KIND_DICT) {
         equal = equal_pairs(render, a.pairs, b.pairs);
-        break;
-    case KIND_ITERATOR:
-        equal = a.iterator == b.iterator;
-        break;
-    case KIND_NAMESPACE:
-        equal = a.pairs == b.pairs;
-        break;
-    case KIND_LOOP:
-        equal = a.loop == b.loop;
-        break;
-    case KIND_MACRO:
-        equal = a.macro == b.macro;
-        break;
-    case KIND_FUNCTION:
-        equal = a.function == b.function;
-        break;
-    case KIND_METHOD:
-        equal = a.bound == b.bound;
-        break;
-    case KIND_UNDEFINED:
-    case KIND_NONE:
-    case KIND_BOOL:
-    case KIND_INT:
-    case KIND_DIGITS:
-    case KIND_FLOAT:
-        break;
+    } else if (a.kind > KIND_DICT) {
+        equal = a.object == b.object;
     }
     render->depth--;
     return equal;
@@ -323,6 +318,14 @@ static int compare_items(struct render *render, const struct items *a, const str
     return (a->n > b->n) - (a->n < b->n);
 }
 
+int dpe_template_order(struct dpe_span a, struct dpe_span b)
+{
+    /* The order of UTF-8 bytes is the order of the characters. */
+    size_t n = a.n < b.n ? a.n : b.n;
+    int order = n > 0 ? memcmp(a.s, b.s, n) : 0;
+    return order != 0 ? (order > 0) - (order < 0) : (a.n > b.n) - (a.n < b.n);
+}
+
 int dpe_template_compare(struct render *render, struct value a, struct value b)
 {
     double x = 0.0;
@@ -340,12 +343,8 @@ int dpe_template_compare(struct render *render, struct value a, struct value b)
         return (x > y) - (x < y);
     }
     if (a.kind == KIND_STRING && b.kind == KIND_STRING) {
-        /* The order of UTF-8 bytes is the order of the characters. */
-        size_t n = a.text.n < b.text.n ? a.text.n : b.text.n;
-        dpe_template_step(render, n / 64);
-        int order = n > 0 ? memcmp(a.text.s, b.text.s, n) : 0;
-        return order != 0 ? (order > 0) - (order < 0)
-                          : (a.text.n > b.text.n) - (a.text.n < b.text.n);
+        dpe_template_step(render, (a.text.n < b.text.n ? a.text.n : b.text.n) / 64);
+        return dpe_template_order(a.text, b.text);
     }
     dpe_template_fail(render, "%s and %s have no order", dpe_template_kind_name(a),
                       dpe_template_kind_name(b));
@@ -448,10 +447,10 @@ static struct items characters(struct render *render, struct dpe_span text)
     }
     for (size_t i = 0, n = 0; i < text.n; i += n) {
         n = 1;
-        while (i + n < text.n && ((unsigned char)text.s[i + n] & 0xc0) == 0x80) {
+        while (i + n < text.n && !begins(text.s[i + n])) {
             n++;
         }
-        list.items->at[list.items->n++] = dpe_template_string((struct dpe_span){text.s + i, n});
+        dpe_template_add(render, list, dpe_template_string((struct dpe_span){text.s + i, n}));
     }
     dpe_template_step(render, list.items->n);
     return *list.items;
@@ -467,8 +466,8 @@ struct items dpe_template_items(struct render *render, struct value value)
         return characters(render, value.text);
     case KIND_DICT: {
         struct value keys = dpe_template_list(render, KIND_LIST, value.pairs->n);
-        for (size_t i = 0; i < value.pairs->n && keys.kind == KIND_LIST; i++) {
-            keys.items->at[keys.items->n++] = value.pairs->at[i].key;
+        for (size_t i = 0; i < value.pairs->n; i++) {
+            dpe_template_add(render, keys, value.pairs->at[i].key);
         }
         return keys.kind == KIND_LIST ? *keys.items : (struct items){0};
     }
@@ -481,16 +480,7 @@ struct items dpe_template_items(struct render *render, struct value value)
     }
     case KIND_UNDEFINED:
         break;
-    case KIND_NONE:
-    case KIND_BOOL:
-    case KIND_INT:
-    case KIND_DIGITS:
-    case KIND_FLOAT:
-    case KIND_NAMESPACE:
-    case KIND_LOOP:
-    case KIND_MACRO:
-    case KIND_FUNCTION:
-    case KIND_METHOD:
+    default:
         dpe_template_fail(render, "%s has no items", dpe_template_kind_name(value));
         break;
     }
