@@ -13,6 +13,12 @@
 
 enum { WAIT_NANOSECONDS = 100000000 };
 
+/** The open connections, in a list. */
+struct dpe_serve_clients {
+    pthread_mutex_t lock;
+    struct dpe_serve_client *first;
+};
+
 struct dpe_serve_http {
     const struct dpe_serve_world *world;
     struct dpe_serve_engine *engine;

@@ -21,6 +21,17 @@ enum { CONNECTIONS = 256 };
 
 /* --------------------------------------------------------------------------------------- routes */
 
+/* A path, and how it is answered: by `answer` with one of the three below it. */
+struct route {
+    const char *method, *path;
+    enum MHD_Result (*answer)(struct dpe_serve_exchange *exchange, const struct route *route);
+    bool open; /* without a key */
+    enum dpe_serve_kind kind;
+    json_t *(*value)(const struct dpe_serve_world *world);
+    bool (*compute)(const struct dpe_serve_world *world, const json_t *body,
+                    struct dpe_text *answer, struct dpe_serve_refusal *refusal);
+};
+
 static int64_t key_of(const struct dpe_serve_exchange *exchange);
 
 /* Whose caches the request may go on from: those of requests with the same key and the same
@@ -51,8 +62,10 @@ static bool set_share(struct dpe_serve_exchange *exchange, const json_t *body,
     return true;
 }
 
-static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe_serve_kind kind)
+/* A request that the engine runs. */
+static enum MHD_Result generated(struct dpe_serve_exchange *exchange, const struct route *route)
 {
+    enum dpe_serve_kind kind = route->kind;
     struct dpe_serve_http *http = exchange->http;
     struct dpe_serve_request *request = &exchange->request;
     json_t *body = dpe_serve_body_json(exchange);
@@ -63,11 +76,9 @@ static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe
         kind = SERVE_RULER_ONE;
     }
     exchange->has_request = true;
-    bool good =
-        dpe_serve_request_parse(http->world, kind, body, http->memory, request, &exchange->refusal);
-    if (good) {
-        good = set_share(exchange, body, request);
-    }
+    bool good = dpe_serve_request_parse(http->world, kind, body, http->memory, request,
+                                        &exchange->refusal) &&
+                set_share(exchange, body, request);
     good = dpe_serve_body_made(exchange, body, dpe_serve_request_bytes(request)) && good;
     int64_t most = dpe_serve_engine_most(http->engine);
     if (good && request->n_sequences > most) {
@@ -100,33 +111,15 @@ static enum MHD_Result answer_text(struct dpe_serve_exchange *exchange, enum dpe
                : dpe_serve_reply_json(exchange, 200, dpe_serve_answer(http->world, request));
 }
 
-static enum MHD_Result completions(struct dpe_serve_exchange *exchange)
+/* What the server is. */
+static enum MHD_Result known(struct dpe_serve_exchange *exchange, const struct route *route)
 {
-    return answer_text(exchange, SERVE_COMPLETION);
+    return dpe_serve_reply_json(exchange, 200, route->value(exchange->http->world));
 }
 
-static enum MHD_Result chat(struct dpe_serve_exchange *exchange)
+static enum MHD_Result one_model(struct dpe_serve_exchange *exchange, const struct route *route)
 {
-    return answer_text(exchange, SERVE_CHAT);
-}
-
-static enum MHD_Result generate(struct dpe_serve_exchange *exchange)
-{
-    return answer_text(exchange, SERVE_RULER);
-}
-
-static enum MHD_Result sum_norms(struct dpe_serve_exchange *exchange)
-{
-    return answer_text(exchange, SERVE_NORMS);
-}
-
-static enum MHD_Result models(struct dpe_serve_exchange *exchange)
-{
-    return dpe_serve_reply_json(exchange, 200, dpe_serve_models(exchange->http->world));
-}
-
-static enum MHD_Result one_model(struct dpe_serve_exchange *exchange)
-{
+    (void)route;
     const char *name = exchange->path + sizeof "/v1/models/" - 1;
     if (strcmp(name, exchange->http->world->name) != 0) {
         dpe_serve_refuse_as(&exchange->refusal, 404, "model_not_found", "model",
@@ -140,20 +133,17 @@ static enum MHD_Result one_model(struct dpe_serve_exchange *exchange)
     return dpe_serve_reply_json(exchange, 200, one);
 }
 
-static enum MHD_Result tokenizer_info(struct dpe_serve_exchange *exchange)
-{
-    return dpe_serve_reply_json(exchange, 200, dpe_serve_tokenizer_info(exchange->http->world));
-}
-
 /* An answer that is computed here from the request's JSON. */
-static enum MHD_Result computed(struct dpe_serve_exchange *exchange,
-                                bool (*compute)(const struct dpe_serve_world *, const json_t *,
-                                                struct dpe_text *, struct dpe_serve_refusal *))
+static enum MHD_Result computed(struct dpe_serve_exchange *exchange, const struct route *route)
 {
     struct dpe_text answer = {0};
     json_t *body = dpe_serve_body_json(exchange);
-    bool good = body != NULL && compute(exchange->http->world, body, &answer, &exchange->refusal);
+    bool good =
+        body != NULL && route->compute(exchange->http->world, body, &answer, &exchange->refusal);
     json_decref(body);
+    if (good && answer.failed) {
+        good = dpe_serve_refuse(&exchange->refusal, 503, "", "out of memory for this request");
+    }
     if (!good) {
         dpe_text_free(&answer);
         return dpe_serve_reply_refusal(exchange);
@@ -161,43 +151,29 @@ static enum MHD_Result computed(struct dpe_serve_exchange *exchange,
     return dpe_serve_reply(exchange, 200, "application/json", answer.bytes, answer.n);
 }
 
-static enum MHD_Result tokenize(struct dpe_serve_exchange *exchange)
+static enum MHD_Result health(struct dpe_serve_exchange *exchange, const struct route *route)
 {
-    return computed(exchange, dpe_serve_tokenize);
-}
-
-static enum MHD_Result detokenize(struct dpe_serve_exchange *exchange)
-{
-    return computed(exchange, dpe_serve_detokenize);
-}
-
-static enum MHD_Result about(struct dpe_serve_exchange *exchange)
-{
-    return dpe_serve_reply_json(exchange, 200, dpe_serve_about(exchange->http->world));
-}
-
-static enum MHD_Result take_plan(struct dpe_serve_exchange *exchange)
-{
-    return computed(exchange, dpe_serve_take_plan);
-}
-
-static enum MHD_Result health(struct dpe_serve_exchange *exchange)
-{
+    (void)route;
     struct dpe_serve_counts counts = dpe_serve_engine_counts(exchange->http->engine);
     return dpe_serve_reply_json(exchange, 200, dpe_serve_state(exchange->http->world, &counts));
 }
 
-static enum MHD_Result metrics(struct dpe_serve_exchange *exchange)
+static enum MHD_Result metrics(struct dpe_serve_exchange *exchange, const struct route *route)
 {
+    (void)route;
+    struct dpe_text text = {0};
     struct dpe_serve_counts counts = dpe_serve_engine_counts(exchange->http->engine);
-    char *text = dpe_serve_metrics(exchange->http->world, &counts);
-    return text != NULL
-               ? dpe_serve_reply(exchange, 200, "text/plain; version=0.0.4", text, strlen(text))
-               : MHD_NO;
+    dpe_serve_metrics(&counts, &text);
+    if (text.failed) {
+        dpe_text_free(&text);
+        return MHD_NO;
+    }
+    return dpe_serve_reply(exchange, 200, "text/plain; version=0.0.4", text.bytes, text.n);
 }
 
-static enum MHD_Result page(struct dpe_serve_exchange *exchange)
+static enum MHD_Result page(struct dpe_serve_exchange *exchange, const struct route *route)
 {
+    (void)route;
     char *copy = malloc(dpe_serve_page.n);
     if (copy == NULL) {
         return MHD_NO;
@@ -206,26 +182,22 @@ static enum MHD_Result page(struct dpe_serve_exchange *exchange)
     return dpe_serve_reply(exchange, 200, "text/html; charset=utf-8", copy, dpe_serve_page.n);
 }
 
-static const struct route {
-    const char *method, *path;
-    enum MHD_Result (*answer)(struct dpe_serve_exchange *exchange);
-    bool open; /* without a key */
-} routes[] = {
-    {"POST", "/v1/completions", completions, false},
-    {"POST", "/v1/chat/completions", chat, false},
-    {"PUT", "/generate", generate, false},
-    {"GET", "/v1/models", models, false},
-    {"GET", "/v1/models/", one_model, false}, /* and a name behind it */
-    {"GET", "/tokenizer_info", tokenizer_info, false},
-    {"GET", "/v1/dpe", about, false},
-    {"POST", "/v1/dpe/plan", take_plan, false},
-    {"POST", "/v1/dpe/completions", completions, false},
-    {"POST", "/v1/dpe/norms", sum_norms, false},
-    {"POST", "/tokenize", tokenize, false},
-    {"POST", "/detokenize", detokenize, false},
-    {"GET", "/health", health, true},
-    {"GET", "/metrics", metrics, true},
-    {"GET", "/", page, true},
+static const struct route routes[] = {
+    {"POST", "/v1/completions", generated, .kind = SERVE_COMPLETION},
+    {"POST", "/v1/chat/completions", generated, .kind = SERVE_CHAT},
+    {"PUT", "/generate", generated, .kind = SERVE_RULER},
+    {"GET", "/v1/models", known, .value = dpe_serve_models},
+    {"GET", "/v1/models/", one_model}, /* and a name behind it */
+    {"GET", "/tokenizer_info", known, .value = dpe_serve_tokenizer_info},
+    {"GET", "/v1/dpe", known, .value = dpe_serve_about},
+    {"POST", "/v1/dpe/plan", computed, .compute = dpe_serve_take_plan},
+    {"POST", "/v1/dpe/completions", generated, .kind = SERVE_COMPLETION},
+    {"POST", "/v1/dpe/norms", generated, .kind = SERVE_NORMS},
+    {"POST", "/tokenize", computed, .compute = dpe_serve_tokenize},
+    {"POST", "/detokenize", computed, .compute = dpe_serve_detokenize},
+    {"GET", "/health", health, .open = true},
+    {"GET", "/metrics", metrics, .open = true},
+    {"GET", "/", page, .open = true},
 };
 
 /* The index of the key that the request has, 0 where none is needed; −1: it has none of them. Keys
@@ -283,6 +255,80 @@ static const struct route *find_route(struct dpe_serve_exchange *exchange, const
 
 /* ---------------------------------------------------------------------------------- connections */
 
+/* A client may send its request byte by byte and never be silent: its time as a whole is limited.
+ */
+struct dpe_serve_client {
+    struct dpe_serve_clients *all;
+    int socket;
+    double since;
+    struct dpe_serve_client *next, **before;
+};
+
+/* When the client began to send a request, or might have; INFINITY: one is being answered. */
+static void set_since(struct MHD_Connection *connection, double since)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct dpe_serve_client *client = info != NULL ? info->socket_context : NULL;
+    if (client != NULL) {
+        pthread_mutex_lock(&client->all->lock);
+        client->since = since;
+        pthread_mutex_unlock(&client->all->lock);
+    }
+}
+
+static struct dpe_serve_client *add_client(struct dpe_serve_clients *clients, int socket)
+{
+    struct dpe_serve_client *client = dpe_alloc_zero(1, sizeof *client);
+    if (client != NULL) {
+        *client = (struct dpe_serve_client){clients, socket, dpe_clock(), clients->first,
+                                            &clients->first};
+        if (client->next != NULL) {
+            client->next->before = &client->next;
+        }
+        clients->first = client;
+    }
+    return client;
+}
+
+static void drop_client(struct dpe_serve_client *client)
+{
+    *client->before = client->next;
+    if (client->next != NULL) {
+        client->next->before = client->before;
+    }
+    free(client);
+}
+
+static void on_connection(void *user, struct MHD_Connection *connection, void **own,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct dpe_serve_clients *clients = user;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    pthread_mutex_lock(&clients->lock);
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        *own = info != NULL ? add_client(clients, info->connect_fd) : NULL;
+    } else if (*own != NULL) {
+        drop_client(*own);
+        *own = NULL;
+    }
+    pthread_mutex_unlock(&clients->lock);
+}
+
+/* End those that have been sending a request for so many seconds. */
+static void end_slow(struct dpe_serve_clients *clients, double seconds)
+{
+    double first = dpe_clock() - seconds;
+    pthread_mutex_lock(&clients->lock);
+    for (struct dpe_serve_client *client = clients->first; client != NULL; client = client->next) {
+        if (client->since < first) {
+            shutdown(client->socket, SHUT_RDWR);
+        }
+    }
+    pthread_mutex_unlock(&clients->lock);
+}
+
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *path,
                                   const char *method, const char *version, const char *bytes,
                                   size_t *n, void **own)
@@ -311,10 +357,10 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         *n = 0;
         return dpe_serve_body_add(exchange, bytes, taken);
     }
-    dpe_serve_clients_since(connection, HUGE_VAL);
+    set_since(connection, HUGE_VAL);
     exchange->path = path;
     const struct route *route = find_route(exchange, method, path);
-    return route != NULL ? route->answer(exchange) : dpe_serve_reply_refusal(exchange);
+    return route != NULL ? route->answer(exchange, route) : dpe_serve_reply_refusal(exchange);
 }
 
 /* A line for each request that was run, with the plan of its first sequence. */
@@ -336,7 +382,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **o
 {
     struct dpe_serve_exchange *exchange = *own;
     (void)user, (void)why;
-    dpe_serve_clients_since(connection, dpe_clock());
+    set_since(connection, dpe_clock());
     if (exchange == NULL) {
         return;
     }
@@ -457,7 +503,7 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
         MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1,
 #endif
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_THREAD_STACK_SIZE,
-        (size_t)SERVE_STACK, MHD_OPTION_NOTIFY_CONNECTION, dpe_serve_clients_notify, &http->clients,
+        (size_t)SERVE_STACK, MHD_OPTION_NOTIFY_CONNECTION, on_connection, &http->clients,
         MHD_OPTION_END);
     int reason = errno;
     freeaddrinfo(address);
@@ -479,7 +525,7 @@ int64_t dpe_serve_http_port(const struct dpe_serve_http *http)
 
 void dpe_serve_http_watch(struct dpe_serve_http *http)
 {
-    dpe_serve_clients_end_slow(&http->clients, (double)http->world->args->client_timeout);
+    end_slow(&http->clients, (double)http->world->args->client_timeout);
 }
 
 /* Wait until everything is answered. Slow clients are watched meanwhile, and when the time is up
@@ -503,7 +549,7 @@ static void wait_for_answers(struct dpe_serve_http *http)
         }
         /* A client's socket says nothing to an answer that has no text yet. */
         http->stopped = true;
-        dpe_serve_clients_end_all(&http->clients);
+        end_slow(&http->clients, -HUGE_VAL);
     }
 }
 

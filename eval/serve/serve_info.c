@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "eval/serve/serve_tool.h"
+#include "outputs/remote/remote.h"
 
 json_t *dpe_serve_models(const struct dpe_serve_world *world)
 {
@@ -49,17 +50,13 @@ json_t *dpe_serve_tokenizer_info(const struct dpe_serve_world *world)
 }
 
 /* The ids as JSON, without a JSON value for each. */
-static bool write_ids(const struct dpe_tokens *ids, int64_t length, struct dpe_text *answer)
+static void write_ids(const struct dpe_tokens *ids, int64_t length, struct dpe_text *answer)
 {
-    char piece[96];
-    bool good = dpe_text_append(answer, "{\"tokens\":[", 11, NULL) == DPE_OK;
-    for (size_t i = 0; i < ids->n && good; i++) {
-        int n = snprintf(piece, sizeof piece, "%s%d", i > 0 ? "," : "", (int)ids->ids[i]);
-        good = dpe_text_append(answer, piece, (size_t)n, NULL) == DPE_OK;
+    dpe_text_put(answer, "{\"tokens\":[");
+    for (size_t i = 0; i < ids->n; i++) {
+        dpe_text_put(answer, "%s%d", i > 0 ? "," : "", (int)ids->ids[i]);
     }
-    int n = snprintf(piece, sizeof piece, "],\"count\":%zu,\"max_model_len\":%lld}", ids->n,
-                     (long long)length);
-    return good && dpe_text_append(answer, piece, (size_t)n, NULL) == DPE_OK;
+    dpe_text_put(answer, "],\"count\":%zu,\"max_model_len\":%lld}", ids->n, (long long)length);
 }
 
 bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
@@ -79,8 +76,9 @@ bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
     } else {
         good = good && dpe_serve_encode(world, prompt, "prompt", special, &ids, refusal);
     }
-    good = good && (write_ids(&ids, world->length, answer) ||
-                    dpe_serve_refuse(refusal, 503, "", "out of memory for this request"));
+    if (good) {
+        write_ids(&ids, world->length, answer);
+    }
     dpe_tokens_free(&ids);
     return good;
 }
@@ -104,7 +102,9 @@ bool dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *bod
             json_t *made =
                 json_pack("{s:o}", "prompt", json_stringn(text.n > 0 ? text.bytes : "", text.n));
             char *bytes = json_dumps(made, JSON_COMPACT);
-            if (bytes == NULL || dpe_text_append(answer, bytes, strlen(bytes), NULL) != DPE_OK) {
+            if (bytes != NULL) {
+                dpe_text_put(answer, "%s", bytes);
+            } else {
                 dpe_serve_refuse(refusal, 503, "", "out of memory for this request");
             }
             free(bytes);
@@ -146,25 +146,21 @@ static const struct {
 #undef COUNT
 };
 
-char *dpe_serve_metrics(const struct dpe_serve_world *world, const struct dpe_serve_counts *counts)
+void dpe_serve_metrics(const struct dpe_serve_counts *counts, struct dpe_text *text)
 {
-    struct dpe_text text = {0};
-    (void)world;
+    const char *at = (const char *)counts;
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
-        char line[512];
-        const char *at = (const char *)counts;
-        int n = snprintf(line, sizeof line, "# HELP %s %s\n# TYPE %s %s\n", metrics[i].name,
-                         metrics[i].help, metrics[i].name, metrics[i].type);
+        const char *name = metrics[i].name;
+        dpe_text_put(text, "# HELP %s %s\n# TYPE %s %s\n", name, metrics[i].help, name,
+                     metrics[i].type);
         if (metrics[i].real > 0) {
-            n += snprintf(line + n, sizeof line - (size_t)n, "%s %.6f\n", metrics[i].name,
-                          *(const double *)(const void *)(at + metrics[i].real));
+            dpe_text_put(text, "%s %.6f\n", name,
+                         *(const double *)(const void *)(at + metrics[i].real));
         } else {
-            n += snprintf(line + n, sizeof line - (size_t)n, "%s %lld\n", metrics[i].name,
-                          (long long)*(const int64_t *)(const void *)(at + metrics[i].whole));
+            dpe_text_put(text, "%s %lld\n", name,
+                         (long long)*(const int64_t *)(const void *)(at + metrics[i].whole));
         }
-        dpe_text_append(&text, line, (size_t)n, NULL);
     }
-    return text.bytes;
 }
 
 json_t *dpe_serve_state(const struct dpe_serve_world *world, const struct dpe_serve_counts *counts)
@@ -183,4 +179,42 @@ json_t *dpe_serve_state(const struct dpe_serve_world *world, const struct dpe_se
                      "length", (json_int_t)world->length, "plans", plans, "chat",
                      world->chat != NULL, "running", (json_int_t)counts->running, "waiting",
                      (json_int_t)counts->waiting);
+}
+
+/* ------------------------------------------------------------------------------------ engines */
+
+/* What tools of this project ask of an engine (outputs/remote/remote.h): who it is, and to take a
+ * plan. */
+json_t *dpe_serve_about(const struct dpe_serve_world *world)
+{
+    char numbers[160];
+    const char *types = dpe_model_types(world->model);
+    const struct dpe_tool_options *tool = &world->args->tool;
+    snprintf(numbers, sizeof numbers, "%s weights, %s cache, %s",
+             types != NULL ? types : "the folder's", dpe_kv_type_names[tool->kv_type],
+             tool->device != NULL ? tool->device : "cpu");
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I}", "engine", "dpe-serve", "version",
+                     dpe_version(), "name", world->name, "model",
+                     dpe_model_fingerprint(world->model), "tokenizer",
+                     dpe_tokenizer_fingerprint(world->tokenizer), "numbers", numbers, "length",
+                     (json_int_t)world->length);
+}
+
+bool dpe_serve_take_plan(const struct dpe_serve_world *world, const json_t *body,
+                         struct dpe_text *answer, struct dpe_serve_refusal *refusal)
+{
+    struct dpe_plan plan = {0};
+    struct dpe_error err = {0};
+    char digest[65];
+    if (dpe_plan_from_json(body, &plan, &err) != DPE_OK) {
+        return dpe_serve_refuse_error(refusal, "plan", &err);
+    }
+    dpe_status status = dpe_serve_taken_add(world, &plan, digest, &err);
+    dpe_plan_free(&plan);
+    if (status != DPE_OK) {
+        return dpe_serve_refuse_error(refusal, "plan", &err);
+    }
+    dpe_text_put(answer, "{\"plan\":\"%s\",\"model\":\"%s\"}", digest,
+                 dpe_model_fingerprint(world->model));
+    return true;
 }

@@ -56,44 +56,14 @@ static const struct {
 
 /* Members that never change an answer here: who asks, where it is stored, how soon and how it is
  * computed, and the numbers of methods of sampling that other members would switch on. */
-static const char *const inert[] = {
-    "model",
-    "user",
-    "user_id",
-    "metadata",
-    "store",
-    "service_tier",
-    "safety_identifier",
-    "request_id",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "prompt_cache_options",
-    "parallel_tool_calls",
-    "prediction",
-    "priority",
-    "keep_alive",
-    "cache_prompt",
-    "use_cache",
-    "id_slot",
-    "n_keep",
-    "n_discard",
-    "n_cache_reuse",
-    "separate_reasoning",
-    "stream_reasoning",
-    "return_progress",
-    "mirostat_tau",
-    "mirostat_eta",
-    "xtc_threshold",
-    "dry_base",
-    "dry_allowed_length",
-    "dry_penalty_last_n",
-    "dry_sequence_breakers",
-    "dynatemp_exponent",
-    "smoothing_curve",
-    "repeat_last_n",
-    "repetition_penalty_range",
-    "min_keep",
-};
+static const char inert[] =
+    "model user user_id metadata store service_tier safety_identifier request_id "
+    "prompt_cache_key prompt_cache_retention prompt_cache_options parallel_tool_calls "
+    "prediction priority keep_alive cache_prompt use_cache id_slot n_keep n_discard "
+    "n_cache_reuse separate_reasoning stream_reasoning return_progress mirostat_tau "
+    "mirostat_eta xtc_threshold dry_base dry_allowed_length dry_penalty_last_n "
+    "dry_sequence_breakers dynatemp_exponent smoothing_curve repeat_last_n "
+    "repetition_penalty_range min_keep";
 
 /* What changes nothing, where that is something else than nothing (null, false, 0, "", [], {}). A
  * member that is listed with none of the values has none but null. */
@@ -201,8 +171,9 @@ static bool is_read(const char *key, unsigned by)
             return (members_read[i].by & by) != 0;
         }
     }
-    for (size_t i = 0; i < sizeof inert / sizeof inert[0]; i++) {
-        if (strcmp(inert[i], key) == 0) {
+    for (size_t at = 0, n = 0; at < sizeof inert - 1; at += n + 1) {
+        n = strcspn(inert + at, " ");
+        if (strlen(key) == n && memcmp(inert + at, key, n) == 0) {
             return true;
         }
     }
@@ -212,15 +183,12 @@ static bool is_read(const char *key, unsigned by)
 static void refuse_member(const char *key, struct dpe_serve_refusal *refusal)
 {
     const struct rule *rule = find_rule(key);
+    const char *instead = rule != NULL ? rule->instead : NULL;
     char name[96];
     dpe_json_quote(name, key, strlen(key));
-    if (rule != NULL && rule->instead != NULL) {
-        dpe_serve_refuse_as(refusal, 400, "unsupported_parameter", name,
-                            "%s: not supported by dpe-serve; give %s", name, rule->instead);
-    } else {
-        dpe_serve_refuse_as(refusal, 400, "unsupported_parameter", name,
-                            "%s: not supported by dpe-serve; leave it out", name);
-    }
+    dpe_serve_refuse_as(refusal, 400, "unsupported_parameter", name,
+                        "%s: not supported by dpe-serve; %s%s", name,
+                        instead != NULL ? "give " : "leave it out", instead != NULL ? instead : "");
 }
 
 bool dpe_serve_check_members(const json_t *body, unsigned kinds, struct dpe_serve_refusal *refusal)

@@ -26,13 +26,12 @@ struct dpe_serve_refusal {
     char param[64];   /**< the member that is wrong, or "" */
     char text[1100];
 };
-/** Record a refusal unless there is one; returns false. */
-bool dpe_serve_refuse(struct dpe_serve_refusal *refusal, unsigned status, const char *param,
-                      const char *format, ...) __attribute__((format(printf, 4, 5)));
-/** The same, with a code. */
+/** Record a refusal, with a code or NULL, unless there is one; returns false. */
 bool dpe_serve_refuse_as(struct dpe_serve_refusal *refusal, unsigned status, const char *code,
                          const char *param, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+#define dpe_serve_refuse(refusal, status, param, ...)                                              \
+    dpe_serve_refuse_as((refusal), (status), NULL, (param), __VA_ARGS__)
 /** The same, of a failed call: 400 for what the client can change, 504 when its time was used up,
  * else 500. */
 bool dpe_serve_refuse_error(struct dpe_serve_refusal *refusal, const char *param,
@@ -114,18 +113,18 @@ json_t *dpe_serve_usage_piece(const struct dpe_serve_world *world,
 json_t *dpe_serve_error(const struct dpe_serve_refusal *refusal);
 json_t *dpe_serve_models(const struct dpe_serve_world *world);
 json_t *dpe_serve_tokenizer_info(const struct dpe_serve_world *world);
-/** Append the JSON of the answer; false with a refusal. */
+/** Put the JSON of the answer; false with a refusal. */
 bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
                         struct dpe_text *answer, struct dpe_serve_refusal *refusal);
 bool dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *body,
                           struct dpe_text *answer, struct dpe_serve_refusal *refusal);
 /** Who the engine is, for tools of this project. */
 json_t *dpe_serve_about(const struct dpe_serve_world *world);
-/** Take the plan in the body; append its digest and the model's fingerprint. */
+/** Take the plan in the body; put its digest and the model's fingerprint. */
 bool dpe_serve_take_plan(const struct dpe_serve_world *world, const json_t *body,
                          struct dpe_text *answer, struct dpe_serve_refusal *refusal);
 json_t *dpe_serve_state(const struct dpe_serve_world *world, const struct dpe_serve_counts *counts);
-char *dpe_serve_metrics(const struct dpe_serve_world *world, const struct dpe_serve_counts *counts);
+void dpe_serve_metrics(const struct dpe_serve_counts *counts, struct dpe_text *text);
 
 struct dpe_serve_bytes {
     const void *bytes;
@@ -134,22 +133,6 @@ struct dpe_serve_bytes {
 extern const struct dpe_serve_bytes dpe_serve_page;
 
 /* -------------------------------------------------------------------------------------- HTTP */
-
-/** The open connections, in a list. */
-struct dpe_serve_clients {
-    pthread_mutex_t lock;
-    struct dpe_serve_client *first;
-};
-/** libmicrohttpd's MHD_NotifyConnectionCallback, with the struct above. */
-void dpe_serve_clients_notify(void *clients, struct MHD_Connection *connection, void **own,
-                              enum MHD_ConnectionNotificationCode what);
-/** When the client began to send a request, or might have; INFINITY: one is being answered. */
-void dpe_serve_clients_since(struct MHD_Connection *connection, double since);
-/** End those that have been sending a request for so many seconds. */
-void dpe_serve_clients_end_slow(struct dpe_serve_clients *clients, double seconds);
-
-/** End all. */
-void dpe_serve_clients_end_all(struct dpe_serve_clients *clients);
 
 struct dpe_serve_http;
 dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,

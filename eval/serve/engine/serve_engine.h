@@ -90,13 +90,10 @@ const struct dpe_serve_plan *dpe_serve_world_plan(const struct dpe_serve_world *
                                                   int64_t index);
 /** The index of the plan with this digest, −1: there is none. */
 int64_t dpe_serve_world_find(const struct dpe_serve_world *world, const char *digest);
-dpe_status dpe_serve_plan_digest(const struct dpe_plan *plan, char digest[65],
-                                 struct dpe_error *err);
 /** Keep a copy of the plan unless it is there; its digest. DPE_BAD_DATA: it is of a model of
  * another shape. */
 dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const struct dpe_plan *plan,
                                char digest[65], struct dpe_error *err);
-void dpe_serve_taken_free(struct dpe_serve_taken *taken);
 /** The index of the plan that a text of so many tokens is run with. */
 int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t tokens);
 /** The most new tokens after a prompt of so many, when the client names no number: as many as the

@@ -1,4 +1,6 @@
-/* The queue of sequences, and how those that left it end. */
+/* The queue of sequences, how those that left it end, and which branch of the session each gets. */
+#include <string.h>
+
 #include "eval/serve/engine/serve_engine_internal.h"
 
 void dpe_serve_queue_finish(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence,
@@ -113,4 +115,119 @@ struct dpe_serve_counts dpe_serve_engine_counts(struct dpe_serve_engine *engine)
     struct dpe_serve_counts counts = engine->counts;
     pthread_mutex_unlock(&engine->lock);
     return counts;
+}
+
+/* --------------------------------------------------------------------------------------- slots */
+
+enum { WORTH_WAITING = 64 /* tokens */ };
+
+static int64_t common(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b)
+{
+    int64_t most = n_a < n_b ? n_a : n_b;
+    int64_t n = 0;
+    while (n < most && a[n] == b[n]) {
+        n++;
+    }
+    return n;
+}
+
+/* The prompt tokens that a slot's cache can save. The last one is always run: its logits are the
+ * first answer. A prompt whose own log-probabilities are asked for is run as a whole. */
+static int64_t saved(const struct dpe_serve_slot *slot, const struct dpe_serve_sequence *sequence)
+{
+    const struct dpe_tokens *prompt = sequence->prompt;
+    if ((sequence->request->echo && sequence->request->scored) ||
+        memcmp(slot->share, sequence->request->share, sizeof slot->share) != 0) {
+        return 0;
+    }
+    return common(slot->tokens, slot->n, prompt->ids, (int64_t)prompt->n - 1);
+}
+
+/* The free slot that saves most; among equals the one that was used least recently. */
+static struct dpe_serve_slot *best(struct dpe_serve_engine *engine,
+                                   const struct dpe_serve_sequence *sequence, int64_t *most)
+{
+    struct dpe_serve_slot *found = NULL;
+    *most = 0;
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        struct dpe_serve_slot *slot = &engine->slots[i];
+        if (slot->sequence != NULL) {
+            continue;
+        }
+        int64_t n = saved(slot, sequence);
+        if (found == NULL || n > *most || (n == *most && slot->used < found->used)) {
+            found = slot;
+            *most = n;
+        }
+    }
+    return found;
+}
+
+/* The running sequence whose cache saves most; NULL: none saves more than `most`. */
+static const struct dpe_serve_slot *source(const struct dpe_serve_engine *engine,
+                                           const struct dpe_serve_sequence *sequence, int64_t *most)
+{
+    const struct dpe_serve_slot *found = NULL;
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        const struct dpe_serve_slot *slot = &engine->slots[i];
+        int64_t n = slot->sequence != NULL ? saved(slot, sequence) : 0;
+        if (n > *most) {
+            found = slot;
+            *most = n;
+        }
+    }
+    return found;
+}
+
+bool dpe_serve_slot_waits(const struct dpe_serve_engine *engine,
+                          const struct dpe_serve_sequence *sequence)
+{
+    int64_t now = 0;
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        int64_t n = saved(&engine->slots[i], sequence);
+        now = n > now ? n : now;
+    }
+    for (int64_t i = 0; i < engine->n_slots; i++) {
+        const struct dpe_serve_slot *slot = &engine->slots[i];
+        if (slot->sequence == NULL) {
+            continue;
+        }
+        const struct dpe_tokens *prompt = slot->sequence->prompt;
+        struct dpe_serve_slot soon = {.tokens = prompt->ids, .n = (int64_t)prompt->n};
+        memcpy(soon.share, slot->share, sizeof soon.share);
+        if (saved(&soon, sequence) >= now + WORTH_WAITING) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct dpe_serve_slot *dpe_serve_slot_take(struct dpe_serve_engine *engine,
+                                           struct dpe_serve_sequence *sequence,
+                                           struct dpe_error *err)
+{
+    int64_t keep = 0;
+    struct dpe_serve_slot *slot = best(engine, sequence, &keep);
+    if (slot == NULL) {
+        return NULL;
+    }
+    int64_t branch = slot - engine->slots;
+    const struct dpe_serve_slot *from = source(engine, sequence, &keep);
+    dpe_status status =
+        from == NULL
+            ? dpe_session_branch_cut(engine->session, branch, keep, err)
+            : dpe_session_branch_copy(engine->session, from - engine->slots, branch, keep, err);
+    if (status != DPE_OK) {
+        slot->n = 0; /* what its branch holds now is not known */
+        return NULL;
+    }
+    if (from != NULL) {
+        memcpy(slot->tokens, from->tokens, (size_t)keep * sizeof *slot->tokens);
+    }
+    slot->n = keep;
+    memcpy(slot->share, sequence->request->share, sizeof slot->share);
+    slot->sequence = sequence;
+    slot->used = ++engine->clock;
+    sequence->cached = keep;
+    return slot;
 }

@@ -1,6 +1,8 @@
-/* New tokens to text, up to a stop string. */
+/* New tokens to text, up to a stop string, and to log-probabilities. */
+#include <math.h>
 #include <string.h>
 
+#include "engine/session/session.h"
 #include "eval/serve/engine/serve_engine_internal.h"
 
 /* Whether the text ends in U+FFFD, which the first bytes of a character decode to. */
@@ -69,4 +71,44 @@ dpe_status dpe_serve_text_grow(const struct dpe_serve_world *world,
     }
     sequence->safe = text->n - held;
     return status;
+}
+
+/* --------------------------------------------------------------------------- log-probabilities */
+
+/* The n largest logits, largest first, ties to the lower id. */
+static void largest(const float *logits, int64_t vocab, double normalizer, int64_t n,
+                    struct dpe_serve_score *top)
+{
+    int64_t found = 0;
+    for (int64_t i = 0; i < vocab; i++) {
+        double logprob = (double)logits[i] + normalizer;
+        if (found == n && logprob <= top[n - 1].logprob) {
+            continue;
+        }
+        int64_t at = found < n ? found++ : n - 1;
+        for (; at > 0 && logprob > top[at - 1].logprob; at--) {
+            top[at] = top[at - 1];
+        }
+        top[at] = (struct dpe_serve_score){(int32_t)i, logprob};
+    }
+}
+
+void dpe_serve_score_add(struct dpe_serve_sequence *sequence, const float *logits, int64_t vocab,
+                         int32_t id)
+{
+    int64_t n_top = sequence->request->top;
+    struct dpe_serve_score *top = sequence->tops + sequence->n_scores * n_top;
+    struct dpe_serve_score *score = &sequence->scores[sequence->n_scores];
+    *score = (struct dpe_serve_score){id, NAN};
+    for (int64_t i = 0; i < n_top; i++) {
+        top[i].id = -1;
+    }
+    if (logits != NULL) {
+        double normalizer = -dpe_log_sum(logits, vocab);
+        score->logprob = (double)logits[id] + normalizer;
+        if (n_top > 0) {
+            largest(logits, vocab, normalizer, n_top < vocab ? n_top : vocab, top);
+        }
+    }
+    sequence->n_scores++;
 }

@@ -18,7 +18,9 @@ struct dpe_guard_head {
     const char *host, *origin, *length, *encoding;
     const char *type; /**< of the content */
     const char *site; /**< Sec-Fetch-Site, which browsers alone send */
-    int hosts, lengths, encodings;
+    int hosts, lengths;
+    int encodings; /**< above 0: a body in chunks follows. Their ends are read by the library, more
+                    * loosely than by others, so the connection should end after the answer */
     const char *wrong; /**< why a line of it may be read in two ways; NULL: none */
 };
 /** Take one header; `ends` tells whether its line ended with CR LF and had no NUL. */
@@ -29,9 +31,6 @@ void dpe_guard_end(struct dpe_guard_head *head, bool ends);
  * another way, 411 where a body has no length. The connection must end then: what follows may be no
  * request. */
 unsigned dpe_guard_form(const struct dpe_guard_head *head, const char **why);
-/** Whether a body in chunks follows. Their ends are read by the library, more loosely than by
- * others, so the connection should end after the answer. */
-bool dpe_guard_chunked(const struct dpe_guard_head *head);
 
 /** Who may ask. */
 struct dpe_guard_rules {
