@@ -10,14 +10,7 @@
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
-enum option_key {
-    KEY_TOKENIZE = DPE_KEY_PROGRAM,
-    KEY_NLL,
-    KEY_INFO,
-    KEY_SHOW_PLAN,
-    KEY_SHOW,
-    KEY_RUNTIMES,
-};
+enum { KEY_MODE = DPE_KEY_PROGRAM /* and an enum mode */ };
 
 static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to run:", 1},
@@ -59,7 +52,7 @@ static const struct dpe_option options_table[] = {
     {"max-new", 'n', "N", DPE_BASIC,
      "Generate at most N tokens (default 64; with --chat 512 an answer)", 2,
      DPE_TOKENS(struct arguments, max_new, 1, DPE_MOST_COUNT)},
-    {"show", KEY_SHOW, NULL, DPE_BASIC,
+    {"show", KEY_MODE + MODE_SHOW, NULL, DPE_BASIC,
      "Hide a secret in a long text of --corpus, and ask for it unchanged and with the table", 2},
     {"corpus", 0, "PATH", 0, "With --show: the text, as dpe-eval takes it", 2,
      DPE_TEXT(struct arguments, corpus)},
@@ -75,15 +68,17 @@ static const struct dpe_option options_table[] = {
      "With --show: which text and secret; with --temperature: which tokens are drawn (default 0)",
      2, DPE_COUNT(struct arguments, seed, 0, DPE_MOST_COUNT),
      DPE_GIVEN(struct arguments, seed_given)},
-    {"tokenize", KEY_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
-    {"nll", KEY_NLL, "FILE", DPE_BASIC, "Perplexity of FILE in windows of --context tokens", 2},
+    {"tokenize", KEY_MODE + MODE_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
+    {"nll", KEY_MODE + MODE_NLL, "FILE", DPE_BASIC,
+     "Perplexity of FILE in windows of --context tokens", 2},
     {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2,
      DPE_TOKENS(struct arguments, context, 1, DPE_MOST_COUNT)},
     {"score", 0, "second-half|all", 0, "Tokens of a window that are scored (default: second-half)",
      2, DPE_CHOICE(struct arguments, score_all, NULL), DPE_GIVEN(struct arguments, score_given)},
-    {"info", KEY_INFO, NULL, DPE_BASIC, "Describe the model", 2},
-    {"show-plan", KEY_SHOW_PLAN, NULL, DPE_BASIC, "Describe the method's position plan", 2},
-    {"runtimes", KEY_RUNTIMES, "WHICH", DPE_BASIC,
+    {"info", KEY_MODE + MODE_INFO, NULL, DPE_BASIC, "Describe the model", 2},
+    {"show-plan", KEY_MODE + MODE_SHOW_PLAN, NULL, DPE_BASIC, "Describe the method's position plan",
+     2},
+    {"runtimes", KEY_MODE + MODE_RUNTIMES, "WHICH", DPE_BASIC,
      "What other runtimes compute from the model's configuration (a folder, config.json or GGUF "
      "file), "
      "and apply of --table, at --length: current, all (older versions too), or names joined by "
@@ -99,46 +94,121 @@ static const struct dpe_option options_table[] = {
     {0},
 };
 
-static void choose_mode(struct dpe_command_line *state, struct arguments *args, enum mode mode)
+static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
+    struct arguments *args = state->input;
+    if (key == DPE_LINE_BEGIN) {
+        state->child_inputs[0] = &args->tool;
+        state->child_inputs[1] = &args->result;
+        return 0;
+    }
+    if (key <= KEY_MODE + MODE_GENERATE || key > KEY_MODE + MODE_RUNTIMES) {
+        return DPE_LINE_UNKNOWN;
+    }
+    enum mode mode = (enum mode)(key - KEY_MODE);
     if (args->mode != MODE_GENERATE && args->mode != mode) {
         dpe_line_error(
             state,
             "--tokenize, --nll, --info, --show, --show-plan and --runtimes exclude each other");
     }
     args->mode = mode;
+    args->nll_file = mode == MODE_NLL ? arg : args->nll_file;
+    args->runtimes = mode == MODE_RUNTIMES ? arg : args->runtimes;
+    return 0;
 }
 
-static int parse_option(int key, char *arg, struct dpe_command_line *state)
+/* Refuse an option that the mode does not use. */
+static void check_modes(const struct arguments *args)
 {
-    struct arguments *args = state->input;
-    switch (key) {
-    case DPE_LINE_BEGIN:
-        state->child_inputs[0] = &args->tool;
-        state->child_inputs[1] = &args->result;
-        return 0;
-    case KEY_TOKENIZE:
-        choose_mode(state, args, MODE_TOKENIZE);
-        return 0;
-    case KEY_NLL:
-        choose_mode(state, args, MODE_NLL);
-        args->nll_file = arg;
-        return 0;
-    case KEY_INFO:
-        choose_mode(state, args, MODE_INFO);
-        return 0;
-    case KEY_SHOW_PLAN:
-        choose_mode(state, args, MODE_SHOW_PLAN);
-        return 0;
-    case KEY_SHOW:
-        choose_mode(state, args, MODE_SHOW);
-        return 0;
-    case KEY_RUNTIMES:
-        choose_mode(state, args, MODE_RUNTIMES);
-        args->runtimes = arg;
-        return 0;
-    default:
-        return DPE_LINE_UNKNOWN;
+    const unsigned show = 1U << MODE_SHOW;
+    const unsigned run = 1U << MODE_GENERATE | 1U << MODE_NLL;
+    const unsigned text = run | 1U << MODE_TOKENIZE;
+    const unsigned plan = run | show | 1U << MODE_SHOW_PLAN;
+    const unsigned asked = 1U << MODE_RUNTIMES;
+    const struct {
+        bool given;
+        unsigned modes;
+        const char *wrong;
+    } options[] = {
+        {args->context > 0, 1U << MODE_NLL, "--context goes with --nll"},
+        {args->score_given, 1U << MODE_NLL, "--score goes with --nll"},
+        {args->max_new > 0, 1U << MODE_GENERATE, "--max-new goes with a prompt"},
+        {args->corpus != NULL, show, "--corpus goes with --show"},
+        {args->seed_given && !args->temperature_given, show,
+         "--seed goes with --show or --temperature"},
+        {args->temperature_given, 1U << MODE_GENERATE, "--temperature goes with a prompt"},
+        {args->chunk > 0, run | show, "--chunk goes with a prompt, --nll and --show"},
+        {args->result != DPE_RESULT_TEXT,
+         1U << MODE_INFO | 1U << MODE_NLL | 1U << MODE_SHOW_PLAN | asked,
+         "--json goes with --info, --nll, --show-plan and --runtimes"},
+        {args->raw, text, "--raw goes with a prompt, --tokenize and --nll"},
+        {args->special_given, text | show,
+         "--special-in-text goes with a prompt, --tokenize, --nll and --show"},
+        {args->method != NULL, plan, "--method goes with a prompt, --nll, --show and --show-plan"},
+        {args->table != NULL, plan | asked,
+         "--table goes with a prompt, --nll, --show, --show-plan and --runtimes"},
+        {args->length > 0, plan | asked,
+         "--length goes with a prompt, --nll, --show, --show-plan and --runtimes"},
+        {args->trained_length > 0, plan | 1U << MODE_INFO,
+         "--trained-length goes with a prompt, --nll, --show, --show-plan and --info"},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        if (options[i].given && (options[i].modes & 1U << args->mode) == 0) {
+            dpe_tool_refuse(options[i].wrong);
+        }
+    }
+}
+
+/* Refuse options that do not go together, or lack something. */
+static void check_usage(const struct arguments *args)
+{
+    bool needs_prompt = args->mode == MODE_GENERATE || args->mode == MODE_TOKENIZE;
+    bool prompt = args->prompt != NULL || args->prompt_file != NULL;
+    bool show = args->mode == MODE_SHOW;
+    bool table = dpe_run_tool_table(args) != NULL;
+    const char *template = args->chat_template;
+    const struct {
+        bool wrong;
+        const char *why;
+    } rules[] = {
+        {args->chat && args->mode != MODE_GENERATE,
+         "--chat goes with generating, not with --tokenize, --nll, --info, --show or --show-plan"},
+        {!args->chat && (args->system != NULL || (template != NULL && !show)),
+         "--system and --chat-template go with --chat"},
+        {args->chat && template != NULL && strcmp(template, "none") == 0,
+         "--chat needs a chat template; --chat-template none has none: leave out --chat to run the "
+         "prompt as it is"},
+        {args->chat && args->raw,
+         "--chat and --raw exclude each other: the template decides about special tokens"},
+        {args->chat && args->special_given && args->special == DPE_SPECIAL_LITERAL,
+         "--special-in-text literal would spell out the special tokens of the chat template"},
+        {args->model == NULL, "--model DIR is missing"},
+        {needs_prompt && !args->chat && !prompt,
+         "nothing to do: give --prompt, --prompt-file, --chat, --nll, --info, --show, --show-plan "
+         "or --runtimes"},
+        {args->prompt != NULL && args->prompt_file != NULL,
+         "--prompt and --prompt-file exclude each other"},
+        {!needs_prompt && prompt,
+         "--prompt goes with generating and --tokenize, not with --nll, --info, --show or "
+         "--show-plan"},
+        {show && args->table == NULL && args->method == NULL,
+         "--show goes with --table or --method, which it compares with the model unchanged"},
+        {show && args->corpus == NULL,
+         "--show needs --corpus PATH: the text to hide the secret in, for example a folder of .txt "
+         "files"},
+        {args->table != NULL && args->method != NULL, "--table and --method exclude each other"},
+        {table && args->trained_length > 0,
+         "--table and --trained-length exclude each other: the table holds the trained length"},
+        {!table && args->other_model, "--other-model goes with --table"},
+        {args->top_p_given && !(args->temperature > 0.0),
+         "--top-p needs --temperature T, above 0: without one the likeliest token is taken"},
+        {args->context > 0 && args->context < 4, "--context: expected 4 or more tokens"},
+    };
+    check_modes(args);
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        if (rules[i].wrong) {
+            dpe_tool_refuse(rules[i].why);
+        }
     }
 }
 
@@ -480,7 +550,7 @@ DPE_MAIN(dpe_run)
         dpe_run_tool_methods();
         return dpe_tool_end(DPE_OK, &err);
     }
-    dpe_run_tool_check(&args);
+    check_usage(&args);
     if (args.mode == MODE_RUNTIMES) {
         bool agree = false;
         dpe_status told = dpe_run_tool_runtimes(&args, &agree, &err);
@@ -497,28 +567,15 @@ DPE_MAIN(dpe_run)
     struct run run = {.sampling = args.temperature > 0.0 ? &sampling : NULL};
     dpe_status status = run_open(&run, &args, &err);
     if (status == DPE_OK) {
-        switch (args.mode) {
-        case MODE_GENERATE:
-            status = args.chat ? dpe_run_tool_chat(&run, &err) : generate(&run, &err);
-            break;
-        case MODE_TOKENIZE:
-            status = tokenize(&run, &err);
-            break;
-        case MODE_NLL:
-            status = nll(&run, &err);
-            break;
-        case MODE_INFO:
-            status = dpe_run_tool_info(&run, &err);
-            break;
-        case MODE_SHOW:
-            status = dpe_run_tool_show(&run, &err);
-            break;
-        case MODE_SHOW_PLAN:
-            status = show_plan(&run, &err);
-            break;
-        case MODE_RUNTIMES: /* needs no model */
-            break;
-        }
+        static dpe_status (*const modes[])(const struct run *run, struct dpe_error *err) = {
+            [MODE_GENERATE] = generate,
+            [MODE_TOKENIZE] = tokenize,
+            [MODE_NLL] = nll,
+            [MODE_INFO] = dpe_run_tool_info,
+            [MODE_SHOW] = dpe_run_tool_show,
+            [MODE_SHOW_PLAN] = show_plan,
+        };
+        status = args.chat ? dpe_run_tool_chat(&run, &err) : modes[args.mode](&run, &err);
     }
     run_close(&run);
     return dpe_tool_end(status, &err);

@@ -34,20 +34,12 @@ static dpe_status no_memory(struct dpe_error *err)
 static dpe_status add_message(struct chat *chat, const char *role, const char *text, size_t n,
                               struct dpe_error *err)
 {
-    json_t *message = json_object();
     json_t *content = json_stringn(text, n);
-    if (message == NULL || content == NULL ||
-        json_object_set_new(message, "role", json_string(role)) != 0 ||
-        json_object_set(message, "content", content) != 0 ||
-        json_array_append(chat->messages, message) != 0) {
-        json_decref(message);
-        json_decref(content);
-        return content == NULL ? dpe_fail(err, DPE_BAD_DATA, "the message is not UTF-8 text")
-                               : no_memory(err);
+    if (content == NULL) {
+        return dpe_fail(err, DPE_BAD_DATA, "the message is not UTF-8 text");
     }
-    json_decref(message);
-    json_decref(content);
-    return DPE_OK;
+    json_t *message = json_pack("{s:s,s:o}", "role", role, "content", content);
+    return json_array_append_new(chat->messages, message) == 0 ? DPE_OK : no_memory(err);
 }
 
 /* Special tokens belong to the template: their spelling in a message is refused, unless it is to be

@@ -93,8 +93,6 @@ dpe_status dpe_run_tool_length(const struct run *run, int64_t *length, int64_t *
                                struct dpe_error *err);
 /** The position methods and their keys, as a table for people. */
 void dpe_run_tool_methods(void);
-/** Refuse options that do not go together, or lack something. */
-void dpe_run_tool_check(const struct arguments *args);
 /** Hide a secret in a text as long as the table is for, ask for it with the model unchanged and
  * with
  * --table or --method, and print both answers. */
