@@ -1,50 +1,32 @@
 /* Words of texts and pronounceable ones. */
 #include "eval/prompt/lexicon.h"
 
+#include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MIN_LETTERS = 4, MAX_LETTERS = 10, MAX_TEXT = 4 << 20, SHUFFLE_STREAM = 1, MAKE_STREAM = 2 };
-
-/* Open addressing over offsets into the lexicon's text; 0: empty, else offset + 1. */
-struct seen {
-    size_t *slots;
-    size_t mask, n;
-};
-
-static size_t hash_word(const char *word, size_t n)
-{
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < n; i++) {
-        hash = (hash ^ (unsigned char)word[i]) * UINT64_C(1099511628211);
-    }
-    return (size_t)(hash ^ hash >> 29);
-}
 
 static dpe_status no_memory(struct dpe_error *err)
 {
     return dpe_fail(err, DPE_NO_MEMORY, "no memory for a list of words");
 }
 
-/* Add the word unless it is there. The table has room. */
-static dpe_status add_word(struct dpe_lexicon *lexicon, struct seen *seen, const char *word,
-                           size_t n, struct dpe_error *err)
+/* Add the word unless it is one of the members of `seen`. */
+static dpe_status add_word(struct dpe_lexicon *lexicon, json_t *seen, const char *word, size_t n,
+                           struct dpe_error *err)
 {
-    size_t slot = hash_word(word, n) & seen->mask;
-    while (seen->slots[slot] != 0) {
-        const char *there = lexicon->text.bytes + seen->slots[slot] - 1;
-        if (strncmp(there, word, n) == 0 && there[n] == '\0') {
-            return DPE_OK;
-        }
-        slot = (slot + 1) & seen->mask;
-    }
+    size_t before = lexicon->text.n;
+    size_t at = before + 1;
     DPE_TRY(dpe_text_append(&lexicon->text, " ", 1, err));
-    size_t at = lexicon->text.n;
     DPE_TRY(dpe_text_append(&lexicon->text, word, n, err));
     DPE_TRY(dpe_text_append(&lexicon->text, "", 1, err));
-    seen->slots[slot] = at + 1;
+    if (json_object_get(seen, lexicon->text.bytes + at) != NULL) {
+        lexicon->text.n = before;
+        return DPE_OK;
+    }
     lexicon->at[lexicon->n++] = at;
-    return DPE_OK;
+    return json_object_set_new(seen, lexicon->text.bytes + at, json_true()) == 0 ? DPE_OK
+                                                                                 : no_memory(err);
 }
 
 static bool small_letter(char c)
@@ -60,7 +42,7 @@ static bool part_of_word(char c)
 
 /* Words of one text until there are n. */
 static dpe_status take_words(const char *text, size_t size, size_t n, struct dpe_lexicon *lexicon,
-                             struct seen *seen, struct dpe_error *err)
+                             json_t *seen, struct dpe_error *err)
 {
     for (size_t i = 0; i < size && lexicon->n < n;) {
         size_t start = i;
@@ -113,7 +95,7 @@ static size_t pronounce(struct dpe_rng *rng, char word[16])
 }
 
 static dpe_status from_corpus(const struct dpe_corpus *corpus, struct dpe_lexicon *lexicon,
-                              size_t most, struct seen *seen, struct dpe_error *err)
+                              size_t most, json_t *seen, struct dpe_error *err)
 {
     size_t left = MAX_TEXT;
     dpe_status status = DPE_OK;
@@ -132,26 +114,21 @@ dpe_status dpe_lexicon_make(const struct dpe_corpus *corpus, size_t n, struct dp
 {
     /* All words of the texts are taken, whatever n, so that n does not change the order. */
     size_t most = MAX_TEXT / (MIN_LETTERS + 1) + n;
-    struct seen seen = {.mask = 1};
-    while (seen.mask < 2 * most) {
-        seen.mask = 2 * seen.mask + 1;
-    }
-    *lexicon = (struct dpe_lexicon){0};
-    seen.slots = calloc(seen.mask + 1, sizeof *seen.slots);
-    lexicon->at = dpe_alloc(most, sizeof *lexicon->at);
-    dpe_status status = seen.slots == NULL || lexicon->at == NULL ? no_memory(err) : DPE_OK;
+    json_t *seen = json_object();
+    *lexicon = (struct dpe_lexicon){.at = dpe_alloc(most, sizeof *lexicon->at)};
+    dpe_status status = seen == NULL || lexicon->at == NULL ? no_memory(err) : DPE_OK;
     if (status == DPE_OK && corpus != NULL) {
-        status = from_corpus(corpus, lexicon, most, &seen, err);
+        status = from_corpus(corpus, lexicon, most, seen, err);
     }
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 0, MAKE_STREAM);
     while (status == DPE_OK && lexicon->n < n) {
         char word[16];
         size_t size = pronounce(&rng, word);
-        status = add_word(lexicon, &seen, word, size, err);
+        status = add_word(lexicon, seen, word, size, err);
     }
     lexicon->n = lexicon->n < n ? lexicon->n : n;
-    free(seen.slots);
+    json_decref(seen);
     if (status != DPE_OK) {
         dpe_lexicon_free(lexicon);
     }
