@@ -189,7 +189,8 @@ static void assign_target(struct render *render, const struct node *target, stru
     dpe_template_dict_set(render, space->pairs, dpe_template_string(target->member), value);
 }
 
-void dpe_template_assign_to(struct render *render, const struct node *target, struct value value)
+/* A value to a target: a name, a member of a namespace, or several with commas between. */
+static void assign_to(struct render *render, const struct node *target, struct value value)
 {
     if (target->kind != NODE_TUPLE) {
         assign_target(render, target, value);
@@ -199,13 +200,15 @@ void dpe_template_assign_to(struct render *render, const struct node *target, st
     size_t n = 0;
     for (const struct node *each = target->list; each != NULL; each = each->next, n++) {
         if (n < items.n && render->status == DPE_OK) {
-            dpe_template_assign_to(render, each, items.at[n]);
+            assign_to(render, each, items.at[n]);
         }
     }
     if (n != items.n) {
         dpe_template_fail(render, "expected %zu values for as many names, found %zu", n, items.n);
     }
 }
+
+static void run(struct render *render, const struct node *body);
 
 struct value dpe_template_capture(struct render *render, const struct node *body)
 {
@@ -215,7 +218,7 @@ struct value dpe_template_capture(struct render *render, const struct node *body
     render->out = &built;
     render->scope = dpe_template_scope(render, outer);
     if (render->scope != NULL) {
-        dpe_template_run(render, body);
+        run(render, body);
     }
     render->scope = outer;
     render->out = out;
@@ -248,7 +251,7 @@ static struct items loop_items(struct render *render, const struct node *node, s
         if (render->scope == NULL) {
             break;
         }
-        dpe_template_assign_to(render, node->c, all.at[i]);
+        assign_to(render, node->c, all.at[i]);
         if (dpe_template_truth(dpe_template_eval(render, node->b)) && render->status == DPE_OK) {
             dpe_template_add(render, kept, all.at[i]);
         }
@@ -277,8 +280,8 @@ static void run_loop(struct render *render, const struct node *node, struct valu
         }
         dpe_template_assign(render, dpe_span_of("loop"),
                             (struct value){.kind = KIND_LOOP, .loop = loop});
-        dpe_template_assign_to(render, node->c, over->at[i]);
-        dpe_template_run(render, node->body);
+        assign_to(render, node->c, over->at[i]);
+        run(render, node->body);
         bool stop = render->flow == FLOW_BREAK;
         render->flow = FLOW_ON;
         if (stop) {
@@ -288,7 +291,7 @@ static void run_loop(struct render *render, const struct node *node, struct valu
     render->loops--;
     render->scope = dpe_template_scope(render, outer);
     if (over->n == 0 && render->scope != NULL) {
-        dpe_template_run(render, node->other);
+        run(render, node->other);
     }
     render->scope = outer;
 }
@@ -320,7 +323,7 @@ static void run_set(struct render *render, const struct node *node)
         node->a != NULL ? dpe_template_eval(render, node->a)
                         : apply_filters(render, node->b, dpe_template_capture(render, node->body));
     if (render->status == DPE_OK) {
-        dpe_template_assign_to(render, node->c, value);
+        assign_to(render, node->c, value);
     }
 }
 
@@ -328,7 +331,7 @@ static void run_if(struct render *render, const struct node *node)
 {
     for (const struct node *branch = node->list; branch != NULL; branch = branch->next) {
         if (branch->a == NULL || dpe_template_truth(dpe_template_eval(render, branch->a))) {
-            dpe_template_run(render, branch->body);
+            run(render, branch->body);
             return;
         }
         if (render->status != DPE_OK) {
@@ -378,13 +381,13 @@ static void run_with(struct render *render, const struct node *node)
         struct value value = dpe_template_eval(render, each->a);
         render->scope = inner;
         if (render->status == DPE_OK) {
-            dpe_template_assign_to(render, each->c, value);
+            assign_to(render, each->c, value);
         }
         render->scope = outer;
     }
     if (inner != NULL && render->status == DPE_OK) {
         render->scope = inner;
-        dpe_template_run(render, node->body);
+        run(render, node->body);
         render->scope = outer;
     }
 }
@@ -433,7 +436,7 @@ static void run_statement(struct render *render, const struct node *node)
     }
 }
 
-void dpe_template_run(struct render *render, const struct node *body)
+static void run(struct render *render, const struct node *body)
 {
     render->depth++;
     for (const struct node *node = body; node != NULL && render->flow == FLOW_ON;
@@ -464,7 +467,7 @@ static void run_template(struct render *render, const struct dpe_template *parse
     }
     render->scope = dpe_template_scope(render, given);
     if (render->scope != NULL) {
-        dpe_template_run(render, parsed->body);
+        run(render, parsed->body);
     }
 }
 

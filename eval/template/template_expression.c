@@ -38,12 +38,10 @@ static bool deeper(struct parse *parse)
 static struct node *binary(struct parse *parse, enum node_kind kind, enum op op, struct node *a,
                            struct node *b)
 {
-    struct node *node = dpe_template_node(parse, kind, a != NULL ? a->line : 0);
-    if (node != NULL) {
-        node->op = op;
-        node->a = a;
-        node->b = b;
-    }
+    struct node *node = dpe_template_node(parse, kind, a->line);
+    node->op = op;
+    node->a = a;
+    node->b = b;
     return node;
 }
 
@@ -52,13 +50,11 @@ static struct node *binary(struct parse *parse, enum node_kind kind, enum op op,
 /* Items up to `close`, with commas between and perhaps after them. */
 static void items(struct parse *parse, struct node *node, const char *close, bool pairs)
 {
-    struct node **end = node != NULL ? &node->list : NULL;
+    struct node **end = &node->list;
     while (parse->status == DPE_OK && !is_operator(parse, close)) {
         for (int i = 0; i < 1 + pairs && parse->status == DPE_OK; i++) {
             *end = condition(parse);
-            if (parse->status == DPE_OK) {
-                end = &(*end)->next;
-            }
+            end = &(*end)->next;
             if (pairs && i == 0) {
                 dpe_template_expect(parse, TOKEN_OPERATOR, ":");
             }
@@ -138,9 +134,6 @@ static struct node *primary(struct parse *parse)
 {
     const struct token *token = dpe_template_token(parse);
     struct node *node = dpe_template_node(parse, NODE_CONST, token->line);
-    if (node == NULL) {
-        return NULL;
-    }
     if (token->kind == TOKEN_NAME) {
         name(parse, node);
     } else if (token->kind == TOKEN_STRING) {
@@ -170,7 +163,8 @@ static struct node *primary(struct parse *parse)
 
 /* ------------------------------------------------------------------- members, calls and filters */
 
-void dpe_template_arguments(struct parse *parse, struct node *node)
+/* Arguments after "(", up to ")", as node->list. */
+static void arguments(struct parse *parse, struct node *node)
 {
     struct node **end = &node->list;
     bool named = false;
@@ -182,11 +176,9 @@ void dpe_template_arguments(struct parse *parse, struct node *node)
             parse->at += stars;
             struct node *all =
                 dpe_template_node(parse, stars ? NODE_STARS : NODE_STAR, token->line);
-            if (all != NULL) {
-                all->a = condition(parse);
-                *end = all;
-                end = &all->next;
-            }
+            all->a = condition(parse);
+            *end = all;
+            end = &all->next;
             named = named || stars;
             if (!take_operator(parse, ",")) {
                 break;
@@ -204,10 +196,8 @@ void dpe_template_arguments(struct parse *parse, struct node *node)
             return;
         }
         *end = condition(parse);
-        if (parse->status == DPE_OK) {
-            (*end)->keyword = keyword;
-            end = &(*end)->next;
-        }
+        (*end)->keyword = keyword;
+        end = &(*end)->next;
         if (!take_operator(parse, ",")) {
             break;
         }
@@ -219,11 +209,10 @@ static struct node *call(struct parse *parse, struct node *callee)
 {
     struct node *node = binary(parse, NODE_CALL, 0, callee, NULL);
     parse->at++;
-    if (node == NULL || !deeper(parse)) {
-        return node;
+    if (deeper(parse)) {
+        arguments(parse, node);
+        parse->depth--;
     }
-    dpe_template_arguments(parse, node);
-    parse->depth--;
     return node;
 }
 
@@ -231,9 +220,6 @@ static struct node *call(struct parse *parse, struct node *callee)
 static struct node *subscript(struct parse *parse)
 {
     struct node *node = dpe_template_node(parse, NODE_SLICE, dpe_template_token(parse)->line);
-    if (node == NULL) {
-        return NULL;
-    }
     struct node **parts[] = {&node->a, &node->b, &node->c};
     int i = 0;
     for (; i < 3 && parse->status == DPE_OK; i++) {
@@ -258,15 +244,12 @@ static struct node *postfix(struct parse *parse, struct node *node)
     while (parse->status == DPE_OK) {
         if (take_operator(parse, ".")) {
             const struct token *token = dpe_template_token(parse);
-            struct node *key = NULL;
             if (token->kind == TOKEN_INT) {
-                key = dpe_template_node(parse, NODE_CONST, token->line);
-                if (key != NULL) {
-                    constant(parse, key);
-                }
-            }
-            node = binary(parse, key != NULL ? NODE_ITEM : NODE_MEMBER, 0, node, key);
-            if (node != NULL && key == NULL) {
+                struct node *key = dpe_template_node(parse, NODE_CONST, token->line);
+                constant(parse, key);
+                node = binary(parse, NODE_ITEM, 0, node, key);
+            } else {
+                node = binary(parse, NODE_MEMBER, 0, node, NULL);
                 node->name = token->text;
                 dpe_template_expect(parse, TOKEN_NAME, NULL);
             }
@@ -291,8 +274,8 @@ static struct node *filter(struct parse *parse, struct node *inner)
     const struct token *token = dpe_template_token(parse);
     struct node *node = dpe_template_node(parse, NODE_FILTER, token->line);
     dpe_template_expect(parse, TOKEN_NAME, NULL);
-    if (node == NULL || parse->status != DPE_OK) {
-        return NULL;
+    if (parse->status != DPE_OK) {
+        return node;
     }
     node->a = inner;
     node->name = token->text;
@@ -302,7 +285,7 @@ static struct node *filter(struct parse *parse, struct node *inner)
                                    dpe_template_shown(token->text.n), token->text.s);
     }
     if (take_operator(parse, "(") && deeper(parse)) {
-        dpe_template_arguments(parse, node);
+        arguments(parse, node);
         parse->depth--;
     }
     return node;
@@ -333,7 +316,7 @@ static void test_argument(struct parse *parse, struct node *node)
         begins = begins && !dpe_template_is(parse, TOKEN_NAME, ends[i]);
     }
     if (take_operator(parse, "(")) {
-        dpe_template_arguments(parse, node);
+        arguments(parse, node);
     } else if (begins) {
         node->list = postfix(parse, primary(parse));
     }
@@ -345,8 +328,8 @@ static struct node *test(struct parse *parse, struct node *of)
     const struct token *token = dpe_template_token(parse);
     struct node *node = dpe_template_node(parse, NODE_TEST, token->line);
     dpe_template_expect(parse, TOKEN_NAME, NULL);
-    if (node == NULL || parse->status != DPE_OK) {
-        return NULL;
+    if (parse->status != DPE_OK) {
+        return node;
     }
     node->a = of;
     node->name = token->text;
@@ -379,18 +362,16 @@ static struct node *filters(struct parse *parse, struct node *node)
 
 static struct node *unary(struct parse *parse, bool with_filters)
 {
-    struct node *node = NULL;
+    struct node *node = &parse->spare;
     if (!deeper(parse)) {
-        return NULL;
+        return node;
     }
     bool minus = is_operator(parse, "-");
     if (minus || is_operator(parse, "+")) {
         int line = dpe_template_token(parse)->line;
         parse->at++;
         node = binary(parse, minus ? NODE_MINUS : NODE_PLUS, 0, unary(parse, false), NULL);
-        if (node != NULL) {
-            node->line = line;
-        }
+        node->line = line;
     } else {
         node = primary(parse);
     }
@@ -437,16 +418,11 @@ static struct node *concat(struct parse *parse)
         return first;
     }
     struct node *node = dpe_template_node(parse, NODE_CONCAT, first->line);
-    if (node == NULL) {
-        return NULL;
-    }
     node->list = first;
     struct node **end = &first->next;
     while (parse->status == DPE_OK && take_operator(parse, "~")) {
         *end = product(parse);
-        if (parse->status == DPE_OK) {
-            end = &(*end)->next;
-        }
+        end = &(*end)->next;
     }
     return node;
 }
@@ -497,15 +473,13 @@ static struct node *compare(struct parse *parse)
     while (parse->status == DPE_OK && comparison(parse, &op)) {
         if (node == NULL) {
             node = binary(parse, NODE_COMPARE, 0, first, NULL);
-            end = node != NULL ? &node->list : NULL;
+            end = &node->list;
         }
         struct node *operand = sum(parse);
         /* A node of its own: the operand may be any expression, which has its own operator. */
         struct node *holder = binary(parse, NODE_COMPARE, op, operand, NULL);
-        if (parse->status == DPE_OK) {
-            *end = holder;
-            end = &holder->next;
-        }
+        *end = holder;
+        end = &holder->next;
     }
     return node != NULL ? node : first;
 }
@@ -518,7 +492,7 @@ static struct node *negation(struct parse *parse)
     int line = dpe_template_token(parse)->line;
     parse->at++;
     struct node *node = dpe_template_node(parse, NODE_NOT, line);
-    if (node != NULL && deeper(parse)) {
+    if (deeper(parse)) {
         node->a = negation(parse);
         parse->depth--;
     }
@@ -546,13 +520,13 @@ static struct node *either(struct parse *parse)
 static struct node *condition(struct parse *parse)
 {
     if (!deeper(parse)) {
-        return NULL;
+        return &parse->spare;
     }
     struct node *node = either(parse);
     while (parse->status == DPE_OK && take_name(parse, "if")) {
         struct node *truth = either(parse);
         node = binary(parse, NODE_COND, 0, truth, node);
-        if (node != NULL && take_name(parse, "else")) {
+        if (take_name(parse, "else")) {
             node->c = condition(parse);
         }
     }
@@ -577,9 +551,6 @@ struct node *dpe_template_tuple(struct parse *parse, bool conditional)
         return first;
     }
     struct node *node = dpe_template_node(parse, NODE_TUPLE, first->line);
-    if (node == NULL) {
-        return NULL;
-    }
     node->list = first;
     struct node **end = &first->next;
     while (parse->status == DPE_OK && take_operator(parse, ",")) {
@@ -589,9 +560,7 @@ struct node *dpe_template_tuple(struct parse *parse, bool conditional)
             break;
         }
         *end = conditional ? condition(parse) : either(parse);
-        if (parse->status == DPE_OK) {
-            end = &(*end)->next;
-        }
+        end = &(*end)->next;
     }
     return node;
 }

@@ -88,11 +88,11 @@ static struct value spread(struct render *render, struct dpe_span text, struct d
 struct value dpe_template_do_replace(struct render *render, struct value of,
                                      const struct args *args)
 {
-    struct dpe_span text = dpe_template_str(render, of);
-    struct dpe_span from = dpe_template_arg_text(render, args, 0, "old", NULL);
-    struct dpe_span to = dpe_template_arg_text(render, args, 1, "new", NULL);
     bool all = args->how != 0 && dpe_template_given(args, 2) == NULL;
     int64_t most = all ? -1 : dpe_template_arg_int(render, args, 2, "count", -1);
+    struct dpe_span to = dpe_template_arg_text(render, args, 1, "new", NULL);
+    struct dpe_span from = dpe_template_arg_text(render, args, 0, "old", NULL);
+    struct dpe_span text = dpe_template_str(render, of);
     struct builder built = {0};
     dpe_template_step(render, text.n / 16);
     if (from.n == 0) {

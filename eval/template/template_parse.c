@@ -8,7 +8,7 @@
 
 enum { MAX_SOURCE = 1 << 20, MAX_BLOCKS = 60, PARSE_MEMORY = 1 << 28 };
 
-void *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
+struct node *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
 {
     if (parse->status == DPE_OK) {
         char text[512];
@@ -19,18 +19,17 @@ void *dpe_template_refuse(struct parse *parse, int line, const char *format, ...
         parse->status =
             dpe_fail(parse->err, DPE_BAD_DATA, "%s: line %d: %s", parse->where, line, text);
     }
-    return NULL;
+    return &parse->spare;
 }
 
 struct node *dpe_template_node(struct parse *parse, enum node_kind kind, int line)
 {
-    if (parse->status != DPE_OK) {
-        return NULL;
-    }
-    struct node *node = dpe_template_alloc(&parse->made->arena, sizeof *node);
+    struct node *node = parse->status == DPE_OK
+                            ? dpe_template_alloc(&parse->made->arena, sizeof *node)
+                            : &parse->spare;
     if (node == NULL) {
         parse->status = dpe_fail(parse->err, DPE_NO_MEMORY, "%s: out of memory", parse->where);
-        return NULL;
+        node = &parse->spare;
     }
     node->kind = kind;
     node->line = line;
@@ -114,10 +113,7 @@ static struct node *body(struct parse *parse, const char *const *words, int line
 {
     struct node *first = NULL;
     struct node **end = &first;
-    if (parse->status != DPE_OK) {
-        return NULL;
-    }
-    if (++parse->depth > MAX_BLOCKS) {
+    if (parse->status == DPE_OK && ++parse->depth > MAX_BLOCKS) {
         return dpe_template_refuse(parse, line, "blocks are nested more than %d deep", MAX_BLOCKS);
     }
     while (parse->status == DPE_OK && !at_word(parse, words)) {
@@ -132,24 +128,18 @@ static struct node *body(struct parse *parse, const char *const *words, int line
         }
         if (token->kind == TOKEN_DATA) {
             node = dpe_template_node(parse, NODE_DATA, token->line);
-            if (node != NULL) {
-                node->name = token->text;
-            }
+            node->name = token->text;
             parse->at++;
         } else if (dpe_template_take(parse, TOKEN_PRINT, NULL)) {
             node = dpe_template_node(parse, NODE_PRINT, token->line);
-            if (node != NULL) {
-                node->a = dpe_template_tuple(parse, true);
-            }
+            node->a = dpe_template_tuple(parse, true);
             dpe_template_expect(parse, TOKEN_PRINT_END, NULL);
         } else {
             dpe_template_expect(parse, TOKEN_BLOCK, NULL);
             node = statement(parse);
         }
-        if (node != NULL) {
-            *end = node;
-            end = &node->next;
-        }
+        *end = node;
+        end = &node->next;
     }
     parse->depth--;
     return first;
@@ -187,9 +177,6 @@ static void parse_if(struct parse *parse, struct node *node)
     parse->soft++;
     while (parse->status == DPE_OK) {
         struct node *branch = dpe_template_node(parse, NODE_BRANCH, node->line);
-        if (branch == NULL) {
-            return;
-        }
         branch->a = last ? NULL : dpe_template_tuple(parse, false);
         end_tag(parse);
         branch->body = body(parse, last ? after_else : words, node->line);
@@ -222,9 +209,6 @@ static struct node *target(struct parse *parse, bool members)
         return inner;
     }
     struct node *node = dpe_template_node(parse, NODE_NAME, token->line);
-    if (node == NULL) {
-        return NULL;
-    }
     node->name = token->text;
     dpe_template_expect(parse, TOKEN_NAME, NULL);
     if (members && dpe_template_take(parse, TOKEN_OPERATOR, ".")) {
@@ -238,13 +222,10 @@ static struct node *target(struct parse *parse, bool members)
 static struct node *targets(struct parse *parse, bool members)
 {
     struct node *first = target(parse, members);
-    if (first == NULL || !dpe_template_is(parse, TOKEN_OPERATOR, ",")) {
+    if (!dpe_template_is(parse, TOKEN_OPERATOR, ",")) {
         return first;
     }
     struct node *tuple = dpe_template_node(parse, NODE_TUPLE, first->line);
-    if (tuple == NULL) {
-        return NULL;
-    }
     tuple->list = first;
     struct node **end = &first->next;
     while (dpe_template_take(parse, TOKEN_OPERATOR, ",")) {
@@ -253,9 +234,6 @@ static struct node *targets(struct parse *parse, bool members)
             break;
         }
         *end = target(parse, members);
-        if (*end == NULL) {
-            return NULL;
-        }
         end = &(*end)->next;
     }
     return tuple;
@@ -267,7 +245,7 @@ static void parse_for(struct parse *parse, struct node *node)
     static const char *const after_else[] = {"endfor", NULL};
     node->c = targets(parse, false);
     dpe_template_expect(parse, TOKEN_NAME, "in");
-    node->a = parse->status == DPE_OK ? dpe_template_tuple(parse, false) : NULL;
+    node->a = dpe_template_tuple(parse, false);
     if (take_word(parse, "if")) {
         node->b = dpe_template_expression(parse);
     }
@@ -309,9 +287,6 @@ static void parameters(struct parse *parse, struct node *node)
         const struct token *token = dpe_template_token(parse);
         struct node *parameter = dpe_template_node(parse, NODE_NAME, token->line);
         dpe_template_expect(parse, TOKEN_NAME, NULL);
-        if (parameter == NULL) {
-            return;
-        }
         parameter->name = token->text;
         if (dpe_template_take(parse, TOKEN_OPERATOR, "=")) {
             parameter->a = dpe_template_expression(parse);
@@ -354,7 +329,7 @@ static void parse_call(struct parse *parse, struct node *node)
     if (dpe_template_take(parse, TOKEN_OPERATOR, "(")) {
         parameters(parse, node);
     }
-    node->a = parse->status == DPE_OK ? dpe_template_unary(parse) : NULL;
+    node->a = dpe_template_unary(parse);
     if (parse->status == DPE_OK && node->a->kind != NODE_CALL) {
         dpe_template_refuse(parse, node->line, "expected a call after {%% call %%}");
     }
@@ -369,12 +344,9 @@ static void parse_with(struct parse *parse, struct node *node)
             dpe_template_expect(parse, TOKEN_OPERATOR, ",");
         }
         struct node *holder = dpe_template_node(parse, NODE_SET, node->line);
-        if (holder == NULL) {
-            return;
-        }
         holder->c = target(parse, false);
         dpe_template_expect(parse, TOKEN_OPERATOR, "=");
-        holder->a = parse->status == DPE_OK ? dpe_template_expression(parse) : NULL;
+        holder->a = dpe_template_expression(parse);
         *end = holder;
         end = &holder->next;
     }
@@ -424,9 +396,7 @@ static struct node *statement(struct parse *parse)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && parse->status == DPE_OK; i++) {
         if (dpe_span_equal(token->text, dpe_span_of(kinds[i].word))) {
             struct node *node = dpe_template_node(parse, kinds[i].kind, token->line);
-            if (node != NULL) {
-                kinds[i].parse(parse, node);
-            }
+            kinds[i].parse(parse, node);
             return node;
         }
     }

@@ -204,7 +204,8 @@ struct token {
     int line;
     struct dpe_span text;
 };
-/** A template on its way to nodes. The first problem stays in `status`. */
+/** A template on its way to nodes. The first problem stays in `status`; what is made after it is
+ * `spare`, which nobody reads, so that no node is NULL. */
 struct parse {
     struct dpe_template *made;
     const char *where;
@@ -215,9 +216,10 @@ struct parse {
     int depth, in_loop;
     unsigned reads; /**< READS_… so far */
     int soft;       /**< within {% if %}: what is not known is refused where it runs */
+    struct node spare;
 };
-/** Records "WHERE: line N: …" unless something failed before; returns NULL. */
-void *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
+/** Records "WHERE: line N: …" unless something failed before. */
+struct node *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /** Cut the source into parse->tokens (owned by the caller: free). */
 void dpe_template_lex(struct parse *parse, struct dpe_span source);
@@ -232,8 +234,6 @@ struct node *dpe_template_expression(struct parse *parse);
 struct node *dpe_template_tuple(struct parse *parse, bool conditional);
 /** A primary with what stands behind it. */
 struct node *dpe_template_unary(struct parse *parse);
-/** Arguments after "(", up to ")", as node->list. */
-void dpe_template_arguments(struct parse *parse, struct node *node);
 /** What {% filter %} names: a filter, and those behind it. */
 struct node *dpe_template_filter_block(struct parse *parse);
 /** Filters "| name(…)" after `inner`. */
@@ -353,14 +353,11 @@ struct items dpe_template_pairs(struct render *render, struct value of);
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path);
 struct args *dpe_template_args(struct render *render, const struct node *list);
 struct value dpe_template_call(struct render *render, struct value callee, const struct args *args);
-void dpe_template_run(struct render *render, const struct node *body);
 /** What a body writes, in a scope of its own. */
 struct value dpe_template_capture(struct render *render, const struct node *body);
 /** loop(values) */
 struct value dpe_template_call_loop(struct render *render, const struct loop *loop,
                                     const struct args *args);
-/** A value to a target: a name, a member of a namespace, or several with commas between. */
-void dpe_template_assign_to(struct render *render, const struct node *target, struct value value);
 const struct value *dpe_template_lookup(const struct scope *scope, struct dpe_span name);
 void dpe_template_assign(struct render *render, struct dpe_span name, struct value value);
 struct scope *dpe_template_scope(struct render *render, struct scope *outer);
