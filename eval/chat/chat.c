@@ -256,20 +256,16 @@ static dpe_status in_config(const char *source, const json_t *config, const json
         source, names[0] != '\0' ? dpe_json_quote(quoted, names, strlen(names)) : " another value");
 }
 
-static dpe_status parse_config(struct dpe_chat *chat, const char *bytes, size_t n, bool *there,
-                               struct dpe_error *err)
+/* The template in a configuration; *there tells whether it has one. */
+static dpe_status take_config(struct dpe_chat *chat, const json_t *config, bool *there,
+                              struct dpe_error *err)
 {
-    json_t *config = NULL;
     const json_t *text = NULL;
-    dpe_status status = dpe_json_parse(chat->source, bytes, n, &config, err);
-    status = status == DPE_OK ? in_config(chat->source, config, &text, err) : status;
+    DPE_TRY(in_config(chat->source, config, &text, err));
     *there = text != NULL;
-    if (text != NULL) {
-        status = dpe_template_parse(chat->source, json_string_value(text), json_string_length(text),
-                                    &chat->jinja, err);
-    }
-    json_decref(config);
-    return status;
+    return *there ? dpe_template_parse(chat->source, json_string_value(text),
+                                       json_string_length(text), &chat->jinja, err)
+                  : DPE_OK;
 }
 
 static dpe_status parse_file(struct dpe_chat *chat, struct dpe_error *err)
@@ -286,12 +282,14 @@ static dpe_status parse_file(struct dpe_chat *chat, struct dpe_error *err)
     if (strlen(bytes) != n || dpe_utf8_check(bytes, n) != n) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8 text", chat->source);
     } else if (json) {
-        status = parse_config(chat, bytes, n, &there, err);
+        json_t *config = NULL;
+        status = dpe_json_parse(chat->source, bytes, n, &config, err);
+        status = status == DPE_OK ? take_config(chat, config, &there, err) : status;
+        json_decref(config);
         if (status == DPE_OK && !there) {
-            status = dpe_fail(err, DPE_BAD_DATA,
-                              "%s: chat_template: expected a template, found "
-                              "nothing",
-                              chat->source);
+            status =
+                dpe_fail(err, DPE_BAD_DATA, "%s: chat_template: expected a template, found nothing",
+                         chat->source);
         }
     } else if (strstr(bytes, "{%") != NULL || strstr(bytes, "{{") != NULL) {
         status = dpe_template_parse(chat->source, bytes, n, &chat->jinja, err);
@@ -300,23 +298,6 @@ static dpe_status parse_file(struct dpe_chat *chat, struct dpe_error *err)
     }
     free(bytes);
     return status;
-}
-
-/* The template in the metadata of a GGUF file. */
-static dpe_status take_metadata(struct dpe_chat *chat, const char *model, const json_t *metadata,
-                                bool *there, struct dpe_error *err)
-{
-    const json_t *text = NULL;
-    chat->source = strdup(model);
-    if (chat->source == NULL) {
-        return no_memory(err);
-    }
-    dpe_status status = in_config(model, metadata, &text, err);
-    *there = text != NULL;
-    return status == DPE_OK && *there
-               ? dpe_template_parse(model, json_string_value(text), json_string_length(text),
-                                    &chat->jinja, err)
-               : status;
 }
 
 /* The model's own template; *there tells whether it has one. Processors of texts and pictures keep
@@ -329,7 +310,9 @@ static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_
     struct stat info;
     *there = true;
     if (metadata != NULL) {
-        return take_metadata(chat, model, metadata, there, err);
+        chat->source = strdup(model);
+        *there = false;
+        return chat->source != NULL ? take_config(chat, metadata, there, err) : no_memory(err);
     }
     chat->source = beside(model, "chat_template.jinja");
     if (chat->source != NULL && stat(chat->source, &info) == 0) {
@@ -338,18 +321,12 @@ static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_
     dpe_status status = DPE_OK;
     *there = false;
     for (size_t i = 0; i < sizeof configs / sizeof configs[0] && status == DPE_OK && !*there; i++) {
-        char *bytes = NULL;
-        size_t n = 0;
+        json_t *config = NULL;
         free(chat->source);
         chat->source = beside(model, configs[i]);
-        if (chat->source == NULL) {
-            return no_memory(err);
-        }
-        if (stat(chat->source, &info) == 0) {
-            status = dpe_read_file(chat->source, most_bytes, &bytes, &n, err);
-            status = status == DPE_OK ? parse_config(chat, bytes, n, there, err) : status;
-        }
-        free(bytes);
+        status = chat->source != NULL ? read_object(chat->source, &config, err) : no_memory(err);
+        status = config != NULL ? take_config(chat, config, there, err) : status;
+        json_decref(config);
     }
     return status;
 }

@@ -495,30 +495,21 @@ dpe_status dpe_template_render(const struct dpe_template *parsed, const json_t *
                                const struct dpe_template_options *options, struct dpe_text *out,
                                struct dpe_error *err)
 {
+    static const struct dpe_template_options none;
     struct dpe_error own = {0};
     struct builder built = {0};
+    uint64_t given = bytes_of(variables, 0);
+    options = options != NULL ? options : &none;
     struct render render = {
         .where = parsed->where,
-        .arena = {.most = UINT64_C(256) << 20},
+        .arena = {.most = options->most_memory > 0 ? options->most_memory
+                                                   : (UINT64_C(256) << 20) + 16 * given},
         .err = err != NULL ? err : &own,
-        .most_steps = MOST_STEPS,
+        .most_steps = options->most_steps > 0 ? options->most_steps : MOST_STEPS + 64 * given,
         .out = &built,
         .line = 1,
-        .now = options != NULL ? options->now : NULL,
+        .now = options->now,
     };
-    if (options != NULL && options->most_steps > 0) {
-        render.most_steps = options->most_steps;
-    }
-    if (options != NULL && options->most_memory > 0) {
-        render.arena.most = options->most_memory;
-    }
-    uint64_t given = bytes_of(variables, 0);
-    if (options == NULL || options->most_steps == 0) {
-        render.most_steps += 64 * given;
-    }
-    if (options == NULL || options->most_memory == 0) {
-        render.arena.most += 16 * given;
-    }
     run_template(&render, parsed, variables);
     if (render.status == DPE_OK) {
         render.status = dpe_text_append(out, built.n > 0 ? built.bytes : "", built.n, render.err);

@@ -38,13 +38,17 @@ static void add(struct lexer *lexer, enum token_kind kind, struct dpe_span text)
     parse->tokens[parse->n_tokens++] = (struct token){kind, lexer->line, text};
 }
 
+static const char *after_space(const char *at, const char *end)
+{
+    for (size_t n = 1; at < end && n > 0; at += n) {
+        n = dpe_py_space(at, end);
+    }
+    return at;
+}
+
 static void skip_space(struct lexer *lexer)
 {
-    size_t n = 0;
-    while (lexer->at < lexer->n &&
-           (n = dpe_py_space(lexer->s + lexer->at, lexer->s + lexer->n)) > 0) {
-        lexer->at += n;
-    }
+    lexer->at = (size_t)(after_space(lexer->s + lexer->at, lexer->s + lexer->n) - lexer->s);
 }
 
 /* The text in front of a tag that begins at `end`: without the white space that its sign, or
@@ -228,23 +232,20 @@ static bool is_name(char c)
 /* 0x1f, 0o17 and 0b11, with '_' between digits, as decimal digits; false when none begins here. */
 static bool based_token(struct lexer *lexer)
 {
-    static const char digits[] = "0123456789abcdef";
     const char *s = lexer->s + lexer->at;
     size_t n = lexer->n - lexer->at;
     char letter = n > 2 && s[0] == '0' ? (char)(s[1] | 0x20) : '0';
-    uint64_t base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+    int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
     uint64_t value = 0;
     size_t i = 2;
     for (size_t at = i; base > 0 && at < n; i = ++at) {
         at += s[at] == '_' && at + 1 < n;
-        const char *found =
-            s[at] != '\0' ? strchr(digits, s[at] | (s[at] >= 'A' ? 0x20 : 0)) : NULL;
-        if (found == NULL || (uint64_t)(found - digits) >= base) {
+        int digit = hex_digit(s[at]);
+        if (digit < 0 || digit >= base) {
             break;
         }
         if (__builtin_mul_overflow(value, base, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(found - digits), &value) ||
-            value > INT64_MAX) {
+            __builtin_add_overflow(value, digit, &value) || value > INT64_MAX) {
             dpe_template_refuse(lexer->parse, lexer->line, "a number is larger than 64 bits");
             return true;
         }
@@ -397,17 +398,11 @@ static size_t word_tag(const char *s, const char *end, const char *word, char *b
     const char *at = s + 2;
     size_t n = strlen(word);
     *before = at < end && (*at == '-' || *at == '+') ? *at : '\0';
-    at += *before != '\0';
-    for (size_t space = 1; at < end && space > 0; at += space) {
-        space = dpe_py_space(at, end);
-    }
+    at = after_space(at + (*before != '\0'), end);
     if ((size_t)(end - at) < n || memcmp(at, word, n) != 0) {
         return 0;
     }
-    at += n;
-    for (size_t space = 1; at < end && space > 0; at += space) {
-        space = dpe_py_space(at, end);
-    }
+    at = after_space(at + n, end);
     *behind = at < end && (*at == '-' || *at == '+') ? *at : '\0';
     at += *behind != '\0';
     return end - at >= 2 && at[0] == '%' && at[1] == '}' ? (size_t)(at + 2 - s) : 0;

@@ -188,13 +188,8 @@ static void draw_all(struct dpe_serve_engine *engine, const int64_t *branches, i
                      int32_t *drawn)
 {
     int64_t vocab = dpe_model_config(engine->world->model)->vocab;
-    if (n == 1 || n * vocab <= SMALL_WORK) {
-        for (int64_t i = 0; i < n; i++) {
-            drawn[i] = draw(engine, &engine->slots[branches[i]], engine->logits + i * vocab);
-        }
-        return;
-    }
-    int threads = dpe_session_limits(engine->session).threads;
+    bool many = n > 1 && n * vocab > SMALL_WORK;
+    int threads = many ? dpe_session_limits(engine->session).threads : 1;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < n; i++) {
         drawn[i] = draw(engine, &engine->slots[branches[i]], engine->logits + i * vocab);
