@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 
 #include "engine/json/json_strict.h"
-#include "eval/serve/serve_exchange.h"
+#include "eval/serve/serve_tool.h"
 
 enum {
     BODY_BYTES = 16 << 20, /* of a request, and for each token of the length: */

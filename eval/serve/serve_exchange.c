@@ -1,6 +1,6 @@
 /* Answers, whole or as a stream, and the wait for the engine. */
-#include "eval/serve/serve_exchange.h"
 #include "engine/system/platform.h"
+#include "eval/serve/serve_tool.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "eval/serve/serve_exchange.h"
+#include "eval/serve/serve_tool.h"
 
 enum { CONNECTIONS = 256 };
 
