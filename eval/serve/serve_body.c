@@ -65,7 +65,8 @@ bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *metho
         follows(lines.next, lines.next[0] == '\0' && lines.next[1] == '\0' ? lines.next : NULL));
     const struct dpe_guard_head head = lines.head;
     unsigned status = dpe_guard_form(&head, &why);
-    exchange->close = status != 0 || head.encodings > 0; /* a body in chunks: see guard.h */
+    /* The library reads the ends of chunks more loosely than others do. */
+    exchange->close = status != 0 || head.encodings > 0;
     if (status == 0) {
         status = dpe_guard_who(&http->rules, &head, &why);
         exchange->foreign =

@@ -69,7 +69,6 @@ static bool has_body(const struct dpe_guard_head *head)
 
 unsigned dpe_guard_form(const struct dpe_guard_head *head, const char **why)
 {
-    static const char digits[] = "0123456789";
     bool old = strcmp(head->version, "HTTP/1.0") == 0;
     bool chunks = head->encodings > 0;
     const struct {
@@ -84,7 +83,7 @@ unsigned dpe_guard_form(const struct dpe_guard_head *head, const char **why)
         {chunks && (old || head->encodings > 1 || strcasecmp(head->encoding, "chunked") != 0),
          "expected Transfer-Encoding: chunked, in HTTP/1.1, or none"},
         {head->lengths > 0 &&
-             (head->length[0] == '\0' || head->length[strspn(head->length, digits)] != '\0'),
+             (head->length[0] == '\0' || head->length[strspn(head->length, "0123456789")] != '\0'),
          "expected Content-Length in digits"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {

@@ -18,9 +18,7 @@ struct dpe_guard_head {
     const char *host, *origin, *length, *encoding;
     const char *type; /**< of the content */
     const char *site; /**< Sec-Fetch-Site, which browsers alone send */
-    int hosts, lengths;
-    int encodings; /**< above 0: a body in chunks follows. Their ends are read by the library, more
-                    * loosely than by others, so the connection should end after the answer */
+    int hosts, lengths, encodings;
     const char *wrong; /**< why a line of it may be read in two ways; NULL: none */
 };
 /** Take one header; `ends` tells whether its line ended with CR LF and had no NUL. */
