@@ -109,18 +109,16 @@ static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, stru
         return dpe_fail(err, DPE_USAGE, "niah: expected a length in 1 … %d, found %lld", MAX_LENGTH,
                         (long long)niah->length);
     }
-    dpe_status status = dpe_niah_check(&niah->params, err);
-    if (status != DPE_OK || (status = open_template(niah, err)) != DPE_OK ||
-        (status = read_chat(niah, chat_template, err)) != DPE_OK ||
-        (status = hash_words(niah, err)) != DPE_OK ||
-        (status = dpe_phrases_check_digits(niah->tokenizer, err)) != DPE_OK ||
-        (status = check_corpus(niah, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_niah_check(&niah->params, err));
+    DPE_TRY(open_template(niah, err));
+    DPE_TRY(read_chat(niah, chat_template, err));
+    DPE_TRY(hash_words(niah, err));
+    DPE_TRY(dpe_phrases_check_digits(niah->tokenizer, err));
+    DPE_TRY(check_corpus(niah, err));
     struct dpe_sample trial = {0};
-    status = dpe_niah_sample(niah, 0, &trial, err);
+    DPE_TRY(dpe_niah_sample(niah, 0, &trial, err));
     dpe_sample_free(&trial);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_niah_open(const struct dpe_niah_params *params, int64_t length,
@@ -186,22 +184,12 @@ static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
                                                .special =
                                                    chat ? DPE_SPECIAL_PARSE : niah->params.special,
                                                .advice = advice(niah)};
-    fit->tokens.n = 0;
-    dpe_status status = dpe_tokenizer_encode(niah->tokenizer, fit->text.bytes, fit->text.n,
-                                             &options, &fit->tokens, err);
+    dpe_status status =
+        dpe_prompt_encode(niah->tokenizer, &fit->text, &options, chat, &fit->tokens, err);
     if (status != DPE_OK) {
         dpe_fail_prefix(err, "niah: prompt");
-        return status;
     }
-    /* A chat template that begins with the BOS itself must not get a second one. */
-    size_t prefix = (size_t)dpe_tokenizer_prefix_size(niah->tokenizer);
-    int32_t *ids = fit->tokens.ids;
-    if (chat && prefix > 0 && fit->tokens.n >= 2 * prefix &&
-        memcmp(ids, ids + prefix, prefix * sizeof *ids) == 0) {
-        fit->tokens.n -= prefix;
-        memmove(ids, ids + prefix, fit->tokens.n * sizeof *ids);
-    }
-    return DPE_OK;
+    return status;
 }
 
 /* Try the first n bytes; *fits when the prompt has the wanted size. */
@@ -309,37 +297,36 @@ static dpe_status find_size(struct fit *fit, struct dpe_error *err)
 static dpe_status take_answers(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
                                struct dpe_sample *sample, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     DPE_TRY(DPE_NEW(&sample->answers, sample->n_references, err, "niah: no memory for answers"));
     DPE_TRY(DPE_NEW(&sample->skip, sample->n_references, err, "niah: no memory for answers"));
-    for (size_t i = 0; i < sample->n_references && status == DPE_OK; i++) {
+    for (size_t i = 0; i < sample->n_references; i++) {
         struct dpe_text text = {0};
         struct dpe_text first = {0};
-        status = dpe_niah_answer(niah, draw, (int)i, true, &first, err);
-        status = status == DPE_OK ? dpe_niah_answer(niah, draw, (int)i, false, &text, err) : status;
+        dpe_niah_answer(niah, draw, (int)i, true, &first);
+        dpe_niah_answer(niah, draw, (int)i, false, &text);
+        text.failed = text.failed || first.failed;
         sample->answers[i] = text.bytes;
         sample->skip[i] = text.n - first.n;
         dpe_text_free(&first);
+        DPE_TRY(dpe_text_done(&text, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status take_references(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
                                   struct dpe_sample *sample, struct dpe_error *err)
 {
-    size_t n = (size_t)niah->params.queries * (size_t)niah->params.values;
-    sample->references = dpe_alloc_zero(n, sizeof *sample->references);
-    for (size_t i = 0; sample->references != NULL && i < n; i++) {
-        size_t value = (size_t)draw->first * (size_t)niah->params.values + i;
-        sample->references[i] = strdup(draw->values[value]);
-        if (sample->references[i] == NULL) {
-            break;
-        }
+    const size_t n = (size_t)niah->params.queries * (size_t)niah->params.values;
+    const size_t first = (size_t)draw->first * (size_t)niah->params.values;
+    DPE_TRY(DPE_NEW(&sample->references, n, err, "niah: no memory for the references"));
+    for (size_t i = 0; i < n; i++) {
+        sample->references[i] = strdup(draw->values[first + i]);
         sample->n_references = i + 1;
+        DPE_TRY(sample->references[i] != NULL
+                    ? DPE_OK
+                    : dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for the references"));
     }
-    return sample->n_references == n
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for the references");
+    return DPE_OK;
 }
 
 /* Which context a sample is about, and the first of those it shares its first half with. */
@@ -473,10 +460,8 @@ static dpe_status check_steps(const struct dpe_niah *niah, const struct dpe_toke
                               struct dpe_error *err)
 {
     struct dpe_sample sample = {0};
-    dpe_status status = niah->params.steps ? dpe_niah_sample(niah, 0, &sample, err) : DPE_OK;
-    if (status == DPE_OK && niah->params.steps) {
-        status = dpe_steps_check(&sample, tokenizer, err);
-    }
+    DPE_TRY(dpe_niah_sample(niah, 0, &sample, err));
+    dpe_status status = dpe_steps_check(&sample, tokenizer, err);
     dpe_sample_free(&sample);
     return status;
 }
@@ -493,14 +478,13 @@ dpe_status dpe_task_niah(const char *name, struct dpe_niah *niah,
                                 .growing = true,
                                 .steps = niah->params.steps,
                                 .close = close_niah};
-    dpe_status status = check_steps(niah, tokenizer, err);
+    dpe_status status = source.steps ? check_steps(niah, tokenizer, err) : DPE_OK;
+    if (status == DPE_OK && strlen(name) >= sizeof source.name) {
+        status = dpe_fail(err, DPE_INTERNAL, "task name \"%s\" is too long", name);
+    }
     if (status != DPE_OK) {
         dpe_source_close(&source);
         return status;
-    }
-    if (strlen(name) >= sizeof source.name) {
-        dpe_source_close(&source);
-        return dpe_fail(err, DPE_INTERNAL, "task name \"%s\" is too long", name);
     }
     snprintf(source.name, sizeof source.name, "%s", name);
     return dpe_task_questions(&source, tokenizer, task, err);

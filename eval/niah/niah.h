@@ -31,6 +31,8 @@ struct dpe_niah_params {
 };
 /** The names that dpe_niah_parse knows, separated by ", ". */
 extern const char dpe_niah_keys[];
+/** Names of dpe_special_policy in identities. */
+extern const char *const dpe_niah_specials[];
 void dpe_niah_defaults(struct dpe_niah_params *params);
 /** Read
  * "keys=1,values=4,queries=1,digits=7,depth=…,asked=1,shared=1,spare=0,template=FILE,repeat=0|1,

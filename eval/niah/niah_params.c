@@ -9,7 +9,7 @@
 
 enum { MAX_KEYS = 1024, MAX_NEEDLES = 1024, MAX_DIGITS = 18, MAX_SHARED = 256, MAX_SPARE = 128 };
 
-static const char *const specials[] = {"error", "literal", "parse"};
+const char *const dpe_niah_specials[] = {"error", "literal", "parse"};
 const char dpe_niah_keys[] =
     "keys, values, queries, digits, depth, asked, shared, spare, template, repeat, score, special";
 
@@ -84,7 +84,7 @@ static dpe_status read_special(const char *value, enum dpe_special_policy *out,
                                struct dpe_error *err)
 {
     for (int i = 0; i < 3; i++) {
-        if (strcmp(value, specials[i]) == 0) {
+        if (strcmp(value, dpe_niah_specials[i]) == 0) {
             *out = (enum dpe_special_policy)i;
             return DPE_OK;
         }
@@ -203,7 +203,7 @@ void dpe_niah_format(const struct dpe_niah_params *params, char *text, size_t n)
     }
     snprintf(text, n, "keys=%d,values=%d,queries=%d,digits=%d,depth=%s,repeat=%d,special=%s",
              params->keys, params->values, params->queries, params->digits, depth,
-             params->repeat_haystack ? 1 : 0, specials[params->special]);
+             params->repeat_haystack ? 1 : 0, dpe_niah_specials[params->special]);
     /* What most runs do not use is not part of their name. */
     if (params->asked > 1) {
         dpe_append(text, n, ",asked=%d", params->asked);

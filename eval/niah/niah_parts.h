@@ -55,7 +55,7 @@ dpe_status dpe_niah_check(const struct dpe_niah_params *params, struct dpe_error
 struct dpe_niah_draw {
     char (*keys)[160];  /* [params.keys] */
     char (*values)[24]; /* [params.keys][params.values] */
-    int *needle;        /* [n]: needle i holds key needle[i] / values, value needle[i] */
+    size_t *needle;     /* [n]: needle i holds key needle[i] / values, value needle[i] */
     double *depth; /* [n]: where in its part, 0 … 1 (the whole haystack when depth is fixed) */
     int n;         /* keys × values */
     char *asked;   /* the asked keys in one string */
@@ -75,10 +75,10 @@ dpe_status dpe_niah_ask(struct dpe_niah_draw *draw, int key, struct dpe_error *e
 dpe_status dpe_niah_draw_half(const struct dpe_niah *niah, const struct dpe_text *haystack,
                               struct dpe_rng *rng, struct dpe_niah_draw *draw,
                               struct dpe_error *err);
-/** How an answer writes the n-th asked value, appended: behind the prompt where that is `first`,
- * else behind another value. */
-dpe_status dpe_niah_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw, int n,
-                           bool first, struct dpe_text *text, struct dpe_error *err);
+/** Put how an answer writes the n-th asked value: behind the prompt where that is `first`, else
+ * behind another value. */
+void dpe_niah_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw, int n,
+                     bool first, struct dpe_text *text);
 void dpe_niah_draw_free(struct dpe_niah_draw *draw);
 
 /** The finished text of a prompt with the first `n` bytes of a haystack. */

@@ -37,17 +37,13 @@ static dpe_status join_asked(const struct dpe_niah *niah, struct dpe_niah_draw *
                              struct dpe_error *err)
 {
     struct dpe_text asked = {0};
-    dpe_status status = DPE_OK;
     draw->first = 0;
-    for (int i = 0; i < niah->params.queries && status == DPE_OK; i++) {
-        const char *separator = i == 0 ? "" : niah->phrases.text[NIAH_KEYS_SEPARATOR];
-        status = dpe_text_append(&asked, separator, strlen(separator), err);
-        if (status == DPE_OK) {
-            status = dpe_text_append(&asked, draw->keys[i], strlen(draw->keys[i]), err);
-        }
+    for (int i = 0; i < niah->params.queries; i++) {
+        dpe_text_put(&asked, "%s%s", i == 0 ? "" : niah->phrases.text[NIAH_KEYS_SEPARATOR],
+                     draw->keys[i]);
     }
     draw->asked = asked.bytes;
-    return status;
+    return dpe_text_done(&asked, err);
 }
 
 dpe_status dpe_niah_ask(struct dpe_niah_draw *draw, int key, struct dpe_error *err)
@@ -75,11 +71,7 @@ dpe_status dpe_niah_draw_words(const struct dpe_niah *niah, struct dpe_rng *rng,
         return no_memory(err);
     }
     draw_keys(niah, rng, draw);
-    for (int i = 0; i < draw->n; i++) {
-        int j = (int)dpe_rng_below(rng, (uint32_t)i + 1);
-        draw->needle[i] = draw->needle[j];
-        draw->needle[j] = i;
-    }
+    dpe_draw_order(rng, draw->needle, n);
     for (int i = 0; i < draw->n; i++) {
         double drawn = dpe_rng_unit(rng);
         draw->depth[i] = isnan(niah->params.depth) ? drawn : niah->params.depth;
@@ -113,28 +105,18 @@ static bool fresh_value(const struct dpe_niah_draw *draw, int i, const struct dp
     return !occurs(haystack->bytes, haystack->n, draw->values[i]);
 }
 
-dpe_status dpe_niah_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw, int n,
-                           bool first, struct dpe_text *text, struct dpe_error *err)
+void dpe_niah_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw, int n,
+                     bool first, struct dpe_text *text)
 {
     int value = draw->first * niah->params.values + n;
     const struct dpe_phrase_value values[] = {{"key", draw->keys[value / niah->params.values]},
                                               {"value", draw->values[value]},
                                               {"keys", draw->asked},
                                               {NULL, NULL}};
-    DPE_TRY(first ? DPE_OK
-                  : dpe_phrases_fill(&niah->phrases, NIAH_ANSWER_PREFIX, values, text, err));
-    return dpe_phrases_fill(&niah->phrases, NIAH_ANSWER, values, text, err);
-}
-
-/* The answers as the template expects them after the prompt's last word. */
-static dpe_status expected_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
-                                  struct dpe_text *text, struct dpe_error *err)
-{
-    int n = niah->params.queries * niah->params.values;
-    for (int i = 0; i < n; i++) {
-        DPE_TRY(dpe_niah_answer(niah, draw, i, i == 0, text, err));
+    if (!first) {
+        dpe_phrases_put(&niah->phrases, NIAH_ANSWER_PREFIX, values, text);
     }
-    return DPE_OK;
+    dpe_phrases_put(&niah->phrases, NIAH_ANSWER, values, text);
 }
 
 static dpe_status compute_room(const struct dpe_niah *niah, struct dpe_niah_draw *draw,
@@ -147,7 +129,11 @@ static dpe_status compute_room(const struct dpe_niah *niah, struct dpe_niah_draw
     struct dpe_text text = {0};
     struct dpe_tokens tokens = {0};
     const struct dpe_encode_options options = {.special = DPE_SPECIAL_LITERAL};
-    dpe_status status = expected_answer(niah, draw, &text, err);
+    /* The answers as the template expects them after the prompt's last word. */
+    for (int i = 0; i < niah->params.queries * niah->params.values; i++) {
+        dpe_niah_answer(niah, draw, i, i == 0, &text);
+    }
+    dpe_status status = dpe_text_done(&text, err);
     if (status == DPE_OK) {
         status = dpe_tokenizer_encode(niah->tokenizer, text.bytes, text.n, &options, &tokens, err);
     }
@@ -195,7 +181,7 @@ dpe_status dpe_niah_draw_half(const struct dpe_niah *niah, const struct dpe_text
 {
     for (int i = (draw->n + 1) / 2; i < draw->n; i++) {
         draw->depth[i] = dpe_rng_unit(rng);
-        DPE_TRY(draw_value(niah, haystack, draw->needle[i], rng, draw, err));
+        DPE_TRY(draw_value(niah, haystack, (int)draw->needle[i], rng, draw, err));
     }
     return DPE_OK;
 }
@@ -225,36 +211,30 @@ static size_t needle_place(const struct dpe_niah *niah, const struct dpe_niah_dr
 }
 
 /* Haystack with needles, without white space in front. */
-static dpe_status append_body(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
-                              const char *haystack, size_t n, struct dpe_text *text,
-                              struct dpe_error *err)
+static void put_body(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
+                     const char *haystack, size_t n, struct dpe_text *text)
 {
     struct dpe_text body = {0};
-    dpe_status status = DPE_OK;
     size_t at = 0;
-    for (int i = 0; i < draw->n && status == DPE_OK; i++) {
+    for (int i = 0; i < draw->n; i++) {
+        const size_t needle = draw->needle[i];
+        const struct dpe_phrase_value values[] = {
+            {"key", draw->keys[needle / (size_t)niah->params.values]},
+            {"value", draw->values[needle]},
+            {NULL, NULL}};
         size_t place = needle_place(niah, draw, i, haystack, n);
         place = place > at ? place : at;
-        status = dpe_text_append(&body, haystack + at, place - at, err);
+        dpe_text_put_bytes(&body, haystack + at, place - at);
+        dpe_phrases_put(&niah->phrases, NIAH_NEEDLE, values, &body);
         at = place;
-        if (status == DPE_OK) {
-            int needle = draw->needle[i];
-            const struct dpe_phrase_value values[] = {
-                {"key", draw->keys[needle / niah->params.values]},
-                {"value", draw->values[needle]},
-                {NULL, NULL}};
-            status = dpe_phrases_fill(&niah->phrases, NIAH_NEEDLE, values, &body, err);
-        }
     }
-    if (status != DPE_OK ||
-        (status = dpe_text_append(&body, haystack + at, n - at, err)) != DPE_OK) {
-        goto done;
+    dpe_text_put_bytes(&body, haystack + at, n - at);
+    text->failed = text->failed || body.failed;
+    if (!text->failed) {
+        size_t spaces = strspn(body.bytes, " \t\n\v\f\r");
+        dpe_text_put_bytes(text, body.bytes + spaces, body.n - spaces);
     }
-    size_t spaces = strspn(body.bytes, " \t\n\v\f\r");
-    status = dpe_text_append(text, body.bytes + spaces, body.n - spaces, err);
-done:
     dpe_text_free(&body);
-    return status;
 }
 
 dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
@@ -265,10 +245,11 @@ dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_
     const struct dpe_phrase_value values[] = {
         {"key", draw->keys[draw->first]}, {"keys", draw->asked}, {NULL, NULL}};
     text->n = 0;
-    DPE_TRY(dpe_text_append(text, niah->chat_before, strlen(niah->chat_before), err));
-    DPE_TRY(dpe_phrases_fill(words, NIAH_INTRO, values, text, err));
-    DPE_TRY(append_body(niah, draw, haystack, n, text, err));
-    DPE_TRY(dpe_phrases_fill(words, NIAH_QUESTION, values, text, err));
-    DPE_TRY(dpe_text_append(text, niah->chat_after, strlen(niah->chat_after), err));
-    return dpe_phrases_fill(words, NIAH_ANSWER_PREFIX, values, text, err);
+    dpe_text_put(text, "%s", niah->chat_before);
+    dpe_phrases_put(words, NIAH_INTRO, values, text);
+    put_body(niah, draw, haystack, n, text);
+    dpe_phrases_put(words, NIAH_QUESTION, values, text);
+    dpe_text_put(text, "%s", niah->chat_after);
+    dpe_phrases_put(words, NIAH_ANSWER_PREFIX, values, text);
+    return dpe_text_done(text, err);
 }

@@ -198,9 +198,8 @@ void dpe_phrases_free(struct dpe_phrases *phrases)
     *phrases = (struct dpe_phrases){0};
 }
 
-dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
-                            const struct dpe_phrase_value *values, struct dpe_text *out,
-                            struct dpe_error *err)
+void dpe_phrases_put(const struct dpe_phrases *phrases, size_t field,
+                     const struct dpe_phrase_value *values, struct dpe_text *out)
 {
     const char *s = phrases->text[field];
     while (*s != '\0') {
@@ -211,15 +210,14 @@ dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
             value++;
         }
         if (n > 0 && value->name != NULL) {
-            DPE_TRY(dpe_text_append(out, value->text, strlen(value->text), err));
+            dpe_text_put_bytes(out, value->text, strlen(value->text));
             s += n + 2;
         } else {
             size_t plain = 1 + strcspn(s + 1, "{");
-            DPE_TRY(dpe_text_append(out, s, plain, err));
+            dpe_text_put_bytes(out, s, plain);
             s += plain;
         }
     }
-    return DPE_OK;
 }
 
 /* A vocabulary that loses a digit would make every answer wrong without a word. */

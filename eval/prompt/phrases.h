@@ -49,10 +49,10 @@ void dpe_phrases_free(struct dpe_phrases *phrases);
 struct dpe_phrase_value {
     const char *name, *text;
 };
-/** Append phrase `field` with its placeholders replaced; `values` ends with a NULL name. */
-dpe_status dpe_phrases_fill(const struct dpe_phrases *phrases, size_t field,
-                            const struct dpe_phrase_value *values, struct dpe_text *out,
-                            struct dpe_error *err);
+/** Put phrase `field` with its placeholders replaced, as dpe_text_put; `values` ends with a NULL
+ * name. */
+void dpe_phrases_put(const struct dpe_phrases *phrases, size_t field,
+                     const struct dpe_phrase_value *values, struct dpe_text *out);
 
 /** Whether the vocabulary can write digits, which the answers consist of. DPE_BAD_DATA. */
 dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err);

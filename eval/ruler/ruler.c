@@ -10,16 +10,9 @@ enum { SPARE_TOKENS = 8, OFFICIAL_LENGTH = 4096, MAX_TRIES = 64 };
 
 #define NEEDLES(task, room_keys, room_values, room_queries, where, by_uuid, to_uuid)               \
     {                                                                                              \
-        .name = task, .category = "NIAH", .room = 128, .score = dpe_score_all, .growing = true,    \
+        .name = task, .room = 128, .score = dpe_score_all, .maker = &dpe_ruler_niah,               \
         .keys = room_keys, .values = room_values, .queries = room_queries, .haystack = where,      \
-        .uuid_keys = by_uuid, .uuid_values = to_uuid, .draw = dpe_ruler_niah_draw,                 \
-        .cost = dpe_ruler_niah_cost, .compose = dpe_ruler_niah_compose                             \
-    }
-#define QUESTIONS(task, number)                                                                    \
-    {                                                                                              \
-        .name = task, .category = "QA", .room = 32, .score = dpe_score_part, .growing = true,      \
-        .dataset = number, .draw = dpe_ruler_qa_draw, .cost = dpe_ruler_listed_cost,               \
-        .compose = dpe_ruler_qa_compose                                                            \
+        .uuid_keys = by_uuid, .uuid_values = to_uuid                                               \
     }
 
 static const struct dpe_ruler_kind kinds[] = {
@@ -31,33 +24,11 @@ static const struct dpe_ruler_kind kinds[] = {
     NEEDLES("niah_multikey_3", 1, 1, 1, RULER_NEEDLES, true, true),
     NEEDLES("niah_multivalue", 1, 4, 1, RULER_ESSAY, false, false),
     NEEDLES("niah_multiquery", 4, 1, 4, RULER_ESSAY, false, false),
-    {.name = "vt",
-     .category = "VT",
-     .room = 30,
-     .score = dpe_score_all,
-     .growing = true,
-     .haystack = RULER_LINES,
-     .draw = dpe_ruler_vt_draw,
-     .cost = dpe_ruler_niah_cost,
-     .compose = dpe_ruler_vt_compose},
-    {.name = "cwe",
-     .category = "Aggregation",
-     .room = 120,
-     .score = dpe_score_all,
-     .growing = true,
-     .draw = dpe_ruler_cwe_draw,
-     .cost = dpe_ruler_cwe_cost,
-     .compose = dpe_ruler_cwe_compose},
-    {.name = "fwe",
-     .category = "Aggregation",
-     .room = 50,
-     .score = dpe_score_all,
-     .growing = true,
-     .draw = dpe_ruler_fwe_draw,
-     .cost = dpe_ruler_fwe_cost,
-     .compose = dpe_ruler_fwe_compose},
-    QUESTIONS("qa_1", 0),
-    QUESTIONS("qa_2", 1),
+    {"vt", 30, dpe_score_all, &dpe_ruler_vt, .haystack = RULER_LINES},
+    {"cwe", 120, dpe_score_all, &dpe_ruler_cwe},
+    {"fwe", 50, dpe_score_all, &dpe_ruler_fwe},
+    {"qa_1", 32, dpe_score_part, &dpe_ruler_qa, .dataset = DPE_QA_SQUAD},
+    {"qa_2", 32, dpe_score_part, &dpe_ruler_qa, .dataset = DPE_QA_HOTPOTQA},
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -99,27 +70,6 @@ struct dpe_encode_options dpe_ruler_encoding(const struct dpe_ruler *ruler)
                         "with --special-in-text"};
 }
 
-/* Encode a finished prompt. A chat template that begins with the BOS must not get a second one. */
-static dpe_status encode_prompt(const struct dpe_ruler *ruler, const struct dpe_text *text,
-                                struct dpe_tokens *tokens, struct dpe_error *err)
-{
-    bool chat = in_chat(ruler);
-    struct dpe_encode_options options = dpe_ruler_encoding(ruler);
-    options.add_special = true;
-    options.special = chat ? DPE_SPECIAL_PARSE : ruler->special;
-    tokens->n = 0;
-    dpe_status status =
-        dpe_tokenizer_encode(ruler->tokenizer, text->bytes, text->n, &options, tokens, err);
-    size_t prefix = (size_t)dpe_tokenizer_prefix_size(ruler->tokenizer);
-    int32_t *ids = tokens->ids;
-    if (status == DPE_OK && chat && prefix > 0 && tokens->n >= 2 * prefix &&
-        memcmp(ids, ids + prefix, prefix * sizeof *ids) == 0) {
-        tokens->n -= prefix;
-        memmove(ids, ids + prefix, tokens->n * sizeof *ids);
-    }
-    return status;
-}
-
 /* A composed prompt. */
 struct prompt {
     struct dpe_text text;
@@ -131,24 +81,27 @@ static dpe_status compose(struct dpe_ruler_draw *draw, int64_t n, struct prompt 
                           struct dpe_error *err)
 {
     const struct dpe_ruler *ruler = draw->ruler;
+    const bool chat = in_chat(ruler);
+    struct dpe_encode_options options = dpe_ruler_encoding(ruler);
+    struct dpe_text *text = &prompt->text;
     struct dpe_text answer = {0};
-    prompt->text.n = 0;
+    text->n = 0;
     prompt->n = n;
-    dpe_status status = dpe_ruler_append(&prompt->text, ruler->before, err);
-    if (status != DPE_OK ||
-        (status = draw->kind->compose(draw, n, &prompt->text, &answer, err)) != DPE_OK ||
-        (status = dpe_ruler_append(&prompt->text, ruler->after, err)) != DPE_OK ||
-        (status = dpe_text_append(&prompt->text, answer.bytes, answer.n, err)) != DPE_OK) {
-        goto done;
-    }
-    status = encode_prompt(ruler, &prompt->text, &prompt->tokens, err);
-    if (status != DPE_OK) {
-        dpe_fail_prefix(err, "%s%s%s: prompt of sample %lld", draw->file != NULL ? draw->file : "",
-                        draw->file != NULL ? ": " : "", draw->kind->name, (long long)draw->index);
-    }
-done:
+    dpe_text_put(text, "%s", ruler->before);
+    draw->kind->maker->compose(draw, n, text, &answer);
+    dpe_text_put(text, "%s", ruler->after);
+    dpe_text_put_bytes(text, answer.bytes, answer.n);
+    text->failed = text->failed || answer.failed;
     dpe_text_free(&answer);
-    return status;
+    DPE_TRY(dpe_text_done(text, err));
+    options.add_special = true;
+    options.special = chat ? DPE_SPECIAL_PARSE : ruler->special;
+    if (dpe_prompt_encode(ruler->tokenizer, text, &options, chat, &prompt->tokens, err) != DPE_OK) {
+        return dpe_fail_prefix(err, "%s%s%s: prompt of sample %lld",
+                               draw->file != NULL ? draw->file : "", draw->file != NULL ? ": " : "",
+                               draw->kind->name, (long long)draw->index);
+    }
+    return DPE_OK;
 }
 
 /* The most units in [low, high] whose cost is at most `most`; low when none is. */
@@ -156,20 +109,13 @@ static int64_t most_units(const struct dpe_ruler_draw *draw, int64_t low, int64_
 {
     while (low < high) {
         int64_t middle = low + (high - low + 1) / 2;
-        if (draw->kind->cost(draw, middle) <= most) {
+        if (draw->kind->maker->cost(draw, middle) <= most) {
             low = middle;
         } else {
             high = middle - 1;
         }
     }
     return low;
-}
-
-static void swap(struct prompt *a, struct prompt *b)
-{
-    struct prompt moved = *a;
-    *a = *b;
-    *b = moved;
 }
 
 /* The number of units to try next when `best` fits and `fail` does not: estimated from the costs
@@ -180,7 +126,7 @@ static int64_t next_units(const struct dpe_ruler_draw *draw, int64_t best, int64
     if (tries > 8) {
         return best + (fail - best) / 2;
     }
-    return most_units(draw, best, fail - 1, draw->kind->cost(draw, n) + spare);
+    return most_units(draw, best, fail - 1, draw->kind->maker->cost(draw, n) + spare);
 }
 
 /* The largest prompt of at most `max` tokens: *best. */
@@ -206,7 +152,9 @@ static dpe_status fit(struct dpe_ruler_draw *draw, int64_t max, struct prompt *b
         status = compose(draw, n, &tried, err);
         spare = (double)(max - (int64_t)tried.tokens.n);
         if (status == DPE_OK && spare >= 0.0) {
-            swap(best, &tried);
+            struct prompt kept = *best;
+            *best = tried;
+            tried = kept;
         } else {
             fail = n;
         }
@@ -224,28 +172,22 @@ static dpe_status fit(struct dpe_ruler_draw *draw, int64_t max, struct prompt *b
     return status;
 }
 
-/* Tokens of an answer that follows other text. */
-static dpe_status count_answer(const struct dpe_tokenizer *tokenizer, const char *reference,
-                               int64_t *count, struct dpe_error *err)
+/* Tokens that a text has beyond those of its first `n` bytes alone. */
+static dpe_status count_behind(const struct dpe_tokenizer *tokenizer,
+                               const struct dpe_encode_options *options,
+                               const struct dpe_text *text, size_t n, int64_t *count,
+                               struct dpe_error *err)
 {
-    const struct dpe_encode_options options = {.special = DPE_SPECIAL_LITERAL};
-    struct dpe_text text = {0};
     struct dpe_tokens tokens = {0};
-    dpe_status status = dpe_ruler_append(&text, ". ", err);
-    if (status != DPE_OK || (status = dpe_tokenizer_encode(tokenizer, text.bytes, 1, &options,
-                                                           &tokens, err)) != DPE_OK) {
-        goto done;
-    }
-    *count = -(int64_t)tokens.n;
+    DPE_TRY(dpe_text_done(text, err));
+    dpe_status status = dpe_tokenizer_encode(tokenizer, text->bytes, n, options, &tokens, err);
+    const int64_t before = (int64_t)tokens.n;
     tokens.n = 0;
-    if ((status = dpe_ruler_append(&text, reference, err)) != DPE_OK) {
-        goto done;
+    if (status == DPE_OK) {
+        status = dpe_tokenizer_encode(tokenizer, text->bytes, text->n, options, &tokens, err);
     }
-    status = dpe_tokenizer_encode(tokenizer, text.bytes, text.n, &options, &tokens, err);
-done:
-    *count += (int64_t)tokens.n;
+    *count = (int64_t)tokens.n - before;
     dpe_tokens_free(&tokens);
-    dpe_text_free(&text);
     return status;
 }
 
@@ -253,11 +195,16 @@ dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dp
                           char *const *references, size_t n, int64_t length, int64_t *room,
                           struct dpe_error *err)
 {
+    const struct dpe_encode_options options = {.special = DPE_SPECIAL_LITERAL};
     int64_t sum = 0;
     *room = kind->room;
     for (size_t i = 0; i < n && length < OFFICIAL_LENGTH; i++) {
+        struct dpe_text answer = {0};
         int64_t count = 0;
-        DPE_TRY(count_answer(tokenizer, references[i], &count, err));
+        dpe_text_put(&answer, ". %s", references[i]);
+        dpe_status status = count_behind(tokenizer, &options, &answer, 1, &count, err);
+        dpe_text_free(&answer);
+        DPE_TRY(status);
         /* 2 tokens for what separates two answers. For questions the longest answer counts. */
         sum = kind->score == dpe_score_all ? sum + count + 2 : count > sum ? count : sum;
     }
@@ -265,6 +212,15 @@ dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dp
         *room = sum + SPARE_TOKENS;
     }
     return DPE_OK;
+}
+
+static dpe_status draw_words(struct dpe_ruler_draw *draw, struct dpe_error *err)
+{
+    DPE_TRY(draw->kind->maker->draw(draw, err));
+    for (size_t i = 0; i < draw->n_needles; i++) {
+        DPE_TRY(dpe_text_done(draw->needle + i, err));
+    }
+    return dpe_text_done(&draw->scratch, err);
 }
 
 dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
@@ -280,7 +236,7 @@ dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_rule
     int64_t room = 0;
     dpe_rng_seed(&draw.rng, ruler->seed, draw.stream);
     dpe_rng_seed(&draw.units, ~ruler->seed, draw.stream);
-    dpe_status status = kind->draw(&draw, err);
+    dpe_status status = draw_words(&draw, err);
     if (status != DPE_OK ||
         (status = dpe_ruler_room(ruler->tokenizer, kind, draw.references, draw.n_references, length,
                                  &room, err)) != DPE_OK ||
@@ -344,13 +300,13 @@ dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind
     }
     *state = (struct state){ruler, kind, length};
     ruler->users++;
-    bool questions = kind->draw == dpe_ruler_qa_draw;
+    bool questions = kind->maker == &dpe_ruler_qa;
     *source = (struct dpe_source){
         .n_samples = questions ? (int64_t)ruler->qa[kind->dataset].n_questions : INT64_MAX,
         .state = state,
         .sample = sample_source,
         .score = kind->score,
-        .growing = kind->growing,
+        .growing = true,
         .close = close_source,
     };
     size_t n = strlen(kind->name);
@@ -366,11 +322,6 @@ dpe_status dpe_ruler_no_memory(struct dpe_error *err)
     return dpe_fail(err, DPE_NO_MEMORY, "ruler: no memory for a sample");
 }
 
-dpe_status dpe_ruler_append(struct dpe_text *text, const char *string, struct dpe_error *err)
-{
-    return dpe_text_append(text, string, strlen(string), err);
-}
-
 dpe_status dpe_ruler_refer(struct dpe_ruler_draw *draw, const char *text, struct dpe_error *err)
 {
     size_t n = draw->n_references;
@@ -380,11 +331,6 @@ dpe_status dpe_ruler_refer(struct dpe_ruler_draw *draw, const char *text, struct
     }
     draw->n_references++;
     return DPE_OK;
-}
-
-double dpe_ruler_listed_cost(const struct dpe_ruler_draw *draw, int64_t n)
-{
-    return draw->cost[n];
 }
 
 void dpe_ruler_shuffle(const struct dpe_ruler_draw *draw, size_t *list, size_t n)
@@ -399,14 +345,6 @@ void dpe_ruler_shuffle(const struct dpe_ruler_draw *draw, size_t *list, size_t n
     }
 }
 
-void dpe_ruler_places(struct dpe_ruler_draw *draw)
-{
-    for (size_t i = 0; i < draw->n_needles; i++) {
-        draw->place[i] = dpe_rng_unit(&draw->rng);
-    }
-    dpe_sort(draw->place, draw->n_needles);
-}
-
 dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,
                            struct dpe_error *err)
 {
@@ -415,22 +353,12 @@ dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size
     const char *anchor = n > 0 && text[0] == ' ' ? "." : ".\n";
     const struct dpe_encode_options options = dpe_ruler_encoding(ruler);
     struct dpe_text joined = {0};
-    struct dpe_tokens tokens = {0};
-    dpe_status status = dpe_ruler_append(&joined, anchor, err);
-    size_t before = 0;
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = dpe_tokenizer_encode(ruler->tokenizer, joined.bytes, joined.n, &options, &tokens, err);
-    before = tokens.n;
-    tokens.n = 0;
-    if (status != DPE_OK || (status = dpe_text_append(&joined, text, n, err)) != DPE_OK) {
-        goto done;
-    }
-    status = dpe_tokenizer_encode(ruler->tokenizer, joined.bytes, joined.n, &options, &tokens, err);
-done:
-    *count = tokens.n > before ? (double)(tokens.n - before) : 0.0;
-    dpe_tokens_free(&tokens);
+    int64_t more = 0;
+    dpe_text_put_bytes(&joined, anchor, strlen(anchor));
+    dpe_text_put_bytes(&joined, text, n);
+    dpe_status status =
+        count_behind(ruler->tokenizer, &options, &joined, strlen(anchor), &more, err);
+    *count = more > 0 ? (double)more : 0.0;
     dpe_text_free(&joined);
     return status;
 }

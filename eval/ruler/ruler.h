@@ -16,7 +16,6 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/prompt/lexicon.h"
 #include "eval/prompt/phrases.h"
-#include "eval/ruler/ruler_qa.h"
 #include "eval/task/task.h"
 
 enum { DPE_RULER_DIGITS = 8 };
@@ -63,6 +62,39 @@ struct dpe_ruler_essay {
     size_t n;
 };
 
+/** Questions about documents, of a SQuAD or HotpotQA file. */
+struct dpe_qa_question {
+    const char *text;
+    size_t answers, n_answers; /**< first and number in dpe_qa.answers */
+    size_t gold, n_gold;       /**< first and number in dpe_qa.gold: documents that must be there */
+    size_t group;              /**< article, or SIZE_MAX: none */
+};
+
+struct dpe_qa {
+    char *path;
+    char hash[65];          /**< SHA-256 of the file */
+    char *bytes;            /**< the file; strings below point into it or into `joined` */
+    struct dpe_text joined; /**< HotpotQA: title and sentences put together */
+    const char **documents; /**< [n_documents] distinct */
+    size_t *group;          /**< [n_documents] article of each */
+    double *cost;           /**< [n_documents] tokens, filled in by the user */
+    size_t n_documents;
+    const char **answers;
+    size_t n_answers;
+    size_t *gold;
+    size_t n_gold;
+    struct dpe_qa_question *questions;
+    size_t n_questions;
+};
+
+enum dpe_qa_set { DPE_QA_SQUAD, DPE_QA_HOTPOTQA };
+/** Read a SQuAD file (1.1 or 2.0; unanswerable questions are left out) or a HotpotQA one (a list of
+ *  questions with 10 paragraphs each). Errors name the file and what is missing where. Free with
+ *  dpe_qa_free. */
+dpe_status dpe_qa_read(const char *path, enum dpe_qa_set set, struct dpe_qa *qa,
+                       struct dpe_error *err);
+void dpe_qa_free(struct dpe_qa *qa);
+
 struct dpe_ruler {
     const struct dpe_tokenizer *tokenizer;
     uint64_t seed;
@@ -74,11 +106,11 @@ struct dpe_ruler {
     double word_cost; /**< mean tokens of a word of the lexicon with the space before it */
     double number_cost[DPE_RULER_DIGITS]; /**< of " 1.", " 12.", … by digits */
     struct dpe_ruler_essay essay;
-    struct dpe_qa qa[2]; /**< SQuAD, HotpotQA; empty without files */
+    struct dpe_qa qa[2]; /**< of dpe_qa_set; empty without files */
     int users;           /**< sources that use it */
 };
 
-/** The content of a sample before its size is known. When a kind's `draw` is called, ruler, kind,
+/** The content of a sample before its size is known. When a maker's `draw` is called, ruler, kind,
  *  length, index, stream and the generators are set and the rest is zero. */
 struct dpe_ruler_draw {
     const struct dpe_ruler *ruler;
@@ -103,48 +135,32 @@ struct dpe_ruler_draw {
     char asked[256];
 };
 
-/** A task. */
-struct dpe_ruler_kind {
-    const char *name, *category;
-    int64_t room; /**< tokens to generate */
-    dpe_scorer score;
-    bool growing;              /**< score of a source */
-    int keys, values, queries; /**< niah */
-    enum { RULER_ESSAY, RULER_LINES, RULER_NEEDLES } haystack;
-    bool uuid_keys, uuid_values;
-    int dataset; /**< qa: 0 SQuAD, 1 HotpotQA */
+/** How samples of a kind are made. */
+struct dpe_ruler_maker {
     dpe_status (*draw)(struct dpe_ruler_draw *draw, struct dpe_error *err);
     /** Tokens of n units, about. */
     double (*cost)(const struct dpe_ruler_draw *draw, int64_t n);
     /** The prompt with n units: context (chat template's beginning included) and question go to
      *  `text`, how the answer begins to `answer`. */
-    dpe_status (*compose)(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
-                          struct dpe_text *answer, struct dpe_error *err);
+    void (*compose)(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                    struct dpe_text *answer);
+};
+extern const struct dpe_ruler_maker dpe_ruler_niah, dpe_ruler_vt, dpe_ruler_cwe, dpe_ruler_fwe,
+    dpe_ruler_qa;
+
+/** A task. */
+struct dpe_ruler_kind {
+    const char *name;
+    int64_t room; /**< tokens to generate */
+    dpe_scorer score;
+    const struct dpe_ruler_maker *maker;
+    int keys, values, queries; /**< niah */
+    enum { RULER_ESSAY, RULER_LINES, RULER_NEEDLES } haystack;
+    bool uuid_keys, uuid_values;
+    enum dpe_qa_set dataset; /**< qa */
 };
 /** Task i of the 13; NULL after the last one. */
 const struct dpe_ruler_kind *dpe_ruler_kind(size_t i);
-
-/* Kinds. */
-dpe_status dpe_ruler_niah_draw(struct dpe_ruler_draw *draw, struct dpe_error *err);
-dpe_status dpe_ruler_niah_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
-                                  struct dpe_text *answer, struct dpe_error *err);
-dpe_status dpe_ruler_vt_draw(struct dpe_ruler_draw *draw, struct dpe_error *err);
-dpe_status dpe_ruler_vt_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
-                                struct dpe_text *answer, struct dpe_error *err);
-dpe_status dpe_ruler_cwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err);
-dpe_status dpe_ruler_cwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
-                                 struct dpe_text *answer, struct dpe_error *err);
-dpe_status dpe_ruler_fwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err);
-dpe_status dpe_ruler_fwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
-                                 struct dpe_text *answer, struct dpe_error *err);
-dpe_status dpe_ruler_qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err);
-dpe_status dpe_ruler_qa_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
-                                struct dpe_text *answer, struct dpe_error *err);
-/** draw->cost[n]. */
-double dpe_ruler_listed_cost(const struct dpe_ruler_draw *draw, int64_t n);
-double dpe_ruler_niah_cost(const struct dpe_ruler_draw *draw, int64_t n);
-double dpe_ruler_cwe_cost(const struct dpe_ruler_draw *draw, int64_t n);
-double dpe_ruler_fwe_cost(const struct dpe_ruler_draw *draw, int64_t n);
 
 /* What kinds share. */
 /** How to encode a text that goes into a prompt. */
@@ -154,15 +170,12 @@ dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size
                            struct dpe_error *err);
 /** A reference more; DPE_NO_MEMORY. */
 dpe_status dpe_ruler_refer(struct dpe_ruler_draw *draw, const char *text, struct dpe_error *err);
-dpe_status dpe_ruler_append(struct dpe_text *text, const char *string, struct dpe_error *err);
 /** Sentences of the essay, bytes of them, and words of the lexicon that samples of a length may
  * use: the same whatever other lengths were prepared for. */
 size_t dpe_ruler_sentences(const struct dpe_ruler *ruler, int64_t length);
 size_t dpe_ruler_words(int64_t length);
 /** Shuffle n indices; a function of the draw's seed and n alone. */
 void dpe_ruler_shuffle(const struct dpe_ruler_draw *draw, size_t *list, size_t n);
-/** Ascending shares in [0, 1) for the needles. */
-void dpe_ruler_places(struct dpe_ruler_draw *draw);
 dpe_status dpe_ruler_no_memory(struct dpe_error *err);
 
 /** Tokens to generate: the official number; below a length of 4096 what the answers need and 8

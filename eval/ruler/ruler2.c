@@ -88,23 +88,15 @@ static const struct dpe_ruler2_task *find_task(const char *name)
 /* ------------------------------------------------------------------------------------------- parts
  */
 
-dpe_status dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts, struct dpe_error *err)
+void dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts)
 {
-    size_t begin = texts->n == 0
-                       ? 0
-                       : texts->at[texts->n - 1] + strlen(dpe_ruler2_text(texts, texts->n - 1)) + 1;
-    if (texts->n == texts->capacity) {
-        size_t capacity = texts->capacity == 0 ? 64 : 2 * texts->capacity;
-        size_t *grown = realloc(texts->at, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu texts", capacity);
-        }
-        texts->at = grown;
-        texts->capacity = capacity;
+    const size_t n = texts->n;
+    size_t begin = n == 0 ? 0 : texts->at[n - 1] + strlen(dpe_ruler2_text(texts, n - 1)) + 1;
+    dpe_text_put_bytes(&texts->text, "", 1);
+    texts->text.failed = texts->text.failed || !dpe_make_room(&texts->at, n, sizeof *texts->at);
+    if (!texts->text.failed) {
+        texts->at[texts->n++] = begin;
     }
-    DPE_TRY(dpe_text_append(&texts->text, "", 1, err));
-    texts->at[texts->n++] = begin;
-    return DPE_OK;
 }
 
 void dpe_ruler2_texts_free(struct dpe_ruler2_texts *texts)
@@ -114,18 +106,10 @@ void dpe_ruler2_texts_free(struct dpe_ruler2_texts *texts)
     *texts = (struct dpe_ruler2_texts){0};
 }
 
-dpe_status dpe_ruler2_say(const struct dpe_ruler2_draw *draw, enum dpe_ruler2_phrase phrase,
-                          const struct dpe_phrase_value *values, struct dpe_text *out,
-                          struct dpe_error *err)
-{
-    return dpe_phrases_fill(&draw->ruler2->phrases, (size_t)phrase, values, out, err);
-}
-
-dpe_status dpe_ruler2_answer(struct dpe_ruler2_sample *sample, const char *text,
-                             struct dpe_error *err)
+void dpe_ruler2_answer(struct dpe_ruler2_sample *sample, const char *text)
 {
     sample->n_answers++;
-    return dpe_text_append(&sample->answers, text, strlen(text) + 1, err);
+    dpe_text_put_bytes(&sample->answers, text, strlen(text) + 1);
 }
 
 /* One line as a tree; what is wrong with it is said with its file and number. */
@@ -184,11 +168,11 @@ static dpe_status make(struct dpe_ruler2_draw *draw, size_t index, size_t n,
     sample->prompt.n = 0;
     sample->answers.n = 0;
     sample->n_answers = 0;
-    dpe_status status = draw->task->make(draw, index, n, sample, err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_encode(draw->ruler2->options.tokenizer, sample->prompt.bytes,
-                                      sample->prompt.n, NULL, &tokens, err);
-    }
+    DPE_TRY(draw->task->make(draw, index, n, sample, err));
+    DPE_TRY(dpe_text_done(&sample->prompt, err));
+    DPE_TRY(dpe_text_done(&sample->answers, err));
+    dpe_status status = dpe_tokenizer_encode(draw->ruler2->options.tokenizer, sample->prompt.bytes,
+                                             sample->prompt.n, NULL, &tokens, err);
     sample->tokens = (int64_t)tokens.n;
     dpe_tokens_free(&tokens);
     return status;
@@ -319,8 +303,7 @@ void dpe_ruler2_close(struct dpe_ruler2 *ruler2)
     dpe_ruler2_texts_free(&ruler2->documents.own);
     dpe_ruler2_texts_free(&ruler2->documents.asked);
     dpe_ruler2_texts_free(&ruler2->documents.answers);
-    free(ruler2->documents.first);
-    free(ruler2->documents.gold);
+    free(ruler2->documents.of);
     free(ruler2->documents.table);
     free(ruler2->words.text);
     free(ruler2->words.words);

@@ -1,8 +1,6 @@
 /* RULER v2's questions of HotpotQA among documents of HotpotQA. */
 #include "eval/ruler/ruler2_parts.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,14 +29,16 @@ static size_t n_paragraphs(const json_t *context)
 static dpe_status add_document(struct dpe_ruler2_texts *texts, const char *title,
                                const json_t *sentences, struct dpe_error *err)
 {
-    DPE_TRY(dpe_text_append(&texts->text, title, strlen(title), err));
-    DPE_TRY(dpe_text_append(&texts->text, "\n", 1, err));
+    dpe_text_put(&texts->text, "%s\n", title);
     for (size_t s = 0; s < json_array_size(sentences); s++) {
         const char *sentence = json_string_value(json_array_get(sentences, s));
-        DPE_TRY(sentence == NULL ? DPE_BAD_DATA
-                                 : dpe_text_append(&texts->text, sentence, strlen(sentence), err));
+        if (sentence == NULL) {
+            return DPE_BAD_DATA;
+        }
+        dpe_text_put_bytes(&texts->text, sentence, strlen(sentence));
     }
-    return dpe_ruler2_texts_end(texts, err);
+    dpe_ruler2_texts_end(texts);
+    return dpe_text_done(&texts->text, err);
 }
 
 static const char wanted[] = "\"question\", \"answer\", \"context\" and \"supporting_facts\" of at "
@@ -119,22 +119,6 @@ static bool supports(const json_t *facts, const char *title)
     return found;
 }
 
-/* Room for the places of question n and its end. */
-static dpe_status grow_questions(struct dpe_ruler2_documents *d, struct dpe_error *err)
-{
-    if (d->asked.n + 1 < d->capacity) {
-        return DPE_OK;
-    }
-    size_t capacity = d->capacity == 0 ? 64 : 2 * d->capacity;
-    size_t *first = realloc(d->first, capacity * sizeof *first);
-    d->first = first != NULL ? first : d->first;
-    size_t *gold = first != NULL ? realloc(d->gold, capacity * sizeof *gold) : NULL;
-    d->gold = gold != NULL ? gold : d->gold;
-    d->capacity = gold != NULL ? capacity : d->capacity;
-    return gold != NULL ? DPE_OK
-                        : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu questions", capacity);
-}
-
 /* The paragraphs that support the question, or the others. */
 static dpe_status add_own(struct dpe_ruler2_documents *d, const json_t *line, bool gold,
                           struct dpe_error *err)
@@ -145,8 +129,9 @@ static dpe_status add_own(struct dpe_ruler2_documents *d, const json_t *line, bo
         const char *title = NULL;
         const json_t *sentences = NULL;
         if (!paragraph(context, i, &title, &sentences)) {
-            DPE_TRY(DPE_BAD_DATA);
-        } else if (supports(facts, title) == gold) {
+            return DPE_BAD_DATA;
+        }
+        if (supports(facts, title) == gold) {
             DPE_TRY(add_document(&d->own, title, sentences, err));
         }
     }
@@ -161,20 +146,23 @@ static dpe_status read_question(void *user, const json_t *line, const char **exp
     const char *answer = json_string_value(json_object_get(line, "answer"));
     const size_t first = d->own.n;
     *expected = wanted;
-    DPE_TRY(question != NULL && answer != NULL ? grow_questions(d, err) : DPE_BAD_DATA);
+    if (question == NULL || answer == NULL) {
+        return DPE_BAD_DATA;
+    }
+    DPE_TRY(DPE_ROOM(&d->of, d->asked.n, err, "out of memory for %zu questions", d->asked.n));
     DPE_TRY(add_own(d, line, true, err));
     const size_t gold = d->own.n - first;
     if (gold == 0) {
         return DPE_BAD_DATA;
     }
     DPE_TRY(add_own(d, line, false, err));
-    d->first[d->asked.n] = first;
-    d->gold[d->asked.n] = gold;
-    d->first[d->asked.n + 1] = d->own.n;
-    DPE_TRY(dpe_text_append(&d->asked.text, question, strlen(question), err));
-    DPE_TRY(dpe_ruler2_texts_end(&d->asked, err));
-    DPE_TRY(dpe_text_append(&d->answers.text, answer, strlen(answer), err));
-    return dpe_ruler2_texts_end(&d->answers, err);
+    d->of[d->asked.n] = (struct dpe_ruler2_own){first, d->own.n - first, gold};
+    dpe_text_put(&d->asked.text, "%s", question);
+    dpe_ruler2_texts_end(&d->asked);
+    DPE_TRY(dpe_text_done(&d->asked.text, err));
+    dpe_text_put(&d->answers.text, "%s", answer);
+    dpe_ruler2_texts_end(&d->answers);
+    return dpe_text_done(&d->answers.text, err);
 }
 
 dpe_status dpe_ruler2_load_documents(struct dpe_ruler2 *ruler2, struct dpe_error *err)
@@ -207,9 +195,10 @@ struct placed {
 
 /* What one prompt is made of. */
 struct scene {
-    size_t index, n, own, gold; /* the question; documents around; its own; those that support it */
-    struct placed *placed;      /* [n + own]: around, then its own */
-    size_t *chosen, *order;     /* [n], [n + own] */
+    size_t index, n;           /* the question; documents around */
+    struct dpe_ruler2_own own; /* its own */
+    struct placed *placed;     /* [n + own.n]: around, then its own */
+    size_t *chosen, *order;    /* [n], [n + own.n] */
 };
 
 static dpe_status open_scene(const struct dpe_ruler2_documents *d, size_t index, size_t n,
@@ -217,22 +206,21 @@ static dpe_status open_scene(const struct dpe_ruler2_documents *d, size_t index,
 {
     scene->index = index;
     scene->n = n;
-    scene->own = d->first[index + 1] - d->first[index];
-    scene->gold = d->gold[index];
-    DPE_TRY(DPE_NEW(&scene->placed, n + scene->own, err, "out of memory for %zu documents", n));
+    scene->own = d->of[index];
+    DPE_TRY(DPE_NEW(&scene->placed, n + scene->own.n, err, "out of memory for %zu documents", n));
     DPE_TRY(DPE_NEW(&scene->chosen, n, err, "out of memory for %zu documents", n));
-    return DPE_NEW(&scene->order, n + scene->own, err, "out of memory for %zu documents", n);
+    return DPE_NEW(&scene->order, n + scene->own.n, err, "out of memory for %zu documents", n);
 }
 
 /* How many texts the question's own documents have. */
 static size_t distinct(const struct dpe_ruler2_documents *d, const struct scene *scene)
 {
     size_t n = 0;
-    for (size_t i = 0; i < scene->own; i++) {
-        const char *text = dpe_ruler2_text(&d->own, d->first[scene->index] + i);
+    for (size_t i = 0; i < scene->own.n; i++) {
+        const char *text = dpe_ruler2_text(&d->own, scene->own.first + i);
         size_t before = 0;
         while (before < i &&
-               strcmp(text, dpe_ruler2_text(&d->own, d->first[scene->index] + before)) != 0) {
+               strcmp(text, dpe_ruler2_text(&d->own, scene->own.first + before)) != 0) {
             before++;
         }
         n += before == i;
@@ -255,8 +243,8 @@ static dpe_status set_scene(struct dpe_ruler2_draw *draw, struct scene *scene,
     }
     const size_t rest = d->around.n - own;
     const size_t repeats = n > rest ? (n + rest - 1) / rest : 1;
-    for (size_t i = 0; i < scene->own; i++) {
-        scene->placed[n + i] = (struct placed){dpe_ruler2_text(&d->own, d->first[scene->index] + i),
+    for (size_t i = 0; i < scene->own.n; i++) {
+        scene->placed[n + i] = (struct placed){dpe_ruler2_text(&d->own, scene->own.first + i),
                                                dpe_ruler2_number(&draw->random)};
     }
     if (!dpe_python_sample(&draw->random, d->around.n * repeats, scene->chosen, n)) {
@@ -266,46 +254,46 @@ static dpe_status set_scene(struct dpe_ruler2_draw *draw, struct scene *scene,
         scene->placed[i] = (struct placed){dpe_ruler2_text(&d->around, scene->chosen[i] / repeats),
                                            dpe_ruler2_number(&draw->random)};
     }
-    dpe_python_shuffle(&draw->random, scene->order, n + scene->own);
+    dpe_python_shuffle(&draw->random, scene->order, n + scene->own.n);
     return DPE_OK;
 }
 
-static dpe_status write_prompt(const struct dpe_ruler2_draw *draw, const struct scene *scene,
-                               struct dpe_text *out, struct dpe_error *err)
+static void write_prompt(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                         struct dpe_text *out)
 {
     const struct dpe_ruler2_documents *d = &draw->ruler2->documents;
     const struct dpe_phrase_value none[] = {{NULL, NULL}};
     const struct dpe_phrase_value asked[] = {{"question", dpe_ruler2_text(&d->asked, scene->index)},
                                              {"text", scene->placed[scene->n].text},
                                              {NULL, NULL}};
-    DPE_TRY(dpe_ruler2_say(draw, draw->task->intro, none, out, err));
-    for (size_t i = 0; i < scene->n + scene->own; i++) {
+    dpe_ruler2_say(draw, draw->task->intro, none, out);
+    for (size_t i = 0; i < scene->n + scene->own.n; i++) {
         const struct placed *placed = &scene->placed[scene->order[i]];
         char number[DPE_RULER2_NUMBER];
-        snprintf(number, sizeof number, "%" PRIu64, placed->number);
         const struct dpe_phrase_value values[] = {
-            {"number", number}, {"text", placed->text}, {NULL, NULL}};
-        DPE_TRY(dpe_text_append(out, "\n\n", 2, err));
-        DPE_TRY(dpe_ruler2_say(draw, DPE_RULER2_DOCUMENT, values, out, err));
+            {"number", dpe_ruler2_number_text(placed->number, number)},
+            {"text", placed->text},
+            {NULL, NULL}};
+        dpe_text_put_bytes(out, "\n\n", 2);
+        dpe_ruler2_say(draw, DPE_RULER2_DOCUMENT, values, out);
     }
-    DPE_TRY(dpe_text_append(out, "\n\n", 2, err));
-    return dpe_ruler2_say(draw, draw->task->problem, asked, out, err);
+    dpe_text_put_bytes(out, "\n\n", 2);
+    dpe_ruler2_say(draw, draw->task->problem, asked, out);
 }
 
-static dpe_status add_answers(const struct dpe_ruler2_draw *draw, const struct scene *scene,
-                              struct dpe_ruler2_sample *sample, struct dpe_error *err)
+static void put_answers(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                        struct dpe_ruler2_sample *sample)
 {
-    const struct dpe_ruler2_documents *d = &draw->ruler2->documents;
-    const size_t numbers = draw->task->answer == DPE_RULER2_TEXTS ? scene->gold : 1;
+    const size_t numbers = draw->task->answer == DPE_RULER2_TEXTS ? scene->own.gold : 1;
     if (draw->task->answer == DPE_RULER2_LETTER) {
-        return dpe_ruler2_answer(sample, dpe_ruler2_text(&d->answers, scene->index), err);
+        dpe_ruler2_answer(sample, dpe_ruler2_text(&draw->ruler2->documents.answers, scene->index));
+        return;
     }
     for (size_t i = 0; i < numbers; i++) {
         char number[DPE_RULER2_NUMBER];
-        snprintf(number, sizeof number, "%" PRIu64, scene->placed[scene->n + i].number);
-        DPE_TRY(dpe_ruler2_answer(sample, number, err));
+        dpe_ruler2_answer(sample,
+                          dpe_ruler2_number_text(scene->placed[scene->n + i].number, number));
     }
-    return DPE_OK;
 }
 
 dpe_status dpe_ruler2_make_documents(struct dpe_ruler2_draw *draw, size_t index, size_t n,
@@ -313,9 +301,13 @@ dpe_status dpe_ruler2_make_documents(struct dpe_ruler2_draw *draw, size_t index,
 {
     struct scene scene = {0};
     dpe_status status = open_scene(&draw->ruler2->documents, index, n, &scene, err);
-    status = status == DPE_OK ? set_scene(draw, &scene, err) : status;
-    status = status == DPE_OK ? write_prompt(draw, &scene, &sample->prompt, err) : status;
-    status = status == DPE_OK ? add_answers(draw, &scene, sample, err) : status;
+    if (status == DPE_OK) {
+        status = set_scene(draw, &scene, err);
+    }
+    if (status == DPE_OK) {
+        write_prompt(draw, &scene, &sample->prompt);
+        put_answers(draw, &scene, sample);
+    }
     free(scene.placed);
     free(scene.chosen);
     free(scene.order);

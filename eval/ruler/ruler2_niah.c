@@ -1,8 +1,6 @@
 /* RULER v2's needles among needles. */
 #include "eval/ruler/ruler2_parts.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,13 +117,6 @@ static dpe_status open_scene(struct scene *scene, struct dpe_error *err)
     return DPE_NEW(&scene->order, scene->n, err, "out of memory for %zu needles", scene->n);
 }
 
-static void close_scene(struct scene *scene)
-{
-    free(scene->keys);
-    free(scene->numbers);
-    free(scene->order);
-}
-
 static void draw_number(struct scene *scene, char number[VALUE])
 {
     const uint64_t low = UINT64_C(1000000000);
@@ -191,44 +182,40 @@ static dpe_status set_scene(struct scene *scene, struct dpe_error *err)
     return there ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu needles", scene->n);
 }
 
-static dpe_status add_line(const struct scene *scene, const char *key, const char *value,
-                           bool first, struct dpe_text *text, struct dpe_error *err)
+static void put_line(const struct scene *scene, const char *key, const char *value,
+                     const char *before, struct dpe_text *text)
 {
     const struct dpe_phrase_value values[] = {{"key", key}, {"value", value}, {NULL, NULL}};
-    DPE_TRY(first ? DPE_OK : dpe_text_append(text, "\n", 1, err));
-    return dpe_ruler2_say(scene->draw, DPE_RULER2_NEEDLE, values, text, err);
+    dpe_text_put(text, "%s", before);
+    dpe_ruler2_say(scene->draw, DPE_RULER2_NEEDLE, values, text);
 }
 
 /* The sentences with the needles put before those at `places`, which descend. */
-static dpe_status write_context(const struct scene *scene, struct dpe_text *text,
-                                struct dpe_error *err)
+static void put_context(const struct scene *scene, struct dpe_text *text)
 {
-    bool first = true;
+    const char *before = "";
     for (size_t i = 0; i < scene->n; i++) {
         for (size_t v = 0; v < scene->many; v++) {
             if (scene->places[v] == i) {
-                DPE_TRY(
-                    add_line(scene, scene->key, scene->values[scene->needle[v]], first, text, err));
-                first = false;
+                put_line(scene, scene->key, scene->values[scene->needle[v]], before, text);
+                before = "\n";
             }
         }
         size_t at = scene->order[i];
-        DPE_TRY(add_line(scene, scene->keys[at], scene->numbers[at], first, text, err));
-        first = false;
+        put_line(scene, scene->keys[at], scene->numbers[at], before, text);
+        before = "\n";
     }
-    return DPE_OK;
 }
 
-static dpe_status write_prompt(const struct scene *scene, struct dpe_text *out,
-                               struct dpe_error *err)
+static void write_prompt(const struct scene *scene, struct dpe_text *out)
 {
     const bool several = scene->many > 1;
     const struct dpe_phrase_value asked[] = {{"key", scene->key}, {NULL, NULL}};
-    DPE_TRY(dpe_ruler2_say(scene->draw, several ? DPE_RULER2_INTRO_MANY : DPE_RULER2_INTRO_ONE,
-                           asked + 1, out, err));
-    DPE_TRY(write_context(scene, out, err));
-    return dpe_ruler2_say(scene->draw, several ? DPE_RULER2_QUESTION_MANY : DPE_RULER2_QUESTION_ONE,
-                          asked, out, err);
+    dpe_ruler2_say(scene->draw, several ? DPE_RULER2_INTRO_MANY : DPE_RULER2_INTRO_ONE, asked + 1,
+                   out);
+    put_context(scene, out);
+    dpe_ruler2_say(scene->draw, several ? DPE_RULER2_QUESTION_MANY : DPE_RULER2_QUESTION_ONE, asked,
+                   out);
 }
 
 dpe_status dpe_ruler2_make_needles(struct dpe_ruler2_draw *draw, size_t index, size_t n,
@@ -237,11 +224,17 @@ dpe_status dpe_ruler2_make_needles(struct dpe_ruler2_draw *draw, size_t index, s
     struct scene scene = {.draw = draw, .n = n, .many = (size_t)draw->task->values};
     (void)index; /* every sample is drawn anew */
     dpe_status status = open_scene(&scene, err);
-    status = status == DPE_OK ? set_scene(&scene, err) : status;
-    status = status == DPE_OK ? write_prompt(&scene, &sample->prompt, err) : status;
-    for (size_t v = 0; v < scene.many && status == DPE_OK; v++) {
-        status = dpe_ruler2_answer(sample, scene.values[v], err);
+    if (status == DPE_OK) {
+        status = set_scene(&scene, err);
     }
-    close_scene(&scene);
+    if (status == DPE_OK) {
+        write_prompt(&scene, &sample->prompt);
+    }
+    for (size_t v = 0; v < scene.many && status == DPE_OK; v++) {
+        dpe_ruler2_answer(sample, scene.values[v]);
+    }
+    free(scene.keys);
+    free(scene.numbers);
+    free(scene.order);
     return status;
 }

@@ -5,6 +5,9 @@
 #ifndef DPE_RULER2_PARTS_H
 #define DPE_RULER2_PARTS_H
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include <jansson.h>
 
 #include "eval/prompt/phrases.h"
@@ -52,14 +55,14 @@ struct dpe_ruler2_words {
 struct dpe_ruler2_texts {
     struct dpe_text text;
     size_t *at; /**< [n] offsets */
-    size_t n, capacity;
+    size_t n;
 };
 static inline const char *dpe_ruler2_text(const struct dpe_ruler2_texts *texts, size_t i)
 {
     return texts->text.bytes + texts->at[i];
 }
-/** The end of what was appended to texts->text is text n. */
-dpe_status dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts, struct dpe_error *err);
+/** The end of what was put into texts->text, which says when memory is out, is text n. */
+void dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts);
 void dpe_ruler2_texts_free(struct dpe_ruler2_texts *texts);
 
 /** Questions with four choices: 0 those that are asked for, 1 those around them. */
@@ -73,9 +76,10 @@ struct dpe_ruler2_documents {
     struct dpe_ruler2_texts own;     /**< of the questions: those that support one before others */
     struct dpe_ruler2_texts asked;   /**< [n] questions */
     struct dpe_ruler2_texts answers; /**< [n] */
-    size_t *first, *gold;            /**< [n + 1], [n]: in `own`, and how many support it */
-    size_t capacity;                 /**< of these two */
-    size_t *table, slots;            /**< where texts of `around` are, for reading */
+    struct dpe_ruler2_own {
+        size_t first, n, gold; /**< in `own`; of them so many support it */
+    } * of;                    /**< [asked.n] */
+    size_t *table, slots;      /**< where texts of `around` are, for reading */
 };
 
 struct dpe_ruler2 {
@@ -92,7 +96,7 @@ struct dpe_ruler2_task {
     const char *name;
     const char *files[2];
     dpe_status (*load)(struct dpe_ruler2 *ruler2, struct dpe_error *err);
-    /** A prompt of question `index` with n things around what is asked for, and its answers. */
+    /** Put a prompt of question `index` with n things around what is asked for, and its answers. */
     dpe_status (*make)(struct dpe_ruler2_draw *draw, size_t index, size_t n,
                        struct dpe_ruler2_sample *sample, struct dpe_error *err);
     int64_t (*count)(const struct dpe_ruler2 *ruler2); /**< questions of its set */
@@ -122,12 +126,18 @@ static inline uint64_t dpe_ruler2_number(struct dpe_python_random *random)
 {
     return UINT64_C(1000000) + dpe_python_below(random, UINT64_C(9000000));
 }
-/** Append a phrase; `values` ends with a NULL name. */
-dpe_status dpe_ruler2_say(const struct dpe_ruler2_draw *draw, enum dpe_ruler2_phrase phrase,
-                          const struct dpe_phrase_value *values, struct dpe_text *out,
-                          struct dpe_error *err);
-dpe_status dpe_ruler2_answer(struct dpe_ruler2_sample *sample, const char *text,
-                             struct dpe_error *err);
+static inline const char *dpe_ruler2_number_text(uint64_t number, char text[DPE_RULER2_NUMBER])
+{
+    snprintf(text, DPE_RULER2_NUMBER, "%" PRIu64, number);
+    return text;
+}
+/** Put a phrase; `values` ends with a NULL name. */
+static inline void dpe_ruler2_say(const struct dpe_ruler2_draw *draw, enum dpe_ruler2_phrase phrase,
+                                  const struct dpe_phrase_value *values, struct dpe_text *out)
+{
+    dpe_phrases_put(&draw->ruler2->phrases, (size_t)phrase, values, out);
+}
+void dpe_ruler2_answer(struct dpe_ruler2_sample *sample, const char *text);
 /** Give every line of a file of the folder to `read`, which sets *expected where it returns
  * DPE_BAD_DATA. */
 dpe_status dpe_ruler2_lines(const char *folder, const char *name,

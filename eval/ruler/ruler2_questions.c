@@ -1,8 +1,6 @@
 /* RULER v2's questions of MMLU among questions of MMLU. */
 #include "eval/ruler/ruler2_parts.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,9 +11,8 @@ enum { CHOICES = 4 };
 /* ----------------------------------------------------------------------------------------- reading
  */
 
-/* Append with every stretch of white space as one space, as a sub of \s+ does. */
-static dpe_status append_spaced(struct dpe_text *out, const char *text, size_t n,
-                                struct dpe_error *err)
+/* Put with every stretch of white space as one space, as a sub of \s+ does. */
+static void put_spaced(struct dpe_text *out, const char *text, size_t n)
 {
     const char *end = text + n;
     while (text < end) {
@@ -23,16 +20,14 @@ static dpe_status append_spaced(struct dpe_text *out, const char *text, size_t n
         while (text < end && dpe_py_space(text, end) == 0) {
             text++;
         }
-        DPE_TRY(dpe_text_append(out, from, (size_t)(text - from), err));
-        bool space = text < end;
+        dpe_text_put_bytes(out, from, (size_t)(text - from));
+        if (text < end) {
+            dpe_text_put_bytes(out, " ", 1);
+        }
         while (text < end && dpe_py_space(text, end) > 0) {
             text += dpe_py_space(text, end);
         }
-        if (space) {
-            DPE_TRY(dpe_text_append(out, " ", 1, err));
-        }
     }
-    return DPE_OK;
 }
 
 /* Where lines of a file go. */
@@ -56,22 +51,24 @@ static dpe_status read_question(void *user, const json_t *line, const char **exp
     if (question == NULL || json_array_size(choices) != CHOICES || right < 0 || right >= CHOICES) {
         return DPE_BAD_DATA;
     }
-    dpe_status status = dpe_text_append(&raw, question, strlen(question), err);
-    for (size_t c = 0; c < CHOICES && status == DPE_OK; c++) {
-        const char *choice = json_string_value(json_array_get(choices, c));
-        char before[8];
-        snprintf(before, sizeof before, "\n%c. ", (char)('A' + c));
-        status = choice == NULL ? DPE_BAD_DATA : dpe_text_append(&raw, before, 4, err);
-        status = status == DPE_OK ? dpe_text_append(&raw, choice, strlen(choice), err) : status;
+    dpe_text_put(&raw, "%s", question);
+    for (int c = 0; c < CHOICES; c++) {
+        const char *choice = json_string_value(json_array_get(choices, (size_t)c));
+        if (choice == NULL) {
+            dpe_text_free(&raw);
+            return DPE_BAD_DATA;
+        }
+        dpe_text_put(&raw, "\n%c. %s", 'A' + c, choice);
     }
-    if (status == DPE_OK) {
-        status = append_spaced(&to->texts->text, raw.bytes, raw.n, err);
-    }
+    dpe_status status = dpe_text_done(&raw, err);
+    put_spaced(&to->texts->text, raw.bytes, raw.n);
+    dpe_ruler2_texts_end(to->texts);
     dpe_text_free(&raw);
-    status = status == DPE_OK ? dpe_ruler2_texts_end(to->texts, err) : status;
-    const char letter = (char)('A' + right);
-    status = status == DPE_OK ? dpe_text_append(&to->letters->text, &letter, 1, err) : status;
-    return status == DPE_OK ? dpe_ruler2_texts_end(to->letters, err) : status;
+    dpe_text_put(&to->letters->text, "%c", 'A' + (int)right);
+    dpe_ruler2_texts_end(to->letters);
+    DPE_TRY(status);
+    DPE_TRY(dpe_text_done(&to->texts->text, err));
+    return dpe_text_done(&to->letters->text, err);
 }
 
 dpe_status dpe_ruler2_load_questions(struct dpe_ruler2 *ruler2, struct dpe_error *err)
@@ -127,15 +124,6 @@ static dpe_status open_scene(const struct dpe_ruler2_task *task, size_t n, struc
                : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu questions", n);
 }
 
-static void close_scene(struct scene *scene)
-{
-    free(scene->placed);
-    free(scene->chosen);
-    free(scene->order);
-    free(scene->numbers);
-    free(scene->shuffled);
-}
-
 static struct placed question(const struct dpe_ruler2_questions *questions, int set, size_t i,
                               uint64_t number)
 {
@@ -180,65 +168,55 @@ static dpe_status set_scene(struct dpe_ruler2_draw *draw, size_t index, struct s
     return DPE_OK;
 }
 
-static const char *number_text(uint64_t number, char text[DPE_RULER2_NUMBER])
-{
-    snprintf(text, DPE_RULER2_NUMBER, "%" PRIu64, number);
-    return text;
-}
-
-static dpe_status add_item(const struct dpe_ruler2_draw *draw, const struct placed *placed,
-                           struct dpe_text *out, struct dpe_error *err)
+static void put_item(const struct dpe_ruler2_draw *draw, const struct placed *placed,
+                     struct dpe_text *out)
 {
     char number[DPE_RULER2_NUMBER];
     const struct dpe_phrase_value values[] = {
-        {"number", number_text(placed->number, number)}, {"question", placed->text}, {NULL, NULL}};
-    return dpe_ruler2_say(draw, DPE_RULER2_ITEM, values, out, err);
+        {"number", dpe_ruler2_number_text(placed->number, number)},
+        {"question", placed->text},
+        {NULL, NULL}};
+    dpe_ruler2_say(draw, DPE_RULER2_ITEM, values, out);
 }
 
 /* What is asked of a question, `order` in front of it. */
-static dpe_status add_problem(const struct dpe_ruler2_draw *draw, const struct placed *placed,
-                              const char *order, struct dpe_text *out, struct dpe_error *err)
+static void put_problem(const struct dpe_ruler2_draw *draw, const struct placed *placed,
+                        const char *order, struct dpe_text *out)
 {
     char number[DPE_RULER2_NUMBER];
     const struct dpe_phrase_value values[] = {
-        {"number", number_text(placed->number, number)}, {"order", order}, {NULL, NULL}};
-    return dpe_ruler2_say(draw, draw->task->problem, values, out, err);
+        {"number", dpe_ruler2_number_text(placed->number, number)}, {"order", order}, {NULL, NULL}};
+    dpe_ruler2_say(draw, draw->task->problem, values, out);
 }
 
-/* A question as it is to be answered. */
-static dpe_status add_example(const struct dpe_ruler2_draw *draw, const struct placed *placed,
-                              struct dpe_text *out, struct dpe_error *err)
-{
-    const struct dpe_phrase_value values[] = {{"answer", placed->letter}, {NULL, NULL}};
-    DPE_TRY(add_problem(draw, placed, "", out, err));
-    if (draw->task->problem == DPE_RULER2_SOLVE_COPIED) {
-        DPE_TRY(dpe_text_append(out, "\n", 1, err));
-        DPE_TRY(add_item(draw, placed, out, err));
-    }
-    return dpe_ruler2_say(draw, DPE_RULER2_SOLUTION, values, out, err);
-}
-
-static dpe_status add_examples(const struct dpe_ruler2_draw *draw, const struct scene *scene,
-                               struct dpe_text *out, struct dpe_error *err)
+/* Questions as they are to be answered. */
+static void put_examples(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                         struct dpe_text *out)
 {
     struct dpe_text examples = {0};
-    dpe_status status = DPE_OK;
-    for (size_t e = 0; e < draw->task->examples && status == DPE_OK; e++) {
-        status = e > 0 ? dpe_text_append(&examples, "\n\n", 2, err) : DPE_OK;
-        status = status == DPE_OK ? add_example(draw, &scene->examples[e], &examples, err) : status;
+    for (size_t e = 0; e < draw->task->examples; e++) {
+        const struct placed *placed = &scene->examples[e];
+        const struct dpe_phrase_value values[] = {{"answer", placed->letter}, {NULL, NULL}};
+        dpe_text_put(&examples, "%s", e > 0 ? "\n\n" : "");
+        put_problem(draw, placed, "", &examples);
+        if (draw->task->problem == DPE_RULER2_SOLVE_COPIED) {
+            dpe_text_put(&examples, "\n");
+            put_item(draw, placed, &examples);
+        }
+        dpe_ruler2_say(draw, DPE_RULER2_SOLUTION, values, &examples);
     }
-    if (status == DPE_OK && draw->task->examples > 0) {
+    out->failed = out->failed || examples.failed;
+    if (examples.bytes != NULL) {
         const struct dpe_phrase_value values[] = {{"examples", examples.bytes}, {NULL, NULL}};
-        status = dpe_ruler2_say(draw, DPE_RULER2_EXAMPLES, values, out, err);
+        dpe_ruler2_say(draw, DPE_RULER2_EXAMPLES, values, out);
     }
     dpe_text_free(&examples);
-    return status;
 }
 
 /* "2nd" in the sentence for it: which one of its number the question is. "" where numbers differ.
  */
-static dpe_status order_of(const struct dpe_ruler2_draw *draw, const struct scene *scene,
-                           struct dpe_text *order, struct dpe_error *err)
+static void put_order(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                      struct dpe_text *order)
 {
     static const char *const ends[] = {"th", "st", "nd", "rd"};
     char ordinal[32];
@@ -250,45 +228,43 @@ static dpe_status order_of(const struct dpe_ruler2_draw *draw, const struct scen
     snprintf(ordinal, sizeof ordinal, "%zu%s", which,
              ends[teen || which % 10 > 3 ? 0 : which % 10]);
     const struct dpe_phrase_value values[] = {{"ordinal", ordinal}, {NULL, NULL}};
-    return draw->task->same == 0 ? dpe_text_append(order, "", 0, err)
-                                 : dpe_ruler2_say(draw, DPE_RULER2_ORDER, values, order, err);
+    if (draw->task->same != 0) {
+        dpe_ruler2_say(draw, DPE_RULER2_ORDER, values, order);
+    }
 }
 
-static dpe_status write_prompt(const struct dpe_ruler2_draw *draw, const struct scene *scene,
-                               struct dpe_text *out, struct dpe_error *err)
+static void write_prompt(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                         struct dpe_text *out)
 {
     const struct dpe_phrase_value none[] = {{NULL, NULL}};
     struct dpe_text order = {0};
-    dpe_status status = dpe_ruler2_say(draw, draw->task->intro, none, out, err);
-    for (size_t i = 0; i <= scene->n && status == DPE_OK; i++) {
-        status = dpe_text_append(out, "\n\n", 2, err);
-        status = status == DPE_OK ? add_item(draw, &scene->placed[i], out, err) : status;
+    dpe_ruler2_say(draw, draw->task->intro, none, out);
+    for (size_t i = 0; i <= scene->n; i++) {
+        dpe_text_put_bytes(out, "\n\n", 2);
+        put_item(draw, &scene->placed[i], out);
     }
-    status = status == DPE_OK ? dpe_text_append(out, "\n\n", 2, err) : status;
-    status = status == DPE_OK ? add_examples(draw, scene, out, err) : status;
-    status = status == DPE_OK ? order_of(draw, scene, &order, err) : status;
-    if (status == DPE_OK) {
-        status = add_problem(draw, &scene->placed[scene->asked],
-                             order.bytes != NULL ? order.bytes : "", out, err);
-    }
+    dpe_text_put_bytes(out, "\n\n", 2);
+    put_examples(draw, scene, out);
+    put_order(draw, scene, &order);
+    put_problem(draw, &scene->placed[scene->asked], order.bytes != NULL ? order.bytes : "", out);
+    out->failed = out->failed || order.failed;
     dpe_text_free(&order);
-    return status;
 }
 
-static dpe_status add_answers(const struct dpe_ruler2_draw *draw, const struct scene *scene,
-                              struct dpe_ruler2_sample *sample, struct dpe_error *err)
+static void put_answers(const struct dpe_ruler2_draw *draw, const struct scene *scene,
+                        struct dpe_ruler2_sample *sample)
 {
     const struct placed *asked = &scene->placed[scene->asked];
     if (draw->task->answer != DPE_RULER2_TEXTS) {
-        return dpe_ruler2_answer(
-            sample, draw->task->answer == DPE_RULER2_LETTER ? asked->letter : asked->text, err);
+        dpe_ruler2_answer(sample,
+                          draw->task->answer == DPE_RULER2_LETTER ? asked->letter : asked->text);
+        return;
     }
     for (size_t i = 0; i <= scene->n; i++) {
         if (scene->placed[i].number == asked->number) {
-            DPE_TRY(dpe_ruler2_answer(sample, scene->placed[i].text, err));
+            dpe_ruler2_answer(sample, scene->placed[i].text);
         }
     }
-    return DPE_OK;
 }
 
 dpe_status dpe_ruler2_make_questions(struct dpe_ruler2_draw *draw, size_t index, size_t n,
@@ -296,9 +272,17 @@ dpe_status dpe_ruler2_make_questions(struct dpe_ruler2_draw *draw, size_t index,
 {
     struct scene scene = {0};
     dpe_status status = open_scene(draw->task, n, &scene, err);
-    status = status == DPE_OK ? set_scene(draw, index, &scene, err) : status;
-    status = status == DPE_OK ? write_prompt(draw, &scene, &sample->prompt, err) : status;
-    status = status == DPE_OK ? add_answers(draw, &scene, sample, err) : status;
-    close_scene(&scene);
+    if (status == DPE_OK) {
+        status = set_scene(draw, index, &scene, err);
+    }
+    if (status == DPE_OK) {
+        write_prompt(draw, &scene, &sample->prompt);
+        put_answers(draw, &scene, sample);
+    }
+    free(scene.placed);
+    free(scene.chosen);
+    free(scene.order);
+    free(scene.numbers);
+    free(scene.shuffled);
     return status;
 }

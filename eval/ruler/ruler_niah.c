@@ -76,12 +76,12 @@ static const char *phrase(const struct dpe_ruler_draw *draw, bool many)
     return draw->ruler->words.text[field + many];
 }
 
-static dpe_status append_needle(const struct dpe_ruler_draw *draw, const char *key,
-                                const char *value, struct dpe_text *text, struct dpe_error *err)
+static void put_needle(const struct dpe_ruler_draw *draw, const char *key, const char *value,
+                       struct dpe_text *text)
 {
     const struct dpe_phrase_value values[] = {
         {"key", key}, {"value", value}, {"one", phrase(draw, false)}, {NULL, NULL}};
-    return dpe_phrases_fill(&draw->ruler->words, RULER_NIAH_NEEDLE, values, text, err);
+    dpe_phrases_put(&draw->ruler->words, RULER_NIAH_NEEDLE, values, text);
 }
 
 /* ------------------------------------------------------------------------------------- drawing */
@@ -120,11 +120,7 @@ static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, stru
 {
     const struct dpe_ruler_kind *kind = draw->kind;
     size_t order[MAX_KEYS];
-    for (size_t i = 0; i < (size_t)kind->keys; i++) {
-        size_t j = dpe_rng_below(&draw->rng, (uint32_t)i + 1);
-        order[i] = order[j];
-        order[j] = i;
-    }
+    dpe_draw_order(&draw->rng, order, (size_t)kind->keys);
     size_t at = 0;
     for (size_t q = 0; q < (size_t)kind->queries; q++) {
         bool last = q > 0 && q + 1 == (size_t)kind->queries;
@@ -143,22 +139,16 @@ static dpe_status ask(struct dpe_ruler_draw *draw, struct secrets *secrets, stru
 }
 
 /* Write the needles' sentences in random order. */
-static dpe_status write_needles(struct dpe_ruler_draw *draw, struct secrets *secrets,
-                                struct dpe_error *err)
+static void write_needles(struct dpe_ruler_draw *draw, struct secrets *secrets)
 {
     size_t values = (size_t)draw->kind->values;
     size_t order[MAX_KEYS];
     draw->n_needles = (size_t)draw->kind->keys * values;
+    dpe_draw_order(&draw->rng, order, draw->n_needles);
     for (size_t i = 0; i < draw->n_needles; i++) {
-        size_t j = dpe_rng_below(&draw->rng, (uint32_t)i + 1);
-        order[i] = order[j];
-        order[j] = i;
+        put_needle(draw, secrets->keys[order[i] / values], secrets->values[order[i]],
+                   draw->needle + i);
     }
-    for (size_t i = 0; i < draw->n_needles; i++) {
-        DPE_TRY(append_needle(draw, secrets->keys[order[i] / values], secrets->values[order[i]],
-                              draw->needle + i, err));
-    }
-    return DPE_OK;
 }
 
 /* Write distractor lines until they exceed the length of the prompt: line i begins at unit[i]. */
@@ -182,10 +172,11 @@ static dpe_status draw_distractors(struct dpe_ruler_draw *draw, struct secrets *
                 draw_key(draw, &draw->units, key);
                 draw_value(draw, &draw->units, value);
             } while (among(key, secrets->keys, 1) || among(value, secrets->values, 1));
-            DPE_TRY(append_needle(draw, key, value, &draw->scratch, err));
-            DPE_TRY(dpe_ruler_append(&draw->scratch, "\n", err));
+            put_needle(draw, key, value, &draw->scratch);
+            dpe_text_put_bytes(&draw->scratch, "\n", 1);
             draw->unit[n + i] = draw->scratch.n;
         }
+        DPE_TRY(dpe_text_done(&draw->scratch, err));
         double count = 0.0;
         DPE_TRY(dpe_ruler_count(draw->ruler, draw->scratch.bytes + start, draw->scratch.n - start,
                                 &count, err));
@@ -201,16 +192,13 @@ static dpe_status draw_distractors(struct dpe_ruler_draw *draw, struct secrets *
 static dpe_status draw_lines(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
     struct dpe_text line = {0};
-    draw->cost = dpe_alloc(1, sizeof *draw->cost);
-    dpe_status status = draw->cost == NULL ? dpe_ruler_no_memory(err) : DPE_OK;
-    if (status != DPE_OK ||
-        (status = dpe_ruler_append(&line, draw->ruler->words.text[RULER_NOISE], err)) != DPE_OK ||
-        (status = dpe_ruler_append(&line, "\n", err)) != DPE_OK) {
-        goto done;
-    }
-    status = dpe_ruler_count(draw->ruler, line.bytes, line.n, draw->cost, err);
-done:
+    DPE_TRY(DPE_NEW(&draw->cost, 1, err, "ruler: no memory for a sample"));
     draw->max_units = draw->length;
+    dpe_text_put(&line, "%s\n", draw->ruler->words.text[RULER_NOISE]);
+    dpe_status status = dpe_text_done(&line, err);
+    if (status == DPE_OK) {
+        status = dpe_ruler_count(draw->ruler, line.bytes, line.n, draw->cost, err);
+    }
     dpe_text_free(&line);
     return status;
 }
@@ -230,6 +218,15 @@ static dpe_status draw_essay(struct dpe_ruler_draw *draw, struct dpe_error *err)
     return DPE_OK;
 }
 
+/* Ascending shares in [0, 1) for the needles. */
+static void draw_places(struct dpe_ruler_draw *draw)
+{
+    for (size_t i = 0; i < draw->n_needles; i++) {
+        draw->place[i] = dpe_rng_unit(&draw->rng);
+    }
+    dpe_sort(draw->place, draw->n_needles);
+}
+
 static dpe_status draw_haystack(struct dpe_ruler_draw *draw, struct secrets *secrets,
                                 struct dpe_error *err)
 {
@@ -244,17 +241,17 @@ static dpe_status draw_haystack(struct dpe_ruler_draw *draw, struct secrets *sec
     return dpe_fail(err, DPE_INTERNAL, "ruler: haystack %d", (int)draw->kind->haystack);
 }
 
-dpe_status dpe_ruler_niah_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
+static dpe_status niah_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
     struct secrets secrets;
     DPE_TRY(draw_secrets(draw, &secrets, err));
     DPE_TRY(ask(draw, &secrets, err));
-    DPE_TRY(write_needles(draw, &secrets, err));
-    dpe_ruler_places(draw);
+    write_needles(draw, &secrets);
+    draw_places(draw);
     return draw_haystack(draw, &secrets, err);
 }
 
-double dpe_ruler_niah_cost(const struct dpe_ruler_draw *draw, int64_t n)
+static double cost_of(const struct dpe_ruler_draw *draw, int64_t n)
 {
     if (draw->kind->haystack == RULER_LINES) {
         return (double)n * draw->cost[0];
@@ -272,47 +269,44 @@ double dpe_ruler_niah_cost(const struct dpe_ruler_draw *draw, int64_t n)
 /* ----------------------------------------------------------------------------------- composing */
 
 /* Append unit i and the separator that follows it. */
-static dpe_status append_unit(const struct dpe_ruler_draw *draw, size_t i, struct dpe_text *text,
-                              struct dpe_error *err)
+static void put_unit(const struct dpe_ruler_draw *draw, size_t i, struct dpe_text *text)
 {
-    if (draw->kind->haystack == RULER_LINES) {
-        DPE_TRY(dpe_ruler_append(text, draw->ruler->words.text[RULER_NOISE], err));
-        return dpe_ruler_append(text, "\n", err);
-    }
-    if (draw->kind->haystack == RULER_NEEDLES) {
-        return dpe_text_append(text, draw->scratch.bytes + draw->unit[i],
-                               draw->unit[i + 1] - draw->unit[i], err);
-    }
     const struct dpe_ruler_essay *essay = &draw->ruler->essay;
-    size_t sentence = (draw->first + i) % draw->sentences;
-    return dpe_text_append(text, essay->text.bytes + essay->at[sentence],
-                           essay->at[sentence + 1] - essay->at[sentence], err);
+    if (draw->kind->haystack == RULER_LINES) {
+        const char *noise = draw->ruler->words.text[RULER_NOISE];
+        dpe_text_put_bytes(text, noise, strlen(noise));
+        dpe_text_put_bytes(text, "\n", 1);
+    } else if (draw->kind->haystack == RULER_NEEDLES) {
+        dpe_text_put_bytes(text, draw->scratch.bytes + draw->unit[i],
+                           draw->unit[i + 1] - draw->unit[i]);
+    } else {
+        const size_t *at = essay->at + (draw->first + i) % draw->sentences;
+        dpe_text_put_bytes(text, essay->text.bytes + at[0], at[1] - at[0]);
+    }
 }
 
 /* Append n units with the needles in their places, without white space at the end. */
-static dpe_status append_haystack(const struct dpe_ruler_draw *draw, size_t n,
-                                  struct dpe_text *text, struct dpe_error *err)
+static void put_haystack(const struct dpe_ruler_draw *draw, size_t n, struct dpe_text *text)
 {
     const char *separator = draw->kind->haystack == RULER_ESSAY ? " " : "\n";
     size_t needle = 0;
     for (size_t i = 0; i <= n; i++) {
         while (needle < draw->n_needles && (size_t)(draw->place[needle] * (double)(n + 1)) <= i) {
-            DPE_TRY(dpe_text_append(text, draw->needle[needle].bytes, draw->needle[needle].n, err));
-            DPE_TRY(dpe_ruler_append(text, separator, err));
+            dpe_text_put_bytes(text, draw->needle[needle].bytes, draw->needle[needle].n);
+            dpe_text_put_bytes(text, separator, 1);
             needle++;
         }
         if (i < n) {
-            DPE_TRY(append_unit(draw, i, text, err));
+            put_unit(draw, i, text);
         }
     }
     while (text->n > 0 && (text->bytes[text->n - 1] == ' ' || text->bytes[text->n - 1] == '\n')) {
         text->bytes[--text->n] = '\0';
     }
-    return DPE_OK;
 }
 
-dpe_status dpe_ruler_niah_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
-                                  struct dpe_text *answer, struct dpe_error *err)
+static void niah_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                         struct dpe_text *answer)
 {
     const struct dpe_phrases *words = &draw->ruler->words;
     bool many = draw->n_references > 1;
@@ -320,13 +314,13 @@ dpe_status dpe_ruler_niah_compose(struct dpe_ruler_draw *draw, int64_t n, struct
                                               {"one", phrase(draw, false)},
                                               {"many", phrase(draw, true)},
                                               {NULL, NULL}};
-    DPE_TRY(dpe_phrases_fill(words, RULER_NIAH_INTRO, values, text, err));
-    DPE_TRY(append_haystack(draw, (size_t)n, text, err));
-    DPE_TRY(dpe_phrases_fill(words, many ? RULER_NIAH_QUESTION_MANY : RULER_NIAH_QUESTION_ONE,
-                             values, text, err));
-    return dpe_phrases_fill(words, many ? RULER_NIAH_ANSWER_MANY : RULER_NIAH_ANSWER_ONE, values,
-                            answer, err);
+    dpe_phrases_put(words, RULER_NIAH_INTRO, values, text);
+    put_haystack(draw, (size_t)n, text);
+    dpe_phrases_put(words, many ? RULER_NIAH_QUESTION_MANY : RULER_NIAH_QUESTION_ONE, values, text);
+    dpe_phrases_put(words, many ? RULER_NIAH_ANSWER_MANY : RULER_NIAH_ANSWER_ONE, values, answer);
 }
+
+const struct dpe_ruler_maker dpe_ruler_niah = {niah_draw, cost_of, niah_compose};
 
 /* ----------------------------------------------------------------------------------- variables */
 
@@ -351,61 +345,48 @@ static void draw_chain(struct dpe_rng *rng, int letters, struct chain *chain)
 }
 
 /* Statement i of a chain. */
-static dpe_status append_statement(const struct dpe_ruler_draw *draw, const struct chain *chain,
-                                   size_t i, struct dpe_text *text, struct dpe_error *err)
+static void put_statement(const struct dpe_ruler_draw *draw, const struct chain *chain, size_t i,
+                          struct dpe_text *text)
 {
     const struct dpe_phrase_value values[] = {{"name", chain->names[i]},
                                               {"value", chain->value},
                                               {"from", i == 0 ? "" : chain->names[i - 1]},
                                               {NULL, NULL}};
-    return dpe_phrases_fill(&draw->ruler->words, i == 0 ? RULER_VT_FIRST : RULER_VT_NEXT, values,
-                            text, err);
+    dpe_phrases_put(&draw->ruler->words, i == 0 ? RULER_VT_FIRST : RULER_VT_NEXT, values, text);
 }
 
-static dpe_status append_question(const struct dpe_ruler_draw *draw, const char *value,
-                                  struct dpe_text *text, struct dpe_text *answer,
-                                  struct dpe_error *err)
+static void put_question(const struct dpe_ruler_draw *draw, const char *value,
+                         struct dpe_text *text, struct dpe_text *answer)
 {
     char count[16];
     snprintf(count, sizeof count, "%d", VT_HOPS + 1);
     const struct dpe_phrase_value values[] = {{"value", value}, {"count", count}, {NULL, NULL}};
-    DPE_TRY(dpe_phrases_fill(&draw->ruler->words, RULER_VT_QUESTION, values, text, err));
-    return dpe_phrases_fill(&draw->ruler->words, RULER_VT_ANSWER, values, answer, err);
+    dpe_phrases_put(&draw->ruler->words, RULER_VT_QUESTION, values, text);
+    dpe_phrases_put(&draw->ruler->words, RULER_VT_ANSWER, values, answer);
 }
 
 /* Write a small chain with its answer, the example before the question, into draw->scratch. */
-static dpe_status write_example(struct dpe_ruler_draw *draw, const struct chain *chain,
-                                struct dpe_error *err)
+static void write_example(struct dpe_ruler_draw *draw, const struct chain *chain)
 {
     const struct dpe_phrases *words = &draw->ruler->words;
     struct dpe_text *text = &draw->scratch;
-    int64_t noise = draw->length / 1024 < VT_EXAMPLE_NOISE ? draw->length / 1024 : VT_EXAMPLE_NOISE;
-    dpe_status status = dpe_ruler_append(text, words->text[RULER_VT_INTRO], err);
-    for (size_t i = 0; i <= VT_HOPS && status == DPE_OK; i++) {
-        if ((int64_t)i < noise &&
-            ((status = dpe_ruler_append(text, words->text[RULER_NOISE], err)) != DPE_OK ||
-             (status = dpe_ruler_append(text, "\n", err)) != DPE_OK)) {
-            return status;
-        }
-        if ((status = append_statement(draw, chain, i, text, err)) != DPE_OK) {
-            return status;
-        }
-        status = dpe_ruler_append(text, i < VT_HOPS ? "\n" : "", err);
-    }
-    if (status != DPE_OK ||
-        (status = append_question(draw, chain->value, text, text, err)) != DPE_OK) {
-        return status;
-    }
+    const int64_t noise = dpe_least(draw->length / 1024, VT_EXAMPLE_NOISE);
+    dpe_text_put(text, "%s", words->text[RULER_VT_INTRO]);
     for (size_t i = 0; i <= VT_HOPS; i++) {
-        if ((status = dpe_ruler_append(text, " ", err)) != DPE_OK ||
-            (status = dpe_ruler_append(text, chain->names[i], err)) != DPE_OK) {
-            return status;
+        if ((int64_t)i < noise) {
+            dpe_text_put(text, "%s\n", words->text[RULER_NOISE]);
         }
+        put_statement(draw, chain, i, text);
+        dpe_text_put(text, "%s", i < VT_HOPS ? "\n" : "");
     }
-    return dpe_ruler_append(text, "\n\n", err);
+    put_question(draw, chain->value, text, text);
+    for (size_t i = 0; i <= VT_HOPS; i++) {
+        dpe_text_put(text, " %s", chain->names[i]);
+    }
+    dpe_text_put(text, "\n\n");
 }
 
-dpe_status dpe_ruler_vt_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
+static dpe_status vt_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
     struct chain chain, example;
     draw_chain(&draw->rng, VT_LETTERS, &chain);
@@ -413,21 +394,23 @@ dpe_status dpe_ruler_vt_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
         draw_chain(&draw->rng, VT_EXAMPLE_LETTERS, &example);
     } while (strcmp(example.value, chain.value) == 0);
     draw->n_needles = VT_HOPS + 1;
-    dpe_ruler_places(draw);
+    draw_places(draw);
     snprintf(draw->asked, sizeof draw->asked, "%s", chain.value);
-    DPE_TRY(write_example(draw, &example, err));
+    write_example(draw, &example);
     for (size_t i = 0; i <= VT_HOPS; i++) {
-        DPE_TRY(append_statement(draw, &chain, i, draw->needle + i, err));
+        put_statement(draw, &chain, i, draw->needle + i);
         DPE_TRY(dpe_ruler_refer(draw, chain.names[i], err));
     }
     return draw_lines(draw, err);
 }
 
-dpe_status dpe_ruler_vt_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
-                                struct dpe_text *answer, struct dpe_error *err)
+static void vt_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                       struct dpe_text *answer)
 {
-    DPE_TRY(dpe_text_append(text, draw->scratch.bytes, draw->scratch.n, err));
-    DPE_TRY(dpe_ruler_append(text, draw->ruler->words.text[RULER_VT_INTRO], err));
-    DPE_TRY(append_haystack(draw, (size_t)n, text, err));
-    return append_question(draw, draw->asked, text, answer, err);
+    dpe_text_put_bytes(text, draw->scratch.bytes, draw->scratch.n);
+    dpe_text_put(text, "%s", draw->ruler->words.text[RULER_VT_INTRO]);
+    put_haystack(draw, (size_t)n, text);
+    put_question(draw, draw->asked, text, answer);
 }
+
+const struct dpe_ruler_maker dpe_ruler_vt = {vt_draw, cost_of, vt_compose};

@@ -70,8 +70,7 @@ static bool is_space(char c)
 }
 
 /* Append the text with each run of white space as one space, and no space at the start. */
-static dpe_status append_spaced(const char *text, size_t n, struct dpe_text *out,
-                                struct dpe_error *err)
+static void put_spaced(const char *text, size_t n, struct dpe_text *out)
 {
     for (size_t i = 0; i < n;) {
         size_t start = i;
@@ -79,12 +78,11 @@ static dpe_status append_spaced(const char *text, size_t n, struct dpe_text *out
             i++;
         }
         if (i > start) {
-            DPE_TRY(dpe_text_append(out, text + start, i - start, err));
-            DPE_TRY(dpe_text_append(out, " ", 1, err));
+            dpe_text_put_bytes(out, text + start, i - start);
+            dpe_text_put_bytes(out, " ", 1);
         }
         i += i < n;
     }
-    return DPE_OK;
 }
 
 /* Find the ends of sentences; a sentence that is too long for one unit ends at a word. */
@@ -145,11 +143,11 @@ static dpe_status count_sentences(struct dpe_ruler *ruler, struct dpe_error *err
         /* A prompt has the space before the sentence, the essay after it: the number of tokens is
          * equal. */
         sentence.n = 0;
-        if ((status = dpe_text_append(&sentence, " ", 1, err)) != DPE_OK ||
-            (status = dpe_text_append(&sentence, essay->text.bytes + essay->at[i], size - 1,
-                                      err)) != DPE_OK ||
-            (status = dpe_ruler_count(ruler, sentence.bytes, sentence.n, &count, err)) != DPE_OK) {
-            break;
+        dpe_text_put_bytes(&sentence, " ", 1);
+        dpe_text_put_bytes(&sentence, essay->text.bytes + essay->at[i], size - 1);
+        status = dpe_text_done(&sentence, err);
+        if (status == DPE_OK) {
+            status = dpe_ruler_count(ruler, sentence.bytes, sentence.n, &count, err);
         }
         essay->cost[i] = sum;
         sum += count;
@@ -165,24 +163,18 @@ static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *c
     struct dpe_ruler_essay *essay = &ruler->essay;
     /* The cut may end a sentence too early; no sample reaches that far. */
     size_t most = (size_t)max_length * ESSAY_BYTES + ESSAY_MARGIN;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < dpe_corpus_size(corpus) && essay->text.n < most && status == DPE_OK;
-         i++) {
+    for (size_t i = 0; i < dpe_corpus_size(corpus) && essay->text.n < most; i++) {
         const struct dpe_book *book = dpe_corpus_book(corpus, i);
         size_t n = book->n < most ? book->n : dpe_haystack_word_end(book->text, book->n, 0, most);
-        status = append_spaced(book->text, n, &essay->text, err);
+        put_spaced(book->text, n, &essay->text);
     }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_text_done(&essay->text, err));
     if (essay->text.n == 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected words for an essay, found none",
                         dpe_corpus_path(corpus));
     }
-    if ((status = cut_sentences(essay, err)) != DPE_OK) {
-        return status;
-    }
-    status = count_sentences(ruler, err);
+    DPE_TRY(cut_sentences(essay, err));
+    dpe_status status = count_sentences(ruler, err);
     return status == DPE_BAD_DATA ? name_book(ruler, corpus, status, err) : status;
 }
 
@@ -195,7 +187,7 @@ static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler
         if (files[d] == NULL) {
             continue;
         }
-        DPE_TRY(d == 0 ? dpe_qa_squad(files[d], qa, err) : dpe_qa_hotpot(files[d], qa, err));
+        DPE_TRY(dpe_qa_read(files[d], (enum dpe_qa_set)d, qa, err));
         for (size_t i = 0; i < qa->n_documents; i++) {
             if (dpe_ruler_count(ruler, qa->documents[i], strlen(qa->documents[i]), qa->cost + i,
                                 err) != DPE_OK) {
@@ -212,13 +204,10 @@ static dpe_status count_words(struct dpe_ruler *ruler, struct dpe_error *err)
     enum { SAMPLE_WORDS = 1000 };
     struct dpe_text text = {0};
     double count = 0.0;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < SAMPLE_WORDS && status == DPE_OK; i++) {
-        status = dpe_ruler_append(&text, " ", err);
-        if (status == DPE_OK) {
-            status = dpe_ruler_append(&text, dpe_lexicon_word(&ruler->lexicon, i), err);
-        }
+    for (size_t i = 0; i < SAMPLE_WORDS; i++) {
+        dpe_text_put(&text, " %s", dpe_lexicon_word(&ruler->lexicon, i));
     }
+    dpe_status status = dpe_text_done(&text, err);
     if (status == DPE_OK) {
         status = dpe_ruler_count(ruler, text.bytes, text.n, &count, err);
     }
@@ -282,10 +271,8 @@ static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_option
 dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ruler **ruler,
                           struct dpe_error *err)
 {
-    struct dpe_ruler *opened = dpe_alloc_zero(1, sizeof *opened);
-    if (opened == NULL) {
-        return dpe_ruler_no_memory(err);
-    }
+    struct dpe_ruler *opened = NULL;
+    DPE_TRY(DPE_NEW(&opened, 1, err, "ruler: no memory for the tasks"));
     opened->tokenizer = options->tokenizer;
     opened->seed = options->seed;
     opened->special = options->special;

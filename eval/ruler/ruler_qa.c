@@ -1,5 +1,5 @@
 /* SQuAD and HotpotQA files, read member by member. */
-#include "eval/ruler/ruler_qa.h"
+#include "eval/ruler/ruler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,16 +18,16 @@ struct reading {
     bool memory;       /* false: out of memory */
 };
 
-/* Room for element n of a list whose pointer is at `list`. */
-static bool make_room(struct reading *reading, void *list, size_t n, size_t size)
-{
-    reading->memory = reading->memory && dpe_make_room(list, n, size);
-    return reading->memory;
-}
-
 static bool good(const struct reading *reading)
 {
     return reading->scan.problem == NULL && reading->lacks == NULL && reading->memory;
+}
+
+/* Room for element n of a list whose pointer is at `list`; false also after a failure. */
+static bool make_room(struct reading *reading, void *list, size_t n, size_t size)
+{
+    reading->memory = reading->memory && dpe_make_room(list, n, size);
+    return good(reading);
 }
 
 static bool is(const struct dpe_json_scan_text *key, const char *name)
@@ -73,8 +73,7 @@ static char *stripped(const char *text)
 static void add_document(struct reading *reading, const char *text, size_t group)
 {
     struct dpe_qa *qa = reading->qa;
-    if (good(reading) &&
-        make_room(reading, &qa->documents, qa->n_documents, sizeof *qa->documents) &&
+    if (make_room(reading, &qa->documents, qa->n_documents, sizeof *qa->documents) &&
         make_room(reading, &qa->group, qa->n_documents, sizeof *qa->group)) {
         qa->documents[qa->n_documents] = text;
         qa->group[qa->n_documents++] = group;
@@ -84,8 +83,7 @@ static void add_document(struct reading *reading, const char *text, size_t group
 static void add_answer(struct reading *reading, const char *text)
 {
     struct dpe_qa *qa = reading->qa;
-    if (good(reading) && text != NULL &&
-        make_room(reading, &qa->answers, qa->n_answers, sizeof *qa->answers)) {
+    if (text != NULL && make_room(reading, &qa->answers, qa->n_answers, sizeof *qa->answers)) {
         qa->answers[qa->n_answers++] = text;
     }
 }
@@ -93,7 +91,7 @@ static void add_answer(struct reading *reading, const char *text)
 static void add_gold(struct reading *reading, size_t document)
 {
     struct dpe_qa *qa = reading->qa;
-    if (good(reading) && make_room(reading, &qa->gold, qa->n_gold, sizeof *qa->gold)) {
+    if (make_room(reading, &qa->gold, qa->n_gold, sizeof *qa->gold)) {
         qa->gold[qa->n_gold++] = document;
     }
 }
@@ -101,8 +99,7 @@ static void add_gold(struct reading *reading, size_t document)
 static void add_question(struct reading *reading, struct dpe_qa_question question)
 {
     struct dpe_qa *qa = reading->qa;
-    if (good(reading) &&
-        make_room(reading, &qa->questions, qa->n_questions, sizeof *qa->questions)) {
+    if (make_room(reading, &qa->questions, qa->n_questions, sizeof *qa->questions)) {
         qa->questions[qa->n_questions++] = question;
     }
 }
@@ -239,11 +236,11 @@ static void read_squad(struct reading *reading)
 
 /* ------------------------------------------------------------------------------------ HotpotQA */
 
-static void join(struct reading *reading, const char *text)
+static void join(struct reading *reading, const char *text, size_t n)
 {
-    if (good(reading) && text != NULL &&
-        dpe_text_append(&reading->qa->joined, text, strlen(text), NULL) != DPE_OK) {
-        reading->memory = false;
+    if (good(reading) && text != NULL) {
+        dpe_text_put_bytes(&reading->qa->joined, text, n);
+        reading->memory = !reading->qa->joined.failed;
     }
 }
 
@@ -260,21 +257,21 @@ static void read_titled(struct reading *reading)
     if (!element(reading, &first)) {
         lacks(reading, "a paragraph without a title");
     }
-    join(reading, string(reading));
-    join(reading, "\n");
+    const char *title = string(reading);
+    join(reading, title, title != NULL ? strlen(title) : 0);
+    join(reading, "\n", 1);
     if (!element(reading, &first)) {
         lacks(reading, "a paragraph without sentences");
     }
     dpe_json_scan_open(&reading->scan, '[');
     while (element(reading, &first_sentence)) {
-        join(reading, string(reading));
+        const char *sentence = string(reading);
+        join(reading, sentence, sentence != NULL ? strlen(sentence) : 0);
     }
     if (element(reading, &first)) {
         lacks(reading, "a paragraph of two parts, title and sentences");
     }
-    if (good(reading) && dpe_text_append(&qa->joined, "", 1, NULL) != DPE_OK) {
-        reading->memory = false;
-    }
+    join(reading, "", 1);
     add_gold(reading, qa->n_documents);
     add_document(reading, "", SIZE_MAX);
 }
@@ -396,16 +393,14 @@ static dpe_status finish(struct reading *reading, struct dpe_error *err)
     return merge_documents(qa, err);
 }
 
-static dpe_status read_file(const char *path, void (*read)(struct reading *), struct dpe_qa *qa,
-                            struct dpe_error *err)
+dpe_status dpe_qa_read(const char *path, enum dpe_qa_set set, struct dpe_qa *qa,
+                       struct dpe_error *err)
 {
     struct reading reading = {.path = path, .qa = qa, .memory = true};
     size_t n = 0;
     *qa = (struct dpe_qa){0};
-    dpe_status status = dpe_read_file(path, max_file_bytes, &qa->bytes, &n, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_read_file(path, max_file_bytes, &qa->bytes, &n, err));
+    dpe_status status = DPE_OK;
     qa->path = strdup(path);
     const bool hashed = dpe_sha256_bytes(qa->bytes, n, qa->hash, NULL) == DPE_OK;
     size_t valid = dpe_utf8_check(qa->bytes, n);
@@ -414,7 +409,7 @@ static dpe_status read_file(const char *path, void (*read)(struct reading *), st
     } else {
         reading.memory = qa->path != NULL && hashed;
         reading.scan = (struct dpe_json_scan){.text = qa->bytes, .n = n};
-        read(&reading);
+        set == DPE_QA_SQUAD ? read_squad(&reading) : read_hotpot(&reading);
         if (good(&reading)) {
             dpe_json_scan_end(&reading.scan);
         }
@@ -425,16 +420,6 @@ static dpe_status read_file(const char *path, void (*read)(struct reading *), st
         dpe_qa_free(qa);
     }
     return status;
-}
-
-dpe_status dpe_qa_squad(const char *path, struct dpe_qa *qa, struct dpe_error *err)
-{
-    return read_file(path, read_squad, qa, err);
-}
-
-dpe_status dpe_qa_hotpot(const char *path, struct dpe_qa *qa, struct dpe_error *err)
-{
-    return read_file(path, read_hotpot, qa, err);
 }
 
 void dpe_qa_free(struct dpe_qa *qa)

@@ -18,11 +18,7 @@ static const struct dpe_qa_question *question(const struct dpe_ruler_draw *draw,
     const struct dpe_qa *qa = data(draw);
     struct dpe_rng rng;
     dpe_rng_seed(&rng, draw->ruler->seed, ORDER_STREAM + (uint64_t)draw->kind->dataset);
-    for (size_t i = 0; i < qa->n_questions; i++) {
-        size_t j = dpe_rng_below(&rng, (uint32_t)i + 1);
-        order[i] = order[j];
-        order[j] = i;
-    }
+    dpe_draw_order(&rng, order, qa->n_questions);
     return qa->questions + order[(size_t)draw->index % qa->n_questions];
 }
 
@@ -66,21 +62,21 @@ static void draw_document(struct dpe_ruler_draw *draw, const struct dpe_qa_quest
     draw->unit[other] = moved;
 }
 
-static dpe_status append_document(const struct dpe_ruler_draw *draw, size_t number,
-                                  const char *document, struct dpe_text *text,
-                                  struct dpe_error *err)
+static void put_document(const struct dpe_ruler_draw *draw, size_t number, const char *document,
+                         struct dpe_text *text)
 {
     char digits[32];
     snprintf(digits, sizeof digits, "%zu", number);
     const struct dpe_phrase_value values[] = {{"number", digits}, {"text", document}, {NULL, NULL}};
-    return dpe_phrases_fill(&draw->ruler->words, RULER_QA_DOCUMENT, values, text, err);
+    dpe_phrases_put(&draw->ruler->words, RULER_QA_DOCUMENT, values, text);
 }
 
 static dpe_status count_frame(const struct dpe_ruler_draw *draw, double *count,
                               struct dpe_error *err)
 {
     struct dpe_text frame = {0};
-    dpe_status status = append_document(draw, 88, "", &frame, err);
+    put_document(draw, 88, "", &frame);
+    dpe_status status = dpe_text_done(&frame, err);
     if (status == DPE_OK) {
         status = dpe_ruler_count(draw->ruler, frame.bytes, frame.n, count, err);
     }
@@ -88,7 +84,7 @@ static dpe_status count_frame(const struct dpe_ruler_draw *draw, double *count,
     return status;
 }
 
-dpe_status dpe_ruler_qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
+static dpe_status qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
     const struct dpe_qa *qa = data(draw);
     if (qa->n_questions == 0) {
@@ -126,17 +122,24 @@ dpe_status dpe_ruler_qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
     return status;
 }
 
-dpe_status dpe_ruler_qa_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
-                                struct dpe_text *answer, struct dpe_error *err)
+static double qa_cost(const struct dpe_ruler_draw *draw, int64_t n)
+{
+    return draw->cost[n];
+}
+
+static void qa_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                       struct dpe_text *answer)
 {
     const struct dpe_phrases *words = &draw->ruler->words;
     const struct dpe_phrase_value values[] = {{"question", draw->question}, {NULL, NULL}};
     memcpy(draw->pick, draw->unit, (size_t)n * sizeof *draw->pick);
     dpe_ruler_shuffle(draw, draw->pick, (size_t)n);
-    DPE_TRY(dpe_ruler_append(text, words->text[RULER_QA_INTRO], err));
+    dpe_text_put(text, "%s", words->text[RULER_QA_INTRO]);
     for (size_t i = 0; i < (size_t)n; i++) {
-        DPE_TRY(append_document(draw, i + 1, data(draw)->documents[draw->pick[i]], text, err));
+        put_document(draw, i + 1, data(draw)->documents[draw->pick[i]], text);
     }
-    DPE_TRY(dpe_phrases_fill(words, RULER_QA_QUESTION, values, text, err));
-    return dpe_ruler_append(answer, words->text[RULER_QA_ANSWER], err);
+    dpe_phrases_put(words, RULER_QA_QUESTION, values, text);
+    dpe_text_put(answer, "%s", words->text[RULER_QA_ANSWER]);
 }
+
+const struct dpe_ruler_maker dpe_ruler_qa = {qa_draw, qa_cost, qa_compose};

@@ -29,7 +29,7 @@ static size_t listed(size_t n, size_t common, size_t rest)
     return COMMON * common + (n - COMMON) * rest;
 }
 
-double dpe_ruler_cwe_cost(const struct dpe_ruler_draw *draw, int64_t n)
+static double cwe_cost(const struct dpe_ruler_draw *draw, int64_t n)
 {
     struct repeats repeats = repeats_at(draw->length);
     double words = (double)listed((size_t)n, repeats.common, repeats.rest);
@@ -43,15 +43,15 @@ double dpe_ruler_cwe_cost(const struct dpe_ruler_draw *draw, int64_t n)
     return cost;
 }
 
-/* Append "1. word 2. word …" with the n distinct words at `words`, shuffled. */
-static dpe_status append_list(const struct dpe_ruler_draw *draw, const size_t *words, size_t n,
-                              size_t common, size_t rest, struct dpe_text *text,
-                              struct dpe_error *err)
+/* Put "1. word 2. word …" with the n distinct words at `words`, shuffled. */
+static void put_list(const struct dpe_ruler_draw *draw, const size_t *words, size_t n,
+                     size_t common, size_t rest, struct dpe_text *text)
 {
     size_t size = listed(n, common, rest), at = 0;
     size_t *list = dpe_alloc(size, sizeof *list);
     if (list == NULL) {
-        return dpe_ruler_no_memory(err);
+        text->failed = true;
+        return;
     }
     for (size_t i = 0; i < n; i++) {
         for (size_t j = 0; j < (i < COMMON ? common : rest); j++) {
@@ -59,72 +59,50 @@ static dpe_status append_list(const struct dpe_ruler_draw *draw, const size_t *w
         }
     }
     dpe_ruler_shuffle(draw, list, size);
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < size && status == DPE_OK; i++) {
-        char number[32];
-        snprintf(number, sizeof number, "%s%zu. ", i == 0 ? "" : " ", i + 1);
-        status = dpe_ruler_append(text, number, err);
-        if (status == DPE_OK) {
-            status = dpe_ruler_append(text, dpe_lexicon_word(&draw->ruler->lexicon, list[i]), err);
-        }
+    for (size_t i = 0; i < size; i++) {
+        dpe_text_put(text, "%s%zu. %s", i == 0 ? "" : " ", i + 1,
+                     dpe_lexicon_word(&draw->ruler->lexicon, list[i]));
     }
     free(list);
-    return status;
 }
 
-static dpe_status append_asking(const struct dpe_ruler_draw *draw, int question, int count,
-                                struct dpe_text *text, struct dpe_text *answer,
-                                struct dpe_error *err)
+static void put_asking(const struct dpe_ruler_draw *draw, int question, int count,
+                       struct dpe_text *text, struct dpe_text *answer)
 {
     char number[16];
     snprintf(number, sizeof number, "%d", count);
     const struct dpe_phrase_value values[] = {{"count", number}, {NULL, NULL}};
     const struct dpe_phrases *words = &draw->ruler->words;
-    DPE_TRY(dpe_phrases_fill(words, (size_t)question, values, text, err));
-    return dpe_phrases_fill(words, (size_t)question + 1, values, answer, err);
+    dpe_phrases_put(words, (size_t)question, values, text);
+    dpe_phrases_put(words, (size_t)question + 1, values, answer);
 }
 
 /* Write a small list with its answer into draw->scratch. */
-static dpe_status write_example(struct dpe_ruler_draw *draw, struct dpe_error *err)
+static void write_example(struct dpe_ruler_draw *draw)
 {
     struct repeats repeats = repeats_at(draw->length);
     struct dpe_text *text = &draw->scratch;
-    dpe_status status = dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err);
-    if (status != DPE_OK ||
-        (status = append_list(draw, draw->unit, repeats.example_words, repeats.example_common,
-                              repeats.example_rest, text, err)) != DPE_OK ||
-        (status = append_asking(draw, RULER_CWE_QUESTION, COMMON, text, text, err)) != DPE_OK) {
-        return status;
-    }
+    dpe_text_put(text, "%s", draw->ruler->words.text[RULER_CWE_INTRO]);
+    put_list(draw, draw->unit, repeats.example_words, repeats.example_common, repeats.example_rest,
+             text);
+    put_asking(draw, RULER_CWE_QUESTION, COMMON, text, text);
     for (size_t i = 0; i < COMMON; i++) {
-        const char *word = dpe_lexicon_word(&draw->ruler->lexicon, draw->unit[i]);
-        char number[16];
-        snprintf(number, sizeof number, " %zu. ", i + 1);
-        if ((status = dpe_ruler_append(text, number, err)) != DPE_OK ||
-            (status = dpe_ruler_append(text, word, err)) != DPE_OK) {
-            return status;
-        }
+        dpe_text_put(text, " %zu. %s", i + 1,
+                     dpe_lexicon_word(&draw->ruler->lexicon, draw->unit[i]));
     }
-    return dpe_ruler_append(text, "\n\n", err);
+    dpe_text_put(text, "\n\n");
 }
 
 /* `unit` has the words of the example, then those of the list, the common ones first. */
-dpe_status dpe_ruler_cwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
+static dpe_status cwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
     struct repeats repeats = repeats_at(draw->length);
     size_t n = dpe_ruler_words(draw->length);
-    draw->unit = dpe_alloc(n, sizeof *draw->unit);
-    if (draw->unit == NULL) {
-        return dpe_ruler_no_memory(err);
-    }
-    for (size_t i = 0; i < n; i++) {
-        size_t j = dpe_rng_below(&draw->rng, (uint32_t)i + 1);
-        draw->unit[i] = draw->unit[j];
-        draw->unit[j] = i;
-    }
+    DPE_TRY(DPE_NEW(&draw->unit, n, err, "ruler: no memory for a sample"));
+    dpe_draw_order(&draw->rng, draw->unit, n);
     draw->min_units = COMMON + 1;
     draw->max_units = (int64_t)(n - repeats.example_words);
-    DPE_TRY(write_example(draw, err));
+    write_example(draw);
     for (size_t i = 0; i < COMMON; i++) {
         size_t word = draw->unit[repeats.example_words + i];
         DPE_TRY(dpe_ruler_refer(draw, dpe_lexicon_word(&draw->ruler->lexicon, word), err));
@@ -132,16 +110,18 @@ dpe_status dpe_ruler_cwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err
     return DPE_OK;
 }
 
-dpe_status dpe_ruler_cwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
-                                 struct dpe_text *answer, struct dpe_error *err)
+static void cwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                        struct dpe_text *answer)
 {
     struct repeats repeats = repeats_at(draw->length);
-    DPE_TRY(dpe_text_append(text, draw->scratch.bytes, draw->scratch.n, err));
-    DPE_TRY(dpe_ruler_append(text, draw->ruler->words.text[RULER_CWE_INTRO], err));
-    DPE_TRY(append_list(draw, draw->unit + repeats.example_words, (size_t)n, repeats.common,
-                        repeats.rest, text, err));
-    return append_asking(draw, RULER_CWE_QUESTION, COMMON, text, answer, err);
+    dpe_text_put_bytes(text, draw->scratch.bytes, draw->scratch.n);
+    dpe_text_put(text, "%s", draw->ruler->words.text[RULER_CWE_INTRO]);
+    put_list(draw, draw->unit + repeats.example_words, (size_t)n, repeats.common, repeats.rest,
+             text);
+    put_asking(draw, RULER_CWE_QUESTION, COMMON, text, answer);
 }
+
+const struct dpe_ruler_maker dpe_ruler_cwe = {cwe_draw, cwe_cost, cwe_compose};
 
 /* -------------------------------------------------------------------------- frequent code words */
 
@@ -181,7 +161,7 @@ static const char *code_word(const struct dpe_ruler_draw *draw, size_t rank)
     return rank == 1 ? "..." : draw->scratch.bytes + (rank - 1) * CODE + 1;
 }
 
-double dpe_ruler_fwe_cost(const struct dpe_ruler_draw *draw, int64_t n)
+static double fwe_cost(const struct dpe_ruler_draw *draw, int64_t n)
 {
     double cost = 0.0;
     int64_t total = sound(n);
@@ -202,15 +182,14 @@ static bool fresh_code(const struct dpe_ruler_draw *draw, const char *code)
 }
 
 /* scratch: a space, the word and a NUL for every rank. */
-dpe_status dpe_ruler_fwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
+static dpe_status fwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
     draw->max_units = draw->length;
     while (!distinct(++draw->min_units)) {
     }
     draw->max_units = draw->length > draw->min_units ? draw->length : draw->min_units;
     size_t n = n_ranks(draw);
-    draw->cost = dpe_alloc(n, sizeof *draw->cost);
-    DPE_TRY(draw->cost == NULL ? dpe_ruler_no_memory(err) : DPE_OK);
+    DPE_TRY(DPE_NEW(&draw->cost, n, err, "ruler: no memory for a sample"));
     for (size_t rank = 1; rank <= n; rank++) {
         char code[CODE] = " ";
         do {
@@ -218,7 +197,8 @@ dpe_status dpe_ruler_fwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err
                 code[i] = (char)('a' + (int)dpe_rng_below(&draw->rng, 26));
             }
         } while (!fresh_code(draw, code + 1));
-        DPE_TRY(dpe_text_append(&draw->scratch, code, CODE, err));
+        dpe_text_put_bytes(&draw->scratch, code, CODE);
+        DPE_TRY(dpe_text_done(&draw->scratch, err));
         DPE_TRY(dpe_ruler_count(draw->ruler, rank == 1 ? " ..." : code, rank == 1 ? 4 : LETTERS + 1,
                                 draw->cost + rank - 1, err));
     }
@@ -228,13 +208,13 @@ dpe_status dpe_ruler_fwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err
     return DPE_OK;
 }
 
-static dpe_status append_codes(const struct dpe_ruler_draw *draw, int64_t total,
-                               struct dpe_text *text, struct dpe_error *err)
+static void put_codes(const struct dpe_ruler_draw *draw, int64_t total, struct dpe_text *text)
 {
     size_t *list = dpe_alloc((size_t)total, sizeof *list);
     size_t n = 0;
     if (list == NULL) {
-        return dpe_ruler_no_memory(err);
+        text->failed = true;
+        return;
     }
     for (size_t rank = 1; rank <= n_ranks(draw); rank++) {
         for (size_t i = 0; i < times(total, rank); i++) {
@@ -242,21 +222,18 @@ static dpe_status append_codes(const struct dpe_ruler_draw *draw, int64_t total,
         }
     }
     dpe_ruler_shuffle(draw, list, n);
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        status = i > 0 ? dpe_ruler_append(text, " ", err) : DPE_OK;
-        if (status == DPE_OK) {
-            status = dpe_ruler_append(text, code_word(draw, list[i]), err);
-        }
+    for (size_t i = 0; i < n; i++) {
+        dpe_text_put(text, "%s%s", i > 0 ? " " : "", code_word(draw, list[i]));
     }
     free(list);
-    return status;
 }
 
-dpe_status dpe_ruler_fwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
-                                 struct dpe_text *answer, struct dpe_error *err)
+static void fwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,
+                        struct dpe_text *answer)
 {
-    DPE_TRY(dpe_ruler_append(text, draw->ruler->words.text[RULER_FWE_INTRO], err));
-    DPE_TRY(append_codes(draw, sound(n), text, err));
-    return append_asking(draw, RULER_FWE_QUESTION, FREQUENT, text, answer, err);
+    dpe_text_put(text, "%s", draw->ruler->words.text[RULER_FWE_INTRO]);
+    put_codes(draw, sound(n), text);
+    put_asking(draw, RULER_FWE_QUESTION, FREQUENT, text, answer);
 }
+
+const struct dpe_ruler_maker dpe_ruler_fwe = {fwe_draw, fwe_cost, fwe_compose};

@@ -200,27 +200,21 @@ static dpe_status read_record(const struct official *official, int64_t line, str
 
 /* ------------------------------------------------------------------------------------- samples */
 
-static dpe_status append(struct dpe_text *text, const char *string, struct dpe_error *err)
-{
-    return dpe_text_append(text, string, strlen(string), err);
-}
-
-static dpe_status write_prompt(const struct official *official, const struct record *record,
-                               struct dpe_text *text, struct dpe_error *err)
+static void write_prompt(const struct official *official, const struct record *record,
+                         struct dpe_text *text)
 {
     const struct dpe_official_options *options = &official->options;
+    const struct dpe_official_shared *shared = options->shared;
     const struct dpe_json_field *fields = record->fields;
     if (official->ruler) {
-        const char *const parts[] = {options->shared->before, input(official, record)->value.text,
-                                     options->shared->after,
+        const char *const parts[] = {shared->before, input(official, record)->value.text,
+                                     shared->after,
                                      official->second ? "" : fields[PREFIX].value.text};
-        dpe_status status = DPE_OK;
-        for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK; i++) {
-            status = append(text, parts[i], err);
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+            dpe_text_put_bytes(text, parts[i], strlen(parts[i]));
         }
-        return status;
+        return;
     }
-    dpe_status status = append(text, options->shared->before, err);
     bool choice = options->task->references == DPE_REFERENCES_PAIR;
     const struct dpe_phrase_value values[] = {
         {"context", context(record)->value.text},
@@ -231,13 +225,10 @@ static dpe_status write_prompt(const struct official *official, const struct rec
         {"option_d", choice ? entry(fields + OPTIONS, 3) : ""},
         {NULL, NULL},
     };
-    if (status != DPE_OK ||
-        (status = dpe_phrases_fill(&options->shared->phrases, options->phrase, values, text,
-                                   err)) != DPE_OK ||
-        (status = append(text, options->shared->after, err)) != DPE_OK) {
-        return status;
-    }
-    return dpe_phrases_fill(&options->shared->phrases, options->phrase + 1, values, text, err);
+    dpe_text_put(text, "%s", shared->before);
+    dpe_phrases_put(&shared->phrases, options->phrase, values, text);
+    dpe_text_put(text, "%s", shared->after);
+    dpe_phrases_put(&shared->phrases, options->phrase + 1, values, text);
 }
 
 /* The first and the last half of the tokens that fit. */
@@ -256,14 +247,8 @@ static dpe_status encode(const struct official *official, int64_t line, int64_t 
 {
     const struct dpe_official_options *options = &official->options;
     const struct dpe_encode_options how = {.add_special = true, .special = DPE_SPECIAL_PARSE};
-    DPE_TRY(dpe_tokenizer_encode(options->tokenizer, text->bytes, text->n, &how, tokens, err));
-    size_t prefix = (size_t)dpe_tokenizer_prefix_size(options->tokenizer);
-    size_t bytes = prefix * sizeof *tokens->ids;
-    if (prefix > 0 && tokens->n >= 2 * prefix &&
-        memcmp(tokens->ids, tokens->ids + prefix, bytes) == 0) {
-        tokens->n -= prefix;
-        memmove(tokens->ids, tokens->ids + prefix, tokens->n * sizeof *tokens->ids);
-    }
+    DPE_TRY(dpe_text_done(text, err));
+    DPE_TRY(dpe_prompt_encode(options->tokenizer, text, &how, true, tokens, err));
     int64_t most = options->length - room;
     if (!official->ruler) {
         keep_halves(tokens, most);
@@ -278,16 +263,6 @@ static dpe_status encode(const struct official *official, int64_t line, int64_t 
     return DPE_OK;
 }
 
-static dpe_status add_reference(struct dpe_sample *sample, const char *text, struct dpe_error *err)
-{
-    sample->references[sample->n_references] = strdup(text);
-    if (sample->references[sample->n_references] == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for references");
-    }
-    sample->n_references++;
-    return DPE_OK;
-}
-
 static dpe_status take_references(const struct official *official, const struct record *record,
                                   struct dpe_sample *sample, struct dpe_error *err)
 {
@@ -297,7 +272,11 @@ static dpe_status take_references(const struct official *official, const struct 
     DPE_TRY(DPE_NEW(&sample->references, n, err, "no memory for references"));
     for (size_t i = 0; i < n; i++) {
         const char letter[2] = {pair ? right_letter(record) : '\0', '\0'};
-        DPE_TRY(add_reference(sample, pair && i == 1 ? letter : entry(field, i), err));
+        sample->references[i] = strdup(pair && i == 1 ? letter : entry(field, i));
+        sample->n_references = i + 1;
+        DPE_TRY(sample->references[i] != NULL
+                    ? DPE_OK
+                    : dpe_fail(err, DPE_NO_MEMORY, "no memory for references"));
     }
     return DPE_OK;
 }
@@ -311,20 +290,18 @@ static dpe_status sample_official(void *state, int64_t index, struct dpe_sample 
     struct dpe_text text = {0};
     record_init(&record);
     dpe_status status = read_record(official, official->lines[index], &record, err);
-    if (status != DPE_OK || (status = write_prompt(official, &record, &text, err)) != DPE_OK ||
-        (status = take_references(official, &record, &made, err)) != DPE_OK) {
-        goto done;
+    if (status == DPE_OK) {
+        write_prompt(official, &record, &text);
+        status = take_references(official, &record, &made, err);
     }
-    if (official->ruler && !official->second) {
+    if (status == DPE_OK && official->options.kind != NULL) {
         status =
             dpe_ruler_room(official->options.tokenizer, official->options.kind, made.references,
                            made.n_references, official->options.length, &made.max_new, err);
     }
-    if (status != DPE_OK) {
-        goto done;
+    if (status == DPE_OK) {
+        status = encode(official, official->lines[index], made.max_new, &text, &made.prompt, err);
     }
-    status = encode(official, official->lines[index], made.max_new, &text, &made.prompt, err);
-done:
     dpe_text_free(&text);
     record_free(&record);
     if (status != DPE_OK) {
@@ -466,25 +443,18 @@ static dpe_status open_file(struct official *official, struct dpe_official_file 
 {
     const struct dpe_official_options *options = &official->options;
     char *path = NULL;
-    dpe_status status = find_file(options->folder, options->task->name, &path, err);
-    if (status != DPE_OK) {
-        goto done;
+    DPE_TRY(find_file(options->folder, options->task->name, &path, err));
+    dpe_status status =
+        asks_for_digits(options->task) ? dpe_phrases_check_digits(options->tokenizer, err) : DPE_OK;
+    if (status == DPE_OK) {
+        status = dpe_jsonl_open(path, &official->jsonl, err);
     }
-    if (asks_for_digits(options->task)) {
-        status = dpe_phrases_check_digits(options->tokenizer, err);
-        if (status != DPE_OK) {
-            goto done;
-        }
+    if (status == DPE_OK) {
+        status = check_lines(official, file, err);
     }
-    status = dpe_jsonl_open(path, &official->jsonl, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = check_lines(official, file, err);
     if (status == DPE_OK) {
         status = dpe_sha256_file(path, file->hash, err);
     }
-done:
     free(path);
     return status;
 }
@@ -513,7 +483,7 @@ dpe_status dpe_official_source(const struct dpe_official_options *options,
                                   .state = official,
                                   .sample = sample_official,
                                   .score = options->score,
-                                  .growing = options->growing,
+                                  .growing = options->kind != NULL,
                                   .close = close_official};
     return DPE_OK;
 }

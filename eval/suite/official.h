@@ -40,7 +40,7 @@ struct dpe_official_options {
     const struct dpe_ruler_kind *kind; /**< ruler: gives the room */
     size_t phrase; /**< infinitebench: the task's; the next one is how its answer begins */
     dpe_scorer score;
-    bool growing, skip_bad;
+    bool skip_bad;
 };
 
 /** Facts about a task's file. Zero-initialise. */

@@ -38,21 +38,8 @@ dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct
 dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
                                         struct dpe_suite *suite, struct dpe_error *err);
 
-/** An official source; its file's hash joins the suite's parameters, lines that were left out are
- *  counted in suite->skipped. */
-dpe_status dpe_suite_official(const struct dpe_official_options *options, struct dpe_suite *suite,
-                              struct dpe_source *source, struct dpe_error *err);
-/** A benchmark whose tasks are official files. */
-struct dpe_suite_files {
-    const char *name;     /**< of dpe_score_task */
-    const int64_t *rooms; /**< [n] tokens to generate for each task */
-    size_t n, phrases;    /**< phrases of a task in `shared` */
-    const char *scorer;   /**< NULL: the official one */
-    struct dpe_official_shared *shared;
-};
-/** Those of its tasks that are asked for, at every length. */
-dpe_status dpe_suite_add_files(const struct dpe_suite_options *options,
-                               const struct dpe_suite_files *files, struct dpe_suite *suite,
-                               struct dpe_error *err);
+/** RULER's tasks from official files. */
+dpe_status dpe_suite_read_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
+                                struct dpe_error *err);
 
 #endif

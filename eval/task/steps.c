@@ -330,24 +330,13 @@ static dpe_status run_step(struct walk *walk, size_t step, unsigned char *live,
     return status;
 }
 
-/* A permutation drawn for the sample. */
-static void draw_order(const struct dpe_sample *sample, size_t *order)
-{
-    struct dpe_rng rng;
-    dpe_rng_seed(&rng, sample->seed, (uint64_t)sample->index);
-    for (size_t i = 0; i < sample->n_references; i++) {
-        size_t k = (size_t)dpe_rng_below(&rng, (uint32_t)i + 1);
-        order[i] = order[k];
-        order[k] = i;
-    }
-}
-
 dpe_status dpe_steps_run(struct dpe_session *session, const struct dpe_sample *sample, int64_t rest,
                          const struct dpe_tokenizer *tokenizer, struct dpe_steps *steps,
                          struct dpe_text *text, struct dpe_error *err)
 {
     const size_t n = sample->n_references;
     const int64_t prompt = (int64_t)sample->prompt.n;
+    struct dpe_rng rng;
     unsigned char *live = NULL;
     struct walk walk = {.session = session,
                         .sample = sample,
@@ -369,7 +358,8 @@ dpe_status dpe_steps_run(struct dpe_session *session, const struct dpe_sample *s
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu steps", n);
         goto done;
     }
-    draw_order(sample, walk.order);
+    dpe_rng_seed(&rng, sample->seed, (uint64_t)sample->index);
+    dpe_draw_order(&rng, walk.order, n);
     status =
         dpe_session_feed(session, sample->prompt.ids + (prompt - rest), rest, walk.logits, err);
     for (size_t step = 0; step < n && status == DPE_OK; step++) {

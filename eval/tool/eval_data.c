@@ -238,7 +238,7 @@ static dpe_status check_task(const struct writing *writing, int64_t *n, struct d
                                          &sample, NULL, err);
     dpe_sample_free(&sample);
     int64_t most = INT64_MAX;
-    if (writing->kind->draw == dpe_ruler_qa_draw) {
+    if (writing->kind->maker == &dpe_ruler_qa) {
         most = (int64_t)writing->ruler->qa[writing->kind->dataset].n_questions;
     }
     *n = writing->args->samples < most ? writing->args->samples : most;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "eval/prompt/phrases.h"
-#include "eval/ruler/ruler_qa.h"
+#include "eval/ruler/ruler.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(struct dpe_qa *qa)
@@ -42,17 +42,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct dpe_qa qa;
     struct dpe_phrases phrases;
     struct dpe_text text = {0};
-    if (dpe_qa_squad(path, &qa, &err) == DPE_OK) {
+    if (dpe_qa_read(path, DPE_QA_SQUAD, &qa, &err) == DPE_OK) {
         check(&qa);
     } else {
         fuzz_expect(err.text[0] != '\0', "an error has a text");
     }
-    if (dpe_qa_hotpot(path, &qa, &err) == DPE_OK) {
+    if (dpe_qa_read(path, DPE_QA_HOTPOTQA, &qa, &err) == DPE_OK) {
         check(&qa);
     }
     if (dpe_phrases_open(path, &dpe_builtin_ruler, fields, FIELDS, &phrases, &err) == DPE_OK) {
         for (size_t i = 0; i < STRINGS; i++) {
-            dpe_phrases_fill(&phrases, i, values, &text, &err);
+            dpe_phrases_put(&phrases, i, values, &text);
         }
         dpe_text_free(&text);
         dpe_phrases_free(&phrases);
