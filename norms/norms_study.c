@@ -4,8 +4,31 @@
 #include <string.h>
 
 #include "engine/plan/methods/methods.h"
-#include "norms/norms_tool.h"
+#include "norms/norms_study.h"
+#include "outputs/datasets/kinds.h"
+#include "outputs/h5/h5.h"
+#include "outputs/job/job.h"
 #include "outputs/job/price.h"
+
+enum {
+    MAX_LENGTHS = 32,
+    MOST_TOGETHER = 64, /* excerpts that an engine runs at once */
+};
+
+/* Everything a profile needs, in the order in which it is opened. */
+struct profile {
+    const struct dpe_norms_arguments *args;
+    struct dpe_job job;
+    int n_lengths;
+    int64_t lengths[MAX_LENGTHS]; /* ascending */
+    struct dpe_excerpts excerpts; /* of the longest; shorter ones are their beginnings */
+    struct dpe_plan plan;         /* the model's own rotation */
+    char key[33];
+    struct dpe_norms *norms[MOST_TOGETHER]; /* [job.batch], at least 1 */
+};
+
+/* ----------------------------------------------------------------------------------------- opening
+ */
 
 /* Powers of two up to the trained length, unless others are given. */
 static dpe_status parse_lengths(struct profile *profile, struct dpe_error *err)
@@ -95,6 +118,148 @@ static dpe_status start(void *state, struct dpe_error *err)
     return DPE_OK;
 }
 
+/* ----------------------------------------------------------------------------------------- results
+ */
+
+/* Name of the sample stream of a length. */
+static void task_name(int64_t length, char name[32])
+{
+    snprintf(name, 32, "norms-%lld", (long long)length);
+}
+
+/* Score tables by (length, sample), borrowed from the run; NULL = missing. */
+static const double **collect(const struct profile *profile)
+{
+    int64_t samples = profile->args->job.samples;
+    const double **tables =
+        dpe_alloc_zero((size_t)profile->n_lengths, (size_t)samples * sizeof *tables);
+    for (int i = 0; i < profile->n_lengths && tables != NULL; i++) {
+        char task[32];
+        task_name(profile->lengths[i], task);
+        for (int64_t s = 0; s < samples; s++) {
+            const struct dpe_row *row = dpe_run_find(profile->job.run, task, profile->key, s);
+            if (row != NULL && row->status == DPE_ROW_OK) {
+                tables[i * samples + s] = row->buckets;
+            }
+        }
+    }
+    return tables;
+}
+
+/* Results of the rows so far; free with dpe_datasets_free, also after a failure. */
+static dpe_status summarize(const struct profile *profile, struct dpe_norms_result *result,
+                            struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
+    int64_t pairs = config->head_dim / 2;
+    int64_t samples = profile->args->job.samples;
+    int64_t rows = config->n_layers * config->n_heads;
+    size_t cells = (size_t)(profile->n_lengths * samples);
+    size_t size = (size_t)(rows * pairs);
+    const double **tables = collect(profile);
+    *result = (struct dpe_norms_result){
+        .n = {profile->n_lengths, samples, config->n_layers, config->n_heads, pairs, pairs},
+        .length = dpe_alloc((size_t)profile->n_lengths, sizeof *result->length),
+        .mean = dpe_alloc(size, sizeof *result->mean),
+        .sem = dpe_alloc(size, sizeof *result->sem),
+        .ranking = dpe_alloc(size, sizeof *result->ranking),
+        .contribution = dpe_alloc(cells, size * sizeof *result->contribution)};
+    if (tables == NULL || result->length == NULL || result->mean == NULL || result->sem == NULL ||
+        result->ranking == NULL || result->contribution == NULL) {
+        free(tables);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the profile's table");
+    }
+    memcpy(result->length, profile->lengths, (size_t)profile->n_lengths * sizeof *result->length);
+    dpe_norms_mean(tables, cells, (int64_t)size, result->mean, result->sem);
+    dpe_norms_rank(result->mean, rows, pairs, result->ranking);
+    for (size_t c = 0; c < cells; c++) {
+        for (size_t i = 0; i < size; i++) {
+            result->contribution[c * size + i] = tables[c] != NULL ? (float)tables[c][i] : NAN;
+        }
+    }
+    free(tables);
+    return DPE_OK;
+}
+
+static dpe_status put_texts(const struct profile *profile, struct dpe_h5 *table,
+                            struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
+    const struct {
+        const char *object, *name, *value;
+    } texts[] = {
+        {"/", "title", "2-norm profile of queries and keys"},
+        {"/norms", "contribution", dpe_contribution_name(profile->args->contribution)},
+        {"/norms", "tie_rule", "lower pair first"},
+        {"/model", "fingerprint", dpe_job_fingerprint(&profile->job)},
+        {"/model", "model_type", config->model_type},
+        {"/tokenizer", "sha256", dpe_tokenizer_fingerprint(profile->job.tokenizer)},
+        {"/corpus", "sha256", dpe_corpus_fingerprint(profile->job.corpus)},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        DPE_TRY(dpe_h5_attr_text(table, texts[i].object, texts[i].name, texts[i].value, err));
+    }
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"layers", config->n_layers},
+        {"heads", config->n_heads},
+        {"kv_heads", config->n_kv_heads},
+        {"head_dim", config->head_dim},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        DPE_TRY(dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value, err));
+    }
+    return DPE_OK;
+}
+
+/* The table of a run. */
+static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct profile *profile = user;
+    struct dpe_norms_result result = {0};
+    dpe_status status = summarize(profile, &result, err);
+    if (status == DPE_OK) {
+        status = dpe_datasets_put(&dpe_norms_kind, &result, "/norms", table, err);
+    }
+    dpe_datasets_free(&dpe_norms_kind, &result);
+    return status == DPE_OK ? put_texts(profile, table, err) : status;
+}
+
+/* For scripts. */
+static dpe_status print_result(const struct profile *profile, const struct dpe_norms_result *result,
+                               struct dpe_error *err)
+{
+    int64_t pairs = result->n[DPE_NORMS_PAIR];
+    static const char *const names[] = {"top_25", "top_50", "top_75"};
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
+    struct dpe_result *out = dpe_result_begin("dpe-norms");
+    dpe_result_text(out, "model", profile->args->job.model);
+    dpe_result_text(out, "fingerprint", dpe_job_fingerprint(&profile->job));
+    dpe_result_text(out, "table", profile->args->job.output);
+    dpe_result_text(out, "contribution", dpe_contribution_name(profile->args->contribution));
+    dpe_result_whole(out, "samples", profile->args->job.samples);
+    dpe_result_wholes(out, "lengths", profile->lengths, (size_t)profile->n_lengths);
+    dpe_result_whole(out, "pairs", pairs);
+    for (int64_t row = 0; row < config->n_layers * config->n_heads; row++) {
+        int64_t at = row * pairs;
+        dpe_result_row(out, "heads");
+        dpe_result_whole(out, "layer", row / config->n_heads);
+        dpe_result_whole(out, "head", row % config->n_heads);
+        dpe_result_number(out, "entropy_bits", dpe_norms_entropy(result->mean + at, pairs));
+        for (int i = 0; i < 3; i++) {
+            dpe_result_number(out, names[i],
+                              dpe_norms_share(result->mean + at, result->ranking + at, pairs,
+                                              pairs * (i + 1) / 4));
+        }
+    }
+    return dpe_result_print(out, profile->args->job.result, err);
+}
+
+/* ------------------------------------------------------------------------------------------- rows
+ */
+
 /* The scores of an excerpt. Values that are not finite are recorded in the row and do not end the
  * run. */
 static dpe_status fill_row(const struct dpe_norms *norms, dpe_status status, struct dpe_row *row,
@@ -144,7 +309,7 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
     }
     for (int64_t i = 0; i < n && (status == DPE_OK || status == DPE_NONFINITE); i++) {
         struct dpe_row *row = &rows[i];
-        dpe_norms_task_name(length, row->task);
+        task_name(length, row->task);
         memcpy(row->plan, profile->key, sizeof row->plan);
         row->sample = items[i].sample;
         row->prompt_tokens = length;
@@ -164,13 +329,13 @@ static dpe_status measure_rows(void *state, struct dpe_error *err)
                                  .capacity = longest(profile),
                                  .user = profile,
                                  .rows = make_rows,
-                                 .fill = dpe_norms_fill,
+                                 .fill = fill,
                                  .nonfinite_limit = 0.05};
     dpe_wanted_plan(&wanted, &profile->plan, profile->key);
     for (int i = 0; i < profile->n_lengths; i++) {
         double products = 0.0;
         double attention = 0.0;
-        dpe_norms_task_name(profile->lengths[i], names[i]);
+        task_name(profile->lengths[i], names[i]);
         dpe_config_flops(dpe_model_config(profile->job.model), 0, profile->lengths[i], 0, &products,
                          &attention);
         dpe_wanted_task(&wanted, names[i], profile->lengths[i], products + attention);
@@ -182,6 +347,9 @@ static dpe_status measure_rows(void *state, struct dpe_error *err)
     }
     return dpe_wanted_run(&wanted, &profile->job, &how, err);
 }
+
+/* ---------------------------------------------------------------------------------------- printing
+ */
 
 /* Entropy and shares, averaged over the heads of a layer. */
 static void print_layer(const struct dpe_norms_result *result, int64_t layer, int64_t n_heads)
@@ -236,9 +404,9 @@ static dpe_status print_summary(void *state, struct dpe_error *err)
     const struct profile *profile = state;
     const struct dpe_config *config = dpe_model_config(profile->job.model);
     struct dpe_norms_result result = {0};
-    dpe_status status = dpe_norms_summarize(profile, &result, err);
+    dpe_status status = summarize(profile, &result, err);
     if (status == DPE_OK && profile->args->job.result != DPE_RESULT_TEXT) {
-        status = dpe_norms_print_result(profile, &result, err);
+        status = print_result(profile, &result, err);
     } else if (status == DPE_OK) {
         dpe_print("2-norm contribution of the %lld pairs of each head (%s),\n%lld excerpts of %d "
                   "lengths\n",
@@ -314,7 +482,7 @@ const struct dpe_study dpe_norms_study = {
     .cost = profile_cost,
     .start = start,
     .rows = measure_rows,
-    .fill = dpe_norms_fill,
+    .fill = fill,
     .print = print_summary,
     .suggest = suggest,
     .close = profile_close,
