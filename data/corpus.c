@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "data/metadata.h"
-#include "data/textfile.h"
+#include "data/data_parts.h"
+#include "engine/base/bytes.h"
 
 struct dpe_corpus {
     char *path;
@@ -27,22 +27,33 @@ static dpe_status out_of_memory(const char *path, struct dpe_error *err)
     return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for the list of books", path);
 }
 
+/* "a/b", owned by the caller; NULL when memory is out. */
+static char *join(const char *a, const char *b)
+{
+    size_t size = strlen(a) + strlen(b) + 2;
+    char *path = malloc(size);
+    if (path != NULL) {
+        snprintf(path, size, "%s/%s", a, b);
+    }
+    return path;
+}
+
 /* Load one text and append it; `id` and `title` are copied. */
 static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char *title,
-                           const char *file, bool replace_invalid, struct dpe_error *err)
+                           const char *file, struct dpe_error *err)
 {
     if (!dpe_make_room(&corpus->books, corpus->n, sizeof *corpus->books)) {
         return out_of_memory(corpus->path, err);
     }
     char *text = NULL;
     size_t n = 0;
-    dpe_status status = dpe_textfile_load(file, replace_invalid, &text, &n, err);
+    dpe_status status = dpe_textfile_load(file, &text, &n, err);
     if (status != DPE_OK) {
         return status;
     }
     int64_t n_words = dpe_count_words(text, n);
-    char *own_id = dpe_textfile_join(id, NULL);
-    char *own_title = dpe_textfile_join(title, NULL);
+    char *own_id = strdup(id);
+    char *own_title = strdup(title);
     if (n_words == 0) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a text, found no words", file);
     } else if (own_id == NULL || own_title == NULL) {
@@ -87,7 +98,7 @@ static dpe_status find_folders(const struct dpe_corpus *corpus, const char *spli
         if (split != NULL && strcmp(split, splits[i]) != 0) {
             continue;
         }
-        char *path = dpe_textfile_join(corpus->path, splits[i]);
+        char *path = join(corpus->path, splits[i]);
         if (path == NULL) {
             return out_of_memory(corpus->path, err);
         }
@@ -121,20 +132,19 @@ static char *find_text(const struct folders *folders, const struct dpe_metadata_
     char name[128];
     snprintf(name, sizeof name, "%s.txt", row->id);
     for (int i = 0; i < folders->n; i++) {
-        char *file = dpe_textfile_join(folders->path[i], name);
+        char *file = join(folders->path[i], name);
         if (file == NULL || exists(file)) {
             return file;
         }
         free(file);
     }
-    return dpe_textfile_join("", NULL);
+    return strdup("");
 }
 
 /* Add the book of one row of metadata.csv if its text is there. Without --split, the books are not
  * more than fit into memory: PG-19 as a whole has 11 GB. */
 static dpe_status add_listed(struct dpe_corpus *corpus, const struct folders *folders,
-                             const struct dpe_metadata_row *row, bool replace_invalid,
-                             struct dpe_error *err)
+                             const struct dpe_metadata_row *row, struct dpe_error *err)
 {
     char *file = find_text(folders, row);
     if (file == NULL) {
@@ -142,7 +152,7 @@ static dpe_status add_listed(struct dpe_corpus *corpus, const struct folders *fo
     }
     dpe_status status = DPE_OK;
     if (file[0] != '\0') {
-        status = add_book(corpus, row->id, row->title, file, replace_invalid, err);
+        status = add_book(corpus, row->id, row->title, file, err);
     }
     free(file);
     if (status == DPE_OK && folders->n > 1 && corpus->bytes > MOST_BYTES) {
@@ -155,7 +165,7 @@ static dpe_status add_listed(struct dpe_corpus *corpus, const struct folders *fo
 }
 
 static dpe_status open_pg19(struct dpe_corpus *corpus, const char *csv, const char *split,
-                            bool replace_invalid, struct dpe_error *err)
+                            struct dpe_error *err)
 {
     struct dpe_metadata metadata = {0};
     struct folders folders = {.n = 0};
@@ -164,7 +174,7 @@ static dpe_status open_pg19(struct dpe_corpus *corpus, const char *csv, const ch
         status = find_folders(corpus, split, &folders, err);
     }
     for (size_t i = 0; i < metadata.n && status == DPE_OK; i++) {
-        status = add_listed(corpus, &folders, &metadata.rows[i], replace_invalid, err);
+        status = add_listed(corpus, &folders, &metadata.rows[i], err);
     }
     if (status == DPE_OK && corpus->n == 0) {
         status = dpe_fail(err, DPE_BAD_DATA,
@@ -190,11 +200,10 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 }
 
 /* The file's name without folder and .txt as id; it ends up in tables, so it must be UTF-8. */
-static dpe_status add_file(struct dpe_corpus *corpus, const char *file, bool replace_invalid,
-                           struct dpe_error *err)
+static dpe_status add_file(struct dpe_corpus *corpus, const char *file, struct dpe_error *err)
 {
     const char *slash = strrchr(file, '/');
-    char *id = dpe_textfile_join(slash == NULL ? file : slash + 1, NULL);
+    char *id = strdup(slash == NULL ? file : slash + 1);
     if (id == NULL) {
         return out_of_memory(corpus->path, err);
     }
@@ -206,14 +215,13 @@ static dpe_status add_file(struct dpe_corpus *corpus, const char *file, bool rep
         if (n > 4 && strcmp(id + n - 4, ".txt") == 0) {
             id[n - 4] = '\0';
         }
-        status = add_book(corpus, id, "", file, replace_invalid, err);
+        status = add_book(corpus, id, "", file, err);
     }
     free(id);
     return status;
 }
 
-static dpe_status open_folder(struct dpe_corpus *corpus, bool replace_invalid,
-                              struct dpe_error *err)
+static dpe_status open_folder(struct dpe_corpus *corpus, struct dpe_error *err)
 {
     struct dirent **entries = NULL;
     int n = scandir(corpus->path, &entries, is_text, by_name);
@@ -227,9 +235,8 @@ static dpe_status open_folder(struct dpe_corpus *corpus, bool replace_invalid,
     dpe_status status = DPE_OK;
     for (int i = 0; i < n; i++) {
         if (status == DPE_OK) {
-            char *file = dpe_textfile_join(corpus->path, entries[i]->d_name);
-            status = file == NULL ? out_of_memory(corpus->path, err)
-                                  : add_file(corpus, file, replace_invalid, err);
+            char *file = join(corpus->path, entries[i]->d_name);
+            status = file == NULL ? out_of_memory(corpus->path, err) : add_file(corpus, file, err);
             free(file);
         }
         free(entries[i]);
@@ -248,9 +255,7 @@ static dpe_status hash_books(struct dpe_corpus *corpus, struct dpe_error *err)
     for (size_t i = 0; i < corpus->n; i++) {
         const struct dpe_book *book = &corpus->books[i];
         unsigned char size[8];
-        for (int b = 0; b < 8; b++) {
-            size[b] = (unsigned char)((uint64_t)book->n >> (8 * b));
-        }
+        dpe_store_u64(size, book->n, sizeof size);
         /* The NUL and the size keep "ab" + "c" apart from "a" + "bc". */
         dpe_sha256_text(hash, book->id);
         dpe_sha256_add(hash, size, sizeof size);
@@ -259,46 +264,43 @@ static dpe_status hash_books(struct dpe_corpus *corpus, struct dpe_error *err)
     return dpe_sha256_finish(hash, corpus->fingerprint, err);
 }
 
-static dpe_status open_any(struct dpe_corpus *corpus, const struct dpe_corpus_options *options,
-                           struct dpe_error *err)
+static dpe_status open_any(struct dpe_corpus *corpus, const char *split, struct dpe_error *err)
 {
-    bool replace_invalid = options != NULL && options->replace_invalid;
-    const char *split = options == NULL ? NULL : options->split;
     if (split != NULL && strcmp(split, "train") != 0 && strcmp(split, "validation") != 0 &&
         strcmp(split, "test") != 0) {
         return dpe_fail(err, DPE_USAGE, "split \"%s\": expected train, validation or test", split);
     }
-    char *csv = dpe_textfile_join(corpus->path, "metadata.csv");
+    char *csv = join(corpus->path, "metadata.csv");
     if (csv == NULL) {
         return out_of_memory(corpus->path, err);
     }
     dpe_status status = DPE_OK;
     bool folder = is_folder(corpus->path);
     if (folder && exists(csv)) {
-        status = open_pg19(corpus, csv, split, replace_invalid, err);
+        status = open_pg19(corpus, csv, split, err);
     } else if (split != NULL) {
         status =
             dpe_fail(err, DPE_USAGE, "%s: --split %s needs a PG-19 folder, found no metadata.csv",
                      corpus->path, split);
     } else if (folder) {
-        status = open_folder(corpus, replace_invalid, err);
+        status = open_folder(corpus, err);
     } else {
-        status = add_file(corpus, corpus->path, replace_invalid, err);
+        status = add_file(corpus, corpus->path, err);
     }
     free(csv);
     return status;
 }
 
-dpe_status dpe_corpus_open(const char *path, const struct dpe_corpus_options *options,
-                           struct dpe_corpus **corpus, struct dpe_error *err)
+dpe_status dpe_corpus_open(const char *path, const char *split, struct dpe_corpus **corpus,
+                           struct dpe_error *err)
 {
     struct dpe_corpus *opened = dpe_alloc_zero(1, sizeof *opened);
     if (opened == NULL) {
         return out_of_memory(path, err);
     }
-    opened->path = dpe_textfile_join(path, NULL);
+    opened->path = strdup(path);
     dpe_status status =
-        opened->path == NULL ? out_of_memory(path, err) : open_any(opened, options, err);
+        opened->path == NULL ? out_of_memory(path, err) : open_any(opened, split, err);
     if (status == DPE_OK) {
         status = hash_books(opened, err);
     }

@@ -13,22 +13,18 @@
 
 struct dpe_corpus;
 
-struct dpe_corpus_options {
-    const char *split; /**< PG-19: "train", "validation" or "test"; NULL: all that are there, up to
-                            2 GiB. Given for anything but a PG-19 folder it is DPE_USAGE */
-    bool replace_invalid; /**< invalid UTF-8 → U+FFFD instead of an error with the byte offset */
-};
-
 /** Open a PG-19 folder (has metadata.csv: no header needed, four columns book_id,
  *  short_book_title, publication_date, url; a header and extra columns are accepted), a folder of
  *  .txt files (in byte order of their names) or one text file. CRLF becomes LF, a BOM is dropped,
  *  UTF-16 and UTF-32 are refused by name, as is a text without a word. A book whose text is missing
  *  in the split is left out and counted (PG-19's metadata covers all splits); none left is
- *  DPE_BAD_DATA. `options` may be NULL. The caller closes with dpe_corpus_close.
+ *  DPE_BAD_DATA. `split`: of PG-19, "train", "validation" or "test"; NULL: all that are there, up
+ *  to 2 GiB. Given for anything but a PG-19 folder it is DPE_USAGE. The caller closes with
+ *  dpe_corpus_close.
  *  Errors name file, line or byte offset, expected, found: DPE_NO_INPUT, DPE_PERMISSION,
  *  DPE_BAD_DATA, DPE_USAGE, DPE_IO, DPE_NO_MEMORY. */
-dpe_status dpe_corpus_open(const char *path, const struct dpe_corpus_options *options,
-                           struct dpe_corpus **corpus, struct dpe_error *err);
+dpe_status dpe_corpus_open(const char *path, const char *split, struct dpe_corpus **corpus,
+                           struct dpe_error *err);
 void dpe_corpus_close(struct dpe_corpus *corpus);
 
 struct dpe_book {

@@ -1,11 +1,9 @@
 /* metadata.csv through libcsv: strict, every field bounded, every record checked. */
-#include "data/metadata.h"
+#include "data/data_parts.h"
 
 #include <csv.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "data/textfile.h"
 
 static const uint64_t max_file_bytes = (uint64_t)64 << 20;
 enum { MAX_FIELD = 65536, FIELD_STEP = 4096, MAX_COLUMNS = 64, PUBLISHED_COLUMNS = 4 };
@@ -40,10 +38,9 @@ static void on_field(void *bytes, size_t n, void *user)
                      r->path, (long long)r->line, MAX_COLUMNS);
         return;
     }
-    r->status = dpe_text_append(&r->columns, n == 0 ? "" : bytes, n, r->err);
-    if (r->status == DPE_OK) {
-        r->status = dpe_text_append(&r->columns, "", 1, r->err);
-    }
+    dpe_text_put_bytes(&r->columns, bytes, n);
+    dpe_text_put_bytes(&r->columns, "", 1);
+    r->status = dpe_text_done(&r->columns, r->err);
     r->n_columns++;
 }
 
@@ -62,9 +59,6 @@ static const char *field(const struct reader *r, int index)
 
 static bool read_header(struct reader *r)
 {
-    r->expected = PUBLISHED_COLUMNS;
-    r->id_column = 0;
-    r->title_column = 1;
     int id = -1;
     int title = -1;
     for (int i = 0; i < r->n_columns; i++) {
@@ -72,13 +66,10 @@ static bool read_header(struct reader *r)
         id = strcmp(name, "book_id") == 0 ? i : id;
         title = strcmp(name, "short_book_title") == 0 ? i : title;
     }
-    if (id < 0) {
-        return false;
-    }
-    r->expected = r->n_columns;
-    r->id_column = id;
-    r->title_column = title;
-    return true;
+    r->expected = id < 0 ? PUBLISHED_COLUMNS : r->n_columns;
+    r->id_column = id < 0 ? 0 : id;
+    r->title_column = id < 0 ? 1 : title;
+    return id >= 0;
 }
 
 static bool plain_name(const char *id)
@@ -99,8 +90,7 @@ static dpe_status add_row(struct reader *r)
     }
     struct dpe_metadata *out = r->out;
     DPE_TRY(DPE_ROOM(&out->rows, out->n, r->err, "%s: no memory for its records", r->path));
-    struct dpe_metadata_row row = {dpe_textfile_join(id, NULL),
-                                   dpe_textfile_join(title == NULL ? "" : title, NULL), r->line};
+    struct dpe_metadata_row row = {strdup(id), strdup(title == NULL ? "" : title), r->line};
     if (row.id == NULL || row.title == NULL) {
         free(row.id);
         free(row.title);
@@ -220,33 +210,22 @@ dpe_status dpe_metadata_read(const char *path, struct dpe_metadata *metadata, st
 {
     char *bytes = NULL;
     size_t n = 0;
-    dpe_status status = dpe_read_file(path, max_file_bytes, &bytes, &n, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_read_file(path, max_file_bytes, &bytes, &n, err));
     struct dpe_metadata found = {0};
     struct reader reader = {.path = path, .out = &found, .err = err};
     struct csv_parser parser;
-    bool made = false;
-    status = check_bytes(path, bytes, n, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) {
+    dpe_status status = check_bytes(path, bytes, n, err);
+    if (status == DPE_OK && csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) {
         status = dpe_fail(err, DPE_NO_MEMORY, "%s: libcsv could not start", path);
-        goto done;
+    } else if (status == DPE_OK) {
+        csv_set_realloc_func(&parser, bounded_realloc);
+        csv_set_blk_size(&parser, FIELD_STEP);
+        size_t bom = dpe_textfile_bom(bytes, n);
+        status = parse(&reader, &parser, bytes + bom, n - bom);
+        csv_free(&parser);
     }
-    made = true;
-    csv_set_realloc_func(&parser, bounded_realloc);
-    csv_set_blk_size(&parser, FIELD_STEP);
-    size_t bom = dpe_textfile_bom(bytes, n);
-    status = parse(&reader, &parser, bytes + bom, n - bom);
     if (status == DPE_OK) {
         status = refuse_duplicates(path, &found, err);
-    }
-done:
-    if (made) {
-        csv_free(&parser);
     }
     dpe_text_free(&reader.columns);
     free(bytes);

@@ -1,11 +1,9 @@
 /* Text files: encodings, line ends, words. */
-#include "data/textfile.h"
+#include "data/data.h"
+#include "data/data_parts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "data/data.h"
 
 /* The largest book of PG-19 has some 50 MB. */
 static const uint64_t max_text_bytes = (uint64_t)1 << 30;
@@ -33,54 +31,6 @@ const char *dpe_textfile_wide(const char *bytes, size_t n)
     return pairs >= 2 && one_side && 2 * (nuls[0] + nuls[1]) > pairs ? "UTF-16" : NULL;
 }
 
-/* Length of the maximal invalid part at s: the prefix of a sequence that could have been valid, at
- * least one byte. */
-static size_t invalid_part(const char *s, size_t left)
-{
-    size_t length = 1;
-    while (length < left && length < 3) {
-        char probe[4] = {0};
-        memcpy(probe, s, length + 1);
-        /* A prefix is good when some continuation makes it valid. */
-        size_t whole = (unsigned char)s[0] >= 0xf0 ? 4 : (unsigned char)s[0] >= 0xe0 ? 3 : 2;
-        if (length + 1 >= whole) {
-            break;
-        }
-        memset(probe + length + 1, 0x80, whole - length - 1);
-        if (dpe_utf8_check(probe, whole) != whole) {
-            break;
-        }
-        length++;
-    }
-    return length;
-}
-
-static dpe_status replace_all_invalid(const char *path, char **bytes, size_t *n,
-                                      struct dpe_error *err)
-{
-    struct dpe_text fixed = {0};
-    dpe_status status = DPE_OK;
-    size_t at = 0;
-    while (at < *n && status == DPE_OK) {
-        size_t good = dpe_utf8_check(*bytes + at, *n - at);
-        status = dpe_text_append(&fixed, *bytes + at, good, err);
-        at += good;
-        if (at < *n && status == DPE_OK) {
-            status = dpe_text_append(&fixed, "\xef\xbf\xbd", 3, err);
-            at += invalid_part(*bytes + at, *n - at);
-        }
-    }
-    if (status != DPE_OK) {
-        dpe_text_free(&fixed);
-        dpe_fail_prefix(err, "%s", path);
-        return status;
-    }
-    free(*bytes);
-    *bytes = fixed.bytes;
-    *n = fixed.n;
-    return DPE_OK;
-}
-
 /* In place: a BOM at the start goes, CRLF becomes LF. */
 static size_t normalize(char *bytes, size_t n)
 {
@@ -95,33 +45,24 @@ static size_t normalize(char *bytes, size_t n)
     return to;
 }
 
-dpe_status dpe_textfile_load(const char *path, bool replace_invalid, char **bytes, size_t *n,
-                             struct dpe_error *err)
+dpe_status dpe_textfile_load(const char *path, char **bytes, size_t *n, struct dpe_error *err)
 {
     char *read = NULL;
     size_t size = 0;
-    dpe_status status = dpe_read_file(path, max_text_bytes, &read, &size, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_read_file(path, max_text_bytes, &read, &size, err));
+    dpe_status status = DPE_OK;
     const char *wide = dpe_textfile_wide(read, size);
+    const char *nul = memchr(read, '\0', size);
+    size_t good = dpe_utf8_check(read, size);
     if (wide != NULL) {
         status = dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found %s; convert the file", path,
                           wide);
-        goto done;
-    }
-    const char *nul = memchr(read, '\0', size);
-    if (nul != NULL) {
+    } else if (nul != NULL) {
         status =
             dpe_fail(err, DPE_BAD_DATA,
                      "%s: expected text, found a NUL byte at offset %zu; the file may be damaged: "
                      "copy it again",
                      path, (size_t)(nul - read));
-        goto done;
-    }
-    size_t good = dpe_utf8_check(read, size);
-    if (good < size && replace_invalid) {
-        status = replace_all_invalid(path, &read, &size, err);
     } else if (good < size) {
         status = dpe_fail(err, DPE_BAD_DATA,
                           "%s: expected UTF-8, found an invalid byte 0x%02x at offset %zu; convert "
@@ -129,15 +70,12 @@ dpe_status dpe_textfile_load(const char *path, bool replace_invalid, char **byte
                           path, (unsigned)(unsigned char)read[good], good);
     }
     if (status != DPE_OK) {
-        goto done;
+        free(read);
+        return status;
     }
-    size = normalize(read, size);
+    *n = normalize(read, size);
     *bytes = read;
-    *n = size;
     return DPE_OK;
-done:
-    free(read);
-    return status;
 }
 
 /* Bytes of the white space character at s, 0 when it is something else. The set is Python's
@@ -172,14 +110,4 @@ int64_t dpe_count_words(const char *text, size_t n)
         at += space == 0 ? 1 : space;
     }
     return words;
-}
-
-char *dpe_textfile_join(const char *a, const char *b)
-{
-    size_t size = strlen(a) + (b == NULL ? 0 : strlen(b)) + 2;
-    char *path = malloc(size);
-    if (path != NULL) {
-        snprintf(path, size, b == NULL ? "%s" : "%s/%s", a, b);
-    }
-    return path;
 }

@@ -362,11 +362,10 @@ static dpe_status write_ruler2(const struct data_arguments *args, struct dpe_tok
 static dpe_status write_ruler(const struct data_arguments *args, struct dpe_tokenizer *tokenizer,
                               struct dpe_error *err)
 {
-    const struct dpe_corpus_options corpus_options = {.split = args->split};
     struct dpe_corpus *corpus = NULL;
     struct dpe_ruler *ruler = NULL;
     if (args->corpus != NULL) {
-        DPE_TRY(dpe_corpus_open(args->corpus, &corpus_options, &corpus, err));
+        DPE_TRY(dpe_corpus_open(args->corpus, args->split, &corpus, err));
     }
     const struct dpe_ruler_options options = {.tokenizer = tokenizer,
                                               .corpus = corpus,

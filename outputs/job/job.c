@@ -59,7 +59,6 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     const struct dpe_job_options *options = job->options;
     const struct dpe_model_options model_options = {.config_only =
                                                         config_only || options->engine != NULL};
-    const struct dpe_corpus_options corpus_options = {.split = options->split};
     DPE_TRY(check_forced(options, err));
     DPE_TRY(dpe_model_open(options->model, &model_options, &job->model, err));
     if (dpe_model_warning(job->model) != NULL) {
@@ -76,7 +75,7 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     DPE_TRY(options->engine != NULL ? open_engine(job, err) : DPE_OK);
     return options->corpus == NULL
                ? DPE_OK
-               : dpe_corpus_open(options->corpus, &corpus_options, &job->corpus, err);
+               : dpe_corpus_open(options->corpus, options->split, &job->corpus, err);
 }
 
 /* The device of this process, and its share of the device's memory. "cuda" is the one that the rank

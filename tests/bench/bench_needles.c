@@ -21,14 +21,13 @@ struct inputs {
 
 static dpe_status open_inputs(char **argv, struct inputs *inputs, struct dpe_error *err)
 {
-    const struct dpe_corpus_options options = {0};
     struct dpe_niah_params params;
     struct dpe_niah *niah = NULL;
     dpe_niah_defaults(&params);
     dpe_status status = argv[6] == NULL ? DPE_OK : dpe_niah_parse(argv[6], &params, err);
     if (status != DPE_OK ||
         (status = dpe_tokenizer_open(argv[1], &inputs->tokenizer, err)) != DPE_OK ||
-        (status = dpe_corpus_open(argv[2], &options, &inputs->corpus, err)) != DPE_OK ||
+        (status = dpe_corpus_open(argv[2], NULL, &inputs->corpus, err)) != DPE_OK ||
         (status = dpe_niah_open(&params, atoll(argv[3]), inputs->corpus, inputs->tokenizer, NULL,
                                 strtoull(argv[5], NULL, 10), &niah, err)) != DPE_OK) {
         return status;

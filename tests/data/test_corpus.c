@@ -21,12 +21,11 @@ static int make_corpus(void **state)
 }
 
 /* Open, expect a failure whose words hold all of `words` (NULL-ended). */
-static void refused(const char *path, const struct dpe_corpus_options *options, dpe_status want,
-                    const char *const *words)
+static void refused(const char *path, const char *split, dpe_status want, const char *const *words)
 {
     struct dpe_error err = {0};
     struct dpe_corpus *corpus = NULL;
-    dpe_status status = dpe_corpus_open(path, options, &corpus, &err);
+    dpe_status status = dpe_corpus_open(path, split, &corpus, &err);
     if (status != want) {
         fail_msg("%s: status %d, expected %d: %s", path, (int)status, (int)want, err.text);
     }
@@ -38,14 +37,14 @@ static void refused(const char *path, const struct dpe_corpus_options *options, 
     }
 }
 
-#define REFUSED(path, options, want, ...)                                                          \
-    refused(path, options, want, (const char *const[]){__VA_ARGS__, NULL})
+#define REFUSED(path, split, want, ...)                                                            \
+    refused(path, split, want, (const char *const[]){__VA_ARGS__, NULL})
 
-static struct dpe_corpus *opened(const char *path, const struct dpe_corpus_options *options)
+static struct dpe_corpus *opened(const char *path, const char *split)
 {
     struct dpe_error err = {0};
     struct dpe_corpus *corpus = NULL;
-    if (dpe_corpus_open(path, options, &corpus, &err) != DPE_OK) {
+    if (dpe_corpus_open(path, split, &corpus, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
     return corpus;
@@ -190,11 +189,11 @@ static void splits(void **state)
     file_with("metadata.csv", "7,t,1,u\n");
     file_with("test/8.txt", "not listed");
     REFUSED(folder, NULL, DPE_BAD_DATA, "/test", "1 books", "found none");
-    const struct dpe_corpus_options train = {.split = "train"};
-    REFUSED(folder, &train, DPE_NO_INPUT, "/train", "split");
+    const char *const train = "train";
+    REFUSED(folder, train, DPE_NO_INPUT, "/train", "split");
     assert_int_equal(mkdir(in_folder("train"), 0700), 0);
     file_with("train/7.txt", "found here");
-    struct dpe_corpus *corpus = opened(folder, &train);
+    struct dpe_corpus *corpus = opened(folder, train);
     assert_string_equal(dpe_corpus_book(corpus, 0)->text, "found here");
     dpe_corpus_close(corpus);
     file_with("metadata.csv", "7,t,1,u\n8,s,2,v\n");
@@ -203,9 +202,9 @@ static void splits(void **state)
     assert_string_equal(dpe_corpus_book(corpus, 0)->text, "found here");
     assert_string_equal(dpe_corpus_book(corpus, 1)->text, "not listed");
     dpe_corpus_close(corpus);
-    const struct dpe_corpus_options wrong = {.split = "Test"};
-    REFUSED(folder, &wrong, DPE_USAGE, "Test", "train, validation or test");
-    REFUSED(in_folder("train"), &train, DPE_USAGE, "no metadata.csv");
+    const char *const wrong = "Test";
+    REFUSED(folder, wrong, DPE_USAGE, "Test", "train, validation or test");
+    REFUSED(in_folder("train"), train, DPE_USAGE, "no metadata.csv");
     REFUSED(in_folder("nowhere"), NULL, DPE_NO_INPUT, "nowhere");
 }
 
@@ -231,38 +230,6 @@ static void text_is_checked(void **state)
     unlink(in_folder("test/a.txt"));
     file_with("test/\xff.txt", "text");
     REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "file name in UTF-8");
-}
-
-static void invalid_parts_become_replacements(void **state)
-{
-    (void)state;
-    const struct dpe_corpus_options replace = {.replace_invalid = true};
-    /* Expected: Python's bytes.decode("utf-8", "replace"). */
-    const struct {
-        const char *bytes, *want;
-    } cases[] = {
-        {"a\xff"
-         "b",
-         "a\xef\xbf\xbd"
-         "b"},
-        {"a\xe2\x82"
-         "b",
-         "a\xef\xbf\xbd"
-         "b"},
-        {"a\xf0\x9f\xa6", "a\xef\xbf\xbd"},
-        {"a\xf0\x9f\xa6 b", "a\xef\xbf\xbd b"},
-        {"a\xed\xa0\x80", "a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
-        {"a\xf8\x88", "a\xef\xbf\xbd\xef\xbf\xbd"},
-        {"a\xc3(", "a\xef\xbf\xbd("},
-        {"a\xf4\x90\x80\x80", "a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        file_with("a.txt", cases[i].bytes);
-        struct dpe_corpus *corpus = opened(in_folder("a.txt"), &replace);
-        assert_string_equal(dpe_corpus_book(corpus, 0)->text, cases[i].want);
-        assert_string_equal(dpe_corpus_book(corpus, 0)->id, "a");
-        dpe_corpus_close(corpus);
-    }
 }
 
 static void words_as_python_counts_them(void **state)
@@ -338,11 +305,11 @@ static void real_metadata(void **state)
         print_message("skipped: no PG-19 excerpt (DPE_SHARED_DATA)\n");
         skip();
     }
-    const struct dpe_corpus_options test = {.split = "test"};
+    const char *const test = "test";
     struct dpe_corpus *corpus = opened(path, NULL);
     assert_int_equal(dpe_corpus_size(corpus), 10);
     dpe_corpus_close(corpus);
-    corpus = opened(path, &test);
+    corpus = opened(path, test);
     assert_int_equal(dpe_corpus_size(corpus), 2);
     /* Words: len(text.split()) in Python. */
     assert_string_equal(dpe_corpus_book(corpus, 0)->id, "6941");
@@ -363,7 +330,6 @@ int main(void)
         IN_FOLDER(huge_fields_are_refused_early),
         IN_FOLDER(splits),
         IN_FOLDER(text_is_checked),
-        IN_FOLDER(invalid_parts_become_replacements),
         cmocka_unit_test(words_as_python_counts_them),
         IN_FOLDER(fingerprint_covers_ids_and_texts),
         cmocka_unit_test(sample_corpus_opens),

@@ -1,9 +1,9 @@
 /**
- * @file metadata.h
- * PG-19's metadata.csv. Used inside data/ only.
+ * @file data_parts.h
+ * What the files of this room share: PG-19's metadata.csv, text files.
  */
-#ifndef DPE_METADATA_H
-#define DPE_METADATA_H
+#ifndef DPE_DATA_PARTS_H
+#define DPE_DATA_PARTS_H
 
 #include "engine/base/base.h"
 
@@ -24,5 +24,17 @@ struct dpe_metadata {
 dpe_status dpe_metadata_read(const char *path, struct dpe_metadata *metadata,
                              struct dpe_error *err);
 void dpe_metadata_free(struct dpe_metadata *metadata);
+
+/** Name of the encoding when the bytes are UTF-16 or UTF-32 (by byte-order mark, or by NULs at
+ *  every other place), else NULL. */
+const char *dpe_textfile_wide(const char *bytes, size_t n);
+
+/** Bytes of a UTF-8 byte-order mark at the start: 3 or 0. */
+size_t dpe_textfile_bom(const char *bytes, size_t n);
+
+/** Load a text: no NUL byte, BOM dropped, CRLF → LF, valid UTF-8. *bytes has a NUL after *n bytes
+ * and is owned by the caller (free). Errors as dpe_read_file, and DPE_BAD_DATA naming file and
+ * offset. */
+dpe_status dpe_textfile_load(const char *path, char **bytes, size_t *n, struct dpe_error *err);
 
 #endif
