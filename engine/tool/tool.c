@@ -115,8 +115,7 @@ void dpe_tool_start(int *argc, char ***argv)
 {
     open_standard_streams();
     wait_briefly(*argv);
-    const char *slash = strrchr((*argv)[0], '/');
-    messages.name = slash != NULL ? slash + 1 : (*argv)[0];
+    messages.name = dpe_tool_name((*argv)[0]);
     /* Numbers in files and messages are the same everywhere; text may be any language's. */
     setlocale(LC_CTYPE, "");
     setlocale(LC_NUMERIC, "C");
@@ -160,13 +159,12 @@ static void print_lines(const char *before, char *text, char *clean, size_t size
 
 void dpe_tool_fail_as(const char *name, const char *why)
 {
-    const char *slash = strrchr(name, '/');
     char before[128];
     size_t size = 4 * strlen(why) + sizeof before;
     char *text = strdup(why);
     char *clean = malloc(size);
     messages.running = false;
-    snprintf(before, sizeof before, "%.120s: ", slash != NULL ? slash + 1 : name);
+    snprintf(before, sizeof before, "%.120s: ", dpe_tool_name(name));
     if (text == NULL || clean == NULL) {
         fprintf(stderr, "%sout of memory\n", before);
     } else if (messages.json) {
@@ -185,8 +183,7 @@ void dpe_tool_refuse_as(const char *name, const char *why)
 {
     dpe_tool_fail_as(name, why);
     if (!messages.json) {
-        const char *slash = strrchr(name, '/');
-        const char *own = slash != NULL ? slash + 1 : name;
+        const char *own = dpe_tool_name(name);
         char text[160];
         snprintf(text, sizeof text, "Try `%.40s --help' or `%.40s --usage' for more information.",
                  own, own);
@@ -220,8 +217,6 @@ void dpe_tool_set_rank(int rank)
     }
 }
 
-static void log_notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 int dpe_tool_end(dpe_status status, const struct dpe_error *err)
 {
     dpe_progress_clear();
@@ -236,7 +231,7 @@ int dpe_tool_end(dpe_status status, const struct dpe_error *err)
         const char *text = err != NULL && err->text[0] != '\0' ? err->text : "failed";
         if (status == DPE_INCOMPLETE) {
             bool named = strncmp(text, "interrupted", strlen("interrupted")) == 0;
-            log_notice("%s%s", named ? "" : "interrupted: ", text);
+            dpe_log(DPE_LOG_NOTICE, "%s%s", named ? "" : "interrupted: ", text);
         } else {
             dpe_log_error("%s", text);
         }
@@ -329,9 +324,15 @@ static void print_json(const char *level, const struct dpe_event *event, const c
 static const struct dpe_event no_event = {"message", (double)NAN, (double)NAN, (double)NAN,
                                           (double)NAN};
 
-static void print_event(const char *level, const struct dpe_event *event, const char *format,
+static void print_event(enum dpe_log_level as, const struct dpe_event *event, const char *format,
                         va_list args)
 {
+    static const char *const levels[] = {[DPE_LOG_INFO] = "info",
+                                         [DPE_LOG_WARNING] = "warning",
+                                         [DPE_LOG_RANK] = "warning",
+                                         [DPE_LOG_NOTICE] = "notice",
+                                         [DPE_LOG_ERROR] = "error"};
+    const char *level = levels[as];
     char whole[3 * 4096];
     char text[2048];
     vsnprintf(whole, sizeof whole, format, args);
@@ -342,9 +343,9 @@ static void print_event(const char *level, const struct dpe_event *event, const 
     } else {
         char clean[128 + 2 * sizeof text];
         int at = 0;
-        if (strcmp(level, "notice") == 0) {
+        if (as == DPE_LOG_NOTICE) {
             at = snprintf(clean, 128, "%.64s: ", messages.name);
-        } else if (strcmp(level, "info") != 0) {
+        } else if (as != DPE_LOG_INFO) {
             at = snprintf(clean, 128, "%.64s: %s: ", messages.name, level);
         }
         dpe_printable(text, clean + at, sizeof clean - (size_t)at);
@@ -356,11 +357,6 @@ static void print_event(const char *level, const struct dpe_event *event, const 
     }
 }
 
-static void print_line(const char *level, const char *format, va_list args)
-{
-    print_event(level, &no_event, format, args);
-}
-
 void dpe_log_event(const struct dpe_event *event, const char *format, ...)
 {
     if (messages.quiet) {
@@ -368,7 +364,7 @@ void dpe_log_event(const struct dpe_event *event, const char *format, ...)
     }
     va_list args;
     va_start(args, format);
-    print_event("info", event, format, args);
+    print_event(DPE_LOG_INFO, event, format, args);
     va_end(args);
 }
 
@@ -411,50 +407,15 @@ const char *dpe_tool_quote(const char *path, char *text, size_t size)
     return text;
 }
 
-void dpe_log_info(const char *format, ...)
+void dpe_log(enum dpe_log_level level, const char *format, ...)
 {
-    if (messages.quiet) {
+    if ((level == DPE_LOG_INFO && messages.quiet) ||
+        (level == DPE_LOG_WARNING && messages.rank > 0)) {
         return;
     }
     va_list args;
     va_start(args, format);
-    print_line("info", format, args);
-    va_end(args);
-}
-
-void dpe_log_warning(const char *format, ...)
-{
-    if (messages.rank > 0) {
-        return;
-    }
-    va_list args;
-    va_start(args, format);
-    print_line("warning", format, args);
-    va_end(args);
-}
-
-void dpe_log_rank(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    print_line("warning", format, args);
-    va_end(args);
-}
-
-/* A run that stopped early and can be continued: it is not an error. */
-static void log_notice(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    print_line("notice", format, args);
-    va_end(args);
-}
-
-void dpe_log_error(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    print_line("error", format, args);
+    print_event(level, &no_event, format, args);
     va_end(args);
 }
 

@@ -150,18 +150,26 @@ dpe_status dpe_signals_poll(void *user, struct dpe_error *err);
 /* -------------------------------------------------------------------------------------- messages
  */
 
+enum dpe_log_level {
+    DPE_LOG_INFO, /**< left out when quiet */
+    DPE_LOG_WARNING,
+    DPE_LOG_RANK,   /**< a warning that only this rank of a job has */
+    DPE_LOG_NOTICE, /**< a run that stopped early and can be continued: it is not an error */
+    DPE_LOG_ERROR,
+};
 /** A line on stderr: text, or one JSON object {"time","level","event","message"}. Clears a live
- * line first. info is left out when quiet. */
-void dpe_log_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
+ * line first. */
+void dpe_log(enum dpe_log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+#define dpe_log_info(...)    dpe_log(DPE_LOG_INFO, __VA_ARGS__)
+#define dpe_log_warning(...) dpe_log(DPE_LOG_WARNING, __VA_ARGS__)
+#define dpe_log_rank(...)    dpe_log(DPE_LOG_RANK, __VA_ARGS__)
+#define dpe_log_error(...)   dpe_log(DPE_LOG_ERROR, __VA_ARGS__)
 /** Warn that a session's chunks were made smaller for lack of device memory, unless *reported, at
  *  first 0, has their size already. */
 void dpe_log_chunk(const struct dpe_session *session, int64_t *reported);
 /** Say once a session where its keys and values live, if that is a file. */
 void dpe_log_file(const struct dpe_session *session, const struct dpe_tool_options *options);
-void dpe_log_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/** A warning that only this rank of a job has. */
-void dpe_log_rank(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void dpe_log_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** How far something is. What is not known is NaN. */
 struct dpe_event {
     const char *name;   /**< of what happens: "sweep" */

@@ -17,6 +17,19 @@ enum {
 /* ------------------------------------------------------------------------------------------- list
  */
 
+/* An option, and the set that has it. */
+struct listed {
+    const struct dpe_option *option;
+    const struct dpe_line_set *set;
+    int group; /* as it is printed: 1, 2, …, then the group -1 of help; headers of the same group
+                * come before its options */
+};
+/* All options and headers of a tool, sorted as help prints them. */
+struct list {
+    struct listed at[DPE_LINE_MOST_OPTIONS + DPE_LINE_MOST_SETS];
+    size_t n;
+};
+
 static bool is_header(const struct dpe_option *option)
 {
     return option->name == NULL && option->key == 0;
@@ -24,8 +37,8 @@ static bool is_header(const struct dpe_option *option)
 
 static int by_group_and_name(const void *a, const void *b)
 {
-    const struct dpe_listed_option *x = a;
-    const struct dpe_listed_option *y = b;
+    const struct listed *x = a;
+    const struct listed *y = b;
     if (x->group != y->group) {
         return x->group < y->group ? -1 : 1;
     }
@@ -37,16 +50,14 @@ static int by_group_and_name(const void *a, const void *b)
     return strcmp(of_x, of_y);
 }
 
-static void list_options(const struct dpe_command_line *line, struct dpe_option_list *list)
+static void list_options(const struct dpe_command_line *line, struct list *list)
 {
     list->n = 0;
     for (int i = 0; i < line->n_sets; i++) {
         int group = 0;
-        for (const struct dpe_option *at = line->sets[i].set->options;
-             at != NULL && (at->key != 0 || at->name != NULL || at->doc != NULL); at++) {
+        for (const struct dpe_option *at = line->sets[i].set->options; dpe_option_there(at); at++) {
             group = at->group != 0 ? at->group : is_header(at) ? group + 1 : group;
-            list->at[list->n++] =
-                (struct dpe_listed_option){at, &line->sets[i], group < 0 ? INT_MAX : group};
+            list->at[list->n++] = (struct listed){at, &line->sets[i], group < 0 ? INT_MAX : group};
         }
     }
     qsort(list->at, list->n, sizeof list->at[0], by_group_and_name);
@@ -101,7 +112,7 @@ static const char *told(const struct dpe_line_set *set, int key, const char *tex
     return set->set->about != NULL ? set->set->about(key, text, set->input, room, ROOM) : text;
 }
 
-static void print_option(const struct dpe_listed_option *listed, int width)
+static void print_option(const struct listed *listed, int width)
 {
     const struct dpe_option *option = listed->option;
     char left[256] = "";
@@ -138,7 +149,7 @@ static bool is_shown(const struct dpe_option *option, bool all)
 }
 
 /* Options by group, under the headers of groups that have any. Returns how many were left out. */
-static int print_options(const struct dpe_option_list *list, bool all, int width)
+static int print_options(const struct list *list, bool all, int width)
 {
     const char *header = NULL;
     int header_group = 0;
@@ -185,7 +196,7 @@ static void print_usage(const struct dpe_command_line *line)
 }
 
 /* Whether there are options that --help prints, besides those of help itself. */
-static bool has_basics(const struct dpe_option_list *list)
+static bool has_basics(const struct list *list)
 {
     for (size_t i = 0; i < list->n; i++) {
         if (list->at[i].set->set != &dpe_tool_help_option_set &&
@@ -201,7 +212,7 @@ static bool has_basics(const struct dpe_option_list *list)
 static void print_help(const struct dpe_command_line *line, bool all)
 {
     const struct dpe_option_set *tool = line->sets[0].set;
-    struct dpe_option_list list;
+    struct list list;
     list_options(line, &list);
     all = all || !has_basics(&list);
     int width = page_width();
@@ -251,7 +262,7 @@ static void print_choices(const struct dpe_option *option)
  * '='; one with the choices "a|b" has a line for each of them. */
 static void print_completion(const struct dpe_command_line *line)
 {
-    struct dpe_option_list list;
+    struct list list;
     list_options(line, &list);
     for (size_t i = 0; i < list.n; i++) {
         const struct dpe_option *option = list.at[i].option;

@@ -5,25 +5,23 @@
 #ifndef DPE_TOOL_INTERNAL_H
 #define DPE_TOOL_INTERNAL_H
 
+#include <string.h>
+
 #include "engine/tool/tool.h"
 
-/** An option, and the set that has it. */
-struct dpe_listed_option {
-    const struct dpe_option *option; /**< borrowed */
-    const struct dpe_line_set *set;  /**< borrowed */
-    int group; /**< as it is printed: 1, 2, …, then the group -1 of help; headers of the same group
-                * come before its options */
-};
-/** All options and headers of a tool, sorted as help prints them. */
-struct dpe_option_list {
-    struct dpe_listed_option at[DPE_LINE_MOST_OPTIONS + DPE_LINE_MOST_SETS];
-    size_t n;
-};
+/** Whether this is an entry of a table of options, not its end. */
+static inline bool dpe_option_there(const struct dpe_option *option)
+{
+    return option != NULL && (option->key != 0 || option->name != NULL || option->doc != NULL);
+}
+/** The name of a program behind the folders of its path. */
+static inline const char *dpe_tool_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
 /** -h, -v, completion: the last set of every tool. */
 extern const struct dpe_option_set dpe_tool_help_option_set;
-/** The option of the line that other programs call by the `n` bytes of `name`;
- * NULL: none is known. */
-const char *dpe_tool_foreign(const struct dpe_command_line *line, const char *name, size_t n);
 /** Text that may not be UTF-8, a path for example, with \xHH for each invalid byte; owned by the
  *  caller, NULL when out of memory. */
 char *dpe_tool_show_bytes(const char *text);

@@ -56,8 +56,7 @@ static void spell(struct spelled *spelled, const struct dpe_command_line *line, 
     *spelled = (struct spelled){0};
     strcpy(spelled->letters, (flags & DPE_LINE_IN_ORDER) != 0 ? "+:" : ":");
     for (int i = 0; i < line->n_sets; i++) {
-        for (const struct dpe_option *at = line->sets[i].set->options;
-             at != NULL && (at->key != 0 || at->name != NULL || at->doc != NULL); at++) {
+        for (const struct dpe_option *at = line->sets[i].set->options; dpe_option_there(at); at++) {
             if (at->key != 0 || at->name != NULL) {
                 spell_option(spelled, at, &line->sets[i]);
             }
@@ -103,6 +102,83 @@ void dpe_line_failure(const struct dpe_command_line *state, int code, const char
     exit(code);
 }
 
+static bool find_name(const struct spelled *spelled, const char *name)
+{
+    int i = 0;
+    while (i < spelled->n_longs && strcmp(spelled->longs[i].name, name) != 0) {
+        i++;
+    }
+    return i < spelled->n_longs;
+}
+
+/* Names that other programs give to options which the tools have under names of their own. */
+static const struct {
+    const char *theirs;  /* of llama.cpp, vLLM, SGLang, or the Hugging Face tools */
+    const char *ours[3]; /* the first that the tool has is meant */
+} foreign[] = {
+    {"ctx-size", {"context", "length"}},
+    {"max-model-len", {"length"}},
+    {"context-length", {"length", "context"}},
+    {"max-length", {"length"}},
+    {"n-predict", {"max-new"}},
+    {"predict", {"max-new"}},
+    {"max-tokens", {"max-new"}},
+    {"max-new-tokens", {"max-new"}},
+    {"n-gpu-layers", {"device"}},
+    {"gpu-layers", {"device"}},
+    {"main-gpu", {"device"}},
+    {"gpu-memory-utilization", {"max-memory"}},
+    {"mem-fraction-static", {"max-memory"}},
+    {"tensor-parallel-size", {"tensor-parallel"}},
+    {"tp-size", {"tensor-parallel"}},
+    {"rope-scaling", {"method", "against"}},
+    {"rope-scale", {"method", "against"}},
+    {"rope-freq-base", {"method", "against"}},
+    {"rope-freq-scale", {"method", "against"}},
+    {"yarn-orig-ctx", {"trained-length"}},
+    {"yarn-ext-factor", {"method"}},
+    {"yarn-attn-factor", {"method"}},
+    {"grp-attn-n", {"method"}},
+    {"grp-attn-w", {"method"}},
+    {"hf-overrides", {"method"}},
+    {"json-model-override-args", {"method"}},
+    {"cache-type-k", {"kv-cache-dtype"}},
+    {"cache-type-v", {"kv-cache-dtype"}},
+    {"batch-size", {"chunk", "batch"}},
+    {"ubatch-size", {"chunk"}},
+    {"max-num-batched-tokens", {"chunk"}},
+    {"chunked-prefill-size", {"chunk"}},
+    {"max-num-seqs", {"slots", "batch"}},
+    {"parallel", {"slots"}},
+    {"temp", {"temperature"}},
+    {"conversation", {"chat"}},
+    {"interactive", {"chat"}},
+    {"system-prompt", {"system"}},
+    {"file", {"prompt-file"}},
+    {"perplexity", {"nll"}},
+    {"model-path", {"model"}},
+    {"hf-repo", {"model"}},
+    {"alias", {"name"}},
+    {"served-model-name", {"name"}},
+    {"api-key", {"api-key-file"}},
+};
+
+/* The option of the tool that other programs call by the `n` bytes of `name`; NULL: none. */
+static const char *find_foreign(const struct spelled *spelled, const char *name, size_t n)
+{
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        if (strlen(foreign[i].theirs) != n || strncmp(foreign[i].theirs, name, n) != 0) {
+            continue;
+        }
+        for (size_t k = 0; k < 3 && foreign[i].ours[k] != NULL; k++) {
+            if (find_name(spelled, foreign[i].ours[k])) {
+                return foreign[i].ours[k];
+            }
+        }
+    }
+    return NULL;
+}
+
 /* How many names begin with the first n bytes of `word`; 1 where one is the whole of it. */
 static int count_meant(const struct spelled *spelled, const char *word, size_t n)
 {
@@ -125,14 +201,12 @@ static void refuse_unknown(const struct spelled *spelled, const struct dpe_comma
     struct dpe_text names = {0};
     for (int i = 0; i < spelled->n; i++) {
         const struct dpe_option *option = spelled->options[i];
-        if (option->name != NULL && (option->flags & DPE_HIDDEN) == 0 &&
-            (dpe_text_append(&names, option->name, strlen(option->name), NULL) != DPE_OK ||
-             dpe_text_append(&names, " ", 1, NULL) != DPE_OK)) {
-            break;
+        if (option->name != NULL && (option->flags & DPE_HIDDEN) == 0) {
+            dpe_text_put(&names, "%s ", option->name);
         }
     }
     size_t given = strcspn(word + 2, "=");
-    const char *name = dpe_tool_foreign(line, word + 2, given);
+    const char *name = find_foreign(spelled, word + 2, given);
     const bool known = name != NULL;
     size_t n = known         ? strlen(name)
                : names.n > 0 ? dpe_nearest(word + 2, given, names.bytes, &name)
@@ -204,26 +278,6 @@ static int64_t read_choice(const struct dpe_command_line *line, const struct dpe
     return dpe_parse_choice(line, typed, text, choices);
 }
 
-static int64_t read_whole(const struct dpe_command_line *line, const struct dpe_option *option,
-                          const char *typed, const char *text)
-{
-    int64_t low = (int64_t)option->value.low;
-    int64_t high = (int64_t)option->value.high;
-    return option->value.type == DPE_VALUE_SWITCH   ? 1
-           : option->value.type == DPE_VALUE_COUNT  ? dpe_parse_count(line, typed, text, low, high)
-           : option->value.type == DPE_VALUE_TOKENS ? dpe_parse_tokens(line, typed, text, low, high)
-                                                    : read_choice(line, option, typed, text);
-}
-
-static const char *read_text(const struct dpe_command_line *line, const struct dpe_option *option,
-                             const char *typed, const char *text)
-{
-    return option->value.type == DPE_VALUE_PATH    ? dpe_tool_path(line, typed, text)
-           : option->value.type == DPE_VALUE_MODEL ? dpe_tool_model(text)
-           : option->value.type == DPE_VALUE_TABLE ? dpe_tool_table(text)
-                                                   : text;
-}
-
 static double read_number(const struct dpe_command_line *line, const struct dpe_option *option,
                           const char *typed, const char *text)
 {
@@ -256,22 +310,37 @@ static void put_value(const struct dpe_command_line *line, const struct dpe_opti
                       const char *text)
 {
     void *at = (char *)line->input + option->value.at;
+    const size_t size = option->value.size;
+    const int64_t low = (int64_t)option->value.low;
+    const int64_t high = (int64_t)option->value.high;
     char typed[80];
     snprintf(typed, sizeof typed, "--%s", option->name);
     switch (option->value.type) {
     case DPE_VALUE_OWN:
         return;
     case DPE_VALUE_SWITCH:
+        put_whole(at, size, 1);
+        break;
     case DPE_VALUE_COUNT:
+        put_whole(at, size, dpe_parse_count(line, typed, text, low, high));
+        break;
     case DPE_VALUE_TOKENS:
+        put_whole(at, size, dpe_parse_tokens(line, typed, text, low, high));
+        break;
     case DPE_VALUE_CHOICE:
-        put_whole(at, option->value.size, read_whole(line, option, typed, text));
+        put_whole(at, size, read_choice(line, option, typed, text));
         break;
     case DPE_VALUE_TEXT:
+        *(const char **)at = text;
+        break;
     case DPE_VALUE_PATH:
+        *(const char **)at = dpe_tool_path(line, typed, text);
+        break;
     case DPE_VALUE_MODEL:
+        *(const char **)at = dpe_tool_model(text);
+        break;
     case DPE_VALUE_TABLE:
-        *(const char **)at = read_text(line, option, typed, text);
+        *(const char **)at = dpe_tool_table(text);
         break;
     case DPE_VALUE_REAL:
     case DPE_VALUE_SECONDS:
@@ -374,15 +443,6 @@ static void read_options(const struct spelled *spelled, struct dpe_command_line 
     line->letter = 0;
 }
 
-static bool find_name(const struct spelled *spelled, const char *name)
-{
-    int i = 0;
-    while (i < spelled->n_longs && strcmp(spelled->longs[i].name, name) != 0) {
-        i++;
-    }
-    return i < spelled->n_longs;
-}
-
 /* A word goes to the first set that takes it. */
 static void read_words(const struct spelled *spelled, struct dpe_command_line *line)
 {
@@ -409,9 +469,7 @@ static void read_words(const struct spelled *spelled, struct dpe_command_line *l
 void dpe_tool_parse(const struct dpe_option_set *tool, int argc, char **argv, unsigned flags,
                     void *input)
 {
-    const char *slash = strrchr(argv[0], '/');
-    struct dpe_command_line line = {
-        .name = slash != NULL ? slash + 1 : argv[0], .argc = argc, .argv = argv};
+    struct dpe_command_line line = {.name = dpe_tool_name(argv[0]), .argc = argc, .argv = argv};
     struct spelled spelled;
     add_set(&line, tool, -1, 0);
     line.sets[0].input = input;
