@@ -343,6 +343,11 @@ struct dpe_span dpe_span_of(const char *text)
     return (struct dpe_span){text, strlen(text)};
 }
 
+struct dpe_span dpe_span_of_text(const struct dpe_text *text)
+{
+    return (struct dpe_span){text->bytes, text->n};
+}
+
 bool dpe_span_equal(struct dpe_span a, struct dpe_span b)
 {
     return a.n == b.n && (a.n == 0 || memcmp(a.s, b.s, a.n) == 0);

@@ -57,6 +57,7 @@ size_t dpe_span_find_last(struct dpe_span text, struct dpe_span part);
 bool dpe_span_equal(struct dpe_span a, struct dpe_span b);
 bool dpe_span_starts(struct dpe_span text, struct dpe_span with);
 struct dpe_span dpe_span_of(const char *text);
+struct dpe_span dpe_span_of_text(const struct dpe_text *text);
 
 /* ------------------------------------------------------------------ tables (case_tables.c) */
 

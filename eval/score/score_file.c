@@ -54,10 +54,31 @@ static void reader_free(struct reader *reader)
     free(reader->references);
 }
 
-/* The first field that is present, or NULL. */
-static struct dpe_json_field *first_of(struct reader *reader, const int *order, size_t n)
+/* Where a format has its prediction and its references: the first field that is present, of lists
+ * that N_FIELDS ends. */
+static const struct layout {
+    int predictions[4], references[6];
+    const char *prediction, *reference; /* in words */
+} layouts[] = {
+    [DPE_RECORD_RULER] = {{PRED, PREDICTION, N_FIELDS},
+                          {OUTPUTS, NEEDLE, GROUND_TRUTH, ANSWER, LABEL, N_FIELDS},
+                          "prediction in \"pred\" or \"prediction\"",
+                          "reference in \"outputs\", \"needle\", \"ground_truth\", \"label\" or "
+                          "\"answer\""},
+    [DPE_RECORD_INFINITEBENCH] = {{PREDICTION, PRED, N_FIELDS},
+                                  {GROUND_TRUTH, LABEL, ANSWER, OUTPUTS, NEEDLE, N_FIELDS},
+                                  "prediction in \"pred\" or \"prediction\"",
+                                  "reference in \"outputs\", \"needle\", \"ground_truth\", "
+                                  "\"label\" or \"answer\""},
+    [DPE_RECORD_RULER2] = {{GENERATION, PRED, PREDICTION, N_FIELDS},
+                           {EXPECTED, OUTPUTS, ANSWER, N_FIELDS},
+                           "prediction in \"generation\", \"pred\" or \"prediction\"",
+                           "reference in \"expected_answer\", \"outputs\" or \"answer\""},
+};
+
+static struct dpe_json_field *first_of(struct reader *reader, const int *order)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; order[i] != N_FIELDS; i++) {
         if (reader->fields[order[i]].value.kind != DPE_JSON_ABSENT) {
             return reader->fields + order[i];
         }
@@ -68,13 +89,6 @@ static struct dpe_json_field *first_of(struct reader *reader, const int *order, 
 static bool is_number(enum dpe_json_kind kind)
 {
     return kind == DPE_JSON_INTEGER || kind == DPE_JSON_REAL;
-}
-
-static dpe_status take_reference(struct reader *reader, char *text, struct dpe_error *err)
-{
-    DPE_TRY(DPE_ROOM(&reader->references, reader->n_references, err, "no memory for references"));
-    reader->references[reader->n_references++] = text;
-    return DPE_OK;
 }
 
 /* One value or a list of them as strings, of the kind that the task wants. */
@@ -104,7 +118,9 @@ static dpe_status take_references(struct reader *reader, const struct dpe_json_f
                                                             : "a string or a list of strings",
                             dpe_json_kind_name(kind));
         }
-        DPE_TRY(take_reference(reader, items[i].text, err));
+        DPE_TRY(
+            DPE_ROOM(&reader->references, reader->n_references, err, "no memory for references"));
+        reader->references[reader->n_references++] = items[i].text;
     }
     return DPE_OK;
 }
@@ -113,35 +129,18 @@ static dpe_status take_references(struct reader *reader, const struct dpe_json_f
 static enum outcome score_line(struct reader *reader, const struct dpe_score_options *options,
                                double *score, struct dpe_error *err)
 {
-    static const int ruler_predictions[] = {PRED, PREDICTION};
-    static const int other_predictions[] = {PREDICTION, PRED};
-    static const int ruler_references[] = {OUTPUTS, NEEDLE, GROUND_TRUTH, ANSWER, LABEL};
-    static const int other_references[] = {GROUND_TRUTH, LABEL, ANSWER, OUTPUTS, NEEDLE};
-    static const int newer_predictions[] = {GENERATION, PRED, PREDICTION};
-    static const int newer_references[] = {EXPECTED, OUTPUTS, ANSWER};
-    bool infinite = options->task->format == DPE_RECORD_INFINITEBENCH;
-    bool newer = options->task->format == DPE_RECORD_RULER2;
+    const struct layout *layout = &layouts[options->task->format];
     enum dpe_jsonl_problem problem = DPE_JSONL_GOOD;
     dpe_status status = dpe_jsonl_object(reader->line.bytes, reader->line.n, reader->fields,
                                          N_FIELDS, &problem, err);
     if (status != DPE_OK) {
         return status != DPE_BAD_DATA ? FAILED : problem == DPE_JSONL_NO_OBJECT ? NO_OBJECT : BAD;
     }
-    const struct dpe_json_field *prediction =
-        newer ? first_of(reader, newer_predictions, 3)
-              : first_of(reader, infinite ? other_predictions : ruler_predictions, 2);
-    const struct dpe_json_field *references =
-        newer ? first_of(reader, newer_references, 3)
-              : first_of(reader, infinite ? other_references : ruler_references, 5);
+    const struct dpe_json_field *prediction = first_of(reader, layout->predictions);
+    const struct dpe_json_field *references = first_of(reader, layout->references);
     if (prediction == NULL || references == NULL) {
-        const char *wanted = newer ? "prediction in \"generation\", \"pred\" or \"prediction\""
-                                   : "prediction in \"pred\" or \"prediction\"";
-        if (prediction != NULL) {
-            wanted = newer ? "reference in \"expected_answer\", \"outputs\" or \"answer\""
-                           : "reference in \"outputs\", \"needle\", \"ground_truth\", "
-                             "\"label\" or \"answer\"";
-        }
-        dpe_fail(err, DPE_BAD_DATA, "expected a %s, found none", wanted);
+        dpe_fail(err, DPE_BAD_DATA, "expected a %s, found none",
+                 prediction == NULL ? layout->prediction : layout->reference);
         return BAD;
     }
     if (prediction->value.kind != DPE_JSON_STRING) {

@@ -1,4 +1,4 @@
-/* InfiniteBench's rules of choice, dialogue, code and numbers, in both sets. */
+/* InfiniteBench's rules, but for the F1 of words, in both sets. */
 #include "eval/score/score.h"
 
 #include <math.h>
@@ -7,7 +7,18 @@
 #include <string.h>
 
 #include "eval/score/pytext.h"
-#include "eval/score/score_internal.h"
+
+/* Append `text` with each of the ASCII `characters` replaced by a space. */
+static dpe_status put_spaced(struct dpe_span text, const char *characters, struct dpe_text *out)
+{
+    size_t from = out->n;
+    dpe_status status = dpe_text_append(out, text.s, text.n, NULL);
+    for (size_t i = from; i < out->n; i++) {
+        out->bytes[i] =
+            out->bytes[i] != '\0' && strchr(characters, out->bytes[i]) ? ' ' : out->bytes[i];
+    }
+    return status;
+}
 
 /* --------------------------------------------------------------------------- choice and debugging
  */
@@ -64,7 +75,7 @@ static void collapse(struct dpe_text *text)
 static int after_prefix(const struct dpe_text *text, const char *const *prefixes,
                         char *const *words, size_t n)
 {
-    struct dpe_span all = {text->bytes, text->n};
+    struct dpe_span all = dpe_span_of_text(text);
     for (; *prefixes != NULL; prefixes++) {
         size_t at = dpe_span_find(all, dpe_span_of(*prefixes));
         if (at == SIZE_MAX) {
@@ -93,13 +104,13 @@ static int choice_behind(struct dpe_span text, char *const *references, size_t n
 {
     static const char *const prefixes[] = {"answer is:", "answer:", "answer is", "option is", NULL};
     struct dpe_text plain = {0};
-    if (dpe_score_spaced(text, "\n\"'.,?!{}", &plain) != DPE_OK) {
+    if (put_spaced(text, "\n\"'.,?!{}", &plain) != DPE_OK) {
         dpe_text_free(&plain);
         return -1;
     }
     collapse(&plain);
     int result = after_prefix(&plain, prefixes, references, n);
-    struct dpe_span rest = {plain.bytes, plain.n}, word;
+    struct dpe_span rest = dpe_span_of_text(&plain), word;
     while (result < 0 && dpe_py_split(&rest, &word)) {
         if (dpe_span_find(dpe_span_of("ABCD"), word) != SIZE_MAX) {
             result = among(word, references, n);
@@ -143,7 +154,7 @@ double dpe_score_choice_string(const char *prediction, char *const *references, 
  */
 static dpe_status debug_text(struct dpe_span text, struct dpe_text *out)
 {
-    DPE_TRY(dpe_score_spaced(text, "\n`'\"-*", out));
+    DPE_TRY(put_spaced(text, "\n`'\"-*", out));
     for (size_t i = 0; i + 6 <= out->n; i++) {
         if (memcmp(out->bytes + i, "Option", 6) == 0 || memcmp(out->bytes + i, "option", 6) == 0) {
             memset(out->bytes + i, ' ', 6);
@@ -165,7 +176,7 @@ static double debug(struct dpe_span text, char *const *references, size_t n, boo
     int result = -1;
     dpe_status status = debug_text(text, &plain);
     for (size_t i = 0; i < 2 && status == DPE_OK && loose && result < 0; i++) {
-        struct dpe_span all = {plain.bytes, plain.n};
+        struct dpe_span all = dpe_span_of_text(&plain);
         result = dpe_span_starts(all, dpe_span_of(words[i])) ? 1 : -1;
     }
     if (status == DPE_OK && result < 0) {
@@ -207,23 +218,43 @@ double dpe_score_debug_string(const char *prediction, char *const *references, s
     return debug(text, references, n, true);
 }
 
-/* ------------------------------------------------------------------------------------ dialogue */
+/* ----------------------------------------------------------------------- retrieval and dialogue */
+
+double dpe_score_integer(const char *prediction, char *const *references, size_t n)
+{
+    const char *start = prediction + strcspn(prediction, "0123456789");
+    struct dpe_span first = {start, strspn(start, "0123456789")};
+    return n > 0 && dpe_span_equal(first, dpe_span_of(references[0])) ? 1.0 : 0.0;
+}
+
+/* 1 where a word of the prediction, or its upper case, is the first reference. */
+static double find_word(const char *prediction, char *const *references, size_t n, bool upper)
+{
+    struct dpe_text text = {0}, own = {0};
+    bool found = false;
+    dpe_status status = put_spaced(dpe_span_of(prediction), "\n:\"'.,?!{}", &text);
+    struct dpe_span rest = dpe_span_of_text(&text), word;
+    while (status == DPE_OK && n > 0 && !found && dpe_py_split(&rest, &word)) {
+        own.n = 0;
+        if (upper) {
+            status = dpe_py_upper(word, &own);
+            word = dpe_span_of_text(&own);
+        }
+        found = status == DPE_OK && dpe_span_equal(word, dpe_span_of(references[0]));
+    }
+    dpe_text_free(&text);
+    dpe_text_free(&own);
+    return status != DPE_OK ? (double)NAN : found ? 1.0 : 0.0;
+}
+
+double dpe_score_word(const char *prediction, char *const *references, size_t n)
+{
+    return find_word(prediction, references, n, false);
+}
 
 double dpe_score_dialogue(const char *prediction, char *const *references, size_t n)
 {
-    struct dpe_text text = {0}, upper = {0};
-    bool found = false;
-    dpe_status status = dpe_score_spaced(dpe_span_of(prediction), DPE_SCORE_PUNCTUATION, &text);
-    struct dpe_span rest = {text.bytes, text.n}, word;
-    while (status == DPE_OK && n > 0 && !found && dpe_py_split(&rest, &word)) {
-        upper.n = 0;
-        status = dpe_py_upper(word, &upper);
-        found = status == DPE_OK &&
-                dpe_span_equal((struct dpe_span){upper.bytes, upper.n}, dpe_span_of(references[0]));
-    }
-    dpe_text_free(&text);
-    dpe_text_free(&upper);
-    return status != DPE_OK ? (double)NAN : found ? 1.0 : 0.0;
+    return find_word(prediction, references, n, true);
 }
 
 double dpe_score_dialogue_string(const char *prediction, char *const *references, size_t n)
@@ -234,9 +265,8 @@ double dpe_score_dialogue_string(const char *prediction, char *const *references
     for (size_t i = 0; i < n && status == DPE_OK && !found; i++) {
         name.n = 0;
         status = dpe_py_upper(dpe_span_of(references[i]), &name);
-        found =
-            status == DPE_OK && dpe_span_find((struct dpe_span){text.bytes, text.n},
-                                              (struct dpe_span){name.bytes, name.n}) != SIZE_MAX;
+        found = status == DPE_OK &&
+                dpe_span_find(dpe_span_of_text(&text), dpe_span_of_text(&name)) != SIZE_MAX;
     }
     dpe_text_free(&text);
     dpe_text_free(&name);
@@ -245,40 +275,30 @@ double dpe_score_dialogue_string(const char *prediction, char *const *references
 
 /* ------------------------------------------------------------------------------------- numbers */
 
-/* Append the decimal digits at *s as ASCII. */
-static dpe_status take_digits(const char **s, const char *end, struct dpe_text *out)
+/* Put the decimal digits at s as ASCII; returns what follows them. */
+static const char *put_digits(const char *s, const char *end, struct dpe_text *out)
 {
-    while (*s < end) {
-        size_t n = 0;
-        int digit = dpe_py_digit(dpe_py_next(*s, end, &n));
-        if (digit < 0) {
-            break;
-        }
-        char c = (char)('0' + digit);
-        DPE_TRY(dpe_text_append(out, &c, 1, NULL));
-        *s += n;
+    size_t n = 0;
+    for (int digit; s < end && (digit = dpe_py_digit(dpe_py_next(s, end, &n))) >= 0; s += n) {
+        dpe_text_put_bytes(out, &"0123456789"[digit], 1);
     }
-    return DPE_OK;
+    return s;
 }
 
 /* The first number of the text, digits of any script, perhaps with a point and more digits. */
-static dpe_status first_number(struct dpe_span text, struct dpe_text *out)
+static void put_number(struct dpe_span text, struct dpe_text *out)
 {
     const char *s = text.s;
     const char *end = s + text.n;
     size_t n = 0;
-    dpe_status status = dpe_text_append(out, "", 0, NULL);
     while (s < end && dpe_py_digit(dpe_py_next(s, end, &n)) < 0) {
         s += n;
     }
-    DPE_TRY(status);
-    DPE_TRY(take_digits(&s, end, out));
+    s = put_digits(s, end, out);
     if (out->n > 0 && s + 1 < end && *s == '.' && dpe_py_digit(dpe_py_next(s + 1, end, &n)) >= 0) {
-        s++;
-        DPE_TRY(dpe_text_append(out, ".", 1, NULL));
-        DPE_TRY(take_digits(&s, end, out));
+        dpe_text_put_bytes(out, ".", 1);
+        put_digits(s + 1, end, out);
     }
-    return DPE_OK;
 }
 
 /* Whether two whole numbers, the first without a sign, are equal. */
@@ -306,9 +326,10 @@ static bool same_truncated(const char *a, const char *b)
 static double number(const char *prediction, char *const *references, size_t n, bool truncate)
 {
     struct dpe_text text = {0};
-    dpe_status status = first_number(dpe_span_of(prediction), &text);
+    put_number(dpe_span_of(prediction), &text);
+    const bool failed = text.failed;
     bool same = false;
-    if (status == DPE_OK && text.n > 0 && n > 0) {
+    if (!failed && text.n > 0 && n > 0) {
         bool real = strpbrk(references[0], ".eENI") != NULL;
         /* int() of a text with a point stops the official script; here it is no match. */
         same = real ? strtod(text.bytes, NULL) == strtod(references[0], NULL)
@@ -317,7 +338,7 @@ static double number(const char *prediction, char *const *references, size_t n, 
                    : strchr(text.bytes, '.') == NULL && same_integer(text.bytes, references[0]);
     }
     dpe_text_free(&text);
-    return status != DPE_OK ? (double)NAN : same ? 1.0 : 0.0;
+    return failed ? (double)NAN : same ? 1.0 : 0.0;
 }
 
 double dpe_score_number(const char *prediction, char *const *references, size_t n)

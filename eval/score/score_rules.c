@@ -1,4 +1,4 @@
-/* RULER's rules, and those of InfiniteBench that both sets share. */
+/* The rules of RULER and RULER v2, and the F1 of words. */
 #include "eval/score/score.h"
 
 #include <math.h>
@@ -6,7 +6,32 @@
 #include <string.h>
 
 #include "eval/score/pytext.h"
-#include "eval/score/score_internal.h"
+
+/* ---------------------------------------------------------------------------------------- words */
+
+/* The words of a text; `text` owns their bytes. */
+struct words {
+    struct dpe_text text;
+    struct dpe_span *list;
+    size_t n;
+};
+
+/* Of the text as it is now. */
+static dpe_status split_words(struct words *words)
+{
+    struct dpe_span rest = dpe_span_of_text(&words->text), word;
+    words->list = dpe_alloc(rest.n / 2 + 1, sizeof *words->list);
+    while (words->list != NULL && dpe_py_split(&rest, &word)) {
+        words->list[words->n++] = word;
+    }
+    return words->list != NULL ? DPE_OK : DPE_NO_MEMORY;
+}
+
+static void free_words(struct words *words)
+{
+    dpe_text_free(&words->text);
+    free(words->list);
+}
 
 /* -------------------------------------------------------------------------------------- RULER */
 
@@ -20,7 +45,7 @@ static dpe_status clean(const char *prediction, struct dpe_text *out)
         plain.bytes[i] = (unsigned char)plain.bytes[i] < 0x20 ? '\n' : plain.bytes[i];
     }
     if (status == DPE_OK) {
-        status = dpe_py_lower(dpe_py_strip((struct dpe_span){plain.bytes, plain.n}), out);
+        status = dpe_py_lower(dpe_py_strip(dpe_span_of_text(&plain)), out);
     }
     dpe_text_free(&plain);
     return status;
@@ -37,8 +62,7 @@ static int64_t held(const char *prediction, char *const *references, size_t n)
         reference.n = 0;
         status = dpe_py_lower(dpe_span_of(references[i]), &reference);
         found += status == DPE_OK &&
-                 dpe_span_find((struct dpe_span){text.bytes, text.n},
-                               (struct dpe_span){reference.bytes, reference.n}) != SIZE_MAX;
+                 dpe_span_find(dpe_span_of_text(&text), dpe_span_of_text(&reference)) != SIZE_MAX;
     }
     dpe_text_free(&text);
     dpe_text_free(&reference);
@@ -106,13 +130,6 @@ static void remove_articles(struct dpe_text *text)
     text->bytes[text->n] = '\0';
 }
 
-/* The words of a normalised text; `text` owns their bytes. */
-struct words {
-    struct dpe_text text;
-    struct dpe_span *list;
-    size_t n;
-};
-
 static int compare_words(const void *a, const void *b)
 {
     const struct dpe_span *left = a, *right = b;
@@ -135,22 +152,9 @@ static dpe_status normalized_words(const char *source, struct words *words)
     text->n = kept;
     text->bytes[kept] = '\0';
     remove_articles(text);
-    words->list = dpe_alloc(text->n / 2 + 1, sizeof *words->list);
-    if (words->list == NULL) {
-        return DPE_NO_MEMORY;
-    }
-    struct dpe_span rest = {text->bytes, text->n}, word;
-    while (dpe_py_split(&rest, &word)) {
-        words->list[words->n++] = word;
-    }
+    DPE_TRY(split_words(words));
     qsort(words->list, words->n, sizeof *words->list, compare_words);
     return DPE_OK;
-}
-
-static void free_words(struct words *words)
-{
-    dpe_text_free(&words->text);
-    free(words->list);
 }
 
 static size_t common_words(const struct words *a, const struct words *b)
@@ -186,35 +190,244 @@ double dpe_score_f1(const char *prediction, char *const *references, size_t n)
     return status == DPE_OK ? best : (double)NAN;
 }
 
-/* ----------------------------------------------------------------------------------- retrieval */
+/* ------------------------------------------------------------------------------------ RULER v2 */
 
-double dpe_score_integer(const char *prediction, char *const *references, size_t n)
+/* NVIDIA-NeMo/Skills, `ruler2` and `multichoice`: an answer holds a reference, or is near it by the
+ * words that differ. */
+
+/* The words of a text in small letters. */
+static dpe_status take_words(struct dpe_span source, struct words *words)
 {
-    const char *start = prediction + strcspn(prediction, "0123456789");
-    struct dpe_span first = {start, strspn(start, "0123456789")};
-    return n > 0 && dpe_span_equal(first, dpe_span_of(references[0])) ? 1.0 : 0.0;
+    DPE_TRY(dpe_py_lower(source, &words->text));
+    return split_words(words);
 }
 
-dpe_status dpe_score_spaced(struct dpe_span text, const char *characters, struct dpe_text *out)
+/* Words to put in, leave out or replace to make one list of the other; −1: out of memory. */
+static int64_t distance(const struct words *a, const struct words *b)
 {
-    size_t from = out->n;
-    dpe_status status = dpe_text_append(out, text.s, text.n, NULL);
-    for (size_t i = from; i < out->n; i++) {
-        out->bytes[i] =
-            out->bytes[i] != '\0' && strchr(characters, out->bytes[i]) ? ' ' : out->bytes[i];
+    size_t *row = dpe_alloc(b->n + 1, sizeof *row);
+    if (row == NULL) {
+        return -1;
     }
-    return status;
+    for (size_t j = 0; j <= b->n; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 0; i < a->n; i++) {
+        size_t corner = row[0];
+        row[0] = i + 1;
+        for (size_t j = 0; j < b->n; j++) {
+            size_t least = corner + !dpe_span_equal(a->list[i], b->list[j]);
+            least = row[j] + 1 < least ? row[j] + 1 : least;
+            least = row[j + 1] + 1 < least ? row[j + 1] + 1 : least;
+            corner = row[j + 1];
+            row[j + 1] = least;
+        }
+    }
+    int64_t found = (int64_t)row[b->n];
+    free(row);
+    return found;
 }
 
-double dpe_score_word(const char *prediction, char *const *references, size_t n)
+/* 1 where the answer holds the reference, else 1 less the share of words that differ, at least 0;
+ * NaN: out of memory. */
+static double near(const struct words *answer, const char *reference)
 {
-    struct dpe_text text = {0};
-    bool found = false;
-    dpe_status status = dpe_score_spaced(dpe_span_of(prediction), DPE_SCORE_PUNCTUATION, &text);
-    struct dpe_span rest = {text.bytes, text.n}, word;
-    while (status == DPE_OK && n > 0 && !found && dpe_py_split(&rest, &word)) {
-        found = dpe_span_equal(word, dpe_span_of(references[0]));
+    struct words wanted = {0};
+    double score = (double)NAN;
+    if (take_words(dpe_span_of(reference), &wanted) == DPE_OK) {
+        if (dpe_span_find(dpe_span_of_text(&answer->text), dpe_span_of_text(&wanted.text)) !=
+            SIZE_MAX) {
+            score = 1.0;
+        } else if (wanted.n == 0) {
+            score = 0.0;
+        } else {
+            int64_t apart = distance(answer, &wanted);
+            score = apart < 0 ? (double)NAN : fmax(0.0, 1.0 - (double)apart / (double)wanted.n);
+        }
     }
-    dpe_text_free(&text);
-    return status != DPE_OK ? (double)NAN : found ? 1.0 : 0.0;
+    free_words(&wanted);
+    return score;
+}
+
+/* Mean or best over the references. */
+static double score_span(struct dpe_span prediction, char *const *references, size_t n, bool best)
+{
+    struct words answer = {0};
+    double sum = take_words(prediction, &answer) == DPE_OK ? 0.0 : (double)NAN;
+    double most = sum;
+    for (size_t i = 0; i < n && !isnan(sum); i++) {
+        double score = near(&answer, references[i]);
+        sum += score;
+        most = score > most ? score : most;
+    }
+    free_words(&answer);
+    return isnan(sum) ? sum : best ? most : sum / (double)n;
+}
+
+double dpe_score_near_all(const char *prediction, char *const *references, size_t n)
+{
+    return score_span(dpe_span_of(prediction), references, n, false);
+}
+
+double dpe_score_near_last(const char *prediction, char *const *references, size_t n)
+{
+    struct dpe_span text = dpe_span_of(prediction);
+    for (const char *at = strstr(text.s, "\n\n"); at != NULL; at = strstr(text.s, "\n\n")) {
+        text = dpe_span_of(at + 2);
+    }
+    return score_span(text, references, n, false);
+}
+
+/* The end of a document that was copied, from "Document 12:" to the first empty line after a line
+ * of it; NULL: none begins here, or it does not end. */
+static const char *document_end(const char *s, const char *end)
+{
+    static const char word[] = "Document ";
+    size_t n = 0;
+    if ((size_t)(end - s) < sizeof word || memcmp(s, word, sizeof word - 1) != 0) {
+        return NULL;
+    }
+    s += sizeof word - 1;
+    const char *digits = s;
+    while (s < end && dpe_py_digit(dpe_py_next(s, end, &n)) >= 0) {
+        s += n;
+    }
+    if (s == digits || s >= end || *s++ != ':') {
+        return NULL;
+    }
+    for (s = memchr(s, '\n', (size_t)(end - s)); s != NULL && s + 1 < end;
+         s = memchr(s + 1, '\n', (size_t)(end - s - 1))) {
+        if (s[1] == '\n') {
+            return s + 2;
+        }
+    }
+    return NULL;
+}
+
+double dpe_score_near_part(const char *prediction, char *const *references, size_t n)
+{
+    struct dpe_text kept = {0};
+    const char *end = prediction + strlen(prediction);
+    for (const char *s = prediction; s < end;) {
+        const char *after = document_end(s, end);
+        if (after == NULL) {
+            dpe_text_put_bytes(&kept, s++, 1);
+        } else {
+            s = after;
+        }
+    }
+    double score =
+        kept.failed ? (double)NAN : score_span(dpe_span_of_text(&kept), references, n, true);
+    dpe_text_free(&kept);
+    return score;
+}
+
+/* ------------------------------------------------------------------------------------ multichoice
+ */
+
+/* What the last \boxed{…} holds; s NULL: there is none, or it is not closed. */
+static struct dpe_span boxed(const char *text)
+{
+    static const char word[] = "\\boxed";
+    const char *last = NULL;
+    int64_t open = 0;
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
+        last = at;
+    }
+    const char *begin = last == NULL ? NULL : last + sizeof word - 1;
+    for (const char *s = begin; s != NULL && *s != '\0'; s++) {
+        open += (*s == '{') - (*s == '}');
+        if (*s == '}' && open == 0) {
+            return *begin == '{' ? (struct dpe_span){begin + 1, (size_t)(s - begin - 1)}
+                                 : (struct dpe_span){0};
+        }
+    }
+    return (struct dpe_span){0};
+}
+
+/* Whether a word character stands before s, which lies behind `start`. */
+static bool word_before(const char *start, const char *s)
+{
+    size_t n = 0;
+    const char *before = s > start ? dpe_py_before(start, s) : NULL;
+    return before != NULL && dpe_py_word(dpe_py_next(before, s, &n));
+}
+
+static bool word_at(const char *s, const char *end)
+{
+    size_t n = 0;
+    return s < end && dpe_py_word(dpe_py_next(s, end, &n));
+}
+
+/* The last letter A … J that stands alone in the span; 0: none. */
+static char lone_letter(struct dpe_span span)
+{
+    const char *end = span.s + span.n;
+    char found = '\0';
+    for (const char *s = span.s; s < end; s++) {
+        if (*s >= 'A' && *s <= 'J' && !word_before(span.s, s) && !word_at(s + 1, end)) {
+            found = *s;
+        }
+    }
+    return found;
+}
+
+/* Up to `most` stars, underscores and, where `spaces`, white space. */
+static const char *skip(const char *s, const char *end, bool spaces, bool marks, int64_t most)
+{
+    while (most-- > 0 && s < end) {
+        size_t space = spaces ? dpe_py_space(s, end) : 0;
+        bool mark = marks && (*s == '*' || *s == '_');
+        if (space == 0 && !mark) {
+            break;
+        }
+        s += space > 0 ? space : 1;
+    }
+    return s;
+}
+
+static bool plain_letter(char c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+/* The letter after "Answer:" at s, stars and underscores around it; 0: none. */
+static char named_letter(const char *s, const char *end)
+{
+    static const char word[] = "answer";
+    for (size_t i = 0; i < sizeof word - 1; i++, s++) {
+        if (s >= end || (*s | 0x20) != word[i]) {
+            return '\0';
+        }
+    }
+    s = skip(s, end, false, true, 2);
+    s = skip(s, end, true, false, INT64_MAX);
+    if (s >= end || *s != ':') {
+        return '\0';
+    }
+    s = skip(s + 1, end, true, true, 2);
+    s = skip(s, end, true, false, INT64_MAX);
+    bool more = s + 1 < end && (plain_letter(s[1]) || (s[1] >= '0' && s[1] <= '9'));
+    return s < end && plain_letter(*s) && !more ? *s : '\0';
+}
+
+double dpe_score_multichoice(const char *prediction, char *const *references, size_t n)
+{
+    struct dpe_span answer = boxed(prediction);
+    char letter = '\0';
+    if (answer.s != NULL) {
+        size_t size = 0;
+        bool one =
+            answer.n > 0 && (dpe_py_next(answer.s, answer.s + answer.n, &size), size == answer.n);
+        letter = one ? '\0' : lone_letter(answer);
+    } else {
+        const char *end = prediction + strlen(prediction);
+        for (const char *s = prediction; s < end; s++) {
+            char named = named_letter(s, end);
+            letter = named != '\0' ? named : letter;
+        }
+    }
+    answer = letter != '\0' ? (struct dpe_span){&letter, 1} : answer;
+    return n > 0 && answer.s != NULL && dpe_span_equal(answer, dpe_span_of(references[0])) ? 1.0
+                                                                                           : 0.0;
 }

@@ -82,17 +82,17 @@ const struct dpe_score_task *dpe_score_task(const char *suite, size_t i)
 
 dpe_rule dpe_score_rule(const struct dpe_score_task *task, const char *scorer, const char **name)
 {
-    if (scorer == NULL || strcmp(scorer, task->scorer) == 0) {
-        *name = task->scorer;
-        return task->rule;
-    }
-    if (strcmp(scorer, task->other) == 0) {
-        *name = task->other;
-        return task->other_rule;
-    }
-    if (task->later != NULL && strcmp(scorer, task->later) == 0) {
-        *name = task->later;
-        return task->later_rule;
+    const struct {
+        const char *name;
+        dpe_rule rule;
+    } sets[] = {{task->scorer, task->rule},
+                {task->other, task->other_rule},
+                {task->later, task->later_rule}};
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        if (scorer == NULL || (sets[i].name != NULL && strcmp(scorer, sets[i].name) == 0)) {
+            *name = sets[i].name;
+            return sets[i].rule;
+        }
     }
     return NULL;
 }
