@@ -1,5 +1,5 @@
 /* Official data files as sources. */
-#include "eval/suite/official.h"
+#include "eval/suite/suite_parts.h"
 
 #include <errno.h>
 #include <stdio.h>

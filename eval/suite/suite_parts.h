@@ -6,7 +6,9 @@
 #define DPE_SUITE_PARTS_H
 
 #include "engine/base/base.h"
-#include "eval/suite/official.h"
+#include "eval/prompt/phrases.h"
+#include "eval/ruler/ruler.h"
+#include "eval/score/score.h"
 #include "eval/suite/suite.h"
 #include "eval/task/task.h"
 
@@ -41,5 +43,56 @@ dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
 /** RULER's tasks from official files. */
 dpe_status dpe_suite_read_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
                                 struct dpe_error *err);
+
+/* Official data of RULER and InfiniteBench: JSON lines, as sources of questions. */
+
+/** What the sources of a folder share; each that is made keeps it for as long as it lives. */
+struct dpe_official_shared {
+    char *before, *after;       /**< chat template */
+    char chat_hash[65];         /**< SHA-256 of both, "" without a template */
+    struct dpe_phrases phrases; /**< infinitebench */
+    int users;
+};
+/** `fields` NULL: no phrases. chat_template and model: as dpe_chat_wrap. The caller releases it. */
+dpe_status dpe_official_share(const char *chat_template, const char *model,
+                              const char *template_file, const struct dpe_phrase_field *fields,
+                              size_t n_fields, struct dpe_official_shared **shared,
+                              struct dpe_error *err);
+/** Append the chat template, which decides rows, by its hash; nothing without one. */
+dpe_status dpe_official_identify(const struct dpe_official_shared *shared,
+                                 struct dpe_identity *parameters, struct dpe_error *err);
+/** NULL is allowed. */
+void dpe_official_release(struct dpe_official_shared *shared);
+
+struct dpe_official_options {
+    struct dpe_official_shared *shared;
+    const char *folder; /**< holds TASK.jsonl, TASK/validation.jsonl or TASK/test.jsonl */
+    const struct dpe_score_task *task;
+    const struct dpe_tokenizer *tokenizer;
+    int64_t length;                    /**< tokens, prompt and answer together */
+    int64_t room;                      /**< infinitebench, ruler2: tokens to generate */
+    const struct dpe_ruler_kind *kind; /**< ruler: gives the room */
+    size_t phrase; /**< infinitebench: the task's; the next one is how its answer begins */
+    dpe_scorer score;
+    bool skip_bad;
+};
+
+/** Facts about a task's file. Zero-initialise. */
+struct dpe_official_file {
+    char hash[65];    /**< SHA-256 */
+    int64_t left_out; /**< lines that are not samples */
+    char first[1024]; /**< what is wrong with the first of them: file, line, reason */
+};
+
+/** Sample i is the i-th good line. All lines are looked at here: one that is not a JSON object,
+ * lacks a field or has it of the wrong type is DPE_BAD_DATA (file, line, reason), or with skip_bad
+ * left out and counted in `file`; none left is DPE_BAD_DATA, a missing file DPE_NO_INPUT. A RULER
+ *  prompt (input and answer_prefix) that does not fit is an error when its sample is made; an
+ *  InfiniteBench prompt keeps the first and the last half of the tokens that fit. Specials written
+ *  in a prompt are tokens, as the official pipelines have it. A vocabulary that cannot write digits
+ *  is DPE_BAD_DATA for tasks whose answers have them. */
+dpe_status dpe_official_source(const struct dpe_official_options *options,
+                               struct dpe_source *source, struct dpe_official_file *file,
+                               struct dpe_error *err);
 
 #endif

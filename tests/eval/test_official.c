@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "eval/suite/official.h"
 #include "eval/suite/suite_parts.h"
 #include "tests/lib/test_folder.h"
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "eval/suite/official.h"
+#include "eval/suite/suite_parts.h"
 #include "tests/fuzz/fuzz.h"
 
 static void score(const char *path, const struct dpe_score_task *task, bool loose)
