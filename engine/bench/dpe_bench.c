@@ -126,10 +126,15 @@ struct result {
     uint64_t memory;
 };
 
+struct output {
+    const char *path; /* NULL: not asked for */
+    FILE *file;
+    bool made; /* was not there before */
+};
+
 struct outputs {
-    FILE *json, *csv;
-    bool json_made, csv_made; /* were not there before */
-    bool begun;               /* a result is there: what the files held is gone */
+    struct output json, csv;
+    bool begun; /* a result is there: what the files held is gone */
     struct dpe_device_rates rates;
 };
 
@@ -147,7 +152,7 @@ static double token_floor(const struct outputs *out, const struct result *r)
 /* An old file is worth more than none until there is a first result. */
 static void begin_outputs(struct outputs *out)
 {
-    FILE *files[] = {out->json, out->csv};
+    FILE *files[] = {out->json.file, out->csv.file};
     struct stat info;
     for (int i = 0; i < 2 && !out->begun; i++) {
         if (files[i] != NULL && fstat(fileno(files[i]), &info) == 0 && S_ISREG(info.st_mode) &&
@@ -156,9 +161,10 @@ static void begin_outputs(struct outputs *out)
                             strerror(errno));
         }
     }
-    if (out->csv != NULL && !out->begun) {
-        fprintf(out->csv, "method,length,branches,prefill_s,prefill_flops_per_s,prefill_floor_s,"
-                          "attention_s,attention_flops_per_s,token_s,token_floor_s,memory_bytes\n");
+    if (out->csv.file != NULL && !out->begun) {
+        fprintf(out->csv.file,
+                "method,length,branches,prefill_s,prefill_flops_per_s,prefill_floor_s,"
+                "attention_s,attention_flops_per_s,token_s,token_floor_s,memory_bytes\n");
     }
     out->begun = true;
 }
@@ -181,8 +187,8 @@ static void write_json(const struct outputs *out, const struct arguments *a, con
         number(r->token_bytes), "token_floor_s", number(token_floor(out, r)), "memory_bytes",
         (json_int_t)r->memory, "copy_bytes_per_s", number(out->rates.copy), "product_flops_per_s",
         number(out->rates.product));
-    if (line == NULL || json_dumpf(line, out->json, JSON_REAL_PRECISION(6)) != 0 ||
-        fputc('\n', out->json) == EOF) {
+    if (line == NULL || json_dumpf(line, out->json.file, JSON_REAL_PRECISION(6)) != 0 ||
+        fputc('\n', out->json.file) == EOF) {
         dpe_log_warning("writing a result to the JSON file failed; that result is missing there");
     }
     json_decref(line);
@@ -201,33 +207,26 @@ static void print_result(const struct outputs *out, const struct arguments *a,
     dpe_print("  a token   %10.3f ms %8.1f GB/s    %6.1f %% of the floor\n", 1e3 * r->token,
               1e-9 * r->token_bytes / r->token, 100.0 * token_floor(out, r) / r->token);
     fflush(stdout);
-    if (out->json != NULL) {
+    if (out->json.file != NULL) {
         write_json(out, a, r);
-        fflush(out->json); /* a process that is killed later has written this result */
+        fflush(out->json.file); /* a process that is killed later has written this result */
     }
-    if (out->csv != NULL) {
-        fprintf(out->csv,
+    if (out->csv.file != NULL) {
+        fprintf(out->csv.file,
                 "%s,%" PRId64 ",%" PRId64 ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%" PRIu64 "\n",
                 r->method, r->length, a->branches, r->prefill, rate, prefill_floor(out, r),
                 r->attention, r->attention_flops / r->attention, r->token, token_floor(out, r),
                 r->memory);
-        fflush(out->csv);
+        fflush(out->csv.file);
     }
 }
 
 /* ------------------------------------------------------------------------------------- measuring
  */
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *values, int64_t n)
 {
-    qsort(values, (size_t)n, sizeof *values, by_size);
+    dpe_sort(values, (size_t)n);
     return values[n / 2];
 }
 
@@ -438,11 +437,9 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
                       int64_t length, struct outputs *out, struct dpe_error *err)
 {
     struct dpe_plan plan;
-    dpe_status status = plan_of(a, dpe_model_config(model), method, length, &plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(plan_of(a, dpe_model_config(model), method, length, &plan, err));
     const struct dpe_session_options options = session_options(a, length);
+    dpe_status status = DPE_OK;
     uint64_t before = dpe_device_memory(a->tool.device);
     struct dpe_session *session = NULL;
     struct result result = {.method = method, .length = length};
@@ -523,33 +520,35 @@ static dpe_status open_model(const struct arguments *a, bool cuda, struct dpe_mo
     return check_plans(a, dpe_model_config(*model), err);
 }
 
-static dpe_status open_output(const struct arguments *a, const char *path, FILE **file, bool *made,
-                              struct dpe_error *err)
+static dpe_status open_output(const struct arguments *a, struct output *out, struct dpe_error *err)
 {
-    if (path == NULL) {
+    if (out->path == NULL) {
         return DPE_OK;
     }
-    DPE_TRY(dpe_tool_check_output(path, &a->shape, 1, err));
-    DPE_TRY(dpe_tool_check_new(path, a->tool.force, err));
-    *file = fopen(path, "wxe");
-    *made = *file != NULL;
-    if (!*made && (*file = fopen(path, "ae")) == NULL) {
+    DPE_TRY(dpe_tool_check_output(out->path, &a->shape, 1, err));
+    DPE_TRY(dpe_tool_check_new(out->path, a->tool.force, err));
+    out->file = fopen(out->path, "wxe");
+    out->made = out->file != NULL;
+    if (!out->made && (out->file = fopen(out->path, "ae")) == NULL) {
         int code = errno;
-        DPE_TRY(dpe_fail(err, code == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE, "%s: %s", path,
-                         strerror(code)));
+        return dpe_fail(err, code == EACCES ? DPE_PERMISSION : DPE_CANNOT_CREATE, "%s: %s",
+                        out->path, strerror(code));
     }
     return DPE_OK;
 }
 
-static dpe_status close_output(const char *path, FILE *file, bool unused, struct dpe_error *err)
+/* After what ended with `status`, which is returned unless it is DPE_OK. A file that was made and
+ * not `used` goes. */
+static dpe_status close_output(const struct output *out, bool used, dpe_status status,
+                               struct dpe_error *err)
 {
-    if (unused) {
-        (void)unlink(path);
+    if (out->made && !used) {
+        (void)unlink(out->path);
     }
-    if (file != NULL && (fflush(file) != 0 || ferror(file) != 0 || fclose(file) != 0)) {
-        return dpe_fail(err, DPE_IO, "%s: cannot be written", path);
-    }
-    return DPE_OK;
+    const bool lost = out->file != NULL &&
+                      (fflush(out->file) != 0 || ferror(out->file) != 0 || fclose(out->file) != 0);
+    return status == DPE_OK && lost ? dpe_fail(err, DPE_IO, "%s: cannot be written", out->path)
+                                    : status;
 }
 
 static dpe_status measure_card(const struct arguments *a, struct outputs *out,
@@ -566,34 +565,36 @@ static dpe_status measure_card(const struct arguments *a, struct outputs *out,
     return DPE_OK;
 }
 
-static dpe_status run(const struct arguments *a, struct dpe_error *err)
+/* The caller closes *model, also after a failure. */
+static dpe_status measure_all(const struct arguments *a, struct dpe_model **model,
+                              struct outputs *out, struct dpe_error *err)
 {
-    struct outputs out = {0};
-    struct dpe_model *model = NULL;
-    bool cuda = dpe_cuda_is_name(a->tool.device);
-    dpe_status status = open_output(a, a->json, &out.json, &out.json_made, err);
-    if (status != DPE_OK ||
-        (status = open_output(a, a->csv, &out.csv, &out.csv_made, err)) != DPE_OK ||
-        (status = open_model(a, cuda, &model, err)) != DPE_OK ||
-        (status = dpe_tool_check_dtype(&a->tool, model, err)) != DPE_OK) {
-        goto done;
-    }
-    status = cuda ? measure_card(a, &out, err) : measure_host(a, &out, err);
-    for (int l = 0; l < a->n_lengths && status == DPE_OK; l++) {
-        for (int m = 0; m < a->n_methods && status == DPE_OK; m++) {
-            status = one(model, a, a->methods[m], a->lengths[l], &out, err);
+    const bool cuda = dpe_cuda_is_name(a->tool.device);
+    DPE_TRY(open_model(a, cuda, model, err));
+    DPE_TRY(dpe_tool_check_dtype(&a->tool, *model, err));
+    DPE_TRY(cuda ? measure_card(a, out, err) : measure_host(a, out, err));
+    for (int l = 0; l < a->n_lengths; l++) {
+        for (int m = 0; m < a->n_methods; m++) {
+            DPE_TRY(one(*model, a, a->methods[m], a->lengths[l], out, err));
         }
     }
-done:
-    dpe_model_close(model);
-    dpe_status closed =
-        close_output(a->json, out.json, out.json_made && !out.begun, status == DPE_OK ? err : NULL);
+    return DPE_OK;
+}
+
+static dpe_status run(const struct arguments *a, struct dpe_error *err)
+{
+    struct outputs out = {.json.path = a->json, .csv.path = a->csv};
+    struct dpe_model *model = NULL;
+    dpe_status status = open_output(a, &out.json, err);
     if (status == DPE_OK) {
-        status = closed;
+        status = open_output(a, &out.csv, err);
     }
-    closed =
-        close_output(a->csv, out.csv, out.csv_made && !out.begun, status == DPE_OK ? err : NULL);
-    return status == DPE_OK ? closed : status;
+    if (status == DPE_OK) {
+        status = measure_all(a, &model, &out, err);
+    }
+    dpe_model_close(model);
+    status = close_output(&out.json, out.begun, status, err);
+    return close_output(&out.csv, out.begun, status, err);
 }
 
 /* Exit code 69 where a test is not right: the file says which. */
@@ -601,20 +602,18 @@ static dpe_status report_device(const struct arguments *a, struct dpe_error *err
 {
     struct dpe_text text = {0};
     struct dpe_model *model = NULL;
-    FILE *file = NULL;
-    bool made = false;
+    struct output out = {.path = a->gpu_report};
     int n_bad = 0;
-    dpe_status status = open_output(a, a->gpu_report, &file, &made, err);
+    dpe_status status = open_output(a, &out, err);
     status = status == DPE_OK && a->shape != NULL ? open_model(a, true, &model, err) : status;
     if (status == DPE_OK) {
         status = dpe_device_report(model != NULL ? dpe_model_config(model) : NULL, a->tool.device,
                                    a->tool.threads, &text, &n_bad, err);
     }
-    const bool written = status == DPE_OK && ftruncate(fileno(file), 0) == 0 &&
-                         fwrite(text.bytes, 1, text.n, file) == text.n;
-    dpe_status closed =
-        close_output(a->gpu_report, file, made && !written, status == DPE_OK ? err : NULL);
-    if (status == DPE_OK && closed == DPE_OK) {
+    const bool written = status == DPE_OK && ftruncate(fileno(out.file), 0) == 0 &&
+                         fwrite(text.bytes, 1, text.n, out.file) == text.n;
+    status = close_output(&out, written, status, err);
+    if (status == DPE_OK) {
         dpe_print("%s: %s\n", a->gpu_report,
                   n_bad == 0 ? "all tests are right" : "some tests are not right");
         status = n_bad == 0 ? DPE_OK
@@ -623,7 +622,7 @@ static dpe_status report_device(const struct arguments *a, struct dpe_error *err
     }
     dpe_text_free(&text);
     dpe_model_close(model);
-    return status != DPE_OK ? status : closed;
+    return status;
 }
 
 DPE_MAIN(dpe_bench)
