@@ -141,17 +141,13 @@ static dpe_status step_scores(void *user, const int *at, int group,
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     int n = report->grid->params.n_lengths;
     const char *names[DPE_DETECT_MAX_LENGTHS];
-    /* Too large for a small stack. */
-    struct dpe_plan *plans = NULL;
-    DPE_TRY(DPE_NEW(&plans, (size_t)n, err, "out of memory for %d plans", n));
-    dpe_status status =
-        dpe_detect_step_plans(report->grid, report->context, at, group, plans, keys, err);
     for (int t = 0; t < n; t++) {
-        dpe_plan_free(&plans[t]);
+        struct dpe_detect_config config;
+        DPE_TRY(dpe_detect_step_plan(report->grid, report->context, at, group, t, &config, err));
+        dpe_plan_free(&config.plan);
+        memcpy(keys[t], config.key, sizeof config.key);
         names[t] = keys[t];
     }
-    free(plans);
-    DPE_TRY(status);
     DPE_TRY(dpe_detect_collect(rows->run, deciding->task, names, n, 0, deciding->n_samples,
                                deciding->together, scores, err));
     for (int64_t i = 0; i < n * deciding->n_samples; i++) {

@@ -8,7 +8,6 @@
 #include "data/data.h"
 #include "detect/search/search.h"
 #include "detect/search/select.h"
-#include "detect/sweep/detect_race.h"
 #include "detect/sweep/grid.h"
 #include "detect/sweep/ranking.h"
 #include "engine/base/base.h"

@@ -1,11 +1,10 @@
-/* Cells, their plans, and which of them mean the same; the order of work. */
+/* Cells, their plans, and which of them mean the same. */
 #include "detect/sweep/grid.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/rope.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,10 +62,7 @@ dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *
 {
     params->n_lengths = 0;
     *skipped = 0;
-    dpe_status far = check_far(params, err);
-    if (far != DPE_OK) {
-        return far;
-    }
+    DPE_TRY(check_far(params, err));
     if (strcmp(spec, "auto") == 0) {
         auto_lengths(params, skipped);
         return DPE_OK;
@@ -86,10 +82,7 @@ static dpe_status check_params(const struct dpe_detect_params *params, struct dp
         return dpe_fail(err, DPE_USAGE, "--window: expected at least 1 token, found %lld",
                         (long long)params->window);
     }
-    dpe_status status = check_far(params, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_far(params, err));
     if (params->length > INT64_C(1) << 40 || params->trained_length > INT64_C(1) << 40) {
         return dpe_fail(err, DPE_USAGE, "--length, --trained-length: expected at most 2^40 tokens");
     }
@@ -104,10 +97,7 @@ static dpe_status check_params(const struct dpe_detect_params *params, struct dp
         return dpe_fail(err, DPE_USAGE, "--lengths: expected at least one length");
     }
     for (int t = 0; t < params->n_lengths; t++) {
-        status = check_length(params, params->lengths[t], err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(check_length(params, params->lengths[t], err));
     }
     if (params->frequencies && params->lengths[params->n_lengths - 1] != params->length) {
         return dpe_fail(err, DPE_USAGE,
@@ -122,8 +112,7 @@ static dpe_status check_params(const struct dpe_detect_params *params, struct dp
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------- the base
- */
+/* ------------------------------------------------------------------------------------- the base */
 
 double dpe_detect_base_scale(const struct dpe_detect_params *params, int group)
 {
@@ -151,8 +140,9 @@ const char *dpe_detect_base_words(const struct dpe_detect_params *params)
                                : "every group at half the trained length";
 }
 
-dpe_status dpe_detect_whole_groups(const struct dpe_plan_context *context, const int32_t *edges,
-                                   int n_groups, int *n_whole, struct dpe_error *err)
+/* How many of the groups with these edges, from the first on, go round within L0 tokens whole. */
+static dpe_status whole_groups(const struct dpe_plan_context *context, const int32_t *edges,
+                               int n_groups, int *n_whole, struct dpe_error *err)
 {
     static const double circle = 6.28318530717958647692;
     double a = 1.0;
@@ -230,17 +220,19 @@ dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
     return status;
 }
 
-/* Every group as in the base but `group` (−1: none), which has `length`. */
+/* Group `group` at length index `length`, group i at at[i] otherwise; −1, and at NULL: as in the
+ * base. */
 static dpe_status cell_plan(const struct dpe_detect_grid *grid,
-                            const struct dpe_plan_context *context, int group, int64_t length,
-                            struct dpe_plan *plan, struct dpe_error *err)
+                            const struct dpe_plan_context *context, const int *at, int group,
+                            int length, struct dpe_plan *plan, struct dpe_error *err)
 {
+    const struct dpe_detect_params *params = &grid->params;
     double *scale = NULL;
-    DPE_TRY(
-        DPE_NEW(&scale, (size_t)grid->params.n_groups, err, "out of memory for a plan's scales"));
-    for (int g = 0; g < grid->params.n_groups; g++) {
-        scale[g] = g == group ? (double)grid->params.length / (double)length
-                              : dpe_detect_base_scale(&grid->params, g);
+    DPE_TRY(DPE_NEW(&scale, (size_t)params->n_groups, err, "out of memory for a plan's scales"));
+    for (int g = 0; g < params->n_groups; g++) {
+        int t = g == group ? length : at != NULL ? at[g] : -1;
+        scale[g] = t < 0 ? dpe_detect_base_scale(params, g)
+                         : (double)params->length / (double)params->lengths[t];
     }
     dpe_status status = dpe_detect_joint_plan(grid, context, scale, plan, err);
     free(scale);
@@ -252,32 +244,15 @@ int dpe_detect_base_length(const struct dpe_detect_params *params)
     return params->frequencies ? -1 : dpe_detect_base_at(params, 0);
 }
 
-dpe_status dpe_detect_step_plans(const struct dpe_detect_grid *grid,
-                                 const struct dpe_plan_context *context, const int *at, int group,
-                                 struct dpe_plan *plans, char (*keys)[33], struct dpe_error *err)
+dpe_status dpe_detect_step_plan(const struct dpe_detect_grid *grid,
+                                const struct dpe_plan_context *context, const int *at, int group,
+                                int length, struct dpe_detect_config *config, struct dpe_error *err)
 {
-    const struct dpe_detect_params *params = &grid->params;
-    int base = dpe_detect_base_length(params);
-    double *scale = dpe_alloc((size_t)params->n_groups, sizeof *scale);
-    memset(plans, 0, (size_t)params->n_lengths * sizeof *plans);
-    dpe_status status =
-        scale == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for scales") : DPE_OK;
-    for (int t = 0; t < params->n_lengths && status == DPE_OK; t++) {
-        for (int g = 0; g < params->n_groups; g++) {
-            int length = g == group ? t : at[g];
-            scale[g] = length == base ? dpe_detect_base_scale(params, g)
-                                      : (double)params->length / (double)params->lengths[length];
-        }
-        status = dpe_detect_joint_plan(grid, context, scale, &plans[t], err);
-        if (status == DPE_OK) {
-            status = dpe_plan_key(&plans[t], keys[t], err);
-        }
+    DPE_TRY(cell_plan(grid, context, at, group, length, &config->plan, err));
+    dpe_status status = dpe_plan_key(&config->plan, config->key, err);
+    if (status != DPE_OK) {
+        dpe_plan_free(&config->plan);
     }
-    for (int t = 0; t < params->n_lengths && status != DPE_OK; t++) {
-        dpe_plan_free(&plans[t]);
-        plans[t] = (struct dpe_plan){0};
-    }
-    free(scale);
     return status;
 }
 
@@ -285,46 +260,25 @@ dpe_status dpe_detect_base_plan(const struct dpe_detect_grid *grid,
                                 const struct dpe_plan_context *context, struct dpe_plan *plan,
                                 struct dpe_error *err)
 {
-    return cell_plan(grid, context, -1, 0, plan, err);
-}
-
-static int find_config(const struct dpe_detect_grid *grid, const char *key)
-{
-    for (int c = 0; c < grid->n_configs; c++) {
-        if (strcmp(grid->configs[c].key, key) == 0) {
-            return c;
-        }
-    }
-    return -1;
+    return cell_plan(grid, context, NULL, -1, -1, plan, err);
 }
 
 /* The configuration of one cell: an earlier one of the same meaning, or a new one. */
 static dpe_status add_cell(struct dpe_detect_grid *grid, const struct dpe_plan_context *context,
                            int group, int length, struct dpe_error *err)
 {
-    struct dpe_plan plan = {0};
-    dpe_status status = cell_plan(grid, context, group, grid->params.lengths[length], &plan, err);
-    if (status != DPE_OK) {
-        return status;
+    struct dpe_detect_config *config = &grid->configs[grid->n_configs];
+    DPE_TRY(dpe_detect_step_plan(grid, context, NULL, group, length, config, err));
+    int at = 0;
+    while (at < grid->n_configs && strcmp(grid->configs[at].key, config->key) != 0) {
+        at++;
     }
-    char key[33];
-    status = dpe_plan_key(&plan, key, err);
-    if (status != DPE_OK) {
-        dpe_plan_free(&plan);
-        return status;
-    }
-    int known = find_config(grid, key);
-    if (known >= 0) {
-        dpe_plan_free(&plan);
+    if (at < grid->n_configs) {
+        dpe_plan_free(&config->plan);
     } else {
-        known = grid->n_configs++;
-        struct dpe_detect_config *config = &grid->configs[known];
-        memcpy(config->key, key, sizeof key);
-        config->plan = plan;
-        config->group = group;
-        config->length = length;
+        grid->n_configs++;
     }
-    grid->cell[group * grid->params.n_lengths + length] = known;
+    grid->cell[group * grid->params.n_lengths + length] = at;
     return DPE_OK;
 }
 
@@ -336,10 +290,7 @@ dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
     if (params->temperature.logit_scale == 0.0) {
         grid->params.temperature = dpe_temperature_none;
     }
-    dpe_status status = check_params(params, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(check_params(params, err));
     int64_t rotating = dpe_config_pairs(context->config);
     if (params->n_groups < 1 || params->n_groups > rotating) {
         return dpe_fail(err, DPE_USAGE,
@@ -351,14 +302,14 @@ dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
     grid->edges = dpe_alloc(n_groups + 1, sizeof *grid->edges);
     grid->cell = dpe_alloc(n_cells, sizeof *grid->cell);
     grid->configs = dpe_alloc_zero(n_cells, sizeof *grid->configs);
+    dpe_status status = DPE_OK;
     if (grid->edges == NULL || grid->cell == NULL || grid->configs == NULL) {
         status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a grid of %zu cells", n_cells);
         goto done;
     }
     status = dpe_plan_model_edges(context->config, params->n_groups, grid->edges, err);
     if (status == DPE_OK && params->frequencies) {
-        status = dpe_detect_whole_groups(context, grid->edges, params->n_groups,
-                                         &grid->params.n_whole, err);
+        status = whole_groups(context, grid->edges, params->n_groups, &grid->params.n_whole, err);
     }
     for (int g = 0; g < params->n_groups && status == DPE_OK; g++) {
         for (int t = 0; t < params->n_lengths && status == DPE_OK; t++) {
@@ -381,46 +332,4 @@ void dpe_detect_grid_free(struct dpe_detect_grid *grid)
     free(grid->cell);
     free(grid->configs);
     *grid = (struct dpe_detect_grid){0};
-}
-
-void dpe_detect_joint_scales(const struct dpe_detect_params *params, const int64_t *effective,
-                             double *scale)
-{
-    for (int g = 0; g < params->n_groups; g++) {
-        scale[g] = dpe_detect_joint_scale(params, g, effective[g]);
-    }
-}
-
-bool dpe_detect_next(struct dpe_detect_cursor *cursor, int *task, int *plan, int64_t *sample)
-{
-    for (;;) {
-        if (cursor->task >= cursor->n_tasks) {
-            cursor->task = 0;
-            cursor->first += cursor->per_round;
-            int64_t most = 0;
-            for (int i = 0; i < cursor->n_tasks; i++) {
-                most = cursor->n_samples[i] > most ? cursor->n_samples[i] : most;
-            }
-            if (cursor->n_tasks == 0 || cursor->first >= most) {
-                return false;
-            }
-        }
-        int64_t left = cursor->n_samples[cursor->task] - cursor->first;
-        int64_t here = left < cursor->per_round ? left : cursor->per_round;
-        if (cursor->plan >= cursor->n_plans || here <= 0) {
-            cursor->task++;
-            cursor->plan = 0;
-            cursor->sample = 0;
-            continue;
-        }
-        if (cursor->sample >= here) {
-            cursor->plan++;
-            cursor->sample = 0;
-            continue;
-        }
-        *task = cursor->task;
-        *plan = cursor->plan;
-        *sample = cursor->first + cursor->sample++;
-        return true;
-    }
 }

@@ -1,4 +1,4 @@
-/* From rows to ranks: what the scores of a grid show, and what is noise. */
+/* From rows to ranks: what the scores of a grid show, and what is noise; the same of a race. */
 #include "detect/sweep/ranking.h"
 
 #include <math.h>
@@ -10,8 +10,7 @@ enum { BOOTSTRAP_ROUNDS = 2000, PERMUTATIONS = 1999, STATISTICS_SEED = 1 };
 static const double level = 0.95;
 static const double informative_p = 0.05;
 
-/* ------------------------------------------------------------------------------------- informative
- */
+/* ---------------------------------------------------------------------------------- informative */
 
 /* Best mean − worst mean, times n_samples. */
 static double spread_of(const double *sums, int n_lengths)
@@ -120,8 +119,7 @@ dpe_status dpe_detect_common_take(const struct dpe_detect_scores *scores,
     return DPE_OK;
 }
 
-/* ----------------------------------------------------------------------------------------- ranking
- */
+/* -------------------------------------------------------------------------------------- ranking */
 
 /* The lengths of one group that are compared: cell i of `common` is length `which[i]`. */
 struct comparison {
@@ -221,20 +219,20 @@ static dpe_status ranking_init(struct dpe_detect_ranking *ranking, int n_groups,
         .criterion = criterion, .n_groups = n_groups, .n_lengths = n_lengths};
     size_t groups = (size_t)n_groups;
     size_t cells = groups * (size_t)n_lengths;
-    ranking->mean = dpe_alloc(cells, sizeof *ranking->mean);
-    ranking->low = dpe_alloc(cells, sizeof *ranking->low);
-    ranking->high = dpe_alloc(cells, sizeof *ranking->high);
-    ranking->n_valid = dpe_alloc(cells, sizeof *ranking->n_valid);
-    ranking->rank = dpe_alloc(cells, sizeof *ranking->rank);
-    ranking->effective = dpe_alloc(groups, sizeof *ranking->effective);
-    ranking->p_value = dpe_alloc(groups, sizeof *ranking->p_value);
-    ranking->informative = dpe_alloc_zero(groups, sizeof *ranking->informative);
-    if (ranking->mean == NULL || ranking->low == NULL || ranking->high == NULL ||
-        ranking->n_valid == NULL || ranking->rank == NULL || ranking->effective == NULL ||
-        ranking->p_value == NULL || ranking->informative == NULL) {
-        dpe_detect_ranking_free(ranking);
+    /* One room for all columns, the wide ones first. */
+    double *real = dpe_alloc_zero(1, cells * (4 * sizeof(double) + sizeof(int32_t)) +
+                                         groups * (2 * sizeof(double) + sizeof(uint8_t)));
+    if (real == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %zu cells", cells);
     }
+    ranking->mean = real;
+    ranking->low = real + cells;
+    ranking->high = real + 2 * cells;
+    ranking->p_value = real + 3 * cells;
+    ranking->n_valid = (int64_t *)(ranking->p_value + groups);
+    ranking->effective = ranking->n_valid + cells;
+    ranking->rank = (int32_t *)(ranking->effective + groups);
+    ranking->informative = (uint8_t *)(ranking->rank + cells);
     for (size_t i = 0; i < cells; i++) {
         ranking->rank[i] = -1;
     }
@@ -256,10 +254,7 @@ dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
         return dpe_fail(err, DPE_INTERNAL, "scores of %d cells do not fit a grid of %d x %d",
                         scores->n_cells, n_groups, n_lengths);
     }
-    dpe_status status = ranking_init(ranking, n_groups, n_lengths, criterion, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(ranking_init(ranking, n_groups, n_lengths, criterion, err));
     for (int c = 0; c < scores->n_cells; c++) {
         struct dpe_interval interval = dpe_detect_interval(scores, c, criterion);
         ranking->mean[c] = interval.mean;
@@ -267,6 +262,7 @@ dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
         ranking->high[c] = interval.high;
         ranking->n_valid[c] = interval.n;
     }
+    dpe_status status = DPE_OK;
     for (int g = 0; g < n_groups && status == DPE_OK; g++) {
         struct comparison with = {0};
         status = compare_group(scores, ranking, g, &with, err);
@@ -282,15 +278,157 @@ dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
     return status;
 }
 
+int dpe_detect_ranked(const struct dpe_detect_ranking *ranking, int group, int rank)
+{
+    for (int t = 0; t < ranking->n_lengths; t++) {
+        if (ranking->rank[group * ranking->n_lengths + t] == rank) {
+            return t;
+        }
+    }
+    return -1;
+}
+
 void dpe_detect_ranking_free(struct dpe_detect_ranking *ranking)
 {
     free(ranking->mean);
-    free(ranking->low);
-    free(ranking->high);
-    free(ranking->n_valid);
-    free(ranking->rank);
-    free(ranking->effective);
-    free(ranking->p_value);
-    free(ranking->informative);
     *ranking = (struct dpe_detect_ranking){0};
+}
+
+/* ----------------------------------------------------------------------------------------- race */
+
+dpe_status dpe_detect_race_replay(const struct dpe_race_options *options,
+                                  const struct dpe_detect_scores *scores, int n_groups,
+                                  int n_lengths, int keep, enum dpe_detect_criterion criterion,
+                                  struct dpe_race *race, struct dpe_error *err)
+{
+    *race = (struct dpe_race){0};
+    if (scores->n_cells != n_groups * n_lengths) {
+        return dpe_fail(err, DPE_USAGE, "race: expected %d cells, found %d", n_groups * n_lengths,
+                        scores->n_cells);
+    }
+    size_t n_cells = (size_t)scores->n_cells;
+    size_t n_rows = n_cells * (size_t)scores->n_samples;
+    double *goodness = dpe_alloc(n_rows, sizeof *goodness);
+    int *group = dpe_alloc(n_cells, sizeof *group);
+    unsigned char *flags = dpe_alloc(n_cells + n_rows, 1);
+    dpe_status status = DPE_OK;
+    if (goodness == NULL || group == NULL || flags == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %zu cells", n_cells);
+        goto done;
+    }
+    for (size_t c = 0; c < n_cells; c++) {
+        group[c] = (int)c / n_lengths;
+        flags[c] = (int)c % n_lengths == keep;
+    }
+    for (size_t at = 0; at < n_rows; at++) {
+        flags[n_cells + at] = scores->status[at] >= 0;
+        goodness[at] = dpe_detect_goodness(scores, criterion, at);
+    }
+    const struct dpe_race_rows rows = {
+        .n_arms = scores->n_cells,
+        .n_groups = n_groups,
+        .group = group,
+        .keep = flags,
+        .n_samples = scores->n_samples,
+        .together = scores->together,
+        .there = flags + n_cells,
+        .goodness = goodness,
+    };
+    status = dpe_race_replay(options, &rows, race, err);
+done:
+    free(goodness);
+    free(group);
+    free(flags);
+    return status;
+}
+
+/* Mean, interval and count of what a dropped length was run on come from a ranking of all rows; its
+ * rank follows those of the live ones. */
+static void add_dropped(const struct dpe_race *race, const struct dpe_detect_ranking *all,
+                        struct dpe_detect_ranking *ranking, int group)
+{
+    double sign = ranking->criterion == DPE_DETECT_RECALL ? 1.0 : -1.0;
+    int n_lengths = ranking->n_lengths;
+    int first = group * n_lengths;
+    int32_t live = 0;
+    for (int t = 0; t < n_lengths; t++) {
+        live = ranking->rank[first + t] > live ? ranking->rank[first + t] : live;
+    }
+    for (int t = first; t < first + n_lengths; t++) {
+        if (race->dropped[t] < 0) {
+            continue;
+        }
+        int32_t rank = live + 1;
+        for (int o = first; o < first + n_lengths; o++) {
+            bool later = race->dropped[o] > race->dropped[t];
+            bool together = race->dropped[o] == race->dropped[t];
+            double ahead = sign * (all->mean[o] - all->mean[t]);
+            rank += later || (together && (ahead > 1e-9 || (ahead >= -1e-9 && o > t)));
+        }
+        ranking->rank[t] = rank;
+        ranking->mean[t] = all->mean[t];
+        ranking->low[t] = all->low[t];
+        ranking->high[t] = all->high[t];
+        ranking->n_valid[t] = all->n_valid[t];
+    }
+}
+
+/* Whether all lengths of a group differ on the samples that all of them have. */
+static dpe_status spread_of_all(const struct dpe_detect_scores *scores,
+                                const struct dpe_detect_ranking *ranking, int group, double *p,
+                                struct dpe_error *err)
+{
+    int all[DPE_DETECT_MAX_LENGTHS];
+    for (int t = 0; t < ranking->n_lengths; t++) {
+        all[t] = t;
+    }
+    struct dpe_detect_common common;
+    dpe_status status =
+        dpe_detect_common_take(scores, ranking->criterion, group * ranking->n_lengths, all,
+                               ranking->n_lengths, &common, err);
+    *p = status == DPE_OK ? dpe_detect_spread(&common, PERMUTATIONS, STATISTICS_SEED) : 1.0;
+    dpe_detect_common_free(&common);
+    return status;
+}
+
+dpe_status dpe_detect_rank_race(const struct dpe_detect_scores *scores, const struct dpe_race *race,
+                                int n_groups, const int64_t *lengths, int n_lengths,
+                                enum dpe_detect_criterion criterion,
+                                struct dpe_detect_ranking *ranking, struct dpe_error *err)
+{
+    size_t n = (size_t)scores->n_samples;
+    size_t all_rows = (size_t)scores->n_cells * n;
+    struct dpe_detect_scores live = *scores;
+    struct dpe_detect_ranking all = {0};
+    dpe_status status = DPE_OK;
+    *ranking = (struct dpe_detect_ranking){0};
+    live.recall = dpe_alloc(2 * all_rows, sizeof *live.recall);
+    if (live.recall == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %zu rows", all_rows);
+    }
+    live.nll_sum = live.recall + all_rows;
+    for (size_t i = 0; i < all_rows; i++) {
+        bool out = race->dropped[i / n] >= 0;
+        live.recall[i] = out ? (double)NAN : scores->recall[i];
+        live.nll_sum[i] = out ? (double)NAN : scores->nll_sum[i];
+    }
+    status = dpe_detect_rank(scores, n_groups, lengths, n_lengths, criterion, &all, err);
+    if (status == DPE_OK) {
+        status = dpe_detect_rank(&live, n_groups, lengths, n_lengths, criterion, ranking, err);
+    }
+    for (int g = 0; g < n_groups && status == DPE_OK; g++) {
+        double p = 1.0;
+        add_dropped(race, &all, ranking, g);
+        status = spread_of_all(scores, ranking, g, &p, err);
+        if (!isnan(ranking->p_value[g])) {
+            ranking->p_value[g] = fmin(1.0, 2.0 * fmin(p, ranking->p_value[g]));
+            ranking->informative[g] = ranking->p_value[g] < informative_p;
+        }
+    }
+    dpe_detect_ranking_free(&all);
+    free(live.recall);
+    if (status != DPE_OK) {
+        dpe_detect_ranking_free(ranking);
+    }
+    return status;
 }

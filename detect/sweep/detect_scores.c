@@ -6,85 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void scores_clear(struct dpe_detect_scores *scores, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        scores->status[i] = -1;
-        scores->recall[i] = NAN;
-        scores->at_least_half[i] = NAN;
-        scores->margin[i] = NAN;
-        scores->nll_sum[i] = NAN;
-        scores->n_tokens[i] = -1;
-        scores->n_words[i] = -1;
-        scores->prompt_tokens[i] = -1;
-        scores->new_tokens[i] = -1;
-        scores->seed[i] = 0;
-        scores->seconds[i] = NAN;
-    }
-}
-
-dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells, int64_t n_samples,
-                                  struct dpe_error *err)
-{
-    *scores = (struct dpe_detect_scores){.n_cells = n_cells, .n_samples = n_samples, .together = 1};
-    size_t n = 0;
-    if (n_cells < 0 || n_samples < 0 ||
-        __builtin_mul_overflow((size_t)n_cells, (size_t)n_samples, &n)) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%d cells of %lld samples overflow", n_cells,
-                        (long long)n_samples);
-    }
-    scores->status = dpe_alloc(n, sizeof *scores->status);
-    scores->recall = dpe_alloc(n, sizeof *scores->recall);
-    scores->at_least_half = dpe_alloc(n, sizeof *scores->at_least_half);
-    scores->margin = dpe_alloc(n, sizeof *scores->margin);
-    scores->nll_sum = dpe_alloc(n, sizeof *scores->nll_sum);
-    scores->n_tokens = dpe_alloc(n, sizeof *scores->n_tokens);
-    scores->n_words = dpe_alloc(n, sizeof *scores->n_words);
-    scores->prompt_tokens = dpe_alloc(n, sizeof *scores->prompt_tokens);
-    scores->new_tokens = dpe_alloc(n, sizeof *scores->new_tokens);
-    scores->seed = dpe_alloc(n, sizeof *scores->seed);
-    scores->seconds = dpe_alloc(n, sizeof *scores->seconds);
-    if (scores->status == NULL || scores->recall == NULL || scores->at_least_half == NULL ||
-        scores->margin == NULL || scores->nll_sum == NULL || scores->n_tokens == NULL ||
-        scores->n_words == NULL || scores->prompt_tokens == NULL || scores->new_tokens == NULL ||
-        scores->seed == NULL || scores->seconds == NULL) {
-        dpe_detect_scores_free(scores);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d x %lld scores", n_cells,
-                        (long long)n_samples);
-    }
-    scores_clear(scores, n);
-    return DPE_OK;
-}
-
-void dpe_detect_scores_free(struct dpe_detect_scores *scores)
-{
-    free(scores->status);
-    free(scores->recall);
-    free(scores->at_least_half);
-    free(scores->margin);
-    free(scores->nll_sum);
-    free(scores->n_tokens);
-    free(scores->n_words);
-    free(scores->prompt_tokens);
-    free(scores->new_tokens);
-    free(scores->seed);
-    free(scores->seconds);
-    *scores = (struct dpe_detect_scores){0};
-}
-
-double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
-                        size_t at)
-{
-    static const double weight = 1e-6;
-    const double margin = scores->margin[at];
-    if (criterion == DPE_DETECT_RECALL) {
-        return isfinite(margin) ? (scores->recall[at] + weight * margin) / (1.0 + weight)
-                                : scores->recall[at];
-    }
-    return scores->n_tokens[at] > 0 ? scores->nll_sum[at] / (double)scores->n_tokens[at]
-                                    : (double)NAN;
-}
-
 static void scores_set(struct dpe_detect_scores *scores, size_t at, const struct dpe_row *row)
 {
     bool ok = row->status == DPE_ROW_OK;
@@ -99,6 +20,62 @@ static void scores_set(struct dpe_detect_scores *scores, size_t at, const struct
     scores->new_tokens[at] = row->new_tokens;
     scores->seed[at] = row->seed;
     scores->seconds[at] = row->seconds;
+}
+
+dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells, int64_t n_samples,
+                                  struct dpe_error *err)
+{
+    *scores = (struct dpe_detect_scores){.n_cells = n_cells, .n_samples = n_samples, .together = 1};
+    size_t n = 0;
+    if (n_cells < 0 || n_samples < 0 ||
+        __builtin_mul_overflow((size_t)n_cells, (size_t)n_samples, &n)) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%d cells of %lld samples overflow", n_cells,
+                        (long long)n_samples);
+    }
+    /* One room for all columns, the only one of four bytes last. */
+    double *real = dpe_alloc(n, 5 * sizeof(double) + 5 * sizeof(int64_t) + sizeof(int32_t));
+    if (real == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d x %lld scores", n_cells,
+                        (long long)n_samples);
+    }
+    int64_t *whole = (int64_t *)(real + 5 * n);
+    scores->recall = real;
+    scores->at_least_half = real + n;
+    scores->margin = real + 2 * n;
+    scores->nll_sum = real + 3 * n;
+    scores->seconds = real + 4 * n;
+    scores->n_tokens = whole;
+    scores->n_words = whole + n;
+    scores->prompt_tokens = whole + 2 * n;
+    scores->new_tokens = whole + 3 * n;
+    scores->seed = (uint64_t *)(whole + 4 * n);
+    scores->status = (int32_t *)(whole + 5 * n);
+    struct dpe_row not_run;
+    dpe_row_init(&not_run);
+    not_run.status = -1;
+    for (size_t at = 0; at < n; at++) {
+        scores_set(scores, at, &not_run);
+    }
+    return DPE_OK;
+}
+
+void dpe_detect_scores_free(struct dpe_detect_scores *scores)
+{
+    free(scores->recall);
+    *scores = (struct dpe_detect_scores){0};
+}
+
+double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
+                        size_t at)
+{
+    static const double weight = 1e-6;
+    const double margin = scores->margin[at];
+    if (criterion == DPE_DETECT_RECALL) {
+        return isfinite(margin) ? (scores->recall[at] + weight * margin) / (1.0 + weight)
+                                : scores->recall[at];
+    }
+    return scores->n_tokens[at] > 0 ? scores->nll_sum[at] / (double)scores->n_tokens[at]
+                                    : (double)NAN;
 }
 
 dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const char *const *keys,

@@ -1,6 +1,6 @@
 /**
  * @file grid.h
- * The grid of a sweep: its cells, their distinct plans, and the order of work.
+ * The grid of a sweep: its cells and their distinct plans.
  *
  * A *cell* is (group, detecting length): the group's pairs move with scale s = L/t, every other
  * group stays at half the trained length, s = 2L/L0. Cells with equal plans are one
@@ -23,6 +23,12 @@ enum {
     DPE_DETECT_MOST_FEWER = 8, /**< smaller numbers of key pairs that a search tries */
 };
 
+/** The least multiple of `unit` that is at least n. */
+static inline int64_t dpe_detect_round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
 /** Key pairs of a profile: k of each head's pairs. */
 struct dpe_detect_key_pairs {
     int64_t k;
@@ -37,7 +43,7 @@ struct dpe_detect_params {
     bool frequencies;       /**< the scales divide frequencies (dpe_dpe_params): the window decides
                                  nothing */
     int n_whole;            /**< of frequencies: so many groups, the first ones, are of pairs that
-                                 all go round within L0 tokens; dpe_detect_whole_groups */
+                                 all go round within L0 tokens; the grid finds it */
     int n_groups;           /**< C equal ranges of pairs */
     int n_lengths;
     int64_t lengths[DPE_DETECT_MAX_LENGTHS]; /**< detecting lengths t, ascending, w ≤ t ≤ L */
@@ -59,9 +65,6 @@ double dpe_detect_base_scale(const struct dpe_detect_params *params, int group);
 int dpe_detect_base_at(const struct dpe_detect_params *params, int group);
 /** "every group at half the trained length", or what takes its place. */
 const char *dpe_detect_base_words(const struct dpe_detect_params *params);
-/** The n_whole of groups with these edges. DPE_BAD_DATA as dpe_rope_native. */
-dpe_status dpe_detect_whole_groups(const struct dpe_plan_context *context, const int32_t *edges,
-                                   int n_groups, int *n_whole, struct dpe_error *err);
 /** The scale of a group in the joint plan, `length` −1: that of the base. Positions: max(1,
  *  ⌊L/length⌋). Frequencies, which are not rounded: L/length. */
 double dpe_detect_joint_scale(const struct dpe_detect_params *params, int group, int64_t length);
@@ -77,11 +80,10 @@ int64_t dpe_detect_default_window(int64_t trained_length);
 dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *params,
                                     int *skipped, struct dpe_error *err);
 
-/** One distinct configuration. */
+/** A plan that is run, with its key; of a grid a distinct one. */
 struct dpe_detect_config {
     char key[33]; /**< row key of the plan (dpe_plan_key) */
     struct dpe_plan plan;
-    int group, length; /**< first cell with this plan */
 };
 
 /** The grid: every cell's configuration. Filled by dpe_detect_grid_make, freed with
@@ -96,7 +98,7 @@ struct dpe_detect_grid {
 };
 /** Check the parameters (DPE_USAGE names the option to change) and make the distinct plans. L must
  *  be at least L0/2: below that the other groups' scale would be less than one. n_whole is found
- *  here. */
+ *  here. DPE_BAD_DATA as dpe_rope_native. */
 dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
                                 const struct dpe_plan_context *context,
                                 struct dpe_detect_grid *grid, struct dpe_error *err);
@@ -107,10 +109,6 @@ dpe_status dpe_detect_base_plan(const struct dpe_detect_grid *grid,
                                 const struct dpe_plan_context *context, struct dpe_plan *plan,
                                 struct dpe_error *err);
 
-/** Scales of the joint plan (dpe_detect_joint_scale). A group without an effective length (e_g < 1)
- *  stays where it was during detection. scale [n_groups]. */
-void dpe_detect_joint_scales(const struct dpe_detect_params *params, const int64_t *effective,
-                             double *scale);
 /** What a table holds of a plan in which all pairs move. */
 struct dpe_detect_values {
     struct dpe_temperature temperature;
@@ -136,31 +134,15 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
                                  const struct dpe_plan_context *context, const double *scale,
                                  struct dpe_plan *plan, struct dpe_error *err);
 
-/* --------------------------------------------------------------------------------- order of work
- */
-
-/** Where a sweep stands: rounds of `per_round` samples over all tasks and plans. Zero-initialise
- *  the position, fill the sizes. A sweep that stops early has seen every plan about equally. */
-struct dpe_detect_cursor {
-    int64_t per_round;    /**< ≥ 1 */
-    int n_tasks, n_plans; /**< tasks ≤ 4 */
-    int64_t n_samples[4]; /**< per task */
-    int64_t first;        /**< first sample of the current round */
-    int task, plan;       /**< current */
-    int64_t sample;       /**< offset in the round */
-};
-/** The next (task, plan, sample) in order, false at the end. Every triple comes exactly once. */
-bool dpe_detect_next(struct dpe_detect_cursor *cursor, int *task, int *plan, int64_t *sample);
-
 /** Index of L0/2 among the lengths, at which every group of the base is; −1 when it is not among
  *  them, or groups of the base have lengths of their own (frequencies). */
 int dpe_detect_base_length(const struct dpe_detect_params *params);
 
-/** Plans and row keys of a sequential step: group `group` at each length, group i at at[i]
- *  otherwise. plans, keys [n_lengths]; freed by the caller (dpe_plan_free), after an error all are
- *  empty. */
-dpe_status dpe_detect_step_plans(const struct dpe_detect_grid *grid,
-                                 const struct dpe_plan_context *context, const int *at, int group,
-                                 struct dpe_plan *plans, char (*keys)[33], struct dpe_error *err);
+/** The configuration of a sequential step: group `group` at length index `length`, group i at at[i]
+ *  otherwise (NULL: as in the base). The caller frees its plan, not after an error. */
+dpe_status dpe_detect_step_plan(const struct dpe_detect_grid *grid,
+                                const struct dpe_plan_context *context, const int *at, int group,
+                                int length, struct dpe_detect_config *config,
+                                struct dpe_error *err);
 
 #endif

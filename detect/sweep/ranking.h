@@ -7,6 +7,7 @@
 
 #include "detect/sweep/grid.h"
 #include "engine/base/base.h"
+#include "eval/task/race.h"
 #include "eval/task/stats.h"
 #include "outputs/run/run.h"
 
@@ -48,6 +49,13 @@ enum dpe_detect_criterion {
  * score by steps are broken by its margin, which weighs a millionth. */
 double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
                         size_t at);
+/** The same, larger = better. */
+static inline double dpe_detect_goodness(const struct dpe_detect_scores *scores,
+                                         enum dpe_detect_criterion criterion, size_t at)
+{
+    const double value = dpe_detect_value(scores, criterion, at);
+    return criterion == DPE_DETECT_RECALL ? value : -value;
+}
 
 /** What follows from the scores. Arrays owned; free with dpe_detect_ranking_free. */
 struct dpe_detect_ranking {
@@ -71,6 +79,8 @@ dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
                            enum dpe_detect_criterion criterion, struct dpe_detect_ranking *ranking,
                            struct dpe_error *err);
 void dpe_detect_ranking_free(struct dpe_detect_ranking *ranking);
+/** Index of the length of a group with this rank; −1: none. */
+int dpe_detect_ranked(const struct dpe_detect_ranking *ranking, int group, int rank);
 
 /** What some cells have in common: their values on the samples that are valid under each of them.
  */
@@ -97,6 +107,24 @@ double dpe_detect_spread(const struct dpe_detect_common *common, int rounds, uin
 /** Mean recall with its bootstrap interval, or perplexity with its jackknife, 95 %, of a cell. */
 struct dpe_interval dpe_detect_interval(const struct dpe_detect_scores *scores, int cell,
                                         enum dpe_detect_criterion criterion);
+
+/* ---------------------------------------------------------------------------------------- race */
+
+/** Replay a race (eval/task/race.h) on the rows that are there: the arms are the cells of `scores`
+ *  [n_groups · n_lengths], and the lengths of a group compete. `keep` is the index of a length that
+ *  is never dropped (L0/2, which other groups need anyway; −1 = none). The caller frees *race with
+ *  dpe_race_free. DPE_USAGE, DPE_NO_MEMORY. */
+dpe_status dpe_detect_race_replay(const struct dpe_race_options *options,
+                                  const struct dpe_detect_scores *scores, int n_groups,
+                                  int n_lengths, int keep, enum dpe_detect_criterion criterion,
+                                  struct dpe_race *race, struct dpe_error *err);
+/** dpe_detect_rank with a race: the lengths that are left are ranked by their rows, those that were
+ *  dropped follow, later ones first, then by mean. A group is informative also when its lengths
+ *  differ on the samples that all of them have (p is the smaller of both, doubled). */
+dpe_status dpe_detect_rank_race(const struct dpe_detect_scores *scores, const struct dpe_race *race,
+                                int n_groups, const int64_t *lengths, int n_lengths,
+                                enum dpe_detect_criterion criterion,
+                                struct dpe_detect_ranking *ranking, struct dpe_error *err);
 
 /* ---------------------------------------------------------------------------------- validation */
 

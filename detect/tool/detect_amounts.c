@@ -7,11 +7,6 @@
 
 enum { MOST_BATCH = 64, LEAST_ROUND = 4 };
 
-static int64_t round_up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs)
 {
     return inputs->args->use_niah ? dpe_niah_together(&inputs->niah) : 1;
@@ -20,10 +15,12 @@ int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs)
 /* Contexts that share something stay in one round. */
 static int64_t least_round(const struct detect_inputs *inputs)
 {
-    return round_up(LEAST_ROUND, dpe_detect_inputs_together(inputs));
+    return dpe_detect_round_up(LEAST_ROUND, dpe_detect_inputs_together(inputs));
 }
 
-int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs)
+/* Samples decoded together: what was asked for, else 4, or as many as share something; never more
+ * than there are, nor than a race's round has. */
+static int64_t batch_of(const struct detect_inputs *inputs)
 {
     enum { USUAL = 4 };
     int64_t together = dpe_detect_inputs_together(inputs);
@@ -41,7 +38,7 @@ int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs)
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct dpe_detect_arguments *args = inputs->args;
-    int64_t batch = dpe_detect_inputs_batch(inputs);
+    int64_t batch = batch_of(inputs);
     if (args->batch > batch && !args->use_niah) {
         dpe_log_info("--batch %lld: perplexities are computed one by one", (long long)args->batch);
     } else if (args->batch > batch && args->race && batch < inputs->samples) {
@@ -60,11 +57,10 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
     dpe_status status = dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan,
                                           args->job.length, batch, err);
     /* The validation decodes as many together, under plans that may need more. */
-    for (int i = 0;
-         dpe_detect_inputs_rival_of(inputs, i) != NULL && args->use_niah && status == DPE_OK; i++) {
+    const int n = args->use_niah ? dpe_detect_inputs_rivals(inputs) : 0;
+    for (int i = 0; i < n && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
-        const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
-        status = dpe_plan_make(dpe_detect_inputs_rival_of(inputs, i), &context, &plan, err);
+        status = dpe_detect_inputs_rival(inputs, i, &plan, err);
         if (status == DPE_OK) {
             status =
                 dpe_job_fit_batch(&inputs->job, &plan, args->job.length, inputs->job.batch, err);
@@ -89,13 +85,13 @@ int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task)
 int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs)
 {
     int64_t together = dpe_detect_inputs_together(inputs);
-    int64_t batch = dpe_detect_inputs_batch(inputs);
+    int64_t batch = batch_of(inputs);
     if (inputs->args->race) {
         return least_round(inputs);
     }
     /* Whole batches, where contexts allow it. */
-    return together == 1      ? round_up(LEAST_ROUND, batch)
-           : batch > together ? round_up(batch, together)
+    return together == 1      ? dpe_detect_round_up(LEAST_ROUND, batch)
+           : batch > together ? dpe_detect_round_up(batch, together)
                               : least_round(inputs);
 }
 
@@ -105,8 +101,8 @@ int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs)
     while (contexts < 60 && 1.0 / (double)((int64_t)1 << contexts) >= inputs->args->race_level) {
         contexts++;
     }
-    return round_up(contexts * dpe_detect_inputs_together(inputs),
-                    dpe_detect_inputs_per_round(inputs));
+    return dpe_detect_round_up(contexts * dpe_detect_inputs_together(inputs),
+                               dpe_detect_inputs_per_round(inputs));
 }
 
 /* The first step's configurations are the sweep's, and each step has one that an earlier one had.
@@ -149,7 +145,7 @@ bool dpe_detect_inputs_races_base(const struct detect_inputs *inputs)
 int64_t dpe_detect_inputs_ready_round(const struct detect_inputs *inputs)
 {
     enum { LEAST = 4 };
-    return round_up(LEAST, dpe_detect_inputs_together(inputs));
+    return dpe_detect_round_up(LEAST, dpe_detect_inputs_together(inputs));
 }
 
 int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int task)
@@ -210,7 +206,7 @@ int64_t dpe_detect_inputs_sweep_samples(const struct detect_inputs *inputs, int6
     enum { LEAST = 8, SEVERAL = 4 };
     const int64_t together = dpe_detect_inputs_together(inputs);
     const int64_t least = together >= SEVERAL ? together : LEAST;
-    int64_t some = round_up((samples + 7) / 8, dpe_detect_inputs_per_round(inputs));
+    int64_t some = dpe_detect_round_up((samples + 7) / 8, dpe_detect_inputs_per_round(inputs));
     some = some > least ? some : least;
     return inputs->args->rule == DPE_DETECT_JOINTLY && some < samples ? some : samples;
 }

@@ -1,36 +1,226 @@
-/* What a sweep would cost, and how long it would take here. */
+/* The planned work: said before it begins, or in a dry run what it would cost, how long it would
+ * take here, and what each saving saves. */
 #include <math.h>
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
+#include "engine/plan/methods/methods.h"
+#include "eval/chat/chat.h"
+
+/* Lengths of the grid. */
+static void list_lengths(const struct dpe_detect_params *params, char *text, size_t size)
+{
+    text[0] = '\0';
+    for (int t = 0; t < params->n_lengths; t++) {
+        dpe_append(text, size, "%s%lld", t > 0 ? " " : "", (long long)params->lengths[t]);
+    }
+}
+
+static void tell_template(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_arguments *args = inputs->args;
+    char told[1200];
+    if (args->use_niah &&
+        dpe_chat_told(args->job.chat_template, args->job.model, told, sizeof told)) {
+        dpe_log_info("niah: %s", told);
+    }
+}
+
+static void window_text(const struct dpe_detect_params *params, char text[64])
+{
+    if (params->frequencies) {
+        snprintf(text, 64, "frequencies move");
+    } else {
+        snprintf(text, 64, "window %lld", (long long)params->window);
+    }
+}
+
+static const char *skipped_text(const struct detect_inputs *inputs)
+{
+    return inputs->skipped_lengths == 0 ? ""
+           : inputs->grid.params.frequencies
+               ? " (no shorter ones than a quarter of the trained one)"
+               : " (shorter ones would lie inside the window)";
+}
+
+static void warn_of_length(const struct dpe_detect_params *params)
+{
+    if (params->length <= params->trained_length) {
+        dpe_log_warning("--length %lld is not larger than the trained length %lld, so there may be "
+                        "nothing to gain",
+                        (long long)params->length, (long long)params->trained_length);
+    }
+}
+
+static const char *trained_source(const struct detect_inputs *inputs)
+{
+    return inputs->args->job.trained_length > 0
+               ? "--trained-length"
+               : dpe_config_trained_key(dpe_model_config(inputs->job.model));
+}
+
+void dpe_detect_announce(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    char lengths[1024];
+    list_lengths(params, lengths, sizeof lengths);
+    dpe_job_header(&inputs->job);
+    char window[64];
+    window_text(params, window);
+    dpe_log_info("trained length %lld (%s), evaluated length %lld, %s",
+                 (long long)params->trained_length, trained_source(inputs),
+                 (long long)params->length, window);
+    warn_of_length(params);
+    const bool sweeps =
+        dpe_detect_sweeps(inputs->args->rule); /* ready methods alone have no lengths */
+    if (sweeps) {
+        dpe_log_info("detecting lengths %s%s", lengths, skipped_text(inputs));
+    }
+    if (!dpe_temperature_is_none(&params->temperature)) {
+        char text[DPE_TEMPERATURE_TEXT];
+        dpe_temperature_text(&params->temperature, text);
+        dpe_log_info("attention temperature %s in every plan but rope", text);
+    }
+    if (inputs->args->selection != NULL) {
+        char text[sizeof inputs->grid.configs[0].plan.name];
+        dpe_plan_selection_text(&inputs->grid.configs[0].plan, text);
+        dpe_log_info("selection %s in every plan of the sweep", text);
+    }
+    if (sweeps) {
+        dpe_log_info("%d configurations for %d group%s x %d lengths", inputs->grid.n_configs,
+                     params->n_groups, params->n_groups == 1 ? "" : "s", params->n_lengths);
+    }
+    tell_template(inputs);
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
+        if (dpe_detect_inputs_races_ready(inputs)) {
+            dpe_log_info("%s: %lld samples of every method, at most %lld of the best",
+                         inputs->tasks[i].name, (long long)dpe_detect_inputs_ready_round(inputs),
+                         (long long)inputs->n_validated[i]);
+        } else {
+            dpe_log_info(sweeps ? "%s: %lld %s per configuration" : "%s: %lld %s of each method",
+                         inputs->tasks[i].name, (long long)inputs->n_samples[i],
+                         ppl ? "books" : "samples");
+        }
+        if (ppl && inputs->short_books > 0) {
+            dpe_log_warning("%lld books have fewer than %lld tokens and are left out",
+                            (long long)inputs->short_books, (long long)params->length);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------- savings */
+
+static void line(const char *what, double tokens, double before)
+{
+    dpe_print("  %-38s %10.4g tokens", what, tokens);
+    if (before > 0.0) {
+        dpe_print("  1 / %.2f", before / tokens);
+    }
+    dpe_print("\n");
+}
+
+/* The fewest rows a race of that many samples can end with: every length but each group's best and
+ * L0/2 goes as soon as a test on whole rounds can say so. */
+static double least_rows(const struct detect_inputs *inputs, int64_t samples)
+{
+    const struct dpe_detect_grid *grid = &inputs->grid;
+    int64_t needed = dpe_detect_inputs_race_needs(inputs);
+    needed = needed < samples ? needed : samples;
+    int64_t left = grid->params.n_groups + 1;
+    left = left < grid->n_configs ? left : grid->n_configs;
+    return (double)(grid->n_configs * needed + left * (samples - needed));
+}
+
+static void print_sharing(const struct detect_inputs *inputs, double read, double naive,
+                          double share)
+{
+    if (dpe_detect_inputs_together(inputs) == 1) {
+        dpe_print("  %-38s not given: --keys-per-context M reads about 1/M, --haystack shared=N "
+                  "(N+1)/2N\n",
+                  "shared contexts");
+    } else if (share < 1.0) {
+        line("shared contexts read once", read, naive);
+    } else {
+        dpe_print("  %-38s read again for each sample: %s\n", "shared contexts",
+                  inputs->args->batch == 1    ? "--batch 1 (but for whole prefill chunks)"
+                  : inputs->n_samples[0] == 1 ? "there is only one sample"
+                                              : "memory holds one sample at a time");
+    }
+}
+
+static void print_savings(const struct detect_inputs *inputs, const struct dpe_answering *answering)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    double samples = (double)inputs->n_samples[0];
+    double times = samples / (double)answering->samples; /* of one configuration */
+    double configs = (double)inputs->grid.n_configs;
+    double prompts = (double)answering->prompts * times;
+    double share = (double)answering->read / (double)answering->prompts;
+    double naive = (double)(params->n_groups * params->n_lengths) * prompts;
+    double steps = (double)dpe_detect_inputs_steps(inputs) * prompts;
+    double searched = (double)dpe_detect_inputs_searched(inputs);
+    if (searched > 0.0) {
+        double all = (double)inputs->args->job.samples / samples;
+        double fresh = (double)(dpe_detect_inputs_validated(inputs) * inputs->n_validated[0]);
+        dpe_print("prompts to read in all\n");
+        line("the paper's: every cell on all samples", naive * all, 0.0);
+        line("sweep and validation", (configs * samples + fresh) / samples * prompts * share,
+             naive * all);
+        line("the search, at most", searched / samples * prompts * share, 0.0);
+    }
+    dpe_print("prompts to read in the sweep\n");
+    line("every cell, sample by sample", naive, 0.0);
+    line("distinct configurations (always)", configs * prompts, naive);
+    print_sharing(inputs, configs * prompts * share, naive, share);
+    if (inputs->args->race) {
+        line("--race, at best",
+             least_rows(inputs, inputs->n_samples[0]) / samples * prompts * share, naive);
+    } else {
+        dpe_print("  %-38s not given: --race drops lengths\n", "racing");
+    }
+    if (steps > 0.0) {
+        line("--select sequential adds at most", steps * share, 0.0);
+        configs += (double)dpe_detect_inputs_steps(inputs);
+    }
+    dpe_print("tokens to generate in the sweep\n");
+    dpe_print("  %-38s %10.4g tokens\n", "at most, less where answers end early",
+              configs * (double)answering->decoded * times);
+    dpe_print("  %-38s %10.4g steps\n", inputs->job.batch > 1 ? "decoded together" : "one by one",
+              configs * (double)answering->steps * times);
+}
+
+/* ---------------------------------------------------------------------------------------- costs */
 
 /* What the rows of a task cost. */
 struct task_cost {
-    struct dpe_price price;
-    int64_t rows;      /* at most */
-    double least_rows; /* that a race can end with */
-    /* Beside them, of needles: rows of texts of L0 tokens, and whole texts. */
-    struct dpe_price shorter, shortest, text;
-    int64_t short_rows, shortest_rows, text_rows;
+    struct part {
+        struct dpe_price price;
+        int64_t rows; /* at most */
+    } parts[4];
+    double least_rows; /* of the first, that a race can end with */
 };
+/* Beside them, of needles: rows of texts of L0 tokens, of a quarter, and whole texts. */
+enum { WHOLE, SHORTER, SHORTEST, TEXTS, PARTS };
 
 static void count_rows(const struct detect_inputs *inputs, int task, struct task_cost *cost)
 {
     const bool ready = !dpe_detect_sweeps(inputs->args->rule);
     const int64_t swept = ready ? 0 : inputs->n_samples[task] * inputs->grid.n_configs;
-    cost->rows = swept + dpe_detect_inputs_validated_rows(inputs, task);
+    struct part *parts = cost->parts;
+    parts[WHOLE].rows = swept + dpe_detect_inputs_validated_rows(inputs, task);
     if (task == 0) {
         const struct detect_held_rows held = dpe_detect_inputs_held(inputs);
         const struct detect_pilot_rows pilot = dpe_detect_pilot_most_rows(inputs);
-        cost->rows += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
-                      dpe_detect_inputs_searched(inputs) + pilot.longs + held.users;
-        cost->short_rows = held.ceilings + pilot.shorts;
-        cost->shortest_rows = pilot.quarters;
-        cost->text_rows = held.texts;
+        parts[WHOLE].rows += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
+                             dpe_detect_inputs_searched(inputs) + pilot.longs + held.users;
+        parts[SHORTER].rows = held.ceilings + pilot.shorts;
+        parts[SHORTEST].rows = pilot.quarters;
+        parts[TEXTS].rows = held.texts;
     }
-    cost->least_rows = (double)cost->rows;
+    cost->least_rows = (double)parts[WHOLE].rows;
     if (inputs->args->race) {
-        cost->least_rows -= (double)swept - dpe_detect_least_rows(inputs, inputs->n_samples[task]);
+        cost->least_rows -= (double)swept - least_rows(inputs, inputs->n_samples[task]);
     }
 }
 
@@ -56,16 +246,16 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task,
     const int64_t round = dpe_detect_inputs_per_round(inputs);
     count_rows(inputs, task, cost);
     if (strcmp(inputs->tasks[task].name, "ppl") == 0) {
-        dpe_price_text(config, length, 1.0, true, &cost->price);
+        dpe_price_text(config, length, 1.0, true, &cost->parts[WHOLE].price);
         return DPE_OK;
     }
     dpe_status status = dpe_task_price(
         &inputs->tasks[task], round < inputs->n_samples[0] ? round : inputs->n_samples[0], length,
-        inputs->job.batch, config, &cost->price, answering, err);
+        inputs->job.batch, config, &cost->parts[WHOLE].price, answering, err);
     const double trained = fmin(1.0, (double)inputs->job.trained_length / (double)length);
-    cost->shorter = shorten(&cost->price, trained);
-    cost->shortest = shorten(&cost->price, 0.25 * trained);
-    dpe_price_text(config, length, 1.0, true, &cost->text);
+    cost->parts[SHORTER].price = shorten(&cost->parts[WHOLE].price, trained);
+    cost->parts[SHORTEST].price = shorten(&cost->parts[WHOLE].price, 0.25 * trained);
+    dpe_price_text(config, length, 1.0, true, &cost->parts[TEXTS].price);
     return status;
 }
 
@@ -73,15 +263,11 @@ static void add(const struct detect_inputs *inputs, const struct task_cost *cost
                 const struct dpe_job_speed *speed, struct dpe_bill *bill)
 {
     for (int i = 0; i < inputs->n_tasks; i++) {
-        const struct dpe_selection *selection = &inputs->grid.configs[0].plan.selection;
-        const double shorts = (double)costs[i].short_rows;
-        const double texts = (double)costs[i].text_rows;
-        dpe_bill_add(bill, &costs[i].price, costs[i].least_rows, (double)costs[i].rows, selection,
-                     speed);
-        dpe_bill_add(bill, &costs[i].shorter, 0.0, shorts, selection, speed);
-        dpe_bill_add(bill, &costs[i].shortest, 0.0, (double)costs[i].shortest_rows, selection,
-                     speed);
-        dpe_bill_add(bill, &costs[i].text, 0.0, texts, selection, speed);
+        for (int part = 0; part < PARTS; part++) {
+            dpe_bill_add(
+                bill, &costs[i].parts[part].price, part == WHOLE ? costs[i].least_rows : 0.0,
+                (double)costs[i].parts[part].rows, &inputs->grid.configs[0].plan.selection, speed);
+        }
     }
 }
 
@@ -90,13 +276,13 @@ static void print_grid(const struct detect_inputs *inputs)
     const struct dpe_detect_params *params = &inputs->grid.params;
     char lengths[1024];
     char window[64];
-    dpe_detect_list_lengths(params, lengths, sizeof lengths);
+    list_lengths(params, lengths, sizeof lengths);
     dpe_print("model            %s\n", inputs->args->job.model);
     dpe_print("trained length   %lld (%s)\n", (long long)params->trained_length,
-              dpe_detect_trained_source(inputs));
-    dpe_detect_window_text(params, window);
+              trained_source(inputs));
+    window_text(params, window);
     dpe_print("length           %lld, %s\n", (long long)params->length, window);
-    dpe_print("lengths          %s%s\n", lengths, dpe_detect_skipped_text(inputs));
+    dpe_print("lengths          %s%s\n", lengths, skipped_text(inputs));
     dpe_print("configurations   %d distinct of %d x %d cells\n", inputs->grid.n_configs,
               params->n_groups, params->n_lengths);
 }
@@ -104,10 +290,11 @@ static void print_grid(const struct detect_inputs *inputs)
 static void print_rows(const struct detect_inputs *inputs, const struct task_cost *costs)
 {
     for (int i = 0; i < inputs->n_tasks; i++) {
-        dpe_price_print(inputs->tasks[i].name,
-                        (double)(costs[i].rows + costs[i].short_rows + costs[i].shortest_rows +
-                                 costs[i].text_rows),
-                        false, &costs[i].price);
+        int64_t rows = 0;
+        for (int part = 0; part < PARTS; part++) {
+            rows += costs[i].parts[part].rows;
+        }
+        dpe_price_print(inputs->tasks[i].name, (double)rows, false, &costs[i].parts[WHOLE].price);
         dpe_print("%-16s validation ", "");
         if (i == 0 && dpe_detect_inputs_steps(inputs) > 0) {
             dpe_print("and at most %lld configurations of --select ",
@@ -133,7 +320,7 @@ static dpe_status print_cost(const struct detect_inputs *inputs, const struct ta
     DPE_TRY(dpe_price_print_memory(&inputs->job, &inputs->grid.configs[0].plan,
                                    inputs->args->job.length, "", err));
     if (inputs->args->use_niah && dpe_detect_sweeps(inputs->args->rule)) {
-        dpe_detect_print_savings(inputs, answering);
+        print_savings(inputs, answering);
     }
     return DPE_OK;
 }
@@ -155,13 +342,13 @@ static void take_time(const struct detect_inputs *inputs, const struct task_cost
 dpe_status dpe_detect_cost(struct detect_inputs *inputs, struct dpe_bill *sum,
                            struct dpe_error *err)
 {
-    struct task_cost costs[2] = {{.rows = 0}, {.rows = 0}};
+    struct task_cost costs[2] = {{.least_rows = 0.0}, {.least_rows = 0.0}};
     struct dpe_answering answering = {0};
     const bool print = !inputs->args->job.silent;
     DPE_TRY(dpe_detect_inputs_fit_batch(inputs, err));
     if (print) {
-        dpe_detect_warn_of_length(&inputs->grid.params);
-        dpe_detect_tell_template(inputs);
+        warn_of_length(&inputs->grid.params);
+        tell_template(inputs);
     }
     for (int i = 0; i < inputs->n_tasks; i++) {
         DPE_TRY(cost_of(inputs, i, &answering, &costs[i], err));

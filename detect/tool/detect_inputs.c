@@ -1,14 +1,11 @@
 /* Opening what a sweep needs, with every check that can be made before any work. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
 #include "engine/plan/methods/methods.h"
-
-static int64_t round_up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
+#include "outputs/read/read.h"
 
 /* The validation draws from another stream of the same seed. */
 static uint64_t seed_of_validation(uint64_t seed)
@@ -32,24 +29,109 @@ static dpe_status read_temperature(struct detect_inputs *inputs, int64_t head_di
         return DPE_OK;
     }
     struct dpe_temperature *near = &inputs->near;
-    dpe_status status = dpe_temperature_parse(text + 5, head_dim, near, err);
-    if (status != DPE_OK) {
+    if (dpe_temperature_parse(text + 5, head_dim, near, err) != DPE_OK) {
         return dpe_fail_prefix(err, "after 'auto:'");
     }
     if (dpe_temperature_is_none(near)) {
-        status = dpe_fail(err, DPE_USAGE,
-                          "expected a temperature after 'auto:', found '%s', which is none; leave "
-                          "out ':%s'",
-                          text + 5, text + 5);
+        return dpe_fail(err, DPE_USAGE,
+                        "expected a temperature after 'auto:', found '%s', which is none; leave "
+                        "out ':%s'",
+                        text + 5, text + 5);
     }
-    if (status == DPE_OK && inputs->args->frequencies && near->log_n_length > 0.0) {
-        status = dpe_fail(err, DPE_USAGE,
+    return inputs->args->frequencies && near->log_n_length > 0.0
+               ? dpe_fail(err, DPE_USAGE,
                           "--move frequencies has a constant factor alone; expected auto or "
                           "auto:logit-scale=A, found '%s'",
-                          text);
+                          text)
+               : DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------------ key pairs */
+
+/* The numbers of pairs whose masks are needed: the one that was asked for, or those smaller than
+ * all that the search tries. */
+static dpe_status numbers(struct detect_inputs *inputs, int64_t k[DPE_DETECT_CANDIDATES], int *n,
+                          struct dpe_error *err)
+{
+    const struct dpe_detect_arguments *args = inputs->args;
+    int64_t rotating = dpe_config_pairs(dpe_model_config(inputs->job.model));
+    if (args->top_k <= 0.0) {
+        *n = dpe_detect_top_k_candidates(rotating, k) - 1; /* the last one is all of them */
+        inputs->n_fewer = *n;
+        return DPE_OK;
     }
+    double asked = args->top_k < 1.0 ? floor(args->top_k * (double)rotating + 0.5) : args->top_k;
+    if (asked < 1.0 || asked > (double)rotating) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--top-k: expected 1 to %lld of the model's pairs, found %g",
+                        (long long)rotating, args->top_k);
+    }
+    k[0] = (int64_t)asked;
+    *n = 1;
+    return DPE_OK;
+}
+
+/* What decides the masks, for the identity. */
+static void name_pairs(struct detect_inputs *inputs, const struct dpe_profile *profile)
+{
+    if (inputs->n_fewer > 0) {
+        snprintf(inputs->key_pairs, sizeof inputs->key_pairs, "searched in profile %s",
+                 profile->identity);
+    } else {
+        snprintf(inputs->key_pairs, sizeof inputs->key_pairs, "top %lld of profile %s",
+                 (long long)inputs->fewer[0], profile->identity);
+    }
+}
+
+/* --scale-pairs: the mask of the top-k pairs of each head, or without --top-k those of the numbers
+ * that the search tries. Without that option all pairs move. */
+static dpe_status read_pairs(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    const struct dpe_detect_arguments *args = inputs->args;
+    const struct dpe_config *config = dpe_model_config(inputs->job.model);
+    int64_t n_pairs = config->head_dim / 2;
+    int64_t rows = config->n_layers * config->n_heads;
+    int n = 0;
+    snprintf(inputs->key_pairs, sizeof inputs->key_pairs, "all");
+    if (args->scale_pairs == NULL) {
+        return DPE_OK;
+    }
+    DPE_TRY(numbers(inputs, inputs->fewer, &n, err));
+    /* Without its weights, in a dry run, a model has another fingerprint. */
+    const char *fingerprint = args->job.dry_run ? NULL : dpe_job_fingerprint(&inputs->job);
+    const struct dpe_profile_model model = {fingerprint, config->n_layers, config->n_heads,
+                                            n_pairs};
+    struct dpe_profile profile;
+    dpe_status status = dpe_profile_read(args->scale_pairs, &model, false, &profile, err);
+    const size_t size = (size_t)rows * (size_t)n_pairs;
+    if (status == DPE_OK) {
+        name_pairs(inputs, &profile);
+        inputs->mask = dpe_alloc_zero((size_t)n + 1, size);
+        status = inputs->mask != NULL ? DPE_OK
+                                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory for key pairs");
+    }
+    for (int i = 0; i < n && status == DPE_OK; i++) {
+        status = dpe_plan_mask_ranked(profile.ranking, rows, n_pairs, inputs->fewer[i], false,
+                                      inputs->mask + (size_t)i * size, err);
+    }
+    dpe_profile_free(&profile);
     return status;
 }
+
+/* What was read, into the parameters of the grid. */
+static void put_pairs(const struct detect_inputs *inputs, struct dpe_detect_params *params)
+{
+    const struct dpe_config *config = dpe_model_config(inputs->job.model);
+    size_t size = (size_t)(config->n_layers * config->n_heads) * (size_t)(config->head_dim / 2);
+    params->mask = inputs->n_fewer > 0 ? NULL : inputs->mask;
+    params->n_fewer = inputs->n_fewer;
+    for (int i = 0; i < inputs->n_fewer; i++) {
+        params->fewer[i] =
+            (struct dpe_detect_key_pairs){inputs->fewer[i], inputs->mask + (size_t)i * size};
+    }
+}
+
+/* ----------------------------------------------------------------------------------------- grid */
 
 static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
 {
@@ -79,16 +161,13 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
                                      : dpe_detect_default_window(inputs->job.trained_length),
         .n_groups = (int)args->groups,
     };
-    dpe_detect_inputs_put_pairs(inputs, &params);
+    put_pairs(inputs, &params);
     dpe_status status = read_temperature(inputs, config->head_dim, &params.temperature, err);
     if (status != DPE_OK) {
         dpe_fail_prefix(err, "--temperature");
         return status;
     }
-    status = dpe_detect_parse_lengths(args->lengths, &params, &inputs->skipped_lengths, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_detect_parse_lengths(args->lengths, &params, &inputs->skipped_lengths, err));
     bool compares = args->rule == DPE_DETECT_GUARDED || args->rule == DPE_DETECT_SEQUENTIAL;
     if (compares && dpe_detect_base_length(&params) < 0) {
         return dpe_fail(err, DPE_USAGE,
@@ -106,11 +185,24 @@ struct dpe_plan_context dpe_detect_inputs_context(const struct detect_inputs *in
     return context;
 }
 
-struct dpe_plan_context dpe_detect_inputs_rival(const struct detect_inputs *inputs)
+int dpe_detect_inputs_rivals(const struct detect_inputs *inputs)
+{
+    return inputs->args->n_against + __builtin_popcount(inputs->families);
+}
+
+dpe_status dpe_detect_inputs_rival(const struct detect_inputs *inputs, int i, struct dpe_plan *plan,
+                                   struct dpe_error *err)
 {
     struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
     context.official = true;
-    return context;
+    if (i < inputs->args->n_against) {
+        return dpe_plan_make(inputs->args->against[i], &context, plan, err);
+    }
+    uint32_t families = inputs->families;
+    for (int before = i - inputs->args->n_against; before > 0; before--) {
+        families &= families - 1; /* without its first */
+    }
+    return dpe_plan_make(dpe_detect_families[__builtin_ctz(families)], &context, plan, err);
 }
 
 /* Whether a table can hold this one. */
@@ -137,16 +229,13 @@ static dpe_status find_held(struct detect_inputs *inputs, const struct dpe_plan 
 static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *err)
 {
     /* What no plan could be run with is not the fault of these. */
-    dpe_status status = dpe_job_check_plan(&inputs->job, &inputs->grid.configs[0].plan,
-                                           inputs->args->job.length, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_job_check_plan(&inputs->job, &inputs->grid.configs[0].plan,
+                               inputs->args->job.length, err));
+    dpe_status status = DPE_OK;
     inputs->held_ready = dpe_detect_inputs_has_own(inputs);
     for (int i = 0; i < inputs->args->n_against && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
-        const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
-        status = dpe_plan_make(inputs->args->against[i], &context, &plan, err);
+        status = dpe_detect_inputs_rival(inputs, i, &plan, err);
         if (status == DPE_OK) {
             status = dpe_job_check_plan(&inputs->job, &plan, inputs->args->job.length, err);
         }
@@ -183,24 +272,10 @@ static dpe_status find_families(struct detect_inputs *inputs, struct dpe_error *
     return DPE_OK;
 }
 
-/* The methods of --against, and the families: the i-th spec, NULL: there are fewer. */
-const char *dpe_detect_inputs_rival_of(const struct detect_inputs *inputs, int i)
-{
-    if (i < inputs->args->n_against) {
-        return inputs->args->against[i];
-    }
-    i -= inputs->args->n_against;
-    for (int f = 0; f < DPE_DETECT_FAMILIES; f++) {
-        if ((inputs->families >> f & 1U) != 0 && i-- == 0) {
-            return dpe_detect_families[f];
-        }
-    }
-    return NULL;
-}
-
-static dpe_status open_niah(struct detect_inputs *inputs, const struct dpe_niah_params *params,
-                            int64_t length, const char *name, uint64_t seed, struct dpe_task *task,
-                            struct dpe_error *err)
+dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs,
+                                  const struct dpe_niah_params *params, int64_t length,
+                                  const char *name, uint64_t seed, struct dpe_task *task,
+                                  struct dpe_error *err)
 {
     struct dpe_niah *niah = NULL;
     DPE_TRY(dpe_niah_open(params, length, inputs->job.corpus, inputs->job.tokenizer,
@@ -209,23 +284,24 @@ static dpe_status open_niah(struct detect_inputs *inputs, const struct dpe_niah_
     return dpe_task_niah(name, niah, inputs->job.tokenizer, task, err);
 }
 
-dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name, uint64_t seed,
-                                  struct dpe_task *task, struct dpe_error *err)
-{
-    return open_niah(inputs, &inputs->niah, inputs->args->job.length, name, seed, task, err);
-}
-
-dpe_status dpe_detect_inputs_niah_of(struct detect_inputs *inputs, int64_t length, const char *name,
-                                     uint64_t seed, struct dpe_task *task, struct dpe_error *err)
-{
-    return open_niah(inputs, &inputs->niah, length, name, seed, task, err);
-}
-
 void dpe_detect_inputs_set_users(struct detect_inputs *inputs)
 {
     inputs->niah = inputs->users_niah;
     dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
     dpe_detect_inputs_set_samples(inputs);
+}
+
+/* Needles are the first task. */
+static dpe_status open_needles(struct detect_inputs *inputs, struct dpe_error *err)
+{
+    const struct dpe_job_options *job = &inputs->args->job;
+    DPE_TRY(dpe_detect_inputs_niah(inputs, &inputs->niah, job->length, "niah", job->seed,
+                                   &inputs->tasks[0], err));
+    inputs->n_tasks = 1;
+    DPE_TRY(dpe_detect_inputs_niah(inputs, &inputs->niah, job->length, "validate-niah",
+                                   inputs->validation_seed, &inputs->validate_tasks[0], err));
+    inputs->own_validate_task[0] = true;
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err)
@@ -238,12 +314,7 @@ dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_err
     }
     inputs->own_validate_task[0] = false;
     inputs->n_tasks = 0; /* of these two none is open while one fails to */
-    DPE_TRY(dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[0], err));
-    inputs->n_tasks = 1;
-    DPE_TRY(dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed,
-                                   &inputs->validate_tasks[0], err));
-    inputs->own_validate_task[0] = true;
-    return DPE_OK;
+    return open_needles(inputs, err);
 }
 
 static bool searches_needles(const struct detect_inputs *inputs)
@@ -280,7 +351,8 @@ int64_t dpe_detect_inputs_ceiling(const struct detect_inputs *inputs, int64_t as
 {
     const bool ready = !dpe_detect_sweeps(inputs->args->rule);
     const int64_t samples = ready ? (inputs->args->job.samples + 1) / 2 : inputs->args->job.samples;
-    return round_up(samples < DETECT_CEILING_SAMPLES ? samples : DETECT_CEILING_SAMPLES, asked);
+    return dpe_detect_round_up(samples < DETECT_CEILING_SAMPLES ? samples : DETECT_CEILING_SAMPLES,
+                               asked);
 }
 
 dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error *err)
@@ -303,9 +375,10 @@ dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error
         held->n = !ceiling              ? inputs->args->job.samples
                   : inputs->says_little ? asked
                                         : dpe_detect_inputs_ceiling(inputs, asked);
-        status = open_niah(inputs, tasks[i],
-                           ceiling ? inputs->grid.params.trained_length : inputs->args->job.length,
-                           names[i], inputs->validation_seed, &held->task, err);
+        status = dpe_detect_inputs_niah(inputs, tasks[i],
+                                        ceiling ? inputs->grid.params.trained_length
+                                                : inputs->args->job.length,
+                                        names[i], inputs->validation_seed, &held->task, err);
         held->opened = status == DPE_OK;
         status = ceiling && status == DPE_USAGE ? DPE_OK : status;
     }
@@ -339,15 +412,8 @@ static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
     if (inputs->args->auto_task) {
         DPE_TRY(dpe_detect_pilot_begin(inputs, err));
     }
-    int at = inputs->n_tasks;
-    DPE_TRY(
-        dpe_detect_inputs_niah(inputs, "niah", inputs->args->job.seed, &inputs->tasks[at], err));
-    inputs->n_tasks++;
     dpe_detect_inputs_set_samples(inputs);
-    DPE_TRY(dpe_detect_inputs_niah(inputs, "validate-niah", inputs->validation_seed,
-                                   &inputs->validate_tasks[at], err));
-    inputs->own_validate_task[at] = true;
-    return DPE_OK;
+    return open_needles(inputs, err);
 }
 
 /* Books that the sweep does not use validate it; where all are used, the same ones do. */
@@ -412,14 +478,8 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs,
     *inputs = (struct detect_inputs){.args = args,
                                      .validation_seed = seed_of_validation(args->job.seed),
                                      .samples = args->job.samples};
-    dpe_status (*const steps[])(struct detect_inputs *,
-                                struct dpe_error *) = {dpe_detect_inputs_key_pairs,
-                                                       make_grid,
-                                                       check_against,
-                                                       find_families,
-                                                       add_niah,
-                                                       add_ppl,
-                                                       add_texts};
+    dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
+        read_pairs, make_grid, check_against, find_families, add_niah, add_ppl, add_texts};
     DPE_TRY(dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err));
     DPE_TRY(dpe_job_needs_plans(&inputs->job, "its lengths cannot be found by trying", err));
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
@@ -453,11 +513,10 @@ static dpe_status find_largest(const struct detect_inputs *inputs, struct dpe_pl
 {
     const struct dpe_detect_arguments *args = inputs->args;
     dpe_status status = DPE_OK;
-    for (int i = 0;
-         dpe_detect_inputs_rival_of(inputs, i) != NULL && args->use_niah && status == DPE_OK; i++) {
+    const int n = args->use_niah ? dpe_detect_inputs_rivals(inputs) : 0;
+    for (int i = 0; i < n && status == DPE_OK; i++) {
         struct dpe_plan plan = {0};
-        const struct dpe_plan_context context = dpe_detect_inputs_rival(inputs);
-        status = dpe_plan_make(dpe_detect_inputs_rival_of(inputs, i), &context, &plan, err);
+        status = dpe_detect_inputs_rival(inputs, i, &plan, err);
         if (status == DPE_OK &&
             dpe_job_needs_more(&inputs->job, &plan, *largest, args->job.length)) {
             dpe_plan_free(rival);
@@ -521,76 +580,4 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
     }
     dpe_plan_free(&rival);
     return status;
-}
-
-static void put_ceiling(const struct detect_held *held, struct dpe_detect_result *result)
-{
-    if (held->opened) {
-        result->ceiling_task = held->task.name;
-        result->n_ceiling = held->n;
-    }
-}
-
-void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
-{
-    *report = (struct dpe_detect_report){
-        .plain = -1,
-        .grid = &inputs->grid,
-        .context = &inputs->context,
-        .rule = inputs->args->rule,
-        .rounds = inputs->args->rounds > 0 ? (int)inputs->args->rounds : 1,
-        .searching = dpe_detect_inputs_searching(inputs),
-        .racing = inputs->args->race,
-        .race_options = {.per_round = dpe_detect_inputs_per_round(inputs),
-                         .level = inputs->args->race_level,
-                         .indifference = inputs->args->race_indifference},
-        .seed = inputs->args->job.seed,
-        .validation_seed = inputs->validation_seed,
-        .model = inputs->job.model,
-        .fingerprint = dpe_job_fingerprint(&inputs->job),
-        .tokenizer = inputs->job.tokenizer,
-        .corpus = inputs->job.corpus,
-        .niah_spec = inputs->args->use_niah ? inputs->niah_spec : NULL,
-        .niah_template = inputs->args->use_niah ? inputs->niah_template : NULL,
-        .pilot = inputs->args->auto_task ? inputs->pilot : NULL,
-    };
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        bool niah = strcmp(inputs->tasks[i].name, "ppl") != 0;
-        report->results[niah ? 0 : 1] = (struct dpe_detect_result){
-            .used = true,
-            .criterion = niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
-            .task = inputs->tasks[i].name,
-            .validate_task = inputs->validate_tasks[i].name,
-            .together = inputs->tasks[i].together,
-            .n_samples = inputs->n_samples[i],
-            .first_validated = inputs->first_validated[i],
-            .n_validated = inputs->n_validated[i],
-            .fresh = niah || inputs->first_validated[i] > 0,
-            .books = niah ? NULL : inputs->books,
-        };
-    }
-    const struct detect_held *users = &inputs->held[DETECT_USERS];
-    if (users->opened) {
-        report->users_spec = inputs->users_spec;
-        report->users = (struct dpe_detect_result){.used = true,
-                                                   .criterion = DPE_DETECT_RECALL,
-                                                   .task = "user",
-                                                   .validate_task = users->task.name,
-                                                   .together = users->task.together,
-                                                   .n_validated = users->n,
-                                                   .fresh = true};
-        put_ceiling(&inputs->held[DETECT_USERS_CEILING], &report->users);
-    }
-    const struct detect_held *texts = &inputs->held[DETECT_GUARD];
-    report->guard_share = inputs->args->guard;
-    if (texts->opened) {
-        report->texts = (struct dpe_detect_result){.used = true,
-                                                   .criterion = DPE_DETECT_PERPLEXITY,
-                                                   .task = "guard",
-                                                   .validate_task = texts->task.name,
-                                                   .together = 1,
-                                                   .n_validated = texts->n,
-                                                   .fresh = true};
-    }
-    put_ceiling(&inputs->held[DETECT_CEILING], &report->results[0]);
 }

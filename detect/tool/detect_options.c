@@ -1,9 +1,11 @@
-/* The options of a sweep. */
-#include <math.h>
+/* The options of a sweep; a table of dpe-eval tune among --against stands for the settings that it
+ * chose. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
+#include "outputs/datasets/kinds.h"
+#include "outputs/h5/h5.h"
 
 enum option_key {
     KEY_TASK = DPE_KEY_DETECT,
@@ -154,38 +156,25 @@ static int64_t parse_haystack(struct dpe_command_line *state, const char *text)
     return dpe_parse_count(state, "--haystack shared", text + 7, 1, 256);
 }
 
-/* Options that save computation. */
-static int parse_saving(int key, char *arg, struct dpe_command_line *state)
+/* The first of the keys (NULL ends them) that --niah sets; NULL: none. */
+static const char *first_set(const char *niah, const char *const *keys)
 {
-    struct dpe_detect_arguments *args = state->input;
-    switch (key) {
-    case KEY_HAYSTACK:
-        args->shared = parse_haystack(state, arg);
-        return 0;
-    case KEY_RACE_LEVEL:
-        args->race_level = parse_level(state, arg);
-        args->race_settings = true;
-        return 0;
-    case KEY_RACE_INDIFFERENCE:
-        args->race_indifference = parse_indifference(state, arg);
-        args->race_settings = true;
-        return 0;
-    default:
-        return DPE_LINE_UNKNOWN;
+    size_t n = 0;
+    while (*keys != NULL && dpe_niah_find(niah, *keys, &n) == NULL) {
+        keys++;
     }
+    return *keys;
 }
 
 /* Settings of --niah that other options set too, or that the task does not have. */
 static void check_niah(struct dpe_command_line *state, const struct dpe_detect_arguments *args)
 {
     static const char *const keys[] = {"keys",   "values", "queries", "digits",   "depth", "asked",
-                                       "shared", "spare",  "repeat",  "template", "score"};
+                                       "shared", "spare",  "repeat",  "template", "score", NULL};
     const char *niah = args->niah != NULL ? args->niah : "";
     size_t n = 0;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !args->use_niah; i++) {
-        if (dpe_niah_find(niah, keys[i], &n) != NULL) {
-            dpe_line_error(state, "--niah %s= needs --task niah or both", keys[i]);
-        }
+    if (!args->use_niah && first_set(niah, keys) != NULL) {
+        dpe_line_error(state, "--niah %s= needs --task niah or both", first_set(niah, keys));
     }
     if (args->shared > 0 && dpe_niah_find(niah, "shared", &n) != NULL) {
         dpe_line_error(state, "--haystack and --niah shared= cannot be combined; leave one out");
@@ -208,14 +197,8 @@ static void check_niah(struct dpe_command_line *state, const struct dpe_detect_a
 /* The first setting of --niah that says what is asked for; NULL: none does. */
 static const char *asked_for(const struct dpe_detect_arguments *args)
 {
-    static const char *const keys[] = {"keys", "values", "queries", "asked", "depth"};
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && args->niah != NULL; i++) {
-        if (dpe_niah_find(args->niah, keys[i], &n) != NULL) {
-            return keys[i];
-        }
-    }
-    return NULL;
+    static const char *const keys[] = {"keys", "values", "queries", "asked", "depth", NULL};
+    return args->niah != NULL ? first_set(args->niah, keys) : NULL;
 }
 
 /* A pilot is for a search, of samples that can show something, whose task nobody has named. */
@@ -240,85 +223,64 @@ static void check_auto(struct dpe_command_line *state, const struct dpe_detect_a
     }
 }
 
-/* What only positions have. */
-static void check_frequencies(struct dpe_command_line *state,
-                              const struct dpe_detect_arguments *args)
-{
-    if (!args->frequencies) {
-        return;
-    }
-    if (args->window > 0 || args->scale_pairs != NULL) {
-        dpe_line_error(state,
-                       "--move frequencies has no near window and no key pairs: a frequency "
-                       "holds for every distance and head; leave out --window and --scale-pairs");
-    }
-    if (args->rule == DPE_DETECT_GUARDED || args->rule == DPE_DETECT_SEQUENTIAL ||
-        args->rule == DPE_DETECT_BRIEF) {
-        dpe_line_error(state,
-                       "--move frequencies needs --select joint or paper: the other rules begin "
-                       "with every group at half the trained length, where frequencies find "
-                       "nothing");
-    }
-}
-
 static void check_together(struct dpe_command_line *state, const struct dpe_detect_arguments *args)
 {
+    const enum dpe_detect_rule rule = args->rule;
+    const bool joint = rule == DPE_DETECT_JOINTLY;
     if (args->guard_given && args->guard > 0.0 &&
-        ((args->rule != DPE_DETECT_JOINTLY && args->rule != DPE_DETECT_BRIEF) || args->use_ppl ||
-         !args->use_niah)) {
+        ((!joint && rule != DPE_DETECT_BRIEF) || args->use_ppl || !args->use_niah)) {
         dpe_line_error(
             state, "--guard watches over plans that needles choose: it needs --select joint (the "
                    "default) or brief, and a task of needles alone");
     }
-    if (!dpe_detect_sweeps(args->rule) && (args->use_ppl || args->race)) {
+    if (!dpe_detect_sweeps(rule) && (args->use_ppl || args->race)) {
         dpe_line_error(state,
                        "--select %s compares methods on needles, without a sweep; leave out %s",
-                       dpe_detect_rule_names[args->rule],
+                       dpe_detect_rule_names[rule],
                        args->race ? "--race" : "--task (dpe-eval ppl compares perplexities)");
     }
     if (args->score == DETECT_SCORE_STEPS &&
-        (!args->use_niah || args->rule == DPE_DETECT_PAPER || !dpe_detect_sweeps(args->rule))) {
+        (!args->use_niah || rule == DPE_DETECT_PAPER || !dpe_detect_sweeps(rule))) {
         dpe_line_error(state, "--score steps needs needles and a search: leave out --task ppl and "
                               "--select paper or ready (books and free text have no steps)");
     }
     check_niah(state, args);
-    check_frequencies(state, args);
-    if (args->scale_pairs != NULL && args->rule == DPE_DETECT_BRIEF) {
-        dpe_line_error(state, "--select brief moves all pairs; leave out --scale-pairs, or give "
-                              "--select joint");
-    }
-    if (args->scale_pairs == NULL && args->top_k > 0.0) {
-        dpe_line_error(state,
-                       "--top-k needs --scale-pairs NORMS.h5, which says which pairs those are");
-    }
-    if (args->scale_pairs != NULL && args->top_k <= 0.0 && args->rule != DPE_DETECT_JOINTLY) {
-        dpe_line_error(state,
-                       "--scale-pairs needs --top-k K; only --select joint searches the number "
-                       "of key pairs");
-    }
-    if (args->race && args->use_niah && args->use_ppl) {
-        dpe_line_error(state, "--race needs one task: --task niah or ppl");
-    }
-    if (args->race_settings && !args->race) {
-        dpe_line_error(state, "--race-level and --race-indifference need --race");
-    }
-    if ((args->shared > 1 || args->keys_per_context > 1) && !args->use_niah) {
-        dpe_line_error(state, "--haystack shared and --keys-per-context need --task niah or both");
-    }
-    if (args->job.chat_template != NULL && strcmp(args->job.chat_template, "none") != 0 &&
-        !args->use_niah) {
-        dpe_line_error(state, "--chat-template needs --task niah or both");
-    }
-    if (args->race && args->rule == DPE_DETECT_SEQUENTIAL) {
-        dpe_line_error(state, "--select sequential compares all lengths on all samples; leave out "
-                              "--race");
-    }
-    if (args->rounds > 0 && args->rule != DPE_DETECT_SEQUENTIAL &&
-        args->rule != DPE_DETECT_JOINTLY) {
-        dpe_line_error(state, "--rounds needs --select sequential or joint");
-    }
-    if (args->n_against > 0 && args->no_against) {
-        dpe_line_error(state, "--against none cannot be combined with a method; leave one out");
+    const struct {
+        bool wrong;
+        const char *why;
+    } checks[] = {
+        {args->frequencies && (args->window > 0 || args->scale_pairs != NULL),
+         "--move frequencies has no near window and no key pairs: a frequency holds for every "
+         "distance and head; leave out --window and --scale-pairs"},
+        {args->frequencies && (rule == DPE_DETECT_GUARDED || rule == DPE_DETECT_SEQUENTIAL ||
+                               rule == DPE_DETECT_BRIEF),
+         "--move frequencies needs --select joint or paper: the other rules begin with every group "
+         "at half the trained length, where frequencies find nothing"},
+        {args->scale_pairs != NULL && rule == DPE_DETECT_BRIEF,
+         "--select brief moves all pairs; leave out --scale-pairs, or give --select joint"},
+        {args->scale_pairs == NULL && args->top_k > 0.0,
+         "--top-k needs --scale-pairs NORMS.h5, which says which pairs those are"},
+        {args->scale_pairs != NULL && args->top_k <= 0.0 && !joint,
+         "--scale-pairs needs --top-k K; only --select joint searches the number of key pairs"},
+        {args->race && args->use_niah && args->use_ppl,
+         "--race needs one task: --task niah or ppl"},
+        {args->race_settings && !args->race, "--race-level and --race-indifference need --race"},
+        {(args->shared > 1 || args->keys_per_context > 1) && !args->use_niah,
+         "--haystack shared and --keys-per-context need --task niah or both"},
+        {args->job.chat_template != NULL && strcmp(args->job.chat_template, "none") != 0 &&
+             !args->use_niah,
+         "--chat-template needs --task niah or both"},
+        {args->race && rule == DPE_DETECT_SEQUENTIAL,
+         "--select sequential compares all lengths on all samples; leave out --race"},
+        {args->rounds > 0 && rule != DPE_DETECT_SEQUENTIAL && !joint,
+         "--rounds needs --select sequential or joint"},
+        {args->n_against > 0 && args->no_against,
+         "--against none cannot be combined with a method; leave one out"},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        if (checks[i].wrong) {
+            dpe_line_error(state, "%s", checks[i].why);
+        }
     }
 }
 
@@ -345,11 +307,11 @@ static void default_against(struct dpe_detect_arguments *args)
     const char *const *names = !dpe_detect_sweeps(args->rule)     ? ready
                                : args->rule == DPE_DETECT_JOINTLY ? usual
                                                                   : NULL;
-    args->usual = names != NULL && args->n_against == 0 && !args->no_against && !args->frequencies;
-    for (size_t i = 0; names != NULL && names[i] != NULL; i++) {
-        if (args->n_against > (int)i || args->no_against) {
-            return;
-        }
+    if (names == NULL || args->n_against > 0 || args->no_against) {
+        return;
+    }
+    args->usual = !args->frequencies;
+    for (size_t i = 0; names[i] != NULL; i++) {
         args->against[args->n_against++] = names[i];
     }
 }
@@ -364,8 +326,19 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     case KEY_AGAINST:
         add_against(state, arg, args);
         return 0;
+    case KEY_HAYSTACK:
+        args->shared = parse_haystack(state, arg);
+        return 0;
+    case KEY_RACE_LEVEL:
+        args->race_level = parse_level(state, arg);
+        args->race_settings = true;
+        return 0;
+    case KEY_RACE_INDIFFERENCE:
+        args->race_indifference = parse_indifference(state, arg);
+        args->race_settings = true;
+        return 0;
     default:
-        return parse_saving(key, arg, state);
+        return DPE_LINE_UNKNOWN;
     }
 }
 
@@ -407,3 +380,97 @@ void dpe_detect_defaults(struct dpe_detect_arguments *args)
 
 const struct dpe_option_set dpe_detect_option_set = {.options = options_table,
                                                      .parser = parse_option};
+
+/* ---------------------------------------------------------------------- tables of dpe-eval tune */
+
+/* A method's name or spec never ends like this, except that of a DPE table. */
+static bool is_file(const char *method)
+{
+    size_t n = strlen(method);
+    return n > 3 && strcmp(method + n - 3, ".h5") == 0 && strncmp(method, "table:", 6) != 0;
+}
+
+static dpe_status take(struct dpe_detect_arguments *args, const char *setting,
+                       struct dpe_error *err)
+{
+    if (args->n_against == DETECT_MOST_AGAINST) {
+        return dpe_fail(err, DPE_USAGE, "expected at most %d methods with those of its tables",
+                        DETECT_MOST_AGAINST);
+    }
+    char *copy = strdup(setting);
+    if (copy == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a method");
+    }
+    args->tuned[args->n_tuned++] = copy;
+    args->against[args->n_against++] = copy;
+    return DPE_OK;
+}
+
+/* The settings for this length; rope has none, and is validated anyway. */
+static dpe_status take_all(struct dpe_detect_arguments *args, const struct dpe_tune_result *tune,
+                           struct dpe_error *err)
+{
+    char there[256] = "";
+    int before = args->n_against;
+    for (int64_t i = 0; i < tune->n[0]; i++) {
+        const struct dpe_tuned *one = &tune->tuned[i];
+        if (one->length == args->job.length) {
+            if (strcmp(one->chosen, "rope") != 0) {
+                DPE_TRY(take(args, one->chosen, err));
+            }
+        } else if (i == 0 || one->length != one[-1].length) {
+            dpe_append(there, sizeof there, "%s%lld", there[0] != '\0' ? ", " : "",
+                       (long long)one->length);
+        }
+    }
+    if (args->n_against == before) {
+        return dpe_fail(err, DPE_USAGE,
+                        "expected settings for --length %lld, found those for %s; run dpe-eval "
+                        "tune at that length",
+                        (long long)args->job.length, there[0] != '\0' ? there : "rope alone");
+    }
+    return DPE_OK;
+}
+
+static dpe_status read_file(struct dpe_detect_arguments *args, const char *path,
+                            struct dpe_error *err)
+{
+    struct dpe_h5 *table = NULL;
+    struct dpe_tune_result tune = {0};
+    DPE_TRY(dpe_h5_open(path, &table, err));
+    dpe_status status =
+        !dpe_h5_has(table, "/tune/chosen")
+            ? dpe_fail(err, DPE_BAD_DATA,
+                       "expected a finished table of dpe-eval tune, found another")
+            : dpe_datasets_get(&dpe_tune_kind, &tune, "/tune", "chosen length", table, err);
+    if (status == DPE_OK) {
+        status = take_all(args, &tune, err);
+    }
+    dpe_datasets_free(&dpe_tune_kind, &tune);
+    dpe_h5_close(table);
+    return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "%s", path);
+}
+
+dpe_status dpe_detect_against_read(struct dpe_detect_arguments *args, struct dpe_error *err)
+{
+    const char *given[DETECT_MOST_AGAINST];
+    int n = args->n_against;
+    memcpy(given, args->against, sizeof given);
+    args->n_against = 0;
+    for (int i = 0; i < n; i++) {
+        dpe_status status =
+            is_file(given[i]) ? read_file(args, given[i], err) : take(args, given[i], err);
+        if (status != DPE_OK) {
+            return dpe_fail_prefix(err, "--against");
+        }
+    }
+    return DPE_OK;
+}
+
+void dpe_detect_against_free(struct dpe_detect_arguments *args)
+{
+    for (int i = 0; i < args->n_tuned; i++) {
+        free(args->tuned[i]);
+    }
+    args->n_tuned = 0;
+}

@@ -5,11 +5,10 @@
 #include <string.h>
 
 #include "detect/search/instrument.h"
-#include "detect/search/search.h"
-#include "detect/tool/detect_stages.h"
+#include "detect/tool/detect_tool.h"
 
 /* From the easiest to the hardest. Four questions share a context, where there are as many keys. */
-static const struct {
+static const struct questions {
     int keys, values, asked;
 } rungs[] = {{1, 1, 1}, {4, 1, 4}, {4, 2, 4}, {4, 4, 4}, {8, 4, 4}, {16, 4, 4}};
 /* A plan that does not find the value goes on talking: tokens for what stands around one are
@@ -17,9 +16,8 @@ static const struct {
 enum { SPARE = 32 };
 enum { RUNGS = sizeof rungs / sizeof rungs[0], RUNGS_FIRST = 3, PLANS = 6, GOOD = 3 };
 /* Those of methods that are ready: a context has eight questions where it can. */
-static const struct {
-    int keys, values, asked;
-} ready_rungs[] = {{1, 1, 1}, {4, 1, 4}, {8, 1, 8}, {8, 2, 8}, {4, 4, 4}, {8, 4, 8}};
+static const struct questions ready_rungs[] = {{1, 1, 1}, {4, 1, 4}, {8, 1, 8},
+                                               {8, 2, 8}, {4, 4, 4}, {8, 4, 8}};
 /* One question a context, at index 0, is only for texts that are too short for more. */
 enum { READY_RUNGS = sizeof ready_rungs / sizeof ready_rungs[0], READY_EASIEST = 1 };
 /* A plan that finds less, or more, of every task cannot be told from another. */
@@ -42,8 +40,7 @@ static const double near_ceiling = 0.8;
 struct pilot {
     struct sweep *sweep;
     int n;
-    struct dpe_plan plans[PLANS];
-    char keys[PLANS][33];
+    struct dpe_detect_config configs[PLANS];
     unsigned char live[PLANS];
     bool chosen_good; /* live are the good ones */
     struct rung {
@@ -75,48 +72,33 @@ struct detect_pilot_rows dpe_detect_pilot_most_rows(const struct detect_inputs *
     return rows;
 }
 
-/* Ask so many questions of a context with that many keys and values. */
-static void set_task(struct detect_inputs *inputs, int keys, int values, int asked, bool steps)
+/* Ask these questions of each context. */
+static void set_task(struct detect_inputs *inputs, const struct questions *questions, bool steps)
 {
     inputs->niah.steps =
         steps || inputs->users_niah.steps || inputs->args->score == DETECT_SCORE_STEPS;
-    inputs->niah.keys = keys;
-    inputs->niah.values = values;
-    inputs->niah.asked = asked;
+    inputs->niah.keys = questions->keys;
+    inputs->niah.values = questions->values;
+    inputs->niah.asked = questions->asked;
     inputs->niah.spare = SPARE;
     dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
     dpe_detect_inputs_set_samples(inputs);
 }
 
-static void set_rung(struct detect_inputs *inputs, int rung, bool steps)
-{
-    set_task(inputs, rungs[rung].keys, rungs[rung].values, rungs[rung].asked, steps);
-}
-
-/* Open the samples of a rung; *opens false where a context has no room for its needles. */
-static dpe_status open_rung(struct detect_inputs *inputs, int rung, bool steps,
-                            struct dpe_task *task, bool *opens, struct dpe_error *err)
+/* Open samples of them, in so many tokens; *opens false where a context has no room for its
+ * needles. */
+static dpe_status open_task(struct detect_inputs *inputs, const struct questions *questions,
+                            bool steps, int64_t length, const char *what, struct dpe_task *task,
+                            bool *opens, struct dpe_error *err)
 {
     char name[32];
-    snprintf(name, sizeof name, "pilot-%d-%d%s", rungs[rung].keys, rungs[rung].values,
+    snprintf(name, sizeof name, "%s-%d-%d%s", what, questions->keys, questions->values,
              steps ? "-steps" : "");
-    set_rung(inputs, rung, steps);
-    dpe_status status = dpe_detect_inputs_niah(inputs, name, inputs->args->job.seed, task, err);
-    *opens = status == DPE_OK;
-    return status == DPE_USAGE ? DPE_OK : status;
-}
-
-/* Open the samples of a rung of ready methods, in so many tokens; *opens as before. */
-static dpe_status open_ready(struct detect_inputs *inputs, int rung, int64_t length,
-                             const char *what, struct dpe_task *task, bool *opens,
-                             struct dpe_error *err)
-{
-    char name[32];
-    snprintf(name, sizeof name, "%s-%d-%d", what, ready_rungs[rung].keys, ready_rungs[rung].values);
-    set_task(inputs, ready_rungs[rung].keys, ready_rungs[rung].values, ready_rungs[rung].asked,
-             false);
-    dpe_status status =
-        dpe_detect_inputs_niah_of(inputs, length, name, inputs->validation_seed, task, err);
+    set_task(inputs, questions, steps);
+    dpe_status status = dpe_detect_inputs_niah(
+        inputs, &inputs->niah, length, name,
+        dpe_detect_sweeps(inputs->args->rule) ? inputs->args->job.seed : inputs->validation_seed,
+        task, err);
     *opens = status == DPE_OK;
     return status == DPE_USAGE ? DPE_OK : status;
 }
@@ -127,9 +109,8 @@ dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error
     for (int rung = ready ? READY_RUNGS - 1 : RUNGS_FIRST; rung >= 0; rung--) {
         struct dpe_task task = {0};
         bool opens = false;
-        dpe_status status =
-            ready ? open_ready(inputs, rung, inputs->args->job.length, "pilot", &task, &opens, err)
-                  : open_rung(inputs, rung, false, &task, &opens, err);
+        dpe_status status = open_task(inputs, ready ? &ready_rungs[rung] : &rungs[rung], false,
+                                      inputs->args->job.length, "pilot", &task, &opens, err);
         dpe_task_close(&task);
         if (status != DPE_OK || opens) {
             return status;
@@ -139,28 +120,28 @@ dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------ plans
- */
+/* ---------------------------------------------------------------------------------------- plans */
 
-/* Append a plan; one that the model cannot have, or that is there already, is left out. */
-static dpe_status add_plan(struct pilot *pilot, dpe_status made, struct dpe_plan *plan,
-                           struct dpe_error *err)
+/* Append the plan that was made at the end of the list; one that the model cannot have, or that is
+ * there already, is left out. */
+static dpe_status add_plan(struct pilot *pilot, dpe_status made, struct dpe_error *err)
 {
-    bool known = false;
+    struct dpe_detect_config *config = &pilot->configs[pilot->n];
     if (made == DPE_USAGE) {
         return DPE_OK;
     }
-    dpe_status status = made == DPE_OK ? dpe_plan_key(plan, pilot->keys[pilot->n], err) : made;
-    for (int i = 0; i < pilot->n && status == DPE_OK; i++) {
-        known = known || strcmp(pilot->keys[i], pilot->keys[pilot->n]) == 0;
+    DPE_TRY(made);
+    dpe_status status = dpe_plan_key(&config->plan, config->key, err);
+    bool known = status != DPE_OK;
+    for (int i = 0; i < pilot->n; i++) {
+        known = known || strcmp(pilot->configs[i].key, config->key) == 0;
     }
-    if (status != DPE_OK || known) {
-        dpe_plan_free(plan);
-        return status;
+    if (known) {
+        dpe_plan_free(&config->plan);
+    } else {
+        pilot->live[pilot->n++] = 1;
     }
-    pilot->plans[pilot->n] = *plan;
-    pilot->live[pilot->n++] = 1;
-    return DPE_OK;
+    return status;
 }
 
 /* log-n with the trained length; frequencies can only have a factor: YaRN's. */
@@ -196,24 +177,22 @@ static dpe_status make_plans(struct pilot *pilot, struct dpe_error *err)
     points[0].temperature = points[1].temperature = usual_temperature(&grid.params);
     put_longest(&grid.params, &points[1]);
     put_longest(&grid.params, &points[3]);
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < 4 && status == DPE_OK; i++) {
-        struct dpe_plan plan = {0};
-        status = dpe_detect_point_plan(&grid, &inputs->context, &points[i], &plan, err);
-        status = add_plan(pilot, status, &plan, err);
+    for (int i = 0; i < 4; i++) {
+        DPE_TRY(add_plan(pilot,
+                         dpe_detect_point_plan(&grid, &inputs->context, &points[i],
+                                               &pilot->configs[pilot->n].plan, err),
+                         err));
     }
     static const char *const others[] = {"yarn", "rope"};
     const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
-        struct dpe_plan plan = {0};
-        status = dpe_plan_make(others[i], &context, &plan, err);
-        status = add_plan(pilot, status, &plan, err);
+    for (int i = 0; i < 2; i++) {
+        DPE_TRY(add_plan(
+            pilot, dpe_plan_make(others[i], &context, &pilot->configs[pilot->n].plan, err), err));
     }
-    return status;
+    return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------ rungs
- */
+/* ---------------------------------------------------------------------------------------- rungs */
 
 /* Run a rung: its rows are made where they are missing. */
 static dpe_status run_rung(struct pilot *pilot, int at, bool steps, struct dpe_error *err)
@@ -223,30 +202,21 @@ static dpe_status run_rung(struct pilot *pilot, int at, bool steps, struct dpe_e
     struct rung *rung = steps ? &pilot->stepped : &pilot->rungs[at];
     struct dpe_task task = {0};
     rung->tried = true;
-    dpe_status status = open_rung(inputs, at, steps, &task, &rung->opens, err);
+    dpe_status status = open_task(inputs, &rungs[at], steps, inputs->args->job.length, "pilot",
+                                  &task, &rung->opens, err);
     if (status != DPE_OK || !rung->opens) {
         return status;
     }
     const int64_t samples = (int64_t)DETECT_PILOT_CONTEXTS * rungs[at].asked;
-    const struct dpe_plan *plans[PLANS];
-    const char *keys[PLANS];
     for (int i = 0; i < pilot->n; i++) {
-        plans[i] = &pilot->plans[i];
-        keys[i] = pilot->keys[i];
         sweep->planned[0] += pilot->live[i] != 0 ? samples : 0;
     }
-    struct stage stage = dpe_detect_stage_of(sweep, "pilot", &task, samples);
-    stage.n_plans = pilot->n;
-    stage.plans = plans;
-    stage.keys = keys;
+    struct stage stage =
+        dpe_detect_stage_of(sweep, "pilot", &task, samples, pilot->configs, pilot->n);
     stage.live = pilot->live;
     stage.later[0] += inputs->n_samples[0] * inputs->grid.n_configs;
     struct dpe_detect_scores scores = {0};
-    status = dpe_detect_stage_run(sweep, &stage, err);
-    if (status == DPE_OK) {
-        status = dpe_detect_collect(inputs->job.run, task.name, keys, pilot->n, 0, samples,
-                                    rungs[at].asked, &scores, err);
-    }
+    status = dpe_detect_stage_scores(sweep, &stage, rungs[at].asked, &scores, err);
     if (status == DPE_OK) {
         pilot->chosen_good =
             pilot->chosen_good || dpe_detect_reading_best(&scores, GOOD, pilot->live);
@@ -305,8 +275,7 @@ static dpe_status try_steps(struct pilot *pilot, int chosen, struct dpe_error *e
     return status;
 }
 
-/* ---------------------------------------------------------------------------------------- ceiling
- */
+/* -------------------------------------------------------------------------------------- ceiling */
 
 /* What the model as it is finds of so many samples of a rung, in so many tokens; *opens as before.
  */
@@ -316,41 +285,34 @@ static dpe_status run_ceiling(struct sweep *sweep, int at, int64_t length, int64
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
     const bool whole = length == inputs->grid.params.trained_length;
-    struct dpe_plan plan = {0};
+    const struct questions *questions = &ready_rungs[at];
+    struct dpe_detect_config config = {""};
     struct dpe_task task = {0};
     struct dpe_detect_scores scores = {0};
-    const struct dpe_plan *plans[1] = {&plan};
-    char key[33];
-    const char *keys[1] = {key};
     dpe_status status =
-        open_ready(inputs, at, length, whole ? "ceiling" : "pilot", &task, opens, err);
+        open_task(inputs, questions, false, length, whole ? "ceiling" : "pilot", &task, opens, err);
     if (status != DPE_OK || !*opens) {
         return status;
     }
-    status = dpe_plan_make("rope", &context, &plan, err);
-    status = status == DPE_OK ? dpe_plan_key(&plan, key, err) : status;
-    struct stage stage = dpe_detect_stage_of(sweep, "pilot", &task, n);
-    stage.n_plans = 1;
-    stage.plans = plans;
-    stage.keys = keys;
+    status = dpe_plan_make("rope", &context, &config.plan, err);
+    status = status == DPE_OK ? dpe_plan_key(&config.plan, config.key, err) : status;
+    const struct stage stage = dpe_detect_stage_of(sweep, "pilot", &task, n, &config, 1);
     sweep->planned[0] += n;
-    status = status == DPE_OK ? dpe_detect_stage_run(sweep, &stage, err) : status;
     if (status == DPE_OK) {
-        status = dpe_detect_collect(inputs->job.run, task.name, keys, 1, 0, n,
-                                    ready_rungs[at].asked, &scores, err);
+        status = dpe_detect_stage_scores(sweep, &stage, questions->asked, &scores, err);
     }
     if (status == DPE_OK) {
         *mean = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL).mean;
         dpe_append(inputs->pilot, sizeof inputs->pilot, "%skeys=%d,values=%d in %lld tokens: %.3f",
-                   inputs->pilot[0] != '\0' ? "; " : "", ready_rungs[at].keys,
-                   ready_rungs[at].values, (long long)length, *mean);
+                   inputs->pilot[0] != '\0' ? "; " : "", questions->keys, questions->values,
+                   (long long)length, *mean);
         if (whole) {
             memcpy(inputs->ceiling_name, task.name, sizeof inputs->ceiling_name);
         }
     }
     dpe_detect_scores_free(&scores);
     dpe_task_close(&task);
-    dpe_plan_free(&plan);
+    dpe_plan_free(&config.plan);
     return status;
 }
 
@@ -384,8 +346,7 @@ static dpe_status descend(struct sweep *sweep, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* ----------------------------------------------------------------------------------------- result
- */
+/* --------------------------------------------------------------------------------------- result */
 
 /* What was chosen, what good plans find of it, and which differences the samples will show. */
 static void tell(const struct pilot *pilot, int chosen)
@@ -418,7 +379,7 @@ static void settle(struct pilot *pilot, int chosen)
         return;
     }
     const struct rung *measured = pilot->steps ? &pilot->stepped : rung;
-    set_rung(inputs, chosen, pilot->steps);
+    set_task(inputs, &rungs[chosen], pilot->steps);
     pilot->questions =
         dpe_detect_questions(&measured->reading, rungs[chosen].asked, rungs[chosen].keys);
     inputs->niah.asked = pilot->questions;
@@ -449,7 +410,7 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
         status = try_steps(&pilot, chosen, err);
     }
     for (int i = 0; i < pilot.n; i++) {
-        dpe_plan_free(&pilot.plans[i]);
+        dpe_plan_free(&pilot.configs[i].plan);
     }
     if (status == DPE_OK) {
         int64_t pilots = sweep->planned[0];

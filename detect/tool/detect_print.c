@@ -1,117 +1,13 @@
-/* What dpe-detect prints: the planned work before the sweep, the result after it. */
+/* The result of dpe-detect: in words, as a suggestion of what to do next, and for scripts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "detect/report/view.h"
+#include "detect/table/detect_table.h"
 #include "detect/tool/detect_tool.h"
-#include "engine/plan/methods/methods.h"
 #include "engine/system/folder.h"
-#include "eval/chat/chat.h"
-
-void dpe_detect_list_lengths(const struct dpe_detect_params *params, char *text, size_t size)
-{
-    text[0] = '\0';
-    for (int t = 0; t < params->n_lengths; t++) {
-        dpe_append(text, size, "%s%lld", t > 0 ? " " : "", (long long)params->lengths[t]);
-    }
-}
-
-void dpe_detect_tell_template(const struct detect_inputs *inputs)
-{
-    const struct dpe_detect_arguments *args = inputs->args;
-    char told[1200];
-    if (args->use_niah &&
-        dpe_chat_told(args->job.chat_template, args->job.model, told, sizeof told)) {
-        dpe_log_info("niah: %s", told);
-    }
-}
-
-void dpe_detect_window_text(const struct dpe_detect_params *params, char text[64])
-{
-    if (params->frequencies) {
-        snprintf(text, 64, "frequencies move");
-    } else {
-        snprintf(text, 64, "window %lld", (long long)params->window);
-    }
-}
-
-const char *dpe_detect_skipped_text(const struct detect_inputs *inputs)
-{
-    return inputs->skipped_lengths == 0 ? ""
-           : inputs->grid.params.frequencies
-               ? " (no shorter ones than a quarter of the trained one)"
-               : " (shorter ones would lie inside the window)";
-}
-
-void dpe_detect_warn_of_length(const struct dpe_detect_params *params)
-{
-    if (params->length <= params->trained_length) {
-        dpe_log_warning("--length %lld is not larger than the trained length %lld, so there may be "
-                        "nothing to gain",
-                        (long long)params->length, (long long)params->trained_length);
-    }
-}
-
-const char *dpe_detect_trained_source(const struct detect_inputs *inputs)
-{
-    return inputs->args->job.trained_length > 0
-               ? "--trained-length"
-               : dpe_config_trained_key(dpe_model_config(inputs->job.model));
-}
-
-void dpe_detect_announce(const struct detect_inputs *inputs)
-{
-    const struct dpe_detect_params *params = &inputs->grid.params;
-    char lengths[1024];
-    dpe_detect_list_lengths(params, lengths, sizeof lengths);
-    dpe_job_header(&inputs->job);
-    char window[64];
-    dpe_detect_window_text(params, window);
-    dpe_log_info("trained length %lld (%s), evaluated length %lld, %s",
-                 (long long)params->trained_length, dpe_detect_trained_source(inputs),
-                 (long long)params->length, window);
-    dpe_detect_warn_of_length(params);
-    const bool sweeps =
-        dpe_detect_sweeps(inputs->args->rule); /* ready methods alone have no lengths */
-    if (sweeps) {
-        dpe_log_info("detecting lengths %s%s", lengths, dpe_detect_skipped_text(inputs));
-    }
-    if (!dpe_temperature_is_none(&params->temperature)) {
-        char text[DPE_TEMPERATURE_TEXT];
-        dpe_temperature_text(&params->temperature, text);
-        dpe_log_info("attention temperature %s in every plan but rope", text);
-    }
-    if (inputs->args->selection != NULL) {
-        char text[sizeof inputs->grid.configs[0].plan.name];
-        dpe_plan_selection_text(&inputs->grid.configs[0].plan, text);
-        dpe_log_info("selection %s in every plan of the sweep", text);
-    }
-    if (sweeps) {
-        dpe_log_info("%d configurations for %d group%s x %d lengths", inputs->grid.n_configs,
-                     params->n_groups, params->n_groups == 1 ? "" : "s", params->n_lengths);
-    }
-    dpe_detect_tell_template(inputs);
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
-        if (dpe_detect_inputs_races_ready(inputs)) {
-            dpe_log_info("%s: %lld samples of every method, at most %lld of the best",
-                         inputs->tasks[i].name, (long long)dpe_detect_inputs_ready_round(inputs),
-                         (long long)inputs->n_validated[i]);
-        } else {
-            dpe_log_info(sweeps ? "%s: %lld %s per configuration" : "%s: %lld %s of each method",
-                         inputs->tasks[i].name, (long long)inputs->n_samples[i],
-                         ppl ? "books" : "samples");
-        }
-        if (ppl && inputs->short_books > 0) {
-            dpe_log_warning("%lld books have fewer than %lld tokens and are left out",
-                            (long long)inputs->short_books, (long long)params->length);
-        }
-    }
-}
-
-/* ----------------------------------------------------------------------------------------- result
- */
+#include "outputs/datasets/kinds.h"
 
 static void warn_uninformative(const struct dpe_detect_report *report)
 {
@@ -346,4 +242,115 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
     }
     dpe_text_free(&text);
     return status;
+}
+
+/* ---------------------------------------------------------------------------------- for scripts */
+
+/* A task's cells. */
+static void add_cells(struct dpe_result *out, const struct dpe_detect_report *report,
+                      const struct dpe_detect_result *result)
+{
+    static const char axes[] = "/group /length";
+    const bool recall = result->criterion == DPE_DETECT_RECALL;
+    struct dpe_scores_result scores;
+    struct dpe_ranking_result ranking;
+    dpe_detect_cells_of(report, result, &scores, &ranking);
+    for (int64_t i = 0; i < ranking.n[DPE_CELLS_GROUP] * ranking.n[DPE_CELLS_LENGTH]; i++) {
+        dpe_result_row(out, "cells");
+        dpe_result_text(out, "task", result->task);
+        dpe_datasets_fields(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &scores, axes,
+                            i, out);
+        dpe_datasets_fields(&dpe_ranking_kind, &ranking, axes, i, out);
+    }
+}
+
+static void add_groups(struct dpe_result *out, const struct dpe_detect_report *report)
+{
+    const struct dpe_detect_result *result = dpe_detect_deciding(report);
+    struct dpe_scores_result scores;
+    struct dpe_ranking_result ranking;
+    dpe_detect_cells_of(report, result, &scores, &ranking);
+    const struct dpe_choices_result choices = {.n = {ranking.n[DPE_CELLS_GROUP]},
+                                               .selected = report->selected};
+    for (int64_t g = 0; g < ranking.n[DPE_CELLS_GROUP]; g++) {
+        dpe_result_row(out, "groups");
+        dpe_datasets_fields(&dpe_ranking_kind, &ranking, "/group", g, out);
+        dpe_datasets_fields(&dpe_choices_kinds[0], &choices, "/group", g, out);
+        dpe_result_number(out, "scale", report->scale[g]);
+    }
+}
+
+static void add_validation(struct dpe_result *out, const struct dpe_detect_report *report,
+                           const struct dpe_detect_result *result)
+{
+    struct dpe_detect_validated validated;
+    dpe_detect_validated_of(report, result, &validated);
+    for (int i = 0; i < result->validation.n_plans; i++) {
+        dpe_result_row(out, "validation");
+        dpe_result_text(out, "task", result->task);
+        dpe_datasets_fields(&dpe_validated_scores_kinds[0], &validated.scores, "/validated_plan", i,
+                            out);
+    }
+}
+
+static void add_guard(struct dpe_result *out, const struct dpe_detect_report *report)
+{
+    const struct dpe_detect_guard *guard = &report->guard;
+    dpe_result_row(out, "guard");
+    dpe_result_number(out, "share", report->guard_share);
+    dpe_result_text(out, "chosen", report->names[guard->chosen]);
+    dpe_result_text(out, "kept", report->names[guard->kept]);
+    dpe_result_text(out, "best", guard->best >= 0 ? report->names[guard->best] : NULL);
+    dpe_result_number(out, "loss", guard->loss);
+    dpe_result_flag(out, "traded", guard->traded);
+}
+
+dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
+                                   const struct dpe_detect_report *report, struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &inputs->grid.params;
+    struct dpe_result *out = dpe_result_begin("dpe-detect");
+    dpe_result_text(out, "model", inputs->args->job.model);
+    dpe_result_text(out, "fingerprint", dpe_job_fingerprint(&inputs->job));
+    dpe_result_text(out, "table", inputs->args->job.output);
+    dpe_result_whole(out, "trained_length", params->trained_length);
+    dpe_result_whole(out, "length", params->length);
+    dpe_result_whole(out, "window",
+                     dpe_detect_deciding(report)->validated ? report->kept.values.window
+                                                            : params->window);
+    dpe_result_text(out, "rule", dpe_detect_rule_names[report->rule]);
+    dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
+    dpe_result_text(out, "verdict",
+                    dpe_detect_deciding(report)->validated
+                        ? dpe_detect_verdict_text(dpe_detect_deciding(report)->validation.verdict)
+                        : NULL);
+    if (dpe_detect_deciding(report)->validated) {
+        char temperature[DPE_TEMPERATURE_TEXT];
+        dpe_temperature_text(&report->kept.values.temperature, temperature);
+        dpe_result_text(out, "kept", report->names[report->kept.plan]);
+        dpe_result_text(out, "temperature", temperature);
+        if (report->rule == DPE_DETECT_JOINTLY && report->plain >= 0) {
+            dpe_result_text(out, "without_adapter", report->names[report->plain]);
+        }
+        dpe_result_text(out, "groups_add", dpe_detect_worth_names[dpe_detect_report_worth(report)]);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (report->results[i].used) {
+            add_cells(out, report, &report->results[i]);
+        }
+    }
+    add_groups(out, report);
+    for (int i = 0; i < 2; i++) {
+        if (report->results[i].used && report->results[i].validated) {
+            add_validation(out, report, &report->results[i]);
+        }
+    }
+    if (report->users.validated) {
+        add_validation(out, report, &report->users);
+    }
+    if (report->texts.validated) {
+        add_validation(out, report, &report->texts);
+        add_guard(out, report);
+    }
+    return dpe_result_print(out, inputs->args->job.result, err);
 }

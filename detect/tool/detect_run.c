@@ -4,12 +4,11 @@
 #include <string.h>
 
 #include "detect/table/detect_table.h"
-#include "detect/tool/detect_stages.h"
+#include "detect/tool/detect_tool.h"
 
 static const double nonfinite_limit = 0.05;
 
-/* ---------------------------------------------------------------------------------------- progress
- */
+/* ------------------------------------------------------------------------------------- progress */
 
 /* Best length per group by the means so far: what the final ranking does, without its intervals. */
 static void update_best(struct sweep *sweep)
@@ -78,8 +77,7 @@ static void add_to_best(void *user, const struct dpe_item *item, const struct dp
     sweep->weight[item->plan] += recall ? 1.0 : (double)row->n_tokens;
 }
 
-/* ------------------------------------------------------------------------------------------ stages
- */
+/* --------------------------------------------------------------------------------------- stages */
 
 static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
@@ -106,26 +104,32 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
  * about equally. */
 static size_t fill_items(const struct stage *stage, int64_t per_round, struct dpe_item *items)
 {
-    struct dpe_detect_cursor cursor = {
-        .per_round = per_round, .n_tasks = stage->n_tasks, .n_plans = stage->n_plans};
-    for (int i = 0; i < cursor.n_tasks; i++) {
-        cursor.n_samples[i] = stage->n_samples[i];
-    }
+    const int64_t samples = dpe_most(stage->n_samples[0], stage->n_samples[1]);
     size_t n = 0;
-    struct dpe_item item;
-    while (dpe_detect_next(&cursor, &item.task, &item.plan, &item.sample)) {
-        item.sample += stage->first[item.task];
-        if (stage->live == NULL || stage->live[item.plan] != 0) {
-            items[n++] = item;
+    for (int64_t first = 0; first < samples; first += per_round) {
+        for (int task = 0; task < stage->n_tasks; task++) {
+            const int64_t end = dpe_least(first + per_round, stage->n_samples[task]);
+            for (int plan = 0; plan < stage->n_plans; plan++) {
+                const bool live = stage->live == NULL || stage->live[plan] != 0;
+                for (int64_t sample = first; sample < end && live; sample++) {
+                    items[n++] = (struct dpe_item){task, plan, stage->first[task] + sample};
+                }
+            }
         }
     }
     return n;
 }
 
 struct stage dpe_detect_stage_of(const struct sweep *sweep, const char *name,
-                                 const struct dpe_task *task, int64_t n)
+                                 const struct dpe_task *task, int64_t n,
+                                 const struct dpe_detect_config *configs, int n_plans)
 {
-    struct stage stage = {.name = name, .n_tasks = 1, .tasks = task, .n_samples = {n}};
+    struct stage stage = {.name = name,
+                          .n_tasks = 1,
+                          .tasks = task,
+                          .n_samples = {n},
+                          .n_plans = n_plans,
+                          .configs = configs};
     for (int i = 0; i < sweep->inputs->n_tasks; i++) {
         stage.later[i] = dpe_detect_inputs_validated_rows(sweep->inputs, i);
     }
@@ -143,15 +147,25 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
         names[i] = stage->tasks[i].name;
         rows += stage->n_samples[i] * stage->n_plans;
     }
-    struct dpe_item *items = NULL;
-    DPE_TRY(DPE_NEW(&items, (size_t)rows, err, "out of memory for %lld samples", (long long)rows));
+    struct dpe_item *items = dpe_alloc((size_t)rows, sizeof *items);
+    const struct dpe_plan **plans = dpe_alloc((size_t)stage->n_plans, sizeof(void *));
+    const char **keys = dpe_alloc((size_t)stage->n_plans, sizeof *keys);
+    dpe_status status = DPE_OK;
+    if (items == NULL || plans == NULL || keys == NULL) {
+        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)rows);
+        goto done;
+    }
+    for (int i = 0; i < stage->n_plans; i++) {
+        plans[i] = &stage->configs[i].plan;
+        keys[i] = stage->configs[i].key;
+    }
     const struct dpe_work work = {
         .name = stage->name,
         .n_tasks = stage->n_tasks,
         .tasks = names,
         .n_plans = stage->n_plans,
-        .plans = stage->plans,
-        .keys = stage->keys,
+        .plans = plans,
+        .keys = keys,
         .items = items,
         .n_items = fill_items(stage, dpe_detect_inputs_per_round(sweep->inputs), items),
         .capacity = sweep->inputs->args->job.length,
@@ -169,9 +183,24 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
     sweep->first = stage->first;
     sweep->tasks = stage->tasks;
     sweep->work = &work;
-    dpe_status status = dpe_job_rows(&sweep->inputs->job, &work, err);
+    status = dpe_job_rows(&sweep->inputs->job, &work, err);
+done:
     free(items);
+    free(plans);
+    free(keys);
     return status;
+}
+
+dpe_status dpe_detect_stage_scores(struct sweep *sweep, const struct stage *stage, int64_t together,
+                                   struct dpe_detect_scores *scores, struct dpe_error *err)
+{
+    const char *keys[DPE_DETECT_MOST_CANDIDATES];
+    for (int i = 0; i < stage->n_plans; i++) {
+        keys[i] = stage->configs[i].key;
+    }
+    DPE_TRY(dpe_detect_stage_run(sweep, stage, err));
+    return dpe_detect_collect(sweep->inputs->job.run, stage->tasks[0].name, keys, stage->n_plans, 0,
+                              stage->first[0] + stage->n_samples[0], together, scores, err);
 }
 
 /* Configurations of the lengths that a race has left. */
@@ -215,34 +244,19 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_grid *grid = &inputs->grid;
-    size_t n = (size_t)grid->n_configs;
-    const struct dpe_plan **plans = dpe_alloc(n, sizeof(void *));
-    const char **keys = dpe_alloc(n, sizeof *keys);
-    unsigned char *live = dpe_alloc(n, 1);
-    dpe_status status = DPE_OK;
-    if (plans == NULL || keys == NULL || live == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu configurations", n);
-        goto done;
-    }
-    for (size_t c = 0; c < n; c++) {
-        plans[c] = &grid->configs[c].plan;
-        keys[c] = grid->configs[c].key;
-    }
-    struct stage stage = dpe_detect_stage_of(sweep, inputs->args->race ? "race" : "sweep",
-                                             inputs->tasks, inputs->n_samples[0]);
+    unsigned char *live = NULL;
+    DPE_TRY(DPE_NEW(&live, (size_t)grid->n_configs, err, "out of memory for %d configurations",
+                    grid->n_configs));
+    struct stage stage =
+        dpe_detect_stage_of(sweep, inputs->args->race ? "race" : "sweep", inputs->tasks,
+                            inputs->n_samples[0], grid->configs, grid->n_configs);
     stage.n_tasks = inputs->n_tasks;
     stage.n_samples[1] = inputs->n_samples[1];
-    stage.n_plans = grid->n_configs;
-    stage.plans = plans;
-    stage.keys = keys;
     stage.later[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0];
     sweep->sweeping = true;
-    status = inputs->args->race ? race_rounds(sweep, &stage, live, err)
-                                : dpe_detect_stage_run(sweep, &stage, err);
+    dpe_status status = inputs->args->race ? race_rounds(sweep, &stage, live, err)
+                                           : dpe_detect_stage_run(sweep, &stage, err);
     sweep->sweeping = false;
-done:
-    free(plans);
-    free(keys);
     free(live);
     return status;
 }
@@ -252,42 +266,27 @@ static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_selection *selection = &sweep->report->selection;
-    int n = inputs->grid.params.n_lengths;
-    /* Too large for a small stack. */
-    struct dpe_plan *plans = dpe_alloc_zero((size_t)n, sizeof *plans);
-    char names[DPE_DETECT_MAX_LENGTHS][33];
-    const struct dpe_plan *borrowed[DPE_DETECT_MAX_LENGTHS];
-    const char *keys[DPE_DETECT_MAX_LENGTHS];
-    if (plans == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d plans", n);
+    const int n = inputs->grid.params.n_lengths;
+    struct dpe_detect_config *configs = NULL; /* too large for a small stack */
+    DPE_TRY(DPE_NEW(&configs, (size_t)n, err, "out of memory for %d plans", n));
+    dpe_status status = DPE_OK;
+    for (int t = 0; t < n && status == DPE_OK; t++) {
+        status = dpe_detect_step_plan(&inputs->grid, &inputs->context, selection->at,
+                                      dpe_detect_pending_group(selection), t, &configs[t], err);
     }
-    dpe_status status =
-        dpe_detect_step_plans(&inputs->grid, &inputs->context, selection->at,
-                              dpe_detect_pending_group(selection), plans, names, err);
-    if (status != DPE_OK) {
-        free(plans);
-        return status;
-    }
-    for (int t = 0; t < n; t++) {
-        borrowed[t] = &plans[t];
-        keys[t] = names[t];
-    }
-    struct stage stage = dpe_detect_stage_of(sweep, "select", inputs->tasks, inputs->n_samples[0]);
-    stage.n_plans = n;
-    stage.plans = borrowed;
-    stage.keys = keys;
+    struct stage stage =
+        dpe_detect_stage_of(sweep, "select", inputs->tasks, inputs->n_samples[0], configs, n);
     stage.later[0] +=
         (dpe_detect_inputs_steps(inputs) - selection->n_choices * (n - 1)) * inputs->n_samples[0];
-    status = dpe_detect_stage_run(sweep, &stage, err);
+    status = status == DPE_OK ? dpe_detect_stage_run(sweep, &stage, err) : status;
     for (int t = 0; t < n; t++) {
-        dpe_plan_free(&plans[t]);
+        dpe_plan_free(&configs[t].plan);
     }
-    free(plans);
+    free(configs);
     return status;
 }
 
-/* --------------------------------------------------------------------------------------- the whole
- */
+/* ------------------------------------------------------------------------------------ the whole */
 
 void dpe_detect_stage_plan(struct sweep *sweep)
 {
@@ -307,12 +306,12 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
     const struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_grid *grid = &inputs->grid;
     size_t n_configs = (size_t)grid->n_configs;
-    sweep->sum = dpe_alloc_zero(n_configs, sizeof *sweep->sum);
-    sweep->weight = dpe_alloc_zero(n_configs, sizeof *sweep->weight);
-    sweep->best = dpe_alloc_zero((size_t)grid->params.n_groups, sizeof *sweep->best);
-    if (sweep->sum == NULL || sweep->weight == NULL || sweep->best == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu configurations", n_configs);
-    }
+    const size_t n_groups = (size_t)grid->params.n_groups;
+    DPE_TRY(
+        DPE_NEW(&sweep->sum, n_configs, err, "out of memory for %zu configurations", n_configs));
+    DPE_TRY(
+        DPE_NEW(&sweep->weight, n_configs, err, "out of memory for %zu configurations", n_configs));
+    DPE_TRY(DPE_NEW(&sweep->best, n_groups, err, "out of memory for %zu groups", n_groups));
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool niah = strcmp(inputs->tasks[i].name, "ppl") != 0;
         double products = 0.0;
@@ -325,49 +324,106 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
     return DPE_OK;
 }
 
+static void put_ceiling(const struct detect_held *held, struct dpe_detect_result *result)
+{
+    if (held->opened) {
+        result->ceiling_task = held->task.name;
+        result->n_ceiling = held->n;
+    }
+}
+
+/* An empty report of these inputs. */
+static void make_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
+{
+    *report = (struct dpe_detect_report){
+        .plain = -1,
+        .grid = &inputs->grid,
+        .context = &inputs->context,
+        .rule = inputs->args->rule,
+        .rounds = inputs->args->rounds > 0 ? (int)inputs->args->rounds : 1,
+        .searching = dpe_detect_inputs_searching(inputs),
+        .racing = inputs->args->race,
+        .race_options = {.per_round = dpe_detect_inputs_per_round(inputs),
+                         .level = inputs->args->race_level,
+                         .indifference = inputs->args->race_indifference},
+        .seed = inputs->args->job.seed,
+        .validation_seed = inputs->validation_seed,
+        .model = inputs->job.model,
+        .fingerprint = dpe_job_fingerprint(&inputs->job),
+        .tokenizer = inputs->job.tokenizer,
+        .corpus = inputs->job.corpus,
+        .niah_spec = inputs->args->use_niah ? inputs->niah_spec : NULL,
+        .niah_template = inputs->args->use_niah ? inputs->niah_template : NULL,
+        .pilot = inputs->args->auto_task ? inputs->pilot : NULL,
+    };
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        bool niah = strcmp(inputs->tasks[i].name, "ppl") != 0;
+        report->results[niah ? 0 : 1] = (struct dpe_detect_result){
+            .used = true,
+            .criterion = niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
+            .task = inputs->tasks[i].name,
+            .validate_task = inputs->validate_tasks[i].name,
+            .together = inputs->tasks[i].together,
+            .n_samples = inputs->n_samples[i],
+            .first_validated = inputs->first_validated[i],
+            .n_validated = inputs->n_validated[i],
+            .fresh = niah || inputs->first_validated[i] > 0,
+            .books = niah ? NULL : inputs->books,
+        };
+    }
+    const struct detect_held *users = &inputs->held[DETECT_USERS];
+    if (users->opened) {
+        report->users_spec = inputs->users_spec;
+        report->users = (struct dpe_detect_result){.used = true,
+                                                   .criterion = DPE_DETECT_RECALL,
+                                                   .task = "user",
+                                                   .validate_task = users->task.name,
+                                                   .together = users->task.together,
+                                                   .n_validated = users->n,
+                                                   .fresh = true};
+        put_ceiling(&inputs->held[DETECT_USERS_CEILING], &report->users);
+    }
+    const struct detect_held *texts = &inputs->held[DETECT_GUARD];
+    report->guard_share = inputs->args->guard;
+    if (texts->opened) {
+        report->texts = (struct dpe_detect_result){.used = true,
+                                                   .criterion = DPE_DETECT_PERPLEXITY,
+                                                   .task = "guard",
+                                                   .validate_task = texts->task.name,
+                                                   .together = 1,
+                                                   .n_validated = texts->n,
+                                                   .fresh = true};
+    }
+    put_ceiling(&inputs->held[DETECT_CEILING], &report->results[0]);
+}
+
 /* Search, sweep and validation with the task that is set. */
 static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
     const struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_run *run = inputs->job.run;
-    dpe_status status = dpe_detect_inputs_hold(sweep->inputs, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_detect_inputs_hold(sweep->inputs, err));
     dpe_detect_report_free(report);
-    dpe_detect_inputs_report(sweep->inputs, report);
-    if ((status = dpe_detect_stage_search(sweep, err)) != DPE_OK ||
-        (status = dpe_detect_stage_warm(sweep, err)) != DPE_OK ||
-        (dpe_detect_sweeps(inputs->args->rule) && (status = sweep_stage(sweep, err)) != DPE_OK)) {
-        return status;
+    make_report(sweep->inputs, report);
+    DPE_TRY(dpe_detect_stage_search(sweep, err));
+    DPE_TRY(dpe_detect_stage_warm(sweep, err));
+    if (dpe_detect_sweeps(inputs->args->rule)) {
+        DPE_TRY(sweep_stage(sweep, err));
     }
     report->swept = true;
-    status = dpe_detect_report_sweep(report, run, err);
-    while (status == DPE_OK && !report->selection.complete) {
-        status = step_stage(sweep, err);
-        if (status == DPE_OK) {
-            status = dpe_detect_report_sweep(report, run, err);
-        }
+    DPE_TRY(dpe_detect_report_sweep(report, run, err));
+    while (!report->selection.complete) {
+        DPE_TRY(step_stage(sweep, err));
+        DPE_TRY(dpe_detect_report_sweep(report, run, err));
     }
-    if (status != DPE_OK || (status = dpe_detect_stage_search(sweep, err)) != DPE_OK ||
-        (status = dpe_detect_report_sweep(report, run, err)) != DPE_OK ||
-        (status = dpe_detect_stage_validate(sweep, err)) != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_detect_stage_search(sweep, err));
+    DPE_TRY(dpe_detect_report_sweep(report, run, err));
+    DPE_TRY(dpe_detect_stage_validate(sweep, err));
     return dpe_detect_report_validation(report, run, err);
 }
 
-static dpe_status run_stages(struct sweep *sweep, struct dpe_error *err)
-{
-    DPE_TRY(dpe_detect_stage_pilot(sweep, err));
-    DPE_TRY(run_task(sweep, err));
-    sweep->complete = true;
-    return DPE_OK;
-}
-
-/* ------------------------------------------------------------------------------------------ study
- */
+/* ---------------------------------------------------------------------------------------- study */
 
 struct detection {
     struct dpe_detect_arguments args; /* a copy: tables of dpe-eval tune become what they chose */
@@ -395,7 +451,7 @@ static dpe_status detection_start(void *state, struct dpe_error *err)
 {
     struct detection *detection = state;
     dpe_detect_announce(&detection->inputs);
-    dpe_detect_inputs_report(&detection->inputs, &detection->report);
+    make_report(&detection->inputs, &detection->report);
     DPE_TRY(sweep_prepare(&detection->sweep, err));
     return dpe_detect_inputs_start(&detection->inputs, err);
 }
@@ -403,7 +459,9 @@ static dpe_status detection_start(void *state, struct dpe_error *err)
 static dpe_status detection_rows(void *state, struct dpe_error *err)
 {
     struct detection *detection = state;
-    dpe_status status = run_stages(&detection->sweep, err);
+    dpe_status status = dpe_detect_stage_pilot(&detection->sweep, err);
+    status = status == DPE_OK ? run_task(&detection->sweep, err) : status;
+    detection->sweep.complete = status == DPE_OK;
     const struct dpe_session_work work = dpe_job_work(&detection->inputs.job);
     dpe_log_info("%lld tokens were read, %lld decoded in %lld steps", (long long)work.fed,
                  (long long)work.decoded, (long long)work.steps);

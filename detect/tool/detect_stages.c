@@ -3,11 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/tool/detect_stages.h"
+#include "detect/tool/detect_tool.h"
 #include "engine/plan/methods/methods.h"
 
-/* ----------------------------------------------------------------------------------------- search
- */
+/* --------------------------------------------------------------------------------------- search */
 
 /* Until the temperature is found, all rows of the sweep lie ahead (`later`), those of its plans
  * that the search has run included. */
@@ -29,33 +28,23 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_search *search = &sweep->report->search;
     const struct dpe_detect_step *step = &search->steps[search->n_steps - 1];
-    const struct dpe_plan *borrowed[DPE_DETECT_MOST_CANDIDATES];
-    const char *keys[DPE_DETECT_MOST_CANDIDATES];
-    char copies[DPE_DETECT_MOST_CANDIDATES][33]; /* a table on the way replays the search */
     char name[32];
     int n = 0;
     dpe_status status = DPE_OK;
-    /* Too large for a small stack. */
-    struct dpe_plan *plans = dpe_alloc_zero(DPE_DETECT_MOST_CANDIDATES, sizeof *plans);
-    if (plans == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d plans", step->n);
-    }
+    /* Too large for a small stack; copies, because a table on the way replays the search. */
+    struct dpe_detect_config *configs = NULL;
+    DPE_TRY(DPE_NEW(&configs, (size_t)step->n, err, "out of memory for %d plans", step->n));
     for (int i = 0; i < step->n && status == DPE_OK; i++) {
         if (step->tried[i].wanted) {
-            memcpy(copies[n], step->tried[i].key, sizeof copies[n]);
-            keys[n] = copies[n];
-            borrowed[n] = &plans[n];
+            memcpy(configs[n].key, step->tried[i].key, sizeof configs[n].key);
             status = dpe_detect_point_plan(&inputs->grid, &inputs->context, &step->tried[i].point,
-                                           &plans[n++], err);
+                                           &configs[n++].plan, err);
         }
     }
     snprintf(name, sizeof name, "search %s", dpe_detect_move_names[step->move]);
     struct stage stage = dpe_detect_stage_of(
         sweep, name, search->wants_texts ? &inputs->held[DETECT_GUARD].task : inputs->tasks,
-        search->wanted);
-    stage.n_plans = n;
-    stage.plans = borrowed;
-    stage.keys = keys;
+        search->wanted, configs, n);
     const bool before = dpe_detect_sweeps(inputs->args->rule) && !sweep->report->swept;
     for (int i = 0; i < inputs->n_tasks && before; i++) {
         stage.later[i] += inputs->n_samples[i] * inputs->grid.n_configs;
@@ -65,9 +54,9 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
         status = dpe_detect_stage_run(sweep, &stage, err);
     }
     for (int i = 0; i < n; i++) {
-        dpe_plan_free(&plans[i]);
+        dpe_plan_free(&configs[i].plan);
     }
-    free(plans);
+    free(configs);
     return status;
 }
 
@@ -103,8 +92,7 @@ dpe_status dpe_detect_stage_warm(struct sweep *sweep, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* -------------------------------------------------------------------------------------- validation
- */
+/* ----------------------------------------------------------------------------------- validation */
 
 static bool is_validated(const struct dpe_detect_report *report, const char *name)
 {
@@ -138,8 +126,7 @@ enum { FINALISTS = 32 };
 struct finalists {
     int n;
     struct dpe_detect_point points[FINALISTS];
-    struct dpe_plan plans[FINALISTS];
-    char keys[FINALISTS][33];
+    struct dpe_detect_config configs[FINALISTS];
     double value[FINALISTS], nll[FINALISTS];
     bool read[FINALISTS];
 };
@@ -148,27 +135,18 @@ static dpe_status read_finalists(struct sweep *sweep, struct finalists *all, str
 {
     const struct detect_held *held = &sweep->inputs->held[DETECT_GUARD];
     const int64_t texts = sweep->report->searching.texts;
-    const struct dpe_plan *plans[FINALISTS];
-    const char *keys[FINALISTS];
     struct dpe_detect_scores scores = {0};
     dpe_status status = DPE_OK;
     for (int i = 0; i < all->n && status == DPE_OK; i++) {
-        plans[i] = &all->plans[i];
-        keys[i] = all->keys[i];
+        struct dpe_detect_config *config = &all->configs[i];
         status = dpe_detect_point_plan(&sweep->inputs->grid, &sweep->inputs->context,
-                                       &all->points[i], &all->plans[i], err);
-        status = status == DPE_OK ? dpe_plan_key(&all->plans[i], all->keys[i], err) : status;
+                                       &all->points[i], &config->plan, err);
+        status = status == DPE_OK ? dpe_plan_key(&config->plan, config->key, err) : status;
         sweep->planned[0] += all->read[i] ? 0 : texts;
     }
-    struct stage stage = dpe_detect_stage_of(sweep, "guard", &held->task, texts);
-    stage.n_plans = all->n;
-    stage.plans = plans;
-    stage.keys = keys;
-    status = status == DPE_OK ? dpe_detect_stage_run(sweep, &stage, err) : status;
-    if (status == DPE_OK) {
-        status = dpe_detect_collect(sweep->inputs->job.run, held->task.name, keys, all->n, 0, texts,
-                                    1, &scores, err);
-    }
+    const struct stage stage =
+        dpe_detect_stage_of(sweep, "guard", &held->task, texts, all->configs, all->n);
+    status = status == DPE_OK ? dpe_detect_stage_scores(sweep, &stage, 1, &scores, err) : status;
     if (status == DPE_OK) {
         dpe_detect_texts(&scores, all->nll);
     }
@@ -186,10 +164,8 @@ static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
         report->searching.brief) {
         return DPE_OK;
     }
-    struct finalists *all = dpe_alloc_zero(1, sizeof *all); /* too large for a small stack */
-    if (all == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for finalists");
-    }
+    struct finalists *all = NULL; /* too large for a small stack */
+    DPE_TRY(DPE_NEW(&all, 1, err, "out of memory for finalists"));
     all->n =
         dpe_detect_search_finalists(&report->search, all->points, all->value, all->read, FINALISTS);
     dpe_status status = read_finalists(sweep, all, err);
@@ -198,7 +174,7 @@ static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < v && best >= 0 && status == DPE_OK; i++) {
         char key[33];
         status = dpe_plan_key(&sweep->validated[i], key, err);
-        known = known || strcmp(key, all->keys[best]) == 0;
+        known = known || strcmp(key, all->configs[best].key) == 0;
     }
     if (status == DPE_OK && best >= 0 && !known) {
         char *name = report->names[v];
@@ -208,13 +184,13 @@ static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
                                       sizeof report->names[v]);
         }
         if (name[0] != '\0') {
-            sweep->validated[v] = all->plans[best];
-            all->plans[best] = (struct dpe_plan){0};
+            sweep->validated[v] = all->configs[best].plan;
+            all->configs[best].plan = (struct dpe_plan){0};
             report->n_validated++;
         }
     }
     for (int i = 0; i < all->n; i++) {
-        dpe_plan_free(&all->plans[i]);
+        dpe_plan_free(&all->configs[i].plan);
     }
     free(all);
     return status;
@@ -226,8 +202,7 @@ static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
     struct dpe_detect_report *report = sweep->report;
     for (int i = 0; i < args->n_against; i++) {
         int v = report->n_validated++;
-        const struct dpe_plan_context context = dpe_detect_inputs_rival(sweep->inputs);
-        DPE_TRY(dpe_plan_make(args->against[i], &context, &sweep->validated[v], err));
+        DPE_TRY(dpe_detect_inputs_rival(sweep->inputs, i, &sweep->validated[v], err));
         snprintf(report->names[v], sizeof report->names[v], "%s", args->against[i]);
     }
     return DPE_OK;
@@ -333,8 +308,7 @@ static dpe_status run_held(struct sweep *sweep, const struct stage *validation,
                               .n_tasks = 1,
                               .tasks = &held->task,
                               .n_samples = {held->n},
-                              .plans = validation->plans,
-                              .keys = validation->keys,
+                              .configs = validation->configs,
                               .last = true};
         const bool ceiling = i == DETECT_CEILING || i == DETECT_USERS_CEILING;
         stage.n_plans = ceiling ? 1 : validation->n_plans; /* the first is rope */
@@ -368,12 +342,8 @@ static dpe_status race_ready(struct sweep *sweep, const struct stage *all, unsig
         for (int i = 0; i < all->n_plans; i++) {
             stage.later[0] -= live[i] != 0 ? stage.n_samples[0] : 0;
         }
-        status = dpe_detect_stage_run(sweep, &stage, err);
         struct dpe_detect_scores scores = {0};
-        if (status == DPE_OK && c < contexts) {
-            status = dpe_detect_collect(inputs->job.run, all->tasks[0].name, all->keys,
-                                        all->n_plans, 0, c * together, together, &scores, err);
-        }
+        status = dpe_detect_stage_scores(sweep, &stage, together, &scores, err);
         if (status == DPE_OK && c < contexts) {
             dpe_detect_ready_race(&scores, contexts, sweep->own, live);
         }
@@ -391,16 +361,14 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_report *report = sweep->report;
     DPE_TRY(make_validated(sweep, err));
-    const struct dpe_plan *plans[DPE_DETECT_MOST_VALIDATED];
-    const char *keys[DPE_DETECT_MOST_VALIDATED];
     unsigned char live[DPE_DETECT_MOST_VALIDATED]; /* equal plans are run once */
     const bool ready = dpe_detect_inputs_races_ready(inputs);
     for (int v = 0; v < report->n_validated; v++) {
-        plans[v] = &sweep->validated[v];
-        keys[v] = report->keys[v];
+        sweep->finals[v].plan = sweep->validated[v];
+        memcpy(sweep->finals[v].key, report->keys[v], sizeof report->keys[v]);
         live[v] = 1;
         for (int known = 0; known < v; known++) {
-            live[v] = live[v] != 0 && strcmp(keys[known], keys[v]) != 0;
+            live[v] = live[v] != 0 && strcmp(report->keys[known], report->keys[v]) != 0;
         }
         for (int i = 0; i < inputs->n_tasks && live[v] == 0 && !ready; i++) {
             sweep->planned[i] -= inputs->n_validated[i];
@@ -412,8 +380,7 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
                           .first = {inputs->first_validated[0], inputs->first_validated[1]},
                           .n_samples = {inputs->n_validated[0], inputs->n_validated[1]},
                           .n_plans = report->n_validated,
-                          .plans = plans,
-                          .keys = keys,
+                          .configs = sweep->finals,
                           .live = live,
                           .last = true};
     if (!dpe_detect_inputs_races_base(inputs)) {

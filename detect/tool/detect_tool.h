@@ -6,6 +6,7 @@
 #define DPE_DETECT_TOOL_H
 
 #include "detect/report/view.h"
+#include "detect/search/search.h"
 #include "detect/tool/detection.h"
 #include "engine/plan/methods/methods.h"
 #include "eval/niah/niah.h"
@@ -86,42 +87,33 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs,
                                   const struct dpe_detect_arguments *args, struct dpe_error *err);
 dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status status,
                                    struct dpe_error *err);
-/** Read --scale-pairs: the mask of the top-k pairs of each head, or without --top-k those of the
- *  numbers that the search tries; DPE_BAD_DATA when the profile is of another model. Without that
- *  option all pairs move. */
-dpe_status dpe_detect_inputs_key_pairs(struct detect_inputs *inputs, struct dpe_error *err);
-/** What it read, into the parameters of the grid. */
-void dpe_detect_inputs_put_pairs(const struct detect_inputs *inputs,
-                                 struct dpe_detect_params *params);
 /** Open or continue the run: everything that decides a result is its identity. */
 dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples that share something: those of a context, or of the contexts with one first half. */
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
 /** The context of plans that are no part of the sweep: without --selection. */
 struct dpe_plan_context dpe_detect_inputs_context(const struct detect_inputs *inputs);
-/** That of the methods of --against: as released, which is also dpe-eval's default. */
-struct dpe_plan_context dpe_detect_inputs_rival(const struct detect_inputs *inputs);
-/** Method i of those that the result is held against. */
-const char *dpe_detect_inputs_rival_of(const struct detect_inputs *inputs, int i);
-/** Samples decoded together: what was asked for, else 4, or as many as share something; never more
- *  than there are, nor than a race's round has. */
-int64_t dpe_detect_inputs_batch(const struct detect_inputs *inputs);
+/** How many methods the result may be held against: those of --against, then the families; and the
+ * plan of method i, as released, which is also dpe-eval's default. */
+int dpe_detect_inputs_rivals(const struct detect_inputs *inputs);
+dpe_status dpe_detect_inputs_rival(const struct detect_inputs *inputs, int i, struct dpe_plan *plan,
+                                   struct dpe_error *err);
 /** Tokens that a sample of a task reads, on average and about: samples of a context share one
  * reading, those with the same first half share that. */
 int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task);
-/** Set the job's batch to that, or to what fits into memory; logs why it is less than --batch. */
+/** Set the job's batch to the samples that are decoded together, as far as they fit into memory;
+ * logs why it is less than --batch. */
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples of a plan before the next plan. What a race decides depends on them, so those of
  * a race do not depend on the batch. */
 int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs);
 /** Samples that a race must have seen before it can drop anything. */
 int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs);
-/** Open the needles of inputs->niah as a stream of this name and seed. */
-dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs, const char *name, uint64_t seed,
-                                  struct dpe_task *task, struct dpe_error *err);
-/** Of another length. */
-dpe_status dpe_detect_inputs_niah_of(struct detect_inputs *inputs, int64_t length, const char *name,
-                                     uint64_t seed, struct dpe_task *task, struct dpe_error *err);
+/** Open needles, of so many tokens, as a stream of this name and seed. */
+dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs,
+                                  const struct dpe_niah_params *params, int64_t length,
+                                  const char *name, uint64_t seed, struct dpe_task *task,
+                                  struct dpe_error *err);
 /** Open the needles of the search and of the validation, in place of those that are open. */
 dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err);
 /** Let the search measure with the task that --niah names. */
@@ -167,27 +159,9 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
 int64_t dpe_detect_inputs_searched(const struct detect_inputs *inputs);
 /** Configurations that the sequential rule's steps add at most; 0 for other rules. */
 int64_t dpe_detect_inputs_steps(const struct detect_inputs *inputs);
-/** Empty report of these inputs. */
-void dpe_detect_inputs_report(const struct detect_inputs *inputs, struct dpe_detect_report *report);
-
-/** The fewest rows a race of that many samples can end with. */
-double dpe_detect_least_rows(const struct detect_inputs *inputs, int64_t samples);
-/** Print what each saving saves of the sweep. */
-void dpe_detect_print_savings(const struct detect_inputs *inputs,
-                              const struct dpe_answering *answering);
 /** Print what a sweep would cost, unless it is silent, and add it to `sum` (NULL: not wanted). */
 dpe_status dpe_detect_cost(struct detect_inputs *inputs, struct dpe_bill *sum,
                            struct dpe_error *err);
-/** Of a dry run: the length, where it is not larger than the trained one; the
- * template of prompts. */
-void dpe_detect_warn_of_length(const struct dpe_detect_params *params);
-void dpe_detect_tell_template(const struct detect_inputs *inputs);
-/** Lengths of the grid, "window W" or what moves, where the trained length is from, and what was
- * left out. */
-void dpe_detect_list_lengths(const struct dpe_detect_params *params, char *text, size_t size);
-void dpe_detect_window_text(const struct dpe_detect_params *params, char text[64]);
-const char *dpe_detect_trained_source(const struct detect_inputs *inputs);
-const char *dpe_detect_skipped_text(const struct detect_inputs *inputs);
 /** Log the planned work before it begins. */
 void dpe_detect_announce(const struct detect_inputs *inputs);
 /** Suggest what to do with the table. */
@@ -198,5 +172,60 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
 /** Print the result. */
 dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                             const struct dpe_detect_report *report, struct dpe_error *err);
+
+/* -------------------------------------------------------------------------------------- stages */
+
+/** A sweep at work. */
+struct sweep {
+    struct detect_inputs *inputs;
+    struct dpe_detect_report *report;
+    struct dpe_plan validated[DPE_DETECT_MOST_VALIDATED];
+    struct dpe_detect_config finals[DPE_DETECT_MOST_VALIDATED]; /**< the same with their keys */
+    const int64_t *first;         /* samples of the list at work, per task */
+    int64_t planned[2];           /* rows of the whole sweep, per task; of a search those so far */
+    int64_t searched;             /* rows of the search in `planned` */
+    double cost[2];               /* operations of a row */
+    const struct dpe_task *tasks; /* of the list at work */
+    double *sum, *weight;         /* [configs] of the deciding task: what the live line ranks */
+    int64_t *best;                /* [groups] */
+    int own; /* of the validated plans the one that a brief search ended with; -1: there is none */
+    bool sweeping, complete;
+    const struct dpe_work *work; /* at work */
+};
+
+/** A list of rows: every plan on these samples. */
+struct stage {
+    const char *name;
+    int n_tasks;
+    const struct dpe_task *tasks;
+    int64_t first[2], n_samples[2]; /* per task */
+    int n_plans;
+    const struct dpe_detect_config *configs; /**< [n_plans] their plans and keys */
+    const unsigned char *live;               /* [n_plans] 0 = left out; NULL: none is */
+    int64_t later[2];                        /* rows after it, per task */
+    bool last;                               /* there are none */
+};
+/** One of the first n samples of a task under these plans, with the validation after it. */
+struct stage dpe_detect_stage_of(const struct sweep *sweep, const char *name,
+                                 const struct dpe_task *task, int64_t n,
+                                 const struct dpe_detect_config *configs, int n_plans);
+
+/** Make the rows of a list that are missing, and append them to the run. Errors of dpe_job_rows. */
+dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
+                                struct dpe_error *err);
+/** The same, and collect what its plans, at most DPE_DETECT_MOST_CANDIDATES, have of its first task
+ * up to its last sample; the caller frees *scores, also after a failure. */
+dpe_status dpe_detect_stage_scores(struct sweep *sweep, const struct stage *stage, int64_t together,
+                                   struct dpe_detect_scores *scores, struct dpe_error *err);
+/** Set how many rows the sweep and the validation have. */
+void dpe_detect_stage_plan(struct sweep *sweep);
+/** With --task auto: run the pilot and open the task that it chooses. */
+dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err);
+/** Run the search until its rows are there, or until it waits for the sweep. */
+dpe_status dpe_detect_stage_search(struct sweep *sweep, struct dpe_error *err);
+/** Make the grid again, with the temperature that was found. */
+dpe_status dpe_detect_stage_warm(struct sweep *sweep, struct dpe_error *err);
+/** Rope, base and joint plan, and what else they are held against, on fresh samples. */
+dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err);
 
 #endif

@@ -73,6 +73,15 @@ static inline void grid_of(const struct dpe_detect_params *params, const struct 
     }
 }
 
+/** Scales of a joint plan whose groups have these lengths; −1: as in the base. */
+static inline void joint_scales_of(const struct dpe_detect_params *params, const int64_t *length,
+                                   double *scale)
+{
+    for (int g = 0; g < params->n_groups; g++) {
+        scale[g] = dpe_detect_joint_scale(params, g, length[g]);
+    }
+}
+
 /** Scores of no cell yet; released by the caller. */
 static inline void scores_of(struct dpe_detect_scores *scores, int n_cells, int64_t n_samples)
 {

@@ -159,7 +159,7 @@ static void joint_scales_are_the_papers(void **state)
     const int64_t effective[8] = {65536, 16384, 65536, 16384, 4096, 4096, 8192, 32768};
     const double want[8] = {2, 8, 2, 8, 32, 32, 16, 4};
     double scale[8];
-    dpe_detect_joint_scales(&params, effective, scale);
+    joint_scales_of(&params, effective, scale);
     for (int g = 0; g < 8; g++) {
         assert_true(scale[g] == want[g]);
     }
@@ -167,7 +167,7 @@ static void joint_scales_are_the_papers(void **state)
     params.n_groups = 3;
     params.length = 100000;
     const int64_t odd[3] = {30000, 100000, -1};
-    dpe_detect_joint_scales(&params, odd, scale);
+    joint_scales_of(&params, odd, scale);
     assert_true(scale[0] == 3.0 && scale[1] == 1.0);
     assert_true(scale[2] == 200000.0 / 8192.0);
 }
@@ -190,34 +190,6 @@ static void base_plan_is_the_cell_at_half_the_trained_length(void **state)
     }
     dpe_plan_free(&base);
     dpe_detect_grid_free(&grid);
-}
-
-static void work_goes_in_rounds_and_comes_once(void **state)
-{
-    (void)state;
-    struct dpe_detect_cursor cursor = {
-        .per_round = 4, .n_tasks = 2, .n_plans = 5, .n_samples = {10, 3}};
-    int seen[2][5][10] = {{{0}}};
-    int task = 0;
-    int plan = 0;
-    int n = 0;
-    int64_t sample = 0;
-    int64_t round = 0;
-    while (dpe_detect_next(&cursor, &task, &plan, &sample)) {
-        seen[task][plan][sample]++;
-        assert_true(sample / 4 >= round); /* no sample of a later round before an earlier one */
-        round = sample / 4;
-        n++;
-    }
-    assert_int_equal(n, 5 * 13);
-    for (int p = 0; p < 5; p++) {
-        for (int s = 0; s < 10; s++) {
-            assert_int_equal(seen[0][p][s], 1);
-            assert_int_equal(seen[1][p][s], s < 3);
-        }
-    }
-    struct dpe_detect_cursor empty = {.per_round = 4, .n_tasks = 1, .n_plans = 5};
-    assert_false(dpe_detect_next(&empty, &task, &plan, &sample));
 }
 
 /* ---------------------------------------------------------------------------------------- ranking
@@ -547,7 +519,6 @@ int main(void)
         cmocka_unit_test(senseless_grids_are_refused),
         cmocka_unit_test(joint_scales_are_the_papers),
         cmocka_unit_test(base_plan_is_the_cell_at_half_the_trained_length),
-        cmocka_unit_test(work_goes_in_rounds_and_comes_once),
         cmocka_unit_test(ranks_put_accuracy_first_and_ties_to_the_longer),
         cmocka_unit_test(rows_that_were_not_run_are_not_zeros),
         cmocka_unit_test(perplexity_ranks_lower_first),

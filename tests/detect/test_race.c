@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/sweep/detect_race.h"
+#include "detect/sweep/ranking.h"
 #include "outputs/rows/rows.h"
 
 enum { LENGTHS = 4, SAMPLES = 40 };

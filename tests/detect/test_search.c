@@ -838,7 +838,7 @@ static void frequencies_begin_with_those_that_go_round(void **state)
     /* A factor is not rounded, and a group without a length stays as in the base. */
     const int64_t lengths[GROUPS] = {512, 192, -1, 64};
     double scale[GROUPS];
-    dpe_detect_joint_scales(&grid.params, lengths, scale);
+    joint_scales_of(&grid.params, lengths, scale);
     assert_true(scale[0] == 1.0 && scale[1] == 512.0 / 192.0 && scale[2] == 8.0 && scale[3] == 8.0);
     /* It is what longrope is with these factors. */
     assert_int_equal(dpe_detect_joint_plan(&grid, &context, scale, &plan, &err), DPE_OK);
