@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
-#include "detect/search/start.h"
 #include "detect/sweep/grid.h"
 #include "engine/plan/plan.h"
 #include "eval/niah/niah.h"

@@ -22,8 +22,7 @@ const char *const dpe_detect_families[DPE_DETECT_FAMILIES] = {
     "lampe:official=0",
 };
 
-/* ----------------------------------------------------------------------------------------- points
- */
+/* --------------------------------------------------------------------------------------- points */
 
 void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_detect_point *point)
 {
@@ -184,8 +183,7 @@ dpe_status dpe_detect_point_plan(const struct dpe_detect_grid *grid,
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }
 
-/* -------------------------------------------------------------------------------------- candidates
- */
+/* ----------------------------------------------------------------------------------- candidates */
 
 /* A step's list as it is filled. */
 struct list {
@@ -206,6 +204,17 @@ static void add_temperature(struct list *list, struct dpe_temperature temperatur
     struct dpe_error err = {0};
     if (dpe_temperature_check(&temperature, &err) == DPE_OK) {
         add(list)->temperature = temperature;
+    }
+}
+
+/* A temperature times each of n factors. */
+static void add_scaled(struct list *list, struct dpe_temperature temperature, const double *factors,
+                       int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct dpe_temperature scaled = temperature;
+        scaled.logit_scale *= factors[i];
+        add_temperature(list, scaled);
     }
 }
 
@@ -254,14 +263,11 @@ static void add_temperatures(struct list *list, const struct dpe_detect_params *
         {trained, 2.0, 0.0, 1.0, DPE_LEVEL},
         {trained, 0.5, 2.0 / (double)head_dim, 1.0, DPE_LEVEL},
     };
-    static const double factors[] = {1.2, 1.4, 1.6, 1.8, 2.0};
+    const double factors[] = {1.2, 1.4, 1.6, 1.8, 2.0, yarn_factor(params)};
     for (size_t i = 0; i < sizeof grid / sizeof grid[0] && !params->frequencies; i++) {
         add_temperature(list, grid[i]);
     }
-    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
-        add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, factors[i], DPE_LEVEL});
-    }
-    add_temperature(list, (struct dpe_temperature){0.0, 1.0, 0.0, yarn_factor(params), DPE_LEVEL});
+    add_scaled(list, dpe_temperature_none, factors, 6);
 }
 
 /* What suits a shorter length, somewhat more of it, because a longer prompt dilutes the softmax
@@ -275,11 +281,7 @@ static void add_nearer_temperatures(struct list *list, const struct dpe_detect_p
         add_temperature(list, usual[i]);
     }
     static const double factors[] = {1.1, 1.21};
-    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
-        struct dpe_temperature more = *near;
-        more.logit_scale *= factors[i];
-        add_temperature(list, more);
-    }
+    add_scaled(list, *near, factors, 2);
 }
 
 /* Around the temperature that the search has; `depth`: also those whose layers differ, which gained
@@ -287,16 +289,12 @@ static void add_nearer_temperatures(struct list *list, const struct dpe_detect_p
 static void add_neighbours(struct list *list, bool depth)
 {
     const struct dpe_temperature now = list->tried[0].point.temperature;
-    struct dpe_temperature other = now;
+    struct dpe_temperature other;
     if (!dpe_temperature_is_none(&now)) {
         add_temperature(list, dpe_temperature_none);
     }
     static const double factors[] = {1.1, 1.0 / 1.1};
-    for (int i = 0; i < 2; i++) {
-        other = now;
-        other.logit_scale *= factors[i];
-        add_temperature(list, other);
-    }
+    add_scaled(list, now, factors, 2);
     for (int i = 0; i < 2 && now.log_n_length > 0.0; i++) {
         other = now;
         other.log_n_length *= i == 0 ? 2.0 : 0.5;
@@ -310,16 +308,6 @@ static void add_neighbours(struct list *list, bool depth)
         other.depth[i / 2] *= i % 2 == 0 ? 4.0 / 3.0 : 0.75;
         add_temperature(list, other);
     }
-}
-
-static int length_of_rank(const struct dpe_detect_ranking *ranking, int group, int rank)
-{
-    for (int t = 0; t < ranking->n_lengths; t++) {
-        if (ranking->rank[group * ranking->n_lengths + t] == rank) {
-            return t;
-        }
-    }
-    return -1;
 }
 
 /* Every group at one length, the longest first, to which ties go. */
@@ -354,7 +342,7 @@ static void add_lengths(struct list *list, const struct dpe_detect_params *param
     for (int informative = 0; informative < 2; informative++) {
         struct dpe_detect_point *point = add(list);
         for (int g = 0; g < params->n_groups; g++) {
-            int t = length_of_rank(ranking, g, 1);
+            int t = dpe_detect_ranked(ranking, g, 1);
             if (t >= 0 && params->lengths[t] >= window &&
                 (informative == 0 || ranking->informative[g])) {
                 point->at[g] = (int16_t)t;
@@ -463,8 +451,8 @@ static void add_groups(struct list *list, const struct dpe_detect_params *params
                        const struct dpe_detect_ranking *ranking)
 {
     for (int g = 0; g < params->n_groups && list->n < DPE_DETECT_MOST_CANDIDATES; g++) {
-        int t = length_of_rank(ranking, g, 1);
-        t = t == list->tried[0].point.at[g] ? length_of_rank(ranking, g, 2) : t;
+        int t = dpe_detect_ranked(ranking, g, 1);
+        t = t == list->tried[0].point.at[g] ? dpe_detect_ranked(ranking, g, 2) : t;
         if (t >= 0 && params->lengths[t] >= list->tried[0].point.window) {
             add(list)->at[g] = (int16_t)t;
         }
@@ -481,8 +469,7 @@ static void add_pairs(struct list *list, const struct dpe_detect_params *params)
     }
 }
 
-/* ---------------------------------------------------------------------------------------- families
- */
+/* ------------------------------------------------------------------------------------- families */
 
 static void add_family(struct list *list, int family, int64_t window,
                        const struct dpe_temperature *temperature)

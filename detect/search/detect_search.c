@@ -1,6 +1,5 @@
 /* The search for the best plan: its steps, replayed on the rows that are there. */
 #include "detect/search/search.h"
-#include "detect/search/step.h"
 #include "engine/plan/methods/methods.h"
 
 #include <math.h>
@@ -31,33 +30,22 @@ static bool is_repeated(const struct dpe_detect_search *search, int step, int at
     return false;
 }
 
-/* The most samples that any step has asked for under the plan of this one. */
-static int64_t most_asked(const struct dpe_detect_search *search, const char *key)
+/* The most samples that any step has asked for under the plan with this key; *read: whether one has
+ * asked for its texts. */
+static int64_t most_asked(const struct dpe_detect_search *search, const char *key, bool *read)
 {
     int64_t most = 0;
+    *read = false;
     for (int s = 0; s < search->n_steps; s++) {
         for (int i = 0; i < search->steps[s].n; i++) {
             const struct dpe_detect_tried *tried = &search->steps[s].tried[i];
-            if (strcmp(tried->key, key) == 0 && tried->asked > most) {
-                most = tried->asked;
+            if (strcmp(tried->key, key) == 0) {
+                most = dpe_most(most, tried->asked);
+                *read = *read || tried->read;
             }
         }
     }
     return most;
-}
-
-/* Whether a step has asked for the texts of this plan. */
-static bool is_read(const struct dpe_detect_search *search, const char *key)
-{
-    for (int s = 0; s < search->n_steps; s++) {
-        for (int i = 0; i < search->steps[s].n; i++) {
-            const struct dpe_detect_tried *tried = &search->steps[s].tried[i];
-            if (tried->read && strcmp(tried->key, key) == 0) {
-                return true;
-            }
-        }
-    }
-    return false;
 }
 
 int dpe_detect_search_finalists(const struct dpe_detect_search *search,
@@ -72,7 +60,7 @@ int dpe_detect_search_finalists(const struct dpe_detect_search *search,
             if (tried->samples >= search->options.n_samples && isfinite(tried->value.mean) &&
                 !is_repeated(search, s, i)) {
                 points[n] = tried->point;
-                read[n] = is_read(search, tried->key);
+                (void)most_asked(search, tried->key, &read[n]);
                 value[n++] = recall ? tried->value.mean : -tried->value.mean;
             }
         }
@@ -98,18 +86,17 @@ int64_t dpe_detect_search_asked(const struct dpe_detect_search *search,
         for (int i = 0; i < search->steps[s].n; i++) {
             const char *key = search->steps[s].tried[i].key;
             if (!is_repeated(search, s, i)) {
-                int64_t asked = most_asked(search, key);
+                bool read = false;
                 int64_t there = is_swept(swept, key) ? samples : 0;
-                rows += asked > there ? asked - there : 0;
-                rows += is_read(search, key) ? search->options.texts : 0;
+                rows += dpe_most(0, most_asked(search, key, &read) - there);
+                rows += read ? search->options.texts : 0;
             }
         }
     }
     return rows;
 }
 
-/* ---------------------------------------------------------------------------------------- search
- */
+/* --------------------------------------------------------------------------------------- search */
 
 /* A search at work. */
 struct walk {
@@ -193,10 +180,8 @@ static dpe_status take_step(struct walk *walk, enum dpe_detect_move move, int ro
     struct dpe_detect_search *search = walk->search;
     struct dpe_detect_step *step = &search->steps[search->n_steps];
     *step = (struct dpe_detect_step){.move = move, .round = round, .best = -1, .p = NAN};
-    step->tried = dpe_alloc_zero(DPE_DETECT_MOST_CANDIDATES, sizeof *step->tried);
-    if (step->tried == NULL) {
-        return dpe_fail(walk->err, DPE_NO_MEMORY, "out of memory for a step of the search");
-    }
+    DPE_TRY(DPE_NEW(&step->tried, DPE_DETECT_MOST_CANDIDATES, walk->err,
+                    "out of memory for a step of the search"));
     search->n_steps++;
     step->tried[0].point = *at;
     /* The whole grid of temperatures is for the first step with them alone. */
@@ -292,11 +277,8 @@ static dpe_status search_init(struct dpe_detect_search *search,
                         (long long)options->n_samples, options->rounds);
     }
     search->most_steps = 1 + options->rounds * DPE_DETECT_N_MOVES + 4;
-    search->steps = dpe_alloc_zero((size_t)search->most_steps, sizeof *search->steps);
-    if (search->steps == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a search of %d steps",
-                        search->most_steps);
-    }
+    DPE_TRY(DPE_NEW(&search->steps, (size_t)search->most_steps, err,
+                    "out of memory for a search of %d steps", search->most_steps));
     dpe_detect_point_base(params, &search->start);
     if (options->temperature) {
         search->start.temperature = dpe_temperature_none;

@@ -1,7 +1,9 @@
-/* Which lengths the joint plan gets: rank 1 of each group, or something more careful. */
+/* Which lengths the joint plan gets: rank 1 of each group, or something more careful; and near them
+ * where the sweep of a longer length begins. */
 #include "detect/search/select.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +13,7 @@ static const double tie = 1e-9;
 const char *const dpe_detect_rule_names[] = {"paper", "guarded", "sequential", "joint",
                                              "ready", "brief",   NULL};
 
-/* ------------------------------------------------------------------------------------- one choice
- */
+/* ----------------------------------------------------------------------------------- one choice */
 
 /* Values of one cell, larger = better. */
 static void take_values(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
@@ -20,8 +21,7 @@ static void take_values(const struct dpe_detect_scores *scores, enum dpe_detect_
 {
     size_t n = (size_t)scores->n_samples;
     for (size_t s = 0; s < n; s++) {
-        double value = dpe_detect_value(scores, criterion, (size_t)cell * n + s);
-        values[s] = criterion == DPE_DETECT_RECALL ? value : -value;
+        values[s] = dpe_detect_goodness(scores, criterion, (size_t)cell * n + s);
     }
 }
 
@@ -74,10 +74,8 @@ dpe_status dpe_detect_choose(const struct dpe_detect_scores *scores,
                         first + n_lengths - 1, scores->n_cells, from);
     }
     size_t n = (size_t)scores->n_samples;
-    double *values = dpe_alloc(2 * n, sizeof *values);
-    if (values == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a choice on %zu samples", n);
-    }
+    double *values = NULL;
+    DPE_TRY(DPE_NEW(&values, 2 * n, err, "out of memory for a choice on %zu samples", n));
     double *had = values + n;
     int64_t pairs[DPE_DETECT_MAX_LENGTHS] = {0};
     int compared = 0;
@@ -101,8 +99,7 @@ dpe_status dpe_detect_choose(const struct dpe_detect_scores *scores,
     return DPE_OK;
 }
 
-/* -------------------------------------------------------------------------------------- selections
- */
+/* ----------------------------------------------------------------------------------- selections */
 
 static dpe_status selection_init(const struct dpe_detect_params *params, enum dpe_detect_rule rule,
                                  int n_choices, struct dpe_detect_selection *selection,
@@ -148,12 +145,7 @@ dpe_status dpe_detect_select_paper(const struct dpe_detect_params *params,
 {
     DPE_TRY(selection_init(params, DPE_DETECT_PAPER, 0, selection, err));
     for (int g = 0; g < params->n_groups; g++) {
-        selection->at[g] = -1;
-        for (int t = 0; t < params->n_lengths; t++) {
-            if (ranking->rank[g * params->n_lengths + t] == 1) {
-                selection->at[g] = t;
-            }
-        }
+        selection->at[g] = dpe_detect_ranked(ranking, g, 1);
     }
     return DPE_OK;
 }
@@ -191,8 +183,7 @@ dpe_status dpe_detect_select_guarded(const struct dpe_detect_params *params,
     return status;
 }
 
-/* -------------------------------------------------------------------------------------- sequential
- */
+/* ----------------------------------------------------------------------------------- sequential */
 
 /* Best mean − worst mean of a group over its ranked lengths; −1 without any. */
 static double steepness(const struct dpe_detect_ranking *ranking, int group)
@@ -262,10 +253,8 @@ dpe_status dpe_detect_select_sequential(const struct dpe_detect_params *params,
         *selection = (struct dpe_detect_selection){0};
         return dpe_fail(err, DPE_USAGE, "--rounds: expected 1 or a few, found %d", rounds);
     }
-    dpe_status status = selection_init(params, DPE_DETECT_SEQUENTIAL, n_choices, selection, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(selection_init(params, DPE_DETECT_SEQUENTIAL, n_choices, selection, err));
+    dpe_status status = DPE_OK;
     selection->rounds = rounds;
     order_groups(ranking, selection->order);
     bool changed = true;
@@ -295,5 +284,54 @@ void dpe_detect_selected_scales(const struct dpe_detect_params *params,
         bool stays = selection->rule != DPE_DETECT_PAPER && at == selection->base;
         int64_t length = at < 0 || stays ? -1 : params->lengths[at];
         scale[g] = dpe_detect_joint_scale(params, g, length);
+    }
+}
+
+/* ----------------------------------------------------------------- the sweep of a longer length */
+
+/* L0 and L0/2 are always tried, because the search begins with them: where the shorter entry chose
+ * L0/2 alone, leaving L0 out cost the reference model 15 points at 2048 tokens. Where a group's
+ * lengths differ beyond noise its neighbours are tried too. A choice that may be chance is kept as
+ * it is: leaving it out cost 9 points. */
+static bool is_near(const struct dpe_detect_shorter *shorter, int64_t length, int64_t longest)
+{
+    bool near = length == longest || (length <= shorter->trained && 2 * length >= shorter->trained);
+    for (int64_t g = 0; g < shorter->n_groups && !near; g++) {
+        int64_t chosen = shorter->chosen[g];
+        if (chosen > 0 && chosen < shorter->length) {
+            /* The squares of the ratio: 4, or 2 for the nearest of lengths that double. */
+            double ratio = (double)length / (double)chosen;
+            double most = shorter->informs[g] != 0 ? 4.0 : 2.0;
+            near = ratio * ratio <= most && most * ratio * ratio >= 1.0;
+        }
+    }
+    return near;
+}
+
+void dpe_detect_start_lengths(const struct dpe_detect_shorter *shorter, int64_t length,
+                              int64_t window, char *text, size_t size)
+{
+    enum { HALVES = 7 };
+    int n = 0;
+    text[0] = '\0';
+    for (int halves = HALVES; halves >= 0; halves--) {
+        int64_t tried = length >> halves;
+        if (tried >= window && tried > 0 && is_near(shorter, tried, length)) {
+            dpe_append(text, size, "%s%lld", n++ > 0 ? "," : "", (long long)tried);
+        }
+    }
+    if (n < 2) {
+        text[0] = '\0';
+    }
+}
+
+void dpe_detect_start_temperature(const struct dpe_detect_shorter *shorter,
+                                  char text[DPE_TEMPERATURE_TEXT + 8])
+{
+    char found[DPE_TEMPERATURE_TEXT];
+    text[0] = '\0';
+    if (!dpe_temperature_is_none(&shorter->temperature)) {
+        dpe_temperature_text(&shorter->temperature, found);
+        snprintf(text, DPE_TEMPERATURE_TEXT + 8, "auto:%s", found);
     }
 }

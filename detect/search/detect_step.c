@@ -1,6 +1,6 @@
 /* A step of the search: the plan so far on all samples, its changes by halving, the guard and the
  * test. */
-#include "detect/search/step.h"
+#include "detect/search/search.h"
 
 #include <float.h>
 #include <math.h>
@@ -17,13 +17,7 @@ enum {
 };
 static const double tie = DPE_DETECT_TIE;
 
-/* ---------------------------------------------------------------------------------------- halving
- */
-
-static int64_t round_up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
+/* -------------------------------------------------------------------------------------- halving */
 
 /* Samples that the changes of a step are first run on: of one or two contexts they would say
  * little, unless several questions share each. */
@@ -32,7 +26,7 @@ static int64_t first_samples(const struct dpe_detect_search_options *options)
     int64_t eighth = (options->n_samples + 7) / 8;
     int64_t contexts = options->together >= SEVERAL ? LEAST_SHARED : LEAST_CONTEXTS;
     int64_t least = contexts * options->together;
-    int64_t first = round_up(eighth > least ? eighth : least, options->per_round);
+    int64_t first = dpe_detect_round_up(eighth > least ? eighth : least, options->per_round);
     return first < options->n_samples ? first : options->n_samples;
 }
 
@@ -105,8 +99,7 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
     return rows;
 }
 
-/* ------------------------------------------------------------------------------------------ a step
- */
+/* --------------------------------------------------------------------------------------- a step */
 
 /* A step at work. */
 struct trial {
@@ -122,12 +115,10 @@ struct trial {
 /* Larger = better; NaN where there is none, or none that counts. */
 static double goodness(const struct trial *trial, int cell, int64_t sample)
 {
-    if (sample >= trial->run[cell]) {
-        return NAN;
-    }
-    size_t at = (size_t)cell * (size_t)trial->scores.n_samples + (size_t)sample;
-    double value = dpe_detect_value(&trial->scores, trial->options->criterion, at);
-    return trial->options->criterion == DPE_DETECT_RECALL ? value : -value;
+    const size_t at = (size_t)cell * (size_t)trial->scores.n_samples + (size_t)sample;
+    return sample < trial->run[cell]
+               ? dpe_detect_goodness(&trial->scores, trial->options->criterion, at)
+               : (double)NAN;
 }
 
 static bool has_rows(const struct trial *trial, int cell, int64_t samples)
@@ -213,8 +204,7 @@ static void halve(struct trial *trial)
     }
 }
 
-/* -------------------------------------------------------------------------------------- the test
- */
+/* ------------------------------------------------------------------------------------- the test */
 
 /* Perplexity is held against the best of the changes that find more than the first plan. Where none
  * does, plans that predict the texts are within, and without a guard, or texts that one predicts,
@@ -269,10 +259,8 @@ static dpe_status choose(struct trial *trial, struct dpe_error *err)
         return DPE_OK;
     }
     size_t n = (size_t)trial->options->n_samples;
-    double *values = dpe_alloc(2 * n, sizeof *values);
-    if (values == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a test of %zu samples", n);
-    }
+    double *values = NULL;
+    DPE_TRY(DPE_NEW(&values, 2 * n, err, "out of memory for a test of %zu samples", n));
     for (size_t s = 0; s < n; s++) {
         values[s] = goodness(trial, step->best, (int64_t)s);
         values[n + s] = goodness(trial, 0, (int64_t)s);
@@ -295,10 +283,8 @@ static dpe_status summarize(struct trial *trial, struct dpe_error *err)
                                        STATISTICS_SEED};
     size_t n = (size_t)trial->options->n_samples;
     bool recall = trial->options->criterion == DPE_DETECT_RECALL;
-    double *values = dpe_alloc(n, sizeof *values);
-    if (values == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu samples", n);
-    }
+    double *values = NULL;
+    DPE_TRY(DPE_NEW(&values, n, err, "out of memory for %zu samples", n));
     for (int i = 0; i < trial->step->n; i++) {
         struct dpe_detect_tried *tried = &trial->step->tried[i];
         int64_t pairs = 0;

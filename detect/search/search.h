@@ -216,4 +216,20 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
                           const struct dpe_detect_search_options *options,
                           enum dpe_detect_move move, int round, struct dpe_detect_tried *tried);
 
+/** Gains that differ by less are equal. */
+#define DPE_DETECT_TIE 1e-9
+
+/** Whether a search begins with the coarse step. */
+static inline bool dpe_detect_is_coarse(const struct dpe_detect_search_options *options,
+                                        const struct dpe_detect_params *params)
+{
+    return (options->joint || options->brief) && !params->frequencies;
+}
+/** Run a step whose plans and keys are there, on the rows of the source, and set what it shows and
+ * chooses. Where rows are missing, search->complete is false, and `wanted` of the search and of the
+ * plans say which. Errors of the source, DPE_NO_MEMORY. */
+dpe_status dpe_detect_step_run(const struct dpe_detect_source *source,
+                               struct dpe_detect_search *search, struct dpe_detect_step *step,
+                               struct dpe_error *err);
+
 #endif

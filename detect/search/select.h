@@ -1,6 +1,7 @@
 /**
  * @file select.h
- * Selection: which length each group of the joint plan gets, and how many key pairs move.
+ * Selection: which length each group of the joint plan gets, where the sweep of a longer length
+ * begins, and how many key pairs move.
  */
 #ifndef DPE_DETECT_SELECT_H
 #define DPE_DETECT_SELECT_H
@@ -103,11 +104,34 @@ dpe_status dpe_detect_select_sequential(const struct dpe_detect_params *params,
 /** The group of the step that an incomplete selection waits for. */
 int dpe_detect_pending_group(const struct dpe_detect_selection *selection);
 
-/** Scales of the joint plan of a selection. Paper: dpe_detect_joint_scales of rank 1. Else a group
+/** Scales of the joint plan of a selection. Paper: dpe_detect_joint_scale of rank 1. Else a group
  *  at L0/2 keeps exactly the scale it had during detection, others get max(1, ⌊L / length⌋).
  *  scale [n_groups]. */
 void dpe_detect_selected_scales(const struct dpe_detect_params *params,
                                 const struct dpe_detect_selection *selection, double *scale);
+
+/* -------------------------------------------------------------- the sweep of a longer length */
+
+/** What the shorter sweep found. Borrowed. */
+struct dpe_detect_shorter {
+    int64_t length;         /**< that it is for */
+    int64_t trained;        /**< L0 */
+    const int64_t *chosen;  /**< [n_groups] lengths, −1: none */
+    const uint8_t *informs; /**< [n_groups] the group's lengths differ beyond noise */
+    int64_t n_groups;
+    struct dpe_temperature temperature; /**< of its table */
+};
+/** The detecting lengths that a sweep for `length` tokens tries: of `auto` (the length and its
+ * halves, down to 1/128 of it and to the window) the length itself, those from L0/2 to L0, those
+ * nearest to what the shorter sweep chose, and those within a factor of two of what it chose for a
+ * group whose lengths differ beyond noise. To `text` as
+ *  --lengths takes them; "" where that leaves fewer than two, which are not limited then. */
+void dpe_detect_start_lengths(const struct dpe_detect_shorter *shorter, int64_t length,
+                              int64_t window, char *text, size_t size);
+/** "auto:K=V,…", a search around its temperature, as --temperature takes it; "" where it has none.
+ */
+void dpe_detect_start_temperature(const struct dpe_detect_shorter *shorter,
+                                  char text[DPE_TEMPERATURE_TEXT + 8]);
 
 /** Recall of the easiest needles that the unchanged model has in its trained length below which
  * needles say little of it. */

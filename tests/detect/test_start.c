@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "detect/search/start.h"
+#include "detect/search/select.h"
 
 static void expect(const int64_t *chosen, const uint8_t *informs, int64_t n, int64_t length,
                    int64_t window, const char *expected)
