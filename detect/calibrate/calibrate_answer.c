@@ -20,8 +20,8 @@ enum { FLIPS = 4999, SEED = 1 };
 
 /* The check, of which the longest length counts. */
 struct check {
-    struct dpe_h5 *file;
-    const char *suite; /* "/eval/niah" or "/eval/ppl" */
+    struct dpe_h5 *file, *sweep; /* of the longest length; NULL: cannot be read */
+    const char *suite;           /* "/eval/niah" or "/eval/ppl" */
     struct dpe_suite_result result;
     size_t n;                  /* methods */
     int64_t samples, together; /* of a task */
@@ -57,6 +57,7 @@ static void close_check(struct check *check)
     dpe_datasets_free(&dpe_suite_kinds[0], &check->result);
     free(check->pooled);
     dpe_h5_close(check->file);
+    dpe_h5_close(check->sweep);
 }
 
 /* Of a method at the longest length. */
@@ -66,14 +67,14 @@ static size_t cell(const struct check *check, size_t method)
 }
 
 /* Whether the longest sweep validated on the check's own task there. */
-static bool is_same_task(struct dpe_h5 *sweep, const char *folder, const struct check *check)
+static bool is_same_task(const struct check *check, const char *folder)
 {
     const bool users = strcmp(folder, "/validate/user") == 0;
     char *spec = NULL, *parameters = NULL;
     bool same =
-        dpe_h5_has(sweep, folder) &&
-        dpe_h5_get_attr_text(sweep, users ? folder : "/detect", users ? "task" : "niah_parameters",
-                             &spec, NULL) == DPE_OK &&
+        dpe_h5_has(check->sweep, folder) &&
+        dpe_h5_get_attr_text(check->sweep, users ? folder : "/detect",
+                             users ? "task" : "niah_parameters", &spec, NULL) == DPE_OK &&
         dpe_h5_get_attr_text(check->file, check->suite, "parameters", &parameters, NULL) == DPE_OK;
     const char *found = same ? strstr(parameters, spec) : NULL;
     same = found != NULL && strchr(" ", found[strlen(spec)]) != NULL;
@@ -108,16 +109,15 @@ static void put_pooled(const struct dpe_scores_result *validated, char *const *k
 
 /* Pool the check with the validation of the longest sweep; not where its plan was another one, or
  * other numbers of samples share a context. */
-static void pool(struct dpe_h5 *sweep, const char *folder,
-                 const struct dpe_scores_result *validated, struct check *check)
+static void pool(const char *folder, const struct dpe_scores_result *validated, struct check *check)
 {
     char **keys = NULL;
     size_t n = 0;
     int64_t together = 0;
     if (validated->recall != NULL && validated->n[DPE_VALIDATED_SAMPLE] % check->together == 0 &&
-        dpe_h5_get_attr_i64(sweep, folder, "samples_together", &together, NULL) == DPE_OK &&
+        dpe_h5_get_attr_i64(check->sweep, folder, "samples_together", &together, NULL) == DPE_OK &&
         together == check->together &&
-        dpe_h5_get_strings(sweep, "/validate/plan", &keys, &n, NULL) == DPE_OK &&
+        dpe_h5_get_strings(check->sweep, "/validate/plan", &keys, &n, NULL) == DPE_OK &&
         (int64_t)n == validated->n[DPE_VALIDATED_PLAN]) {
         put_pooled(validated, keys, check);
     }
@@ -134,24 +134,23 @@ static void pool(struct dpe_h5 *sweep, const char *folder,
 static void look_at_sweep(struct batch *batch, struct check *check)
 {
     const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
-    struct dpe_h5 *sweep = NULL;
     struct dpe_scores_result validated = {.recall = NULL};
     check->ceiling = (double)NAN;
-    if (dpe_h5_open(dpe_calibrate_path(batch, longest, "detect.h5"), &sweep, NULL) != DPE_OK) {
+    if (dpe_h5_open(dpe_calibrate_path(batch, longest, "detect.h5"), &check->sweep, NULL) !=
+        DPE_OK) {
         return;
     }
     dpe_worth_task(check->file, check->words);
     /* With a budget the check has the search's task, otherwise the user's. */
-    const char *folder = is_same_task(sweep, "/validate/user", check)   ? "/validate/user"
-                         : is_same_task(sweep, "/validate/niah", check) ? "/validate/niah"
-                                                                        : NULL;
+    const char *folder = is_same_task(check, "/validate/user")   ? "/validate/user"
+                         : is_same_task(check, "/validate/niah") ? "/validate/niah"
+                                                                 : NULL;
     if (folder != NULL) {
-        dpe_calibrate_read_validated(sweep, folder, &validated);
+        dpe_calibrate_read_validated(check->sweep, folder, &validated);
         check->ceiling = validated.ceiling != NULL ? *validated.ceiling : (double)NAN;
-        pool(sweep, folder, &validated, check);
+        pool(folder, &validated, check);
     }
     dpe_datasets_free(&dpe_validated_scores_kinds[0], &validated);
-    dpe_h5_close(sweep);
 }
 
 dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err)
@@ -293,23 +292,15 @@ static double pooled_p(const struct check *check, const struct dpe_worth *worth)
         .p;
 }
 
-static void look_at_texts(struct batch *batch, struct dpe_worth *worth)
-{
-    const struct entry *longest = &batch->state.entries[batch->state.n_entries - 1];
-    struct dpe_h5 *sweep = NULL;
-    if (dpe_h5_open(dpe_calibrate_path(batch, longest, "detect.h5"), &sweep, NULL) == DPE_OK) {
-        dpe_worth_texts(sweep, worth);
-    }
-    dpe_h5_close(sweep);
-}
-
 /* Whether the table is one of factors. */
 static bool print_check(struct batch *batch, const struct check *check)
 {
     struct dpe_worth worth;
     dpe_worth_of(&check->result, check->result.n[DPE_SUITE_TASK] - 1,
                  strcmp(check->suite, "/eval/ppl") == 0, (int64_t)check->n - 1, &worth);
-    look_at_texts(batch, &worth);
+    if (check->sweep != NULL) {
+        dpe_worth_texts(check->sweep, &worth);
+    }
     worth.trained = batch->job.trained_length;
     worth.possible = check->ceiling;
     worth.task = check->words;
@@ -356,6 +347,5 @@ dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err
         print_uses(batch, factors);
     }
     close_check(&check);
-    dpe_calibrate_drop_paths(batch);
     return status;
 }

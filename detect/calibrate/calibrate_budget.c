@@ -39,23 +39,17 @@ enum {
  * on top. */
 static const double usable = 0.92;
 
-/* ------------------------------------------------------------------------------------- what shows
- */
+/* ----------------------------------------------------------------------------------- what shows */
 
 /* The smallest difference of recall between two plans that so many samples show. Questions of four
  * answered by chance alike have a difference of variance 0.44; those of a context share 0.3 of it.
  */
-static double difference(const struct calibrate_arguments *args, int64_t samples)
-{
-    const int64_t together = !dpe_detect_sweeps(args->detect.rule) ? READY_TOGETHER : TOGETHER;
-    return dpe_shown_difference(0.44 * (0.3 + 0.7 / (double)together), samples / together,
-                                together);
-}
-
 static const char *difference_text(const struct calibrate_arguments *args, int64_t samples,
                                    char text[64])
 {
-    double least = difference(args, samples);
+    const int64_t together = !dpe_detect_sweeps(args->detect.rule) ? READY_TOGETHER : TOGETHER;
+    const double least =
+        dpe_shown_difference(0.44 * (0.3 + 0.7 / (double)together), samples / together, together);
     if (!(least < 1.0)) {
         snprintf(text, 64, "none, of so few contexts");
     } else {
@@ -64,8 +58,7 @@ static const char *difference_text(const struct calibrate_arguments *args, int64
     return text;
 }
 
-/* ---------------------------------------------------------------------------------------- settings
- */
+/* ------------------------------------------------------------------------------------- settings */
 
 /* The arguments with a setting, where they were not given. */
 static void apply(const struct calibrate_arguments *given, const struct setting *setting,
@@ -316,7 +309,6 @@ dpe_status dpe_calibrate_fall_back(struct batch *batch, bool *again, struct dpe_
     dpe_status status = fit_texts(batch, again, err);
     if (status == DPE_OK && *again && !batch->state.texts) {
         status = dpe_job_leads(&batch->job) ? move_needles(batch, err) : DPE_OK;
-        dpe_calibrate_drop_paths(batch);
         status = dpe_job_meet(&batch->job, status, err);
     }
     return status;

@@ -45,82 +45,53 @@ const char *dpe_calibrate_path(struct batch *batch, const struct entry *entry, c
     if (folder == NULL) {
         return NULL;
     }
-    size_t n = strlen(folder) + strlen(own) + strlen(name) + 2;
-    char *path = batch->n_paths < CALIBRATE_PATHS ? malloc(n) : NULL;
-    if (path == NULL) {
+    struct dpe_text path = {0};
+    dpe_text_put(&path, "%s/%s%s", folder, own, name);
+    if (path.failed || !dpe_make_room(&batch->paths, batch->n_paths, sizeof *batch->paths)) {
         dpe_log_error("out of memory for a path");
         exit(DPE_NO_MEMORY);
     }
-    snprintf(path, n, "%s/%s%s", folder, own, name);
-    batch->paths[batch->n_paths++] = path;
-    return path;
+    batch->paths[batch->n_paths++] = path.bytes;
+    return path.bytes;
 }
 
-void dpe_calibrate_drop_paths(struct batch *batch)
-{
-    while (batch->n_paths > 0) {
-        free(batch->paths[--batch->n_paths]);
-    }
-}
+/* ----------------------------------------------------------------------------------- warm start */
 
-/* ------------------------------------------------------------------------------ warm start
- */
+/* What a longer entry needs of the shorter one. */
+struct shorter_entry {
+    struct dpe_detect_shorter found;
+    struct dpe_choices_result choices;
+    struct dpe_ranking_result ranking;
+    bool other; /* its table holds the plan of another method */
+};
 
-static dpe_status get_list(struct dpe_h5 *table, const char *name, enum dpe_column_type type,
-                           void **data, int64_t *n, struct dpe_error *err)
-{
-    int rank = 0;
-    int64_t dims[5] = {0};
-    dpe_status status = dpe_h5_get(table, name, type, data, &rank, dims, err);
-    if (status == DPE_OK && rank != 1) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: expected one axis, found %d", name, rank);
-    }
-    *n = dims[0];
-    return status;
-}
-
-static dpe_status read_choices(struct dpe_h5 *table, struct dpe_detect_shorter *shorter,
-                               struct dpe_error *err)
-{
-    void *chosen = NULL;
-    void *informs = NULL;
-    int64_t n = 0;
-    dpe_status status =
-        get_list(table, "/select/selected_length", DPE_COL_I64, &chosen, &shorter->n_groups, err);
-    if (status == DPE_OK) {
-        status = get_list(table, "/detect/informative", DPE_COL_U8, &informs, &n, err);
-    }
-    if (status == DPE_OK && n != shorter->n_groups) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "/detect/informative: expected a value for each of %lld groups",
-                          (long long)shorter->n_groups);
-    }
-    shorter->chosen = chosen;
-    shorter->informs = informs;
-    return status;
-}
-
-/* *other: its table holds the plan of another method. */
-static dpe_status read_shorter(const char *path, struct dpe_detect_shorter *shorter, bool *other,
+static dpe_status read_shorter(const char *path, struct shorter_entry *shorter,
                                struct dpe_error *err)
 {
     struct dpe_table *plan = NULL;
     struct dpe_h5 *table = NULL;
-    dpe_status status = dpe_table_load(path, &plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    shorter->trained = dpe_table_values(plan)->trained_length;
-    shorter->temperature = dpe_table_temperature(dpe_table_values(plan));
-    *other = dpe_table_has_method(dpe_table_values(plan)) != 0;
+    DPE_TRY(dpe_table_load(path, &plan, err));
+    shorter->found.trained = dpe_table_values(plan)->trained_length;
+    shorter->found.temperature = dpe_table_temperature(dpe_table_values(plan));
+    shorter->other = dpe_table_has_method(dpe_table_values(plan)) != 0;
     dpe_table_close(plan);
-    status = dpe_h5_open(path, &table, err);
+    DPE_TRY(dpe_h5_open(path, &table, err));
+    dpe_status status = dpe_datasets_get(&dpe_choices_kinds[0], &shorter->choices, "/select",
+                                         "selected_length", table, err);
     if (status == DPE_OK) {
-        status = read_choices(table, shorter, err);
-        status = status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
+        status = dpe_datasets_get(&dpe_ranking_kind, &shorter->ranking, "/detect", "informative",
+                                  table, err);
     }
     dpe_h5_close(table);
-    return status;
+    shorter->found.n_groups = shorter->choices.n[DPE_CHOICES_GROUP];
+    shorter->found.chosen = shorter->choices.selected;
+    shorter->found.informs = shorter->ranking.informative;
+    if (status == DPE_OK && shorter->found.informs == NULL) {
+        status = dpe_fail(err, DPE_BAD_DATA,
+                          "/detect/informative: expected a value for each of %lld groups",
+                          (long long)shorter->found.n_groups);
+    }
+    return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "%s", path);
 }
 
 /* Layers that rotate in several ways need several lists of factors; a runtime applies the factor on
@@ -234,28 +205,26 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
     struct dpe_table *table = NULL;
     struct dpe_h5 *file = NULL;
     const char *path = dpe_calibrate_path(batch, entry, "detect.h5");
-    dpe_status status = DPE_OK;
     batch->state.texts = dpe_calibrate_is_there(batch, NULL, "needles.h5");
     entry->other = false;
     entry->task[0] = '\0';
     entry->plain[0] = '\0';
     entry->factors = batch->frequencies && batch->alike;
-    if (access(path, F_OK) == 0 && (status = dpe_table_load(path, &table, err)) == DPE_OK) {
-        entry->other = dpe_table_has_method(dpe_table_values(table)) != 0;
-        entry->factors = fits_longrope(batch, dpe_table_values(table));
-        status = dpe_h5_open(path, &file, err);
-        if (status == DPE_OK) {
-            look_at_task(file, entry);
-            look_at_plain(file, entry);
-        }
-        if (status == DPE_OK && entry == &batch->state.entries[batch->state.n_entries - 1]) {
-            look_at_validation(file, batch->needles, &batch->state);
-        }
+    if (access(path, F_OK) != 0) {
+        return DPE_OK;
+    }
+    DPE_TRY(dpe_table_load(path, &table, err));
+    entry->other = dpe_table_has_method(dpe_table_values(table)) != 0;
+    entry->factors = fits_longrope(batch, dpe_table_values(table));
+    dpe_table_close(table);
+    DPE_TRY(dpe_h5_open(path, &file, err));
+    look_at_task(file, entry);
+    look_at_plain(file, entry);
+    if (entry == &batch->state.entries[batch->state.n_entries - 1]) {
+        look_at_validation(file, batch->needles, &batch->state);
     }
     dpe_h5_close(file);
-    dpe_table_close(table);
-    dpe_calibrate_drop_paths(batch);
-    return status;
+    return DPE_OK;
 }
 
 /* What was not given is limited to what is near the shorter entry's. */
@@ -284,22 +253,19 @@ static void limit(const struct dpe_detect_arguments *args, const struct dpe_dete
 dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
 {
     struct entry *entry = batch->entry;
-    const struct dpe_detect_arguments *args = &batch->args->detect;
     if (entry == batch->state.entries || batch->args->scratch) {
         return DPE_OK;
     }
-    struct dpe_detect_shorter shorter = {.length = entry[-1].length};
-    bool other = false;
+    struct shorter_entry shorter = {.found = {.length = entry[-1].length}};
     dpe_status status =
-        read_shorter(dpe_calibrate_path(batch, entry - 1, "detect.h5"), &shorter, &other, err);
-    if (status == DPE_OK && other) {
+        read_shorter(dpe_calibrate_path(batch, entry - 1, "detect.h5"), &shorter, err);
+    if (status == DPE_OK && shorter.other) {
         dpe_log_info("%lld tokens: begun from scratch, the shorter entry holds another method",
                      (long long)entry->length);
     } else if (status == DPE_OK) {
-        limit(args, &shorter, entry);
+        limit(&batch->args->detect, &shorter.found, entry);
     }
-    free((void *)(uintptr_t)shorter.chosen);
-    free((void *)(uintptr_t)shorter.informs);
-    dpe_calibrate_drop_paths(batch);
+    dpe_datasets_free(&dpe_choices_kinds[0], &shorter.choices);
+    dpe_datasets_free(&dpe_ranking_kind, &shorter.ranking);
     return status;
 }

@@ -14,15 +14,15 @@ static const struct form {
     bool each;    /* one for each entry */
     bool several; /* only where there are several entries, from the tables of all */
     bool top_k, model, scores;
-    bool drop;             /* it cannot carry an attention temperature */
-    bool dpe;              /* it holds plans of DPE alone */
-    bool longrope;         /* a config.json of another name */
-    const char *frequency; /* of frequencies alone: its --format; "": the one of its name */
-    bool both;             /* of positions and of frequencies */
-    bool plain;            /* of the method that needs no adapter */
+    bool drop;          /* it cannot carry an attention temperature */
+    bool dpe;           /* it holds plans of DPE alone */
+    bool frequencies;   /* of frequencies alone */
+    bool both;          /* of positions and of frequencies */
+    const char *format; /* its --format; NULL: the one of its name */
+    bool plain;         /* of the method that needs no adapter */
 } forms[] = {
     {.name = "table.h5", .from = {"detect.h5", "norms.h5"}, .each = true, .top_k = true},
-    {.name = "table.h5", .from = {"detect.h5"}, .frequency = ""},
+    {.name = "table.h5", .from = {"detect.h5"}, .frequencies = true},
     {.name = "table.h5", .several = true},
     {.name = "table.json", .from = {"table.h5"}, .both = true},
     {.name = "scores.pt", .from = {"detect.h5", "norms.h5"}},
@@ -35,9 +35,13 @@ static const struct form {
      .dpe = true},
     {.name = "table.safetensors", .from = {"table.h5"}},
     {.name = "config.json", .from = {"table.h5"}, .model = true},
-    {.name = "config.json", .from = {"table.h5"}, .model = true, .frequency = "longrope"},
+    {.name = "config.json",
+     .from = {"table.h5"},
+     .model = true,
+     .frequencies = true,
+     .format = "longrope"},
     {.name = "no-adapter.h5", .each = true, .model = true, .plain = true},
-    {.name = "no-adapter.json", .each = true, .model = true, .plain = true, .longrope = true},
+    {.name = "no-adapter.json", .each = true, .model = true, .plain = true, .format = "longrope"},
     {.name = "table.csv", .from = {"table.h5"}, .each = true, .drop = true, .dpe = true},
 };
 enum { FORMS = sizeof forms / sizeof forms[0] };
@@ -46,6 +50,7 @@ enum { FORMS = sizeof forms / sizeof forms[0] };
 struct file {
     const struct form *form;
     const struct entry *entry;
+    char name[96]; /* in DIR */
 };
 
 bool dpe_calibrate_factors(const struct batch *batch)
@@ -58,9 +63,9 @@ bool dpe_calibrate_factors(const struct batch *batch)
 static bool is_written(const struct batch *batch, const struct form *form)
 {
     bool factors = dpe_calibrate_factors(batch);
-    bool ours = batch->frequencies == (form->frequency != NULL);
+    bool ours = batch->frequencies == form->frequencies;
     if (strcmp(form->name, "config.json") == 0) {
-        ours = form->frequency != NULL ? factors : !factors && !batch->frequencies;
+        ours = form->frequencies ? factors : !factors && !batch->frequencies;
     }
     return (ours || form->both) && (!form->several || batch->state.n_entries > 1);
 }
@@ -75,17 +80,14 @@ static bool find_file(const struct batch *batch, int i, struct file *file)
             bool held =
                 (!forms[f].dpe || !entry->other) && (!forms[f].plain || entry->plain[0] != '\0');
             if (held && i-- == 0) {
-                *file = (struct file){&forms[f], forms[f].each ? &batch->state.entries[e] : NULL};
+                *file = (struct file){.form = &forms[f], .entry = forms[f].each ? entry : NULL};
+                snprintf(file->name, sizeof file->name, "%s%s", forms[f].each ? entry->folder : "",
+                         forms[f].name);
                 return true;
             }
         }
     }
     return false;
-}
-
-static void file_name(const struct file *file, char name[96])
-{
-    snprintf(name, 96, "%s%s", file->entry != NULL ? file->entry->folder : "", file->form->name);
 }
 
 /* An input: of the profile there is one, a detection is an entry's. */
@@ -108,17 +110,18 @@ static void set_top_k(const char *text, struct dpe_export_arguments *args)
     args->k = k < 1.0 ? -k : k;
 }
 
-static void fill_export(struct batch *batch, const struct file *file, const char *name,
+static void fill_export(struct batch *batch, const struct file *file,
                         struct dpe_export_arguments *args)
 {
     const struct form *form = file->form;
     *args = (struct dpe_export_arguments){
         .force = true,
         .threads = batch->args->detect.job.tool.threads,
-        .output = dpe_calibrate_path(batch, NULL, name),
+        .output = dpe_calibrate_path(batch, NULL, file->name),
         .model = form->model ? batch->args->detect.job.model : NULL,
         .fingerprint = batch->job.remote != NULL ? dpe_job_fingerprint(&batch->job) : NULL,
         .drop_temperature = form->drop,
+        .format = form->format,
         .quiet = batch->checked,
         .join = form->several};
     if (batch->checked && strcmp(form->name, "table.h5") == 0 && !form->several) {
@@ -127,12 +130,6 @@ static void fill_export(struct batch *batch, const struct file *file, const char
     }
     if (form->top_k) {
         set_top_k(file->entry->k, args);
-    }
-    if (form->frequency != NULL && form->frequency[0] != '\0') {
-        args->format = form->frequency;
-    }
-    if (form->longrope) {
-        args->format = "longrope";
     }
     if (form->plain) {
         args->method = file->entry->plain;
@@ -155,71 +152,58 @@ static void fill_export(struct batch *batch, const struct file *file, const char
 bool dpe_calibrate_has_form(const struct batch *batch, const char *name)
 {
     struct file file;
-    char own[96];
-    bool found = false;
-    for (int i = 0; !found && find_file(batch, i, &file); i++) {
-        file_name(&file, own);
-        found = strcmp(own, name) == 0;
+    for (int i = 0; find_file(batch, i, &file); i++) {
+        if (strcmp(file.name, name) == 0) {
+            return true;
+        }
     }
-    return found;
+    return false;
 }
 
 dpe_status dpe_calibrate_export_each(struct batch *batch, calibrate_visit visit,
                                      struct dpe_error *err)
 {
     struct file file;
-    char name[96];
-    dpe_status status = DPE_OK;
-    for (int i = 0; status == DPE_OK && find_file(batch, i, &file); i++) {
-        file_name(&file, name);
-        status = visit(batch, name, err);
-        dpe_calibrate_drop_paths(batch);
+    for (int i = 0; find_file(batch, i, &file); i++) {
+        DPE_TRY(visit(batch, file.name, err));
     }
-    return status;
+    return DPE_OK;
 }
 
-static dpe_status write_file(struct batch *batch, const struct file *file, const char *name,
-                             struct dpe_error *err)
+static dpe_status write_file(struct batch *batch, const struct file *file, struct dpe_error *err)
 {
     struct dpe_export_arguments args;
-    if (!batch->args->detect.job.tool.force) {
-        DPE_TRY(dpe_calibrate_forms_check(batch, name, err));
-    }
-    DPE_TRY(dpe_calibrate_forms_drop(batch, name, err));
-    fill_export(batch, file, name, &args);
+    DPE_TRY(dpe_calibrate_forms_drop(batch, file->name, err));
+    fill_export(batch, file, &args);
     DPE_TRY(dpe_export_do(&args, err));
-    dpe_calibrate_drop_paths(batch);
-    return dpe_calibrate_forms_add(batch, name, err);
+    return dpe_calibrate_forms_add(batch, file->name, err);
 }
 
 dpe_status dpe_calibrate_check_exports(struct batch *batch, struct dpe_error *err)
 {
     struct dpe_export_arguments args;
     struct file file;
-    char name[96];
-    const char *wrong = NULL;
-    for (int i = 0; wrong == NULL && find_file(batch, i, &file); i++) {
-        file_name(&file, name);
-        fill_export(batch, &file, name, &args);
-        wrong = dpe_export_refusal(&args);
-        dpe_calibrate_drop_paths(batch);
+    for (int i = 0; find_file(batch, i, &file); i++) {
+        fill_export(batch, &file, &args);
+        const char *wrong = dpe_export_refusal(&args);
+        if (wrong != NULL) {
+            return dpe_fail(err, DPE_USAGE, "%s: %s", file.name, wrong);
+        }
     }
-    return wrong == NULL ? DPE_OK : dpe_fail(err, DPE_USAGE, "%s: %s", name, wrong);
+    return DPE_OK;
 }
 
 dpe_status dpe_calibrate_export(struct batch *batch, struct dpe_error *err)
 {
     struct file file;
-    char name[96];
-    dpe_status status = dpe_calibrate_forms_tidy(batch, err);
+    DPE_TRY(dpe_calibrate_forms_tidy(batch, err));
     if (batch->frequencies && batch->alike && !dpe_calibrate_factors(batch) && !batch->checked) {
         dpe_log_info(
             "config.json is left out: the model rotates a part of each head, and longrope's factor "
             "on the logits would scale that part alone; table.h5 and table.json hold the table");
     }
-    for (int i = 0; status == DPE_OK && find_file(batch, i, &file); i++) {
-        file_name(&file, name);
-        status = write_file(batch, &file, name, err);
+    for (int i = 0; find_file(batch, i, &file); i++) {
+        DPE_TRY(write_file(batch, &file, err));
     }
-    return status;
+    return DPE_OK;
 }

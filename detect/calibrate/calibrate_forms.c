@@ -1,13 +1,14 @@
-/* DIR/forms.sha256: the hashes of the forms that dpe-calibrate wrote, so that a form which a user
- * edited is not replaced. A line is dropped before its form is written and added after it: a form
- * without one was being written when the calibration was stopped. Once everything is finished it
- * also has the hashes of all other files and, under the name "command", of what they were made
- * from: then the same command again leaves everything as it is. */
+/* The folder of a calibration, and in it forms.sha256: the hashes of the forms that dpe-calibrate
+ * wrote, so that a form which a user edited is not replaced. A line is dropped before its form is
+ * written and added after it: a form without one was being written when the calibration was
+ * stopped. Once everything is finished it also has the hashes of all other files and, under the
+ * name "command", of what they were made from: then the same command again leaves everything as it
+ * is. */
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
@@ -16,18 +17,12 @@
 static const char record_name[] = "forms.sha256";
 static const char of_command[] = "command";
 
-static const char *path_of(const struct batch *batch, const char *name, char path[PATH_MAX])
-{
-    snprintf(path, PATH_MAX, "%s/%s", batch->args->detect.job.output, name);
-    return path;
-}
-
 dpe_status dpe_calibrate_forms_read(struct batch *batch, struct dpe_error *err)
 {
     struct calibrate_record *record = &batch->record;
-    char path[PATH_MAX];
+    const char *path = dpe_calibrate_path(batch, NULL, record_name);
     record->n = 0;
-    FILE *file = fopen(path_of(batch, record_name, path), "re");
+    FILE *file = fopen(path, "re");
     if (file == NULL) {
         return errno == ENOENT || errno == ENOTDIR
                    ? DPE_OK
@@ -73,23 +68,21 @@ static bool drop(struct calibrate_record *record, const char *name)
     return at >= 0;
 }
 
-static dpe_status write_record(const struct batch *batch, struct dpe_error *err)
+static dpe_status write_record(struct batch *batch, struct dpe_error *err)
 {
     char text[CALIBRATE_FILES * 132] = "";
-    char path[PATH_MAX];
     for (int i = 0; i < batch->record.n; i++) {
         dpe_append(text, sizeof text, "%s  %s\n", batch->record.files[i].hex,
                    batch->record.files[i].name);
     }
-    return dpe_replace_file(path_of(batch, record_name, path), text, strlen(text), err);
+    return dpe_replace_file(dpe_calibrate_path(batch, NULL, record_name), text, strlen(text), err);
 }
 
 /* SHA-256 of a file of DIR; "" when it does not exist. */
-static dpe_status hash_file(const struct batch *batch, const char *name, char hex[65],
+static dpe_status hash_file(struct batch *batch, const char *name, char hex[65],
                             struct dpe_error *err)
 {
-    char path[PATH_MAX];
-    dpe_status status = dpe_sha256_file(path_of(batch, name, path), hex, err);
+    dpe_status status = dpe_sha256_file(dpe_calibrate_path(batch, NULL, name), hex, err);
     return status == DPE_NO_INPUT ? DPE_OK : status;
 }
 
@@ -101,15 +94,9 @@ static dpe_status note_file(struct batch *batch, const char *name, struct dpe_er
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------ forms
- */
+/* ---------------------------------------------------------------------------------------- forms */
 
-bool dpe_calibrate_forms_has(const struct batch *batch, const char *name)
-{
-    return find(&batch->record, name) >= 0;
-}
-
-dpe_status dpe_calibrate_forms_check(struct batch *batch, const char *name, struct dpe_error *err)
+static dpe_status check_form(struct batch *batch, const char *name, struct dpe_error *err)
 {
     char hex[65] = "";
     int at = find(&batch->record, name);
@@ -126,6 +113,9 @@ dpe_status dpe_calibrate_forms_check(struct batch *batch, const char *name, stru
 
 dpe_status dpe_calibrate_forms_drop(struct batch *batch, const char *name, struct dpe_error *err)
 {
+    if (!batch->args->detect.job.tool.force) {
+        DPE_TRY(check_form(batch, name, err));
+    }
     const bool form = drop(&batch->record, name);
     const bool command = drop(&batch->record, of_command);
     return form || command ? write_record(batch, err) : DPE_OK;
@@ -156,12 +146,12 @@ static bool is_form(const struct batch *batch, const char *name)
 }
 
 /* Remove a form that is none now; one that was edited stays. */
-static dpe_status remove_form(const struct batch *batch, const char *name, const char *recorded,
+static dpe_status remove_form(struct batch *batch, const char *name, const char *recorded,
                               struct dpe_error *err)
 {
-    char hex[65], path[PATH_MAX];
+    char hex[65];
+    const char *path = dpe_calibrate_path(batch, NULL, name);
     DPE_TRY(hash_file(batch, name, hex, err));
-    path_of(batch, name, path);
     if (strcmp(hex, recorded) == 0) {
         if (unlink(path) != 0) {
             return dpe_fail_errno(err, errno, path, "cannot be removed");
@@ -190,8 +180,7 @@ dpe_status dpe_calibrate_forms_tidy(struct batch *batch, struct dpe_error *err)
     return record->n < n ? write_record(batch, err) : DPE_OK;
 }
 
-/* --------------------------------------------------------------------------------------- complete
- */
+/* ------------------------------------------------------------------------------------- complete */
 
 /* What a file that an option names holds. */
 static dpe_status add_content(struct dpe_sha256 *hash, const char *path, struct dpe_error *err)
@@ -310,4 +299,102 @@ dpe_status dpe_calibrate_set_done(struct batch *batch, struct dpe_error *err)
     DPE_TRY(hash_command(batch, hex, err));
     put(record, of_command, hex);
     return write_record(batch, err);
+}
+
+/* --------------------------------------------------------------------------------------- folder */
+
+bool dpe_calibrate_is_there(struct batch *batch, const struct entry *entry, const char *name)
+{
+    const char *path = dpe_calibrate_path(batch, entry, name);
+    return path != NULL && access(path, F_OK) == 0;
+}
+
+bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, const char *name)
+{
+    char journal[64];
+    snprintf(journal, sizeof journal, "%s.journal", name);
+    bool has =
+        dpe_calibrate_is_there(batch, entry, name) || dpe_calibrate_is_there(batch, entry, journal);
+    return has;
+}
+
+static bool any_begun(struct batch *batch)
+{
+    bool any = false;
+    for (int e = 0; e < batch->state.n_entries; e++) {
+        any = any || dpe_calibrate_has_begun(batch, &batch->state.entries[e], "detect.h5");
+    }
+    return any;
+}
+
+static dpe_status refuse_foreign(struct batch *batch, const char *name, struct dpe_error *err)
+{
+    const char *path = dpe_calibrate_path(batch, NULL, name);
+    return access(path, F_OK) != 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_CANNOT_CREATE,
+                          "%s: exists, but no calibration was begun in this folder for these "
+                          "lengths: it has no detect.h5 of them; choose another folder, or "
+                          "replace it with --force",
+                          path);
+}
+
+/* In the folder of a length that is new here, a form that dpe-calibrate did not write. */
+static dpe_status refuse_in_new_entry(struct batch *batch, const char *name, struct dpe_error *err)
+{
+    for (int e = 0; e < batch->state.n_entries; e++) {
+        const char *folder = batch->state.entries[e].folder;
+        if (folder[0] != '\0' && strncmp(name, folder, strlen(folder)) == 0 &&
+            !dpe_calibrate_has_begun(batch, &batch->state.entries[e], "detect.h5")) {
+            return find(&batch->record, name) >= 0 ? DPE_OK : refuse_foreign(batch, name, err);
+        }
+    }
+    return DPE_OK;
+}
+
+/* What dpe-eval would refuse after the sweep. */
+static dpe_status refuse_later(struct batch *batch, const char *name, struct dpe_error *err)
+{
+    const bool later = strstr(name, "ablate.h5") != NULL || strcmp(name, "check.h5") == 0 ||
+                       strncmp(name, "kld", 3) == 0;
+    return later ? refuse_foreign(batch, name, err) : DPE_OK;
+}
+
+/* The forms are written again each time, so files of their names must be ours. */
+static dpe_status refuse_foreign_files(struct batch *batch, struct dpe_error *err)
+{
+    if (any_begun(batch)) {
+        return dpe_calibrate_export_each(batch, refuse_in_new_entry, err);
+    }
+    DPE_TRY(dpe_calibrate_export_each(batch, refuse_foreign, err));
+    return dpe_calibrate_each_table(batch, refuse_later, err);
+}
+
+dpe_status dpe_calibrate_make_folder(struct batch *batch, bool *made, struct dpe_error *err)
+{
+    const struct dpe_job_options *job = &batch->args->detect.job;
+    struct stat model;
+    struct stat output;
+    *made = mkdir(job->output, 0777) == 0;
+    if (!*made && errno != EEXIST) {
+        bool denied = errno == EACCES || errno == EPERM;
+        return dpe_fail(err, denied ? DPE_PERMISSION : DPE_CANNOT_CREATE,
+                        "%s: cannot be created: %s", job->output[0] != '\0' ? job->output : "\"\"",
+                        strerror(errno));
+    }
+    if (stat(job->output, &output) != 0 || !S_ISDIR(output.st_mode)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: exists and is not a folder", job->output);
+    }
+    if (stat(job->model, &model) == 0 && model.st_dev == output.st_dev &&
+        model.st_ino == output.st_ino) {
+        return dpe_fail(
+            err, DPE_CANNOT_CREATE,
+            "%s is the model's folder, where config.json would be replaced; choose another folder",
+            job->output);
+    }
+    if (*made || job->tool.force) {
+        return DPE_OK;
+    }
+    DPE_TRY(refuse_foreign_files(batch, err));
+    return dpe_calibrate_export_each(batch, check_form, err);
 }

@@ -135,34 +135,6 @@ static void parse_budget(const char *arg, struct dpe_command_line *state,
     }
 }
 
-static int parse_numbers(int key, const char *arg, struct dpe_command_line *state,
-                         struct calibrate_arguments *args)
-{
-    struct dpe_job_options *job = &args->detect.job;
-    switch (key) {
-    case KEY_SEED: {
-        /* The parts after the sweep add to it. */
-        int64_t seed = dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
-        if (seed > most_seed) {
-            dpe_line_error(state, "--seed: expected at most %lld, found '%s'", (long long)most_seed,
-                           arg);
-        }
-        job->seed = (uint64_t)seed;
-        args->seed_given = true;
-        return 0;
-    }
-    case KEY_TUNE_BUDGET:
-        args->tune_budget = dpe_parse_count(state, "--tune-budget", arg, 1, DPE_MOST_COUNT);
-        if (args->tune_budget > most_budget) {
-            dpe_line_error(state, "--tune-budget: expected at most %lld, found '%s'",
-                           (long long)most_budget, arg);
-        }
-        return 0;
-    default:
-        return DPE_LINE_UNKNOWN;
-    }
-}
-
 static void complete(struct dpe_command_line *state, struct calibrate_arguments *args)
 {
     dpe_job_require(state, &args->detect.job, true, "--output DIR");
@@ -224,8 +196,26 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     case DPE_LINE_END:
         complete(state, args);
         return 0;
+    case KEY_SEED: {
+        /* The parts after the sweep add to it. */
+        const int64_t seed = dpe_parse_count(state, "--seed", arg, 0, DPE_MOST_COUNT);
+        if (seed > most_seed) {
+            dpe_line_error(state, "--seed: expected at most %lld, found '%s'", (long long)most_seed,
+                           arg);
+        }
+        job->seed = (uint64_t)seed;
+        args->seed_given = true;
+        return 0;
+    }
+    case KEY_TUNE_BUDGET:
+        args->tune_budget = dpe_parse_count(state, "--tune-budget", arg, 1, DPE_MOST_COUNT);
+        if (args->tune_budget > most_budget) {
+            dpe_line_error(state, "--tune-budget: expected at most %lld, found '%s'",
+                           (long long)most_budget, arg);
+        }
+        return 0;
     default:
-        return parse_numbers(key, arg, state, args);
+        return DPE_LINE_UNKNOWN;
     }
 }
 

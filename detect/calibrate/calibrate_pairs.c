@@ -17,30 +17,17 @@ static dpe_status read_steps(struct dpe_h5 *table, const char *suite, struct abl
                              struct dpe_error *err)
 {
     int64_t complete = 0;
-    dpe_status status = dpe_h5_get_attr_i64(table, "/", "complete", &complete, err);
-    if (status == DPE_OK && complete != 1) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "expected a finished table, found samples missing; run the same command "
-                          "to finish it");
+    DPE_TRY(dpe_h5_get_attr_i64(table, "/", "complete", &complete, err));
+    if (complete != 1) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "expected a finished table, found samples missing; run the same command "
+                        "to finish it");
     }
-    if (status == DPE_OK) {
-        status =
-            dpe_datasets_get(&dpe_ablate_kind, &ablation->steps, "/ablate", "axis k", table, err);
-    }
-    if (status == DPE_OK) {
-        status =
-            dpe_datasets_get(&dpe_suite_kinds[0], &ablation->suite, suite, "score", table, err);
-    }
-    return status != DPE_OK ||
-                   (ablation->suite.score != NULL && ablation->suite.n[DPE_SUITE_TASK] == 1)
-               ? status
+    DPE_TRY(dpe_datasets_get(&dpe_ablate_kind, &ablation->steps, "/ablate", "axis k", table, err));
+    DPE_TRY(dpe_datasets_get(&dpe_suite_kinds[0], &ablation->suite, suite, "score", table, err));
+    return ablation->suite.score != NULL && ablation->suite.n[DPE_SUITE_TASK] == 1
+               ? DPE_OK
                : dpe_fail(err, DPE_BAD_DATA, "expected scores of one task of an ablation");
-}
-
-static void ablation_free(struct ablation *ablation)
-{
-    dpe_datasets_free(&dpe_ablate_kind, &ablation->steps);
-    dpe_datasets_free(&dpe_suite_kinds[0], &ablation->suite);
 }
 
 /* The step that moves the k pairs that contribute most; NULL: there is none. */
@@ -60,10 +47,9 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
     int64_t k[DPE_DETECT_CANDIDATES];
     int n = dpe_detect_top_k_candidates(batch->n_pairs, k);
     int64_t n_samples = ablation->suite.n[DPE_SUITE_SAMPLE];
-    double *values = dpe_alloc((size_t)n, (size_t)n_samples * sizeof *values);
-    if (values == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n_samples);
-    }
+    double *values = NULL;
+    DPE_TRY(DPE_NEW(&values, (size_t)(n * n_samples), err, "out of memory for %lld samples",
+                    (long long)n_samples));
     dpe_status status = DPE_OK;
     for (int i = 0; i < n && status == DPE_OK; i++) {
         const double *scores = scores_of(ablation, k[i]);
@@ -90,16 +76,15 @@ dpe_status dpe_calibrate_choose_pairs(struct batch *batch, struct dpe_error *err
     const char *path = dpe_calibrate_path(batch, batch->entry, "ablate.h5");
     struct ablation ablation = {0};
     struct dpe_h5 *table = NULL;
-    dpe_status status = dpe_h5_open(path, &table, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = read_steps(table, batch->needles ? "/eval/niah" : "/eval/ppl", &ablation, err);
+    DPE_TRY(dpe_h5_open(path, &table, err));
+    dpe_status status =
+        read_steps(table, batch->needles ? "/eval/niah" : "/eval/ppl", &ablation, err);
     dpe_h5_close(table);
     if (status == DPE_OK) {
         status = choose(batch, &ablation, err);
     }
-    ablation_free(&ablation);
+    dpe_datasets_free(&dpe_ablate_kind, &ablation.steps);
+    dpe_datasets_free(&dpe_suite_kinds[0], &ablation.suite);
     if (status != DPE_OK) {
         return dpe_fail_prefix(err, "%s", path);
     }
@@ -109,8 +94,7 @@ dpe_status dpe_calibrate_choose_pairs(struct batch *batch, struct dpe_error *err
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------- words
- */
+/* ---------------------------------------------------------------------------------------- words */
 
 static void print_candidate(const struct dpe_detect_top_k *pairs, int i)
 {

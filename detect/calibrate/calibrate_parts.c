@@ -33,7 +33,7 @@ static struct dpe_job_options job_of(struct batch *batch, enum calibrate_way way
 
 /* Run the study, or price it. A table of another run must be moved away; --force would repeat
  * everything. */
-static dpe_status work(struct batch *batch, const struct dpe_study *study, const void *args,
+static dpe_status work(const struct dpe_study *study, const void *args,
                        const struct dpe_job_options *job, enum calibrate_way way,
                        struct dpe_bill *bill, struct dpe_error *err)
 {
@@ -45,7 +45,6 @@ static dpe_status work(struct batch *batch, const struct dpe_study *study, const
                         "keeps the others (--force would repeat the sweep too)",
                         job->output);
     }
-    dpe_calibrate_drop_paths(batch);
     return status;
 }
 
@@ -68,7 +67,7 @@ dpe_status dpe_calibrate_sweep(struct batch *batch, enum calibrate_way way, stru
     } else if (args.against_tuned) {
         args.against[args.n_against++] = dpe_calibrate_path(batch, entry, "tune.h5");
     }
-    return work(batch, &dpe_detect_study, &args, &args.job, way, bill, err);
+    return work(&dpe_detect_study, &args, &args.job, way, bill, err);
 }
 
 dpe_status dpe_calibrate_profile(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
@@ -80,11 +79,10 @@ dpe_status dpe_calibrate_profile(struct batch *batch, enum calibrate_way way, st
     args.job.knobs = (struct dpe_session_knobs){.length = "--norm-lengths"};
     args.job.samples = samples > 0 ? samples : DPE_NORMS_SAMPLES;
     args.job.seed = batch->args->seed_given ? args.job.seed : DPE_NORMS_SEED;
-    return work(batch, &dpe_norms_study, &args, &args.job, way, bill, err);
+    return work(&dpe_norms_study, &args, &args.job, way, bill, err);
 }
 
-/* ----------------------------------------------------------------------------------- of dpe-eval
- */
+/* ---------------------------------------------------------------------------------- of dpe-eval */
 
 static bool is_budgeted(const struct batch *batch)
 {
@@ -205,8 +203,8 @@ dpe_status dpe_calibrate_tune(struct batch *batch, enum calibrate_way way, struc
         args.job.samples = round;
     }
     fill_questions(batch, CALIBRATE_TUNE, &args, spec);
-    return work(batch, prices ? &dpe_eval_comparison_study : &dpe_eval_tune_study, &args, &args.job,
-                way, bill, err);
+    return work(prices ? &dpe_eval_comparison_study : &dpe_eval_tune_study, &args, &args.job, way,
+                bill, err);
 }
 
 dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
@@ -228,7 +226,7 @@ dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, stru
         }
     }
     fill_questions(batch, CALIBRATE_PAIRS, &args, spec);
-    return work(batch, &dpe_eval_comparison_study, &args, &args.job, way, bill, err);
+    return work(&dpe_eval_comparison_study, &args, &args.job, way, bill, err);
 }
 
 /* How many methods the check will have: the table of a ready method is that method. */
@@ -269,7 +267,7 @@ static dpe_status check(struct batch *batch, enum calibrate_way way, struct dpe_
         add_method(&args, dpe_calibrate_path(batch, NULL, "table.h5"), true);
     }
     fill_questions(batch, CALIBRATE_CHECK, &args, spec);
-    return work(batch, &dpe_eval_comparison_study, &args, &args.job, way, bill, err);
+    return work(&dpe_eval_comparison_study, &args, &args.job, way, bill, err);
 }
 
 dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
@@ -314,7 +312,7 @@ dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_w
     } else {
         add_method(&args, dpe_calibrate_path(batch, NULL, "table.h5"), true);
     }
-    return work(batch, &dpe_eval_kld_study, &args, &args.job, way, bill, err);
+    return work(&dpe_eval_kld_study, &args, &args.job, way, bill, err);
 }
 
 void dpe_calibrate_try_kld(struct batch *batch)
@@ -331,8 +329,7 @@ void dpe_calibrate_try_kld(struct batch *batch)
     }
 }
 
-/* --------------------------------------------------------------------------------------- dry run
- */
+/* -------------------------------------------------------------------------------------- dry run */
 
 /* What every entry has after its sweep. */
 static dpe_status price_entry(struct batch *batch, enum calibrate_way way, struct dpe_bill *sum,

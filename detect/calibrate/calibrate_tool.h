@@ -15,7 +15,7 @@
 #include "outputs/job/price.h"
 #include "outputs/job/job.h"
 
-enum { CALIBRATE_METHOD = 256, CALIBRATE_PATHS = 32, CALIBRATE_NIAH = 512, CALIBRATE_FILES = 160 };
+enum { CALIBRATE_METHOD = 256, CALIBRATE_NIAH = 512, CALIBRATE_FILES = 160 };
 
 /** The parts of dpe-eval, whose samples differ. */
 enum calibrate_part {
@@ -88,8 +88,8 @@ struct batch {
     struct dpe_pooled pooled; /**< the check of the longest length with the validation's samples */
     bool checked;             /**< check.h5 is there, and the tables keep what it says */
     bool diverges; /**< the model is one file, a GGUF, and texts are long enough: kld.h5 is made */
-    char *paths[CALIBRATE_PATHS]; /**< [n_paths] of the part at work */
-    int n_paths;
+    char **paths;  /**< [n_paths] that were asked for */
+    size_t n_paths;
     struct calibrate_record { /**< DIR/forms.sha256 */
         int n;
         struct {
@@ -131,11 +131,9 @@ void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
 /** Whether the table is written as longrope: there is one entry, and it is one of factors. */
 bool dpe_calibrate_factors(const struct batch *batch);
 
-/** FOLDER/NAME of DIR, `entry` NULL or with folder "": DIR/NAME. Kept until
- * dpe_calibrate_drop_paths; ends the process with 71 when memory is out. NULL in a dry run without
- * DIR. */
+/** FOLDER/NAME of DIR, `entry` NULL or with folder "": DIR/NAME. Kept with the batch; ends the
+ * process with 71 when memory is out. NULL in a dry run without DIR. */
 const char *dpe_calibrate_path(struct batch *batch, const struct entry *entry, const char *name);
-void dpe_calibrate_drop_paths(struct batch *batch);
 bool dpe_calibrate_is_there(struct batch *batch, const struct entry *entry, const char *name);
 
 /** The studies of the entry, with what they are asked for. `dry`: their inputs need not be there,
@@ -233,12 +231,9 @@ dpe_status dpe_calibrate_make_folder(struct batch *batch, bool *made, struct dpe
 
 /** DIR/forms.sha256 holds the hash of every form that was written, so that one that a user edited
  * is not replaced, and once all is finished those of all other files and of the command. read: into
- * batch->record, of rank 0. has: whether the form is in it. check: DPE_MISMATCH when the form
- * exists and differs. drop and add: before and after the form is written. DPE_IO, DPE_PERMISSION,
- * DPE_NO_MEMORY. */
+ * batch->record, of rank 0. drop and add: before and after the form is written; drop: DPE_MISMATCH
+ * when the form exists and differs, without --force. DPE_IO, DPE_PERMISSION, DPE_NO_MEMORY. */
 dpe_status dpe_calibrate_forms_read(struct batch *batch, struct dpe_error *err);
-bool dpe_calibrate_forms_has(const struct batch *batch, const char *name);
-dpe_status dpe_calibrate_forms_check(struct batch *batch, const char *name, struct dpe_error *err);
 dpe_status dpe_calibrate_forms_drop(struct batch *batch, const char *name, struct dpe_error *err);
 dpe_status dpe_calibrate_forms_add(struct batch *batch, const char *name, struct dpe_error *err);
 /** Remove the forms of an earlier calibration of these entries that are none of the batch's now,

@@ -10,22 +10,18 @@
 #include "outputs/report/report_page.h"
 #include "outputs/storage/storage.h"
 
-/* --------------------------------------------------------------------------------- several ranks
- */
+/* -------------------------------------------------------------------------------- several ranks */
 
 /* A step that rank 0 does alone, with files; what it has found out goes to all. */
 static dpe_status lead(struct batch *batch, dpe_status (*step)(struct batch *, struct dpe_error *),
                        struct dpe_error *err)
 {
-    dpe_status status = dpe_job_leads(&batch->job) ? step(batch, err) : DPE_OK;
-    dpe_calibrate_drop_paths(batch);
-    status = dpe_job_meet(&batch->job, status, err);
-    return status == DPE_OK ? dpe_job_tell(&batch->job, &batch->state, sizeof batch->state, err)
-                            : status;
+    const dpe_status status = dpe_job_leads(&batch->job) ? step(batch, err) : DPE_OK;
+    DPE_TRY(dpe_job_meet(&batch->job, status, err));
+    return dpe_job_tell(&batch->job, &batch->state, sizeof batch->state, err);
 }
 
-/* ------------------------------------------------------------------------------------------- steps
- */
+/* ---------------------------------------------------------------------------------------- steps */
 
 static void announce(struct batch *batch, const char *what)
 {
@@ -128,12 +124,6 @@ static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
     return lead(batch, dpe_calibrate_choose_pairs, err);
 }
 
-static dpe_status export_forms(struct batch *batch, struct dpe_error *err)
-{
-    announce(batch, "the table and its forms (dpe-export)");
-    return lead(batch, dpe_calibrate_export, err);
-}
-
 static dpe_status check(struct batch *batch, struct dpe_error *err)
 {
     const struct calibrate_state *state = &batch->state;
@@ -181,50 +171,40 @@ static dpe_status diverge(struct batch *batch, struct dpe_error *err)
     return DPE_OK;
 }
 
-static void add_table(struct batch *batch, const struct entry *entry, const char *name,
-                      struct dpe_report_arguments *args)
-{
-    args->inputs[args->n++] = dpe_calibrate_path(batch, entry, name);
-}
-
 static dpe_status make_report(struct batch *batch, struct dpe_error *err)
 {
-    struct dpe_report_arguments args = {.force = true, .quiet = true};
     const struct calibrate_state *state = &batch->state;
+    const bool tuned = batch->args->detect.against_tuned;
+    struct dpe_report_arguments args = {.force = true, .quiet = true};
+    const struct {
+        const char *name;
+        bool made, each; /* there is one for each entry */
+    } inputs[] = {
+        {"detect.h5", true, true},
+        {"norms.h5", !batch->frequencies, false},
+        {"table.h5", true, false},
+        {"check.h5", true, false},
+        {"kld.h5", batch->diverges, false},
+        {"tune.h5", tuned, true},
+        /* Left out where the number of pairs was given: they would be of an older choice. */
+        {"ablate.h5", batch->chooses, true}};
     args.output = dpe_calibrate_path(batch, NULL, "report.html");
     args.runtimes = batch->args->detect.job.model;
     args.length = state->entries[state->n_entries - 1].length;
-    for (int i = 0; i < state->n_entries; i++) {
-        add_table(batch, &state->entries[i], "detect.h5", &args);
-    }
-    if (!batch->frequencies) {
-        add_table(batch, NULL, "norms.h5", &args);
-    }
-    add_table(batch, NULL, "table.h5", &args);
-    add_table(batch, NULL, "check.h5", &args);
-    if (batch->diverges) {
-        add_table(batch, NULL, "kld.h5", &args);
-    }
-    for (int i = 0; i < state->n_entries && batch->args->detect.against_tuned; i++) {
-        add_table(batch, &state->entries[i], "tune.h5", &args);
-    }
-    /* Left out where the number of pairs was given: they would be of an older choice. */
-    for (int i = 0; i < state->n_entries && batch->chooses; i++) {
-        if (!state->entries[i].other) {
-            add_table(batch, &state->entries[i], "ablate.h5", &args);
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        const int n = !inputs[i].made ? 0 : inputs[i].each ? state->n_entries : 1;
+        for (int e = 0; e < n; e++) {
+            const struct entry *entry = &state->entries[e];
+            if (!entry->other || strcmp(inputs[i].name, "ablate.h5") != 0) {
+                args.inputs[args.n++] =
+                    dpe_calibrate_path(batch, inputs[i].each ? entry : NULL, inputs[i].name);
+            }
         }
     }
     return dpe_report_write(&args, err);
 }
 
-static dpe_status write_report(struct batch *batch, struct dpe_error *err)
-{
-    announce(batch, "the report (dpe-report)");
-    return lead(batch, make_report, err);
-}
-
-/* -------------------------------------------------------------------------------------- the answer
- */
+/* ----------------------------------------------------------------------------------- the answer */
 
 static dpe_status print_name(struct batch *batch, const char *name, struct dpe_error *err)
 {
@@ -277,11 +257,6 @@ static dpe_status print_all(struct batch *batch, struct dpe_error *err)
     return DPE_OK;
 }
 
-static dpe_status show(struct batch *batch, struct dpe_error *err)
-{
-    return lead(batch, print_all, err);
-}
-
 /* The choices are read from their tables again, for what is printed. */
 static dpe_status show_again(struct batch *batch, struct dpe_error *err)
 {
@@ -292,7 +267,7 @@ static dpe_status show_again(struct batch *batch, struct dpe_error *err)
         batch->entry = &batch->state.entries[i];
         DPE_TRY(batch->entry->other ? DPE_OK : lead(batch, dpe_calibrate_choose_pairs, err));
     }
-    return show(batch, err);
+    return lead(batch, print_all, err);
 }
 
 /* A sweep that has not ended, or is not ours, is looked at when it has. */
@@ -309,25 +284,37 @@ static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
 {
     static const struct {
         dpe_status (*step)(struct batch *, struct dpe_error *);
-        bool each; /* for each entry, the shortest first */
-    } steps[] = {{tune, true},          {sweep, true},    {profile, false}, {choose_pairs, true},
-                 {export_forms, false}, {diverge, false}, {check, false},   {keep_evidence, false},
-                 {write_report, false}, {show, false}};
+        bool each;         /* for each entry, the shortest first */
+        bool leads;        /* rank 0 does it */
+        const char *words; /* that announce it; NULL: the step does */
+    } steps[] = {{.step = tune, .each = true},
+                 {.step = sweep, .each = true},
+                 {.step = profile},
+                 {.step = choose_pairs, .each = true},
+                 {dpe_calibrate_export, false, true, "the table and its forms (dpe-export)"},
+                 {.step = diverge},
+                 {.step = check},
+                 {.step = keep_evidence},
+                 {make_report, false, true, "the report (dpe-report)"},
+                 {.step = print_all, .leads = true}};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         int n = steps[i].each ? batch->state.n_entries : 1;
         for (int e = 0; e < n; e++) {
             batch->entry = &batch->state.entries[e];
-            DPE_TRY(dpe_clock() < batch->job.deadline
-                        ? steps[i].step(batch, err)
-                        : dpe_fail(err, DPE_INCOMPLETE,
-                                   "the time budget is used up; run the same command to continue"));
+            if (dpe_clock() >= batch->job.deadline) {
+                return dpe_fail(err, DPE_INCOMPLETE,
+                                "the time budget is used up; run the same command to continue");
+            }
+            if (steps[i].words != NULL) {
+                announce(batch, steps[i].words);
+            }
+            DPE_TRY(steps[i].leads ? lead(batch, steps[i].step, err) : steps[i].step(batch, err));
         }
     }
     return lead(batch, dpe_calibrate_set_done, err);
 }
 
-/* --------------------------------------------------------------------------------- before any work
- */
+/* ------------------------------------------------------------------------------ before any work */
 
 /* What is derived from model and options. */
 static dpe_status prepare(struct batch *batch, struct dpe_error *err)
@@ -400,7 +387,6 @@ static void remove_empty(struct batch *batch)
         rmdir(dpe_calibrate_path(batch, &batch->state.entries[e], ""));
     }
     rmdir(batch->args->detect.job.output);
-    dpe_calibrate_drop_paths(batch);
 }
 
 /* Tables have locks of their own, but two batches in a folder would mix theirs. Rank 0 holds the
@@ -409,20 +395,14 @@ static dpe_status take_lock(struct batch *batch, struct dpe_lock *lock, bool *ma
                             struct dpe_error *err)
 {
     char note[256] = "";
-    dpe_status status = dpe_calibrate_make_folder(batch, made, err);
+    DPE_TRY(dpe_calibrate_make_folder(batch, made, err));
     const char *path = dpe_calibrate_path(batch, NULL, "LOCK");
-    if (status == DPE_OK) {
-        status = dpe_lock_take(lock, path, batch->args->detect.job.tool.force_unlock, note, err);
-    }
-    if (status == DPE_OK && note[0] != '\0') {
+    DPE_TRY(dpe_lock_take(lock, path, batch->args->detect.job.tool.force_unlock, note, err));
+    if (note[0] != '\0') {
         dpe_log_info("%s: %s", path, note);
     }
     /* A second time: from here on the lock keeps other commands from writing it. */
-    if (status == DPE_OK) {
-        status = dpe_calibrate_forms_read(batch, err);
-    }
-    dpe_calibrate_drop_paths(batch);
-    return status;
+    return dpe_calibrate_forms_read(batch, err);
 }
 
 static dpe_status calibrate_alone(struct batch *batch, struct dpe_error *err)
@@ -498,7 +478,10 @@ DPE_MAIN(dpe_calibrate)
     }
     status = dpe_job_close(&batch->job, status, &err);
     free(batch->pooled.of);
-    dpe_calibrate_drop_paths(batch);
+    while (batch->n_paths > 0) {
+        free(batch->paths[--batch->n_paths]);
+    }
+    free(batch->paths);
     free(batch);
     return dpe_tool_end(status, &err);
 }
