@@ -91,13 +91,6 @@ struct dpe_detect_common {
     int64_t *sample;   /**< [n_samples] which they are, ascending */
     int64_t together;  /**< as the scores' */
 };
-/** Of the cells first + which[i]. Freed by the caller, also after a failure. DPE_NO_MEMORY. */
-dpe_status dpe_detect_common_take(const struct dpe_detect_scores *scores,
-                                  enum dpe_detect_criterion criterion, int first, const int *which,
-                                  int n_cells, struct dpe_detect_common *common,
-                                  struct dpe_error *err);
-void dpe_detect_common_free(struct dpe_detect_common *common);
-
 /** p-value of "these cells (the lengths of a group) do not differ": the statistic is best mean −
  *  worst mean, its null distribution comes from permuting each context's values among the cells
  *  (`rounds` times, +1 rule). Because best and worst are chosen again in every permutation, having
