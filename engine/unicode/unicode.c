@@ -56,7 +56,8 @@ static void make_runs(void)
             category = next->category;
             next += point == next->high;
         }
-        if (n_runs == 0 || runs[n_runs - 1].category != category) {
+        const bool other = n_runs == 0 || runs[n_runs - 1].category != category;
+        if (other && n_runs < sizeof runs / sizeof runs[0]) {
             runs[n_runs++] = (struct run){point, category};
         }
     }
