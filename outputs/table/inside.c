@@ -114,7 +114,7 @@ enum dpe_inside dpe_inside_look(hid_t file, const char *path)
     return found;
 }
 
-/* H5Idec_ref keeps an id whose object could not be closed, for lack of memory; these drop it. */
+/* H5Idec_ref and H5Oclose keep an id whose object could not be closed, for lack of memory. */
 bool dpe_inside_close(hid_t id)
 {
     if (id < 0) {
@@ -129,6 +129,8 @@ bool dpe_inside_close(hid_t id)
         return H5Tclose(id) >= 0;
     case H5I_GENPROP_LST:
         return H5Pclose(id) >= 0;
+    case H5I_DATASET:
+        return H5Dclose(id) >= 0;
     default:
         return H5Oclose(id) >= 0;
     }
