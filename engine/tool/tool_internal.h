@@ -14,7 +14,7 @@ static inline bool dpe_option_there(const struct dpe_option *option)
 {
     return option != NULL && (option->key != 0 || option->name != NULL || option->doc != NULL);
 }
-/** The name of a program behind the folders of its path. */
+/** The name of a program, without the folders of its path. */
 static inline const char *dpe_tool_name(const char *path)
 {
     const char *slash = strrchr(path, '/');

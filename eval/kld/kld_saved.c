@@ -73,7 +73,7 @@ static dpe_status put(const struct dpe_kld_saved *saved, const void *bytes, int6
     return DPE_OK;
 }
 
-/* Reads n bytes; what lies behind the file's end is 0, as in its holes. */
+/* Reads n bytes; what lies past the file's end is 0, as in its holes. */
 static dpe_status get(const struct dpe_kld_saved *saved, void *bytes, int64_t n, int64_t at,
                       struct dpe_error *err)
 {

@@ -75,8 +75,8 @@ dpe_status dpe_niah_ask(struct dpe_niah_draw *draw, int key, struct dpe_error *e
 dpe_status dpe_niah_draw_half(const struct dpe_niah *niah, const struct dpe_text *haystack,
                               struct dpe_rng *rng, struct dpe_niah_draw *draw,
                               struct dpe_error *err);
-/** Put how an answer writes the n-th asked value: behind the prompt where that is `first`, else
- * behind another value. */
+/** Put how an answer writes the n-th asked value: after the prompt where that is `first`, else
+ * after another value. */
 void dpe_niah_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw, int n,
                      bool first, struct dpe_text *text);
 void dpe_niah_draw_free(struct dpe_niah_draw *draw);

@@ -345,7 +345,7 @@ static struct dpe_span boxed(const char *text)
     return (struct dpe_span){0};
 }
 
-/* Whether a word character stands before s, which lies behind `start`. */
+/* Whether a word character stands before s; the text begins at `start`. */
 static bool word_before(const char *start, const char *s)
 {
     size_t n = 0;

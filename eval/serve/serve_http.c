@@ -187,7 +187,7 @@ static const struct route routes[] = {
     {"POST", "/v1/chat/completions", generated, .kind = SERVE_CHAT},
     {"PUT", "/generate", generated, .kind = SERVE_RULER},
     {"GET", "/v1/models", known, .value = dpe_serve_models},
-    {"GET", "/v1/models/", one_model}, /* and a name behind it */
+    {"GET", "/v1/models/", one_model}, /* then a name */
     {"GET", "/tokenizer_info", known, .value = dpe_serve_tokenizer_info},
     {"GET", "/v1/dpe", known, .value = dpe_serve_about},
     {"POST", "/v1/dpe/plan", computed, .compute = dpe_serve_take_plan},

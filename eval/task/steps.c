@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* A value as the tokens that an answer writes it with, and how many of them name it: behind the
- * prompt, and behind another value. */
+ * prompt, and after another value. */
 struct value {
     struct written {
         struct dpe_tokens ids;

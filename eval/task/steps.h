@@ -1,9 +1,9 @@
 /**
  * @file steps.h
- * A score by steps: behind the prompt and some right values, does greedy decoding name one that is
+ * A score by steps: after the prompt and some right values, does greedy decoding name one that is
  * still missing?
  *
- * One slip early in a free answer costs all later values. Step k of V begins behind the prompt and
+ * One slip early in a free answer costs all later values. Step k of V begins after the prompt and
  * k − 1 of the values, in an order drawn for the sample and written as the answer writes them, and
  * asks for any of the V − k + 1 others. The score is the share of steps that name one. Near the
  * ceiling of recall it tells plans apart with a tenth of the samples; where recall is spread,

@@ -20,7 +20,7 @@ struct dpe_sample {
     char **references;
     size_t n_references;
     int64_t max_new; /**< generation room */
-    char **answers;  /**< [n_references] how an answer writes each behind another one; NULL: the
+    char **answers;  /**< [n_references] how an answer writes each after another one; NULL: the
                         answer is  free text, which has no steps */
     size_t *
         skip; /**< [n_references] bytes of these that a prompt has at its end already; NULL: none */

@@ -7,7 +7,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
-#include "outputs/report/report.h"
+#include "outputs/report/report_parts.h"
 #include "outputs/rows/rows.h"
 
 /** The dataset that makes an input a detection. */

@@ -6,7 +6,7 @@
 #define DPE_REPORT_EVAL_H
 
 #include "outputs/datasets/worth.h"
-#include "outputs/report/report.h"
+#include "outputs/report/report_parts.h"
 
 struct dpe_report_suite {
     const struct dpe_report_input *input;

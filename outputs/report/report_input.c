@@ -2,7 +2,7 @@
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/draw/page.h"
-#include "outputs/report/report.h"
+#include "outputs/report/report_parts.h"
 #include "outputs/rows/rows.h"
 
 #include <ctype.h>

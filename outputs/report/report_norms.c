@@ -1,6 +1,6 @@
 /* A profile: which pairs carry the logits of each head, and the share of its top k. */
 #include "outputs/datasets/kinds.h"
-#include "outputs/report/report.h"
+#include "outputs/report/report_parts.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -10,10 +10,10 @@
 #include "engine/tool/tool.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/report/draw/page.h"
-#include "outputs/report/report.h"
 #include "outputs/report/report_detect.h"
 #include "outputs/report/report_eval.h"
 #include "outputs/report/report_page.h"
+#include "outputs/report/report_parts.h"
 #include "outputs/storage/storage.h"
 
 /* ------------------------------------------------------------------------------ before any work */

@@ -1,5 +1,5 @@
 /* The runs: their time and memory, and where the numbers come from. */
-#include "outputs/report/report.h"
+#include "outputs/report/report_parts.h"
 #include "outputs/rows/rows.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* What other runtimes compute from a model's configuration, and what they apply of a table. */
 #include "outputs/export/applied.h"
 #include "outputs/read/read.h"
-#include "outputs/report/report.h"
+#include "outputs/report/report_parts.h"
 #include "outputs/runtimes/runtimes.h"
 #include "outputs/table/dpe_table.h"
 

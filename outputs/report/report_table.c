@@ -1,6 +1,6 @@
 /* An exported DPE table: what a runtime does with each group and head. */
 #include "outputs/read/read.h"
-#include "outputs/report/report.h"
+#include "outputs/report/report_parts.h"
 #include "outputs/table/dpe_table.h"
 
 #include <math.h>

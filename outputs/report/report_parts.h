@@ -1,9 +1,9 @@
 /**
- * @file report.h
+ * @file report_parts.h
  * A report: its input tables, opened and read, and what is written of them.
  */
-#ifndef DPE_REPORT_H
-#define DPE_REPORT_H
+#ifndef DPE_REPORT_PARTS_H
+#define DPE_REPORT_PARTS_H
 
 #include "engine/base/base.h"
 #include "outputs/datasets/datasets.h"
@@ -37,7 +37,7 @@ struct dpe_report {
     int64_t length;       /**< of the text that they read, 0 = the model's longest */
     struct dpe_document document;
     /** What is being written about. Ids of its sheets are PREFIX-ID-SUFFIX (without what is ""),
-     * with a number behind where several inputs have the dataset `has`. */
+     * with a number after it where several inputs have the dataset `has`. */
     struct dpe_report_subject {
         const struct dpe_report_input *input;
         const char *has;
