@@ -10,6 +10,7 @@
 
 #include "data/data_parts.h"
 #include "engine/base/bytes.h"
+#include "engine/system/folder.h"
 
 struct dpe_corpus {
     char *path;
@@ -25,17 +26,6 @@ static const uint64_t MOST_BYTES = UINT64_C(2) << 30;
 static dpe_status out_of_memory(const char *path, struct dpe_error *err)
 {
     return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for the list of books", path);
-}
-
-/* "a/b", owned by the caller; NULL when memory is out. */
-static char *join(const char *a, const char *b)
-{
-    size_t size = strlen(a) + strlen(b) + 2;
-    char *path = malloc(size);
-    if (path != NULL) {
-        snprintf(path, size, "%s/%s", a, b);
-    }
-    return path;
 }
 
 /* Load one text and append it; `id` and `title` are copied. */
@@ -98,7 +88,7 @@ static dpe_status find_folders(const struct dpe_corpus *corpus, const char *spli
         if (split != NULL && strcmp(split, splits[i]) != 0) {
             continue;
         }
-        char *path = join(corpus->path, splits[i]);
+        char *path = dpe_folder_join(corpus->path, splits[i]);
         if (path == NULL) {
             return out_of_memory(corpus->path, err);
         }
@@ -132,7 +122,7 @@ static char *find_text(const struct folders *folders, const struct dpe_metadata_
     char name[128];
     snprintf(name, sizeof name, "%s.txt", row->id);
     for (int i = 0; i < folders->n; i++) {
-        char *file = join(folders->path[i], name);
+        char *file = dpe_folder_join(folders->path[i], name);
         if (file == NULL || exists(file)) {
             return file;
         }
@@ -235,7 +225,7 @@ static dpe_status open_folder(struct dpe_corpus *corpus, struct dpe_error *err)
     dpe_status status = DPE_OK;
     for (int i = 0; i < n; i++) {
         if (status == DPE_OK) {
-            char *file = join(corpus->path, entries[i]->d_name);
+            char *file = dpe_folder_join(corpus->path, entries[i]->d_name);
             status = file == NULL ? out_of_memory(corpus->path, err) : add_file(corpus, file, err);
             free(file);
         }
@@ -270,7 +260,7 @@ static dpe_status open_any(struct dpe_corpus *corpus, const char *split, struct 
         strcmp(split, "test") != 0) {
         return dpe_fail(err, DPE_USAGE, "split \"%s\": expected train, validation or test", split);
     }
-    char *csv = join(corpus->path, "metadata.csv");
+    char *csv = dpe_folder_join(corpus->path, "metadata.csv");
     if (csv == NULL) {
         return out_of_memory(corpus->path, err);
     }

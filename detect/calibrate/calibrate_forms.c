@@ -313,9 +313,8 @@ bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, con
 {
     char journal[64];
     snprintf(journal, sizeof journal, "%s.journal", name);
-    bool has =
-        dpe_calibrate_is_there(batch, entry, name) || dpe_calibrate_is_there(batch, entry, journal);
-    return has;
+    return dpe_calibrate_is_there(batch, entry, name) ||
+           dpe_calibrate_is_there(batch, entry, journal);
 }
 
 static bool any_begun(struct batch *batch)

@@ -14,6 +14,7 @@
 #include "engine/base/bytes.h"
 #include "engine/json/json_scan.h"
 #include "engine/json/json_strict.h"
+#include "engine/system/folder.h"
 #include "engine/system/platform.h"
 
 /* The format's own limit. */
@@ -333,13 +334,11 @@ dpe_status dpe_shard_open(const char *folder, const char *name, int index, struc
                           struct dpe_shard_table *table, struct dpe_sha256 *hash,
                           struct dpe_error *err)
 {
-    size_t length = strlen(folder) + strlen(name) + 2;
     shard->name = strdup(name);
-    shard->path = dpe_alloc(length, 1);
+    shard->path = dpe_folder_join(folder, name);
     if (shard->name == NULL || shard->path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", name);
     }
-    snprintf(shard->path, length, "%s/%s", folder, name);
     uint64_t n = 0;
     DPE_TRY(dpe_open_regular(shard->path, &shard->fd, &shard->size, err));
     DPE_TRY(read_header(shard, &n, err));
