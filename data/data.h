@@ -26,6 +26,7 @@ struct dpe_corpus;
 dpe_status dpe_corpus_open(const char *path, const char *split, struct dpe_corpus **corpus,
                            struct dpe_error *err);
 void dpe_corpus_close(struct dpe_corpus *corpus);
+DPE_SCOPED_HANDLE(struct dpe_corpus *, dpe_corpus_close)
 
 struct dpe_book {
     const char *id;    /**< book_id, or the file name without .txt */

@@ -50,8 +50,27 @@ dpe_status dpe_fail(struct dpe_error *err, dpe_status status, const char *format
 dpe_status dpe_fail_prefix(struct dpe_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/** Return the status of `call` from the calling function where it is not DPE_OK: for functions that
- *  have nothing to release. */
+/** A local variable that `release` gets the address of where its block is left, by return, break or
+ * its end; the last one declared first. It is initialised where it is declared, because release
+ * comes even when nothing was opened. What has passed to another owner is NULL or {0} by then:
+ *     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+ *     DPE_OWNED char *bytes = NULL;
+ *     DPE_TRY(dpe_read_file(path, most, &bytes, &n, err));
+ * (GCC and Clang; files that nvcc compiles do without.) */
+#define DPE_SCOPED(release) __attribute__((cleanup(release)))
+/** A pointer of any type that goes to free(). */
+#define DPE_OWNED DPE_SCOPED(dpe_free_owned)
+void dpe_free_owned(void *pointer);
+/** Beside the declaration of `release`, which takes a handle and not its address: from then on
+ * DPE_SCOPED(release_scoped) is for a variable of the type `handle`. */
+#define DPE_SCOPED_HANDLE(handle, release)                                                         \
+    static inline void release##_scoped(handle *held)                                              \
+    {                                                                                              \
+        release(*held);                                                                            \
+    }
+
+/** Return the status of `call` from the calling function where it is not DPE_OK: what that function
+ *  owns by then has nothing to release, or is DPE_SCOPED. */
 #define DPE_TRY(call)                                                                              \
     do {                                                                                           \
         const dpe_status dpe_tried = (call);                                                       \

@@ -123,6 +123,13 @@ dpe_status dpe_text_done(const struct dpe_text *text, struct dpe_error *err)
     return text->failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for a text") : DPE_OK;
 }
 
+void dpe_free_owned(void *pointer)
+{
+    void *owned;
+    memcpy(&owned, pointer, sizeof owned); /* of any type: none may be read as another */
+    free(owned);
+}
+
 void dpe_text_free(struct dpe_text *text)
 {
     free(text->bytes);

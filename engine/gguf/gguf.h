@@ -76,6 +76,7 @@ dpe_status dpe_gguf_open(const char *path, struct dpe_gguf **gguf, struct dpe_er
 dpe_status dpe_gguf_check_types(const struct dpe_gguf *gguf, struct dpe_error *err);
 /** NULL is allowed. */
 void dpe_gguf_close(struct dpe_gguf *gguf);
+DPE_SCOPED_HANDLE(struct dpe_gguf *, dpe_gguf_close)
 /** The files of a model that is split: NAME-00001-of-00003.gguf and so on. *paths [*n] becomes the
  *  caller's (dpe_gguf_free_paths), the given file alone where split.count is absent or 1.
  *  DPE_BAD_DATA when the name does not say the numbers of the metadata, or the given one is not the

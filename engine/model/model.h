@@ -29,6 +29,7 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
                           struct dpe_model **model, struct dpe_error *err);
 /** Close; NULL is allowed. No session of the model may live. */
 void dpe_model_close(struct dpe_model *model);
+DPE_SCOPED_HANDLE(struct dpe_model *, dpe_model_close)
 /** Borrowed for the model's life. */
 const struct dpe_config *dpe_model_config(const struct dpe_model *model);
 /** Borrowed for the model's life; NULL when opened with config_only. */

@@ -33,6 +33,7 @@ struct dpe_encode_options {
 dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer,
                               struct dpe_error *err);
 void dpe_tokenizer_close(struct dpe_tokenizer *tokenizer);
+DPE_SCOPED_HANDLE(struct dpe_tokenizer *, dpe_tokenizer_close)
 /** What holds while this tokenizer encodes, in every later call. Zeros: nothing does. */
 struct dpe_tokenizer_limits {
     dpe_status (*poll)(void *user, struct dpe_error *err); /**< called at least every few million

@@ -180,13 +180,9 @@ static dpe_status pairs_asked(const struct dpe_export_arguments *args, int64_t n
 static dpe_status add_identity(struct dpe_h5 *file, const char *name, struct export_table *table,
                                struct dpe_error *err)
 {
-    char *identity = NULL;
-    dpe_status status = dpe_h5_get_attr_text(file, "/", "identity", &identity, err);
-    if (status == DPE_OK) {
-        status = dpe_identity_add(&table->origin, name, identity, err);
-    }
-    free(identity);
-    return status;
+    DPE_OWNED char *identity = NULL;
+    DPE_TRY(dpe_h5_get_attr_text(file, "/", "identity", &identity, err));
+    return dpe_identity_add(&table->origin, name, identity, err);
 }
 
 static dpe_status add_selection(struct dpe_h5 *file, const char *name, struct export_table *table,
@@ -238,13 +234,9 @@ static dpe_status add_profile(const struct dpe_export_arguments *args,
 {
     const struct dpe_profile_model model = {values->model_fingerprint, values->n_layers,
                                             values->n_heads, values->n_pairs};
-    struct dpe_profile profile;
-    dpe_status status = dpe_profile_read(args->inputs[1], &model, true, &profile, err);
-    if (status == DPE_OK) {
-        status = take_profile(args, &profile, values, table, err);
-    }
-    dpe_profile_free(&profile);
-    return status;
+    DPE_SCOPED(dpe_profile_free) struct dpe_profile profile = {0};
+    DPE_TRY(dpe_profile_read(args->inputs[1], &model, true, &profile, err));
+    return take_profile(args, &profile, values, table, err);
 }
 
 /* ---------------------------------------------------------------- the paper's YAML */

@@ -107,6 +107,7 @@ dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *
                            struct dpe_error *err);
 /** NULL allowed. */
 void dpe_h5_close(struct dpe_h5 *table);
+DPE_SCOPED_HANDLE(struct dpe_h5 *, dpe_h5_close)
 
 /* ------------------------------------------------------------------- tables without a checksum */
 

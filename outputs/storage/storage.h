@@ -40,6 +40,7 @@ dpe_status dpe_new_file_finish(struct dpe_new_file *file, struct dpe_error *err)
 dpe_status dpe_new_file_finish_over(struct dpe_new_file *file, bool force, struct dpe_error *err);
 /** Give it up: close it and remove it. Nothing when there is none. */
 void dpe_new_file_drop(struct dpe_new_file *file);
+DPE_SCOPED_HANDLE(struct dpe_new_file *, dpe_new_file_drop)
 
 /** n bytes at `path`, which always holds either the old bytes or all of the new ones. A link there
  *  is replaced. Errors as of dpe_new_file_open. */
