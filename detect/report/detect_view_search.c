@@ -126,7 +126,7 @@ void dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_
     }
     put_untested(out, search, true, "there is nothing else to try");
     put_untested(out, search, false,
-                 "the plan so far loses too little for a test of these samples to show a gain");
+                 "no test of these samples could show a gain over the plan so far");
 }
 
 /* ---------------------------------------------------------------------------------- first lines */
@@ -214,9 +214,10 @@ static void put_plan(struct dpe_text *page, const struct dpe_detect_report *repo
 static void put_worth(struct dpe_text *page, const struct dpe_detect_report *report)
 {
     static const char *const words[] = {
-        [DPE_DETECT_WORTH_UNTRIED] = "  Lengths of groups of their own were not compared: the plan "
-                                     "with one length loses too little for these samples to show "
-                                     "a gain.\n",
+        [DPE_DETECT_WORTH_UNTRIED] =
+            "  Lengths of groups of their own were not compared: no test of "
+            "these samples could show a gain over the plan with one "
+            "length.\n",
         [DPE_DETECT_WORTH_NONE] = "  Detection by groups adds nothing here: no group was shown to "
                                   "do better at a length of its own.\n",
         [DPE_DETECT_WORTH_NOT_SHOWN] = "  Detection by groups adds nothing that these samples "
