@@ -43,6 +43,13 @@ static int fastest_eighth(const struct dpe_detect_params *params)
     return params->lengths[params->n_lengths - 1] == params->length ? params->n_groups / SHARE : 0;
 }
 
+/* With the fastest groups where they are: 3/16 of L0. Texts want L0/4, and needles no more than
+ * this (eval/RESULTS.md). */
+static int64_t split_window(const struct dpe_detect_params *params)
+{
+    return params->window + params->window / 2;
+}
+
 /* The first `kept` groups at the longest length, the others at L0; false: L0 is no detecting
  * length. */
 static bool split_at_trained(const struct dpe_detect_params *params, int kept,
@@ -66,7 +73,7 @@ bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_d
     const double trained = (double)params->trained_length;
     const int kept = fastest_eighth(params);
     dpe_detect_point_base(params, point);
-    point->window *= kept > 0 ? 1 : 2;
+    point->window = kept > 0 ? split_window(params) : 2 * params->window;
     point->temperature = (struct dpe_temperature){trained, USUAL_EXPONENT, 0.0, 1.0, DPE_LEVEL};
     return split_at_trained(params, kept, point) && !params->frequencies;
 }
@@ -355,8 +362,8 @@ static void add_lengths(struct list *list, const struct dpe_detect_params *param
 }
 
 /* Where searches end: log-n from the trained length on or a constant, a near window of an eighth or
- * a quarter of it, and all groups at half of it or the whole, or all but the fastest ones
- * (eval/RESULTS.md). Which of each suits depends on the others. */
+ * a quarter of it and all groups at half of it or the whole, or a window between these and all but
+ * the fastest groups at the whole (eval/RESULTS.md). Which of each suits depends on the others. */
 static void add_coarse(struct list *list, const struct dpe_detect_params *params, int64_t head_dim,
                        const struct dpe_detect_search_options *options)
 {
@@ -368,6 +375,7 @@ static void add_coarse(struct list *list, const struct dpe_detect_params *params
     const int kept = fastest_eighth(params);
     struct dpe_detect_point split = list->tried[0].point;
     const bool splits = kept > 0 && split_at_trained(params, kept, &split);
+    split.window = split_window(params);
     for (int i = 0; i < 2; i++) {
         list->tried[0].point.window = window << i;
         for (int t = 0; t < n; t++) {
@@ -375,7 +383,7 @@ static void add_coarse(struct list *list, const struct dpe_detect_params *params
                 continue; /* InfoScale's is between others */
             }
             add_single(list, params, params->trained_length, 2, &usual[t]);
-            if (splits && i == 0) { /* with a longer window it finds no more */
+            if (splits && i == 0) {
                 split.temperature = usual[t];
                 *add(list) = split;
             }

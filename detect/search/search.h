@@ -40,7 +40,7 @@ struct dpe_detect_point {
 /** The base (dpe_detect_base_at), with the window and the temperature of `params`. */
 void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_detect_point *point);
 /** What searches end with or near to, without one: log-n from L0 with the exponent 0.7, the fastest
- * eighth of the groups where they are, the others at L0, a near window of L0/8; of fewer groups
+ * eighth of the groups where they are, the others at L0, a near window of 3/16 L0; of fewer groups
  * than eight all at L0 and a window of L0/4 (eval/RESULTS.md). False: L0 is no detecting length, or
  * frequencies move. */
 bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_detect_point *point);

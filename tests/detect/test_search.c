@@ -635,8 +635,8 @@ static void the_usual_plan(void **state)
         bool found;
         int kept, window;
     } cases[] = {{4, "16,32,64,128,512", true, 0, 16},
-                 {8, "16,32,64,128,512", true, 1, 8},
-                 {16, "64,512", true, 2, 8},
+                 {8, "16,32,64,128,512", true, 1, 12},
+                 {16, "64,512", true, 2, 12},
                  {8, "32,64,128", true, 0, 16}, /* L is no detecting length */
                  {8, "32,128,512", false, 0, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
