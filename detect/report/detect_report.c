@@ -503,8 +503,7 @@ static dpe_status guard_kept(struct dpe_detect_report *report, int *kept, struct
     return keep_everywhere(report, *kept, err);
 }
 
-/* A plan that does better on the task that the user named comes first; where that has none, what
- * the search's task shows; then the guard. */
+/* What the search's task and the one that the user named show together; then the guard. */
 static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struct dpe_error *err)
 {
     struct dpe_detect_result *deciding = deciding_of(report);
@@ -513,9 +512,9 @@ static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struc
         DPE_TRY(keep_best(report, deciding, kept, err));
         return guard_kept(report, kept, err);
     }
-    if (report->users.validated && (report->users.validation.kept != DPE_DETECT_JOINT ||
-                                    report->users.validation.minus[*kept].minus.mean > 0.0)) {
-        *kept = report->users.validation.kept;
+    if (report->users.validated) {
+        *kept = dpe_detect_kept_by_both(&deciding->validation, &report->users.validation,
+                                        report->rule == DPE_DETECT_PAPER ? NULL : report->tables);
     }
     DPE_TRY(keep_everywhere(report, *kept, err));
     return guard_kept(report, kept, err);

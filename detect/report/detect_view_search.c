@@ -177,7 +177,7 @@ static void put_against(struct dpe_text *page, const struct dpe_detect_report *r
             "    (a table cannot hold that plan: --method %s of dpe-run and dpe-eval is it)\n",
             report->names[plan]);
     } else if (verdict == DPE_DETECT_WORSE && finds_less_for_user(report, plan)) {
-        dpe_text_put(page, "    (your task decides, and there that plan finds less)\n");
+        dpe_text_put(page, "    (on your task that plan finds less)\n");
     }
 }
 

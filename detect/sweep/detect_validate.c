@@ -181,6 +181,32 @@ bool dpe_detect_disagree(const struct dpe_detect_validation *a,
     return opposite;
 }
 
+/* The standard error of a mean difference, by its 95 % interval. */
+static double error_of(const struct dpe_interval *difference)
+{
+    return (difference->high - difference->low) / (2.0 * 1.96);
+}
+
+int dpe_detect_kept_by_both(const struct dpe_detect_validation *search,
+                            const struct dpe_detect_validation *user, const bool *tables)
+{
+    int kept = DPE_DETECT_JOINT;
+    double most = 0.0;
+    if (dpe_detect_disagree(search, user)) {
+        return user->kept;
+    }
+    for (int v = 0; v < search->n_plans && tables != NULL; v++) {
+        const struct dpe_interval *one = &search->minus[v].minus;
+        const struct dpe_interval *other = &user->minus[v].minus;
+        const double gain = -(one->mean + other->mean);
+        if (tables[v] && gain > most && gain > hypot(error_of(one), error_of(other))) {
+            kept = v;
+            most = gain;
+        }
+    }
+    return kept;
+}
+
 dpe_status dpe_detect_validate(const struct dpe_detect_scores *scores, const char *const *keys,
                                enum dpe_detect_criterion criterion, const bool *tables,
                                struct dpe_detect_validation *validation, struct dpe_error *err)
@@ -256,6 +282,13 @@ static bool finds_less(const struct dpe_detect_validation *const needles[2], int
     return dpe_detect_judge(&v->kept_minus[plan], v->criterion) == DPE_DETECT_BETTER;
 }
 
+/* What a plan finds: the mean of both tasks, where there are two. */
+static double found_of(const struct dpe_detect_validation *const needles[2], int plan)
+{
+    const double first = needles[0]->value[plan].mean;
+    return needles[1] != NULL ? (first + needles[1]->value[plan].mean) / 2.0 : first;
+}
+
 /* Of the plans within the guard that a table can hold the one that finds most; `any`: also of those
  * that are shown to find less than the chosen one. −1: none. */
 static int find_within(const struct dpe_detect_validation *const needles[2],
@@ -264,9 +297,9 @@ static int find_within(const struct dpe_detect_validation *const needles[2],
 {
     int found = -1;
     for (int v = 0; v < texts->n_plans; v++) {
-        if (tables[v] && isfinite(needles[0]->value[v].mean) && perplexity_of(texts, v) <= most &&
+        if (tables[v] && isfinite(found_of(needles, v)) && perplexity_of(texts, v) <= most &&
             (any || !finds_less(needles, v)) &&
-            (found < 0 || needles[0]->value[v].mean > needles[0]->value[found].mean)) {
+            (found < 0 || found_of(needles, v) > found_of(needles, found))) {
             found = v;
         }
     }

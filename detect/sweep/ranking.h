@@ -180,6 +180,11 @@ dpe_status dpe_detect_validate_keep(const struct dpe_detect_scores *scores, cons
  * p times the number of plans (Bonferroni) below 0.05. */
 bool dpe_detect_disagree(const struct dpe_detect_validation *a,
                          const struct dpe_detect_validation *b);
+/** The plan that two validations of the same plans keep, both of recall and each counting the same:
+ * the joint one, or of those with `tables` the one that finds most on both, by more than the
+ * standard error of its gain. Where the tasks disagree the user's decides. */
+int dpe_detect_kept_by_both(const struct dpe_detect_validation *search,
+                            const struct dpe_detect_validation *user, const bool *tables);
 
 /* --------------------------------------------------------------------------------------- guard */
 

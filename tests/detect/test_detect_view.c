@@ -293,7 +293,7 @@ static void a_better_plan_that_is_not_kept_is_explained(void **state)
         double finds;
         const char *reason;
     } cases[] = {{false, false, 0.0, "a table cannot hold that plan: --method other"},
-                 {true, true, 0.86, "your task decides, and there that plan finds less"},
+                 {true, true, 0.86, "on your task that plan finds less"},
                  {true, true, 0.99, NULL},
                  {true, false, 0.0, NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -764,32 +764,41 @@ static void fill_shares(struct dpe_detect_scores *scores, const double *share)
 }
 
 /* Two tasks disagree when one shows a plan to be better than the joint one and the other to be
- * worse; not when only one of them shows a difference. */
+ * worse; not when only one of them shows a difference. What both find together decides otherwise:
+ * noise of one task outweighs nothing that the other shows. */
 static void two_tasks_may_disagree(void **state)
 {
     (void)state;
     static const struct {
         double hard[4], users[4];
         bool disagree;
+        int kept;
     } cases[] = {
-        {{0.0, 0.2, 0.6, 0.4}, {0.0, 0.5, 0.9, 0.8}, false},
-        {{0.0, 0.2, 0.6, 0.4}, {0.0, 0.9, 0.5, 0.5}, true},
-        {{0.0, 0.6, 0.2, 0.2}, {0.0, 0.5, 0.9, 0.9}, true},
-        {{0.0, 0.2, 0.6, 0.6}, {0.0, 0.52, 0.5, 0.5}, false},
+        {{0.0, 0.2, 0.6, 0.4}, {0.0, 0.5, 0.9, 0.8}, false, DPE_DETECT_JOINT},
+        {{0.0, 0.2, 0.6, 0.4}, {0.0, 0.9, 0.5, 0.5}, true, DPE_DETECT_BASE},
+        {{0.0, 0.6, 0.2, 0.2}, {0.0, 0.5, 0.9, 0.9}, true, DPE_DETECT_JOINT},
+        {{0.0, 0.2, 0.6, 0.6}, {0.0, 0.52, 0.5, 0.5}, false, DPE_DETECT_JOINT},
+        {{0.0, 0.2, 0.6, 0.9}, {0.0, 0.52, 0.52, 0.5}, false, DPE_DETECT_SINGLE},
+        {{0.0, 0.5, 0.5, 0.7}, {0.0, 0.9, 0.5, 0.5}, false, DPE_DETECT_BASE},
+        {{0.0, 0.5, 0.5, 0.52}, {0.0, 0.5, 0.5, 0.5}, false, DPE_DETECT_JOINT},
     };
+    const bool tables[] = {true, true, true, true};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dpe_detect_scores scores = {0};
         struct dpe_detect_validation hard, users;
         struct dpe_error err = {0};
         fill_shares(&scores, cases[i].hard);
-        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &hard, &err),
+        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, tables, &hard, &err),
                          DPE_OK);
         dpe_detect_scores_free(&scores);
         fill_shares(&scores, cases[i].users);
-        assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &users, &err),
-                         DPE_OK);
+        assert_int_equal(
+            dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, tables, &users, &err), DPE_OK);
         assert_int_equal(dpe_detect_disagree(&hard, &users), cases[i].disagree);
         assert_int_equal(dpe_detect_disagree(&users, &hard), cases[i].disagree);
+        assert_int_equal(dpe_detect_kept_by_both(&hard, &users, tables), cases[i].kept);
+        assert_int_equal(dpe_detect_kept_by_both(&hard, &users, NULL),
+                         cases[i].disagree ? cases[i].kept : DPE_DETECT_JOINT);
         /* What another plan is worth when it is kept. */
         assert_int_equal(dpe_detect_validate_keep(&scores, NULL, DPE_DETECT_BASE, &users, &err),
                          DPE_OK);
