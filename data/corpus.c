@@ -35,28 +35,21 @@ static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char
     if (!dpe_make_room(&corpus->books, corpus->n, sizeof *corpus->books)) {
         return out_of_memory(corpus->path, err);
     }
-    char *text = NULL;
+    DPE_OWNED char *text = NULL;
     size_t n = 0;
-    dpe_status status = dpe_textfile_load(file, &text, &n, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_textfile_load(file, &text, &n, err));
     int64_t n_words = dpe_count_words(text, n);
-    char *own_id = strdup(id);
-    char *own_title = strdup(title);
     if (n_words == 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a text, found no words", file);
-    } else if (own_id == NULL || own_title == NULL) {
-        status = out_of_memory(corpus->path, err);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected a text, found no words", file);
     }
-    if (status != DPE_OK) {
-        free(text);
-        free(own_id);
-        free(own_title);
-        return status;
+    DPE_OWNED char *own_id = strdup(id);
+    DPE_OWNED char *own_title = strdup(title);
+    if (own_id == NULL || own_title == NULL) {
+        return out_of_memory(corpus->path, err);
     }
     corpus->books[corpus->n++] = (struct dpe_book){own_id, own_title, text, n, n_words};
     corpus->bytes += n;
+    text = own_id = own_title = NULL;
     return DPE_OK;
 }
 
@@ -81,6 +74,13 @@ struct folders {
     int n;
 };
 
+static void free_folders(struct folders *folders)
+{
+    for (int i = 0; i < folders->n; i++) {
+        free(folders->path[i]);
+    }
+}
+
 static dpe_status find_folders(const struct dpe_corpus *corpus, const char *split,
                                struct folders *folders, struct dpe_error *err)
 {
@@ -88,23 +88,16 @@ static dpe_status find_folders(const struct dpe_corpus *corpus, const char *spli
         if (split != NULL && strcmp(split, splits[i]) != 0) {
             continue;
         }
-        char *path = dpe_folder_join(corpus->path, splits[i]);
+        DPE_OWNED char *path = dpe_folder_join(corpus->path, splits[i]);
         if (path == NULL) {
             return out_of_memory(corpus->path, err);
         }
         if (is_folder(path)) {
             folders->path[folders->n++] = path;
-            continue;
-        }
-        dpe_status status = split == NULL
-                                ? DPE_OK
-                                : dpe_fail(err, DPE_NO_INPUT,
-                                           "%s: expected the split's folder of <book_id>.txt, "
-                                           "found none",
-                                           path);
-        free(path);
-        if (status != DPE_OK) {
-            return status;
+            path = NULL;
+        } else if (split != NULL) {
+            return dpe_fail(err, DPE_NO_INPUT,
+                            "%s: expected the split's folder of <book_id>.txt, found none", path);
         }
     }
     return folders->n > 0
@@ -136,46 +129,36 @@ static char *find_text(const struct folders *folders, const struct dpe_metadata_
 static dpe_status add_listed(struct dpe_corpus *corpus, const struct folders *folders,
                              const struct dpe_metadata_row *row, struct dpe_error *err)
 {
-    char *file = find_text(folders, row);
+    DPE_OWNED char *file = find_text(folders, row);
     if (file == NULL) {
         return out_of_memory(corpus->path, err);
     }
-    dpe_status status = DPE_OK;
     if (file[0] != '\0') {
-        status = add_book(corpus, row->id, row->title, file, err);
+        DPE_TRY(add_book(corpus, row->id, row->title, file, err));
     }
-    free(file);
-    if (status == DPE_OK && folders->n > 1 && corpus->bytes > MOST_BYTES) {
-        status = dpe_fail(
-            err, DPE_USAGE,
-            "%s: all its splits together are more than %d GiB of text; choose one: --split test",
-            corpus->path, (int)(MOST_BYTES >> 30));
-    }
-    return status;
+    return folders->n < 2 || corpus->bytes <= MOST_BYTES
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE,
+                          "%s: all its splits together are more than %d GiB of text; choose one: "
+                          "--split test",
+                          corpus->path, (int)(MOST_BYTES >> 30));
 }
 
 static dpe_status open_pg19(struct dpe_corpus *corpus, const char *csv, const char *split,
                             struct dpe_error *err)
 {
-    struct dpe_metadata metadata = {0};
-    struct folders folders = {.n = 0};
-    dpe_status status = dpe_metadata_read(csv, &metadata, err);
-    if (status == DPE_OK) {
-        status = find_folders(corpus, split, &folders, err);
+    DPE_SCOPED(dpe_metadata_free) struct dpe_metadata metadata = {0};
+    DPE_SCOPED(free_folders) struct folders folders = {.n = 0};
+    DPE_TRY(dpe_metadata_read(csv, &metadata, err));
+    DPE_TRY(find_folders(corpus, split, &folders, err));
+    for (size_t i = 0; i < metadata.n; i++) {
+        DPE_TRY(add_listed(corpus, &folders, &metadata.rows[i], err));
     }
-    for (size_t i = 0; i < metadata.n && status == DPE_OK; i++) {
-        status = add_listed(corpus, &folders, &metadata.rows[i], err);
-    }
-    if (status == DPE_OK && corpus->n == 0) {
-        status = dpe_fail(err, DPE_BAD_DATA,
+    return corpus->n > 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
                           "%s: expected texts of the %zu books that %s lists, found none",
                           folders.n == 1 ? folders.path[0] : corpus->path, metadata.n, csv);
-    }
-    for (int i = 0; i < folders.n; i++) {
-        free(folders.path[i]);
-    }
-    dpe_metadata_free(&metadata);
-    return status;
 }
 
 static int is_text(const struct dirent *entry)
@@ -193,27 +176,23 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 static dpe_status add_file(struct dpe_corpus *corpus, const char *file, struct dpe_error *err)
 {
     const char *slash = strrchr(file, '/');
-    char *id = strdup(slash == NULL ? file : slash + 1);
+    DPE_OWNED char *id = strdup(slash == NULL ? file : slash + 1);
     if (id == NULL) {
         return out_of_memory(corpus->path, err);
     }
-    dpe_status status = DPE_OK;
     size_t n = strlen(id);
     if (dpe_utf8_check(id, n) < n) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a file name in UTF-8; rename it", file);
-    } else {
-        if (n > 4 && strcmp(id + n - 4, ".txt") == 0) {
-            id[n - 4] = '\0';
-        }
-        status = add_book(corpus, id, "", file, err);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected a file name in UTF-8; rename it", file);
     }
-    free(id);
-    return status;
+    if (n > 4 && strcmp(id + n - 4, ".txt") == 0) {
+        id[n - 4] = '\0';
+    }
+    return add_book(corpus, id, "", file, err);
 }
 
 static dpe_status open_folder(struct dpe_corpus *corpus, struct dpe_error *err)
 {
-    struct dirent **entries = NULL;
+    DPE_OWNED struct dirent **entries = NULL;
     int n = scandir(corpus->path, &entries, is_text, by_name);
     if (n < 0) {
         dpe_status status = errno == EACCES   ? DPE_PERMISSION
@@ -222,19 +201,17 @@ static dpe_status open_folder(struct dpe_corpus *corpus, struct dpe_error *err)
         return dpe_fail(err, status, "%s: the folder cannot be read: %s", corpus->path,
                         strerror(errno));
     }
+    if (n == 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected metadata.csv or .txt files, found none",
+                        corpus->path);
+    }
     dpe_status status = DPE_OK;
     for (int i = 0; i < n; i++) {
+        DPE_OWNED struct dirent *entry = entries[i];
+        DPE_OWNED char *file = dpe_folder_join(corpus->path, entry->d_name);
         if (status == DPE_OK) {
-            char *file = dpe_folder_join(corpus->path, entries[i]->d_name);
             status = file == NULL ? out_of_memory(corpus->path, err) : add_file(corpus, file, err);
-            free(file);
         }
-        free(entries[i]);
-    }
-    free(entries);
-    if (status == DPE_OK && n == 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected metadata.csv or .txt files, found none",
-                          corpus->path);
     }
     return status;
 }
@@ -260,45 +237,34 @@ static dpe_status open_any(struct dpe_corpus *corpus, const char *split, struct 
         strcmp(split, "test") != 0) {
         return dpe_fail(err, DPE_USAGE, "split \"%s\": expected train, validation or test", split);
     }
-    char *csv = dpe_folder_join(corpus->path, "metadata.csv");
+    DPE_OWNED char *csv = dpe_folder_join(corpus->path, "metadata.csv");
     if (csv == NULL) {
         return out_of_memory(corpus->path, err);
     }
-    dpe_status status = DPE_OK;
     bool folder = is_folder(corpus->path);
     if (folder && exists(csv)) {
-        status = open_pg19(corpus, csv, split, err);
-    } else if (split != NULL) {
-        status =
-            dpe_fail(err, DPE_USAGE, "%s: --split %s needs a PG-19 folder, found no metadata.csv",
-                     corpus->path, split);
-    } else if (folder) {
-        status = open_folder(corpus, err);
-    } else {
-        status = add_file(corpus, corpus->path, err);
+        return open_pg19(corpus, csv, split, err);
     }
-    free(csv);
-    return status;
+    if (split != NULL) {
+        return dpe_fail(err, DPE_USAGE,
+                        "%s: --split %s needs a PG-19 folder, found no metadata.csv", corpus->path,
+                        split);
+    }
+    return folder ? open_folder(corpus, err) : add_file(corpus, corpus->path, err);
 }
 
 dpe_status dpe_corpus_open(const char *path, const char *split, struct dpe_corpus **corpus,
                            struct dpe_error *err)
 {
+    DPE_SCOPED(dpe_corpus_close_scoped)
     struct dpe_corpus *opened = dpe_alloc_zero(1, sizeof *opened);
-    if (opened == NULL) {
+    if (opened == NULL || (opened->path = strdup(path)) == NULL) {
         return out_of_memory(path, err);
     }
-    opened->path = strdup(path);
-    dpe_status status =
-        opened->path == NULL ? out_of_memory(path, err) : open_any(opened, split, err);
-    if (status == DPE_OK) {
-        status = hash_books(opened, err);
-    }
-    if (status != DPE_OK) {
-        dpe_corpus_close(opened);
-        return status;
-    }
+    DPE_TRY(open_any(opened, split, err));
+    DPE_TRY(hash_books(opened, err));
     *corpus = opened;
+    opened = NULL;
     return DPE_OK;
 }
 

@@ -188,52 +188,44 @@ static int by_id(const void *a, const void *b)
 static dpe_status refuse_duplicates(const char *path, const struct dpe_metadata *metadata,
                                     struct dpe_error *err)
 {
-    const struct dpe_metadata_row **sorted = NULL;
+    DPE_OWNED const struct dpe_metadata_row **sorted = NULL;
     DPE_TRY(DPE_NEW(&sorted, metadata->n, err, "%s: no memory for its records", path));
     for (size_t i = 0; i < metadata->n; i++) {
         sorted[i] = &metadata->rows[i];
     }
     qsort(sorted, metadata->n, sizeof sorted[0], by_id);
-    dpe_status status = DPE_OK;
-    for (size_t i = 1; i < metadata->n && status == DPE_OK; i++) {
+    for (size_t i = 1; i < metadata->n; i++) {
         if (strcmp(sorted[i]->id, sorted[i - 1]->id) == 0) {
-            status = dpe_fail(
-                err, DPE_BAD_DATA, "%s: line %lld: book_id %s is already on line %lld", path,
-                (long long)sorted[i]->line, sorted[i]->id, (long long)sorted[i - 1]->line);
+            return dpe_fail(err, DPE_BAD_DATA, "%s: line %lld: book_id %s is already on line %lld",
+                            path, (long long)sorted[i]->line, sorted[i]->id,
+                            (long long)sorted[i - 1]->line);
         }
     }
-    free(sorted);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_metadata_read(const char *path, struct dpe_metadata *metadata, struct dpe_error *err)
 {
-    char *bytes = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     DPE_TRY(dpe_read_file(path, max_file_bytes, &bytes, &n, err));
-    struct dpe_metadata found = {0};
-    struct reader reader = {.path = path, .out = &found, .err = err};
+    DPE_TRY(check_bytes(path, bytes, n, err));
     struct csv_parser parser;
-    dpe_status status = check_bytes(path, bytes, n, err);
-    if (status == DPE_OK && csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: libcsv could not start", path);
-    } else if (status == DPE_OK) {
-        csv_set_realloc_func(&parser, bounded_realloc);
-        csv_set_blk_size(&parser, FIELD_STEP);
-        size_t bom = dpe_textfile_bom(bytes, n);
-        status = parse(&reader, &parser, bytes + bom, n - bom);
-        csv_free(&parser);
+    if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: libcsv could not start", path);
     }
-    if (status == DPE_OK) {
-        status = refuse_duplicates(path, &found, err);
-    }
+    csv_set_realloc_func(&parser, bounded_realloc);
+    csv_set_blk_size(&parser, FIELD_STEP);
+    DPE_SCOPED(dpe_metadata_free) struct dpe_metadata found = {0};
+    struct reader reader = {.path = path, .out = &found, .err = err};
+    size_t bom = dpe_textfile_bom(bytes, n);
+    dpe_status status = parse(&reader, &parser, bytes + bom, n - bom);
+    csv_free(&parser);
     dpe_text_free(&reader.columns);
-    free(bytes);
-    if (status != DPE_OK) {
-        dpe_metadata_free(&found);
-        return status;
-    }
+    DPE_TRY(status);
+    DPE_TRY(refuse_duplicates(path, &found, err));
     *metadata = found;
+    found = (struct dpe_metadata){0};
     return DPE_OK;
 }
 

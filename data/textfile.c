@@ -47,34 +47,31 @@ static size_t normalize(char *bytes, size_t n)
 
 dpe_status dpe_textfile_load(const char *path, char **bytes, size_t *n, struct dpe_error *err)
 {
-    char *read = NULL;
+    DPE_OWNED char *read = NULL;
     size_t size = 0;
     DPE_TRY(dpe_read_file(path, max_text_bytes, &read, &size, err));
-    dpe_status status = DPE_OK;
     const char *wide = dpe_textfile_wide(read, size);
-    const char *nul = memchr(read, '\0', size);
-    size_t good = dpe_utf8_check(read, size);
     if (wide != NULL) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found %s; convert the file", path,
-                          wide);
-    } else if (nul != NULL) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA,
-                     "%s: expected text, found a NUL byte at offset %zu; the file may be damaged: "
-                     "copy it again",
-                     path, (size_t)(nul - read));
-    } else if (good < size) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: expected UTF-8, found an invalid byte 0x%02x at offset %zu; convert "
-                          "the file",
-                          path, (unsigned)(unsigned char)read[good], good);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found %s; convert the file", path,
+                        wide);
     }
-    if (status != DPE_OK) {
-        free(read);
-        return status;
+    const char *nul = memchr(read, '\0', size);
+    if (nul != NULL) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected text, found a NUL byte at offset %zu; the file may be "
+                        "damaged: copy it again",
+                        path, (size_t)(nul - read));
+    }
+    size_t good = dpe_utf8_check(read, size);
+    if (good < size) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected UTF-8, found an invalid byte 0x%02x at offset %zu; convert "
+                        "the file",
+                        path, (unsigned)(unsigned char)read[good], good);
     }
     *n = normalize(read, size);
     *bytes = read;
+    read = NULL;
     return DPE_OK;
 }
 

@@ -194,8 +194,7 @@ double dpe_norms_share(const double *scores, const uint16_t *ranking, int64_t n_
     return total > 0.0 ? held / total : (double)NAN;
 }
 
-/* ---------------------------------------------------------------------------------------- excerpts
- */
+/* ------------------------------------------------------------------------------------- excerpts */
 
 /* A seeded order of n books. */
 static void shuffle(size_t *order, size_t n, uint64_t seed)
@@ -219,21 +218,21 @@ static dpe_status gather(const struct dpe_corpus *corpus, const struct dpe_token
                          struct dpe_tokens *tokens, struct dpe_error *err)
 {
     size_t n_books = dpe_corpus_size(corpus);
-    size_t *order = NULL;
+    DPE_OWNED size_t *order = NULL;
     DPE_TRY(DPE_NEW(&order, n_books, err, "out of memory for %zu books", n_books));
     shuffle(order, n_books, seed);
     const struct dpe_encode_options options = {
         .special = special, .advice = "--special-in-text literal makes it ordinary text"};
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n_books && tokens->n < wanted && status == DPE_OK; i++) {
+    for (size_t i = 0; i < n_books && tokens->n < wanted; i++) {
         const struct dpe_book *book = dpe_corpus_book(corpus, order[i]);
-        status = dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, tokens, err);
+        dpe_status status =
+            dpe_tokenizer_encode(tokenizer, book->text, book->n, &options, tokens, err);
         if (status != DPE_OK) {
             dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(corpus), book->id);
+            return status;
         }
     }
-    free(order);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_excerpts_make(const struct dpe_corpus *corpus, const struct dpe_tokenizer *tokenizer,
@@ -242,36 +241,26 @@ dpe_status dpe_excerpts_make(const struct dpe_corpus *corpus, const struct dpe_t
                              struct dpe_error *err)
 {
     *excerpts = (struct dpe_excerpts){.length = length, .n = n};
-    struct dpe_tokens prefix = {0};
-    struct dpe_tokens tokens = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens prefix = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     const struct dpe_encode_options options = {.add_special = true};
-    dpe_status status = dpe_tokenizer_encode(tokenizer, "", 0, &options, &prefix, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
+    DPE_TRY(dpe_tokenizer_encode(tokenizer, "", 0, &options, &prefix, err));
     int64_t body = length - (int64_t)prefix.n;
     size_t wanted = 0;
     if (body < 1 || n < 1 || __builtin_mul_overflow(body, n, &wanted)) {
-        status = dpe_fail(err, DPE_USAGE, "%lld excerpts of %lld tokens cannot be cut",
-                          (long long)n, (long long)length);
-        goto done;
+        return dpe_fail(err, DPE_USAGE, "%lld excerpts of %lld tokens cannot be cut", (long long)n,
+                        (long long)length);
     }
-    status = gather(corpus, tokenizer, special, seed, wanted, &tokens, err);
-    if (status == DPE_OK && tokens.n < wanted) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "the corpus is too short: %lld excerpts of %lld tokens need %zu, it has "
-                          "%zu (%zu missing); give a longer corpus or fewer excerpts "
-                          "(dpe-norms --samples, dpe-calibrate --norm-samples)",
-                          (long long)n, (long long)length, wanted, tokens.n, wanted - tokens.n);
+    DPE_TRY(gather(corpus, tokenizer, special, seed, wanted, &tokens, err));
+    if (tokens.n < wanted) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "the corpus is too short: %lld excerpts of %lld tokens need %zu, it has "
+                        "%zu (%zu missing); give a longer corpus or fewer excerpts "
+                        "(dpe-norms --samples, dpe-calibrate --norm-samples)",
+                        (long long)n, (long long)length, wanted, tokens.n, wanted - tokens.n);
     }
-    if (status != DPE_OK) {
-        goto done;
-    }
-    excerpts->ids = dpe_alloc((size_t)n, (size_t)length * sizeof *excerpts->ids);
-    if (excerpts->ids == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld excerpts", (long long)n);
-        goto done;
-    }
+    DPE_TRY(DPE_NEW(&excerpts->ids, wanted + (size_t)n * prefix.n, err,
+                    "out of memory for %lld excerpts", (long long)n));
     for (int64_t i = 0; i < n; i++) {
         int32_t *to = excerpts->ids + i * length;
         if (prefix.n > 0) {
@@ -279,10 +268,7 @@ dpe_status dpe_excerpts_make(const struct dpe_corpus *corpus, const struct dpe_t
         }
         memcpy(to + prefix.n, tokens.ids + i * body, (size_t)body * sizeof *to);
     }
-done:
-    dpe_tokens_free(&prefix);
-    dpe_tokens_free(&tokens);
-    return status;
+    return DPE_OK;
 }
 
 void dpe_excerpts_free(struct dpe_excerpts *excerpts)

@@ -27,8 +27,7 @@ struct profile {
     struct dpe_norms *norms[MOST_TOGETHER]; /* [job.batch], at least 1 */
 };
 
-/* ----------------------------------------------------------------------------------------- opening
- */
+/* -------------------------------------------------------------------------------------- opening */
 
 /* Powers of two up to the trained length, unless others are given. */
 static dpe_status parse_lengths(struct profile *profile, struct dpe_error *err)
@@ -103,11 +102,10 @@ static dpe_status start(void *state, struct dpe_error *err)
                                          .length_name = "excerpt_length",
                                          .length = longest(profile)};
     struct dpe_job *job = &profile->job;
-    dpe_status status = job->remote != NULL
-                            ? dpe_job_fit_batch(job, &profile->plan, longest(profile), 1, err)
-                            : DPE_OK;
-    job->batch = job->batch < MOST_TOGETHER ? job->batch : MOST_TOGETHER;
-    DPE_TRY(status);
+    if (job->remote != NULL) {
+        DPE_TRY(dpe_job_fit_batch(job, &profile->plan, longest(profile), 1, err));
+    }
+    job->batch = dpe_least(job->batch, MOST_TOGETHER);
     for (int64_t i = 0; i == 0 || i < job->batch; i++) {
         DPE_TRY(dpe_norms_create(dpe_model_config(profile->job.model), args->contribution,
                                  &profile->norms[i], err));
@@ -118,8 +116,7 @@ static dpe_status start(void *state, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* ----------------------------------------------------------------------------------------- results
- */
+/* -------------------------------------------------------------------------------------- results */
 
 /* Name of the sample stream of a length. */
 static void task_name(int64_t length, char name[32])
@@ -146,7 +143,12 @@ static const double **collect(const struct profile *profile)
     return tables;
 }
 
-/* Results of the rows so far; free with dpe_datasets_free, also after a failure. */
+static void result_free(struct dpe_norms_result *result)
+{
+    dpe_datasets_free(&dpe_norms_kind, result);
+}
+
+/* Results of the rows so far; free with result_free, also after a failure. */
 static dpe_status summarize(const struct profile *profile, struct dpe_norms_result *result,
                             struct dpe_error *err)
 {
@@ -156,7 +158,7 @@ static dpe_status summarize(const struct profile *profile, struct dpe_norms_resu
     int64_t rows = config->n_layers * config->n_heads;
     size_t cells = (size_t)(profile->n_lengths * samples);
     size_t size = (size_t)(rows * pairs);
-    const double **tables = collect(profile);
+    DPE_OWNED const double **tables = collect(profile);
     *result = (struct dpe_norms_result){
         .n = {profile->n_lengths, samples, config->n_layers, config->n_heads, pairs, pairs},
         .length = dpe_alloc((size_t)profile->n_lengths, sizeof *result->length),
@@ -166,7 +168,6 @@ static dpe_status summarize(const struct profile *profile, struct dpe_norms_resu
         .contribution = dpe_alloc(cells, size * sizeof *result->contribution)};
     if (tables == NULL || result->length == NULL || result->mean == NULL || result->sem == NULL ||
         result->ranking == NULL || result->contribution == NULL) {
-        free(tables);
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the profile's table");
     }
     memcpy(result->length, profile->lengths, (size_t)profile->n_lengths * sizeof *result->length);
@@ -177,7 +178,6 @@ static dpe_status summarize(const struct profile *profile, struct dpe_norms_resu
             result->contribution[c * size + i] = tables[c] != NULL ? (float)tables[c][i] : NAN;
         }
     }
-    free(tables);
     return DPE_OK;
 }
 
@@ -218,13 +218,10 @@ static dpe_status put_texts(const struct profile *profile, struct dpe_h5 *table,
 static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct profile *profile = user;
-    struct dpe_norms_result result = {0};
-    dpe_status status = summarize(profile, &result, err);
-    if (status == DPE_OK) {
-        status = dpe_datasets_put(&dpe_norms_kind, &result, "/norms", table, err);
-    }
-    dpe_datasets_free(&dpe_norms_kind, &result);
-    return status == DPE_OK ? put_texts(profile, table, err) : status;
+    DPE_SCOPED(result_free) struct dpe_norms_result result = {0};
+    DPE_TRY(summarize(profile, &result, err));
+    DPE_TRY(dpe_datasets_put(&dpe_norms_kind, &result, "/norms", table, err));
+    return put_texts(profile, table, err);
 }
 
 /* For scripts. */
@@ -257,8 +254,7 @@ static dpe_status print_result(const struct profile *profile, const struct dpe_n
     return dpe_result_print(out, profile->args->job.result, err);
 }
 
-/* ------------------------------------------------------------------------------------------- rows
- */
+/* ----------------------------------------------------------------------------------------- rows */
 
 /* The scores of an excerpt. Values that are not finite are recorded in the row and do not end the
  * run. */
@@ -301,11 +297,10 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
     }
     dpe_status status = dpe_session_norms(session, texts, n, err);
     if (status == DPE_NONFINITE && n > 1) { /* which one is not */
-        status = DPE_OK;
-        for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-            status = make_rows(user, items + i, 1, session, rows + i, err);
+        for (int64_t i = 0; i < n; i++) {
+            DPE_TRY(make_rows(user, items + i, 1, session, rows + i, err));
         }
-        return status;
+        return DPE_OK;
     }
     for (int64_t i = 0; i < n && (status == DPE_OK || status == DPE_NONFINITE); i++) {
         struct dpe_row *row = &rows[i];
@@ -348,8 +343,7 @@ static dpe_status measure_rows(void *state, struct dpe_error *err)
     return dpe_wanted_run(&wanted, &profile->job, &how, err);
 }
 
-/* ---------------------------------------------------------------------------------------- printing
- */
+/* ------------------------------------------------------------------------------------- printing */
 
 /* Entropy and shares, averaged over the heads of a layer. */
 static void print_layer(const struct dpe_norms_result *result, int64_t layer, int64_t n_heads)
@@ -403,26 +397,24 @@ static dpe_status print_summary(void *state, struct dpe_error *err)
 {
     const struct profile *profile = state;
     const struct dpe_config *config = dpe_model_config(profile->job.model);
-    struct dpe_norms_result result = {0};
-    dpe_status status = summarize(profile, &result, err);
-    if (status == DPE_OK && profile->args->job.result != DPE_RESULT_TEXT) {
-        status = print_result(profile, &result, err);
-    } else if (status == DPE_OK) {
-        dpe_print("2-norm contribution of the %lld pairs of each head (%s),\n%lld excerpts of %d "
-                  "lengths\n",
-                  (long long)result.n[DPE_NORMS_PAIR],
-                  dpe_contribution_name(profile->args->contribution),
-                  (long long)profile->args->job.samples, profile->n_lengths);
-        dpe_print("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
-        for (int64_t layer = 0; layer < config->n_layers; layer++) {
-            print_layer(&result, layer, config->n_heads);
-        }
-        dpe_print("entropy in bits; %.3f if all pairs contribute equally\n",
-                  log2((double)result.n[DPE_NORMS_PAIR]));
-        print_dominated(&result, config->n_heads);
+    DPE_SCOPED(result_free) struct dpe_norms_result result = {0};
+    DPE_TRY(summarize(profile, &result, err));
+    if (profile->args->job.result != DPE_RESULT_TEXT) {
+        return print_result(profile, &result, err);
     }
-    dpe_datasets_free(&dpe_norms_kind, &result);
-    return status;
+    dpe_print("2-norm contribution of the %lld pairs of each head (%s),\n%lld excerpts of %d "
+              "lengths\n",
+              (long long)result.n[DPE_NORMS_PAIR],
+              dpe_contribution_name(profile->args->contribution),
+              (long long)profile->args->job.samples, profile->n_lengths);
+    dpe_print("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        print_layer(&result, layer, config->n_heads);
+    }
+    dpe_print("entropy in bits; %.3f if all pairs contribute equally\n",
+              log2((double)result.n[DPE_NORMS_PAIR]));
+    print_dominated(&result, config->n_heads);
+    return DPE_OK;
 }
 
 /* Every excerpt at every length. */
