@@ -37,19 +37,19 @@ static dpe_status open_check(struct batch *batch, struct check *check, struct dp
     struct dpe_suite_result *result = &check->result;
     DPE_TRY(dpe_h5_open(dpe_calibrate_path(batch, NULL, "check.h5"), &check->file, err));
     check->suite = dpe_h5_has(check->file, "/eval/niah") ? "/eval/niah" : "/eval/ppl";
-    dpe_status status =
-        dpe_datasets_get(&dpe_suite_kinds[0], result, check->suite, NULL, check->file, err);
-    if (status == DPE_OK &&
-        (result->score == NULL || result->plan == NULL || result->n[DPE_SUITE_TASK] < 1)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected plans and scores", check->suite);
+    if (dpe_datasets_get(&dpe_suite_kinds[0], result, check->suite, NULL, check->file, err) !=
+        DPE_OK) {
+        return dpe_fail_prefix(err, "check.h5");
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_get_attr_i64(check->file, check->suite, "samples_together",
-                                     &check->together, err);
+    if (result->score == NULL || result->plan == NULL || result->n[DPE_SUITE_TASK] < 1) {
+        return dpe_fail(err, DPE_BAD_DATA, "check.h5: %s: expected plans and scores", check->suite);
     }
     check->n = (size_t)result->n[DPE_SUITE_METHOD];
     check->samples = result->n[DPE_SUITE_SAMPLE];
-    return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "check.h5");
+    return dpe_h5_get_attr_i64(check->file, check->suite, "samples_together", &check->together,
+                               err) == DPE_OK
+               ? DPE_OK
+               : dpe_fail_prefix(err, "check.h5");
 }
 
 static void close_check(struct check *check)
@@ -70,17 +70,15 @@ static size_t cell(const struct check *check, size_t method)
 static bool is_same_task(const struct check *check, const char *folder)
 {
     const bool users = strcmp(folder, "/validate/user") == 0;
-    char *spec = NULL, *parameters = NULL;
+    DPE_OWNED char *spec = NULL;
+    DPE_OWNED char *parameters = NULL;
     bool same =
         dpe_h5_has(check->sweep, folder) &&
         dpe_h5_get_attr_text(check->sweep, users ? folder : "/detect",
                              users ? "task" : "niah_parameters", &spec, NULL) == DPE_OK &&
         dpe_h5_get_attr_text(check->file, check->suite, "parameters", &parameters, NULL) == DPE_OK;
     const char *found = same ? strstr(parameters, spec) : NULL;
-    same = found != NULL && strchr(" ", found[strlen(spec)]) != NULL;
-    free(spec);
-    free(parameters);
-    return same;
+    return found != NULL && strchr(" ", found[strlen(spec)]) != NULL;
 }
 
 /* The samples of the validation before those of the check, under the same plans. */
@@ -155,25 +153,23 @@ static void look_at_sweep(struct batch *batch, struct check *check)
 
 dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err)
 {
-    struct check check = {0};
-    dpe_status status = open_check(batch, &check, err);
-    if (status == DPE_OK) {
-        look_at_sweep(batch, &check);
+    DPE_SCOPED(close_check) struct check check = {0};
+    DPE_TRY(open_check(batch, &check, err));
+    look_at_sweep(batch, &check);
+    if (check.validated == 0) {
+        return DPE_OK;
     }
-    if (status == DPE_OK && check.validated > 0) {
-        struct dpe_interval *of = dpe_alloc(check.n, sizeof *of);
-        for (size_t m = 0; m < check.n && of != NULL; m++) {
-            of[m] = check.result.mean[cell(&check, m)];
-        }
-        free(batch->pooled.of);
-        batch->pooled =
-            (struct dpe_pooled){.length = batch->state.entries[batch->state.n_entries - 1].length,
-                                .n_methods = of != NULL ? (int64_t)check.n : 0,
-                                .possible = check.ceiling,
-                                .of = of};
+    struct dpe_interval *of = dpe_alloc(check.n, sizeof *of);
+    for (size_t m = 0; m < check.n && of != NULL; m++) {
+        of[m] = check.result.mean[cell(&check, m)];
     }
-    close_check(&check);
-    return status;
+    free(batch->pooled.of);
+    batch->pooled =
+        (struct dpe_pooled){.length = batch->state.entries[batch->state.n_entries - 1].length,
+                            .n_methods = of != NULL ? (int64_t)check.n : 0,
+                            .possible = check.ceiling,
+                            .of = of};
+    return DPE_OK;
 }
 
 /* Whether the table is one that runtimes read without an adapter. */
@@ -202,7 +198,7 @@ static void put_uses(bool factors, const char *before, struct dpe_text *words)
 /* Which file for which runtime; the commands are in report.html. */
 static void print_uses(const struct batch *batch, bool factors)
 {
-    struct dpe_text words = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text words = {0};
     bool plain = false;
     for (int e = 0; e < batch->state.n_entries; e++) {
         plain = plain || batch->state.entries[e].plain[0] != '\0';
@@ -214,7 +210,6 @@ static void print_uses(const struct batch *batch, bool factors)
     dpe_text_put(&words, "%s; commands in report.html",
                  plain ? "; no-adapter.json for runtimes as they are" : "");
     dpe_print_labelled(NULL, "files", words.n > 0 ? words.bytes : "");
-    dpe_text_free(&words);
 }
 
 /* A divergence from the unchanged model: its mean, its largest, and how often both expect the same
@@ -224,23 +219,26 @@ struct divergence {
     int64_t tokens;
 };
 
+static void kld_free(struct dpe_kld_result *kld)
+{
+    dpe_datasets_free(&dpe_kld_kind, kld);
+}
+
 /* Of DIR/NAME: the positions up to the last power of two within `end`. */
 static dpe_status read_divergence(struct batch *batch, const char *name, int64_t end,
                                   struct divergence *divergence, struct dpe_error *err)
 {
-    struct dpe_kld_result kld = {0};
-    struct dpe_h5 *file = NULL;
+    DPE_SCOPED(kld_free) struct dpe_kld_result kld = {0};
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
     int64_t n = 0;
     *divergence = (struct divergence){0};
-    dpe_status status = dpe_h5_open(dpe_calibrate_path(batch, NULL, name), &file, err);
-    if (status == DPE_OK) {
-        status = dpe_datasets_get(&dpe_kld_kind, &kld, "/kld", NULL, file, err);
+    DPE_TRY(dpe_h5_open(dpe_calibrate_path(batch, NULL, name), &file, err));
+    DPE_TRY(dpe_datasets_get(&dpe_kld_kind, &kld, "/kld", NULL, file, err));
+    if (kld.n[DPE_KLD_METHOD] != 1) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected one method, found %lld", name,
+                        (long long)kld.n[DPE_KLD_METHOD]);
     }
-    if (status == DPE_OK && kld.n[DPE_KLD_METHOD] != 1) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected one method, found %lld", name,
-                          (long long)kld.n[DPE_KLD_METHOD]);
-    }
-    for (int64_t b = 0; status == DPE_OK && b < kld.n[DPE_KLD_POSITION]; b++) {
+    for (int64_t b = 0; b < kld.n[DPE_KLD_POSITION]; b++) {
         const struct dpe_kld_cell *cell = &kld.at[b];
         if (2 * kld.position[b] <= end) {
             divergence->tokens = 2 * kld.position[b];
@@ -249,14 +247,10 @@ static dpe_status read_divergence(struct batch *batch, const char *name, int64_t
             n += cell->n;
         }
     }
-    if (status == DPE_OK) {
-        divergence->mean /= (double)n;
-        divergence->same /= (double)n;
-        divergence->most = kld.whole[0].most;
-    }
-    dpe_datasets_free(&dpe_kld_kind, &kld);
-    dpe_h5_close(file);
-    return status;
+    divergence->mean /= (double)n;
+    divergence->same /= (double)n;
+    divergence->most = kld.whole[0].most;
+    return DPE_OK;
 }
 
 /* What the table does to the beginning of the texts that it is for: beyond the trained length the
@@ -320,8 +314,8 @@ static void print_plain(struct batch *batch)
 {
     for (int e = 0; e < batch->state.n_entries; e++) {
         const struct entry *entry = &batch->state.entries[e];
-        struct dpe_h5 *sweep = NULL;
-        char *worth = NULL;
+        DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *sweep = NULL;
+        DPE_OWNED char *worth = NULL;
         if (entry->plain[0] != '\0' &&
             dpe_h5_open(dpe_calibrate_path(batch, entry, "detect.h5"), &sweep, NULL) == DPE_OK &&
             dpe_h5_get_attr_text(sweep, "/validate", "adapter_worth", &worth, NULL) == DPE_OK) {
@@ -329,23 +323,18 @@ static void print_plain(struct batch *batch)
                       "no-adapter.h5:\n%s",
                       (long long)entry->length, entry->folder, worth);
         }
-        dpe_h5_close(sweep);
-        free(worth);
     }
 }
 
 dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err)
 {
-    struct check check = {0};
-    dpe_status status = open_check(batch, &check, err);
-    if (status == DPE_OK) {
-        look_at_sweep(batch, &check);
-        print_plain(batch);
-        const bool factors = print_check(batch, &check);
-        batch->entry = &batch->state.entries[batch->state.n_entries - 1];
-        status = batch->diverges ? print_divergence(batch, err) : DPE_OK;
-        print_uses(batch, factors);
-    }
-    close_check(&check);
+    DPE_SCOPED(close_check) struct check check = {0};
+    DPE_TRY(open_check(batch, &check, err));
+    look_at_sweep(batch, &check);
+    print_plain(batch);
+    const bool factors = print_check(batch, &check);
+    batch->entry = &batch->state.entries[batch->state.n_entries - 1];
+    const dpe_status status = batch->diverges ? print_divergence(batch, err) : DPE_OK;
+    print_uses(batch, factors);
     return status;
 }

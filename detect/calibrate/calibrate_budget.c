@@ -116,30 +116,25 @@ static dpe_status choose_dtype(struct batch *batch, struct dpe_error *err)
     static const double worth = 1.3;
     const struct dpe_tool_options *tool = &batch->args->detect.job.tool;
     struct dpe_job_speed speeds[2] = {{0}};
-    struct dpe_plan plan = {0};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     const int64_t length = batch->state.entries[0].length;
     const struct dpe_plan_context context = dpe_job_context(&batch->job, length);
     if (tool->dtype_given || strcmp(batch->job.device, "cpu") != 0) {
         return DPE_OK;
     }
-    dpe_status status = dpe_plan_make(batch->frequencies ? "rope" : "dpe", &context, &plan, err);
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
-        status = dpe_job_use_device(&batch->job, i == 0 ? "cpu" : "cpu-bf16", err);
-        if (status == DPE_OK) {
-            (void)dpe_job_measure_here(&batch->job, &plan, length, &speeds[i], err);
-        }
+    DPE_TRY(dpe_plan_make(batch->frequencies ? "rope" : "dpe", &context, &plan, err));
+    for (int i = 0; i < 2; i++) {
+        DPE_TRY(dpe_job_use_device(&batch->job, i == 0 ? "cpu" : "cpu-bf16", err));
+        (void)dpe_job_measure_here(&batch->job, &plan, length, &speeds[i], err);
     }
     const bool faster = speeds[0].tokens > 0 && speeds[1].tokens > 0 &&
                         speeds[0].seconds > worth * speeds[1].seconds;
-    if (status == DPE_OK) {
-        status = dpe_job_use_device(&batch->job, faster ? "cpu-bf16" : "cpu", err);
-    }
-    if (status == DPE_OK && faster) {
+    DPE_TRY(dpe_job_use_device(&batch->job, faster ? "cpu-bf16" : "cpu", err));
+    if (faster) {
         batch->fitted.detect.job.tool.device = "cpu-bf16";
         batch->fitted.detect.job.tool.bf16 = true;
     }
-    dpe_plan_free(&plan);
-    return status;
+    return DPE_OK;
 }
 
 const char *dpe_calibrate_holds(enum dpe_detect_rule rule)
@@ -306,12 +301,12 @@ dpe_status dpe_calibrate_fall_back(struct batch *batch, bool *again, struct dpe_
             "texts instead, by position (needles.h5 has what was found)",
             100.0 * ceiling);
     }
-    dpe_status status = fit_texts(batch, again, err);
-    if (status == DPE_OK && *again && !batch->state.texts) {
-        status = dpe_job_leads(&batch->job) ? move_needles(batch, err) : DPE_OK;
-        status = dpe_job_meet(&batch->job, status, err);
+    DPE_TRY(fit_texts(batch, again, err));
+    if (!*again || batch->state.texts) {
+        return DPE_OK;
     }
-    return status;
+    const dpe_status moved = dpe_job_leads(&batch->job) ? move_needles(batch, err) : DPE_OK;
+    return dpe_job_meet(&batch->job, moved, err);
 }
 
 dpe_status dpe_calibrate_fit_check(struct batch *batch, struct dpe_error *err)

@@ -65,33 +65,37 @@ struct shorter_entry {
     bool other; /* its table holds the plan of another method */
 };
 
+static void shorter_free(struct shorter_entry *shorter)
+{
+    dpe_datasets_free(&dpe_choices_kinds[0], &shorter->choices);
+    dpe_datasets_free(&dpe_ranking_kind, &shorter->ranking);
+}
+
 static dpe_status read_shorter(const char *path, struct shorter_entry *shorter,
                                struct dpe_error *err)
 {
     struct dpe_table *plan = NULL;
-    struct dpe_h5 *table = NULL;
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *table = NULL;
     DPE_TRY(dpe_table_load(path, &plan, err));
     shorter->found.trained = dpe_table_values(plan)->trained_length;
     shorter->found.temperature = dpe_table_temperature(dpe_table_values(plan));
     shorter->other = dpe_table_has_method(dpe_table_values(plan)) != 0;
     dpe_table_close(plan);
     DPE_TRY(dpe_h5_open(path, &table, err));
-    dpe_status status = dpe_datasets_get(&dpe_choices_kinds[0], &shorter->choices, "/select",
-                                         "selected_length", table, err);
-    if (status == DPE_OK) {
-        status = dpe_datasets_get(&dpe_ranking_kind, &shorter->ranking, "/detect", "informative",
-                                  table, err);
+    if (dpe_datasets_get(&dpe_choices_kinds[0], &shorter->choices, "/select", "selected_length",
+                         table, err) != DPE_OK ||
+        dpe_datasets_get(&dpe_ranking_kind, &shorter->ranking, "/detect", "informative", table,
+                         err) != DPE_OK) {
+        return dpe_fail_prefix(err, "%s", path);
     }
-    dpe_h5_close(table);
     shorter->found.n_groups = shorter->choices.n[DPE_CHOICES_GROUP];
     shorter->found.chosen = shorter->choices.selected;
     shorter->found.informs = shorter->ranking.informative;
-    if (status == DPE_OK && shorter->found.informs == NULL) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "/detect/informative: expected a value for each of %lld groups",
+    return shorter->found.informs != NULL
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
+                          "%s: /detect/informative: expected a value for each of %lld groups", path,
                           (long long)shorter->found.n_groups);
-    }
-    return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "%s", path);
 }
 
 /* Layers that rotate in several ways need several lists of factors; a runtime applies the factor on
@@ -114,16 +118,14 @@ static int64_t number_of(const char *spec, const char *key)
 /* "keys=K,values=V,asked=M" that the pilot chose; "" where there was no pilot. */
 static void look_at_task(struct dpe_h5 *table, struct entry *entry)
 {
-    char *spec = NULL;
-    char *pilot = NULL;
+    DPE_OWNED char *spec = NULL;
+    DPE_OWNED char *pilot = NULL;
     if (dpe_h5_get_attr_text(table, "/detect", "pilot", &pilot, NULL) == DPE_OK &&
         dpe_h5_get_attr_text(table, "/detect", "niah_parameters", &spec, NULL) == DPE_OK) {
         snprintf(entry->task, sizeof entry->task, "keys=%lld,values=%lld,asked=%lld,spare=%lld",
                  (long long)number_of(spec, "keys"), (long long)number_of(spec, "values"),
                  (long long)number_of(spec, "asked"), (long long)number_of(spec, "spare"));
     }
-    free(spec);
-    free(pilot);
 }
 
 void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
@@ -177,13 +179,12 @@ static void find_rival(const struct dpe_scores_result *found, bool needles,
 static void look_at_validation(struct dpe_h5 *table, bool needles, struct calibrate_state *state)
 {
     struct dpe_scores_result validated = {.recall = NULL};
-    char *kept = NULL;
+    DPE_OWNED char *kept = NULL;
     dpe_calibrate_read_validated(table, needles ? "/validate/niah" : "/validate/ppl", &validated);
     state->ceiling = validated.ceiling != NULL ? *validated.ceiling : (double)NAN;
     find_rival(&validated, needles, state->rival);
     state->rival_kept = dpe_h5_get_attr_text(table, "/validate", "kept", &kept, NULL) == DPE_OK &&
                         strcmp(kept, state->rival) == 0;
-    free(kept);
     dpe_datasets_free(&dpe_validated_scores_kinds[0], &validated);
 }
 
@@ -191,19 +192,18 @@ static void look_at_validation(struct dpe_h5 *table, bool needles, struct calibr
  * adapter. */
 static void look_at_plain(struct dpe_h5 *table, struct entry *entry)
 {
-    char *method = NULL;
+    DPE_OWNED char *method = NULL;
     if (dpe_h5_get_attr_text(table, "/validate", "without_adapter", &method, NULL) == DPE_OK &&
         strcmp(method, "rope") != 0 && strlen(method) < sizeof entry->plain && !entry->factors) {
         snprintf(entry->plain, sizeof entry->plain, "%s", method);
     }
-    free(method);
 }
 
 dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
 {
     struct entry *entry = batch->entry;
     struct dpe_table *table = NULL;
-    struct dpe_h5 *file = NULL;
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
     const char *path = dpe_calibrate_path(batch, entry, "detect.h5");
     batch->state.texts = dpe_calibrate_is_there(batch, NULL, "needles.h5");
     entry->other = false;
@@ -223,7 +223,6 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
     if (entry == &batch->state.entries[batch->state.n_entries - 1]) {
         look_at_validation(file, batch->needles, &batch->state);
     }
-    dpe_h5_close(file);
     return DPE_OK;
 }
 
@@ -256,16 +255,14 @@ dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
     if (entry == batch->state.entries || batch->args->scratch) {
         return DPE_OK;
     }
+    DPE_SCOPED(shorter_free)
     struct shorter_entry shorter = {.found = {.length = entry[-1].length}};
-    dpe_status status =
-        read_shorter(dpe_calibrate_path(batch, entry - 1, "detect.h5"), &shorter, err);
-    if (status == DPE_OK && shorter.other) {
+    DPE_TRY(read_shorter(dpe_calibrate_path(batch, entry - 1, "detect.h5"), &shorter, err));
+    if (shorter.other) {
         dpe_log_info("%lld tokens: begun from scratch, the shorter entry holds another method",
                      (long long)entry->length);
-    } else if (status == DPE_OK) {
+    } else {
         limit(&batch->args->detect, &shorter.found, entry);
     }
-    dpe_datasets_free(&dpe_choices_kinds[0], &shorter.choices);
-    dpe_datasets_free(&dpe_ranking_kind, &shorter.ranking);
-    return status;
+    return DPE_OK;
 }

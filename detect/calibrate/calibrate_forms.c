@@ -185,18 +185,15 @@ dpe_status dpe_calibrate_forms_tidy(struct batch *batch, struct dpe_error *err)
 /* What a file that an option names holds. */
 static dpe_status add_content(struct dpe_sha256 *hash, const char *path, struct dpe_error *err)
 {
-    char *bytes = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     dpe_sha256_text(hash, path);
     if (path == NULL || access(path, R_OK) != 0) {
         return DPE_OK;
     }
-    dpe_status status = dpe_read_file(path, UINT64_C(1) << 24, &bytes, &n, err);
-    if (status == DPE_OK) {
-        dpe_sha256_add(hash, bytes, n);
-    }
-    free(bytes);
-    return status;
+    DPE_TRY(dpe_read_file(path, UINT64_C(1) << 24, &bytes, &n, err));
+    dpe_sha256_add(hash, bytes, n);
+    return DPE_OK;
 }
 
 /* What decides a result: inputs by what is in them, options as they were typed. */

@@ -13,6 +13,12 @@ struct ablation {
     struct dpe_suite_result suite;
 };
 
+static void ablation_free(struct ablation *ablation)
+{
+    dpe_datasets_free(&dpe_ablate_kind, &ablation->steps);
+    dpe_datasets_free(&dpe_suite_kinds[0], &ablation->suite);
+}
+
 static dpe_status read_steps(struct dpe_h5 *table, const char *suite, struct ablation *ablation,
                              struct dpe_error *err)
 {
@@ -47,45 +53,32 @@ static dpe_status choose(struct batch *batch, const struct ablation *ablation,
     int64_t k[DPE_DETECT_CANDIDATES];
     int n = dpe_detect_top_k_candidates(batch->n_pairs, k);
     int64_t n_samples = ablation->suite.n[DPE_SUITE_SAMPLE];
-    double *values = NULL;
+    DPE_OWNED double *values = NULL;
     DPE_TRY(DPE_NEW(&values, (size_t)(n * n_samples), err, "out of memory for %lld samples",
                     (long long)n_samples));
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < n && status == DPE_OK; i++) {
+    for (int i = 0; i < n; i++) {
         const double *scores = scores_of(ablation, k[i]);
         if (scores == NULL) {
-            status = dpe_fail(err, DPE_BAD_DATA,
-                              "expected a step top-k %lld, found none; remove the file and run the "
-                              "same command to measure it again",
-                              (long long)k[i]);
-        } else {
-            memcpy(values + i * n_samples, scores, (size_t)n_samples * sizeof *values);
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "expected a step top-k %lld, found none; remove the file and run the "
+                            "same command to measure it again",
+                            (long long)k[i]);
         }
+        memcpy(values + i * n_samples, scores, (size_t)n_samples * sizeof *values);
     }
-    if (status == DPE_OK) {
-        status = dpe_detect_choose_top_k(k, values, n, n_samples, dpe_calibrate_together(batch),
-                                         batch->needles ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
-                                         &batch->entry->pairs, err);
-    }
-    free(values);
-    return status;
+    return dpe_detect_choose_top_k(k, values, n, n_samples, dpe_calibrate_together(batch),
+                                   batch->needles ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
+                                   &batch->entry->pairs, err);
 }
 
 dpe_status dpe_calibrate_choose_pairs(struct batch *batch, struct dpe_error *err)
 {
     const char *path = dpe_calibrate_path(batch, batch->entry, "ablate.h5");
-    struct ablation ablation = {0};
-    struct dpe_h5 *table = NULL;
+    DPE_SCOPED(ablation_free) struct ablation ablation = {0};
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *table = NULL;
     DPE_TRY(dpe_h5_open(path, &table, err));
-    dpe_status status =
-        read_steps(table, batch->needles ? "/eval/niah" : "/eval/ppl", &ablation, err);
-    dpe_h5_close(table);
-    if (status == DPE_OK) {
-        status = choose(batch, &ablation, err);
-    }
-    dpe_datasets_free(&dpe_ablate_kind, &ablation.steps);
-    dpe_datasets_free(&dpe_suite_kinds[0], &ablation.suite);
-    if (status != DPE_OK) {
+    if (read_steps(table, batch->needles ? "/eval/niah" : "/eval/ppl", &ablation, err) != DPE_OK ||
+        choose(batch, &ablation, err) != DPE_OK) {
         return dpe_fail_prefix(err, "%s", path);
     }
     const struct dpe_detect_top_k *pairs = &batch->entry->pairs;

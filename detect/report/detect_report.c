@@ -26,8 +26,7 @@ const char **dpe_detect_validated_keys(const struct dpe_detect_report *report,
     return keys;
 }
 
-/* Keys of the cells' configurations, owned by the caller; NULL: no memory. */
-static const char **cell_keys(const struct dpe_detect_grid *grid)
+const char **dpe_detect_cell_keys(const struct dpe_detect_grid *grid)
 {
     size_t n_cells = (size_t)grid->params.n_groups * (size_t)grid->params.n_lengths;
     const char **keys = dpe_alloc(n_cells, sizeof *keys);
@@ -77,20 +76,15 @@ static dpe_status collect_task(const struct dpe_detect_report *report,
                                struct dpe_detect_result *result, const struct dpe_run *run,
                                struct dpe_error *err)
 {
-    const struct dpe_detect_params *params = &report->grid->params;
-    const char **keys = cell_keys(report->grid);
+    const int n_cells = report->grid->params.n_groups * report->grid->params.n_lengths;
+    DPE_OWNED const char **keys = dpe_detect_cell_keys(report->grid);
     dpe_detect_scores_free(&result->scores);
-    dpe_status status =
-        keys == NULL
-            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the keys of cells")
-            : dpe_detect_collect(run, result->task, keys, params->n_groups * params->n_lengths, 0,
-                                 result->n_samples, result->together, &result->scores, err);
-    if (status == DPE_OK) {
-        status = find_positions(report, result, run, keys, params->n_groups * params->n_lengths,
-                                false, &result->at, err);
+    if (keys == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the keys of cells");
     }
-    free(keys);
-    return status;
+    DPE_TRY(dpe_detect_collect(run, result->task, keys, n_cells, 0, result->n_samples,
+                               result->together, &result->scores, err));
+    return find_positions(report, result, run, keys, n_cells, false, &result->at, err);
 }
 
 static dpe_status replay_race(struct dpe_detect_report *report,
@@ -327,10 +321,15 @@ bool dpe_detect_report_static(const struct dpe_detect_report *report)
     return is_plain(report, &report->kept.values);
 }
 
+static void values_free(struct dpe_detect_values *values)
+{
+    free(values->scale);
+    free(values->bands);
+}
+
 static void kept_free(struct dpe_detect_kept *kept)
 {
-    free(kept->values.scale);
-    free(kept->values.bands);
+    values_free(&kept->values);
     free(kept->length);
     free(kept->inv_freq);
     *kept = (struct dpe_detect_kept){0};
@@ -397,30 +396,25 @@ static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_er
 /* Which of the validated plans a table can hold, and which need no adapter. */
 static dpe_status find_tables(struct dpe_detect_report *report, struct dpe_error *err)
 {
-    struct dpe_detect_values values = {
-        .scale = dpe_alloc((size_t)report->grid->params.n_groups, sizeof *values.scale),
-        .bands = dpe_alloc_zero(
-            report->plans != NULL ? dpe_detect_band_numbers(report->context->config) : 1,
-            sizeof *values.bands)};
-    dpe_status status = values.scale == NULL || values.bands == NULL
-                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for scales")
-                            : DPE_OK;
+    DPE_SCOPED(values_free) struct dpe_detect_values values = {0};
+    DPE_TRY(DPE_NEW(&values.scale, (size_t)report->grid->params.n_groups, err,
+                    "out of memory for scales"));
+    DPE_TRY(DPE_NEW(&values.bands,
+                    report->plans != NULL ? dpe_detect_band_numbers(report->context->config) : 1,
+                    err, "out of memory for scales"));
     int ours = DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report);
-    for (int v = 0; v < report->n_validated && status == DPE_OK; v++) {
+    for (int v = 0; v < report->n_validated; v++) {
+        const bool other = v >= ours && report->plans != NULL;
         report->tables[v] = v < ours;
-        double *const bands = values.bands;
-        if (v >= ours && report->plans != NULL) {
-            status = dpe_detect_holds(report->grid, report->context, &report->plans[v], &values,
-                                      &report->tables[v], err);
+        if (other) {
+            DPE_TRY(dpe_detect_holds(report->grid, report->context, &report->plans[v], &values,
+                                     &report->tables[v], err));
         }
         report->statics[v] =
-            v == DPE_DETECT_ROPE ||
-            (v >= ours && report->plans != NULL && report->tables[v] && is_plain(report, &values));
-        values = (struct dpe_detect_values){.scale = values.scale, .bands = bands};
+            v == DPE_DETECT_ROPE || (other && report->tables[v] && is_plain(report, &values));
+        values = (struct dpe_detect_values){.scale = values.scale, .bands = values.bands};
     }
-    free(values.scale);
-    free(values.bands);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
@@ -449,17 +443,14 @@ static dpe_status find_ceiling(const struct dpe_detect_report *report,
                                struct dpe_error *err)
 {
     const char *rope = report->keys[DPE_DETECT_ROPE];
-    struct dpe_detect_scores scores = {0};
+    DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
     if (result->ceiling_task == NULL) {
         return DPE_OK;
     }
-    dpe_status status = dpe_detect_collect(run, result->ceiling_task, &rope, 1, 0,
-                                           result->n_ceiling, result->together, &scores, err);
-    if (status == DPE_OK) {
-        result->ceiling = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL);
-    }
-    dpe_detect_scores_free(&scores);
-    return status;
+    DPE_TRY(dpe_detect_collect(run, result->ceiling_task, &rope, 1, 0, result->n_ceiling,
+                               result->together, &scores, err));
+    result->ceiling = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL);
+    return DPE_OK;
 }
 
 /* Of methods that are ready the table holds the best of those that it can hold. */

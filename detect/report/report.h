@@ -99,6 +99,8 @@ struct dpe_detect_report {
 /** Row keys of the validated plans, in `keys`, which is returned. */
 const char **dpe_detect_validated_keys(const struct dpe_detect_report *report,
                                        const char *keys[DPE_DETECT_MOST_VALIDATED]);
+/** Keys of the cells' configurations, owned by the caller; NULL: no memory. */
+const char **dpe_detect_cell_keys(const struct dpe_detect_grid *grid);
 /** Ranges of positions of the report's texts. */
 int dpe_detect_positions(const struct dpe_detect_report *report);
 /** The result that decides: NIAH when it is used. */

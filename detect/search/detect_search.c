@@ -115,22 +115,17 @@ static dpe_status fill_keys(const struct walk *walk, struct dpe_detect_step *ste
 {
     int kept = 0;
     for (int i = 0; i < step->n; i++) {
-        struct dpe_plan plan = {0};
+        DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
         struct dpe_detect_tried *tried = &step->tried[kept];
         *tried = step->tried[i];
         tried->nll = NAN;
         dpe_status status =
             dpe_detect_point_plan(walk->grid, walk->context, &tried->point, &plan, walk->err);
-        if (status == DPE_OK) {
-            status = dpe_plan_key(&plan, tried->key, walk->err);
-        }
-        dpe_plan_free(&plan);
         if (status == DPE_USAGE && tried->point.family > 0 && i > 0) {
             continue; /* a setting that the method does not have */
         }
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(status);
+        DPE_TRY(dpe_plan_key(&plan, tried->key, walk->err));
         bool known = false;
         for (int k = 0; k < kept; k++) {
             known = known || strcmp(step->tried[k].key, tried->key) == 0;
@@ -210,20 +205,19 @@ static dpe_status families(struct walk *walk)
     const uint32_t plain = (1U << DPE_DETECT_PLAIN_FAMILIES) - 1U;
     struct dpe_detect_point best = search->point;
     struct dpe_detect_point yarn = {.family = 1, .temperature = dpe_temperature_none};
-    dpe_status status = DPE_OK;
     memcpy(yarn.at, search->start.at, sizeof yarn.at);
     for (int round = 0; round < TWICE && (wanted & 1U) != 0; round++) {
-        status = take_step(walk, DPE_DETECT_MOVE_PLAIN, round, &yarn);
-        if (status != DPE_OK || !search->complete) {
-            return status;
+        DPE_TRY(take_step(walk, DPE_DETECT_MOVE_PLAIN, round, &yarn));
+        if (!search->complete) {
+            return DPE_OK;
         }
         search->plain = yarn;
     }
     for (int round = 0; round < TWICE && (wanted & ~plain) != 0 && (round == 0 || best.family > 0);
          round++) {
-        status = take_step(walk, DPE_DETECT_MOVE_FAMILY, round, &best);
-        if (status != DPE_OK || !search->complete) {
-            return status;
+        DPE_TRY(take_step(walk, DPE_DETECT_MOVE_FAMILY, round, &best));
+        if (!search->complete) {
+            return DPE_OK;
         }
     }
     search->family = best.family > 0 ? best : search->family;
@@ -237,7 +231,6 @@ static dpe_status joint_rounds(struct walk *walk)
         DPE_DETECT_MOVE_WINDOW, DPE_DETECT_MOVE_LENGTHS, DPE_DETECT_MOVE_SPLIT,
         DPE_DETECT_MOVE_GROUP,  DPE_DETECT_MOVE_PAIRS,   DPE_DETECT_MOVE_TEMPERATURE};
     struct dpe_detect_search *search = walk->search;
-    dpe_status status = DPE_OK;
     bool changed = true;
     for (int round = 0; round < search->options.rounds && changed; round++) {
         changed = false;
@@ -247,9 +240,9 @@ static dpe_status joint_rounds(struct walk *walk)
                 (moves[i] == DPE_DETECT_MOVE_PAIRS && walk->grid->params.n_fewer == 0)) {
                 continue;
             }
-            status = take_step(walk, moves[i], round, &search->point);
-            if (status != DPE_OK || !search->complete) {
-                return status;
+            DPE_TRY(take_step(walk, moves[i], round, &search->point));
+            if (!search->complete) {
+                return DPE_OK;
             }
             const struct dpe_detect_step *step = &search->steps[search->n_steps - 1];
             changed = changed || step->chosen > 0;
@@ -294,35 +287,35 @@ dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *opti
                                     const struct dpe_detect_source *source,
                                     struct dpe_detect_search *search, struct dpe_error *err)
 {
+    *search = (struct dpe_detect_search){0};
+    DPE_SCOPED(dpe_detect_search_free) struct dpe_detect_search made = {0};
     struct walk walk = {.grid = grid,
                         .context = context,
                         .ranking = ranking,
                         .source = source,
-                        .search = search,
+                        .search = &made,
                         .err = err};
-    dpe_status status = search_init(search, options, &grid->params, err);
-    search->single = search->point;
-    if (status == DPE_OK && dpe_detect_is_coarse(options, &grid->params)) {
-        status = take_step(&walk, DPE_DETECT_MOVE_COARSE, 0, &search->point);
-        if (status == DPE_OK && search->complete) {
-            find_single(&walk, &search->steps[0]);
+    DPE_TRY(search_init(&made, options, &grid->params, err));
+    made.single = made.point;
+    if (dpe_detect_is_coarse(options, &grid->params)) {
+        DPE_TRY(take_step(&walk, DPE_DETECT_MOVE_COARSE, 0, &made.point));
+        if (made.complete) {
+            find_single(&walk, &made.steps[0]);
         }
-    } else if (status == DPE_OK && options->temperature) {
-        status = take_step(&walk, DPE_DETECT_MOVE_TEMPERATURE, 0, &search->point);
-        search->single = search->point;
+    } else if (options->temperature) {
+        DPE_TRY(take_step(&walk, DPE_DETECT_MOVE_TEMPERATURE, 0, &made.point));
+        made.single = made.point;
     }
-    if (status == DPE_OK && search->complete && options->joint) {
-        search->wants_sweep = ranking == NULL;
-        search->complete = ranking != NULL;
-        status = ranking != NULL ? joint_rounds(&walk) : DPE_OK;
+    if (made.complete && options->joint) {
+        made.wants_sweep = ranking == NULL;
+        made.complete = ranking != NULL;
+        DPE_TRY(ranking != NULL ? joint_rounds(&walk) : DPE_OK);
     }
-    if (status == DPE_OK && search->complete && options->joint && options->families != 0) {
-        status = families(&walk);
+    if (made.complete && options->joint && options->families != 0) {
+        DPE_TRY(families(&walk));
     }
-    if (status == DPE_OK) {
-        align_single(&walk);
-    } else {
-        dpe_detect_search_free(search);
-    }
-    return status;
+    align_single(&walk);
+    *search = made;
+    made = (struct dpe_detect_search){0};
+    return DPE_OK;
 }

@@ -74,7 +74,7 @@ dpe_status dpe_detect_choose(const struct dpe_detect_scores *scores,
                         first + n_lengths - 1, scores->n_cells, from);
     }
     size_t n = (size_t)scores->n_samples;
-    double *values = NULL;
+    DPE_OWNED double *values = NULL;
     DPE_TRY(DPE_NEW(&values, 2 * n, err, "out of memory for a choice on %zu samples", n));
     double *had = values + n;
     int64_t pairs[DPE_DETECT_MAX_LENGTHS] = {0};
@@ -95,7 +95,6 @@ dpe_status dpe_detect_choose(const struct dpe_detect_scores *scores,
         choice->p[t] = fmin(1.0, choice->p[t] * (compared > 1 ? (double)compared : 1.0));
     }
     choice->to = pick(choice, pairs, n_lengths, level);
-    free(values);
     return DPE_OK;
 }
 
@@ -165,22 +164,20 @@ dpe_status dpe_detect_select_guarded(const struct dpe_detect_params *params,
                                      enum dpe_detect_criterion criterion,
                                      struct dpe_detect_selection *selection, struct dpe_error *err)
 {
-    dpe_status status =
-        selection_init(params, DPE_DETECT_GUARDED, params->n_groups, selection, err);
-    for (int g = 0; status == DPE_OK && g < params->n_groups; g++) {
-        struct dpe_detect_choice *choice = &selection->choices[g];
+    *selection = (struct dpe_detect_selection){0};
+    DPE_SCOPED(dpe_detect_selection_free) struct dpe_detect_selection made = {0};
+    DPE_TRY(selection_init(params, DPE_DETECT_GUARDED, params->n_groups, &made, err));
+    for (int g = 0; g < params->n_groups; g++) {
+        struct dpe_detect_choice *choice = &made.choices[g];
         choice->group = g;
-        status = dpe_detect_choose(scores, criterion, g * params->n_lengths, params->n_lengths,
-                                   selection->base, DPE_DETECT_GUARD_LEVEL, choice, err);
-        if (status == DPE_OK) {
-            selection->at[g] = choice->to;
-            selection->n_choices++;
-        }
+        DPE_TRY(dpe_detect_choose(scores, criterion, g * params->n_lengths, params->n_lengths,
+                                  made.base, DPE_DETECT_GUARD_LEVEL, choice, err));
+        made.at[g] = choice->to;
+        made.n_choices++;
     }
-    if (status != DPE_OK) {
-        dpe_detect_selection_free(selection);
-    }
-    return status;
+    *selection = made;
+    made = (struct dpe_detect_selection){0};
+    return DPE_OK;
 }
 
 /* ----------------------------------------------------------------------------------- sequential */
@@ -222,24 +219,19 @@ static dpe_status take_step(const struct dpe_detect_params *params,
                             struct dpe_error *err)
 {
     struct dpe_detect_choice *choice = &selection->choices[selection->n_choices];
-    struct dpe_detect_scores scores = {0};
-    bool complete = true;
+    DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
     choice->group = group;
     choice->round = round;
-    dpe_status status =
-        steps->scores(steps->user, selection->at, group, &scores, choice->keys, &complete, err);
-    if (status == DPE_OK && complete) {
-        status = dpe_detect_choose(&scores, ranking->criterion, 0, params->n_lengths,
-                                   selection->at[group], 1.0, choice, err);
-    }
-    dpe_detect_scores_free(&scores);
-    if (status == DPE_OK && complete) {
+    DPE_TRY(steps->scores(steps->user, selection->at, group, &scores, choice->keys,
+                          &selection->complete, err));
+    if (selection->complete) {
+        DPE_TRY(dpe_detect_choose(&scores, ranking->criterion, 0, params->n_lengths,
+                                  selection->at[group], 1.0, choice, err));
         *changed = *changed || choice->to != choice->from;
         selection->at[group] = choice->to;
         selection->n_choices++;
     }
-    selection->complete = complete;
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_select_sequential(const struct dpe_detect_params *params,
@@ -249,26 +241,24 @@ dpe_status dpe_detect_select_sequential(const struct dpe_detect_params *params,
                                         struct dpe_error *err)
 {
     int n_choices = 0;
+    *selection = (struct dpe_detect_selection){0};
     if (rounds < 1 || __builtin_mul_overflow(rounds, params->n_groups, &n_choices)) {
-        *selection = (struct dpe_detect_selection){0};
         return dpe_fail(err, DPE_USAGE, "--rounds: expected 1 or a few, found %d", rounds);
     }
-    DPE_TRY(selection_init(params, DPE_DETECT_SEQUENTIAL, n_choices, selection, err));
-    dpe_status status = DPE_OK;
-    selection->rounds = rounds;
-    order_groups(ranking, selection->order);
+    DPE_SCOPED(dpe_detect_selection_free) struct dpe_detect_selection made = {0};
+    DPE_TRY(selection_init(params, DPE_DETECT_SEQUENTIAL, n_choices, &made, err));
+    made.rounds = rounds;
+    order_groups(ranking, made.order);
     bool changed = true;
-    for (int round = 0; round < rounds && changed && selection->complete; round++) {
+    for (int round = 0; round < rounds && changed && made.complete; round++) {
         changed = false;
-        for (int i = 0; i < params->n_groups && selection->complete && status == DPE_OK; i++) {
-            status = take_step(params, ranking, round, selection->order[i], steps, selection,
-                               &changed, err);
+        for (int i = 0; i < params->n_groups && made.complete; i++) {
+            DPE_TRY(take_step(params, ranking, round, made.order[i], steps, &made, &changed, err));
         }
     }
-    if (status != DPE_OK) {
-        dpe_detect_selection_free(selection);
-    }
-    return status;
+    *selection = made;
+    made = (struct dpe_detect_selection){0};
+    return DPE_OK;
 }
 
 int dpe_detect_pending_group(const struct dpe_detect_selection *selection)

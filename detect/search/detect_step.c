@@ -107,7 +107,7 @@ struct trial {
     const struct dpe_detect_source *source;
     struct dpe_detect_step *step;
     bool guarded;
-    struct dpe_detect_scores scores; /* [step->n] */
+    const struct dpe_detect_scores *scores; /* [step->n] */
     bool live[DPE_DETECT_MOST_CANDIDATES];
     int64_t run[DPE_DETECT_MOST_CANDIDATES]; /* samples that each is run on */
 };
@@ -115,15 +115,15 @@ struct trial {
 /* Larger = better; NaN where there is none, or none that counts. */
 static double goodness(const struct trial *trial, int cell, int64_t sample)
 {
-    const size_t at = (size_t)cell * (size_t)trial->scores.n_samples + (size_t)sample;
+    const size_t at = (size_t)cell * (size_t)trial->scores->n_samples + (size_t)sample;
     return sample < trial->run[cell]
-               ? dpe_detect_goodness(&trial->scores, trial->options->criterion, at)
+               ? dpe_detect_goodness(trial->scores, trial->options->criterion, at)
                : (double)NAN;
 }
 
 static bool has_rows(const struct trial *trial, int cell, int64_t samples)
 {
-    const int32_t *status = trial->scores.status + (size_t)cell * (size_t)trial->scores.n_samples;
+    const int32_t *status = trial->scores->status + (size_t)cell * (size_t)trial->scores->n_samples;
     for (int64_t s = 0; s < samples; s++) {
         if (status[s] < 0) {
             return false;
@@ -259,7 +259,7 @@ static dpe_status choose(struct trial *trial, struct dpe_error *err)
         return DPE_OK;
     }
     size_t n = (size_t)trial->options->n_samples;
-    double *values = NULL;
+    DPE_OWNED double *values = NULL;
     DPE_TRY(DPE_NEW(&values, 2 * n, err, "out of memory for a test of %zu samples", n));
     for (size_t s = 0; s < n; s++) {
         values[s] = goodness(trial, step->best, (int64_t)s);
@@ -272,7 +272,6 @@ static dpe_status choose(struct trial *trial, struct dpe_error *err)
     const bool kept = step->move == DPE_DETECT_MOVE_PLAIN || step->move == DPE_DETECT_MOVE_FAMILY;
     const bool untested = kept || trial->options->brief || step->guarded;
     step->chosen = step->p < DPE_DETECT_SEARCH_LEVEL || untested ? step->best : 0;
-    free(values);
     return DPE_OK;
 }
 
@@ -283,7 +282,7 @@ static dpe_status summarize(struct trial *trial, struct dpe_error *err)
                                        STATISTICS_SEED};
     size_t n = (size_t)trial->options->n_samples;
     bool recall = trial->options->criterion == DPE_DETECT_RECALL;
-    double *values = NULL;
+    DPE_OWNED double *values = NULL;
     DPE_TRY(DPE_NEW(&values, n, err, "out of memory for %zu samples", n));
     for (int i = 0; i < trial->step->n; i++) {
         struct dpe_detect_tried *tried = &trial->step->tried[i];
@@ -298,7 +297,6 @@ static dpe_status summarize(struct trial *trial, struct dpe_error *err)
         tried->value = recall ? dpe_bootstrap_share(values, (size_t)run, &how)
                               : dpe_bootstrap_mean(values, (size_t)run, &how);
     }
-    free(values);
     return DPE_OK;
 }
 
@@ -319,12 +317,10 @@ static dpe_status read_texts(struct trial *trial, struct dpe_detect_search *sear
             at[n++] = i;
         }
     }
-    struct dpe_detect_scores scores = {0};
-    dpe_status status = trial->source->texts(trial->source->user, keys, n, &scores, err);
-    if (status == DPE_OK) {
-        dpe_detect_texts(&scores, nll);
-    }
-    for (int i = 0; i < n && status == DPE_OK; i++) {
+    DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
+    DPE_TRY(trial->source->texts(trial->source->user, keys, n, &scores, err));
+    dpe_detect_texts(&scores, nll);
+    for (int i = 0; i < n; i++) {
         struct dpe_detect_tried *tried = &step->tried[at[i]];
         for (int64_t s = 0; s < texts; s++) {
             tried->wanted = tried->wanted || scores.status[i * scores.n_samples + s] < 0;
@@ -336,8 +332,7 @@ static dpe_status read_texts(struct trial *trial, struct dpe_detect_search *sear
         }
         tried->nll = isfinite(nll[i]) ? nll[i] : (double)INFINITY;
     }
-    dpe_detect_scores_free(&scores);
-    return status;
+    return DPE_OK;
 }
 
 /* What is outside the guard is not run further. */
@@ -401,21 +396,19 @@ dpe_status dpe_detect_step_run(const struct dpe_detect_source *source,
                                struct dpe_error *err)
 {
     const char *keys[DPE_DETECT_MOST_CANDIDATES];
+    DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
     /* Methods without an adapter are held against each other: none predicts as the others do. */
     struct trial trial = {.options = &search->options,
                           .source = source,
                           .step = step,
+                          .scores = &scores,
                           .guarded =
                               search->options.texts > 0 && step->move != DPE_DETECT_MOVE_PLAIN};
     for (int i = 0; i < step->n; i++) {
         keys[i] = step->tried[i].key;
     }
-    dpe_status status = source->scores(source->user, keys, step->n, &trial.scores, err);
-    status = status == DPE_OK ? run_step(&trial, search, err) : status;
-    status = status == DPE_OK ? summarize(&trial, err) : status;
-    if (status == DPE_OK && search->complete && step->tested) {
-        status = choose(&trial, err);
-    }
-    dpe_detect_scores_free(&trial.scores);
-    return status;
+    DPE_TRY(source->scores(source->user, keys, step->n, &scores, err));
+    DPE_TRY(run_step(&trial, search, err));
+    DPE_TRY(summarize(&trial, err));
+    return search->complete && step->tested ? choose(&trial, err) : DPE_OK;
 }

@@ -159,7 +159,7 @@ dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n
             return dpe_fail(err, DPE_INTERNAL, "numbers of key pairs are not ascending");
         }
     }
-    double *contexts = NULL;
+    DPE_OWNED double *contexts = NULL;
     if (find_compared(values, n, n_samples, out)) {
         contexts = take_contexts(values, n_samples, together, out);
         if (contexts == NULL) {
@@ -168,7 +168,6 @@ dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n
         }
     }
     if (out->n_contexts == 0) {
-        free(contexts);
         return dpe_fail(err, DPE_NONFINITE,
                         "no sample is valid under the numbers of key pairs that are compared");
     }
@@ -178,6 +177,5 @@ dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n
     }
     out->chosen = out->against;
     descend(contexts, n_samples, recall, out);
-    free(contexts);
     return DPE_OK;
 }

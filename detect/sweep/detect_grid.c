@@ -146,18 +146,16 @@ static dpe_status whole_groups(const struct dpe_plan_context *context, const int
 {
     static const double circle = 6.28318530717958647692;
     double a = 1.0;
-    double *inv_freq = dpe_alloc((size_t)edges[n_groups], sizeof *inv_freq);
-    dpe_status status = inv_freq == NULL
-                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies")
-                            : dpe_rope_native(context->config, context->length, inv_freq, &a, err);
+    DPE_OWNED double *inv_freq = NULL;
+    DPE_TRY(DPE_NEW(&inv_freq, (size_t)edges[n_groups], err, "out of memory for frequencies"));
+    DPE_TRY(dpe_rope_native(context->config, context->length, inv_freq, &a, err));
     *n_whole = 0;
     /* Frequencies fall with the pair: the last of a group is its slowest. */
-    while (status == DPE_OK && *n_whole < n_groups &&
+    while (*n_whole < n_groups &&
            inv_freq[edges[*n_whole + 1] - 1] * (double)context->trained_length >= circle) {
         (*n_whole)++;
     }
-    free(inv_freq);
-    return status;
+    return DPE_OK;
 }
 
 double dpe_detect_joint_scale(const struct dpe_detect_params *params, int group, int64_t length)
@@ -227,16 +225,14 @@ static dpe_status cell_plan(const struct dpe_detect_grid *grid,
                             int length, struct dpe_plan *plan, struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &grid->params;
-    double *scale = NULL;
+    DPE_OWNED double *scale = NULL;
     DPE_TRY(DPE_NEW(&scale, (size_t)params->n_groups, err, "out of memory for a plan's scales"));
     for (int g = 0; g < params->n_groups; g++) {
         int t = g == group ? length : at != NULL ? at[g] : -1;
         scale[g] = t < 0 ? dpe_detect_base_scale(params, g)
                          : (double)params->length / (double)params->lengths[t];
     }
-    dpe_status status = dpe_detect_joint_plan(grid, context, scale, plan, err);
-    free(scale);
-    return status;
+    return dpe_detect_joint_plan(grid, context, scale, plan, err);
 }
 
 int dpe_detect_base_length(const struct dpe_detect_params *params)
@@ -286,9 +282,11 @@ dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
                                 const struct dpe_plan_context *context,
                                 struct dpe_detect_grid *grid, struct dpe_error *err)
 {
-    *grid = (struct dpe_detect_grid){.params = *params, .n_pairs = context->config->head_dim / 2};
+    *grid = (struct dpe_detect_grid){0};
+    DPE_SCOPED(dpe_detect_grid_free)
+    struct dpe_detect_grid made = {.params = *params, .n_pairs = context->config->head_dim / 2};
     if (params->temperature.logit_scale == 0.0) {
-        grid->params.temperature = dpe_temperature_none;
+        made.params.temperature = dpe_temperature_none;
     }
     DPE_TRY(check_params(params, err));
     int64_t rotating = dpe_config_pairs(context->config);
@@ -299,28 +297,24 @@ dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
     }
     size_t n_groups = (size_t)params->n_groups;
     size_t n_cells = n_groups * (size_t)params->n_lengths;
-    grid->edges = dpe_alloc(n_groups + 1, sizeof *grid->edges);
-    grid->cell = dpe_alloc(n_cells, sizeof *grid->cell);
-    grid->configs = dpe_alloc_zero(n_cells, sizeof *grid->configs);
-    dpe_status status = DPE_OK;
-    if (grid->edges == NULL || grid->cell == NULL || grid->configs == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a grid of %zu cells", n_cells);
-        goto done;
+    made.edges = dpe_alloc(n_groups + 1, sizeof *made.edges);
+    made.cell = dpe_alloc(n_cells, sizeof *made.cell);
+    made.configs = dpe_alloc_zero(n_cells, sizeof *made.configs);
+    if (made.edges == NULL || made.cell == NULL || made.configs == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a grid of %zu cells", n_cells);
     }
-    status = dpe_plan_model_edges(context->config, params->n_groups, grid->edges, err);
-    if (status == DPE_OK && params->frequencies) {
-        status = whole_groups(context, grid->edges, params->n_groups, &grid->params.n_whole, err);
+    DPE_TRY(dpe_plan_model_edges(context->config, params->n_groups, made.edges, err));
+    if (params->frequencies) {
+        DPE_TRY(whole_groups(context, made.edges, params->n_groups, &made.params.n_whole, err));
     }
-    for (int g = 0; g < params->n_groups && status == DPE_OK; g++) {
-        for (int t = 0; t < params->n_lengths && status == DPE_OK; t++) {
-            status = add_cell(grid, context, g, t, err);
+    for (int g = 0; g < params->n_groups; g++) {
+        for (int t = 0; t < params->n_lengths; t++) {
+            DPE_TRY(add_cell(&made, context, g, t, err));
         }
     }
-done:
-    if (status != DPE_OK) {
-        dpe_detect_grid_free(grid);
-    }
-    return status;
+    *grid = made;
+    made = (struct dpe_detect_grid){0};
+    return DPE_OK;
 }
 
 void dpe_detect_grid_free(struct dpe_detect_grid *grid)

@@ -223,6 +223,12 @@ struct comparison {
     double *weights; /* [common.n_samples] of a sample in the mean: 1, or its tokens */
 };
 
+static void comparison_free(struct comparison *with)
+{
+    common_free(&with->common);
+    free(with->weights);
+}
+
 /* Lengths with enough valid rows, and the samples valid under each of them. */
 static dpe_status compare_group(const struct dpe_detect_scores *scores,
                                 const struct dpe_detect_ranking *ranking, int group,
@@ -233,27 +239,23 @@ static dpe_status compare_group(const struct dpe_detect_scores *scores,
     for (int t = 0; t < ranking->n_lengths; t++) {
         fullest = n_valid[t] > fullest ? n_valid[t] : fullest;
     }
-    *with = (struct comparison){0};
     for (int t = 0; t < ranking->n_lengths; t++) {
         if (n_valid[t] > 0 && 2 * n_valid[t] >= fullest) {
             with->which[with->n_lengths++] = t;
         }
     }
     int first = group * ranking->n_lengths;
-    dpe_status status = common_take(scores, ranking->criterion, first, with->which, with->n_lengths,
-                                    &with->common, err);
-    with->weights = dpe_alloc((size_t)with->common.n_samples, sizeof *with->weights);
-    if (status == DPE_OK && with->weights == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %lld samples",
-                          (long long)with->common.n_samples);
-    }
-    for (int64_t s = 0; s < with->common.n_samples && status == DPE_OK; s++) {
+    DPE_TRY(common_take(scores, ranking->criterion, first, with->which, with->n_lengths,
+                        &with->common, err));
+    DPE_TRY(DPE_NEW(&with->weights, (size_t)with->common.n_samples, err,
+                    "out of memory for ranking %lld samples", (long long)with->common.n_samples));
+    for (int64_t s = 0; s < with->common.n_samples; s++) {
         /* A book has the same tokens under every length. */
         int64_t at = (first + with->which[0]) * scores->n_samples + with->common.sample[s];
         with->weights[s] =
             ranking->criterion == DPE_DETECT_RECALL ? 1.0 : (double)scores->n_tokens[at];
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Smaller is better. Recall is rounded first, so that shares such as 1/3 + 2/3 tie with 1. */
@@ -342,34 +344,31 @@ dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
                            enum dpe_detect_criterion criterion, struct dpe_detect_ranking *ranking,
                            struct dpe_error *err)
 {
+    *ranking = (struct dpe_detect_ranking){0};
     if (n_groups < 1 || n_lengths < 1 || n_lengths > DPE_DETECT_MAX_LENGTHS ||
         scores->n_cells != n_groups * n_lengths) {
-        *ranking = (struct dpe_detect_ranking){0};
         return dpe_fail(err, DPE_INTERNAL, "scores of %d cells do not fit a grid of %d x %d",
                         scores->n_cells, n_groups, n_lengths);
     }
-    DPE_TRY(ranking_init(ranking, n_groups, n_lengths, criterion, err));
+    DPE_SCOPED(dpe_detect_ranking_free) struct dpe_detect_ranking made = {0};
+    DPE_TRY(ranking_init(&made, n_groups, n_lengths, criterion, err));
     for (int c = 0; c < scores->n_cells; c++) {
         struct dpe_interval interval = dpe_detect_interval(scores, c, criterion);
-        ranking->mean[c] = interval.mean;
-        ranking->low[c] = interval.low;
-        ranking->high[c] = interval.high;
-        ranking->n_valid[c] = interval.n;
+        made.mean[c] = interval.mean;
+        made.low[c] = interval.low;
+        made.high[c] = interval.high;
+        made.n_valid[c] = interval.n;
     }
-    dpe_status status = DPE_OK;
-    for (int g = 0; g < n_groups && status == DPE_OK; g++) {
-        struct comparison with = {0};
-        status = compare_group(scores, ranking, g, &with, err);
-        if (status == DPE_OK && with.common.n_samples > 0) {
-            rank_group(&with, lengths, ranking, g);
+    for (int g = 0; g < n_groups; g++) {
+        DPE_SCOPED(comparison_free) struct comparison with = {0};
+        DPE_TRY(compare_group(scores, &made, g, &with, err));
+        if (with.common.n_samples > 0) {
+            rank_group(&with, lengths, &made, g);
         }
-        common_free(&with.common);
-        free(with.weights);
     }
-    if (status != DPE_OK) {
-        dpe_detect_ranking_free(ranking);
-    }
-    return status;
+    *ranking = made;
+    made = (struct dpe_detect_ranking){0};
+    return DPE_OK;
 }
 
 int dpe_detect_ranked(const struct dpe_detect_ranking *ranking, int group, int rank)
@@ -402,13 +401,11 @@ dpe_status dpe_detect_race_replay(const struct dpe_race_options *options,
     }
     size_t n_cells = (size_t)scores->n_cells;
     size_t n_rows = n_cells * (size_t)scores->n_samples;
-    double *goodness = dpe_alloc(n_rows, sizeof *goodness);
-    int *group = dpe_alloc(n_cells, sizeof *group);
-    unsigned char *flags = dpe_alloc(n_cells + n_rows, 1);
-    dpe_status status = DPE_OK;
+    DPE_OWNED double *goodness = dpe_alloc(n_rows, sizeof *goodness);
+    DPE_OWNED int *group = dpe_alloc(n_cells, sizeof *group);
+    DPE_OWNED unsigned char *flags = dpe_alloc(n_cells + n_rows, 1);
     if (goodness == NULL || group == NULL || flags == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %zu cells", n_cells);
-        goto done;
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %zu cells", n_cells);
     }
     for (size_t c = 0; c < n_cells; c++) {
         group[c] = (int)c / n_lengths;
@@ -428,12 +425,7 @@ dpe_status dpe_detect_race_replay(const struct dpe_race_options *options,
         .there = flags + n_cells,
         .goodness = goodness,
     };
-    status = dpe_race_replay(options, &rows, race, err);
-done:
-    free(goodness);
-    free(group);
-    free(flags);
-    return status;
+    return dpe_race_replay(options, &rows, race, err);
 }
 
 /* Mean, interval and count of what a dropped length was run on come from a ranking of all rows; its
@@ -476,12 +468,11 @@ static dpe_status spread_of_all(const struct dpe_detect_scores *scores,
     for (int t = 0; t < ranking->n_lengths; t++) {
         all[t] = t;
     }
-    struct dpe_detect_common common;
-    dpe_status status = common_take(scores, ranking->criterion, group * ranking->n_lengths, all,
-                                    ranking->n_lengths, &common, err);
-    *p = status == DPE_OK ? dpe_detect_spread(&common, PERMUTATIONS, STATISTICS_SEED) : 1.0;
-    common_free(&common);
-    return status;
+    DPE_SCOPED(common_free) struct dpe_detect_common common = {0};
+    DPE_TRY(common_take(scores, ranking->criterion, group * ranking->n_lengths, all,
+                        ranking->n_lengths, &common, err));
+    *p = dpe_detect_spread(&common, PERMUTATIONS, STATISTICS_SEED);
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_rank_race(const struct dpe_detect_scores *scores, const struct dpe_race *race,
@@ -491,37 +482,31 @@ dpe_status dpe_detect_rank_race(const struct dpe_detect_scores *scores, const st
 {
     size_t n = (size_t)scores->n_samples;
     size_t all_rows = (size_t)scores->n_cells * n;
-    struct dpe_detect_scores live = *scores;
-    struct dpe_detect_ranking all = {0};
-    dpe_status status = DPE_OK;
     *ranking = (struct dpe_detect_ranking){0};
-    live.recall = dpe_alloc(2 * all_rows, sizeof *live.recall);
-    if (live.recall == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %zu rows", all_rows);
-    }
-    live.nll_sum = live.recall + all_rows;
+    DPE_OWNED double *recall = NULL;
+    DPE_TRY(DPE_NEW(&recall, 2 * all_rows, err, "out of memory for ranking %zu rows", all_rows));
+    struct dpe_detect_scores live = *scores;
+    live.recall = recall;
+    live.nll_sum = recall + all_rows;
     for (size_t i = 0; i < all_rows; i++) {
         bool out = race->dropped[i / n] >= 0;
         live.recall[i] = out ? (double)NAN : scores->recall[i];
         live.nll_sum[i] = out ? (double)NAN : scores->nll_sum[i];
     }
-    status = dpe_detect_rank(scores, n_groups, lengths, n_lengths, criterion, &all, err);
-    if (status == DPE_OK) {
-        status = dpe_detect_rank(&live, n_groups, lengths, n_lengths, criterion, ranking, err);
-    }
-    for (int g = 0; g < n_groups && status == DPE_OK; g++) {
+    DPE_SCOPED(dpe_detect_ranking_free) struct dpe_detect_ranking all = {0};
+    DPE_SCOPED(dpe_detect_ranking_free) struct dpe_detect_ranking made = {0};
+    DPE_TRY(dpe_detect_rank(scores, n_groups, lengths, n_lengths, criterion, &all, err));
+    DPE_TRY(dpe_detect_rank(&live, n_groups, lengths, n_lengths, criterion, &made, err));
+    for (int g = 0; g < n_groups; g++) {
         double p = 1.0;
-        add_dropped(race, &all, ranking, g);
-        status = spread_of_all(scores, ranking, g, &p, err);
-        if (!isnan(ranking->p_value[g])) {
-            ranking->p_value[g] = fmin(1.0, 2.0 * fmin(p, ranking->p_value[g]));
-            ranking->informative[g] = ranking->p_value[g] < informative_p;
+        add_dropped(race, &all, &made, g);
+        DPE_TRY(spread_of_all(scores, &made, g, &p, err));
+        if (!isnan(made.p_value[g])) {
+            made.p_value[g] = fmin(1.0, 2.0 * fmin(p, made.p_value[g]));
+            made.informative[g] = made.p_value[g] < informative_p;
         }
     }
-    dpe_detect_ranking_free(&all);
-    free(live.recall);
-    if (status != DPE_OK) {
-        dpe_detect_ranking_free(ranking);
-    }
-    return status;
+    *ranking = made;
+    made = (struct dpe_detect_ranking){0};
+    return DPE_OK;
 }

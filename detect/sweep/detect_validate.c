@@ -154,13 +154,11 @@ dpe_status dpe_detect_validate_keep(const struct dpe_detect_scores *scores, cons
                                     struct dpe_error *err)
 {
     struct values values = {scores, keys, validation->criterion, NULL};
-    dpe_status status = read_values(&values, err);
+    DPE_TRY(read_values(&values, err));
     validation->kept = kept;
-    if (status == DPE_OK) {
-        compare_kept(&values, validation);
-    }
+    compare_kept(&values, validation);
     free(values.all);
-    return status;
+    return DPE_OK;
 }
 
 bool dpe_detect_disagree(const struct dpe_detect_validation *a,

@@ -153,15 +153,12 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
-    size_t n_cells = (size_t)params->n_groups * (size_t)params->n_lengths;
-    const char **keys = dpe_alloc(n_cells, sizeof *keys);
+    DPE_OWNED const char **keys = dpe_detect_cell_keys(grid);
     double scale[DPE_DETECT_MAX_LENGTHS];
     if (keys == NULL) {
-        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %zu cells", n_cells);
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %d cells",
+                    params->n_groups * params->n_lengths);
         return;
-    }
-    for (size_t c = 0; c < n_cells; c++) {
-        keys[c] = grid->configs[grid->cell[c]].key;
     }
     for (int t = 0; t < params->n_lengths; t++) {
         scale[t] = (double)params->length / (double)params->lengths[t];
@@ -169,7 +166,6 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
     const struct dpe_cells_result cells = {
         .n = {params->n_groups, params->n_lengths}, .plan = keys, .scale = scale};
     dpe_datasets_put(&dpe_cells_kind, &cells, "/detect", table, NULL);
-    free(keys);
     bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
     const struct text_attribute texts[] = {
         {"criterion", recall ? "niah recall, higher is better" : "perplexity, lower is better"},
@@ -355,10 +351,8 @@ static dpe_status values_of(const struct dpe_detect_report *report, double *numb
     size_t n = (size_t)grid->n_pairs;
     double scaled = params->temperature.logit_scale > 0.0 ? params->temperature.logit_scale : 1.0;
     double a = 1.0; /* of the model; plans of frequencies have others */
-    dpe_status status = dpe_rope_native(config, report->context->length, numbers, &a, err);
-    if (status == DPE_OK) {
-        memcpy(numbers + n, kept->inv_freq != NULL ? kept->inv_freq : numbers, n * sizeof *numbers);
-    }
+    DPE_TRY(dpe_rope_native(config, report->context->length, numbers, &a, err));
+    memcpy(numbers + n, kept->inv_freq != NULL ? kept->inv_freq : numbers, n * sizeof *numbers);
     for (int64_t g = 0; g < params->n_groups; g++) {
         numbers[2 * n + (size_t)g] = (double)report->kept.length[g];
     }
@@ -393,7 +387,7 @@ static dpe_status values_of(const struct dpe_detect_report *report, double *numb
     for (size_t j = 0; mask != NULL && j < n; j++) {
         values->top_k += mask[j];
     }
-    return status;
+    return DPE_OK;
 }
 
 /* The best validated method that is neither kept nor a plan of the search; -1: none. */
@@ -472,7 +466,7 @@ static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *repo
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_config *config = report->context->config;
     struct dpe_table_values values = {0};
-    double *numbers = dpe_alloc(
+    DPE_OWNED double *numbers = dpe_alloc(
         (size_t)(2 * grid->n_pairs + grid->params.n_groups + config->n_layers * config->n_heads),
         sizeof *numbers);
     if (numbers == NULL) {
@@ -482,11 +476,11 @@ static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *repo
     struct dpe_error why = {0};
     if (values_of(report, numbers, &values, &why) != DPE_OK) {
         dpe_h5_stop(table, why.status, "%s", why.text);
+        return;
     }
     char task[DPE_TASK_WORDS + 16];
     add_evidence(report, task, &values);
     put_entry(table, report, &values);
-    free(numbers);
 }
 
 static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *report)

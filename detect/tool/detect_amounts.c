@@ -54,20 +54,16 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
             dpe_detect_inputs_together(inputs) > 1 ? " (those that share a context are one)" : "",
             (long long)inputs->samples);
     }
-    dpe_status status = dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan,
-                                          args->job.length, batch, err);
+    DPE_TRY(dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, args->job.length, batch,
+                              err));
     /* The validation decodes as many together, under plans that may need more. */
     const int n = args->use_niah ? dpe_detect_inputs_rivals(inputs) : 0;
-    for (int i = 0; i < n && status == DPE_OK; i++) {
-        struct dpe_plan plan = {0};
-        status = dpe_detect_inputs_rival(inputs, i, &plan, err);
-        if (status == DPE_OK) {
-            status =
-                dpe_job_fit_batch(&inputs->job, &plan, args->job.length, inputs->job.batch, err);
-        }
-        dpe_plan_free(&plan);
+    for (int i = 0; i < n; i++) {
+        DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+        DPE_TRY(dpe_detect_inputs_rival(inputs, i, &plan, err));
+        DPE_TRY(dpe_job_fit_batch(&inputs->job, &plan, args->job.length, inputs->job.batch, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task)

@@ -249,14 +249,13 @@ static dpe_status cost_of(const struct detect_inputs *inputs, int task,
         dpe_price_text(config, length, 1.0, true, &cost->parts[WHOLE].price);
         return DPE_OK;
     }
-    dpe_status status = dpe_task_price(
-        &inputs->tasks[task], round < inputs->n_samples[0] ? round : inputs->n_samples[0], length,
-        inputs->job.batch, config, &cost->parts[WHOLE].price, answering, err);
+    DPE_TRY(dpe_task_price(&inputs->tasks[task], dpe_least(round, inputs->n_samples[0]), length,
+                           inputs->job.batch, config, &cost->parts[WHOLE].price, answering, err));
     const double trained = fmin(1.0, (double)inputs->job.trained_length / (double)length);
     cost->parts[SHORTER].price = shorten(&cost->parts[WHOLE].price, trained);
     cost->parts[SHORTEST].price = shorten(&cost->parts[WHOLE].price, 0.25 * trained);
     dpe_price_text(config, length, 1.0, true, &cost->parts[TEXTS].price);
-    return status;
+    return DPE_OK;
 }
 
 static void add(const struct detect_inputs *inputs, const struct task_cost *costs,

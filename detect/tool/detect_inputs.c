@@ -101,21 +101,16 @@ static dpe_status read_pairs(struct detect_inputs *inputs, struct dpe_error *err
     const char *fingerprint = args->job.dry_run ? NULL : dpe_job_fingerprint(&inputs->job);
     const struct dpe_profile_model model = {fingerprint, config->n_layers, config->n_heads,
                                             n_pairs};
-    struct dpe_profile profile;
-    dpe_status status = dpe_profile_read(args->scale_pairs, &model, false, &profile, err);
+    DPE_SCOPED(dpe_profile_free) struct dpe_profile profile = {0};
+    DPE_TRY(dpe_profile_read(args->scale_pairs, &model, false, &profile, err));
     const size_t size = (size_t)rows * (size_t)n_pairs;
-    if (status == DPE_OK) {
-        name_pairs(inputs, &profile);
-        inputs->mask = dpe_alloc_zero((size_t)n + 1, size);
-        status = inputs->mask != NULL ? DPE_OK
-                                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory for key pairs");
+    name_pairs(inputs, &profile);
+    DPE_TRY(DPE_NEW(&inputs->mask, ((size_t)n + 1) * size, err, "out of memory for key pairs"));
+    for (int i = 0; i < n; i++) {
+        DPE_TRY(dpe_plan_mask_ranked(profile.ranking, rows, n_pairs, inputs->fewer[i], false,
+                                     inputs->mask + (size_t)i * size, err));
     }
-    for (int i = 0; i < n && status == DPE_OK; i++) {
-        status = dpe_plan_mask_ranked(profile.ranking, rows, n_pairs, inputs->fewer[i], false,
-                                      inputs->mask + (size_t)i * size, err);
-    }
-    dpe_profile_free(&profile);
-    return status;
+    return DPE_OK;
 }
 
 /* What was read, into the parameters of the grid. */
@@ -162,10 +157,8 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
         .n_groups = (int)args->groups,
     };
     put_pairs(inputs, &params);
-    dpe_status status = read_temperature(inputs, config->head_dim, &params.temperature, err);
-    if (status != DPE_OK) {
-        dpe_fail_prefix(err, "--temperature");
-        return status;
+    if (read_temperature(inputs, config->head_dim, &params.temperature, err) != DPE_OK) {
+        return dpe_fail_prefix(err, "--temperature");
     }
     DPE_TRY(dpe_detect_parse_lengths(args->lengths, &params, &inputs->skipped_lengths, err));
     bool compares = args->rule == DPE_DETECT_GUARDED || args->rule == DPE_DETECT_SEQUENTIAL;
@@ -205,46 +198,41 @@ dpe_status dpe_detect_inputs_rival(const struct detect_inputs *inputs, int i, st
     return dpe_plan_make(dpe_detect_families[__builtin_ctz(families)], &context, plan, err);
 }
 
-/* Whether a table can hold this one. */
-static dpe_status find_held(struct detect_inputs *inputs, const struct dpe_plan *plan,
-                            struct dpe_error *err)
+/* A method that the result is held against must be a plan of this model that the device runs. Of
+ * those that are ready, whether a table can hold one is seen here. */
+static dpe_status check_rival(struct detect_inputs *inputs, int i, struct dpe_error *err)
 {
-    struct dpe_detect_values values = {
-        .scale = dpe_alloc((size_t)inputs->grid.params.n_groups, sizeof *values.scale),
-        .bands =
-            dpe_alloc_zero(dpe_detect_band_numbers(inputs->context.config), sizeof *values.bands)};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+    DPE_TRY(dpe_detect_inputs_rival(inputs, i, &plan, err));
+    DPE_TRY(dpe_job_check_plan(&inputs->job, &plan, inputs->args->job.length, err));
+    if (dpe_detect_sweeps(inputs->args->rule)) {
+        return DPE_OK;
+    }
+    DPE_OWNED double *scale = NULL;
+    DPE_OWNED double *bands = NULL;
+    DPE_TRY(DPE_NEW(&scale, (size_t)inputs->grid.params.n_groups, err, "out of memory for scales"));
+    DPE_TRY(DPE_NEW(&bands, dpe_detect_band_numbers(inputs->context.config), err,
+                    "out of memory for scales"));
+    struct dpe_detect_values values = {.scale = scale, .bands = bands};
     bool holds = false;
-    dpe_status status =
-        values.scale == NULL || values.bands == NULL
-            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for scales")
-            : dpe_detect_holds(&inputs->grid, &inputs->context, plan, &values, &holds, err);
+    DPE_TRY(dpe_detect_holds(&inputs->grid, &inputs->context, &plan, &values, &holds, err));
     inputs->held_ready = inputs->held_ready || holds;
-    free(values.scale);
-    free(values.bands);
-    return status;
+    return DPE_OK;
 }
 
-/* Methods that the result is held against must be plans of this model that the device runs: the
- * validation needs them only at the end. */
+/* Before any work: the validation needs them only at the end. */
 static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *err)
 {
     /* What no plan could be run with is not the fault of these. */
     DPE_TRY(dpe_job_check_plan(&inputs->job, &inputs->grid.configs[0].plan,
                                inputs->args->job.length, err));
-    dpe_status status = DPE_OK;
     inputs->held_ready = dpe_detect_inputs_has_own(inputs);
-    for (int i = 0; i < inputs->args->n_against && status == DPE_OK; i++) {
-        struct dpe_plan plan = {0};
-        status = dpe_detect_inputs_rival(inputs, i, &plan, err);
-        if (status == DPE_OK) {
-            status = dpe_job_check_plan(&inputs->job, &plan, inputs->args->job.length, err);
+    for (int i = 0; i < inputs->args->n_against; i++) {
+        if (check_rival(inputs, i, err) != DPE_OK) {
+            return dpe_fail_prefix(err, "--against");
         }
-        if (status == DPE_OK && !dpe_detect_sweeps(inputs->args->rule)) {
-            status = find_held(inputs, &plan, err);
-        }
-        dpe_plan_free(&plan);
     }
-    return status == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "--against");
+    return DPE_OK;
 }
 
 /* Families that the search tries: all that are plans of this model and that the device runs. */
@@ -257,13 +245,12 @@ static dpe_status find_families(struct detect_inputs *inputs, struct dpe_error *
     }
     for (int f = 0; f < DPE_DETECT_FAMILIES; f++) {
         struct dpe_error refused = {0};
-        struct dpe_plan plan = {0};
+        DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
         dpe_status status =
             dpe_plan_make(dpe_detect_families[f], &inputs->context, &plan, &refused);
         if (status == DPE_OK) {
             status = dpe_job_check_plan(&inputs->job, &plan, args->job.length, &refused);
         }
-        dpe_plan_free(&plan);
         if (status == DPE_NO_MEMORY) {
             return dpe_fail(err, status, "%s", refused.text);
         }
@@ -363,8 +350,7 @@ dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error
     const char *ceilings = inputs->ceiling_name[0] != '\0' ? inputs->ceiling_name : "ceiling-niah";
     const char *const names[DETECT_GUARD] = {"validate-user", ceilings, "ceiling-user"};
     const bool differs = strcmp(inputs->niah_spec, inputs->users_spec) != 0;
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < DETECT_GUARD && status == DPE_OK && searches_needles(inputs); i++) {
+    for (int i = 0; i < DETECT_GUARD && searches_needles(inputs); i++) {
         struct detect_held *held = &inputs->held[i];
         const bool ceiling = i != DETECT_USERS;
         bool ready = !dpe_detect_sweeps(inputs->args->rule); /* minutes are for one task */
@@ -375,14 +361,14 @@ dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error
         held->n = !ceiling              ? inputs->args->job.samples
                   : inputs->says_little ? asked
                                         : dpe_detect_inputs_ceiling(inputs, asked);
-        status = dpe_detect_inputs_niah(inputs, tasks[i],
-                                        ceiling ? inputs->grid.params.trained_length
-                                                : inputs->args->job.length,
-                                        names[i], inputs->validation_seed, &held->task, err);
+        dpe_status status = dpe_detect_inputs_niah(
+            inputs, tasks[i],
+            ceiling ? inputs->grid.params.trained_length : inputs->args->job.length, names[i],
+            inputs->validation_seed, &held->task, err);
         held->opened = status == DPE_OK;
-        status = ceiling && status == DPE_USAGE ? DPE_OK : status;
+        DPE_TRY(ceiling && status == DPE_USAGE ? DPE_OK : status);
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
@@ -512,21 +498,18 @@ static dpe_status find_largest(const struct detect_inputs *inputs, struct dpe_pl
                                const struct dpe_plan **largest, struct dpe_error *err)
 {
     const struct dpe_detect_arguments *args = inputs->args;
-    dpe_status status = DPE_OK;
     const int n = args->use_niah ? dpe_detect_inputs_rivals(inputs) : 0;
-    for (int i = 0; i < n && status == DPE_OK; i++) {
-        struct dpe_plan plan = {0};
-        status = dpe_detect_inputs_rival(inputs, i, &plan, err);
-        if (status == DPE_OK &&
-            dpe_job_needs_more(&inputs->job, &plan, *largest, args->job.length)) {
+    for (int i = 0; i < n; i++) {
+        DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+        DPE_TRY(dpe_detect_inputs_rival(inputs, i, &plan, err));
+        if (dpe_job_needs_more(&inputs->job, &plan, *largest, args->job.length)) {
             dpe_plan_free(rival);
             *rival = plan;
+            plan = (struct dpe_plan){0};
             *largest = rival;
-        } else {
-            dpe_plan_free(&plan);
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err)
@@ -569,15 +552,9 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
                                          .n_own = n_fields,
                                          .length_name = "length",
                                          .length = args->job.length};
-    dpe_status status = dpe_detect_inputs_fit_batch(inputs, err);
-    struct dpe_plan rival = {0};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan rival = {0};
     const struct dpe_plan *largest = plan;
-    if (status == DPE_OK) {
-        status = find_largest(inputs, &rival, &largest, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_job_start(&inputs->job, &own, largest, args->job.length, err);
-    }
-    dpe_plan_free(&rival);
-    return status;
+    DPE_TRY(dpe_detect_inputs_fit_batch(inputs, err));
+    DPE_TRY(find_largest(inputs, &rival, &largest, err));
+    return dpe_job_start(&inputs->job, &own, largest, args->job.length, err);
 }

@@ -51,6 +51,13 @@ struct pilot {
     int questions;           /* on each context */
 };
 
+static void pilot_free(struct pilot *pilot)
+{
+    for (int i = 0; i < pilot->n; i++) {
+        dpe_plan_free(&pilot->configs[i].plan);
+    }
+}
+
 struct detect_pilot_rows dpe_detect_pilot_most_rows(const struct detect_inputs *inputs)
 {
     struct detect_pilot_rows rows = {0};
@@ -107,13 +114,12 @@ dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error
 {
     const bool ready = !dpe_detect_sweeps(inputs->args->rule);
     for (int rung = ready ? READY_RUNGS - 1 : RUNGS_FIRST; rung >= 0; rung--) {
-        struct dpe_task task = {0};
+        DPE_SCOPED(dpe_task_close) struct dpe_task task = {0};
         bool opens = false;
-        dpe_status status = open_task(inputs, ready ? &ready_rungs[rung] : &rungs[rung], false,
-                                      inputs->args->job.length, "pilot", &task, &opens, err);
-        dpe_task_close(&task);
-        if (status != DPE_OK || opens) {
-            return status;
+        DPE_TRY(open_task(inputs, ready ? &ready_rungs[rung] : &rungs[rung], false,
+                          inputs->args->job.length, "pilot", &task, &opens, err));
+        if (opens) {
+            return DPE_OK;
         }
     }
     dpe_detect_inputs_set_users(inputs); /* whose error says what does not fit */
@@ -200,12 +206,12 @@ static dpe_status run_rung(struct pilot *pilot, int at, bool steps, struct dpe_e
     struct sweep *sweep = pilot->sweep;
     struct detect_inputs *inputs = sweep->inputs;
     struct rung *rung = steps ? &pilot->stepped : &pilot->rungs[at];
-    struct dpe_task task = {0};
+    DPE_SCOPED(dpe_task_close) struct dpe_task task = {0};
     rung->tried = true;
-    dpe_status status = open_task(inputs, &rungs[at], steps, inputs->args->job.length, "pilot",
-                                  &task, &rung->opens, err);
-    if (status != DPE_OK || !rung->opens) {
-        return status;
+    DPE_TRY(open_task(inputs, &rungs[at], steps, inputs->args->job.length, "pilot", &task,
+                      &rung->opens, err));
+    if (!rung->opens) {
+        return DPE_OK;
     }
     const int64_t samples = (int64_t)DETECT_PILOT_CONTEXTS * rungs[at].asked;
     for (int i = 0; i < pilot->n; i++) {
@@ -215,19 +221,14 @@ static dpe_status run_rung(struct pilot *pilot, int at, bool steps, struct dpe_e
         dpe_detect_stage_of(sweep, "pilot", &task, samples, pilot->configs, pilot->n);
     stage.live = pilot->live;
     stage.later[0] += inputs->n_samples[0] * inputs->grid.n_configs;
-    struct dpe_detect_scores scores = {0};
-    status = dpe_detect_stage_scores(sweep, &stage, rungs[at].asked, &scores, err);
-    if (status == DPE_OK) {
-        pilot->chosen_good =
-            pilot->chosen_good || dpe_detect_reading_best(&scores, GOOD, pilot->live);
-        dpe_detect_read(&scores, pilot->live, rungs[at].values, &rung->reading);
-        dpe_append(inputs->pilot, sizeof inputs->pilot, "%skeys=%d,values=%d%s: %.3f",
-                   inputs->pilot[0] != '\0' ? "; " : "", rungs[at].keys, rungs[at].values,
-                   steps ? ",score=steps" : "", rung->reading.mean);
-    }
-    dpe_detect_scores_free(&scores);
-    dpe_task_close(&task);
-    return status;
+    DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
+    DPE_TRY(dpe_detect_stage_scores(sweep, &stage, rungs[at].asked, &scores, err));
+    pilot->chosen_good = pilot->chosen_good || dpe_detect_reading_best(&scores, GOOD, pilot->live);
+    dpe_detect_read(&scores, pilot->live, rungs[at].values, &rung->reading);
+    dpe_append(inputs->pilot, sizeof inputs->pilot, "%skeys=%d,values=%d%s: %.3f",
+               inputs->pilot[0] != '\0' ? "; " : "", rungs[at].keys, rungs[at].values,
+               steps ? ",score=steps" : "", rung->reading.mean);
+    return DPE_OK;
 }
 
 /* From the first rung towards the middle of the scale, as long as a rung is better than the one
@@ -236,27 +237,25 @@ static dpe_status run_rung(struct pilot *pilot, int at, bool steps, struct dpe_e
 static dpe_status climb(struct pilot *pilot, int *chosen, struct dpe_error *err)
 {
     int at = RUNGS_FIRST;
-    int step = -1;
-    dpe_status status = run_rung(pilot, at, false, err);
-    while (status == DPE_OK && !pilot->rungs[at].opens && at > 0) {
-        status = run_rung(pilot, --at, false, err);
+    DPE_TRY(run_rung(pilot, at, false, err));
+    while (!pilot->rungs[at].opens && at > 0) {
+        DPE_TRY(run_rung(pilot, --at, false, err));
     }
     *chosen = at;
     const double mean = pilot->rungs[at].reading.mean;
-    step = mean > most_spread ? 1 : -1;
+    const int step = mean > most_spread ? 1 : -1;
     bool better = mean > most_spread || mean <= 0.5;
-    while (status == DPE_OK && better && at + step >= 0 && at + step < RUNGS &&
-           !pilot->rungs[at + step].tried) {
+    while (better && at + step >= 0 && at + step < RUNGS && !pilot->rungs[at + step].tried) {
         at += step;
-        status = run_rung(pilot, at, false, err);
+        DPE_TRY(run_rung(pilot, at, false, err));
         bool nothing = !pilot->chosen_good; /* no plan has found anything yet */
-        better = status == DPE_OK && pilot->rungs[at].opens &&
+        better = pilot->rungs[at].opens &&
                  (nothing || dpe_detect_reading_better(
                                  &pilot->rungs[at].reading, &pilot->rungs[*chosen].reading,
                                  step < 0 && rungs[at].asked == rungs[*chosen].asked));
         *chosen = better ? at : *chosen;
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Where nothing harder is to be had and good plans find almost everything: the same task by steps,
@@ -269,10 +268,10 @@ static dpe_status try_steps(struct pilot *pilot, int chosen, struct dpe_error *e
         inputs->args->score != DETECT_SCORE_AUTO || inputs->job.remote != NULL) {
         return DPE_OK;
     }
-    dpe_status status = run_rung(pilot, chosen, true, err);
-    pilot->steps = status == DPE_OK && pilot->stepped.opens &&
-                   pilot->stepped.reading.reliability > rung->reading.reliability;
-    return status;
+    DPE_TRY(run_rung(pilot, chosen, true, err));
+    pilot->steps =
+        pilot->stepped.opens && pilot->stepped.reading.reliability > rung->reading.reliability;
+    return DPE_OK;
 }
 
 /* -------------------------------------------------------------------------------------- ceiling */
@@ -286,34 +285,28 @@ static dpe_status run_ceiling(struct sweep *sweep, int at, int64_t length, int64
     const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
     const bool whole = length == inputs->grid.params.trained_length;
     const struct questions *questions = &ready_rungs[at];
-    struct dpe_detect_config config = {""};
-    struct dpe_task task = {0};
-    struct dpe_detect_scores scores = {0};
-    dpe_status status =
-        open_task(inputs, questions, false, length, whole ? "ceiling" : "pilot", &task, opens, err);
-    if (status != DPE_OK || !*opens) {
-        return status;
+    DPE_SCOPED(dpe_task_close) struct dpe_task task = {0};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan rope = {0};
+    DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
+    DPE_TRY(open_task(inputs, questions, false, length, whole ? "ceiling" : "pilot", &task, opens,
+                      err));
+    if (!*opens) {
+        return DPE_OK;
     }
-    status = dpe_plan_make("rope", &context, &config.plan, err);
-    status = status == DPE_OK ? dpe_plan_key(&config.plan, config.key, err) : status;
+    DPE_TRY(dpe_plan_make("rope", &context, &rope, err));
+    struct dpe_detect_config config = {.plan = rope};
+    DPE_TRY(dpe_plan_key(&rope, config.key, err));
     const struct stage stage = dpe_detect_stage_of(sweep, "pilot", &task, n, &config, 1);
     sweep->planned[0] += n;
-    if (status == DPE_OK) {
-        status = dpe_detect_stage_scores(sweep, &stage, questions->asked, &scores, err);
+    DPE_TRY(dpe_detect_stage_scores(sweep, &stage, questions->asked, &scores, err));
+    *mean = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL).mean;
+    dpe_append(inputs->pilot, sizeof inputs->pilot, "%skeys=%d,values=%d in %lld tokens: %.3f",
+               inputs->pilot[0] != '\0' ? "; " : "", questions->keys, questions->values,
+               (long long)length, *mean);
+    if (whole) {
+        memcpy(inputs->ceiling_name, task.name, sizeof inputs->ceiling_name);
     }
-    if (status == DPE_OK) {
-        *mean = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL).mean;
-        dpe_append(inputs->pilot, sizeof inputs->pilot, "%skeys=%d,values=%d in %lld tokens: %.3f",
-                   inputs->pilot[0] != '\0' ? "; " : "", questions->keys, questions->values,
-                   (long long)length, *mean);
-        if (whole) {
-            memcpy(inputs->ceiling_name, task.name, sizeof inputs->ceiling_name);
-        }
-    }
-    dpe_detect_scores_free(&scores);
-    dpe_task_close(&task);
-    dpe_plan_free(&config.plan);
-    return status;
+    return DPE_OK;
 }
 
 /* For methods that are ready: the hardest task of which the model finds enough in its trained
@@ -394,32 +387,24 @@ static void settle(struct pilot *pilot, int chosen)
 
 dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
 {
-    struct pilot pilot = {.sweep = sweep};
+    DPE_SCOPED(pilot_free) struct pilot pilot = {.sweep = sweep};
     int chosen = RUNGS_FIRST;
     struct detect_inputs *inputs = sweep->inputs;
     const int64_t before = sweep->planned[0];
     if (!inputs->args->auto_task) {
         return DPE_OK;
     }
-    const bool ready = !dpe_detect_sweeps(inputs->args->rule);
-    dpe_status status = ready ? descend(sweep, err) : make_plans(&pilot, err);
-    if (status == DPE_OK && !ready) {
-        status = climb(&pilot, &chosen, err);
+    if (dpe_detect_sweeps(inputs->args->rule)) {
+        DPE_TRY(make_plans(&pilot, err));
+        DPE_TRY(climb(&pilot, &chosen, err));
+        DPE_TRY(try_steps(&pilot, chosen, err));
+        settle(&pilot, chosen);
+    } else {
+        DPE_TRY(descend(sweep, err));
     }
-    if (status == DPE_OK && !ready) {
-        status = try_steps(&pilot, chosen, err);
-    }
-    for (int i = 0; i < pilot.n; i++) {
-        dpe_plan_free(&pilot.configs[i].plan);
-    }
-    if (status == DPE_OK) {
-        int64_t pilots = sweep->planned[0];
-        if (!ready) {
-            settle(&pilot, chosen);
-        }
-        status = dpe_detect_inputs_reopen(inputs, err);
-        dpe_detect_stage_plan(sweep);
-        sweep->planned[0] += pilots - before;
-    }
-    return status;
+    const int64_t pilots = sweep->planned[0] - before;
+    DPE_TRY(dpe_detect_inputs_reopen(inputs, err));
+    dpe_detect_stage_plan(sweep);
+    sweep->planned[0] += pilots;
+    return DPE_OK;
 }

@@ -12,7 +12,7 @@
 static void warn_uninformative(const struct dpe_detect_report *report)
 {
     const struct dpe_detect_ranking *ranking = &dpe_detect_deciding(report)->ranking;
-    struct dpe_text words = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text words = {0};
     for (int g = 0; g < ranking->n_groups; g++) {
         if (ranking->effective[g] < 1) {
             dpe_log_warning("group %d has no valid sample and so no rank; it keeps the scale it "
@@ -24,7 +24,6 @@ static void warn_uninformative(const struct dpe_detect_report *report)
     if (words.n > 0) {
         dpe_log_warning("%s", words.bytes);
     }
-    dpe_text_free(&words);
 }
 
 /* "samples", "samples (4 in a row share a context and count as one)", "books" */
@@ -219,7 +218,7 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                             const struct dpe_detect_report *report, struct dpe_error *err)
 {
     const bool ready = !dpe_detect_sweeps(report->rule);
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     if (ready) {
         dpe_detect_ready(report, &text);
         if (report->search.n_steps > 0) {
@@ -229,19 +228,16 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
     } else {
         render(inputs, report, &text);
     }
-    const dpe_status status = dpe_text_done(&text, err);
-    if (status == DPE_OK) {
-        dpe_print("%.*s", (int)text.n, text.bytes);
-        if (ready) {
-            tell_cost(inputs, dpe_detect_deciding(report));
-        }
-        dpe_print("\ntable: %s\n", inputs->args->job.output);
+    DPE_TRY(dpe_text_done(&text, err));
+    dpe_print("%.*s", (int)text.n, text.bytes);
+    if (ready) {
+        tell_cost(inputs, dpe_detect_deciding(report));
     }
-    if (status == DPE_OK && !ready) {
+    dpe_print("\ntable: %s\n", inputs->args->job.output);
+    if (!ready) {
         warn_uninformative(report);
     }
-    dpe_text_free(&text);
-    return status;
+    return DPE_OK;
 }
 
 /* ---------------------------------------------------------------------------------- for scripts */

@@ -147,13 +147,11 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
         names[i] = stage->tasks[i].name;
         rows += stage->n_samples[i] * stage->n_plans;
     }
-    struct dpe_item *items = dpe_alloc((size_t)rows, sizeof *items);
-    const struct dpe_plan **plans = dpe_alloc((size_t)stage->n_plans, sizeof(void *));
-    const char **keys = dpe_alloc((size_t)stage->n_plans, sizeof *keys);
-    dpe_status status = DPE_OK;
+    DPE_OWNED struct dpe_item *items = dpe_alloc((size_t)rows, sizeof *items);
+    DPE_OWNED const struct dpe_plan **plans = dpe_alloc((size_t)stage->n_plans, sizeof(void *));
+    DPE_OWNED const char **keys = dpe_alloc((size_t)stage->n_plans, sizeof *keys);
     if (items == NULL || plans == NULL || keys == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)rows);
-        goto done;
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)rows);
     }
     for (int i = 0; i < stage->n_plans; i++) {
         plans[i] = &stage->configs[i].plan;
@@ -183,12 +181,7 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
     sweep->first = stage->first;
     sweep->tasks = stage->tasks;
     sweep->work = &work;
-    status = dpe_job_rows(&sweep->inputs->job, &work, err);
-done:
-    free(items);
-    free(plans);
-    free(keys);
-    return status;
+    return dpe_job_rows(&sweep->inputs->job, &work, err);
 }
 
 dpe_status dpe_detect_stage_scores(struct sweep *sweep, const struct stage *stage, int64_t together,
@@ -244,7 +237,7 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_grid *grid = &inputs->grid;
-    unsigned char *live = NULL;
+    DPE_OWNED unsigned char *live = NULL;
     DPE_TRY(DPE_NEW(&live, (size_t)grid->n_configs, err, "out of memory for %d configurations",
                     grid->n_configs));
     struct stage stage =
@@ -257,7 +250,6 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
     dpe_status status = inputs->args->race ? race_rounds(sweep, &stage, live, err)
                                            : dpe_detect_stage_run(sweep, &stage, err);
     sweep->sweeping = false;
-    free(live);
     return status;
 }
 

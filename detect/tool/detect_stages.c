@@ -131,27 +131,31 @@ struct finalists {
     bool read[FINALISTS];
 };
 
+static void finalists_free(struct finalists **all)
+{
+    for (int i = 0; *all != NULL && i < (*all)->n; i++) {
+        dpe_plan_free(&(*all)->configs[i].plan);
+    }
+    free(*all);
+}
+
 static dpe_status read_finalists(struct sweep *sweep, struct finalists *all, struct dpe_error *err)
 {
     const struct detect_held *held = &sweep->inputs->held[DETECT_GUARD];
     const int64_t texts = sweep->report->searching.texts;
-    struct dpe_detect_scores scores = {0};
-    dpe_status status = DPE_OK;
-    for (int i = 0; i < all->n && status == DPE_OK; i++) {
+    for (int i = 0; i < all->n; i++) {
         struct dpe_detect_config *config = &all->configs[i];
-        status = dpe_detect_point_plan(&sweep->inputs->grid, &sweep->inputs->context,
-                                       &all->points[i], &config->plan, err);
-        status = status == DPE_OK ? dpe_plan_key(&config->plan, config->key, err) : status;
+        DPE_TRY(dpe_detect_point_plan(&sweep->inputs->grid, &sweep->inputs->context,
+                                      &all->points[i], &config->plan, err));
+        DPE_TRY(dpe_plan_key(&config->plan, config->key, err));
         sweep->planned[0] += all->read[i] ? 0 : texts;
     }
     const struct stage stage =
         dpe_detect_stage_of(sweep, "guard", &held->task, texts, all->configs, all->n);
-    status = status == DPE_OK ? dpe_detect_stage_scores(sweep, &stage, 1, &scores, err) : status;
-    if (status == DPE_OK) {
-        dpe_detect_texts(&scores, all->nll);
-    }
-    dpe_detect_scores_free(&scores);
-    return status;
+    DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
+    DPE_TRY(dpe_detect_stage_scores(sweep, &stage, 1, &scores, err));
+    dpe_detect_texts(&scores, all->nll);
+    return DPE_OK;
 }
 
 /* Of the plans that the search ran on all samples the one that finds most within the guard:
@@ -164,36 +168,33 @@ static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
         report->searching.brief) {
         return DPE_OK;
     }
-    struct finalists *all = NULL; /* too large for a small stack */
+    DPE_SCOPED(finalists_free) struct finalists *all = NULL; /* too large for a small stack */
     DPE_TRY(DPE_NEW(&all, 1, err, "out of memory for finalists"));
     all->n =
         dpe_detect_search_finalists(&report->search, all->points, all->value, all->read, FINALISTS);
-    dpe_status status = read_finalists(sweep, all, err);
+    DPE_TRY(read_finalists(sweep, all, err));
     int best = dpe_detect_guarded(all->value, all->nll, all->n, report->guard_share);
-    bool known = false;
-    for (int i = 0; i < v && best >= 0 && status == DPE_OK; i++) {
+    bool known = best < 0;
+    for (int i = 0; i < v && !known; i++) {
         char key[33];
-        status = dpe_plan_key(&sweep->validated[i], key, err);
-        known = known || strcmp(key, all->configs[best].key) == 0;
+        DPE_TRY(dpe_plan_key(&sweep->validated[i], key, err));
+        known = strcmp(key, all->configs[best].key) == 0;
     }
-    if (status == DPE_OK && best >= 0 && !known) {
-        char *name = report->names[v];
-        dpe_detect_point_spec(&all->points[best], name);
-        if (name[0] == '\0') {
-            dpe_detect_point_dpe_spec(&sweep->inputs->grid, &all->points[best], name,
-                                      sizeof report->names[v]);
-        }
-        if (name[0] != '\0') {
-            sweep->validated[v] = all->configs[best].plan;
-            all->configs[best].plan = (struct dpe_plan){0};
-            report->n_validated++;
-        }
+    if (known) {
+        return DPE_OK;
     }
-    for (int i = 0; i < all->n; i++) {
-        dpe_plan_free(&all->configs[i].plan);
+    char *name = report->names[v];
+    dpe_detect_point_spec(&all->points[best], name);
+    if (name[0] == '\0') {
+        dpe_detect_point_dpe_spec(&sweep->inputs->grid, &all->points[best], name,
+                                  sizeof report->names[v]);
     }
-    free(all);
-    return status;
+    if (name[0] != '\0') {
+        sweep->validated[v] = all->configs[best].plan;
+        all->configs[best].plan = (struct dpe_plan){0};
+        report->n_validated++;
+    }
+    return DPE_OK;
 }
 
 static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
@@ -330,30 +331,28 @@ static dpe_status race_ready(struct sweep *sweep, const struct stage *all, unsig
     const int64_t together = dpe_detect_inputs_ready_round(inputs);
     const int64_t contexts = (samples + together - 1) / together;
     struct stage stage = *all;
-    dpe_status status = DPE_OK;
     /* What comes after the list at work, at most. */
     stage.later[0] =
         dpe_detect_inputs_validated_rows(inputs, 0) + dpe_detect_inputs_held(inputs).ceilings;
     stage.first[0] = stage.n_samples[0] = 0;
     stage.last = false;
-    for (int64_t c = 0; c < contexts && status == DPE_OK; stage.first[0] += stage.n_samples[0]) {
+    for (int64_t c = 0; c < contexts; stage.first[0] += stage.n_samples[0]) {
         c = c < 2 ? c + 1 : contexts;
         stage.n_samples[0] = (c * together < samples ? c * together : samples) - stage.first[0];
         for (int i = 0; i < all->n_plans; i++) {
             stage.later[0] -= live[i] != 0 ? stage.n_samples[0] : 0;
         }
-        struct dpe_detect_scores scores = {0};
-        status = dpe_detect_stage_scores(sweep, &stage, together, &scores, err);
-        if (status == DPE_OK && c < contexts) {
+        DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
+        DPE_TRY(dpe_detect_stage_scores(sweep, &stage, together, &scores, err));
+        if (c < contexts) {
             dpe_detect_ready_race(&scores, contexts, sweep->own, live);
         }
-        dpe_detect_scores_free(&scores);
         if (memchr(live, 1, (size_t)all->n_plans) == NULL) { /* the choice is clear */
             sweep->planned[0] -= stage.later[0] - dpe_detect_inputs_held(inputs).ceilings;
             break;
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
