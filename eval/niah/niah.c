@@ -441,8 +441,7 @@ dpe_status dpe_niah_sample(const struct dpe_niah *niah, int64_t index, struct dp
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------ task
- */
+/* ---------------------------------------------------------------------------------------- task */
 
 static dpe_status sample_niah(void *state, int64_t index, struct dpe_sample *sample,
                               struct dpe_error *err)

@@ -104,7 +104,7 @@ static size_t pool_size(size_t k)
 
 static bool sample_pool(struct dpe_python_random *random, size_t n, size_t *chosen, size_t k)
 {
-    size_t *pool = dpe_alloc(n, sizeof *pool);
+    DPE_OWNED size_t *pool = dpe_alloc(n, sizeof *pool);
     for (size_t i = 0; i < n && pool != NULL; i++) {
         pool[i] = i;
     }
@@ -113,20 +113,18 @@ static bool sample_pool(struct dpe_python_random *random, size_t n, size_t *chos
         chosen[i] = pool[j];
         pool[j] = pool[n - i - 1];
     }
-    free(pool);
     return pool != NULL;
 }
 
 static bool sample_set(struct dpe_python_random *random, size_t n, size_t *chosen, size_t k)
 {
-    bool *taken = dpe_alloc_zero(n, sizeof *taken);
+    DPE_OWNED bool *taken = dpe_alloc_zero(n, sizeof *taken);
     for (size_t i = 0; i < k && taken != NULL; i++) {
         do {
             chosen[i] = (size_t)dpe_python_below(random, n);
         } while (taken[chosen[i]]);
         taken[chosen[i]] = true;
     }
-    free(taken);
     return taken != NULL;
 }
 

@@ -77,6 +77,12 @@ struct prompt {
     int64_t n; /* units */
 };
 
+static void free_prompt(struct prompt *prompt)
+{
+    dpe_text_free(&prompt->text);
+    dpe_tokens_free(&prompt->tokens);
+}
+
 static dpe_status compose(struct dpe_ruler_draw *draw, int64_t n, struct prompt *prompt,
                           struct dpe_error *err)
 {
@@ -84,7 +90,7 @@ static dpe_status compose(struct dpe_ruler_draw *draw, int64_t n, struct prompt 
     const bool chat = in_chat(ruler);
     struct dpe_encode_options options = dpe_ruler_encoding(ruler);
     struct dpe_text *text = &prompt->text;
-    struct dpe_text answer = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text answer = {0};
     text->n = 0;
     prompt->n = n;
     dpe_text_put(text, "%s", ruler->before);
@@ -92,7 +98,6 @@ static dpe_status compose(struct dpe_ruler_draw *draw, int64_t n, struct prompt 
     dpe_text_put(text, "%s", ruler->after);
     dpe_text_put_bytes(text, answer.bytes, answer.n);
     text->failed = text->failed || answer.failed;
-    dpe_text_free(&answer);
     DPE_TRY(dpe_text_done(text, err));
     options.add_special = true;
     options.special = chat ? DPE_SPECIAL_PARSE : ruler->special;
@@ -133,25 +138,25 @@ static int64_t next_units(const struct dpe_ruler_draw *draw, int64_t best, int64
 static dpe_status fit(struct dpe_ruler_draw *draw, int64_t max, struct prompt *best,
                       struct dpe_error *err)
 {
-    struct prompt tried = {0};
-    dpe_status status = compose(draw, draw->min_units, best, err);
-    if (status == DPE_OK && (int64_t)best->tokens.n > max) {
-        status = dpe_fail(err, DPE_USAGE,
-                          "ruler: length %lld is too short for %s: its smallest sample needs %lld",
-                          (long long)draw->length, draw->kind->name,
-                          (long long)(draw->length - max + (int64_t)best->tokens.n));
+    DPE_SCOPED(free_prompt) struct prompt tried = {0};
+    DPE_TRY(compose(draw, draw->min_units, best, err));
+    if ((int64_t)best->tokens.n > max) {
+        return dpe_fail(err, DPE_USAGE,
+                        "ruler: length %lld is too short for %s: its smallest sample needs %lld",
+                        (long long)draw->length, draw->kind->name,
+                        (long long)(draw->length - max + (int64_t)best->tokens.n));
     }
     int64_t fail = draw->max_units + 1;
     int64_t n = draw->min_units;
     double spare = (double)(max - (int64_t)best->tokens.n);
-    for (int tries = 0; status == DPE_OK && tries < MAX_TRIES; tries++) {
+    for (int tries = 0; tries < MAX_TRIES; tries++) {
         n = next_units(draw, best->n, fail, n, spare, tries);
         if (n == best->n) {
             break;
         }
-        status = compose(draw, n, &tried, err);
+        DPE_TRY(compose(draw, n, &tried, err));
         spare = (double)(max - (int64_t)tried.tokens.n);
-        if (status == DPE_OK && spare >= 0.0) {
+        if (spare >= 0.0) {
             struct prompt kept = *best;
             *best = tried;
             tried = kept;
@@ -159,17 +164,15 @@ static dpe_status fit(struct dpe_ruler_draw *draw, int64_t max, struct prompt *b
             fail = n;
         }
     }
-    dpe_text_free(&tried.text);
-    dpe_tokens_free(&tried.tokens);
-    if (status == DPE_OK && best->n == draw->max_units && draw->file != NULL &&
+    if (best->n == draw->max_units && draw->file != NULL &&
         max - (int64_t)best->tokens.n > draw->length / 16) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: too few documents for length %lld: %lld tokens are missing; give "
-                          "a larger file or a shorter --length",
-                          draw->file, (long long)draw->length,
-                          (long long)(max - (int64_t)best->tokens.n));
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: too few documents for length %lld: %lld tokens are missing; give "
+                        "a larger file or a shorter --length",
+                        draw->file, (long long)draw->length,
+                        (long long)(max - (int64_t)best->tokens.n));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Tokens that a text has beyond those of its first `n` bytes alone. */
@@ -178,17 +181,14 @@ static dpe_status count_behind(const struct dpe_tokenizer *tokenizer,
                                const struct dpe_text *text, size_t n, int64_t *count,
                                struct dpe_error *err)
 {
-    struct dpe_tokens tokens = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     DPE_TRY(dpe_text_done(text, err));
-    dpe_status status = dpe_tokenizer_encode(tokenizer, text->bytes, n, options, &tokens, err);
+    DPE_TRY(dpe_tokenizer_encode(tokenizer, text->bytes, n, options, &tokens, err));
     const int64_t before = (int64_t)tokens.n;
     tokens.n = 0;
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_encode(tokenizer, text->bytes, text->n, options, &tokens, err);
-    }
+    DPE_TRY(dpe_tokenizer_encode(tokenizer, text->bytes, text->n, options, &tokens, err));
     *count = (int64_t)tokens.n - before;
-    dpe_tokens_free(&tokens);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dpe_ruler_kind *kind,
@@ -199,12 +199,10 @@ dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dp
     int64_t sum = 0;
     *room = kind->room;
     for (size_t i = 0; i < n && length < OFFICIAL_LENGTH; i++) {
-        struct dpe_text answer = {0};
+        DPE_SCOPED(dpe_text_free) struct dpe_text answer = {0};
         int64_t count = 0;
         dpe_text_put(&answer, ". %s", references[i]);
-        dpe_status status = count_behind(tokenizer, &options, &answer, 1, &count, err);
-        dpe_text_free(&answer);
-        DPE_TRY(status);
+        DPE_TRY(count_behind(tokenizer, &options, &answer, 1, &count, err));
         /* 2 tokens for what separates two answers. For questions the longest answer counts. */
         sum = kind->score == dpe_score_all ? sum + count + 2 : count > sum ? count : sum;
     }
@@ -227,21 +225,23 @@ dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_rule
                             int64_t length, int64_t index, struct dpe_sample *sample,
                             struct dpe_text *text, struct dpe_error *err)
 {
+    DPE_SCOPED(free_draw)
     struct dpe_ruler_draw draw = {.ruler = ruler,
                                   .kind = kind,
                                   .length = length,
                                   .index = index,
                                   .stream = (uint64_t)index << 8 | (uint64_t)(kind - kinds)};
-    struct prompt best = {0};
+    DPE_SCOPED(free_prompt) struct prompt best = {0};
     int64_t room = 0;
     dpe_rng_seed(&draw.rng, ruler->seed, draw.stream);
     dpe_rng_seed(&draw.units, ~ruler->seed, draw.stream);
-    dpe_status status = draw_words(&draw, err);
-    if (status != DPE_OK ||
-        (status = dpe_ruler_room(ruler->tokenizer, kind, draw.references, draw.n_references, length,
-                                 &room, err)) != DPE_OK ||
-        (status = fit(&draw, length - room, &best, err)) != DPE_OK) {
-        goto done;
+    DPE_TRY(draw_words(&draw, err));
+    DPE_TRY(dpe_ruler_room(ruler->tokenizer, kind, draw.references, draw.n_references, length,
+                           &room, err));
+    DPE_TRY(fit(&draw, length - room, &best, err));
+    if (text != NULL) {
+        text->n = 0;
+        DPE_TRY(dpe_text_append(text, best.text.bytes, best.text.n, err));
     }
     *sample = (struct dpe_sample){.index = index,
                                   .seed = ruler->seed,
@@ -252,18 +252,7 @@ dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_rule
     best.tokens = (struct dpe_tokens){0};
     draw.references = NULL;
     draw.n_references = 0;
-    if (text != NULL) {
-        text->n = 0;
-        status = dpe_text_append(text, best.text.bytes, best.text.n, err);
-        if (status != DPE_OK) {
-            dpe_sample_free(sample);
-        }
-    }
-done:
-    dpe_tokens_free(&best.tokens);
-    dpe_text_free(&best.text);
-    free_draw(&draw);
-    return status;
+    return DPE_OK;
 }
 
 /* -------------------------------------------------------------------------------------- source */
@@ -291,13 +280,10 @@ static void close_source(void *state)
 dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,
                             int64_t length, struct dpe_source *source, struct dpe_error *err)
 {
-    struct dpe_sample trial = {0};
+    DPE_SCOPED(dpe_sample_free) struct dpe_sample trial = {0};
+    struct state *state = NULL;
     DPE_TRY(dpe_ruler_sample(ruler, kind, length, 0, &trial, NULL, err));
-    dpe_sample_free(&trial);
-    struct state *state = dpe_alloc(1, sizeof *state);
-    if (state == NULL) {
-        return dpe_ruler_no_memory(err);
-    }
+    DPE_TRY(DPE_NEW(&state, 1, err, "ruler: no memory for a sample"));
     *state = (struct state){ruler, kind, length};
     ruler->users++;
     bool questions = kind->maker == &dpe_ruler_qa;
@@ -309,25 +295,18 @@ dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind
         .growing = true,
         .close = close_source,
     };
-    size_t n = strlen(kind->name);
-    memcpy(source->name, kind->name, n + 1);
+    memcpy(source->name, kind->name, strlen(kind->name) + 1);
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------ what the tasks' drawing shares
- */
-
-dpe_status dpe_ruler_no_memory(struct dpe_error *err)
-{
-    return dpe_fail(err, DPE_NO_MEMORY, "ruler: no memory for a sample");
-}
+/* -------------------------------------------------------------- what the tasks' drawing shares */
 
 dpe_status dpe_ruler_refer(struct dpe_ruler_draw *draw, const char *text, struct dpe_error *err)
 {
     size_t n = draw->n_references;
     if (!dpe_make_room(&draw->references, n, sizeof *draw->references) ||
         (draw->references[n] = strdup(text)) == NULL) {
-        return dpe_ruler_no_memory(err);
+        return dpe_fail(err, DPE_NO_MEMORY, "ruler: no memory for a sample");
     }
     draw->n_references++;
     return DPE_OK;
@@ -352,13 +331,11 @@ dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size
      * any other unit follows a line end. */
     const char *anchor = n > 0 && text[0] == ' ' ? "." : ".\n";
     const struct dpe_encode_options options = dpe_ruler_encoding(ruler);
-    struct dpe_text joined = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text joined = {0};
     int64_t more = 0;
     dpe_text_put_bytes(&joined, anchor, strlen(anchor));
     dpe_text_put_bytes(&joined, text, n);
-    dpe_status status =
-        count_behind(ruler->tokenizer, &options, &joined, strlen(anchor), &more, err);
+    DPE_TRY(count_behind(ruler->tokenizer, &options, &joined, strlen(anchor), &more, err));
     *count = more > 0 ? (double)more : 0.0;
-    dpe_text_free(&joined);
-    return status;
+    return DPE_OK;
 }

@@ -176,7 +176,6 @@ size_t dpe_ruler_sentences(const struct dpe_ruler *ruler, int64_t length);
 size_t dpe_ruler_words(int64_t length);
 /** Shuffle n indices; a function of the draw's seed and n alone. */
 void dpe_ruler_shuffle(const struct dpe_ruler_draw *draw, size_t *list, size_t n);
-dpe_status dpe_ruler_no_memory(struct dpe_error *err);
 
 /** Tokens to generate: the official number; below a length of 4096 what the answers need and 8
  *  more, where that is less, since the official room would leave none for a text. */
@@ -198,6 +197,7 @@ struct dpe_ruler_options {
 dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ruler **ruler,
                           struct dpe_error *err);
 void dpe_ruler_close(struct dpe_ruler *ruler);
+DPE_SCOPED_HANDLE(struct dpe_ruler *, dpe_ruler_close)
 /** Sample `index` of a task; `text` (may be NULL) gets the prompt's text. Thread-safe. DPE_USAGE:
  *  the length is too short for the task; DPE_BAD_DATA: a file has too few documents. */
 dpe_status dpe_ruler_sample(const struct dpe_ruler *ruler, const struct dpe_ruler_kind *kind,

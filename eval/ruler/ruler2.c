@@ -85,8 +85,7 @@ static const struct dpe_ruler2_task *find_task(const char *name)
     return &tasks[i];
 }
 
-/* ------------------------------------------------------------------------------------------- parts
- */
+/* --------------------------------------------------------------------------------------- parts */
 
 void dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts)
 {
@@ -120,18 +119,14 @@ static dpe_status read_line(const struct dpe_jsonl *lines, int64_t i, struct dpe
 {
     char where[4200];
     const char *expected = "";
-    json_t *root = NULL;
+    DPE_SCOPED(json_decrefp) json_t *root = NULL;
     snprintf(where, sizeof where, "%.4000s: line %lld", dpe_jsonl_path(lines),
              (long long)dpe_jsonl_number(lines, i));
-    dpe_status status = dpe_jsonl_read(lines, i, text, err);
-    status = status == DPE_OK ? dpe_json_parse(where, text->bytes, text->n, &root, err) : status;
-    if (status == DPE_OK) {
-        status = read(user, root, &expected, err);
-    }
-    json_decref(root);
-    return status == DPE_BAD_DATA && expected[0] != '\0'
-               ? dpe_fail(err, DPE_BAD_DATA, "%s: expected %s", where, expected)
-               : status;
+    DPE_TRY(dpe_jsonl_read(lines, i, text, err));
+    DPE_TRY(dpe_json_parse(where, text->bytes, text->n, &root, err));
+    const dpe_status status = read(user, root, &expected, err);
+    return status == DPE_BAD_DATA ? dpe_fail(err, status, "%s: expected %s", where, expected)
+                                  : status;
 }
 
 dpe_status dpe_ruler2_lines(const char *folder, const char *name,
@@ -140,42 +135,36 @@ dpe_status dpe_ruler2_lines(const char *folder, const char *name,
                             void *user, struct dpe_error *err)
 {
     char path[4096];
-    struct dpe_jsonl *lines = NULL;
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_jsonl_close_scoped) struct dpe_jsonl *lines = NULL;
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     snprintf(path, sizeof path, "%.3900s/%s", folder, name);
-    dpe_status status = dpe_jsonl_open(path, &lines, err);
-    int64_t n = status == DPE_OK ? dpe_jsonl_size(lines) : 0;
-    if (status == DPE_OK && n == 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a JSON object on each line, found none",
-                          path);
+    DPE_TRY(dpe_jsonl_open(path, &lines, err));
+    const int64_t n = dpe_jsonl_size(lines);
+    for (int64_t i = 0; i < n; i++) {
+        DPE_TRY(read_line(lines, i, &text, read, user, err));
     }
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        status = read_line(lines, i, &text, read, user, err);
-    }
-    dpe_text_free(&text);
-    dpe_jsonl_close(lines);
-    return status;
+    return n > 0 ? DPE_OK
+                 : dpe_fail(err, DPE_BAD_DATA,
+                            "%s: expected a JSON object on each line, found none", path);
 }
 
-/* ----------------------------------------------------------------------------------------- drawing
- */
+/* ------------------------------------------------------------------------------------- drawing */
 
 /* A prompt and its tokens. */
 static dpe_status make(struct dpe_ruler2_draw *draw, size_t index, size_t n,
                        struct dpe_ruler2_sample *sample, struct dpe_error *err)
 {
-    struct dpe_tokens tokens = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     sample->prompt.n = 0;
     sample->answers.n = 0;
     sample->n_answers = 0;
     DPE_TRY(draw->task->make(draw, index, n, sample, err));
     DPE_TRY(dpe_text_done(&sample->prompt, err));
     DPE_TRY(dpe_text_done(&sample->answers, err));
-    dpe_status status = dpe_tokenizer_encode(draw->ruler2->options.tokenizer, sample->prompt.bytes,
-                                             sample->prompt.n, NULL, &tokens, err);
+    DPE_TRY(dpe_tokenizer_encode(draw->ruler2->options.tokenizer, sample->prompt.bytes,
+                                 sample->prompt.n, NULL, &tokens, err));
     sample->tokens = (int64_t)tokens.n;
-    dpe_tokens_free(&tokens);
-    return status;
+    return DPE_OK;
 }
 
 /* The largest number of things around whose prompt fits, found with a prompt of each size. */
@@ -184,15 +173,14 @@ static dpe_status find_size(struct dpe_ruler2_draw *draw, struct dpe_ruler2_samp
 {
     const size_t step = draw->task->step;
     const int64_t length = draw->ruler2->options.length;
-    dpe_status status = make(draw, 0, step, sample, err);
+    DPE_TRY(make(draw, 0, step, sample, err));
     double each = (double)sample->tokens / (double)step;
     int64_t low = (int64_t)step;
-    int64_t high = status == DPE_OK ? (int64_t)((double)length / each * 3.0) : 0;
-    high = high > 2 * low ? high : 2 * low;
+    int64_t high = dpe_most((int64_t)((double)length / each * 3.0), 2 * low);
     *size = step;
-    while (low <= high && status == DPE_OK) {
+    while (low <= high) {
         int64_t middle = (low + high) / 2;
-        status = make(draw, 0, (size_t)middle, sample, err);
+        DPE_TRY(make(draw, 0, (size_t)middle, sample, err));
         if (sample->tokens <= length) {
             *size = (size_t)middle;
             low = middle + 1;
@@ -200,7 +188,7 @@ static dpe_status find_size(struct dpe_ruler2_draw *draw, struct dpe_ruler2_samp
             high = middle - 1;
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 /* A sample that fits: of the size, or of fewer where it is long by chance. */
@@ -226,18 +214,20 @@ static dpe_status choose(struct dpe_ruler2_draw *draw, int64_t n, size_t **chose
                          struct dpe_error *err)
 {
     const struct dpe_ruler2_task *task = draw->task;
-    size_t *places = dpe_alloc((size_t)n, sizeof *places);
-    bool there = places != NULL;
-    for (size_t i = 0; there && i < (size_t)n; i++) {
-        places[i] = i;
+    DPE_TRY(DPE_NEW(chosen, (size_t)n, err, "out of memory for %lld samples", (long long)n));
+    for (size_t i = 0; i < (size_t)n; i++) {
+        (*chosen)[i] = i;
     }
-    if (there && task->drawn) {
-        there =
-            dpe_python_sample(&draw->random, (size_t)task->count(draw->ruler2), places, (size_t)n);
-    }
-    *chosen = places;
-    return there ? DPE_OK
-                 : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
+    return !task->drawn || dpe_python_sample(&draw->random, (size_t)task->count(draw->ruler2),
+                                             *chosen, (size_t)n)
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)n);
+}
+
+static void free_sample(struct dpe_ruler2_sample *sample)
+{
+    dpe_text_free(&sample->prompt);
+    dpe_text_free(&sample->answers);
 }
 
 dpe_status dpe_ruler2_draw(struct dpe_ruler2 *ruler2, const char *task, int64_t n,
@@ -246,48 +236,41 @@ dpe_status dpe_ruler2_draw(struct dpe_ruler2 *ruler2, const char *task, int64_t 
                            void *user, int64_t *drawn, struct dpe_error *err)
 {
     struct dpe_ruler2_draw draw = {.ruler2 = ruler2, .task = find_task(task)};
-    struct dpe_ruler2_sample sample = {0};
-    size_t *chosen = NULL;
+    DPE_SCOPED(free_sample) struct dpe_ruler2_sample sample = {0};
+    DPE_OWNED size_t *chosen = NULL;
     size_t size = 0;
     *drawn = 0;
     dpe_python_seed(&draw.random, ruler2->options.seed);
-    dpe_status status = draw.task->load(ruler2, err);
-    if (status == DPE_OK && draw.task->count != NULL && draw.task->count(ruler2) < n) {
-        n = draw.task->count(ruler2);
+    DPE_TRY(draw.task->load(ruler2, err));
+    if (draw.task->count != NULL) {
+        n = dpe_least(n, draw.task->count(ruler2));
     }
-    status = status == DPE_OK ? find_size(&draw, &sample, &size, err) : status;
-    status = status == DPE_OK ? choose(&draw, n, &chosen, err) : status;
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+    DPE_TRY(find_size(&draw, &sample, &size, err));
+    DPE_TRY(choose(&draw, n, &chosen, err));
+    for (int64_t i = 0; i < n; i++) {
         sample.index = (int64_t)chosen[i];
         sample.one = draw.task->drawn && draw.task->answer == DPE_RULER2_LETTER;
-        status = fit(&draw, chosen[i], size, &sample, err);
-        status = status == DPE_OK ? take(user, &sample, err) : status;
-        *drawn += status == DPE_OK;
+        DPE_TRY(fit(&draw, chosen[i], size, &sample, err));
+        DPE_TRY(take(user, &sample, err));
+        ++*drawn;
     }
-    free(chosen);
-    dpe_text_free(&sample.prompt);
-    dpe_text_free(&sample.answers);
-    return status;
+    return DPE_OK;
 }
 
-/* ----------------------------------------------------------------------------------------- opening
- */
+/* ------------------------------------------------------------------------------------- opening */
 
 dpe_status dpe_ruler2_open(const struct dpe_ruler2_options *options, struct dpe_ruler2 **ruler2,
                            struct dpe_error *err)
 {
-    struct dpe_ruler2 *made = NULL;
+    DPE_SCOPED(dpe_ruler2_close_scoped) struct dpe_ruler2 *made = NULL;
     *ruler2 = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for RULER v2"));
     made->options = *options;
-    dpe_status status = dpe_phrases_open(options->template_file, &dpe_builtin_ruler2, fields,
-                                         DPE_RULER2_PHRASES, &made->phrases, err);
-    if (status == DPE_OK) {
-        *ruler2 = made;
-    } else {
-        dpe_ruler2_close(made);
-    }
-    return status;
+    DPE_TRY(dpe_phrases_open(options->template_file, &dpe_builtin_ruler2, fields,
+                             DPE_RULER2_PHRASES, &made->phrases, err));
+    *ruler2 = made;
+    made = NULL;
+    return DPE_OK;
 }
 
 void dpe_ruler2_close(struct dpe_ruler2 *ruler2)

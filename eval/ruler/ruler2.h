@@ -25,6 +25,7 @@ struct dpe_ruler2;
 dpe_status dpe_ruler2_open(const struct dpe_ruler2_options *options, struct dpe_ruler2 **ruler2,
                            struct dpe_error *err);
 void dpe_ruler2_close(struct dpe_ruler2 *ruler2);
+DPE_SCOPED_HANDLE(struct dpe_ruler2 *, dpe_ruler2_close)
 
 /** The first file that a task of the suite "ruler2" needs and the folder has not; NULL: none. */
 const char *dpe_ruler2_lacks(const struct dpe_ruler2 *ruler2, const char *task);

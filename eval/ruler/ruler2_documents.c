@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------------------------------- reading
- */
+/* ------------------------------------------------------------------------------------- reading */
 
 /* A paragraph of a line: of the hub's columns {"title": […], "sentences": [[…], …]}, or of its
  * authors' lists [[title, [sentence, …]], …]. */
@@ -184,8 +183,7 @@ int64_t dpe_ruler2_count_documents(const struct dpe_ruler2 *ruler2)
     return (int64_t)ruler2->documents.asked.n;
 }
 
-/* ----------------------------------------------------------------------------------------- drawing
- */
+/* ------------------------------------------------------------------------------------- drawing */
 
 /* A document in a prompt. */
 struct placed {
@@ -200,6 +198,13 @@ struct scene {
     struct placed *placed;     /* [n + own.n]: around, then its own */
     size_t *chosen, *order;    /* [n], [n + own.n] */
 };
+
+static void free_scene(struct scene *scene)
+{
+    free(scene->placed);
+    free(scene->chosen);
+    free(scene->order);
+}
 
 static dpe_status open_scene(const struct dpe_ruler2_documents *d, size_t index, size_t n,
                              struct scene *scene, struct dpe_error *err)
@@ -299,17 +304,10 @@ static void put_answers(const struct dpe_ruler2_draw *draw, const struct scene *
 dpe_status dpe_ruler2_make_documents(struct dpe_ruler2_draw *draw, size_t index, size_t n,
                                      struct dpe_ruler2_sample *sample, struct dpe_error *err)
 {
-    struct scene scene = {0};
-    dpe_status status = open_scene(&draw->ruler2->documents, index, n, &scene, err);
-    if (status == DPE_OK) {
-        status = set_scene(draw, &scene, err);
-    }
-    if (status == DPE_OK) {
-        write_prompt(draw, &scene, &sample->prompt);
-        put_answers(draw, &scene, sample);
-    }
-    free(scene.placed);
-    free(scene.chosen);
-    free(scene.order);
-    return status;
+    DPE_SCOPED(free_scene) struct scene scene = {0};
+    DPE_TRY(open_scene(&draw->ruler2->documents, index, n, &scene, err));
+    DPE_TRY(set_scene(draw, &scene, err));
+    write_prompt(draw, &scene, &sample->prompt);
+    put_answers(draw, &scene, sample);
+    return DPE_OK;
 }

@@ -4,31 +4,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------ words
- */
+/* --------------------------------------------------------------------------------------- words */
 
-/* The lines of a file, without white space at their ends; text is the caller's. */
-static dpe_status read_lines(const char *folder, const char *name, char **text, char ***lines,
-                             size_t *n, struct dpe_error *err)
+static void free_words(struct dpe_ruler2_words *words)
+{
+    free(words->text);
+    free(words->words);
+}
+
+/* The lines of a file, without white space at their ends. */
+static dpe_status read_lines(const char *folder, const char *name, struct dpe_ruler2_words *lines,
+                             struct dpe_error *err)
 {
     enum { MOST = 1 << 24 };
     char path[4096];
     size_t bytes = 0;
     snprintf(path, sizeof path, "%.3900s/%s", folder, name);
-    DPE_TRY(dpe_read_file(path, MOST, text, &bytes, err));
-    DPE_TRY(DPE_NEW(lines, bytes + 1, err, "%s: out of memory for its words", path));
-    for (char *at = *text; at < *text + bytes;) {
+    DPE_TRY(dpe_read_file(path, MOST, &lines->text, &bytes, err));
+    DPE_TRY(DPE_NEW(&lines->words, bytes + 1, err, "%s: out of memory for its words", path));
+    for (char *at = lines->text; at < lines->text + bytes;) {
         char *end = strchr(at, '\n');
-        end = end == NULL ? *text + bytes : end;
+        end = end == NULL ? lines->text + bytes : end;
         char *next = end + 1;
         while (end > at && strchr(" \t\r\f\v", end[-1]) != NULL) {
             end--;
         }
         *end = '\0';
-        (*lines)[(*n)++] = at;
+        lines->words[lines->n++] = at;
         at = next;
     }
-    return *n > 0
+    return lines->n > 0
                ? DPE_OK
                : dpe_fail(err, DPE_BAD_DATA, "%s: expected a word on each line, found none", path);
 }
@@ -39,24 +44,24 @@ static int by_text(const void *a, const void *b)
 }
 
 /* Every adjective with every noun, sorted, once each. */
-static dpe_status combine(char **nouns, size_t n_nouns, char **adjectives, size_t n_adjectives,
-                          struct dpe_ruler2_words *words, struct dpe_error *err)
+static dpe_status combine(const struct dpe_ruler2_words *nouns,
+                          const struct dpe_ruler2_words *adjectives, struct dpe_ruler2_words *words,
+                          struct dpe_error *err)
 {
+    const size_t n = nouns->n * adjectives->n;
     size_t most = 0;
-    for (size_t a = 0; a < n_adjectives; a++) {
-        for (size_t b = 0; b < n_nouns; b++) {
-            most += strlen(adjectives[a]) + strlen(nouns[b]) + 2;
+    for (size_t a = 0; a < adjectives->n; a++) {
+        for (size_t b = 0; b < nouns->n; b++) {
+            most += strlen(adjectives->words[a]) + strlen(nouns->words[b]) + 2;
         }
     }
-    DPE_TRY(
-        DPE_NEW(&words->text, most, err, "out of memory for %zu words", n_nouns * n_adjectives));
-    DPE_TRY(DPE_NEW(&words->words, n_nouns * n_adjectives, err, "out of memory for %zu words",
-                    n_nouns * n_adjectives));
+    DPE_TRY(DPE_NEW(&words->text, most, err, "out of memory for %zu words", n));
+    DPE_TRY(DPE_NEW(&words->words, n, err, "out of memory for %zu words", n));
     char *at = words->text;
-    for (size_t a = 0; a < n_adjectives; a++) {
-        for (size_t b = 0; b < n_nouns; b++) {
+    for (size_t a = 0; a < adjectives->n; a++) {
+        for (size_t b = 0; b < nouns->n; b++) {
             words->words[words->n++] = at;
-            at += sprintf(at, "%s-%s", adjectives[a], nouns[b]) + 1;
+            at += sprintf(at, "%s-%s", adjectives->words[a], nouns->words[b]) + 1;
         }
     }
     qsort(words->words, words->n, sizeof *words->words, by_text);
@@ -72,29 +77,17 @@ static dpe_status combine(char **nouns, size_t n_nouns, char **adjectives, size_
 
 dpe_status dpe_ruler2_load_words(struct dpe_ruler2 *ruler2, struct dpe_error *err)
 {
-    static const char *const names[] = {"nounlist.txt", "adjectivelist.txt"};
-    char *text[2] = {NULL, NULL};
-    char **lines[2] = {NULL, NULL};
-    size_t n[2] = {0, 0};
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(free_words) struct dpe_ruler2_words nouns = {0};
+    DPE_SCOPED(free_words) struct dpe_ruler2_words adjectives = {0};
     if (ruler2->words.n > 0) {
         return DPE_OK;
     }
-    for (int i = 0; i < 2 && status == DPE_OK; i++) {
-        status = read_lines(ruler2->options.folder, names[i], &text[i], &lines[i], &n[i], err);
-    }
-    if (status == DPE_OK) {
-        status = combine(lines[0], n[0], lines[1], n[1], &ruler2->words, err);
-    }
-    for (int i = 0; i < 2; i++) {
-        free(lines[i]);
-        free(text[i]);
-    }
-    return status;
+    DPE_TRY(read_lines(ruler2->options.folder, "nounlist.txt", &nouns, err));
+    DPE_TRY(read_lines(ruler2->options.folder, "adjectivelist.txt", &adjectives, err));
+    return combine(&nouns, &adjectives, &ruler2->words, err);
 }
 
-/* ---------------------------------------------------------------------------------------- drawing
- */
+/* ------------------------------------------------------------------------------------- drawing */
 
 enum { KEY = 128, VALUE = 11, MOST_VALUES = 4 };
 
@@ -109,6 +102,13 @@ struct scene {
     char values[MOST_VALUES][VALUE];
     size_t needle[MOST_VALUES], places[MOST_VALUES]; /* their order; before which sentence */
 };
+
+static void free_scene(struct scene *scene)
+{
+    free(scene->keys);
+    free(scene->numbers);
+    free(scene->order);
+}
 
 static dpe_status open_scene(struct scene *scene, struct dpe_error *err)
 {
@@ -221,20 +221,14 @@ static void write_prompt(const struct scene *scene, struct dpe_text *out)
 dpe_status dpe_ruler2_make_needles(struct dpe_ruler2_draw *draw, size_t index, size_t n,
                                    struct dpe_ruler2_sample *sample, struct dpe_error *err)
 {
+    DPE_SCOPED(free_scene)
     struct scene scene = {.draw = draw, .n = n, .many = (size_t)draw->task->values};
     (void)index; /* every sample is drawn anew */
-    dpe_status status = open_scene(&scene, err);
-    if (status == DPE_OK) {
-        status = set_scene(&scene, err);
-    }
-    if (status == DPE_OK) {
-        write_prompt(&scene, &sample->prompt);
-    }
-    for (size_t v = 0; v < scene.many && status == DPE_OK; v++) {
+    DPE_TRY(open_scene(&scene, err));
+    DPE_TRY(set_scene(&scene, err));
+    write_prompt(&scene, &sample->prompt);
+    for (size_t v = 0; v < scene.many; v++) {
         dpe_ruler2_answer(sample, scene.values[v]);
     }
-    free(scene.keys);
-    free(scene.numbers);
-    free(scene.order);
-    return status;
+    return DPE_OK;
 }

@@ -8,8 +8,7 @@
 
 enum { CHOICES = 4 };
 
-/* ----------------------------------------------------------------------------------------- reading
- */
+/* ------------------------------------------------------------------------------------- reading */
 
 /* Put with every stretch of white space as one space, as a sub of \s+ does. */
 static void put_spaced(struct dpe_text *out, const char *text, size_t n)
@@ -40,7 +39,7 @@ static dpe_status read_question(void *user, const json_t *line, const char **exp
                                 struct dpe_error *err)
 {
     struct filling *to = user;
-    struct dpe_text raw = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text raw = {0};
     const json_t *choices = json_object_get(line, "choices");
     const json_t *answer = json_object_get(line, "answer");
     const char *question = json_string_value(json_object_get(line, "question"));
@@ -55,18 +54,15 @@ static dpe_status read_question(void *user, const json_t *line, const char **exp
     for (int c = 0; c < CHOICES; c++) {
         const char *choice = json_string_value(json_array_get(choices, (size_t)c));
         if (choice == NULL) {
-            dpe_text_free(&raw);
             return DPE_BAD_DATA;
         }
         dpe_text_put(&raw, "\n%c. %s", 'A' + c, choice);
     }
-    dpe_status status = dpe_text_done(&raw, err);
+    DPE_TRY(dpe_text_done(&raw, err));
     put_spaced(&to->texts->text, raw.bytes, raw.n);
     dpe_ruler2_texts_end(to->texts);
-    dpe_text_free(&raw);
     dpe_text_put(&to->letters->text, "%c", 'A' + (int)right);
     dpe_ruler2_texts_end(to->letters);
-    DPE_TRY(status);
     DPE_TRY(dpe_text_done(&to->texts->text, err));
     return dpe_text_done(&to->letters->text, err);
 }
@@ -87,8 +83,7 @@ int64_t dpe_ruler2_count_questions(const struct dpe_ruler2 *ruler2)
     return (int64_t)ruler2->questions.texts[0].n;
 }
 
-/* ----------------------------------------------------------------------------------------- drawing
- */
+/* ------------------------------------------------------------------------------------- drawing */
 
 /* A question in a prompt. */
 struct placed {
@@ -106,6 +101,15 @@ struct scene {
     size_t n_numbers;
 };
 
+static void free_scene(struct scene *scene)
+{
+    free(scene->placed);
+    free(scene->chosen);
+    free(scene->order);
+    free(scene->numbers);
+    free(scene->shuffled);
+}
+
 static dpe_status open_scene(const struct dpe_ruler2_task *task, size_t n, struct scene *scene,
                              struct dpe_error *err)
 {
@@ -113,15 +117,11 @@ static dpe_status open_scene(const struct dpe_ruler2_task *task, size_t n, struc
     size_t different = (n + 1 + alike - 1) / alike;
     scene->n = n;
     scene->n_numbers = different * alike;
-    scene->placed = dpe_alloc(n + 1, sizeof *scene->placed);
-    scene->chosen = dpe_alloc(n, sizeof *scene->chosen);
-    scene->order = dpe_alloc(scene->n_numbers, sizeof *scene->order);
-    scene->numbers = dpe_alloc(different, sizeof *scene->numbers);
-    scene->shuffled = dpe_alloc(scene->n_numbers, sizeof *scene->shuffled);
-    return scene->placed != NULL && scene->chosen != NULL && scene->order != NULL &&
-                   scene->numbers != NULL && scene->shuffled != NULL
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu questions", n);
+    DPE_TRY(DPE_NEW(&scene->placed, n + 1, err, "out of memory for %zu questions", n));
+    DPE_TRY(DPE_NEW(&scene->chosen, n, err, "out of memory for %zu questions", n));
+    DPE_TRY(DPE_NEW(&scene->order, scene->n_numbers, err, "out of memory for %zu questions", n));
+    DPE_TRY(DPE_NEW(&scene->numbers, different, err, "out of memory for %zu questions", n));
+    return DPE_NEW(&scene->shuffled, scene->n_numbers, err, "out of memory for %zu questions", n);
 }
 
 static struct placed question(const struct dpe_ruler2_questions *questions, int set, size_t i,
@@ -193,7 +193,7 @@ static void put_problem(const struct dpe_ruler2_draw *draw, const struct placed 
 static void put_examples(const struct dpe_ruler2_draw *draw, const struct scene *scene,
                          struct dpe_text *out)
 {
-    struct dpe_text examples = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text examples = {0};
     for (size_t e = 0; e < draw->task->examples; e++) {
         const struct placed *placed = &scene->examples[e];
         const struct dpe_phrase_value values[] = {{"answer", placed->letter}, {NULL, NULL}};
@@ -210,7 +210,6 @@ static void put_examples(const struct dpe_ruler2_draw *draw, const struct scene 
         const struct dpe_phrase_value values[] = {{"examples", examples.bytes}, {NULL, NULL}};
         dpe_ruler2_say(draw, DPE_RULER2_EXAMPLES, values, out);
     }
-    dpe_text_free(&examples);
 }
 
 /* "2nd" in the sentence for it: which one of its number the question is. "" where numbers differ.
@@ -237,7 +236,7 @@ static void write_prompt(const struct dpe_ruler2_draw *draw, const struct scene 
                          struct dpe_text *out)
 {
     const struct dpe_phrase_value none[] = {{NULL, NULL}};
-    struct dpe_text order = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text order = {0};
     dpe_ruler2_say(draw, draw->task->intro, none, out);
     for (size_t i = 0; i <= scene->n; i++) {
         dpe_text_put_bytes(out, "\n\n", 2);
@@ -248,7 +247,6 @@ static void write_prompt(const struct dpe_ruler2_draw *draw, const struct scene 
     put_order(draw, scene, &order);
     put_problem(draw, &scene->placed[scene->asked], order.bytes != NULL ? order.bytes : "", out);
     out->failed = out->failed || order.failed;
-    dpe_text_free(&order);
 }
 
 static void put_answers(const struct dpe_ruler2_draw *draw, const struct scene *scene,
@@ -270,19 +268,10 @@ static void put_answers(const struct dpe_ruler2_draw *draw, const struct scene *
 dpe_status dpe_ruler2_make_questions(struct dpe_ruler2_draw *draw, size_t index, size_t n,
                                      struct dpe_ruler2_sample *sample, struct dpe_error *err)
 {
-    struct scene scene = {0};
-    dpe_status status = open_scene(draw->task, n, &scene, err);
-    if (status == DPE_OK) {
-        status = set_scene(draw, index, &scene, err);
-    }
-    if (status == DPE_OK) {
-        write_prompt(draw, &scene, &sample->prompt);
-        put_answers(draw, &scene, sample);
-    }
-    free(scene.placed);
-    free(scene.chosen);
-    free(scene.order);
-    free(scene.numbers);
-    free(scene.shuffled);
-    return status;
+    DPE_SCOPED(free_scene) struct scene scene = {0};
+    DPE_TRY(open_scene(draw->task, n, &scene, err));
+    DPE_TRY(set_scene(draw, index, &scene, err));
+    write_prompt(draw, &scene, &sample->prompt);
+    put_answers(draw, &scene, sample);
+    return DPE_OK;
 }

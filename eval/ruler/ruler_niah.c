@@ -157,13 +157,8 @@ static dpe_status draw_distractors(struct dpe_ruler_draw *draw, struct secrets *
 {
     size_t most = (size_t)draw->length / 4 + DISTRACTORS_AT_ONCE;
     size_t n = 0;
-    draw->unit = dpe_alloc(most + 1, sizeof *draw->unit);
-    draw->cost = dpe_alloc(most + 1, sizeof *draw->cost);
-    if (draw->unit == NULL || draw->cost == NULL) {
-        return dpe_ruler_no_memory(err);
-    }
-    draw->cost[0] = 0.0;
-    draw->unit[0] = 0;
+    DPE_TRY(DPE_NEW(&draw->unit, most + 1, err, "ruler: no memory for a sample"));
+    DPE_TRY(DPE_NEW(&draw->cost, most + 1, err, "ruler: no memory for a sample"));
     while (draw->cost[n] < (double)draw->length && n + DISTRACTORS_AT_ONCE <= most) {
         size_t start = draw->scratch.n;
         for (size_t i = 1; i <= DISTRACTORS_AT_ONCE; i++) {
@@ -191,16 +186,12 @@ static dpe_status draw_distractors(struct dpe_ruler_draw *draw, struct secrets *
 
 static dpe_status draw_lines(struct dpe_ruler_draw *draw, struct dpe_error *err)
 {
-    struct dpe_text line = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text line = {0};
     DPE_TRY(DPE_NEW(&draw->cost, 1, err, "ruler: no memory for a sample"));
     draw->max_units = draw->length;
     dpe_text_put(&line, "%s\n", draw->ruler->words.text[RULER_NOISE]);
-    dpe_status status = dpe_text_done(&line, err);
-    if (status == DPE_OK) {
-        status = dpe_ruler_count(draw->ruler, line.bytes, line.n, draw->cost, err);
-    }
-    dpe_text_free(&line);
-    return status;
+    DPE_TRY(dpe_text_done(&line, err));
+    return dpe_ruler_count(draw->ruler, line.bytes, line.n, draw->cost, err);
 }
 
 static dpe_status draw_essay(struct dpe_ruler_draw *draw, struct dpe_error *err)

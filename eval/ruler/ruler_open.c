@@ -93,13 +93,9 @@ static dpe_status cut_sentences(struct dpe_ruler_essay *essay, struct dpe_error 
     for (size_t i = 0; i < essay->text.n; i++) {
         spaces += text[i] == ' ';
     }
-    essay->at = dpe_alloc(spaces + 1, sizeof *essay->at);
-    essay->cost = dpe_alloc(spaces + 1, sizeof *essay->cost);
-    if (essay->at == NULL || essay->cost == NULL) {
-        return dpe_ruler_no_memory(err);
-    }
+    DPE_TRY(DPE_NEW(&essay->at, spaces + 1, err, "ruler: no memory for a sample"));
+    DPE_TRY(DPE_NEW(&essay->cost, spaces + 1, err, "ruler: no memory for a sample"));
     size_t start = 0;
-    essay->at[0] = 0;
     for (size_t i = 0; i < essay->text.n; i++) {
         if (text[i] == ' ' && (dpe_haystack_sentence_end(text, essay->text.n, i) ||
                                i - start > MAX_SENTENCE || i + 1 == essay->text.n)) {
@@ -117,11 +113,10 @@ static dpe_status name_book(const struct dpe_ruler *ruler, const struct dpe_corp
     const struct dpe_encode_options options = dpe_ruler_encoding(ruler);
     for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
         const struct dpe_book *book = dpe_corpus_book(corpus, i);
-        struct dpe_tokens tokens = {0};
+        DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
         struct dpe_error own = {0};
         dpe_status found =
             dpe_tokenizer_encode(ruler->tokenizer, book->text, book->n, &options, &tokens, &own);
-        dpe_tokens_free(&tokens);
         if (found == status) {
             return dpe_fail(err, found, "%s: book %s: %s", dpe_corpus_path(corpus), book->id,
                             own.text);
@@ -134,10 +129,8 @@ static dpe_status name_book(const struct dpe_ruler *ruler, const struct dpe_corp
 static dpe_status count_sentences(struct dpe_ruler *ruler, struct dpe_error *err)
 {
     struct dpe_ruler_essay *essay = &ruler->essay;
-    struct dpe_text sentence = {0};
-    dpe_status status = DPE_OK;
-    double sum = 0.0;
-    for (size_t i = 0; i < essay->n && status == DPE_OK; i++) {
+    DPE_SCOPED(dpe_text_free) struct dpe_text sentence = {0};
+    for (size_t i = 0; i < essay->n; i++) {
         double count = 0.0;
         size_t size = essay->at[i + 1] - essay->at[i];
         /* A prompt has the space before the sentence, the essay after it: the number of tokens is
@@ -145,16 +138,11 @@ static dpe_status count_sentences(struct dpe_ruler *ruler, struct dpe_error *err
         sentence.n = 0;
         dpe_text_put_bytes(&sentence, " ", 1);
         dpe_text_put_bytes(&sentence, essay->text.bytes + essay->at[i], size - 1);
-        status = dpe_text_done(&sentence, err);
-        if (status == DPE_OK) {
-            status = dpe_ruler_count(ruler, sentence.bytes, sentence.n, &count, err);
-        }
-        essay->cost[i] = sum;
-        sum += count;
+        DPE_TRY(dpe_text_done(&sentence, err));
+        DPE_TRY(dpe_ruler_count(ruler, sentence.bytes, sentence.n, &count, err));
+        essay->cost[i + 1] = essay->cost[i] + count;
     }
-    essay->cost[essay->n] = sum;
-    dpe_text_free(&sentence);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status open_essay(struct dpe_ruler *ruler, const struct dpe_corpus *corpus,
@@ -202,24 +190,21 @@ static dpe_status open_questions(struct dpe_ruler *ruler, const struct dpe_ruler
 static dpe_status count_words(struct dpe_ruler *ruler, struct dpe_error *err)
 {
     enum { SAMPLE_WORDS = 1000 };
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     double count = 0.0;
     for (size_t i = 0; i < SAMPLE_WORDS; i++) {
         dpe_text_put(&text, " %s", dpe_lexicon_word(&ruler->lexicon, i));
     }
-    dpe_status status = dpe_text_done(&text, err);
-    if (status == DPE_OK) {
-        status = dpe_ruler_count(ruler, text.bytes, text.n, &count, err);
-    }
-    dpe_text_free(&text);
+    DPE_TRY(dpe_text_done(&text, err));
+    DPE_TRY(dpe_ruler_count(ruler, text.bytes, text.n, &count, err));
     ruler->word_cost = count / SAMPLE_WORDS;
-    for (size_t digits = 1; digits < DPE_RULER_DIGITS && status == DPE_OK; digits++) {
+    for (size_t digits = 1; digits < DPE_RULER_DIGITS; digits++) {
         static const char number[] = " 7193847.";
         char shorter[sizeof number] = " ";
         memcpy(shorter + 1, number + DPE_RULER_DIGITS - digits, digits + 1);
-        status = dpe_ruler_count(ruler, shorter, digits + 2, &ruler->number_cost[digits], err);
+        DPE_TRY(dpe_ruler_count(ruler, shorter, digits + 2, &ruler->number_cost[digits], err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status hash_words(struct dpe_ruler *ruler, struct dpe_error *err)
@@ -234,17 +219,16 @@ static dpe_status hash_words(struct dpe_ruler *ruler, struct dpe_error *err)
 static dpe_status open_chat(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
                             struct dpe_error *err)
 {
-    dpe_status status =
-        dpe_chat_wrap(options->chat_template, dpe_tokenizer_path(options->tokenizer),
-                      &ruler->before, &ruler->after, err);
-    bool chat = status == DPE_OK && (ruler->before[0] != '\0' || ruler->after[0] != '\0');
+    DPE_TRY(dpe_chat_wrap(options->chat_template, dpe_tokenizer_path(options->tokenizer),
+                          &ruler->before, &ruler->after, err));
+    bool chat = ruler->before[0] != '\0' || ruler->after[0] != '\0';
     if (chat && options->special == DPE_SPECIAL_LITERAL) {
         return dpe_fail(
             err, DPE_USAGE,
             "ruler: --special-in-text literal would spell out the special tokens of the "
             "chat template; give only one of the two (--chat-template none leaves it out)");
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
@@ -271,18 +255,15 @@ static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_option
 dpe_status dpe_ruler_open(const struct dpe_ruler_options *options, struct dpe_ruler **ruler,
                           struct dpe_error *err)
 {
-    struct dpe_ruler *opened = NULL;
+    DPE_SCOPED(dpe_ruler_close_scoped) struct dpe_ruler *opened = NULL;
     DPE_TRY(DPE_NEW(&opened, 1, err, "ruler: no memory for the tasks"));
     opened->tokenizer = options->tokenizer;
     opened->seed = options->seed;
     opened->special = options->special;
     opened->users = 1;
-    dpe_status status = prepare(opened, options, err);
-    if (status != DPE_OK) {
-        dpe_ruler_close(opened);
-        return status;
-    }
+    DPE_TRY(prepare(opened, options, err));
     *ruler = opened;
+    opened = NULL;
     return DPE_OK;
 }
 

@@ -333,14 +333,13 @@ static int compare_entries(const void *a, const void *b)
 
 static dpe_status merge_documents(struct dpe_qa *qa, struct dpe_error *err)
 {
-    struct entry *entries = dpe_alloc(qa->n_documents, sizeof *entries);
-    size_t *same = dpe_alloc(qa->n_documents, sizeof *same);
-    qa->cost = dpe_alloc_zero(qa->n_documents, sizeof *qa->cost);
-    if (entries == NULL || same == NULL || qa->cost == NULL) {
-        free(entries);
-        free(same);
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for %zu documents", qa->n_documents);
-    }
+    DPE_OWNED struct entry *entries = NULL;
+    DPE_OWNED size_t *same = NULL;
+    DPE_TRY(
+        DPE_NEW(&entries, qa->n_documents, err, "no memory for %zu documents", qa->n_documents));
+    DPE_TRY(DPE_NEW(&same, qa->n_documents, err, "no memory for %zu documents", qa->n_documents));
+    DPE_TRY(
+        DPE_NEW(&qa->cost, qa->n_documents, err, "no memory for %zu documents", qa->n_documents));
     for (size_t i = 0; i < qa->n_documents; i++) {
         entries[i] = (struct entry){qa->documents[i], i};
     }
@@ -363,8 +362,6 @@ static dpe_status merge_documents(struct dpe_qa *qa, struct dpe_error *err)
         qa->gold[i] = same[qa->gold[i]];
     }
     qa->n_documents = kept;
-    free(entries);
-    free(same);
     return DPE_OK;
 }
 
@@ -396,30 +393,29 @@ static dpe_status finish(struct reading *reading, struct dpe_error *err)
 dpe_status dpe_qa_read(const char *path, enum dpe_qa_set set, struct dpe_qa *qa,
                        struct dpe_error *err)
 {
-    struct reading reading = {.path = path, .qa = qa, .memory = true};
+    DPE_SCOPED(dpe_qa_free) struct dpe_qa made = {0};
+    struct reading reading = {.path = path, .qa = &made};
     size_t n = 0;
-    *qa = (struct dpe_qa){0};
-    DPE_TRY(dpe_read_file(path, max_file_bytes, &qa->bytes, &n, err));
-    dpe_status status = DPE_OK;
-    qa->path = strdup(path);
-    const bool hashed = dpe_sha256_bytes(qa->bytes, n, qa->hash, NULL) == DPE_OK;
-    size_t valid = dpe_utf8_check(qa->bytes, n);
+    *qa = made;
+    DPE_TRY(dpe_read_file(path, max_file_bytes, &made.bytes, &n, err));
+    size_t valid = dpe_utf8_check(made.bytes, n);
     if (valid < n) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: byte %zu: expected UTF-8", path, valid + 1);
-    } else {
-        reading.memory = qa->path != NULL && hashed;
-        reading.scan = (struct dpe_json_scan){.text = qa->bytes, .n = n};
-        set == DPE_QA_SQUAD ? read_squad(&reading) : read_hotpot(&reading);
-        if (good(&reading)) {
-            dpe_json_scan_end(&reading.scan);
-        }
-        status = finish(&reading, err);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: byte %zu: expected UTF-8", path, valid + 1);
     }
+    made.path = strdup(path);
+    reading.memory =
+        made.path != NULL && dpe_sha256_bytes(made.bytes, n, made.hash, NULL) == DPE_OK;
+    reading.scan = (struct dpe_json_scan){.text = made.bytes, .n = n};
+    set == DPE_QA_SQUAD ? read_squad(&reading) : read_hotpot(&reading);
+    if (good(&reading)) {
+        dpe_json_scan_end(&reading.scan);
+    }
+    const dpe_status status = finish(&reading, err);
     free(reading.joined_at);
-    if (status != DPE_OK) {
-        dpe_qa_free(qa);
-    }
-    return status;
+    DPE_TRY(status);
+    *qa = made;
+    made = (struct dpe_qa){0};
+    return DPE_OK;
 }
 
 void dpe_qa_free(struct dpe_qa *qa)

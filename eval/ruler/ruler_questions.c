@@ -74,14 +74,10 @@ static void put_document(const struct dpe_ruler_draw *draw, size_t number, const
 static dpe_status count_frame(const struct dpe_ruler_draw *draw, double *count,
                               struct dpe_error *err)
 {
-    struct dpe_text frame = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text frame = {0};
     put_document(draw, 88, "", &frame);
-    dpe_status status = dpe_text_done(&frame, err);
-    if (status == DPE_OK) {
-        status = dpe_ruler_count(draw->ruler, frame.bytes, frame.n, count, err);
-    }
-    dpe_text_free(&frame);
-    return status;
+    DPE_TRY(dpe_text_done(&frame, err));
+    return dpe_ruler_count(draw->ruler, frame.bytes, frame.n, count, err);
 }
 
 static dpe_status qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
@@ -92,19 +88,16 @@ static dpe_status qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
                         draw->kind->name,
                         draw->kind->dataset == 0 ? "--squad FILE" : "--hotpotqa FILE");
     }
-    draw->unit = dpe_alloc(qa->n_documents, sizeof *draw->unit);
-    draw->pick = dpe_alloc(qa->n_documents > qa->n_questions ? qa->n_documents : qa->n_questions,
-                           sizeof *draw->pick);
-    draw->cost = dpe_alloc(qa->n_documents + 1, sizeof *draw->cost);
-    if (draw->unit == NULL || draw->pick == NULL || draw->cost == NULL) {
-        return dpe_ruler_no_memory(err);
-    }
+    DPE_TRY(DPE_NEW(&draw->unit, qa->n_documents, err, "ruler: no memory for a sample"));
+    DPE_TRY(DPE_NEW(&draw->pick,
+                    qa->n_documents > qa->n_questions ? qa->n_documents : qa->n_questions, err,
+                    "ruler: no memory for a sample"));
+    DPE_TRY(DPE_NEW(&draw->cost, qa->n_documents + 1, err, "ruler: no memory for a sample"));
     const struct dpe_qa_question *asked = question(draw, draw->pick);
     double frame = 0.0;
-    dpe_status status = count_frame(draw, &frame, err);
+    DPE_TRY(count_frame(draw, &frame, err));
     order_documents(draw, asked, draw->unit);
     size_t n = 0;
-    draw->cost[0] = 0.0;
     while (n < qa->n_documents && (n < asked->n_gold || draw->cost[n] < (double)draw->length)) {
         if (n >= asked->n_gold) {
             draw_document(draw, asked, n);
@@ -116,10 +109,10 @@ static dpe_status qa_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
     draw->max_units = (int64_t)n;
     draw->file = n == qa->n_documents ? qa->path : NULL;
     draw->question = asked->text;
-    for (size_t i = 0; i < asked->n_answers && status == DPE_OK; i++) {
-        status = dpe_ruler_refer(draw, qa->answers[asked->answers + i], err);
+    for (size_t i = 0; i < asked->n_answers; i++) {
+        DPE_TRY(dpe_ruler_refer(draw, qa->answers[asked->answers + i], err));
     }
-    return status;
+    return DPE_OK;
 }
 
 static double qa_cost(const struct dpe_ruler_draw *draw, int64_t n)

@@ -48,7 +48,7 @@ static void put_list(const struct dpe_ruler_draw *draw, const size_t *words, siz
                      size_t common, size_t rest, struct dpe_text *text)
 {
     size_t size = listed(n, common, rest), at = 0;
-    size_t *list = dpe_alloc(size, sizeof *list);
+    DPE_OWNED size_t *list = dpe_alloc(size, sizeof *list);
     if (list == NULL) {
         text->failed = true;
         return;
@@ -63,7 +63,6 @@ static void put_list(const struct dpe_ruler_draw *draw, const size_t *words, siz
         dpe_text_put(text, "%s%zu. %s", i == 0 ? "" : " ", i + 1,
                      dpe_lexicon_word(&draw->ruler->lexicon, list[i]));
     }
-    free(list);
 }
 
 static void put_asking(const struct dpe_ruler_draw *draw, int question, int count,
@@ -210,7 +209,7 @@ static dpe_status fwe_draw(struct dpe_ruler_draw *draw, struct dpe_error *err)
 
 static void put_codes(const struct dpe_ruler_draw *draw, int64_t total, struct dpe_text *text)
 {
-    size_t *list = dpe_alloc((size_t)total, sizeof *list);
+    DPE_OWNED size_t *list = dpe_alloc((size_t)total, sizeof *list);
     size_t n = 0;
     if (list == NULL) {
         text->failed = true;
@@ -225,7 +224,6 @@ static void put_codes(const struct dpe_ruler_draw *draw, int64_t total, struct d
     for (size_t i = 0; i < n; i++) {
         dpe_text_put(text, "%s%s", i > 0 ? " " : "", code_word(draw, list[i]));
     }
-    free(list);
 }
 
 static void fwe_compose(struct dpe_ruler_draw *draw, int64_t n, struct dpe_text *text,

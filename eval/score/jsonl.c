@@ -26,16 +26,9 @@ struct dpe_jsonl {
 
 /* ----------------------------------------------------------------------------------- the file */
 
-static dpe_status no_memory(const char *path, struct dpe_error *err)
-{
-    return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its lines", path);
-}
-
 static dpe_status add_line(struct dpe_jsonl *jsonl, struct line line, struct dpe_error *err)
 {
-    if (!dpe_make_room(&jsonl->lines, jsonl->n, sizeof *jsonl->lines)) {
-        return no_memory(jsonl->path, err);
-    }
+    DPE_TRY(DPE_ROOM(&jsonl->lines, jsonl->n, err, "%s: no memory for its lines", jsonl->path));
     jsonl->lines[jsonl->n++] = line;
     return DPE_OK;
 }
@@ -59,10 +52,9 @@ static bool is_blank(const char *s, size_t n)
 static dpe_status index_block(struct dpe_jsonl *jsonl, const char *block, size_t n,
                               struct place *place, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     const char *at = block;
     const char *end = block + n;
-    while (at < end && status == DPE_OK) {
+    while (at < end) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t size = (size_t)((stop == NULL ? end : stop) - at);
         place->blank = place->blank && is_blank(at, size);
@@ -70,7 +62,7 @@ static dpe_status index_block(struct dpe_jsonl *jsonl, const char *block, size_t
         at += size;
         if (stop != NULL) {
             if (!place->blank) {
-                status = add_line(jsonl, place->line, err);
+                DPE_TRY(add_line(jsonl, place->line, err));
             }
             place->line =
                 (struct line){place->line.offset + place->line.n + 1, 0, place->line.number + 1};
@@ -78,60 +70,40 @@ static dpe_status index_block(struct dpe_jsonl *jsonl, const char *block, size_t
             at++;
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status index_file(struct dpe_jsonl *jsonl, struct dpe_error *err)
 {
-    char *block = malloc(BLOCK);
-    if (block == NULL) {
-        return no_memory(jsonl->path, err);
-    }
+    DPE_OWNED char *block = NULL;
     struct place place = {.line = {.number = 1}, .blank = true};
-    dpe_status status = DPE_OK;
-    bool more = true;
-    while (more && status == DPE_OK) {
-        ssize_t n = read(jsonl->fd, block, BLOCK);
-        if (n < 0 && errno == EINTR) {
-            continue;
+    DPE_TRY(DPE_NEW(&block, BLOCK, err, "%s: no memory for its lines", jsonl->path));
+    for (ssize_t n = 1; n != 0;) {
+        n = read(jsonl->fd, block, BLOCK);
+        if (n < 0 && errno != EINTR) {
+            return dpe_fail(err, DPE_IO, "%s: %s", jsonl->path, strerror(errno));
         }
-        if (n < 0) {
-            status = dpe_fail(err, DPE_IO, "%s: %s", jsonl->path, strerror(errno));
-        } else if (n > 0) {
-            status = index_block(jsonl, block, (size_t)n, &place, err);
+        if (n > 0) {
+            DPE_TRY(index_block(jsonl, block, (size_t)n, &place, err));
         }
-        more = n > 0;
     }
-    if (status == DPE_OK && !place.blank) {
-        status = add_line(jsonl, place.line, err);
-    }
-    free(block);
-    return status;
+    return place.blank ? DPE_OK : add_line(jsonl, place.line, err);
 }
 
 dpe_status dpe_jsonl_open(const char *path, struct dpe_jsonl **jsonl, struct dpe_error *err)
 {
-    int fd = -1;
+    DPE_SCOPED(dpe_jsonl_close_scoped) struct dpe_jsonl *opened = NULL;
     uint64_t size = 0;
-    dpe_status status = dpe_open_regular(path, &fd, &size, err);
-    if (status != DPE_OK) {
-        return status;
+    DPE_TRY(DPE_NEW(&opened, 1, err, "%s: no memory for its lines", path));
+    opened->fd = -1;
+    DPE_TRY(dpe_open_regular(path, &opened->fd, &size, err));
+    opened->path = strdup(path);
+    if (opened->path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its lines", path);
     }
-    struct dpe_jsonl *opened = calloc(1, sizeof *opened);
-    char *copy = strdup(path);
-    if (opened == NULL || copy == NULL) {
-        close(fd);
-        free(copy);
-        free(opened);
-        return no_memory(path, err);
-    }
-    *opened = (struct dpe_jsonl){.path = copy, .fd = fd};
-    status = index_file(opened, err);
-    if (status != DPE_OK) {
-        dpe_jsonl_close(opened);
-        return status;
-    }
+    DPE_TRY(index_file(opened, err));
     *jsonl = opened;
+    opened = NULL;
     return DPE_OK;
 }
 
@@ -140,7 +112,9 @@ void dpe_jsonl_close(struct dpe_jsonl *jsonl)
     if (jsonl == NULL) {
         return;
     }
-    close(jsonl->fd);
+    if (jsonl->fd >= 0) {
+        close(jsonl->fd);
+    }
     free(jsonl->lines);
     free(jsonl->path);
     free(jsonl);
@@ -167,7 +141,7 @@ static dpe_status make_room(struct dpe_text *text, size_t n, const char *path,
     if (text->capacity <= n) {
         char *bytes = realloc(text->bytes, n + 1);
         if (bytes == NULL) {
-            return no_memory(path, err);
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its lines", path);
         }
         text->bytes = bytes;
         text->capacity = n + 1;
@@ -379,8 +353,7 @@ dpe_status dpe_jsonl_object(char *line, size_t n, struct dpe_json_field *fields,
     return DPE_OK;
 }
 
-/* --------------------------------------------------------------------------------------- writing
- */
+/* ------------------------------------------------------------------------------------- writing */
 
 dpe_status dpe_jsonl_append(struct dpe_text *out, json_t *line, struct dpe_error *err)
 {
@@ -389,12 +362,11 @@ dpe_status dpe_jsonl_append(struct dpe_text *out, json_t *line, struct dpe_error
                         "a JSON line: expected texts in UTF-8 and finite numbers, found something "
                         "else (or memory ran out)");
     }
-    char *dumped = json_dumps(line, 0);
+    DPE_OWNED char *dumped = json_dumps(line, 0);
     json_decref(line);
     if (dumped == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a JSON line");
     }
-    dpe_status status = dpe_text_append(out, dumped, strlen(dumped), err);
-    free(dumped);
-    return status == DPE_OK ? dpe_text_append(out, "\n", 1, err) : status;
+    DPE_TRY(dpe_text_append(out, dumped, strlen(dumped), err));
+    return dpe_text_append(out, "\n", 1, err);
 }

@@ -21,6 +21,7 @@ struct dpe_jsonl;
  */
 dpe_status dpe_jsonl_open(const char *path, struct dpe_jsonl **jsonl, struct dpe_error *err);
 void dpe_jsonl_close(struct dpe_jsonl *jsonl);
+DPE_SCOPED_HANDLE(struct dpe_jsonl *, dpe_jsonl_close)
 /** Lines that are not blank. */
 int64_t dpe_jsonl_size(const struct dpe_jsonl *jsonl);
 /** 1-based number in the file of line i (0 ≤ i < size). */

@@ -264,29 +264,16 @@ static dpe_status finish(const struct pass *pass, int64_t n, struct dpe_score_su
 dpe_status dpe_score_file(const char *path, const struct dpe_score_options *options,
                           struct dpe_score_sums *sums, struct dpe_error *err)
 {
-    struct dpe_jsonl *jsonl = NULL;
-    dpe_status status = dpe_jsonl_open(path, &jsonl, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    int64_t n = dpe_jsonl_size(jsonl);
-    struct pass pass = {
-        .jsonl = jsonl,
-        .options = options,
-        .scores = dpe_alloc((size_t)n, sizeof *pass.scores),
-        .outcome = dpe_alloc_zero((size_t)n, 1),
-        .trouble = -1,
-    };
-    if (pass.scores == NULL || pass.outcome == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for %lld scores", path, (long long)n);
-    } else {
-        score_lines(&pass, n,
-                    options->threads > 0 ? options->threads
-                                         : dpe_limit_processors(omp_get_max_threads()));
-        status = finish(&pass, n, sums, err);
-    }
-    free(pass.scores);
-    free(pass.outcome);
-    dpe_jsonl_close(jsonl);
-    return status;
+    DPE_SCOPED(dpe_jsonl_close_scoped) struct dpe_jsonl *jsonl = NULL;
+    DPE_OWNED double *scores = NULL;
+    DPE_OWNED unsigned char *outcome = NULL;
+    DPE_TRY(dpe_jsonl_open(path, &jsonl, err));
+    const int64_t n = dpe_jsonl_size(jsonl);
+    DPE_TRY(DPE_NEW(&scores, (size_t)n, err, "%s: no memory for %lld scores", path, (long long)n));
+    DPE_TRY(DPE_NEW(&outcome, (size_t)n, err, "%s: no memory for %lld scores", path, (long long)n));
+    struct pass pass = {jsonl, options, scores, outcome, .trouble = -1};
+    score_lines(&pass, n,
+                options->threads > 0 ? options->threads
+                                     : dpe_limit_processors(omp_get_max_threads()));
+    return finish(&pass, n, sums, err);
 }

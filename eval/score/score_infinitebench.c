@@ -12,16 +12,15 @@
 static dpe_status put_spaced(struct dpe_span text, const char *characters, struct dpe_text *out)
 {
     size_t from = out->n;
-    dpe_status status = dpe_text_append(out, text.s, text.n, NULL);
+    DPE_TRY(dpe_text_append(out, text.s, text.n, NULL));
     for (size_t i = from; i < out->n; i++) {
         out->bytes[i] =
             out->bytes[i] != '\0' && strchr(characters, out->bytes[i]) ? ' ' : out->bytes[i];
     }
-    return status;
+    return DPE_OK;
 }
 
-/* --------------------------------------------------------------------------- choice and debugging
- */
+/* ------------------------------------------------------------------------ choice and debugging */
 
 static bool among(struct dpe_span text, char *const *references, size_t n)
 {
@@ -103,9 +102,8 @@ static int after_prefix(const struct dpe_text *text, const char *const *prefixes
 static int choice_behind(struct dpe_span text, char *const *references, size_t n)
 {
     static const char *const prefixes[] = {"answer is:", "answer:", "answer is", "option is", NULL};
-    struct dpe_text plain = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text plain = {0};
     if (put_spaced(text, "\n\"'.,?!{}", &plain) != DPE_OK) {
-        dpe_text_free(&plain);
         return -1;
     }
     collapse(&plain);
@@ -116,7 +114,6 @@ static int choice_behind(struct dpe_span text, char *const *references, size_t n
             result = among(word, references, n);
         }
     }
-    dpe_text_free(&plain);
     return result < 0 ? 0 : result;
 }
 
@@ -172,18 +169,16 @@ static double debug(struct dpe_span text, char *const *references, size_t n, boo
         return 0.0;
     }
     char *words[] = {references[1], references[0]};
-    struct dpe_text plain = {0};
-    int result = -1;
-    dpe_status status = debug_text(text, &plain);
-    for (size_t i = 0; i < 2 && status == DPE_OK && loose && result < 0; i++) {
-        struct dpe_span all = dpe_span_of_text(&plain);
-        result = dpe_span_starts(all, dpe_span_of(words[i])) ? 1 : -1;
+    DPE_SCOPED(dpe_text_free) struct dpe_text plain = {0};
+    if (debug_text(text, &plain) != DPE_OK) {
+        return (double)NAN;
     }
-    if (status == DPE_OK && result < 0) {
-        result = after_prefix(&plain, prefixes, words, 2);
+    for (size_t i = 0; i < 2 && loose; i++) {
+        if (dpe_span_starts(dpe_span_of_text(&plain), dpe_span_of(words[i]))) {
+            return 1.0;
+        }
     }
-    dpe_text_free(&plain);
-    return status != DPE_OK ? (double)NAN : result > 0 ? 1.0 : 0.0;
+    return after_prefix(&plain, prefixes, words, 2) > 0 ? 1.0 : 0.0;
 }
 
 /* Whether the first two characters are the label and a point or colon. */
@@ -230,21 +225,22 @@ double dpe_score_integer(const char *prediction, char *const *references, size_t
 /* 1 where a word of the prediction, or its upper case, is the first reference. */
 static double find_word(const char *prediction, char *const *references, size_t n, bool upper)
 {
-    struct dpe_text text = {0}, own = {0};
-    bool found = false;
-    dpe_status status = put_spaced(dpe_span_of(prediction), "\n:\"'.,?!{}", &text);
-    struct dpe_span rest = dpe_span_of_text(&text), word;
-    while (status == DPE_OK && n > 0 && !found && dpe_py_split(&rest, &word)) {
-        own.n = 0;
-        if (upper) {
-            status = dpe_py_upper(word, &own);
-            word = dpe_span_of_text(&own);
-        }
-        found = status == DPE_OK && dpe_span_equal(word, dpe_span_of(references[0]));
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text own = {0};
+    if (put_spaced(dpe_span_of(prediction), "\n:\"'.,?!{}", &text) != DPE_OK) {
+        return (double)NAN;
     }
-    dpe_text_free(&text);
-    dpe_text_free(&own);
-    return status != DPE_OK ? (double)NAN : found ? 1.0 : 0.0;
+    struct dpe_span rest = dpe_span_of_text(&text), word;
+    while (n > 0 && dpe_py_split(&rest, &word)) {
+        own.n = 0;
+        if (upper && dpe_py_upper(word, &own) != DPE_OK) {
+            return (double)NAN;
+        }
+        if (dpe_span_equal(upper ? dpe_span_of_text(&own) : word, dpe_span_of(references[0]))) {
+            return 1.0;
+        }
+    }
+    return 0.0;
 }
 
 double dpe_score_word(const char *prediction, char *const *references, size_t n)
@@ -259,18 +255,21 @@ double dpe_score_dialogue(const char *prediction, char *const *references, size_
 
 double dpe_score_dialogue_string(const char *prediction, char *const *references, size_t n)
 {
-    struct dpe_text text = {0}, name = {0};
-    bool found = false;
-    dpe_status status = dpe_py_upper(dpe_py_strip(dpe_span_of(prediction)), &text);
-    for (size_t i = 0; i < n && status == DPE_OK && !found; i++) {
-        name.n = 0;
-        status = dpe_py_upper(dpe_span_of(references[i]), &name);
-        found = status == DPE_OK &&
-                dpe_span_find(dpe_span_of_text(&text), dpe_span_of_text(&name)) != SIZE_MAX;
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text name = {0};
+    if (dpe_py_upper(dpe_py_strip(dpe_span_of(prediction)), &text) != DPE_OK) {
+        return (double)NAN;
     }
-    dpe_text_free(&text);
-    dpe_text_free(&name);
-    return status != DPE_OK ? (double)NAN : found ? 1.0 : 0.0;
+    for (size_t i = 0; i < n; i++) {
+        name.n = 0;
+        if (dpe_py_upper(dpe_span_of(references[i]), &name) != DPE_OK) {
+            return (double)NAN;
+        }
+        if (dpe_span_find(dpe_span_of_text(&text), dpe_span_of_text(&name)) != SIZE_MAX) {
+            return 1.0;
+        }
+    }
+    return 0.0;
 }
 
 /* ------------------------------------------------------------------------------------- numbers */
@@ -325,20 +324,21 @@ static bool same_truncated(const char *a, const char *b)
 
 static double number(const char *prediction, char *const *references, size_t n, bool truncate)
 {
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     put_number(dpe_span_of(prediction), &text);
-    const bool failed = text.failed;
-    bool same = false;
-    if (!failed && text.n > 0 && n > 0) {
-        bool real = strpbrk(references[0], ".eENI") != NULL;
-        /* int() of a text with a point stops the official script; here it is no match. */
-        same = real ? strtod(text.bytes, NULL) == strtod(references[0], NULL)
-               : truncate
-                   ? same_truncated(text.bytes, references[0])
-                   : strchr(text.bytes, '.') == NULL && same_integer(text.bytes, references[0]);
+    if (text.failed) {
+        return (double)NAN;
     }
-    dpe_text_free(&text);
-    return failed ? (double)NAN : same ? 1.0 : 0.0;
+    if (text.n == 0 || n == 0) {
+        return 0.0;
+    }
+    bool real = strpbrk(references[0], ".eENI") != NULL;
+    /* int() of a text with a point stops the official script; here it is no match. */
+    bool same = real ? strtod(text.bytes, NULL) == strtod(references[0], NULL)
+                : truncate
+                    ? same_truncated(text.bytes, references[0])
+                    : strchr(text.bytes, '.') == NULL && same_integer(text.bytes, references[0]);
+    return same ? 1.0 : 0.0;
 }
 
 double dpe_score_number(const char *prediction, char *const *references, size_t n)

@@ -38,35 +38,32 @@ static void free_words(struct words *words)
 /* strip, control characters become newlines, strip, lower. */
 static dpe_status clean(const char *prediction, struct dpe_text *out)
 {
-    struct dpe_text plain = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text plain = {0};
     struct dpe_span span = dpe_py_strip(dpe_span_of(prediction));
-    dpe_status status = dpe_text_append(&plain, span.s, span.n, NULL);
+    DPE_TRY(dpe_text_append(&plain, span.s, span.n, NULL));
     for (size_t i = 0; i < plain.n; i++) {
         plain.bytes[i] = (unsigned char)plain.bytes[i] < 0x20 ? '\n' : plain.bytes[i];
     }
-    if (status == DPE_OK) {
-        status = dpe_py_lower(dpe_py_strip(dpe_span_of_text(&plain)), out);
-    }
-    dpe_text_free(&plain);
-    return status;
+    return dpe_py_lower(dpe_py_strip(dpe_span_of_text(&plain)), out);
 }
 
 /* Number of references that the prediction contains; −1: out of memory. */
 static int64_t held(const char *prediction, char *const *references, size_t n)
 {
-    struct dpe_text text = {0};
-    struct dpe_text reference = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text reference = {0};
     int64_t found = 0;
-    dpe_status status = clean(prediction, &text);
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        reference.n = 0;
-        status = dpe_py_lower(dpe_span_of(references[i]), &reference);
-        found += status == DPE_OK &&
-                 dpe_span_find(dpe_span_of_text(&text), dpe_span_of_text(&reference)) != SIZE_MAX;
+    if (clean(prediction, &text) != DPE_OK) {
+        return -1;
     }
-    dpe_text_free(&text);
-    dpe_text_free(&reference);
-    return status == DPE_OK ? found : -1;
+    for (size_t i = 0; i < n; i++) {
+        reference.n = 0;
+        if (dpe_py_lower(dpe_span_of(references[i]), &reference) != DPE_OK) {
+            return -1;
+        }
+        found += dpe_span_find(dpe_span_of_text(&text), dpe_span_of_text(&reference)) != SIZE_MAX;
+    }
+    return found;
 }
 
 double dpe_score_all(const char *prediction, char *const *references, size_t n)
@@ -81,8 +78,7 @@ double dpe_score_part(const char *prediction, char *const *references, size_t n)
     return found < 0 ? (double)NAN : found > 0 ? 1.0 : 0.0;
 }
 
-/* ------------------------------------------------------------------------------------ F1 of words
- */
+/* --------------------------------------------------------------------------------- F1 of words */
 
 static bool is_article(struct dpe_span word)
 {
@@ -171,23 +167,25 @@ static size_t common_words(const struct words *a, const struct words *b)
 
 double dpe_score_f1(const char *prediction, char *const *references, size_t n)
 {
-    struct words said = {0};
+    DPE_SCOPED(free_words) struct words said = {0};
     double best = 0.0;
-    dpe_status status = normalized_words(prediction, &said);
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        struct words wanted = {0};
-        status = normalized_words(references[i], &wanted);
-        size_t same = status == DPE_OK ? common_words(&said, &wanted) : 0;
+    if (normalized_words(prediction, &said) != DPE_OK) {
+        return (double)NAN;
+    }
+    for (size_t i = 0; i < n; i++) {
+        DPE_SCOPED(free_words) struct words wanted = {0};
+        if (normalized_words(references[i], &wanted) != DPE_OK) {
+            return (double)NAN;
+        }
+        size_t same = common_words(&said, &wanted);
         if (same > 0) {
             double precision = (double)same / (double)said.n;
             double recall = (double)same / (double)wanted.n;
             double f1 = (2.0 * precision * recall) / (precision + recall);
             best = f1 > best ? f1 : best;
         }
-        free_words(&wanted);
     }
-    free_words(&said);
-    return status == DPE_OK ? best : (double)NAN;
+    return best;
 }
 
 /* ------------------------------------------------------------------------------------ RULER v2 */
@@ -205,7 +203,7 @@ static dpe_status take_words(struct dpe_span source, struct words *words)
 /* Words to put in, leave out or replace to make one list of the other; −1: out of memory. */
 static int64_t distance(const struct words *a, const struct words *b)
 {
-    size_t *row = dpe_alloc(b->n + 1, sizeof *row);
+    DPE_OWNED size_t *row = dpe_alloc(b->n + 1, sizeof *row);
     if (row == NULL) {
         return -1;
     }
@@ -223,36 +221,32 @@ static int64_t distance(const struct words *a, const struct words *b)
             row[j + 1] = least;
         }
     }
-    int64_t found = (int64_t)row[b->n];
-    free(row);
-    return found;
+    return (int64_t)row[b->n];
 }
 
 /* 1 where the answer holds the reference, else 1 less the share of words that differ, at least 0;
  * NaN: out of memory. */
 static double near(const struct words *answer, const char *reference)
 {
-    struct words wanted = {0};
-    double score = (double)NAN;
-    if (take_words(dpe_span_of(reference), &wanted) == DPE_OK) {
-        if (dpe_span_find(dpe_span_of_text(&answer->text), dpe_span_of_text(&wanted.text)) !=
-            SIZE_MAX) {
-            score = 1.0;
-        } else if (wanted.n == 0) {
-            score = 0.0;
-        } else {
-            int64_t apart = distance(answer, &wanted);
-            score = apart < 0 ? (double)NAN : fmax(0.0, 1.0 - (double)apart / (double)wanted.n);
-        }
+    DPE_SCOPED(free_words) struct words wanted = {0};
+    if (take_words(dpe_span_of(reference), &wanted) != DPE_OK) {
+        return (double)NAN;
     }
-    free_words(&wanted);
-    return score;
+    if (dpe_span_find(dpe_span_of_text(&answer->text), dpe_span_of_text(&wanted.text)) !=
+        SIZE_MAX) {
+        return 1.0;
+    }
+    if (wanted.n == 0) {
+        return 0.0;
+    }
+    int64_t apart = distance(answer, &wanted);
+    return apart < 0 ? (double)NAN : fmax(0.0, 1.0 - (double)apart / (double)wanted.n);
 }
 
 /* Mean or best over the references. */
 static double score_span(struct dpe_span prediction, char *const *references, size_t n, bool best)
 {
-    struct words answer = {0};
+    DPE_SCOPED(free_words) struct words answer = {0};
     double sum = take_words(prediction, &answer) == DPE_OK ? 0.0 : (double)NAN;
     double most = sum;
     for (size_t i = 0; i < n && !isnan(sum); i++) {
@@ -260,7 +254,6 @@ static double score_span(struct dpe_span prediction, char *const *references, si
         sum += score;
         most = score > most ? score : most;
     }
-    free_words(&answer);
     return isnan(sum) ? sum : best ? most : sum / (double)n;
 }
 
@@ -306,7 +299,7 @@ static const char *document_end(const char *s, const char *end)
 
 double dpe_score_near_part(const char *prediction, char *const *references, size_t n)
 {
-    struct dpe_text kept = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text kept = {0};
     const char *end = prediction + strlen(prediction);
     for (const char *s = prediction; s < end;) {
         const char *after = document_end(s, end);
@@ -316,14 +309,10 @@ double dpe_score_near_part(const char *prediction, char *const *references, size
             s = after;
         }
     }
-    double score =
-        kept.failed ? (double)NAN : score_span(dpe_span_of_text(&kept), references, n, true);
-    dpe_text_free(&kept);
-    return score;
+    return kept.failed ? (double)NAN : score_span(dpe_span_of_text(&kept), references, n, true);
 }
 
-/* ------------------------------------------------------------------------------------ multichoice
- */
+/* --------------------------------------------------------------------------------- multichoice */
 
 /* What the last \boxed{…} holds; s NULL: there is none, or it is not closed. */
 static struct dpe_span boxed(const char *text)

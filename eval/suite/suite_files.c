@@ -7,8 +7,7 @@
 
 #include "eval/score/score.h"
 
-/* ------------------------------------------------------------------------------------------- tasks
- */
+/* --------------------------------------------------------------------------------------- tasks */
 
 /* A slash where commas separate something else: --suite ruler:tasks=vt/cwe,samples=10. */
 #define LIST_SEPARATORS ",/"
@@ -96,8 +95,7 @@ static dpe_status open_official(const struct dpe_official_options *options, stru
     return dpe_identity_add(&suite->parameters, name, file.hash, err);
 }
 
-/* ------------------------------------------------------------------------------------------- files
- */
+/* --------------------------------------------------------------------------------------- files */
 
 /* A benchmark whose tasks are official files. */
 struct files {

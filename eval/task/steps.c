@@ -30,8 +30,7 @@ struct walk {
     struct dpe_error *err;
 };
 
-/* ----------------------------------------------------------------------------------------- values
- */
+/* -------------------------------------------------------------------------------------- values */
 
 /* The tokens of an answer behind a sentence: what encoding alone would put before a text is left
  * out. */
@@ -191,8 +190,7 @@ dpe_status dpe_steps_check(const struct dpe_sample *sample, const struct dpe_tok
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------- looks
- */
+/* --------------------------------------------------------------------------------------- looks */
 
 static bool is_right(int64_t id, const int32_t *right, int64_t n)
 {
@@ -228,8 +226,7 @@ int32_t dpe_steps_look(const float *logits, int64_t vocab, const int32_t *right,
     return is_right(best, right, n) ? (int32_t)best : -1;
 }
 
-/* ------------------------------------------------------------------------------------------- steps
- */
+/* --------------------------------------------------------------------------------------- steps */
 
 static const struct written *value_of(const struct walk *walk, size_t i)
 {
