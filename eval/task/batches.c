@@ -8,14 +8,10 @@
 dpe_status dpe_queue_init(struct dpe_queue *queue, int64_t n, struct dpe_error *err)
 {
     *queue = (struct dpe_queue){.n = n};
-    queue->samples = dpe_alloc_zero((size_t)n, sizeof *queue->samples);
-    queue->common = dpe_alloc_zero((size_t)n, sizeof *queue->common);
-    if (queue->samples == NULL || queue->common == NULL) {
-        dpe_queue_free(queue);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a batch of %lld samples",
-                        (long long)n);
-    }
-    return DPE_OK;
+    DPE_TRY(DPE_NEW(&queue->samples, (size_t)n, err, "out of memory for a batch of %lld samples",
+                    (long long)n));
+    return DPE_NEW(&queue->common, (size_t)n, err, "out of memory for a batch of %lld samples",
+                   (long long)n);
 }
 
 void dpe_queue_free(struct dpe_queue *queue)
@@ -158,7 +154,7 @@ dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64
                               const struct dpe_session_limits *limits, struct dpe_answering *cost,
                               struct dpe_error *err)
 {
-    struct dpe_queue queue;
+    DPE_SCOPED(dpe_queue_free) struct dpe_queue queue = {0};
     DPE_TRY(dpe_queue_init(&queue, n, err));
     for (int64_t i = 0; i < n; i++) {
         queue.samples[i] = &samples[i];
@@ -172,7 +168,6 @@ dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64
         add_cost(&queue, i, &batch, kept_by(&batch, held, limits), cost);
         held = held_behind(&queue, i, &batch);
     }
-    dpe_queue_free(&queue);
     return DPE_OK;
 }
 
@@ -184,12 +179,11 @@ dpe_status dpe_task_price(const struct dpe_task *task, int64_t n, int64_t length
     struct dpe_sample samples[MOST] = {{0}};
     struct dpe_answering own = {0};
     struct dpe_answering *answering = counted != NULL ? counted : &own;
-    int64_t most = n < task->n_samples ? n : task->n_samples;
-    int64_t together = batch > 1 ? batch : 1;
+    const int64_t most = dpe_least(dpe_least(n, task->n_samples), MOST);
+    const int64_t together = dpe_most(batch, 1);
     const struct dpe_session_limits limits = {
         .capacity = length * together, .positions = length, .branches = together};
     dpe_status status = DPE_OK;
-    most = most < MOST ? most : MOST;
     *answering = (struct dpe_answering){0};
     for (int64_t i = 0; i < most && status == DPE_OK; i++) {
         status = dpe_task_sample(task, i, &samples[i], NULL, err);
@@ -197,18 +191,18 @@ dpe_status dpe_task_price(const struct dpe_task *task, int64_t n, int64_t length
     if (status == DPE_OK) {
         status = dpe_answering_cost(samples, most, together, &limits, answering, err);
     }
-    if (status == DPE_OK) {
-        const struct dpe_price_answers answers = {.samples = most,
-                                                  .prompts = answering->prompts,
-                                                  .read = answering->read,
-                                                  .pairs = answering->pairs,
-                                                  .decoded = answering->decoded,
-                                                  .steps = answering->steps,
-                                                  .room = samples[0].max_new};
-        dpe_price_of_answers(config, &answers, price);
-    }
+    const int64_t room = samples[0].max_new;
     for (int64_t i = 0; i < most; i++) {
         dpe_sample_free(&samples[i]);
     }
-    return status;
+    DPE_TRY(status);
+    const struct dpe_price_answers answers = {.samples = most,
+                                              .prompts = answering->prompts,
+                                              .read = answering->read,
+                                              .pairs = answering->pairs,
+                                              .decoded = answering->decoded,
+                                              .steps = answering->steps,
+                                              .room = room};
+    dpe_price_of_answers(config, &answers, price);
+    return DPE_OK;
 }

@@ -25,13 +25,10 @@ struct ppl_task {
 static dpe_status count_scored_words(const struct dpe_tokenizer *tokenizer, const int32_t *ids,
                                      int64_t n, int64_t *n_words, struct dpe_error *err)
 {
-    struct dpe_text text = {0};
-    dpe_status status = dpe_tokenizer_decode(tokenizer, ids + 1, (size_t)n - 1, true, &text, err);
-    if (status == DPE_OK) {
-        *n_words = dpe_count_words(text.bytes, text.n);
-    }
-    dpe_text_free(&text);
-    return status;
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_TRY(dpe_tokenizer_decode(tokenizer, ids + 1, (size_t)n - 1, true, &text, err));
+    *n_words = dpe_count_words(text.bytes, text.n);
+    return DPE_OK;
 }
 
 /* Tokenize one book and keep it when it is long enough. */
@@ -44,28 +41,20 @@ static dpe_status take_book(struct ppl_task *task, size_t index, const struct dp
         .special = options->special,
         .advice = "choose whether it is ordinary text (literal) or the token (parse) with "
                   "--special-in-text (dpe-detect: --niah special=)"};
-    struct dpe_tokens tokens = {0};
-    dpe_status status = dpe_tokenizer_encode(tokenizer, book->text, book->n, &encode, &tokens, err);
-    if (status != DPE_OK || tokens.n < (size_t)options->length) {
-        goto done;
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
+    DPE_TRY(dpe_tokenizer_encode(tokenizer, book->text, book->n, &encode, &tokens, err));
+    if (tokens.n < (size_t)options->length) {
+        return DPE_OK;
     }
     struct ppl_book *kept = &task->books[task->n];
     bool cut = options->max_tokens > 0 && tokens.n > (size_t)options->max_tokens;
     kept->n = cut ? options->max_tokens : (int64_t)tokens.n;
-    status = count_scored_words(tokenizer, tokens.ids, kept->n, &kept->n_words, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = DPE_NEW(&kept->ids, (size_t)kept->n, err, "no memory for its tokens");
-    if (status != DPE_OK) {
-        goto done;
-    }
+    DPE_TRY(count_scored_words(tokenizer, tokens.ids, kept->n, &kept->n_words, err));
+    DPE_TRY(DPE_NEW(&kept->ids, (size_t)kept->n, err, "no memory for its tokens"));
     memcpy(kept->ids, tokens.ids, (size_t)kept->n * sizeof *kept->ids);
     kept->index = index;
     task->n++;
-done:
-    dpe_tokens_free(&tokens);
-    return status;
+    return DPE_OK;
 }
 
 static int bucket_of(int64_t position)
@@ -95,23 +84,18 @@ static dpe_status run_ppl(void *state, struct dpe_session *session, int64_t inde
     const struct ppl_task *task = state;
     const struct ppl_book *book = &task->books[index];
     int64_t n_scored = book->n - 1;
-    double *nll = dpe_alloc((size_t)n_scored, sizeof *nll);
-    double *buckets = dpe_alloc_zero((size_t)bucket_of(n_scored) + 1, sizeof *buckets);
-    dpe_status status = DPE_OK;
-    if (nll == NULL || buckets == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "perplexity: no memory for %lld values",
-                          (long long)n_scored);
-        goto done;
-    }
+    DPE_OWNED double *nll = NULL;
+    DPE_OWNED double *buckets = NULL;
+    DPE_TRY(DPE_NEW(&nll, (size_t)n_scored, err, "perplexity: no memory for %lld values",
+                    (long long)n_scored));
+    DPE_TRY(DPE_NEW(&buckets, (size_t)bucket_of(n_scored) + 1, err,
+                    "perplexity: no memory for %lld values", (long long)n_scored));
     row->prompt_tokens = book->n;
     int64_t scored = 1;
     for (int64_t begin = 0; scored < book->n; begin += task->options.stride) {
         int64_t rest = book->n - begin;
         int64_t end = rest < task->options.length ? book->n : begin + task->options.length;
-        status = run_window(session, book->ids, begin, scored, end, nll, err);
-        if (status != DPE_OK) {
-            goto done;
-        }
+        DPE_TRY(run_window(session, book->ids, begin, scored, end, nll, err));
         scored = end;
     }
     double sum = 0.0;
@@ -125,10 +109,7 @@ static dpe_status run_ppl(void *state, struct dpe_session *session, int64_t inde
     row->n_buckets = bucket_of(n_scored) + 1;
     row->buckets = buckets;
     buckets = NULL;
-done:
-    free(nll);
-    free(buckets);
-    return status;
+    return DPE_OK;
 }
 
 static void close_ppl(void *state)
@@ -141,12 +122,19 @@ static void close_ppl(void *state)
     free(task);
 }
 
+static void drop_task(struct ppl_task **task)
+{
+    if (*task != NULL) {
+        close_ppl(*task);
+    }
+}
+
 static dpe_status open_books(struct ppl_task *state, const struct dpe_corpus *corpus,
                              const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
 {
     for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
         const struct dpe_book *book = dpe_corpus_book(corpus, i);
-        dpe_status status = take_book(state, i, book, tokenizer, err);
+        const dpe_status status = take_book(state, i, book, tokenizer, err);
         if (status != DPE_OK) {
             dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(corpus), book->id);
             return status;
@@ -166,20 +154,12 @@ static dpe_status open_task(const char *name, const struct dpe_corpus *corpus,
                             const struct dpe_ppl_options *options, struct dpe_task *task,
                             int64_t *skipped, struct dpe_error *err)
 {
-    struct ppl_task *state = dpe_alloc_zero(1, sizeof *state);
-    struct ppl_book *books = dpe_alloc_zero(dpe_corpus_size(corpus), sizeof *books);
-    if (state == NULL || books == NULL) {
-        free(state);
-        free(books);
-        return dpe_fail(err, DPE_NO_MEMORY, "perplexity: no memory for the list of books");
-    }
+    DPE_SCOPED(drop_task) struct ppl_task *state = NULL;
+    DPE_TRY(DPE_NEW(&state, 1, err, "perplexity: no memory for the list of books"));
+    DPE_TRY(DPE_NEW(&state->books, dpe_corpus_size(corpus), err,
+                    "perplexity: no memory for the list of books"));
     state->options = *options;
-    state->books = books;
-    dpe_status status = open_books(state, corpus, tokenizer, err);
-    if (status != DPE_OK) {
-        close_ppl(state);
-        return status;
-    }
+    DPE_TRY(open_books(state, corpus, tokenizer, err));
     *skipped = (int64_t)(dpe_corpus_size(corpus) - state->n);
     *task = (struct dpe_task){.n_samples = (int64_t)state->n,
                               .together = 1,
@@ -187,6 +167,7 @@ static dpe_status open_task(const char *name, const struct dpe_corpus *corpus,
                               .run = run_ppl,
                               .close = close_ppl};
     memcpy(task->name, name, strlen(name) + 1);
+    state = NULL;
     return DPE_OK;
 }
 

@@ -31,16 +31,14 @@ static dpe_status decode_answer(struct reading *reading, const int32_t *ids, siz
 {
     struct dpe_text *text = &reading->text;
     text->n = 0;
-    dpe_status status = dpe_text_append(text, "", 0, err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_decode(reading->questions->tokenizer, ids, n, true, text, err);
-    }
+    DPE_TRY(dpe_text_append(text, "", 0, err));
+    DPE_TRY(dpe_tokenizer_decode(reading->questions->tokenizer, ids, n, true, text, err));
     for (size_t i = 0; i < text->n; i++) {
         if (text->bytes[i] == '\0') {
             text->bytes[i] = ' ';
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static double score_of(const struct reading *reading)
@@ -88,15 +86,14 @@ struct answer {
     struct dpe_tokens tokens;
 };
 
+/* `answer` is all zero, and has to be ended after a failure too. */
 static dpe_status answer_begin(const struct questions *questions, int64_t index,
                                struct answer *answer, struct dpe_error *err)
 {
     const struct dpe_source *source = &questions->source;
-    *answer = (struct answer){0};
-    dpe_status status = source->sample(source->state, index, &answer->sample, err);
     answer->reading.questions = questions;
     answer->reading.sample = &answer->sample;
-    return status;
+    return source->sample(source->state, index, &answer->sample, err);
 }
 
 static void answer_end(struct answer *answer)
@@ -169,25 +166,20 @@ static dpe_status run_question(void *state, struct dpe_session *session, int64_t
                                struct dpe_row *row, struct dpe_error *err)
 {
     const struct questions *questions = state;
-    struct answer answer;
-    dpe_status status = answer_begin(questions, index, &answer, err);
-    if (status == DPE_OK && questions->source.steps) {
-        status = step_alone(session, &answer, held_of(session, &answer, true), row, err);
-    } else if (status == DPE_OK) {
-        status = answer_alone(session, &answer, err);
+    DPE_SCOPED(answer_end) struct answer answer = {0};
+    DPE_TRY(answer_begin(questions, index, &answer, err));
+    if (questions->source.steps) {
+        return step_alone(session, &answer, held_of(session, &answer, true), row, err);
     }
-    if (status == DPE_OK && !questions->source.steps) {
-        status = answer_row(&answer, row, err);
-    }
-    answer_end(&answer);
-    return status;
+    DPE_TRY(answer_alone(session, &answer, err));
+    return answer_row(&answer, row, err);
 }
 
 static dpe_status answer_batch(struct dpe_session *session, struct answer *answers,
                                const struct dpe_queue_batch *batch, struct dpe_error *err)
 {
     int64_t n = batch->n;
-    struct dpe_continuation *items = NULL;
+    DPE_OWNED struct dpe_continuation *items = NULL;
     DPE_TRY(
         DPE_NEW(&items, (size_t)n, err, "out of memory for a batch of %lld samples", (long long)n));
     const int32_t *ids = answers[0].sample.prompt.ids;
@@ -195,31 +187,33 @@ static dpe_status answer_batch(struct dpe_session *session, struct answer *answe
     for (int64_t i = 0; i < n; i++) {
         items[i] = rest_of(&answers[i], batch->prefix);
     }
-    dpe_status status = dpe_session_cut(session, keep, err);
-    if (status != DPE_OK ||
-        (status = dpe_session_feed(session, ids + keep, batch->prefix - keep, NULL, err)) !=
-            DPE_OK ||
-        (status = dpe_session_branch(session, n, batch->room, err)) != DPE_OK) {
-        goto done;
-    }
-    status = dpe_session_generate_branches(session, items, n, err);
-done:
-    free(items);
-    return status;
+    DPE_TRY(dpe_session_cut(session, keep, err));
+    DPE_TRY(dpe_session_feed(session, ids + keep, batch->prefix - keep, NULL, err));
+    DPE_TRY(dpe_session_branch(session, n, batch->room, err));
+    return dpe_session_generate_branches(session, items, n, err);
 }
 
 /* All answers, batch after batch. */
-static dpe_status answer_all(struct dpe_session *session, struct answer *answers,
-                             const struct dpe_queue *queue, struct dpe_error *err)
+static dpe_status answer_all(const struct questions *questions, struct dpe_session *session,
+                             const int64_t *indices, int64_t n, struct answer *answers,
+                             struct dpe_row *rows, struct dpe_error *err)
 {
     const struct dpe_session_limits limits = dpe_session_limits(session);
+    DPE_SCOPED(dpe_queue_free) struct dpe_queue queue = {0};
     struct dpe_queue_batch batch;
-    for (int64_t i = 0; i < queue->n; i += batch.n) {
-        const struct dpe_tokens *prompt = &answers[i].sample.prompt;
-        int64_t held = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
-        batch = dpe_queue_fit(queue, i, queue->n, held, &limits);
+    DPE_TRY(dpe_queue_init(&queue, n, err));
+    for (int64_t i = 0; i < n; i++) {
+        DPE_TRY(answer_begin(questions, indices[i], &answers[i], err));
+        queue.samples[i] = &answers[i].sample;
+    }
+    dpe_queue_compare(&queue);
+    for (int64_t i = 0; i < n; i += batch.n) {
+        batch = dpe_queue_fit(&queue, i, n, held_of(session, &answers[i], false), &limits);
         DPE_TRY(batch.n > 1 ? answer_batch(session, &answers[i], &batch, err)
                             : answer_alone(session, &answers[i], err));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        DPE_TRY(answer_row(&answers[i], &rows[i], err));
     }
     return DPE_OK;
 }
@@ -230,14 +224,10 @@ static dpe_status run_steps(const struct questions *questions, struct dpe_sessio
                             struct dpe_error *err)
 {
     for (int64_t i = 0; i < n; i++) {
-        struct answer answer;
-        dpe_status status = answer_begin(questions, indices[i], &answer, err);
-        if (status == DPE_OK) {
-            int64_t held = held_of(session, &answer, i == 0);
-            status = step_alone(session, &answer, held, &rows[i], err);
-        }
-        answer_end(&answer);
-        DPE_TRY(status);
+        DPE_SCOPED(answer_end) struct answer answer = {0};
+        DPE_TRY(answer_begin(questions, indices[i], &answer, err));
+        const int64_t held = held_of(session, &answer, i == 0);
+        DPE_TRY(step_alone(session, &answer, held, &rows[i], err));
     }
     return DPE_OK;
 }
@@ -246,31 +236,15 @@ static dpe_status run_questions(void *state, struct dpe_session *session, const 
                                 int64_t n, struct dpe_row *rows, struct dpe_error *err)
 {
     const struct questions *questions = state;
+    DPE_OWNED struct answer *answers = NULL;
     if (questions->source.steps) {
         return run_steps(questions, session, indices, n, rows, err);
     }
-    struct dpe_queue queue;
-    struct answer *answers = NULL;
-    dpe_status status = dpe_queue_init(&queue, n, err);
-    if (status == DPE_OK) {
-        status = DPE_NEW(&answers, (size_t)n, err, "out of memory for %lld samples", (long long)n);
-    }
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        status = answer_begin(questions, indices[i], &answers[i], err);
-        queue.samples[i] = &answers[i].sample;
-    }
-    if (status == DPE_OK) {
-        dpe_queue_compare(&queue);
-        status = answer_all(session, answers, &queue, err);
-    }
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        status = answer_row(&answers[i], &rows[i], err);
-    }
-    for (int64_t i = 0; i < n && answers != NULL; i++) {
+    DPE_TRY(DPE_NEW(&answers, (size_t)n, err, "out of memory for %lld samples", (long long)n));
+    const dpe_status status = answer_all(questions, session, indices, n, answers, rows, err);
+    for (int64_t i = 0; i < n; i++) {
         answer_end(&answers[i]);
     }
-    dpe_queue_free(&queue);
-    free(answers);
     return status;
 }
 
@@ -292,9 +266,9 @@ void dpe_source_close(struct dpe_source *source)
 dpe_status dpe_task_questions(struct dpe_source *source, const struct dpe_tokenizer *tokenizer,
                               struct dpe_task *task, struct dpe_error *err)
 {
-    struct questions *state = dpe_alloc(1, sizeof *state);
-    if (state == NULL) {
-        dpe_status status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a task", source->name);
+    struct questions *state = NULL;
+    const dpe_status status = DPE_NEW(&state, 1, err, "%s: no memory for a task", source->name);
+    if (status != DPE_OK) {
         dpe_source_close(source);
         return status;
     }
@@ -317,16 +291,13 @@ dpe_status dpe_task_sample(const struct dpe_task *task, int64_t index, struct dp
         return dpe_fail(err, DPE_USAGE, "task %s has no prompts and answers", task->name);
     }
     const struct questions *questions = task->state;
-    struct dpe_sample made = {0};
-    dpe_status status = questions->source.sample(questions->source.state, index, &made, err);
-    if (status == DPE_OK && prompt != NULL) {
-        status = dpe_tokenizer_decode(questions->tokenizer, made.prompt.ids, made.prompt.n, true,
-                                      prompt, err);
-    }
-    if (status != DPE_OK) {
-        dpe_sample_free(&made);
-        return status;
+    DPE_SCOPED(dpe_sample_free) struct dpe_sample made = {0};
+    DPE_TRY(questions->source.sample(questions->source.state, index, &made, err));
+    if (prompt != NULL) {
+        DPE_TRY(dpe_tokenizer_decode(questions->tokenizer, made.prompt.ids, made.prompt.n, true,
+                                     prompt, err));
     }
     *sample = made;
+    made = (struct dpe_sample){0};
     return DPE_OK;
 }

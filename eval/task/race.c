@@ -142,31 +142,27 @@ dpe_status dpe_race_replay(const struct dpe_race_options *options, const struct 
                         options->level, options->indifference);
     }
     size_t n_arms = (size_t)rows->n_arms;
-    struct look look = {options, rows, race, NULL, NULL};
-    race->dropped = dpe_alloc(n_arms, sizeof *race->dropped);
-    race->drops = dpe_alloc(n_arms, sizeof *race->drops);
-    look.a = dpe_alloc(2 * (size_t)rows->n_samples, sizeof *look.a);
-    if (race->dropped == NULL || race->drops == NULL || look.a == NULL) {
-        free(look.a);
-        dpe_race_free(race);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %zu cells", n_arms);
-    }
-    look.b = look.a + rows->n_samples;
+    DPE_SCOPED(dpe_race_free) struct dpe_race made = {.complete = true};
+    DPE_OWNED double *values = NULL;
+    DPE_TRY(DPE_NEW(&made.dropped, n_arms, err, "out of memory for a race of %zu cells", n_arms));
+    DPE_TRY(DPE_NEW(&made.drops, n_arms, err, "out of memory for a race of %zu cells", n_arms));
+    DPE_TRY(DPE_NEW(&values, 2 * (size_t)rows->n_samples, err,
+                    "out of memory for a race of %zu cells", n_arms));
+    struct look look = {options, rows, &made, values, values + rows->n_samples};
     for (size_t arm = 0; arm < n_arms; arm++) {
-        race->dropped[arm] = -1;
+        made.dropped[arm] = -1;
     }
-    race->complete = true;
-    while (race->samples < rows->n_samples && race->complete && !is_over(&look)) {
-        int64_t last = race->samples + options->per_round;
-        last = last < rows->n_samples ? last : rows->n_samples;
-        race->complete = round_is_there(&look, race->samples, last);
-        if (race->complete) {
-            race->samples = last;
+    while (made.samples < rows->n_samples && made.complete && !is_over(&look)) {
+        const int64_t last = dpe_least(made.samples + options->per_round, rows->n_samples);
+        made.complete = round_is_there(&look, made.samples, last);
+        if (made.complete) {
+            made.samples = last;
         }
-        if (race->complete && last < rows->n_samples) {
+        if (made.complete && last < rows->n_samples) {
             decide(&look, last);
         }
     }
-    free(look.a);
+    *race = made;
+    made = (struct dpe_race){0};
     return DPE_OK;
 }

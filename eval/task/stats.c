@@ -51,7 +51,6 @@ static bool units_take(struct units *units, const double *a, const double *b, si
                             .size = dpe_alloc(n, sizeof *units->size),
                             .count = dpe_alloc(n, sizeof *units->count)};
     if (units->sum == NULL || units->size == NULL || units->count == NULL) {
-        units_free(units);
         return false;
     }
     size_t size = together > 1 ? (size_t)together : 1;
@@ -86,7 +85,7 @@ static void bootstrap(const struct units *units, const struct dpe_resampling *ho
         !(how->level > 0.0 && how->level < 1.0)) {
         return;
     }
-    double *means = dpe_alloc(rounds, sizeof *means);
+    DPE_OWNED double *means = dpe_alloc(rounds, sizeof *means);
     if (means == NULL) {
         return;
     }
@@ -98,7 +97,6 @@ static void bootstrap(const struct units *units, const struct dpe_resampling *ho
     dpe_sort(means, rounds);
     out->low = dpe_quantile(means, rounds, (1.0 - how->level) / 2.0);
     out->high = dpe_quantile(means, rounds, (1.0 + how->level) / 2.0);
-    free(means);
 }
 
 struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n,
@@ -111,7 +109,7 @@ struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_
                                          const struct dpe_resampling *how)
 {
     struct dpe_interval out = {NAN, NAN, NAN, 0};
-    struct units units;
+    DPE_SCOPED(units_free) struct units units = {0};
     if (!units_take(&units, a, b, n, how->together)) {
         return out;
     }
@@ -120,7 +118,6 @@ struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_
         out.mean = units.total / (double)units.n_values;
         bootstrap(&units, how, &out);
     }
-    units_free(&units);
     return out;
 }
 
@@ -154,13 +151,12 @@ struct dpe_interval dpe_bootstrap_share(const double *values, size_t n,
                                         const struct dpe_resampling *how)
 {
     struct dpe_interval out = dpe_bootstrap_mean(values, n, how);
-    struct units units;
+    DPE_SCOPED(units_free) struct units units = {0};
     /* Only where there is a bootstrap without width; NaN bounds compare unequal. */
     if (out.low == out.high && units_take(&units, values, NULL, n, how->together)) {
         struct dpe_interval score = dpe_wilson(out.mean, (int64_t)units.n, how->level);
         out.low = score.low;
         out.high = score.high;
-        units_free(&units);
     }
     return out;
 }
@@ -169,12 +165,11 @@ struct dpe_interval dpe_bootstrap_difference(const double *a, const double *b, s
                                              const struct dpe_resampling *how)
 {
     struct dpe_interval out = dpe_bootstrap_paired(a, b, n, how);
-    struct units units;
+    DPE_SCOPED(units_free) struct units units = {0};
     if (a != b && out.low == out.high && units_take(&units, a, b, n, how->together)) {
         double reach = dpe_wilson(0.0, (int64_t)units.n, how->level).high;
         out.low = fmax(out.mean - reach, -1.0);
         out.high = fmin(out.mean + reach, 1.0);
-        units_free(&units);
     }
     return out;
 }
@@ -218,7 +213,7 @@ static double sampled_p(const double *d, size_t n, double threshold, int rounds,
 
 double dpe_sign_flip(const double *a, const double *b, size_t n, const struct dpe_resampling *how)
 {
-    struct units units;
+    DPE_SCOPED(units_free) struct units units = {0};
     if (!units_take(&units, a, b, n, how->together)) {
         return NAN;
     }
@@ -236,14 +231,13 @@ double dpe_sign_flip(const double *a, const double *b, size_t n, const struct dp
     }
     /* Sums of the same numbers in other signs round differently: what is equal must count. */
     double threshold = fabs(observed) - rounding * size;
-    double p = 1.0;
-    if (used > 0 && used <= EXACT_FLIPS) {
-        p = exact_p(d, used, threshold);
-    } else if (used > 0) {
-        p = how->rounds < 1 ? (double)NAN : sampled_p(d, used, threshold, how->rounds, how->seed);
+    if (used == 0) {
+        return 1.0;
     }
-    units_free(&units);
-    return p;
+    if (used <= EXACT_FLIPS) {
+        return exact_p(d, used, threshold);
+    }
+    return how->rounds < 1 ? (double)NAN : sampled_p(d, used, threshold, how->rounds, how->seed);
 }
 
 /* P(|T| ≤ t) of Student's t with `freedom` degrees (Abramowitz & Stegun 26.7.3, 26.7.4). */
@@ -383,7 +377,7 @@ struct dpe_difference dpe_compare(const double *a, const double *b, size_t n, bo
 {
     struct dpe_difference out = {.minus = shares ? dpe_bootstrap_difference(a, b, n, how)
                                                  : dpe_bootstrap_paired(a, b, n, how)};
-    struct units units;
+    DPE_SCOPED(units_free) struct units units = {0};
     bool few = false;
     out.detectable = (double)NAN;
     if (units_take(&units, a, b, n, how->together)) {
@@ -394,7 +388,6 @@ struct dpe_difference dpe_compare(const double *a, const double *b, size_t n, bo
                                     : 0.0;
         const double least = dpe_shown_difference(variance, (int64_t)units.n, how->together);
         out.detectable = variance > 0.0 && isfinite(least) ? least : (double)NAN;
-        units_free(&units);
     }
     out.p = few ? out.p : dpe_sign_flip(a, b, n, how);
     return out;

@@ -26,9 +26,23 @@ struct walk {
     bool first;           /* no value has been given yet */
     float *logits;        /* [vocab] */
     int32_t *right;       /* [n_references] */
+    unsigned char *live;  /* [n_references] missing values that begin with what is decoded */
     int64_t vocab, begin; /* tokens before the step */
     struct dpe_error *err;
 };
+
+static void free_walk(struct walk *walk)
+{
+    for (size_t i = 0; walk->values != NULL && i < walk->sample->n_references; i++) {
+        dpe_tokens_free(&walk->values[i].first.ids);
+        dpe_tokens_free(&walk->values[i].later.ids);
+    }
+    free(walk->values);
+    free(walk->order);
+    free(walk->logits);
+    free(walk->right);
+    free(walk->live);
+}
 
 /* -------------------------------------------------------------------------------------- values */
 
@@ -38,52 +52,37 @@ static dpe_status encode_answer(const struct dpe_tokenizer *tokenizer, const cha
                                 struct dpe_tokens *ids, struct dpe_error *err)
 {
     const struct dpe_encode_options options = {.special = DPE_SPECIAL_LITERAL};
-    struct dpe_tokens before = {0};
-    struct dpe_text text = {0};
-    dpe_status status = dpe_text_append(&text, ".", 1, err);
-    if (status == DPE_OK) {
-        status = dpe_text_append(&text, answer, strlen(answer), err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_encode(tokenizer, ".", 1, &options, &before, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_encode(tokenizer, text.bytes, text.n, &options, ids, err);
-    }
-    bool behind = status == DPE_OK && ids->n > before.n &&
-                  memcmp(ids->ids, before.ids, before.n * sizeof *before.ids) == 0;
-    if (behind) {
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens before = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_TRY(dpe_text_append(&text, ".", 1, err));
+    DPE_TRY(dpe_text_append(&text, answer, strlen(answer), err));
+    DPE_TRY(dpe_tokenizer_encode(tokenizer, ".", 1, &options, &before, err));
+    DPE_TRY(dpe_tokenizer_encode(tokenizer, text.bytes, text.n, &options, ids, err));
+    if (ids->n > before.n && memcmp(ids->ids, before.ids, before.n * sizeof *before.ids) == 0) {
         ids->n -= before.n;
         memmove(ids->ids, ids->ids + before.n, ids->n * sizeof *ids->ids);
-    } else if (status == DPE_OK) { /* a merge over the boundary */
-        ids->n = 0;
-        status = dpe_tokenizer_encode(tokenizer, answer, strlen(answer), &options, ids, err);
+        return DPE_OK;
     }
-    dpe_tokens_free(&before);
-    dpe_text_free(&text);
-    return status;
+    ids->n = 0; /* a merge over the boundary */
+    return dpe_tokenizer_encode(tokenizer, answer, strlen(answer), &options, ids, err);
 }
 
 /* How many tokens it takes until the text holds the value; 0: it never does. */
 static dpe_status count_named(const struct dpe_tokenizer *tokenizer, const char *reference,
                               struct written *value, struct dpe_error *err)
 {
-    struct dpe_text text = {0};
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     char *const one[1] = {(char *)(uintptr_t)reference};
     value->named = 0;
-    for (size_t n = 1; n <= value->ids.n && status == DPE_OK && value->named == 0; n++) {
+    for (size_t n = 1; n <= value->ids.n && value->named == 0; n++) {
         text.n = 0;
-        status = dpe_tokenizer_decode(tokenizer, value->ids.ids, n, true, &text, err);
-        if (status == DPE_OK) {
-            status = dpe_text_append(&text, "", 0, err);
-        }
-        if (status == DPE_OK && dpe_recall(text.bytes, one, 1) >= 1.0) {
+        DPE_TRY(dpe_tokenizer_decode(tokenizer, value->ids.ids, n, true, &text, err));
+        DPE_TRY(dpe_text_append(&text, "", 0, err));
+        if (dpe_recall(text.bytes, one, 1) >= 1.0) {
             value->named = (int64_t)n;
         }
     }
-    dpe_text_free(&text);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status check_texts(const struct dpe_sample *sample, struct dpe_error *err)
@@ -158,16 +157,6 @@ static dpe_status check_room(const struct dpe_sample *sample, const struct value
                                               (long long)need, (long long)sample->max_new);
 }
 
-static void free_values(struct value *values, size_t n)
-{
-    for (size_t i = 0; values != NULL && i < n; i++) {
-        dpe_tokens_free(&values[i].first.ids);
-        dpe_tokens_free(&values[i].later.ids);
-    }
-    free(values);
-}
-
-/* Freed by the caller, also after a failure. */
 static dpe_status open_values(const struct dpe_sample *sample,
                               const struct dpe_tokenizer *tokenizer, struct value **values,
                               struct dpe_error *err)
@@ -184,10 +173,8 @@ static dpe_status open_values(const struct dpe_sample *sample,
 dpe_status dpe_steps_check(const struct dpe_sample *sample, const struct dpe_tokenizer *tokenizer,
                            struct dpe_error *err)
 {
-    struct value *values = NULL;
-    dpe_status status = open_values(sample, tokenizer, &values, err);
-    free_values(values, sample->n_references);
-    return status;
+    DPE_SCOPED(free_walk) struct walk walk = {.sample = sample};
+    return open_values(sample, tokenizer, &walk.values, err);
 }
 
 /* --------------------------------------------------------------------------------------- looks */
@@ -233,17 +220,16 @@ static const struct written *value_of(const struct walk *walk, size_t i)
     return walk->first ? &walk->values[i].first : &walk->values[i].later;
 }
 
-/* Follow greedy decoding from the step's beginning. `live` are the missing values that begin with
- * what is decoded; *decoded tokens are those of the path, as far as they belong to one. Returns
- * through *found whether one was named. */
-static dpe_status follow(struct walk *walk, unsigned char *live, struct dpe_tokens *path,
-                         bool *found, double *margin)
+/* Follow greedy decoding from the step's beginning, along the missing values that are live: the
+ * path has the decoded tokens as far as they belong to one. Returns through *found whether one was
+ * named. */
+static dpe_status follow(struct walk *walk, struct dpe_tokens *path, bool *found, double *margin)
 {
     const size_t n = walk->sample->n_references;
-    dpe_status status = DPE_OK;
+    unsigned char *live = walk->live;
     double least = INFINITY;
     *found = false;
-    while (status == DPE_OK && !*found) {
+    while (!*found) {
         int64_t n_right = 0;
         double odds = 0.0;
         for (size_t i = 0; i < n; i++) {
@@ -263,13 +249,13 @@ static dpe_status follow(struct walk *walk, unsigned char *live, struct dpe_toke
             live[i] = live[i] != 0 && value_of(walk, i)->ids.ids[path->n] == next;
             *found = *found || (live[i] != 0 && (int64_t)path->n + 1 >= value_of(walk, i)->named);
         }
-        status = dpe_tokens_append(path, &next, 1, walk->err);
-        if (status == DPE_OK && !*found) {
-            status = dpe_session_feed(walk->session, &next, 1, walk->logits, walk->err);
+        DPE_TRY(dpe_tokens_append(path, &next, 1, walk->err));
+        if (!*found) {
+            DPE_TRY(dpe_session_feed(walk->session, &next, 1, walk->logits, walk->err));
         }
     }
     *margin = 1.0 / (1.0 + exp(-least / DPE_STEPS_SHARPNESS));
-    return status;
+    return DPE_OK;
 }
 
 /* Give the value that is next in the order, behind what the session holds of it already. */
@@ -282,14 +268,12 @@ static dpe_status give(struct walk *walk, size_t step, const struct dpe_tokens *
     while (common < held && common + 1 < ids->n && path->ids[common] == ids->ids[common]) {
         common++;
     }
-    dpe_status status = dpe_session_cut(walk->session, walk->begin + (int64_t)common, walk->err);
-    if (status == DPE_OK) {
-        status = dpe_session_feed(walk->session, ids->ids + common, (int64_t)(ids->n - common),
-                                  walk->logits, walk->err);
-    }
+    DPE_TRY(dpe_session_cut(walk->session, walk->begin + (int64_t)common, walk->err));
+    DPE_TRY(dpe_session_feed(walk->session, ids->ids + common, (int64_t)(ids->n - common),
+                             walk->logits, walk->err));
     walk->begin += (int64_t)ids->n;
     walk->first = false;
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status put_line(struct walk *walk, const struct dpe_tokens *path, bool found,
@@ -302,29 +286,26 @@ static dpe_status put_line(struct walk *walk, const struct dpe_tokens *path, boo
     return dpe_text_append(text, "\n", 1, walk->err);
 }
 
-static dpe_status run_step(struct walk *walk, size_t step, unsigned char *live,
-                           struct dpe_steps *steps, struct dpe_text *text)
+static dpe_status run_step(struct walk *walk, size_t step, struct dpe_steps *steps,
+                           struct dpe_text *text)
 {
     const size_t n = walk->sample->n_references;
-    struct dpe_tokens path = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens path = {0};
     bool found = false;
     double margin = 0.0;
-    memset(live, 1, n);
+    memset(walk->live, 1, n);
     for (size_t i = 0; i < step; i++) {
-        live[walk->order[i]] = 0;
+        walk->live[walk->order[i]] = 0;
     }
-    dpe_status status = follow(walk, live, &path, &found, &margin);
-    if (status == DPE_OK) {
-        status = put_line(walk, &path, found, text);
-    }
-    if (status == DPE_OK && step + 1 < n) {
-        status = give(walk, step, &path, found);
+    DPE_TRY(follow(walk, &path, &found, &margin));
+    DPE_TRY(put_line(walk, &path, found, text));
+    if (step + 1 < n) {
+        DPE_TRY(give(walk, step, &path, found));
     }
     steps->found += found ? 1.0 / (double)n : 0.0;
     steps->margin += margin / (double)n;
     steps->new_tokens += (int64_t)path.n;
-    dpe_tokens_free(&path);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_steps_run(struct dpe_session *session, const struct dpe_sample *sample, int64_t rest,
@@ -334,7 +315,7 @@ dpe_status dpe_steps_run(struct dpe_session *session, const struct dpe_sample *s
     const size_t n = sample->n_references;
     const int64_t prompt = (int64_t)sample->prompt.n;
     struct dpe_rng rng;
-    unsigned char *live = NULL;
+    DPE_SCOPED(free_walk)
     struct walk walk = {.session = session,
                         .sample = sample,
                         .tokenizer = tokenizer,
@@ -343,31 +324,18 @@ dpe_status dpe_steps_run(struct dpe_session *session, const struct dpe_sample *s
                         .first = true,
                         .err = err};
     *steps = (struct dpe_steps){0};
-    dpe_status status = open_values(sample, tokenizer, &walk.values, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    walk.order = dpe_alloc_zero(n, sizeof *walk.order);
-    walk.right = dpe_alloc(n, sizeof *walk.right);
-    walk.logits = dpe_alloc((size_t)walk.vocab, sizeof *walk.logits);
-    live = dpe_alloc(n, 1);
-    if (walk.order == NULL || walk.right == NULL || walk.logits == NULL || live == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu steps", n);
-        goto done;
-    }
+    DPE_TRY(open_values(sample, tokenizer, &walk.values, err));
+    DPE_TRY(DPE_NEW(&walk.order, n, err, "out of memory for %zu steps", n));
+    DPE_TRY(DPE_NEW(&walk.right, n, err, "out of memory for %zu steps", n));
+    DPE_TRY(DPE_NEW(&walk.logits, (size_t)walk.vocab, err, "out of memory for %zu steps", n));
+    DPE_TRY(DPE_NEW(&walk.live, n, err, "out of memory for %zu steps", n));
     dpe_rng_seed(&rng, sample->seed, (uint64_t)sample->index);
     dpe_draw_order(&rng, walk.order, n);
-    status =
-        dpe_session_feed(session, sample->prompt.ids + (prompt - rest), rest, walk.logits, err);
-    for (size_t step = 0; step < n && status == DPE_OK; step++) {
-        status = run_step(&walk, step, live, steps, text);
+    DPE_TRY(
+        dpe_session_feed(session, sample->prompt.ids + (prompt - rest), rest, walk.logits, err));
+    for (size_t step = 0; step < n; step++) {
+        DPE_TRY(run_step(&walk, step, steps, text));
     }
     steps->found = fmin(steps->found, 1.0);
-done:
-    free_values(walk.values, n);
-    free(walk.order);
-    free(walk.right);
-    free(walk.logits);
-    free(live);
-    return status;
+    return DPE_OK;
 }

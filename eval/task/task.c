@@ -110,7 +110,7 @@ dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session
     if (index < 0 || index >= task->n_samples) {
         return dpe_fail(err, DPE_USAGE, "task %s has no sample %lld", task->name, (long long)index);
     }
-    struct dpe_row made;
+    DPE_SCOPED(dpe_row_free) struct dpe_row made = {0};
     dpe_status status = run_once(task, session, plan, index, &made, err);
     if (status == DPE_NONFINITE) {
         dpe_row_free(&made);
@@ -122,11 +122,9 @@ dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session
         made.position = err->position;
         status = DPE_OK;
     }
-    if (status != DPE_OK) {
-        dpe_row_free(&made);
-        return status;
-    }
+    DPE_TRY(status);
     *row = made;
+    made = (struct dpe_row){0};
     return DPE_OK;
 }
 
@@ -184,12 +182,10 @@ dpe_status dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_sessio
                                   const char *plan, const struct dpe_item *items, int64_t n,
                                   struct dpe_row *rows, struct dpe_error *err)
 {
-    int64_t *samples = NULL;
+    DPE_OWNED int64_t *samples = NULL;
     DPE_TRY(DPE_NEW(&samples, (size_t)n, err, "out of memory for %lld samples", (long long)n));
     for (int64_t i = 0; i < n; i++) {
         samples[i] = items[i].sample;
     }
-    dpe_status status = dpe_task_rows(task, session, plan, samples, n, rows, err);
-    free(samples);
-    return status;
+    return dpe_task_rows(task, session, plan, samples, n, rows, err);
 }
