@@ -2,8 +2,6 @@
  * it. */
 #include "eval/ruler/python_random.h"
 
-#include <stdlib.h>
-
 enum { N = 624, M = 397 };
 
 void dpe_python_seed(struct dpe_python_random *random, uint32_t seed)

@@ -1,6 +1,5 @@
 /* RULER's needles and variables: sentences hidden in an essay, in noise, or among similar ones. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "eval/ruler/ruler.h"

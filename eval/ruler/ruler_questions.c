@@ -1,6 +1,5 @@
 /* RULER's questions: a gold document among others. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "eval/ruler/ruler.h"

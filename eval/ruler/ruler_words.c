@@ -1,7 +1,6 @@
 /* RULER's word lists: common words (cwe) and frequent code words (fwe). */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "eval/ruler/ruler.h"

@@ -1,7 +1,6 @@
 /* dpe-run: one model, one position method, one prompt. Generates, tokenizes, measures perplexity of
  * a file, describes a model or a plan. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/plan/methods/methods.h"
@@ -270,12 +269,9 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
 dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t length,
                                 struct dpe_session **session, struct dpe_error *err)
 {
-    struct dpe_plan plan;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     char note[DPE_TABLE_NOTE];
-    dpe_status status = make_plan(run, length, &plan, note, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(make_plan(run, length, &plan, note, err));
     const char *table = dpe_run_tool_table(run->args);
     if (note[0] != '\0') {
         dpe_log_info("%s%s: %s", table != NULL ? table : "--method ",
@@ -293,28 +289,22 @@ dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t
                   .chunk = "--chunk",
                   .max_memory = "--max-memory"},
     };
-    status = dpe_session_create(run->model, &plan, &options, session, err);
-    dpe_plan_free(&plan);
-    if (status == DPE_OK) {
-        int64_t logged = 0;
-        dpe_log_chunk(*session, &logged);
-        dpe_log_file(*session, &run->args->tool);
-        dpe_session_set_poll(*session, dpe_signals_poll, NULL);
-    }
-    return status;
+    DPE_TRY(dpe_session_create(run->model, &plan, &options, session, err));
+    int64_t logged = 0;
+    dpe_log_chunk(*session, &logged);
+    dpe_log_file(*session, &run->args->tool);
+    dpe_session_set_poll(*session, dpe_signals_poll, NULL);
+    return DPE_OK;
 }
 
 /* The ids of a text given on the command line or as a file, specials added unless --raw. */
 static dpe_status encode(const struct run *run, const char *text, const char *file,
                          struct dpe_tokens *tokens, struct dpe_error *err)
 {
-    char *bytes = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t n = text != NULL ? strlen(text) : 0;
     if (text == NULL) {
-        dpe_status status = dpe_run_tool_read(run, file, &bytes, &n, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(dpe_run_tool_read(run, file, &bytes, &n, err));
         text = bytes;
     }
     const struct dpe_encode_options options = {
@@ -327,74 +317,58 @@ static dpe_status encode(const struct run *run, const char *text, const char *fi
     if (status != DPE_OK && bytes != NULL) {
         dpe_fail_prefix(err, "%s", file);
     }
-    free(bytes);
     return status;
 }
 
 static dpe_status tokenize(const struct run *run, struct dpe_error *err)
 {
-    struct dpe_tokens tokens = {0};
-    dpe_status status = encode(run, run->args->prompt, run->args->prompt_file, &tokens, err);
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     const size_t often = 1 << 16;
-    for (size_t i = 0; i < tokens.n && status == DPE_OK; i++) {
+    DPE_TRY(encode(run, run->args->prompt, run->args->prompt_file, &tokens, err));
+    for (size_t i = 0; i < tokens.n; i++) {
         printf("%s%d", i == 0 ? "" : " ", tokens.ids[i]);
-        status = i % often == 0 ? dpe_signals_poll(NULL, err) : DPE_OK;
+        if (i % often == 0) {
+            DPE_TRY(dpe_signals_poll(NULL, err));
+        }
     }
-    if (status == DPE_OK) {
-        printf("\n");
-    }
-    dpe_tokens_free(&tokens);
-    return status;
+    printf("\n");
+    return DPE_OK;
 }
 
 static dpe_status generate(const struct run *run, struct dpe_error *err)
 {
     const struct arguments *args = run->args;
-    struct dpe_tokens prompt = {0};
-    struct dpe_tokens out = {0};
-    struct dpe_session *session = NULL;
-    dpe_status status = encode(run, args->prompt, args->prompt_file, &prompt, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens prompt = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens out = {0};
+    DPE_SCOPED(dpe_run_tool_end) struct dpe_session *session = NULL;
+    DPE_TRY(encode(run, args->prompt, args->prompt_file, &prompt, err));
     if (prompt.n == 0) {
-        status = dpe_fail(err, DPE_USAGE, "the prompt is empty");
-        goto done;
+        return dpe_fail(err, DPE_USAGE, "the prompt is empty");
     }
     int64_t length = (int64_t)prompt.n + args->max_new;
-    status = dpe_run_tool_session(run, length, length, &session, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
+    DPE_TRY(dpe_run_tool_session(run, length, length, &session, err));
     struct stream stream = {.tokenizer = run->tokenizer, .deadline = run->deadline};
     const struct dpe_generate_options options = {.max_new = args->max_new,
                                                  .stop = dpe_run_tool_token,
                                                  .user = &stream,
                                                  .sampling = run->sampling};
     double begin = dpe_clock();
-    status = dpe_session_generate(session, prompt.ids, (int64_t)prompt.n, &options, &out, err);
-    if (status == DPE_OK) {
-        dpe_run_tool_print(&stream, out.ids, out.n, true);
-        printf("\n");
-        fflush(stdout);
-        if (dpe_signals_asked() == DPE_STOP_NONE) {
-            dpe_run_tool_hint(run, out.ids, out.n);
-        }
-        dpe_log_info("%zu tokens read, %zu written, %.2f s", prompt.n, out.n, dpe_clock() - begin);
-        if (dpe_signals_asked() != DPE_STOP_NONE) {
-            status =
-                dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal after %zu tokens", out.n);
-        } else if (stream.late && (int64_t)out.n < args->max_new) {
-            status =
-                dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up after %zu of %lld tokens",
-                         out.n, (long long)args->max_new);
-        }
+    DPE_TRY(dpe_session_generate(session, prompt.ids, (int64_t)prompt.n, &options, &out, err));
+    dpe_run_tool_print(&stream, out.ids, out.n, true);
+    printf("\n");
+    fflush(stdout);
+    if (dpe_signals_asked() == DPE_STOP_NONE) {
+        dpe_run_tool_hint(run, out.ids, out.n);
     }
-done:
-    dpe_session_destroy(session);
-    dpe_tokens_free(&prompt);
-    dpe_tokens_free(&out);
-    return status;
+    dpe_log_info("%zu tokens read, %zu written, %.2f s", prompt.n, out.n, dpe_clock() - begin);
+    if (dpe_signals_asked() != DPE_STOP_NONE) {
+        return dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal after %zu tokens", out.n);
+    }
+    return stream.late && (int64_t)out.n < args->max_new
+               ? dpe_fail(err, DPE_INCOMPLETE,
+                          "the time budget is used up after %zu of %lld tokens", out.n,
+                          (long long)args->max_new)
+               : DPE_OK;
 }
 
 /* Window i holds the tokens iC … iC+C−1 with its first replaced by BOS where the model has one, so
@@ -407,28 +381,28 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
     int64_t bos = dpe_model_config(run->model)->bos_id;
     int64_t first = run->args->score_all ? 1 : context / 2 + 1;
     int64_t n_windows = (int64_t)tokens->n / context;
-    struct nll_result result = {
-        .tokens = tokens->n, .context = context, .scored = context - first, .n = n_windows};
-    result.sum = dpe_alloc_zero((size_t)n_windows, sizeof *result.sum);
-    double *nll = dpe_alloc((size_t)context, sizeof *nll);
-    dpe_status status =
-        nll != NULL && result.sum != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    DPE_OWNED double *sum = NULL;
+    DPE_OWNED double *nll = NULL;
+    DPE_TRY(DPE_NEW(&sum, (size_t)n_windows, err, "out of memory"));
+    DPE_TRY(DPE_NEW(&nll, (size_t)context, err, "out of memory"));
+    struct nll_result result = {.tokens = tokens->n,
+                                .context = context,
+                                .scored = context - first,
+                                .n = n_windows,
+                                .sum = sum};
     double begin = dpe_clock();
-    for (int64_t window = 0; window < n_windows && status == DPE_OK; window++) {
+    for (int64_t window = 0; window < n_windows; window++) {
         if (dpe_clock() > run->deadline) {
-            status = dpe_fail(err, DPE_INCOMPLETE,
-                              "the time budget is used up after %lld of %lld windows",
-                              (long long)window, (long long)n_windows);
-            break;
+            return dpe_fail(err, DPE_INCOMPLETE,
+                            "the time budget is used up after %lld of %lld windows",
+                            (long long)window, (long long)n_windows);
         }
         int32_t *ids = tokens->ids + window * context;
         ids[0] = bos >= 0 && !run->args->raw ? (int32_t)bos : ids[0];
-        status = dpe_session_cut(session, 0, err);
-        if (status == DPE_OK) {
-            status = dpe_session_nll(session, ids, context, nll, err);
-        }
-        for (int64_t i = first; i < context && status == DPE_OK; i++) {
-            result.sum[window] += nll[i - 1];
+        DPE_TRY(dpe_session_cut(session, 0, err));
+        DPE_TRY(dpe_session_nll(session, ids, context, nll, err));
+        for (int64_t i = first; i < context; i++) {
+            sum[window] += nll[i - 1];
         }
         char line[96];
         result.seconds = dpe_clock() - begin;
@@ -442,44 +416,32 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
                                                (double)(n_windows - window - 1)};
         dpe_progress(&event, line);
     }
-    free(nll);
-    if (status == DPE_OK) {
-        dpe_progress_clear();
-        status = dpe_run_tool_print_nll(run, &result, err);
-    }
-    free(result.sum);
-    return status;
+    dpe_progress_clear();
+    return dpe_run_tool_print_nll(run, &result, err);
 }
 
 static dpe_status nll(const struct run *run, struct dpe_error *err)
 {
     int64_t context = run->args->context > 0 ? run->args->context : run->trained_length;
-    struct dpe_tokens tokens = {0};
-    struct dpe_session *session = NULL;
-    dpe_status status = encode(run, NULL, run->args->nll_file, &tokens, err);
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
+    DPE_SCOPED(dpe_run_tool_end) struct dpe_session *session = NULL;
+    DPE_TRY(encode(run, NULL, run->args->nll_file, &tokens, err));
     const struct dpe_config *config = dpe_model_config(run->model);
-    if (status == DPE_OK && (context < 4 || (int64_t)tokens.n < context)) {
-        status = dpe_fail(
+    if (context < 4 || (int64_t)tokens.n < context) {
+        return dpe_fail(
             err, DPE_BAD_DATA,
             "%s: expected at least one window of %lld tokens, found %zu; use a longer text "
             "or a smaller --context (4 or more)",
             run->args->nll_file, (long long)context, tokens.n);
-    } else if (status == DPE_OK && config->bos_id >= config->vocab && !run->args->raw) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA,
-                     "%s/config.json: bos_token_id: expected an id below vocab_size %lld, found "
-                     "%lld; give --raw to run without it",
-                     run->args->model, (long long)config->vocab, (long long)config->bos_id);
     }
-    if (status != DPE_OK ||
-        (status = dpe_run_tool_session(run, context, context, &session, err)) != DPE_OK) {
-        goto done;
+    if (config->bos_id >= config->vocab && !run->args->raw) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s/config.json: bos_token_id: expected an id below vocab_size %lld, found "
+                        "%lld; give --raw to run without it",
+                        run->args->model, (long long)config->vocab, (long long)config->bos_id);
     }
-    status = nll_windows(run, session, &tokens, context, err);
-done:
-    dpe_session_destroy(session);
-    dpe_tokens_free(&tokens);
-    return status;
+    DPE_TRY(dpe_run_tool_session(run, context, context, &session, err));
+    return nll_windows(run, session, &tokens, context, err);
 }
 
 dpe_status dpe_run_tool_length(const struct run *run, int64_t *length, int64_t *trained,
@@ -503,24 +465,17 @@ dpe_status dpe_run_tool_length(const struct run *run, int64_t *length, int64_t *
 
 static dpe_status show_plan(const struct run *run, struct dpe_error *err)
 {
-    struct dpe_plan plan;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     struct run own = *run; /* a table may be of another trained length than the model says */
     int64_t length = 0;
     char note[DPE_TABLE_NOTE];
-    dpe_status status = dpe_run_tool_length(run, &length, &own.trained_length, err);
-    if (status == DPE_OK) {
-        status = make_plan(run, length, &plan, note, err);
-    }
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_run_tool_length(run, &length, &own.trained_length, err));
+    DPE_TRY(make_plan(run, length, &plan, note, err));
     if (run->args->result == DPE_RESULT_JSON) {
-        status = dpe_run_tool_plan_json(&own, &plan, length, err);
-    } else {
-        dpe_run_tool_show_plan(&own, &plan, length, note);
+        return dpe_run_tool_plan_json(&own, &plan, length, err);
     }
-    dpe_plan_free(&plan);
-    return status;
+    dpe_run_tool_show_plan(&own, &plan, length, note);
+    return DPE_OK;
 }
 
 DPE_MAIN(dpe_run)

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -49,7 +48,7 @@ static dpe_status check_text(const struct chat *chat, const char *text, size_t n
 {
     const struct dpe_encode_options options = {
         .special = DPE_SPECIAL_ERROR, .advice = "--special-in-text parse makes it the token"};
-    struct dpe_tokens tokens = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     if (chat->run->args->special == DPE_SPECIAL_PARSE) {
         return DPE_OK;
     }
@@ -57,7 +56,6 @@ static dpe_status check_text(const struct chat *chat, const char *text, size_t n
     if (status != DPE_OK) {
         dpe_fail_prefix(err, "message");
     }
-    dpe_tokens_free(&tokens);
     return status;
 }
 
@@ -65,20 +63,14 @@ static dpe_status check_text(const struct chat *chat, const char *text, size_t n
 static dpe_status encode(const struct chat *chat, struct dpe_tokens *tokens, struct dpe_error *err)
 {
     const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     const struct dpe_chat_turn turn = {
         .messages = chat->messages, .now = &chat->now, .prompt = true};
-    dpe_status status = dpe_chat_render(chat->template, &turn, &text, err);
-    if (status == DPE_OK) {
-        status =
-            dpe_tokenizer_encode(chat->run->tokenizer, text.bytes, text.n, &options, tokens, err);
-    }
-    if (status == DPE_OK && tokens->n == 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: the template makes an empty prompt",
-                          dpe_chat_source(chat->template));
-    }
-    dpe_text_free(&text);
-    return status;
+    DPE_TRY(dpe_chat_render(chat->template, &turn, &text, err));
+    DPE_TRY(dpe_tokenizer_encode(chat->run->tokenizer, text.bytes, text.n, &options, tokens, err));
+    return tokens->n > 0 ? DPE_OK
+                         : dpe_fail(err, DPE_BAD_DATA, "%s: the template makes an empty prompt",
+                                    dpe_chat_source(chat->template));
 }
 
 /* The length that a plan for `need` tokens is made for: of a table its entry's, up to the trained
@@ -152,44 +144,24 @@ static dpe_status answer(struct chat *chat, struct dpe_error *err)
                                                  .stop = dpe_run_tool_token,
                                                  .user = &stream,
                                                  .sampling = run->sampling};
-    struct dpe_tokens prompt = {0};
-    struct dpe_tokens out = {0};
-    struct dpe_text text = {0};
-    int64_t kept = 0;
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens prompt = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens out = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     double begin = dpe_clock();
-    dpe_status status = encode(chat, &prompt, err);
-    if (status == DPE_OK) {
-        status = make_room(chat, (int64_t)prompt.n + run->args->max_new, err);
-    }
-    if (status == DPE_OK) {
-        int64_t n = (int64_t)prompt.n;
-        kept = dpe_session_common(chat->session, prompt.ids, n);
-        kept = kept < n ? kept : n - 1;
-        status = dpe_session_cut(chat->session, kept, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_session_generate(chat->session, prompt.ids + kept, (int64_t)prompt.n - kept,
-                                      &options, &out, err);
-    }
-    if (status == DPE_OK) {
-        dpe_run_tool_print(&stream, out.ids, out.n, true);
-        printf("\n");
-        fflush(stdout);
-        dpe_log_info("%lld tokens read, %lld kept, %zu written, %.2f s",
-                     (long long)prompt.n - (long long)kept, (long long)kept, out.n,
-                     dpe_clock() - begin);
-        status = dpe_tokenizer_decode(run->tokenizer, out.ids, out.n, true, &text, err);
-    }
-    if (status == DPE_OK) {
-        status = add_message(chat, "assistant", text.n > 0 ? text.bytes : "", text.n, err);
-    }
-    if (status == DPE_OK) {
-        status = ended(&stream, out.n, err);
-    }
-    dpe_tokens_free(&prompt);
-    dpe_tokens_free(&out);
-    dpe_text_free(&text);
-    return status;
+    DPE_TRY(encode(chat, &prompt, err));
+    const int64_t n = (int64_t)prompt.n;
+    DPE_TRY(make_room(chat, n + run->args->max_new, err));
+    const int64_t kept = dpe_least(dpe_session_common(chat->session, prompt.ids, n), n - 1);
+    DPE_TRY(dpe_session_cut(chat->session, kept, err));
+    DPE_TRY(dpe_session_generate(chat->session, prompt.ids + kept, n - kept, &options, &out, err));
+    dpe_run_tool_print(&stream, out.ids, out.n, true);
+    printf("\n");
+    fflush(stdout);
+    dpe_log_info("%lld tokens read, %lld kept, %zu written, %.2f s", (long long)(n - kept),
+                 (long long)kept, out.n, dpe_clock() - begin);
+    DPE_TRY(dpe_tokenizer_decode(run->tokenizer, out.ids, out.n, true, &text, err));
+    DPE_TRY(add_message(chat, "assistant", text.n > 0 ? text.bytes : "", text.n, err));
+    return ended(&stream, out.n, err);
 }
 
 static dpe_status say(struct chat *chat, const char *text, size_t n, struct dpe_error *err)
@@ -202,17 +174,13 @@ static dpe_status say(struct chat *chat, const char *text, size_t n, struct dpe_
 static dpe_status say_prompt(struct chat *chat, struct dpe_error *err)
 {
     const struct arguments *args = chat->run->args;
-    char *bytes = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     if (args->prompt != NULL) {
         return say(chat, args->prompt, strlen(args->prompt), err);
     }
-    dpe_status status = dpe_run_tool_read(chat->run, args->prompt_file, &bytes, &n, err);
-    if (status == DPE_OK) {
-        status = say(chat, bytes, n, err);
-    }
-    free(bytes);
-    return status;
+    DPE_TRY(dpe_run_tool_read(chat->run, args->prompt_file, &bytes, &n, err));
+    return say(chat, bytes, n, err);
 }
 
 /* Wait for a line of a terminal: unlike getline, poll ends at a signal. */
@@ -258,24 +226,25 @@ static bool is_command(struct chat *chat, const char *line, bool *ends)
 static dpe_status converse(struct chat *chat, struct dpe_error *err)
 {
     bool terminal = isatty(STDIN_FILENO) == 1;
-    char *line = NULL;
+    DPE_OWNED char *line = NULL;
     size_t size = 0;
     size_t turns = 0;
-    dpe_status status = DPE_OK;
     if (terminal) {
         dpe_log_info("every line is a message; /help lists commands, Ctrl-D ends");
     }
-    while (status == DPE_OK && !ferror(stdout)) {
+    while (!ferror(stdout)) {
         if (terminal && isatty(STDOUT_FILENO) == 1) {
             printf("> ");
             fflush(stdout);
         }
         ssize_t n = !terminal || wait_line() ? getline(&line, &size, stdin) : -1;
+        if (n < 0 && dpe_signals_asked() != DPE_STOP_NONE) {
+            return dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal");
+        }
+        if (n < 0 && ferror(stdin)) {
+            return dpe_fail(err, DPE_IO, "standard input cannot be read");
+        }
         if (n < 0) {
-            status = dpe_signals_asked() != DPE_STOP_NONE
-                         ? dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal")
-                     : ferror(stdin) ? dpe_fail(err, DPE_IO, "standard input cannot be read")
-                                     : DPE_OK;
             break;
         }
         n -= n > 0 && line[n - 1] == '\n';
@@ -293,16 +262,13 @@ static dpe_status converse(struct chat *chat, struct dpe_error *err)
             dpe_log_warning("%s; the line is left out", err->text);
             continue;
         }
-        status = say(chat, line, (size_t)n, err);
+        DPE_TRY(say(chat, line, (size_t)n, err));
         turns++;
     }
-    free(line);
-    if (status == DPE_OK && turns == 0 && !terminal) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "standard input: expected a message on each line, "
-                          "found none");
-    }
-    return status;
+    return turns > 0 || terminal
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
+                          "standard input: expected a message on each line, found none");
 }
 
 /* A template, and the table whose entries the conversation may run with. */
@@ -354,10 +320,9 @@ dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err)
 void dpe_run_tool_hint(const struct run *run, const int32_t *ids, size_t n)
 {
     char told[1200];
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     bool empty = dpe_tokenizer_decode(run->tokenizer, ids, n, true, &text, NULL) == DPE_OK &&
                  (text.n == 0 || strspn(text.bytes, " \t\r\n") == text.n);
-    dpe_text_free(&text);
     if (empty && dpe_chat_told("auto", run->args->model, told, sizeof told)) {
         dpe_log_warning("the answer is empty: this is an instruct model, which expects a message "
                         "in its chat template; give --chat");

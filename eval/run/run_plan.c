@@ -1,7 +1,6 @@
 /* A plan as a JSON document, for programs that apply it elsewhere
  * (outputs/transformers/dpe_plan.py). */
 #include <math.h>
-#include <stdlib.h>
 
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
@@ -113,28 +112,23 @@ dpe_status dpe_run_tool_plan_json(const struct run *run, const struct dpe_plan *
 {
     char key[33];
     double a = 1.0;
-    double *own = dpe_alloc((size_t)plan->n_pairs, sizeof *own);
-    int64_t *room = dpe_alloc((size_t)plan->n_pairs, sizeof *room);
-    dpe_status status = own == NULL || room == NULL
-                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for a plan")
-                            : dpe_rope_native(dpe_model_config(run->model), length, own, &a, err);
-    status = status == DPE_OK ? dpe_plan_key(plan, key, err) : status;
-    if (status == DPE_OK) {
-        struct dpe_result *result = dpe_result_begin("dpe-run");
-        dpe_result_text(result, "schema_name", "dpe-plan");
-        dpe_result_text(result, "schema_version", "1.0.0");
-        dpe_result_text(result, "name", plan->name);
-        dpe_result_text(result, "key", key);
-        dpe_result_whole(result, "trained_length", run->trained_length);
-        dpe_result_whole(result, "evaluated_length", length);
-        add_model(result, run, own, a);
-        add_plan(result, plan);
-        add_bands(result, plan);
-        add_mask(result, plan, room);
-        add_heads(result, &plan->temperature);
-        status = dpe_result_print(result, run->args->result, err);
-    }
-    free(own);
-    free(room);
-    return status;
+    DPE_OWNED double *own = NULL;
+    DPE_OWNED int64_t *room = NULL;
+    DPE_TRY(DPE_NEW(&own, (size_t)plan->n_pairs, err, "out of memory for a plan"));
+    DPE_TRY(DPE_NEW(&room, (size_t)plan->n_pairs, err, "out of memory for a plan"));
+    DPE_TRY(dpe_rope_native(dpe_model_config(run->model), length, own, &a, err));
+    DPE_TRY(dpe_plan_key(plan, key, err));
+    struct dpe_result *result = dpe_result_begin("dpe-run");
+    dpe_result_text(result, "schema_name", "dpe-plan");
+    dpe_result_text(result, "schema_version", "1.0.0");
+    dpe_result_text(result, "name", plan->name);
+    dpe_result_text(result, "key", key);
+    dpe_result_whole(result, "trained_length", run->trained_length);
+    dpe_result_whole(result, "evaluated_length", length);
+    add_model(result, run, own, a);
+    add_plan(result, plan);
+    add_bands(result, plan);
+    add_mask(result, plan, room);
+    add_heads(result, &plan->temperature);
+    return dpe_result_print(result, run->args->result, err);
 }

@@ -169,35 +169,31 @@ static dpe_status print_json(const struct arguments *args, const struct dpe_read
     return dpe_result_print(result, args->result, err);
 }
 
+static void close_table(struct dpe_table **table)
+{
+    dpe_table_close(*table);
+}
+
 dpe_status dpe_run_tool_runtimes(const struct arguments *args, bool *agree, struct dpe_error *err)
 {
-    struct dpe_readings readings;
-    struct dpe_applied applied = {0};
-    struct dpe_table *table = NULL;
+    DPE_SCOPED(close_table) struct dpe_table *table = NULL;
+    DPE_SCOPED(dpe_readings_free) struct dpe_readings readings = {0};
+    DPE_SCOPED(dpe_applied_free) struct dpe_applied applied = {0};
     *agree = false;
-    dpe_status status =
-        dpe_readings_open(args->model, args->runtimes, args->length, &readings, err);
-    if (status == DPE_OK && args->table != NULL) {
-        status = dpe_table_load(args->table, &table, err);
-    }
-    if (status == DPE_OK && table != NULL) {
-        status = dpe_applied_make(args->model, args->table, table, args->runtimes, args->length,
-                                  &applied, err);
-    }
-    if (status == DPE_OK && table != NULL && applied.values == NULL) {
-        dpe_log_info("%s: a text of %lld tokens is run unchanged", args->table,
-                     (long long)args->length);
-    }
-    if (status == DPE_OK) {
-        *agree = readings.agree && dpe_applied_agree(&applied);
-        if (args->result == DPE_RESULT_JSON) {
-            status = print_json(args, &readings, &applied, *agree, err);
-        } else {
-            print_text(args, &readings, &applied, *agree);
+    DPE_TRY(dpe_readings_open(args->model, args->runtimes, args->length, &readings, err));
+    if (args->table != NULL) {
+        DPE_TRY(dpe_table_load(args->table, &table, err));
+        DPE_TRY(dpe_applied_make(args->model, args->table, table, args->runtimes, args->length,
+                                 &applied, err));
+        if (applied.values == NULL) {
+            dpe_log_info("%s: a text of %lld tokens is run unchanged", args->table,
+                         (long long)args->length);
         }
     }
-    dpe_applied_free(&applied);
-    dpe_readings_free(&readings);
-    dpe_table_close(table);
-    return status;
+    *agree = readings.agree && dpe_applied_agree(&applied);
+    if (args->result == DPE_RESULT_JSON) {
+        return print_json(args, &readings, &applied, *agree, err);
+    }
+    print_text(args, &readings, &applied, *agree);
+    return DPE_OK;
 }

@@ -1,6 +1,5 @@
 /* --show: a long text with a secret is read by the model as it is and with the table, and both are
  * asked for it. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "data/data.h"
@@ -24,6 +23,11 @@ struct reply {
     const struct secret *secret;
     struct dpe_text text;
 };
+
+static void reply_free(struct reply *reply)
+{
+    dpe_text_free(&reply->text);
+}
 
 static bool is_named(const struct reply *reply)
 {
@@ -127,31 +131,21 @@ static dpe_status ask(const struct run *run, const struct arguments *args, const
 {
     struct run own = *run;
     own.args = args;
-    struct reply reply = {.run = run, .secret = secret};
-    struct dpe_tokens out = {0};
-    struct dpe_session *session = NULL;
+    DPE_SCOPED(reply_free) struct reply reply = {.run = run, .secret = secret};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens out = {0};
+    DPE_SCOPED(dpe_run_tool_end) struct dpe_session *session = NULL;
     const struct dpe_generate_options options = {
         .max_new = secret->sample.max_new, .stop = has_ended, .user = &reply};
     const int64_t read = (int64_t)secret->sample.prompt.n;
     double begin = dpe_clock();
-    dpe_status status = dpe_text_append(&reply.text, "", 0, err);
-    if (status == DPE_OK) {
-        status = dpe_run_tool_session(&own, read + options.max_new, secret->length, &session, err);
+    DPE_TRY(dpe_text_append(&reply.text, "", 0, err));
+    DPE_TRY(dpe_run_tool_session(&own, read + options.max_new, secret->length, &session, err));
+    DPE_TRY(dpe_session_generate(session, secret->sample.prompt.ids, read, &options, &out, err));
+    if (dpe_signals_asked() != DPE_STOP_NONE) {
+        return dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal after %zu tokens", out.n);
     }
-    if (status == DPE_OK) {
-        status =
-            dpe_session_generate(session, secret->sample.prompt.ids, read, &options, &out, err);
-    }
-    if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
-        status = dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal after %zu tokens", out.n);
-    }
-    if (status == DPE_OK) {
-        print_reply(&reply, name, dpe_clock() - begin);
-    }
-    dpe_session_destroy(session);
-    dpe_tokens_free(&out);
-    dpe_text_free(&reply.text);
-    return status;
+    print_reply(&reply, name, dpe_clock() - begin);
+    return DPE_OK;
 }
 
 dpe_status dpe_run_tool_show(const struct run *run, struct dpe_error *err)
@@ -159,16 +153,10 @@ dpe_status dpe_run_tool_show(const struct run *run, struct dpe_error *err)
     struct arguments unchanged = *run->args;
     unchanged.table = NULL;
     unchanged.method = "rope";
-    struct secret secret = {0};
-    dpe_status status = hide(run, &secret, err);
-    if (status == DPE_OK) {
-        print_secret(run, &secret);
-        status = ask(run, &unchanged, "unchanged", &secret, err);
-    }
-    if (status == DPE_OK) {
-        const char *name = run->args->table != NULL ? "with the table" : run->args->method;
-        status = ask(run, run->args, name, &secret, err);
-    }
-    secret_free(&secret);
-    return status;
+    DPE_SCOPED(secret_free) struct secret secret = {0};
+    DPE_TRY(hide(run, &secret, err));
+    print_secret(run, &secret);
+    DPE_TRY(ask(run, &unchanged, "unchanged", &secret, err));
+    const char *name = run->args->table != NULL ? "with the table" : run->args->method;
+    return ask(run, run->args, name, &secret, err);
 }

@@ -1,6 +1,5 @@
 /* What dpe-run prints about a model, a plan and the position methods. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/plan/methods/methods.h"
@@ -170,7 +169,7 @@ dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result
                                   struct dpe_error *err)
 {
     double sum = 0.0;
-    int64_t *scored = NULL;
+    DPE_OWNED int64_t *scored = NULL;
     DPE_TRY(
         DPE_NEW(&scored, (size_t)nll->n, err, "out of memory for %lld windows", (long long)nll->n));
     for (int64_t i = 0; i < nll->n; i++) {
@@ -183,7 +182,6 @@ dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result
     struct dpe_interval ppl = dpe_perplexity(nll->sum, scored, (size_t)nll->n, 0.95);
     ppl.low = nll->n < WINDOWS ? (double)NAN : ppl.low;
     ppl.high = nll->n < WINDOWS ? (double)NAN : ppl.high;
-    free(scored);
     double mean = sum / (double)(nll->n * nll->scored);
     double rate = (double)(nll->n * nll->context) / nll->seconds;
     if (run->args->result != DPE_RESULT_TEXT) {

@@ -1,5 +1,4 @@
 /* Texts in and out: files, standard input, the stream of an answer. */
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -7,38 +6,27 @@
 
 static const uint64_t most_bytes = UINT64_C(1) << 34;
 
-static dpe_status too_large(const char *what, uint64_t n, uint64_t most, struct dpe_error *err)
-{
-    return dpe_fail(err, DPE_NO_MEMORY, "%s has %llu bytes%s, --max-memory allows %llu", what,
-                    (unsigned long long)n, n > most ? " or more" : "", (unsigned long long)most);
-}
-
 static dpe_status read_stdin(uint64_t most, char **bytes, size_t *n, struct dpe_error *err)
 {
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     char piece[1 << 14];
     size_t got = 0;
-    dpe_status status = DPE_OK;
-    while (status == DPE_OK && (got = fread(piece, 1, sizeof piece, stdin)) > 0) {
-        status = most > 0 && text.n + got > most
-                     ? too_large("standard input", text.n + got, most, err)
-                     : dpe_text_append(&text, piece, got, err);
-        if (status == DPE_OK) {
-            status = dpe_signals_poll(NULL, err);
+    while ((got = fread(piece, 1, sizeof piece, stdin)) > 0) {
+        if (most > 0 && text.n + got > most) {
+            return dpe_fail(err, DPE_NO_MEMORY,
+                            "standard input has %zu bytes or more, --max-memory allows %llu",
+                            text.n + got, (unsigned long long)most);
         }
+        DPE_TRY(dpe_text_append(&text, piece, got, err));
+        DPE_TRY(dpe_signals_poll(NULL, err));
     }
-    if (status == DPE_OK && ferror(stdin)) {
-        status = dpe_fail(err, DPE_IO, "standard input cannot be read");
+    if (ferror(stdin)) {
+        return dpe_fail(err, DPE_IO, "standard input cannot be read");
     }
-    if (status == DPE_OK) {
-        status = dpe_text_append(&text, "", 1, err);
-    }
-    if (status != DPE_OK) {
-        dpe_text_free(&text);
-        return status;
-    }
+    DPE_TRY(dpe_text_append(&text, "", 1, err));
     *bytes = text.bytes;
     *n = text.n - 1;
+    text = (struct dpe_text){0};
     return DPE_OK;
 }
 
@@ -63,7 +51,7 @@ dpe_status dpe_run_tool_read(const struct run *run, const char *file, char **byt
 
 void dpe_run_tool_print(struct stream *stream, const int32_t *ids, size_t n, bool last)
 {
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     if (dpe_tokenizer_decode(stream->tokenizer, ids, n, true, &text, NULL) == DPE_OK) {
         size_t end = text.n;
         bool unfinished = end >= 3 && memcmp(text.bytes + end - 3, "\xef\xbf\xbd", 3) == 0;
@@ -74,7 +62,6 @@ void dpe_run_tool_print(struct stream *stream, const int32_t *ids, size_t n, boo
             stream->printed = end;
         }
     }
-    dpe_text_free(&text);
 }
 
 bool dpe_run_tool_token(void *user, const int32_t *generated, size_t n)
