@@ -94,14 +94,11 @@ static dpe_status read_ranking(const char *path, struct dpe_ablation_source *sou
 {
     const struct dpe_profile_model model = {source->fingerprint, source->n_layers, source->n_heads,
                                             source->n_pairs};
-    struct dpe_profile profile;
-    dpe_status status = dpe_profile_read(path, &model, false, &profile, err);
-    if (status == DPE_OK) {
-        source->ranking = profile.ranking;
-        profile.ranking = NULL;
-    }
-    dpe_profile_free(&profile);
-    return status;
+    DPE_SCOPED(dpe_profile_free) struct dpe_profile profile = {0};
+    DPE_TRY(dpe_profile_read(path, &model, false, &profile, err));
+    source->ranking = profile.ranking;
+    profile.ranking = NULL;
+    return DPE_OK;
 }
 
 dpe_status dpe_ablation_read(const char *path, const char *norms,

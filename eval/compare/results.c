@@ -287,13 +287,13 @@ static dpe_status put_attributes(const struct dpe_results *results, const char *
                                  bool differences, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct dpe_suite *suite = results->suite;
-    struct dpe_text parameters = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text parameters = {0};
     dpe_text_put_bytes(&parameters, "", 0); /* without parameters it is the empty text */
     for (size_t i = 0; i < suite->parameters.n; i++) {
         dpe_text_put(&parameters, "%s%s=%s", i == 0 ? "" : " ", suite->parameters.fields[i].name,
                      suite->parameters.fields[i].value);
     }
-    dpe_status status = dpe_text_done(&parameters, err);
+    DPE_TRY(dpe_text_done(&parameters, err));
     const struct {
         const char *name, *value;
     } texts[] = {
@@ -315,15 +315,10 @@ static dpe_status put_attributes(const struct dpe_results *results, const char *
          "Student's t with a moderated variance; not corrected for their number"},
     };
     size_t n = sizeof texts / sizeof texts[0] - (differences ? 0 : 1);
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
-        status = dpe_h5_attr_text(table, folder, texts[i].name, texts[i].value, err);
+    for (size_t i = 0; i < n; i++) {
+        DPE_TRY(dpe_h5_attr_text(table, folder, texts[i].name, texts[i].value, err));
     }
-    if (status == DPE_OK) {
-        status =
-            dpe_h5_attr_i64(table, folder, "samples_together", suite->tasks[0].task.together, err);
-    }
-    dpe_text_free(&parameters);
-    return status;
+    return dpe_h5_attr_i64(table, folder, "samples_together", suite->tasks[0].task.together, err);
 }
 
 dpe_status dpe_results_put(const struct dpe_results *results, struct dpe_h5 *table,
@@ -352,42 +347,43 @@ static void transpose(void *to, const void *from, size_t size, const struct dpe_
     }
 }
 
+static const char of_grid[] = "length plan score status mean";
+static const char of_grid_halves[] = "at_least_half";
+
+static void drop_grid(struct dpe_grid_result *grid)
+{
+    dpe_datasets_drop(&dpe_grid_kind, grid, of_grid);
+    dpe_datasets_drop(&dpe_grid_kind, grid, of_grid_halves);
+}
+
 dpe_status dpe_results_put_grid(const struct dpe_results *results, const double *depths,
                                 int n_depths, struct dpe_h5 *table, struct dpe_error *err)
 {
-    static const char made[] = "length plan score status mean";
-    static const char half[] = "at_least_half";
     const struct dpe_suite_result *r = &results->r;
     const int n_lengths = results->n_tasks / n_depths;
+    DPE_SCOPED(drop_grid)
     struct dpe_grid_result grid = {
         .n = {results->n_methods, n_depths, n_lengths, results->n_samples}, .depth = depths};
     char folder[64];
     snprintf(folder, sizeof folder, "/eval/%s", results->suite->name);
-    dpe_status status = dpe_datasets_make(&dpe_grid_kind, &grid, made, err);
-    if (status == DPE_OK && r->half != NULL) {
-        status = dpe_datasets_make(&dpe_grid_kind, &grid, half, err);
+    DPE_TRY(dpe_datasets_make(&dpe_grid_kind, &grid, of_grid, err));
+    if (r->half != NULL) {
+        DPE_TRY(dpe_datasets_make(&dpe_grid_kind, &grid, of_grid_halves, err));
     }
-    if (status == DPE_OK) {
-        const int64_t n = results->n_samples;
-        transpose(grid.score, r->score, sizeof *grid.score, results, n_depths, n);
-        transpose(grid.status, r->status, sizeof *grid.status, results, n_depths, n);
-        transpose(grid.mean, r->mean, sizeof *grid.mean, results, n_depths, 1);
-        for (int l = 0; l < n_lengths; l++) {
-            grid.length[l] = r->task_length[l * n_depths];
-        }
-        for (int i = 0; i < results->n_methods * n_lengths; i++) {
-            /* All depths of a length have one plan. */
-            ((const char **)(uintptr_t)grid.plan)[i] = r->plan[i * n_depths];
-        }
-        if (r->half != NULL) {
-            transpose(grid.half, r->half, sizeof *grid.half, results, n_depths, n);
-        }
-        status = put_attributes(results, folder, false, table, err);
+    const int64_t n = results->n_samples;
+    transpose(grid.score, r->score, sizeof *grid.score, results, n_depths, n);
+    transpose(grid.status, r->status, sizeof *grid.status, results, n_depths, n);
+    transpose(grid.mean, r->mean, sizeof *grid.mean, results, n_depths, 1);
+    for (int l = 0; l < n_lengths; l++) {
+        grid.length[l] = r->task_length[l * n_depths];
     }
-    if (status == DPE_OK) {
-        status = dpe_datasets_put(&dpe_grid_kind, &grid, folder, table, err);
+    for (int i = 0; i < results->n_methods * n_lengths; i++) {
+        /* All depths of a length have one plan. */
+        ((const char **)(uintptr_t)grid.plan)[i] = r->plan[i * n_depths];
     }
-    dpe_datasets_drop(&dpe_grid_kind, &grid, made);
-    dpe_datasets_drop(&dpe_grid_kind, &grid, half);
-    return status;
+    if (r->half != NULL) {
+        transpose(grid.half, r->half, sizeof *grid.half, results, n_depths, n);
+    }
+    DPE_TRY(put_attributes(results, folder, false, table, err));
+    return dpe_datasets_put(&dpe_grid_kind, &grid, folder, table, err);
 }

@@ -152,18 +152,13 @@ dpe_status dpe_kld_read(const struct dpe_kld_base *base, struct dpe_session *oth
     const int64_t most = DPE_KLD_BYTES / (vocab * (int64_t)sizeof(float));
     const int64_t step = dpe_least(dpe_most(most, LEAST), n - 1);
     const bool once = base->session == other;
-    struct piece piece = {
-        .vocab = vocab,
-        .base = once ? NULL : dpe_alloc((size_t)step, (size_t)vocab * sizeof *piece.base),
-        .known = dpe_alloc((size_t)step, sizeof *piece.known)};
-    dpe_status status =
-        (piece.base == NULL && !once) || piece.known == NULL
-            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the logits of %lld tokens",
-                       (long long)step)
-            : read_pieces(base, other, ids, n, step, &piece, tokens, err);
-    free(piece.known);
-    free(piece.base);
-    return status;
+    DPE_OWNED float *logits = once ? NULL : dpe_alloc((size_t)step, (size_t)vocab * sizeof *logits);
+    DPE_OWNED double *known = dpe_alloc((size_t)step, sizeof *known);
+    struct piece piece = {.vocab = vocab, .base = logits, .known = known};
+    return (logits == NULL && !once) || known == NULL
+               ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the logits of %lld tokens",
+                          (long long)step)
+               : read_pieces(base, other, ids, n, step, &piece, tokens, err);
 }
 
 /* ------------------------------------------------------------------------- numbers over tokens */
@@ -212,13 +207,11 @@ dpe_status dpe_kld_summarize(const struct dpe_kld_token *const *texts, int64_t n
                              struct dpe_error *err)
 {
     const struct dpe_resampling how = {1, level, ROUNDS, seed};
-    end = end < n + 1 ? end : n + 1;
-    double *kl = dpe_alloc((size_t)n_texts, (size_t)(end - first) * sizeof *kl);
-    double *means = dpe_alloc(2, (size_t)n_texts * sizeof *means);
+    end = dpe_least(end, n + 1);
+    DPE_OWNED double *kl = dpe_alloc((size_t)n_texts, (size_t)(end - first) * sizeof *kl);
+    DPE_OWNED double *means = dpe_alloc(2, (size_t)n_texts * sizeof *means);
     *cell = (struct dpe_kld_cell){0};
     if (kl == NULL || means == NULL) {
-        free(kl);
-        free(means);
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the divergences of %lld tokens",
                         (long long)(n_texts * (end - first)));
     }
@@ -233,7 +226,5 @@ dpe_status dpe_kld_summarize(const struct dpe_kld_token *const *texts, int64_t n
     struct dpe_interval ratio = dpe_bootstrap_mean(means + n_texts, (size_t)n_texts, &how);
     cell->ratio = (struct dpe_interval){
         .mean = exp(ratio.mean), .low = exp(ratio.low), .high = exp(ratio.high), .n = ratio.n};
-    free(kl);
-    free(means);
     return DPE_OK;
 }

@@ -153,10 +153,12 @@ static dpe_status begin(struct dpe_kld_saved *saved, struct dpe_error *err)
 dpe_status dpe_kld_saved_open(const char *path, const struct dpe_kld_saved_name *name,
                               struct dpe_kld_saved **saved, struct dpe_error *err)
 {
-    struct dpe_kld_saved *made = dpe_alloc_zero(1, sizeof *made);
+    DPE_SCOPED(dpe_kld_saved_close_scoped) struct dpe_kld_saved *made = NULL;
     *saved = NULL;
-    if (made == NULL || (made->path = strdup(path)) == NULL) {
-        free(made);
+    DPE_TRY(DPE_NEW(&made, 1, err, "out of memory"));
+    made->fd = -1;
+    made->path = strdup(path);
+    if (made->path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
     struct header *header = &made->header;
@@ -168,13 +170,9 @@ dpe_status dpe_kld_saved_open(const char *path, const struct dpe_kld_saved_name 
     snprintf(header->model, sizeof header->model, "%s", name->model);
     snprintf(header->device, sizeof header->device, "%s", name->device);
     snprintf(header->kv_type, sizeof header->kv_type, "%s", name->kv_type);
-    made->fd = -1;
-    dpe_status status = begin(made, err);
-    if (status != DPE_OK) {
-        dpe_kld_saved_close(made);
-        return status;
-    }
+    DPE_TRY(begin(made, err));
     *saved = made;
+    made = NULL;
     return DPE_OK;
 }
 
@@ -204,16 +202,16 @@ dpe_status dpe_kld_saved_has(struct dpe_kld_saved *saved, int64_t text, const in
                              bool *has, struct dpe_error *err)
 {
     struct text_header header;
-    dpe_status status = get(saved, &header, (int64_t)sizeof header, place(saved, text), err);
-    *has = status == DPE_OK && header.complete == 1;
+    *has = false;
+    DPE_TRY(get(saved, &header, (int64_t)sizeof header, place(saved, text), err));
+    *has = header.complete == 1;
     saved->sum = saved->most = 0.0;
-    if (*has && header.hash != hash_of(ids, saved->header.length)) {
-        status =
-            dpe_fail(err, DPE_MISMATCH,
+    return !*has || header.hash == hash_of(ids, saved->header.length)
+               ? DPE_OK
+               : dpe_fail(
+                     err, DPE_MISMATCH,
                      "%s: its text %lld has other tokens than that of this run: use another file",
                      saved->path, (long long)text);
-    }
-    return status;
 }
 
 dpe_status dpe_kld_saved_end(struct dpe_kld_saved *saved, int64_t text, const int32_t *ids,
@@ -294,13 +292,10 @@ dpe_status dpe_kld_saved_put(struct dpe_kld_saved *saved, int64_t text, int64_t 
 {
     const int64_t vocab = saved->header.vocab;
     const int64_t stride = row_bytes(vocab);
-    char *bytes = dpe_alloc_zero((size_t)rows, (size_t)stride);
-    float *kept = dpe_alloc((size_t)vocab, sizeof *kept);
-    if (bytes == NULL || kept == NULL) {
-        free(bytes);
-        free(kept);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the rows of a base");
-    }
+    DPE_OWNED char *bytes = NULL;
+    DPE_OWNED float *kept = NULL;
+    DPE_TRY(DPE_NEW(&bytes, (size_t)(rows * stride), err, "out of memory for the rows of a base"));
+    DPE_TRY(DPE_NEW(&kept, (size_t)vocab, err, "out of memory for the rows of a base"));
     for (int64_t i = 0; i < rows; i++) {
         struct row_header *row = (struct row_header *)(void *)(bytes + i * stride);
         uint16_t *steps = (uint16_t *)(void *)(row + 1);
@@ -313,12 +308,8 @@ dpe_status dpe_kld_saved_put(struct dpe_kld_saved *saved, int64_t text, int64_t 
         memcpy(own, kept, (size_t)vocab * sizeof *kept);
         nll[i] = row->nll;
     }
-    dpe_status status =
-        put(saved, bytes, rows * stride,
-            place(saved, text) + (int64_t)sizeof(struct text_header) + at * stride, err);
-    free(kept);
-    free(bytes);
-    return status;
+    return put(saved, bytes, rows * stride,
+               place(saved, text) + (int64_t)sizeof(struct text_header) + at * stride, err);
 }
 
 dpe_status dpe_kld_saved_get(struct dpe_kld_saved *saved, int64_t text, int64_t at, int64_t rows,
@@ -326,19 +317,17 @@ dpe_status dpe_kld_saved_get(struct dpe_kld_saved *saved, int64_t text, int64_t 
 {
     const int64_t vocab = saved->header.vocab;
     const int64_t stride = row_bytes(vocab);
-    char *bytes = dpe_alloc((size_t)rows, (size_t)stride);
+    DPE_OWNED char *bytes = dpe_alloc((size_t)rows, (size_t)stride);
     if (bytes == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the rows of a base");
     }
-    dpe_status status =
-        get(saved, bytes, rows * stride,
-            place(saved, text) + (int64_t)sizeof(struct text_header) + at * stride, err);
-    for (int64_t i = 0; i < rows && status == DPE_OK; i++) {
+    DPE_TRY(get(saved, bytes, rows * stride,
+                place(saved, text) + (int64_t)sizeof(struct text_header) + at * stride, err));
+    for (int64_t i = 0; i < rows; i++) {
         const struct row_header *row =
             (const struct row_header *)(const void *)(bytes + i * stride);
         unpack(row, (const uint16_t *)(const void *)(row + 1), vocab, logits + i * vocab);
         nll[i] = row->nll;
     }
-    free(bytes);
-    return status;
+    return DPE_OK;
 }

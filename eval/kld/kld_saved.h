@@ -28,6 +28,7 @@ dpe_status dpe_kld_saved_open(const char *path, const struct dpe_kld_saved_name 
                               struct dpe_kld_saved **saved, struct dpe_error *err);
 /** NULL is allowed. */
 void dpe_kld_saved_close(struct dpe_kld_saved *saved);
+DPE_SCOPED_HANDLE(struct dpe_kld_saved *, dpe_kld_saved_close)
 /** Bytes of a text. */
 int64_t dpe_kld_saved_bytes(int64_t vocab, int64_t length);
 

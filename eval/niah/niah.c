@@ -62,23 +62,23 @@ static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
 {
     const struct dpe_encode_options options = {.special = niah->params.special,
                                                .advice = advice(niah)};
-    struct dpe_tokens tokens = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     double bytes = 0.0;
     double n_tokens = 0.0;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < dpe_corpus_size(niah->corpus) && status == DPE_OK; i++) {
+    for (size_t i = 0; i < dpe_corpus_size(niah->corpus); i++) {
         const struct dpe_book *book = dpe_corpus_book(niah->corpus, i);
         tokens.n = 0;
-        status = dpe_tokenizer_encode(niah->tokenizer, book->text, book->n, &options, &tokens, err);
+        const dpe_status status =
+            dpe_tokenizer_encode(niah->tokenizer, book->text, book->n, &options, &tokens, err);
         if (status != DPE_OK) {
             dpe_fail_prefix(err, "%s: book %s", dpe_corpus_path(niah->corpus), book->id);
+            return status;
         }
         bytes += (double)book->n;
         n_tokens += (double)tokens.n;
     }
     niah->bytes_per_token = n_tokens > 0.0 ? bytes / n_tokens : 1.0;
-    dpe_tokens_free(&tokens);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status hash_words(struct dpe_niah *niah, struct dpe_error *err)
@@ -115,10 +115,8 @@ static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, stru
     DPE_TRY(hash_words(niah, err));
     DPE_TRY(dpe_phrases_check_digits(niah->tokenizer, err));
     DPE_TRY(check_corpus(niah, err));
-    struct dpe_sample trial = {0};
-    DPE_TRY(dpe_niah_sample(niah, 0, &trial, err));
-    dpe_sample_free(&trial);
-    return DPE_OK;
+    DPE_SCOPED(dpe_sample_free) struct dpe_sample trial = {0};
+    return dpe_niah_sample(niah, 0, &trial, err);
 }
 
 dpe_status dpe_niah_open(const struct dpe_niah_params *params, int64_t length,
@@ -126,19 +124,16 @@ dpe_status dpe_niah_open(const struct dpe_niah_params *params, int64_t length,
                          const char *chat_template, uint64_t seed, struct dpe_niah **niah,
                          struct dpe_error *err)
 {
-    struct dpe_niah *opened = NULL;
+    DPE_SCOPED(dpe_niah_close_scoped) struct dpe_niah *opened = NULL;
     DPE_TRY(DPE_NEW(&opened, 1, err, "niah: no memory for the task"));
     opened->params = *params;
     opened->length = length;
     opened->corpus = corpus;
     opened->tokenizer = tokenizer;
     opened->seed = seed;
-    dpe_status status = prepare(opened, chat_template, err);
-    if (status != DPE_OK) {
-        dpe_niah_close(opened);
-        return status;
-    }
+    DPE_TRY(prepare(opened, chat_template, err));
     *niah = opened;
+    opened = NULL;
     return DPE_OK;
 }
 
@@ -175,6 +170,12 @@ struct fit {
     size_t size; /* bytes tried last */
     bool more;   /* ended because the haystack's reserve is too short */
 };
+
+static void free_fit(struct fit *fit)
+{
+    dpe_text_free(&fit->text);
+    dpe_tokens_free(&fit->tokens);
+}
 
 static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
 {
@@ -301,13 +302,12 @@ static dpe_status take_answers(const struct dpe_niah *niah, const struct dpe_nia
     DPE_TRY(DPE_NEW(&sample->skip, sample->n_references, err, "niah: no memory for answers"));
     for (size_t i = 0; i < sample->n_references; i++) {
         struct dpe_text text = {0};
-        struct dpe_text first = {0};
+        DPE_SCOPED(dpe_text_free) struct dpe_text first = {0};
         dpe_niah_answer(niah, draw, (int)i, true, &first);
         dpe_niah_answer(niah, draw, (int)i, false, &text);
         text.failed = text.failed || first.failed;
         sample->answers[i] = text.bytes;
         sample->skip[i] = text.n - first.n;
-        dpe_text_free(&first);
         DPE_TRY(dpe_text_done(&text, err));
     }
     return DPE_OK;
@@ -381,63 +381,51 @@ static dpe_status attempt(const struct dpe_niah *niah, int64_t index, size_t res
     bool alone = niah->params.asked == 1 && niah->params.shared == 1;
     struct dpe_rng rng;
     dpe_rng_seed(&rng, niah->seed, (uint64_t)place.leader);
-    struct dpe_text haystack = {0};
-    struct dpe_niah_draw draw = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text haystack = {0};
+    DPE_SCOPED(dpe_niah_draw_free) struct dpe_niah_draw draw = {0};
+    DPE_SCOPED(free_fit)
     struct fit fit = {
         .niah = niah, .draw = &draw, .haystack = &haystack, .high = SIZE_MAX, .at_high = -1};
-    dpe_status status = dpe_haystack_make(niah->corpus, &rng, niah->params.repeat_haystack, reserve,
-                                          &haystack, &fit.whole, err);
+    DPE_TRY(dpe_haystack_make(niah->corpus, &rng, niah->params.repeat_haystack, reserve, &haystack,
+                              &fit.whole, err));
     /* Values last: how many draws they take depends on the haystack. */
-    if (status != DPE_OK || (status = dpe_niah_draw_words(niah, &rng, &draw, err)) != DPE_OK ||
-        (status = dpe_niah_draw_values(niah, &haystack, &rng, &draw, err)) != DPE_OK) {
-        goto done;
-    }
+    DPE_TRY(dpe_niah_draw_words(niah, &rng, &draw, err));
+    DPE_TRY(dpe_niah_draw_values(niah, &haystack, &rng, &draw, err));
     fit.max = niah->length - draw.room - (alone ? 0 : SPARE);
     fit.min = fit.max - (alone ? SLACK : SLACK - 2 * SPARE);
-    status = find_size(&fit, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
+    DPE_TRY(find_size(&fit, err));
     *more = fit.more;
-    if (fit.more || (!alone && (status = make_own(&fit, &draw, &place, err)) != DPE_OK)) {
-        goto done;
+    if (fit.more) {
+        return DPE_OK;
     }
-    status = take_references(niah, &draw, sample, err);
-    if (status == DPE_OK && niah->params.steps) {
-        status = take_answers(niah, &draw, sample, err);
+    if (!alone) {
+        DPE_TRY(make_own(&fit, &draw, &place, err));
+    }
+    DPE_TRY(take_references(niah, &draw, sample, err));
+    if (niah->params.steps) {
+        DPE_TRY(take_answers(niah, &draw, sample, err));
     }
     sample->prompt = fit.tokens;
     fit.tokens = (struct dpe_tokens){0};
     sample->max_new = draw.room;
-done:
-    dpe_tokens_free(&fit.tokens);
-    dpe_text_free(&fit.text);
-    dpe_text_free(&haystack);
-    dpe_niah_draw_free(&draw);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_niah_sample(const struct dpe_niah *niah, int64_t index, struct dpe_sample *sample,
                            struct dpe_error *err)
 {
-    struct dpe_sample made = {.index = index, .seed = niah->seed};
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(dpe_sample_free) struct dpe_sample made = {.index = index, .seed = niah->seed};
     bool more = true;
     double reserve = 1.25 * niah->bytes_per_token * (double)niah->length + 4096.0;
-    while (more && status == DPE_OK) {
+    for (; more; reserve *= 2.0) {
         if (!(reserve < 1e15)) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "niah: a prompt of %lld tokens is too long",
-                              (long long)niah->length);
-            break;
+            return dpe_fail(err, DPE_NO_MEMORY, "niah: a prompt of %lld tokens is too long",
+                            (long long)niah->length);
         }
-        status = attempt(niah, index, (size_t)reserve, &made, &more, err);
-        reserve *= 2.0;
-    }
-    if (status != DPE_OK) {
-        dpe_sample_free(&made);
-        return status;
+        DPE_TRY(attempt(niah, index, (size_t)reserve, &made, &more, err));
     }
     *sample = made;
+    made = (struct dpe_sample){0};
     return DPE_OK;
 }
 
@@ -458,17 +446,16 @@ static void close_niah(void *state)
 static dpe_status check_steps(const struct dpe_niah *niah, const struct dpe_tokenizer *tokenizer,
                               struct dpe_error *err)
 {
-    struct dpe_sample sample = {0};
+    DPE_SCOPED(dpe_sample_free) struct dpe_sample sample = {0};
     DPE_TRY(dpe_niah_sample(niah, 0, &sample, err));
-    dpe_status status = dpe_steps_check(&sample, tokenizer, err);
-    dpe_sample_free(&sample);
-    return status;
+    return dpe_steps_check(&sample, tokenizer, err);
 }
 
 dpe_status dpe_task_niah(const char *name, struct dpe_niah *niah,
                          const struct dpe_tokenizer *tokenizer, struct dpe_task *task,
                          struct dpe_error *err)
 {
+    DPE_SCOPED(dpe_source_close)
     struct dpe_source source = {.n_samples = INT64_MAX,
                                 .together = dpe_niah_together(&niah->params),
                                 .state = niah,
@@ -477,13 +464,11 @@ dpe_status dpe_task_niah(const char *name, struct dpe_niah *niah,
                                 .growing = true,
                                 .steps = niah->params.steps,
                                 .close = close_niah};
-    dpe_status status = source.steps ? check_steps(niah, tokenizer, err) : DPE_OK;
-    if (status == DPE_OK && strlen(name) >= sizeof source.name) {
-        status = dpe_fail(err, DPE_INTERNAL, "task name \"%s\" is too long", name);
+    if (source.steps) {
+        DPE_TRY(check_steps(niah, tokenizer, err));
     }
-    if (status != DPE_OK) {
-        dpe_source_close(&source);
-        return status;
+    if (strlen(name) >= sizeof source.name) {
+        return dpe_fail(err, DPE_INTERNAL, "task name \"%s\" is too long", name);
     }
     snprintf(source.name, sizeof source.name, "%s", name);
     return dpe_task_questions(&source, tokenizer, task, err);

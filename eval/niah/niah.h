@@ -63,6 +63,7 @@ dpe_status dpe_niah_open(const struct dpe_niah_params *params, int64_t length,
                          const char *chat_template, uint64_t seed, struct dpe_niah **niah,
                          struct dpe_error *err);
 void dpe_niah_close(struct dpe_niah *niah);
+DPE_SCOPED_HANDLE(struct dpe_niah *, dpe_niah_close)
 /** Sample i ≥ 0: a function of (seed, i, parameters, corpus, tokenizer, length) alone.
  *  Thread-safe. */
 dpe_status dpe_niah_sample(const struct dpe_niah *niah, int64_t index, struct dpe_sample *sample,

@@ -162,29 +162,25 @@ const char *dpe_niah_find(const char *spec, const char *key, size_t *n)
 dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, struct dpe_error *err)
 {
     struct dpe_niah_params read = *params;
-    char *copy = strdup(spec);
+    DPE_OWNED char *copy = strdup(spec);
     if (copy == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for its parameters");
     }
-    dpe_status status = DPE_OK;
-    char *rest = copy;
-    while (*rest != '\0' && status == DPE_OK) {
+    for (char *rest = copy; *rest != '\0';) {
         char *name = rest;
         size_t n = strcspn(rest, ",");
         rest += n + (rest[n] == ',');
         name[n] = '\0';
         char *equals = strchr(name, '=');
         if (equals == NULL) {
-            status = dpe_fail(err, DPE_USAGE, "niah: expected key=value, found \"%.60s\"", name);
-        } else {
-            *equals = '\0';
-            status = dpe_niah_find(rest, name, &n) != NULL
-                         ? dpe_fail(err, DPE_USAGE, "niah: %.60s is given twice", name)
-                         : read_one(name, equals + 1, &read, err);
+            return dpe_fail(err, DPE_USAGE, "niah: expected key=value, found \"%.60s\"", name);
         }
+        *equals = '\0';
+        if (dpe_niah_find(rest, name, &n) != NULL) {
+            return dpe_fail(err, DPE_USAGE, "niah: %.60s is given twice", name);
+        }
+        DPE_TRY(read_one(name, equals + 1, &read, err));
     }
-    free(copy);
-    DPE_TRY(status);
     DPE_TRY(dpe_niah_check(&read, err));
     *params = read;
     return DPE_OK;

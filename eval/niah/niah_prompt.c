@@ -7,13 +7,9 @@
 #include <string.h>
 
 #include "eval/prompt/haystack.h"
+#include "eval/score/pytext.h"
 
 enum { PAPER_LENGTH = 4096, PAPER_ROOM = 128, SPARE_TOKENS = 8, MAX_TRIES = 1000 };
-
-static dpe_status no_memory(struct dpe_error *err)
-{
-    return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for a sample");
-}
 
 static void draw_keys(const struct dpe_niah *niah, struct dpe_rng *rng, struct dpe_niah_draw *draw)
 {
@@ -50,7 +46,7 @@ dpe_status dpe_niah_ask(struct dpe_niah_draw *draw, int key, struct dpe_error *e
 {
     char *asked = strdup(draw->keys[key]);
     if (asked == NULL) {
-        return no_memory(err);
+        return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for a sample");
     }
     free(draw->asked);
     draw->asked = asked;
@@ -63,13 +59,10 @@ dpe_status dpe_niah_draw_words(const struct dpe_niah *niah, struct dpe_rng *rng,
 {
     size_t n = (size_t)niah->params.keys * (size_t)niah->params.values;
     *draw = (struct dpe_niah_draw){.n = (int)n};
-    draw->keys = dpe_alloc_zero((size_t)niah->params.keys, sizeof *draw->keys);
-    draw->values = dpe_alloc_zero(n, sizeof *draw->values);
-    draw->needle = dpe_alloc(n, sizeof *draw->needle);
-    draw->depth = dpe_alloc(n, sizeof *draw->depth);
-    if (draw->keys == NULL || draw->values == NULL || draw->needle == NULL || draw->depth == NULL) {
-        return no_memory(err);
-    }
+    DPE_TRY(DPE_NEW(&draw->keys, (size_t)niah->params.keys, err, "niah: no memory for a sample"));
+    DPE_TRY(DPE_NEW(&draw->values, n, err, "niah: no memory for a sample"));
+    DPE_TRY(DPE_NEW(&draw->needle, n, err, "niah: no memory for a sample"));
+    DPE_TRY(DPE_NEW(&draw->depth, n, err, "niah: no memory for a sample"));
     draw_keys(niah, rng, draw);
     dpe_draw_order(rng, draw->needle, n);
     for (int i = 0; i < draw->n; i++) {
@@ -79,22 +72,6 @@ dpe_status dpe_niah_draw_words(const struct dpe_niah *niah, struct dpe_rng *rng,
     return join_asked(niah, draw, err);
 }
 
-static bool occurs(const char *text, size_t n, const char *word)
-{
-    size_t size = strlen(word);
-    const char *end = text + n;
-    for (const char *at = text; (size_t)(end - at) >= size; at++) {
-        at = memchr(at, word[0], (size_t)(end - at) - size + 1);
-        if (at == NULL) {
-            return false;
-        }
-        if (memcmp(at, word, size) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool fresh_value(const struct dpe_niah_draw *draw, int i, const struct dpe_text *haystack)
 {
     for (int j = 0; j < draw->n; j++) {
@@ -102,7 +79,7 @@ static bool fresh_value(const struct dpe_niah_draw *draw, int i, const struct dp
             return false;
         }
     }
-    return !occurs(haystack->bytes, haystack->n, draw->values[i]);
+    return dpe_span_find(dpe_span_of_text(haystack), dpe_span_of(draw->values[i])) == SIZE_MAX;
 }
 
 void dpe_niah_answer(const struct dpe_niah *niah, const struct dpe_niah_draw *draw, int n,
@@ -126,24 +103,20 @@ static dpe_status compute_room(const struct dpe_niah *niah, struct dpe_niah_draw
         draw->room = PAPER_ROOM;
         return DPE_OK;
     }
-    struct dpe_text text = {0};
-    struct dpe_tokens tokens = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     const struct dpe_encode_options options = {.special = DPE_SPECIAL_LITERAL};
     /* The answers as the template expects them after the prompt's last word. */
     for (int i = 0; i < niah->params.queries * niah->params.values; i++) {
         dpe_niah_answer(niah, draw, i, i == 0, &text);
     }
-    dpe_status status = dpe_text_done(&text, err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_encode(niah->tokenizer, text.bytes, text.n, &options, &tokens, err);
-    }
+    DPE_TRY(dpe_text_done(&text, err));
+    DPE_TRY(dpe_tokenizer_encode(niah->tokenizer, text.bytes, text.n, &options, &tokens, err));
     const bool paper = niah->length >= PAPER_LENGTH;
     const bool given = niah->params.spare > 0 && (paper || niah->params.spare < SPARE_TOKENS);
     const int64_t need = (int64_t)tokens.n + (given ? niah->params.spare : SPARE_TOKENS);
-    draw->room = need < PAPER_ROOM ? need : PAPER_ROOM;
-    dpe_tokens_free(&tokens);
-    dpe_text_free(&text);
-    return status;
+    draw->room = dpe_least(need, PAPER_ROOM);
+    return DPE_OK;
 }
 
 static dpe_status draw_value(const struct dpe_niah *niah, const struct dpe_text *haystack, int i,
@@ -214,7 +187,7 @@ static size_t needle_place(const struct dpe_niah *niah, const struct dpe_niah_dr
 static void put_body(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,
                      const char *haystack, size_t n, struct dpe_text *text)
 {
-    struct dpe_text body = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text body = {0};
     size_t at = 0;
     for (int i = 0; i < draw->n; i++) {
         const size_t needle = draw->needle[i];
@@ -234,7 +207,6 @@ static void put_body(const struct dpe_niah *niah, const struct dpe_niah_draw *dr
         size_t spaces = strspn(body.bytes, " \t\n\v\f\r");
         dpe_text_put_bytes(text, body.bytes + spaces, body.n - spaces);
     }
-    dpe_text_free(&body);
 }
 
 dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_draw *draw,

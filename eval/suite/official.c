@@ -29,12 +29,13 @@ struct record {
     struct dpe_json_field fields[N_FIELDS];
 };
 
-static void record_init(struct record *record)
+static struct record new_record(void)
 {
-    *record = (struct record){0};
+    struct record record = {0};
     for (int i = 0; i < N_FIELDS; i++) {
-        record->fields[i].name = names[i];
+        record.fields[i].name = names[i];
     }
+    return record;
 }
 
 static void record_free(struct record *record)
@@ -131,9 +132,9 @@ static dpe_status check_prompt(const struct official *official, const struct rec
                                struct dpe_error *err)
 {
     const struct dpe_json_field *fields = record->fields;
-    dpe_status status = want_string(input(official, record), err);
-    if (status != DPE_OK || !official->ruler) {
-        return status == DPE_OK ? want_string(context(record), err) : status;
+    DPE_TRY(want_string(input(official, record), err));
+    if (!official->ruler) {
+        return want_string(context(record), err);
     }
     if (input(official, record)->value.text[0] == '\0') {
         return dpe_fail(err, DPE_BAD_DATA, "\"%s\": expected a prompt, found \"\"",
@@ -182,12 +183,9 @@ static dpe_status read_record(const struct official *official, int64_t line, str
                               struct dpe_error *err)
 {
     enum dpe_jsonl_problem problem = DPE_JSONL_GOOD;
-    dpe_status status = dpe_jsonl_read(official->jsonl, line, &record->line, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = dpe_jsonl_object(record->line.bytes, record->line.n, record->fields, N_FIELDS,
-                              &problem, err);
+    DPE_TRY(dpe_jsonl_read(official->jsonl, line, &record->line, err));
+    dpe_status status = dpe_jsonl_object(record->line.bytes, record->line.n, record->fields,
+                                         N_FIELDS, &problem, err);
     if (status == DPE_OK) {
         status = check_record(official, record, err);
     }
@@ -285,36 +283,26 @@ static dpe_status sample_official(void *state, int64_t index, struct dpe_sample 
                                   struct dpe_error *err)
 {
     const struct official *official = state;
+    DPE_SCOPED(dpe_sample_free)
     struct dpe_sample made = {.index = index, .max_new = official->options.room};
-    struct record record;
-    struct dpe_text text = {0};
-    record_init(&record);
-    dpe_status status = read_record(official, official->lines[index], &record, err);
-    if (status == DPE_OK) {
-        write_prompt(official, &record, &text);
-        status = take_references(official, &record, &made, err);
+    DPE_SCOPED(record_free) struct record record = new_record();
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_TRY(read_record(official, official->lines[index], &record, err));
+    write_prompt(official, &record, &text);
+    DPE_TRY(take_references(official, &record, &made, err));
+    if (official->options.kind != NULL) {
+        DPE_TRY(dpe_ruler_room(official->options.tokenizer, official->options.kind, made.references,
+                               made.n_references, official->options.length, &made.max_new, err));
     }
-    if (status == DPE_OK && official->options.kind != NULL) {
-        status =
-            dpe_ruler_room(official->options.tokenizer, official->options.kind, made.references,
-                           made.n_references, official->options.length, &made.max_new, err);
-    }
-    if (status == DPE_OK) {
-        status = encode(official, official->lines[index], made.max_new, &text, &made.prompt, err);
-    }
-    dpe_text_free(&text);
-    record_free(&record);
-    if (status != DPE_OK) {
-        dpe_sample_free(&made);
-        return status;
-    }
+    DPE_TRY(encode(official, official->lines[index], made.max_new, &text, &made.prompt, err));
     *sample = made;
+    made = (struct dpe_sample){0};
     return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------- opening */
 
-/* Where the task's lines are; owned by the caller. */
+/* Where the task's lines are; the caller's, after a failure too. */
 static dpe_status find_file(const char *folder, const char *task, char **path,
                             struct dpe_error *err)
 {
@@ -329,8 +317,6 @@ static dpe_status find_file(const char *folder, const char *task, char **path,
             return DPE_OK;
         }
     }
-    free(*path);
-    *path = NULL;
     return dpe_fail(err, DPE_NO_INPUT,
                     "%s: no file for the task %s: expected %s.jsonl, %s/validation.jsonl or "
                     "%s/test.jsonl",
@@ -341,11 +327,9 @@ static dpe_status check_lines(struct official *official, struct dpe_official_fil
                               struct dpe_error *err)
 {
     int64_t n = dpe_jsonl_size(official->jsonl);
-    struct record record;
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(record_free) struct record record = new_record();
     DPE_TRY(DPE_NEW(&official->lines, (size_t)n, err, "no memory for lines"));
-    record_init(&record);
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+    for (int64_t i = 0; i < n; i++) {
         struct dpe_error own = {0};
         dpe_status found = read_record(official, i, &record, &own);
         if (found == DPE_OK) {
@@ -355,17 +339,14 @@ static dpe_status check_lines(struct official *official, struct dpe_official_fil
                 snprintf(file->first, sizeof file->first, "%s", own.text);
             }
         } else {
-            status = dpe_fail(err, found, "%s%s", own.text,
-                              found == DPE_BAD_DATA ? "; --skip-bad leaves such lines out" : "");
+            return dpe_fail(err, found, "%s%s", own.text,
+                            found == DPE_BAD_DATA ? "; --skip-bad leaves such lines out" : "");
         }
     }
-    record_free(&record);
-    if (status == DPE_OK && official->n == 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected samples, found none%s%s",
-                          dpe_jsonl_path(official->jsonl), file->left_out > 0 ? "; first: " : "",
-                          file->first);
-    }
-    return status;
+    return official->n > 0 ? DPE_OK
+                           : dpe_fail(err, DPE_BAD_DATA, "%s: expected samples, found none%s%s",
+                                      dpe_jsonl_path(official->jsonl),
+                                      file->left_out > 0 ? "; first: " : "", file->first);
 }
 
 static dpe_status hash_chat(struct dpe_official_shared *shared, struct dpe_error *err)
@@ -389,22 +370,19 @@ dpe_status dpe_official_share(const char *chat_template, const char *model,
                               size_t n_fields, struct dpe_official_shared **shared,
                               struct dpe_error *err)
 {
-    struct dpe_official_shared *made = NULL;
+    DPE_SCOPED(dpe_official_release_scoped) struct dpe_official_shared *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "no memory for a suite"));
     made->users = 1;
-    dpe_status status = dpe_chat_wrap(chat_template, model, &made->before, &made->after, err);
-    if (status == DPE_OK && (made->before[0] != '\0' || made->after[0] != '\0')) {
-        status = hash_chat(made, err);
+    DPE_TRY(dpe_chat_wrap(chat_template, model, &made->before, &made->after, err));
+    if (made->before[0] != '\0' || made->after[0] != '\0') {
+        DPE_TRY(hash_chat(made, err));
     }
-    if (status == DPE_OK && fields != NULL) {
-        status = dpe_phrases_open(template_file, &dpe_builtin_infinitebench, fields, n_fields,
-                                  &made->phrases, err);
-    }
-    if (status != DPE_OK) {
-        dpe_official_release(made);
-        return status;
+    if (fields != NULL) {
+        DPE_TRY(dpe_phrases_open(template_file, &dpe_builtin_infinitebench, fields, n_fields,
+                                 &made->phrases, err));
     }
     *shared = made;
+    made = NULL;
     return DPE_OK;
 }
 
@@ -442,21 +420,14 @@ static dpe_status open_file(struct official *official, struct dpe_official_file 
                             struct dpe_error *err)
 {
     const struct dpe_official_options *options = &official->options;
-    char *path = NULL;
+    DPE_OWNED char *path = NULL;
     DPE_TRY(find_file(options->folder, options->task->name, &path, err));
-    dpe_status status =
-        asks_for_digits(options->task) ? dpe_phrases_check_digits(options->tokenizer, err) : DPE_OK;
-    if (status == DPE_OK) {
-        status = dpe_jsonl_open(path, &official->jsonl, err);
+    if (asks_for_digits(options->task)) {
+        DPE_TRY(dpe_phrases_check_digits(options->tokenizer, err));
     }
-    if (status == DPE_OK) {
-        status = check_lines(official, file, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_sha256_file(path, file->hash, err);
-    }
-    free(path);
-    return status;
+    DPE_TRY(dpe_jsonl_open(path, &official->jsonl, err));
+    DPE_TRY(check_lines(official, file, err));
+    return dpe_sha256_file(path, file->hash, err);
 }
 
 dpe_status dpe_official_source(const struct dpe_official_options *options,

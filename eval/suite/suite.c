@@ -126,9 +126,7 @@ struct dpe_suite_task *dpe_suite_add(struct dpe_suite *suite, const char *label,
 void dpe_suite_keep(struct dpe_suite *suite)
 {
     struct dpe_suite_task *task = &suite->tasks[suite->n_tasks++];
-    if (task->n_samples > task->task.n_samples) {
-        task->n_samples = task->task.n_samples;
-    }
+    task->n_samples = dpe_least(task->n_samples, task->task.n_samples);
 }
 
 dpe_status dpe_suite_keep_questions(struct dpe_suite *suite, struct dpe_suite_task *added,

@@ -107,6 +107,11 @@ struct files {
     struct dpe_official_shared *shared;
 };
 
+static void release_files(struct files *files)
+{
+    dpe_official_release(files->shared);
+}
+
 static dpe_status add_file(const struct dpe_suite_options *options, const struct files *files,
                            size_t i, int64_t length, struct dpe_suite *suite, struct dpe_error *err)
 {
@@ -158,14 +163,10 @@ static dpe_status share(const struct dpe_suite_options *options, struct files *f
 dpe_status dpe_suite_read_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
                                 struct dpe_error *err)
 {
-    struct files files = {.name = "ruler"};
+    DPE_SCOPED(release_files) struct files files = {.name = "ruler"};
     DPE_TRY(share(options, &files, err));
-    dpe_status status = dpe_official_identify(files.shared, &suite->parameters, err);
-    if (status == DPE_OK) {
-        status = add_files(options, &files, suite, err);
-    }
-    dpe_official_release(files.shared);
-    return status;
+    DPE_TRY(dpe_official_identify(files.shared, &suite->parameters, err));
+    return add_files(options, &files, suite, err);
 }
 
 /* The 12 tasks of NVIDIA-NeMo/Skills, from the files that its preparation writes. */
@@ -174,7 +175,7 @@ dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct
 {
     /* A number, a copied question, or a copied document and what is said about it. */
     static const int64_t rooms[] = {32, 512, 1024, 512, 128, 1024, 1024, 512, 32, 32, 1024, 128};
-    struct files files = {.name = "ruler2", .rooms = rooms};
+    DPE_SCOPED(release_files) struct files files = {.name = "ruler2", .rooms = rooms};
     if (options->data == NULL) {
         return dpe_fail(
             err, DPE_USAGE,
@@ -183,12 +184,8 @@ dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct
     }
     DPE_TRY(dpe_suite_check_tasks(files.name, options->tasks, err));
     DPE_TRY(share(options, &files, err));
-    dpe_status status = add_files(options, &files, suite, err);
-    if (status == DPE_OK) {
-        status = dpe_official_identify(files.shared, &suite->parameters, err);
-    }
-    dpe_official_release(files.shared);
-    return status;
+    DPE_TRY(add_files(options, &files, suite, err));
+    return dpe_official_identify(files.shared, &suite->parameters, err);
 }
 
 /* -------------------------------------------------------------------------------- infinitebench */
@@ -237,6 +234,7 @@ dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
 {
     static const int64_t rooms[] = {40, 40, 40, 6, 12, 50, 5, 3};
     const char *scorer = options->scorer == NULL ? "official" : options->scorer;
+    DPE_SCOPED(release_files)
     struct files files = {.name = "infinitebench",
                           .rooms = rooms,
                           .fields = infinitebench_fields,
@@ -245,13 +243,8 @@ dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
     snprintf(suite->score, sizeof suite->score, "score by the %s rules", scorer);
     DPE_TRY(check_infinitebench(options, err));
     DPE_TRY(share(options, &files, err));
-    dpe_status status = add_files(options, &files, suite, err);
-    if (status == DPE_OK) {
-        status = dpe_identity_add(&suite->parameters, "template", files.shared->phrases.hash, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_official_identify(files.shared, &suite->parameters, err);
-    }
-    dpe_official_release(files.shared);
-    return status == DPE_OK ? dpe_identity_add(&suite->parameters, "scorer", scorer, err) : status;
+    DPE_TRY(add_files(options, &files, suite, err));
+    DPE_TRY(dpe_identity_add(&suite->parameters, "template", files.shared->phrases.hash, err));
+    DPE_TRY(dpe_official_identify(files.shared, &suite->parameters, err));
+    return dpe_identity_add(&suite->parameters, "scorer", scorer, err);
 }

@@ -63,6 +63,7 @@ dpe_status dpe_official_identify(const struct dpe_official_shared *shared,
                                  struct dpe_identity *parameters, struct dpe_error *err);
 /** NULL is allowed. */
 void dpe_official_release(struct dpe_official_shared *shared);
+DPE_SCOPED_HANDLE(struct dpe_official_shared *, dpe_official_release)
 
 struct dpe_official_options {
     struct dpe_official_shared *shared;

@@ -90,18 +90,12 @@ static dpe_status add_tasks(const struct dpe_suite_options *options, struct dpe_
 dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
                                 struct dpe_error *err)
 {
-    struct dpe_ruler *ruler = NULL;
+    DPE_SCOPED(dpe_ruler_close_scoped) struct dpe_ruler *ruler = NULL;
     DPE_TRY(dpe_suite_check_tasks("ruler", options->tasks, err));
     if (options->data != NULL) {
         return dpe_suite_read_ruler(options, suite, err);
     }
-    dpe_status status = open_generator(options, suite, &ruler, err);
-    if (status == DPE_OK) {
-        status = add_tasks(options, ruler, suite, err);
-    }
-    if (status == DPE_OK) {
-        status = identify_questions(ruler, suite, err);
-    }
-    dpe_ruler_close(ruler);
-    return status;
+    DPE_TRY(open_generator(options, suite, &ruler, err));
+    DPE_TRY(add_tasks(options, ruler, suite, err));
+    return identify_questions(ruler, suite, err);
 }
