@@ -75,7 +75,7 @@ static bool try_apart(const struct dpe_device_request *request, struct dpe_devic
     static char argument[] = DPE_DEVICE_CHILD;
     char path[4096];
     struct message message;
-    struct dpe_text output = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text output = {0};
     struct dpe_error err = {0};
     const struct dpe_child_limits limits = {.seconds = LIMITS * request->timeout_seconds};
     if (!find_program(path, sizeof path)) {
@@ -93,7 +93,6 @@ static bool try_apart(const struct dpe_device_request *request, struct dpe_devic
     } else if (status == DPE_IO && strstr(err.text, "exit status 65") == NULL) {
         note_end(dpe_clock() - begin >= limits.seconds, &err, result);
     }
-    dpe_text_free(&output);
     /* A card that serves one process alone serves this one. */
     return (answered || status == DPE_IO) && strstr(err.text, "exit status 65") == NULL &&
            !(result->outcome == DPE_DEVICE_FAILED &&

@@ -128,8 +128,7 @@ void dpe_ladder_descend(struct dpe_ladder *ladder, struct dpe_device_request *re
 dpe_status dpe_device_go_down(struct dpe_device_request *request, const struct dpe_ops *ops,
                               struct dpe_error *err);
 
-/* ----------------------------------------------------------------------------------- the verdict
- */
+/* ---------------------------------------------------------------------------------- the verdict */
 
 /* Of each kind of model, card, driver and module: a line in $XDG_CACHE_HOME/dpe/devices or
  * ~/.cache/dpe/devices. */

@@ -18,8 +18,6 @@ struct report {
     struct dpe_session_options options;
     int64_t tokens;
     struct dpe_text *text;
-    dpe_status status;
-    struct dpe_error *err;
     int n_tests, n_bad;
 };
 
@@ -218,30 +216,27 @@ static void say_device(struct report *r, const struct dpe_device_info *info)
                  "attention, parts, decoding, products of few rows, steps");
 }
 
-static void report_kinds(struct report *r)
+static dpe_status report_kinds(struct report *r, struct dpe_error *err)
 {
-    for (int i = 0; i < N_KINDS && r->status == DPE_OK; i++) {
+    for (int i = 0; i < N_KINDS; i++) {
         uint8_t layers[128] = {0};
         const struct dpe_config config = config_of(&kinds[i], layers);
         const struct dpe_plan_context context = {
             .config = &config, .trained_length = 8192, .length = 131072};
-        struct dpe_plan plan = {0};
+        DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
         if (kinds[i].select != NULL) {
-            r->status = dpe_plan_make(kinds[i].select, &context, &plan, r->err);
+            DPE_TRY(dpe_plan_make(kinds[i].select, &context, &plan, err));
         }
-        if (r->status == DPE_OK) {
-            report_kind(r, &config, &plan.selection, i < IN_ALL_WAYS);
-        }
-        dpe_plan_free(&plan);
+        report_kind(r, &config, &plan.selection, i < IN_ALL_WAYS);
     }
+    return DPE_OK;
 }
 
 dpe_status dpe_device_report(const struct dpe_config *config, const char *device, int n_threads,
                              struct dpe_text *text, int *n_bad, struct dpe_error *err)
 {
     struct dpe_device_info info;
-    struct report r = {
-        .options = {.device = device, .n_threads = n_threads}, .text = text, .err = err};
+    struct report r = {.options = {.device = device, .n_threads = n_threads}, .text = text};
     DPE_TRY(dpe_device_describe(device, &info, err));
     DPE_TRY(dpe_ops_find(device, &r.ops, err));
     if (r.ops->self_test_tokens == 0) {
@@ -260,10 +255,9 @@ dpe_status dpe_device_report(const struct dpe_config *config, const char *device
         dpe_text_put(text, "\nThe model at hand:\n");
         report_kind(&r, config, NULL, true);
     } else {
-        report_kinds(&r);
+        DPE_TRY(report_kinds(&r, err));
     }
     dpe_text_put(text, "\n%d tests, %d of them not right\n", r.n_tests, r.n_bad);
     *n_bad = r.n_bad;
-    DPE_TRY(r.status);
     return dpe_text_done(text, err);
 }

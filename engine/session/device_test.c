@@ -253,8 +253,7 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
     }
 }
 
-/* ------------------------------------------------------------------------------------- the plans
- */
+/* ------------------------------------------------------------------------------------ the plans */
 
 /* Key pairs: every head has others. */
 static dpe_status add_mask(struct dpe_plan *plan, struct dpe_error *err)
@@ -288,10 +287,7 @@ static dpe_status make_plan(const struct test *test, int which, struct dpe_plan 
     }
     const struct dpe_plan_context context = {
         .config = &test->config, .trained_length = test->n / 2 + 1, .length = test->n + ROOM};
-    dpe_status status = dpe_plan_make(spec, &context, plan, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_plan_make(spec, &context, plan, err));
     /* Else random queries look at all keys alike, and no single one matters. */
     plan->temperature.logit_scale *= 4.0;
     if (which != EXACT_PLAN && dpe_selects(&test->request->selection)) {
@@ -301,14 +297,10 @@ static dpe_status make_plan(const struct test *test, int which, struct dpe_plan 
         dpe_temperature_set_head(&plan->temperature, layer, (layer + 1) % plan->n_heads,
                                  layer % 2 == 0 ? 1.5 : 0.75);
     }
-    if (which == 1 && (status = add_mask(plan, err)) != DPE_OK) {
-        dpe_plan_free(plan);
-    }
-    return status;
+    return which == 1 ? add_mask(plan, err) : DPE_OK;
 }
 
-/* ----------------------------------------------------------------------------------- the answers
- */
+/* ---------------------------------------------------------------------------------- the answers */
 
 static dpe_status open_session(const struct test *test, const char *device, bool each_call,
                                const struct dpe_plan *plan, struct dpe_session **session,
@@ -348,15 +340,14 @@ static dpe_status ask(struct dpe_session *s, const struct test *test,
     const int64_t vocab = test->config.vocab;
     const int32_t *next = test->tokens + test->n;
     float *logits = answers->logits + (ptrdiff_t)parts[question].first * vocab;
-    dpe_status status = DPE_OK;
     switch (question) {
     case DPE_ASK_PREFILL:
         return dpe_session_nll(s, test->tokens, test->n, answers->nll, err);
     case DPE_ASK_BRANCHES:
         return ask_steps(s, next + BEHIND, STEPS, logits, vocab, err);
     case DPE_ASK_STEPS:
-        status = dpe_session_feed(s, test->tokens, test->n, NULL, err);
-        return status == DPE_OK ? ask_steps(s, next, STEPS_IN_USE, logits, vocab, err) : status;
+        DPE_TRY(dpe_session_feed(s, test->tokens, test->n, NULL, err));
+        return ask_steps(s, next, STEPS_IN_USE, logits, vocab, err);
     default:
         for (int i = DPE_ASK_ONE; i < (int)question; i++) {
             next += feeds[i - DPE_ASK_ONE];
@@ -370,28 +361,26 @@ static dpe_status ask_all(const struct test *test, const char *device, const str
                           bool steps, struct answers *answers, int *question, char *code,
                           struct dpe_error *err)
 {
-    struct dpe_session *session = NULL;
-    dpe_status status = DPE_OK;
-    for (int q = 0; q < (steps ? DPE_QUESTIONS : DPE_ASK_STEPS) && status == DPE_OK; q++) {
+    DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
+    for (int q = 0; q < (steps ? DPE_QUESTIONS : DPE_ASK_STEPS); q++) {
         const bool in_use = q == DPE_ASK_STEPS;
         *question = q;
         if (q == 0 || in_use) {
             dpe_session_destroy(session);
             session = NULL;
-            status = open_session(test, device, !in_use, plan, &session, err);
+            DPE_TRY(open_session(test, device, !in_use, plan, &session, err));
         }
-        status = status == DPE_OK ? ask(session, test, (enum dpe_device_question)q, answers, err)
-                                  : status;
-        if (session != NULL && code != NULL) {
+        const dpe_status status = ask(session, test, (enum dpe_device_question)q, answers, err);
+        if (code != NULL) {
             char ran[64];
             session->ops->code(session->own.backend, ran);
             if (ran[0] != '\0') {
                 snprintf(code, sizeof ran, "%s", ran);
             }
         }
+        DPE_TRY(status);
     }
-    dpe_session_destroy(session);
-    return status;
+    return DPE_OK;
 }
 
 /* ---------------------------------------------------------------------------------- comparing */
@@ -494,20 +483,19 @@ static void find_place(const struct test *test, const struct dpe_plan *plan,
                        const char *const devices[2], double *nll, struct dpe_device_result *result)
 {
     const struct dpe_config *c = &test->config;
-    struct trace trace = {.n = test->n, .width = c->n_heads * c->head_dim};
-    trace.q = dpe_alloc((size_t)(c->n_layers * trace.n * trace.width), sizeof *trace.q);
-    dpe_status status = trace.q != NULL ? DPE_OK : DPE_NO_MEMORY;
+    const int64_t width = c->n_heads * c->head_dim;
+    DPE_OWNED float *q = dpe_alloc((size_t)(c->n_layers * test->n * width), sizeof *q);
+    struct trace trace = {.q = q, .n = test->n, .width = width};
+    dpe_status status = q != NULL ? DPE_OK : DPE_NO_MEMORY;
     for (int d = 0; d < 2 && status == DPE_OK; d++) {
-        struct dpe_session *session = NULL;
+        DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
         trace.compares = d == 1;
         status = open_session(test, devices[d], true, plan, &session, NULL);
         if (status == DPE_OK) {
             dpe_session_set_tap(session, trace_layer, &trace);
             status = dpe_session_nll(session, test->tokens, test->n, nll, NULL);
         }
-        dpe_session_destroy(session);
     }
-    free(trace.q);
     if (status != DPE_OK && status != DPE_NONFINITE) {
         return;
     }
@@ -548,9 +536,8 @@ static void test_plan(const struct test *test, int which, struct answers answers
 {
     const char *const devices[2] = {"cpu", test->request->device};
     const bool steps = which == USED_PLAN;
-    const bool opens = test->request->plan == DPE_DEVICE_OPEN;
     struct dpe_error err = {0};
-    struct dpe_plan plan;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     dpe_status status = make_plan(test, which, &plan, &err);
     int question = 0;
     if (status != DPE_OK) {
@@ -558,15 +545,15 @@ static void test_plan(const struct test *test, int which, struct answers answers
         return;
     }
     snprintf(result->plans[which], sizeof result->plans[which], "%.63s", plan.name);
-    if (opens) {
-        struct dpe_session *session = NULL;
+    if (test->request->plan == DPE_DEVICE_OPEN) {
+        DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
         status = open_session(test, devices[1], true, &plan, &session, &err);
-        dpe_session_destroy(session);
         if (status != DPE_OK) {
             note_failure(status, &err, which, question, result);
         }
+        return;
     }
-    for (int d = 0; d < 2 && status == DPE_OK && !opens; d++) {
+    for (int d = 0; d < 2 && status == DPE_OK; d++) {
         status = ask_all(test, devices[d], &plan, steps, &answers[d], &question,
                          d == 1 ? result->code : NULL, &err);
         if (status != DPE_OK) { /* what the processors cannot do is not the device's fault */
@@ -574,34 +561,30 @@ static void test_plan(const struct test *test, int which, struct answers answers
                          question, result);
         }
     }
-    if (status == DPE_OK && !opens) {
+    if (status == DPE_OK) {
         compare_all(test, &plan, which, steps, answers, result);
     }
     if (result->outcome == DPE_DEVICE_WRONG && result->question == DPE_ASK_PREFILL) {
         find_place(test, &plan, devices, answers[1].nll, result);
     }
-    dpe_plan_free(&plan);
 }
 
 static dpe_status make_test(struct test *test, struct answers answers[2], struct dpe_error *err)
 {
     const int64_t n = test->n;
-    dpe_status status = dpe_random_model(&test->config, true, 1, &test->model, err);
-    test->tokens = dpe_alloc((size_t)(n + ROOM), sizeof *test->tokens);
+    const size_t logits = (size_t)(ROWS * test->config.vocab);
+    DPE_TRY(dpe_random_model(&test->config, true, 1, &test->model, err));
+    DPE_TRY(DPE_NEW(&test->tokens, (size_t)(n + ROOM), err, "out of memory"));
     for (int d = 0; d < 2; d++) {
-        answers[d].nll = dpe_alloc((size_t)n, sizeof(double));
-        answers[d].logits = dpe_alloc((size_t)(ROWS * test->config.vocab), sizeof(float));
-        if (status == DPE_OK &&
-            (test->tokens == NULL || answers[d].nll == NULL || answers[d].logits == NULL)) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-        }
+        DPE_TRY(DPE_NEW(&answers[d].nll, (size_t)n, err, "out of memory"));
+        DPE_TRY(DPE_NEW(&answers[d].logits, logits, err, "out of memory"));
     }
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 2, 1);
-    for (int64_t i = 0; i < n + ROOM && test->tokens != NULL; i++) {
+    for (int64_t i = 0; i < n + ROOM; i++) {
         test->tokens[i] = (int32_t)dpe_rng_below(&rng, (uint32_t)test->config.vocab);
     }
-    return status;
+    return DPE_OK;
 }
 
 void dpe_device_test(const struct dpe_device_request *request, struct dpe_device_result *result)

@@ -443,13 +443,8 @@ dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct
         if (status != DPE_OK) {
             return dpe_session_agree(s, status, err);
         }
-        status = add_attention(l, batch, layer, first, err);
-        if (status == DPE_OK && first < rows) {
-            status = add_mlp(l, batch, layer, first, err);
-        }
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(add_attention(l, batch, layer, first, err));
+        DPE_TRY(first < rows ? add_mlp(l, batch, layer, first, err) : DPE_OK);
         status = dpe_kv_status(s->kv, err);
         if (status == DPE_OK && first < rows) {
             status = check_finite(l, layer, batch, first, err);

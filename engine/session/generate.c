@@ -52,7 +52,7 @@ int32_t dpe_sample(const float *logits, int64_t vocab, const struct dpe_sampling
     if (sampling->temperature <= 0.0) {
         return best;
     }
-    struct candidate *list = dpe_alloc((size_t)vocab, sizeof *list);
+    DPE_OWNED struct candidate *list = dpe_alloc((size_t)vocab, sizeof *list);
     if (list == NULL) {
         return -1;
     }
@@ -68,9 +68,7 @@ int32_t dpe_sample(const float *logits, int64_t vocab, const struct dpe_sampling
     while (i + 1 < n && left >= list[i].weight) {
         left -= list[i++].weight;
     }
-    int32_t drawn = list[i].id;
-    free(list);
-    return drawn;
+    return list[i].id;
 }
 
 /* ------------------------------------------------------------------------------ sequences */
@@ -170,22 +168,21 @@ static dpe_status step_front(struct dpe_session *s, struct front *front, struct 
     for (int64_t i = 0; i < n; i++) {
         greedy = greedy && front->all[front->branches[i]].item->options.sampling == NULL;
     }
-    dpe_status status =
-        greedy ? dpe_session_step_best(s, n, front->branches, front->tokens, front->best, err)
-               : dpe_session_step(s, n, front->branches, front->tokens, s->logits, err);
+    DPE_TRY(greedy ? dpe_session_step_best(s, n, front->branches, front->tokens, front->best, err)
+                   : dpe_session_step(s, n, front->branches, front->tokens, s->logits, err));
     front->n = 0;
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+    for (int64_t i = 0; i < n; i++) {
         int64_t b = front->branches[i];
         int32_t next = -1;
         int32_t token =
             greedy ? front->best[i] : choose(s, &front->all[b], s->logits + i * s->config->vocab);
-        status = grow(s, &front->all[b], token, &next, err);
+        DPE_TRY(grow(s, &front->all[b], token, &next, err));
         if (next >= 0) {
             front->branches[front->n] = b;
             front->tokens[front->n++] = next;
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_session_generate_branches(struct dpe_session *s,
@@ -198,34 +195,24 @@ dpe_status dpe_session_generate_branches(struct dpe_session *s,
                         " branches, found %" PRId64,
                         s->n_branches, n);
     }
-    dpe_status status = DPE_OK;
-    for (int64_t b = 0; b < n && status == DPE_OK; b++) {
-        status = check_continuation(s, b, &items[b], err);
-    }
-    if (status != DPE_OK) {
-        return status;
+    for (int64_t b = 0; b < n; b++) {
+        DPE_TRY(check_continuation(s, b, &items[b], err));
     }
     if (s->remote != NULL) {
         return dpe_session_remote_generate(s, items, n, err);
     }
-    struct front front = {
-        .all = dpe_alloc((size_t)n, sizeof *front.all),
-        .branches = dpe_alloc((size_t)n, sizeof *front.branches),
-        .tokens = dpe_alloc((size_t)(2 * n), sizeof *front.tokens),
-    };
-    if (front.all == NULL || front.branches == NULL || front.tokens == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " branches", n);
-    } else {
-        front.best = front.tokens + n;
-        status = feed_prompts(s, items, n, &front, err);
+    DPE_OWNED struct growing *all = dpe_alloc((size_t)n, sizeof *all);
+    DPE_OWNED int64_t *branches = dpe_alloc((size_t)n, sizeof *branches);
+    DPE_OWNED int32_t *tokens = dpe_alloc((size_t)(2 * n), sizeof *tokens);
+    if (all == NULL || branches == NULL || tokens == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " branches", n);
     }
-    while (status == DPE_OK && front.n > 0) {
-        status = step_front(s, &front, err);
+    struct front front = {.all = all, .branches = branches, .tokens = tokens, .best = tokens + n};
+    DPE_TRY(feed_prompts(s, items, n, &front, err));
+    while (front.n > 0) {
+        DPE_TRY(step_front(s, &front, err));
     }
-    free(front.all);
-    free(front.branches);
-    free(front.tokens);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prompt, int64_t n,

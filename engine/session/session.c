@@ -31,16 +31,16 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
     s->tokens = dpe_alloc(b->tokens, 1);
     s->length = dpe_alloc_zero(3 * (size_t)s->options.branches, sizeof *s->length);
     s->lent = dpe_alloc_zero(2 * (size_t)s->options.branches, sizeof *s->lent);
-    bool good = s->cache_k != NULL && s->cache_v != NULL && s->logits != NULL && s->tap_q != NULL &&
-                s->length != NULL && s->lent != NULL && s->tokens != NULL && s->cache_q != NULL &&
-                s->marks != NULL;
-    if (good) {
-        s->tap_k = s->tap_q + b->rows * dpe_model_config(s->model)->n_heads * s->config->head_dim;
-        s->positions = s->length + s->options.branches;
-        s->offsets = s->positions + s->options.branches;
-        s->lents = s->lent + s->options.branches;
+    if (s->cache_k == NULL || s->cache_v == NULL || s->logits == NULL || s->tap_q == NULL ||
+        s->length == NULL || s->lent == NULL || s->tokens == NULL || s->cache_q == NULL ||
+        s->marks == NULL) {
+        return dpe_session_out_of_memory(s, err);
     }
-    return good ? DPE_OK : dpe_session_out_of_memory(s, err);
+    s->tap_k = s->tap_q + b->rows * dpe_model_config(s->model)->n_heads * s->config->head_dim;
+    s->positions = s->length + s->options.branches;
+    s->offsets = s->positions + s->options.branches;
+    s->lents = s->lent + s->options.branches;
+    return DPE_OK;
 }
 
 /* Why the backend gave no memory: its device failed, or there is none. */
@@ -126,23 +126,21 @@ static dpe_status make_kv(struct dpe_session *s, struct dpe_error *err)
 {
     const struct dpe_kv_shape shape = dpe_session_kv_shape(s->config, &s->plan, &s->options);
     const char *folder = s->bytes.file > 0 ? s->options.kv_dir : NULL;
-    dpe_status status = dpe_kv_create(&shape, folder, s->bytes.kv, &s->kv, err);
-    if (status != DPE_OK || shape.type != DPE_KV_INT8) {
-        return status;
+    DPE_TRY(dpe_kv_create(&shape, folder, s->bytes.kv, &s->kv, err));
+    if (shape.type != DPE_KV_INT8) {
+        return DPE_OK;
     }
-    int64_t width = shape.heads * shape.width;
-    float *row = dpe_alloc((size_t)(2 * s->config->hidden), sizeof *row);
-    float *channels = dpe_alloc_zero((size_t)width, sizeof *channels);
-    if (row == NULL || channels == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory: channels of keys");
-    }
-    for (int64_t layer = 0; layer < shape.layers && status == DPE_OK; layer++) {
+    const size_t hidden = (size_t)s->config->hidden;
+    const size_t width = (size_t)(shape.heads * shape.width);
+    DPE_OWNED float *row = NULL;
+    DPE_OWNED float *channels = NULL;
+    DPE_TRY(DPE_NEW(&row, 2 * hidden, err, "out of memory: channels of keys"));
+    DPE_TRY(DPE_NEW(&channels, width, err, "out of memory: channels of keys"));
+    for (int64_t layer = 0; layer < shape.layers; layer++) {
         find_channels(s, layer, row, channels);
-        status = dpe_kv_set_channels(s->kv, layer, channels, err);
+        DPE_TRY(dpe_kv_set_channels(s->kv, layer, channels, err));
     }
-    free(row);
-    free(channels);
-    return status;
+    return DPE_OK;
 }
 
 /* Keys and values of all layers: as the device has them, or a dpe_kv (of queries too). */
@@ -275,7 +273,7 @@ dpe_status dpe_session_create_untested(const struct dpe_model *model, const stru
         return dpe_fail(err, DPE_USAGE, "%s: the model was opened without its weights",
                         dpe_model_folder(model));
     }
-    struct dpe_session *s = NULL;
+    DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *s = NULL;
     dpe_status status = DPE_NEW(&s, 1, err, "session: out of memory");
     if (status != DPE_OK) {
         return meet_before(options, status, err);
@@ -287,15 +285,12 @@ dpe_status dpe_session_create_untested(const struct dpe_model *model, const stru
     if (status == DPE_OK) {
         status = make(s, plan, err);
     }
-    status = dpe_session_agree(s, status, err);
-    if (status != DPE_OK) {
-        dpe_session_destroy(s);
-        return status;
-    }
+    DPE_TRY(dpe_session_agree(s, status, err));
     dpe_session_join(s, 0);
     s->options.device = s->ops->name; /* the caller's string may go */
     s->has_plan = true;
     *session = s;
+    s = NULL;
     return DPE_OK;
 }
 

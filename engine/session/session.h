@@ -62,6 +62,7 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
                               const struct dpe_session_options *options,
                               struct dpe_session **session, struct dpe_error *err);
 void dpe_session_destroy(struct dpe_session *session);
+DPE_SCOPED_HANDLE(struct dpe_session *, dpe_session_destroy)
 /** Sums over tokens of the 2-norms of the pairs of q and k before rotation. The caller sets them to
  *  zero and keeps them alive. */
 struct dpe_norm_sums {

@@ -188,10 +188,7 @@ dpe_status dpe_session_run_lanes(struct dpe_session *s, const struct dpe_batch *
     enum { MOST_LANES = MOST_ROWS / LEAST_ROWS };
     struct dpe_error errors[MOST_LANES];
     int n = s->n_lanes;
-    dpe_status status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK);
 #pragma omp parallel for num_threads(n) schedule(static, 1)
     for (int i = 0; i < n; i++) {
         int64_t first = batch->rows * i / n;

@@ -1,7 +1,6 @@
 /* Parts of a session's work, timed one at a time. */
 #include "engine/session/session_measure.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/session/session_internal.h"
@@ -11,20 +10,18 @@ static dpe_status measure_layer(struct dpe_session *s, int64_t layer, int64_t le
                                 double *seconds, struct dpe_error *err)
 {
     int64_t chunk = s->options.prefill_chunk;
-    dpe_status status = dpe_lane_wait(&s->own, err);
+    DPE_TRY(dpe_lane_wait(&s->own, err));
     double start = dpe_clock();
-    for (int64_t at = 0; at < length && status == DPE_OK; at += chunk) {
+    for (int64_t at = 0; at < length; at += chunk) {
         const struct dpe_batch batch = {.start = at,
                                         .rows = length - at < chunk ? length - at : chunk};
         const struct dpe_attention args = dpe_forward_attention(&s->own, layer, &batch, 0);
         s->ops->attention(s->own.backend, &args);
-        status = s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK;
+        DPE_TRY(s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK);
     }
-    if (status == DPE_OK) {
-        status = dpe_lane_wait(&s->own, err);
-    }
+    DPE_TRY(dpe_lane_wait(&s->own, err));
     *seconds = dpe_clock() - start;
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_session_measure_attention(struct dpe_session *s, int64_t length, double *seconds,
@@ -32,9 +29,8 @@ dpe_status dpe_session_measure_attention(struct dpe_session *s, int64_t length, 
 {
     const struct dpe_config *c = s->config;
     int kinds = c->layer_kinds != NULL ? c->n_kinds : 1;
-    dpe_status status = DPE_OK;
     *seconds = 0.0;
-    for (int kind = 0; kind < kinds && status == DPE_OK; kind++) {
+    for (int kind = 0; kind < kinds; kind++) {
         int64_t last = -1;
         double layers = 0.0;
         double one = 0.0;
@@ -43,40 +39,34 @@ dpe_status dpe_session_measure_attention(struct dpe_session *s, int64_t length, 
             last = same ? i : last;
             layers += same;
         }
-        status = last >= 0 ? measure_layer(s, last, length, &one, err) : DPE_OK;
+        DPE_TRY(last >= 0 ? measure_layer(s, last, length, &one, err) : DPE_OK);
         *seconds += layers * one;
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_session_measure_tokens(struct dpe_session *s, int64_t branches, int64_t n,
                                       double *seconds, struct dpe_error *err)
 {
-    int64_t *which = dpe_alloc((size_t)branches, sizeof *which);
-    int32_t *tokens = dpe_alloc((size_t)branches, sizeof *tokens);
-    int32_t *best = dpe_alloc((size_t)branches, sizeof *best);
+    DPE_OWNED int64_t *which = NULL;
+    DPE_OWNED int32_t *tokens = NULL;
+    DPE_OWNED int32_t *best = NULL;
     double start = 0.0;
-    dpe_status status = DPE_OK;
-    if (which == NULL || tokens == NULL || best == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a step");
-        goto done;
-    }
-    status = dpe_session_branch(s, branches, n + 1, err);
-    for (int64_t i = 0; i <= n && status == DPE_OK; i++) {
+    DPE_TRY(DPE_NEW(&which, (size_t)branches, err, "out of memory for a step"));
+    DPE_TRY(DPE_NEW(&tokens, (size_t)branches, err, "out of memory for a step"));
+    DPE_TRY(DPE_NEW(&best, (size_t)branches, err, "out of memory for a step"));
+    DPE_TRY(dpe_session_branch(s, branches, n + 1, err));
+    for (int64_t i = 0; i <= n; i++) {
         for (int64_t b = 0; b < branches; b++) {
             which[b] = b;
             tokens[b] = (int32_t)((i * 7 + b) % s->config->vocab);
         }
         /* The first is not counted: it finds everything cold. */
         start = i == 1 ? dpe_clock() : start;
-        status = dpe_session_step_best(s, branches, which, tokens, best, err);
+        DPE_TRY(dpe_session_step_best(s, branches, which, tokens, best, err));
     }
     *seconds = (dpe_clock() - start) / (double)n;
-done:
-    free(which);
-    free(tokens);
-    free(best);
-    return status;
+    return DPE_OK;
 }
 
 struct dpe_session_memory dpe_session_memory(const struct dpe_session *session)

@@ -81,7 +81,6 @@ uint64_t dpe_session_weight_bytes(const struct dpe_config *c)
                : dpe_bytes_of(dpe_config_parameters(c), 1, 1, c->dtype == DPE_F32 ? 4 : 2);
 }
 
-/* Of a slice's configuration. */
 struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
                                                  const struct dpe_plan *plan,
                                                  const struct dpe_ops *ops,
@@ -149,8 +148,6 @@ bool dpe_session_may_halve(const struct dpe_session_options *options)
     return options->prefill_chunk == 0 && (options->peers == NULL || options->peers->size == 1);
 }
 
-/* The next smaller chunk, a power of two times smaller than the default: the grid of a halved chunk
- * does not depend on the length. False when there is none. */
 bool dpe_session_halve_chunk(const struct dpe_ops *ops, struct dpe_session_options *options)
 {
     int64_t chunk = ops->default_chunk;
@@ -187,7 +184,6 @@ static struct dpe_session_bytes put_into_file(const struct dpe_config *c,
     return b;
 }
 
-/* Bytes of a session, its chunk halved while that helps to fit. */
 struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_config *config,
                                                const struct dpe_plan *plan,
                                                const struct dpe_ops *ops, bool halves,
@@ -296,7 +292,6 @@ static int64_t fitting_length(const struct dpe_config *config, const struct dpe_
     return low;
 }
 
-/* DPE_NO_MEMORY when the session does not fit, with what would. */
 dpe_status dpe_session_check_fits(const struct dpe_config *config, const struct dpe_plan *plan,
                                   const struct dpe_session_bytes *bytes, const struct dpe_ops *ops,
                                   const struct dpe_session_options *options, struct dpe_error *err)

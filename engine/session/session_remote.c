@@ -3,7 +3,6 @@
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK = 512 /* there are none: prompts are sent whole */ };
@@ -14,7 +13,7 @@ dpe_status dpe_session_create_remote(const struct dpe_model *model, const struct
                                      struct dpe_session **session, struct dpe_error *err)
 {
     static const struct dpe_peers alone = {.size = 1};
-    struct dpe_session *s = NULL;
+    DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *s = NULL;
     DPE_TRY(DPE_NEW(&s, 1, err, "session: out of memory"));
     s->model = model;
     s->config = dpe_model_config(model);
@@ -28,18 +27,15 @@ dpe_status dpe_session_create_remote(const struct dpe_model *model, const struct
     s->length = dpe_alloc_zero((size_t)s->options.branches, sizeof *s->length);
     s->lent = dpe_alloc_zero((size_t)s->options.branches, sizeof *s->lent);
     s->tokens = dpe_alloc((size_t)s->options.capacity, sizeof *s->tokens);
-    dpe_status status =
-        s->length != NULL && s->lent != NULL && s->tokens != NULL
-            ? remote->take_plan(remote->user, plan, err)
-            : dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " tokens",
-                       s->options.capacity);
-    if (status != DPE_OK) {
-        dpe_session_destroy(s);
-        return status;
+    if (s->length == NULL || s->lent == NULL || s->tokens == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " tokens",
+                        s->options.capacity);
     }
+    DPE_TRY(remote->take_plan(remote->user, plan, err));
     dpe_session_join(s, 0);
     s->has_plan = true;
     *session = s;
+    s = NULL;
     return DPE_OK;
 }
 
@@ -95,37 +91,38 @@ static dpe_status append_prompt(const struct dpe_session *s, int64_t i,
     return dpe_tokens_append(prompt, item->prompt, (size_t)item->n, err);
 }
 
-dpe_status dpe_session_remote_generate(struct dpe_session *s, const struct dpe_continuation *items,
-                                       int64_t n, struct dpe_error *err)
+/* `prompts` and `made` are empty at first. */
+static dpe_status continue_all(struct dpe_session *s, const struct dpe_continuation *items,
+                               int64_t n, struct dpe_remote_text *texts, struct dpe_tokens *prompts,
+                               struct dpe_tokens *made, struct dpe_error *err)
 {
-    struct dpe_remote_text *texts = dpe_alloc_zero((size_t)n, sizeof *texts);
-    struct dpe_tokens *prompts = dpe_alloc_zero(2 * (size_t)n, sizeof *prompts);
-    dpe_status status = DPE_OK;
-    if (texts == NULL || prompts == NULL) {
-        free(texts);
-        free(prompts);
-        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " texts", n);
-    }
-    struct dpe_tokens *made = prompts + n;
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const struct dpe_continuation *item = &items[i];
-        status = append_prompt(s, i, item, &prompts[i], err);
+        DPE_TRY(append_prompt(s, i, item, &prompts[i], err));
         texts[i] =
             (struct dpe_remote_text){prompts[i].ids, (int64_t)prompts[i].n, item->options.max_new,
                                      item->options.ignore_eos, &made[i]};
     }
-    if (status == DPE_OK) {
-        status = s->remote->generate(s->remote->user, texts, n, err);
-    }
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        status = take_tokens(&items[i], &made[i], err);
+    DPE_TRY(s->remote->generate(s->remote->user, texts, n, err));
+    for (int64_t i = 0; i < n; i++) {
         s->work.fed += items[i].n;
         s->work.decoded += (int64_t)made[i].n;
+        DPE_TRY(take_tokens(&items[i], &made[i], err));
     }
+    return DPE_OK;
+}
+
+dpe_status dpe_session_remote_generate(struct dpe_session *s, const struct dpe_continuation *items,
+                                       int64_t n, struct dpe_error *err)
+{
+    DPE_OWNED struct dpe_remote_text *texts = dpe_alloc_zero((size_t)n, sizeof *texts);
+    DPE_OWNED struct dpe_tokens *prompts = dpe_alloc_zero(2 * (size_t)n, sizeof *prompts);
+    if (texts == NULL || prompts == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " texts", n);
+    }
+    const dpe_status status = continue_all(s, items, n, texts, prompts, prompts + n, err);
     for (int64_t i = 0; i < 2 * n; i++) {
         dpe_tokens_free(&prompts[i]);
     }
-    free(texts);
-    free(prompts);
     return status;
 }

@@ -64,7 +64,6 @@ dpe_status dpe_session_resolve(const struct dpe_session_options *options,
     return DPE_OK;
 }
 
-/* A plan of the whole model. */
 dpe_status dpe_session_check_plan(const struct dpe_config *config, const struct dpe_plan *plan,
                                   const struct dpe_ops *ops, const struct dpe_peers *peers,
                                   struct dpe_error *err)

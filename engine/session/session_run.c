@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SMALL_WORK = 1 << 14 /* logits for which no second thread is woken */ };
@@ -222,6 +221,21 @@ dpe_status dpe_lane_logits(struct dpe_lane *lane, int64_t rows, const int64_t *p
     return bad < 0 ? DPE_OK : logits_nonfinite(lane->session, at, err);
 }
 
+/* A piece through the layers, and what is wanted of it. */
+static dpe_status run_piece(struct dpe_session *s, const struct run *run,
+                            const struct dpe_batch *batch, int64_t done, struct dpe_error *err)
+{
+    DPE_TRY(dpe_forward(&s->own, batch, err));
+    if (run->nll != NULL) {
+        return piece_nll(s, run, done, batch->rows, err);
+    }
+    if (run->rows != NULL) {
+        return piece_rows(s, run, done, batch->rows, err);
+    }
+    int64_t last = batch->start + batch->rows - 1;
+    return batch->wanted == 1 ? dpe_lane_logits(&s->own, 1, NULL, last, run->logits, err) : DPE_OK;
+}
+
 /* Tokens go through in pieces that end at the lines of a grid from position 0, so that what a
  * position's key and value come from does not depend on how the calls were cut there. */
 static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struct dpe_error *err)
@@ -254,14 +268,7 @@ static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struc
                            ? batch.rows
                            : (run->logits != NULL && last ? 1 : 0);
         batch.start = *length;
-        status = dpe_forward(&s->own, &batch, err);
-        if (status == DPE_OK && run->nll != NULL) {
-            status = piece_nll(s, run, done, batch.rows, err);
-        } else if (status == DPE_OK && run->rows != NULL) {
-            status = piece_rows(s, run, done, batch.rows, err);
-        } else if (status == DPE_OK && batch.wanted == 1) {
-            status = dpe_lane_logits(&s->own, 1, NULL, *length + batch.rows - 1, run->logits, err);
-        }
+        status = run_piece(s, run, &batch, done, err);
         *length += batch.rows;
         s->work.fed += batch.rows;
     }
@@ -309,8 +316,8 @@ static dpe_status check_step(const struct dpe_session *s, int64_t n, const int64
         DPE_TRY(check_branch(s, branches[i], 1, err));
         for (int64_t j = 0; j < i; j++) {
             if (branches[j] == branches[i]) {
-                DPE_TRY(dpe_fail(err, DPE_USAGE,
-                                 "session: a step contains branch %" PRId64 " twice", branches[i]));
+                return dpe_fail(err, DPE_USAGE, "session: a step contains branch %" PRId64 " twice",
+                                branches[i]);
             }
         }
     }
@@ -355,24 +362,21 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         .best = best,
         .room = logit_room(s),
     };
+    s->work.decoded += n;
+    s->work.steps++;
     if (dpe_session_takes_lanes(s, &batch)) {
-        status = dpe_session_run_lanes(s, &batch, logits, err);
+        DPE_TRY(dpe_session_run_lanes(s, &batch, logits, err));
     } else {
-        status = dpe_forward(&s->own, &batch, err);
-        if (status == DPE_OK && logits != NULL) {
-            status = dpe_lane_logits(&s->own, n, s->positions, 0, logits, err);
-        }
+        DPE_TRY(dpe_forward(&s->own, &batch, err));
+        DPE_TRY(logits != NULL ? dpe_lane_logits(&s->own, n, s->positions, 0, logits, err)
+                               : DPE_OK);
     }
-    if (status == DPE_OK && best != NULL) {
-        status = check_best(s, n, best, err);
-    }
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
+    DPE_TRY(best != NULL ? check_best(s, n, best, err) : DPE_OK);
+    for (int64_t i = 0; i < n; i++) {
         s->tokens[s->positions[i] + s->offsets[i]] = tokens[i];
         s->length[branches[i]]++;
     }
-    s->work.decoded += n;
-    s->work.steps++;
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_session_step(struct dpe_session *s, int64_t n, const int64_t *branches,
