@@ -12,25 +12,28 @@
 
 enum { PATH = 8192 };
 
+static void close_file(FILE **file)
+{
+    if (*file != NULL) {
+        fclose(*file);
+    }
+}
+
 /* The number after `key` at the start of a line of a small kernel file; false when there is none.
  */
 static bool read_key(const char *path, const char *key, uint64_t *value)
 {
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return false;
-    }
+    DPE_SCOPED(close_file) FILE *file = fopen(path, "re");
     char line[256];
     bool found = false;
     size_t n = strlen(key);
-    while (!found && fgets(line, sizeof line, file) != NULL) {
+    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL) {
         char *end = NULL;
         if (strncmp(line, key, n) == 0) {
             *value = strtoull(line + n, &end, 10);
             found = end != line + n; /* "max" is not a number */
         }
     }
-    fclose(file);
     return found;
 }
 
@@ -79,12 +82,9 @@ static bool read_unified(const char *group, bool is_own, struct dpe_limits *limi
     int64_t quota = 0;
     int64_t period = 0;
     int n = snprintf(path, sizeof path, "%s/cpu.max", group);
-    FILE *file = n < (int)sizeof path ? fopen(path, "re") : NULL;
+    DPE_SCOPED(close_file) FILE *file = n < (int)sizeof path ? fopen(path, "re") : NULL;
     if (file != NULL && fscanf(file, "%" SCNd64 " %" SCNd64, &quota, &period) == 2) {
         leave_processors(limits, quota, period);
-    }
-    if (file != NULL) {
-        fclose(file);
     }
     return true;
 }
@@ -225,23 +225,18 @@ static bool search_mounts(const char *root, const char *group, bool any,
 {
     char path[PATH];
     int n = snprintf(path, sizeof path, "%s/proc/self/mountinfo", root);
-    FILE *file = n < (int)sizeof path ? fopen(path, "re") : NULL;
-    if (file == NULL) {
-        return false;
-    }
+    DPE_SCOPED(close_file) FILE *file = n < (int)sizeof path ? fopen(path, "re") : NULL;
     bool found = false;
-    char *line = NULL;
+    DPE_OWNED char *line = NULL;
     size_t room = 0;
     const char *base = NULL;
     char *point = NULL;
-    while (getline(&line, &room, file) > 0) {
+    while (file != NULL && getline(&line, &room, file) > 0) {
         if (read_mount(line, controller, &base, &point)) {
             const char *rest = any ? "" : below(group, base);
             found = (rest != NULL && climb(root, point, rest, controller, limits)) || found;
         }
     }
-    free(line);
-    fclose(file);
     return found;
 }
 
@@ -266,8 +261,8 @@ void dpe_limits_read(const char *root, struct dpe_limits *limits)
     *limits = (struct dpe_limits){.memory = UINT64_MAX, .processors = INT64_MAX};
     char path[PATH];
     int n = snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *file = n < (int)sizeof path ? fopen(path, "re") : NULL;
-    char *line = NULL;
+    DPE_SCOPED(close_file) FILE *file = n < (int)sizeof path ? fopen(path, "re") : NULL;
+    DPE_OWNED char *line = NULL;
     size_t room = 0;
     while (file != NULL && getline(&line, &room, file) > 0) {
         char *names = strchr(line, ':');
@@ -282,10 +277,6 @@ void dpe_limits_read(const char *root, struct dpe_limits *limits)
                 read_group(root, strcmp(group, "/") == 0 ? "" : group, &controllers[i], limits);
             }
         }
-    }
-    free(line);
-    if (file != NULL) {
-        fclose(file);
     }
 }
 

@@ -1,6 +1,5 @@
 /* The name that was probably meant. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/base.h"

@@ -106,7 +106,7 @@ void dpe_text_put(struct dpe_text *text, const char *format, ...)
     va_start(args, format);
     int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    char *piece = n >= 0 && !text->failed ? malloc((size_t)n + 1) : NULL;
+    DPE_OWNED char *piece = n >= 0 && !text->failed ? malloc((size_t)n + 1) : NULL;
     if (piece == NULL) {
         text->failed = true;
         return;
@@ -115,7 +115,6 @@ void dpe_text_put(struct dpe_text *text, const char *format, ...)
     vsnprintf(piece, (size_t)n + 1, format, args);
     va_end(args);
     dpe_text_put_bytes(text, piece, (size_t)n);
-    free(piece);
 }
 
 dpe_status dpe_text_done(const struct dpe_text *text, struct dpe_error *err)
@@ -176,6 +175,13 @@ static dpe_status status_of_open(int code)
     }
 }
 
+static void close_fd(const int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+    }
+}
+
 /* Opened without blocking, so that a FIFO in place of a file is refused instead of waited for. */
 dpe_status dpe_open_regular(const char *path, int *fd, uint64_t *size, struct dpe_error *err)
 {
@@ -187,6 +193,7 @@ dpe_status dpe_open_regular(const char *path, int *fd, uint64_t *size, struct dp
     struct stat info;
     if (fstat(*fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         close(*fd);
+        *fd = -1;
         return dpe_fail(err, DPE_NO_INPUT, "%s: expected a regular file, found something else",
                         path);
     }
@@ -231,10 +238,7 @@ static dpe_status read_unsized(int fd, const char *path, uint64_t max_bytes, cha
                             room + *got);
         }
         *buffer = grown;
-        dpe_status status = read_all(fd, path, grown + *got, room, &n, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(read_all(fd, path, grown + *got, room, &n, err));
         *got += n;
         if (*got > max_bytes) {
             return dpe_fail(err, DPE_BAD_DATA, "%s: expected at most %llu bytes, found more", path,
@@ -247,43 +251,33 @@ static dpe_status read_unsized(int fd, const char *path, uint64_t max_bytes, cha
 dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, size_t *n,
                          struct dpe_error *err)
 {
-    int fd = -1;
+    DPE_SCOPED(close_fd) int fd = -1;
+    DPE_OWNED char *buffer = NULL;
     uint64_t size = 0;
-    dpe_status status = dpe_open_regular(path, &fd, &size, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    char *buffer = NULL;
     size_t got = 0;
+    DPE_TRY(dpe_open_regular(path, &fd, &size, err));
     if (size > max_bytes) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected at most %llu bytes, found %llu", path,
-                          (unsigned long long)max_bytes, (unsigned long long)size);
-        goto done;
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected at most %llu bytes, found %llu", path,
+                        (unsigned long long)max_bytes, (unsigned long long)size);
     }
     if (size == 0) {
-        status = read_unsized(fd, path, max_bytes, &buffer, &got, err);
-        goto done;
+        DPE_TRY(read_unsized(fd, path, max_bytes, &buffer, &got, err));
+    } else {
+        buffer = malloc((size_t)size + 1);
+        if (buffer == NULL) {
+            return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its %llu bytes", path,
+                            (unsigned long long)size);
+        }
+        DPE_TRY(read_all(fd, path, buffer, (size_t)size, &got, err));
     }
-    buffer = malloc((size_t)size + 1);
-    if (buffer == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its %llu bytes", path,
-                          (unsigned long long)size);
-        goto done;
-    }
-    status = read_all(fd, path, buffer, (size_t)size, &got, err);
-    if (status == DPE_OK && got < size) {
-        status = dpe_fail(err, DPE_IO, "%s: shrank from %llu to %zu bytes while it was read", path,
-                          (unsigned long long)size, got);
-    }
-done:
-    close(fd);
-    if (status != DPE_OK) {
-        free(buffer);
-        return status;
+    if (got < size) {
+        return dpe_fail(err, DPE_IO, "%s: shrank from %llu to %zu bytes while it was read", path,
+                        (unsigned long long)size, got);
     }
     buffer[got] = '\0';
     *bytes = buffer;
     *n = got;
+    buffer = NULL;
     return DPE_OK;
 }
 
@@ -385,7 +379,7 @@ dpe_status dpe_sha256_file(const char *path, char hex[65], struct dpe_error *err
     char bytes[1 << 14];
     size_t n = sizeof bytes;
     uint64_t size = 0;
-    int fd = -1;
+    DPE_SCOPED(close_fd) int fd = -1;
     hex[0] = '\0';
     DPE_TRY(dpe_open_regular(path, &fd, &size, err));
     struct dpe_sha256 *hash = dpe_sha256_new();
@@ -395,7 +389,6 @@ dpe_status dpe_sha256_file(const char *path, char hex[65], struct dpe_error *err
         status = read_all(fd, path, bytes, sizeof bytes, &n, err);
         dpe_sha256_add(hash, bytes, n);
     }
-    close(fd);
     const dpe_status finished = dpe_sha256_finish(hash, hex, status == DPE_OK ? err : NULL);
     if (status != DPE_OK) {
         hex[0] = '\0';

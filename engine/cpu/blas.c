@@ -24,7 +24,7 @@ static bool has_address_space(size_t bytes)
 static void *load(void)
 {
     const char *before = getenv("OMP_NUM_THREADS");
-    char *kept = before != NULL ? strdup(before) : NULL;
+    DPE_OWNED char *kept = before != NULL ? strdup(before) : NULL;
     bool told = (before == NULL || kept != NULL) && setenv("OMP_NUM_THREADS", "1", 1) == 0;
     void *library = told ? dlopen(DPE_OPENBLAS, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (library == NULL && told) {
@@ -35,7 +35,6 @@ static void *load(void)
     } else if (before == NULL) {
         unsetenv("OMP_NUM_THREADS");
     }
-    free(kept);
     return library;
 }
 

@@ -39,31 +39,24 @@ static void cpu_close(struct dpe_backend *backend)
     }
     dpe_ops_reference()->close(backend);
 }
+DPE_SCOPED_HANDLE(struct dpe_backend *, cpu_close)
 
 static dpe_status open_with(const struct dpe_cpu_bf16 *bf16, const struct dpe_model *model,
                             const struct dpe_session_options *options, struct dpe_backend **backend,
                             struct dpe_error *err)
 {
-    struct dpe_backend *made = NULL;
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(cpu_close_scoped) struct dpe_backend *made = NULL;
     DPE_TRY(dpe_ops_reference()->open(model, options, &made, err));
     made->ops = bf16 == NULL ? &cpu_ops : &bf16_ops;
-    made->cpu = dpe_alloc_zero(1, sizeof *made->cpu);
-    if (made->cpu != NULL) {
-        made->cpu->kernels = dpe_cpu_kernels_choose();
-        made->cpu->norm = dpe_alloc((size_t)norm_width(made->config), sizeof(float));
-    }
-    if (made->cpu == NULL || made->cpu->norm == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "cpu backend: out of memory");
-    } else {
-        status = dpe_cpu_products_make(made->cpu->kernels, bf16, made->config, options->n_threads,
-                                       &made->cpu->products, err);
-    }
-    if (status != DPE_OK) {
-        cpu_close(made);
-        return status;
-    }
+    DPE_TRY(DPE_NEW(&made->cpu, 1, err, "cpu backend: out of memory"));
+    struct dpe_cpu_state *cpu = made->cpu;
+    cpu->kernels = dpe_cpu_kernels_choose();
+    DPE_TRY(
+        DPE_NEW(&cpu->norm, (size_t)norm_width(made->config), err, "cpu backend: out of memory"));
+    DPE_TRY(dpe_cpu_products_make(cpu->kernels, bf16, made->config, options->n_threads,
+                                  &cpu->products, err));
     *backend = made;
+    made = NULL;
     return DPE_OK;
 }
 

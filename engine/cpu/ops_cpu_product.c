@@ -85,14 +85,9 @@ dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
     products->packed_x = dpe_alloc(floats_x(products), sizeof(float));
     products->threads = dpe_alloc(floats_threads(products), sizeof(float));
     if (products->bias == NULL || products->packed_x == NULL || products->threads == NULL) {
-        dpe_cpu_products_free(products);
         return dpe_fail(err, DPE_NO_MEMORY, "cpu backend: out of memory for matrix products");
     }
-    dpe_status status = products->blas ? dpe_cpu_blas(n_threads, &products->sgemm, err) : DPE_OK;
-    if (status != DPE_OK) {
-        dpe_cpu_products_free(products);
-    }
-    return status;
+    return products->blas ? dpe_cpu_blas(n_threads, &products->sgemm, err) : DPE_OK;
 }
 
 void dpe_cpu_products_free(struct dpe_cpu_products *products)

@@ -36,7 +36,7 @@ struct dpe_cpu_products {
 uint64_t dpe_cpu_products_bytes(const struct dpe_cpu_kernels *kernels,
                                 const struct dpe_config *config, int n_threads);
 /** bf16: NULL, or kernels for all products but those of up to 8 rows with weights of other types
- *  than bfloat16, which stay in float. */
+ *  than bfloat16, which stay in float. The caller frees *products, also after a failure. */
 dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
                                  const struct dpe_cpu_bf16 *bf16, const struct dpe_config *config,
                                  int n_threads, struct dpe_cpu_products *products,

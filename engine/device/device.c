@@ -39,39 +39,35 @@ static bool own_folder(char *folder, size_t n)
     return true;
 }
 
+/* A module that exists but does not load is an error, not skipped. */
+static void *open_file(const char *path, const char *before)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        snprintf(reason, sizeof reason, "%s%s", before, dlerror());
+    } else {
+        (void)dpe_sha256_file(path, digest, NULL);
+    }
+    return library;
+}
+
 static void *open_library(void)
 {
     static const char *const places[] = {"", "../lib/", "../" DPE_LIBDIR "/", "../lib/dpe/"};
     char folder[PATH_ROOM];
     char path[PATH_ROOM + 64];
     const char *named = getenv("DPE_CUDA_MODULE");
-    void *library = NULL;
     if (named != NULL && named[0] != '\0') {
-        library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
-        if (library == NULL) {
-            snprintf(reason, sizeof reason, "DPE_CUDA_MODULE: %s", dlerror());
-        } else {
-            (void)dpe_sha256_file(named, digest, NULL);
-        }
-        return library;
+        return open_file(named, "DPE_CUDA_MODULE: ");
     }
-    if (own_folder(folder, sizeof folder)) {
-        for (size_t i = 0; i < sizeof places / sizeof places[0] && library == NULL; i++) {
-            snprintf(path, sizeof path, "%s%slibdpe_cuda.so", folder, places[i]);
-            if (access(path, F_OK) == 0) {
-                library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-                if (library == NULL) {
-                    /* A module that exists but does not load is an error, not skipped. */
-                    snprintf(reason, sizeof reason, "%s", dlerror());
-                    return NULL;
-                }
-                (void)dpe_sha256_file(path, digest, NULL);
-            }
+    const bool known = own_folder(folder, sizeof folder);
+    for (size_t i = 0; known && i < sizeof places / sizeof places[0]; i++) {
+        snprintf(path, sizeof path, "%s%slibdpe_cuda.so", folder, places[i]);
+        if (access(path, F_OK) == 0) {
+            return open_file(path, "");
         }
     }
-    if (library == NULL) {
-        library = dlopen("libdpe_cuda.so", RTLD_NOW | RTLD_LOCAL);
-    }
+    void *library = dlopen("libdpe_cuda.so", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         snprintf(
             reason, sizeof reason,
@@ -141,21 +137,17 @@ dpe_status dpe_device_describe(const char *device, struct dpe_device_info *info,
 {
     const char *name = NULL;
     const struct dpe_cuda_module *found = NULL;
-    dpe_status status = dpe_device_resolve(device, &name, err);
-    if (status == DPE_OK && dpe_cuda_is_name(name)) {
-        status = dpe_cuda_load(&found, err);
-        status = status == DPE_OK ? found->describe(name, info, err) : status;
-        if (status == DPE_OK) {
-            snprintf(info->module, sizeof info->module, "%s", digest);
-        }
-        return status;
-    }
     *info = (struct dpe_device_info){.count = 1};
-    if (status == DPE_OK) {
-        snprintf(info->kind, sizeof info->kind, "%s", name);
-        snprintf(info->id, sizeof info->id, "%s", name);
+    DPE_TRY(dpe_device_resolve(device, &name, err));
+    if (dpe_cuda_is_name(name)) {
+        DPE_TRY(dpe_cuda_load(&found, err));
+        DPE_TRY(found->describe(name, info, err));
+        snprintf(info->module, sizeof info->module, "%s", digest);
+        return DPE_OK;
     }
-    return status;
+    snprintf(info->kind, sizeof info->kind, "%s", name);
+    snprintf(info->id, sizeof info->id, "%s", name);
+    return DPE_OK;
 }
 
 dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err)
@@ -168,22 +160,21 @@ dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct d
     static const char known[] = "auto, cpu, cpu-bf16, reference, cuda, cuda:N";
     char meant[96];
     const char *name = NULL;
-    dpe_status status = dpe_device_resolve(device, &name, err);
-    if (status == DPE_OK && dpe_cuda_is_name(name)) {
+    DPE_TRY(dpe_device_resolve(device, &name, err));
+    if (dpe_cuda_is_name(name)) {
         const struct dpe_cuda_module *module = NULL;
-        status = dpe_cuda_load(&module, err);
-        *ops = status == DPE_OK ? module->ops : NULL;
-        return status;
+        DPE_TRY(dpe_cuda_load(&module, err));
+        *ops = module->ops;
+        return DPE_OK;
     }
-    for (size_t i = 0; i < sizeof all / sizeof all[0] && status == DPE_OK; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (strcmp(name, all[i]->name) == 0) {
             *ops = all[i];
             return DPE_OK;
         }
     }
-    return status != DPE_OK ? status
-                            : dpe_fail(err, DPE_NO_DEVICE, "unknown device '%.64s'; devices: %s%s",
-                                       device, known, dpe_suggest(device, known, meant));
+    return dpe_fail(err, DPE_NO_DEVICE, "unknown device '%.64s'; devices: %s%s", device, known,
+                    dpe_suggest(device, known, meant));
 }
 
 uint64_t dpe_device_memory(const char *device)

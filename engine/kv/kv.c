@@ -174,11 +174,10 @@ uint64_t dpe_kv_least_bytes(const struct dpe_kv_shape *shape)
 dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, uint64_t memory,
                          struct dpe_kv **made, struct dpe_error *err)
 {
-    struct dpe_kv *kv = NULL;
+    DPE_SCOPED(dpe_kv_destroy_scoped) struct dpe_kv *kv = NULL;
     DPE_TRY(DPE_NEW(&kv, 1, err, "out of memory"));
     kv->shape = *shape;
     kv->layout = lay_out(shape);
-    dpe_status status = DPE_OK;
     if (folder == NULL) {
         kv->memory = dpe_alloc(kv->layout.bytes, 1);
     } else {
@@ -186,24 +185,16 @@ dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, u
         int64_t frames = DPE_KV_LEAST_FRAMES;
         uint64_t each = dpe_kv_pages_bytes(0, 1) - dpe_kv_pages_bytes(0, 0);
         frames += memory > least ? (int64_t)((memory - least) / each) : 0;
-        frames = frames > kv->layout.pages + DPE_KV_LEAST_FRAMES
-                     ? kv->layout.pages + DPE_KV_LEAST_FRAMES
-                     : frames;
-        kv->folder = dpe_alloc(strlen(folder) + 1, 1);
-        if (kv->folder != NULL) {
-            memcpy(kv->folder, folder, strlen(folder) + 1);
-        }
-        status = dpe_kv_pages_make(folder, kv->layout.pages, frames, &kv->pages, err);
+        frames = dpe_least(frames, kv->layout.pages + DPE_KV_LEAST_FRAMES);
+        kv->folder = strdup(folder);
+        DPE_TRY(dpe_kv_pages_make(folder, kv->layout.pages, frames, &kv->pages, err));
     }
-    if (status == DPE_OK && (folder == NULL ? kv->memory == NULL : kv->folder == NULL)) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory: %.1f MiB of keys and values",
-                          (double)kv->layout.bytes / 0x1p20);
-    }
-    if (status != DPE_OK) {
-        dpe_kv_destroy(kv);
-        return status;
+    if (folder == NULL ? kv->memory == NULL : kv->folder == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory: %.1f MiB of keys and values",
+                        (double)kv->layout.bytes / 0x1p20);
     }
     *made = kv;
+    kv = NULL;
     return DPE_OK;
 }
 

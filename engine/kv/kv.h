@@ -56,6 +56,7 @@ struct dpe_kv;
 dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, uint64_t memory,
                          struct dpe_kv **kv, struct dpe_error *err);
 void dpe_kv_destroy(struct dpe_kv *kv);
+DPE_SCOPED_HANDLE(struct dpe_kv *, dpe_kv_destroy)
 /** Constants [heads][width] above 0 by which a layer's keys are divided before they are rounded to
  * 8 bits; 1 without this call. Nothing for other types. */
 dpe_status dpe_kv_set_channels(struct dpe_kv *kv, int64_t layer, const float *channels,

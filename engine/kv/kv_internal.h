@@ -19,6 +19,7 @@ uint64_t dpe_kv_pages_bytes(int64_t pages, int64_t frames);
 dpe_status dpe_kv_pages_make(const char *folder, int64_t pages, int64_t frames,
                              struct dpe_kv_pages **made, struct dpe_error *err);
 void dpe_kv_pages_free(struct dpe_kv_pages *pages);
+DPE_SCOPED_HANDLE(struct dpe_kv_pages *, dpe_kv_pages_free)
 /** The bytes of a page, which stay until it is unpinned; `writes`: they will be changed. NULL once
  *  the file has failed. A thread unpins a page before it pins another: where all frames are pinned,
  *  this waits for one. */

@@ -78,7 +78,8 @@ static int reserve(int fd, uint64_t bytes)
 #endif
 }
 
-/* A file without a name in `folder`, with `bytes` reserved. */
+/* A file without a name in `folder`, with `bytes` reserved. The caller closes *fd ≥ 0, also after a
+ * failure. */
 static dpe_status make_file(const char *folder, uint64_t bytes, int *fd, struct dpe_error *err)
 {
     *fd = open_nameless(folder);
@@ -90,7 +91,6 @@ static dpe_status make_file(const char *folder, uint64_t bytes, int *fd, struct 
             folder, strerror(errno));
     }
     if (in_memory(*fd)) {
-        close(*fd);
         return dpe_fail(
             err, DPE_CANNOT_CREATE,
             "%s: its files lie in memory, where keys and values do not fit; name a folder "
@@ -99,7 +99,6 @@ static dpe_status make_file(const char *folder, uint64_t bytes, int *fd, struct 
     }
     int code = reserve(*fd, bytes);
     if (code != 0) {
-        close(*fd);
         return dpe_fail(
             err, DPE_IO,
             "%s: cannot reserve %.1f MiB for keys and values: %s; free space there, name "
@@ -191,7 +190,7 @@ void dpe_kv_pages_free(struct dpe_kv_pages *pages)
 dpe_status dpe_kv_pages_make(const char *folder, int64_t n_pages, int64_t n_frames,
                              struct dpe_kv_pages **made, struct dpe_error *err)
 {
-    struct dpe_kv_pages *pages = NULL;
+    DPE_SCOPED(dpe_kv_pages_free_scoped) struct dpe_kv_pages *pages = NULL;
     DPE_TRY(DPE_NEW(&pages, 1, err, "out of memory"));
     pages->fd = -1;
     pages->n_pages = n_pages;
@@ -202,18 +201,11 @@ dpe_status dpe_kv_pages_make(const char *folder, int64_t n_pages, int64_t n_fram
     pages->on_disk = dpe_alloc_zero((size_t)n_pages, 1);
     pages->frames = dpe_alloc_zero((size_t)n_frames, sizeof *pages->frames);
     pages->memory = dpe_alloc((size_t)n_frames, DPE_KV_PAGE);
-    dpe_status status = DPE_OK;
     if (pages->frame_of == NULL || pages->on_disk == NULL || pages->frames == NULL ||
         pages->memory == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory: frames for keys and values");
-    } else {
-        status = make_file(folder, (uint64_t)n_pages * DPE_KV_PAGE, &pages->fd, err);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory: frames for keys and values");
     }
-    if (status != DPE_OK) {
-        pages->fd = -1;
-        dpe_kv_pages_free(pages);
-        return status;
-    }
+    DPE_TRY(make_file(folder, (uint64_t)n_pages * DPE_KV_PAGE, &pages->fd, err));
     for (int64_t i = 0; i < n_pages; i++) {
         atomic_init(&pages->frame_of[i], -1);
     }
@@ -221,6 +213,7 @@ dpe_status dpe_kv_pages_make(const char *folder, int64_t n_pages, int64_t n_fram
         atomic_init(&pages->frames[i].page, -1);
     }
     *made = pages;
+    pages = NULL;
     return DPE_OK;
 }
 
