@@ -114,8 +114,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     }
 }
 
-/* --------------------------------------------------------------------------------------- results
- */
+/* -------------------------------------------------------------------------------------- results */
 
 struct result {
     const char *method;
@@ -221,8 +220,7 @@ static void print_result(const struct outputs *out, const struct arguments *a,
     }
 }
 
-/* ------------------------------------------------------------------------------------- measuring
- */
+/* ------------------------------------------------------------------------------------ measuring */
 
 static double median(double *values, int64_t n)
 {
@@ -240,31 +238,22 @@ static dpe_status measure_products(const struct arguments *a, double *rate, stru
     config.intermediate = WIDE;
     config.n_heads = config.n_kv_heads = 1;
     config.vocab = 16;
-    struct dpe_model *model = NULL;
-    struct dpe_session *s = NULL;
-    struct dpe_plan plan = {0};
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+    DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *s = NULL;
     const struct dpe_plan_context context = {
         .config = &config, .trained_length = ROWS, .length = ROWS};
     const struct dpe_session_options options = {
         .device = a->tool.device, .n_threads = a->tool.threads, .capacity = ROWS};
-    dpe_status status = dpe_random_model(&config, true, 1, &model, err);
-    if (status != DPE_OK || (status = dpe_plan_make("rope", &context, &plan, err)) != DPE_OK ||
-        (status = dpe_session_create(model, &plan, &options, &s, err)) != DPE_OK) {
-        goto done;
-    }
+    DPE_TRY(dpe_random_model(&config, true, 1, &model, err));
+    DPE_TRY(dpe_plan_make("rope", &context, &plan, err));
+    DPE_TRY(dpe_session_create(model, &plan, &options, &s, err));
     for (int i = 0; i < 5; i++) {
         double seconds = 0.0;
-        status = dpe_session_measure_product(s, ROWS, &seconds, err);
-        if (status != DPE_OK) {
-            goto done;
-        }
+        DPE_TRY(dpe_session_measure_product(s, ROWS, &seconds, err));
         *rate = fmax(*rate, 2.0 * ROWS * HIDDEN * WIDE / seconds);
     }
-done:
-    dpe_session_destroy(s);
-    dpe_plan_free(&plan);
-    dpe_model_close(model);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status measure_host(const struct arguments *a, struct outputs *out,
@@ -313,36 +302,24 @@ static dpe_status measure(struct dpe_session *s, const struct dpe_model *model,
     double prefill[MOST_REPEATS];
     double attention[MOST_REPEATS];
     double token[MOST_REPEATS];
-    int32_t *tokens = dpe_alloc((size_t)length, sizeof *tokens);
-    float *logits = dpe_alloc((size_t)c->vocab, sizeof *logits);
-    dpe_status status = DPE_OK;
+    DPE_OWNED int32_t *tokens = dpe_alloc((size_t)length, sizeof *tokens);
+    DPE_OWNED float *logits = dpe_alloc((size_t)c->vocab, sizeof *logits);
     if (tokens == NULL || logits == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %" PRId64 " tokens", length);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %" PRId64 " tokens", length);
     }
-    for (int64_t i = 0; i < length && status == DPE_OK; i++) {
+    for (int64_t i = 0; i < length; i++) {
         tokens[i] = (int32_t)((uint64_t)i * 2654435761U >> 7) & 0x7fffffff;
         tokens[i] = (int32_t)(tokens[i] % c->vocab);
     }
     /* Round −1 warms up. */
-    for (int64_t i = -1; i < a->repeats && status == DPE_OK; i++) {
+    for (int64_t i = -1; i < a->repeats; i++) {
         int64_t at = i < 0 ? 0 : i;
-        if ((status = dpe_session_cut(s, 0, err)) != DPE_OK) {
-            break;
-        }
+        DPE_TRY(dpe_session_cut(s, 0, err));
         double start = dpe_clock();
-        if ((status = dpe_session_feed(s, tokens, length, logits, err)) != DPE_OK) {
-            break;
-        }
+        DPE_TRY(dpe_session_feed(s, tokens, length, logits, err));
         prefill[at] = dpe_clock() - start;
-        if ((status = dpe_session_measure_attention(s, length, &attention[at], err)) != DPE_OK) {
-            break;
-        }
-        status = dpe_session_measure_tokens(s, a->branches, a->new_tokens, &token[at], err);
-    }
-    free(tokens);
-    free(logits);
-    if (status != DPE_OK) {
-        return status;
+        DPE_TRY(dpe_session_measure_attention(s, length, &attention[at], err));
+        DPE_TRY(dpe_session_measure_tokens(s, a->branches, a->new_tokens, &token[at], err));
     }
     double e = (double)dpe_session_memory(s).element;
     /* A key and a value of a layer, and the keys that all layers see in the middle of decoding; of
@@ -360,8 +337,7 @@ static dpe_status measure(struct dpe_session *s, const struct dpe_model *model,
     return DPE_OK;
 }
 
-/* ----------------------------------------------------------------------------------------- plans
- */
+/* ---------------------------------------------------------------------------------------- plans */
 
 /* dpe as a profile would have it: 8 groups, three quarters of all pairs in the masks. */
 static dpe_status masked_dpe(const struct dpe_plan_context *context, struct dpe_plan *plan,
@@ -373,20 +349,16 @@ static dpe_status masked_dpe(const struct dpe_plan_context *context, struct dpe_
     int32_t edges[9];
     const double scale[8] = {2, 8, 2, 8, 32, 32, 16, 4};
     size_t n = (size_t)(c->n_layers * c->n_heads * n_pairs);
-    uint8_t *mask = NULL;
+    DPE_OWNED uint8_t *mask = NULL;
     DPE_TRY(DPE_NEW(&mask, n, err, "out of memory for a mask"));
     for (size_t i = 0; i < n; i++) {
         mask[i] = (i * 2654435761U >> 7) % 4 != 0;
     }
-    dpe_status status = dpe_plan_group_edges(n_pairs, n_groups, edges, err);
-    if (status == DPE_OK) {
-        int64_t window = context->length / 8 < 1024 ? context->length / 8 + 1 : 1024;
-        const struct dpe_dpe_params params = {
-            .window = window, .n_groups = n_groups, .edges = edges, .scale = scale, .mask = mask};
-        status = dpe_plan_make_dpe(&params, context, plan, err);
-    }
-    free(mask);
-    return status;
+    DPE_TRY(dpe_plan_group_edges(n_pairs, n_groups, edges, err));
+    int64_t window = context->length / 8 < 1024 ? context->length / 8 + 1 : 1024;
+    const struct dpe_dpe_params params = {
+        .window = window, .n_groups = n_groups, .edges = edges, .scale = scale, .mask = mask};
+    return dpe_plan_make_dpe(&params, context, plan, err);
 }
 
 static struct dpe_session_options session_options(const struct arguments *a, int64_t length)
@@ -425,10 +397,9 @@ static dpe_status check_plans(const struct arguments *a, const struct dpe_config
                               struct dpe_error *err)
 {
     for (int i = 0; i < a->n_lengths * a->n_methods; i++) {
-        struct dpe_plan plan;
+        DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
         DPE_TRY(plan_of(a, config, a->methods[i % a->n_methods], a->lengths[i / a->n_methods],
                         &plan, err));
-        dpe_plan_free(&plan);
     }
     return DPE_OK;
 }
@@ -436,36 +407,28 @@ static dpe_status check_plans(const struct arguments *a, const struct dpe_config
 static dpe_status one(const struct dpe_model *model, const struct arguments *a, const char *method,
                       int64_t length, struct outputs *out, struct dpe_error *err)
 {
-    struct dpe_plan plan;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     DPE_TRY(plan_of(a, dpe_model_config(model), method, length, &plan, err));
     const struct dpe_session_options options = session_options(a, length);
-    dpe_status status = DPE_OK;
     uint64_t before = dpe_device_memory(a->tool.device);
-    struct dpe_session *session = NULL;
     struct result result = {.method = method, .length = length};
-    status = dpe_session_create(model, &plan, &options, &session, err);
-    if (status == DPE_OK) {
-        int64_t reported = 0;
-        dpe_log_chunk(session, &reported);
-        double deadline = a->deadline;
-        dpe_session_set_poll(session, poll, &deadline);
-        status = measure(session, model, a, length, &result, err);
+    int64_t reported = 0;
+    double deadline = a->deadline;
+    DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
+    DPE_TRY(dpe_session_create(model, &plan, &options, &session, err));
+    dpe_log_chunk(session, &reported);
+    dpe_session_set_poll(session, poll, &deadline);
+    DPE_TRY(measure(session, model, a, length, &result, err));
+    uint64_t after = dpe_device_memory(a->tool.device);
+    if (dpe_cuda_is_name(a->tool.device) && after < before) {
+        result.memory = before - after; /* what was taken, not what was reckoned */
     }
-    if (status == DPE_OK) {
-        uint64_t after = dpe_device_memory(a->tool.device);
-        if (dpe_cuda_is_name(a->tool.device) && after < before) {
-            result.memory = before - after; /* what was taken, not what was reckoned */
-        }
-        begin_outputs(out);
-        print_result(out, a, &result);
-    }
-    dpe_session_destroy(session);
-    dpe_plan_free(&plan);
-    return status;
+    begin_outputs(out);
+    print_result(out, a, &result);
+    return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------ main
- */
+/* ----------------------------------------------------------------------------------------- main */
 
 /* Before minutes of drawing weights: whether they and the shortest session fit. */
 static dpe_status check_room(const struct arguments *a, const struct dpe_config *config,
@@ -475,19 +438,15 @@ static dpe_status check_room(const struct arguments *a, const struct dpe_config 
     for (int i = 1; i < a->n_lengths; i++) {
         length = a->lengths[i] < length ? a->lengths[i] : length;
     }
-    struct dpe_plan plan;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     const struct dpe_plan_context context = {
         .config = config, .trained_length = dpe_config_trained(config), .length = length};
     const struct dpe_session_options options = session_options(a, length);
     struct dpe_session_needs needs = {0};
-    dpe_status status = dpe_plan_make("rope", &context, &plan, err);
-    if (status == DPE_OK) {
-        status = dpe_session_estimate(config, &plan, &options, &needs, err);
-        dpe_plan_free(&plan);
-    }
+    DPE_TRY(dpe_plan_make("rope", &context, &plan, err));
+    DPE_TRY(dpe_session_estimate(config, &plan, &options, &needs, err));
     uint64_t available = dpe_memory_available();
-    if (status == DPE_OK &&
-        (needs.weights > available || needs.memory > available - needs.weights)) {
+    if (needs.weights > available || needs.memory > available - needs.weights) {
         return dpe_fail(
             err, DPE_NO_MEMORY,
             "--shape %s: random weights of %.1f GiB and a session of %.1f GiB (%lld "
@@ -496,7 +455,7 @@ static dpe_status check_room(const struct arguments *a, const struct dpe_config 
             a->shape, (double)needs.weights / 0x1p30, (double)needs.memory / 0x1p30,
             (long long)length, (double)available / 0x1p30);
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status open_model(const struct arguments *a, bool cuda, struct dpe_model **model,
@@ -565,17 +524,18 @@ static dpe_status measure_card(const struct arguments *a, struct outputs *out,
     return DPE_OK;
 }
 
-/* The caller closes *model, also after a failure. */
-static dpe_status measure_all(const struct arguments *a, struct dpe_model **model,
-                              struct outputs *out, struct dpe_error *err)
+static dpe_status measure_all(const struct arguments *a, struct outputs *out, struct dpe_error *err)
 {
     const bool cuda = dpe_cuda_is_name(a->tool.device);
-    DPE_TRY(open_model(a, cuda, model, err));
-    DPE_TRY(dpe_tool_check_dtype(&a->tool, *model, err));
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
+    DPE_TRY(open_output(a, &out->json, err));
+    DPE_TRY(open_output(a, &out->csv, err));
+    DPE_TRY(open_model(a, cuda, &model, err));
+    DPE_TRY(dpe_tool_check_dtype(&a->tool, model, err));
     DPE_TRY(cuda ? measure_card(a, out, err) : measure_host(a, out, err));
     for (int l = 0; l < a->n_lengths; l++) {
         for (int m = 0; m < a->n_methods; m++) {
-            DPE_TRY(one(*model, a, a->methods[m], a->lengths[l], out, err));
+            DPE_TRY(one(model, a, a->methods[m], a->lengths[l], out, err));
         }
     }
     return DPE_OK;
@@ -584,15 +544,7 @@ static dpe_status measure_all(const struct arguments *a, struct dpe_model **mode
 static dpe_status run(const struct arguments *a, struct dpe_error *err)
 {
     struct outputs out = {.json.path = a->json, .csv.path = a->csv};
-    struct dpe_model *model = NULL;
-    dpe_status status = open_output(a, &out.json, err);
-    if (status == DPE_OK) {
-        status = open_output(a, &out.csv, err);
-    }
-    if (status == DPE_OK) {
-        status = measure_all(a, &model, &out, err);
-    }
-    dpe_model_close(model);
+    dpe_status status = measure_all(a, &out, err);
     status = close_output(&out.json, out.begun, status, err);
     return close_output(&out.csv, out.begun, status, err);
 }
@@ -600,8 +552,8 @@ static dpe_status run(const struct arguments *a, struct dpe_error *err)
 /* Exit code 69 where a test is not right: the file says which. */
 static dpe_status report_device(const struct arguments *a, struct dpe_error *err)
 {
-    struct dpe_text text = {0};
-    struct dpe_model *model = NULL;
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     struct output out = {.path = a->gpu_report};
     int n_bad = 0;
     dpe_status status = open_output(a, &out, err);
@@ -620,8 +572,6 @@ static dpe_status report_device(const struct arguments *a, struct dpe_error *err
                             : dpe_fail(err, DPE_NO_DEVICE, "%d tests are not right: %s says which",
                                        n_bad, a->gpu_report);
     }
-    dpe_text_free(&text);
-    dpe_model_close(model);
     return status;
 }
 

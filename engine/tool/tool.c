@@ -162,8 +162,8 @@ void dpe_tool_fail_as(const char *name, const char *why)
 {
     char before[128];
     size_t size = 4 * strlen(why) + sizeof before;
-    char *text = strdup(why);
-    char *clean = malloc(size);
+    DPE_OWNED char *text = strdup(why);
+    DPE_OWNED char *clean = malloc(size);
     messages.running = false;
     snprintf(before, sizeof before, "%.120s: ", dpe_tool_name(name));
     if (text == NULL || clean == NULL) {
@@ -176,8 +176,6 @@ void dpe_tool_fail_as(const char *name, const char *why)
     } else {
         print_lines(before, text, clean, size);
     }
-    free(text);
-    free(clean);
 }
 
 void dpe_tool_refuse_as(const char *name, const char *why)
@@ -241,8 +239,7 @@ int dpe_tool_end(dpe_status status, const struct dpe_error *err)
     return finish_output() ? dpe_exit_code(DPE_OK) : DPE_IO;
 }
 
-/* -------------------------------------------------------------------------------------- messages
- */
+/* ------------------------------------------------------------------------------------- messages */
 
 static bool is_terminal(FILE *file)
 {
@@ -307,18 +304,16 @@ static void print_json(const char *level, const struct dpe_event *event, const c
         }
     }
     if (text != NULL) {
-        char *shown = dpe_tool_show_bytes(text);
+        DPE_OWNED char *shown = dpe_tool_show_bytes(text);
         json_object_set_new(line, "message",
                             json_string(shown != NULL ? shown : "(no memory for the message)"));
-        free(shown);
     }
-    char *dumped =
+    DPE_OWNED char *dumped =
         line != NULL ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(8))
                      : NULL;
     if (dumped != NULL) {
         fprintf(stderr, "%s\n", dumped);
     }
-    free(dumped);
     json_decref(line);
 }
 
@@ -467,8 +462,7 @@ void dpe_progress_clear(void)
     }
 }
 
-/* --------------------------------------------------------------------------------------- signals
- */
+/* -------------------------------------------------------------------------------------- signals */
 
 static volatile sig_atomic_t asked = DPE_STOP_NONE;
 

@@ -129,8 +129,7 @@ extern const char *const dpe_special_names[];
 const char *dpe_format_bytes(uint64_t bytes, char buffer[32]);
 const char *dpe_format_seconds(double seconds, char buffer[32]);
 
-/* --------------------------------------------------------------------------------------- signals
- */
+/* -------------------------------------------------------------------------------------- signals */
 
 /** What a signal requested. */
 enum dpe_stop_request {
@@ -147,8 +146,7 @@ void dpe_signals_ask(enum dpe_stop_request request);
 /** A dpe_poll that ends a pass with DPE_INCOMPLETE once DPE_STOP_NOW is requested. */
 dpe_status dpe_signals_poll(void *user, struct dpe_error *err);
 
-/* -------------------------------------------------------------------------------------- messages
- */
+/* ------------------------------------------------------------------------------------- messages */
 
 enum dpe_log_level {
     DPE_LOG_INFO, /**< left out when quiet */

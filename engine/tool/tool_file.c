@@ -72,13 +72,12 @@ static char *take_line(char *line, const char *tool, const char *path, size_t nu
 
 static void add_file(struct words *words, const char *tool, const char *path)
 {
-    FILE *file = NULL;
-    char *line = NULL;
+    DPE_OWNED char *line = NULL;
     size_t size = 0;
     size_t number = 0;
     ssize_t n = 0;
     errno = 0;
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     while (file != NULL && (n = getline(&line, &size, file)) > 0) {
         number++;
         line[n - 1] = line[n - 1] == '\n' ? '\0' : line[n - 1];
@@ -98,7 +97,6 @@ static void add_file(struct words *words, const char *tool, const char *path)
         dpe_tool_fail_as(tool, why);
         exit(reason == EACCES ? DPE_PERMISSION : DPE_NO_INPUT);
     }
-    free(line);
     fclose(file);
 }
 

@@ -14,8 +14,7 @@ enum {
     MOST_COLUMNS = 100 /* longer lines are hard to read */
 };
 
-/* ------------------------------------------------------------------------------------------- list
- */
+/* ----------------------------------------------------------------------------------------- list */
 
 /* An option, and the set that has it. */
 struct listed {
@@ -63,8 +62,7 @@ static void list_options(const struct dpe_command_line *line, struct list *list)
     qsort(list->at, list->n, sizeof list->at[0], by_group_and_name);
 }
 
-/* ------------------------------------------------------------------------------------------- text
- */
+/* ----------------------------------------------------------------------------------------- text */
 
 static int page_width(void)
 {
@@ -101,8 +99,7 @@ static void print_text(const char *text, int width)
     }
 }
 
-/* ------------------------------------------------------------------------------------------- help
- */
+/* ----------------------------------------------------------------------------------------- help */
 
 enum { ROOM = 2048 };
 
@@ -218,7 +215,7 @@ static void print_help(const struct dpe_command_line *line, bool all)
     int width = page_width();
     const char *doc = tool->doc != NULL ? tool->doc : "";
     const char *more = strchr(doc, '\v');
-    char *before = strndup(doc, more != NULL ? (size_t)(more - doc) : strlen(doc));
+    DPE_OWNED char *before = strndup(doc, more != NULL ? (size_t)(more - doc) : strlen(doc));
     char room[ROOM];
     const char *after = told(&line->sets[0], DPE_LINE_AFTER, more != NULL ? more + 1 : NULL, room);
     print_usage(line);
@@ -234,11 +231,9 @@ static void print_help(const struct dpe_command_line *line, bool all)
         putchar('\n');
         print_text(after, width);
     }
-    free(before);
 }
 
-/* ------------------------------------------------------------------------------------- completion
- */
+/* ----------------------------------------------------------------------------------- completion */
 
 /* A line for each of the choices "a|b|c" of an argument. Other texts are names of what is given. */
 static void print_choices(const struct dpe_option *option)
@@ -277,8 +272,7 @@ static void print_completion(const struct dpe_command_line *line)
     }
 }
 
-/* --------------------------------------------------------------------------------- the options
- */
+/* --------------------------------------------------------------------------------- the options */
 
 enum option_key { KEY_USAGE = DPE_KEY_HELP, KEY_COMPLETION, KEY_OPTIONS };
 

@@ -78,8 +78,7 @@ static int find_option(const struct spelled *spelled, int value)
     return -1;
 }
 
-/* ------------------------------------------------------------------------------------------ errors
- */
+/* --------------------------------------------------------------------------------------- errors */
 
 void dpe_line_error(const struct dpe_command_line *state, const char *format, ...)
 {
@@ -255,8 +254,7 @@ static void refuse_option(const struct spelled *spelled, const struct dpe_comman
     refuse_unknown(spelled, line, word);
 }
 
-/* ------------------------------------------------------------------------------------------ values
- */
+/* --------------------------------------------------------------------------------------- values */
 
 enum { MOST_CHOICES = 16, MOST_CHOICE_BYTES = 256 };
 
@@ -357,8 +355,7 @@ static void put_value(const struct dpe_command_line *line, const struct dpe_opti
     }
 }
 
-/* ----------------------------------------------------------------------------------------- reading
- */
+/* -------------------------------------------------------------------------------------- reading */
 
 static int call(struct dpe_command_line *line, int i, int key, char *arg)
 {

@@ -78,20 +78,17 @@ static bool lies_in(const char *path, const char *input)
 dpe_status dpe_tool_check_output(const char *output, const char *const *inputs, size_t n,
                                  struct dpe_error *err)
 {
-    char *path = realpath(output, NULL);
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < n && path != NULL && status == DPE_OK; i++) {
-        char *input = inputs[i] != NULL ? realpath(inputs[i], NULL) : NULL;
+    DPE_OWNED char *path = realpath(output, NULL);
+    for (size_t i = 0; i < n && path != NULL; i++) {
+        DPE_OWNED char *input = inputs[i] != NULL ? realpath(inputs[i], NULL) : NULL;
         if (input != NULL && lies_in(path, input)) {
-            status = dpe_fail(err, DPE_CANNOT_CREATE,
-                              "%s is one of the input files in %s, which is never replaced; "
-                              "choose another output",
-                              output, inputs[i]);
+            return dpe_fail(err, DPE_CANNOT_CREATE,
+                            "%s is one of the input files in %s, which is never replaced; "
+                            "choose another output",
+                            output, inputs[i]);
         }
-        free(input);
     }
-    free(path);
-    return status;
+    return DPE_OK;
 }
 
 /* Whether the piece of text names the file that `info` is of. */
@@ -154,17 +151,15 @@ dpe_status dpe_tool_check_folder(const char *path, struct dpe_error *err)
     while (n > 0 && path[n - 1] != '/') {
         n--;
     }
-    char *folder = n > 0 ? strndup(path, n) : NULL;
-    dpe_status status = DPE_OK;
+    DPE_OWNED char *folder = n > 0 ? strndup(path, n) : NULL;
     if (n > 0 && folder == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
-    } else if (folder != NULL && stat(folder, &info) != 0 &&
-               (errno == ENOENT || errno == ENOTDIR)) {
-        status = dpe_fail(err, DPE_CANNOT_CREATE,
-                          "%s: cannot be created: the folder %s is not there", path, folder);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
     }
-    free(folder);
-    return status;
+    if (folder != NULL && stat(folder, &info) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        return dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be created: the folder %s is not there",
+                        path, folder);
+    }
+    return DPE_OK;
 }
 
 dpe_status dpe_tool_check_new(const char *path, bool force, struct dpe_error *err)

@@ -39,8 +39,7 @@ const struct dpe_option_set dpe_result_json_option_set = {.options = json_table,
                                                           .parser = parse_format};
 const struct dpe_option_set dpe_result_option_set = {.options = both_table, .parser = parse_format};
 
-/* ----------------------------------------------------------------------------------------- fields
- */
+/* --------------------------------------------------------------------------------------- fields */
 
 struct dpe_result {
     json_t *document;
@@ -80,9 +79,8 @@ static json_t *number_or_null(double value)
 
 void dpe_result_text(struct dpe_result *result, const char *name, const char *value)
 {
-    char *shown = value != NULL ? dpe_tool_show_bytes(value) : NULL;
+    DPE_OWNED char *shown = value != NULL ? dpe_tool_show_bytes(value) : NULL;
     set(result, name, value == NULL ? json_null() : shown != NULL ? json_string(shown) : NULL);
-    free(shown);
 }
 
 void dpe_result_flag(struct dpe_result *result, const char *name, bool value)
@@ -141,8 +139,7 @@ void dpe_result_row(struct dpe_result *result, const char *name)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ print
- */
+/* ---------------------------------------------------------------------------------------- print */
 
 static void print_field(const json_t *value)
 {
@@ -214,13 +211,12 @@ dpe_status dpe_result_print(struct dpe_result *result, enum dpe_result_format fo
     if (!failed && format == DPE_RESULT_CSV) {
         print_csv(result);
     } else if (!failed) {
-        char *text = json_dumps(result->document,
-                                JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(15));
+        DPE_OWNED char *text = json_dumps(result->document, JSON_INDENT(2) | JSON_PRESERVE_ORDER |
+                                                                JSON_REAL_PRECISION(15));
         failed = text == NULL;
         if (!failed) {
             puts(text);
         }
-        free(text);
     }
     dpe_result_free(result);
     return failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the result") : DPE_OK;
