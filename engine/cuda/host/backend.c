@@ -100,6 +100,7 @@ static void cuda_close(struct dpe_backend *b)
     free(b->layers);
     free(b);
 }
+DPE_SCOPED_HANDLE(struct dpe_backend *, cuda_close)
 
 static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_options *options,
                               struct dpe_error *err)
@@ -120,19 +121,17 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
          (uint64_t)b->config->vocab * (uint64_t)b->logit_rows * sizeof *b->logits},
         {(void **)&b->counters, 2 * sizeof *b->counters},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0] && status == DPE_OK; i++) {
-        status = dpe_cuda_own(b, buffers[i].bytes, buffers[i].memory, err);
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        DPE_TRY(dpe_cuda_own(b, buffers[i].bytes, buffers[i].memory, err));
     }
-    if (status == DPE_OK) {
-        b->best = (int32_t *)(void *)(b->nonfinite + 1);
-        b->report_host = dpe_alloc(sizeof *b->nonfinite + (size_t)rows * sizeof *b->best, 1);
-        status = b->report_host != NULL ? DPE_OK
-                                        : dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+    b->best = (int32_t *)(void *)(b->nonfinite + 1);
+    b->report_host = dpe_alloc(sizeof *b->nonfinite + (size_t)rows * sizeof *b->best, 1);
+    if (b->report_host == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
     }
     DPE_CUDA_TRY(b, dpe_rt_fill(b->counters, 0, 2 * sizeof *b->counters));
     DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
-    return status != DPE_OK ? status : dpe_cuda_status(b, err);
+    return dpe_cuda_status(b, err);
 }
 
 static dpe_status cuda_open(const struct dpe_model *model,
@@ -140,12 +139,9 @@ static dpe_status cuda_open(const struct dpe_model *model,
                             struct dpe_error *err)
 {
     struct dpe_cuda_switches switches;
-    dpe_status status = dpe_cuda_available(options->device, err);
-    status = status == DPE_OK ? dpe_cuda_switches_read(&switches, err) : status;
-    if (status != DPE_OK) {
-        return status;
-    }
-    struct dpe_backend *b = NULL;
+    DPE_TRY(dpe_cuda_available(options->device, err));
+    DPE_TRY(dpe_cuda_switches_read(&switches, err));
+    DPE_SCOPED(cuda_close_scoped) struct dpe_backend *b = NULL;
     DPE_TRY(DPE_NEW(&b, 1, err, "cuda: out of host memory"));
     b->index = dpe_cuda_device_index(options->device);
     b->peers = options->peers;
@@ -164,14 +160,12 @@ static dpe_status cuda_open(const struct dpe_model *model,
     dpe_cuda_use(b);
     DPE_CUDA_NOTE(b, code, "dpe_rt_info");
     b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
-    status = dpe_cuda_status(b, err);
-    if (status != DPE_OK || (status = dpe_rt_blas_open(&b->blas, err)) != DPE_OK ||
-        (status = own_buffers(b, options, err)) != DPE_OK ||
-        (status = dpe_cuda_upload(b, err)) != DPE_OK) {
-        cuda_close(b);
-        return status;
-    }
+    DPE_TRY(dpe_cuda_status(b, err));
+    DPE_TRY(dpe_rt_blas_open(&b->blas, err));
+    DPE_TRY(own_buffers(b, options, err));
+    DPE_TRY(dpe_cuda_upload(b, err));
     *backend = b;
+    b = NULL;
     return DPE_OK;
 }
 

@@ -2,7 +2,6 @@
  * a plan, the kernel for this card. */
 #include "engine/cuda/host/backend.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/cuda/kernels/attention_plain.h"
@@ -213,7 +212,7 @@ static bool use_walk(struct dpe_backend *b, struct dpe_cuda_plan *p, int64_t sta
     if (on_device->rows == rows && on_device->start == start) {
         return !b->failed;
     }
-    struct dpe_walk walk = {0};
+    DPE_SCOPED(dpe_walk_free) struct dpe_walk walk = {0};
     struct dpe_tile_shape shape = shape_of(b, p->plan, parts);
     dpe_status status =
         dpe_walk_make(p->plan, &p->q_copies, &p->k_copies, shape, start, rows, &walk, &b->failure);
@@ -221,7 +220,6 @@ static bool use_walk(struct dpe_backend *b, struct dpe_cuda_plan *p, int64_t sta
         status = dpe_walk_split(&walk, rows, shape.keys, parts, &b->failure);
     }
     if (status != DPE_OK) {
-        dpe_walk_free(&walk);
         b->failed = true; /* out of host memory: the message is in `failure` */
         return false;
     }
@@ -248,7 +246,6 @@ static bool use_walk(struct dpe_backend *b, struct dpe_cuda_plan *p, int64_t sta
     on_device->n_blocks = walk.n_blocks;
     memcpy(on_device->k_first, walk.k_first, sizeof on_device->k_first);
     memcpy(on_device->k_end, walk.k_end, sizeof on_device->k_end);
-    dpe_walk_free(&walk);
     return !b->failed;
 }
 

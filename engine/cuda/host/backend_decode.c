@@ -1,7 +1,6 @@
 /* Decoding: what rows have in common is cut into units that fill the card, once a batch. */
 #include "engine/cuda/host/backend.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* A range of keys that rows have in common. */
@@ -139,9 +138,9 @@ bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args,
     if (to->rows == rows && to->first == r0 && to->start == args->start) {
         return !b->failed;
     }
-    struct piece *pieces = dpe_alloc((size_t)(2 * rows + 2), sizeof *pieces);
-    struct dpe_decode_parts *parts = dpe_alloc_zero((size_t)rows, sizeof *parts);
-    struct dpe_decode_unit *units = NULL;
+    DPE_OWNED struct piece *pieces = dpe_alloc((size_t)(2 * rows + 2), sizeof *pieces);
+    DPE_OWNED struct dpe_decode_parts *parts = dpe_alloc_zero((size_t)rows, sizeof *parts);
+    DPE_OWNED struct dpe_decode_unit *units = NULL;
     if (pieces != NULL && parts != NULL) {
         int64_t n = find_pieces(b, args, r0, rows, pieces, parts);
         int64_t length = unit_length(pieces, n, target_units(b), dpe_decode_step(b->dealing));
@@ -165,9 +164,6 @@ bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args,
     to->first = r0;
     to->rows = rows;
     to->start = args->start;
-    free(pieces);
-    free(parts);
-    free(units);
     return !b->failed;
 }
 

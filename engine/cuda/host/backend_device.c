@@ -2,7 +2,6 @@
  */
 #include "engine/cuda/host/backend.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, const char *file,

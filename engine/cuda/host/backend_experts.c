@@ -3,8 +3,6 @@
 #include "engine/cuda/host/backend.h"
 #include "engine/cuda/kernels/experts.h"
 
-#include <stdlib.h>
-
 /* The rows that take expert `e`; a weight that is not a number counts, so that it is found. */
 static int64_t rows_of(const struct dpe_config *c, const float *weights, int64_t rows, int64_t e,
                        int32_t *which)
@@ -60,8 +58,8 @@ void dpe_cuda_experts(struct dpe_backend *b, int64_t layer, const struct dpe_exp
     const struct dpe_cuda_matrix router = {b->layers[layer].weight[DPE_WEIGHT_ROUTER],
                                            b->layers[layer].bias[DPE_WEIGHT_ROUTER]};
     int64_t rows = args->rows;
-    float *weights = dpe_alloc((size_t)(rows * c->n_experts), sizeof *weights);
-    int32_t *which = dpe_alloc((size_t)rows, sizeof *which);
+    DPE_OWNED float *weights = dpe_alloc((size_t)(rows * c->n_experts), sizeof *weights);
+    DPE_OWNED int32_t *which = dpe_alloc((size_t)rows, sizeof *which);
     if ((weights == NULL || which == NULL) && !b->failed) {
         b->failed = true;
         dpe_fail(&b->failure, DPE_NO_MEMORY, "cuda: out of host memory");
@@ -78,6 +76,4 @@ void dpe_cuda_experts(struct dpe_backend *b, int64_t layer, const struct dpe_exp
             add_expert(b, &b->layers[layer].experts[e], args, e, n);
         }
     }
-    free(weights);
-    free(which);
 }

@@ -258,12 +258,10 @@ void dpe_cuda_sum_norms(struct dpe_backend *b, dpe_mem q, dpe_mem k, int64_t row
     int64_t n_q = c->n_heads * shape.n_pairs;
     int64_t n = products ? n_q : sums_of(c);
     if (b->norms == NULL && !b->failed) {
-        b->norms_host = dpe_alloc((size_t)sums_of(c), sizeof *b->norms_host);
-        dpe_status status =
-            b->norms_host == NULL
-                ? dpe_fail(&b->failure, DPE_NO_MEMORY, "cuda: out of host memory")
-                : dpe_cuda_own(b, dpe_cuda_norm_bytes(c), (void **)&b->norms, &b->failure);
-        b->failed = status != DPE_OK;
+        size_t sums = (size_t)sums_of(c);
+        b->failed =
+            DPE_NEW(&b->norms_host, sums, &b->failure, "cuda: out of host memory") != DPE_OK ||
+            dpe_cuda_own(b, dpe_cuda_norm_bytes(c), (void **)&b->norms, &b->failure) != DPE_OK;
     }
     DPE_CUDA_TRY(b, dpe_kernel_norms(b->dtype, q, k, &shape, b->norms));
     DPE_CUDA_TRY(b, dpe_rt_down(b->norms_host, b->norms, (uint64_t)n * sizeof *b->norms_host));

@@ -54,25 +54,22 @@ static dpe_status join_nccl(struct dpe_backend *b, const struct dpe_nccl_module 
     bool all = false;
     *why = "does not start";
     int code = peers->index == 0 ? nccl->id(id) : 0;
-    dpe_status status = all_do(b, code == 0, &all, err);
-    if (status != DPE_OK || !all) {
-        return status;
+    DPE_TRY(all_do(b, code == 0, &all, err));
+    if (!all) {
+        return DPE_OK;
     }
-    status = peers->share(peers->user, id, sizeof id, err);
-    status = peers->meet(peers->user, NULL, 0, status, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    dpe_status shared = peers->share(peers->user, id, sizeof id, err);
+    DPE_TRY(peers->meet(peers->user, NULL, 0, shared, err));
     *why = "does not connect the devices";
     code = nccl->join(&b->sums, id, peers->index, peers->size);
-    status = all_do(b, code == 0, &all, err);
-    if (status != DPE_OK || !all) {
-        return status;
+    DPE_TRY(all_do(b, code == 0, &all, err));
+    if (!all) {
+        return DPE_OK;
     }
     *why = "sums wrong numbers";
-    status = all_do(b, sums_right(b, nccl), &all, err);
+    DPE_TRY(all_do(b, sums_right(b, nccl), &all, err));
     *why = all ? NULL : *why;
-    return status;
+    return DPE_OK;
 }
 
 /* All peers come here at the same sum, the first of a session. What NCCL cannot do the host does.
@@ -83,12 +80,10 @@ static dpe_status join(struct dpe_backend *b, struct dpe_error *err)
     const char *asked = getenv("DPE_CUDA_PEERS");
     const char *why = NULL;
     bool all = false;
-    dpe_status status =
-        all_do(b, nccl != NULL && (asked == NULL || strcmp(asked, "host") != 0), &all, err);
-    if (status == DPE_OK && all) {
-        status = join_nccl(b, nccl, &why, err);
-    }
-    if (status == DPE_OK && why != NULL) {
+    bool wanted = asked == NULL || strcmp(asked, "host") != 0;
+    DPE_TRY(all_do(b, nccl != NULL && wanted, &all, err));
+    DPE_TRY(all ? join_nccl(b, nccl, &why, err) : DPE_OK);
+    if (why != NULL) {
         if (b->sums != NULL) {
             nccl->leave(b->sums);
             b->sums = NULL;
@@ -100,8 +95,8 @@ static dpe_status join(struct dpe_backend *b, struct dpe_error *err)
                     why);
         }
     }
-    b->joined = status == DPE_OK;
-    return status;
+    b->joined = true;
+    return DPE_OK;
 }
 
 static dpe_status sum_on_host(struct dpe_backend *b, dpe_mem x, int64_t n, struct dpe_error *err)
@@ -109,19 +104,16 @@ static dpe_status sum_on_host(struct dpe_backend *b, dpe_mem x, int64_t n, struc
     const struct dpe_peers *peers = b->peers;
     dpe_status status = DPE_OK;
     if (b->stage == NULL) {
-        b->stage = dpe_alloc((size_t)(b->batch_room * b->config->hidden), sizeof *b->stage);
-        status =
-            b->stage != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
+        size_t most = (size_t)(b->batch_room * b->config->hidden);
+        status = DPE_NEW(&b->stage, most, err, "cuda: out of host memory");
     }
     if (status == DPE_OK) {
         DPE_CUDA_TRY(b, dpe_rt_down(b->stage, x, (uint64_t)n * sizeof *b->stage));
         status = dpe_cuda_status(b, err);
     }
-    status = peers->meet(peers->user, b->stage, n, status, err);
-    if (status == DPE_OK) {
-        DPE_CUDA_TRY(b, dpe_rt_up(x, b->stage, (uint64_t)n * sizeof *b->stage));
-    }
-    return status;
+    DPE_TRY(peers->meet(peers->user, b->stage, n, status, err));
+    DPE_CUDA_TRY(b, dpe_rt_up(x, b->stage, (uint64_t)n * sizeof *b->stage));
+    return DPE_OK;
 }
 
 dpe_status dpe_cuda_all_reduce(struct dpe_backend *b, dpe_mem x, int64_t n, struct dpe_error *err)

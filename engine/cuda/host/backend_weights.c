@@ -1,7 +1,6 @@
 /* Weights on their way to the device. */
 #include "engine/cuda/host/backend.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/halves.h"
@@ -68,11 +67,9 @@ static dpe_status upload_rows(struct dpe_backend *b, const struct dpe_tensor *te
     int64_t row = tensor->cols * (dtype == DPE_F32 ? 4 : 2);
     int64_t rows = row < BLOCK ? BLOCK / row : 1;
     rows = rows < tensor->rows ? rows : tensor->rows;
-    char *block = dpe_alloc((size_t)rows, (size_t)row);
-    float *floats = dpe_alloc((size_t)tensor->cols, sizeof *floats);
+    DPE_OWNED char *block = dpe_alloc((size_t)rows, (size_t)row);
+    DPE_OWNED float *floats = dpe_alloc((size_t)tensor->cols, sizeof *floats);
     if (block == NULL || floats == NULL) {
-        free(block);
-        free(floats);
         return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory while weights are uploaded");
     }
     for (int64_t r = 0; r < tensor->rows; r += rows) {
@@ -80,8 +77,6 @@ static dpe_status upload_rows(struct dpe_backend *b, const struct dpe_tensor *te
         gather_rows(tensor, r, some, dtype, floats, block);
         DPE_CUDA_TRY(b, dpe_rt_up(to + r * row, block, (uint64_t)(some * row)));
     }
-    free(block);
-    free(floats);
     return dpe_cuda_status(b, err);
 }
 
@@ -154,20 +149,17 @@ dpe_status dpe_cuda_upload(struct dpe_backend *b, struct dpe_error *err)
 {
     const struct dpe_weights *w = b->weights;
     DPE_TRY(DPE_NEW(&b->layers, (size_t)b->config->n_layers, err, "cuda: out of host memory"));
-    dpe_status status = upload(b, &w->embedding, b->dtype, &b->embedding, err);
-    for (int64_t i = 0; i < b->config->n_layers && status == DPE_OK; i++) {
-        status = upload_layer(b, &w->layers[i], &b->layers[i], err);
-        status =
-            status == DPE_OK ? upload_experts(b, w->layers[i].experts, &b->layers[i], err) : status;
+    DPE_TRY(upload(b, &w->embedding, b->dtype, &b->embedding, err));
+    for (int64_t i = 0; i < b->config->n_layers; i++) {
+        DPE_TRY(upload_layer(b, &w->layers[i], &b->layers[i], err));
+        DPE_TRY(upload_experts(b, w->layers[i].experts, &b->layers[i], err));
     }
-    if (status == DPE_OK) {
-        status = upload(b, &w->final_norm, DPE_F32, &b->final_norm, err);
-    }
+    DPE_TRY(upload(b, &w->final_norm, DPE_F32, &b->final_norm, err));
     b->lm_head = b->embedding;
-    if (status == DPE_OK && !b->config->tied_embeddings) {
-        status = upload(b, &w->lm_head, b->dtype, &b->lm_head, err);
+    if (!b->config->tied_embeddings) {
+        DPE_TRY(upload(b, &w->lm_head, b->dtype, &b->lm_head, err));
     }
     /* Uploads overlap; a failure of one may show only now. */
     DPE_CUDA_TRY(b, dpe_rt_wait());
-    return status != DPE_OK ? status : dpe_cuda_status(b, err);
+    return dpe_cuda_status(b, err);
 }
