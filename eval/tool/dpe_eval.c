@@ -342,7 +342,7 @@ static void parse_line(const struct top *top, int argc, char **argv,
 {
     const size_t rest = (size_t)(argc - top->at);
     char name[64];
-    char **own = dpe_alloc(rest + 1, sizeof *own);
+    DPE_OWNED char **own = dpe_alloc(rest + 1, sizeof *own);
     if (own == NULL) {
         exit(DPE_NO_MEMORY);
     }
@@ -350,7 +350,6 @@ static void parse_line(const struct top *top, int argc, char **argv,
     snprintf(name, sizeof name, "dpe-eval %s", top->command->name);
     own[0] = name;
     parse_options(top->command, (int)rest, own, args);
-    free(own);
 }
 
 DPE_MAIN(dpe_eval)

@@ -111,15 +111,14 @@ struct writing {
     const struct dpe_ruler *ruler;
     const struct dpe_ruler_kind *kind;
     const struct data_arguments *args;
-    struct dpe_text *lines; /* [n] of a batch */
-    struct dpe_error err;   /* of the first sample that failed */
-    int64_t failed;         /* its index, −1: none */
+    struct dpe_error err; /* of the first sample that failed */
+    int64_t failed;       /* its index, −1: none */
 };
 
 static void make_line(struct writing *writing, int64_t index, struct dpe_text *line)
 {
-    struct dpe_sample sample = {0};
-    struct dpe_text prompt = {0};
+    DPE_SCOPED(dpe_sample_free) struct dpe_sample sample = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text prompt = {0};
     struct dpe_error err = {0};
     line->n = 0;
     dpe_status status = dpe_ruler_sample(writing->ruler, writing->kind, writing->args->length,
@@ -127,8 +126,6 @@ static void make_line(struct writing *writing, int64_t index, struct dpe_text *l
     if (status == DPE_OK) {
         status = write_line(&sample, &prompt, line, &err);
     }
-    dpe_sample_free(&sample);
-    dpe_text_free(&prompt);
     if (status != DPE_OK) {
 #pragma omp critical(dpe_eval_data)
         if (writing->failed < 0 || index < writing->failed) {
@@ -138,34 +135,38 @@ static void make_line(struct writing *writing, int64_t index, struct dpe_text *l
     }
 }
 
+enum { BATCH = 32 };
+
+static void free_lines(struct dpe_text (*lines)[BATCH])
+{
+    for (int i = 0; i < BATCH; i++) {
+        dpe_text_free(*lines + i);
+    }
+}
+
 static dpe_status write_lines(struct writing *writing, struct dpe_new_file *file, int64_t n,
                               int threads, struct dpe_error *err)
 {
-    enum { BATCH = 32 };
-    struct dpe_text lines[BATCH] = {{0}};
-    dpe_status status = DPE_OK;
-    for (int64_t from = 0; from < n && status == DPE_OK; from += BATCH) {
+    DPE_SCOPED(free_lines) struct dpe_text lines[BATCH] = {{0}};
+    for (int64_t from = 0; from < n; from += BATCH) {
         int64_t size = n - from < BATCH ? n - from : BATCH;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
         for (int64_t i = 0; i < size; i++) {
             make_line(writing, from + i, lines + i);
         }
         if (writing->failed >= 0) {
-            status = dpe_fail(err, writing->err.status, "%s", writing->err.text);
+            return dpe_fail(err, writing->err.status, "%s", writing->err.text);
         }
-        for (int64_t i = 0; i < size && status == DPE_OK; i++) {
-            status = dpe_new_file_write(file, lines[i].bytes, lines[i].n, err);
+        for (int64_t i = 0; i < size; i++) {
+            DPE_TRY(dpe_new_file_write(file, lines[i].bytes, lines[i].n, err));
         }
-        if (status == DPE_OK && dpe_signals_asked() != DPE_STOP_NONE) {
-            status = dpe_fail(err, DPE_INCOMPLETE,
-                              "interrupted while writing %s; run the same command to continue",
-                              file->target);
+        if (dpe_signals_asked() != DPE_STOP_NONE) {
+            return dpe_fail(err, DPE_INCOMPLETE,
+                            "interrupted while writing %s; run the same command to continue",
+                            file->target);
         }
     }
-    for (int i = 0; i < BATCH; i++) {
-        dpe_text_free(lines + i);
-    }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status check_new(const struct data_arguments *args, const char *path,
@@ -179,28 +180,24 @@ static dpe_status check_new(const struct data_arguments *args, const char *path,
 
 /* The file appears under its name when it is complete. */
 static dpe_status finish_file(const struct data_arguments *args, struct dpe_new_file *file,
-                              dpe_status status, const char *path, int64_t n, struct dpe_error *err)
+                              const char *path, int64_t n, struct dpe_error *err)
 {
-    if (status == DPE_OK) {
-        status = dpe_new_file_finish_over(file, args->force, err);
-    }
-    dpe_new_file_drop(file);
-    if (status == DPE_OK) {
-        dpe_print("%s  %lld samples\n", path, (long long)n);
-    }
-    return status;
+    DPE_TRY(dpe_new_file_finish_over(file, args->force, err));
+    dpe_print("%s  %lld samples\n", path, (long long)n);
+    return DPE_OK;
 }
 
 static dpe_status write_file(struct writing *writing, const char *path, int64_t n,
                              struct dpe_error *err)
 {
     const struct data_arguments *args = writing->args;
-    struct dpe_new_file file = {.fd = -1};
+    DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file file = {.fd = -1};
     DPE_TRY(check_new(args, path, err)); /* another process may have finished it */
     DPE_TRY(dpe_new_file_open(&file, path, NULL, err));
     int threads =
         args->threads > 0 ? (int)args->threads : dpe_limit_processors(omp_get_max_threads());
-    return finish_file(args, &file, write_lines(writing, &file, n, threads, err), path, n, err);
+    DPE_TRY(write_lines(writing, &file, n, threads, err));
+    return finish_file(args, &file, path, n, err);
 }
 
 /* The folder of a task, below that of all. */
@@ -233,16 +230,15 @@ static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_erro
 /* Every task's first sample is made before anything is written. */
 static dpe_status check_task(const struct writing *writing, int64_t *n, struct dpe_error *err)
 {
-    struct dpe_sample sample = {0};
-    dpe_status status = dpe_ruler_sample(writing->ruler, writing->kind, writing->args->length, 0,
-                                         &sample, NULL, err);
-    dpe_sample_free(&sample);
+    DPE_SCOPED(dpe_sample_free) struct dpe_sample sample = {0};
+    DPE_TRY(dpe_ruler_sample(writing->ruler, writing->kind, writing->args->length, 0, &sample, NULL,
+                             err));
     int64_t most = INT64_MAX;
     if (writing->kind->maker == &dpe_ruler_qa) {
         most = (int64_t)writing->ruler->qa[writing->kind->dataset].n_questions;
     }
-    *n = writing->args->samples < most ? writing->args->samples : most;
-    return status;
+    *n = dpe_least(writing->args->samples, most);
+    return DPE_OK;
 }
 
 static dpe_status write_tasks(const struct data_arguments *args, const struct dpe_ruler *ruler,
@@ -275,30 +271,27 @@ static dpe_status write_tasks(const struct data_arguments *args, const struct dp
 static dpe_status take_sample(void *user, const struct dpe_ruler2_sample *sample,
                               struct dpe_error *err)
 {
-    struct dpe_text line = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text line = {0};
     json_t *answers = sample->one ? json_string(sample->answers.bytes) : json_array();
     const char *answer = sample->answers.bytes;
     for (size_t i = 0; i < sample->n_answers && !sample->one; i++) {
         json_array_append_new(answers, json_string(answer));
         answer += strlen(answer) + 1;
     }
-    dpe_status status = dpe_jsonl_append(
-        &line,
-        json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)sample->index, "question",
-                  sample->prompt.bytes, sample->prompt.n, "expected_answer", answers, "length",
-                  (json_int_t)sample->tokens),
-        err);
-    if (status == DPE_OK) {
-        status = dpe_new_file_write(user, line.bytes, line.n, err);
-    }
-    dpe_text_free(&line);
-    return status == DPE_OK ? dpe_signals_poll(NULL, err) : status;
+    DPE_TRY(dpe_jsonl_append(&line,
+                             json_pack("{s:I, s:s%, s:o, s:I}", "index", (json_int_t)sample->index,
+                                       "question", sample->prompt.bytes, sample->prompt.n,
+                                       "expected_answer", answers, "length",
+                                       (json_int_t)sample->tokens),
+                             err));
+    DPE_TRY(dpe_new_file_write(user, line.bytes, line.n, err));
+    return dpe_signals_poll(NULL, err);
 }
 
 static dpe_status write_ruler2_task(const struct data_arguments *args, const char *name,
                                     struct dpe_ruler2 *ruler2, struct dpe_error *err)
 {
-    struct dpe_new_file file = {.fd = -1};
+    DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file file = {.fd = -1};
     char folder[4096], path[4160];
     int64_t drawn = 0;
     DPE_TRY(folder_of(args, name, folder, err));
@@ -307,9 +300,8 @@ static dpe_status write_ruler2_task(const struct data_arguments *args, const cha
     DPE_TRY(dpe_make_folder(args->output, err));
     DPE_TRY(dpe_make_folder(folder, err));
     DPE_TRY(dpe_new_file_open(&file, path, NULL, err));
-    dpe_status status =
-        dpe_ruler2_draw(ruler2, name, args->samples, take_sample, &file, &drawn, err);
-    return finish_file(args, &file, status, path, drawn, err);
+    DPE_TRY(dpe_ruler2_draw(ruler2, name, args->samples, take_sample, &file, &drawn, err));
+    return finish_file(args, &file, path, drawn, err);
 }
 
 /* The tasks of the list whose files are there; those that were named must be. */
@@ -351,10 +343,8 @@ static dpe_status write_ruler2(const struct data_arguments *args, struct dpe_tok
                                                .seed =
                                                    args->seed_given ? (uint32_t)args->seed : 42U};
     struct dpe_ruler2 *ruler2 = NULL;
-    dpe_status status = dpe_ruler2_open(&options, &ruler2, err);
-    if (status == DPE_OK) {
-        status = write_ruler2_tasks(args, ruler2, err);
-    }
+    DPE_TRY(dpe_ruler2_open(&options, &ruler2, err));
+    dpe_status status = write_ruler2_tasks(args, ruler2, err);
     dpe_ruler2_close(ruler2);
     return status;
 }
@@ -362,7 +352,7 @@ static dpe_status write_ruler2(const struct data_arguments *args, struct dpe_tok
 static dpe_status write_ruler(const struct data_arguments *args, struct dpe_tokenizer *tokenizer,
                               struct dpe_error *err)
 {
-    struct dpe_corpus *corpus = NULL;
+    DPE_SCOPED(dpe_corpus_close_scoped) struct dpe_corpus *corpus = NULL;
     struct dpe_ruler *ruler = NULL;
     if (args->corpus != NULL) {
         DPE_TRY(dpe_corpus_open(args->corpus, args->split, &corpus, err));
@@ -376,12 +366,9 @@ static dpe_status write_ruler(const struct data_arguments *args, struct dpe_toke
                                               .special = args->special,
                                               .seed = (uint64_t)args->seed,
                                               .max_length = args->length};
-    dpe_status status = dpe_ruler_open(&options, &ruler, err);
-    if (status == DPE_OK) {
-        status = write_tasks(args, ruler, err);
-    }
+    DPE_TRY(dpe_ruler_open(&options, &ruler, err));
+    dpe_status status = write_tasks(args, ruler, err);
     dpe_ruler_close(ruler);
-    dpe_corpus_close(corpus);
     return status;
 }
 
@@ -389,15 +376,12 @@ static dpe_status write_data(const struct data_arguments *args, struct dpe_error
 {
     const bool second = args->ruler2 != NULL;
     const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll};
-    struct dpe_tokenizer *tokenizer = NULL;
+    DPE_SCOPED(dpe_tokenizer_close_scoped) struct dpe_tokenizer *tokenizer = NULL;
     DPE_TRY(dpe_suite_check_tasks(second ? "ruler2" : "ruler", args->tasks, err));
     DPE_TRY(dpe_tool_check_folder(args->output, err));
     DPE_TRY(dpe_tokenizer_open(args->model, &tokenizer, err));
     dpe_tokenizer_set_limits(tokenizer, &limits);
-    dpe_status status =
-        second ? write_ruler2(args, tokenizer, err) : write_ruler(args, tokenizer, err);
-    dpe_tokenizer_close(tokenizer);
-    return status;
+    return second ? write_ruler2(args, tokenizer, err) : write_ruler(args, tokenizer, err);
 }
 
 int dpe_eval_data_main(int argc, char **argv)

@@ -123,16 +123,14 @@ static dpe_status find_task(const char *suite, const char *name, const struct dp
     if (*task != NULL) {
         return DPE_OK;
     }
-    struct dpe_text known = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text known = {0};
     for (size_t i = 0; dpe_score_task(suite, i) != NULL; i++) {
         dpe_text_put(&known, "%s%s", i == 0 ? "" : " ", dpe_score_task(suite, i)->name);
     }
     const char *list = known.failed ? "" : known.bytes;
     char meant[96];
-    dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; its tasks: %s%s", suite, name, list,
-             dpe_suggest(name, list, meant));
-    dpe_text_free(&known);
-    return DPE_USAGE;
+    return dpe_fail(err, DPE_USAGE, "--task: %s has no task '%.100s'; its tasks: %s%s", suite, name,
+                    list, dpe_suggest(name, list, meant));
 }
 
 static dpe_status score_file(struct scoring *scoring, const char *path,
@@ -323,14 +321,13 @@ static dpe_status score_alone(struct scoring *scoring, struct dpe_error *err)
 static dpe_status score_folder(struct scoring *scoring, struct dpe_error *err)
 {
     const struct score_arguments *args = scoring->args;
-    struct score_files files = {0};
-    dpe_status status = dpe_eval_find_predictions(args->suite, scoring->only, args->predictions,
-                                                  args->skip_bad, &files, err);
-    for (size_t i = 0; i < files.n && status == DPE_OK; i++) {
+    DPE_SCOPED(dpe_eval_free_predictions) struct score_files files = {0};
+    DPE_TRY(dpe_eval_find_predictions(args->suite, scoring->only, args->predictions, args->skip_bad,
+                                      &files, err));
+    for (size_t i = 0; i < files.n; i++) {
         const struct score_found *file = &files.at[i];
-        status = score_file(scoring, file->path, file->task, err);
-        bool last = i + 1 == files.n || strcmp(file[1].label, file->label) != 0;
-        if (status == DPE_OK && last) {
+        DPE_TRY(score_file(scoring, file->path, file->task, err));
+        if (i + 1 == files.n || strcmp(file[1].label, file->label) != 0) {
             bool first = strcmp(file->label, files.at[0].label) == 0;
             if (file->label[0] != '\0' && scoring->out == NULL) {
                 dpe_print("%s%s\n", first ? "" : "\n", file->label);
@@ -339,45 +336,39 @@ static dpe_status score_folder(struct scoring *scoring, struct dpe_error *err)
             memset(scoring->sums, 0, sizeof scoring->sums);
         }
     }
-    dpe_eval_free_predictions(&files);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status score(const struct score_arguments *args, struct dpe_error *err)
 {
-    struct scoring *scoring = NULL;
+    DPE_OWNED struct scoring *scoring = NULL;
     DPE_TRY(DPE_NEW(&scoring, 1, err, "no memory for scores"));
     scoring->args = args;
     scoring->suite = dpe_suite_find(args->suite);
-    dpe_status status = DPE_OK;
     if (args->task != NULL) {
-        status = find_task(args->suite, args->task, &scoring->only, err);
+        DPE_TRY(find_task(args->suite, args->task, &scoring->only, err));
     }
-    if (status == DPE_OK && dpe_score_task(args->suite, 1) == NULL) {
+    if (dpe_score_task(args->suite, 1) == NULL) {
         scoring->only =
             dpe_score_task(args->suite, 0); /* its only task, whatever the file's name */
     }
-    if (status == DPE_OK && args->scorer != NULL) {
+    if (args->scorer != NULL) {
         dpe_rule rule = NULL;
         const char *name = NULL;
-        status = pick_rule(dpe_score_task(args->suite, 0), args->scorer, &rule, &name, err);
+        DPE_TRY(pick_rule(dpe_score_task(args->suite, 0), args->scorer, &rule, &name, err));
+    }
+    if (args->result != DPE_RESULT_TEXT) {
+        scoring->out = dpe_result_begin("dpe-eval");
+        dpe_result_text(scoring->out, "suite", args->suite);
+        dpe_result_text(scoring->out, "predictions", args->predictions);
     }
     struct stat info;
-    if (status == DPE_OK) {
-        bool folder = stat(args->predictions, &info) == 0 && S_ISDIR(info.st_mode);
-        if (args->result != DPE_RESULT_TEXT) {
-            scoring->out = dpe_result_begin("dpe-eval");
-            dpe_result_text(scoring->out, "suite", args->suite);
-            dpe_result_text(scoring->out, "predictions", args->predictions);
-        }
-        status = folder ? score_folder(scoring, err) : score_alone(scoring, err);
-    }
+    bool folder = stat(args->predictions, &info) == 0 && S_ISDIR(info.st_mode);
+    dpe_status status = folder ? score_folder(scoring, err) : score_alone(scoring, err);
     if (status == DPE_OK && args->result != DPE_RESULT_TEXT) {
-        status = dpe_result_print(scoring->out, args->result, err);
-    } else {
-        dpe_result_free(scoring->out);
+        return dpe_result_print(scoring->out, args->result, err);
     }
-    free(scoring);
+    dpe_result_free(scoring->out);
     return status;
 }
 
@@ -400,6 +391,5 @@ int dpe_eval_score_main(int argc, char **argv)
     struct score_arguments args = {0};
     struct dpe_error err = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
-    dpe_status status = score(&args, &err);
-    return dpe_tool_end(status, &err);
+    return dpe_tool_end(score(&args, &err), &err);
 }

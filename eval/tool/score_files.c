@@ -109,23 +109,21 @@ static dpe_status see_entry(struct walk *walk, const char *folder, const char *n
 {
     struct stat info;
     size_t n = strlen(name);
-    char *path = dpe_join(folder, "/", name);
-    dpe_status status = path != NULL ? DPE_OK : no_memory(err);
-    bool jsonl = n > 6 && strcmp(name + n - 6, ".jsonl") == 0;
-    if (path != NULL && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        const struct dpe_score_task *own = dpe_eval_task_named(walk->suite, name);
-        char *below =
-            own != NULL ? strdup(label) : dpe_join(label, label[0] != '\0' ? "/" : "", name);
-        status = below == NULL ? no_memory(err)
-                 : depth < MAX_DEPTH
-                     ? see_folder(walk, path, own != NULL ? own : task, below, depth + 1, err)
-                     : DPE_OK;
-        free(below);
-    } else if (path != NULL && jsonl) {
-        status = see_file(walk, path, name, task, label, err);
+    DPE_OWNED char *path = dpe_join(folder, "/", name);
+    if (path == NULL) {
+        return no_memory(err);
     }
-    free(path);
-    return status;
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        bool jsonl = n > 6 && strcmp(name + n - 6, ".jsonl") == 0;
+        return jsonl ? see_file(walk, path, name, task, label, err) : DPE_OK;
+    }
+    const struct dpe_score_task *own = dpe_eval_task_named(walk->suite, name);
+    DPE_OWNED char *below =
+        own != NULL ? strdup(label) : dpe_join(label, label[0] != '\0' ? "/" : "", name);
+    return below == NULL ? no_memory(err)
+           : depth < MAX_DEPTH
+               ? see_folder(walk, path, own != NULL ? own : task, below, depth + 1, err)
+               : DPE_OK;
 }
 
 static dpe_status see_folder(struct walk *walk, const char *folder,
@@ -188,15 +186,11 @@ dpe_status dpe_eval_find_predictions(const char *suite, const struct dpe_score_t
 {
     struct walk walk = {suite, only, skip_bad, files};
     *files = (struct score_files){0};
-    dpe_status status = see_folder(&walk, folder, NULL, "", 0, err);
-    if (status == DPE_OK && files->n == 0) {
-        status = dpe_fail(err, skip_bad ? DPE_BAD_DATA : DPE_NO_INPUT,
-                          "%s: expected .jsonl files%s, found none", folder,
-                          skip_bad ? " of tasks" : "");
-    }
-    if (status != DPE_OK) {
-        dpe_eval_free_predictions(files);
-        return status;
+    DPE_TRY(see_folder(&walk, folder, NULL, "", 0, err));
+    if (files->n == 0) {
+        return dpe_fail(err, skip_bad ? DPE_BAD_DATA : DPE_NO_INPUT,
+                        "%s: expected .jsonl files%s, found none", folder,
+                        skip_bad ? " of tasks" : "");
     }
     qsort(files->at, files->n, sizeof *files->at, by_label);
     leave_out_extras(files);

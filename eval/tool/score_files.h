@@ -26,7 +26,8 @@ struct score_files {
  * that a folder on the way has as its name. Of several files of one task in one place those with
  * the shortest rest after the task's name are kept; the others are named in a warning. A file
  * without a task is DPE_BAD_DATA, or with skip_bad left out with a warning; no file is
- * DPE_NO_INPUT, or DPE_BAD_DATA when some were left out. Free with dpe_eval_free_predictions. */
+ * DPE_NO_INPUT, or DPE_BAD_DATA when some were left out. Free with dpe_eval_free_predictions, also
+ * after failures. */
 dpe_status dpe_eval_find_predictions(const char *suite, const struct dpe_score_task *only,
                                      const char *folder, bool skip_bad, struct score_files *files,
                                      struct dpe_error *err);

@@ -117,12 +117,9 @@ static dpe_status place_keys(struct dpe_comparison *comparison, struct dpe_error
 {
     for (int i = 0; i < comparison->n_suites; i++) {
         const struct dpe_suite *suite = &comparison->suites[i];
-        const char **cells =
-            dpe_alloc((size_t)comparison->n_methods, suite->n_tasks * sizeof *cells);
-        comparison->cells[i] = cells;
-        if (cells == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for keys");
-        }
+        DPE_TRY(DPE_NEW(&comparison->cells[i], (size_t)comparison->n_methods * suite->n_tasks, err,
+                        "out of memory for keys"));
+        const char **cells = comparison->cells[i];
         for (int m = 0; m < comparison->n_methods; m++) {
             for (size_t t = 0; t < suite->n_tasks; t++) {
                 int plan =
@@ -244,7 +241,7 @@ static dpe_status each_suite(const struct dpe_comparison *comparison, struct dpe
                              struct dpe_error *err)
 {
     for (int i = 0; i < comparison->n_suites; i++) {
-        struct dpe_results results = {0};
+        DPE_SCOPED(dpe_results_free) struct dpe_results results = {0};
         const struct dpe_suite *suite = &comparison->suites[i];
         const struct dpe_compared compared = {.suite = suite,
                                               .method_names = comparison->labels,
@@ -253,14 +250,12 @@ static dpe_status each_suite(const struct dpe_comparison *comparison, struct dpe
                                               .against = comparison->against,
                                               .seed = comparison->args->job.seed};
         const bool grid = (suite->kind->takes & DPE_SUITE_DEPTHS) != 0;
-        dpe_status status = dpe_results_collect(&results, &compared, comparison->job.run, err);
-        if (status == DPE_OK && table != NULL) {
-            status = put_results(comparison, &results, grid, table, err);
-        } else if (status == DPE_OK) {
+        DPE_TRY(dpe_results_collect(&results, &compared, comparison->job.run, err));
+        if (table != NULL) {
+            DPE_TRY(put_results(comparison, &results, grid, table, err));
+        } else {
             print_results(comparison, &results, grid);
         }
-        dpe_results_free(&results);
-        DPE_TRY(status);
     }
     return DPE_OK;
 }
@@ -291,10 +286,9 @@ static int64_t together_at_once(const struct dpe_comparison *comparison)
     for (int i = 0; i < comparison->n_suites; i++) {
         const struct dpe_suite_task *task = &comparison->suites[i].tasks[0];
         int64_t together = task->task.together;
-        together = together < task->n_samples ? together : task->n_samples;
-        batch = together > batch ? together : batch;
+        batch = dpe_most(dpe_least(together, task->n_samples), batch);
     }
-    return batch < MOST ? batch : MOST;
+    return dpe_least(batch, MOST);
 }
 
 dpe_status dpe_eval_fit_batch(struct dpe_comparison *comparison, const struct dpe_plan *plan,
@@ -378,7 +372,7 @@ static void want_task(const struct dpe_comparison *comparison, const struct dpe_
     const int64_t together = task->task.together;
     dpe_wanted_task(wanted, task->task.name, task->length / together, (double)task->length);
     for (int64_t s = 0; s < task->n_samples; s += together) {
-        int64_t n = together < task->n_samples - s ? together : task->n_samples - s;
+        int64_t n = dpe_least(together, task->n_samples - s);
         for (int m = 0; m < comparison->n_methods; m++) {
             dpe_wanted_rows(wanted, at, m * comparison->n_lengths + length, s, n);
         }

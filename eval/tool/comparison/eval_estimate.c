@@ -25,8 +25,7 @@ static dpe_status price_task(const struct dpe_comparison *comparison, const stru
         dpe_price_text(config, task->length, windows_of(comparison, task), true, price);
         return DPE_OK;
     }
-    int64_t together =
-        task->task.together < task->n_samples ? task->task.together : task->n_samples;
+    int64_t together = dpe_least(task->task.together, task->n_samples);
     return dpe_task_price(&task->task, together, task->length, comparison->job.batch, config, price,
                           NULL, err);
 }

@@ -54,16 +54,16 @@ static dpe_status check_base(const struct kld *kld, struct dpe_error *err)
     const struct dpe_job *job = &kld->comparison.job;
     const int64_t vocab = dpe_model_config(job->model)->vocab;
     const int64_t base_vocab = dpe_model_config(kld->model)->vocab;
-    struct dpe_task texts = {0};
+    DPE_SCOPED(dpe_task_close) struct dpe_task texts = {0};
     int64_t skipped = 0;
     if (vocab != base_vocab) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: expected a vocabulary of %lld tokens as --model has, found %lld",
                         args->base_model, (long long)vocab, (long long)base_vocab);
     }
-    dpe_status status = dpe_task_ppl(task_name, job->corpus, kld->tokenizer, kld->length,
-                                     args->special, &texts, &skipped, err);
-    for (int64_t s = 0; s < kld->n_texts && status == DPE_OK; s++) {
+    DPE_TRY(dpe_task_ppl(task_name, job->corpus, kld->tokenizer, kld->length, args->special, &texts,
+                         &skipped, err));
+    for (int64_t s = 0; s < kld->n_texts; s++) {
         const int32_t *ids = dpe_task_ppl_tokens(&kld->texts, s);
         const int32_t *base = s < texts.n_samples ? dpe_task_ppl_tokens(&texts, s) : NULL;
         int64_t at = 0;
@@ -71,15 +71,13 @@ static dpe_status check_base(const struct kld *kld, struct dpe_error *err)
             at++;
         }
         if (at < kld->length) {
-            status =
-                dpe_fail(err, DPE_BAD_DATA,
-                         "%s: its tokenizer is another than that of --model: text %lld differs "
-                         "at token %lld; distributions can be compared for the same tokens only",
-                         args->base_model, (long long)s, (long long)at);
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "%s: its tokenizer is another than that of --model: text %lld differs "
+                            "at token %lld; distributions can be compared for the same tokens only",
+                            args->base_model, (long long)s, (long long)at);
         }
     }
-    dpe_task_close(&texts);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status open_base(struct kld *kld, struct dpe_error *err)
@@ -161,8 +159,7 @@ static dpe_status kld_open(void *state, const void *asked, struct dpe_error *err
     DPE_TRY(dpe_eval_comparison_plans(comparison, err));
     DPE_TRY(dpe_task_ppl(task_name, comparison->job.corpus, comparison->job.tokenizer, kld->length,
                          args->special, &kld->texts, &skipped, err));
-    kld->n_texts =
-        args->job.samples < kld->texts.n_samples ? args->job.samples : kld->texts.n_samples;
+    kld->n_texts = dpe_least(args->job.samples, kld->texts.n_samples);
     DPE_TRY(open_base(kld, err));
     return open_saved(kld, err);
 }
@@ -215,6 +212,11 @@ static dpe_status fill_cells(const struct kld *kld, const struct dpe_kld_token *
 /* Arrays of the results. */
 static const char made[] = "position plan n_tokens position_n_tokens";
 
+static void drop_result(struct dpe_kld_result *result)
+{
+    dpe_datasets_drop(&dpe_kld_kind, result, made);
+}
+
 /* The results of the rows so far; to be dropped after failures too. */
 static dpe_status result_of(const struct kld *kld, struct dpe_kld_result *result,
                             struct dpe_error *err)
@@ -222,12 +224,10 @@ static dpe_status result_of(const struct kld *kld, struct dpe_kld_result *result
     *result =
         (struct dpe_kld_result){.n = {kld->comparison.n_methods, dpe_kld_buckets(kld->length - 1)},
                                 .method = kld->comparison.labels};
-    const struct dpe_kld_token **texts = NULL;
+    DPE_OWNED const struct dpe_kld_token **texts = NULL;
     DPE_TRY(dpe_datasets_make(&dpe_kld_kind, result, made, err));
     DPE_TRY(DPE_NEW(&texts, (size_t)kld->n_texts, err, "out of memory for results"));
-    dpe_status status = fill_cells(kld, texts, result, err);
-    free(texts);
-    return status;
+    return fill_cells(kld, texts, result, err);
 }
 
 /* dpe_run_fill */
@@ -242,13 +242,9 @@ static dpe_status kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *e
         {"base_device", kld->device},
         {"base_kv_cache_dtype", dpe_kv_type_names[args->base_kv]},
     };
-    struct dpe_kld_result result;
-    dpe_status status = result_of(kld, &result, err);
-    if (status == DPE_OK) {
-        status = dpe_datasets_put(&dpe_kld_kind, &result, "/kld", table, err);
-    }
-    dpe_datasets_drop(&dpe_kld_kind, &result, made);
-    DPE_TRY(status);
+    DPE_SCOPED(drop_result) struct dpe_kld_result result = {0};
+    DPE_TRY(result_of(kld, &result, err));
+    DPE_TRY(dpe_datasets_put(&dpe_kld_kind, &result, "/kld", table, err));
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         DPE_TRY(dpe_h5_attr_text(table, "/kld", texts[i][0], texts[i][1], err));
     }
@@ -332,25 +328,22 @@ static dpe_status print_result(const struct kld *kld, const struct dpe_kld_resul
 static dpe_status kld_print(void *state, struct dpe_error *err)
 {
     const struct kld *kld = state;
-    struct dpe_kld_result result;
+    DPE_SCOPED(drop_result) struct dpe_kld_result result = {0};
     struct dpe_kld_rounding rounding = {0};
-    dpe_status status = result_of(kld, &result, err);
-    if (status == DPE_OK && kld->saved != NULL) {
-        status = dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err);
+    DPE_TRY(result_of(kld, &result, err));
+    if (kld->saved != NULL) {
+        DPE_TRY(dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err));
     }
-    if (status == DPE_OK && kld->comparison.args->job.result != DPE_RESULT_TEXT) {
-        status = print_result(kld, &result, err);
-    } else if (status == DPE_OK) {
-        print_text(kld, &result);
-        if (kld->saved != NULL) {
-            dpe_print(
-                "\nthe base is kept in %s: a divergence of %.3g from what was computed, at most "
-                "%.3g\n",
-                kld->comparison.args->save_base, rounding.mean, rounding.most);
-        }
+    if (kld->comparison.args->job.result != DPE_RESULT_TEXT) {
+        return print_result(kld, &result, err);
     }
-    dpe_datasets_drop(&dpe_kld_kind, &result, made);
-    return status;
+    print_text(kld, &result);
+    if (kld->saved != NULL) {
+        dpe_print("\nthe base is kept in %s: a divergence of %.3g from what was computed, at most "
+                  "%.3g\n",
+                  kld->comparison.args->save_base, rounding.mean, rounding.most);
+    }
+    return DPE_OK;
 }
 
 /* ----------------------------------------------------------------------------------------- rows */
@@ -360,13 +353,11 @@ static dpe_status base_session(struct kld *kld, struct dpe_error *err)
     struct dpe_session_options options = dpe_job_session_options(&kld->comparison.job, kld->length);
     options.device = kld->device;
     options.kv_type = kld->comparison.args->base_kv;
-    dpe_status status = dpe_session_create(base_model(kld), &kld->plan, &options, &kld->base, err);
-    if (status == DPE_OK) {
-        dpe_session_set_poll(kld->base, dpe_signals_poll, NULL);
-    } else {
-        dpe_fail_prefix(err, "the base's session");
+    if (dpe_session_create(base_model(kld), &kld->plan, &options, &kld->base, err) != DPE_OK) {
+        return dpe_fail_prefix(err, "the base's session");
     }
-    return status;
+    dpe_session_set_poll(kld->base, dpe_signals_poll, NULL);
+    return DPE_OK;
 }
 
 /* Whether the base is the method itself: by the same plan of the same model on the same device.
@@ -406,7 +397,7 @@ static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one
     struct kld *kld = user;
     const int64_t n = kld->length - 1;
     const double begin = dpe_clock();
-    struct dpe_kld_token *tokens = NULL;
+    DPE_OWNED struct dpe_kld_token *tokens = NULL;
     memcpy(row->task, task_name, sizeof task_name);
     memcpy(row->plan, kld->comparison.keys[item->plan], sizeof row->plan);
     row->sample = item->sample;
@@ -430,7 +421,6 @@ static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one
         row->position = err != NULL ? err->position : -1;
         status = DPE_OK;
     }
-    free(tokens);
     row->seconds = dpe_clock() - begin;
     return status;
 }

@@ -72,26 +72,18 @@ static json_t *infinitebench_line(const struct file *file, const struct dpe_row 
 static dpe_status write_row(const struct file *file, const struct dpe_row *row,
                             struct dpe_new_file *out, struct dpe_error *err)
 {
-    struct dpe_sample sample = {0};
-    struct dpe_text prompt = {0}, line = {0};
+    DPE_SCOPED(dpe_sample_free) struct dpe_sample sample = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text prompt = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text line = {0};
     bool ruler = file->format == DPE_RECORD_RULER;
-    dpe_status status =
-        dpe_task_sample(&file->task->task, row->sample, &sample, ruler ? &prompt : NULL, err);
-    if (status == DPE_OK) {
-        bool second = file->format == DPE_RECORD_RULER2;
-        status = dpe_jsonl_append(&line,
-                                  ruler    ? ruler_line(file, row, &sample, &prompt)
-                                  : second ? ruler2_line(file, row, &sample)
-                                           : infinitebench_line(file, row, &sample),
-                                  err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_new_file_write(out, line.bytes, line.n, err);
-    }
-    dpe_sample_free(&sample);
-    dpe_text_free(&prompt);
-    dpe_text_free(&line);
-    return status;
+    bool second = file->format == DPE_RECORD_RULER2;
+    DPE_TRY(dpe_task_sample(&file->task->task, row->sample, &sample, ruler ? &prompt : NULL, err));
+    DPE_TRY(dpe_jsonl_append(&line,
+                             ruler    ? ruler_line(file, row, &sample, &prompt)
+                             : second ? ruler2_line(file, row, &sample)
+                                      : infinitebench_line(file, row, &sample),
+                             err));
+    return dpe_new_file_write(out, line.bytes, line.n, err);
 }
 
 /* A label as a name of files: what may mean something to a shell or a file system becomes '_'. */
@@ -132,20 +124,16 @@ static dpe_status write_task(const struct dpe_comparison *comparison, const stru
     struct place place;
     DPE_TRY(find_place(comparison, label, file->task, &place, err));
     DPE_TRY(dpe_make_folder(place.folder, err));
-    struct dpe_new_file out;
-    dpe_status status = dpe_new_file_open(&out, place.path, NULL, err);
-    for (int64_t s = 0; s < file->task->n_samples && status == DPE_OK; s++) {
+    DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file out = {.fd = -1};
+    DPE_TRY(dpe_new_file_open(&out, place.path, NULL, err));
+    for (int64_t s = 0; s < file->task->n_samples; s++) {
         const struct dpe_row *row =
             dpe_run_find(comparison->job.run, file->task->task.name, key, s);
         if (row != NULL && row->status == DPE_ROW_OK) {
-            status = write_row(file, row, &out, err);
+            DPE_TRY(write_row(file, row, &out, err));
         }
     }
-    if (status == DPE_OK) {
-        status = dpe_new_file_finish_over(&out, comparison->args->job.tool.force, err);
-    }
-    dpe_new_file_drop(&out);
-    return status;
+    return dpe_new_file_finish_over(&out, comparison->args->job.tool.force, err);
 }
 
 static dpe_status write_suite(const struct dpe_comparison *comparison, int i, struct dpe_error *err)
@@ -210,12 +198,11 @@ static dpe_status check_folder(const char *path, struct dpe_error *err)
 static dpe_status check_files(const struct dpe_comparison *comparison, struct dpe_error *err)
 {
     const char *output = comparison->args->job.output;
-    char *journal = dpe_join(output, ".journal", "");
+    DPE_OWNED char *journal = dpe_join(output, ".journal", "");
     if (journal == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
     bool begins = access(output, F_OK) != 0 && access(journal, F_OK) != 0;
-    free(journal);
     const struct dpe_job_options *job = &comparison->args->job;
     for (int i = 0; i < comparison->n_suites && (begins || job->tool.force); i++) {
         const struct dpe_suite *suite = &comparison->suites[i];

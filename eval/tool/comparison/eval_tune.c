@@ -196,15 +196,13 @@ static dpe_status replay(const struct dpe_tuning *tuning, struct dpe_tune_group 
         .per_round = per_round_of(tuning), .level = race_level, .most_rows = budget};
     int64_t n = budget / 2 + options.per_round;
     size_t n_arms = (size_t)group->n_arms;
-    struct dpe_race race = {0};
-    dpe_status status = DPE_OK;
-    int *of = dpe_alloc_zero(n_arms, sizeof *of);
-    unsigned char *there = dpe_alloc(n_arms, (size_t)n);
-    double *goodness = dpe_alloc(n_arms, (size_t)n * sizeof *goodness);
+    DPE_SCOPED(dpe_race_free) struct dpe_race race = {0};
+    DPE_OWNED int *of = dpe_alloc_zero(n_arms, sizeof *of);
+    DPE_OWNED unsigned char *there = dpe_alloc(n_arms, (size_t)n);
+    DPE_OWNED double *goodness = dpe_alloc(n_arms, (size_t)n * sizeof *goodness);
     if (of == NULL || there == NULL || goodness == NULL) {
-        status =
-            dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %d settings", group->n_arms);
-        goto done;
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %d settings",
+                        group->n_arms);
     }
     for (size_t at = 0; at < n_arms * (size_t)n; at++) {
         bool is = false;
@@ -221,16 +219,9 @@ static dpe_status replay(const struct dpe_tuning *tuning, struct dpe_tune_group 
         .there = there,
         .goodness = goodness,
     };
-    status = dpe_race_replay(&options, &rows, &race, err);
-    if (status == DPE_OK) {
-        take_race(group, &rows, &race);
-    }
-    dpe_race_free(&race);
-done:
-    free(of);
-    free(there);
-    free(goodness);
-    return status;
+    DPE_TRY(dpe_race_replay(&options, &rows, &race, err));
+    take_race(group, &rows, &race);
+    return DPE_OK;
 }
 
 /* ----------------------------------------------------------------------------------------- rows */
@@ -315,7 +306,7 @@ static dpe_status run_fresh(struct dpe_tuning *tuning, struct dpe_error *err)
      */
     int64_t together = dpe_tune_task(tuning, 0)->task.together;
     for (int64_t s = 0; s < tuning->fresh; s += together) {
-        int64_t n = together < tuning->fresh - s ? together : tuning->fresh - s;
+        int64_t n = dpe_least(together, tuning->fresh - s);
         for (int g = 0; g < tuning->n_groups; g++) {
             const struct dpe_tune_group *group = &tuning->groups[g];
             add_rows(&batch, group, &group->arms[0], first + s, n);
@@ -331,7 +322,7 @@ static dpe_status summarize(struct dpe_tuning *tuning, struct dpe_error *err)
 {
     size_t n = (size_t)tuning->fresh;
     int n_methods = tuning->comparison.args->n_methods;
-    double *scores = NULL;
+    DPE_OWNED double *scores = NULL;
     DPE_TRY(DPE_NEW(&scores, 3 * n, err, "out of memory for %zu scores", n));
     const struct dpe_resampling how = {dpe_tune_task(tuning, 0)->task.together, level, ROUNDS,
                                        tuning->comparison.args->job.seed};
@@ -353,7 +344,6 @@ static dpe_status summarize(struct dpe_tuning *tuning, struct dpe_error *err)
         group->gain = dpe_compare(scores + n, plain, n, true, &how);
         group->ahead = dpe_compare(scores + n, first, n, true, &how);
     }
-    free(scores);
     return DPE_OK;
 }
 

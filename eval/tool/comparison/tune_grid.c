@@ -281,16 +281,17 @@ dpe_status dpe_tune_expand(const char *spec, const struct dpe_plan_context *cont
     DPE_TRY(DPE_NEW(&settings->specs, TUNE_MAX_SETTINGS, err, "out of memory for settings"));
     snprintf(method, sizeof method, "%.*s", (int)name, spec);
     memcpy(of_items, method, sizeof method);
-    dpe_status status = add(settings, method, err);
-    for (const char *at = spec + name; *at != '\0' && status == DPE_OK;) {
+    DPE_TRY(add(settings, method, err));
+    for (const char *at = spec + name; *at != '\0';) {
         size_t length = strcspn(at + 1, ",");
         snprintf(item, sizeof item, "%.*s", (int)length, at + 1);
-        status = n < MAX_AXES ? read_item(of_items, item, &axes[n++], err)
-                              : dpe_fail(err, DPE_USAGE, "--method %s: expected at most %d keys",
-                                         method, MAX_AXES);
+        if (n == MAX_AXES) {
+            return dpe_fail(err, DPE_USAGE, "--method %s: expected at most %d keys", method,
+                            MAX_AXES);
+        }
+        DPE_TRY(read_item(of_items, item, &axes[n++], err));
         at += 1 + length;
     }
-    DPE_TRY(status);
     if (spec[name] == '\0') {
         n = default_axes(method, context, axes);
     }

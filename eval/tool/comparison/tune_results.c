@@ -243,7 +243,7 @@ dpe_status dpe_tune_cost(const struct dpe_tuning *tuning, struct dpe_bill *sum,
     if (tuning->comparison.args->job.result != DPE_RESULT_TEXT) {
         return print_cost_document(tuning, err);
     }
-    double *rows = NULL;
+    DPE_OWNED double *rows = NULL;
     DPE_TRY(DPE_NEW(&rows, (size_t)tuning->comparison.n_lengths, err, "out of memory"));
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
@@ -252,8 +252,5 @@ dpe_status dpe_tune_cost(const struct dpe_tuning *tuning, struct dpe_bill *sum,
     if (!tuning->comparison.args->job.silent) {
         print_settings(tuning);
     }
-    dpe_status status =
-        dpe_eval_add_cost(&tuning->comparison, slowest_plan(tuning), rows, sum, err);
-    free(rows);
-    return status;
+    return dpe_eval_add_cost(&tuning->comparison, slowest_plan(tuning), rows, sum, err);
 }
