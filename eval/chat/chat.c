@@ -45,19 +45,15 @@ static char *beside(const char *path, const char *name)
 /* The object in a file; *value NULL when there is no such file. */
 static dpe_status read_object(const char *path, json_t **value, struct dpe_error *err)
 {
-    char *bytes = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     struct stat info;
     *value = NULL;
     if (stat(path, &info) != 0) {
         return DPE_OK;
     }
-    dpe_status status = dpe_read_file(path, most_bytes, &bytes, &n, err);
-    if (status == DPE_OK) {
-        status = dpe_json_parse(path, bytes, n, value, err);
-    }
-    free(bytes);
-    return status;
+    DPE_TRY(dpe_read_file(path, most_bytes, &bytes, &n, err));
+    return dpe_json_parse(path, bytes, n, value, err);
 }
 
 /* ----------------------------------------------------------------------------------- GGUF files */
@@ -88,7 +84,7 @@ static void put_named(struct dpe_gguf_reader *reader, json_t *config)
     enum { MOST = 64 };
     const struct dpe_gguf_value *names =
         dpe_gguf_array(reader, "tokenizer.chat_templates", DPE_GGUF_STRING);
-    json_t *list = json_array();
+    json_auto_t *list = json_array();
     size_t at = 0;
     for (uint64_t i = 0; names != NULL && i < names->n && i < MOST; i++) {
         char key[128];
@@ -106,7 +102,6 @@ static void put_named(struct dpe_gguf_reader *reader, json_t *config)
     if (json_array_size(list) > 0) {
         json_object_set(config, "chat_template", list);
     }
-    json_decref(list);
 }
 
 dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_error *err)
@@ -117,14 +112,14 @@ dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_er
         {"tokenizer.ggml.unknown_token_id", "unk_token"},
         {"tokenizer.ggml.padding_token_id", "pad_token"},
     };
-    struct dpe_gguf *gguf = NULL;
+    DPE_SCOPED(dpe_gguf_close_scoped) struct dpe_gguf *gguf = NULL;
     *config = NULL;
     if (!dpe_folder_is_gguf(path)) {
         return DPE_OK;
     }
     DPE_TRY(dpe_gguf_open(path, &gguf, err));
     struct dpe_gguf_reader reader = {.file = gguf, .err = err};
-    json_t *made = json_object();
+    json_auto_t *made = json_object();
     size_t n = 0;
     const char *text = dpe_gguf_text(&reader, "tokenizer.chat_template", &n);
     if (text != NULL) {
@@ -135,14 +130,9 @@ dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_er
     for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
         put_token(&reader, tokens[i][0], tokens[i][1], made);
     }
-    dpe_gguf_close(gguf);
-    if (reader.status != DPE_OK || made == NULL) {
-        json_decref(made);
-        return reader.status != DPE_OK ? reader.status
-                                       : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
-    *config = made;
-    return DPE_OK;
+    DPE_TRY(reader.status);
+    *config = json_incref(made);
+    return made != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
 }
 
 /* ------------------------------------------------------------------------------- special tokens */
@@ -171,23 +161,18 @@ static dpe_status read_tokens(struct dpe_chat *chat, const char *model, const js
                               struct dpe_error *err)
 {
     static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
-    dpe_status status = DPE_OK;
     chat->variables = json_object();
     if (chat->variables == NULL) {
         return no_memory(err);
     }
     add_tokens(chat->variables, metadata);
-    for (int i = 0; i < 2 && status == DPE_OK && metadata == NULL; i++) {
-        char *path = beside(model, files[i]);
-        json_t *config = NULL;
-        status = path != NULL ? read_object(path, &config, err) : no_memory(err);
-        if (status == DPE_OK) {
-            add_tokens(chat->variables, config);
-        }
-        json_decref(config);
-        free(path);
+    for (int i = 0; i < 2 && metadata == NULL; i++) {
+        DPE_OWNED char *path = beside(model, files[i]);
+        json_auto_t *config = NULL;
+        DPE_TRY(path != NULL ? read_object(path, &config, err) : no_memory(err));
+        add_tokens(chat->variables, config);
     }
-    return status;
+    return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------ templates */
@@ -270,34 +255,27 @@ static dpe_status take_config(struct dpe_chat *chat, const json_t *config, bool 
 
 static dpe_status parse_file(struct dpe_chat *chat, struct dpe_error *err)
 {
-    char *bytes = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
-    dpe_status status = dpe_read_file(chat->source, most_bytes, &bytes, &n, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_read_file(chat->source, most_bytes, &bytes, &n, err));
     size_t length = strlen(chat->source);
     bool json = length > 5 && strcmp(chat->source + length - 5, ".json") == 0;
-    bool there = true;
     if (strlen(bytes) != n || dpe_utf8_check(bytes, n) != n) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8 text", chat->source);
-    } else if (json) {
-        json_t *config = NULL;
-        status = dpe_json_parse(chat->source, bytes, n, &config, err);
-        status = status == DPE_OK ? take_config(chat, config, &there, err) : status;
-        json_decref(config);
-        if (status == DPE_OK && !there) {
-            status =
-                dpe_fail(err, DPE_BAD_DATA, "%s: chat_template: expected a template, found nothing",
-                         chat->source);
-        }
-    } else if (strstr(bytes, "{%") != NULL || strstr(bytes, "{{") != NULL) {
-        status = dpe_template_parse(chat->source, bytes, n, &chat->jinja, err);
-    } else {
-        status = parse_plain(chat, bytes, err);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8 text", chat->source);
     }
-    free(bytes);
-    return status;
+    if (json) {
+        json_auto_t *config = NULL;
+        bool there = true;
+        DPE_TRY(dpe_json_parse(chat->source, bytes, n, &config, err));
+        DPE_TRY(take_config(chat, config, &there, err));
+        return there ? DPE_OK
+                     : dpe_fail(err, DPE_BAD_DATA,
+                                "%s: chat_template: expected a template, found nothing",
+                                chat->source);
+    }
+    return strstr(bytes, "{%") != NULL || strstr(bytes, "{{") != NULL
+               ? dpe_template_parse(chat->source, bytes, n, &chat->jinja, err)
+               : parse_plain(chat, bytes, err);
 }
 
 /* The model's own template; *there tells whether it has one. Processors of texts and pictures keep
@@ -318,30 +296,25 @@ static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_
     if (chat->source != NULL && stat(chat->source, &info) == 0) {
         return parse_file(chat, err);
     }
-    dpe_status status = DPE_OK;
     *there = false;
-    for (size_t i = 0; i < sizeof configs / sizeof configs[0] && status == DPE_OK && !*there; i++) {
-        json_t *config = NULL;
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0] && !*there; i++) {
+        json_auto_t *config = NULL;
         free(chat->source);
         chat->source = beside(model, configs[i]);
-        status = chat->source != NULL ? read_object(chat->source, &config, err) : no_memory(err);
-        status = config != NULL ? take_config(chat, config, there, err) : status;
-        json_decref(config);
+        DPE_TRY(chat->source != NULL ? read_object(chat->source, &config, err) : no_memory(err));
+        DPE_TRY(take_config(chat, config, there, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Whether the template writes a content that is this value. */
 static bool writes(const struct dpe_chat *chat, json_t *content)
 {
-    struct dpe_text text = {0};
-    json_t *messages = json_pack("[{s:s,s:o}]", "role", "user", "content", content);
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    json_auto_t *messages = json_pack("[{s:s,s:o}]", "role", "user", "content", content);
     const struct dpe_chat_turn turn = {.messages = messages, .prompt = true};
-    bool there = messages != NULL && dpe_chat_render(chat, &turn, &text, NULL) == DPE_OK &&
-                 text.n > 0 && strstr(text.bytes, mark) != NULL;
-    dpe_text_free(&text);
-    json_decref(messages);
-    return there;
+    return messages != NULL && dpe_chat_render(chat, &turn, &text, NULL) == DPE_OK && text.n > 0 &&
+           strstr(text.bytes, mark) != NULL;
 }
 
 static bool reads_parts_alone(const struct dpe_chat *chat)
@@ -357,29 +330,26 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
     if (what == NULL || strcmp(what, "none") == 0) {
         return DPE_OK;
     }
-    struct dpe_chat *made = calloc(1, sizeof *made);
+    DPE_SCOPED(dpe_chat_close_scoped) struct dpe_chat *made = dpe_alloc_zero(1, sizeof *made);
     if (made == NULL) {
         return no_memory(err);
     }
     bool there = true;
-    json_t *metadata = NULL;
-    dpe_status status = dpe_chat_gguf_config(model, &metadata, err);
-    if (status == DPE_OK && strcmp(what, "auto") == 0) {
-        status = find_own(made, model, metadata, &there, err);
-    } else if (status == DPE_OK) {
+    json_auto_t *metadata = NULL;
+    DPE_TRY(dpe_chat_gguf_config(model, &metadata, err));
+    if (strcmp(what, "auto") == 0) {
+        DPE_TRY(find_own(made, model, metadata, &there, err));
+    } else {
         made->source = strdup(what);
-        status = made->source != NULL ? parse_file(made, err) : no_memory(err);
+        DPE_TRY(made->source != NULL ? parse_file(made, err) : no_memory(err));
     }
-    if (status == DPE_OK && there) {
-        status = read_tokens(made, model, metadata, err);
+    if (!there) {
+        return DPE_OK;
     }
-    json_decref(metadata);
-    if (status != DPE_OK || !there) {
-        dpe_chat_close(made);
-        return status;
-    }
+    DPE_TRY(read_tokens(made, model, metadata, err));
     made->parts = reads_parts_alone(made);
     *chat = made;
+    made = NULL;
     return DPE_OK;
 }
 
@@ -457,7 +427,7 @@ dpe_status dpe_chat_render(const struct dpe_chat *chat, const struct dpe_chat_tu
         return render_plain(chat, turn->messages, out, err);
     }
     const struct dpe_template_options options = {.now = turn->now != NULL ? turn->now : &fixed};
-    json_t *variables = json_copy(chat->variables);
+    json_auto_t *variables = json_copy(chat->variables);
     json_t *more = (json_t *)(uintptr_t)turn->more;
     json_t *messages =
         chat->parts ? in_parts(turn->messages) : json_incref((json_t *)(uintptr_t)turn->messages);
@@ -468,74 +438,62 @@ dpe_status dpe_chat_render(const struct dpe_chat *chat, const struct dpe_chat_tu
         json_object_set_new(variables, "add_generation_prompt", json_boolean(turn->prompt)) != 0 ||
         json_object_set_new(variables, "tools", tools) != 0 ||
         json_object_set_new(variables, "documents", json_null()) != 0) {
-        json_decref(variables);
         return no_memory(err);
     }
-    dpe_status status = dpe_template_render(chat->jinja, variables, &options, out, err);
-    json_decref(variables);
-    return status;
+    return dpe_template_render(chat->jinja, variables, &options, out, err);
 }
 
 bool dpe_chat_told(const char *what, const char *model, char *line, size_t size)
 {
-    struct dpe_chat *chat = NULL;
-    bool there = dpe_chat_open(what, model, &chat, NULL) == DPE_OK && chat != NULL;
-    if (there) {
-        snprintf(line, size, "prompts stand in the chat template of %s%s", chat->source,
-                 strcmp(what, "auto") == 0 ? " (--chat-template none leaves it out)" : "");
+    DPE_SCOPED(dpe_chat_close_scoped) struct dpe_chat *chat = NULL;
+    if (dpe_chat_open(what, model, &chat, NULL) != DPE_OK || chat == NULL) {
+        return false;
     }
-    dpe_chat_close(chat);
-    return there;
+    snprintf(line, size, "prompts stand in the chat template of %s%s", chat->source,
+             strcmp(what, "auto") == 0 ? " (--chat-template none leaves it out)" : "");
+    return true;
 }
 
 /* What stands around the mark in the text of one message that is the mark. */
 static dpe_status cut(const struct dpe_chat *chat, char **before, char **after,
                       struct dpe_error *err)
 {
-    struct dpe_text text = {0};
-    json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", mark);
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    json_auto_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", mark);
     if (messages == NULL) {
         return no_memory(err);
     }
     const struct dpe_chat_turn turn = {.messages = messages, .prompt = true};
-    dpe_status status = dpe_chat_render(chat, &turn, &text, err);
-    const char *middle = status == DPE_OK && text.n > 0 ? strstr(text.bytes, mark) : NULL;
-    if (status == DPE_OK &&
-        (middle == NULL || strstr(middle + 1, mark) != NULL || strlen(text.bytes) != text.n)) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: expected a chat template that writes a user's message once and as "
-                          "it is; use another one, or --chat-template none",
-                          chat->source);
+    DPE_TRY(dpe_chat_render(chat, &turn, &text, err));
+    const char *middle = text.n > 0 ? strstr(text.bytes, mark) : NULL;
+    if (middle == NULL || strstr(middle + 1, mark) != NULL || strlen(text.bytes) != text.n) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected a chat template that writes a user's message once and as "
+                        "it is; use another one, or --chat-template none",
+                        chat->source);
     }
-    if (status == DPE_OK) {
-        *before = strndup(text.bytes, (size_t)(middle - text.bytes));
-        *after = strdup(middle + sizeof mark - 1);
-    }
-    dpe_text_free(&text);
-    json_decref(messages);
-    return status;
+    *before = strndup(text.bytes, (size_t)(middle - text.bytes));
+    *after = strdup(middle + sizeof mark - 1);
+    return DPE_OK;
 }
 
 dpe_status dpe_chat_wrap(const char *what, const char *model, char **before, char **after,
                          struct dpe_error *err)
 {
-    struct dpe_chat *chat = NULL;
+    DPE_SCOPED(dpe_chat_close_scoped) struct dpe_chat *chat = NULL;
     *before = *after = NULL;
-    dpe_status status = dpe_chat_open(what, model, &chat, err);
-    if (status == DPE_OK && chat != NULL && chat->jinja != NULL) {
-        status = cut(chat, before, after, err);
-    } else if (status == DPE_OK) {
+    DPE_TRY(dpe_chat_open(what, model, &chat, err));
+    if (chat != NULL && chat->jinja != NULL) {
+        DPE_TRY(cut(chat, before, after, err));
+    } else {
         *before = strdup(chat != NULL ? chat->before : "");
         *after = strdup(chat != NULL ? chat->after : "");
     }
-    dpe_chat_close(chat);
-    if (status == DPE_OK && (*before == NULL || *after == NULL)) {
-        status = no_memory(err);
-    }
-    if (status != DPE_OK) {
+    if (*before == NULL || *after == NULL) {
         free(*before);
         free(*after);
         *before = *after = NULL;
+        return no_memory(err);
     }
-    return status;
+    return DPE_OK;
 }

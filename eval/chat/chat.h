@@ -29,6 +29,7 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
                          struct dpe_error *err);
 /** NULL is allowed. */
 void dpe_chat_close(struct dpe_chat *chat);
+DPE_SCOPED_HANDLE(struct dpe_chat *, dpe_chat_close)
 /** The file that the template was read from. */
 const char *dpe_chat_source(const struct dpe_chat *chat);
 /** What a GGUF file says of a tokenizer_config.json: chat_template, bos_token and the like, each

@@ -44,7 +44,7 @@ static const json_t *text_of_part(const json_t *part)
 /* The texts of the parts, one a line. */
 static json_t *join_parts(struct reading *reading, const json_t *parts)
 {
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     for (size_t i = 0; i < json_array_size(parts) && reading->status == DPE_OK; i++) {
         const json_t *part = text_of_part(json_array_get(parts, i));
         if (part == NULL) {
@@ -60,9 +60,7 @@ static json_t *join_parts(struct reading *reading, const json_t *parts)
                                               json_string_length(part), reading->err);
         }
     }
-    json_t *joined = json_stringn(text.n > 0 ? text.bytes : "", text.n);
-    dpe_text_free(&text);
-    return joined;
+    return json_stringn(text.n > 0 ? text.bytes : "", text.n);
 }
 
 /* What the message says. An assistant that calls tools or refuses may say nothing else. */
@@ -236,24 +234,22 @@ dpe_status dpe_chat_messages(const struct dpe_chat *chat, const json_t *given, j
 
 static const char mark[] = "answer0mark";
 
-/* Append what the template puts after the last of these messages, which is the mark. */
-static dpe_status after_mark(const struct dpe_chat *chat, json_t *messages, struct dpe_text *after,
+/* Append what the template puts after the last of these messages, which is the mark. Takes them. */
+static dpe_status after_mark(const struct dpe_chat *chat, json_t *given, struct dpe_text *after,
                              struct dpe_error *err)
 {
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    json_auto_t *messages = given;
     const struct dpe_chat_turn turn = {.messages = messages};
-    dpe_status status = messages != NULL
-                            ? dpe_chat_render(chat, &turn, &text, err)
-                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a chat template");
-    const char *at = status == DPE_OK && text.n > 0 ? strstr(text.bytes, mark) : NULL;
-    if (at != NULL) {
-        at += sizeof mark - 1;
-        at += strspn(at, " \t\r\n");
-        status = dpe_text_append(after, at, strlen(at), err);
+    DPE_TRY(messages != NULL ? dpe_chat_render(chat, &turn, &text, err)
+                             : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a chat template"));
+    const char *at = text.n > 0 ? strstr(text.bytes, mark) : NULL;
+    if (at == NULL) {
+        return DPE_OK;
     }
-    dpe_text_free(&text);
-    json_decref(messages);
-    return status;
+    at += sizeof mark - 1;
+    at += strspn(at, " \t\r\n");
+    return dpe_text_append(after, at, strlen(at), err);
 }
 
 /* Add the first id of the text when it is a special token; a whole text that is several ids names
@@ -262,19 +258,18 @@ static dpe_status add(const struct dpe_tokenizer *tokenizer, const char *bytes, 
                       bool whole, struct dpe_chat_ends *ends, struct dpe_error *err)
 {
     const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
-    struct dpe_tokens tokens = {0};
-    struct dpe_text text = {0};
-    dpe_status status = dpe_tokenizer_encode(tokenizer, bytes, n, &options, &tokens, err);
-    if (status == DPE_OK && tokens.n > 0) {
-        status = dpe_tokenizer_decode(tokenizer, tokens.ids, 1, true, &text, err);
-        bool special = status == DPE_OK && text.n == 0;
-        if (special && (!whole || tokens.n == 1) && !dpe_chat_ends_with(ends, tokens.ids[0])) {
-            ends->ids[ends->n++] = tokens.ids[0];
-        }
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_TRY(dpe_tokenizer_encode(tokenizer, bytes, n, &options, &tokens, err));
+    if (tokens.n == 0) {
+        return DPE_OK;
     }
-    dpe_tokens_free(&tokens);
-    dpe_text_free(&text);
-    return status;
+    DPE_TRY(dpe_tokenizer_decode(tokenizer, tokens.ids, 1, true, &text, err));
+    bool special = text.n == 0;
+    if (special && (!whole || tokens.n == 1) && !dpe_chat_ends_with(ends, tokens.ids[0])) {
+        ends->ids[ends->n++] = tokens.ids[0];
+    }
+    return DPE_OK;
 }
 
 bool dpe_chat_ends_with(const struct dpe_chat_ends *ends, int32_t id)
@@ -291,16 +286,13 @@ dpe_status dpe_chat_find_ends(const struct dpe_chat *chat, const struct dpe_toke
                               struct dpe_chat_ends *ends, struct dpe_error *err)
 {
     const char *eos = dpe_chat_end(chat);
-    struct dpe_text after = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text after = {0};
     *ends = (struct dpe_chat_ends){0};
-    dpe_status status = eos != NULL ? add(tokenizer, eos, strlen(eos), true, ends, err) : DPE_OK;
-    if (status != DPE_OK) {
-        return status;
-    }
-    status = after_mark(chat,
-                        json_pack("[{ssss},{ssss}]", "role", "user", "content", "question", "role",
-                                  "assistant", "content", mark),
-                        &after, err);
+    DPE_TRY(eos != NULL ? add(tokenizer, eos, strlen(eos), true, ends, err) : DPE_OK);
+    dpe_status status = after_mark(chat,
+                                   json_pack("[{ssss},{ssss}]", "role", "user", "content",
+                                             "question", "role", "assistant", "content", mark),
+                                   &after, err);
     if (status == DPE_BAD_DATA) { /* a template of one message: what ends the turn of the user */
         status =
             after_mark(chat, json_pack("[{ssss}]", "role", "user", "content", mark), &after, err);
@@ -308,6 +300,5 @@ dpe_status dpe_chat_find_ends(const struct dpe_chat *chat, const struct dpe_toke
     if (status == DPE_OK && after.n > 0) {
         status = add(tokenizer, after.bytes, after.n, false, ends, err);
     }
-    dpe_text_free(&after);
     return status == DPE_BAD_DATA ? DPE_OK : status;
 }

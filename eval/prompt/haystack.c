@@ -174,21 +174,17 @@ dpe_status dpe_haystack_make(const struct dpe_corpus *corpus, struct dpe_rng *rn
                              size_t reserve, struct dpe_text *out, bool *whole,
                              struct dpe_error *err)
 {
-    size_t *order = NULL;
-    dpe_status status = shuffle(corpus, rng, &order, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_OWNED size_t *order = NULL;
+    DPE_TRY(shuffle(corpus, rng, &order, err));
     size_t start = 0;
     size_t first = find_start(corpus, order, dpe_rng_unit(rng), &start);
     size_t before = 0;
     /* A round that adds nothing has met a character that does not fit: the reserve is full. */
     do {
         before = out->n;
-        status = around(corpus, order, first, start, reserve, out, err);
-    } while (repeat && status == DPE_OK && out->n > before && out->n < reserve);
+        DPE_TRY(around(corpus, order, first, start, reserve, out, err));
+    } while (repeat && out->n > before && out->n < reserve);
     /* Cut between characters, a full haystack may be up to three bytes short of its reserve. */
     *whole = !repeat && out->n + 3 < reserve;
-    free(order);
-    return status;
+    return DPE_OK;
 }

@@ -98,15 +98,14 @@ static dpe_status from_corpus(const struct dpe_corpus *corpus, struct dpe_lexico
                               size_t most, json_t *seen, struct dpe_error *err)
 {
     size_t left = MAX_TEXT;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < dpe_corpus_size(corpus) && left > 0 && status == DPE_OK; i++) {
+    for (size_t i = 0; i < dpe_corpus_size(corpus) && left > 0; i++) {
         const struct dpe_book *book = dpe_corpus_book(corpus, i);
         size_t size = book->n < left ? book->n : left;
-        status = take_words(book->text, size, most, lexicon, seen, err);
+        DPE_TRY(take_words(book->text, size, most, lexicon, seen, err));
         left -= size;
     }
     shuffle(lexicon);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_lexicon_make(const struct dpe_corpus *corpus, size_t n, struct dpe_lexicon *lexicon,
@@ -114,25 +113,23 @@ dpe_status dpe_lexicon_make(const struct dpe_corpus *corpus, size_t n, struct dp
 {
     /* All words of the texts are taken, whatever n, so that n does not change the order. */
     size_t most = MAX_TEXT / (MIN_LETTERS + 1) + n;
-    json_t *seen = json_object();
+    json_auto_t *seen = json_object();
     *lexicon = (struct dpe_lexicon){.at = dpe_alloc(most, sizeof *lexicon->at)};
-    dpe_status status = seen == NULL || lexicon->at == NULL ? no_memory(err) : DPE_OK;
-    if (status == DPE_OK && corpus != NULL) {
-        status = from_corpus(corpus, lexicon, most, seen, err);
+    if (seen == NULL || lexicon->at == NULL) {
+        return no_memory(err);
+    }
+    if (corpus != NULL) {
+        DPE_TRY(from_corpus(corpus, lexicon, most, seen, err));
     }
     struct dpe_rng rng;
     dpe_rng_seed(&rng, 0, MAKE_STREAM);
-    while (status == DPE_OK && lexicon->n < n) {
+    while (lexicon->n < n) {
         char word[16];
         size_t size = pronounce(&rng, word);
-        status = add_word(lexicon, seen, word, size, err);
+        DPE_TRY(add_word(lexicon, seen, word, size, err));
     }
-    lexicon->n = lexicon->n < n ? lexicon->n : n;
-    json_decref(seen);
-    if (status != DPE_OK) {
-        dpe_lexicon_free(lexicon);
-    }
-    return status;
+    lexicon->n = n;
+    return DPE_OK;
 }
 
 void dpe_lexicon_free(struct dpe_lexicon *lexicon)

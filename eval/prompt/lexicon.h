@@ -17,7 +17,8 @@ struct dpe_lexicon {
     size_t n;
 };
 
-/** n ≥ 1 words; corpus NULL: generated ones only. Free with dpe_lexicon_free. DPE_NO_MEMORY. */
+/** n ≥ 1 words; corpus NULL: generated ones only. Free with dpe_lexicon_free, also after
+ * DPE_NO_MEMORY. */
 dpe_status dpe_lexicon_make(const struct dpe_corpus *corpus, size_t n, struct dpe_lexicon *lexicon,
                             struct dpe_error *err);
 void dpe_lexicon_free(struct dpe_lexicon *lexicon);

@@ -139,19 +139,16 @@ static dpe_status refuse_unknown(const char *file, json_t *root, const struct dp
 static dpe_status parse(const char *file, const char *bytes, size_t n, struct dpe_phrases *phrases,
                         struct dpe_error *err)
 {
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     DPE_TRY(dpe_sha256_bytes(bytes, n, phrases->hash, err));
-    dpe_status status = dpe_json_parse(file, bytes, n, &root, err);
-    if (status == DPE_OK) {
-        status = refuse_unknown(file, root, phrases, err);
-    }
-    for (size_t i = 0; i < phrases->n && status == DPE_OK; i++) {
+    DPE_TRY(dpe_json_parse(file, bytes, n, &root, err));
+    DPE_TRY(refuse_unknown(file, root, phrases, err));
+    for (size_t i = 0; i < phrases->n; i++) {
         const struct dpe_phrase_field *field = &phrases->fields[i];
-        status = field->list ? read_list(file, root, field->name, &phrases->lists[i], err)
-                             : read_string(file, root, field, &phrases->text[i], err);
+        DPE_TRY(field->list ? read_list(file, root, field->name, &phrases->lists[i], err)
+                            : read_string(file, root, field, &phrases->text[i], err));
     }
-    json_decref(root);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_phrases_open(const char *file, const struct dpe_builtin *builtin,
@@ -159,27 +156,20 @@ dpe_status dpe_phrases_open(const char *file, const struct dpe_builtin *builtin,
                             struct dpe_phrases *phrases, struct dpe_error *err)
 {
     bool own = file == NULL || file[0] == '\0';
-    char *bytes = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t size = builtin->n;
-    *phrases = (struct dpe_phrases){.fields = fields,
-                                    .n = n,
-                                    .text = dpe_alloc_zero(n, sizeof *phrases->text),
-                                    .lists = dpe_alloc_zero(n, sizeof *phrases->lists)};
-    dpe_status status = phrases->text != NULL && phrases->lists != NULL
-                            ? DPE_OK
-                            : dpe_fail(err, DPE_NO_MEMORY, "no memory for a template");
-    if (status == DPE_OK && !own) {
-        status = dpe_read_file(file, max_file_bytes, &bytes, &size, err);
+    DPE_SCOPED(dpe_phrases_free) struct dpe_phrases made = {.fields = fields, .n = n};
+    *phrases = (struct dpe_phrases){0};
+    DPE_TRY(DPE_NEW(&made.text, n, err, "no memory for a template"));
+    DPE_TRY(DPE_NEW(&made.lists, n, err, "no memory for a template"));
+    if (!own) {
+        DPE_TRY(dpe_read_file(file, max_file_bytes, &bytes, &size, err));
     }
-    if (status == DPE_OK) {
-        status = parse(own ? builtin->name : file, own ? (const char *)builtin->bytes : bytes, size,
-                       phrases, err);
-    }
-    free(bytes);
-    if (status != DPE_OK) {
-        dpe_phrases_free(phrases);
-    }
-    return status;
+    DPE_TRY(parse(own ? builtin->name : file, own ? (const char *)builtin->bytes : bytes, size,
+                  &made, err));
+    *phrases = made;
+    made = (struct dpe_phrases){0};
+    return DPE_OK;
 }
 
 void dpe_phrases_free(struct dpe_phrases *phrases)
@@ -224,21 +214,14 @@ void dpe_phrases_put(const struct dpe_phrases *phrases, size_t field,
 dpe_status dpe_phrases_check_digits(const struct dpe_tokenizer *tokenizer, struct dpe_error *err)
 {
     static const char digits[] = "0 1 2 3 4 5 6 7 8 9";
-    struct dpe_tokens tokens = {0};
-    struct dpe_text text = {0};
-    dpe_status status =
-        dpe_tokenizer_encode(tokenizer, digits, sizeof digits - 1, NULL, &tokens, err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_decode(tokenizer, tokens.ids, tokens.n, true, &text, err);
-    }
-    if (status == DPE_OK && (text.n == 0 || strstr(text.bytes, digits) == NULL)) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA,
-                     "%s: expected a vocabulary that can write digits, because the answers are "
-                     "numbers; \"%s\" is decoded as \"%.60s\"",
-                     dpe_tokenizer_path(tokenizer), digits, text.n == 0 ? "" : text.bytes);
-    }
-    dpe_tokens_free(&tokens);
-    dpe_text_free(&text);
-    return status;
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_TRY(dpe_tokenizer_encode(tokenizer, digits, sizeof digits - 1, NULL, &tokens, err));
+    DPE_TRY(dpe_tokenizer_decode(tokenizer, tokens.ids, tokens.n, true, &text, err));
+    return text.n > 0 && strstr(text.bytes, digits) != NULL
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected a vocabulary that can write digits, because the answers "
+                          "are numbers; \"%s\" is decoded as \"%.60s\"",
+                          dpe_tokenizer_path(tokenizer), digits, text.n == 0 ? "" : text.bytes);
 }

@@ -33,6 +33,7 @@ dpe_status dpe_template_parse(const char *where, const char *source, size_t n,
 bool dpe_template_spells(const struct dpe_template *parsed, const char *letters);
 /** NULL is allowed. */
 void dpe_template_free(struct dpe_template *parsed);
+DPE_SCOPED_HANDLE(struct dpe_template *, dpe_template_free)
 
 struct dpe_template_options {
     const struct tm *now; /**< what strftime_now formats; NULL: it is not defined */

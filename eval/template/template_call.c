@@ -456,8 +456,7 @@ const struct known dpe_template_functions[] = {
     {"strftime_now", "format", call_now},          {NULL},
 };
 
-/* ------------------------------------------------------------------------------------ the tables
- */
+/* ---------------------------------------------------------------------------------- the tables */
 
 const struct known *dpe_template_find(const struct known *table, struct dpe_span name)
 {

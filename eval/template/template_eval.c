@@ -43,8 +43,6 @@ static struct value joined(struct render *render, struct value a, struct value b
 
 static struct value repeated(struct render *render, struct value of, int64_t times)
 {
-    struct value result =
-        of.kind == KIND_STRING ? dpe_template_text("") : dpe_template_list(render, of.kind, 0);
     if (of.kind == KIND_STRING) {
         struct builder built = {0};
         for (int64_t i = 0; i < times && of.text.n > 0 && dpe_template_step(render, 1); i++) {
@@ -52,18 +50,19 @@ static struct value repeated(struct render *render, struct value of, int64_t tim
         }
         return dpe_template_built(&built);
     }
-    if (times > 0 && of.items->n > 0) {
-        if ((uint64_t)times > render->most_steps / of.items->n) {
-            return dpe_template_fail(render, "a list of more than %llu items",
-                                     (unsigned long long)render->most_steps);
-        }
-        result = dpe_template_list(render, of.kind, (size_t)times * of.items->n);
-        for (int64_t i = 0; i < times && render->status == DPE_OK; i++) {
-            memcpy(result.items->at + result.items->n, of.items->at,
-                   of.items->n * sizeof *of.items->at);
-            result.items->n += of.items->n;
-            dpe_template_step(render, of.items->n);
-        }
+    if (times <= 0 || of.items->n == 0) {
+        return dpe_template_list(render, of.kind, 0);
+    }
+    if ((uint64_t)times > render->most_steps / of.items->n) {
+        return dpe_template_fail(render, "a list of more than %llu items",
+                                 (unsigned long long)render->most_steps);
+    }
+    struct value result = dpe_template_list(render, of.kind, (size_t)times * of.items->n);
+    for (int64_t i = 0; i < times && render->status == DPE_OK; i++) {
+        memcpy(result.items->at + result.items->n, of.items->at,
+               of.items->n * sizeof *of.items->at);
+        result.items->n += of.items->n;
+        dpe_template_step(render, of.items->n);
     }
     return result;
 }
@@ -288,11 +287,10 @@ static struct value sign(struct render *render, const struct node *node)
 static struct value load(const struct render *render, const struct node *node)
 {
     const struct value *value = dpe_template_lookup(render->scope, node->name);
-    const struct known *function =
-        value == NULL ? dpe_template_find(dpe_template_functions, node->name) : NULL;
     if (value != NULL) {
         return *value;
     }
+    const struct known *function = dpe_template_find(dpe_template_functions, node->name);
     bool clock = dpe_span_equal(node->name, dpe_span_of("strftime_now"));
     return function != NULL && (!clock || render->now != NULL)
                ? (struct value){.kind = KIND_FUNCTION, .function = function}

@@ -115,7 +115,7 @@ struct value dpe_template_do_replace(struct render *render, struct value of,
 struct value dpe_template_case(struct render *render, struct dpe_span text, enum letters letters)
 {
     struct builder built = {0};
-    struct dpe_text out = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text out = {0};
     dpe_template_step(render, text.n / 16);
     dpe_status status = letters == LETTERS_LOWER   ? dpe_py_lower(text, &out)
                         : letters == LETTERS_UPPER ? dpe_py_upper(text, &out)
@@ -126,7 +126,6 @@ struct value dpe_template_case(struct render *render, struct dpe_span text, enum
         dpe_template_fail(render, "out of memory");
     }
     dpe_template_put(render, &built, out.bytes, out.n);
-    dpe_text_free(&out);
     return dpe_template_built(&built);
 }
 

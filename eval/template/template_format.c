@@ -72,13 +72,11 @@ static void put_integer(struct render *render, struct builder *to, const struct 
                                            : (uint64_t)value.integer;
     const char *prefix = "";
     if (value.kind == KIND_DIGITS) {
-        char *long_digits = dpe_template_get(render, value.text.n + 1);
-        if (long_digits == NULL || strchr("xXob", form->type) != NULL) {
-            if (form->type != 0 && form->type != 'd') {
-                dpe_template_fail(render, "an integer beyond 64 bits is written in decimals only");
-                return;
-            }
+        if (form->type != 0 && form->type != 'd') {
+            dpe_template_fail(render, "an integer beyond 64 bits is written in decimals only");
+            return;
         }
+        char *long_digits = dpe_template_get(render, value.text.n + 1);
         if (long_digits != NULL) {
             memcpy(long_digits, value.text.s + minus, value.text.n - minus);
             put_number(render, to, form, minus, "", long_digits);

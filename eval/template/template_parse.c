@@ -404,8 +404,7 @@ static struct node *statement(struct parse *parse)
                                dpe_template_shown(token->text.n), token->text.s);
 }
 
-/* ------------------------------------------------------------------------------------- the whole
- */
+/* ----------------------------------------------------------------------------------- the whole */
 
 /* A copy whose lines end in \n, without the last line's end, as Jinja reads it. */
 static struct dpe_span normal_lines(struct arena *arena, const char *source, size_t n)
@@ -446,29 +445,24 @@ dpe_status dpe_template_parse(const char *where, const char *source, size_t n,
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8 without NUL, found other bytes",
                         where);
     }
-    struct dpe_template *made = NULL;
+    DPE_SCOPED(dpe_template_free_scoped) struct dpe_template *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "%s: out of memory", where));
     made->arena.most = PARSE_MEMORY;
     char *name = dpe_template_alloc(&made->arena, strlen(where) + 1);
-    struct dpe_span text = normal_lines(&made->arena, source, n);
-    struct parse parse = {.made = made, .where = where, .err = err};
-    if (name == NULL || text.s == NULL) {
-        parse.status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);
-    } else {
-        memcpy(name, where, strlen(where) + 1);
-        made->where = name;
-        made->source = text;
-        dpe_template_lex(&parse, text);
+    made->source = normal_lines(&made->arena, source, n);
+    if (name == NULL || made->source.s == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);
     }
+    made->where = memcpy(name, where, strlen(where) + 1);
+    struct parse parse = {.made = made, .where = where, .err = err};
+    dpe_template_lex(&parse, made->source);
     if (parse.status == DPE_OK) {
         made->body = body(&parse, nothing, 1);
     }
     free(parse.tokens);
-    if (parse.status != DPE_OK) {
-        dpe_template_free(made);
-        return parse.status;
-    }
+    DPE_TRY(parse.status);
     *parsed = made;
+    made = NULL;
     return DPE_OK;
 }
 

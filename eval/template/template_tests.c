@@ -139,8 +139,7 @@ const struct known dpe_template_tests[] = {
     {NULL},
 };
 
-/* -------------------------------------------------------------------------- classes of characters
- */
+/* ----------------------------------------------------------------------- classes of characters */
 
 enum class { SPACE, DECIMAL, DIGIT, NUMERIC, ALPHA, ALNUM, ASCII, PRINTABLE };
 

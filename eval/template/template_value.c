@@ -305,17 +305,16 @@ static int compare_digits(struct value a, struct value b, double x, double y)
 /* Lists or tuples: by the first items that differ, else by their number. */
 static int compare_items(struct render *render, const struct items *a, const struct items *b)
 {
-    int order = 0;
+    int order = (a->n > b->n) - (a->n < b->n);
     render->depth++;
-    for (size_t i = 0; i < a->n && i < b->n && order == 0 && dpe_template_step(render, 1); i++) {
+    for (size_t i = 0; i < a->n && i < b->n && dpe_template_step(render, 1); i++) {
         if (!dpe_template_equal(render, a->at[i], b->at[i])) {
             order = dpe_template_compare(render, a->at[i], b->at[i]);
-            render->depth--;
-            return order;
+            break;
         }
     }
     render->depth--;
-    return (a->n > b->n) - (a->n < b->n);
+    return order;
 }
 
 int dpe_template_order(struct dpe_span a, struct dpe_span b)
