@@ -179,26 +179,17 @@ static dpe_status serve(const struct dpe_serve_arguments *args, struct dpe_serve
 
 static dpe_status run(const struct dpe_serve_arguments *args, struct dpe_error *err)
 {
-    struct dpe_serve_world world = {0};
-    struct dpe_serve_engine engine = {0};
+    DPE_SCOPED(dpe_serve_world_close) struct dpe_serve_world world = {0};
+    DPE_SCOPED(dpe_serve_engine_stop) struct dpe_serve_engine engine = {0};
     struct dpe_serve_http *http = NULL;
-    dpe_status status = dpe_serve_world_open(args, &world, err);
-    if (status == DPE_OK) {
-        status = dpe_serve_engine_start(&world, &engine, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_serve_http_start(&world, &engine, &http, err);
-    }
-    if (status == DPE_OK) {
-        bool v6 = strchr(args->host, ':') != NULL;
-        dpe_log_info("%s: %lld sequences of up to %lld tokens at http://%s%s%s:%lld", world.name,
-                     (long long)engine.n_slots, (long long)world.length, v6 ? "[" : "", args->host,
-                     v6 ? "]" : "", (long long)dpe_serve_http_port(http));
-        status = serve(args, http, err);
-    }
-    dpe_serve_engine_stop(&engine);
-    dpe_serve_world_close(&world);
-    return status;
+    DPE_TRY(dpe_serve_world_open(args, &world, err));
+    DPE_TRY(dpe_serve_engine_start(&world, &engine, err));
+    DPE_TRY(dpe_serve_http_start(&world, &engine, &http, err));
+    bool v6 = strchr(args->host, ':') != NULL;
+    dpe_log_info("%s: %lld sequences of up to %lld tokens at http://%s%s%s:%lld", world.name,
+                 (long long)engine.n_slots, (long long)world.length, v6 ? "[" : "", args->host,
+                 v6 ? "]" : "", (long long)dpe_serve_http_port(http));
+    return serve(args, http, err);
 }
 
 DPE_MAIN(dpe_serve)

@@ -55,17 +55,16 @@ static json_t *choice(const struct dpe_serve_world *world,
                       const struct dpe_serve_sequence *sequence, int64_t index)
 {
     const struct dpe_serve_request *request = sequence->request;
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_SCOPED(dpe_serve_places_free) struct dpe_serve_places places = {0};
     if (request->echo) {
         dpe_serve_echo(world, sequence, &text);
     }
     dpe_text_append(&text, sequence->text.n > 0 ? sequence->text.bytes : "", sequence->text.n,
                     NULL);
-    struct dpe_serve_places places = {0};
     json_t *made =
         json_pack("{s:I,s:s,s:o}", "index", (json_int_t)index, "finish_reason", sequence->finish,
                   "logprobs", dpe_serve_logprobs(world, sequence, &places, sequence->n_scores));
-    dpe_serve_places_free(&places);
     if (request->kind == SERVE_CHAT) {
         json_object_set_new(
             made, "message",
@@ -80,7 +79,6 @@ static json_t *choice(const struct dpe_serve_world *world,
         }
         json_object_set_new(made, "token_ids", ids);
     }
-    dpe_text_free(&text);
     return made;
 }
 
@@ -137,7 +135,7 @@ json_t *dpe_serve_answer(const struct dpe_serve_world *world,
     }
     json_t *answer = head(world, request, false);
     json_t *choices = json_array();
-    json_t *plans = json_array();
+    json_auto_t *plans = json_array();
     for (int64_t i = 0; i < request->n_sequences; i++) {
         json_array_append_new(choices, choice(world, &request->sequences[i], i));
         json_array_append_new(plans, plan_of(world, &request->sequences[i]));
@@ -146,7 +144,6 @@ json_t *dpe_serve_answer(const struct dpe_serve_world *world,
     json_object_set_new(answer, "usage", usage(request));
     /* One answer: an object; several: a list. */
     json_object_set(answer, "dpe", request->n_sequences == 1 ? json_array_get(plans, 0) : plans);
-    json_decref(plans);
     return answer;
 }
 
@@ -176,7 +173,7 @@ json_t *dpe_serve_piece(const struct dpe_serve_world *world,
     if (sent->finished || (sequence->safe == sent->bytes && !ended && !begins)) {
         return NULL;
     }
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     if (begins && request->echo) {
         dpe_serve_echo(world, sequence, &text);
     }
@@ -189,7 +186,6 @@ json_t *dpe_serve_piece(const struct dpe_serve_world *world,
                   ended ? json_string(sequence->finish) : json_null(), "logprobs",
                   dpe_serve_logprobs(world, sequence, &sent->places, sequence->n_scores),
                   request->kind == SERVE_CHAT ? "delta" : "text", delta(request, &text, begins));
-    dpe_text_free(&text);
     json_t *piece = head(world, request, true);
     json_object_set_new(piece, "choices", json_pack("[o]", made));
     if (ended) {

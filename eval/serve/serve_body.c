@@ -133,8 +133,8 @@ bool dpe_serve_body_announce(struct dpe_serve_exchange *exchange, const char *le
  * the socket itself, and the connection is closed. */
 static enum MHD_Result refuse_now(struct dpe_serve_exchange *exchange, const char *status)
 {
-    json_t *error = dpe_serve_error(&exchange->refusal);
-    char *body = error != NULL ? json_dumps(error, JSON_COMPACT) : NULL;
+    json_auto_t *error = dpe_serve_error(&exchange->refusal);
+    DPE_OWNED char *body = error != NULL ? json_dumps(error, JSON_COMPACT) : NULL;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     char text[2048];
@@ -145,8 +145,6 @@ static enum MHD_Result refuse_now(struct dpe_serve_exchange *exchange, const cha
     if (info != NULL && n > 0 && (size_t)n < sizeof text) {
         send(info->connect_fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    free(body);
-    json_decref(error);
     return MHD_NO;
 }
 

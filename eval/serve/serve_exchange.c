@@ -130,7 +130,7 @@ void dpe_serve_count_silence(struct dpe_serve_exchange *exchange, bool count)
 /* Put "data: VALUE\n\n" behind what is there. Takes the value. */
 static bool event(struct dpe_serve_exchange *exchange, json_t *value)
 {
-    char *bytes = value != NULL ? json_dumps(value, JSON_COMPACT) : strdup("[DONE]");
+    DPE_OWNED char *bytes = value != NULL ? json_dumps(value, JSON_COMPACT) : strdup("[DONE]");
     json_decref(value);
     size_t n = bytes != NULL ? strlen(bytes) : 0;
     char *out = bytes != NULL ? realloc(exchange->out, exchange->out_n + n + 9) : NULL;
@@ -138,7 +138,6 @@ static bool event(struct dpe_serve_exchange *exchange, json_t *value)
         exchange->out = out;
         exchange->out_n += (size_t)sprintf(out + exchange->out_n, "data: %s\n\n", bytes);
     }
-    free(bytes);
     return out != NULL;
 }
 

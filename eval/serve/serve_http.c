@@ -127,9 +127,8 @@ static enum MHD_Result one_model(struct dpe_serve_exchange *exchange, const stru
                             exchange->http->world->name);
         return dpe_serve_reply_refusal(exchange);
     }
-    json_t *all = dpe_serve_models(exchange->http->world);
+    json_auto_t *all = dpe_serve_models(exchange->http->world);
     json_t *one = json_incref(json_array_get(json_object_get(all, "data"), 0));
-    json_decref(all);
     return dpe_serve_reply_json(exchange, 200, one);
 }
 
@@ -477,10 +476,7 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
                                 struct dpe_error *err)
 {
     struct addrinfo *address = NULL;
-    dpe_status status = resolve(world->args, &address, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(resolve(world->args, &address, err));
     struct dpe_serve_http *http = dpe_alloc_zero(1, sizeof *http);
     if (http == NULL) {
         freeaddrinfo(address);

@@ -15,14 +15,11 @@ json_t *dpe_serve_models(const struct dpe_serve_world *world)
 
 static json_t *text_of_id(const struct dpe_serve_world *world, int64_t id)
 {
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     int32_t one = (int32_t)id;
-    dpe_status status = id >= 0
-                            ? dpe_tokenizer_decode(world->tokenizer, &one, 1, false, &text, NULL)
-                            : DPE_BAD_DATA;
-    json_t *made = status == DPE_OK && text.n > 0 ? json_stringn(text.bytes, text.n) : json_null();
-    dpe_text_free(&text);
-    return made;
+    bool there =
+        id >= 0 && dpe_tokenizer_decode(world->tokenizer, &one, 1, false, &text, NULL) == DPE_OK;
+    return there && text.n > 0 ? json_stringn(text.bytes, text.n) : json_null();
 }
 
 json_t *dpe_serve_tokenizer_info(const struct dpe_serve_world *world)
@@ -62,7 +59,7 @@ static void write_ids(const struct dpe_tokens *ids, int64_t length, struct dpe_t
 bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
                         struct dpe_text *answer, struct dpe_serve_refusal *refusal)
 {
-    struct dpe_tokens ids = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens ids = {0};
     const json_t *prompt = json_object_get(body, "prompt");
     bool special = dpe_serve_flag(body, "add_special_tokens", true, refusal);
     bool chat = json_object_get(body, "messages") != NULL;
@@ -79,41 +76,36 @@ bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
     if (good) {
         write_ids(&ids, world->length, answer);
     }
-    dpe_tokens_free(&ids);
     return good;
 }
 
 bool dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *body,
                           struct dpe_text *answer, struct dpe_serve_refusal *refusal)
 {
-    struct dpe_tokens ids = {0};
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens ids = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     struct dpe_error err = {0};
     const json_t *list = json_object_get(body, "tokens");
     if (!dpe_serve_check_members(body, 1U << SERVE_DETOKENIZE, refusal)) {
         return false;
     }
     if (!json_is_array(list)) {
-        dpe_serve_refuse(refusal, 400, "tokens", "tokens: expected a list of token ids");
-    } else if (dpe_serve_ids(world, list, "tokens", &ids, refusal)) {
-        if (dpe_tokenizer_decode(world->tokenizer, ids.ids, ids.n, false, &text, &err) != DPE_OK) {
-            dpe_serve_refuse_error(refusal, "tokens", &err);
-        } else {
-            json_t *made =
-                json_pack("{s:o}", "prompt", json_stringn(text.n > 0 ? text.bytes : "", text.n));
-            char *bytes = json_dumps(made, JSON_COMPACT);
-            if (bytes != NULL) {
-                dpe_text_put(answer, "%s", bytes);
-            } else {
-                dpe_serve_refuse(refusal, 503, "", "out of memory for this request");
-            }
-            free(bytes);
-            json_decref(made);
-        }
+        return dpe_serve_refuse(refusal, 400, "tokens", "tokens: expected a list of token ids");
     }
-    dpe_tokens_free(&ids);
-    dpe_text_free(&text);
-    return refusal->status == 0;
+    if (!dpe_serve_ids(world, list, "tokens", &ids, refusal)) {
+        return false;
+    }
+    if (dpe_tokenizer_decode(world->tokenizer, ids.ids, ids.n, false, &text, &err) != DPE_OK) {
+        return dpe_serve_refuse_error(refusal, "tokens", &err);
+    }
+    json_auto_t *made =
+        json_pack("{s:o}", "prompt", json_stringn(text.n > 0 ? text.bytes : "", text.n));
+    DPE_OWNED char *bytes = json_dumps(made, JSON_COMPACT);
+    if (bytes == NULL) {
+        return dpe_serve_refuse(refusal, 503, "", "out of memory for this request");
+    }
+    dpe_text_put(answer, "%s", bytes);
+    return true;
 }
 
 static const struct {
@@ -203,15 +195,11 @@ json_t *dpe_serve_about(const struct dpe_serve_world *world)
 bool dpe_serve_take_plan(const struct dpe_serve_world *world, const json_t *body,
                          struct dpe_text *answer, struct dpe_serve_refusal *refusal)
 {
-    struct dpe_plan plan = {0};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     struct dpe_error err = {0};
     char digest[65];
-    if (dpe_plan_from_json(body, &plan, &err) != DPE_OK) {
-        return dpe_serve_refuse_error(refusal, "plan", &err);
-    }
-    dpe_status status = dpe_serve_taken_add(world, &plan, digest, &err);
-    dpe_plan_free(&plan);
-    if (status != DPE_OK) {
+    if (dpe_plan_from_json(body, &plan, &err) != DPE_OK ||
+        dpe_serve_taken_add(world, &plan, digest, &err) != DPE_OK) {
         return dpe_serve_refuse_error(refusal, "plan", &err);
     }
     dpe_text_put(answer, "{\"plan\":\"%s\",\"model\":\"%s\"}", digest,

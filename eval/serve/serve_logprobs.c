@@ -27,25 +27,21 @@ static json_t *name_of(const struct dpe_text *bytes)
         memchr(bytes->bytes, '\0', bytes->n) == NULL) {
         return json_stringn(bytes->bytes, bytes->n);
     }
-    struct dpe_text name = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text name = {0};
     dpe_text_append(&name, "bytes:", 6, NULL);
     for (size_t i = 0; i < bytes->n; i++) {
         char code[8];
         int n = snprintf(code, sizeof code, "\\x%02x", (unsigned)(unsigned char)bytes->bytes[i]);
         dpe_text_append(&name, code, (size_t)n, NULL);
     }
-    json_t *made = json_stringn(name.bytes, name.n);
-    dpe_text_free(&name);
-    return made;
+    return json_stringn(name.bytes, name.n);
 }
 
 static json_t *token_text(const struct dpe_serve_world *world, int32_t id)
 {
-    struct dpe_text bytes = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
     bytes_of(world, id, false, &bytes);
-    json_t *made = bytes.bytes != NULL ? name_of(&bytes) : json_string("");
-    dpe_text_free(&bytes);
-    return made;
+    return bytes.bytes != NULL ? name_of(&bytes) : json_string("");
 }
 
 /* --------------------------------------------------------------------------------------- places */
@@ -92,14 +88,13 @@ static int64_t count_characters(const struct dpe_text *text)
  * beginning of a text in vocabularies like Llama 2's. */
 static void cut_first(const struct dpe_serve_world *world, int32_t id, struct dpe_text *bytes)
 {
-    struct dpe_text alone = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text alone = {0};
     dpe_tokenizer_decode(world->tokenizer, &id, 1, false, &alone, NULL);
     size_t lost = bytes->n > alone.n ? bytes->n - alone.n : 0;
     if (lost > 0 && memcmp(bytes->bytes + lost, alone.bytes, alone.n) == 0) {
         memmove(bytes->bytes, bytes->bytes + lost, alone.n);
         bytes->n = alone.n;
     }
-    dpe_text_free(&alone);
 }
 
 void dpe_serve_echo(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
@@ -143,10 +138,9 @@ static int64_t place(const struct dpe_serve_world *world, const struct dpe_serve
     int32_t id = sequence->scores[i].id;
     bool prompt = i < n_prompt;
     if (i == 0 && request->echo) {
-        struct dpe_text shown = {0};
+        DPE_SCOPED(dpe_text_free) struct dpe_text shown = {0};
         dpe_serve_echo(world, sequence, &shown);
         places->prompt = count_characters(&shown);
-        dpe_text_free(&shown);
     }
     if (i == n_prompt) {
         begin_text(places, places->prompt);
@@ -170,14 +164,12 @@ static json_t *place_all(const struct dpe_serve_world *world,
                          int64_t end)
 {
     json_t *offsets = json_array();
-    struct dpe_text bytes = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
     int64_t most = sequence->finish != NULL ? count_characters(&sequence->text) : INT64_MAX / 2;
     while (places->n < end) {
         int64_t at = place(world, sequence, places, &bytes);
-        at = at < places->prompt + most ? at : places->prompt + most;
-        json_array_append_new(offsets, json_integer((json_int_t)at));
+        json_array_append_new(offsets, json_integer(dpe_least(at, places->prompt + most)));
     }
-    dpe_text_free(&bytes);
     return offsets;
 }
 
@@ -201,11 +193,10 @@ static json_t *tops_of(const struct dpe_serve_world *world,
     json_t *top = json_object();
     for (int64_t t = 0; t < n_top; t++) {
         const struct dpe_serve_score *other = &sequence->tops[i * n_top + t];
-        json_t *key = other->id >= 0 ? token_text(world, other->id) : NULL;
+        json_auto_t *key = other->id >= 0 ? token_text(world, other->id) : NULL;
         if (key != NULL && json_object_get(top, json_string_value(key)) == NULL) {
             json_object_set_new(top, json_string_value(key), number(other->logprob));
         }
-        json_decref(key);
     }
     if (n_top > 0) {
         json_object_set_new(top, json_string_value(text), number(score->logprob));
@@ -234,13 +225,12 @@ static json_t *lists(const struct dpe_serve_world *world, const struct dpe_serve
 
 static json_t *item(const struct dpe_serve_world *world, const struct dpe_serve_score *score)
 {
-    struct dpe_text bytes = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
     bytes_of(world, score->id, false, &bytes);
     json_t *list = json_array();
     for (size_t i = 0; i < bytes.n; i++) {
         json_array_append_new(list, json_integer((unsigned char)bytes.bytes[i]));
     }
-    dpe_text_free(&bytes);
     return json_pack("{s:o,s:o,s:o}", "token", token_text(world, score->id), "logprob",
                      number(score->logprob), "bytes", list);
 }

@@ -214,12 +214,12 @@ bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *bo
                                 "there is no chat template; start dpe-serve with "
                                 "--chat-template FILE, or use /v1/completions");
     }
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     struct dpe_error err = {0};
     time_t seconds = time(NULL);
     struct tm now;
     localtime_r(&seconds, &now);
-    json_t *messages = NULL;
+    json_auto_t *messages = NULL;
     struct dpe_chat_turn turn = {.now = &now,
                                  .prompt =
                                      dpe_serve_flag(body, "add_generation_prompt", true, refusal),
@@ -231,18 +231,11 @@ bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *bo
     dpe_status status =
         dpe_chat_messages(world->chat, json_object_get(body, "messages"), &messages, &err);
     turn.messages = messages;
-    if (status == DPE_OK) {
-        status = dpe_chat_render(world->chat, &turn, &text, &err);
+    if (status != DPE_OK || dpe_chat_render(world->chat, &turn, &text, &err) != DPE_OK) {
+        return dpe_serve_refuse_error(refusal, "messages", &err);
     }
-    bool good = status == DPE_OK || dpe_serve_refuse_error(refusal, "messages", &err);
-    if (good) {
-        /* The template writes the special tokens, BOS among them. */
-        json_t *rendered = json_stringn(text.n > 0 ? text.bytes : "", text.n);
-        good = rendered != NULL ? dpe_serve_encode(world, rendered, "messages", false, ids, refusal)
-                                : dpe_serve_refuse(refusal, 500, "", "out of memory");
-        json_decref(rendered);
-    }
-    json_decref(messages);
-    dpe_text_free(&text);
-    return good;
+    /* The template writes the special tokens, BOS among them. */
+    json_auto_t *rendered = json_stringn(text.n > 0 ? text.bytes : "", text.n);
+    return rendered != NULL ? dpe_serve_encode(world, rendered, "messages", false, ids, refusal)
+                            : dpe_serve_refuse(refusal, 500, "", "out of memory");
 }

@@ -275,8 +275,7 @@ static bool check_scores(const struct dpe_serve_world *world, uint64_t memory,
         int64_t made = request->max_new >= 0 && request->max_new < left ? request->max_new : left;
         n += request->n * (made + (request->echo ? prompt : 0)) * (request->top + 1);
     }
-    int64_t most = (int64_t)(memory / SERVE_SCORE_BYTES);
-    most = most < SERVE_MOST_SCORES ? most : SERVE_MOST_SCORES;
+    int64_t most = dpe_least((int64_t)(memory / SERVE_SCORE_BYTES), SERVE_MOST_SCORES);
     return n <= most ||
            dpe_serve_refuse(
                refusal, 400, "logprobs",
@@ -347,12 +346,10 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
         kind == SERVE_COMPLETION && dpe_serve_flag(body, "return_token_ids", false, refusal);
     const char *stops = kind == SERVE_RULER ? "stop_words_list" : "stop";
     const json_t *given = json_object_get(body, stops);
-    json_t *words = kind == SERVE_RULER && json_is_string(given)
-                        ? split_words(given)
-                        : json_incref((json_t *)(uintptr_t)given);
-    bool usable = refusal->status == 0 && parse_stops(words, stops, request, refusal);
-    json_decref(words);
-    if (!usable) {
+    json_auto_t *words = kind == SERVE_RULER && json_is_string(given)
+                             ? split_words(given)
+                             : json_incref((json_t *)(uintptr_t)given);
+    if (refusal->status != 0 || !parse_stops(words, stops, request, refusal)) {
         return false;
     }
     bool good = false;

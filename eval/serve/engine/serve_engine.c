@@ -327,16 +327,14 @@ static dpe_status set_plan(struct dpe_serve_engine *engine, int64_t plan, struct
         return DPE_OK;
     }
     engine->plan = -1;
-    dpe_status status = dpe_session_set_plan(engine->session,
-                                             &dpe_serve_world_plan(engine->world, plan)->plan, err);
-    if (status == DPE_OK) {
-        status = dpe_session_branch(engine->session, engine->n_slots, engine->world->length, err);
-    }
     for (int64_t i = 0; i < engine->n_slots; i++) {
         engine->slots[i].n = 0;
     }
-    engine->plan = status == DPE_OK ? plan : -1;
-    return status;
+    DPE_TRY(dpe_session_set_plan(engine->session, &dpe_serve_world_plan(engine->world, plan)->plan,
+                                 err));
+    DPE_TRY(dpe_session_branch(engine->session, engine->n_slots, engine->world->length, err));
+    engine->plan = plan;
+    return DPE_OK;
 }
 
 /* Begin a sequence that was taken from the queue; there is a free slot. */
@@ -441,11 +439,8 @@ static dpe_status fit_slots(struct dpe_serve_engine *engine, struct dpe_session_
         options->capacity = n * world->length;
         for (int64_t i = 0; i < world->n_plans; i++) {
             struct dpe_session_needs plan_needs = {0};
-            dpe_status status = dpe_session_estimate(
-                dpe_model_config(world->model), &world->plans[i].plan, options, &plan_needs, err);
-            if (status != DPE_OK) {
-                return status;
-            }
+            DPE_TRY(dpe_session_estimate(dpe_model_config(world->model), &world->plans[i].plan,
+                                         options, &plan_needs, err));
             needed = plan_needs.memory > needed ? plan_needs.memory : needed;
         }
         needed += least;

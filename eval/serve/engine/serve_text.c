@@ -17,22 +17,18 @@ static dpe_status decode(const struct dpe_serve_world *world, struct dpe_serve_s
                          bool last, struct dpe_error *err)
 {
     const int32_t *ids = sequence->out + sequence->base;
-    struct dpe_text before = {0};
-    struct dpe_text now = {0};
-    dpe_status status = dpe_tokenizer_decode(
-        world->tokenizer, ids, (size_t)(sequence->decoded - sequence->base), true, &before, err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_decode(world->tokenizer, ids,
-                                      (size_t)(sequence->n_out - sequence->base), true, &now, err);
+    DPE_SCOPED(dpe_text_free) struct dpe_text before = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text now = {0};
+    DPE_TRY(dpe_tokenizer_decode(world->tokenizer, ids,
+                                 (size_t)(sequence->decoded - sequence->base), true, &before, err));
+    DPE_TRY(dpe_tokenizer_decode(world->tokenizer, ids, (size_t)(sequence->n_out - sequence->base),
+                                 true, &now, err));
+    if (now.n <= before.n || (!last && unfinished(&now))) {
+        return DPE_OK;
     }
-    if (status == DPE_OK && now.n > before.n && (last || !unfinished(&now))) {
-        status = dpe_text_append(&sequence->text, now.bytes + before.n, now.n - before.n, err);
-        sequence->base = sequence->decoded;
-        sequence->decoded = sequence->n_out;
-    }
-    dpe_text_free(&before);
-    dpe_text_free(&now);
-    return status;
+    sequence->base = sequence->decoded;
+    sequence->decoded = sequence->n_out;
+    return dpe_text_append(&sequence->text, now.bytes + before.n, now.n - before.n, err);
 }
 
 /* Bytes at the end of the text that may be the beginning of a stop string. */

@@ -36,53 +36,46 @@ static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64
         .official = true,
         .angle = DPE_ANGLE_F32,
     };
+    const char *fingerprint = args->other_model ? NULL : dpe_model_fingerprint(world->model);
     struct dpe_serve_plan *added = &world->plans[world->n_plans];
     added->length = text;
-    dpe_status status =
+    DPE_TRY(
         args->table != NULL
-            ? dpe_plan_of_table_file(args->table, &context,
-                                     args->other_model ? NULL : dpe_model_fingerprint(world->model),
-                                     &added->plan, NULL, err)
-            : dpe_plan_of_spec(args->method, &context,
-                               args->other_model ? NULL : dpe_model_fingerprint(world->model),
-                               &added->plan, NULL, err);
-    if (status == DPE_OK) {
-        status = digest_of(&added->plan, added->digest, err);
-        world->n_plans++;
-    }
-    return status;
+            ? dpe_plan_of_table_file(args->table, &context, fingerprint, &added->plan, NULL, err)
+            : dpe_plan_of_spec(args->method, &context, fingerprint, &added->plan, NULL, err));
+    world->n_plans++;
+    return digest_of(&added->plan, added->digest, err);
+}
+
+static void close_table(struct dpe_table **table)
+{
+    dpe_table_close(*table);
 }
 
 /* Of a table: the unchanged model up to its trained length, then each entry. */
 static dpe_status add_table(struct dpe_serve_world *world, struct dpe_error *err)
 {
-    struct dpe_table *table = NULL;
-    dpe_status status = dpe_table_load(world->args->table, &table, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_SCOPED(close_table) struct dpe_table *table = NULL;
+    DPE_TRY(dpe_table_load(world->args->table, &table, err));
     int64_t n = dpe_table_count(table);
     int64_t trained = dpe_table_values(table)->trained_length;
-    world->plans = dpe_alloc_zero((size_t)n + 1, sizeof *world->plans);
-    status = world->plans != NULL ? add_plan(world, trained, trained, trained, err)
-                                  : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        int64_t length = dpe_table_values(dpe_table_entry(table, i))->length;
-        if (length > trained) {
-            status = add_plan(world, trained, length, length, err);
-            dpe_table_evidence(dpe_table_values(dpe_table_entry(table, i)),
-                               world->plans[world->n_plans - 1].evidence);
+    DPE_TRY(DPE_NEW(&world->plans, (size_t)n + 1, err, "out of memory"));
+    DPE_TRY(add_plan(world, trained, trained, trained, err));
+    for (int64_t i = 0; i < n; i++) {
+        const struct dpe_table_values *values = dpe_table_values(dpe_table_entry(table, i));
+        if (values->length > trained) {
+            DPE_TRY(add_plan(world, trained, values->length, values->length, err));
+            dpe_table_evidence(values, world->plans[world->n_plans - 1].evidence);
         }
     }
     int64_t longest = dpe_table_values(table)->length;
     world->length = world->args->length > 0 ? world->args->length : longest;
-    dpe_table_close(table);
-    if (status == DPE_OK && world->length > longest) {
+    if (world->length > longest) {
         dpe_log_warning("%s was made for %lld tokens, --length allows %lld: larger distances were "
                         "not measured",
                         world->args->table, (long long)longest, (long long)world->length);
     }
-    return status;
+    return DPE_OK;
 }
 
 /* Whether the last two plans are one: with always=1, and where the method is the model's own. */
@@ -163,57 +156,48 @@ static dpe_status check(const struct dpe_serve_world *world, const struct dpe_pl
                         struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(world->model);
-    struct dpe_plan own = {0};
-    dpe_status status = dpe_plan_init_for(&own, config, err);
-    bool same = status == DPE_OK && own.n_pairs == plan->n_pairs &&
-                own.n_layers == plan->n_layers && own.n_heads == plan->n_heads;
-    if (status == DPE_OK && !same) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA,
-                     "expected a plan of %lld pairs, %lld layers and %lld heads, found one of "
-                     "%lld, %lld and %lld",
-                     (long long)own.n_pairs, (long long)own.n_layers, (long long)own.n_heads,
-                     (long long)plan->n_pairs, (long long)plan->n_layers, (long long)plan->n_heads);
-    }
-    dpe_plan_free(&own);
-    return status;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan own = {0};
+    DPE_TRY(dpe_plan_init_for(&own, config, err));
+    return own.n_pairs == plan->n_pairs && own.n_layers == plan->n_layers &&
+                   own.n_heads == plan->n_heads
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
+                          "expected a plan of %lld pairs, %lld layers and %lld heads, found one of "
+                          "%lld, %lld and %lld",
+                          (long long)own.n_pairs, (long long)own.n_layers, (long long)own.n_heads,
+                          (long long)plan->n_pairs, (long long)plan->n_layers,
+                          (long long)plan->n_heads);
 }
 
 static dpe_status add(const struct dpe_serve_world *world, const struct dpe_plan *plan,
                       const char *digest, struct dpe_error *err)
 {
     struct dpe_serve_taken *taken = world->taken;
-    struct dpe_serve_plan *made = dpe_alloc_zero(1, sizeof *made);
-    dpe_status status = made != NULL ? dpe_plan_copy(&made->plan, plan, err)
-                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a plan");
-    if (status == DPE_OK && taken->n == SERVE_MOST_TAKEN) {
-        dpe_plan_free(&made->plan);
-        status = dpe_fail(err, DPE_NO_MEMORY,
-                          "this server has taken %d plans, the most it keeps; start it again",
-                          SERVE_MOST_TAKEN);
+    DPE_OWNED struct dpe_serve_plan *made = NULL;
+    if (taken->n == SERVE_MOST_TAKEN) {
+        return dpe_fail(err, DPE_NO_MEMORY,
+                        "this server has taken %d plans, the most it keeps; start it again",
+                        SERVE_MOST_TAKEN);
     }
-    if (status != DPE_OK) {
-        free(made);
-        return status;
-    }
+    DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for a plan"));
+    DPE_TRY(dpe_plan_copy(&made->plan, plan, err));
     made->length = world->length;
     memcpy(made->digest, digest, sizeof made->digest);
     taken->plans[taken->n++] = made;
+    made = NULL;
     return DPE_OK;
 }
 
 dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const struct dpe_plan *plan,
                                char digest[65], struct dpe_error *err)
 {
-    dpe_status status = check(world, plan, err);
-    if (status == DPE_OK) {
-        status = digest_of(plan, digest, err);
-    }
-    if (status != DPE_OK || dpe_serve_world_find(world, digest) >= 0) {
-        return status;
+    DPE_TRY(check(world, plan, err));
+    DPE_TRY(digest_of(plan, digest, err));
+    if (dpe_serve_world_find(world, digest) >= 0) {
+        return DPE_OK;
     }
     pthread_mutex_lock(&world->taken->lock);
-    status = add(world, plan, digest, err);
+    dpe_status status = add(world, plan, digest, err);
     pthread_mutex_unlock(&world->taken->lock);
     return status;
 }
@@ -230,8 +214,7 @@ static void taken_free(struct dpe_serve_taken *taken)
     free(taken);
 }
 
-/* --------------------------------------------------------------------------------------- the rest
- */
+/* ------------------------------------------------------------------------------------ the rest */
 
 /* One line of the key file as a key; an empty one is none. */
 static dpe_status add_key(struct dpe_serve_world *world, const char *line, size_t n,
@@ -270,23 +253,23 @@ static dpe_status read_keys(struct dpe_serve_world *world, struct dpe_error *err
 {
     enum { MOST_BYTES = 1 << 16 };
     const char *path = world->args->key_file;
-    char *text = NULL;
+    DPE_OWNED char *text = NULL;
     size_t size = 0;
-    dpe_status status = path != NULL ? dpe_read_file(path, MOST_BYTES, &text, &size, err) : DPE_OK;
-    if (status == DPE_OK && path != NULL && strlen(text) < size) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: expected a key of printable ASCII characters, found NUL", path);
+    if (path == NULL) {
+        return DPE_OK;
     }
-    for (const char *at = text; status == DPE_OK && at != NULL && *at != '\0';) {
+    DPE_TRY(dpe_read_file(path, MOST_BYTES, &text, &size, err));
+    if (strlen(text) < size) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected a key of printable ASCII characters, found NUL", path);
+    }
+    for (const char *at = text; *at != '\0';) {
         size_t n = strcspn(at, "\n");
-        status = add_key(world, at, n, err);
+        DPE_TRY(add_key(world, at, n, err));
         at += n + (at[n] == '\n');
     }
-    free(text);
-    if (status == DPE_OK && path != NULL && world->n_keys == 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected a key, found none", path);
-    }
-    return status;
+    return world->n_keys > 0 ? DPE_OK
+                             : dpe_fail(err, DPE_BAD_DATA, "%s: expected a key, found none", path);
 }
 
 /* The last part of the model's path as it was given (a snapshot of a cache is named by a hash).
@@ -304,24 +287,21 @@ static void name_model(struct dpe_serve_world *world)
 /* tokenizer_config.json, where the folder has one; of a GGUF file what its metadata says. */
 static dpe_status read_tokenizer_config(struct dpe_serve_world *world, struct dpe_error *err)
 {
-    dpe_status found = dpe_chat_gguf_config(world->args->model, &world->tokenizer_config, err);
-    if (found != DPE_OK || world->tokenizer_config != NULL) {
-        return found;
+    DPE_TRY(dpe_chat_gguf_config(world->args->model, &world->tokenizer_config, err));
+    if (world->tokenizer_config != NULL) {
+        return DPE_OK;
     }
-    char *path = dpe_folder_join(world->args->model, "tokenizer_config.json");
-    char *bytes = NULL;
+    DPE_OWNED char *path = dpe_folder_join(world->args->model, "tokenizer_config.json");
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     dpe_status status = path != NULL ? dpe_read_file(path, UINT64_C(1) << 28, &bytes, &n, err)
                                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    if (status == DPE_OK) {
-        status = dpe_json_parse(path, bytes, n, &world->tokenizer_config, err);
-    } else if (status == DPE_NO_INPUT) {
+    if (status == DPE_NO_INPUT) {
         world->tokenizer_config = json_object();
-        status = DPE_OK;
+        return DPE_OK;
     }
-    free(bytes);
-    free(path);
-    return status;
+    DPE_TRY(status);
+    return dpe_json_parse(path, bytes, n, &world->tokenizer_config, err);
 }
 
 /* Completions work without a template that can be used. */
