@@ -25,21 +25,15 @@ struct file {
 static json_t *references(const struct file *file, const struct dpe_sample *sample)
 {
     bool list = file->many || sample->n_references != 1;
-    json_t *all = json_array();
+    json_auto_t *all = json_array();
     for (size_t i = 0; i < sample->n_references; i++) {
         const char *text = sample->references[i];
         json_t *one = file->numbers ? json_loads(text, JSON_DECODE_ANY, NULL) : json_string(text);
         if (json_array_append_new(all, one) != 0) {
-            json_decref(all);
             return NULL;
         }
     }
-    if (list) {
-        return all;
-    }
-    json_t *only = json_incref(json_array_get(all, 0));
-    json_decref(all);
-    return only;
+    return json_incref(list ? all : json_array_get(all, 0));
 }
 
 /* RULER: all fields that its evaluation reads. */
