@@ -15,9 +15,9 @@ enum { MAX_PLAN_SIDE = 1 << 20 };
 /* Offsets and caps beyond this are not positions; it also keeps every sum exact in double. */
 static const double MAX_OFFSET = 0x1p40;
 
-static size_t block_bytes(int64_t n_pairs)
+static size_t block_size(int64_t n_pairs)
 {
-    return (size_t)n_pairs * (1 + 4 * DPE_MAX_BANDS) * sizeof(double);
+    return (size_t)n_pairs * (1 + 4 * DPE_MAX_BANDS);
 }
 
 /* A plan's arrays lie in one block: its frequencies, and of each band the scales and offsets of
@@ -45,10 +45,9 @@ dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layer
                         ", %" PRId64 ", %" PRId64,
                         MAX_PLAN_SIDE, n_pairs, n_layers, n_heads);
     }
-    double *block = dpe_alloc_zero(block_bytes(n_pairs), 1);
-    if (block == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "plan: out of memory for %" PRId64 " pairs", n_pairs);
-    }
+    double *block = NULL;
+    DPE_TRY(DPE_NEW(&block, block_size(n_pairs), err, "plan: out of memory for %" PRId64 " pairs",
+                    n_pairs));
     plan->n_pairs = n_pairs;
     plan->n_layers = n_layers;
     plan->n_heads = n_heads;
@@ -81,19 +80,16 @@ dpe_status dpe_plan_init_for(struct dpe_plan *plan, const struct dpe_config *con
 
 dpe_status dpe_plan_copy(struct dpe_plan *to, const struct dpe_plan *from, struct dpe_error *err)
 {
-    struct dpe_plan copy;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan copy = {0};
     DPE_TRY(dpe_plan_init(&copy, from->n_pairs, from->n_layers, from->n_heads, err));
     double *block = copy.inv_freq;
-    memcpy(block, from->inv_freq, block_bytes(from->n_pairs));
+    memcpy(block, from->inv_freq, block_size(from->n_pairs) * sizeof *block);
     copy = *from;
     copy.mask = NULL;
     place_arrays(&copy, block);
-    dpe_status status = from->mask != NULL ? dpe_plan_set_mask(&copy, from->mask, err) : DPE_OK;
-    if (status != DPE_OK) {
-        dpe_plan_free(&copy);
-        return status;
-    }
+    DPE_TRY(from->mask != NULL ? dpe_plan_set_mask(&copy, from->mask, err) : DPE_OK);
     *to = copy;
+    copy = (struct dpe_plan){0};
     return DPE_OK;
 }
 

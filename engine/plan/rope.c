@@ -225,28 +225,22 @@ dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe
                                int64_t length, enum dpe_angle_precision angle,
                                struct dpe_plan *plan, struct dpe_error *err)
 {
-    struct dpe_plan made;
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
     DPE_TRY(dpe_plan_init_for(&made, config, err));
     made.angle = angle;
     made.selection = (struct dpe_selection){0};
     made.n_bands = 1;
     made.bands[0].hi = kind->window > 0 ? kind->window : INT64_MAX;
-    double a = 1.0;
     if (kind->rope < 0) {
         made.n_still = made.n_pairs;
     } else {
         const struct dpe_rope_config *rope = kind->rope == 0 ? &config->rope : &config->local_rope;
-        status = compute_for(config, rope, length, made.inv_freq, &a, err);
+        double a = 1.0;
+        DPE_TRY(compute_for(config, rope, length, made.inv_freq, &a, err));
         dpe_plan_set_rope_factor(&made, a);
     }
-    if (status == DPE_OK) {
-        status = dpe_plan_check(&made, err);
-    }
-    if (status != DPE_OK) {
-        dpe_plan_free(&made);
-        return status;
-    }
+    DPE_TRY(dpe_plan_check(&made, err));
     *plan = made;
+    made = (struct dpe_plan){0};
     return DPE_OK;
 }

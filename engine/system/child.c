@@ -18,6 +18,13 @@
 
 extern char **environ;
 
+static void close_end(const int *end)
+{
+    if (*end >= 0) {
+        close(*end);
+    }
+}
+
 /** How a child is started. */
 struct start {
     int streams[3];       /**< −1: ours */
@@ -104,8 +111,7 @@ static dpe_status start(char *const *argv, const struct start *how, pid_t *pid, 
     return DPE_OK;
 }
 
-/* ----------------------------------------------------------------------------- in the foreground
- */
+/* ---------------------------------------------------------------------------- in the foreground */
 
 static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 enum { STOP_SIGNALS = sizeof stop_signals / sizeof stop_signals[0], GRACE_SECONDS = 10 };
@@ -201,8 +207,8 @@ dpe_status dpe_child_run(char *const *argv, bool silent, int *code, struct dpe_e
 {
     sigset_t before;
     pid_t pid = -1;
-    int held = -1;
-    int nowhere = silent ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+    DPE_SCOPED(close_end) int held = -1;
+    DPE_SCOPED(close_end) int nowhere = silent ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
     if (silent && nowhere < 0) {
         return dpe_fail(err, DPE_IO, "/dev/null cannot be opened: %s", strerror(errno));
     }
@@ -214,18 +220,10 @@ dpe_status dpe_child_run(char *const *argv, bool silent, int *code, struct dpe_e
             : start(argv, &(struct start){{-1, nowhere, -1}, false, &before}, &pid, &held, err);
     running = status == DPE_OK ? pid : 0;
     sigprocmask(SIG_SETMASK, &before, NULL);
-    if (status == DPE_OK) {
-        status = await(pid, argv[0], code, err);
-        close(held);
-    }
-    if (nowhere >= 0) {
-        close(nowhere);
-    }
-    return status;
+    return status == DPE_OK ? await(pid, argv[0], code, err) : status;
 }
 
-/* ----------------------------------------------------------------------------------- as a filter
- */
+/* ---------------------------------------------------------------------------------- as a filter */
 
 enum { STREAM_IN, STREAM_OUT, STREAM_ERR, MAX_WORDS = 400, MAX_OUTPUT = 64 << 20 };
 
@@ -315,9 +313,8 @@ static dpe_status wait_within(pid_t pid, const char *name, const int *streams,
 
 static dpe_status explain(const char *name, int code, int stream, struct dpe_error *err)
 {
-    struct dpe_text words = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text words = {0};
     const char *reason = "it printed no reason";
-    dpe_status status = DPE_OK;
     if (WIFEXITED(code) && WEXITSTATUS(code) == 0) {
         return DPE_OK;
     }
@@ -330,53 +327,39 @@ static dpe_status explain(const char *name, int code, int stream, struct dpe_err
         reason = words.bytes;
     }
     if (WIFSIGNALED(code)) {
-        status = dpe_fail(err, DPE_IO, "%s was ended by signal %d (%s): %s", name, WTERMSIG(code),
-                          strsignal(WTERMSIG(code)), reason);
-    } else {
-        status = dpe_fail(err, DPE_IO, "%s failed with exit status %d: %s", name, WEXITSTATUS(code),
-                          reason);
+        return dpe_fail(err, DPE_IO, "%s was ended by signal %d (%s): %s", name, WTERMSIG(code),
+                        strsignal(WTERMSIG(code)), reason);
     }
-    dpe_text_free(&words);
-    return status;
+    return dpe_fail(err, DPE_IO, "%s failed with exit status %d: %s", name, WEXITSTATUS(code),
+                    reason);
+}
+
+static void close_streams(const struct start *how)
+{
+    for (int i = 0; i < 3; i++) {
+        close_end(&how->streams[i]);
+    }
 }
 
 dpe_status dpe_child_filter(char *const *argv, const char *input, size_t n,
                             const struct dpe_child_limits *limits, struct dpe_text *output,
                             struct dpe_error *err)
 {
+    DPE_SCOPED(close_streams)
     struct start how = {.streams = {open_stream(input, n), open_stream("", 0), open_stream("", 0)},
                         .group = true};
     sigset_t mask;
     pid_t pid = -1;
-    int held = -1;
+    DPE_SCOPED(close_end) int held = -1;
     int code = 0;
-    dpe_status status = DPE_OK;
     if (how.streams[STREAM_IN] < 0 || how.streams[STREAM_OUT] < 0 || how.streams[STREAM_ERR] < 0) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its input and output: %s", argv[0],
-                          strerror(errno));
-        goto done;
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its input and output: %s", argv[0],
+                        strerror(errno));
     }
     sigprocmask(SIG_SETMASK, NULL, &mask);
     how.mask = &mask;
-    status = start(argv, &how, &pid, &held, err);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = wait_within(pid, argv[0], how.streams, limits, &code, err);
-    if (status == DPE_OK) {
-        status = explain(argv[0], code, how.streams[STREAM_ERR], err);
-    }
-    if (status == DPE_OK) {
-        status = read_stream(how.streams[STREAM_OUT], MAX_OUTPUT, false, output, err);
-    }
-done:
-    for (int i = 0; i < 3; i++) {
-        if (how.streams[i] >= 0) {
-            close(how.streams[i]);
-        }
-    }
-    if (held >= 0) {
-        close(held);
-    }
-    return status;
+    DPE_TRY(start(argv, &how, &pid, &held, err));
+    DPE_TRY(wait_within(pid, argv[0], how.streams, limits, &code, err));
+    DPE_TRY(explain(argv[0], code, how.streams[STREAM_ERR], err));
+    return read_stream(how.streams[STREAM_OUT], MAX_OUTPUT, false, output, err);
 }

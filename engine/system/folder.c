@@ -47,14 +47,16 @@ static int count(const char *folder, bool (*accept)(const char *folder, const ch
     return n;
 }
 
+static bool has_config(const char *folder)
+{
+    DPE_OWNED char *config = dpe_folder_join(folder, "config.json");
+    return config != NULL && access(config, F_OK) == 0;
+}
+
 static bool is_snapshot(const char *folder, const char *name)
 {
-    char *path = dpe_folder_join(folder, name);
-    char *config = path != NULL ? dpe_folder_join(path, "config.json") : NULL;
-    bool there = config != NULL && access(config, F_OK) == 0;
-    free(config);
-    free(path);
-    return there;
+    DPE_OWNED char *path = dpe_folder_join(folder, name);
+    return path != NULL && has_config(path);
 }
 
 /* A model in a GGUF file: of the files of a split one (NAME-00002-of-00003.gguf) only the first. */
@@ -93,58 +95,36 @@ const char *dpe_folder_name(const char *path, int *n)
 /* The folder of snapshots of a folder of the cache, owned; NULL when it is none. */
 static char *snapshots(const char *given)
 {
-    size_t n = strlen(given);
-    while (n > 1 && given[n - 1] == '/') {
-        n--;
-    }
-    char *trimmed = strndup(given, n);
-    char *inside = trimmed != NULL ? dpe_folder_join(trimmed, "snapshots") : NULL;
-    const char *name = trimmed != NULL ? strrchr(trimmed, '/') : NULL;
-    name = name != NULL ? name + 1 : trimmed;
+    int n = 0;
+    const char *name = dpe_folder_name(given, &n);
+    DPE_OWNED char *trimmed = strndup(given, (size_t)(name + n - given));
+    DPE_OWNED char *inside = trimmed != NULL ? dpe_folder_join(trimmed, "snapshots") : NULL;
     char *found = NULL;
     if (inside != NULL && is_folder(inside)) {
         found = inside;
         inside = NULL;
-    } else if (trimmed != NULL && is_folder(trimmed) && strcmp(name, "snapshots") == 0) {
+    } else if (trimmed != NULL && is_folder(trimmed) &&
+               strcmp(trimmed + (name - given), "snapshots") == 0) {
         found = trimmed;
         trimmed = NULL;
     }
-    free(inside);
-    free(trimmed);
     return found;
 }
 
 char *dpe_folder_find(const char *given)
 {
-    char *config = dpe_folder_join(given, "config.json");
-    bool there = config != NULL && access(config, F_OK) == 0;
-    free(config);
-    char *list = there ? NULL : snapshots(given);
-    char *one = NULL;
-    char *folder = NULL;
-    if (list != NULL && count(list, is_snapshot, &one) == 1 && one != NULL) {
-        folder = dpe_folder_join(list, one);
-    } else {
-        free(one);
-        one = NULL;
-        bool file = !there && list == NULL && is_folder(given) &&
-                    count(given, is_model_file, &one) == 1 && one != NULL;
-        folder = file ? dpe_folder_join(given, one) : strdup(given);
-    }
-    free(one);
-    free(list);
-    return folder;
+    bool there = has_config(given);
+    DPE_OWNED char *list = there ? NULL : snapshots(given);
+    DPE_OWNED char *one = NULL;
+    const char *folder = list != NULL ? list : given;
+    bool found = !there && count(folder, list != NULL ? is_snapshot : is_model_file, &one) == 1;
+    return found && one != NULL ? dpe_folder_join(folder, one) : strdup(given);
 }
 
 bool dpe_folder_has_both(const char *given)
 {
-    char *one = NULL;
-    char *config = dpe_folder_join(given, "config.json");
-    bool both =
-        config != NULL && access(config, F_OK) == 0 && count(given, is_model_file, &one) > 0;
-    free(one);
-    free(config);
-    return both;
+    DPE_OWNED char *one = NULL;
+    return has_config(given) && count(given, is_model_file, &one) > 0;
 }
 
 bool dpe_folder_is_gguf(const char *path)
@@ -177,22 +157,21 @@ static bool is_hub_id(const char *given)
 
 static dpe_status explain_cache(const char *given, const char *list, struct dpe_error *err)
 {
-    char *one = NULL;
+    DPE_OWNED char *one = NULL;
     int n = count(list, is_snapshot, &one);
-    dpe_status status = DPE_OK;
     if (n == 0) {
-        status = dpe_fail(err, DPE_NO_INPUT,
-                          "%s: a folder of the Hugging Face cache without a finished snapshot "
-                          "(%s/*/config.json); download the model again: hf download ORG/NAME",
-                          given, list);
-    } else if (n > 1) {
-        status = dpe_fail(err, DPE_NO_INPUT,
-                          "%s: a folder of the Hugging Face cache with %d snapshots; give the one "
-                          "you mean, for example %s/%s",
-                          given, n, list, one != NULL ? one : "");
+        return dpe_fail(err, DPE_NO_INPUT,
+                        "%s: a folder of the Hugging Face cache without a finished snapshot "
+                        "(%s/*/config.json); download the model again: hf download ORG/NAME",
+                        given, list);
     }
-    free(one);
-    return status;
+    if (n > 1) {
+        return dpe_fail(err, DPE_NO_INPUT,
+                        "%s: a folder of the Hugging Face cache with %d snapshots; give the one "
+                        "you mean, for example %s/%s",
+                        given, n, list, one != NULL ? one : "");
+    }
+    return DPE_OK;
 }
 
 dpe_status dpe_folder_explain_file(const char *given, struct dpe_error *err)
@@ -209,13 +188,11 @@ dpe_status dpe_folder_explain_file(const char *given, struct dpe_error *err)
 
 dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)
 {
-    char *config = dpe_folder_join(given, "config.json");
+    DPE_OWNED char *config = dpe_folder_join(given, "config.json");
     if (config == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", given);
     }
-    bool there = access(config, F_OK) == 0;
-    free(config);
-    if (there) {
+    if (access(config, F_OK) == 0) {
         return DPE_OK;
     }
     if (is_hub_id(given)) {
@@ -230,18 +207,17 @@ dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)
         return dpe_fail(err, errno == EACCES ? DPE_PERMISSION : DPE_NO_INPUT,
                         "%s: cannot be opened: %s", given, strerror(errno));
     }
-    char *list = snapshots(given);
-    dpe_status status = list != NULL ? explain_cache(given, list, err) : DPE_OK;
-    char *one = NULL;
-    int n = list == NULL && is_folder(given) ? count(given, is_model_file, &one) : 0;
-    if (n > 0 && one != NULL) {
-        status =
-            dpe_fail(err, DPE_NO_INPUT,
-                     "%s: no config.json here, but %d GGUF model%s; give the file, for example "
-                     "%s/%s",
-                     given, n, n == 1 ? "" : "s", given, one);
+    DPE_OWNED char *list = snapshots(given);
+    if (list != NULL) {
+        return explain_cache(given, list, err);
     }
-    free(one);
-    free(list);
-    return status;
+    DPE_OWNED char *one = NULL;
+    int n = count(given, is_model_file, &one);
+    if (n > 0 && one != NULL) {
+        return dpe_fail(err, DPE_NO_INPUT,
+                        "%s: no config.json here, but %d GGUF model%s; give the file, for example "
+                        "%s/%s",
+                        given, n, n == 1 ? "" : "s", given, one);
+    }
+    return DPE_OK;
 }

@@ -7,8 +7,7 @@
 
 static const double PI = 3.14159265358979323846;
 
-/* ----------------------------------------------------------------------------------------- LaMPE
- */
+/* ---------------------------------------------------------------------------------------- LaMPE */
 
 /* What the released code maps L to for Llama 3 (L0 = 8192), remap_uselen in scar-on/LaMPE 34331cf,
  * in units of L0: 6204.409 / (1 + exp(-(1.0493e-4 L - 2.46664))), and 1536 below L0. */
@@ -66,8 +65,7 @@ static void build_lampe(struct dpe_spec *spec, struct dpe_plan *plan)
     dpe_map_fill(&end->q, plan->n_pairs, 1.0, -missing);
 }
 
-/* -------------------------------------------------------------------------------------- Jet-Long
- */
+/* ------------------------------------------------------------------------------------- Jet-Long */
 
 /* Near keys, those `window` away included. */
 static int64_t jet_long_window(struct dpe_spec *spec, struct dpe_plan *plan)
@@ -121,8 +119,7 @@ static void build_jetlong_freq(struct dpe_spec *spec, struct dpe_plan *plan)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ SELF
- */
+/* ----------------------------------------------------------------------------------------- SELF */
 
 static void build_self(struct dpe_spec *spec, struct dpe_plan *plan)
 {
@@ -146,8 +143,7 @@ static void build_self(struct dpe_spec *spec, struct dpe_plan *plan)
     dpe_map_fill(&far->q, plan->n_pairs, 1.0, (double)window);
 }
 
-/* ------------------------------------------------------------------------------------------ CoPE
- */
+/* ----------------------------------------------------------------------------------------- CoPE */
 
 static void build_cope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
@@ -163,8 +159,7 @@ static void build_cope(struct dpe_spec *spec, struct dpe_plan *plan)
     }
 }
 
-/* ---------------------------------------------------------------------------------------- HiRoPE
- */
+/* --------------------------------------------------------------------------------------- HiRoPE */
 
 static void build_hirope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
@@ -181,8 +176,7 @@ static void build_hirope(struct dpe_spec *spec, struct dpe_plan *plan)
     dpe_plan_add_dpe_bands(&params, plan);
 }
 
-/* -------------------------------------------------------------------------------------- AdaGroPE
- */
+/* ------------------------------------------------------------------------------------- AdaGroPE */
 
 /* r >= 1 with 1 + r + r^2 + r^3 = total, 1 when total is at most 4. */
 static double solve_reuse(double total)
@@ -222,8 +216,7 @@ static void build_adagrope(struct dpe_spec *spec, struct dpe_plan *plan)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ DoPE
- */
+/* ----------------------------------------------------------------------------------------- DoPE */
 
 /* The first pair that turns less than once in L0; frequencies fall. */
 static int64_t first_slow(const struct dpe_plan *plan, int64_t n_pairs, int64_t trained)
@@ -250,10 +243,9 @@ static void build_dope(struct dpe_spec *spec, struct dpe_plan *plan)
     struct dpe_band *rest = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 1, INT64_MAX);
     dpe_band_fill(rest, plan->n_pairs, INFINITY, 0.0);
     rest->per_head = true;
-    size_t size = (size_t)all * (size_t)plan->n_pairs;
-    plan->mask = dpe_alloc_zero(size, sizeof *plan->mask);
-    if (plan->mask == NULL && spec->status == DPE_OK) {
-        spec->status = dpe_fail(spec->err, DPE_NO_MEMORY, "plan: out of memory for a mask");
+    if (spec->status == DPE_OK) {
+        spec->status = DPE_NEW(&plan->mask, (size_t)all * (size_t)plan->n_pairs, spec->err,
+                               "plan: out of memory for a mask");
     }
     int64_t count = n > 0 ? n : all;
     for (int64_t i = 0; i < count && spec->status == DPE_OK; i++) {

@@ -111,45 +111,37 @@ static void name_dpe(const struct dpe_dpe_params *params, struct dpe_plan *plan)
     }
 }
 
-static dpe_status fill_dpe(const struct dpe_dpe_params *params,
-                           const struct dpe_plan_context *context, struct dpe_plan *plan,
-                           struct dpe_error *err)
-{
-    plan->angle = context->angle;
-    DPE_TRY(dpe_plan_keep_native(context, plan, err));
-    if (params->frequencies) {
-        divide_frequencies(params, plan);
-    } else {
-        dpe_plan_add_dpe_bands(params, plan);
-    }
-    if (params->inv_freq != NULL) {
-        memcpy(plan->inv_freq, params->inv_freq, (size_t)plan->n_pairs * sizeof *plan->inv_freq);
-    }
-    if (params->mask != NULL && plan->n_bands > 1) {
-        DPE_TRY(dpe_plan_set_mask(plan, params->mask, err));
-    }
-    if (params->temperature != NULL) {
-        DPE_TRY(dpe_plan_set_temperature(plan, params->temperature, err));
-    }
-    DPE_TRY(dpe_plan_check(plan, err));
-    name_dpe(params, plan);
-    return context->select != NULL ? dpe_plan_select(plan, context->select, context, err) : DPE_OK;
-}
-
 dpe_status dpe_plan_make_dpe(const struct dpe_dpe_params *params,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err)
 {
     DPE_TRY(dpe_plan_context_check(context, err));
     DPE_TRY(check_dpe(params, context->config, err));
-    struct dpe_plan made;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
     DPE_TRY(dpe_plan_init_for(&made, context->config, err));
-    const dpe_status status = fill_dpe(params, context, &made, err);
-    if (status != DPE_OK) {
-        dpe_plan_free(&made);
-        return status;
+    made.angle = context->angle;
+    DPE_TRY(dpe_plan_keep_native(context, &made, err));
+    if (params->frequencies) {
+        divide_frequencies(params, &made);
+    } else {
+        dpe_plan_add_dpe_bands(params, &made);
+    }
+    if (params->inv_freq != NULL) {
+        memcpy(made.inv_freq, params->inv_freq, (size_t)made.n_pairs * sizeof *made.inv_freq);
+    }
+    if (params->mask != NULL && made.n_bands > 1) {
+        DPE_TRY(dpe_plan_set_mask(&made, params->mask, err));
+    }
+    if (params->temperature != NULL) {
+        DPE_TRY(dpe_plan_set_temperature(&made, params->temperature, err));
+    }
+    DPE_TRY(dpe_plan_check(&made, err));
+    name_dpe(params, &made);
+    if (context->select != NULL) {
+        DPE_TRY(dpe_plan_select(&made, context->select, context, err));
     }
     *plan = made;
+    made = (struct dpe_plan){0};
     return DPE_OK;
 }
 

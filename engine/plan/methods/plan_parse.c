@@ -252,8 +252,7 @@ static dpe_status add_key(struct dpe_spec *spec, const struct dpe_method *method
     return DPE_OK;
 }
 
-/* ----------------------------------------------------------------------------------- temperature
- */
+/* ---------------------------------------------------------------------------------- temperature */
 
 static bool has(struct dpe_spec *spec, const char *key)
 {
@@ -420,22 +419,18 @@ dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,
     if (strcmp(text, "off") == 0) {
         return DPE_OK;
     }
-    char *own = strdup(text);
+    DPE_OWNED char *own = strdup(text);
     if (own == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "temperature: out of memory");
     }
     struct dpe_spec spec = {.err = err, .method = "temperature"};
     struct dpe_temperature read = dpe_temperature_none;
-    dpe_status status = add_keys(&spec, &keys_alone, own);
-    if (status == DPE_OK) {
-        read_temperature(&spec, head_dim, &read);
-        status = spec.status;
-    }
-    if (status == DPE_OK && (status = dpe_temperature_check(&read, err)) == DPE_OK) {
-        *temperature = read;
-    }
-    free(own);
-    return status;
+    DPE_TRY(add_keys(&spec, &keys_alone, own));
+    read_temperature(&spec, head_dim, &read);
+    DPE_TRY(spec.status);
+    DPE_TRY(dpe_temperature_check(&read, err));
+    *temperature = read;
+    return DPE_OK;
 }
 
 const char *dpe_plan_temperature_keys(void)
@@ -443,8 +438,7 @@ const char *dpe_plan_temperature_keys(void)
     return temperature_keys;
 }
 
-/* ---------------------------------------------------------------------------------- the way there
- */
+/* -------------------------------------------------------------------------------- the way there */
 
 /* A key that no one asked for, as the other keys are: its value would change nothing. */
 static dpe_status check_all_read(const struct dpe_spec *spec)
@@ -469,36 +463,26 @@ static void read_always(struct dpe_spec *spec, struct dpe_plan *plan)
     }
 }
 
-static dpe_status fill(struct dpe_spec *spec, const struct dpe_method *method,
-                       struct dpe_plan *plan)
-{
-    method->build(spec, plan);
-    DPE_TRY(spec->status);
-    DPE_TRY(apply_temperature(spec, plan));
-    read_always(spec, plan);
-    DPE_TRY(spec->status);
-    DPE_TRY(check_all_read(spec));
-    return dpe_plan_check(plan, spec->err);
-}
-
 static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
                         struct dpe_plan *plan)
 {
-    const struct dpe_config *config = spec->context->config;
-    struct dpe_plan made;
-    DPE_TRY(dpe_plan_init_for(&made, config, spec->err));
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
+    DPE_TRY(dpe_plan_init_for(&made, spec->context->config, spec->err));
     made.angle = spec->context->angle;
-    const dpe_status status = fill(spec, method, &made);
-    if (status != DPE_OK) {
-        dpe_plan_free(&made);
-        return status;
-    }
+    method->build(spec, &made);
+    DPE_TRY(spec->status);
+    DPE_TRY(apply_temperature(spec, &made));
+    read_always(spec, &made);
+    DPE_TRY(spec->status);
+    DPE_TRY(check_all_read(spec));
+    DPE_TRY(dpe_plan_check(&made, spec->err));
     if (method_has_key(method, "over")) {
         note_key(spec, "over");
         note(spec, made.name);
     }
     memcpy(made.name, spec->name, sizeof made.name);
     *plan = made;
+    made = (struct dpe_plan){0};
     return DPE_OK;
 }
 
@@ -506,7 +490,7 @@ static dpe_status make(const char *text, const struct dpe_plan_context *context,
                        struct dpe_plan *plan, struct dpe_error *err)
 {
     DPE_TRY(dpe_plan_context_check(context, err));
-    char *own = strdup(text);
+    DPE_OWNED char *own = strdup(text);
     if (own == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "method: out of memory");
     }
@@ -516,17 +500,13 @@ static dpe_status make(const char *text, const struct dpe_plan_context *context,
     }
     struct dpe_spec spec = {.context = context, .err = err, .method = own, .alone = alone};
     const struct dpe_method *method = find_method(own, err);
-    dpe_status status = DPE_USAGE;
-    if (method != NULL) {
-        note(&spec, own);
-        spec.over = cut_over(method, &rest);
-        status = add_keys(&spec, method, rest);
+    if (method == NULL) {
+        return DPE_USAGE;
     }
-    if (status == DPE_OK) {
-        status = build(&spec, method, plan);
-    }
-    free(own);
-    return status;
+    note(&spec, own);
+    spec.over = cut_over(method, &rest);
+    DPE_TRY(add_keys(&spec, method, rest));
+    return build(&spec, method, plan);
 }
 
 dpe_status dpe_plan_make_alone(const char *text, const struct dpe_plan_context *context,
@@ -538,19 +518,15 @@ dpe_status dpe_plan_make_alone(const char *text, const struct dpe_plan_context *
 dpe_status dpe_plan_make(const char *text, const struct dpe_plan_context *context,
                          struct dpe_plan *plan, struct dpe_error *err)
 {
-    struct dpe_plan made;
-    dpe_status status = make(text, context, false, &made, err);
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
+    DPE_TRY(make(text, context, false, &made, err));
     bool own = dpe_selects(&context->config->selection); /* which dpe_plan_select refuses */
-    if (status == DPE_OK && context->select != NULL && (own || !dpe_selects(&made.selection))) {
-        status = dpe_plan_select(&made, context->select, context, err);
-        if (status != DPE_OK) {
-            dpe_plan_free(&made);
-        }
+    if (context->select != NULL && (own || !dpe_selects(&made.selection))) {
+        DPE_TRY(dpe_plan_select(&made, context->select, context, err));
     }
-    if (status == DPE_OK) {
-        *plan = made;
-    }
-    return status;
+    *plan = made;
+    made = (struct dpe_plan){0};
+    return DPE_OK;
 }
 
 dpe_status dpe_plan_make_unchanged(const struct dpe_plan_context *context, struct dpe_plan *plan,
@@ -562,40 +538,26 @@ dpe_status dpe_plan_make_unchanged(const struct dpe_plan_context *context, struc
     return dpe_plan_make("rope", &unchanged, plan, err);
 }
 
-/* The method's plan makes way for the model's own. */
-static dpe_status replace_unchanged(const struct dpe_plan_context *context, struct dpe_plan *plan,
-                                    bool *differs, struct dpe_error *err)
-{
-    struct dpe_plan unchanged = {0};
-    char key[33];
-    char own[33];
-    dpe_status status = dpe_plan_make_unchanged(context, &unchanged, err);
-    status = status == DPE_OK ? dpe_plan_key(plan, key, err) : status;
-    status = status == DPE_OK ? dpe_plan_key(&unchanged, own, err) : status;
-    dpe_plan_free(plan);
-    if (status != DPE_OK) {
-        dpe_plan_free(&unchanged);
-        return status;
-    }
-    *differs = strcmp(key, own) != 0;
-    *plan = unchanged;
-    return DPE_OK;
-}
-
 dpe_status dpe_plan_for_text(const char *spec, const struct dpe_plan_context *context,
                              struct dpe_plan *plan, bool *differs, struct dpe_error *err)
 {
-    struct dpe_plan made;
-    bool other = false;
-    dpe_status status = dpe_plan_make(spec, context, &made, err);
-    if (status == DPE_OK && !made.always && dpe_plan_text_is_short(context)) {
-        status = replace_unchanged(context, &made, &other, err);
-    }
-    if (status == DPE_OK) {
-        *plan = made;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan unchanged = {0};
+    struct dpe_plan *used = &made;
+    char key[33] = "";
+    char own[33] = "";
+    DPE_TRY(dpe_plan_make(spec, context, &made, err));
+    if (!made.always && dpe_plan_text_is_short(context)) {
+        /* The method's plan makes way for the model's own. */
+        DPE_TRY(dpe_plan_make_unchanged(context, &unchanged, err));
+        DPE_TRY(dpe_plan_key(&made, key, err));
+        DPE_TRY(dpe_plan_key(&unchanged, own, err));
+        used = &unchanged;
     }
     if (differs != NULL) {
-        *differs = other;
+        *differs = strcmp(key, own) != 0;
     }
-    return status;
+    *plan = *used;
+    *used = (struct dpe_plan){0};
+    return DPE_OK;
 }

@@ -245,7 +245,8 @@ dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
 {
     static const char begin[] = "select:";
     struct dpe_plan_context bare = *context;
-    struct dpe_plan made;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plain = {0};
     bare.select = NULL;
     char spec[sizeof plan->name];
     char name[3 * sizeof plan->name];
@@ -257,32 +258,23 @@ dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
             sizeof spec - sizeof begin - 1, keys);
     }
     snprintf(spec, sizeof spec, "%s%s", keys[0] != '\0' ? begin : "select", keys);
-    dpe_status status = dpe_plan_make_alone(spec, &bare, &made, err);
-    if (status != DPE_OK) {
+    if (dpe_plan_make_alone(spec, &bare, &made, err) != DPE_OK) {
         return dpe_fail_prefix(err, "selection");
     }
-    struct dpe_plan plain;
-    status = dpe_plan_make("rope", &bare, &plain, err);
-    if (status == DPE_OK) {
-        bool warm = memcmp(&made.temperature, &plain.temperature, sizeof made.temperature) != 0;
-        dpe_plan_free(&plain);
-        status = warm ? dpe_fail(err, DPE_USAGE,
-                                 "selection: a temperature belongs to the method or table that the "
-                                 "selection is for, found \"%.64s\"",
-                                 keys)
-                      : DPE_OK;
+    DPE_TRY(dpe_plan_make("rope", &bare, &plain, err));
+    if (memcmp(&made.temperature, &plain.temperature, sizeof made.temperature) != 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "selection: a temperature belongs to the method or table that the "
+                        "selection is for, found \"%.64s\"",
+                        keys);
     }
-    if (status == DPE_OK) {
-        plan->selection = made.selection;
-        char *over = strstr(made.name, "over=");
-        int n = over != NULL ? (int)(over - made.name) : 0;
-        snprintf(name, sizeof name, "%.*sover=%s", n, made.name, plan->name);
-        name[sizeof plan->name - 1] = '\0'; /* cut if longer */
-        memcpy(plan->name, name, sizeof plan->name);
-        status = dpe_plan_check(plan, err);
-    }
-    dpe_plan_free(&made);
-    return status;
+    plan->selection = made.selection;
+    char *over = strstr(made.name, "over=");
+    int n = over != NULL ? (int)(over - made.name) : 0;
+    snprintf(name, sizeof name, "%.*sover=%s", n, made.name, plan->name);
+    name[sizeof plan->name - 1] = '\0'; /* cut if longer */
+    memcpy(plan->name, name, sizeof plan->name);
+    return dpe_plan_check(plan, err);
 }
 
 void dpe_plan_selection_text(const struct dpe_plan *plan, char *text)
