@@ -163,12 +163,10 @@ static dpe_status take_values(struct dpe_gguf_cursor *cursor, uint64_t n)
 {
     struct dpe_gguf *gguf = cursor->gguf;
     DPE_TRY(DPE_NEW(&gguf->values, (size_t)n, cursor->err, "%s: out of memory", gguf->path));
-    dpe_status status = DPE_OK;
-    while (gguf->n_values < n && status == DPE_OK && !cursor->more) {
-        status = take_value(cursor, &gguf->values[gguf->n_values]);
-        gguf->n_values++;
+    while (gguf->n_values < n && !cursor->more) {
+        DPE_TRY(take_value(cursor, &gguf->values[gguf->n_values++]));
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status take_start(struct dpe_gguf_cursor *cursor, uint64_t *n_tensors,
@@ -223,16 +221,12 @@ static dpe_status parse(struct dpe_gguf_cursor *cursor)
 {
     uint64_t n_tensors = 0;
     uint64_t n_values = 0;
-    dpe_status status = take_start(cursor, &n_tensors, &n_values);
-    if (status == DPE_OK && !cursor->more) {
-        status = take_values(cursor, n_values);
-    }
+    DPE_TRY(take_start(cursor, &n_tensors, &n_values));
+    DPE_TRY(take_values(cursor, n_values));
     cursor->gguf->tensors_at = cursor->at;
-    if (status == DPE_OK && !cursor->more) {
-        status = dpe_gguf_take_tensors(cursor, n_tensors);
-    }
+    DPE_TRY(dpe_gguf_take_tensors(cursor, n_tensors));
     cursor->gguf->n_header = cursor->at;
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status read_bytes(struct dpe_gguf *gguf, size_t from, size_t to, struct dpe_error *err)
@@ -281,30 +275,22 @@ static dpe_status read_header(struct dpe_gguf *gguf, struct dpe_error *err)
     }
 }
 
-static dpe_status read_file(struct dpe_gguf *gguf, const char *path, struct dpe_error *err)
-{
-    gguf->path = strdup(path);
-    if (gguf->path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
-    DPE_TRY(dpe_open_regular(path, &gguf->fd, &gguf->size, err));
-    DPE_TRY(read_header(gguf, err));
-    DPE_TRY(sort_values(gguf, err));
-    return dpe_gguf_place_tensors(gguf, err);
-}
-
 dpe_status dpe_gguf_open(const char *path, struct dpe_gguf **gguf, struct dpe_error *err)
 {
-    struct dpe_gguf *made = NULL;
+    DPE_SCOPED(dpe_gguf_close_scoped) struct dpe_gguf *made = NULL;
     *gguf = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "%s: out of memory", path));
     made->fd = -1;
-    const dpe_status status = read_file(made, path, err);
-    if (status != DPE_OK) {
-        dpe_gguf_close(made);
-        return status;
+    made->path = strdup(path);
+    if (made->path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
+    DPE_TRY(dpe_open_regular(path, &made->fd, &made->size, err));
+    DPE_TRY(read_header(made, err));
+    DPE_TRY(sort_values(made, err));
+    DPE_TRY(dpe_gguf_place_tensors(made, err));
     *gguf = made;
+    made = NULL;
     return DPE_OK;
 }
 

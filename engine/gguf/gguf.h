@@ -83,7 +83,7 @@ DPE_SCOPED_HANDLE(struct dpe_gguf *, dpe_gguf_close)
  *  first. */
 dpe_status dpe_gguf_split(const struct dpe_gguf *gguf, char ***paths, int *n,
                           struct dpe_error *err);
-void dpe_gguf_free_paths(char **paths, int n);
+void dpe_gguf_free_paths(char ***paths);
 
 /* ------------------------------------------------------------------------------------- metadata
  * Reads whose first failure sticks, so that a list of reads is checked once at its end. A key that

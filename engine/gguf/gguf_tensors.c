@@ -110,13 +110,8 @@ static dpe_status take_shape(struct dpe_gguf_cursor *cursor, struct dpe_gguf_ten
 static dpe_status take_tensor(struct dpe_gguf_cursor *cursor, struct dpe_gguf_tensor *tensor)
 {
     DPE_TRY(dpe_gguf_take_name(cursor, "the name of a tensor", &tensor->name));
-    if (!cursor->more) {
-        DPE_TRY(take_shape(cursor, tensor));
-    }
-    if (!dpe_gguf_take_u32(cursor, &tensor->type)) {
-        return DPE_OK;
-    }
-    if (!dpe_gguf_take_u64(cursor, &tensor->begin)) {
+    DPE_TRY(take_shape(cursor, tensor));
+    if (!dpe_gguf_take_u32(cursor, &tensor->type) || !dpe_gguf_take_u64(cursor, &tensor->begin)) {
         return DPE_OK;
     }
     tensor->dtype = dpe_dtype_of_gguf(tensor->type);
@@ -130,15 +125,13 @@ static dpe_status take_tensor(struct dpe_gguf_cursor *cursor, struct dpe_gguf_te
 dpe_status dpe_gguf_take_tensors(struct dpe_gguf_cursor *cursor, uint64_t n)
 {
     struct dpe_gguf *gguf = cursor->gguf;
-    dpe_status status = DPE_OK;
-    while (gguf->n_tensors < n && status == DPE_OK && !cursor->more) {
+    while (gguf->n_tensors < n && !cursor->more) {
         DPE_TRY(DPE_ROOM(&gguf->tensors, gguf->n_tensors, cursor->err, "%s: out of memory",
                          gguf->path));
         gguf->tensors[gguf->n_tensors] = (struct dpe_gguf_tensor){0};
-        status = take_tensor(cursor, &gguf->tensors[gguf->n_tensors]);
-        gguf->n_tensors++;
+        DPE_TRY(take_tensor(cursor, &gguf->tensors[gguf->n_tensors++]));
     }
-    return status;
+    return DPE_OK;
 }
 
 static int by_begin(const void *a, const void *b)
@@ -158,36 +151,33 @@ static int by_name(const void *a, const void *b)
 /* No two of one name, no two of which one begins before the other ends. */
 static dpe_status check_pairs(const struct dpe_gguf *gguf, struct dpe_error *err)
 {
-    const struct dpe_gguf_tensor **order = NULL;
+    DPE_OWNED const struct dpe_gguf_tensor **order = NULL;
     DPE_TRY(DPE_NEW(&order, gguf->n_tensors, err, "%s: out of memory", gguf->path));
     for (size_t i = 0; i < gguf->n_tensors; i++) {
         order[i] = &gguf->tensors[i];
     }
     char quoted[2][96];
-    dpe_status status = DPE_OK;
     qsort(order, gguf->n_tensors, sizeof *order, by_name);
-    for (size_t i = 1; i < gguf->n_tensors && status == DPE_OK; i++) {
+    for (size_t i = 1; i < gguf->n_tensors; i++) {
         const char *name = order[i]->name;
         if (strcmp(name, order[i - 1]->name) == 0) {
-            status = dpe_fail(err, DPE_BAD_DATA, "%s: tensor %s occurs twice", gguf->path,
-                              dpe_json_quote(quoted[0], name, strlen(name)));
+            return dpe_fail(err, DPE_BAD_DATA, "%s: tensor %s occurs twice", gguf->path,
+                            dpe_json_quote(quoted[0], name, strlen(name)));
         }
     }
     qsort(order, gguf->n_tensors, sizeof *order, by_begin);
-    for (size_t i = 1; i < gguf->n_tensors && status == DPE_OK; i++) {
+    for (size_t i = 1; i < gguf->n_tensors; i++) {
         const struct dpe_gguf_tensor *a = order[i - 1];
         const struct dpe_gguf_tensor *b = order[i];
         if (b->begin < a->end) {
-            status =
-                dpe_fail(err, DPE_BAD_DATA,
-                         "%s: tensor %s begins at byte %" PRIu64 ", before the end of %s at "
-                         "%" PRIu64 ": they overlap",
-                         gguf->path, dpe_json_quote(quoted[0], b->name, strlen(b->name)), b->begin,
-                         dpe_json_quote(quoted[1], a->name, strlen(a->name)), a->end);
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "%s: tensor %s begins at byte %" PRIu64 ", before the end of %s at "
+                            "%" PRIu64 ": they overlap",
+                            gguf->path, dpe_json_quote(quoted[0], b->name, strlen(b->name)),
+                            b->begin, dpe_json_quote(quoted[1], a->name, strlen(a->name)), a->end);
         }
     }
-    free(order);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_gguf_place_tensors(struct dpe_gguf *gguf, struct dpe_error *err)
@@ -226,12 +216,12 @@ dpe_status dpe_gguf_place_tensors(struct dpe_gguf *gguf, struct dpe_error *err)
 
 /* --------------------------------------------------------------------------------------- splits */
 
-void dpe_gguf_free_paths(char **paths, int n)
+void dpe_gguf_free_paths(char ***paths)
 {
-    for (int i = 0; paths != NULL && i < n; i++) {
-        free(paths[i]);
+    for (char **at = *paths; at != NULL && *at != NULL; at++) {
+        free(*at);
     }
-    free(paths);
+    free(*paths);
 }
 
 dpe_status dpe_gguf_split(const struct dpe_gguf *gguf, char ***paths, int *n, struct dpe_error *err)
@@ -257,23 +247,17 @@ dpe_status dpe_gguf_split(const struct dpe_gguf *gguf, char ***paths, int *n, st
                         "their names: NAME%s",
                         gguf->path, number + 1, count, end);
     }
+    DPE_SCOPED(dpe_gguf_free_paths) char **made = NULL;
+    DPE_TRY(DPE_NEW(&made, (size_t)count + 1, err, "%s: out of memory", gguf->path));
+    for (int i = 0; i < (int)count; i++) {
+        DPE_TRY(DPE_NEW(&made[i], length + 1, err, "%s: out of memory", gguf->path));
+        memcpy(made[i], gguf->path, length + 1);
+        if (count > 1) {
+            snprintf(made[i] + length - tail, tail + 1, "-%05d-of-%05d.gguf", i + 1, (int)count);
+        }
+    }
     *n = (int)count;
-    *paths = dpe_alloc_zero((size_t)count, sizeof **paths);
-    bool made = *paths != NULL;
-    for (int i = 0; made && i < *n; i++) {
-        char *path = (*paths)[i] = malloc(length + 1);
-        made = path != NULL;
-        if (made) {
-            memcpy(path, gguf->path, length + 1);
-        }
-        if (made && count > 1) {
-            snprintf(path + length - tail, tail + 1, "-%05d-of-%05d.gguf", i + 1, (int)count);
-        }
-    }
-    if (!made) {
-        dpe_gguf_free_paths(*paths, *n);
-        *paths = NULL;
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", gguf->path);
-    }
+    *paths = made;
+    made = NULL;
     return DPE_OK;
 }

@@ -106,11 +106,7 @@ static size_t decode_unicode(struct dpe_json_scan *scan, char *to)
         problem(scan, "expected four hexadecimal digits of a character after \\u");
         return 0;
     }
-    if (c < 0x80) {
-        to[0] = (char)c;
-        return 1;
-    }
-    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
     static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
     for (size_t i = n - 1; i > 0; i--) {
         to[i] = (char)(0x80 | (c & 0x3f));

@@ -121,22 +121,20 @@ static json_t *load(const char *bytes, size_t n, bool exact, json_error_t *error
         (code != json_error_numeric_overflow && code != json_error_invalid_syntax)) {
         return root;
     }
-    char *ended = noticing_malloc(n + 1);
-    char *known = NULL;
-    size_t foreign = 0;
-    if (ended != NULL) {
-        memcpy(ended, bytes, n);
-        ended[n] = '\0';
-        size_t size = write_known(ended, n, exact, NULL, &foreign);
-        known = foreign > 0 ? noticing_malloc(size + 1) : NULL;
-        if (known != NULL) {
-            write_known(ended, n, exact, known, &foreign);
-            root = json_loadb(known, size, flags, error);
-        }
+    DPE_OWNED char *ended = noticing_malloc(n + 1);
+    if (ended == NULL) {
+        return NULL;
     }
-    free(ended);
-    free(known);
-    return root;
+    memcpy(ended, bytes, n);
+    ended[n] = '\0';
+    size_t foreign = 0;
+    size_t size = write_known(ended, n, exact, NULL, &foreign);
+    DPE_OWNED char *known = foreign > 0 ? noticing_malloc(size + 1) : NULL;
+    if (known == NULL) {
+        return NULL;
+    }
+    write_known(ended, n, exact, known, &foreign);
+    return json_loadb(known, size, flags, error);
 }
 
 static dpe_status parse(const char *where, const char *bytes, size_t n, bool exact, json_t **value,
@@ -151,9 +149,8 @@ static dpe_status parse(const char *where, const char *bytes, size_t n, bool exa
     pthread_once(&once, set_allocator);
     memory_failed = false;
     json_error_t error;
-    json_t *root = load(bytes, n, exact, &error);
+    DPE_SCOPED(json_decrefp) json_t *root = load(bytes, n, exact, &error);
     if (memory_failed) {
-        json_decref(root);
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);
     }
     if (root == NULL) {
@@ -163,11 +160,11 @@ static dpe_status parse(const char *where, const char *bytes, size_t n, bool exa
                         dpe_json_quote(text, error.text, strlen(error.text)));
     }
     if (!json_is_object(root)) {
-        json_decref(root);
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a JSON object, found another value",
                         where);
     }
     *value = root;
+    root = NULL;
     return DPE_OK;
 }
 
@@ -223,12 +220,12 @@ void dpe_json_expected(struct dpe_json_reader *reader, const char *key, const ch
         return;
     }
     json_t *value = json_object_get(reader->from, key);
-    char *found = value == NULL ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    DPE_OWNED char *found =
+        value == NULL ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     char text[96];
     reader->status = dpe_fail(
         reader->err, DPE_BAD_DATA, "%s: %s%s: expected %s, found %s", reader->file, reader->object,
         key, what, found == NULL ? "nothing" : dpe_json_quote(text, found, strlen(found)));
-    free(found);
 }
 
 int64_t dpe_json_integer(struct dpe_json_reader *reader, const char *key, int64_t min, int64_t max,

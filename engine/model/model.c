@@ -20,44 +20,34 @@ static const uint64_t max_config = 4 << 20;
 static dpe_status read_json_file(const char *folder, const char *name, bool optional, char **text,
                                  size_t *n, struct dpe_error *err)
 {
-    char *path = dpe_folder_join(folder, name);
+    DPE_OWNED char *path = dpe_folder_join(folder, name);
     struct stat info;
-    dpe_status status = DPE_OK;
     if (path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
     }
-    if (!optional || lstat(path, &info) == 0 || errno != ENOENT) {
-        status = dpe_read_file(path, max_config, text, n, err);
+    if (optional && lstat(path, &info) != 0 && errno == ENOENT) {
+        return DPE_OK;
     }
-    free(path);
-    return status;
+    return dpe_read_file(path, max_config, text, n, err);
 }
 
 static dpe_status open_config(struct dpe_model *model, struct dpe_sha256 *hash,
                               struct dpe_error *err)
 {
-    char *generation = NULL;
+    DPE_OWNED char *generation = NULL;
     size_t n = 0;
     size_t n_generation = 0;
-    dpe_status status =
-        read_json_file(model->folder, "config.json", false, &model->config_json, &n, err);
-    if (status == DPE_OK) {
-        status = read_json_file(model->folder, "generation_config.json", true, &generation,
-                                &n_generation, err);
-    }
-    if (status == DPE_OK) {
-        char file[512];
-        char second[512];
-        snprintf(file, sizeof file, "%s/config.json", model->folder);
-        snprintf(second, sizeof second, "%s/generation_config.json", model->folder);
-        status = dpe_config_parse(file, model->config_json, n, second, generation, n_generation,
-                                  &model->config, err);
-    }
-    if (status == DPE_OK) {
-        dpe_sha256_add(hash, model->config_json, n);
-    }
-    free(generation);
-    return status;
+    char file[512];
+    char second[512];
+    DPE_TRY(read_json_file(model->folder, "config.json", false, &model->config_json, &n, err));
+    DPE_TRY(read_json_file(model->folder, "generation_config.json", true, &generation,
+                           &n_generation, err));
+    snprintf(file, sizeof file, "%s/config.json", model->folder);
+    snprintf(second, sizeof second, "%s/generation_config.json", model->folder);
+    DPE_TRY(dpe_config_parse(file, model->config_json, n, second, generation, n_generation,
+                             &model->config, err));
+    dpe_sha256_add(hash, model->config_json, n);
+    return DPE_OK;
 }
 
 /* Data bytes, shard after shard: all of them, or FAST_BLOCKS evenly spaced small blocks, which is
@@ -68,24 +58,20 @@ static dpe_status hash_data(const struct dpe_model *model, enum dpe_fingerprint_
 {
     enum { FULL_BLOCK = 1 << 20, FAST_BLOCK = 4096, FAST_BLOCKS = 256 };
     uint64_t block = kind == DPE_FINGERPRINT_FULL ? FULL_BLOCK : FAST_BLOCK;
-    unsigned char *bytes = NULL;
+    DPE_OWNED unsigned char *bytes = NULL;
     DPE_TRY(DPE_NEW(&bytes, block, err, "%s: out of memory", model->folder));
-    dpe_status status = DPE_OK;
     for (int i = 0; i < model->n_shards; i++) {
         const struct dpe_shard *shard = model->shards + i;
         uint64_t stride = (shard->size - shard->data) / FAST_BLOCKS;
         stride = kind == DPE_FINGERPRINT_FULL || stride < block ? block : stride;
-        for (uint64_t at = shard->data; at < shard->size && status == DPE_OK; at += stride) {
+        for (uint64_t at = shard->data; at < shard->size; at += stride) {
             uint64_t end = shard->size - at < block ? shard->size : at + block;
-            status = kind == DPE_FINGERPRINT_FULL ? dpe_shard_read(shard, at, end, bytes, err)
-                                                  : dpe_shard_sample(shard, at, end, bytes, err);
-            if (status == DPE_OK) {
-                dpe_sha256_add(hash, bytes, (size_t)(end - at));
-            }
+            DPE_TRY(kind == DPE_FINGERPRINT_FULL ? dpe_shard_read(shard, at, end, bytes, err)
+                                                 : dpe_shard_sample(shard, at, end, bytes, err));
+            dpe_sha256_add(hash, bytes, (size_t)(end - at));
         }
     }
-    free(bytes);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status open_weights(struct dpe_model *model, struct dpe_sha256 *hash,
@@ -101,11 +87,16 @@ static dpe_status open_weights(struct dpe_model *model, struct dpe_sha256 *hash,
     return status;
 }
 
-static dpe_status open_folder(struct dpe_model *model, bool config_only, struct dpe_sha256 *hash,
-                              struct dpe_error *err)
+static dpe_status open_files(struct dpe_model *model, const struct dpe_model_options *options,
+                             struct dpe_sha256 *hash, struct dpe_error *err)
 {
-    DPE_TRY(open_config(model, hash, err));
-    return !config_only ? open_weights(model, hash, err) : DPE_OK;
+    if (dpe_folder_is_gguf(model->folder)) {
+        DPE_TRY(dpe_model_open_gguf(model, options->config_only, hash, err));
+    } else {
+        DPE_TRY(open_config(model, hash, err));
+        DPE_TRY(options->config_only ? DPE_OK : open_weights(model, hash, err));
+    }
+    return options->config_only ? DPE_OK : hash_data(model, options->fingerprint, hash, err);
 }
 
 dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *options,
@@ -120,32 +111,22 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
         /* Its files would be looked for in the root. */
         return dpe_fail(err, DPE_NO_INPUT, "\"\": expected the folder of a model");
     }
-    dpe_status status = DPE_OK;
-    struct dpe_model *opened = NULL;
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *opened = NULL;
     DPE_TRY(dpe_folder_explain(folder, err));
     DPE_TRY(dpe_folder_explain_file(folder, err));
     DPE_TRY(DPE_NEW(&opened, 1, err, "%s: out of memory", folder));
-    struct dpe_sha256 *hash = dpe_sha256_new();
     opened->folder = strdup(folder);
     if (opened->folder == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
     }
-    if (status == DPE_OK) {
-        status = dpe_folder_is_gguf(folder)
-                     ? dpe_model_open_gguf(opened, options->config_only, hash, err)
-                     : open_folder(opened, options->config_only, hash, err);
-    }
-    if (status == DPE_OK && !options->config_only) {
-        status = hash_data(opened, options->fingerprint, hash, err);
-    }
+    struct dpe_sha256 *hash = dpe_sha256_new();
+    const dpe_status status = open_files(opened, options, hash, err);
     const dpe_status finished =
         dpe_sha256_finish(hash, opened->fingerprint, status == DPE_OK ? err : NULL);
-    status = status == DPE_OK ? finished : status;
-    if (status != DPE_OK) {
-        dpe_model_close(opened);
-        return status;
-    }
+    DPE_TRY(status);
+    DPE_TRY(finished);
     *model = opened;
+    opened = NULL;
     return DPE_OK;
 }
 

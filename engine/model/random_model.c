@@ -247,7 +247,7 @@ static dpe_status make_all(struct maker *maker, const struct dpe_config *config)
 dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint64_t seed,
                             struct dpe_model **model, struct dpe_error *err)
 {
-    struct dpe_model *made = NULL;
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "random weights: out of memory"));
     made->config = *config;
     made->config.rope.short_factor = NULL;
@@ -258,11 +258,8 @@ dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint6
     dpe_rng_seed(&maker.rng, seed, 1);
     made->weights.layers = dpe_alloc_zero((size_t)config->n_layers, sizeof *made->weights.layers);
     made->folder = strdup("random weights");
-    const dpe_status status = make_all(&maker, config);
-    if (status != DPE_OK) {
-        dpe_model_close(made);
-        return status;
-    }
+    DPE_TRY(make_all(&maker, config));
     *model = made;
+    made = NULL;
     return DPE_OK;
 }

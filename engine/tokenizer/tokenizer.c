@@ -95,8 +95,8 @@ static dpe_status load_parts(struct dpe_tokenizer *t, const json_t *root, struct
 /* From tokenizer.json, or the metadata of a GGUF file. */
 static dpe_status load(struct dpe_tokenizer *t, const char *path, bool gguf, struct dpe_error *err)
 {
-    json_t *root = NULL;
-    char *bytes = NULL;
+    DPE_SCOPED(json_decrefp) json_t *root = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     DPE_TRY(gguf ? dpe_tokenizer_of_gguf(path, &root, t->fingerprint, err)
                  : dpe_read_file(path, MAX_FILE, &bytes, &n, err));
@@ -110,8 +110,6 @@ static dpe_status load(struct dpe_tokenizer *t, const char *path, bool gguf, str
     if (status != DPE_OK) {
         dpe_fail_prefix(err, gguf ? "%s: its tokenizer" : "%s", path);
     }
-    json_decref(root);
-    free(bytes);
     return status;
 }
 
@@ -119,23 +117,19 @@ dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer
                               struct dpe_error *err)
 {
     struct stat info;
-    struct dpe_tokenizer *made = NULL;
+    DPE_SCOPED(dpe_tokenizer_close_scoped) struct dpe_tokenizer *made = NULL;
     bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     DPE_TRY(folder ? DPE_OK : dpe_folder_explain(path, err));
     DPE_TRY(DPE_NEW(&made, 1, err, "%s: no memory", path));
     dpe_text_put(&made->path, folder ? "%s/tokenizer.json" : "%s", path);
-    dpe_status status = dpe_text_done(&made->path, err);
-    if (status == DPE_OK) {
-        status = load(made, made->path.bytes, dpe_folder_is_gguf(path), err);
-    }
+    DPE_TRY(dpe_text_done(&made->path, err));
+    const dpe_status status = load(made, made->path.bytes, dpe_folder_is_gguf(path), err);
     if (status == DPE_NO_INPUT) {
         dpe_folder_explain(path, err);
     }
-    if (status != DPE_OK) {
-        dpe_tokenizer_close(made);
-        return status;
-    }
+    DPE_TRY(status);
     *tokenizer = made;
+    made = NULL;
     return DPE_OK;
 }
 

@@ -39,8 +39,7 @@ void dpe_bpe_free(struct dpe_bpe *bpe)
     *bpe = (struct dpe_bpe){0};
 }
 
-/* ------------------------------------------------------------------------- characters to symbols
- */
+/* ------------------------------------------------------------------------ characters to symbols */
 
 /* *pending: an unknown token that is not written yet; the reference holds it back so that it can
  * fuse, and writes it before the next known character (not before a fallback byte). */
@@ -121,8 +120,7 @@ static dpe_status to_symbols(struct dpe_bpe *bpe, const char *piece, size_t n,
     return pending ? dpe_tokens_append(&bpe->symbols, &vocab->unk_id, 1, err) : DPE_OK;
 }
 
-/* ---------------------------------------------------------------------------------------- merging
- */
+/* -------------------------------------------------------------------------------------- merging */
 
 static void merge_short(struct dpe_bpe *bpe)
 {
@@ -274,8 +272,7 @@ static dpe_status merge_long(struct dpe_bpe *bpe, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* ----------------------------------------------------------------------------------------- words
- */
+/* ---------------------------------------------------------------------------------------- words */
 
 /* Ids of one word into bpe->symbols. */
 static dpe_status encode_word(struct dpe_bpe *bpe, const char *word, size_t n, bool whole,

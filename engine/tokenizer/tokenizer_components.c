@@ -109,8 +109,7 @@ static dpe_status load_replace(struct dpe_json_reader *r, struct dpe_text *patte
     return r->status == DPE_OK ? copy_string(r, "content", content) : r->status;
 }
 
-/* ------------------------------------------------------------------------------------- normaliser
- */
+/* ----------------------------------------------------------------------------------- normaliser */
 
 dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, json_t *component, int depth,
                                struct dpe_error *err)
@@ -143,8 +142,7 @@ dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, json_t *component, int d
     return unknown(&r, "type", type);
 }
 
-/* ---------------------------------------------------------------------------------- pre-tokenizer
- */
+/* -------------------------------------------------------------------------------- pre-tokenizer */
 
 static struct dpe_step *next_step(struct dpe_tokenizer *t, struct dpe_json_reader *r,
                                   enum dpe_step_kind kind)
@@ -302,8 +300,7 @@ dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, in
     return unknown(&r, "type", type);
 }
 
-/* ---------------------------------------------------------------------------------------- decoder
- */
+/* -------------------------------------------------------------------------------------- decoder */
 
 static dpe_status load_one_decoder(struct dpe_json_reader *r, const char *type,
                                    struct dpe_decoder *decoder)
@@ -356,8 +353,7 @@ dpe_status dpe_load_decoder(struct dpe_tokenizer *t, json_t *component, int dept
     return load_one_decoder(&r, type, t->decoders + t->n_decoders++);
 }
 
-/* --------------------------------------------------------------------------------- post-processor
- */
+/* ------------------------------------------------------------------------------- post-processor */
 
 static dpe_status append_special(struct dpe_tokenizer *t, struct dpe_json_reader *specials,
                                  const char *name, struct dpe_tokens *to)

@@ -17,7 +17,6 @@ static void strings_free(struct strings *strings)
 {
     dpe_text_free(&strings->bytes);
     free(strings->ends);
-    *strings = (struct strings){0};
 }
 
 static const char *string_at(const struct strings *strings, size_t i, size_t *n)
@@ -49,29 +48,25 @@ static dpe_status decode_byte_level(const struct dpe_vocab *vocab, bool inside,
                                     const struct strings *in, struct strings *out,
                                     struct dpe_error *err)
 {
-    struct dpe_text bytes = {0};
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < in->n && status == DPE_OK; i++) {
+    DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
+    for (size_t i = 0; i < in->n; i++) {
         size_t n = 0, before = bytes.n;
         const char *token = string_at(in, i, &n);
         bool mapped = true;
-        for (size_t at = 0, length = 0; at < n && mapped && status == DPE_OK; at += length) {
+        for (size_t at = 0, length = 0; at < n && mapped; at += length) {
             uint32_t point = dpe_utf8_next(token + at, &length);
             mapped = point < 324 && vocab->byte_of_char[point] >= 0;
             char byte = (char)(mapped ? vocab->byte_of_char[point] : 0);
-            status = mapped ? dpe_text_append(&bytes, &byte, 1, err) : DPE_OK;
+            DPE_TRY(mapped ? dpe_text_append(&bytes, &byte, 1, err) : DPE_OK);
         }
-        if (!mapped && status == DPE_OK) {
+        if (!mapped) {
             bytes.n = before;
-            status = dpe_text_append(&bytes, token, n, err);
+            DPE_TRY(dpe_text_append(&bytes, token, n, err));
         }
     }
-    if (status == DPE_OK) {
-        status = inside ? dpe_text_append(&out->bytes, bytes.n > 0 ? bytes.bytes : "", bytes.n, err)
-                        : dpe_utf8_repair(bytes.bytes, bytes.n, &out->bytes, err);
-    }
-    dpe_text_free(&bytes);
-    return status == DPE_OK ? end_string(out, err) : status;
+    DPE_TRY(inside ? dpe_text_append(&out->bytes, bytes.n > 0 ? bytes.bytes : "", bytes.n, err)
+                   : dpe_utf8_repair(bytes.bytes, bytes.n, &out->bytes, err));
+    return end_string(out, err);
 }
 
 static int hex_value(char c)
@@ -97,42 +92,34 @@ static int fallback_byte(const char *token, size_t n)
 static dpe_status end_bytes(struct dpe_text *bytes, bool inside, struct strings *out,
                             struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     if (bytes->n > 0 && (inside || dpe_utf8_check(bytes->bytes, bytes->n) == bytes->n)) {
-        status = add_string(out, bytes->bytes, bytes->n, err);
+        DPE_TRY(add_string(out, bytes->bytes, bytes->n, err));
     } else {
-        for (size_t i = 0; i < bytes->n && status == DPE_OK; i++) {
-            status = add_string(out, "\xef\xbf\xbd", 3, err);
+        for (size_t i = 0; i < bytes->n; i++) {
+            DPE_TRY(add_string(out, "\xef\xbf\xbd", 3, err));
         }
     }
     bytes->n = 0;
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status decode_byte_fallback(bool inside, const struct strings *in, struct strings *out,
                                        struct dpe_error *err)
 {
-    struct dpe_text bytes = {0};
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < in->n && status == DPE_OK; i++) {
+    DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
+    for (size_t i = 0; i < in->n; i++) {
         size_t n = 0;
         const char *token = string_at(in, i, &n);
         int value = fallback_byte(token, n);
         if (value >= 0) {
             char byte = (char)value;
-            status = dpe_text_append(&bytes, &byte, 1, err);
+            DPE_TRY(dpe_text_append(&bytes, &byte, 1, err));
             continue;
         }
-        status = end_bytes(&bytes, inside, out, err);
-        if (status == DPE_OK) {
-            status = add_string(out, token, n, err);
-        }
+        DPE_TRY(end_bytes(&bytes, inside, out, err));
+        DPE_TRY(add_string(out, token, n, err));
     }
-    if (status == DPE_OK) {
-        status = end_bytes(&bytes, inside, out, err);
-    }
-    dpe_text_free(&bytes);
-    return status;
+    return end_bytes(&bytes, inside, out, err);
 }
 
 static dpe_status decode_replace(const struct dpe_decoder *decoder, const char *token, size_t n,
@@ -256,48 +243,48 @@ static dpe_status collect(const struct dpe_tokenizer *t, const int32_t *ids, siz
     return DPE_OK;
 }
 
+static dpe_status join(const struct strings *strings, bool spaced, struct dpe_text *out,
+                       struct dpe_error *err)
+{
+    /* The terminating NUL is there even when nothing was decoded. */
+    DPE_TRY(dpe_text_append(out, "", 0, err));
+    for (size_t i = 0; i < strings->n; i++) {
+        size_t n = 0;
+        const char *bytes = string_at(strings, i, &n);
+        DPE_TRY(spaced && i > 0 ? dpe_text_append(out, " ", 1, err) : DPE_OK);
+        DPE_TRY(dpe_text_append(out, bytes, n, err));
+    }
+    return DPE_OK;
+}
+
 /* `inside`: the ids stand inside a text, of whose other tokens nothing is known. A character may be
  * completed by its neighbours, and what follows a Fuse acts on the ends of the whole text. */
 static dpe_status decode_strings(const struct dpe_tokenizer *tokenizer, const int32_t *ids,
                                  size_t n, bool skip_special, bool inside, struct dpe_text *out,
                                  struct dpe_error *err)
 {
-    struct strings lists[2] = {{.n = 0}, {.n = 0}};
-    struct strings *from = lists, *to = lists + 1;
-    size_t n_before = out->n;
-    dpe_status status = collect(tokenizer, ids, n, skip_special, from, err);
-    for (size_t i = 0; i < tokenizer->n_decoders && status == DPE_OK; i++) {
+    DPE_SCOPED(strings_free) struct strings first = {0};
+    DPE_SCOPED(strings_free) struct strings second = {0};
+    struct strings *from = &first, *to = &second;
+    DPE_TRY(collect(tokenizer, ids, n, skip_special, from, err));
+    for (size_t i = 0; i < tokenizer->n_decoders; i++) {
         const struct dpe_decoder *decoder = tokenizer->decoders + i;
         if (inside && decoder->kind == DPE_DECODE_FUSE) {
             break;
         }
         to->n = 0;
         to->bytes.n = 0;
-        status = run_decoder(&tokenizer->vocab, decoder, inside, from, to, err);
+        DPE_TRY(run_decoder(&tokenizer->vocab, decoder, inside, from, to, err));
         struct strings *swap = from;
         from = to;
         to = swap;
     }
-    /* The terminating NUL is there even when nothing was decoded. */
-    if (status == DPE_OK) {
-        status = dpe_text_append(out, "", 0, err);
-    }
-    for (size_t i = 0; i < from->n && status == DPE_OK; i++) {
-        size_t length = 0;
-        const char *bytes = string_at(from, i, &length);
-        if (!tokenizer->has_decoder && i > 0) {
-            status = dpe_text_append(out, " ", 1, err);
-        }
-        if (status == DPE_OK) {
-            status = dpe_text_append(out, bytes, length, err);
-        }
-    }
+    size_t n_before = out->n;
+    const dpe_status status = join(from, !tokenizer->has_decoder, out, err);
     if (status != DPE_OK && out->bytes != NULL) {
         out->n = n_before;
         out->bytes[n_before] = '\0';
     }
-    strings_free(lists);
-    strings_free(lists + 1);
     return status;
 }
 

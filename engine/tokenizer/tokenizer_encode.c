@@ -38,8 +38,7 @@ static struct piece part(const struct piece *piece, size_t start, size_t end)
                           first ? piece->inserted - (int64_t)start : -1};
 }
 
-/* ---------------------------------------------------------------------------------------- limits
- */
+/* --------------------------------------------------------------------------------------- limits */
 
 void dpe_tokenizer_set_limits(struct dpe_tokenizer *tokenizer,
                               const struct dpe_tokenizer_limits *limits)
@@ -91,8 +90,7 @@ static dpe_status check_utf8(struct encoder *e, const char *text, size_t n, size
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------- normalisers
- */
+/* ---------------------------------------------------------------------------------- normalisers */
 
 static dpe_status replace_all(const struct dpe_normalizer *normalizer, const char *text, size_t n,
                               struct dpe_text *out, struct dpe_encode_work *work,
@@ -154,8 +152,7 @@ dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text
     return DPE_OK;
 }
 
-/* --------------------------------------------------------------------------- pre-tokenizer steps
- */
+/* -------------------------------------------------------------------------- pre-tokenizer steps */
 
 static dpe_status run_steps(struct encoder *e, size_t i, struct piece piece);
 
@@ -333,8 +330,7 @@ static dpe_status run_steps(struct encoder *e, size_t i, struct piece piece)
     return dpe_fail(e->err, DPE_INTERNAL, "pre-tokenizer step %d", (int)step->kind);
 }
 
-/* ----------------------------------------------------------------------------------- added tokens
- */
+/* --------------------------------------------------------------------------------- added tokens */
 
 static bool stands_alone(const struct piece *piece, size_t start, size_t end)
 {
@@ -426,8 +422,7 @@ static dpe_status encode_raw(struct encoder *e, struct piece piece)
     return split_added(e, &t->normalized, &normal, offset, encode_normalized);
 }
 
-/* ------------------------------------------------------------------------------------- the whole
- */
+/* ------------------------------------------------------------------------------------ the whole */
 
 /* Offset in the input of what stands at `offset` in its repaired form. */
 static size_t offset_before_repair(const char *text, size_t n, size_t offset)
@@ -444,16 +439,8 @@ static size_t offset_before_repair(const char *text, size_t n, size_t offset)
     return at;
 }
 
-static dpe_status encode_valid(struct encoder *e, size_t n)
+static void free_encoder(struct encoder *e)
 {
-    dpe_status status = dpe_bpe_init(&e->bpe, &e->tokenizer->vocab, n, &e->work, e->err);
-    if (status == DPE_OK) {
-        status = dpe_matcher_init(&e->matcher, n, e->err);
-    }
-    if (status == DPE_OK) {
-        struct piece all = {e->text, n, 0};
-        status = split_added(e, &e->tokenizer->raw, &all, 0, encode_raw);
-    }
     dpe_bpe_free(&e->bpe);
     dpe_matcher_free(&e->matcher);
     dpe_text_free(e->normal);
@@ -461,39 +448,48 @@ static dpe_status encode_valid(struct encoder *e, size_t n)
     for (size_t i = 0; i < e->tokenizer->n_steps; i++) {
         dpe_text_free(e->step + i);
     }
-    return status;
 }
 
-static dpe_status encode_text(struct encoder *e, const char *text, size_t n, bool repair)
+static dpe_status encode_valid(struct encoder *e, size_t n)
 {
-    struct dpe_text repaired = {0};
-    dpe_status status = DPE_OK;
-    size_t valid = 0, n_valid = n;
-    e->text = text;
-    e->n_held = n;
-    e->special_at = SIZE_MAX;
-    e->work =
-        (struct dpe_encode_work){.limits = &e->tokenizer->limits, .held = bytes_held, .user = e};
-    DPE_TRY(dpe_encode_look(&e->work, 0, e->err));
-    DPE_TRY(check_utf8(e, text, n, &valid));
-    if (valid < n && !repair) {
-        return dpe_fail(e->err, DPE_BAD_DATA, "the text is not valid UTF-8 at byte %zu (0x%02x)",
+    struct piece all = {e->text, n, 0};
+    DPE_TRY(dpe_bpe_init(&e->bpe, &e->tokenizer->vocab, n, &e->work, e->err));
+    DPE_TRY(dpe_matcher_init(&e->matcher, n, e->err));
+    return split_added(e, &e->tokenizer->raw, &all, 0, encode_raw);
+}
+
+static dpe_status encode_text(const struct dpe_tokenizer *tokenizer, const char *text, size_t n,
+                              const struct dpe_encode_options *options, struct dpe_tokens *out,
+                              struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_text_free) struct dpe_text repaired = {0};
+    DPE_SCOPED(free_encoder)
+    struct encoder e = {.tokenizer = tokenizer,
+                        .special = options->special,
+                        .advice = options->advice,
+                        .work = {.limits = &tokenizer->limits, .held = bytes_held, .user = &e},
+                        .out = out,
+                        .text = text,
+                        .n_held = n,
+                        .special_at = SIZE_MAX,
+                        .err = err};
+    size_t valid = 0;
+    DPE_TRY(dpe_encode_look(&e.work, 0, err));
+    DPE_TRY(check_utf8(&e, text, n, &valid));
+    if (valid < n && !options->replace_invalid) {
+        return dpe_fail(err, DPE_BAD_DATA, "the text is not valid UTF-8 at byte %zu (0x%02x)",
                         valid, (unsigned)(unsigned char)text[valid]);
     }
     if (valid < n) {
-        status = dpe_utf8_repair(text, n, &repaired, e->err);
-        e->text = repaired.bytes;
-        n_valid = repaired.n;
-        e->n_held = n + repaired.capacity;
+        DPE_TRY(dpe_utf8_repair(text, n, &repaired, err));
+        e.text = repaired.bytes;
+        e.n_held = n + repaired.capacity;
     }
-    if (status == DPE_OK) {
-        status = encode_valid(e, n_valid);
+    const dpe_status status = encode_valid(&e, valid < n ? repaired.n : n);
+    if (e.special_at != SIZE_MAX) {
+        size_t at = valid < n ? offset_before_repair(text, n, e.special_at) : e.special_at;
+        dpe_fail_prefix(err, "byte %zu", at);
     }
-    if (e->special_at != SIZE_MAX) {
-        size_t at = valid < n ? offset_before_repair(text, n, e->special_at) : e->special_at;
-        dpe_fail_prefix(e->err, "byte %zu", at);
-    }
-    dpe_text_free(&repaired);
     return status;
 }
 
@@ -503,18 +499,13 @@ dpe_status dpe_tokenizer_encode(const struct dpe_tokenizer *tokenizer, const cha
 {
     const struct dpe_encode_options defaults = {0};
     options = options == NULL ? &defaults : options;
-    struct encoder e = {.tokenizer = tokenizer,
-                        .special = options->special,
-                        .advice = options->advice,
-                        .out = out,
-                        .err = err};
     size_t n_before = out->n;
     dpe_status status = DPE_OK;
     if (options->add_special) {
         status = dpe_tokens_append(out, tokenizer->prefix.ids, tokenizer->prefix.n, err);
     }
     if (status == DPE_OK && n > 0) {
-        status = encode_text(&e, text, n, options->replace_invalid);
+        status = encode_text(tokenizer, text, n, options, out, err);
     }
     if (status == DPE_OK && options->add_special) {
         status = dpe_tokens_append(out, tokenizer->suffix.ids, tokenizer->suffix.n, err);

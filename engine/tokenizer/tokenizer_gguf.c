@@ -119,7 +119,7 @@ static void put_tokens(struct maker *maker, json_t *model)
         size_t length = 0;
         int64_t type = type_of(maker, id);
         dpe_gguf_next_string(maker->tokens, &at, &text, &length);
-        char *key = token_text(maker, id, text, length);
+        DPE_OWNED char *key = token_text(maker, id, text, length);
         if (maker->in.status == DPE_OK && id < size) {
             if (json_object_get(vocab, key) != NULL) {
                 bad_token(maker, id, text, length, "occurs twice");
@@ -131,7 +131,6 @@ static void put_tokens(struct maker *maker, json_t *model)
         if (maker->in.status == DPE_OK && (special || type == TOKEN_USER_DEFINED)) {
             json_array_append_new(added, added_token(id, key, special));
         }
-        free(key);
     }
     json_object_set_new(model, "vocab", vocab);
     json_object_set_new(maker->out, "added_tokens", added);
@@ -157,8 +156,7 @@ static void put_merges(struct maker *maker, json_t *model)
     json_object_set_new(model, "merges", merges);
 }
 
-/* ------------------------------------------------------------------------------------ byte level
- */
+/* ----------------------------------------------------------------------------------- byte level */
 
 static const struct kind *find_kind(struct maker *maker)
 {
@@ -212,8 +210,7 @@ static void make_byte_level(struct maker *maker, json_t *model, bool *bos)
     put_merges(maker, model);
 }
 
-/* --------------------------------------------------------------------------------- SentencePiece
- */
+/* -------------------------------------------------------------------------------- SentencePiece */
 
 /* The merges, which a file leaves to be derived from the scores. */
 
@@ -435,8 +432,7 @@ static void make_sentence_piece(struct maker *maker, json_t *model)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ both
- */
+/* ----------------------------------------------------------------------------------------- both */
 
 /* A token that is put before or behind each text, as a part of a template. */
 static void put_end(struct maker *maker, const char *key, json_t *single, json_t *specials)
@@ -518,24 +514,12 @@ static dpe_status hash_metadata(const struct dpe_gguf *gguf, char fingerprint[65
 dpe_status dpe_tokenizer_of_gguf(const char *path, json_t **root, char fingerprint[65],
                                  struct dpe_error *err)
 {
-    struct dpe_gguf *gguf = NULL;
-    struct maker maker = {.in = {.err = err}};
+    DPE_SCOPED(dpe_gguf_close_scoped) struct dpe_gguf *gguf = NULL;
     *root = NULL;
-    dpe_status status = dpe_gguf_open(path, &gguf, err);
-    if (status == DPE_OK) {
-        status = hash_metadata(gguf, fingerprint, err);
-    }
-    if (status == DPE_OK) {
-        maker.in.file = gguf;
-        maker.out = json_object();
-        make(&maker);
-        status = maker.in.status;
-    }
-    if (status == DPE_OK) {
-        *root = maker.out;
-    } else {
-        json_decref(maker.out);
-    }
-    dpe_gguf_close(gguf);
-    return status;
+    DPE_TRY(dpe_gguf_open(path, &gguf, err));
+    DPE_TRY(hash_metadata(gguf, fingerprint, err));
+    struct maker maker = {.in = {.file = gguf, .err = err}, .out = json_object()};
+    make(&maker);
+    *root = maker.out;
+    return maker.in.status;
 }

@@ -36,9 +36,10 @@ dpe_status dpe_load_post_processor(struct dpe_tokenizer *tokenizer, json_t *comp
 dpe_status dpe_load_model(struct dpe_tokenizer *tokenizer, json_t *model, json_t *added,
                           struct dpe_error *err);
 
-/** The metadata of a GGUF file as JSON: *root (a new reference) is what its tokenizer.json would
- * be, as far as the metadata says; fingerprint is the SHA-256 over the metadata of the tokenizer.
- *  DPE_BAD_DATA names what is missing or not supported; as dpe_gguf_open. */
+/** The metadata of a GGUF file as JSON: *root (a new reference, after a failure too) is what its
+ * tokenizer.json would be, as far as the metadata says; fingerprint is the SHA-256 over the
+ * metadata of the tokenizer. DPE_BAD_DATA names what is missing or not supported; as dpe_gguf_open.
+ */
 dpe_status dpe_tokenizer_of_gguf(const char *path, json_t **root, char fingerprint[65],
                                  struct dpe_error *err);
 

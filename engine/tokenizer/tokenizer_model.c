@@ -48,12 +48,11 @@ dpe_status dpe_tokenizer_read_id(const json_t *value, const char *where, const c
     json_int_t number = json_integer_value(value);
     if (!json_is_integer(value) || number < 0 || number >= DPE_MAX_IDS) {
         char quoted[96], found[96];
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        dpe_fail(err, DPE_BAD_DATA, "%s: id of \"%s\": expected an integer from 0 to %d, found %s",
-                 where, dpe_json_quote(quoted, token, strlen(token)), DPE_MAX_IDS - 1,
-                 text == NULL ? "nothing" : dpe_json_quote(found, text, strlen(text)));
-        free(text);
-        return DPE_BAD_DATA;
+        DPE_OWNED char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: id of \"%s\": expected an integer from 0 to %d, found %s", where,
+                        dpe_json_quote(quoted, token, strlen(token)), DPE_MAX_IDS - 1,
+                        text == NULL ? "nothing" : dpe_json_quote(found, text, strlen(text)));
     }
     *id = (int32_t)number;
     return DPE_OK;
@@ -185,8 +184,7 @@ static dpe_status load_bpe(struct dpe_vocab *vocab, struct dpe_json_reader *mode
     return model->status;
 }
 
-/* ----------------------------------------------------------------------------------- added tokens
- */
+/* --------------------------------------------------------------------------------- added tokens */
 
 /* The reference numbers added tokens itself: by the vocabulary if it has the token, else in order
  * after it. A file that says otherwise means something that it does not get there. */
@@ -211,6 +209,12 @@ static dpe_status check_added_id(struct dpe_tokenizer *t, int64_t id, const char
     return dpe_vocab_add(&t->vocab, (int32_t)id, content, n, false, err);
 }
 
+static void free_buffers(struct dpe_text (*buffers)[2])
+{
+    dpe_text_free(*buffers);
+    dpe_text_free(*buffers + 1);
+}
+
 static dpe_status add_token(struct dpe_tokenizer *t, json_t *json, int64_t *next,
                             struct dpe_error *err)
 {
@@ -230,25 +234,19 @@ static dpe_status add_token(struct dpe_tokenizer *t, json_t *json, int64_t *next
     token->normalized = dpe_tokenizer_need_bool(&r, "normalized");
     DPE_TRY(r.status);
     DPE_TRY(check_added_id(t, id, content, n, next, err));
-    dpe_status status = DPE_OK;
-    struct dpe_text buffers[2] = {{0}};
+    DPE_SCOPED(free_buffers) struct dpe_text buffers[2] = {{0}};
     const char *text = content;
     size_t n_text = n, inserted = 0;
     if (token->normalized) {
-        status = dpe_normalize(t, content, n, buffers, &text, &n_text, &inserted, NULL, err);
+        DPE_TRY(dpe_normalize(t, content, n, buffers, &text, &n_text, &inserted, NULL, err));
     }
-    if (status == DPE_OK) {
-        status = dpe_text_append(&token->content, text, n_text, err);
-    }
-    if (status == DPE_OK && n_text == 0) {
+    if (n_text == 0) {
         char quoted[96];
-        status = dpe_fail(err, DPE_BAD_DATA, "added_tokens: \"%s\" becomes empty when normalised",
-                          dpe_json_quote(quoted, content, n));
+        return dpe_fail(err, DPE_BAD_DATA, "added_tokens: \"%s\" becomes empty when normalised",
+                        dpe_json_quote(quoted, content, n));
     }
-    dpe_text_free(buffers);
-    dpe_text_free(buffers + 1);
     t->added_by_id[id] = token;
-    return status;
+    return dpe_text_append(&token->content, text, n_text, err);
 }
 
 /* Sorted sets of those to look for before and after normalising. */

@@ -95,7 +95,7 @@ static dpe_status sort_run(int32_t *run, size_t n, struct dpe_error *err)
     if (sorted) {
         return DPE_OK;
     }
-    int32_t *copy = NULL;
+    DPE_OWNED int32_t *copy = NULL;
     DPE_TRY(DPE_NEW(&copy, n, err, "no memory for normalising"));
     memcpy(copy, run, n * sizeof *run);
     for (size_t c = 1; c < 257; c++) {
@@ -104,7 +104,6 @@ static dpe_status sort_run(int32_t *run, size_t n, struct dpe_error *err)
     for (size_t i = 0; i < n; i++) {
         run[count[combining_class(copy[i])]++] = copy[i];
     }
-    free(copy);
     return DPE_OK;
 }
 

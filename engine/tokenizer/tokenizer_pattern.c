@@ -12,7 +12,7 @@ enum { MAX_GROUPS = 64, MAX_PATTERN = 1 << 16, MAX_TRANSLATED = 1 << 20 };
 struct translation {
     const char *in;
     size_t n, at;
-    struct dpe_text out;
+    struct dpe_text *out;
     bool in_class;
     bool caseless[MAX_GROUPS + 1]; /* of each open group */
     size_t depth;
@@ -21,7 +21,7 @@ struct translation {
 
 static dpe_status put(struct translation *t, const char *bytes, size_t n)
 {
-    return dpe_text_append(&t->out, bytes, n, t->err);
+    return dpe_text_append(t->out, bytes, n, t->err);
 }
 
 static dpe_status unsupported(const struct translation *t, const char *what)
@@ -34,7 +34,7 @@ static dpe_status unsupported(const struct translation *t, const char *what)
 
 static void put_range(struct translation *t, uint32_t low, uint32_t high)
 {
-    dpe_text_put(&t->out, low == high ? "\\x{%x}" : "\\x{%x}-\\x{%x}", low, high);
+    dpe_text_put(t->out, low == high ? "\\x{%x}" : "\\x{%x}-\\x{%x}", low, high);
 }
 
 /* The ranges of a class or of its complement, without brackets. */
@@ -59,10 +59,10 @@ static dpe_status put_class(struct translation *t, const struct dpe_unicode_clas
     if (t->caseless[t->depth]) {
         return unsupported(t, "a character class that ignores case");
     }
-    dpe_text_put(&t->out, t->in_class ? "" : complement ? "[^" : "[");
+    dpe_text_put(t->out, t->in_class ? "" : complement ? "[^" : "[");
     put_ranges(t, set, t->in_class && complement);
-    dpe_text_put(&t->out, t->in_class ? "" : "]");
-    return dpe_text_done(&t->out, t->err);
+    dpe_text_put(t->out, t->in_class ? "" : "]");
+    return dpe_text_done(t->out, t->err);
 }
 
 /* \p{L}, \P{L}, \p{^L}; t->at stands after the p. */
@@ -172,9 +172,9 @@ static dpe_status open_group(struct translation *t)
         return unsupported(t, "a group this deep");
     }
     t->caseless[++t->depth] = caseless;
-    dpe_status status = put(t, "(", 1);
+    DPE_TRY(put(t, "(", 1));
     t->at += length;
-    return status == DPE_OK ? put(t, rest, length) : status;
+    return put(t, rest, length);
 }
 
 static dpe_status translate_in_class(struct translation *t, char c)
@@ -276,35 +276,29 @@ dpe_status dpe_pattern_compile(struct dpe_pattern *pattern, const char *regex, s
         return dpe_fail(err, DPE_BAD_DATA, "expected a pattern of 1 to %d bytes, found %zu",
                         MAX_PATTERN, n);
     }
-    struct translation t = {.in = regex, .n = n, .err = err};
-    dpe_status status = DPE_OK;
-    while (t.at < n && status == DPE_OK) {
-        status = translate_one(&t);
-        if (status == DPE_OK && t.out.n > MAX_TRANSLATED) {
-            status = unsupported(&t, "this many character classes");
+    DPE_SCOPED(dpe_text_free) struct dpe_text out = {0};
+    struct translation t = {.in = regex, .n = n, .out = &out, .err = err};
+    while (t.at < n) {
+        DPE_TRY(translate_one(&t));
+        if (out.n > MAX_TRANSLATED) {
+            return unsupported(&t, "this many character classes");
         }
     }
-    if (status == DPE_OK) {
-        status = compile(pattern, &t.out, err);
-    }
-    dpe_text_free(&t.out);
-    return status;
+    return compile(pattern, &out, err);
 }
 
 dpe_status dpe_pattern_literal(struct dpe_pattern *pattern, const char *text, size_t n,
                                struct dpe_error *err)
 {
-    struct dpe_text regex = {0};
+    if (n == 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "an empty pattern");
+    }
+    DPE_SCOPED(dpe_text_free) struct dpe_text regex = {0};
     for (size_t at = 0, length = 0; at < n; at += length) {
         dpe_text_put(&regex, "\\x{%x}", dpe_utf8_next(text + at, &length));
     }
-    dpe_status status =
-        n == 0 ? dpe_fail(err, DPE_BAD_DATA, "an empty pattern") : dpe_text_done(&regex, err);
-    if (status == DPE_OK) {
-        status = compile(pattern, &regex, err);
-    }
-    dpe_text_free(&regex);
-    return status;
+    DPE_TRY(dpe_text_done(&regex, err));
+    return compile(pattern, &regex, err);
 }
 
 void dpe_pattern_free(struct dpe_pattern *pattern)

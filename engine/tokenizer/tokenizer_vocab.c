@@ -235,35 +235,32 @@ dpe_status dpe_vocab_merge(struct dpe_vocab *vocab, const char *left, size_t n_l
                            const char *right, size_t n_right, uint32_t rank, struct dpe_error *err)
 {
     char few[256];
-    char *joined = few;
+    DPE_OWNED char *many = NULL;
     size_t n = n_left + n_right;
     if (n > sizeof few) {
-        DPE_TRY(DPE_NEW(&joined, n, err, "no memory for a merge of %zu bytes", n));
+        DPE_TRY(DPE_NEW(&many, n, err, "no memory for a merge of %zu bytes", n));
     }
+    char *joined = many != NULL ? many : few;
     memcpy(joined, left, n_left);
     memcpy(joined + n_left, right, n_right);
     int32_t a = dpe_vocab_id(vocab, left, n_left), b = dpe_vocab_id(vocab, right, n_right);
     int32_t id = dpe_vocab_id(vocab, joined, n);
-    dpe_status status = DPE_OK;
     if (a < 0 || b < 0 || id < 0) {
-        status = a < 0   ? not_in_vocabulary(left, n_left, rank, err)
-                 : b < 0 ? not_in_vocabulary(right, n_right, rank, err)
-                         : not_in_vocabulary(joined, n, rank, err);
-    } else if (n_left == 0 || n_right == 0) {
-        status = dpe_fail(err, DPE_BAD_DATA, "model.merges: merge %u joins an empty token", rank);
-    } else {
-        uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
-        size_t at = pair_start(vocab, pair);
-        while (vocab->merges[at].pair != UINT64_MAX && vocab->merges[at].pair != pair) {
-            at = (at + 1) & vocab->merge_mask;
-        }
-        vocab->merges[at] = (struct dpe_merge_slot){pair, rank, id};
-        vocab->words_apart = vocab->words_apart && !crosses_words(joined, n);
+        return a < 0   ? not_in_vocabulary(left, n_left, rank, err)
+               : b < 0 ? not_in_vocabulary(right, n_right, rank, err)
+                       : not_in_vocabulary(joined, n, rank, err);
     }
-    if (joined != few) {
-        free(joined);
+    if (n_left == 0 || n_right == 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "model.merges: merge %u joins an empty token", rank);
     }
-    return status;
+    uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
+    size_t at = pair_start(vocab, pair);
+    while (vocab->merges[at].pair != UINT64_MAX && vocab->merges[at].pair != pair) {
+        at = (at + 1) & vocab->merge_mask;
+    }
+    vocab->merges[at] = (struct dpe_merge_slot){pair, rank, id};
+    vocab->words_apart = vocab->words_apart && !crosses_words(joined, n);
+    return DPE_OK;
 }
 
 void dpe_vocab_finish(struct dpe_vocab *vocab, const char *unk, size_t n_unk)

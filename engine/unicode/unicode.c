@@ -161,26 +161,14 @@ const char *dpe_utf8_before(const char *s)
 
 size_t dpe_utf8_put(uint32_t point, char out[4])
 {
-    if (point < 0x80) {
-        out[0] = (char)point;
-        return 1;
+    static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    const size_t n = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--) {
+        out[i] = (char)(0x80 | (point & 0x3f));
+        point >>= 6;
     }
-    if (point < 0x800) {
-        out[0] = (char)(0xc0 | point >> 6);
-        out[1] = (char)(0x80 | (point & 0x3f));
-        return 2;
-    }
-    if (point < 0x10000) {
-        out[0] = (char)(0xe0 | point >> 12);
-        out[1] = (char)(0x80 | (point >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (point & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | point >> 18);
-    out[1] = (char)(0x80 | (point >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (point >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (point & 0x3f));
-    return 4;
+    out[0] = (char)(lead[n] | point);
+    return n;
 }
 
 size_t dpe_utf8_bad_length(const char *s, size_t n)

@@ -376,13 +376,10 @@ dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
                             const char *generation_file, const char *generation,
                             size_t n_generation, struct dpe_config *config, struct dpe_error *err)
 {
-    json_t *root = NULL;
-    json_t *second = NULL;
+    DPE_SCOPED(json_decrefp) json_t *root = NULL;
+    DPE_SCOPED(json_decrefp) json_t *second = NULL;
     *config = (struct dpe_config){.bos_id = -1};
-    dpe_status status = dpe_json_parse(file, json, n, &root, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_json_parse(file, json, n, &root, err));
     struct dpe_json_reader top = {.file = file, .object = "", .from = root, .err = err};
     read_family(&top, config);
     read_sizes(&top, config);
@@ -398,22 +395,16 @@ dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
         top.object = "";
         read_outside(&top, text, config);
     }
-    status = top.status;
-    if (status == DPE_OK && generation != NULL) {
-        status = dpe_json_parse(generation_file, generation, n_generation, &second, err);
-        if (status == DPE_OK) {
-            top.file = generation_file;
-            top.from = second;
-            read_ids(&top, config);
-            status = top.status;
-        }
+    if (top.status == DPE_OK && generation != NULL) {
+        top.status = dpe_json_parse(generation_file, generation, n_generation, &second, err);
+        top.file = generation_file;
+        top.from = second;
+        read_ids(&top, config);
     }
-    json_decref(second);
-    json_decref(root);
-    if (status != DPE_OK) {
+    if (top.status != DPE_OK) {
         dpe_config_release(config);
     }
-    return status;
+    return top.status;
 }
 
 void dpe_rope_config_release(struct dpe_rope_config *rope)

@@ -75,12 +75,9 @@ static double *read_list(struct dpe_json_reader *rope, const char *key, int64_t 
         dpe_json_expected(rope, key, what);
         return NULL;
     }
-    double *numbers = dpe_alloc((size_t)n, sizeof *numbers);
-    if (numbers == NULL) {
-        rope->status = dpe_fail(rope->err, DPE_NO_MEMORY, "%s: out of memory", rope->file);
-        return NULL;
-    }
-    for (size_t i = 0; i < (size_t)n; i++) {
+    double *numbers = NULL;
+    rope->status = DPE_NEW(&numbers, (size_t)n, rope->err, "%s: out of memory", rope->file);
+    for (size_t i = 0; numbers != NULL && i < (size_t)n; i++) {
         const json_t *value = json_array_get(list, i);
         numbers[i] = json_number_value(value);
         bool positive = json_is_number(value) && isfinite(numbers[i]) && numbers[i] > 0.0;
@@ -463,8 +460,9 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
     }
     json_t *old = find_block(top, "rope_scaling", &exported);
     json_t *new = find_block(top, "rope_parameters", &exported);
+    DPE_SCOPED(json_decrefp)
     json_t *made = NULL; /* of the family where the file has no block; of both where it has two */
-    json_t *turned = NULL;
+    DPE_SCOPED(json_decrefp) json_t *turned = NULL;
     if (old == NULL && new == NULL && family->defaults.rope != NULL) {
         made = json_loads(family->defaults.rope, 0, NULL);
     } else if (old != NULL && new != NULL) {
@@ -486,6 +484,4 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
     if (local && top->status == DPE_OK) {
         read_local(top, json_object_get(new, "sliding_attention") != NULL ? new : old, config);
     }
-    json_decref(made);
-    json_decref(turned);
 }

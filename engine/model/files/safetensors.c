@@ -192,16 +192,6 @@ static dpe_status skip_metadata(struct header *header)
     return header->scan.problem == NULL ? DPE_OK : bad_json(header);
 }
 
-static struct dpe_shard_tensor *append(struct dpe_shard_table *table)
-{
-    if (!dpe_make_room(&table->tensors, table->n, sizeof *table->tensors)) {
-        return NULL;
-    }
-    struct dpe_shard_tensor *tensor = table->tensors + table->n++;
-    *tensor = (struct dpe_shard_tensor){0};
-    return tensor;
-}
-
 struct span {
     uint64_t begin, end;
     size_t tensor;
@@ -222,16 +212,15 @@ static dpe_status check_cover(const struct header *header)
 {
     size_t n = header->table->n - header->first;
     const struct dpe_shard_tensor *tensors = header->table->tensors + header->first;
-    struct span *spans = NULL;
+    DPE_OWNED struct span *spans = NULL;
     DPE_TRY(DPE_NEW(&spans, n, header->err, "%s: out of memory for %zu tensors",
                     header->shard->path, n));
     for (size_t i = 0; i < n; i++) {
         spans[i] = (struct span){tensors[i].begin, tensors[i].end, i};
     }
     qsort(spans, n, sizeof *spans, by_begin);
-    dpe_status status = DPE_OK;
     uint64_t covered = header->shard->data;
-    for (size_t i = 0; i < n && status == DPE_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (spans[i].begin != covered) {
             char what[128];
             snprintf(what, sizeof what, "begins at byte %llu of the data, expected %llu: %s",
@@ -239,19 +228,18 @@ static dpe_status check_cover(const struct header *header)
                      (unsigned long long)(covered - header->shard->data),
                      spans[i].begin < covered ? "it overlaps another"
                                               : "bytes before it belong to no tensor");
-            status = bad_tensor(header, tensors[spans[i].tensor].name, what);
+            return bad_tensor(header, tensors[spans[i].tensor].name, what);
         }
         covered = spans[i].end;
     }
-    free(spans);
-    if (status == DPE_OK && covered != header->shard->size) {
-        status = dpe_fail(header->err, DPE_BAD_DATA,
-                          "%s: expected the file to end with its tensors at byte %llu, found "
-                          "%llu bytes",
-                          header->shard->path, (unsigned long long)covered,
-                          (unsigned long long)header->shard->size);
+    if (covered != header->shard->size) {
+        return dpe_fail(header->err, DPE_BAD_DATA,
+                        "%s: expected the file to end with its tensors at byte %llu, found "
+                        "%llu bytes",
+                        header->shard->path, (unsigned long long)covered,
+                        (unsigned long long)header->shard->size);
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status read_tensors(struct header *header)
@@ -259,30 +247,24 @@ static dpe_status read_tensors(struct header *header)
     bool first = true;
     bool metadata = false;
     struct dpe_json_scan_text name;
-    dpe_status status = DPE_OK;
+    struct dpe_shard_table *table = header->table;
     dpe_json_scan_open(&header->scan, '{');
-    while (status == DPE_OK && dpe_json_scan_key(&header->scan, &first, &name)) {
+    while (dpe_json_scan_key(&header->scan, &first, &name)) {
         if (text_is(name, "__metadata__") && !metadata) {
             metadata = true;
-            status = skip_metadata(header);
+            DPE_TRY(skip_metadata(header));
             continue;
         }
         if (strlen(name.bytes) != name.n) {
             return bad_tensor(header, name.bytes, "its name goes on after a NUL character");
         }
-        struct dpe_shard_tensor *tensor = append(header->table);
-        if (tensor == NULL) {
-            return dpe_fail(header->err, DPE_NO_MEMORY, "%s: out of memory for its tensors",
-                            header->shard->path);
-        }
-        tensor->name = name.bytes;
-        tensor->shard = header->index;
-        status = read_tensor(header, tensor);
+        DPE_TRY(DPE_ROOM(&table->tensors, table->n, header->err,
+                         "%s: out of memory for its tensors", header->shard->path));
+        struct dpe_shard_tensor *tensor = &table->tensors[table->n++];
+        *tensor = (struct dpe_shard_tensor){.name = name.bytes, .shard = header->index};
+        DPE_TRY(read_tensor(header, tensor));
     }
-    if (status == DPE_OK && !dpe_json_scan_end(&header->scan)) {
-        status = bad_json(header);
-    }
-    return status == DPE_OK ? check_cover(header) : status;
+    return dpe_json_scan_end(&header->scan) ? check_cover(header) : bad_json(header);
 }
 
 /* The header's bytes, NUL-terminated, and its length; the shard owns them. */
@@ -295,10 +277,7 @@ static dpe_status read_header(struct dpe_shard *shard, uint64_t *n, struct dpe_e
                         "a truncated one",
                         shard->path, (unsigned long long)shard->size);
     }
-    dpe_status status = dpe_shard_read(shard, 0, sizeof length, length, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    DPE_TRY(dpe_shard_read(shard, 0, sizeof length, length, err));
     *n = dpe_load_u64(length, sizeof length);
     if (*n > max_header || *n > shard->size - sizeof length) {
         return dpe_fail(err, DPE_BAD_DATA,
@@ -312,22 +291,14 @@ static dpe_status read_header(struct dpe_shard *shard, uint64_t *n, struct dpe_e
                     "%s: no memory for its header of %llu bytes", shard->path,
                     (unsigned long long)*n));
     shard->header[*n] = '\0';
-    status = dpe_shard_read(shard, sizeof length, shard->data, shard->header, err);
-    size_t good = status == DPE_OK ? dpe_utf8_check(shard->header, (size_t)*n) : (size_t)*n;
+    DPE_TRY(dpe_shard_read(shard, sizeof length, shard->data, shard->header, err));
+    size_t good = dpe_utf8_check(shard->header, (size_t)*n);
     if (good < *n) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: header: expected UTF-8, found an invalid byte at %zu", shard->path,
                         good);
     }
-    return status;
-}
-
-static void add_to_hash(struct dpe_sha256 *hash, const struct dpe_shard *shard)
-{
-    unsigned char size[8];
-    dpe_store_u64(size, shard->size, sizeof size);
-    dpe_sha256_add(hash, shard->name, strlen(shard->name) + 1);
-    dpe_sha256_add(hash, size, sizeof size);
+    return DPE_OK;
 }
 
 dpe_status dpe_shard_open(const char *folder, const char *name, int index, struct dpe_shard *shard,
@@ -340,9 +311,12 @@ dpe_status dpe_shard_open(const char *folder, const char *name, int index, struc
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", name);
     }
     uint64_t n = 0;
+    unsigned char size[8];
     DPE_TRY(dpe_open_regular(shard->path, &shard->fd, &shard->size, err));
     DPE_TRY(read_header(shard, &n, err));
-    add_to_hash(hash, shard);
+    dpe_store_u64(size, shard->size, sizeof size);
+    dpe_sha256_add(hash, shard->name, strlen(shard->name) + 1);
+    dpe_sha256_add(hash, size, sizeof size);
     dpe_sha256_add(hash, shard->header, (size_t)n);
     struct header header = {.shard = shard,
                             .table = table,

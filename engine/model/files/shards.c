@@ -55,11 +55,11 @@ struct index {
     struct dpe_error *err;
 };
 
-static dpe_status add_placed(struct index *index, struct placed placed)
+static void free_index(struct index *index)
 {
-    DPE_TRY(DPE_ROOM(&index->map, index->n, index->err, "%s: out of memory", index->path));
-    index->map[index->n++] = placed;
-    return DPE_OK;
+    free(index->shards);
+    free(index->map);
+    free(index->text);
 }
 
 /* A shard is a file of this folder and nothing else: no path leads out of it. */
@@ -92,7 +92,8 @@ static dpe_status read_map(struct index *index, struct dpe_json_scan *scan)
                             "\"%s\"",
                             index->path, dpe_json_quote(quoted, shard.bytes, shard.n));
         }
-        DPE_TRY(add_placed(index, (struct placed){tensor.bytes, shard.bytes}));
+        DPE_TRY(DPE_ROOM(&index->map, index->n, index->err, "%s: out of memory", index->path));
+        index->map[index->n++] = (struct placed){tensor.bytes, shard.bytes};
     }
     return DPE_OK;
 }
@@ -266,32 +267,17 @@ dpe_status dpe_shards_open(const char *folder, struct dpe_shard **shards, int *n
                            struct dpe_shard_table *table, struct dpe_sha256 *hash,
                            struct dpe_error *err)
 {
-    struct index index = {.err = err};
+    DPE_SCOPED(free_index) struct index index = {.err = err};
     *n = 0;
-    dpe_status status = find_files(&index, folder);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    status = DPE_NEW(shards, index.n_shards, err, "%s: out of memory", folder);
-    if (status != DPE_OK) {
-        goto done;
-    }
-    for (size_t i = 0; i < index.n_shards && status == DPE_OK; i++) {
+    DPE_TRY(find_files(&index, folder));
+    DPE_TRY(DPE_NEW(shards, index.n_shards, err, "%s: out of memory", folder));
+    for (size_t i = 0; i < index.n_shards; i++) {
         size_t first = table->n;
         (*shards)[i].fd = -1;
         ++*n;
-        status = dpe_shard_open(folder, index.shards[i], (int)i, *shards + i, table, hash, err);
-        if (status == DPE_OK) {
-            keep_placed(&index, *shards + i, first, table, hash);
-        }
+        DPE_TRY(dpe_shard_open(folder, index.shards[i], (int)i, *shards + i, table, hash, err));
+        keep_placed(&index, *shards + i, first, table, hash);
     }
-    if (status != DPE_OK || (status = dpe_shard_table_sort(table, *shards, err)) != DPE_OK) {
-        goto done;
-    }
-    status = check_placed(&index, table);
-done:
-    free(index.shards);
-    free(index.map);
-    free(index.text);
-    return status;
+    DPE_TRY(dpe_shard_table_sort(table, *shards, err));
+    return check_placed(&index, table);
 }

@@ -213,8 +213,7 @@ static void put_windows(struct maker *maker)
     put(maker, "layer_types", types);
 }
 
-/* -------------------------------------------------------------------------------------- rotation
- */
+/* ------------------------------------------------------------------------------------- rotation */
 
 /* The numbers of a tensor of factors, one for each pair; NULL after a failure. */
 static json_t *read_factors(struct maker *maker, const char *name)
@@ -461,8 +460,7 @@ static void put_rope(struct maker *maker)
     json_decref(rotation.many);
 }
 
-/* ------------------------------------------------------------------------------------------ ends
- */
+/* ----------------------------------------------------------------------------------------- ends */
 
 static void put_ids(struct maker *maker)
 {

@@ -14,37 +14,25 @@ static void close_set(struct dpe_gguf_set *set)
         dpe_gguf_close(set->files[i]);
     }
     free(set->files);
-    *set = (struct dpe_gguf_set){0};
 }
 
 static dpe_status open_set(const char *path, struct dpe_gguf_set *set, struct dpe_error *err)
 {
-    struct dpe_gguf *first = NULL;
-    char **paths = NULL;
+    DPE_SCOPED(dpe_gguf_close_scoped) struct dpe_gguf *first = NULL;
+    DPE_SCOPED(dpe_gguf_free_paths) char **paths = NULL;
     int n = 0;
-    dpe_status status = dpe_gguf_open(path, &first, err);
-    if (status == DPE_OK) {
-        status = dpe_gguf_split(first, &paths, &n, err);
+    DPE_TRY(dpe_gguf_open(path, &first, err));
+    DPE_TRY(dpe_gguf_split(first, &paths, &n, err));
+    DPE_TRY(DPE_NEW(&set->files, (size_t)n, err, "%s: out of memory", path));
+    set->files[set->n++] = first;
+    first = NULL;
+    for (; set->n < n; set->n++) {
+        DPE_TRY(dpe_gguf_open(paths[set->n], &set->files[set->n], err));
     }
-    if (status == DPE_OK) {
-        status = DPE_NEW(&set->files, (size_t)n, err, "%s: out of memory", path);
+    for (int i = 0; i < n; i++) {
+        DPE_TRY(dpe_gguf_check_types(set->files[i], err));
     }
-    if (status != DPE_OK) {
-        dpe_gguf_close(first);
-        goto done;
-    }
-    set->files[0] = first;
-    set->n = 1;
-    for (int i = 1; i < n && status == DPE_OK; i++) {
-        status = dpe_gguf_open(paths[i], &set->files[i], err);
-        set->n += status == DPE_OK;
-    }
-    for (int i = 0; i < set->n && status == DPE_OK; i++) {
-        status = dpe_gguf_check_types(set->files[i], err);
-    }
-done:
-    dpe_gguf_free_paths(paths, n);
-    return status;
+    return DPE_OK;
 }
 
 /* A file of the set as a mapped shard, and its name, size and header into the hash. */
@@ -87,52 +75,39 @@ static void name_types(const struct dpe_gguf_set *set, struct dpe_model *model)
     }
 }
 
-static dpe_status bind_tensors(struct dpe_model *model, const struct dpe_gguf_set *set,
-                               struct dpe_shard_table *table, struct dpe_error *err)
+/* Names are the entries' own. */
+static void free_table(struct dpe_shard_table *table)
 {
-    DPE_TRY(dpe_gguf_tensors(set, &model->config, table, err));
-    DPE_TRY(dpe_shard_table_sort(table, model->shards, err));
-    return dpe_model_bind(model, table, err);
+    for (size_t i = 0; i < table->n; i++) {
+        free((char *)(uintptr_t)table->tensors[i].name);
+    }
+    free(table->tensors);
 }
 
 static dpe_status open_weights(struct dpe_model *model, struct dpe_gguf_set *set,
                                struct dpe_sha256 *hash, struct dpe_error *err)
 {
-    struct dpe_shard_table table = {0};
-    dpe_status status =
-        DPE_NEW(&model->shards, (size_t)set->n, err, "%s: out of memory", model->folder);
-    for (int i = 0; i < set->n && status == DPE_OK; i++) {
-        model->n_shards++;
-        status = map_file(set->files[i], &model->shards[i], hash, err);
+    DPE_SCOPED(free_table) struct dpe_shard_table table = {0};
+    DPE_TRY(DPE_NEW(&model->shards, (size_t)set->n, err, "%s: out of memory", model->folder));
+    while (model->n_shards < set->n) {
+        struct dpe_shard *shard = &model->shards[model->n_shards];
+        DPE_TRY(map_file(set->files[model->n_shards++], shard, hash, err));
     }
-    if (status == DPE_OK) {
-        status = bind_tensors(model, set, &table, err);
-    }
-    for (size_t i = 0; i < table.n; i++) {
-        free((char *)(uintptr_t)table.tensors[i].name);
-    }
-    free(table.tensors);
-    return status;
-}
-
-static dpe_status open_model(struct dpe_model *model, struct dpe_gguf_set *set, bool config_only,
-                             struct dpe_sha256 *hash, struct dpe_error *err)
-{
-    DPE_TRY(open_set(model->folder, set, err));
-    DPE_TRY(dpe_gguf_config(set, &model->config_json, &model->own_family, err));
-    DPE_TRY(dpe_config_parse(model->folder, model->config_json, strlen(model->config_json), NULL,
-                             NULL, 0, &model->config, err));
-    model->config.family = &model->own_family;
-    dpe_sha256_add(hash, model->config_json, strlen(model->config_json));
-    name_types(set, model);
-    return config_only ? DPE_OK : open_weights(model, set, hash, err);
+    DPE_TRY(dpe_gguf_tensors(set, &model->config, &table, err));
+    DPE_TRY(dpe_shard_table_sort(&table, model->shards, err));
+    return dpe_model_bind(model, &table, err);
 }
 
 dpe_status dpe_model_open_gguf(struct dpe_model *model, bool config_only, struct dpe_sha256 *hash,
                                struct dpe_error *err)
 {
-    struct dpe_gguf_set set = {0};
-    const dpe_status status = open_model(model, &set, config_only, hash, err);
-    close_set(&set);
-    return status;
+    DPE_SCOPED(close_set) struct dpe_gguf_set set = {0};
+    DPE_TRY(open_set(model->folder, &set, err));
+    DPE_TRY(dpe_gguf_config(&set, &model->config_json, &model->own_family, err));
+    DPE_TRY(dpe_config_parse(model->folder, model->config_json, strlen(model->config_json), NULL,
+                             NULL, 0, &model->config, err));
+    model->config.family = &model->own_family;
+    dpe_sha256_add(hash, model->config_json, strlen(model->config_json));
+    name_types(&set, model);
+    return config_only ? DPE_OK : open_weights(model, &set, hash, err);
 }

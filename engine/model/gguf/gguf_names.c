@@ -75,19 +75,13 @@ struct collector {
     struct dpe_error *err;
 };
 
-static dpe_status no_memory(const struct collector *c)
-{
-    return dpe_fail(c->err, DPE_NO_MEMORY, "%s: out of memory for its tensors", c->file->path);
-}
-
 /* One entry with a shape of its own: rows first, `rank` of them from the end of the tensor's. */
 static dpe_status add(struct collector *c, const struct dpe_gguf_tensor *from, const char *name,
                       int rank, uint64_t begin, uint64_t end)
 {
     struct dpe_shard_table *table = c->table;
-    if (!dpe_make_room(&table->tensors, table->n, sizeof *table->tensors)) {
-        return no_memory(c);
-    }
+    DPE_TRY(DPE_ROOM(&table->tensors, table->n, c->err, "%s: out of memory for its tensors",
+                     c->file->path));
     struct dpe_shard_tensor *to = &table->tensors[table->n];
     *to = (struct dpe_shard_tensor){.name = strdup(name),
                                     .dtype = dpe_block_types[from->dtype].name,
@@ -99,7 +93,7 @@ static dpe_status add(struct collector *c, const struct dpe_gguf_tensor *from, c
         to->shape[i] = from->shape[from->rank - rank + i];
     }
     if (to->name == NULL) {
-        return no_memory(c);
+        return dpe_fail(c->err, DPE_NO_MEMORY, "%s: out of memory for its tensors", c->file->path);
     }
     table->n++;
     return DPE_OK;

@@ -87,7 +87,7 @@ static dpe_status frequencies(const struct dpe_rope_network *network, int64_t n,
     clex.up = first + n;
     clex.down = clex.up + n * clex.width;
     double t = fmin(ceil((double)length / (double)trained), floor(settings[MAX_FACTOR]));
-    double *x = NULL;
+    DPE_OWNED double *x = NULL;
     DPE_TRY(DPE_NEW(&x, (size_t)(7 * n + clex.width), err,
                     "rope scaling: out of memory for the network of clex"));
     for (int64_t j = 0; j < n; j++) {
@@ -98,14 +98,13 @@ static dpe_status frequencies(const struct dpe_rope_network *network, int64_t n,
         double h = (t - 1.0) / (double)steps;
         step(&clex, 1.0 + h * (double)i, h, x, x + n, x + 5 * n, x + 6 * n);
     }
-    dpe_status status = DPE_OK;
-    for (int64_t j = 0; j < n && status == DPE_OK; j++) {
+    for (int64_t j = 0; j < n; j++) {
         inv_freq[j] = exp(x[j]);
         if (!(inv_freq[j] > 0.0 && isfinite(inv_freq[j]))) {
-            status = dpe_fail(err, DPE_BAD_DATA,
-                              "rope scaling: clex: expected positive frequencies from its network, "
-                              "found %g for pair %lld at %g times the trained length",
-                              inv_freq[j], (long long)j, t);
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "rope scaling: clex: expected positive frequencies from its network, "
+                            "found %g for pair %lld at %g times the trained length",
+                            inv_freq[j], (long long)j, t);
         }
     }
     *attention_factor = 1.0;
@@ -113,8 +112,7 @@ static dpe_status frequencies(const struct dpe_rope_network *network, int64_t n,
         double keys = length > 2 ? (double)length : 2.0;
         *attention_factor = sqrt(log(keys) / log((double)trained));
     }
-    free(x);
-    return status;
+    return DPE_OK;
 }
 
 struct dpe_rope_network *dpe_rope_network_clex(struct dpe_json_reader *top,

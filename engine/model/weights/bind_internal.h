@@ -19,9 +19,9 @@ struct dpe_binder {
     struct dpe_error *err;
 };
 
-/** Bytes that the model owns until it is closed; NULL after DPE_NO_MEMORY. `name` is for messages.
- */
-void *dpe_bind_copy(struct dpe_binder *binder, const char *name, size_t bytes);
+/** Bytes that the model owns until it is closed, into the pointer whose address is `copy`; `name`
+ * is for messages. DPE_NO_MEMORY. */
+dpe_status dpe_bind_copy(struct dpe_binder *binder, const char *name, size_t bytes, void *copy);
 /** Bind a tensor by its whole name. shape: planes, rows, columns; 0 planes mean a matrix, and 0
  * rows a vector. Planes become rows of the tensor. A missing tensor is noted and is not an error
  * yet. */

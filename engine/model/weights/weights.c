@@ -39,18 +39,19 @@ static dpe_status bad_shape(const struct dpe_binder *binder, const struct dpe_sh
                     binder->model->shards[found->shard].path, found->name, expected, shape);
 }
 
-void *dpe_bind_copy(struct dpe_binder *binder, const char *name, size_t bytes)
+dpe_status dpe_bind_copy(struct dpe_binder *binder, const char *name, size_t bytes, void *copy)
 {
     struct dpe_model *model = binder->model;
-    void *copy = dpe_alloc(bytes, 1);
-    if (copy == NULL || !dpe_make_room(&model->copies, model->n_copies, sizeof *model->copies)) {
-        free(copy);
-        dpe_fail(binder->err, DPE_NO_MEMORY, "%s: tensor %s: no memory for a copy of %zu bytes",
-                 model->folder, name, bytes);
-        return NULL;
+    void *made = dpe_alloc(bytes, 1);
+    if (made == NULL || !dpe_make_room(&model->copies, model->n_copies, sizeof *model->copies)) {
+        free(made);
+        return dpe_fail(binder->err, DPE_NO_MEMORY,
+                        "%s: tensor %s: no memory for a copy of %zu bytes", model->folder, name,
+                        bytes);
     }
-    model->copies[model->n_copies++] = copy;
-    return copy;
+    model->copies[model->n_copies++] = made;
+    memcpy(copy, &made, sizeof made);
+    return DPE_OK;
 }
 
 /* Misaligned data is read into memory of ours; file mappings begin at page boundaries, so offset
@@ -65,10 +66,8 @@ static dpe_status take_data(struct dpe_binder *binder, const struct dpe_shard_te
         *data = shard->map + found->begin;
         return DPE_OK;
     }
-    void *copy = dpe_bind_copy(binder, found->name, (size_t)(found->end - found->begin));
-    if (copy == NULL) {
-        return DPE_NO_MEMORY;
-    }
+    void *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, found->name, (size_t)(found->end - found->begin), &copy));
     *data = copy;
     return dpe_shard_read(shard, found->begin, found->end, copy, binder->err);
 }
@@ -80,10 +79,8 @@ static dpe_status widen_vector(struct dpe_binder *binder, const char *name,
     if (!dpe_dtype_blocks(tensor->dtype)) {
         return DPE_OK;
     }
-    float *copy = dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof *copy);
-    if (copy == NULL) {
-        return DPE_NO_MEMORY;
-    }
+    float *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof *copy, &copy));
     dpe_dtype_read(tensor->dtype, tensor->data, 0, tensor->cols, copy);
     tensor->data = copy;
     tensor->dtype = DPE_F32;

@@ -36,10 +36,8 @@ static dpe_status cut_bias(struct dpe_binder *binder, const struct dpe_tensor *a
                            int64_t first, int64_t step, struct dpe_tensor *out)
 {
     int64_t n = all->cols / step;
-    float *copy = dpe_bind_copy(binder, "experts", (size_t)n * sizeof *copy);
-    if (copy == NULL) {
-        return DPE_NO_MEMORY;
-    }
+    float *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, "experts", (size_t)n * sizeof *copy, &copy));
     for (int64_t i = 0; i < n; i++) {
         copy[i] = dpe_bind_element(all, expert * all->cols + first + i * step);
     }
@@ -55,10 +53,8 @@ static dpe_status cut_expert(struct dpe_binder *binder, const struct dpe_tensor 
 {
     int64_t rows = all->cols / step;
     int64_t size = all->dtype == DPE_F32 ? 4 : 2;
-    char *copy = dpe_bind_copy(binder, "experts", (size_t)(rows * cols * size));
-    if (copy == NULL) {
-        return DPE_NO_MEMORY;
-    }
+    char *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, "experts", (size_t)(rows * cols * size), &copy));
     const char *from = (const char *)all->data + expert * cols * all->cols * size;
     for (int64_t c = 0; c < cols; c++) {
         for (int64_t r = 0; r < rows; r++) {
@@ -91,29 +87,25 @@ static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct 
         {"mlp.experts.down_proj", n, m, h, &out},
         {"mlp.experts.down_proj_bias", 0, n, h, &out_bias},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && status == DPE_OK; i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         char name[128];
         snprintf(name, sizeof name, "%slayers.%lld.%s", binder->prefix, (long long)index,
                  parts[i].name);
-        status = dpe_bind_shape(binder, name,
-                                (const int64_t[]){parts[i].planes, parts[i].rows, parts[i].cols},
-                                parts[i].tensor);
+        const int64_t shape[] = {parts[i].planes, parts[i].rows, parts[i].cols};
+        DPE_TRY(dpe_bind_shape(binder, name, shape, parts[i].tensor));
     }
     bool there =
         in.data != NULL && in_bias.data != NULL && out.data != NULL && out_bias.data != NULL;
-    for (int64_t e = 0; there && e < n && status == DPE_OK; e++) {
+    for (int64_t e = 0; there && e < n; e++) {
         struct dpe_expert *x = &experts[e];
-        if ((status = cut_expert(binder, &in, e, 0, 2, h, &x->gate)) != DPE_OK ||
-            (status = cut_expert(binder, &in, e, 1, 2, h, &x->up)) != DPE_OK ||
-            (status = cut_expert(binder, &out, e, 0, 1, m, &x->down)) != DPE_OK ||
-            (status = cut_bias(binder, &in_bias, e, 0, 2, &x->gate_bias)) != DPE_OK ||
-            (status = cut_bias(binder, &in_bias, e, 1, 2, &x->up_bias)) != DPE_OK) {
-            break;
-        }
-        status = cut_bias(binder, &out_bias, e, 0, 1, &x->down_bias);
+        DPE_TRY(cut_expert(binder, &in, e, 0, 2, h, &x->gate));
+        DPE_TRY(cut_expert(binder, &in, e, 1, 2, h, &x->up));
+        DPE_TRY(cut_expert(binder, &out, e, 0, 1, m, &x->down));
+        DPE_TRY(cut_bias(binder, &in_bias, e, 0, 2, &x->gate_bias));
+        DPE_TRY(cut_bias(binder, &in_bias, e, 1, 2, &x->up_bias));
+        DPE_TRY(cut_bias(binder, &out_bias, e, 0, 1, &x->down_bias));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,

@@ -93,10 +93,8 @@ dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
     struct scales scales = {0};
     float values[256];
     DPE_TRY(read_scales(binder, name, rows, cols, &scales));
-    uint16_t *copy = dpe_bind_copy(binder, name, (size_t)(rows * cols) * sizeof *copy);
-    if (copy == NULL) {
-        return DPE_NO_MEMORY;
-    }
+    uint16_t *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, name, (size_t)(rows * cols) * sizeof *copy, &copy));
     for (int i = 0; i < 256; i++) {
         values[i] = from_e4m3((unsigned char)i);
     }

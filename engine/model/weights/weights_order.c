@@ -17,10 +17,8 @@ dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double sh
     if (tensor->data == NULL || (shift == 0.0 && factor == 1.0)) {
         return DPE_OK;
     }
-    float *copy = dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof *copy);
-    if (copy == NULL) {
-        return DPE_NO_MEMORY;
-    }
+    float *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof *copy, &copy));
     for (int64_t i = 0; i < tensor->cols; i++) {
         copy[i] = (float)(factor * (double)((float)shift + dpe_bind_element(tensor, i)));
     }
@@ -58,10 +56,8 @@ static dpe_status reorder_heads(struct dpe_binder *binder, const char *name, int
         return DPE_OK;
     }
     size_t bytes = (size_t)dpe_dtype_bytes(tensor->dtype, width);
-    char *copy = dpe_bind_copy(binder, name, (size_t)rows * bytes);
-    if (copy == NULL) {
-        return DPE_NO_MEMORY;
-    }
+    char *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, name, (size_t)rows * bytes, &copy));
     for (int64_t r = 0; r < rows; r++) {
         int64_t head = r / config->head_dim * config->head_dim;
         int64_t from = head + component(config, r - head);
@@ -78,17 +74,14 @@ dpe_status dpe_bind_arrange(struct dpe_binder *binder, enum dpe_weight which,
     struct dpe_layer_shape shape = dpe_layer_shape(config, which);
     struct dpe_tensor *weight = &layer->weight[which];
     const char *name = dpe_layer_name(config, which);
-    dpe_status status = DPE_OK;
     if (shape.vector && which != DPE_WEIGHT_SINKS && dpe_family_of(config)->norm_plus_one) {
-        status = dpe_bind_shift(binder, name, 1.0, 1.0, weight);
+        DPE_TRY(dpe_bind_shift(binder, name, 1.0, 1.0, weight));
     }
     if (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K) {
-        status = reorder_heads(binder, name, shape.rows, shape.cols, weight);
-        if (status == DPE_OK) {
-            status = reorder_heads(binder, name, shape.rows, 1, &layer->bias[which]);
-        }
-    } else if (status == DPE_OK && (which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM)) {
-        status = reorder_heads(binder, name, shape.cols, 1, weight);
+        DPE_TRY(reorder_heads(binder, name, shape.rows, shape.cols, weight));
+        return reorder_heads(binder, name, shape.rows, 1, &layer->bias[which]);
     }
-    return status;
+    return which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM
+               ? reorder_heads(binder, name, shape.cols, 1, weight)
+               : DPE_OK;
 }
