@@ -118,10 +118,14 @@ uint32_t dpe_hdf5_crc(enum dpe_column_type type, const void *data, size_t n)
     return crc;
 }
 
-static void free_table(struct dpe_h5 *table)
+void dpe_h5_close(struct dpe_h5 *table)
 {
     if (table == NULL) {
         return;
+    }
+    dpe_inside_listen();
+    if (table->file >= 0) {
+        H5Fclose(table->file);
     }
     for (size_t i = 0; i < table->n_puts; i++) {
         free(table->puts[i].path);
@@ -133,18 +137,6 @@ static void free_table(struct dpe_h5 *table)
     free(table->puts);
     free(table->path);
     free(table);
-}
-
-void dpe_h5_close(struct dpe_h5 *table)
-{
-    if (table == NULL) {
-        return;
-    }
-    dpe_inside_listen();
-    if (table->file >= 0) {
-        H5Fclose(table->file);
-    }
-    free_table(table);
 }
 
 /* ----------------------------------------------------------------------------- bytes in memory */
@@ -217,29 +209,25 @@ static hid_t memory_access(struct dpe_h5_image *image)
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)
 {
     dpe_inside_listen();
-    struct dpe_h5 *made = NULL;
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for a table"));
     made->file = -1;
     made->writing = true;
     made->path = dpe_join("(new table)", "", "");
     made->image = calloc(1, sizeof *made->image);
     if (made->path == NULL || made->image == NULL) {
-        free_table(made);
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
     }
-    hid_t access = memory_access(made->image);
-    hid_t create = dpe_hdf5_timeless(H5P_FILE_CREATE);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t access = memory_access(made->image);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t create = dpe_hdf5_timeless(H5P_FILE_CREATE);
     if (access >= 0 && create >= 0) {
         made->file = H5Fcreate("dpe-table-in-memory", H5F_ACC_TRUNC, create, access);
     }
-    dpe_inside_close(access);
-    dpe_inside_close(create);
     if (made->file < 0) {
-        dpe_status status = dpe_hdf5_fail(err, DPE_NO_MEMORY, made, "/", "cannot be created");
-        free_table(made);
-        return status;
+        return dpe_hdf5_fail(err, DPE_NO_MEMORY, made, "/", "cannot be created");
     }
     *table = made;
+    made = NULL;
     return DPE_OK;
 }
 
@@ -275,12 +263,12 @@ static dpe_status compare_put(struct dpe_h5 *written, const struct dpe_h5_put *p
     size_t n = 1;
     uint32_t crc = 0;
     if (put->type == DPE_COL_STRING) {
-        char **strings = NULL;
-        DPE_TRY(dpe_h5_get_strings(written, put->path, &strings, &n, err));
-        crc = dpe_hdf5_crc(put->type, strings, n);
-        dpe_strings_free(strings, n);
+        DPE_SCOPED(dpe_strings_drop) struct dpe_strings strings = {0};
+        DPE_TRY(dpe_h5_get_strings(written, put->path, &strings.at, &strings.n, err));
+        n = strings.n;
+        crc = dpe_hdf5_crc(put->type, strings.at, n);
     } else {
-        void *data = NULL;
+        DPE_OWNED void *data = NULL;
         int rank = 0;
         int64_t dims[5] = {0};
         DPE_TRY(dpe_h5_get(written, put->path, put->type, &data, &rank, dims, err));
@@ -288,7 +276,6 @@ static dpe_status compare_put(struct dpe_h5 *written, const struct dpe_h5_put *p
             n *= (size_t)dims[axis];
         }
         crc = dpe_hdf5_crc(put->type, data, n);
-        free(data);
     }
     if (n != put->n || crc != put->crc) {
         return dpe_fail(err, DPE_IO, "%s: %s: read back differs from what was written",
@@ -303,14 +290,13 @@ static dpe_status same_end(const char *path, const char *image, size_t n, struct
     unsigned char trailer[DPE_TRAILER];
     off_t at = (off_t)(n - sizeof trailer);
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    DPE_SCOPED(dpe_close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return dpe_fail_errno(err, errno, path, "cannot be read back");
     }
     bool same = fstat(fd, &info) == 0 && (uint64_t)info.st_size == n &&
                 pread(fd, trailer, sizeof trailer, at) == DPE_TRAILER &&
                 memcmp(trailer, image + at, sizeof trailer) == 0;
-    close(fd);
     return same ? DPE_OK
                 : dpe_fail(err, DPE_IO, "%s: read back differs from what was written", path);
 }
@@ -320,16 +306,13 @@ static dpe_status same_end(const char *path, const char *image, size_t n, struct
 static dpe_status verify(const struct dpe_h5 *table, const char *path, size_t n,
                          struct dpe_error *err)
 {
-    struct dpe_h5 *written = NULL;
-    dpe_status status = same_end(path, table->image->bytes, n, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_open(path, &written, err);
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *written = NULL;
+    DPE_TRY(same_end(path, table->image->bytes, n, err));
+    DPE_TRY(dpe_h5_open(path, &written, err));
+    for (size_t i = 0; i < table->n_puts; i++) {
+        DPE_TRY(compare_put(written, &table->puts[i], err));
     }
-    for (size_t i = 0; status == DPE_OK && i < table->n_puts; i++) {
-        status = compare_put(written, &table->puts[i], err);
-    }
-    dpe_h5_close(written);
-    return status;
+    return DPE_OK;
 }
 
 /* Room for the trailer after the image, and the trailer. */
@@ -353,14 +336,11 @@ static dpe_status add_trailer(struct dpe_h5 *table, size_t *n, struct dpe_error 
 dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct dpe_error *err)
 {
     dpe_inside_listen();
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *freed = table;
     size_t n = 0;
-    dpe_status status = close_image(table, &n, err);
-    status = table->failure.status != DPE_OK ? dpe_h5_failed(table, err) : status;
-    if (status != DPE_OK || (status = add_trailer(table, &n, err)) != DPE_OK ||
-        (status = dpe_new_file_write(file, table->image->bytes, n, err)) != DPE_OK ||
-        (status = verify(table, file->path, n, err)) != DPE_OK) {
-        dpe_new_file_drop(file);
-    }
-    free_table(table);
-    return status;
+    DPE_TRY(dpe_h5_failed(table, err));
+    DPE_TRY(close_image(table, &n, err));
+    DPE_TRY(add_trailer(table, &n, err));
+    DPE_TRY(dpe_new_file_write(file, table->image->bytes, n, err));
+    return verify(table, file->path, n, err);
 }

@@ -93,6 +93,12 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
 dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***strings, size_t *n,
                               struct dpe_error *err);
 void dpe_strings_free(char **strings, size_t n);
+/** The same as one variable, for DPE_SCOPED(dpe_strings_drop). */
+struct dpe_strings {
+    char **at;
+    size_t n;
+};
+void dpe_strings_drop(struct dpe_strings *strings);
 /** Attributes; DPE_BAD_DATA when object or attribute is not there. *value is owned (free). */
 dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const char *name,
                                 char **value, struct dpe_error *err);

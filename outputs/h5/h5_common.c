@@ -62,8 +62,8 @@ static void put_root(struct dpe_h5 *table, const struct dpe_h5_common *common)
 
 static void put_identity(struct dpe_h5 *table, const struct dpe_identity *identity)
 {
-    const char **names = dpe_alloc(identity->n, sizeof *names);
-    const char **values = dpe_alloc(identity->n, sizeof *values);
+    DPE_OWNED const char **names = dpe_alloc(identity->n, sizeof *names);
+    DPE_OWNED const char **values = dpe_alloc(identity->n, sizeof *values);
     if (names == NULL || values == NULL) {
         dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for the identity of a table");
     }
@@ -75,8 +75,6 @@ static void put_identity(struct dpe_h5 *table, const struct dpe_identity *identi
                     "what decides a result");
     dpe_h5_put_list(table, "/identity/value", DPE_COL_STRING, values, identity->n,
                     "/identity/field", "its value");
-    free(values);
-    free(names);
 }
 
 /* ------------------------------------------------------------------------------------------ run */
@@ -84,8 +82,8 @@ static void put_identity(struct dpe_h5 *table, const struct dpe_identity *identi
 static void put_session_name(struct dpe_h5 *table, const struct dpe_h5_common *common,
                              const char *name)
 {
-    char *path = dpe_join("/run/sessions/", name, "");
-    const char **values = dpe_alloc(common->n_sessions, sizeof *values);
+    DPE_OWNED char *path = dpe_join("/run/sessions/", name, "");
+    DPE_OWNED const char **values = dpe_alloc(common->n_sessions, sizeof *values);
     if (path == NULL || values == NULL) {
         dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for /run");
     }
@@ -93,8 +91,6 @@ static void put_session_name(struct dpe_h5 *table, const struct dpe_h5_common *c
         values[i] = dpe_identity_get(&common->sessions[i], name);
     }
     dpe_h5_put_list(table, path, DPE_COL_STRING, values, common->n_sessions, session_path, name);
-    free(values);
-    free(path);
 }
 
 /* Each name that any session has, where it is met first. */
@@ -117,7 +113,7 @@ static void put_sessions(struct dpe_h5 *table, const struct dpe_h5_common *commo
 
 static void put_history(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
-    struct dpe_text history = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text history = {0};
     for (size_t i = 0; i < common->n_sessions; i++) {
         const char *command = dpe_identity_get(&common->sessions[i], "command");
         const char *started = dpe_identity_get(&common->sessions[i], "started");
@@ -128,7 +124,6 @@ static void put_history(struct dpe_h5 *table, const struct dpe_h5_common *common
         dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for the history");
     }
     dpe_h5_attr_text(table, "/run", "history", history.n > 0 ? history.bytes : "", NULL);
-    dpe_text_free(&history);
 }
 
 /* What has the same size in equal runs comes first: object addresses, which dimension scales hold,
@@ -182,28 +177,26 @@ void dpe_h5_content_free(struct dpe_h5_content *content)
 static dpe_status get_list(struct dpe_h5 *table, const char *names_path, const char *values_path,
                            bool skip_empty, struct dpe_identity *list, struct dpe_error *err)
 {
-    char **names = NULL, **values = NULL;
-    size_t n = 0, n_values = 0;
-    dpe_status status = dpe_h5_get_strings(table, names_path, &names, &n, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_get_strings(table, values_path, &values, &n_values, err);
+    DPE_SCOPED(dpe_strings_drop) struct dpe_strings names = {0};
+    DPE_SCOPED(dpe_strings_drop) struct dpe_strings values = {0};
+    DPE_TRY(dpe_h5_get_strings(table, names_path, &names.at, &names.n, err));
+    DPE_TRY(dpe_h5_get_strings(table, values_path, &values.at, &values.n, err));
+    if (names.n != values.n) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: found %zu elements, %s has %zu", table->path,
+                        names_path, names.n, values_path, values.n);
     }
-    if (status == DPE_OK && n != n_values) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: found %zu elements, %s has %zu", table->path,
-                          names_path, n, values_path, n_values);
-    }
-    for (size_t i = 0; status == DPE_OK && i < n; i++) {
-        if (!skip_empty || values[i][0] != '\0') {
-            status = dpe_identity_add(list, names[i], values[i], err);
+    for (size_t i = 0; i < names.n; i++) {
+        if (skip_empty && values.at[i][0] == '\0') {
+            continue;
         }
+        const dpe_status status = dpe_identity_add(list, names.at[i], values.at[i], err);
         if (status == DPE_INTERNAL) { /* a damaged or edited file, not our own mistake */
-            status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: '%s' occurs twice or is empty",
-                              table->path, names_path, names[i]);
+            return dpe_fail(err, DPE_BAD_DATA, "%s: %s: '%s' occurs twice or is empty", table->path,
+                            names_path, names.at[i]);
         }
+        DPE_TRY(status);
     }
-    dpe_strings_free(names, n);
-    dpe_strings_free(values, n_values);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_h5_get_identity(struct dpe_h5 *table, struct dpe_identity *identity,
@@ -215,11 +208,9 @@ dpe_status dpe_h5_get_identity(struct dpe_h5 *table, struct dpe_identity *identi
 dpe_status dpe_h5_check_hash(struct dpe_h5 *table, const char *object, const char *name,
                              const char *hex, const char *message, struct dpe_error *err)
 {
-    char *stated = NULL;
+    DPE_OWNED char *stated = NULL;
     DPE_TRY(dpe_h5_get_attr_text(table, object, name, &stated, err));
-    const bool same = strcmp(hex, stated) == 0;
-    free(stated);
-    return same ? DPE_OK : dpe_fail(err, DPE_BAD_DATA, "%s", message);
+    return strcmp(hex, stated) == 0 ? DPE_OK : dpe_fail(err, DPE_BAD_DATA, "%s", message);
 }
 
 static dpe_status get_identity(struct dpe_h5 *table, struct dpe_h5_content *content,
@@ -236,46 +227,44 @@ static dpe_status get_identity(struct dpe_h5 *table, struct dpe_h5_content *cont
 static dpe_status get_session_name(struct dpe_h5 *table, const char *name,
                                    struct dpe_h5_content *content, struct dpe_error *err)
 {
-    char **values = NULL;
-    size_t n = 0;
-    char *path = dpe_join("/run/sessions/", name, "");
-    dpe_status status = path == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for /run")
-                                     : dpe_h5_get_strings(table, path, &values, &n, err);
-    if (status == DPE_OK && n != content->n_sessions) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: expected %zu elements, found %zu", path,
-                          content->n_sessions, n);
+    DPE_SCOPED(dpe_strings_drop) struct dpe_strings values = {0};
+    DPE_OWNED char *path = dpe_join("/run/sessions/", name, "");
+    if (path == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for /run");
     }
-    for (size_t i = 0; status == DPE_OK && i < n; i++) {
-        if (values[i][0] != '\0') {
-            status = dpe_identity_add(&content->sessions[i], name, values[i], err);
+    DPE_TRY(dpe_h5_get_strings(table, path, &values.at, &values.n, err));
+    if (values.n != content->n_sessions) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected %zu elements, found %zu", path,
+                        content->n_sessions, values.n);
+    }
+    for (size_t i = 0; i < values.n; i++) {
+        if (values.at[i][0] != '\0') {
+            DPE_TRY(dpe_identity_add(&content->sessions[i], name, values.at[i], err));
         }
     }
-    dpe_strings_free(values, n);
-    free(path);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status get_sessions(struct dpe_h5 *table, struct dpe_h5_content *content,
                                struct dpe_error *err)
 {
-    void *index = NULL;
+    DPE_OWNED void *index = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
-    char **names = NULL;
-    size_t n_names = 0;
+    DPE_SCOPED(dpe_strings_drop) struct dpe_strings names = {0};
     DPE_TRY(dpe_h5_get(table, session_path, DPE_COL_I64, &index, &rank, dims, err));
-    free(index);
     size_t n = rank == 1 ? (size_t)dims[0] : 0;
     DPE_TRY(DPE_NEW(&content->sessions, n, err, "out of memory for /run"));
     content->n_sessions = n;
-    dpe_status status = n > 0 ? dpe_h5_list(table, "/run/sessions", &names, &n_names, err) : DPE_OK;
-    for (size_t i = 0; status == DPE_OK && i < n_names; i++) {
-        if (dpe_session_name_ok(names[i])) {
-            status = get_session_name(table, names[i], content, err);
+    if (n > 0) {
+        DPE_TRY(dpe_h5_list(table, "/run/sessions", &names.at, &names.n, err));
+    }
+    for (size_t i = 0; i < names.n; i++) {
+        if (dpe_session_name_ok(names.at[i])) {
+            DPE_TRY(get_session_name(table, names.at[i], content, err));
         }
     }
-    dpe_strings_free(names, n_names);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status read_content(struct dpe_h5 *table, struct dpe_h5_content *content,
@@ -298,11 +287,8 @@ static dpe_status read_content(struct dpe_h5 *table, struct dpe_h5_content *cont
 /* Whether a file that is not a DPE table is at least a whole HDF5 file. */
 static bool opens_as_hdf5(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    DPE_SCOPED(dpe_close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     bool whole = fd >= 0 && dpe_h5_check_trailer(fd, path, false, NULL) == DPE_OK;
-    if (fd >= 0) {
-        close(fd);
-    }
     hid_t file = whole ? dpe_inside_file(path) : (hid_t)-1;
     if (file >= 0) {
         H5Fclose(file);
@@ -326,7 +312,7 @@ dpe_status dpe_h5_look(const char *path, enum dpe_h5_state *state, struct dpe_h5
             "%s: expected a table or no file, found something that is not a regular file", path);
     }
     struct dpe_error why = {0};
-    struct dpe_h5 *table = NULL;
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *table = NULL;
     dpe_status status = dpe_h5_open(path, &table, &why);
     *state = DPE_H5_OURS;
     if (status == DPE_BAD_DATA) {
@@ -335,7 +321,6 @@ dpe_status dpe_h5_look(const char *path, enum dpe_h5_state *state, struct dpe_h5
         status = read_content(table, content, &why);
         *state = status == DPE_OK ? DPE_H5_OURS : DPE_H5_DAMAGED;
     }
-    dpe_h5_close(table);
     if (status != DPE_OK) {
         dpe_h5_content_free(content);
         snprintf(content->problem, sizeof content->problem, "%.500s", why.text);

@@ -27,7 +27,7 @@ enum { MAX_RANK = 5, MOST_SHRINK = 1032, SMALL = 16 << 20 };
 static dpe_status check_version(struct dpe_h5 *table, const char *version, struct dpe_error *err)
 {
     char why[DPE_TABLE_MESSAGE];
-    char *history = NULL;
+    DPE_OWNED char *history = NULL;
     struct dpe_error none = {0};
     if (dpe_table_check_version(version, NULL, why) == DPE_TABLE_OK) {
         return DPE_OK;
@@ -39,31 +39,28 @@ static dpe_status check_version(struct dpe_h5 *table, const char *version, struc
         command[strcspn(command, "\n")] = '\0';
     }
     dpe_table_check_version(version, command, why);
-    free(history);
     return dpe_fail(err, DPE_BAD_DATA, "%s: %s", table->path, why);
 }
 
 static dpe_status check_schema(struct dpe_h5 *table, struct dpe_error *err)
 {
-    char *name = NULL, *version = NULL;
+    DPE_OWNED char *name = NULL;
+    DPE_OWNED char *version = NULL;
     struct dpe_error why = {0};
     dpe_status status = dpe_h5_get_attr_text(table, "/", "schema_name", &name, &why);
     if (status == DPE_OK) {
         status = dpe_h5_get_attr_text(table, "/", "schema_version", &version, &why);
     }
     if (status == DPE_NO_MEMORY) {
-        status = dpe_fail(err, status, "%s", why.text);
-    } else if (status != DPE_OK || strcmp(name, DPE_SCHEMA_NAME) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: expected a table with schema_name \"%s\", found %s%s%s", table->path,
-                          DPE_SCHEMA_NAME, name == NULL ? "none" : "\"", name == NULL ? "" : name,
-                          name == NULL ? "" : "\"");
-    } else {
-        status = check_version(table, version, err);
+        return dpe_fail(err, status, "%s", why.text);
     }
-    free(name);
-    free(version);
-    return status;
+    if (status != DPE_OK || strcmp(name, DPE_SCHEMA_NAME) != 0) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected a table with schema_name \"%s\", found %s%s%s", table->path,
+                        DPE_SCHEMA_NAME, name == NULL ? "none" : "\"", name == NULL ? "" : name,
+                        name == NULL ? "" : "\"");
+    }
+    return check_version(table, version, err);
 }
 
 /* Without a trailer: a table that another program wrote, or another kind of file. */
@@ -108,46 +105,36 @@ dpe_status dpe_h5_check_trailer(int fd, const char *path, bool needed, struct dp
  * never sees a damaged file. */
 static dpe_status check_file(const char *path, struct dpe_error *err)
 {
-    int fd = -1;
+    DPE_SCOPED(dpe_close_fd) int fd = -1;
     uint64_t size = 0;
     DPE_TRY(dpe_open_regular(path, &fd, &size, err));
-    dpe_status status = dpe_h5_check_trailer(fd, path, !dpe_h5_is_unchecked(), err);
-    close(fd);
+    DPE_TRY(dpe_h5_check_trailer(fd, path, !dpe_h5_is_unchecked(), err));
     /* HDF5 1.10 crashes when it lacks memory while it starts and opens a file. */
     enum { STARTS = 8 << 20 };
-    void *room = status == DPE_OK ? malloc(STARTS) : NULL;
-    if (status == DPE_OK && room == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: HDF5 needs %d MiB of memory to open it", path,
-                          STARTS >> 20);
-    }
-    free(room);
-    return status;
+    DPE_OWNED void *room = malloc(STARTS);
+    return room != NULL ? DPE_OK
+                        : dpe_fail(err, DPE_NO_MEMORY, "%s: HDF5 needs %d MiB of memory to open it",
+                                   path, STARTS >> 20);
 }
 
 dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     DPE_TRY(check_file(path, err));
     dpe_inside_listen();
-    struct dpe_h5 *made = NULL;
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "%s: out of memory", path));
     made->file = -1;
     made->path = dpe_join(path, "", "");
-    if (made->path != NULL) {
-        made->file = dpe_inside_file(path);
-    }
     if (made->path == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    } else if (made->file < 0) {
-        status = dpe_hdf5_fail(err, DPE_BAD_DATA, made, "/", "cannot be read as HDF5");
-    } else {
-        status = check_schema(made, err);
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
-    if (status != DPE_OK) {
-        dpe_h5_close(made);
-        return status;
+    made->file = dpe_inside_file(path);
+    if (made->file < 0) {
+        return dpe_hdf5_fail(err, DPE_BAD_DATA, made, "/", "cannot be read as HDF5");
     }
+    DPE_TRY(check_schema(made, err));
     *table = made;
+    made = NULL;
     return DPE_OK;
 }
 
@@ -251,26 +238,22 @@ static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *pa
         return dpe_fail(err, DPE_BAD_DATA, "%s: %s: has another type than expected", table->path,
                         path);
     }
-    dpe_status status = DPE_OK;
     DPE_TRY(read_shape(table, dataset, path, dpe_hdf5_size(type), shape, err));
-    void *values = dpe_alloc(shape->n, dpe_hdf5_size(type));
-    hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
+    DPE_OWNED void *values = dpe_alloc(shape->n, dpe_hdf5_size(type));
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
     if (values == NULL || transfer < 0) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: no memory for %zu elements", table->path,
-                          path, shape->n);
-    } else if (shape->n > 0) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: %s: no memory for %zu elements", table->path, path,
+                        shape->n);
+    }
+    if (shape->n > 0) {
         enum dpe_inside found =
             H5Pset_type_conv_cb(transfer, refuse_range, NULL) < 0
                 ? DPE_INSIDE_UNKNOWN
                 : dpe_inside_read(dataset, dpe_hdf5_type(type), transfer, values);
-        status = read_status(table, path, found, err);
-    }
-    dpe_inside_close(transfer);
-    if (status != DPE_OK) {
-        free(values);
-        return status;
+        DPE_TRY(read_status(table, path, found, err));
     }
     *data = values;
+    values = NULL;
     return DPE_OK;
 }
 
@@ -278,16 +261,13 @@ dpe_status dpe_h5_get(struct dpe_h5 *table, const char *path, enum dpe_column_ty
                       void **data, int *rank, int64_t dims[5], struct dpe_error *err)
 {
     dpe_inside_listen();
-    hid_t dataset = -1;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t dataset = -1;
     DPE_TRY(dpe_hdf5_open_dataset(table, path, &dataset, err));
     struct shape shape = {0};
-    dpe_status status = read_array(table, dataset, path, type, data, &shape, err);
-    dpe_inside_close(dataset);
-    if (status == DPE_OK) {
-        *rank = shape.rank;
-        memcpy(dims, shape.dims, sizeof shape.dims);
-    }
-    return status;
+    DPE_TRY(read_array(table, dataset, path, type, data, &shape, err));
+    *rank = shape.rank;
+    memcpy(dims, shape.dims, sizeof shape.dims);
+    return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------- folders */
@@ -315,34 +295,28 @@ dpe_status dpe_h5_list(struct dpe_h5 *table, const char *path, char ***names, si
     if (dpe_inside_look(table->file, path) == DPE_INSIDE_ABSENT) {
         return DPE_OK;
     }
-    hid_t group = -1;
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t group = -1;
     DPE_TRY(dpe_hdf5_open(table, path, &group, err));
     if (H5Iget_type(group) != H5I_GROUP) { /* a dataset has no members */
-        dpe_inside_close(group);
         return DPE_OK;
     }
     H5G_info_t info = {0};
     if (H5Gget_info(group, &info) < 0) {
-        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
-    } else {
-        status = DPE_NEW(names, (size_t)info.nlinks, err, "%s: %s: no memory for %llu names",
-                         table->path, path, (unsigned long long)info.nlinks);
+        return dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "cannot be read");
     }
-    for (size_t i = 0; status == DPE_OK && i < (size_t)info.nlinks; i++) {
-        (*names)[i] = member_name(group, i);
-        *n += (*names)[i] != NULL;
-        if ((*names)[i] == NULL) {
-            status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "a member cannot be read");
+    DPE_SCOPED(dpe_strings_drop) struct dpe_strings found = {0};
+    DPE_TRY(DPE_NEW(&found.at, (size_t)info.nlinks, err, "%s: %s: no memory for %llu names",
+                    table->path, path, (unsigned long long)info.nlinks));
+    for (; found.n < (size_t)info.nlinks; found.n++) {
+        found.at[found.n] = member_name(group, found.n);
+        if (found.at[found.n] == NULL) {
+            return dpe_hdf5_fail(err, DPE_BAD_DATA, table, path, "a member cannot be read");
         }
     }
-    dpe_inside_close(group);
-    if (status != DPE_OK) {
-        dpe_strings_free(*names, *n);
-        *names = NULL;
-        *n = 0;
-    }
-    return status;
+    *names = found.at;
+    *n = found.n;
+    found = (struct dpe_strings){0};
+    return DPE_OK;
 }
 
 /* -------------------------------------------------------------------------------------- strings */
@@ -426,26 +400,23 @@ static hid_t within_budget(const struct dpe_h5 *table, struct budget *budget)
 static dpe_status copy_elements(struct dpe_h5 *table, hid_t dataset, const char *path, char **raw,
                                 size_t n, char ***strings, struct dpe_error *err)
 {
-    struct budget budget = {0};
-    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
-    hid_t transfer = within_budget(table, &budget);
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(free_blocks) struct budget budget = {0};
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = dpe_hdf5_type(DPE_COL_STRING);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t transfer = within_budget(table, &budget);
     if (type < 0 || transfer < 0) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
-    } else if (n > 0) {
-        status = read_status(table, path, dpe_inside_read(dataset, type, transfer, raw), err);
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
     }
+    enum dpe_inside found =
+        n > 0 ? dpe_inside_read(dataset, type, transfer, raw) : DPE_INSIDE_THERE;
     if (budget.spent) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: its strings are longer than the file",
-                          table->path, path);
+        return dpe_fail(err, DPE_BAD_DATA, "%s: %s: its strings are longer than the file",
+                        table->path, path);
     }
-    if (status == DPE_OK && (*strings = copy_strings(raw, n)) == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
-    }
-    free_blocks(&budget);
-    dpe_hdf5_close_type(DPE_COL_STRING, type);
-    dpe_inside_close(transfer);
-    return status;
+    DPE_TRY(read_status(table, path, found, err));
+    *strings = copy_strings(raw, n);
+    return *strings != NULL
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
 }
 
 static dpe_status read_strings(struct dpe_h5 *table, hid_t dataset, const char *path,
@@ -453,33 +424,23 @@ static dpe_status read_strings(struct dpe_h5 *table, hid_t dataset, const char *
 {
     struct shape shape = {0};
     DPE_TRY(read_shape(table, dataset, path, sizeof(char *), &shape, err));
-    char **raw = dpe_alloc_zero(shape.n, sizeof *raw);
-    dpe_status status =
-        raw == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path)
-                    : copy_elements(table, dataset, path, raw, shape.n, strings, err);
-    if (status == DPE_OK) {
-        *n = shape.n;
-    }
-    free(raw);
-    return status;
+    DPE_OWNED char **raw = NULL;
+    DPE_TRY(DPE_NEW(&raw, shape.n, err, "%s: %s: out of memory", table->path, path));
+    DPE_TRY(copy_elements(table, dataset, path, raw, shape.n, strings, err));
+    *n = shape.n;
+    return DPE_OK;
 }
 
 dpe_status dpe_h5_get_strings(struct dpe_h5 *table, const char *path, char ***strings, size_t *n,
                               struct dpe_error *err)
 {
     dpe_inside_listen();
-    hid_t dataset = -1;
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t dataset = -1;
     DPE_TRY(dpe_hdf5_open_dataset(table, path, &dataset, err));
-    hid_t stored = H5Dget_type(dataset);
-    if (!is_variable_text(stored)) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected strings", table->path, path);
-    } else {
-        status = read_strings(table, dataset, path, strings, n, err);
-    }
-    dpe_inside_close(stored);
-    dpe_inside_close(dataset);
-    return status;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t stored = H5Dget_type(dataset);
+    return is_variable_text(stored)
+               ? read_strings(table, dataset, path, strings, n, err)
+               : dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected strings", table->path, path);
 }
 
 void dpe_strings_free(char **strings, size_t n)
@@ -490,22 +451,24 @@ void dpe_strings_free(char **strings, size_t n)
     free(strings);
 }
 
+void dpe_strings_drop(struct dpe_strings *strings)
+{
+    dpe_strings_free(strings->at, strings->n);
+    *strings = (struct dpe_strings){0};
+}
+
 /* ----------------------------------------------------------------------------------- attributes */
 
-/* A scalar attribute. */
+/* A scalar attribute, to be closed also after a failure. */
 static dpe_status open_attribute(struct dpe_h5 *table, const char *object, const char *name,
                                  hid_t *attribute, struct dpe_error *err)
 {
-    hid_t id = -1;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t id = -1;
     DPE_TRY(dpe_hdf5_open(table, object, &id, err));
     *attribute = H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : (hid_t)-1;
-    dpe_inside_close(id);
+    DPE_SCOPED(dpe_inside_close_scoped)
     hid_t space = *attribute < 0 ? -1 : H5Aget_space(*attribute);
     bool scalar = space >= 0 && H5Sget_simple_extent_npoints(space) == 1;
-    dpe_inside_close(space);
-    if (*attribute >= 0 && !scalar) {
-        dpe_inside_close(*attribute);
-    }
     return scalar ? DPE_OK
                   : dpe_fail(err, DPE_BAD_DATA, "%s: %s: attribute %s is not there", table->path,
                              object, name);
@@ -515,37 +478,29 @@ dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const 
                                 char **value, struct dpe_error *err)
 {
     dpe_inside_listen();
-    hid_t attribute = -1;
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t attribute = -1;
     DPE_TRY(open_attribute(table, object, name, &attribute, err));
-    hid_t stored = H5Aget_type(attribute);
-    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t stored = H5Aget_type(attribute);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = dpe_hdf5_type(DPE_COL_STRING);
     char *text = NULL;
     if (!is_variable_text(stored) || type < 0 || H5Aread(attribute, type, &text) < 0) {
-        status = dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
-    } else {
-        *value = dpe_join(text == NULL ? "" : text, "", "");
-        H5free_memory(text);
-        if (*value == NULL) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, name);
-        }
+        return dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
     }
-    dpe_inside_close(stored);
-    dpe_hdf5_close_type(DPE_COL_STRING, type);
-    dpe_inside_close(attribute);
-    return status;
+    *value = dpe_join(text == NULL ? "" : text, "", "");
+    H5free_memory(text);
+    return *value != NULL
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, name);
 }
 
 dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
                                int64_t *value, struct dpe_error *err)
 {
     dpe_inside_listen();
-    hid_t attribute = -1;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t attribute = -1;
     DPE_TRY(open_attribute(table, object, name, &attribute, err));
-    hid_t stored = H5Aget_type(attribute);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t stored = H5Aget_type(attribute);
     bool ok = stored >= 0 && H5Tget_class(stored) == H5T_INTEGER &&
               H5Aread(attribute, H5T_NATIVE_INT64, value) >= 0;
-    dpe_inside_close(stored);
-    dpe_inside_close(attribute);
     return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_BAD_DATA, table, object, name);
 }

@@ -10,11 +10,6 @@
 static const char *const tasks_path = "/tasks/task", *const plans_path = "/plans/plan";
 static const char *const row_path = "/row", *const bucket_path = "/rows/bucket";
 
-static dpe_status no_memory(struct dpe_error *err)
-{
-    return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the rows of a table");
-}
-
 /* Room for what is put, whose lack stops the table: then nothing is. */
 static void *room(struct dpe_h5 *table, size_t n, size_t size)
 {
@@ -70,7 +65,7 @@ static const char **distinct_keys(struct dpe_h5 *table, const struct dpe_h5_comm
 static void put_indices(struct dpe_h5 *table, const struct dpe_h5_common *common, bool plan,
                         const char *const *keys, size_t n_keys)
 {
-    int32_t *indices = room(table, common->n_rows, sizeof *indices);
+    DPE_OWNED int32_t *indices = room(table, common->n_rows, sizeof *indices);
     for (size_t i = 0; indices != NULL && i < common->n_rows; i++) {
         const char *key = key_of(common->rows[i], plan);
         const char *const *at = bsearch(&key, keys, n_keys, sizeof *keys, compare_texts);
@@ -78,14 +73,13 @@ static void put_indices(struct dpe_h5 *table, const struct dpe_h5_common *common
     }
     dpe_h5_put_list(table, plan ? "/rows/plan" : "/rows/task", DPE_COL_I32, indices, common->n_rows,
                     row_path, plan ? "index into /plans/plan" : "index into /tasks/task");
-    free(indices);
 }
 
 static void put_plans(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     size_t n = 0;
-    const char **keys = distinct_keys(table, common, true, common->plans, &n);
-    const char **names = room(table, n, sizeof *names);
+    DPE_OWNED const char **keys = distinct_keys(table, common, true, common->plans, &n);
+    DPE_OWNED const char **names = room(table, n, sizeof *names);
     if (keys != NULL && names != NULL) {
         for (size_t i = 0; i < n; i++) {
             names[i] = dpe_identity_get(common->plans, keys[i]);
@@ -96,20 +90,17 @@ static void put_plans(struct dpe_h5 *table, const struct dpe_h5_common *common)
                         "the plan in words (method:key=value,...), empty when unknown");
         put_indices(table, common, true, keys, n);
     }
-    free(names);
-    free(keys);
 }
 
 static void put_tasks(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     size_t n = 0;
-    const char **keys = distinct_keys(table, common, false, NULL, &n);
+    DPE_OWNED const char **keys = distinct_keys(table, common, false, NULL, &n);
     if (keys != NULL) {
         dpe_h5_put_list(table, tasks_path, DPE_COL_STRING, keys, n, NULL,
                         "name of a stream of samples");
         put_indices(table, common, false, keys, n);
     }
-    free(keys);
 }
 
 /* -------------------------------------------------------------------------------------- columns */
@@ -138,7 +129,7 @@ static void put_field(struct dpe_h5 *table, const struct dpe_h5_common *common,
                       const struct dpe_row_field *field, const char *scale)
 {
     size_t size = field_size(field);
-    char *values = room(table, common->n_rows, size);
+    DPE_OWNED char *values = room(table, common->n_rows, size);
     for (size_t i = 0; values != NULL && i < common->n_rows; i++) {
         memcpy(values + i * size, (const char *)common->rows[i] + field->offset, size);
     }
@@ -154,14 +145,13 @@ static void put_field(struct dpe_h5 *table, const struct dpe_h5_common *common,
         .flag_meanings = field->flag_meanings,
     };
     dpe_h5_put(table, &column, NULL);
-    free(values);
 }
 
 static void put_texts(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
     size_t n = common->n_rows;
-    const char **texts = room(table, n, sizeof *texts);
-    uint8_t *present = room(table, n, 1);
+    DPE_OWNED const char **texts = room(table, n, sizeof *texts);
+    DPE_OWNED uint8_t *present = room(table, n, 1);
     for (size_t i = 0; i < n && texts != NULL && present != NULL; i++) {
         texts[i] = common->rows[i]->text;
         present[i] = texts[i] != NULL;
@@ -179,8 +169,6 @@ static void put_texts(struct dpe_h5 *table, const struct dpe_h5_common *common)
     };
     dpe_h5_put_list(table, "/rows/text", DPE_COL_STRING, texts, n, row_path, "generated text");
     dpe_h5_put(table, &column, NULL);
-    free(present);
-    free(texts);
 }
 
 static void put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *common)
@@ -192,8 +180,8 @@ static void put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *common
     if (total == 0) {
         return;
     }
-    int32_t *counts = room(table, common->n_rows, sizeof *counts);
-    double *values = room(table, total, sizeof *values);
+    DPE_OWNED int32_t *counts = room(table, common->n_rows, sizeof *counts);
+    DPE_OWNED double *values = room(table, total, sizeof *values);
     size_t at = 0;
     for (size_t i = 0; i < common->n_rows && counts != NULL && values != NULL; i++) {
         const struct dpe_row *row = common->rows[i];
@@ -217,8 +205,6 @@ static void put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *common
     dpe_h5_put_list(table, "/rows/bucket_count", DPE_COL_I32, counts, common->n_rows, row_path,
                     "elements of /rows/bucket_nll that belong to the row");
     dpe_h5_put(table, &column, NULL);
-    free(values);
-    free(counts);
 }
 
 /* Whether there is anything to write: an optional field may be one of no row. */
@@ -280,7 +266,7 @@ static dpe_status get_axis(struct dpe_h5 *table, const char *path, enum dpe_colu
     int rank = 0;
     int64_t dims[5] = {0};
     DPE_TRY(dpe_h5_get(table, path, type, data, &rank, dims, err));
-    if ((rank != 1 || (size_t)dims[0] != n)) {
+    if (rank != 1 || (size_t)dims[0] != n) {
         free(*data);
         *data = NULL;
         return disagree(err, path);
@@ -291,66 +277,53 @@ static dpe_status get_axis(struct dpe_h5 *table, const char *path, enum dpe_colu
 static dpe_status get_field(struct dpe_h5 *table, const struct dpe_row_field *field,
                             struct dpe_row *rows, size_t n, struct dpe_error *err)
 {
-    void *values = NULL;
-    dpe_status status = get_axis(table, field->path, field_type(field), n, &values, err);
+    DPE_OWNED void *values = NULL;
+    DPE_TRY(get_axis(table, field->path, field_type(field), n, &values, err));
     size_t size = field_size(field);
-    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         memcpy((char *)&rows[i] + field->offset, (const char *)values + i * size, size);
     }
-    free(values);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status get_keys(struct dpe_h5 *table, bool plan, struct dpe_row *rows, size_t n,
                            struct dpe_error *err)
 {
     const char *path = plan ? "/rows/plan" : "/rows/task";
-    char **keys = NULL;
-    size_t n_keys = 0;
-    void *data = NULL;
-    dpe_status status =
-        dpe_h5_get_strings(table, plan ? plans_path : tasks_path, &keys, &n_keys, err);
-    if (status == DPE_OK) {
-        status = get_axis(table, path, DPE_COL_I32, n, &data, err);
-    }
+    DPE_SCOPED(dpe_strings_drop) struct dpe_strings keys = {0};
+    DPE_OWNED void *data = NULL;
+    DPE_TRY(dpe_h5_get_strings(table, plan ? plans_path : tasks_path, &keys.at, &keys.n, err));
+    DPE_TRY(get_axis(table, path, DPE_COL_I32, n, &data, err));
     const int32_t *indices = data;
-    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         size_t room = plan ? sizeof rows->plan : sizeof rows->task;
         char *to = plan ? rows[i].plan : rows[i].task;
-        if (indices[i] < 0 || (size_t)indices[i] >= n_keys || strlen(keys[indices[i]]) >= room) {
-            status = disagree(err, path);
-        } else {
-            memcpy(to, keys[indices[i]], strlen(keys[indices[i]]) + 1);
+        if (indices[i] < 0 || (size_t)indices[i] >= keys.n || strlen(keys.at[indices[i]]) >= room) {
+            return disagree(err, path);
         }
+        memcpy(to, keys.at[indices[i]], strlen(keys.at[indices[i]]) + 1);
     }
-    free(data);
-    dpe_strings_free(keys, n_keys);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status get_texts(struct dpe_h5 *table, struct dpe_row *rows, size_t n,
                             struct dpe_error *err)
 {
-    char **texts = NULL;
-    size_t n_texts = 0;
-    void *data = NULL;
-    dpe_status status = get_axis(table, "/rows/text_present", DPE_COL_U8, n, &data, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_get_strings(table, "/rows/text", &texts, &n_texts, err);
-    }
-    if (status == DPE_OK && n_texts != n) {
-        status = disagree(err, "/rows/text");
+    DPE_SCOPED(dpe_strings_drop) struct dpe_strings texts = {0};
+    DPE_OWNED void *data = NULL;
+    DPE_TRY(get_axis(table, "/rows/text_present", DPE_COL_U8, n, &data, err));
+    DPE_TRY(dpe_h5_get_strings(table, "/rows/text", &texts.at, &texts.n, err));
+    if (texts.n != n) {
+        return disagree(err, "/rows/text");
     }
     const uint8_t *present = data;
-    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (present[i] != 0) {
-            rows[i].text = texts[i];
-            texts[i] = NULL;
+            rows[i].text = texts.at[i];
+            texts.at[i] = NULL;
         }
     }
-    free(data);
-    dpe_strings_free(texts, n_texts);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status take_buckets(struct dpe_row *row, int32_t count, const double *from,
@@ -359,10 +332,7 @@ static dpe_status take_buckets(struct dpe_row *row, int32_t count, const double 
     if (count == 0) {
         return DPE_OK;
     }
-    row->buckets = malloc((size_t)count * sizeof *row->buckets);
-    if (row->buckets == NULL) {
-        return no_memory(err);
-    }
+    DPE_TRY(DPE_NEW(&row->buckets, (size_t)count, err, "out of memory for the rows of a table"));
     memcpy(row->buckets, from, (size_t)count * sizeof *row->buckets);
     row->n_buckets = count;
     return DPE_OK;
@@ -371,53 +341,48 @@ static dpe_status take_buckets(struct dpe_row *row, int32_t count, const double 
 static dpe_status get_buckets(struct dpe_h5 *table, struct dpe_row *rows, size_t n,
                               struct dpe_error *err)
 {
-    void *counts_data = NULL, *values_data = NULL;
+    DPE_OWNED void *counts_data = NULL;
+    DPE_OWNED void *values_data = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
     if (!dpe_h5_has(table, "/rows/bucket_count")) {
         return dpe_h5_answered(table, err);
     }
-    dpe_status status = get_axis(table, "/rows/bucket_count", DPE_COL_I32, n, &counts_data, err);
-    if (status == DPE_OK) {
-        status = dpe_h5_get(table, "/rows/bucket_nll", DPE_COL_F64, &values_data, &rank, dims, err);
-    }
+    DPE_TRY(get_axis(table, "/rows/bucket_count", DPE_COL_I32, n, &counts_data, err));
+    DPE_TRY(dpe_h5_get(table, "/rows/bucket_nll", DPE_COL_F64, &values_data, &rank, dims, err));
     const int32_t *counts = counts_data;
     const double *values = values_data;
     int64_t at = 0;
-    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (counts[i] < 0 || counts[i] > dims[0] - at) {
-            status = disagree(err, "/rows/bucket_count");
-            break;
+            return disagree(err, "/rows/bucket_count");
         }
-        status = take_buckets(&rows[i], counts[i], values + at, err);
+        DPE_TRY(take_buckets(&rows[i], counts[i], values + at, err));
         at += counts[i];
     }
-    free(counts_data);
-    free(values_data);
-    return status;
+    return DPE_OK;
 }
 
 /* The rows are what was written, in the order they were written. */
 static dpe_status check_rows(struct dpe_h5 *table, const struct dpe_row *rows, size_t n,
                              struct dpe_error *err)
 {
-    const struct dpe_row **sorted = dpe_alloc(n, sizeof *sorted);
+    DPE_OWNED const struct dpe_row **sorted = NULL;
     char hex[65] = "";
-    dpe_status status = sorted == NULL ? no_memory(err) : DPE_OK;
-    for (size_t i = 0; status == DPE_OK && i < n; i++) {
+    DPE_TRY(DPE_NEW(&sorted, n, err, "out of memory for the rows of a table"));
+    for (size_t i = 0; i < n; i++) {
         sorted[i] = &rows[i];
         struct dpe_error why = {0};
         if (dpe_row_check(&rows[i], &why) != DPE_OK) {
-            status = dpe_fail(err, DPE_BAD_DATA, "/rows: row %zu: %s", i, why.text);
-        } else if (i > 0 && dpe_row_compare(&rows[i - 1], &rows[i]) >= 0) {
-            status = dpe_fail(err, DPE_BAD_DATA, "/rows: row %zu is not in order", i);
+            return dpe_fail(err, DPE_BAD_DATA, "/rows: row %zu: %s", i, why.text);
+        }
+        if (i > 0 && dpe_row_compare(&rows[i - 1], &rows[i]) >= 0) {
+            return dpe_fail(err, DPE_BAD_DATA, "/rows: row %zu is not in order", i);
         }
     }
-    status = status == DPE_OK ? dpe_rows_hash(sorted, n, hex, err) : status;
-    free(sorted);
-    return status != DPE_OK ? status
-                            : dpe_h5_check_hash(table, "/rows", "sha256", hex,
-                                                "/rows: the checksum does not match", err);
+    DPE_TRY(dpe_rows_hash(sorted, n, hex, err));
+    return dpe_h5_check_hash(table, "/rows", "sha256", hex, "/rows: the checksum does not match",
+                             err);
 }
 
 static dpe_status read_rows(struct dpe_h5 *table, struct dpe_row *rows, size_t n,
@@ -439,19 +404,16 @@ static dpe_status read_rows(struct dpe_h5 *table, struct dpe_row *rows, size_t n
 dpe_status dpe_h5_get_rows(struct dpe_h5 *table, struct dpe_row **rows, size_t *n,
                            struct dpe_error *err)
 {
-    void *count = NULL;
+    DPE_OWNED void *count = NULL;
     int rank = 0;
     int64_t dims[5] = {0};
     DPE_TRY(dpe_h5_get(table, row_path, DPE_COL_I64, &count, &rank, dims, err));
-    free(count);
     if (rank != 1) {
         return disagree(err, row_path);
     }
     size_t n_rows = (size_t)dims[0];
-    struct dpe_row *got = dpe_alloc(n_rows, sizeof *got);
-    if (got == NULL) {
-        return no_memory(err);
-    }
+    struct dpe_row *got = NULL;
+    DPE_TRY(DPE_NEW(&got, n_rows, err, "out of memory for the rows of a table"));
     for (size_t i = 0; i < n_rows; i++) {
         dpe_row_init(&got[i]);
         got[i].plan[0] = got[i].task[0] = '\0';

@@ -78,22 +78,16 @@ static dpe_status make_groups(struct dpe_h5 *table, const char *path, bool whole
         return dpe_fail(err, DPE_INTERNAL, "%s: \"%s\" is not a path of a table", table->path,
                         path);
     }
-    char *prefix = dpe_join(path, "", "");
+    DPE_OWNED char *prefix = dpe_join(path, "", "");
     if (prefix == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
     }
-    dpe_status status = DPE_OK;
-    for (char *at = strchr(prefix + 1, '/'); status == DPE_OK && at != NULL;
-         at = strchr(at + 1, '/')) {
+    for (char *at = strchr(prefix + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
         *at = '\0';
-        status = make_group(table, prefix, err);
+        DPE_TRY(make_group(table, prefix, err));
         *at = '/';
     }
-    if (status == DPE_OK && whole) {
-        status = make_group(table, path, err);
-    }
-    free(prefix);
-    return status;
+    return whole ? make_group(table, path, err) : DPE_OK;
 }
 
 /* ----------------------------------------------------------------------------------- attributes */
@@ -105,8 +99,7 @@ static bool write_attribute(hid_t object, const char *name, hid_t type, hid_t sp
     hid_t attribute =
         ok ? H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT) : (hid_t)-1;
     ok = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
-    ok = dpe_inside_close(attribute) && ok;
-    return ok;
+    return dpe_inside_close(attribute) && ok;
 }
 
 static bool write_scalar(hid_t object, const char *name, hid_t type, const void *value)
@@ -135,13 +128,11 @@ static dpe_status put_attribute(struct dpe_h5 *table, const char *object, const 
                         "%s: attribute %s of / is written by the run, not by a tool", table->path,
                         name);
     }
-    dpe_status status = dpe_inside_look(table->file, object) == DPE_INSIDE_THERE
-                            ? DPE_OK
-                            : make_groups(table, object, true, err);
-    hid_t id = -1;
-    if (status != DPE_OK || (status = dpe_hdf5_open(table, object, &id, err)) != DPE_OK) {
-        return status;
+    if (dpe_inside_look(table->file, object) != DPE_INSIDE_THERE) {
+        DPE_TRY(make_groups(table, object, true, err));
     }
+    hid_t id = -1;
+    DPE_TRY(dpe_hdf5_open(table, object, &id, err));
     bool ok = write_scalar(id, name, type, value);
     ok = dpe_inside_close(id) && ok;
     return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, object, name);
@@ -164,10 +155,8 @@ dpe_status dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char
         dpe_h5_stop(table, DPE_BAD_DATA, "%s: attribute %s of %s: expected UTF-8", table->path,
                     name, object);
     }
-    hid_t type = dpe_hdf5_type(DPE_COL_STRING);
-    dpe_status status = attribute_of(table, object, name, type, &value, err);
-    dpe_hdf5_close_type(DPE_COL_STRING, type);
-    return status;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = dpe_hdf5_type(DPE_COL_STRING);
+    return attribute_of(table, object, name, type, &value, err);
 }
 
 dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value,
@@ -320,7 +309,7 @@ static bool write_elements(hid_t dataset, hid_t type, const struct dpe_column *c
         return H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, column->data) >= 0;
     }
     const char *const *from = column->data;
-    const char **texts = dpe_alloc(n, sizeof *texts);
+    DPE_OWNED const char **texts = dpe_alloc(n, sizeof *texts);
     if (texts == NULL) {
         return false;
     }
@@ -333,9 +322,7 @@ static bool write_elements(hid_t dataset, hid_t type, const struct dpe_column *c
     hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
     bool ok = transfer >= 0 && H5Pset_buffer(transfer, size, NULL, NULL) >= 0 &&
               H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, transfer, texts) >= 0;
-    ok = dpe_inside_close(transfer) && ok;
-    free(texts);
-    return ok;
+    return dpe_inside_close(transfer) && ok;
 }
 
 static bool describe(hid_t dataset, const struct dpe_column *column)
@@ -426,13 +413,11 @@ static dpe_status check_strings(const struct dpe_h5 *table, const struct dpe_col
 static int64_t scale_length(const struct dpe_h5 *table, const char *path)
 {
     enum dpe_inside found = DPE_INSIDE_UNKNOWN;
+    DPE_SCOPED(dpe_inside_close_scoped)
     hid_t dataset = dpe_inside_open(table->file, path, &found);
     bool scale = dataset >= 0 && H5Iget_type(dataset) == H5I_DATASET && H5DSis_scale(dataset) > 0;
-    hid_t space = scale ? H5Dget_space(dataset) : -1;
-    int64_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
-    dpe_inside_close(space);
-    dpe_inside_close(dataset);
-    return n;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = scale ? H5Dget_space(dataset) : -1;
+    return space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
 }
 
 /* Readers of trees, such as xarray.open_datatree, take a dimension to be the one of its name in a
@@ -528,14 +513,12 @@ void dpe_h5_put_list(struct dpe_h5 *table, const char *path, enum dpe_column_typ
 dpe_status dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n,
                             const char *long_name, struct dpe_error *err)
 {
-    int64_t *numbers = dpe_alloc((size_t)n, sizeof *numbers);
+    DPE_OWNED int64_t *numbers = dpe_alloc((size_t)n, sizeof *numbers);
     if (numbers == NULL) {
         dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for a scale of %lld", (long long)n);
     }
     for (int64_t i = 0; i < n && numbers != NULL; i++) {
         numbers[i] = i;
     }
-    dpe_status status = dpe_h5_put_scale(table, path, DPE_COL_I64, numbers, n, long_name, "1", err);
-    free(numbers);
-    return status;
+    return dpe_h5_put_scale(table, path, DPE_COL_I64, numbers, n, long_name, "1", err);
 }

@@ -29,12 +29,8 @@ static bool has_checksum(const char *path)
 {
     uint64_t expected = 0;
     uint64_t found = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool whole = fd >= 0 && dpe_trailer_check(fd, &expected, &found) == DPE_TRAILER_WHOLE;
-    if (fd >= 0) {
-        close(fd);
-    }
-    return whole;
+    DPE_SCOPED(dpe_close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return fd >= 0 && dpe_trailer_check(fd, &expected, &found) == DPE_TRAILER_WHOLE;
 }
 
 /* The child crashed: name the tables that may be the reason. */
@@ -72,9 +68,8 @@ dpe_status dpe_h5_unchecked_run(char *const *argv, const char *const *paths, siz
         n_args++;
     }
     snprintf(parent, sizeof parent, "%ld", (long)getpid());
-    char **copy = dpe_alloc(n_args, sizeof *copy);
+    DPE_OWNED char **copy = dpe_alloc(n_args, sizeof *copy);
     if (copy == NULL || setenv(variable, parent, 1) != 0) {
-        free(copy);
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a child process");
     }
     memcpy(copy, argv, n_args * sizeof *copy);
@@ -82,7 +77,6 @@ dpe_status dpe_h5_unchecked_run(char *const *argv, const char *const *paths, siz
     struct dpe_error why = {0};
     dpe_child_forward_signals();
     dpe_status status = dpe_child_run(copy, false, code, &why);
-    free(copy);
     if (status == DPE_INTERNAL) {
         return crashed(paths, n, why.text, err);
     }

@@ -120,27 +120,23 @@ dpe_status dpe_run_add(struct dpe_run *run, const struct dpe_row *row, struct dp
         return check_same(known, row, err);
     }
     /* All memory comes first: a row that is on disk is never refused afterwards. */
-    struct dpe_row copy;
+    DPE_SCOPED(dpe_row_free) struct dpe_row copy = {0};
     DPE_TRY(dpe_rowset_reserve(&run->rows, err));
     DPE_TRY(dpe_row_copy(&copy, row, err));
-    dpe_status status = append(run, row, NULL, err);
-    if (status == DPE_OK) {
-        dpe_rowset_take(&run->rows, &copy);
-        run->table_current = false;
-    }
-    dpe_row_free(&copy);
-    return status;
+    DPE_TRY(append(run, row, NULL, err));
+    dpe_rowset_take(&run->rows, &copy);
+    run->table_current = false;
+    return DPE_OK;
 }
 
 dpe_status dpe_run_learn(struct dpe_run *run, const struct dpe_row *row, struct dpe_error *err)
 {
-    struct dpe_row copy;
+    DPE_SCOPED(dpe_row_free) struct dpe_row copy = {0};
     bool fresh = false;
     DPE_TRY(dpe_row_check(row, err));
     DPE_TRY(dpe_row_copy(&copy, row, err));
     const dpe_status status = dpe_run_keep_row(run, &copy, &fresh, err);
     run->table_current = run->table_current && !fresh;
-    dpe_row_free(&copy);
     return status;
 }
 
@@ -156,14 +152,10 @@ dpe_status dpe_run_plan(struct dpe_run *run, const char *plan, const char *name,
     if (known != NULL && strcmp(known, name) <= 0) {
         return DPE_OK;
     }
-    struct dpe_identity pair = {0};
+    DPE_SCOPED(dpe_identity_free) struct dpe_identity pair = {0};
     bool fresh = false;
-    dpe_status status = dpe_identity_add(&pair, plan, name, err);
-    if (status == DPE_OK) {
-        status = append(run, NULL, &pair, err);
-    }
-    dpe_identity_free(&pair);
-    DPE_TRY(status);
+    DPE_TRY(dpe_identity_add(&pair, plan, name, err));
+    DPE_TRY(append(run, NULL, &pair, err));
     run->table_current = false;
     return dpe_run_keep_plan(run, plan, name, &fresh, err);
 }
@@ -195,6 +187,9 @@ dpe_status dpe_run_clear_folder(const struct dpe_run *run, struct dpe_error *err
 
 void dpe_run_free(struct dpe_run *run)
 {
+    if (run == NULL) {
+        return;
+    }
     dpe_journal_close(&run->journal);
     dpe_rowset_free(&run->rows);
     dpe_identity_free(&run->identity);
@@ -285,33 +280,21 @@ dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fil
     if (run->options.rank != 0) {
         return dpe_fail(err, DPE_INTERNAL, "%s: only rank 0 writes tables", run->path);
     }
-    const struct dpe_row **sorted = dpe_alloc(run->rows.n, sizeof *sorted);
-    struct dpe_new_file file = {.fd = -1};
-    struct dpe_h5 *table = NULL;
-    dpe_status status = sorted != NULL
-                            ? dpe_run_keep_journal(run, err)
-                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
-    if (status != DPE_OK || (status = dpe_journal_sync(&run->journal, err)) != DPE_OK ||
-        (status = dpe_h5_create(&table, err)) != DPE_OK) {
-        goto done;
-    }
-    status = fill_table(run, table, sorted, complete, fill, user, err);
-    if (status == DPE_OK) {
-        status = dpe_new_file_open(&file, run->path, run->detached ? NULL : run->beside, err);
-    }
-    if (status != DPE_OK) {
-        dpe_h5_close(table);
-        goto done;
-    }
-    status = dpe_h5_finish(table, &file, err);
-    if (status != DPE_OK || (status = dpe_run_check_table(run, err)) != DPE_OK ||
-        (status = dpe_new_file_finish(&file, err)) != DPE_OK) {
-        goto done;
-    }
+    DPE_OWNED const struct dpe_row **sorted = NULL;
+    DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file file = {.fd = -1};
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *table = NULL;
+    DPE_TRY(DPE_NEW(&sorted, run->rows.n, err, "%s: out of memory", run->path));
+    DPE_TRY(dpe_run_keep_journal(run, err));
+    DPE_TRY(dpe_journal_sync(&run->journal, err));
+    DPE_TRY(dpe_h5_create(&table, err));
+    DPE_TRY(fill_table(run, table, sorted, complete, fill, user, err));
+    DPE_TRY(dpe_new_file_open(&file, run->path, run->detached ? NULL : run->beside, err));
+    struct dpe_h5 *filled = table;
+    table = NULL;
+    DPE_TRY(dpe_h5_finish(filled, &file, err));
+    DPE_TRY(dpe_run_check_table(run, err));
+    DPE_TRY(dpe_new_file_finish(&file, err));
     dpe_run_see_table(run);
     run->table_current = complete;
-done:
-    dpe_new_file_drop(&file);
-    free(sorted);
-    return status;
+    return DPE_OK;
 }

@@ -18,6 +18,11 @@
 
 enum { MANIFEST_VERSION = 1, MANIFEST_MAX = 16 << 20 };
 
+static void free_json(json_t **json)
+{
+    json_decref(*json);
+}
+
 static json_t *manifest_json(const struct dpe_manifest *manifest, const char *hash)
 {
     json_t *fields = json_array();
@@ -41,13 +46,10 @@ dpe_status dpe_manifest_write(const char *path, const struct dpe_manifest *manif
 {
     char hash[65];
     DPE_TRY(dpe_identity_hash(&manifest->identity, hash, err));
-    json_t *json = manifest_json(manifest, hash);
-    char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(2));
-    dpe_status status = text != NULL ? dpe_replace_file(path, text, strlen(text), err)
-                                     : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    free(text);
-    json_decref(json);
-    return status;
+    DPE_SCOPED(free_json) json_t *json = manifest_json(manifest, hash);
+    DPE_OWNED char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(2));
+    return text != NULL ? dpe_replace_file(path, text, strlen(text), err)
+                        : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
 }
 
 static dpe_status read_fields(const char *path, const json_t *json, struct dpe_identity *identity,
@@ -67,14 +69,12 @@ static dpe_status read_fields(const char *path, const json_t *json, struct dpe_i
                             i);
         }
         dpe_status status = dpe_identity_add(identity, name, value, err);
-        if (status != DPE_OK) {
+        if (status != DPE_OK && status != DPE_NO_MEMORY) {
             /* A name that is there twice is the file's mistake here, not ours. */
-            return status == DPE_NO_MEMORY ? status
-                                           : dpe_fail(err, DPE_BAD_DATA,
-                                                      "%s: field %zu of the "
-                                                      "identity is not valid",
-                                                      path, i);
+            return dpe_fail(err, DPE_BAD_DATA, "%s: field %zu of the identity is not valid", path,
+                            i);
         }
+        DPE_TRY(status);
     }
     char hash[65];
     DPE_TRY(dpe_identity_hash(identity, hash, err));
@@ -89,36 +89,35 @@ static dpe_status read_fields(const char *path, const json_t *json, struct dpe_i
 dpe_status dpe_manifest_read(const char *path, struct dpe_manifest *manifest, struct dpe_error *err)
 {
     *manifest = (struct dpe_manifest){0};
-    char *bytes = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
-    dpe_status status = DPE_OK;
     DPE_TRY(dpe_read_file(path, MANIFEST_MAX, &bytes, &n, err));
     json_error_t why;
-    json_t *json = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &why);
-    free(bytes);
+    DPE_SCOPED(free_json) json_t *json = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &why);
     const char *format = json_string_value(json_object_get(json, "format"));
     if (json == NULL) {
-        status = json_error_code(&why) == json_error_out_of_memory ? DPE_NO_MEMORY : DPE_BAD_DATA;
-        status = dpe_fail(err, status, "%s: line %d: %s", path, why.line, why.text);
-    } else if (format == NULL || strcmp(format, "dpe-journal") != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: expected the manifest of a journal, found other JSON", path);
-    } else if (json_integer_value(json_object_get(json, "version")) != MANIFEST_VERSION) {
+        return dpe_fail(
+            err, json_error_code(&why) == json_error_out_of_memory ? DPE_NO_MEMORY : DPE_BAD_DATA,
+            "%s: line %d: %s", path, why.line, why.text);
+    }
+    if (format == NULL || strcmp(format, "dpe-journal") != 0) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected the manifest of a journal, found other JSON", path);
+    }
+    if (json_integer_value(json_object_get(json, "version")) != MANIFEST_VERSION) {
         manifest->other_version = true;
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: expected version %d, found %lld; finish that run with the program "
-                          "that began it",
-                          path, MANIFEST_VERSION,
-                          (long long)json_integer_value(json_object_get(json, "version")));
-    } else {
-        manifest->replace = json_is_true(json_object_get(json, "replace"));
-        status = read_fields(path, json, &manifest->identity, err);
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected version %d, found %lld; finish that run with the program "
+                        "that began it",
+                        path, MANIFEST_VERSION,
+                        (long long)json_integer_value(json_object_get(json, "version")));
     }
-    json_decref(json);
-    if (status != DPE_OK) {
-        dpe_identity_free(&manifest->identity);
-    }
-    return status;
+    DPE_SCOPED(dpe_identity_free) struct dpe_identity identity = {0};
+    manifest->replace = json_is_true(json_object_get(json, "replace"));
+    DPE_TRY(read_fields(path, json, &identity, err));
+    manifest->identity = identity;
+    identity = (struct dpe_identity){0};
+    return DPE_OK;
 }
 
 /* --------------------------------------------------------------------------------------- owners */
@@ -174,21 +173,20 @@ dpe_status dpe_run_check_folder(const struct dpe_run *run, struct dpe_error *err
 
 dpe_status dpe_run_make_folder(struct dpe_run *run, struct dpe_error *err)
 {
-    char *parent = dpe_parent_folder(run->path);
+    DPE_OWNED char *parent = dpe_parent_folder(run->path);
     if (parent == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
     }
-    dpe_status status = DPE_OK;
     if (mkdir(run->folder, 0777) == 0) {
         run->made_folder = true;
-        status = dpe_sync_folder(parent, err);
-    } else if (errno != EEXIST) {
-        status = dpe_fail_errno(err, errno, run->folder, "cannot be created");
-    } else if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) != 0) {
-        status = dpe_fail_errno(err, errno, parent, "the folder of the table cannot be written");
+        return dpe_sync_folder(parent, err);
     }
-    free(parent);
-    return status;
+    if (errno != EEXIST) {
+        return dpe_fail_errno(err, errno, run->folder, "cannot be created");
+    }
+    return faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) == 0
+               ? DPE_OK
+               : dpe_fail_errno(err, errno, parent, "the folder of the table cannot be written");
 }
 
 dpe_status dpe_run_take_lock(struct dpe_run *run, struct dpe_error *err)
@@ -197,17 +195,16 @@ dpe_status dpe_run_take_lock(struct dpe_run *run, struct dpe_error *err)
     if (run->options.rank > 0) {
         snprintf(suffix, sizeof suffix, ".%04d", run->options.rank);
     }
-    char *path = dpe_join(run->folder, "/LOCK", suffix);
+    DPE_OWNED char *path = dpe_join(run->folder, "/LOCK", suffix);
     if (path == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
     }
     char note[256];
-    dpe_status status = dpe_lock_take(&run->lock, path, run->options.force_unlock, note, err);
-    if (status == DPE_OK && note[0] != '\0') {
+    DPE_TRY(dpe_lock_take(&run->lock, path, run->options.force_unlock, note, err));
+    if (note[0] != '\0') {
         dpe_run_notice(run, "%s: %s", path, note);
     }
-    free(path);
-    return status;
+    return DPE_OK;
 }
 
 /* -------------------------------------------------------------------------------------- records */
@@ -229,25 +226,17 @@ dpe_status dpe_records_put(struct dpe_records *to, unsigned type, const void *pa
 dpe_status dpe_records_put_list(struct dpe_records *to, unsigned type,
                                 const struct dpe_identity *list, struct dpe_error *err)
 {
-    struct dpe_text bytes = {0};
-    dpe_status status = dpe_identity_encode(list, &bytes, err);
-    if (status == DPE_OK) {
-        status = dpe_records_put(to, type, bytes.bytes, bytes.n, err);
-    }
-    dpe_text_free(&bytes);
-    return status;
+    DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
+    DPE_TRY(dpe_identity_encode(list, &bytes, err));
+    return dpe_records_put(to, type, bytes.bytes, bytes.n, err);
 }
 
 dpe_status dpe_records_put_row(struct dpe_records *to, const struct dpe_row *row,
                                struct dpe_error *err)
 {
-    struct dpe_text bytes = {0};
-    dpe_status status = dpe_row_encode(row, true, &bytes, err);
-    if (status == DPE_OK) {
-        status = dpe_records_put(to, DPE_RECORD_ROW, bytes.bytes, bytes.n, err);
-    }
-    dpe_text_free(&bytes);
-    return status;
+    DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
+    DPE_TRY(dpe_row_encode(row, true, &bytes, err));
+    return dpe_records_put(to, DPE_RECORD_ROW, bytes.bytes, bytes.n, err);
 }
 
 /* ---------------------------------------------------------------------- a journal that is gone */
@@ -281,28 +270,25 @@ static dpe_status all_records(const struct dpe_run *run, struct dpe_records *rec
     return DPE_OK;
 }
 
-static dpe_status write_records(struct dpe_run *run, struct dpe_records *records,
-                                struct dpe_error *err)
+static void free_records(struct dpe_records *records)
 {
-    DPE_TRY(all_records(run, records, err));
+    dpe_text_free(&records->bytes);
+}
+
+static dpe_status write_again(struct dpe_run *run, struct dpe_error *err)
+{
+    DPE_SCOPED(free_records) struct dpe_records records = {0};
+    DPE_TRY(dpe_run_check_folder(run, err));
+    DPE_TRY(all_records(run, &records, err));
     if (run->options.rank == 0) {
         const struct dpe_manifest manifest = {.identity = run->identity, .replace = run->replace};
         DPE_TRY(dpe_manifest_write(run->manifest, &manifest, err));
     }
     struct dpe_journal again;
-    DPE_TRY(dpe_journal_create(&again, run->own, &records->bytes, records->n, err));
+    DPE_TRY(dpe_journal_create(&again, run->own, &records.bytes, records.n, err));
     dpe_journal_close(&run->journal);
     run->journal = again;
     return DPE_OK;
-}
-
-static dpe_status write_again(struct dpe_run *run, struct dpe_error *err)
-{
-    struct dpe_records records = {0};
-    dpe_status status = dpe_run_check_folder(run, err);
-    status = status == DPE_OK ? write_records(run, &records, err) : status;
-    dpe_text_free(&records.bytes);
-    return status;
 }
 
 dpe_status dpe_run_keep_journal(struct dpe_run *run, struct dpe_error *err)

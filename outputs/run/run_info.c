@@ -33,7 +33,7 @@ dpe_status dpe_run_info_add(struct dpe_identity *info, const char *name, const c
                             struct dpe_error *err)
 {
     size_t n = strlen(text);
-    char *shown = strdup(text);
+    DPE_OWNED char *shown = strdup(text);
     if (shown == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the value of %s", name);
     }
@@ -42,25 +42,19 @@ dpe_status dpe_run_info_add(struct dpe_identity *info, const char *name, const c
             shown[i] = '?';
         }
     }
-    dpe_status status = dpe_identity_add(info, name, shown, err);
-    free(shown);
-    return status;
+    return dpe_identity_add(info, name, shown, err);
 }
 
 static dpe_status add_command(struct dpe_identity *info, int argc, char *const *argv,
                               struct dpe_error *err)
 {
-    struct dpe_text line = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text line = {0};
     for (int i = 0; i < argc; i++) {
         dpe_text_put(&line, "%s", i > 0 ? " " : "");
         put_word(&line, argv[i]);
     }
-    dpe_status status = dpe_text_done(&line, err);
-    if (status == DPE_OK) {
-        status = dpe_run_info_add(info, "command", line.n == 0 ? "" : line.bytes, err);
-    }
-    dpe_text_free(&line);
-    return status;
+    DPE_TRY(dpe_text_done(&line, err));
+    return dpe_run_info_add(info, "command", line.n == 0 ? "" : line.bytes, err);
 }
 
 /* The first "model name" of /proc/cpuinfo; "unknown" elsewhere. */

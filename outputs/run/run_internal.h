@@ -68,7 +68,9 @@ void dpe_run_see_table(struct dpe_run *run);
 dpe_status dpe_run_check_table(const struct dpe_run *run, struct dpe_error *err);
 /** Unlink every file of ours in the journal folder but the lock. */
 dpe_status dpe_run_clear_folder(const struct dpe_run *run, struct dpe_error *err);
+/** NULL allowed. */
 void dpe_run_free(struct dpe_run *run);
+DPE_SCOPED_HANDLE(struct dpe_run *, dpe_run_free)
 
 /** manifest.json: the identity of a journal folder. */
 struct dpe_manifest {

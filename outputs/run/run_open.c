@@ -74,7 +74,7 @@ static dpe_status make_run(const char *path, const struct dpe_identity *identity
                            const struct dpe_run_options *options, struct dpe_run **run,
                            struct dpe_error *err)
 {
-    struct dpe_run *made = NULL;
+    DPE_SCOPED(dpe_run_free_scoped) struct dpe_run *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "%s: out of memory", path));
     made->lock.fd = -1;
     made->journal.fd = -1;
@@ -84,18 +84,11 @@ static dpe_status make_run(const char *path, const struct dpe_identity *identity
         /* Rank 0 alone decides what is thrown away: others may be reading it. */
         made->options.force = options->force && options->rank == 0;
     }
-    dpe_status status = name_files(made, path, err);
-    if (status == DPE_OK) {
-        status = dpe_identity_copy(&made->identity, identity, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_identity_hash(identity, made->hash, err);
-    }
-    if (status != DPE_OK) {
-        dpe_run_free(made);
-        return status;
-    }
+    DPE_TRY(name_files(made, path, err));
+    DPE_TRY(dpe_identity_copy(&made->identity, identity, err));
+    DPE_TRY(dpe_identity_hash(identity, made->hash, err));
     *run = made;
+    made = NULL;
     return DPE_OK;
 }
 
@@ -153,12 +146,11 @@ static dpe_status visit_row(struct opening *opening, const unsigned char *payloa
                             struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
-    struct dpe_row row;
+    DPE_SCOPED(dpe_row_free) struct dpe_row row = {0};
     struct dpe_error why = {0};
     bool fresh = false;
     DPE_TRY(dpe_row_decode(payload, n, &row, err));
     dpe_status status = dpe_run_keep_row(run, &row, &fresh, &why);
-    dpe_row_free(&row);
     if (status == DPE_INTERNAL && run->options.salvage) {
         dpe_run_notice(run, "%s; the first value is kept", why.text);
         return DPE_OK;
@@ -169,18 +161,15 @@ static dpe_status visit_row(struct opening *opening, const unsigned char *payloa
 static dpe_status visit_list(struct opening *opening, unsigned type, const unsigned char *payload,
                              size_t n, struct dpe_error *err)
 {
-    struct dpe_identity list;
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(dpe_identity_free) struct dpe_identity list = {0};
     bool fresh = false;
     DPE_TRY(dpe_identity_decode(payload, n, &list, err));
     if (type == DPE_RECORD_SESSION) {
-        status = dpe_run_keep_session(opening->run, &list, err);
-    } else if (list.n == 1) {
-        status =
-            dpe_run_keep_plan(opening->run, list.fields[0].name, list.fields[0].value, &fresh, err);
+        return dpe_run_keep_session(opening->run, &list, err);
     }
-    dpe_identity_free(&list);
-    return status;
+    return list.n != 1 ? DPE_OK
+                       : dpe_run_keep_plan(opening->run, list.fields[0].name, list.fields[0].value,
+                                           &fresh, err);
 }
 
 static dpe_status visit_begin(struct opening *opening, const unsigned char *payload, size_t n,
@@ -287,36 +276,29 @@ static dpe_status recover_from_table(struct opening *opening, struct dpe_error *
 
 static dpe_status open_own(struct opening *opening, struct dpe_error *err)
 {
-    char *aside = NULL;
-    dpe_status status =
-        dpe_journal_open(&opening->run->journal, opening->run->own, &opening->own, &aside, err);
-    if (status == DPE_OK && aside != NULL) {
-        dpe_run_notice(opening->run, "%s: %llu bytes of an unfinished record were moved to %s",
-                       opening->run->own,
+    struct dpe_run *run = opening->run;
+    DPE_OWNED char *aside = NULL;
+    DPE_TRY(dpe_journal_open(&run->journal, run->own, &opening->own, &aside, err));
+    if (aside != NULL) {
+        dpe_run_notice(run, "%s: %llu bytes of an unfinished record were moved to %s", run->own,
                        (unsigned long long)(opening->own.size - opening->own.end), aside);
     }
-    free(aside);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status create_own(struct opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
-    char *aside = NULL;
-    dpe_status status = DPE_OK;
     if (opening->has_own && opening->own.size > 0) {
-        status = dpe_journal_set_aside(run->own, 0, "damaged", &aside, err);
-    }
-    if (status == DPE_OK && aside != NULL) {
+        DPE_OWNED char *aside = NULL;
+        DPE_TRY(dpe_journal_set_aside(run->own, 0, "damaged", &aside, err));
         dpe_run_notice(run, "%s: the damaged journal is kept as %s%s", run->own, aside,
                        run->options.keep_journal
                            ? ""
                            : " until the run is complete (--keep-journal keeps it then too)");
     }
-    free(aside);
-    return status != DPE_OK ? status
-                            : dpe_journal_create(&run->journal, run->own, &opening->records.bytes,
-                                                 opening->records.n, err);
+    return dpe_journal_create(&run->journal, run->own, &opening->records.bytes, opening->records.n,
+                              err);
 }
 
 /* The one that is there, or a new one; with what only the table holds. */
@@ -361,6 +343,13 @@ static int is_journal(const struct dirent *entry)
            strcmp(entry->d_name + n - 8, ".journal") == 0;
 }
 
+static dpe_status read_named(struct opening *opening, const char *name, struct dpe_error *err)
+{
+    DPE_OWNED char *path = dpe_join(opening->run->folder, "/", name);
+    return path != NULL ? read_journal(opening, path, err)
+                        : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", opening->run->path);
+}
+
 static dpe_status read_journals(struct opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
@@ -371,14 +360,9 @@ static dpe_status read_journals(struct opening *opening, struct dpe_error *err)
     }
     dpe_status status = begin_records(opening, err);
     for (int i = 0; i < n; i++) {
-        char *path = status == DPE_OK ? dpe_join(run->folder, "/", names[i]->d_name) : NULL;
-        if (status == DPE_OK && path == NULL) {
-            status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
-        }
         if (status == DPE_OK) {
-            status = read_journal(opening, path, err);
+            status = read_named(opening, names[i]->d_name, err);
         }
-        free(path);
         free(names[i]);
     }
     free(names);
@@ -436,18 +420,12 @@ static dpe_status judge_table(struct opening *opening, struct dpe_error *err)
 static dpe_status begin_session(struct dpe_run *run, const struct dpe_identity *info,
                                 struct dpe_error *err)
 {
-    struct dpe_identity session = {0};
+    DPE_SCOPED(dpe_identity_free) struct dpe_identity session = {0};
     struct dpe_records to = {.journal = &run->journal};
-    dpe_status status = info != NULL ? dpe_identity_copy(&session, info, err)
-                                     : dpe_run_info(&session, 0, NULL, 0, err);
-    if (status == DPE_OK) {
-        status = dpe_records_put_list(&to, DPE_RECORD_SESSION, &session, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_run_keep_session(run, &session, err);
-    }
-    dpe_identity_free(&session);
-    return status;
+    DPE_TRY(info != NULL ? dpe_identity_copy(&session, info, err)
+                         : dpe_run_info(&session, 0, NULL, 0, err));
+    DPE_TRY(dpe_records_put_list(&to, DPE_RECORD_SESSION, &session, err));
+    return dpe_run_keep_session(run, &session, err);
 }
 
 static dpe_status open_parts(struct opening *opening, const struct dpe_identity *info,

@@ -42,6 +42,13 @@ dpe_status dpe_fail_errno(struct dpe_error *err, int code, const char *path, con
                     strerror(code));
 }
 
+void dpe_close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+    }
+}
+
 dpe_status dpe_make_folder(const char *path, struct dpe_error *err)
 {
     return mkdir(path, 0777) != 0 && errno != EEXIST
@@ -69,17 +76,14 @@ dpe_status dpe_write_all(int fd, const char *path, const void *bytes, size_t n,
 
 dpe_status dpe_sync_folder(const char *folder, struct dpe_error *err)
 {
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DPE_SCOPED(dpe_close_fd) int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
         return dpe_fail_errno(err, errno, folder, "the folder cannot be opened for sync");
     }
-    dpe_status status = DPE_OK;
     /* Some network file systems cannot sync a folder and return EINVAL; they order renames. */
-    if (fsync(fd) != 0 && errno != EINVAL) {
-        status = dpe_fail_errno(err, errno, folder, "sync of the folder failed");
-    }
-    close(fd);
-    return status;
+    return fsync(fd) != 0 && errno != EINVAL
+               ? dpe_fail_errno(err, errno, folder, "sync of the folder failed")
+               : DPE_OK;
 }
 
 char *dpe_join(const char *a, const char *b, const char *c)
@@ -104,7 +108,7 @@ char *dpe_parent_folder(const char *path)
 dpe_status dpe_follow_links(const char *path, char **file, struct dpe_error *err)
 {
     enum { MOST_LINKS = 40 };
-    char *at = dpe_join(path, "", "");
+    DPE_OWNED char *at = dpe_join(path, "", "");
     int links = 0;
     for (; links < MOST_LINKS && at != NULL; links++) {
         char target[4096];
@@ -113,9 +117,8 @@ dpe_status dpe_follow_links(const char *path, char **file, struct dpe_error *err
             break; /* not a link; the open that follows reports a link that cannot be followed */
         }
         target[n] = '\0';
-        char *folder = target[0] == '/' ? dpe_join("", "", "") : dpe_parent_folder(at);
+        DPE_OWNED char *folder = target[0] == '/' ? dpe_join("", "", "") : dpe_parent_folder(at);
         char *next = folder != NULL ? dpe_join(folder, target[0] == '/' ? "" : "/", target) : NULL;
-        free(folder);
         free(at);
         at = next;
     }
@@ -124,10 +127,10 @@ dpe_status dpe_follow_links(const char *path, char **file, struct dpe_error *err
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
     if (links == MOST_LINKS) {
-        free(at);
         return dpe_fail_errno(err, ELOOP, path, "cannot be written");
     }
     *file = at;
+    at = NULL;
     return DPE_OK;
 }
 
@@ -140,11 +143,10 @@ enum { BASE_MOST = 200, BOOT_DIGITS = 8, RANDOM_DIGITS = 16 };
 static void name_prefix(const char *target, char prefix[BASE_MOST + BOOT_DIGITS + 3])
 {
     char boot[BOOT_DIGITS + 1] = "00000000";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    DPE_SCOPED(dpe_close_fd) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
         ssize_t n = read(fd, boot, BOOT_DIGITS);
         (void)n; /* without a /proc all boots are one */
-        close(fd);
     }
     const char *slash = strrchr(target, '/');
     snprintf(prefix, BASE_MOST + BOOT_DIGITS + 3, "%.*s.%s-", (int)BASE_MOST,
@@ -168,14 +170,12 @@ static void remove_abandoned(const char *folder, const char *prefix)
         if (!is_new_file(entry->d_name, prefix)) {
             continue;
         }
+        DPE_SCOPED(dpe_close_fd)
         int fd = openat(dirfd(list), entry->d_name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         struct stat info;
         if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
             flock(fd, LOCK_EX | LOCK_NB) == 0) {
             unlinkat(dirfd(list), entry->d_name, 0);
-        }
-        if (fd >= 0) {
-            close(fd);
         }
     }
     if (list != NULL) {
@@ -239,22 +239,19 @@ dpe_status dpe_new_file_open(struct dpe_new_file *file, const char *target, cons
         return dpe_fail(err, DPE_CANNOT_CREATE,
                         "%s: expected a regular file or no file, found something else", target);
     }
-    char *folder = dpe_parent_folder(beside != NULL ? beside : target);
+    DPE_SCOPED(dpe_new_file_drop)
+    struct dpe_new_file made = {.fd = -1, .target = dpe_join(target, "", "")};
+    DPE_OWNED char *folder = dpe_parent_folder(beside != NULL ? beside : target);
     char prefix[BASE_MOST + BOOT_DIGITS + 3];
     name_prefix(beside != NULL ? beside : target, prefix);
-    file->target = dpe_join(target, "", "");
-    dpe_status status = DPE_OK;
-    if (folder == NULL || file->target == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", target);
-    } else {
-        remove_abandoned(folder, prefix);
-        status = create_new(file, folder, prefix, err);
+    if (folder == NULL || made.target == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", target);
     }
-    free(folder);
-    if (status != DPE_OK) {
-        dpe_new_file_drop(file);
-    }
-    return status;
+    remove_abandoned(folder, prefix);
+    DPE_TRY(create_new(&made, folder, prefix, err));
+    *file = made;
+    made = (struct dpe_new_file){.fd = -1};
+    return DPE_OK;
 }
 
 dpe_status dpe_new_file_write(struct dpe_new_file *file, const void *bytes, size_t n,
@@ -279,59 +276,49 @@ static dpe_status sync_file(const struct dpe_new_file *file, struct dpe_error *e
 
 dpe_status dpe_new_file_finish(struct dpe_new_file *file, struct dpe_error *err)
 {
-    char *folder = dpe_parent_folder(file->target);
-    dpe_status status = folder != NULL
-                            ? sync_file(file, err)
-                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", file->target);
-    if (status == DPE_OK && rename(file->path, file->target) != 0) {
-        status = dpe_fail_errno(err, errno, file->target, "cannot be renamed to its final name");
+    DPE_SCOPED(dpe_new_file_drop_scoped) struct dpe_new_file *dropped = file;
+    DPE_OWNED char *folder = dpe_parent_folder(file->target);
+    if (folder == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", file->target);
     }
-    if (status == DPE_OK) {
-        /* From here on the name is not this file's to remove. */
-        free(file->path);
-        file->path = NULL;
-        status = dpe_sync_folder(folder, err);
+    DPE_TRY(sync_file(file, err));
+    if (rename(file->path, file->target) != 0) {
+        return dpe_fail_errno(err, errno, file->target, "cannot be renamed to its final name");
     }
-    free(folder);
-    dpe_new_file_drop(file);
-    return status;
+    /* From here on the name is not this file's to remove. */
+    free(file->path);
+    file->path = NULL;
+    return dpe_sync_folder(folder, err);
 }
 
 /* Whether the bytes of `old` are the first ones of `fresh`. */
 static bool begins_with(int fresh, int old)
 {
     enum { BLOCK = 1 << 16 };
-    char *blocks = malloc(2 * (size_t)BLOCK);
-    bool same = blocks != NULL;
-    for (off_t at = 0; same;) {
+    DPE_OWNED char *blocks = malloc(2 * (size_t)BLOCK);
+    for (off_t at = 0; blocks != NULL;) {
         ssize_t n = pread(old, blocks, BLOCK, at);
         if (n <= 0) {
-            same = n == 0;
-            break;
+            return n == 0;
         }
-        same = pread(fresh, blocks + BLOCK, (size_t)n, at) == n &&
-               memcmp(blocks, blocks + BLOCK, (size_t)n) == 0;
+        if (pread(fresh, blocks + BLOCK, (size_t)n, at) != n ||
+            memcmp(blocks, blocks + BLOCK, (size_t)n) != 0) {
+            return false;
+        }
         at += n;
     }
-    free(blocks);
-    return same;
+    return false;
 }
 
 dpe_status dpe_new_file_finish_over(struct dpe_new_file *file, bool force, struct dpe_error *err)
 {
+    DPE_SCOPED(dpe_new_file_drop_scoped) struct dpe_new_file *dropped = file;
+    DPE_SCOPED(dpe_close_fd)
     int old = force ? -1 : open(file->target, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     bool lost = old < 0 ? !force && errno != ENOENT : !begins_with(file->fd, old);
-    if (old >= 0) {
-        close(old);
-    }
-    if (lost) {
-        dpe_status status =
-            dpe_fail(err, DPE_MISMATCH, "%s: exists and holds something else; --force replaces it",
-                     file->target);
-        dpe_new_file_drop(file);
-        return status;
-    }
-    return dpe_new_file_finish(file, err);
+    return lost ? dpe_fail(err, DPE_MISMATCH,
+                           "%s: exists and holds something else; --force replaces it", file->target)
+                : dpe_new_file_finish(file, err);
 }
 
 void dpe_new_file_drop(struct dpe_new_file *file)
@@ -347,50 +334,30 @@ void dpe_new_file_drop(struct dpe_new_file *file)
     *file = (struct dpe_new_file){.fd = -1};
 }
 
-/* A new file with these bytes; none after a failure. */
-static dpe_status write_new(struct dpe_new_file *file, const char *path, const void *bytes,
-                            size_t n, struct dpe_error *err)
-{
-    DPE_TRY(dpe_new_file_open(file, path, NULL, err));
-    const dpe_status status = dpe_new_file_write(file, bytes, n, err);
-    if (status != DPE_OK) {
-        dpe_new_file_drop(file);
-    }
-    return status;
-}
-
 dpe_status dpe_replace_file(const char *path, const void *bytes, size_t n, struct dpe_error *err)
 {
-    struct dpe_new_file file;
-    DPE_TRY(write_new(&file, path, bytes, n, err));
+    DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file file = {.fd = -1};
+    DPE_TRY(dpe_new_file_open(&file, path, NULL, err));
+    DPE_TRY(dpe_new_file_write(&file, bytes, n, err));
     return dpe_new_file_finish(&file, err);
 }
 
 dpe_status dpe_extend_file(const char *path, const void *bytes, size_t n, bool force,
                            struct dpe_error *err)
 {
-    char *target = NULL;
-    struct dpe_new_file file;
-    dpe_status status = dpe_follow_links(path, &target, err);
-    if (status == DPE_OK) {
-        status = write_new(&file, target, bytes, n, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_new_file_finish_over(&file, force, err);
-    }
-    free(target);
-    return status;
+    DPE_OWNED char *target = NULL;
+    DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file file = {.fd = -1};
+    DPE_TRY(dpe_follow_links(path, &target, err));
+    DPE_TRY(dpe_new_file_open(&file, target, NULL, err));
+    DPE_TRY(dpe_new_file_write(&file, bytes, n, err));
+    return dpe_new_file_finish_over(&file, force, err);
 }
 
 dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err)
 {
-    char *file = NULL;
-    dpe_status status = dpe_follow_links(path, &file, err);
-    if (status == DPE_OK) {
-        status = dpe_replace_file(file, bytes, n, err);
-    }
-    free(file);
-    return status;
+    DPE_OWNED char *file = NULL;
+    DPE_TRY(dpe_follow_links(path, &file, err));
+    return dpe_replace_file(file, bytes, n, err);
 }
 
 void dpe_time_text(char text[32])

@@ -180,14 +180,11 @@ dpe_status dpe_journal_read(const char *path, bool salvage, dpe_record_visit vis
                             struct dpe_journal_scan *scan, struct dpe_error *err)
 {
     *scan = (struct dpe_journal_scan){0};
-    char *bytes = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     DPE_TRY(dpe_read_file(path, INT64_MAX, &bytes, &n, err));
     scan->size = n;
-    dpe_status status =
-        scan_bytes(path, (const unsigned char *)bytes, n, salvage, visit, user, scan, err);
-    free(bytes);
-    return status;
+    return scan_bytes(path, (const unsigned char *)bytes, n, salvage, visit, user, scan, err);
 }
 
 /* -------------------------------------------------------------------------------------- writing */
@@ -223,24 +220,18 @@ dpe_status dpe_journal_set_aside(const char *path, uint64_t from, const char *ki
 {
     char suffix[64];
     snprintf(suffix, sizeof suffix, ".%s-%llu", kind, (unsigned long long)from);
-    char *name = dpe_join(path, suffix, "");
-    char *bytes = NULL;
+    DPE_OWNED char *name = dpe_join(path, suffix, "");
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
-    dpe_status status = DPE_OK;
     if (name == NULL) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    } else {
-        status = dpe_read_file(path, INT64_MAX, &bytes, &n, err);
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
-    if (status == DPE_OK && n > from) {
-        status = dpe_replace_file(name, bytes + from, n - (size_t)from, err);
-    }
-    free(bytes);
-    if (status != DPE_OK) {
-        free(name);
-        return status;
+    DPE_TRY(dpe_read_file(path, INT64_MAX, &bytes, &n, err));
+    if (n > from) {
+        DPE_TRY(dpe_replace_file(name, bytes + from, n - (size_t)from, err));
     }
     *aside = name;
+    name = NULL;
     return DPE_OK;
 }
 
@@ -250,22 +241,20 @@ dpe_status dpe_journal_open(struct dpe_journal *journal, const char *path,
 {
     *aside = NULL;
     *journal = (struct dpe_journal){.fd = -1};
+    DPE_SCOPED(dpe_journal_close) struct dpe_journal opened = {.fd = -1};
+    DPE_OWNED char *tail = NULL;
     bool torn = scan->size > scan->end;
-    dpe_status status = torn ? dpe_journal_set_aside(path, scan->end, "torn", aside, err) : DPE_OK;
-    if (status == DPE_OK) {
-        status = open_for_append(journal, path, scan->sequence, err);
+    DPE_TRY(torn ? dpe_journal_set_aside(path, scan->end, "torn", &tail, err) : DPE_OK);
+    DPE_TRY(open_for_append(&opened, path, scan->sequence, err));
+    if (torn && (ftruncate(opened.fd, (off_t)scan->end) != 0 || fsync(opened.fd) != 0)) {
+        return dpe_fail_errno(err, errno, path,
+                              "the unfinished record at its end cannot be removed");
     }
-    if (status == DPE_OK && torn &&
-        (ftruncate(journal->fd, (off_t)scan->end) != 0 || fsync(journal->fd) != 0)) {
-        status =
-            dpe_fail_errno(err, errno, path, "the unfinished record at its end cannot be removed");
-    }
-    if (status != DPE_OK) {
-        dpe_journal_close(journal);
-        free(*aside);
-        *aside = NULL;
-    }
-    return status;
+    *journal = opened;
+    opened = (struct dpe_journal){.fd = -1};
+    *aside = tail;
+    tail = NULL;
+    return DPE_OK;
 }
 
 static dpe_status journal_fails(struct dpe_journal *journal, struct dpe_error *err)
@@ -301,25 +290,18 @@ dpe_status dpe_journal_append(struct dpe_journal *journal, unsigned type, const 
                         "are saved: run the same command to continue",
                         journal->path);
     }
-    struct dpe_text record = {0};
-    dpe_status status = dpe_record_encode(&record, type, journal->sequence, payload, n, err);
-    if (status == DPE_OK) {
-        status = dpe_write_all(journal->fd, journal->path, record.bytes, record.n, err);
-        if (status != DPE_OK) {
-            status = journal_fails(journal, err);
-        }
-    }
-    dpe_text_free(&record);
-    if (status != DPE_OK) {
-        return status;
+    DPE_SCOPED(dpe_text_free) struct dpe_text record = {0};
+    DPE_TRY(dpe_record_encode(&record, type, journal->sequence, payload, n, err));
+    if (dpe_write_all(journal->fd, journal->path, record.bytes, record.n, err) != DPE_OK) {
+        return journal_fails(journal, err);
     }
     journal->unsynced = true;
     /* A sync takes several milliseconds, as much as a short sample. */
     if (1000.0 * (dpe_clock() - journal->synced) >= DPE_JOURNAL_SYNC_MS) {
-        status = dpe_journal_sync(journal, err);
+        DPE_TRY(dpe_journal_sync(journal, err));
     }
-    journal->sequence += status == DPE_OK;
-    return status;
+    journal->sequence++;
+    return DPE_OK;
 }
 
 void dpe_journal_close(struct dpe_journal *journal)

@@ -76,8 +76,7 @@ static void describe_self(struct holder *self)
     dpe_time_text(self->since);
 }
 
-/* False when the file is empty (it was released) or was never finished.
- */
+/* False when the file is empty (it was released) or was never finished. */
 static bool read_holder(int fd, struct holder *holder)
 {
     char text[512] = "";
@@ -102,10 +101,7 @@ static dpe_status write_holder(int fd, const char *path, const struct holder *se
 {
     char text[512];
     int n = holder_text(self, text, sizeof text);
-    if (ftruncate(fd, 0) != 0) {
-        return dpe_fail_errno(err, errno, path, "cannot be written");
-    }
-    if (lseek(fd, 0, SEEK_SET) != 0) {
+    if (ftruncate(fd, 0) != 0 || lseek(fd, 0, SEEK_SET) != 0) {
         return dpe_fail_errno(err, errno, path, "cannot be written");
     }
     return dpe_write_all(fd, path, text, (size_t)n, err);
@@ -171,27 +167,27 @@ static dpe_status write_own(const char *path, char **own, struct dpe_error *err)
     struct holder self;
     describe_self(&self);
     *own = dpe_join(path, ".", "XXXXXX");
-    int fd = *own != NULL ? mkstemp(*own) : -1;
-    dpe_status status = *own == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path)
-                        : fd < 0     ? dpe_fail_errno(err, errno, path, "cannot be created")
-                                     : write_holder(fd, path, &self, err);
-    if (fd >= 0) {
-        close(fd);
+    DPE_SCOPED(dpe_close_fd) int fd = *own != NULL ? mkstemp(*own) : -1;
+    return *own == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path)
+           : fd < 0     ? dpe_fail_errno(err, errno, path, "cannot be created")
+                        : write_holder(fd, path, &self, err);
+}
+
+static void remove_own(char **own)
+{
+    if (*own != NULL) {
+        unlink(*own);
     }
-    return status;
+    free(*own);
 }
 
 /* Who the file names; false: nobody. *there: whether there is such a file. */
 static bool named_by(const char *path, struct holder *holder, bool *there)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    DPE_SCOPED(dpe_close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     *holder = (struct holder){0};
     *there = fd >= 0;
-    bool named = fd >= 0 && read_holder(fd, holder);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return named;
+    return fd >= 0 && read_holder(fd, holder);
 }
 
 /* "PATH.from-HOLDER", owned by the caller. */
@@ -213,34 +209,31 @@ static dpe_status replace_name(const char *path, const char *own, const struct h
                                int claims, bool *again, struct dpe_error *err)
 {
     char claim_note[256] = "";
-    char *claim = claim_on(path, holder);
-    if (claim == NULL || claims == 0) {
-        dpe_status status =
-            claim == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path)
-                          : dpe_fail(err, DPE_CANNOT_CREATE,
-                                     "%s: several processes ended while they took this lock over; "
-                                     "remove it and the files beside it",
-                                     path);
-        free(claim);
-        return status;
+    DPE_OWNED char *claim = claim_on(path, holder);
+    if (claim == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    }
+    if (claims == 0) {
+        return dpe_fail(err, DPE_CANNOT_CREATE,
+                        "%s: several processes ended while they took this lock over; remove it and "
+                        "the files beside it",
+                        path);
     }
     dpe_status status = take_name(claim, false, claims - 1, again, claim_note, err);
-    if (status == DPE_OK) {
-        struct holder now;
-        bool there = false;
-        named_by(path, &now, &there);
-        *again = !there || memcmp(&now, holder, sizeof now) != 0;
-        if (*again) {
-            status =
-                dpe_fail(err, DPE_CANNOT_CREATE, "%s: another process took this lock over", path);
-        } else if (rename(own, path) != 0) {
-            status = dpe_fail_errno(err, errno, path, "cannot be replaced");
-        }
-        unlink(claim);
-    } else {
+    if (status != DPE_OK) {
         *again = true; /* another process takes it over */
+        return status;
     }
-    free(claim);
+    struct holder now;
+    bool there = false;
+    named_by(path, &now, &there);
+    *again = !there || memcmp(&now, holder, sizeof now) != 0;
+    if (*again) {
+        status = dpe_fail(err, DPE_CANNOT_CREATE, "%s: another process took this lock over", path);
+    } else if (rename(own, path) != 0) {
+        status = dpe_fail_errno(err, errno, path, "cannot be replaced");
+    }
+    unlink(claim);
     return status;
 }
 
@@ -248,25 +241,21 @@ static dpe_status take_name(const char *path, bool force_unlock, int claims, boo
                             char *note, struct dpe_error *err)
 {
     struct holder self, holder;
-    char *own = NULL;
+    DPE_SCOPED(remove_own) char *own = NULL;
     bool there = false;
     *again = false;
     describe_self(&self);
-    dpe_status status = write_own(path, &own, err);
-    if (status == DPE_OK && link(own, path) != 0) {
-        status = errno != EEXIST ? dpe_fail_errno(err, errno, path, "cannot be created") : DPE_OK;
-        if (status == DPE_OK && named_by(path, &holder, &there)) {
-            status = judge_holder(path, &holder, &self, force_unlock, note, err);
-        }
-        if (status == DPE_OK) {
-            status = replace_name(path, own, &holder, claims, again, err);
-        }
+    DPE_TRY(write_own(path, &own, err));
+    if (link(own, path) == 0) {
+        return DPE_OK;
     }
-    if (own != NULL) {
-        unlink(own);
+    if (errno != EEXIST) {
+        return dpe_fail_errno(err, errno, path, "cannot be created");
     }
-    free(own);
-    return status;
+    if (named_by(path, &holder, &there)) {
+        DPE_TRY(judge_holder(path, &holder, &self, force_unlock, note, err));
+    }
+    return replace_name(path, own, &holder, claims, again, err);
 }
 
 /* The lock by its name, and its file. */
@@ -274,10 +263,10 @@ static dpe_status take_without_flock(const char *path, bool force_unlock, int *f
                                      char *note, struct dpe_error *err)
 {
     note[0] = '\0';
-    dpe_status status = take_name(path, force_unlock, CLAIMS, again, note, err);
-    *fd = status == DPE_OK ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
-    return status == DPE_OK && *fd < 0 ? dpe_fail_errno(err, errno, path, "cannot be opened")
-                                       : status;
+    *fd = -1;
+    DPE_TRY(take_name(path, force_unlock, CLAIMS, again, note, err));
+    *fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    return *fd < 0 ? dpe_fail_errno(err, errno, path, "cannot be opened") : DPE_OK;
 }
 
 /* ---------------------------------------------------------------------------------- with flock */
@@ -333,15 +322,12 @@ static dpe_status take_over(int fd, const char *path, bool force_unlock, char *n
 {
     struct holder self, holder;
     describe_self(&self);
-    dpe_status status = DPE_OK;
     if (read_holder(fd, &holder)) {
-        status = judge_holder(path, &holder, &self, force_unlock, note, err);
+        DPE_TRY(judge_holder(path, &holder, &self, force_unlock, note, err));
     }
-    if (status == DPE_OK) {
-        status = write_holder(fd, path, &self, err);
-        if (status != DPE_OK) {
-            unlink(path);
-        }
+    dpe_status status = write_holder(fd, path, &self, err);
+    if (status != DPE_OK) {
+        unlink(path);
     }
     return status;
 }
@@ -362,11 +348,11 @@ dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unl
 {
     *lock = (struct dpe_lock){.fd = -1};
     note[0] = '\0';
-    char *name = dpe_join(path, "", "");
+    DPE_OWNED char *name = dpe_join(path, "", "");
     if (name == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
     }
-    int fd = -1;
+    DPE_SCOPED(dpe_close_fd) int fd = -1;
     bool again = false;
     bool without = false;
     dpe_status status = DPE_OK;
@@ -379,35 +365,28 @@ dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unl
             status = take_without_flock(path, force_unlock, &fd, &again, note, err);
         }
     }
-    if (status == DPE_OK && !without) {
-        status = take_over(fd, path, force_unlock, note, err);
-    }
-    if (status == DPE_OK && without) {
+    DPE_TRY(status);
+    if (without) {
         warn_once(path, note);
-    }
-    if (status != DPE_OK) {
-        if (fd >= 0) {
-            close(fd);
-        }
-        free(name);
-        return status;
+    } else {
+        DPE_TRY(take_over(fd, path, force_unlock, note, err));
     }
     *lock = (struct dpe_lock){fd, name};
+    fd = -1;
+    name = NULL;
     return DPE_OK;
 }
 
 bool dpe_lock_held(const struct dpe_lock *lock)
 {
     struct holder self, holder;
-    int fd = lock->path != NULL ? open(lock->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    if (fd < 0) {
+    bool there = false;
+    if (lock->path == NULL || !named_by(lock->path, &holder, &there)) {
         return false;
     }
     describe_self(&self);
-    bool held = read_holder(fd, &holder) && holder.pid == self.pid && holder.start == self.start &&
-                strcmp(holder.host, self.host) == 0 && strcmp(holder.boot, self.boot) == 0;
-    close(fd);
-    return held;
+    return holder.pid == self.pid && holder.start == self.start &&
+           strcmp(holder.host, self.host) == 0 && strcmp(holder.boot, self.boot) == 0;
 }
 
 void dpe_lock_release(struct dpe_lock *lock, bool remove)
