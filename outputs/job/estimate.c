@@ -102,57 +102,52 @@ static void divide(const struct dpe_session *session, int64_t most, struct chunk
 static dpe_status time_pass(struct dpe_session *session, const int32_t *tokens,
                             struct chunks *chunks, int pass, struct dpe_error *err)
 {
-    dpe_status status = dpe_session_cut(session, 0, err);
+    DPE_TRY(dpe_session_cut(session, 0, err));
     chunks->total[pass] = 0.0;
-    for (int i = 0; i < chunks->n && status == DPE_OK; i++) {
+    for (int i = 0; i < chunks->n; i++) {
         double begin = measured_clock();
-        status = dpe_session_feed(session, tokens + chunks->begin[i],
-                                  chunks->end[i] - chunks->begin[i], NULL, err);
+        DPE_TRY(dpe_session_feed(session, tokens + chunks->begin[i],
+                                 chunks->end[i] - chunks->begin[i], NULL, err));
         chunks->seconds[i][pass] = fmax(measured_clock() - begin, 1e-9);
         chunks->total[pass] += chunks->seconds[i][pass];
     }
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status time_reading(struct dpe_session *session, const struct dpe_config *config,
                                const struct dpe_selection *selection, const int32_t *tokens,
                                int64_t most, struct dpe_job_speed *speed, struct dpe_error *err)
 {
-    struct chunks *chunks = NULL;
+    DPE_OWNED struct chunks *chunks = NULL;
     DPE_TRY(DPE_NEW(&chunks, 1, err, "out of memory for an estimate"));
     divide(session, most, chunks);
     /* The first touch of weights and buffers takes longer than what follows. */
-    dpe_status status = dpe_session_cut(session, 0, err);
-    if (status == DPE_OK) {
-        status = dpe_session_feed(session, tokens, chunks->end[0], NULL, err);
-    }
+    DPE_TRY(dpe_session_cut(session, 0, err));
+    DPE_TRY(dpe_session_feed(session, tokens, chunks->end[0], NULL, err));
     int passes = 0;
     double spent = 0.0;
-    while (status == DPE_OK && passes < MOST_PASSES && (passes == 0 || spent < enough)) {
-        status = time_pass(session, tokens, chunks, passes, err);
+    while (passes < MOST_PASSES && (passes == 0 || spent < enough)) {
+        DPE_TRY(time_pass(session, tokens, chunks, passes, err));
         spent += chunks->total[passes++];
     }
-    if (status == DPE_OK) {
-        double products = 0.0, attention = 0.0;
-        double seconds[MOST_CHUNKS] = {0.0};
-        double n = (double)chunks->end[chunks->n - 1];
-        dpe_config_flops(config, 0, (int64_t)n, 0, &products, &attention);
-        double ratio = attention / (n * n) / (products / n);
-        for (int i = 0; i < chunks->n; i++) {
-            seconds[i] = median(chunks->seconds[i], passes);
-        }
-        dpe_job_fit(selection, chunks->begin, chunks->end, seconds, chunks->n, least_cost * ratio,
-                    most_cost * ratio, &speed->per_token, &speed->per_pair);
-        speed->tokens = (int64_t)n;
-        speed->seconds = median(chunks->total, passes);
-        speed->low = speed->high = 1.0;
-        for (int i = 0; i < passes; i++) {
-            speed->low = fmin(speed->low, chunks->total[i] / speed->seconds);
-            speed->high = fmax(speed->high, chunks->total[i] / speed->seconds);
-        }
+    double products = 0.0, attention = 0.0;
+    double seconds[MOST_CHUNKS] = {0.0};
+    double n = (double)chunks->end[chunks->n - 1];
+    dpe_config_flops(config, 0, (int64_t)n, 0, &products, &attention);
+    double ratio = attention / (n * n) / (products / n);
+    for (int i = 0; i < chunks->n; i++) {
+        seconds[i] = median(chunks->seconds[i], passes);
     }
-    free(chunks);
-    return status;
+    dpe_job_fit(selection, chunks->begin, chunks->end, seconds, chunks->n, least_cost * ratio,
+                most_cost * ratio, &speed->per_token, &speed->per_pair);
+    speed->tokens = (int64_t)n;
+    speed->seconds = median(chunks->total, passes);
+    speed->low = speed->high = 1.0;
+    for (int i = 0; i < passes; i++) {
+        speed->low = fmin(speed->low, chunks->total[i] / speed->seconds);
+        speed->high = fmax(speed->high, chunks->total[i] / speed->seconds);
+    }
+    return DPE_OK;
 }
 
 /* Seconds until `n` tokens are made in each of the branches after what is in the cache; it is cut
@@ -160,8 +155,8 @@ static dpe_status time_reading(struct dpe_session *session, const struct dpe_con
 static dpe_status time_tokens(struct dpe_session *session, const int32_t *tokens, int64_t keep,
                               int64_t branches, int64_t n, double *seconds, struct dpe_error *err)
 {
-    struct dpe_tokens *out = dpe_alloc_zero((size_t)branches, sizeof *out);
-    struct dpe_continuation *items = dpe_alloc_zero((size_t)branches, sizeof *items);
+    DPE_OWNED struct dpe_tokens *out = dpe_alloc_zero((size_t)branches, sizeof *out);
+    DPE_OWNED struct dpe_continuation *items = dpe_alloc_zero((size_t)branches, sizeof *items);
     dpe_status status = out != NULL && items != NULL
                             ? dpe_session_branch(session, branches, ROOM, err)
                             : dpe_fail(err, DPE_NO_MEMORY, "out of memory for an estimate");
@@ -179,8 +174,6 @@ static dpe_status time_tokens(struct dpe_session *session, const int32_t *tokens
     for (int64_t b = 0; b < branches && out != NULL; b++) {
         dpe_tokens_free(&out[b]);
     }
-    free(out);
-    free(items);
     return status == DPE_OK ? dpe_session_cut(session, keep, err) : status;
 }
 
@@ -228,15 +221,14 @@ dpe_status dpe_job_measure_batch(struct dpe_session *session, const struct dpe_c
 {
     const int64_t few = speed->tokens / 8;
     double batch = 0.0;
-    int32_t *tokens = NULL;
+    DPE_OWNED int32_t *tokens = NULL;
     DPE_TRY(DPE_NEW(&tokens, (size_t)few + 1, err, "out of memory for an estimate"));
     fill_tokens(tokens, few + 1, config->vocab);
-    dpe_status status = dpe_session_cut(session, 0, err);
-    status = status == DPE_OK ? dpe_session_feed(session, tokens, few, NULL, err) : status;
-    status = status == DPE_OK ? time_step(session, tokens, few, branches, &batch, err) : status;
+    DPE_TRY(dpe_session_cut(session, 0, err));
+    DPE_TRY(dpe_session_feed(session, tokens, few, NULL, err));
+    DPE_TRY(time_step(session, tokens, few, branches, &batch, err));
     speed->per_step = fmax(batch - speed->per_step_token * (double)(few * branches), 0.25 * batch);
-    free(tokens);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config *config,
@@ -252,13 +244,9 @@ dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config 
         return dpe_fail(err, DPE_USAGE, "a text of %lld tokens is too short to measure",
                         (long long)most);
     }
-    int32_t *tokens = NULL;
+    DPE_OWNED int32_t *tokens = NULL;
     DPE_TRY(DPE_NEW(&tokens, (size_t)most, err, "out of memory for %lld tokens", (long long)most));
     fill_tokens(tokens, most, config->vocab);
-    dpe_status status = time_reading(session, config, selection, tokens, most, speed, err);
-    if (status == DPE_OK) {
-        status = time_decoding(session, tokens, most, speed, err);
-    }
-    free(tokens);
-    return status;
+    DPE_TRY(time_reading(session, config, selection, tokens, most, speed, err));
+    return time_decoding(session, tokens, most, speed, err);
 }

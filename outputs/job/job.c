@@ -117,7 +117,6 @@ static dpe_status find_peers(struct dpe_job *job, struct dpe_error *err)
 {
     const struct dpe_job_options *options = job->options;
     int size = options->tensor_parallel > 1 ? options->tensor_parallel : 1;
-    dpe_status status = DPE_OK;
     job->peers = (struct dpe_peers){
         .size = size, .user = job->ranks, .meet = meet_peers, .share = share_with_peers};
     if (options->dry_run) {
@@ -130,7 +129,7 @@ static dpe_status find_peers(struct dpe_job *job, struct dpe_error *err)
             "start the same command with mpirun -n %d",
             size, size, size);
     }
-    status = dpe_ranks_group(job->ranks, size, err);
+    const dpe_status status = dpe_ranks_group(job->ranks, size, err);
     job->peers.index = job->ranks->rank - job->ranks->leader;
     return status;
 }
@@ -228,17 +227,13 @@ dpe_status dpe_job_meet(const struct dpe_job *job, dpe_status status, struct dpe
 
 dpe_status dpe_job_tell(const struct dpe_job *job, void *bytes, size_t n, struct dpe_error *err)
 {
-    struct dpe_text text = {0};
-    dpe_status status = dpe_text_append(&text, bytes, n, err);
-    status = dpe_job_meet(job, status, err);
-    if (status == DPE_OK && job->ranks->size > 1) {
-        status = dpe_ranks_share(job->ranks, &text, err);
-        if (status == DPE_OK) {
-            memcpy(bytes, text.bytes, n);
-        }
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_TRY(dpe_job_meet(job, dpe_text_append(&text, bytes, n, err), err));
+    if (job->ranks->size > 1) {
+        DPE_TRY(dpe_ranks_share(job->ranks, &text, err));
+        memcpy(bytes, text.bytes, n);
     }
-    dpe_text_free(&text);
-    return status;
+    return DPE_OK;
 }
 
 struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length)

@@ -70,24 +70,18 @@ static void beat(void *user)
 static dpe_status make_group(struct server *server, struct dpe_error *err)
 {
     struct dpe_loop *loop = server->loop;
-    struct dpe_group *group = &server->group;
+    DPE_SCOPED(dpe_group_clear_scoped) struct dpe_group *group = &server->group;
     struct dpe_ranks *ranks = loop->job->ranks;
     bool leads = ranks->rank == ranks->leader;
-    dpe_status status = dpe_loop_make(loop, group, err);
-    for (int64_t i = 0; i < group->n && status == DPE_OK && leads; i++) {
-        struct dpe_text bytes = {0};
-        status = dpe_run_add(loop->job->run, &group->rows[i], err);
-        if (status == DPE_OK) {
-            status = dpe_row_encode(&group->rows[i], true, &bytes, err);
-        }
-        if (status == DPE_OK) {
-            const struct dpe_message answer = {.kind = DPE_MESSAGE_ROW, .item = group->at[i]};
-            report(server, &answer, bytes.bytes, bytes.n);
-        }
-        dpe_text_free(&bytes);
+    DPE_TRY(dpe_loop_make(loop, group, err));
+    for (int64_t i = 0; i < group->n && leads; i++) {
+        DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
+        DPE_TRY(dpe_run_add(loop->job->run, &group->rows[i], err));
+        DPE_TRY(dpe_row_encode(&group->rows[i], true, &bytes, err));
+        const struct dpe_message answer = {.kind = DPE_MESSAGE_ROW, .item = group->at[i]};
+        report(server, &answer, bytes.bytes, bytes.n);
     }
-    dpe_group_clear(group);
-    return status;
+    return DPE_OK;
 }
 
 /* Make the rows of a list, as many at a time as this rank's memory holds, or report why there are
@@ -123,7 +117,7 @@ void dpe_loop_serve(struct dpe_loop *loop)
     struct dpe_ranks *ranks = loop->job->ranks;
     struct server server = {.loop = loop};
     struct dpe_message message = {0};
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     enum dpe_stop_request reported = DPE_STOP_NONE;
     int from = 0;
     if (dpe_group_init(&server.group, loop, NULL) != DPE_OK) {
@@ -157,7 +151,6 @@ void dpe_loop_serve(struct dpe_loop *loop)
     ranks->beat = NULL;
     dpe_group_free(&server.group);
     dpe_ranks_dropped(ranks);
-    dpe_text_free(&text);
 }
 
 /* -------------------------------------------------------- rows that rank 0 has, to all ranks */
@@ -168,51 +161,35 @@ static dpe_status pack(struct dpe_job *job, struct dpe_text *bytes, struct dpe_e
     size_t n_rows = 0;
     const struct dpe_row *rows = dpe_run_rows(job->run, &n_rows);
     for (; job->n_shared < n_rows; job->n_shared++) {
-        struct dpe_text one = {0};
-        dpe_status status = dpe_row_encode(&rows[job->n_shared], true, &one, err);
+        DPE_SCOPED(dpe_text_free) struct dpe_text one = {0};
+        DPE_TRY(dpe_row_encode(&rows[job->n_shared], true, &one, err));
         uint64_t n = one.n;
-        if (status == DPE_OK) {
-            status = dpe_text_append(bytes, (const char *)&n, sizeof n, err);
-        }
-        if (status == DPE_OK) {
-            status = dpe_text_append(bytes, one.bytes, one.n, err);
-        }
-        dpe_text_free(&one);
-        DPE_TRY(status);
+        DPE_TRY(dpe_text_append(bytes, (const char *)&n, sizeof n, err));
+        DPE_TRY(dpe_text_append(bytes, one.bytes, one.n, err));
     }
     return DPE_OK;
 }
 
 static dpe_status unpack(struct dpe_job *job, const struct dpe_text *bytes, struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     size_t at = 0;
     uint64_t n = 0;
-    while (status == DPE_OK && at + sizeof n <= bytes->n) {
-        struct dpe_row row;
+    while (at + sizeof n <= bytes->n) {
+        DPE_SCOPED(dpe_row_free) struct dpe_row row = {0};
         memcpy(&n, bytes->bytes + at, sizeof n);
         at += sizeof n;
-        status = dpe_row_decode((const unsigned char *)bytes->bytes + at, (size_t)n, &row, err);
+        DPE_TRY(dpe_row_decode((const unsigned char *)bytes->bytes + at, (size_t)n, &row, err));
         at += n;
-        if (status == DPE_OK) {
-            status = dpe_run_learn(job->run, &row, err);
-            dpe_row_free(&row);
-        }
+        DPE_TRY(dpe_run_learn(job->run, &row, err));
     }
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_job_share_rows(struct dpe_job *job, struct dpe_error *err)
 {
-    struct dpe_text bytes = {0};
-    dpe_status status = job->ranks->rank == 0 ? pack(job, &bytes, err) : DPE_OK;
-    status = dpe_ranks_barrier(job->ranks, DPE_BARRIER_SHARE, status, err);
-    if (status == DPE_OK) {
-        status = dpe_ranks_share(job->ranks, &bytes, err);
-    }
-    if (status == DPE_OK && job->ranks->rank > 0) {
-        status = unpack(job, &bytes, err);
-    }
-    dpe_text_free(&bytes);
-    return status;
+    DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
+    const dpe_status status = job->ranks->rank == 0 ? pack(job, &bytes, err) : DPE_OK;
+    DPE_TRY(dpe_ranks_barrier(job->ranks, DPE_BARRIER_SHARE, status, err));
+    DPE_TRY(dpe_ranks_share(job->ranks, &bytes, err));
+    return job->ranks->rank > 0 ? unpack(job, &bytes, err) : DPE_OK;
 }

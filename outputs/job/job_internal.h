@@ -60,6 +60,7 @@ dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
 void dpe_group_free(struct dpe_group *group);
 /** Free its rows and take its items out. */
 void dpe_group_clear(struct dpe_group *group);
+DPE_SCOPED_HANDLE(struct dpe_group *, dpe_group_clear)
 /** Gather item `at` of the list and later ones of the same plan and task that are missing. */
 void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
 /** Append an item; false when the group is full. */

@@ -262,7 +262,7 @@ static bool receive_others(struct scheduler *scheduler, struct dpe_text *text)
         return false;
     }
     struct dpe_error err = {0};
-    struct dpe_row row;
+    DPE_SCOPED(dpe_row_free) struct dpe_row row = {0};
     dpe_status status = DPE_OK;
     scheduler->workers[from].last_seen = dpe_clock();
     scheduler->loop->job->works[from] = message.work;
@@ -272,7 +272,6 @@ static bool receive_others(struct scheduler *scheduler, struct dpe_text *text)
         status = dpe_row_decode((const unsigned char *)text->bytes, text->n, &row, &err);
         if (status == DPE_OK) {
             status = take_row(scheduler, from, message.item, &row, &err);
-            dpe_row_free(&row);
         } else {
             scheduler->workers[from].rows--;
         }
@@ -375,7 +374,7 @@ static bool any_worker_busy(const struct scheduler *scheduler)
 
 static void run_scheduler(struct scheduler *scheduler)
 {
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     while (any_worker_busy(scheduler) ||
            (scheduler->status == DPE_OK && scheduler->loop->n_missing > 0)) {
         struct dpe_error err = {0};
@@ -409,7 +408,6 @@ static void run_scheduler(struct scheduler *scheduler)
             dpe_loop_nap();
         }
     }
-    dpe_text_free(&text);
 }
 
 static dpe_status lead(struct dpe_loop *loop, struct dpe_error *err)
@@ -472,8 +470,7 @@ dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err)
     } else {
         dpe_loop_serve(loop);
     }
-    status = dpe_ranks_barrier(ranks, DPE_BARRIER_ROWS_END, status, err);
-    DPE_TRY(status);
+    DPE_TRY(dpe_ranks_barrier(ranks, DPE_BARRIER_ROWS_END, status, err));
     DPE_TRY(dpe_job_share_rows(loop->job, err));
     for (size_t i = 0; i < loop->work->n_items && ranks->rank > 0; i++) {
         const struct dpe_item *item = &loop->work->items[i];

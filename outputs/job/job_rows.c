@@ -7,37 +7,33 @@
 
 static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)
 {
+    DPE_SCOPED(dpe_group_clear_scoped) struct dpe_group *cleared = group;
     const struct dpe_work *work = loop->work;
     int plan = group->items[0].plan;
-    dpe_status status =
-        dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err);
-    if (status == DPE_OK) {
-        struct dpe_job_inside inside = {.loop = loop,
-                                        .n = group->n,
-                                        .task = group->items[0].task,
-                                        .begin = dpe_clock(),
-                                        .before = dpe_job_own_work(loop->job)};
-        loop->job->inside = &inside;
-        status = dpe_loop_make(loop, group, err);
-        loop->job->inside = NULL;
+    DPE_TRY(dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err));
+    struct dpe_job_inside inside = {.loop = loop,
+                                    .n = group->n,
+                                    .task = group->items[0].task,
+                                    .begin = dpe_clock(),
+                                    .before = dpe_job_own_work(loop->job)};
+    loop->job->inside = &inside;
+    const dpe_status status = dpe_loop_make(loop, group, err);
+    loop->job->inside = NULL;
+    DPE_TRY(status);
+    for (int64_t i = 0; i < group->n; i++) {
+        DPE_TRY(dpe_run_add(loop->job->run, &group->rows[i], err));
+        DPE_TRY(dpe_loop_made(loop, &work->items[group->at[i]], &group->rows[i], err));
     }
-    for (int64_t i = 0; i < group->n && status == DPE_OK; i++) {
-        status = dpe_run_add(loop->job->run, &group->rows[i], err);
-        if (status == DPE_OK) {
-            status = dpe_loop_made(loop, &work->items[group->at[i]], &group->rows[i], err);
-        }
-    }
-    dpe_group_clear(group);
-    return status;
+    return DPE_OK;
 }
 
 /* One process: in the list's order. */
 static dpe_status run_alone(struct dpe_loop *loop, struct dpe_error *err)
 {
     const struct dpe_work *work = loop->work;
-    struct dpe_group group;
-    dpe_status status = dpe_group_init(&group, loop, err);
-    for (size_t i = 0; i < work->n_items && status == DPE_OK; i++) {
+    DPE_SCOPED(dpe_group_free) struct dpe_group group = {0};
+    DPE_TRY(dpe_group_init(&group, loop, err));
+    for (size_t i = 0; i < work->n_items; i++) {
         const struct dpe_item *item = &work->items[i];
         if (!loop->open[i]) {
             continue;
@@ -48,13 +44,10 @@ static dpe_status run_alone(struct dpe_loop *loop, struct dpe_error *err)
             continue;
         }
         dpe_group_gather(&group, loop, (int64_t)i);
-        status = dpe_loop_before(loop, &group, err);
-        if (status == DPE_OK) {
-            status = run_group(loop, &group, err);
-        }
+        DPE_TRY(dpe_loop_before(loop, &group, err));
+        DPE_TRY(run_group(loop, &group, err));
     }
-    dpe_group_free(&group);
-    return status;
+    return DPE_OK;
 }
 
 /* What tells lists apart, as text. */
@@ -81,22 +74,19 @@ static dpe_status hash_work(const struct dpe_work *work, char hex[65], struct dp
 static dpe_status same_work(const struct dpe_loop *loop, dpe_status status, struct dpe_error *err)
 {
     struct dpe_ranks *ranks = loop->job->ranks;
-    struct dpe_text first = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text first = {0};
     char hex[65] = "";
-    if (status == DPE_OK && ranks->size > 1) {
-        status = hash_work(loop->work, hex, &first, err);
+    if (ranks->size <= 1) {
+        return status;
     }
-    status = dpe_ranks_barrier(ranks, DPE_BARRIER_ROWS, status, err);
-    if (status == DPE_OK && ranks->size > 1) {
-        status = dpe_ranks_share(ranks, &first, err);
-        if (status == DPE_OK && strcmp(first.bytes, hex) != 0) {
-            status = dpe_fail(err, DPE_USAGE,
-                              "has other options than rank 0, and would make other samples");
-        }
-        status = dpe_ranks_barrier(ranks, DPE_BARRIER_WORK, status, err);
+    status = status == DPE_OK ? hash_work(loop->work, hex, &first, err) : status;
+    DPE_TRY(dpe_ranks_barrier(ranks, DPE_BARRIER_ROWS, status, err));
+    status = dpe_ranks_share(ranks, &first, err);
+    if (status == DPE_OK && strcmp(first.bytes, hex) != 0) {
+        status =
+            dpe_fail(err, DPE_USAGE, "has other options than rank 0, and would make other samples");
     }
-    dpe_text_free(&first);
-    return status;
+    return dpe_ranks_barrier(ranks, DPE_BARRIER_WORK, status, err);
 }
 
 /* Once, where the work begins: how many rows of the job are there. */
@@ -120,13 +110,8 @@ static void tell_rows(const struct dpe_loop *loop)
 
 static dpe_status run_missing(struct dpe_loop *loop, dpe_status status, struct dpe_error *err)
 {
-    if (status == DPE_OK) {
-        status = dpe_loop_check(loop, err);
-    }
-    status = same_work(loop, status, err);
-    if (status != DPE_OK) {
-        return status;
-    }
+    status = status == DPE_OK ? dpe_loop_check(loop, err) : status;
+    DPE_TRY(same_work(loop, status, err));
     tell_rows(loop);
     if (loop->n_missing > 0) {
         dpe_loop_show(loop);
@@ -154,22 +139,16 @@ static dpe_status extend_paces(struct dpe_job *job, int n_tasks, struct dpe_erro
 
 dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err)
 {
-    struct dpe_loop loop = {.job = job, .work = work, .in_session = -1};
-    loop.rows = dpe_alloc_zero((size_t)work->n_tasks, sizeof *loop.rows);
-    loop.missing = dpe_alloc_zero((size_t)work->n_tasks, sizeof *loop.missing);
-    loop.open = dpe_alloc_zero(work->n_items, 1);
-    dpe_status status = extend_paces(job, work->n_tasks, err);
-    if (status == DPE_OK && (loop.rows == NULL || loop.missing == NULL || loop.open == NULL)) {
-        status = dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", work->n_items);
+    DPE_OWNED int64_t *rows = dpe_alloc_zero((size_t)work->n_tasks, sizeof *rows);
+    DPE_OWNED int64_t *missing = dpe_alloc_zero((size_t)work->n_tasks, sizeof *missing);
+    DPE_OWNED unsigned char *open = dpe_alloc_zero(work->n_items, 1);
+    DPE_TRY(extend_paces(job, work->n_tasks, err));
+    if (rows == NULL || missing == NULL || open == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", work->n_items);
     }
-    if (status == DPE_OK) {
-        status = dpe_loop_stock(&loop, err);
-        status = run_missing(&loop, status, err);
-    }
-    free(loop.rows);
-    free(loop.missing);
-    free(loop.open);
-    return status;
+    struct dpe_loop loop = {
+        .job = job, .work = work, .rows = rows, .missing = missing, .open = open, .in_session = -1};
+    return run_missing(&loop, dpe_loop_stock(&loop, err), err);
 }
 
 /* -------------------------------------------------------------------------------------- wanted */

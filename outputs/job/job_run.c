@@ -121,12 +121,11 @@ static dpe_status describe(const struct dpe_job *job, struct dpe_identity *info,
                            struct dpe_error *err)
 {
     const struct dpe_job_options *args = job->options;
-    dpe_status status = dpe_run_info(info, args->argc, args->argv, args->tool.threads, err);
     char variables[2048];
     char kernels[256];
+    DPE_TRY(dpe_run_info(info, args->argc, args->argv, args->tool.threads, err));
     environment(variables, sizeof variables);
     dpe_device_kernels(dpe_model_config(job->model), job->device, kernels);
-    DPE_TRY(status);
     const char *const texts[][2] = {
         {"model_folder", args->model},       {"corpus_path", args->corpus},
         {"environment", variables},          {"device", job->device},
@@ -150,23 +149,19 @@ static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *ident
                            struct dpe_error *err)
 {
     const struct dpe_job_options *args = job->options;
-    struct dpe_identity info = {0};
-    dpe_status status = describe(job, &info, err);
-    if (status == DPE_OK) {
-        const struct dpe_run_options options = {
-            .force = args->tool.force,
-            .salvage = args->tool.salvage,
-            .keep_journal = args->tool.keep_journal,
-            .force_unlock = args->tool.force_unlock,
-            .rank = job->ranks->rank,
-            .own_only = job->ranks->rank > 0,
-            .info = &info,
-            .notice = notice,
-        };
-        status = dpe_run_open(args->output, identity, &options, &job->run, err);
-    }
-    dpe_identity_free(&info);
-    return status;
+    DPE_SCOPED(dpe_identity_free) struct dpe_identity info = {0};
+    DPE_TRY(describe(job, &info, err));
+    const struct dpe_run_options options = {
+        .force = args->tool.force,
+        .salvage = args->tool.salvage,
+        .keep_journal = args->tool.keep_journal,
+        .force_unlock = args->tool.force_unlock,
+        .rank = job->ranks->rank,
+        .own_only = job->ranks->rank > 0,
+        .info = &info,
+        .notice = notice,
+    };
+    return dpe_run_open(args->output, identity, &options, &job->run, err);
 }
 
 /* Every rank must see the same model, texts and options. `bytes`: the identity, encoded; then rank
@@ -174,30 +169,30 @@ static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *ident
 static dpe_status same_inputs(struct dpe_job *job, const struct dpe_identity *identity,
                               struct dpe_text *bytes, struct dpe_error *err)
 {
-    struct dpe_identity first = {0};
-    dpe_status status = dpe_ranks_share(job->ranks, bytes, err);
-    if (status == DPE_OK && job->ranks->rank > 0) {
-        status = dpe_identity_decode((const unsigned char *)bytes->bytes, bytes->n, &first, err);
-        for (size_t i = 0; i < first.n && status == DPE_OK; i++) {
-            const char *here = dpe_identity_get(identity, first.fields[i].name);
-            if (here == NULL || strcmp(here, first.fields[i].value) != 0) {
-                status = dpe_fail(err, DPE_BAD_DATA,
-                                  "has other inputs than rank 0: %s: expected %.200s, found %.200s",
-                                  first.fields[i].name, first.fields[i].value,
-                                  here != NULL ? here : "nothing");
-            }
+    DPE_SCOPED(dpe_identity_free) struct dpe_identity first = {0};
+    DPE_TRY(dpe_ranks_share(job->ranks, bytes, err));
+    if (job->ranks->rank == 0) {
+        return DPE_OK;
+    }
+    DPE_TRY(dpe_identity_decode((const unsigned char *)bytes->bytes, bytes->n, &first, err));
+    for (size_t i = 0; i < first.n; i++) {
+        const char *here = dpe_identity_get(identity, first.fields[i].name);
+        if (here == NULL || strcmp(here, first.fields[i].value) != 0) {
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "has other inputs than rank 0: %s: expected %.200s, found %.200s",
+                            first.fields[i].name, first.fields[i].value,
+                            here != NULL ? here : "nothing");
         }
     }
-    dpe_identity_free(&first);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own,
                          const struct dpe_plan *plan, int64_t capacity, struct dpe_error *err)
 {
     struct dpe_ranks *ranks = job->ranks;
-    struct dpe_identity identity = {0};
-    struct dpe_text bytes = {0};
+    DPE_SCOPED(dpe_identity_free) struct dpe_identity identity = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
     dpe_status status = dpe_job_identity(job, own, &identity, err);
     if (status == DPE_OK) {
         status = dpe_identity_encode(&identity, &bytes, err);
@@ -205,32 +200,24 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
     char begun = access(job->options->output, F_OK) == 0;
     /* A rank that failed before may be at its end already: all meet before peers wait for each
      * other. */
-    status = dpe_ranks_barrier(ranks, DPE_BARRIER_IDENTITY, status, err);
-    if (status == DPE_OK) {
-        status = dpe_ranks_broadcast(ranks, &begun, sizeof begun, err);
-    }
+    DPE_TRY(dpe_ranks_barrier(ranks, DPE_BARRIER_IDENTITY, status, err));
+    status = dpe_ranks_broadcast(ranks, &begun, sizeof begun, err);
     if (status == DPE_OK && !begun) {
         status = dpe_job_session(job, plan, capacity, err);
     }
-    status = dpe_ranks_barrier(ranks, DPE_BARRIER_START, status, err);
-    if (status == DPE_OK) {
-        status = same_inputs(job, &identity, &bytes, err);
-        if (status == DPE_OK && ranks->rank == 0) {
-            status = open_run(job, &identity, err);
-        }
-        status = dpe_ranks_barrier(ranks, DPE_BARRIER_RUN, status, err);
+    DPE_TRY(dpe_ranks_barrier(ranks, DPE_BARRIER_START, status, err));
+    status = same_inputs(job, &identity, &bytes, err);
+    if (status == DPE_OK && ranks->rank == 0) {
+        status = open_run(job, &identity, err);
     }
-    if (status == DPE_OK && ranks->size > 1) {
+    DPE_TRY(dpe_ranks_barrier(ranks, DPE_BARRIER_RUN, status, err));
+    if (ranks->size > 1) {
         status = ranks->rank > 0 ? open_run(job, &identity, err) : DPE_OK;
-        status = dpe_ranks_barrier(ranks, DPE_BARRIER_RUN_OTHERS, status, err);
-        if (status == DPE_OK) {
-            status = dpe_job_share_rows(job, err);
-        }
+        DPE_TRY(dpe_ranks_barrier(ranks, DPE_BARRIER_RUN_OTHERS, status, err));
+        DPE_TRY(dpe_job_share_rows(job, err));
     }
     job->last_snapshot = dpe_clock();
-    dpe_text_free(&bytes);
-    dpe_identity_free(&identity);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fill, void *user,
@@ -351,18 +338,18 @@ static dpe_status run_study(const struct dpe_study *study, void *state, struct d
 {
     struct dpe_job *job = (void *)((char *)state + study->job);
     DPE_TRY(study->start(state, err));
-    dpe_status status = study->rows(state, err);
-    status = dpe_job_finish(job, status, study->fill, state, err);
-    if (status == DPE_OK && dpe_job_leads(job) && !job->options->silent) {
-        status = study->print(state, err);
+    const dpe_status status = study->rows(state, err);
+    DPE_TRY(dpe_job_finish(job, status, study->fill, state, err));
+    if (dpe_job_leads(job) && !job->options->silent) {
+        DPE_TRY(study->print(state, err));
     }
-    return status == DPE_OK ? dpe_job_check_finite(job, err) : status;
+    return dpe_job_check_finite(job, err);
 }
 
 static dpe_status do_study(const struct dpe_study *study, const void *args, enum way way,
                            struct dpe_bill *bill, struct dpe_error *err)
 {
-    unsigned char *state = NULL;
+    DPE_OWNED unsigned char *state = NULL;
     DPE_TRY(DPE_NEW(&state, study->size, err, "out of memory"));
     dpe_status status = study->open(state, args, err);
     if (status == DPE_OK && way == COST) {
@@ -373,9 +360,7 @@ static dpe_status do_study(const struct dpe_study *study, const void *args, enum
     if (status == DPE_OK && way == RUN_AND_SUGGEST && study->suggest != NULL) {
         study->suggest(state);
     }
-    status = study->close(state, status, err);
-    free(state);
-    return status;
+    return study->close(state, status, err);
 }
 
 dpe_status dpe_study_run(const struct dpe_study *study, const void *args, struct dpe_error *err)

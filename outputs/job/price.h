@@ -66,8 +66,7 @@ bool dpe_job_speed_find(const char *path, const char *key, int64_t now,
 void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
                         const struct dpe_job_speed *speed);
 
-/* -------------------------------------------------------------------------------- what rows cost
- */
+/* ------------------------------------------------------------------------------- what rows cost */
 
 /** What one row costs, on average over those that are made together. */
 struct dpe_price {

@@ -59,28 +59,25 @@ bool dpe_job_speed_find(const char *path, const char *key, int64_t now, struct d
 void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
                         const struct dpe_job_speed *speed)
 {
-    struct dpe_text text = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     struct dpe_job_speed other;
     char line[LINE];
     char found[KEY + 1];
-    int n =
-        snprintf(line, sizeof line, "%.64s %lld %lld %.9g %.9g %.9g %.9g %.6g %.6g %.6g\n", key,
-                 (long long)now, (long long)speed->tokens, speed->per_token, speed->per_pair,
-                 speed->per_step, speed->per_step_token, speed->low, speed->high, speed->seconds);
-    dpe_status status = dpe_text_append(&text, line, (size_t)n, NULL);
+    dpe_text_put(&text, "%.64s %lld %lld %.9g %.9g %.9g %.9g %.6g %.6g %.6g\n", key, (long long)now,
+                 (long long)speed->tokens, speed->per_token, speed->per_pair, speed->per_step,
+                 speed->per_step_token, speed->low, speed->high, speed->seconds);
     FILE *file = fopen(path, "re");
     for (int i = 1; i < MOST_KEPT && file != NULL && fgets(line, sizeof line, file) != NULL; i++) {
-        if (read_line(line, found, &other) && strcmp(found, key) != 0 && status == DPE_OK) {
-            status = dpe_text_append(&text, line, strlen(line), NULL);
+        if (read_line(line, found, &other) && strcmp(found, key) != 0) {
+            dpe_text_put(&text, "%s", line);
         }
     }
     if (file != NULL) {
         fclose(file);
     }
-    if (status == DPE_OK) {
+    if (!text.failed) {
         (void)dpe_replace_file(path, text.bytes, text.n, NULL); /* else it is measured again */
     }
-    dpe_text_free(&text);
 }
 
 /* ------------------------------------------------------------------------------------ measured */
@@ -214,8 +211,8 @@ dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan
     if (!dpe_cache_path("speeds", place.path, sizeof place.path)) {
         place.path[0] = '\0';
     }
-    DPE_TRY(dpe_model_open(job->options->model, NULL, &place.model, err));
-    const dpe_status status = find_or_measure(&place, speed, err);
-    dpe_model_close(place.model);
-    return status;
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
+    DPE_TRY(dpe_model_open(job->options->model, NULL, &model, err));
+    place.model = model;
+    return find_or_measure(&place, speed, err);
 }

@@ -272,7 +272,7 @@ static void fill_word(struct word *word, enum dpe_barrier place, dpe_status stat
 /* Rank 0: collect the status of every rank, and send one to all. */
 static void judge(struct dpe_ranks *ranks, struct word *verdict)
 {
-    struct word *words = dpe_alloc_zero((size_t)ranks->size, sizeof *words);
+    DPE_OWNED struct word *words = dpe_alloc_zero((size_t)ranks->size, sizeof *words);
     if (words == NULL) {
         dpe_ranks_no_memory(ranks);
     }
@@ -307,7 +307,6 @@ static void judge(struct dpe_ranks *ranks, struct word *verdict)
         snprintf(verdict->text, sizeof verdict->text, "the ranks lost each other");
     }
     verdict->apart = apart;
-    free(words);
 }
 
 dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dpe_status status,
@@ -368,7 +367,6 @@ static void share_out(struct dpe_ranks *ranks, const struct dpe_text *bytes, str
 static dpe_status take_share(struct dpe_ranks *ranks, struct dpe_text *bytes, struct piece *piece,
                              struct dpe_error *err)
 {
-    dpe_status status = DPE_OK;
     bytes->n = 0;
     do {
         MPI_Status probe;
@@ -378,12 +376,10 @@ static dpe_status take_share(struct dpe_ranks *ranks, struct dpe_text *bytes, st
         }
         MPI_Get_count(&probe, MPI_BYTE, &size);
         MPI_Recv(piece, size, MPI_BYTE, 0, TAG_SHARE, job_comm, MPI_STATUS_IGNORE);
-        if (status == DPE_OK) {
-            status = dpe_text_append(bytes, piece->bytes,
-                                     (size_t)size - offsetof(struct piece, bytes), err);
-        }
-    } while (status == DPE_OK && bytes->n < piece->total);
-    return status;
+        DPE_TRY(dpe_text_append(bytes, piece->bytes, (size_t)size - offsetof(struct piece, bytes),
+                                err));
+    } while (bytes->n < piece->total);
+    return DPE_OK;
 }
 
 dpe_status dpe_ranks_share(struct dpe_ranks *ranks, struct dpe_text *bytes, struct dpe_error *err)
@@ -391,18 +387,15 @@ dpe_status dpe_ranks_share(struct dpe_ranks *ranks, struct dpe_text *bytes, stru
     if (ranks->size <= 1 || ranks->apart) {
         return DPE_OK;
     }
-    struct piece *piece = malloc(sizeof *piece);
+    DPE_OWNED struct piece *piece = malloc(sizeof *piece);
     if (piece == NULL) {
         dpe_ranks_no_memory(ranks);
     }
-    dpe_status status = DPE_OK;
-    if (ranks->rank == 0) {
-        share_out(ranks, bytes, piece);
-    } else {
-        status = take_share(ranks, bytes, piece, err);
+    if (ranks->rank > 0) {
+        return take_share(ranks, bytes, piece, err);
     }
-    free(piece);
-    return status;
+    share_out(ranks, bytes, piece);
+    return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------ messages */
@@ -411,7 +404,7 @@ dpe_status dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_mess
                           const char *text, size_t n, struct dpe_error *err)
 {
     size_t size = sizeof *message + n;
-    char *bytes = size <= INT32_MAX ? malloc(size) : NULL;
+    DPE_OWNED char *bytes = size <= INT32_MAX ? malloc(size) : NULL;
     if (bytes == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a message of %zu bytes", size);
     }
@@ -420,7 +413,6 @@ dpe_status dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_mess
         memcpy(bytes + sizeof *message, text, n);
     }
     send(ranks, to, TAG_WORK, bytes, (int)size);
-    free(bytes);
     return DPE_OK;
 }
 
@@ -436,7 +428,7 @@ bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *m
         return false;
     }
     MPI_Get_count(&status, MPI_BYTE, &size);
-    char *bytes = malloc((size_t)size);
+    DPE_OWNED char *bytes = malloc((size_t)size);
     if (bytes == NULL) {
         dpe_ranks_no_memory(ranks);
     }
@@ -447,7 +439,6 @@ bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *m
     if (n > 0 && dpe_text_append(text, bytes + sizeof *message, n, NULL) != DPE_OK) {
         dpe_ranks_no_memory(ranks);
     }
-    free(bytes);
     return true;
 }
 

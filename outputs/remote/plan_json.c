@@ -136,13 +136,11 @@ static json_t *write_heads(const struct dpe_temperature *temperature)
 static json_t *write_mask(const struct dpe_plan *plan)
 {
     size_t n = (size_t)plan->n_layers * (size_t)plan->n_heads * (size_t)plan->n_pairs;
-    char *digits = plan->mask != NULL ? dpe_alloc(n, 1) : NULL;
+    DPE_OWNED char *digits = plan->mask != NULL ? dpe_alloc(n, 1) : NULL;
     for (size_t i = 0; i < n && digits != NULL; i++) {
         digits[i] = (char)('0' + (plan->mask[i] != 0));
     }
-    json_t *made = digits != NULL ? json_stringn(digits, n) : json_null();
-    free(digits);
-    return made;
+    return digits != NULL ? json_stringn(digits, n) : json_null();
 }
 
 json_t *dpe_plan_to_json(const struct dpe_plan *plan)
@@ -278,16 +276,15 @@ static void read_mask(struct dpe_json_reader *reader, struct dpe_plan *plan)
         dpe_json_expected(reader, "mask", "a 0 or 1 for each pair of each head of each layer");
         return;
     }
-    uint8_t *mask = dpe_alloc(n, sizeof *mask);
-    if (mask == NULL) {
-        reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "%s: out of memory", reader->file);
+    DPE_OWNED uint8_t *mask = NULL;
+    reader->status = DPE_NEW(&mask, n, reader->err, "%s: out of memory", reader->file);
+    if (reader->status != DPE_OK) {
         return;
     }
     for (size_t i = 0; i < n; i++) {
         mask[i] = digits[i] == '1';
     }
     reader->status = dpe_plan_set_mask(plan, mask, reader->err);
-    free(mask);
 }
 
 static void read_selection(struct dpe_json_reader *parent, struct dpe_selection *selection)
@@ -306,9 +303,7 @@ dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct
     int64_t n_layers = dpe_json_integer(&reader, "n_layers", 1, MOST_LAYERS, 0);
     int64_t n_heads = dpe_json_integer(&reader, "n_heads", 1, MOST_HEADS, 0);
     const char *name = dpe_json_string(&reader, "name", "plan");
-    if (reader.status != DPE_OK) {
-        return reader.status;
-    }
+    DPE_TRY(reader.status);
     *plan = (struct dpe_plan){0};
     DPE_TRY(dpe_plan_init(plan, n_pairs, n_layers, n_heads, err));
     snprintf(plan->name, sizeof plan->name, "%s", name);

@@ -37,9 +37,6 @@ static dpe_status read_answer(const struct dpe_http *http, const struct dpe_http
     snprintf(where, sizeof where, "the answer of %.300s%.200s", http->url, exchange->path);
     const char *bytes = exchange->answer.n > 0 ? exchange->answer.bytes : "";
     dpe_status status = dpe_json_parse(where, bytes, exchange->answer.n, value, err);
-    if (status == DPE_OK && exchange->status == 200) {
-        return DPE_OK;
-    }
     if (exchange->status == 200) {
         return status;
     }
@@ -49,14 +46,11 @@ static dpe_status read_answer(const struct dpe_http *http, const struct dpe_http
     message = message != NULL ? message : dpe_json_quote(quoted, bytes, exchange->answer.n);
     bool nonfinite = code != NULL && strcmp(code, "not_finite") == 0;
     bool theirs = exchange->status >= 400 && exchange->status < 500;
+    const dpe_status refused = nonfinite ? DPE_NONFINITE : theirs ? DPE_BAD_DATA : DPE_IO;
     char text[400];
     dpe_printable(message, text, sizeof text);
-    dpe_fail(err,
-             nonfinite ? DPE_NONFINITE
-             : theirs  ? DPE_BAD_DATA
-                       : DPE_IO,
-             "%s%s: refused with status %ld: %s", http->url, exchange->path, exchange->status,
-             text);
+    dpe_fail(err, refused, "%s%s: refused with status %ld: %s", http->url, exchange->path,
+             exchange->status, text);
     if (nonfinite && err != NULL) {
         err->layer = -1;
         err->position = -1;
@@ -65,7 +59,7 @@ static dpe_status read_answer(const struct dpe_http *http, const struct dpe_http
         json_decref(*value);
         *value = NULL;
     }
-    return nonfinite ? DPE_NONFINITE : theirs ? DPE_BAD_DATA : DPE_IO;
+    return refused;
 }
 
 static dpe_status wrong(const struct dpe_remote_engine *engine, const char *what,
@@ -75,10 +69,17 @@ static dpe_status wrong(const struct dpe_remote_engine *engine, const char *what
                     engine->http.url, what);
 }
 
+static void free_exchange(struct dpe_http_exchange *exchange)
+{
+    free(exchange->body);
+    dpe_text_free(&exchange->answer);
+}
+
 /* One request and its JSON. */
 static dpe_status ask(const struct dpe_remote_engine *engine, const char *path, const json_t *body,
                       json_t **value, long *http_status, struct dpe_error *err)
 {
+    DPE_SCOPED(free_exchange)
     struct dpe_http_exchange exchange = {
         .path = path,
         .body = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL,
@@ -86,14 +87,9 @@ static dpe_status ask(const struct dpe_remote_engine *engine, const char *path, 
     if (body != NULL && exchange.body == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for a request", engine->http.url);
     }
-    dpe_status status = dpe_http_run(&engine->http, &exchange, 1, err);
-    if (status == DPE_OK) {
-        *http_status = exchange.status;
-        status = read_answer(&engine->http, &exchange, value, err);
-    }
-    free(exchange.body);
-    dpe_text_free(&exchange.answer);
-    return status;
+    DPE_TRY(dpe_http_run(&engine->http, &exchange, 1, err));
+    *http_status = exchange.status;
+    return read_answer(&engine->http, &exchange, value, err);
 }
 
 /* --------------------------------------------------------------------------------------- plans */
@@ -103,12 +99,12 @@ static dpe_status take_plan(void *user, const struct dpe_plan *plan, struct dpe_
     struct dpe_remote_engine *engine = user;
     uint8_t digest[32];
     char wanted[65];
-    dpe_status status = dpe_plan_digest(plan, digest, err);
-    for (int i = 0; i < 32 && status == DPE_OK; i++) {
+    DPE_TRY(dpe_plan_digest(plan, digest, err));
+    for (int i = 0; i < 32; i++) {
         snprintf(wanted + 2 * i, 3, "%02x", digest[i]);
     }
-    if (status != DPE_OK || (engine->has_plan && strcmp(engine->plan, wanted) == 0)) {
-        return status;
+    if (engine->has_plan && strcmp(engine->plan, wanted) == 0) {
+        return DPE_OK;
     }
     if (!engine->about.plans) {
         /* Each is a name for the one that it runs, which tools see to. */
@@ -116,32 +112,27 @@ static dpe_status take_plan(void *user, const struct dpe_plan *plan, struct dpe_
         engine->has_plan = true;
         return DPE_OK;
     }
-    json_t *body = dpe_plan_to_json(plan);
-    json_t *answer = NULL;
+    DPE_SCOPED(json_decrefp) json_t *body = dpe_plan_to_json(plan);
+    DPE_SCOPED(json_decrefp) json_t *answer = NULL;
     long code = 0;
     engine->has_plan = false;
-    status = body != NULL ? ask(engine, "/v1/dpe/plan", body, &answer, &code, err)
-                          : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a plan");
-    if (status == DPE_OK) {
-        const char *got = json_string_value(json_object_get(answer, "plan"));
-        const char *model = json_string_value(json_object_get(answer, "model"));
-        if (got == NULL || strcmp(got, wanted) != 0) {
-            status =
-                dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected plan %.16s, found %.16s",
-                         engine->http.url, wanted, got != NULL ? got : "none");
-        } else if (model == NULL || strcmp(model, engine->about.model) != 0) {
-            status =
-                dpe_fail(err, DPE_BAD_DATA, "%s: its model has changed since it was asked first",
-                         engine->http.url);
-        }
+    if (body == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a plan");
     }
-    if (status == DPE_OK) {
-        snprintf(engine->plan, sizeof engine->plan, "%s", wanted);
-        engine->has_plan = true;
+    DPE_TRY(ask(engine, "/v1/dpe/plan", body, &answer, &code, err));
+    const char *got = json_string_value(json_object_get(answer, "plan"));
+    const char *model = json_string_value(json_object_get(answer, "model"));
+    if (got == NULL || strcmp(got, wanted) != 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected plan %.16s, found %.16s",
+                        engine->http.url, wanted, got != NULL ? got : "none");
     }
-    json_decref(body);
-    json_decref(answer);
-    return status;
+    if (model == NULL || strcmp(model, engine->about.model) != 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: its model has changed since it was asked first",
+                        engine->http.url);
+    }
+    snprintf(engine->plan, sizeof engine->plan, "%s", wanted);
+    engine->has_plan = true;
+    return DPE_OK;
 }
 
 /* --------------------------------------------------------------------------------- completions */
@@ -164,6 +155,7 @@ static const char *completions_path(const struct dpe_remote_engine *engine)
 static char *write_request(const struct dpe_remote_engine *engine, const int32_t *ids, int64_t n,
                            int64_t max_new, bool ignore_eos, bool likelihood)
 {
+    DPE_SCOPED(json_decrefp)
     json_t *body =
         json_pack("{s:s,s:o,s:I,s:i}", "model", engine->about.name, "prompt", write_ids(ids, n),
                   "max_tokens", (json_int_t)max_new, "temperature", 0);
@@ -178,9 +170,7 @@ static char *write_request(const struct dpe_remote_engine *engine, const int32_t
         json_object_set_new(body, "dpe_plan", json_string(engine->plan));
         json_object_set_new(body, "return_token_ids", json_true());
     }
-    char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
-    json_decref(body);
-    return text;
+    return body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
 }
 
 /* Whether an answer is under the plan that was asked for. */
@@ -265,16 +255,14 @@ ask_all(const struct dpe_remote_engine *engine, struct dpe_http_exchange *exchan
         status = dpe_http_run(&engine->http, exchanges, n, err);
     }
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        json_t *answer = NULL;
+        DPE_SCOPED(json_decrefp) json_t *answer = NULL;
         status = read_answer(&engine->http, &exchanges[i], &answer, err);
         if (status == DPE_OK) {
             status = take(engine, answer, user, i, err);
         }
-        json_decref(answer);
     }
     for (int64_t i = 0; i < n; i++) {
-        free(exchanges[i].body);
-        dpe_text_free(&exchanges[i].answer);
+        free_exchange(&exchanges[i]);
     }
     free(exchanges);
     return status;
@@ -390,12 +378,11 @@ static dpe_status take_norms(const struct dpe_remote_engine *engine, const json_
 static char *write_norms_request(const struct dpe_remote_engine *engine,
                                  const struct dpe_norm_text *text)
 {
+    DPE_SCOPED(json_decrefp)
     json_t *body = json_pack("{s:s,s:o,s:s,s:b}", "model", engine->about.name, "prompt",
                              write_ids(text->ids, text->n), "dpe_plan", engine->plan, "products",
                              text->sums.products);
-    char *made = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
-    json_decref(body);
-    return made;
+    return body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
 }
 
 static dpe_status sum_norms(void *user, const struct dpe_config *config,
@@ -436,9 +423,9 @@ static void copy_text(const json_t *from, const char *key, char *to, size_t size
 static dpe_status find_out(struct dpe_remote_engine *engine, struct dpe_error *err)
 {
     struct dpe_remote_about *about = &engine->about;
-    json_t *answer = NULL;
+    DPE_SCOPED(json_decrefp) json_t *answer = NULL;
     long code = 0;
-    dpe_status status = ask(engine, "/v1/dpe", NULL, &answer, &code, err);
+    const dpe_status status = ask(engine, "/v1/dpe", NULL, &answer, &code, err);
     if (status == DPE_OK) {
         about->plans = true;
         copy_text(answer, "engine", about->engine, sizeof about->engine);
@@ -447,22 +434,20 @@ static dpe_status find_out(struct dpe_remote_engine *engine, struct dpe_error *e
         copy_text(answer, "tokenizer", about->tokenizer, sizeof about->tokenizer);
         copy_text(answer, "numbers", about->numbers, sizeof about->numbers);
         about->length = json_integer_value(json_object_get(answer, "length"));
-        if (about->engine[0] == '\0' || about->model[0] == '\0' || about->tokenizer[0] == '\0' ||
-            about->length < 1) {
-            status = wrong(engine, "engine, model, tokenizer and length", err);
-        }
-    } else if (code == 404 || code == 405) {
-        snprintf(about->engine, sizeof about->engine, "openai");
-        status = ask(engine, "/v1/models", NULL, &answer, &code, err);
-        const json_t *first = json_array_get(json_object_get(answer, "data"), 0);
-        copy_text(first, "id", about->name, sizeof about->name);
-        about->length = json_integer_value(json_object_get(first, "max_model_len"));
-        if (status == DPE_OK && about->name[0] == '\0') {
-            status = wrong(engine, "a list of models (/v1/models)", err);
-        }
+        return about->engine[0] == '\0' || about->model[0] == '\0' || about->tokenizer[0] == '\0' ||
+                       about->length < 1
+                   ? wrong(engine, "engine, model, tokenizer and length", err)
+                   : DPE_OK;
     }
-    json_decref(answer);
-    return status;
+    if (code != 404 && code != 405) {
+        return status;
+    }
+    snprintf(about->engine, sizeof about->engine, "openai");
+    DPE_TRY(ask(engine, "/v1/models", NULL, &answer, &code, err));
+    const json_t *first = json_array_get(json_object_get(answer, "data"), 0);
+    copy_text(first, "id", about->name, sizeof about->name);
+    about->length = json_integer_value(json_object_get(first, "max_model_len"));
+    return about->name[0] != '\0' ? DPE_OK : wrong(engine, "a list of models (/v1/models)", err);
 }
 
 /* The first line of the file. */
@@ -499,11 +484,10 @@ dpe_status dpe_remote_open(const struct dpe_remote_options *options,
                         "--engine: expected a URL such as http://127.0.0.1:8080, found '%s'",
                         options->url);
     }
-    struct dpe_remote_engine *made = dpe_alloc_zero(1, sizeof *made);
+    DPE_SCOPED(dpe_remote_close_scoped) struct dpe_remote_engine *made = NULL;
+    DPE_TRY(DPE_NEW(&made, 1, err, "out of memory"));
     char *url = strdup(options->url);
-    if (made == NULL || url == NULL) {
-        free(made);
-        free(url);
+    if (url == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
     }
     size_t n = strlen(url);
@@ -520,16 +504,12 @@ dpe_status dpe_remote_open(const struct dpe_remote_options *options,
                                    .poll_user = options->poll_user};
     made->tokenizer = options->tokenizer;
     made->session = (struct dpe_session_remote){made, take_plan, generate, likelihood, sum_norms};
-    dpe_status status =
-        options->key_file != NULL ? read_key(options->key_file, &made->http.key, err) : DPE_OK;
-    if (status == DPE_OK) {
-        status = find_out(made, err);
+    if (options->key_file != NULL) {
+        DPE_TRY(read_key(options->key_file, &made->http.key, err));
     }
-    if (status != DPE_OK) {
-        dpe_remote_close(made);
-        return status;
-    }
+    DPE_TRY(find_out(made, err));
     *engine = made;
+    made = NULL;
     return DPE_OK;
 }
 

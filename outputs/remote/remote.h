@@ -56,7 +56,9 @@ struct dpe_remote_engine;
  * DPE_BAD_DATA: it answers otherwise. */
 dpe_status dpe_remote_open(const struct dpe_remote_options *options,
                            struct dpe_remote_engine **engine, struct dpe_error *err);
+/** NULL allowed. */
 void dpe_remote_close(struct dpe_remote_engine *engine);
+DPE_SCOPED_HANDLE(struct dpe_remote_engine *, dpe_remote_close)
 const struct dpe_remote_about *dpe_remote_about(const struct dpe_remote_engine *engine);
 /** What a session needs of it; valid until it is closed. To a server without plans every plan is a
  * name for the one that it runs: tools see to it that only one is asked for. */

@@ -28,7 +28,7 @@ static void add_lead(struct dpe_report *report, const struct dpe_report_suite *s
     enum { NAMED = 4 };
     const int64_t task = dpe_comparison_suite_task(s, s->longest);
     const struct dpe_interval *mean = s->r->mean + (task < 0 ? 0 : task);
-    struct dpe_text out = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text out = {0};
     size_t n = 0;
     for (size_t m = 0; m < s->n_methods && task >= 0; m++) {
         n += isnan(mean[m * s->n_tasks].mean) ? 0 : 1;
@@ -50,7 +50,6 @@ static void add_lead(struct dpe_report *report, const struct dpe_report_suite *s
     dpe_text_put(&out, "%s.", n == 0 ? " nothing was measured" : "");
     dpe_report_say(report, BLOCK_LEAD, "%s", out.bytes != NULL ? out.bytes : "");
     report->document.failed = report->document.failed || out.failed;
-    dpe_text_free(&out);
 }
 
 /* How many differences to the method `against` are not distinguishable from 0: the interval

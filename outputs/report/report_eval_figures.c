@@ -189,7 +189,7 @@ static bool read_seconds(struct dpe_report *report, const struct dpe_report_suit
 {
     const size_t cells = s->n_methods * s->n_tasks;
     double *count = dpe_report_alloc(report, cells + 1, sizeof *count);
-    struct dpe_row *rows = NULL;
+    DPE_OWNED struct dpe_row *rows = NULL;
     size_t n = 0;
     if (count == NULL ||
         !dpe_report_ok(report, dpe_h5_get_rows(s->input->table, &rows, &n, report->err))) {
@@ -209,7 +209,6 @@ static bool read_seconds(struct dpe_report *report, const struct dpe_report_suit
     for (size_t i = 0; i < cells; i++) {
         seconds[i] = count[i] > 0.0 ? seconds[i] / count[i] : (double)NAN;
     }
-    free(rows);
     return true;
 }
 

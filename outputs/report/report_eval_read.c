@@ -78,22 +78,21 @@ const struct dpe_report_suite *dpe_comparison_suites(struct dpe_report *report,
                                                      const struct dpe_report_input *of, size_t *n)
 {
     struct dpe_report_input *input = &report->inputs[of - report->inputs];
-    char **names = NULL;
-    size_t n_names = 0;
+    DPE_SCOPED(dpe_strings_drop) struct dpe_strings names = {0};
     if (!input->has_suites && report->status == DPE_OK &&
-        dpe_report_ok(report, dpe_h5_list(input->table, "/eval", &names, &n_names, report->err))) {
-        input->suites = dpe_report_alloc(report, n_names, sizeof *input->suites);
+        dpe_report_ok(report,
+                      dpe_h5_list(input->table, "/eval", &names.at, &names.n, report->err))) {
+        input->suites = dpe_report_alloc(report, names.n, sizeof *input->suites);
         input->has_suites = true;
     }
-    for (size_t i = 0; i < n_names && report->status == DPE_OK; i++) {
-        const char *label = dpe_report_text(report, "/eval/%s/task_label", names[i]);
+    for (size_t i = 0; i < names.n && report->status == DPE_OK; i++) {
+        const char *label = dpe_report_text(report, "/eval/%s/task_label", names.at[i]);
         if (label != NULL && dpe_h5_has(input->table, label)) {
             struct dpe_report_suite *suite = &input->suites[input->n_suites++];
             suite->input = input;
-            read_suite(report, names[i], suite);
+            read_suite(report, names.at[i], suite);
         }
     }
-    dpe_strings_free(names, n_names);
     *n = report->status == DPE_OK ? input->n_suites : 0;
     return input->suites;
 }

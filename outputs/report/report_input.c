@@ -160,21 +160,17 @@ void *dpe_input_get(struct dpe_report *report, const struct dpe_report_input *in
 const char *dpe_input_words(struct dpe_report *report, const struct dpe_report_input *input,
                             const char *object, const char *name)
 {
-    char *value = NULL;
+    DPE_OWNED char *value = NULL;
     dpe_h5_get_attr_text(input->table, object, name, &value, NULL);
-    char *words = dpe_report_clean(report, value, 0);
-    free(value);
-    return words;
+    return dpe_report_clean(report, value, 0);
 }
 
 bool dpe_input_says(const struct dpe_report_input *input, const char *object, const char *name,
                     const char *text)
 {
-    char *value = NULL;
-    bool says = dpe_h5_get_attr_text(input->table, object, name, &value, NULL) == DPE_OK &&
-                strcmp(value, text) == 0;
-    free(value);
-    return says;
+    DPE_OWNED char *value = NULL;
+    return dpe_h5_get_attr_text(input->table, object, name, &value, NULL) == DPE_OK &&
+           strcmp(value, text) == 0;
 }
 
 int64_t dpe_input_read_whole(const struct dpe_report_input *input, const char *object,
@@ -188,17 +184,18 @@ int64_t dpe_input_read_whole(const struct dpe_report_input *input, const char *o
 char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input *input,
                        const char *path, int64_t expected, size_t *n)
 {
-    char **names = NULL;
+    DPE_SCOPED(dpe_strings_drop) struct dpe_strings names = {0};
     *n = 0;
     if (report->status != DPE_OK || !dpe_h5_has(input->table, path) ||
-        !dpe_report_ok(report, dpe_h5_get_strings(input->table, path, &names, n, report->err))) {
+        !dpe_report_ok(report,
+                       dpe_h5_get_strings(input->table, path, &names.at, &names.n, report->err))) {
         return NULL;
     }
+    *n = names.n;
     char **kept = dpe_report_alloc(report, *n, sizeof *kept);
     for (size_t i = 0; kept != NULL && i < *n; i++) {
-        kept[i] = dpe_report_clean(report, names[i], 0);
+        kept[i] = dpe_report_clean(report, names.at[i], 0);
     }
-    dpe_strings_free(names, *n);
     if (expected >= 0 && *n != (size_t)expected) {
         dpe_report_ok(report,
                       dpe_fail(report->err, DPE_BAD_DATA, "%s: %s: expected %lld names, found %zu",
@@ -330,7 +327,7 @@ void dpe_report_say(struct dpe_report *report, enum dpe_block_kind kind, const c
 void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const char *object,
                       const char *name)
 {
-    char *text = NULL;
+    DPE_OWNED char *text = NULL;
     dpe_h5_get_attr_text(report->about.input->table, object, name, &text, NULL);
     for (char *line = text, *next; line != NULL && *line != '\0'; line = next) {
         const size_t n = strcspn(line, "\n");
@@ -343,7 +340,6 @@ void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const
             dpe_report_say(report, *line == ' ' ? BLOCK_TEXT : kind, ends ? "%s" : "%s.", clean);
         }
     }
-    free(text);
 }
 
 struct dpe_sheet *dpe_report_sheet(const struct dpe_report *report, const char *id,

@@ -185,49 +185,40 @@ static dpe_status write_file(const struct dpe_report_arguments *args, const char
                              const char *ending, const struct dpe_text *content,
                              struct dpe_error *err)
 {
-    char *path =
+    DPE_OWNED char *path =
         content->failed ? NULL : dpe_draw_format_text("%s/%s%s", args->figures, name, ending);
-    dpe_status status = path == NULL
-                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
-                            : dpe_extend_file(path, content->bytes, content->n, args->force, err);
-    free(path);
-    return status;
+    return path == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
+                        : dpe_extend_file(path, content->bytes, content->n, args->force, err);
 }
 
 /* *png: whether PNG files are written; false from the first figure on that finds no converter. */
 static dpe_status write_figure(const struct dpe_report_arguments *args,
                                const struct dpe_block *figure, bool *png, struct dpe_error *err)
 {
-    struct dpe_text svg = {0};
-    struct dpe_text image = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text svg = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text image = {0};
     dpe_draw_put_svg(&svg, figure, true);
-    dpe_status status = write_file(args, figure->sheet->id, ".svg", &svg, err);
-    if (status != DPE_OK || !*png) {
-        goto done;
+    DPE_TRY(write_file(args, figure->sheet->id, ".svg", &svg, err));
+    if (!*png) {
+        return DPE_OK;
     }
-    status = dpe_draw_figure_png(figure, &image, err);
+    const dpe_status status = dpe_draw_figure_png(figure, &image, err);
     if (status == DPE_NO_INPUT) {
         dpe_log_warning("figures are written as SVG only: rsvg-convert is not installed; for PNG "
                         "install it (Debian: librsvg2-bin)");
         *png = false;
-        status = DPE_OK;
-    } else if (status == DPE_OK) {
-        status = write_file(args, figure->sheet->id, ".png", &image, err);
+        return DPE_OK;
     }
-done:
-    dpe_text_free(&svg);
-    dpe_text_free(&image);
-    return status;
+    DPE_TRY(status);
+    return write_file(args, figure->sheet->id, ".png", &image, err);
 }
 
 static dpe_status write_sheet(const struct dpe_report_arguments *args,
                               const struct dpe_sheet *sheet, struct dpe_error *err)
 {
-    struct dpe_text csv = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text csv = {0};
     dpe_draw_sheet_csv(sheet, &csv);
-    dpe_status status = write_file(args, sheet->id, ".csv", &csv, err);
-    dpe_text_free(&csv);
-    return status;
+    return write_file(args, sheet->id, ".csv", &csv, err);
 }
 
 static dpe_status write_figures(const struct dpe_report_arguments *args,
@@ -253,16 +244,15 @@ static dpe_status write_figures(const struct dpe_report_arguments *args,
 static dpe_status write_page(const struct dpe_report_arguments *args,
                              const struct dpe_document *document, struct dpe_error *err)
 {
-    struct dpe_text page = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text page = {0};
     dpe_draw_document_html(document, &page);
-    dpe_status status = page.failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the page")
-                                    : dpe_write_atomic(args->output, page.bytes, page.n, err);
-    dpe_text_free(&page);
-    return status;
+    return page.failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the page")
+                       : dpe_write_atomic(args->output, page.bytes, page.n, err);
 }
 
 dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_error *err)
 {
+    DPE_SCOPED(dpe_report_free)
     struct dpe_report report = {
         .top_k = args->top_k, .runtimes = args->runtimes, .length = args->length, .err = err};
     if (dpe_report_ok(&report, check_output(args, err))) {
@@ -274,9 +264,7 @@ dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_
     if (args->no_figures) {
         drop_figures(&report.document);
     }
-    dpe_status status = report.status;
-    status = status == DPE_OK ? write_figures(args, &report.document, err) : status;
-    status = status == DPE_OK ? write_page(args, &report.document, err) : status;
-    dpe_report_free(&report);
-    return status;
+    DPE_TRY(report.status);
+    DPE_TRY(write_figures(args, &report.document, err));
+    return write_page(args, &report.document, err);
 }

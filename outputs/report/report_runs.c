@@ -57,8 +57,7 @@ struct plans {
 static void read_plans(struct dpe_report *report, struct plans *plans)
 {
     const struct dpe_report_input *input = report->about.input;
-    char **suites = NULL;
-    size_t n = 0;
+    DPE_SCOPED(dpe_strings_drop) struct dpe_strings suites = {0};
     plans->words = dpe_input_names(report, input, "/method", -1, &plans->n_words);
     if (plans->n_words == 0) {
         plans->keys[0] = dpe_input_names(report, input, "/plans/plan", -1, &plans->n_keys[0]);
@@ -67,14 +66,14 @@ static void read_plans(struct dpe_report *report, struct plans *plans)
                                        &plans->n_words);
         return;
     }
-    if (dpe_report_ok(report, dpe_h5_list(input->table, "/eval", &suites, &n, report->err))) {
-        for (size_t s = 0; s < n && plans->n < MOST_SUITES; s++, plans->n++) {
+    if (dpe_report_ok(report,
+                      dpe_h5_list(input->table, "/eval", &suites.at, &suites.n, report->err))) {
+        for (size_t s = 0; s < suites.n && plans->n < MOST_SUITES; s++, plans->n++) {
+            const char *plan = dpe_report_text(report, "/eval/%s/plan", suites.at[s]);
             plans->keys[plans->n] =
-                dpe_input_names(report, input, dpe_report_text(report, "/eval/%s/plan", suites[s]),
-                                -1, &plans->n_keys[plans->n]);
+                dpe_input_names(report, input, plan, -1, &plans->n_keys[plans->n]);
         }
     }
-    dpe_strings_free(suites, n);
 }
 
 static const char *plan_words(const struct plans *plans, const char *plan)
@@ -107,7 +106,7 @@ static void collect(struct dpe_report *report, struct buckets *all)
 {
     const struct dpe_report_input *input = report->about.input;
     struct plans plans = {0};
-    struct dpe_row *rows = NULL;
+    DPE_OWNED struct dpe_row *rows = NULL;
     size_t n = 0;
     /* The plans of a sweep are its configurations: they are taken together. */
     if (strcmp(input->kind, "detect") != 0) {
@@ -126,7 +125,6 @@ static void collect(struct dpe_report *report, struct buckets *all)
         }
         dpe_row_free(&rows[i]);
     }
-    free(rows);
 }
 
 /* Median and middle half. */

@@ -249,7 +249,7 @@ static void add_readings(struct dpe_report *report, const struct dpe_readings *r
 
 void dpe_sections_runtimes(struct dpe_report *report)
 {
-    struct dpe_readings readings;
+    DPE_SCOPED(dpe_readings_free) struct dpe_readings readings = {0};
     if (report->runtimes == NULL) {
         return;
     }
@@ -265,5 +265,4 @@ void dpe_sections_runtimes(struct dpe_report *report)
         }
     }
     report->about = (struct dpe_report_subject){0};
-    dpe_readings_free(&readings);
 }

@@ -68,7 +68,7 @@ static void add_rule(struct dpe_report *report, const struct dpe_table_values *v
     for (int64_t g = 0; g < v->n_groups; g++) {
         moves = moves || v->scale_factor[g] != 1.0;
     }
-    struct dpe_text rule = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text rule = {0};
     if (moves) {
         dpe_text_put(&rule,
                      " Keys nearer than %lld tokens keep their true distance. For farther keys, "
@@ -88,7 +88,6 @@ static void add_rule(struct dpe_report *report, const struct dpe_table_values *v
     }
     dpe_report_say(report, BLOCK_TEXT, "%s%s The model was trained at %lld tokens.", opening,
                    rule.failed ? "" : rule.bytes, (long long)v->trained_length);
-    dpe_text_free(&rule);
 }
 
 /* One entry, under its heading. */

@@ -18,11 +18,6 @@
 
 enum { MANIFEST_VERSION = 1, MANIFEST_MAX = 16 << 20 };
 
-static void free_json(json_t **json)
-{
-    json_decref(*json);
-}
-
 static json_t *manifest_json(const struct dpe_manifest *manifest, const char *hash)
 {
     json_t *fields = json_array();
@@ -46,7 +41,7 @@ dpe_status dpe_manifest_write(const char *path, const struct dpe_manifest *manif
 {
     char hash[65];
     DPE_TRY(dpe_identity_hash(&manifest->identity, hash, err));
-    DPE_SCOPED(free_json) json_t *json = manifest_json(manifest, hash);
+    DPE_SCOPED(json_decrefp) json_t *json = manifest_json(manifest, hash);
     DPE_OWNED char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(2));
     return text != NULL ? dpe_replace_file(path, text, strlen(text), err)
                         : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
@@ -93,7 +88,7 @@ dpe_status dpe_manifest_read(const char *path, struct dpe_manifest *manifest, st
     size_t n = 0;
     DPE_TRY(dpe_read_file(path, MANIFEST_MAX, &bytes, &n, err));
     json_error_t why;
-    DPE_SCOPED(free_json) json_t *json = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &why);
+    DPE_SCOPED(json_decrefp) json_t *json = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &why);
     const char *format = json_string_value(json_object_get(json, "format"));
     if (json == NULL) {
         return dpe_fail(

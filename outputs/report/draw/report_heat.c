@@ -230,7 +230,7 @@ void dpe_draw_heat(struct dpe_figure *figure, const struct dpe_plot *how, const 
 static void *field_png(const struct dpe_field *field, size_t *n)
 {
     size_t cells = (size_t)(field->n_rows * field->n_columns);
-    unsigned char *pixels = malloc(cells * 3);
+    DPE_OWNED unsigned char *pixels = malloc(cells * 3);
     png_image image = {.version = PNG_IMAGE_VERSION,
                        .width = (png_uint_32)field->n_columns,
                        .height = (png_uint_32)field->n_rows,
@@ -254,7 +254,6 @@ static void *field_png(const struct dpe_field *field, size_t *n)
         bytes = NULL;
     }
     png_image_free(&image);
-    free(pixels);
     *n = size;
     return bytes;
 }
@@ -263,11 +262,10 @@ static void put_image(struct dpe_text *out, const struct frame *frame,
                       const struct dpe_field *field)
 {
     size_t n = 0;
-    unsigned char *png = field_png(field, &n);
-    unsigned char *text = png != NULL ? malloc(4 * ((n + 2) / 3) + 1) : NULL;
+    DPE_OWNED unsigned char *png = field_png(field, &n);
+    DPE_OWNED unsigned char *text = png != NULL ? malloc(4 * ((n + 2) / 3) + 1) : NULL;
     if (text == NULL) {
         out->failed = true;
-        free(png);
         return;
     }
     int length = EVP_EncodeBlock(text, png, (int)n); /* base64 */
@@ -277,8 +275,6 @@ static void put_image(struct dpe_text *out, const struct frame *frame,
                  frame->left, frame->top, frame->right - frame->left, frame->bottom - frame->top);
     dpe_text_put_bytes(out, (const char *)text, (size_t)length);
     dpe_text_put(out, "\"/>\n");
-    free(text);
-    free(png);
 }
 
 /* Lines that divide the rows, group edges under the image, and the cut. White lines lie on the

@@ -115,7 +115,7 @@ char *dpe_draw_clean_text(const char *text, size_t columns)
 
 void dpe_draw_put_html(struct dpe_text *out, const char *text)
 {
-    char *clean = dpe_draw_clean_text(text, 0);
+    DPE_OWNED char *clean = dpe_draw_clean_text(text, 0);
     if (clean == NULL) {
         out->failed = true;
         return;
@@ -133,7 +133,6 @@ void dpe_draw_put_html(struct dpe_text *out, const char *text)
             dpe_text_put_bytes(out, c, 1);
         }
     }
-    free(clean);
 }
 
 /* ------------------------------------------------------------------------------------- document */

@@ -100,7 +100,7 @@ static void draw_curves(struct dpe_figure *figure, const struct dpe_sheet *data,
                         const struct dpe_plot *plot)
 {
     const size_t rows = data->n_cells / data->n_columns;
-    struct curve *curves = NULL;
+    DPE_OWNED struct curve *curves = NULL;
     double sides[2];
     size_t n = 0;
     bool any = false;
@@ -123,7 +123,6 @@ static void draw_curves(struct dpe_figure *figure, const struct dpe_sheet *data,
     for (size_t k = 0; k < n; k++) {
         free(curves[k].points);
     }
-    free(curves);
 }
 
 /* ----------------------------------------------------------------------------------------- dots */
@@ -259,10 +258,11 @@ static void draw_heat(struct dpe_figure *figure, const struct dpe_sheet *data,
                       const struct dpe_plot *plot)
 {
     const size_t rows = data->n_cells / data->n_columns;
-    struct ends down, across = {0};
+    DPE_SCOPED(ends_free) struct ends down = {0};
+    DPE_SCOPED(ends_free) struct ends across = {0};
     bool ok = find_ends(data, plot->name, &down) && find_ends(data, plot->x, &across);
-    double *value = dpe_alloc(down.n * across.n + 1, sizeof *value);
-    unsigned char *framed = dpe_alloc_zero(down.n * across.n + 1, 1);
+    DPE_OWNED double *value = dpe_alloc(down.n * across.n + 1, sizeof *value);
+    DPE_OWNED unsigned char *framed = dpe_alloc_zero(down.n * across.n + 1, 1);
     ok = ok && value != NULL && framed != NULL;
     for (size_t i = 0; ok && i < down.n * across.n; i++) {
         value[i] = (double)NAN;
@@ -284,10 +284,6 @@ static void draw_heat(struct dpe_figure *figure, const struct dpe_sheet *data,
                                   .mark = framed};
         dpe_draw_heat(figure, plot, &heat);
     }
-    free(value);
-    free(framed);
-    ends_free(&down);
-    ends_free(&across);
 }
 
 void dpe_draw_plot(struct dpe_figure *figure, const struct dpe_sheet *data,

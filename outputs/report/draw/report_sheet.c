@@ -131,7 +131,7 @@ static void put_field(struct dpe_text *out, const char *text, bool last)
 {
     size_t n = strlen(text);
     size_t need = csv_write(NULL, 0, text, n);
-    char *field = malloc(need + 1);
+    DPE_OWNED char *field = malloc(need + 1);
     if (field == NULL) {
         out->failed = true;
         return;
@@ -139,7 +139,6 @@ static void put_field(struct dpe_text *out, const char *text, bool last)
     csv_write(field, need, text, n);
     dpe_text_put_bytes(out, field, need);
     dpe_text_put(out, "%s", last ? "\r\n" : ",");
-    free(field);
 }
 
 static void put_number(struct dpe_text *out, double value, bool last)
@@ -165,13 +164,12 @@ void dpe_draw_sheet_csv(const struct dpe_sheet *sheet, struct dpe_text *out)
         for (int p = 0; p < parts; p++) {
             const char *shown = sheet->columns[c].name;
             const char *percent = strstr(shown, ", %");
-            char *name = percent != NULL
-                             ? dpe_draw_format_text("%.*s_percent%s%s", (int)(percent - shown),
-                                                    shown, percent + 3, ends[p])
-                             : dpe_draw_format_text("%s%s", shown, ends[p]);
+            DPE_OWNED char *name =
+                percent != NULL ? dpe_draw_format_text("%.*s_percent%s%s", (int)(percent - shown),
+                                                       shown, percent + 3, ends[p])
+                                : dpe_draw_format_text("%s%s", shown, ends[p]);
             out->failed = out->failed || name == NULL;
             put_field(out, name != NULL ? name : "", c + 1 == sheet->n_columns && p + 1 == parts);
-            free(name);
         }
     }
     for (size_t i = 0; i < sheet->n_cells; i++) {

@@ -150,12 +150,11 @@ static double character_width(const char *c)
 
 double dpe_svg_text_width(const char *text, int size, size_t columns)
 {
-    char *clean = dpe_draw_clean_text(text, columns);
+    DPE_OWNED char *clean = dpe_draw_clean_text(text, columns);
     double width = 0.0;
     for (const char *c = clean; c != NULL && *c != '\0'; c++) {
         width += character_width(c);
     }
-    free(clean);
     return width * size;
 }
 
@@ -164,7 +163,7 @@ void dpe_svg_text(struct dpe_text *out, double x, double y, double degrees,
                   size_t columns)
 {
     static const char *const anchors[] = {"", " text-anchor=\"middle\"", " text-anchor=\"end\""};
-    char *clean = dpe_draw_clean_text(text, columns);
+    DPE_OWNED char *clean = dpe_draw_clean_text(text, columns);
     if (clean == NULL) {
         out->failed = true;
         return;
@@ -180,7 +179,6 @@ void dpe_svg_text(struct dpe_text *out, double x, double y, double degrees,
     dpe_text_put(out, " font-size=\"%d\"%s class=\"%s\">", size, anchors[anchor], color);
     dpe_draw_put_html(out, clean);
     dpe_text_put(out, "</text>\n");
-    free(clean);
 }
 
 void dpe_svg_label(struct dpe_text *out, double x, double y, enum dpe_svg_anchor anchor,
@@ -317,7 +315,7 @@ dpe_status dpe_draw_figure_png(const struct dpe_block *figure, struct dpe_text *
     char *const argv[] = {program, format, zoom, background, NULL};
     /* An end to a hang; a figure takes a tenth of a second. */
     const struct dpe_child_limits limits = {.seconds = 120.0, .poll = poll_signals};
-    struct dpe_text svg = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text svg = {0};
     dpe_draw_put_svg(&svg, figure, true);
     dpe_status status = svg.failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory")
                                    : dpe_child_filter(argv, svg.bytes, svg.n, &limits, png, err);
@@ -326,7 +324,6 @@ dpe_status dpe_draw_figure_png(const struct dpe_block *figure, struct dpe_text *
         status = dpe_fail(err, DPE_IO, "expected a PNG from rsvg-convert, found %zu other bytes",
                           png->n);
     }
-    dpe_text_free(&svg);
     if (status != DPE_OK && status != DPE_INCOMPLETE) {
         dpe_fail_prefix(err, "figure %s as PNG", figure->sheet->id);
     }
