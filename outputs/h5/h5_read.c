@@ -105,9 +105,10 @@ dpe_status dpe_h5_check_trailer(int fd, const char *path, bool needed, struct dp
  * never sees a damaged file. */
 static dpe_status check_file(const char *path, struct dpe_error *err)
 {
-    DPE_SCOPED(dpe_close_fd) int fd = -1;
+    int opened = -1;
     uint64_t size = 0;
-    DPE_TRY(dpe_open_regular(path, &fd, &size, err));
+    DPE_TRY(dpe_open_regular(path, &opened, &size, err));
+    DPE_SCOPED(dpe_close_fd) int fd = opened;
     DPE_TRY(dpe_h5_check_trailer(fd, path, !dpe_h5_is_unchecked(), err));
     /* HDF5 1.10 crashes when it lacks memory while it starts and opens a file. */
     enum { STARTS = 8 << 20 };
