@@ -53,21 +53,13 @@ static dpe_status read_exported(const char *folder, const char *path, const char
 {
     const struct dpe_model_options options = {.config_only = true};
     const struct dpe_short_text none = {0};
-    struct dpe_model *model = NULL;
-    struct dpe_text config = {0};
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
+    DPE_SCOPED(dpe_text_free) struct dpe_text config = {0};
     DPE_TRY(dpe_model_open(folder, &options, &model, err));
     applied->base = dpe_model_config(model)->rope.theta;
-    dpe_status status = dpe_export_longrope(applied->values, folder, model, &none, &config, err);
-    if (status == DPE_OK) {
-        status = dpe_rope_factors_make(applied->values, applied->base, &applied->factors, err);
-    }
-    if (status == DPE_OK) {
-        status =
-            dpe_readings_make(path, config.bytes, config.n, which, length, &applied->readings, err);
-    }
-    dpe_text_free(&config);
-    dpe_model_close(model);
-    return status;
+    DPE_TRY(dpe_export_longrope(applied->values, folder, model, &none, &config, err));
+    DPE_TRY(dpe_rope_factors_make(applied->values, applied->base, &applied->factors, err));
+    return dpe_readings_make(path, config.bytes, config.n, which, length, &applied->readings, err);
 }
 
 dpe_status dpe_applied_make(const char *model, const char *path, const struct dpe_table *table,

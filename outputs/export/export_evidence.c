@@ -46,6 +46,12 @@ static dpe_status open_check(const char *path, struct check *check, struct dpe_e
     return status == DPE_OK ? DPE_OK : dpe_fail(err, status, "%s: %s", path, why.text);
 }
 
+static void close_check(struct check *check)
+{
+    dpe_datasets_free(&dpe_suite_kinds[0], &check->r);
+    dpe_h5_close(check->file);
+}
+
 static double known(const struct dpe_interval *value)
 {
     return isfinite(value->mean) ? value->mean : -1.0;
@@ -141,33 +147,20 @@ static void put_pooled(const struct dpe_pooled *pooled, struct check *check)
     }
 }
 
-static dpe_status add_origin(struct dpe_h5 *file, struct dpe_identity *origin,
-                             struct dpe_error *err)
-{
-    char *identity = NULL;
-    DPE_TRY(dpe_h5_get_attr_text(file, "/", "identity", &identity, err));
-    const dpe_status status = dpe_identity_add(origin, "evidence", identity, err);
-    free(identity);
-    return status;
-}
-
 dpe_status dpe_export_evidence(const char *path, const struct dpe_pooled *pooled,
                                struct dpe_table **table, struct dpe_identity *origin,
                                struct dpe_error *err)
 {
-    struct check check = {0};
-    dpe_status status = open_check(path, &check, err);
-    if (status == DPE_OK && pooled != NULL) {
-        check.pooled = pooled;
+    DPE_SCOPED(close_check) struct check check = {.pooled = pooled};
+    DPE_OWNED char *identity = NULL;
+    DPE_TRY(open_check(path, &check, err));
+    if (pooled != NULL) {
         put_pooled(pooled, &check);
     }
-    if (status == DPE_OK) {
-        status = take_evidence(&check, path, table, err);
+    DPE_TRY(take_evidence(&check, path, table, err));
+    if (origin == NULL) {
+        return DPE_OK;
     }
-    if (status == DPE_OK && origin != NULL) {
-        status = add_origin(check.file, origin, err);
-    }
-    dpe_datasets_free(&dpe_suite_kinds[0], &check.r);
-    dpe_h5_close(check.file);
-    return status;
+    DPE_TRY(dpe_h5_get_attr_text(check.file, "/", "identity", &identity, err));
+    return dpe_identity_add(origin, "evidence", identity, err);
 }

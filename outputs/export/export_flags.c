@@ -34,7 +34,7 @@ static bool try_scaling(const struct dpe_table_values *values, struct scaling sc
                         struct scaling *found)
 {
     struct dpe_rope_config rope = dpe_rope_plain;
-    double *inv_freq = dpe_alloc((size_t)n, sizeof *inv_freq);
+    DPE_OWNED double *inv_freq = dpe_alloc((size_t)n, sizeof *inv_freq);
     double a = 1.0;
     rope.type = scaling.type;
     rope.theta = scaling.base;
@@ -47,7 +47,6 @@ static bool try_scaling(const struct dpe_table_values *values, struct scaling sc
               dpe_rope_compute(&rope, 2 * n, values->trained_length, values->length, inv_freq, &a,
                                NULL) == DPE_OK &&
               same(values, inv_freq, n);
-    free(inv_freq);
     if (is) {
         *found = scaling;
     }
@@ -149,24 +148,21 @@ static dpe_status put_overrides(const struct dpe_table_values *values,
                                 const struct dpe_rope_factors *factors, bool sglang,
                                 struct dpe_text *out, struct dpe_error *err)
 {
-    json_t *block = block_of(values, config, s, factors);
-    json_t *root = block != NULL ? json_pack("{s:O}", "rope_parameters", block) : NULL;
-    if (root != NULL && sglang) {
+    json_auto_t *block = block_of(values, config, s, factors);
+    json_auto_t *root = block != NULL ? json_pack("{s:O}", "rope_parameters", block) : NULL;
+    if (sglang) {
         json_object_set(root, "rope_scaling", block);
-    }
-    if (root != NULL && !sglang) {
+    } else {
         json_object_set_new(root, "max_position_embeddings", json_integer(values->length));
     }
-    char *text = root != NULL ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(root);
-    json_decref(block);
+    DPE_OWNED char *text =
+        root != NULL ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     if (text == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
     }
     dpe_text_put(out, "%s %lld %s '%s'", sglang ? "--context-length" : "--max-model-len",
                  (long long)values->length,
                  sglang ? "--json-model-override-args" : "--hf-overrides", text);
-    free(text);
     return dpe_text_done(out, err);
 }
 
@@ -198,36 +194,26 @@ static dpe_status check_plain(const struct dpe_rope_factors *factors, struct dpe
     return DPE_OK;
 }
 
-static dpe_status put_flags(const struct dpe_table_values *values, const struct dpe_config *config,
-                            const char *model, enum dpe_flags_of runtime,
-                            struct dpe_rope_factors *factors, struct dpe_text *out,
-                            struct dpe_error *err)
-{
-    const bool llama_cpp = runtime == DPE_FLAGS_LLAMA_CPP;
-    const double base = config->rope.theta;
-    struct dpe_table_values full = {0};
-    DPE_TRY(dpe_rope_check_model(values, config, model, llama_cpp, err));
-    DPE_TRY(dpe_rope_factors_make(values, base, factors, err));
-    DPE_TRY(llama_cpp ? check_plain(factors, err) : DPE_OK);
-    DPE_TRY(with_applied(values, factors, base, &full, err));
-    const struct scaling scaling = recognise(&full, base, factors->n);
-    free(full.applied_inv_freq);
-    return llama_cpp ? put_llama_cpp(values, &scaling, out, err)
-                     : put_overrides(values, config, &scaling, factors, runtime == DPE_FLAGS_SGLANG,
-                                     out, err);
-}
-
 dpe_status dpe_export_flags(const struct dpe_table_values *values, const char *model,
                             enum dpe_flags_of runtime, struct dpe_text *out, struct dpe_error *err)
 {
     const struct dpe_model_options options = {.config_only = true};
-    struct dpe_model *opened = NULL;
-    struct dpe_rope_factors factors = {0};
+    const bool llama_cpp = runtime == DPE_FLAGS_LLAMA_CPP;
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *opened = NULL;
+    DPE_SCOPED(dpe_rope_factors_free) struct dpe_rope_factors factors = {0};
+    struct dpe_table_values full = {0};
     DPE_TRY(dpe_model_open(model, &options, &opened, err));
-    const dpe_status status =
-        put_flags(values, dpe_model_config(opened), model, runtime, &factors, out, err);
+    const struct dpe_config *config = dpe_model_config(opened);
+    const double base = config->rope.theta;
+    DPE_TRY(dpe_rope_check_model(values, config, model, llama_cpp, err));
+    DPE_TRY(dpe_rope_factors_make(values, base, &factors, err));
+    DPE_TRY(llama_cpp ? check_plain(&factors, err) : DPE_OK);
+    DPE_TRY(with_applied(values, &factors, base, &full, err));
+    const struct scaling scaling = recognise(&full, base, factors.n);
+    free(full.applied_inv_freq);
+    DPE_TRY(llama_cpp ? put_llama_cpp(values, &scaling, out, err)
+                      : put_overrides(values, config, &scaling, &factors,
+                                      runtime == DPE_FLAGS_SGLANG, out, err));
     dpe_text_put(out, "\n");
-    dpe_rope_factors_free(&factors);
-    dpe_model_close(opened);
-    return status;
+    return dpe_text_done(out, err);
 }

@@ -62,10 +62,9 @@ static dpe_status find_architecture(struct source *source, struct dpe_error *err
                     source->gguf->path, dpe_json_quote(quoted, text, n));
 }
 
-static dpe_status open_source(const char *path, struct source *source, struct dpe_error *err)
+/* The rest of a source whose file and reader are there. */
+static dpe_status read_source(const char *path, struct source *source, struct dpe_error *err)
 {
-    DPE_TRY(dpe_gguf_open(path, &source->gguf, err));
-    source->reader = (struct dpe_gguf_reader){.file = source->gguf, .err = err};
     source->alignment = (uint64_t)dpe_gguf_whole(&source->reader, "general.alignment", 32);
     source->data_size =
         source->gguf->size > source->gguf->data ? source->gguf->size - source->gguf->data : 0;
@@ -292,7 +291,7 @@ static int by_place(const void *a, const void *b)
 static void put_kept_values(struct dpe_text *out, const struct source *source)
 {
     const struct dpe_gguf *gguf = source->gguf;
-    const struct dpe_gguf_value **order = dpe_alloc(gguf->n_values, sizeof(void *));
+    DPE_OWNED const struct dpe_gguf_value **order = dpe_alloc(gguf->n_values, sizeof(void *));
     if (order == NULL) {
         out->failed = true;
         return;
@@ -306,7 +305,6 @@ static void put_kept_values(struct dpe_text *out, const struct source *source)
             put_value(out, order[i]);
         }
     }
-    free(order);
 }
 
 static void put_rope_tensor(struct dpe_text *out, const struct source *source, int64_t n)
@@ -355,9 +353,9 @@ static dpe_status copy_data(const struct source *source, const unsigned char *fa
     uint64_t rope = source->rope == NULL ? align(source->data_size, source->alignment)
                                          : source->rope->begin - gguf->data;
     uint64_t size = source->rope == NULL ? rope + n : source->data_size;
-    unsigned char *block = NULL;
-    dpe_status status = DPE_NEW(&block, BLOCK, err, "out of memory");
-    for (uint64_t at = 0; at < size && status == DPE_OK;) {
+    DPE_OWNED unsigned char *block = NULL;
+    DPE_TRY(DPE_NEW(&block, BLOCK, err, "out of memory"));
+    for (uint64_t at = 0; at < size;) {
         size_t wanted = size - at < BLOCK ? (size_t)(size - at) : BLOCK;
         size_t there = at >= source->data_size ? 0
                        : source->data_size - at < (uint64_t)wanted
@@ -368,87 +366,58 @@ static dpe_status copy_data(const struct source *source, const unsigned char *fa
             ssize_t got =
                 pread(gguf->fd, block + done, there - done, (off_t)(gguf->data + at + done));
             if (got == 0 || (got < 0 && errno != EINTR)) {
-                status = dpe_fail_errno(err, got < 0 ? errno : EIO, gguf->path, "read");
-                break;
+                return dpe_fail_errno(err, got < 0 ? errno : EIO, gguf->path, "read");
             }
             done += got > 0 ? (size_t)got : 0;
         }
         for (size_t i = 0; i < wanted; i++) {
             block[i] = at + i >= rope && at + i < rope + n ? factors[at + i - rope] : block[i];
         }
-        if (status == DPE_OK) {
-            status = dpe_new_file_write(to, block, wanted, err);
-        }
+        DPE_TRY(dpe_new_file_write(to, block, wanted, err));
         at += wanted;
     }
-    free(block);
-    return status;
-}
-
-static dpe_status write_parts(const struct source *source, const struct dpe_text *header,
-                              const unsigned char *factors, size_t n, struct dpe_new_file *to,
-                              struct dpe_error *err)
-{
-    DPE_TRY(dpe_text_done(header, err));
-    DPE_TRY(dpe_new_file_write(to, header->bytes, header->n, err));
-    DPE_TRY(copy_data(source, factors, n, to, err));
-    return dpe_new_file_finish(to, err);
+    return DPE_OK;
 }
 
 static dpe_status write_copy(struct source *source, const struct dpe_table_values *values,
                              const struct dpe_rope_factors *factors, const char *path,
                              const struct dpe_short_text *short_text, struct dpe_error *err)
 {
-    struct dpe_new_file written = {.fd = -1};
-    struct dpe_text header = {0};
-    char *target = NULL;
-    unsigned char *bytes = NULL;
-    DPE_TRY(DPE_NEW(&bytes, (size_t)factors->n * 4, err, "out of memory"));
+    DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file written = {.fd = -1};
+    DPE_SCOPED(dpe_text_free) struct dpe_text header = {0};
+    DPE_OWNED char *target = NULL;
+    DPE_OWNED unsigned char *bytes = NULL;
+    const size_t n = (size_t)factors->n * 4;
+    DPE_TRY(DPE_NEW(&bytes, n, err, "out of memory"));
     for (int64_t j = 0; j < factors->n; j++) {
         dpe_store_u64(bytes + 4 * j, float_bits(factors->long_factor[j]), 4);
     }
     put_header(&header, source, values, factors, short_text);
-    dpe_status status = dpe_follow_links(path, &target, err);
-    if (status == DPE_OK) {
-        status = dpe_new_file_open(&written, target, NULL, err);
-    }
-    if (status == DPE_OK) {
-        status = write_parts(source, &header, bytes, (size_t)factors->n * 4, &written, err);
-    }
-    dpe_new_file_drop(&written);
-    dpe_text_free(&header);
-    free(target);
-    free(bytes);
-    return status;
-}
-
-static dpe_status copy_with(struct source *source, const struct dpe_table_values *values,
-                            struct dpe_rope_factors *factors, const char *path,
-                            const struct dpe_short_text *short_text, struct dpe_error *err)
-{
-    double base = number_of(source, "rope.freq_base", 10000.0);
-    DPE_TRY(source->reader.status);
-    if (!(base > 1.0)) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: rope.freq_base: expected a number above 1",
-                        source->gguf->path);
-    }
-    DPE_TRY(dpe_rope_factors_make(values, base, factors, err));
-    DPE_TRY(check_shape(source, values, factors->n, err));
-    DPE_TRY(check_base(source, factors, base, err));
-    return write_copy(source, values, factors, path, short_text, err);
+    DPE_TRY(dpe_follow_links(path, &target, err));
+    DPE_TRY(dpe_new_file_open(&written, target, NULL, err));
+    DPE_TRY(dpe_text_done(&header, err));
+    DPE_TRY(dpe_new_file_write(&written, header.bytes, header.n, err));
+    DPE_TRY(copy_data(source, bytes, n, &written, err));
+    return dpe_new_file_finish(&written, err);
 }
 
 dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *from,
                            const char *path, const struct dpe_short_text *short_text,
                            struct dpe_error *err)
 {
-    struct source source = {0};
-    struct dpe_rope_factors factors = {0};
-    dpe_status status = open_source(from, &source, err);
-    if (status == DPE_OK) {
-        status = copy_with(&source, values, &factors, path, short_text, err);
+    DPE_SCOPED(dpe_gguf_close_scoped) struct dpe_gguf *gguf = NULL;
+    DPE_SCOPED(dpe_rope_factors_free) struct dpe_rope_factors factors = {0};
+    DPE_TRY(dpe_gguf_open(from, &gguf, err));
+    struct source source = {.gguf = gguf, .reader = {.file = gguf, .err = err}};
+    DPE_TRY(read_source(from, &source, err));
+    double base = number_of(&source, "rope.freq_base", 10000.0);
+    DPE_TRY(source.reader.status);
+    if (!(base > 1.0)) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: rope.freq_base: expected a number above 1",
+                        gguf->path);
     }
-    dpe_rope_factors_free(&factors);
-    dpe_gguf_close(source.gguf);
-    return status;
+    DPE_TRY(dpe_rope_factors_make(values, base, &factors, err));
+    DPE_TRY(check_shape(&source, values, factors.n, err));
+    DPE_TRY(check_base(&source, &factors, base, err));
+    return write_copy(&source, values, &factors, path, short_text, err);
 }

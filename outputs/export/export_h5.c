@@ -64,12 +64,9 @@ static dpe_status put_all(struct dpe_h5 *file, const struct export_table *table,
 {
     char hash[65];
     const struct dpe_identity none = {0};
-    dpe_status status = dpe_identity_hash(&table->origin, hash, err);
+    DPE_TRY(dpe_identity_hash(&table->origin, hash, err));
     const struct dpe_h5_common common = {
         .identity = &table->origin, .hash = hash, .plans = &none, .complete = true};
-    if (status != DPE_OK) {
-        return status;
-    }
     dpe_h5_write_common(file, &common, NULL);
     dpe_h5_write_run(file, &common, NULL);
     put_table(file, table->table);
@@ -79,23 +76,15 @@ static dpe_status put_all(struct dpe_h5 *file, const struct export_table *table,
 dpe_status dpe_export_write_h5(const struct export_table *table, const char *path,
                                struct dpe_error *err)
 {
-    struct dpe_h5 *file = NULL;
-    struct dpe_new_file written = {.fd = -1};
-    char *target = NULL;
-    dpe_status status = dpe_follow_links(path, &target, err);
-    if (status != DPE_OK || (status = dpe_new_file_open(&written, target, NULL, err)) != DPE_OK ||
-        (status = dpe_h5_create(&file, err)) != DPE_OK ||
-        (status = put_all(file, table, err)) != DPE_OK) {
-        goto done;
-    }
-    status = dpe_h5_finish(file, &written, err);
+    DPE_OWNED char *target = NULL;
+    DPE_SCOPED(dpe_new_file_drop) struct dpe_new_file written = {.fd = -1};
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
+    DPE_TRY(dpe_follow_links(path, &target, err));
+    DPE_TRY(dpe_new_file_open(&written, target, NULL, err));
+    DPE_TRY(dpe_h5_create(&file, err));
+    DPE_TRY(put_all(file, table, err));
+    const dpe_status status = dpe_h5_finish(file, &written, err);
     file = NULL;
-    if (status == DPE_OK) {
-        status = dpe_new_file_finish(&written, err);
-    }
-done:
-    dpe_h5_close(file);
-    dpe_new_file_drop(&written);
-    free(target);
-    return status;
+    DPE_TRY(status);
+    return dpe_new_file_finish(&written, err);
 }

@@ -103,16 +103,13 @@ static json_t *header(const struct dpe_table *table)
     return root;
 }
 
-/* Takes the value over. */
-static void put_json(struct dpe_text *out, json_t *value, size_t flags)
+static void put_json(struct dpe_text *out, const json_t *value, size_t flags)
 {
-    char *dumped = value != NULL ? json_dumps(value, flags) : NULL;
+    DPE_OWNED char *dumped = json_dumps(value, flags);
     out->failed = out->failed || dumped == NULL;
     if (dumped != NULL) {
         dpe_text_put_bytes(out, dumped, strlen(dumped));
     }
-    free(dumped);
-    json_decref(value);
 }
 
 /* The table as one block, NULL: out of memory. */
@@ -147,7 +144,7 @@ static void put_list(struct dpe_text *out, json_t *list, int indent)
         if (json_is_object(element)) {
             put_object(out, element, indent + 2);
         } else {
-            put_json(out, json_incref(element), json_flags);
+            put_json(out, element, json_flags);
         }
     }
     dpe_text_put(out, "\n%*s]", indent, "");
@@ -167,7 +164,7 @@ static void put_object(struct dpe_text *out, json_t *object, int indent)
         if (strcmp(key, "key_pairs") == 0 || strcmp(key, "entries") == 0) {
             put_list(out, value, indent + 2);
         } else {
-            put_json(out, json_incref(value), json_flags);
+            put_json(out, value, json_flags);
         }
         end = ",";
     }
@@ -177,13 +174,12 @@ static void put_object(struct dpe_text *out, json_t *object, int indent)
 dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
                            struct dpe_error *err)
 {
-    json_t *root = block(table);
+    json_auto_t *root = block(table);
     if (root == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
     }
     put_object(out, root, 0);
     dpe_text_put(out, "\n");
-    json_decref(root);
     return dpe_text_done(out, err);
 }
 
@@ -207,11 +203,10 @@ static json_t *native_block(json_t *parameters, json_t *scaling)
 dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
                          struct dpe_text *out, struct dpe_error *err)
 {
-    json_t *config = NULL;
+    json_auto_t *config = NULL;
     DPE_TRY(dpe_json_parse("config.json", config_json, strlen(config_json), &config, err));
-    json_t *rope = block(table);
+    json_auto_t *rope = block(table);
     if (rope == NULL) {
-        json_decref(config);
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
     }
     json_object_set_new(rope, "rope_type", json_string("dpe"));
@@ -223,14 +218,11 @@ dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
         json_object_get(model, "rope_parameters") != NULL ? "rope_parameters" : "rope_scaling";
     json_t *native = json_object_get(model, name);
     json_t *scaling = json_object_get(model, "rope_scaling");
-    json_t *both = native_block(native, scaling);
+    json_auto_t *both = native_block(native, scaling);
     json_object_set(rope, "native", both != NULL ? both : native != NULL ? native : json_null());
-    json_decref(both);
     json_object_del(model, "rope_scaling");
     json_object_set(model, name, rope);
-    put_json(out, json_incref(config), JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    put_json(out, config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     dpe_text_put(out, "\n");
-    json_decref(rope);
-    json_decref(config);
     return dpe_text_done(out, err);
 }

@@ -73,10 +73,10 @@ static dpe_status make_table(const struct dpe_export_arguments *args, const stru
         .inv_freq = buffers->numbers + 2 * plan->n_pairs,
         .mask = buffers->mask,
     };
-    dpe_status status = dpe_table_of_plan(plan, context, buffers->numbers + 3 * plan->n_pairs,
-                                          &values, &holds, err);
-    if (status == DPE_OK && !holds) {
-        status = dpe_fail(
+    DPE_TRY(dpe_table_of_plan(plan, context, buffers->numbers + 3 * plan->n_pairs, &values, &holds,
+                              err));
+    if (!holds) {
+        return dpe_fail(
             err, DPE_USAGE,
             "--method %s: a table holds plans that move all pairs of all heads, and of these no "
             "selection of keys, no exact=1 and no pair that stops rotating; dpe-run, dpe-eval and "
@@ -87,13 +87,13 @@ static dpe_status make_table(const struct dpe_export_arguments *args, const stru
         values.n_groups = 1; /* bands know no groups */
         buffers->edges[1] = (int32_t)plan->n_pairs;
     }
-    for (int64_t g = 0; g < values.n_groups && status == DPE_OK; g++) {
+    for (int64_t g = 0; g < values.n_groups; g++) {
         values.effective_length[g] = fmax(1.0, (double)values.length / values.scale_factor[g]);
     }
     values.schema_version = (char *)(uintptr_t)DPE_TABLE_SCHEMA;
-    return status == DPE_OK && dpe_table_make(&values, table, why) != DPE_TABLE_OK
-               ? dpe_fail(err, DPE_USAGE, "--method %s: %s", args->method, why)
-               : status;
+    return dpe_table_make(&values, table, why) == DPE_TABLE_OK
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE, "--method %s: %s", args->method, why);
 }
 
 /* Which method, model and lengths: all that decides the table. */
@@ -113,9 +113,9 @@ static dpe_status add_origin(const struct dpe_export_arguments *args,
 dpe_status dpe_export_method(const struct dpe_export_arguments *args, struct export_table *table,
                              struct dpe_error *err)
 {
-    struct dpe_model *model = NULL;
-    struct dpe_plan plan = {0};
-    struct buffers buffers = {0};
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+    DPE_SCOPED(free_buffers) struct buffers buffers = {0};
     const struct dpe_model_options options = {.config_only = args->fingerprint != NULL};
     DPE_TRY(dpe_model_open(args->model, &options, &model, err));
     const char *fingerprint =
@@ -127,24 +127,14 @@ dpe_status dpe_export_method(const struct dpe_export_arguments *args, struct exp
         .length = args->length,
         .official = true,
     };
-    dpe_status status =
-        context.length > context.trained_length
-            ? dpe_plan_make(args->method, &context, &plan, err)
-            : dpe_fail(err, DPE_USAGE,
-                       "--length: expected more than the trained length, %lld tokens, up to which "
-                       "the model is run unchanged; found %lld",
-                       (long long)context.trained_length, (long long)context.length);
-    if (status == DPE_OK) {
-        status = make_buffers(config, &buffers, err);
+    if (context.length <= context.trained_length) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--length: expected more than the trained length, %lld tokens, up to which "
+                        "the model is run unchanged; found %lld",
+                        (long long)context.trained_length, (long long)context.length);
     }
-    if (status == DPE_OK) {
-        status = make_table(args, &plan, &context, fingerprint, &buffers, &table->table, err);
-    }
-    if (status == DPE_OK) {
-        status = add_origin(args, &context, fingerprint, &table->origin, err);
-    }
-    free_buffers(&buffers);
-    dpe_plan_free(&plan);
-    dpe_model_close(model);
-    return status;
+    DPE_TRY(dpe_plan_make(args->method, &context, &plan, err));
+    DPE_TRY(make_buffers(config, &buffers, err));
+    DPE_TRY(make_table(args, &plan, &context, fingerprint, &buffers, &table->table, err));
+    return add_origin(args, &context, fingerprint, &table->origin, err);
 }

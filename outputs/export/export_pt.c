@@ -77,55 +77,44 @@ static bool add_entry(zip_t *archive, const char *name, const void *bytes, size_
 /* What was written into `target`, appended to `out`. */
 static dpe_status take_bytes(zip_source_t *target, struct dpe_text *out, struct dpe_error *err)
 {
-    dpe_status status = zip_source_open(target) == 0
-                            ? DPE_OK
-                            : dpe_fail(err, DPE_INTERNAL, "the zip archive cannot be read back");
+    const bool opened = zip_source_open(target) == 0;
     char block[8192];
-    while (status == DPE_OK) {
-        zip_int64_t n = zip_source_read(target, block, sizeof block);
-        if (n < 0) {
-            status = dpe_fail(err, DPE_INTERNAL, "the zip archive cannot be read back");
-        }
-        if (n <= 0) {
-            break;
-        }
-        status = dpe_text_append(out, block, (size_t)n, err);
-    }
+    zip_int64_t n = 0;
+    dpe_status status = DPE_OK;
+    do {
+        n = opened ? zip_source_read(target, block, sizeof block) : -1;
+        status = n >= 0 ? dpe_text_append(out, block, (size_t)n, err)
+                        : dpe_fail(err, DPE_INTERNAL, "the zip archive cannot be read back");
+    } while (status == DPE_OK && n > 0);
     zip_source_close(target);
     return status;
 }
 
+DPE_SCOPED_HANDLE(zip_source_t *, zip_source_free)
+
 static dpe_status write_zip(const struct dpe_text *pickle, const float *scores, size_t bytes,
                             struct dpe_text *out, struct dpe_error *err)
 {
-    zip_error_t why;
-    zip_error_init(&why);
+    DPE_SCOPED(zip_error_fini) zip_error_t why = {0};
+    DPE_SCOPED(zip_source_free_scoped)
     zip_source_t *target = zip_source_buffer_create(NULL, 0, 0, &why);
     if (target == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a zip archive");
     }
-    zip_source_keep(target);
-    dpe_status status = DPE_OK;
     zip_t *archive = zip_open_from_source(target, ZIP_TRUNCATE, &why);
     if (archive == NULL) {
-        zip_source_free(target);
-        status = dpe_fail(err, DPE_INTERNAL, "zip: %s", zip_error_strerror(&why));
-    } else if (!add_entry(archive, "archive/data.pkl", pickle->bytes, pickle->n) ||
-               !add_entry(archive, "archive/byteorder", "little", 6) ||
-               !add_entry(archive, "archive/data/0", scores, bytes) ||
-               !add_entry(archive, "archive/version", "3\n", 2)) {
-        status = dpe_fail(err, DPE_INTERNAL, "zip: %s", zip_strerror(archive));
-        zip_discard(archive);
-    } else if (zip_close(archive) != 0) {
-        status = dpe_fail(err, DPE_INTERNAL, "zip: %s", zip_strerror(archive));
-        zip_discard(archive);
+        return dpe_fail(err, DPE_INTERNAL, "zip: %s", zip_error_strerror(&why));
     }
-    if (status == DPE_OK) {
-        status = take_bytes(target, out, err);
+    zip_source_keep(target); /* the archive lets go of it once */
+    if (!add_entry(archive, "archive/data.pkl", pickle->bytes, pickle->n) ||
+        !add_entry(archive, "archive/byteorder", "little", 6) ||
+        !add_entry(archive, "archive/data/0", scores, bytes) ||
+        !add_entry(archive, "archive/version", "3\n", 2) || zip_close(archive) != 0) {
+        const dpe_status status = dpe_fail(err, DPE_INTERNAL, "zip: %s", zip_strerror(archive));
+        zip_discard(archive);
+        return status;
     }
-    zip_source_free(target);
-    zip_error_fini(&why);
-    return status;
+    return take_bytes(target, out, err);
 }
 
 dpe_status dpe_export_pt(const float *scores, const int64_t dims[5], struct dpe_text *out,
@@ -141,12 +130,8 @@ dpe_status dpe_export_pt(const float *scores, const int64_t dims[5], struct dpe_
                             (long long)dims[i]);
         }
     }
-    struct dpe_text pickle = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text pickle = {0};
     put_tensor(&pickle, dims, strides, count);
-    dpe_status status = dpe_text_done(&pickle, err);
-    if (status == DPE_OK) {
-        status = write_zip(&pickle, scores, (size_t)count * sizeof *scores, out, err);
-    }
-    dpe_text_free(&pickle);
-    return status;
+    DPE_TRY(dpe_text_done(&pickle, err));
+    return write_zip(&pickle, scores, (size_t)count * sizeof *scores, out, err);
 }

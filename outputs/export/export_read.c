@@ -83,18 +83,23 @@ static dpe_status make_table(const struct dpe_table_values *values, const char *
 
 /* ---------------------------------------------------------------- a detection */
 
+static void free_ranking(struct dpe_ranking_result *ranking)
+{
+    dpe_datasets_free(&dpe_ranking_kind, ranking);
+}
+
 /* The length of rank `rank` in every group. */
 static dpe_status choose_lengths(struct dpe_table_values *values, struct dpe_h5 *file, int64_t rank,
                                  struct dpe_error *err)
 {
-    struct dpe_ranking_result r = {0};
-    dpe_status status = dpe_datasets_get(&dpe_ranking_kind, &r, "/detect", "rank", file, err);
+    DPE_SCOPED(free_ranking) struct dpe_ranking_result r = {0};
+    DPE_TRY(dpe_datasets_get(&dpe_ranking_kind, &r, "/detect", "rank", file, err));
     const int64_t n = r.n[DPE_CELLS_LENGTH];
-    if (status == DPE_OK && r.n[DPE_CELLS_GROUP] != values->n_groups) {
-        status = dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected %lld groups, found %lld",
-                          (long long)values->n_groups, (long long)r.n[DPE_CELLS_GROUP]);
+    if (r.n[DPE_CELLS_GROUP] != values->n_groups) {
+        return dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected %lld groups, found %lld",
+                        (long long)values->n_groups, (long long)r.n[DPE_CELLS_GROUP]);
     }
-    for (int64_t g = 0; g < values->n_groups && status == DPE_OK; g++) {
+    for (int64_t g = 0; g < values->n_groups; g++) {
         double effective = -1.0;
         bool ranked = false;
         for (int64_t t = 0; t < n; t++) {
@@ -103,14 +108,13 @@ static dpe_status choose_lengths(struct dpe_table_values *values, struct dpe_h5 
             effective = place == rank ? (double)r.length[t] : effective;
         }
         if (ranked && effective < 0.0) {
-            status = dpe_fail(err, DPE_USAGE,
-                              "--rank %lld: group %lld has fewer ranks; give a smaller N",
-                              (long long)rank, (long long)g);
+            return dpe_fail(err, DPE_USAGE,
+                            "--rank %lld: group %lld has fewer ranks; give a smaller N",
+                            (long long)rank, (long long)g);
         }
         values->effective_length[g] = effective;
     }
-    dpe_datasets_free(&dpe_ranking_kind, &r);
-    return status;
+    return DPE_OK;
 }
 
 /* S_g = max(1, ⌊L / e_g⌋); a group in which nothing was found keeps the detection's 2L/L0. */
@@ -275,44 +279,27 @@ static dpe_status complete(const struct dpe_export_arguments *args, struct dpe_m
     return dpe_rope_native(config, args->length, values->inv_freq, &values->attention_scaling, err);
 }
 
-static dpe_status table_of_settings(const struct dpe_export_arguments *args,
-                                    struct dpe_model *model, struct dpe_table_values *values,
-                                    struct export_table *table, struct dpe_error *err)
-{
-    DPE_TRY(complete(args, model, values, err));
-    DPE_TRY(make_table(values, args->yaml, &table->table, err));
-    DPE_TRY(dpe_identity_add(&table->origin, "kind", "table", err));
-    return dpe_identity_add(&table->origin, "source", "settings of the paper's code", err);
-}
-
 static dpe_status from_yaml(const struct dpe_export_arguments *args, struct export_table *table,
                             struct dpe_error *err)
 {
-    char *bytes = NULL;
-    char *selected = NULL;
+    DPE_OWNED char *bytes = NULL;
+    DPE_OWNED char *selected = NULL;
     size_t n = 0;
-    struct dpe_model *model = NULL;
-    struct dpe_table_values values = {0};
-    dpe_status status = dpe_read_file(args->yaml, 16 << 20, &bytes, &n, err);
-    if (status == DPE_OK) {
-        status = dpe_import_yaml(args->yaml, bytes, n, args->name, &values, &selected, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_model_open(args->model, NULL, &model, err);
-    }
-    if (status == DPE_OK) {
-        status = table_of_settings(args, model, &values, table, err);
-    }
-    if (status == DPE_OK && selected != NULL) {
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
+    DPE_SCOPED(dpe_table_values_free) struct dpe_table_values values = {0};
+    DPE_TRY(dpe_read_file(args->yaml, 16 << 20, &bytes, &n, err));
+    DPE_TRY(dpe_import_yaml(args->yaml, bytes, n, args->name, &values, &selected, err));
+    DPE_TRY(dpe_model_open(args->model, NULL, &model, err));
+    DPE_TRY(complete(args, model, &values, err));
+    DPE_TRY(make_table(&values, args->yaml, &table->table, err));
+    DPE_TRY(dpe_identity_add(&table->origin, "kind", "table", err));
+    DPE_TRY(dpe_identity_add(&table->origin, "source", "settings of the paper's code", err));
+    if (selected != NULL) {
         dpe_log_warning("%s: selected_dim_path %s is ignored: this table scales all pairs, the "
                         "paper's code only those that the file selects",
                         args->yaml, selected);
     }
-    dpe_table_values_free(&values);
-    dpe_model_close(model);
-    free(selected);
-    free(bytes);
-    return status;
+    return DPE_OK;
 }
 
 /* ---------------------------------------------------------------- whatever it is */
@@ -343,44 +330,31 @@ static void forget_evidence(const struct dpe_table_values *from, struct dpe_tabl
     }
 }
 
-static dpe_status table_of_detection(const struct dpe_export_arguments *args, struct dpe_h5 *file,
-                                     const struct dpe_table_values *from,
-                                     struct dpe_table_values *values, struct export_table *table,
-                                     struct dpe_error *err)
-{
-    DPE_TRY(from_detection(args, from, values, file, err));
-    DPE_TRY(dpe_identity_add(&table->origin, "kind", "table", err));
-    DPE_TRY(add_identity(file, "detection", table, err));
-    DPE_TRY(args->inputs[1] != NULL ? add_profile(args, values, table, err) : DPE_OK);
-    forget_evidence(from, values);
-    DPE_TRY(make_table(values, args->inputs[0], &table->table, err));
-    return add_choices(args, values->top_k, table, err);
-}
-
 static dpe_status read_detection(const struct dpe_export_arguments *args, struct dpe_h5 *file,
                                  struct export_table *table, struct dpe_error *err)
 {
-    struct dpe_table_values values = {0};
-    struct dpe_table *base = table->table;
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *base = table->table;
+    DPE_SCOPED(dpe_table_values_free) struct dpe_table_values values = {0};
+    const struct dpe_table_values *from = dpe_table_values(base);
     table->table = NULL;
-    const dpe_status status =
-        table_of_detection(args, file, dpe_table_values(base), &values, table, err);
-    dpe_table_close(base);
-    dpe_table_values_free(&values);
-    return status;
+    DPE_TRY(from_detection(args, from, &values, file, err));
+    DPE_TRY(dpe_identity_add(&table->origin, "kind", "table", err));
+    DPE_TRY(add_identity(file, "detection", table, err));
+    DPE_TRY(args->inputs[1] != NULL ? add_profile(args, &values, table, err) : DPE_OK);
+    forget_evidence(from, &values);
+    DPE_TRY(make_table(&values, args->inputs[0], &table->table, err));
+    return add_choices(args, values.top_k, table, err);
 }
 
 static dpe_status read_table(const char *path, struct export_table *table, struct dpe_error *err)
 {
-    char *bytes = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     if (dpe_export_format_of_path(path) != FORMAT_SAFETENSORS) {
         return dpe_table_load(path, &table->table, err);
     }
     DPE_TRY(dpe_read_file(path, UINT64_C(1) << 32, &bytes, &n, err));
-    const dpe_status status = dpe_import_safetensors(path, bytes, n, &table->table, err);
-    free(bytes);
-    return status;
+    return dpe_import_safetensors(path, bytes, n, &table->table, err);
 }
 
 /* ---------------------------------------------------------------- several entries */
@@ -411,22 +385,17 @@ static dpe_status choose_entry(const char *path, int64_t length, struct export_t
 static dpe_status add_joined(const char *path, int number, struct export_table *table,
                              struct dpe_error *err)
 {
-    struct dpe_h5 *file = NULL;
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
     char name[32];
     snprintf(name, sizeof name, "table %d", number);
     if (dpe_h5_open(path, &file, NULL) != DPE_OK) {
         return dpe_identity_add(&table->origin, name, "in a form without an identity", err);
     }
-    dpe_status status = add_identity(file, name, table, err);
+    DPE_TRY(add_identity(file, name, table, err));
     snprintf(name, sizeof name, "table %d selection", number);
-    if (status == DPE_OK) {
-        status = add_selection(file, name, table, err);
-        if (status != DPE_OK) {
-            dpe_fail_prefix(err, "--join: %s", path);
-        }
-    }
-    dpe_h5_close(file);
-    return status;
+    return add_selection(file, name, table, err) == DPE_OK
+               ? DPE_OK
+               : dpe_fail_prefix(err, "--join: %s", path);
 }
 
 static dpe_status join(const struct dpe_export_arguments *args, struct export_table *table,
@@ -458,37 +427,25 @@ static dpe_status read_one(const struct dpe_export_arguments *args, struct expor
                            struct dpe_error *err)
 {
     const char *path = args->inputs[0];
-    struct dpe_h5 *file = NULL;
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
     /* A detection is a table already: all pairs at rank 1. HDF5 does not open a file twice in two
      * ways, so the table is read before the ranks. */
-    dpe_status status = read_table(path, table, err);
-    if (status != DPE_OK) {
-        return status;
-    }
-    dpe_status opened = dpe_h5_open(path, &file, err); /* the JSON form is bad data here */
-    bool detection = opened == DPE_OK && dpe_h5_has(file, "/detect/rank");
-    if (opened == DPE_OK) {
-        status = dpe_h5_answered(file, err);
-    } else if (opened != DPE_BAD_DATA) {
-        status = opened;
-    }
-    if (status != DPE_OK) {
-        /* not known to be one */
-    } else if (detection) {
-        status = read_detection(args, file, table, err);
+    DPE_TRY(read_table(path, table, err));
+    const dpe_status opened = dpe_h5_open(path, &file, err); /* the JSON form is bad data here */
+    DPE_TRY(opened != DPE_BAD_DATA ? opened : DPE_OK);
+    const bool detection = file != NULL && dpe_h5_has(file, "/detect/rank");
+    DPE_TRY(file != NULL ? dpe_h5_answered(file, err) : DPE_OK);
+    if (detection) {
+        DPE_TRY(read_detection(args, file, table, err));
     } else if (args->inputs[1] != NULL || args->rank != 0 || args->length != 0) {
-        status = dpe_fail(err, DPE_USAGE,
-                          "%s is not a detection; --rank, --length and NORMS.h5 need one (--join "
-                          "puts several tables into one)",
-                          path);
+        return dpe_fail(err, DPE_USAGE,
+                        "%s is not a detection; --rank, --length and NORMS.h5 need one (--join "
+                        "puts several tables into one)",
+                        path);
     } else {
-        status = dpe_identity_add(&table->origin, "kind", "table", err);
+        DPE_TRY(dpe_identity_add(&table->origin, "kind", "table", err));
     }
-    if (status == DPE_OK && opened == DPE_OK) {
-        status = add_selection(file, "selection", table, err);
-    }
-    dpe_h5_close(file);
-    return status;
+    return file != NULL ? add_selection(file, "selection", table, err) : DPE_OK;
 }
 
 dpe_status dpe_export_read(const struct dpe_export_arguments *args, struct export_table *table,

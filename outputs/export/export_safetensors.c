@@ -114,9 +114,7 @@ static json_t *metadata(const struct dpe_table *table)
     }
     for (int64_t i = 0; i < n; i++) {
         const struct dpe_table_values *entry = dpe_table_values(dpe_table_entry(table, i));
-        size_t used = strlen(lengths);
-        snprintf(lengths + used, sizeof lengths - used, "%s%lld", i > 0 ? "," : "",
-                 (long long)entry->length);
+        dpe_append(lengths, sizeof lengths, "%s%lld", i > 0 ? "," : "", (long long)entry->length);
         put_entry(object, entry, dpe_table_parts_of(table), n);
     }
     if (n > 1) {
@@ -170,7 +168,7 @@ static void put_part(const struct part *part, void *user)
 dpe_status dpe_export_safetensors(const struct dpe_table *table, struct dpe_text *out,
                                   struct dpe_error *err)
 {
-    char *header = header_text(table);
+    DPE_OWNED char *header = header_text(table);
     if (header == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a safetensors header");
     }
@@ -182,7 +180,6 @@ dpe_status dpe_export_safetensors(const struct dpe_table *table, struct dpe_text
     dpe_text_put_bytes(out, header, n);
     dpe_text_put_bytes(out, "        ", padded - n);
     for_parts(table, put_part, out);
-    free(header);
     return dpe_text_done(out, err);
 }
 
@@ -359,14 +356,13 @@ static void read_values(struct reader *reader, const char *prefix, struct dpe_ta
 
 static void read_entry(struct reader *reader, const char *prefix, struct dpe_table **table)
 {
-    struct dpe_table_values values = {0};
+    DPE_SCOPED(dpe_table_values_free) struct dpe_table_values values = {0};
     char message[DPE_TABLE_MESSAGE];
     read_values(reader, prefix, &values);
     if (reader->status == DPE_OK && dpe_table_make(&values, table, message) != DPE_TABLE_OK) {
         reader->status =
             dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s%s", reader->name, prefix, message);
     }
-    dpe_table_values_free(&values);
 }
 
 /* The entries that the metadata list by their lengths. */
@@ -410,21 +406,22 @@ dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
             n);
     }
     json_error_t why;
-    struct reader reader = {
-        .name = name, .data = bytes + 8 + length, .n = n - 8 - (size_t)length, .err = err};
-    reader.root = json_loadb(bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &why);
-    if (!json_is_object(reader.root)) {
-        json_decref(reader.root);
+    json_auto_t *root = json_loadb(bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(root)) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a JSON object as the header: %s", name,
                         why.text);
     }
-    reader.metadata = json_object_get(reader.root, "__metadata__");
+    struct reader reader = {.name = name,
+                            .data = bytes + 8 + length,
+                            .n = n - 8 - (size_t)length,
+                            .root = root,
+                            .metadata = json_object_get(root, "__metadata__"),
+                            .err = err};
     read_conventions(&reader);
     if (reader.status == DPE_OK && find(&reader, reader.metadata, "entries") != NULL) {
         read_entries(&reader, table);
     } else if (reader.status == DPE_OK) {
         read_entry(&reader, "", table);
     }
-    json_decref(reader.root);
     return reader.status;
 }

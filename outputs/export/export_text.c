@@ -27,12 +27,10 @@ static bool windows_divide(const struct dpe_table_values *values)
 /* A text of the user's in double quotes, escaped as in JSON, which YAML takes. */
 static void put_quoted(struct dpe_text *out, const char *text)
 {
-    json_t *value = json_string(text);
-    char *quoted = json_dumps(value, JSON_ENCODE_ANY);
+    json_auto_t *value = json_string(text);
+    DPE_OWNED char *quoted = json_dumps(value, JSON_ENCODE_ANY);
     dpe_text_put(out, "%s", quoted != NULL ? quoted : "");
     out->failed = out->failed || quoted == NULL;
-    free(quoted);
-    json_decref(value);
 }
 
 /* A field as the paper's code calls it: a number, or a list on one line. */
@@ -341,15 +339,14 @@ static const yaml_node_t *find_block(struct reader *reader, const char *model)
 static dpe_status check_depth(const char *name, const char *bytes, size_t n, struct dpe_error *err)
 {
     enum { MAX_DEPTH = 64 };
-    yaml_parser_t parser;
+    DPE_SCOPED(yaml_parser_delete) yaml_parser_t parser = {0};
     if (!yaml_parser_initialize(&parser)) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)bytes, n);
-    dpe_status status = DPE_OK;
     int depth = 0;
-    for (bool more = true; more && status == DPE_OK;) {
-        yaml_event_t event;
+    for (bool more = true; more;) {
+        DPE_SCOPED(yaml_event_delete) yaml_event_t event = {0};
         /* Invalid YAML is reported when it is loaded. */
         if (!yaml_parser_parse(&parser, &event)) {
             break;
@@ -358,15 +355,13 @@ static dpe_status check_depth(const char *name, const char *bytes, size_t n, str
         depth -= event.type == YAML_SEQUENCE_END_EVENT || event.type == YAML_MAPPING_END_EVENT;
         more = event.type != YAML_STREAM_END_EVENT;
         if (depth > MAX_DEPTH) {
-            status = dpe_fail(err, DPE_BAD_DATA,
-                              "%s: line %zu: expected settings four levels deep, found lists or "
-                              "maps nested deeper than %d",
-                              name, event.start_mark.line + 1, MAX_DEPTH);
+            return dpe_fail(err, DPE_BAD_DATA,
+                            "%s: line %zu: expected settings four levels deep, found lists or "
+                            "maps nested deeper than %d",
+                            name, event.start_mark.line + 1, MAX_DEPTH);
         }
-        yaml_event_delete(&event);
     }
-    yaml_parser_delete(&parser);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const char *model,
@@ -375,25 +370,21 @@ dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const 
     *values = (struct dpe_table_values){0};
     *selected = NULL;
     struct reader reader = {.name = name, .err = err};
-    yaml_parser_t parser;
     DPE_TRY(check_depth(name, bytes, n, err));
+    DPE_SCOPED(yaml_parser_delete) yaml_parser_t parser = {0};
     if (!yaml_parser_initialize(&parser)) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for YAML");
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)bytes, n);
     if (!yaml_parser_load(&parser, &reader.document)) {
-        dpe_status status =
-            dpe_fail(err, DPE_BAD_DATA, "%s: line %zu: %s", name, parser.problem_mark.line + 1,
-                     parser.problem != NULL ? parser.problem : "not YAML");
-        yaml_parser_delete(&parser);
-        return status;
+        return dpe_fail(err, DPE_BAD_DATA, "%s: line %zu: %s", name, parser.problem_mark.line + 1,
+                        parser.problem != NULL ? parser.problem : "not YAML");
     }
     const yaml_node_t *block = find_block(&reader, model);
     if (block != NULL) {
         read_block(&reader, block, values, selected);
     }
     yaml_document_delete(&reader.document);
-    yaml_parser_delete(&parser);
     if (reader.status != DPE_OK) {
         dpe_table_values_free(values);
     }

@@ -153,17 +153,14 @@ static dpe_status render_config(const struct dpe_export_arguments *args, enum ex
                                 struct dpe_error *err)
 {
     const struct dpe_model_options options = {.config_only = true};
-    struct dpe_model *model = NULL;
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     if (args->model == NULL) {
         return dpe_fail(err, DPE_USAGE, "--format hf needs --model DIR for its config.json");
     }
     DPE_TRY(dpe_model_open(args->model, &options, &model, err));
-    const dpe_status status = format == FORMAT_HF
-                                  ? dpe_export_hf(table, dpe_model_config_json(model), out, err)
-                                  : dpe_export_longrope(dpe_table_values(table), args->model, model,
-                                                        short_text, out, err);
-    dpe_model_close(model);
-    return status;
+    return format == FORMAT_HF ? dpe_export_hf(table, dpe_model_config_json(model), out, err)
+                               : dpe_export_longrope(dpe_table_values(table), args->model, model,
+                                                     short_text, out, err);
 }
 
 /* A checked name, or that of the model type. */
@@ -294,19 +291,17 @@ static dpe_status write_form(const struct dpe_export_arguments *args, enum expor
                              const struct export_table *table,
                              const struct dpe_short_text *short_text, struct dpe_error *err)
 {
-    struct dpe_text out = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text out = {0};
     if (format == FORMAT_GGUF_ROPE) {
         return dpe_export_gguf(dpe_table_values(table->table), args->gguf, args->output, short_text,
                                err);
     }
-    dpe_status status = render(args, format, table, short_text, &out, err);
-    if (status == DPE_OK && to_stdout(args)) {
-        fwrite(out.bytes, 1, out.n, stdout); /* dpe_tool_end reports a failure */
-    } else if (status == DPE_OK) {
-        status = dpe_write_atomic(args->output, out.bytes, out.n, err);
+    DPE_TRY(render(args, format, table, short_text, &out, err));
+    if (!to_stdout(args)) {
+        return dpe_write_atomic(args->output, out.bytes, out.n, err);
     }
-    dpe_text_free(&out);
-    return status;
+    fwrite(out.bytes, 1, out.n, stdout); /* dpe_tool_end reports a failure */
+    return DPE_OK;
 }
 
 static dpe_status write_output(const struct dpe_export_arguments *args,
@@ -461,7 +456,7 @@ static dpe_status print_check(const char *folder, const char *fingerprint,
 static dpe_status check_model(const char *folder, const struct dpe_table_values *values,
                               enum dpe_result_format format, struct dpe_error *err)
 {
-    struct dpe_model *model = NULL;
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     dpe_status status = DPE_OK;
     DPE_TRY(dpe_model_open(folder, NULL, &model, err));
     const struct dpe_config *config = dpe_model_config(model);
@@ -482,39 +477,28 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
             "other weights or another configuration",
             values->model_fingerprint, folder, fingerprint);
     }
-    if (status == DPE_OK && format == DPE_RESULT_TEXT) {
-        dpe_print("fits: %s is the model that the table was measured on\n", folder);
-    } else if (format != DPE_RESULT_TEXT) {
-        status = print_check(folder, fingerprint, values, status, format, err);
+    if (format != DPE_RESULT_TEXT) {
+        return print_check(folder, fingerprint, values, status, format, err);
     }
-    dpe_model_close(model);
-    return status;
+    DPE_TRY(status);
+    dpe_print("fits: %s is the model that the table was measured on\n", folder);
+    return DPE_OK;
 }
 
-static dpe_status export_read(const struct dpe_export_arguments *args,
-                              const struct export_table *table, struct dpe_error *err)
+dpe_status dpe_export_do(const struct dpe_export_arguments *args, struct dpe_error *err)
 {
+    DPE_SCOPED(dpe_export_table_free) struct export_table table = {0};
+    DPE_TRY(args->output != NULL ? check_output(args, err) : DPE_OK);
+    DPE_TRY(dpe_export_read(args, &table, err));
     if (args->show) {
-        show(table->table, table->selection);
+        show(table.table, table.selection);
     }
     if (args->check) {
-        DPE_TRY(check_model(args->model, dpe_table_values(table->table), args->result, err));
+        DPE_TRY(check_model(args->model, dpe_table_values(table.table), args->result, err));
     }
     if (args->output == NULL) {
         return DPE_OK;
     }
     DPE_TRY(dpe_signals_poll(NULL, err));
-    return write_output(args, table, err);
-}
-
-dpe_status dpe_export_do(const struct dpe_export_arguments *args, struct dpe_error *err)
-{
-    struct export_table table = {0};
-    DPE_TRY(args->output != NULL ? check_output(args, err) : DPE_OK);
-    dpe_status status = dpe_export_read(args, &table, err);
-    if (status == DPE_OK) {
-        status = export_read(args, &table, err);
-    }
-    dpe_export_table_free(&table);
-    return status;
+    return write_output(args, &table, err);
 }

@@ -28,9 +28,9 @@ static const char short_text[] =
     "two feet.";
 
 struct measured {
-    struct dpe_model *model;
-    struct dpe_tokens tokens;
-    int64_t n; /* of the tokens, those that are read */
+    const struct dpe_model *model;
+    const int32_t *ids;
+    int64_t n;
     int threads;
 };
 
@@ -41,85 +41,61 @@ static dpe_status mean_nll(const struct measured *on, const struct dpe_plan *pla
     const struct dpe_session_options options = {.capacity = on->n, .n_threads = on->threads};
     struct dpe_session *session = NULL;
     double nll[MOST_TOKENS];
-    dpe_status status = dpe_session_create(on->model, plan, &options, &session, err);
-    if (status == DPE_OK) {
-        dpe_session_set_poll(session, dpe_signals_poll, NULL);
-        status = dpe_session_nll(session, on->tokens.ids, on->n, nll, err);
-    }
+    DPE_TRY(dpe_session_create(on->model, plan, &options, &session, err));
+    dpe_session_set_poll(session, dpe_signals_poll, NULL);
+    const dpe_status status = dpe_session_nll(session, on->ids, on->n, nll, err);
+    dpe_session_destroy(session);
+    DPE_TRY(status);
     double sum = 0.0;
-    for (int64_t i = 0; status == DPE_OK && i < on->n - 1; i++) {
+    for (int64_t i = 0; i < on->n - 1; i++) {
         sum += nll[i];
     }
     *mean = round(1e3 * sum / (double)(on->n - 1)) / 1e3;
-    dpe_session_destroy(session);
-    return status;
-}
-
-static dpe_status measure_plans(const struct measured *on, struct dpe_plan *own,
-                                const struct dpe_plan *applied, struct dpe_short_text *text,
-                                struct dpe_error *err)
-{
-    DPE_TRY(mean_nll(on, own, &text->own, err));
-    DPE_TRY(mean_nll(on, applied, &text->applied, err));
-    own->temperature.logit_scale = applied->temperature.logit_scale;
-    DPE_TRY(mean_nll(on, own, &text->factor, err));
-    text->tokens = on->n - 1;
     return DPE_OK;
 }
 
-static dpe_status measure(const struct measured *on, const struct dpe_table_values *values,
-                          struct dpe_short_text *text, struct dpe_error *err)
-{
-    const struct dpe_plan_context context = {.config = dpe_model_config(on->model),
-                                             .trained_length = values->trained_length,
-                                             .length = on->n};
-    struct dpe_plan own = {0};
-    struct dpe_plan applied = {0};
-    dpe_status status = dpe_plan_make_unchanged(&context, &own, err);
-    if (status == DPE_OK) {
-        status = dpe_plan_of_table(values, &context, &applied, err);
-    }
-    if (status == DPE_OK) {
-        status = measure_plans(on, &own, &applied, text, err);
-    }
-    dpe_plan_free(&own);
-    dpe_plan_free(&applied);
-    return status;
-}
-
-static dpe_status read_tokens(const char *path, const struct dpe_table_values *values,
-                              struct measured *on, struct dpe_error *err)
+static dpe_status read_tokens(const char *path, struct dpe_tokens *tokens, struct dpe_error *err)
 {
     const struct dpe_encode_options options = {.add_special = true, .special = DPE_SPECIAL_LITERAL};
-    struct dpe_tokenizer *tokenizer = NULL;
-    dpe_status status = dpe_tokenizer_open(path, &tokenizer, err);
-    if (status == DPE_OK) {
-        status = dpe_tokenizer_encode(tokenizer, short_text, sizeof short_text - 1, &options,
-                                      &on->tokens, err);
+    DPE_SCOPED(dpe_tokenizer_close_scoped) struct dpe_tokenizer *tokenizer = NULL;
+    DPE_TRY(dpe_tokenizer_open(path, &tokenizer, err));
+    return dpe_tokenizer_encode(tokenizer, short_text, sizeof short_text - 1, &options, tokens,
+                                err);
+}
+
+static dpe_status measure(const struct dpe_table_values *values, const char *path, int threads,
+                          struct dpe_short_text *text, struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan own = {0};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan applied = {0};
+    DPE_TRY(dpe_model_open(path, NULL, &model, err));
+    DPE_TRY(read_tokens(path, &tokens, err));
+    const int64_t n = dpe_least((int64_t)tokens.n, dpe_least(values->trained_length, MOST_TOKENS));
+    if (n < LEAST_TOKENS) {
+        return dpe_fail(err, DPE_BAD_DATA, "a text of %lld tokens is too short to measure",
+                        (long long)n);
     }
-    dpe_tokenizer_close(tokenizer);
-    on->n = dpe_least((int64_t)on->tokens.n, dpe_least(values->trained_length, MOST_TOKENS));
-    return status == DPE_OK && on->n < LEAST_TOKENS
-               ? dpe_fail(err, DPE_BAD_DATA, "a text of %lld tokens is too short to measure",
-                          (long long)on->n)
-               : status;
+    const struct measured on = {model, tokens.ids, n, threads};
+    const struct dpe_plan_context context = {
+        .config = dpe_model_config(model), .trained_length = values->trained_length, .length = n};
+    DPE_TRY(dpe_plan_make_unchanged(&context, &own, err));
+    DPE_TRY(dpe_plan_of_table(values, &context, &applied, err));
+    DPE_TRY(mean_nll(&on, &own, &text->own, err));
+    DPE_TRY(mean_nll(&on, &applied, &text->applied, err));
+    own.temperature.logit_scale = applied.temperature.logit_scale;
+    DPE_TRY(mean_nll(&on, &own, &text->factor, err));
+    text->tokens = n - 1;
+    return DPE_OK;
 }
 
 dpe_status dpe_short_text_measure(const struct dpe_table_values *values, const char *model,
                                   int threads, struct dpe_short_text *text, struct dpe_error *err)
 {
-    struct measured on = {.threads = threads};
     struct dpe_error why = {0};
     *text = (struct dpe_short_text){0};
-    dpe_status status = dpe_model_open(model, NULL, &on.model, &why);
-    if (status == DPE_OK) {
-        status = read_tokens(model, values, &on, &why);
-    }
-    if (status == DPE_OK) {
-        status = measure(&on, values, text, &why);
-    }
-    dpe_tokens_free(&on.tokens);
-    dpe_model_close(on.model);
+    const dpe_status status = measure(values, model, threads, text, &why);
     if (status == DPE_INCOMPLETE || status == DPE_NO_MEMORY) {
         return dpe_fail(err, status, "%s", why.text);
     }

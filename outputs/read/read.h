@@ -9,9 +9,9 @@
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "outputs/h5/h5.h"
+#include "outputs/table/dpe_table.h"
 
-struct dpe_table;
-struct dpe_table_values;
+DPE_SCOPED_HANDLE(struct dpe_table *, dpe_table_close)
 /** dpe_table_open (dpe_table.h) with our kind of error: DPE_NO_INPUT without such a file,
  *  DPE_PERMISSION, DPE_NO_MEMORY, else DPE_BAD_DATA (also for a text that is not UTF-8). */
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
