@@ -11,23 +11,20 @@ static const char ranking_path[] = "/norms/top_k_index";
 static dpe_status check_origin(struct dpe_h5 *table, const char *path,
                                const struct dpe_profile_model *model, struct dpe_error *err)
 {
-    char *fingerprint = NULL;
+    DPE_OWNED char *fingerprint = NULL;
     int64_t complete = 0;
     bool profile = dpe_h5_has(table, ranking_path);
     DPE_TRY(dpe_h5_answered(table, err));
     if (!profile) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a profile of dpe-norms, found none", path);
     }
-    dpe_status status = DPE_OK;
     DPE_TRY(dpe_h5_get_attr_text(table, "/model", "fingerprint", &fingerprint, err));
     if (model->fingerprint != NULL && strcmp(fingerprint, model->fingerprint) != 0) {
-        status = dpe_fail(err, DPE_BAD_DATA,
-                          "%s: expected a profile of the model %.16s…, found one of %.16s…; run "
-                          "dpe-norms on that model",
-                          path, model->fingerprint, fingerprint);
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected a profile of the model %.16s…, found one of %.16s…; run "
+                        "dpe-norms on that model",
+                        path, model->fingerprint, fingerprint);
     }
-    free(fingerprint);
-    DPE_TRY(status);
     DPE_TRY(dpe_h5_get_attr_i64(table, "/", "complete", &complete, err));
     return complete == 1
                ? DPE_OK
@@ -42,25 +39,23 @@ static dpe_status check_ranking(const uint16_t *ranking, const char *path,
                                 const struct dpe_profile_model *model, struct dpe_error *err)
 {
     size_t n_pairs = (size_t)model->n_pairs;
-    unsigned char *seen = NULL;
+    DPE_OWNED unsigned char *seen = NULL;
     DPE_TRY(DPE_NEW(&seen, n_pairs, err, "%s: out of memory for key pairs", path));
-    dpe_status status = DPE_OK;
-    for (int64_t row = 0; row < model->n_layers * model->n_heads && status == DPE_OK; row++) {
+    for (int64_t row = 0; row < model->n_layers * model->n_heads; row++) {
         memset(seen, 0, n_pairs);
-        for (size_t i = 0; i < n_pairs && status == DPE_OK; i++) {
+        for (size_t i = 0; i < n_pairs; i++) {
             size_t pair = ranking[(size_t)row * n_pairs + i];
             if (pair >= n_pairs || seen[pair]++ != 0) {
-                status = dpe_fail(err, DPE_BAD_DATA,
-                                  "%s: %s: layer %lld, head %lld: expected each pair from 0 to %zu "
-                                  "once, found %zu%s",
-                                  path, ranking_path, (long long)(row / model->n_heads),
-                                  (long long)(row % model->n_heads), n_pairs - 1, pair,
-                                  pair < n_pairs ? " twice" : "");
+                return dpe_fail(err, DPE_BAD_DATA,
+                                "%s: %s: layer %lld, head %lld: expected each pair from 0 to %zu "
+                                "once, found %zu%s",
+                                path, ranking_path, (long long)(row / model->n_heads),
+                                (long long)(row % model->n_heads), n_pairs - 1, pair,
+                                pair < n_pairs ? " twice" : "");
             }
         }
     }
-    free(seen);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status read_ranking(struct dpe_h5 *table, const char *path,
@@ -102,25 +97,16 @@ static dpe_status read_scores(struct dpe_h5 *table, const char *path,
     return DPE_OK;
 }
 
-static dpe_status read_profile(struct dpe_h5 *table, const char *path,
-                               const struct dpe_profile_model *model, bool scores,
-                               struct dpe_profile *profile, struct dpe_error *err)
+dpe_status dpe_profile_read(const char *path, const struct dpe_profile_model *model, bool scores,
+                            struct dpe_profile *profile, struct dpe_error *err)
 {
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *table = NULL;
+    *profile = (struct dpe_profile){0};
+    DPE_TRY(dpe_h5_open(path, &table, err));
     DPE_TRY(check_origin(table, path, model, err));
     DPE_TRY(dpe_h5_get_attr_text(table, "/", "identity", &profile->identity, err));
     DPE_TRY(read_ranking(table, path, model, profile, err));
     return scores ? read_scores(table, path, model, profile, err) : DPE_OK;
-}
-
-dpe_status dpe_profile_read(const char *path, const struct dpe_profile_model *model, bool scores,
-                            struct dpe_profile *profile, struct dpe_error *err)
-{
-    struct dpe_h5 *table = NULL;
-    *profile = (struct dpe_profile){0};
-    DPE_TRY(dpe_h5_open(path, &table, err));
-    const dpe_status status = read_profile(table, path, model, scores, profile, err);
-    dpe_h5_close(table);
-    return status;
 }
 
 void dpe_profile_free(struct dpe_profile *profile)

@@ -44,10 +44,7 @@ dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe
         /* The engine tells a file that is not there from one that may not be read. */
         int fd = -1;
         uint64_t size = 0;
-        dpe_status status = dpe_open_regular(path, &fd, &size, err);
-        if (status != DPE_OK) {
-            return status;
-        }
+        DPE_TRY(dpe_open_regular(path, &fd, &size, err));
         close(fd);
         return dpe_fail(err, DPE_NO_INPUT, "%s", why);
     }
@@ -64,26 +61,23 @@ static dpe_status check_frequencies(const struct dpe_table_values *values,
     double factor = values->attention_scaling * values->attention_scaling;
     double found = plan->temperature.logit_scale / values->logit_scale;
     double a = 1.0;
-    double *own = dpe_alloc((size_t)plan->n_pairs, sizeof *own);
-    dpe_status status = own == NULL
-                            ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for frequencies")
-                            : dpe_rope_native(made_for->config, made_for->length, own, &a, err);
-    for (int64_t j = 0; j < plan->n_pairs && status == DPE_OK; j++) {
+    DPE_OWNED double *own = NULL;
+    DPE_TRY(DPE_NEW(&own, (size_t)plan->n_pairs, err, "out of memory for frequencies"));
+    DPE_TRY(dpe_rope_native(made_for->config, made_for->length, own, &a, err));
+    for (int64_t j = 0; j < plan->n_pairs; j++) {
         if (!(fabs(values->inv_freq[j] - own[j]) <= 1e-5 * own[j])) {
-            status = dpe_fail(
+            return dpe_fail(
                 err, DPE_BAD_DATA,
                 "made for a model that rotates pair %lld by %.8g rad per token; this model rotates "
                 "it by %.8g: the RoPE base or RoPE scaling differs",
                 (long long)j, values->inv_freq[j], own[j]);
         }
     }
-    if (status == DPE_OK && !(fabs(factor - found) <= 1e-5 * found)) {
-        status = dpe_fail(err, DPE_BAD_DATA,
+    return fabs(factor - found) <= 1e-5 * found
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
                           "made for a model with attention scaling %.8g, this model has %.8g",
                           values->attention_scaling, sqrt(found));
-    }
-    free(own);
-    return status;
 }
 
 static void fill_map(const double *row, int64_t n_pairs, struct dpe_position_map *map)
@@ -143,14 +137,9 @@ static dpe_status make_of_bands(const struct dpe_table_values *values,
     bare.select = NULL;
     bare.text = 0;
     DPE_TRY(dpe_plan_make("rope", &bare, plan, err));
-    dpe_status status = fill_bands(values, temperature, plan, err);
-    if (status == DPE_OK && made_for->select != NULL) {
-        status = dpe_plan_select(plan, made_for->select, made_for, err);
-    }
-    if (status != DPE_OK) {
-        dpe_plan_free(plan);
-    }
-    return status;
+    DPE_TRY(fill_bands(values, temperature, plan, err));
+    return made_for->select != NULL ? dpe_plan_select(plan, made_for->select, made_for, err)
+                                    : DPE_OK;
 }
 
 static dpe_status check_heads(const struct dpe_table_values *values, struct dpe_error *err)
@@ -197,19 +186,19 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
     struct dpe_plan_context made_for = *context;
     made_for.length = values->length;
     made_for.trained_length = values->trained_length;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
     struct dpe_error why = {0};
-    dpe_status status = values->n_bands > 0
-                            ? make_of_bands(values, &temperature, &made_for, plan, &why)
-                            : dpe_plan_make_dpe(&params, &made_for, plan, &why);
+    const dpe_status status = values->n_bands > 0
+                                  ? make_of_bands(values, &temperature, &made_for, &made, &why)
+                                  : dpe_plan_make_dpe(&params, &made_for, &made, &why);
     if (status != DPE_OK) {
         /* The value is in the file, not on the command line. */
         return dpe_fail(err, status == DPE_USAGE ? DPE_BAD_DATA : status, "%s", why.text);
     }
-    status = check_frequencies(values, &made_for, plan, err);
-    if (status != DPE_OK) {
-        dpe_plan_free(plan);
-    }
-    return status;
+    DPE_TRY(check_frequencies(values, &made_for, &made, err));
+    *plan = made;
+    made = (struct dpe_plan){0};
+    return DPE_OK;
 }
 
 /* What a table would hold of the plan, if it can hold it. */
@@ -303,9 +292,8 @@ static dpe_status check_held(const struct dpe_plan *plan, const struct dpe_plan_
 {
     char wanted[33];
     char key[33];
-    struct dpe_plan held = {0};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan held = {0};
     struct dpe_error why = {0};
-    dpe_status status = DPE_OK;
     for (int64_t j = 0; j < plan->n_pairs; j++) {
         if (!(plan->inv_freq[j] > 0.0) && values->inv_freq[j] > 0.0) {
             return DPE_OK; /* a pair that no longer rotates: CoPE */
@@ -320,11 +308,10 @@ static dpe_status check_held(const struct dpe_plan *plan, const struct dpe_plan_
         1e-14 * plan->temperature.logit_scale) {
         held.temperature.logit_scale = plan->temperature.logit_scale;
     }
-    status = dpe_plan_key(plan, wanted, err);
-    status = status == DPE_OK ? dpe_plan_key(&held, key, err) : status;
-    *holds = status == DPE_OK && strcmp(wanted, key) == 0;
-    dpe_plan_free(&held);
-    return status;
+    DPE_TRY(dpe_plan_key(plan, wanted, err));
+    DPE_TRY(dpe_plan_key(&held, key, err));
+    *holds = strcmp(wanted, key) == 0;
+    return DPE_OK;
 }
 
 static size_t band_room(int64_t n_pairs)
@@ -400,7 +387,7 @@ static bool is_selection(const char *name)
 
 const char *dpe_table_selection(struct dpe_h5 *file, char text[DPE_TABLE_SELECTION])
 {
-    struct dpe_identity identity = {0};
+    DPE_SCOPED(dpe_identity_free) struct dpe_identity identity = {0};
     text[0] = '\0';
     dpe_h5_get_identity(file, &identity, NULL);
     for (size_t i = 0; i < identity.n && text[0] == '\0'; i++) {
@@ -408,18 +395,16 @@ const char *dpe_table_selection(struct dpe_h5 *file, char text[DPE_TABLE_SELECTI
             dpe_printable(identity.fields[i].value, text, DPE_TABLE_SELECTION);
         }
     }
-    dpe_identity_free(&identity);
     return text;
 }
 
 const char *dpe_table_selection_of(const char *path, char text[DPE_TABLE_SELECTION])
 {
-    struct dpe_h5 *file = NULL;
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
     text[0] = '\0';
     if (dpe_h5_open(path, &file, NULL) == DPE_OK) {
         dpe_table_selection(file, text);
     }
-    dpe_h5_close(file);
     return text;
 }
 
@@ -479,7 +464,7 @@ dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_contex
                                   const char *fingerprint, struct dpe_plan *plan,
                                   char note[DPE_TABLE_NOTE], struct dpe_error *err)
 {
-    struct dpe_table *table = NULL;
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
     DPE_TRY(dpe_table_load(path, &table, err));
     const int64_t made_for = dpe_table_values(table)->length;
     const struct dpe_table *entry = choose(table, context);
@@ -496,12 +481,13 @@ dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_contex
             "for what was measured: --method select:%s,over=table:%s",
             path, keys, keys, path);
     }
-    dpe_status status = plan_of_choice(table, context, fingerprint, plan, err);
-    if (status == DPE_OK && note != NULL) {
+    if (plan_of_choice(table, context, fingerprint, plan, err) != DPE_OK) {
+        return dpe_fail_prefix(err, "%s", path);
+    }
+    if (note != NULL) {
         describe_choice(table, entry, context->length, note);
     }
-    dpe_table_close(table);
-    return status == DPE_OK ? status : dpe_fail_prefix(err, "%s", path);
+    return DPE_OK;
 }
 
 static const char over_table[] = "over=table:";
@@ -520,14 +506,14 @@ dpe_status dpe_plan_of_spec(const char *spec, const struct dpe_plan_context *con
     const char *table = dpe_plan_table_of_spec(spec);
     if (table == NULL) {
         bool unchanged = false;
-        dpe_status made = dpe_plan_for_text(spec, context, plan, &unchanged, err);
-        if (made == DPE_OK && unchanged && note != NULL) {
+        DPE_TRY(dpe_plan_for_text(spec, context, plan, &unchanged, err));
+        if (unchanged && note != NULL) {
             snprintf(note, DPE_TABLE_NOTE,
                      "the model is run unchanged up to its trained length, %lld tokens; always=1 "
                      "applies the method there too",
                      (long long)context->trained_length);
         }
-        return made;
+        return DPE_OK;
     }
     char keys[sizeof plan->name];
     const char *first = strchr(spec, ':') + 1;

@@ -68,7 +68,8 @@ static void put_field(struct dpe_h5 *file, const char *folder, const struct dpe_
     const void *data = dpe_field_data(field, values);
     const bool flags = field->type == DPE_FIELD_FLAG || field->type == DPE_FIELD_MARKS;
     const bool converts = field->whole_in_h5 || field->type == DPE_FIELD_FLAG;
-    void *converted = converts ? convert(field, data, dpe_field_count(field, values)) : NULL;
+    DPE_OWNED void *converted =
+        converts ? convert(field, data, dpe_field_count(field, values)) : NULL;
     char path[128], numbers[128];
     snprintf(path, sizeof path, "%s/%s", folder, field->name);
     struct dpe_column column = {.path = path,
@@ -92,7 +93,6 @@ static void put_field(struct dpe_h5 *file, const char *folder, const struct dpe_
         column.scales[0] = numbers;
     }
     dpe_h5_put(file, &column, NULL);
-    free(converted);
 }
 
 dpe_status dpe_h5_put_entry(struct dpe_h5 *file, const char *folder,

@@ -10,8 +10,11 @@
 
 #include <hdf5.h>
 
+#include "engine/base/base.h"
 #include "outputs/table/inside.h"
 #include "outputs/table/trailer.h"
+
+DPE_SCOPED_HANDLE(hid_t, dpe_inside_close)
 
 /* One file being read; the first failure wins and everything after it is skipped. */
 struct reader {
@@ -81,11 +84,8 @@ static const char *in_entry(struct reader *reader, const char *name)
 /* An attribute of a group; negative when it has none of that name. */
 static hid_t open_attribute(struct reader *reader, const char *object, const char *name)
 {
-    hid_t id = open_object(reader, object, H5I_GROUP, name);
-    hid_t attribute =
-        id >= 0 && H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : (hid_t)-1;
-    dpe_inside_close(id);
-    return attribute;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t id = open_object(reader, object, H5I_GROUP, name);
+    return id >= 0 && H5Aexists(id, name) > 0 ? H5Aopen(id, name, H5P_DEFAULT) : (hid_t)-1;
 }
 
 /* The type in memory that HDF5 converts to, and whether the file must have whole numbers: HDF5
@@ -138,44 +138,39 @@ static void read_numbers(struct reader *reader, const char *name, enum dpe_field
                       (unsigned long long)dims[i]);
     }
     const char *path = in_entry(reader, name);
+    DPE_SCOPED(dpe_inside_close_scoped)
     hid_t set = open_object(reader, path, H5I_DATASET, expected);
+    enum dpe_inside read = DPE_INSIDE_THERE;
     if (set < 0) {
         return;
     }
-    enum dpe_inside read = DPE_INSIDE_THERE;
     if (!has_shape(set, rank, dims) || !has_numbers(set, whole)) {
         bad(reader, path, expected);
     } else if ((read = dpe_inside_read(set, memory, H5P_DEFAULT, data)) != DPE_INSIDE_THERE) {
         not_read(reader, path, read);
     }
-    dpe_inside_close(set);
 }
 
 /* The length of a dataset of rank 1. */
 static int64_t read_extent(struct reader *reader, const char *name)
 {
+    DPE_SCOPED(dpe_inside_close_scoped)
     hid_t set = open_object(reader, in_entry(reader, name), H5I_DATASET, "a list");
     hsize_t extent[H5S_MAX_RANK] = {0};
     if (set < 0 || dpe_inside_dims(set, extent) != 1 || extent[0] > INT32_MAX) {
         bad(reader, in_entry(reader, name), "a list");
     }
-    dpe_inside_close(set);
     return (int64_t)extent[0];
 }
 
 /* A whole number; false when the object has no such attribute. */
 static bool find_number(struct reader *reader, const char *object, const char *name, int64_t *value)
 {
-    hid_t attribute = open_attribute(reader, object, name);
-    hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
-    hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
-    bool read = space >= 0 && type >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
-                H5Tget_class(type) == H5T_INTEGER &&
-                H5Aread(attribute, H5T_NATIVE_INT64, value) >= 0;
-    dpe_inside_close(type);
-    dpe_inside_close(space);
-    dpe_inside_close(attribute);
-    return read;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t attribute = open_attribute(reader, object, name);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
+    return space >= 0 && type >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
+           H5Tget_class(type) == H5T_INTEGER && H5Aread(attribute, H5T_NATIVE_INT64, value) >= 0;
 }
 
 /* A UTF-8 string attribute, variable or fixed length; owned, NULL after a failure. */
@@ -185,9 +180,9 @@ static char *read_text(struct reader *reader, const char *object, const char *na
         return NULL;
     }
     char *text = NULL;
-    hid_t attribute = open_attribute(reader, object, name);
-    hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
-    hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t attribute = open_attribute(reader, object, name);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
     bool single = space >= 0 && H5Sget_simple_extent_npoints(space) == 1 && type >= 0 &&
                   H5Tget_class(type) == H5T_STRING;
     if (single && H5Tis_variable_str(type) > 0) {
@@ -206,9 +201,6 @@ static char *read_text(struct reader *reader, const char *object, const char *na
     if (text == NULL) {
         bad(reader, object, name);
     }
-    dpe_inside_close(space);
-    dpe_inside_close(type);
-    dpe_inside_close(attribute);
     return text;
 }
 
@@ -316,8 +308,8 @@ static int64_t count_field(void *self, const struct dpe_table_field *field)
 {
     if (field->type == DPE_FIELD_TEXT) {
         struct reader *reader = self;
+        DPE_SCOPED(dpe_inside_close_scoped)
         hid_t attribute = open_attribute(reader, reader->entry, field->name);
-        dpe_inside_close(attribute);
         return attribute >= 0 ? 1 : -1;
     }
     return !has_path(self, in_entry(self, field->name)) ? -1

@@ -257,7 +257,7 @@ int dpe_table_read_json(const char *path, struct dpe_table_list *list, char *mes
     struct reader reader = {.path = path, .message = message};
     char *version = NULL;
     json_error_t why;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    json_auto_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(root)) {
         reader.error = dpe_table_fail(message, DPE_TABLE_BAD_FILE, "%s: line %d: %s", path,
                                       root == NULL ? why.line : 1,
@@ -270,7 +270,6 @@ int dpe_table_read_json(const char *path, struct dpe_table_list *list, char *mes
         }
     }
     free(version);
-    json_decref(root);
     return reader.error;
 }
 

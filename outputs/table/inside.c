@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/base.h"
+
+DPE_SCOPED_HANDLE(hid_t, dpe_inside_close)
+
 /* HDF5 forgets its error stack at the next call that succeeds, often one that cleans up. So the
  * messages are kept when the failure happens: this is called where HDF5 would print. */
 static _Thread_local struct {
@@ -138,21 +142,17 @@ bool dpe_inside_close(hid_t id)
 
 H5T_class_t dpe_inside_class(hid_t dataset, size_t *bytes)
 {
-    hid_t type = H5Dget_type(dataset);
-    H5T_class_t kind = type < 0 ? H5T_NO_CLASS : H5Tget_class(type);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t type = H5Dget_type(dataset);
     *bytes = type < 0 ? 0 : H5Tget_size(type);
-    dpe_inside_close(type);
-    return kind;
+    return type < 0 ? H5T_NO_CLASS : H5Tget_class(type);
 }
 
 int dpe_inside_dims(hid_t dataset, hsize_t dims[H5S_MAX_RANK])
 {
-    hid_t space = H5Dget_space(dataset);
-    int rank = space >= 0 && H5Sget_simple_extent_type(space) != H5S_NULL
-                   ? H5Sget_simple_extent_dims(space, dims, NULL)
-                   : -1;
-    dpe_inside_close(space);
-    return rank;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = H5Dget_space(dataset);
+    return space >= 0 && H5Sget_simple_extent_type(space) != H5S_NULL
+               ? H5Sget_simple_extent_dims(space, dims, NULL)
+               : -1;
 }
 
 static bool filters_are_ours(hid_t created)
@@ -216,10 +216,8 @@ static enum dpe_inside look_at_storage(hid_t object)
     if (H5Iget_type(object) != H5I_DATASET) {
         return DPE_INSIDE_THERE;
     }
-    hid_t created = H5Dget_create_plist(object);
-    enum dpe_inside found = created < 0 ? DPE_INSIDE_UNKNOWN : look_at_layout(object, created);
-    dpe_inside_close(created);
-    return found;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t created = H5Dget_create_plist(object);
+    return created < 0 ? DPE_INSIDE_UNKNOWN : look_at_layout(object, created);
 }
 
 hid_t dpe_inside_open(hid_t file, const char *path, enum dpe_inside *found)
@@ -312,10 +310,9 @@ void dpe_inside_limit(uint64_t bytes)
  * to nothing of the file: above HOLLOW bytes every sixty-fourth must be stored. */
 static enum dpe_inside take_memory(hid_t dataset, hid_t type)
 {
-    hid_t space = H5Dget_space(dataset);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = H5Dget_space(dataset);
     hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
     uint64_t bytes = 0;
-    dpe_inside_close(space);
     if (n < 0 || __builtin_mul_overflow((uint64_t)n, H5Tget_size(type), &bytes) ||
         __builtin_add_overflow(memory.taken, bytes, &bytes)) {
         return DPE_INSIDE_UNKNOWN;
@@ -334,12 +331,11 @@ static enum dpe_inside take_memory(hid_t dataset, hid_t type)
 
 enum dpe_inside dpe_inside_read(hid_t dataset, hid_t type, hid_t transfer, void *data)
 {
-    hid_t created = H5Dget_create_plist(dataset);
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t created = H5Dget_create_plist(dataset);
     enum dpe_inside found = created < 0 ? DPE_INSIDE_UNKNOWN : take_memory(dataset, type);
     if (found == DPE_INSIDE_THERE && H5Pget_layout(created) == H5D_CHUNKED) {
         found = look_at_chunks(dataset, created);
     }
-    dpe_inside_close(created);
     if (found == DPE_INSIDE_THERE && H5Dread(dataset, type, H5S_ALL, H5S_ALL, transfer, data) < 0) {
         found = DPE_INSIDE_UNKNOWN;
     }
@@ -348,14 +344,11 @@ enum dpe_inside dpe_inside_read(hid_t dataset, hid_t type, hid_t transfer, void 
 
 hid_t dpe_inside_file(const char *path)
 {
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    hid_t file = -1;
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     /* Tables are only ever replaced, never changed: no lock is needed, and some clusters' file
      * systems refuse HDF5's. */
-    if (access >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
-        H5Pset_file_locking(access, false, true) >= 0) {
-        file = H5Fopen(path, H5F_ACC_RDONLY, access);
-    }
-    dpe_inside_close(access);
-    return file;
+    return access >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
+                   H5Pset_file_locking(access, false, true) >= 0
+               ? H5Fopen(path, H5F_ACC_RDONLY, access)
+               : -1;
 }
