@@ -141,13 +141,12 @@ static void put(const struct dpe_dataset_kind *kind, const struct dpe_dataset *d
         column.scales[i] =
             column.is_scale ? NULL : path_of(folder, kind->datasets[axes[i]].name, scales[i]);
     }
-    void *gathered = apart ? gather(dataset, result, n) : NULL;
+    DPE_OWNED void *gathered = apart ? gather(dataset, result, n) : NULL;
     if (apart && gathered == NULL) {
         dpe_h5_stop(table, DPE_NO_MEMORY, "%s: out of memory for %lld values", path, (long long)n);
     }
     column.data = apart ? gathered : *array_of(dataset, result);
     dpe_h5_put(table, &column, NULL);
-    free(gathered);
 }
 
 dpe_status dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *result,
@@ -264,11 +263,11 @@ static dpe_status read_values(const struct dpe_dataset *dataset, const char *pat
     }
     char **strings = NULL;
     size_t n = 0;
-    dpe_status status = dpe_h5_get_strings(table, path, &strings, &n, err);
+    DPE_TRY(dpe_h5_get_strings(table, path, &strings, &n, err));
     *values = strings;
     *rank = 1;
     dims[0] = (int64_t)n;
-    return status;
+    return DPE_OK;
 }
 
 static void free_values(const struct dpe_dataset *dataset, void *values, int64_t n)
@@ -427,7 +426,6 @@ dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, c
 dpe_status dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
                               dpe_status (*each)(void *user, char **text), void *user)
 {
-    dpe_status status = DPE_OK;
     for (size_t i = 0; i < kind->n; i++) {
         const struct dpe_dataset *dataset = &kind->datasets[i];
         size_t n = 0;
@@ -436,12 +434,12 @@ dpe_status dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
             continue;
         }
         char *elements = *array_of(dataset, result) + dataset->at;
-        for (size_t e = 0; e < n && status == DPE_OK; e++) {
+        for (size_t e = 0; e < n; e++) {
             char **text = (char **)(void *)(elements + e * dataset->stride);
-            status = *text != NULL ? each(user, text) : DPE_OK;
+            DPE_TRY(*text != NULL ? each(user, text) : DPE_OK);
         }
     }
-    return status;
+    return DPE_OK;
 }
 
 static void drop(const struct dpe_dataset *dataset, void *result)

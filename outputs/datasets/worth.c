@@ -147,10 +147,9 @@ void dpe_worth_texts(struct dpe_h5 *detection, struct dpe_worth *worth)
 
 void dpe_worth_task(struct dpe_h5 *comparison, char words[DPE_TASK_WORDS])
 {
-    char *parameters = NULL;
+    DPE_OWNED char *parameters = NULL;
     dpe_h5_get_attr_text(comparison, "/eval/niah", "parameters", &parameters, NULL);
     dpe_identity_task_words(parameters != NULL ? strstr(parameters, "keys=") : NULL, words);
-    free(parameters);
 }
 
 /* "44 % (30 to 59)", "perplexity 2.31 (2.12 to 2.50)"; one context has no interval. */
@@ -289,12 +288,11 @@ void dpe_worth_words(const struct dpe_worth *w, dpe_worth_line *line, void *user
                  {"best other", w->rival != NULL, put_rival},
                  {"short texts", w->trained > 0, put_short}};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
-        struct dpe_text words = {0};
+        DPE_SCOPED(dpe_text_free) struct dpe_text words = {0};
         if (lines[i].there) {
             lines[i].put(w, &words);
             line(user, lines[i].label, words.n > 0 ? words.bytes : "");
         }
-        dpe_text_free(&words);
     }
 }
 

@@ -134,7 +134,7 @@ dpe_status dpe_identity_addf(struct dpe_identity *identity, struct dpe_error *er
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    char *value = n < 0 ? NULL : malloc((size_t)n + 1);
+    DPE_OWNED char *value = n < 0 ? NULL : malloc((size_t)n + 1);
     if (value != NULL) {
         vsnprintf(value, (size_t)n + 1, format, again);
     }
@@ -142,9 +142,7 @@ dpe_status dpe_identity_addf(struct dpe_identity *identity, struct dpe_error *er
     if (value == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the value of %s", name);
     }
-    dpe_status status = dpe_identity_add(identity, name, value, err);
-    free(value);
-    return status;
+    return dpe_identity_add(identity, name, value, err);
 }
 
 void dpe_identity_free(struct dpe_identity *identity)
@@ -160,15 +158,14 @@ void dpe_identity_free(struct dpe_identity *identity)
 dpe_status dpe_identity_copy(struct dpe_identity *to, const struct dpe_identity *from,
                              struct dpe_error *err)
 {
-    *to = (struct dpe_identity){0};
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; status == DPE_OK && i < from->n; i++) {
-        status = dpe_identity_add(to, from->fields[i].name, from->fields[i].value, err);
+    DPE_SCOPED(dpe_identity_free) struct dpe_identity made = {0};
+    *to = made;
+    for (size_t i = 0; i < from->n; i++) {
+        DPE_TRY(dpe_identity_add(&made, from->fields[i].name, from->fields[i].value, err));
     }
-    if (status != DPE_OK) {
-        dpe_identity_free(to);
-    }
-    return status;
+    *to = made;
+    made = (struct dpe_identity){0};
+    return DPE_OK;
 }
 
 /* ---------------------------------------------------------------------------------------- bytes */
@@ -214,25 +211,20 @@ static char *get_string(const unsigned char *bytes, size_t n, size_t *at)
 dpe_status dpe_identity_decode(const unsigned char *bytes, size_t n, struct dpe_identity *list,
                                struct dpe_error *err)
 {
-    *list = (struct dpe_identity){0};
-    dpe_status status = DPE_OK;
-    size_t at = 0;
-    while (status == DPE_OK && at < n) {
-        char *name = get_string(bytes, n, &at);
-        char *value = name == NULL ? NULL : get_string(bytes, n, &at);
+    DPE_SCOPED(dpe_identity_free) struct dpe_identity made = {0};
+    *list = made;
+    for (size_t at = 0; at < n;) {
+        DPE_OWNED char *name = get_string(bytes, n, &at);
+        DPE_OWNED char *value = name == NULL ? NULL : get_string(bytes, n, &at);
         if (value == NULL) {
-            status =
-                dpe_fail(err, DPE_BAD_DATA, "a list of names ends within byte %zu of %zu", at, n);
-        } else {
-            status = dpe_identity_add(list, name, value, err);
+            return dpe_fail(err, DPE_BAD_DATA, "a list of names ends within byte %zu of %zu", at,
+                            n);
         }
-        free(name);
-        free(value);
+        DPE_TRY(dpe_identity_add(&made, name, value, err));
     }
-    if (status != DPE_OK) {
-        dpe_identity_free(list);
-    }
-    return status;
+    *list = made;
+    made = (struct dpe_identity){0};
+    return DPE_OK;
 }
 
 dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],

@@ -131,26 +131,18 @@ dpe_status dpe_row_check(const struct dpe_row *row, struct dpe_error *err)
 
 dpe_status dpe_row_copy(struct dpe_row *to, const struct dpe_row *from, struct dpe_error *err)
 {
+    const size_t n = from->n_buckets > 0 ? (size_t)from->n_buckets * sizeof *to->buckets : 0;
     *to = *from;
-    to->text = NULL;
-    to->buckets = NULL;
-    if (from->text != NULL) {
-        to->text = dpe_join(from->text, "", "");
-        if (to->text == NULL) {
-            goto no_memory;
-        }
+    to->text = from->text != NULL ? dpe_join(from->text, "", "") : NULL;
+    to->buckets = n > 0 ? malloc(n) : NULL;
+    if ((from->text != NULL && to->text == NULL) || (n > 0 && to->buckets == NULL)) {
+        dpe_row_free(to);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a row");
     }
-    if (from->n_buckets > 0) {
-        to->buckets = malloc((size_t)from->n_buckets * sizeof *to->buckets);
-        if (to->buckets == NULL) {
-            goto no_memory;
-        }
-        memcpy(to->buckets, from->buckets, (size_t)from->n_buckets * sizeof *to->buckets);
+    if (n > 0) {
+        memcpy(to->buckets, from->buckets, n);
     }
     return DPE_OK;
-no_memory:
-    dpe_row_free(to);
-    return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a row");
 }
 
 static uint64_t field_bits(const struct dpe_row *row, const struct dpe_row_field *field)
@@ -233,18 +225,14 @@ static dpe_status put_buckets(const struct dpe_row *row, struct dpe_text *out,
                               struct dpe_error *err)
 {
     size_t n = (size_t)row->n_buckets;
-    unsigned char *bytes = dpe_alloc(n, 8);
-    if (bytes == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu buckets", n);
-    }
+    DPE_OWNED unsigned char *bytes = NULL;
+    DPE_TRY(DPE_NEW(&bytes, 8 * n, err, "out of memory for %zu buckets", n));
     for (size_t i = 0; i < n; i++) {
         uint64_t bits = 0;
         memcpy(&bits, &row->buckets[i], sizeof bits);
         dpe_store_u64(bytes + 8 * i, bits, 8);
     }
-    dpe_status status = put_field(out, TAG_BUCKETS, bytes, 8 * n, err);
-    free(bytes);
-    return status;
+    return put_field(out, TAG_BUCKETS, bytes, 8 * n, err);
 }
 
 dpe_status dpe_row_encode(const struct dpe_row *row, bool seconds, struct dpe_text *out,
@@ -332,10 +320,7 @@ static dpe_status get_buckets(struct dpe_row *row, const unsigned char *value, s
     if (row->buckets != NULL || n == 0 || n % 8 != 0 || n / 8 > MAX_BUCKETS) {
         return bad_field(err, TAG_BUCKETS, n);
     }
-    row->buckets = malloc(n / 8 * sizeof *row->buckets);
-    if (row->buckets == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu buckets", n / 8);
-    }
+    DPE_TRY(DPE_NEW(&row->buckets, n / 8, err, "out of memory for %zu buckets", n / 8));
     for (size_t i = 0; i < n / 8; i++) {
         uint64_t bits = dpe_load_u64(value + 8 * i, 8);
         memcpy(&row->buckets[i], &bits, sizeof bits);
@@ -364,39 +349,36 @@ static dpe_status get_field(struct dpe_row *row, unsigned tag, const unsigned ch
 dpe_status dpe_row_decode(const unsigned char *bytes, size_t n, struct dpe_row *row,
                           struct dpe_error *err)
 {
-    dpe_row_init(row);
-    dpe_status status = DPE_OK;
-    size_t at = 0;
-    while (status == DPE_OK && at < n) {
+    DPE_SCOPED(dpe_row_free) struct dpe_row made = {0};
+    struct dpe_error why = {0};
+    dpe_row_init(&made);
+    *row = made;
+    for (size_t at = 0; at < n;) {
         if (n - at < 6) {
-            status = dpe_fail(err, DPE_BAD_DATA, "a row ends within a field");
-            break;
+            return dpe_fail(err, DPE_BAD_DATA, "a row ends within a field");
         }
         unsigned tag = (unsigned)dpe_load_u64(bytes + at, 2);
         size_t size = (size_t)dpe_load_u64(bytes + at + 2, 4);
         at += 6;
         if (size > n - at) {
-            status = dpe_fail(err, DPE_BAD_DATA, "a row ends within field %u", tag);
-            break;
+            return dpe_fail(err, DPE_BAD_DATA, "a row ends within field %u", tag);
         }
-        status = get_field(row, tag, bytes + at, size, err);
+        DPE_TRY(get_field(&made, tag, bytes + at, size, err));
         at += size;
     }
-    struct dpe_error why = {0};
-    if (status == DPE_OK && dpe_row_check(row, &why) != DPE_OK) {
-        status = dpe_fail(err, DPE_BAD_DATA, "%s", why.text);
+    if (dpe_row_check(&made, &why) != DPE_OK) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s", why.text);
     }
-    if (status != DPE_OK) {
-        dpe_row_free(row);
-    }
-    return status;
+    *row = made;
+    dpe_row_init(&made);
+    return DPE_OK;
 }
 
 dpe_status dpe_rows_hash(const struct dpe_row *const *rows, size_t n, char hex[65],
                          struct dpe_error *err)
 {
     struct dpe_sha256 *hash = dpe_sha256_new();
-    struct dpe_text bytes = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
     dpe_status status = DPE_OK;
     for (size_t i = 0; status == DPE_OK && i < n; i++) {
         bytes.n = 0;
@@ -406,7 +388,6 @@ dpe_status dpe_rows_hash(const struct dpe_row *const *rows, size_t n, char hex[6
         dpe_sha256_add(hash, size, sizeof size);
         dpe_sha256_add(hash, bytes.bytes, bytes.n);
     }
-    dpe_text_free(&bytes);
     const dpe_status finished = dpe_sha256_finish(hash, hex, status == DPE_OK ? err : NULL);
     return status == DPE_OK ? finished : status;
 }

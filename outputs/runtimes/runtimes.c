@@ -174,14 +174,10 @@ static dpe_status read_all(const char *file, const json_t *root, const struct dp
 dpe_status dpe_readings_make(const char *file, const char *json, size_t n, const char *which,
                              int64_t length, struct dpe_readings *readings, struct dpe_error *err)
 {
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     *readings = (struct dpe_readings){0};
-    dpe_status status = dpe_json_parse(file, json, n, &root, err);
-    if (status == DPE_OK) {
-        status = read_all(file, root, NULL, which, length, readings, err);
-    }
-    json_decref(root);
-    return status;
+    DPE_TRY(dpe_json_parse(file, json, n, &root, err));
+    return read_all(file, root, NULL, which, length, readings, err);
 }
 
 /* A GGUF file as the config.json that says the same. */
@@ -189,19 +185,12 @@ static dpe_status open_gguf(const char *path, const char *which, int64_t length,
                             struct dpe_readings *readings, struct dpe_error *err)
 {
     const struct dpe_model_options options = {.config_only = true};
-    struct dpe_model *model = NULL;
-    json_t *root = NULL;
-    dpe_status status = dpe_model_open(path, &options, &model, err);
-    if (status == DPE_OK) {
-        const char *json = dpe_model_config_json(model);
-        status = dpe_json_parse(path, json, strlen(json), &root, err);
-    }
-    if (status == DPE_OK) {
-        status = read_all(path, root, dpe_model_config(model), which, length, readings, err);
-    }
-    json_decref(root);
-    dpe_model_close(model);
-    return status;
+    DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
+    json_auto_t *root = NULL;
+    DPE_TRY(dpe_model_open(path, &options, &model, err));
+    const char *json = dpe_model_config_json(model);
+    DPE_TRY(dpe_json_parse(path, json, strlen(json), &root, err));
+    return read_all(path, root, dpe_model_config(model), which, length, readings, err);
 }
 
 dpe_status dpe_readings_open(const char *path, const char *which, int64_t length,
@@ -209,7 +198,7 @@ dpe_status dpe_readings_open(const char *path, const char *which, int64_t length
 {
     char inside[4096];
     struct stat found;
-    char *bytes = NULL;
+    DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     size_t end = strlen(path);
     *readings = (struct dpe_readings){0};
@@ -221,12 +210,8 @@ dpe_status dpe_readings_open(const char *path, const char *which, int64_t length
         (int)sizeof inside) {
         return dpe_fail(err, DPE_USAGE, "%.200s...: the path is too long", path);
     }
-    dpe_status status = dpe_read_file(inside, MOST_CONFIG, &bytes, &n, err);
-    if (status == DPE_OK) {
-        status = dpe_readings_make(inside, bytes, n, which, length, readings, err);
-    }
-    free(bytes);
-    return status;
+    DPE_TRY(dpe_read_file(inside, MOST_CONFIG, &bytes, &n, err));
+    return dpe_readings_make(inside, bytes, n, which, length, readings, err);
 }
 
 const char *dpe_reading_notes(const struct dpe_reading *reading, char text[DPE_READING_ALL_NOTES])
@@ -284,12 +269,11 @@ const char *dpe_runtimes_differ(const struct dpe_model *model, char text[DPE_RUN
     struct dpe_reading own = {.inv_freq = dpe_alloc_zero((size_t)config->head_dim, sizeof(double))};
     text[0] = '\0';
     for (size_t i = 0; i < 2 && own.inv_freq != NULL && dpe_model_types(model) == NULL; i++) {
-        struct dpe_readings readings;
+        DPE_SCOPED(dpe_readings_free) struct dpe_readings readings = {0};
         if (read_own(config, lengths[i], &own) &&
             dpe_readings_make("config.json", json, strlen(json), "current", lengths[i], &readings,
                               NULL) == DPE_OK) {
             name_others(&readings, &own, names, why);
-            dpe_readings_free(&readings);
         }
     }
     free(own.inv_freq);
