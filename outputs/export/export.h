@@ -37,6 +37,13 @@ static inline bool dpe_export_needs_adapter(const struct dpe_table *table)
 {
     return dpe_table_count(table) > 1 || dpe_table_needs_adapter(dpe_table_values(table)) != 0;
 }
+/** For DPE_SCOPED: close the tables that are there. */
+static inline void dpe_tables_close(struct dpe_table *(*tables)[DPE_TABLE_ENTRIES])
+{
+    for (int i = 0; i < DPE_TABLE_ENTRIES; i++) {
+        dpe_table_close((*tables)[i]);
+    }
+}
 /** Pairs that rotate: the others, which come last, have no frequency. */
 static inline int64_t dpe_export_rotating(const struct dpe_table_values *values)
 {

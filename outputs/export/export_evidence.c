@@ -105,7 +105,7 @@ static bool find_evidence(const struct check *check, struct dpe_table_values *va
 static dpe_status take_evidence(const struct check *check, const char *path,
                                 struct dpe_table **table, struct dpe_error *err)
 {
-    struct dpe_table *made[DPE_TABLE_ENTRIES] = {0};
+    DPE_SCOPED(dpe_tables_close) struct dpe_table *made[DPE_TABLE_ENTRIES] = {0};
     struct dpe_table *joined = NULL;
     const int64_t n = dpe_table_count(*table);
     char why[DPE_TABLE_MESSAGE];
@@ -118,9 +118,6 @@ static dpe_status take_evidence(const struct check *check, const char *path,
     }
     if (error == DPE_TABLE_OK) {
         error = dpe_table_join((const struct dpe_table *const *)made, n, &joined, why);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        dpe_table_close(made[i]);
     }
     if (error != DPE_TABLE_OK) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: %s", path, why);

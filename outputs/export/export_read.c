@@ -346,15 +346,15 @@ static dpe_status read_detection(const struct dpe_export_arguments *args, struct
     return add_choices(args, values.top_k, table, err);
 }
 
-static dpe_status read_table(const char *path, struct export_table *table, struct dpe_error *err)
+static dpe_status read_table(const char *path, struct dpe_table **table, struct dpe_error *err)
 {
     DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     if (dpe_export_format_of_path(path) != FORMAT_SAFETENSORS) {
-        return dpe_table_load(path, &table->table, err);
+        return dpe_table_load(path, table, err);
     }
     DPE_TRY(dpe_read_file(path, UINT64_C(1) << 32, &bytes, &n, err));
-    return dpe_import_safetensors(path, bytes, n, &table->table, err);
+    return dpe_import_safetensors(path, bytes, n, table, err);
 }
 
 /* ---------------------------------------------------------------- several entries */
@@ -401,26 +401,16 @@ static dpe_status add_joined(const char *path, int number, struct export_table *
 static dpe_status join(const struct dpe_export_arguments *args, struct export_table *table,
                        struct dpe_error *err)
 {
-    struct dpe_table *tables[DPE_TABLE_ENTRIES] = {0};
+    DPE_SCOPED(dpe_tables_close) struct dpe_table *tables[DPE_TABLE_ENTRIES] = {0};
     char why[DPE_TABLE_MESSAGE];
-    dpe_status status = dpe_identity_add(&table->origin, "kind", "table", err);
-    for (int i = 0; i < args->n_inputs && status == DPE_OK; i++) {
-        struct export_table one = {0};
-        status = read_table(args->inputs[i], &one, err);
-        tables[i] = one.table;
-        if (status == DPE_OK) {
-            status = add_joined(args->inputs[i], i + 1, table, err);
-        }
-    }
-    if (status == DPE_OK) {
-        int error = dpe_table_join((const struct dpe_table *const *)tables, args->n_inputs,
-                                   &table->table, why);
-        status = of_table(error, "--join", why, err);
-    }
+    DPE_TRY(dpe_identity_add(&table->origin, "kind", "table", err));
     for (int i = 0; i < args->n_inputs; i++) {
-        dpe_table_close(tables[i]);
+        DPE_TRY(read_table(args->inputs[i], &tables[i], err));
+        DPE_TRY(add_joined(args->inputs[i], i + 1, table, err));
     }
-    return status;
+    const int error =
+        dpe_table_join((const struct dpe_table *const *)tables, args->n_inputs, &table->table, why);
+    return of_table(error, "--join", why, err);
 }
 
 static dpe_status read_one(const struct dpe_export_arguments *args, struct export_table *table,
@@ -430,7 +420,7 @@ static dpe_status read_one(const struct dpe_export_arguments *args, struct expor
     DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
     /* A detection is a table already: all pairs at rank 1. HDF5 does not open a file twice in two
      * ways, so the table is read before the ranks. */
-    DPE_TRY(read_table(path, table, err));
+    DPE_TRY(read_table(path, &table->table, err));
     const dpe_status opened = dpe_h5_open(path, &file, err); /* the JSON form is bad data here */
     DPE_TRY(opened != DPE_BAD_DATA ? opened : DPE_OK);
     const bool detection = file != NULL && dpe_h5_has(file, "/detect/rank");

@@ -368,7 +368,7 @@ static void read_entry(struct reader *reader, const char *prefix, struct dpe_tab
 /* The entries that the metadata list by their lengths. */
 static void read_entries(struct reader *reader, struct dpe_table **table)
 {
-    struct dpe_table *entries[DPE_TABLE_ENTRIES] = {0};
+    DPE_SCOPED(dpe_tables_close) struct dpe_table *entries[DPE_TABLE_ENTRIES] = {0};
     const char *at = get_text(reader, "entries");
     int64_t n = 0;
     while (reader->status == DPE_OK && (n == 0 || *at == ',')) {
@@ -389,9 +389,6 @@ static void read_entries(struct reader *reader, struct dpe_table **table)
     if (reader->status == DPE_OK && dpe_table_join((const struct dpe_table *const *)entries, n,
                                                    table, message) != DPE_TABLE_OK) {
         reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s", reader->name, message);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        dpe_table_close(entries[i]);
     }
 }
 
