@@ -340,7 +340,7 @@ static dpe_status generate(const struct run *run, struct dpe_error *err)
     const struct arguments *args = run->args;
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens prompt = {0};
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens out = {0};
-    DPE_SCOPED(dpe_run_tool_end) struct dpe_session *session = NULL;
+    DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
     DPE_TRY(encode(run, args->prompt, args->prompt_file, &prompt, err));
     if (prompt.n == 0) {
         return dpe_fail(err, DPE_USAGE, "the prompt is empty");
@@ -424,7 +424,7 @@ static dpe_status nll(const struct run *run, struct dpe_error *err)
 {
     int64_t context = run->args->context > 0 ? run->args->context : run->trained_length;
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
-    DPE_SCOPED(dpe_run_tool_end) struct dpe_session *session = NULL;
+    DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
     DPE_TRY(encode(run, NULL, run->args->nll_file, &tokens, err));
     const struct dpe_config *config = dpe_model_config(run->model);
     if (context < 4 || (int64_t)tokens.n < context) {

@@ -169,14 +169,9 @@ static dpe_status print_json(const struct arguments *args, const struct dpe_read
     return dpe_result_print(result, args->result, err);
 }
 
-static void close_table(struct dpe_table **table)
-{
-    dpe_table_close(*table);
-}
-
 dpe_status dpe_run_tool_runtimes(const struct arguments *args, bool *agree, struct dpe_error *err)
 {
-    DPE_SCOPED(close_table) struct dpe_table *table = NULL;
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
     DPE_SCOPED(dpe_readings_free) struct dpe_readings readings = {0};
     DPE_SCOPED(dpe_applied_free) struct dpe_applied applied = {0};
     *agree = false;

@@ -133,7 +133,7 @@ static dpe_status ask(const struct run *run, const struct arguments *args, const
     own.args = args;
     DPE_SCOPED(reply_free) struct reply reply = {.run = run, .secret = secret};
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens out = {0};
-    DPE_SCOPED(dpe_run_tool_end) struct dpe_session *session = NULL;
+    DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
     const struct dpe_generate_options options = {
         .max_new = secret->sample.max_new, .stop = has_ended, .user = &reply};
     const int64_t read = (int64_t)secret->sample.prompt.n;

@@ -55,11 +55,6 @@ struct run {
  *  --table for a text of `length` tokens (beyond the trained length --length replaces it). */
 dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t length,
                                 struct dpe_session **session, struct dpe_error *err);
-/** For DPE_SCOPED. */
-static inline void dpe_run_tool_end(struct dpe_session **session)
-{
-    dpe_session_destroy(*session);
-}
 /** The bytes of a file, or of standard input when it is "-"; NUL-terminated, owned by the caller.
  */
 dpe_status dpe_run_tool_read(const struct run *run, const char *file, char **bytes, size_t *n,

@@ -118,7 +118,6 @@ size_t dpe_task_ppl_book(const struct dpe_task *task, int64_t index);
 /** Its tokens; borrowed, at least the task's length of them. */
 const int32_t *dpe_task_ppl_tokens(const struct dpe_task *task, int64_t index);
 void dpe_task_close(struct dpe_task *task);
-DPE_SCOPED_HANDLE(struct dpe_task *, dpe_task_close)
 
 /** One row of `task` under the session's plan: runs the sample, times it, retries once on
  * non-finite logits and then records the row as DPE_ROW_NONFINITE. `plan` is the row key's hex. */

@@ -342,18 +342,16 @@ static dpe_status write_ruler2(const struct data_arguments *args, struct dpe_tok
                                                .length = args->length,
                                                .seed =
                                                    args->seed_given ? (uint32_t)args->seed : 42U};
-    struct dpe_ruler2 *ruler2 = NULL;
+    DPE_SCOPED(dpe_ruler2_close_scoped) struct dpe_ruler2 *ruler2 = NULL;
     DPE_TRY(dpe_ruler2_open(&options, &ruler2, err));
-    dpe_status status = write_ruler2_tasks(args, ruler2, err);
-    dpe_ruler2_close(ruler2);
-    return status;
+    return write_ruler2_tasks(args, ruler2, err);
 }
 
 static dpe_status write_ruler(const struct data_arguments *args, struct dpe_tokenizer *tokenizer,
                               struct dpe_error *err)
 {
     DPE_SCOPED(dpe_corpus_close_scoped) struct dpe_corpus *corpus = NULL;
-    struct dpe_ruler *ruler = NULL;
+    DPE_SCOPED(dpe_ruler_close_scoped) struct dpe_ruler *ruler = NULL;
     if (args->corpus != NULL) {
         DPE_TRY(dpe_corpus_open(args->corpus, args->split, &corpus, err));
     }
@@ -367,9 +365,7 @@ static dpe_status write_ruler(const struct data_arguments *args, struct dpe_toke
                                               .seed = (uint64_t)args->seed,
                                               .max_length = args->length};
     DPE_TRY(dpe_ruler_open(&options, &ruler, err));
-    dpe_status status = write_tasks(args, ruler, err);
-    dpe_ruler_close(ruler);
-    return status;
+    return write_tasks(args, ruler, err);
 }
 
 static dpe_status write_data(const struct data_arguments *args, struct dpe_error *err)

@@ -39,13 +39,11 @@ static dpe_status mean_nll(const struct measured *on, const struct dpe_plan *pla
                            struct dpe_error *err)
 {
     const struct dpe_session_options options = {.capacity = on->n, .n_threads = on->threads};
-    struct dpe_session *session = NULL;
+    DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
     double nll[MOST_TOKENS];
     DPE_TRY(dpe_session_create(on->model, plan, &options, &session, err));
     dpe_session_set_poll(session, dpe_signals_poll, NULL);
-    const dpe_status status = dpe_session_nll(session, on->ids, on->n, nll, err);
-    dpe_session_destroy(session);
-    DPE_TRY(status);
+    DPE_TRY(dpe_session_nll(session, on->ids, on->n, nll, err));
     double sum = 0.0;
     for (int64_t i = 0; i < on->n - 1; i++) {
         sum += nll[i];

@@ -12,8 +12,6 @@
 #include "outputs/h5/h5.h"
 #include "outputs/table/inside.h"
 
-DPE_SCOPED_HANDLE(hid_t, dpe_inside_close)
-
 /** One dataset that was put: what reading it back must give. */
 struct dpe_h5_put {
     char *path;

@@ -14,8 +14,6 @@
 #include "outputs/table/inside.h"
 #include "outputs/table/trailer.h"
 
-DPE_SCOPED_HANDLE(hid_t, dpe_inside_close)
-
 /* One file being read; the first failure wins and everything after it is skipped. */
 struct reader {
     hid_t file;

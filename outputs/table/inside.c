@@ -5,10 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/base/base.h"
-
-DPE_SCOPED_HANDLE(hid_t, dpe_inside_close)
-
 /* HDF5 forgets its error stack at the next call that succeeds, often one that cleans up. So the
  * messages are kept when the failure happens: this is called where HDF5 would print. */
 static _Thread_local struct {

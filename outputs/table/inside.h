@@ -14,6 +14,8 @@
 
 #include <hdf5.h>
 
+#include "engine/base/base.h"
+
 /** Bytes of a chunk, at most: of what dpe writes, and therefore of what it reads. HDF5 unpacks
  * whole chunks, whose size the file only claims. */
 enum { DPE_INSIDE_CHUNK = 1 << 16 };
@@ -53,6 +55,7 @@ int dpe_inside_dims(hid_t dataset, hsize_t dims[H5S_MAX_RANK]);
 /** Close what HDF5 has opened of a file, whatever it is; nothing when it is negative. Whether it
  * could. */
 bool dpe_inside_close(hid_t id);
+DPE_SCOPED_HANDLE(hid_t, dpe_inside_close)
 /** Read all elements of a dataset that dpe_inside_open gave, converted to `type`. What each chunk
  * takes in the file is looked at first: it is unpacked without any other limit. DPE_INSIDE_THERE:
  * done. */

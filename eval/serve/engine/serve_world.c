@@ -47,15 +47,10 @@ static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64
     return digest_of(&added->plan, added->digest, err);
 }
 
-static void close_table(struct dpe_table **table)
-{
-    dpe_table_close(*table);
-}
-
 /* Of a table: the unchanged model up to its trained length, then each entry. */
 static dpe_status add_table(struct dpe_serve_world *world, struct dpe_error *err)
 {
-    DPE_SCOPED(close_table) struct dpe_table *table = NULL;
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
     DPE_TRY(dpe_table_load(world->args->table, &table, err));
     int64_t n = dpe_table_count(table);
     int64_t trained = dpe_table_values(table)->trained_length;

@@ -322,8 +322,7 @@ void dpe_eval_print_grid(const struct dpe_results *results, const double *depths
 dpe_status dpe_eval_check_lengths(struct dpe_comparison *comparison, struct dpe_error *err)
 {
     const char *path = comparison->args->methods[comparison->args->n_methods - 1];
-    struct dpe_table *table = NULL;
-    dpe_status status = DPE_OK;
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
     DPE_TRY(dpe_table_load(path, &table, err));
     const struct dpe_table_values *values = dpe_table_values(table);
     const bool same = strcmp(values->model_fingerprint, dpe_job_fingerprint(&comparison->job)) == 0;
@@ -338,15 +337,13 @@ dpe_status dpe_eval_check_lengths(struct dpe_comparison *comparison, struct dpe_
     if (dpe_table_evidence(values, evidence)[0] != '\0') {
         dpe_log_info("%s: there it %s", path, evidence);
     }
-    if (comparison->n_lengths < 2) {
-        status =
-            dpe_fail(err, DPE_BAD_DATA,
-                     "%s: made for %lld tokens; the model was trained at %lld and needs no "
-                     "table for them",
-                     path, (long long)values->length, (long long)comparison->job.trained_length);
-    }
-    dpe_table_close(table);
-    return status;
+    return comparison->n_lengths < 2
+               ? dpe_fail(err, DPE_BAD_DATA,
+                          "%s: made for %lld tokens; the model was trained at %lld and needs no "
+                          "table for them",
+                          path, (long long)values->length,
+                          (long long)comparison->job.trained_length)
+               : DPE_OK;
 }
 
 /* What follows from recall with the table, without it, and at the trained length. */
