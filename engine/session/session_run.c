@@ -362,8 +362,6 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         .best = best,
         .room = logit_room(s),
     };
-    s->work.decoded += n;
-    s->work.steps++;
     if (dpe_session_takes_lanes(s, &batch)) {
         DPE_TRY(dpe_session_run_lanes(s, &batch, logits, err));
     } else {
@@ -371,6 +369,8 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         DPE_TRY(logits != NULL ? dpe_lane_logits(&s->own, n, s->positions, 0, logits, err)
                                : DPE_OK);
     }
+    s->work.decoded += n;
+    s->work.steps++;
     DPE_TRY(best != NULL ? check_best(s, n, best, err) : DPE_OK);
     for (int64_t i = 0; i < n; i++) {
         s->tokens[s->positions[i] + s->offsets[i]] = tokens[i];
