@@ -43,11 +43,17 @@ static int fastest_eighth(const struct dpe_detect_params *params)
     return params->lengths[params->n_lengths - 1] == params->length ? params->n_groups / SHARE : 0;
 }
 
-/* With the fastest groups where they are: 3/16 of L0. Texts want L0/4, and needles no more than
- * this (eval/RESULTS.md). */
+/* The near window, so many halves of it, but no wider than the L0 that far keys are brought to. */
+static int64_t widened(const struct dpe_detect_params *params, int64_t halves)
+{
+    return dpe_least(params->window * halves / 2, dpe_most(params->window, params->trained_length));
+}
+
+/* With the fastest groups where they are: by default 3/16 of L0. Texts want L0/4, and needles no
+ * more than this (eval/RESULTS.md). */
 static int64_t split_window(const struct dpe_detect_params *params)
 {
-    return params->window + params->window / 2;
+    return widened(params, 3);
 }
 
 /* The first `kept` groups at the longest length, the others at L0; false: L0 is no detecting
@@ -73,7 +79,7 @@ bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_d
     const double trained = (double)params->trained_length;
     const int kept = fastest_eighth(params);
     dpe_detect_point_base(params, point);
-    point->window = kept > 0 ? split_window(params) : 2 * params->window;
+    point->window = kept > 0 ? split_window(params) : widened(params, 4);
     point->temperature = (struct dpe_temperature){trained, USUAL_EXPONENT, 0.0, 1.0, DPE_LEVEL};
     return split_at_trained(params, kept, point) && !params->frequencies;
 }
