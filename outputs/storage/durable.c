@@ -310,15 +310,21 @@ static bool begins_with(int fresh, int old)
     return false;
 }
 
+/* Whether the target holds what the new file does not begin with. It is closed again here: a
+ * network file system cannot replace a file that is open. */
+static bool holds_other(const struct dpe_new_file *file)
+{
+    DPE_SCOPED(dpe_close_fd) int old = open(file->target, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    return old < 0 ? errno != ENOENT : !begins_with(file->fd, old);
+}
+
 dpe_status dpe_new_file_finish_over(struct dpe_new_file *file, bool force, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_new_file_drop_scoped) struct dpe_new_file *dropped = file;
-    DPE_SCOPED(dpe_close_fd)
-    int old = force ? -1 : open(file->target, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    bool lost = old < 0 ? !force && errno != ENOENT : !begins_with(file->fd, old);
-    return lost ? dpe_fail(err, DPE_MISMATCH,
-                           "%s: exists and holds something else; --force replaces it", file->target)
-                : dpe_new_file_finish(file, err);
+    return !force && holds_other(file)
+               ? dpe_fail(err, DPE_MISMATCH,
+                          "%s: exists and holds something else; --force replaces it", file->target)
+               : dpe_new_file_finish(file, err);
 }
 
 void dpe_new_file_drop(struct dpe_new_file *file)
