@@ -488,6 +488,10 @@ static dpe_status guard_kept(struct dpe_detect_report *report, int *kept, struct
     if (!report->texts.validated) {
         return DPE_OK;
     }
+    if (dpe_detect_report_chooses(report)) {
+        *kept = dpe_detect_undominated(needles, &report->texts.validation, report->tables, *kept);
+        DPE_TRY(keep_everywhere(report, *kept, err));
+    }
     report->guard =
         dpe_detect_guard(needles, &report->texts.validation, report->tables, report->guard_share);
     *kept = report->guard.kept;

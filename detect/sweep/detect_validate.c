@@ -304,6 +304,20 @@ static int find_within(const struct dpe_detect_validation *const needles[2],
     return found;
 }
 
+int dpe_detect_undominated(const struct dpe_detect_validation *const needles[2],
+                           const struct dpe_detect_validation *texts, const bool *tables, int kept)
+{
+    const double least = found_of(needles, kept);
+    const double perplexity = perplexity_of(texts, kept);
+    int best = kept;
+    for (int v = 0; v < texts->n_plans; v++) {
+        const double found = found_of(needles, v);
+        const bool more = best == kept ? found >= least : found > found_of(needles, best);
+        best = tables[v] && more && perplexity_of(texts, v) < perplexity ? v : best;
+    }
+    return best;
+}
+
 struct dpe_detect_guard dpe_detect_guard(const struct dpe_detect_validation *const needles[2],
                                          const struct dpe_detect_validation *texts,
                                          const bool *tables, double share)

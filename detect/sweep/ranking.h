@@ -204,6 +204,11 @@ struct dpe_detect_guard {
     double loss; /**< perplexity of the kept plan over that of the best − 1 */
     bool traded; /**< the kept plan loses more than the share, because it is shown to find more */
 };
+/** The plan to keep in place of `kept`, so that none of those with `tables` finds at least as much
+ * (the mean of both tasks, where there are two) and predicts texts better: of such plans the one
+ * that finds most, or `kept`. */
+int dpe_detect_undominated(const struct dpe_detect_validation *const needles[2],
+                           const struct dpe_detect_validation *texts, const bool *tables, int kept);
 /** needles: validations of the same plans on needles, with `chosen` kept
  * (dpe_detect_validate_keep): on the search's task, which orders plans, and on the user's, NULL:
  * that is the search's. `texts`: their perplexity. A plan is within the guard if its perplexity is

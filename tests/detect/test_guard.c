@@ -122,6 +122,31 @@ static void the_users_task_shows_it(void **state)
     assert_false(guard.traded);
 }
 
+/* A plan that finds as much on both tasks and predicts texts better takes the place of the kept
+ * one; what one task alone loses has to be made good by the other. */
+static void a_dominated_plan_is_not_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        double found[PLANS], users[PLANS], texts[PLANS];
+        int kept;
+    } cases[] = {
+        {{0.1, 0.6, 0.6, 0.5}, {0.1, 0.8, 0.8, 0.9}, {9.0, 2.0, 2.1, 2.2}, 1},
+        {{0.1, 0.5, 0.6, 0.8}, {0.1, 0.8, 0.8, 0.8}, {9.0, 2.0, 2.1, 2.05}, 3},
+        {{0.1, 0.7, 0.6, 0.5}, {0.1, 0.6, 0.8, 0.9}, {9.0, 2.0, 2.1, 2.2}, 2},
+        {{0.1, 0.7, 0.6, 0.5}, {0.1, 0.8, 0.8, 0.9}, {9.0, 2.2, 2.1, NAN}, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct dpe_detect_validation one = needles_of(cases[i].found, 2);
+        const struct dpe_detect_validation two = needles_of(cases[i].users, 2);
+        const struct dpe_detect_validation texts = texts_of(cases[i].texts, 0);
+        const struct dpe_detect_validation *const needles[2] = {&one, &two};
+        const bool none[PLANS] = {false};
+        assert_int_equal(dpe_detect_undominated(needles, &texts, all, 2), cases[i].kept);
+        assert_int_equal(dpe_detect_undominated(needles, &texts, none, 2), 2);
+    }
+}
+
 static void the_best_within_the_guard(void **state)
 {
     (void)state;
@@ -183,6 +208,7 @@ int main(void)
         cmocka_unit_test(within_the_guard_needles_decide),
         cmocka_unit_test(a_plan_beyond_it_gives_way),
         cmocka_unit_test(the_users_task_shows_it),
+        cmocka_unit_test(a_dominated_plan_is_not_kept),
         cmocka_unit_test(the_best_within_the_guard),
         cmocka_unit_test(without_perplexities_it_is_off),
         cmocka_unit_test(a_plan_that_fails_in_a_text_has_no_perplexity),
