@@ -49,11 +49,11 @@ static int64_t widened(const struct dpe_detect_params *params, int64_t halves)
     return dpe_least(params->window * halves / 2, dpe_most(params->window, params->trained_length));
 }
 
-/* With the fastest groups where they are: by default 3/16 of L0. Texts want L0/4, and needles no
- * more than this (eval/RESULTS.md). */
+/* With the fastest groups where they are: by default 3/16 of L0, because texts want L0/4 and
+ * needles no more than this; beyond 16·L0 needles want L0/8 (eval/RESULTS.md). */
 static int64_t split_window(const struct dpe_detect_params *params)
 {
-    return widened(params, 3);
+    return widened(params, params->length > 16 * params->trained_length ? 2 : 3);
 }
 
 /* The first `kept` groups at the longest length, the others at L0; false: L0 is no detecting

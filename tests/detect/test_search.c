@@ -651,6 +651,10 @@ static void the_usual_plan(void **state)
                     (point.window == cases[i].window && point.temperature.log_n_length == 64.0 &&
                      point.temperature.log_n_power == 0.7));
         assert_true(!cases[i].found || is_met_first(&params, &point));
+        struct dpe_detect_params longer = params_of(2048, 64, 8, 8, "64,2048");
+        assert_true(dpe_detect_point_usual(&longer, &point));
+        assert_int_equal(point.window, 8); /* beyond 16 L0 */
+        assert_true(is_met_first(&longer, &point));
         struct dpe_detect_params wide = params; /* no wider than what far keys are brought to */
         wide.window = 50;
         assert_int_equal(dpe_detect_point_usual(&wide, &point), cases[i].found);
