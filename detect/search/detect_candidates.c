@@ -72,7 +72,7 @@ static bool split_at_trained(const struct dpe_detect_params *params, int kept,
 }
 
 /* The exponent of log-n from L0: at ½ recall is lost, at one perplexity (eval/RESULTS.md). */
-#define USUAL_EXPONENT 0.7
+static const double usual_exponent = 0.7;
 
 bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_detect_point *point)
 {
@@ -80,7 +80,7 @@ bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_d
     const int kept = fastest_eighth(params);
     dpe_detect_point_base(params, point);
     point->window = kept > 0 ? split_window(params) : widened(params, 4);
-    point->temperature = (struct dpe_temperature){trained, USUAL_EXPONENT, 0.0, 1.0, DPE_LEVEL};
+    point->temperature = (struct dpe_temperature){trained, usual_exponent, 0.0, 1.0, DPE_LEVEL};
     return split_at_trained(params, kept, point) && !params->frequencies;
 }
 
@@ -255,7 +255,7 @@ static int usual_temperatures(const struct dpe_detect_params *params, int64_t he
         usual[n++] = *near;
     }
     if (!params->frequencies) {
-        usual[n++] = (struct dpe_temperature){trained, USUAL_EXPONENT, 0.0, 1.0, DPE_LEVEL};
+        usual[n++] = (struct dpe_temperature){trained, usual_exponent, 0.0, 1.0, DPE_LEVEL};
         usual[n++] = (struct dpe_temperature){trained, 0.5, 0.0, 1.0, DPE_LEVEL};
         /* InfoScale's formula. */
         usual[n++] = (struct dpe_temperature){trained, 0.5, 2.0 / (double)head_dim, 1.0, DPE_LEVEL};
