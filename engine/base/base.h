@@ -92,12 +92,13 @@ int dpe_exit_code(dpe_status status);
 void *dpe_alloc(size_t count, size_t size);
 /** dpe_alloc, cleared. */
 void *dpe_alloc_zero(size_t count, size_t size);
-/** dpe_alloc_zero of n elements into the pointer at `p`, as a status: DPE_NO_MEMORY with the
- * message that follows. `p` is evaluated more than once. */
+/** Whether `p` could be made, as a status: DPE_NO_MEMORY with the message that follows where it is
+ * NULL. For pointers of strdup, dpe_alloc, dpe_join and of libraries that know no other failure. */
+#define DPE_MADE(p, err, ...) ((p) != NULL ? DPE_OK : dpe_fail((err), DPE_NO_MEMORY, __VA_ARGS__))
+/** dpe_alloc_zero of n elements into the pointer at `p`; like DPE_MADE. `p` is evaluated more than
+ * once. */
 #define DPE_NEW(p, n, err, ...)                                                                    \
-    ((*(p) = dpe_alloc_zero((n), sizeof **(p))) != NULL                                            \
-         ? DPE_OK                                                                                  \
-         : dpe_fail((err), DPE_NO_MEMORY, __VA_ARGS__))
+    DPE_MADE(*(p) = dpe_alloc_zero((n), sizeof **(p)), (err), __VA_ARGS__)
 
 /** The smaller, and the larger, of two. */
 static inline int64_t dpe_least(int64_t a, int64_t b)
