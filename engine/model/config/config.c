@@ -9,7 +9,7 @@
 
 #include "engine/model/config/family.h"
 #include "engine/model/config/layer_weights.h"
-#include "engine/model/network/rope_network.h"
+#include "engine/model/config/rope_network.h"
 
 /* Bounds keep every product of sizes, and the number of weights, within 63 bits. */
 enum {

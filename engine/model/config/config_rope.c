@@ -1,7 +1,7 @@
 /* The rotation in config.json, in either of its two schemas. */
 #include "engine/model/config/config_parse.h"
 #include "engine/model/config/family.h"
-#include "engine/model/network/rope_network.h"
+#include "engine/model/config/rope_network.h"
 
 #include <math.h>
 #include <stdlib.h>

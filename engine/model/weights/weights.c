@@ -6,7 +6,7 @@
 
 #include "engine/json/json_strict.h"
 #include "engine/model/config/family.h"
-#include "engine/model/network/rope_network.h"
+#include "engine/model/config/rope_network.h"
 #include "engine/model/weights/bind_internal.h"
 
 /* Blocks are only what a GGUF file has: of these the sizes were checked. */
