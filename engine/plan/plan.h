@@ -8,7 +8,7 @@
 
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
-#include "engine/selection/selection.h"
+#include "engine/model/config/selection.h"
 
 /** Coordinate map of one band, for one side (query m or key n):
  *      pos_j(x) = min( f( (g(x) mod period) / scale_j ) + offset_j , cap )

@@ -6,7 +6,7 @@
 #ifndef DPE_JOB_PRICE_H
 #define DPE_JOB_PRICE_H
 
-#include "engine/selection/selection.h"
+#include "engine/model/config/selection.h"
 #include "outputs/job/job.h"
 
 /* -------------------------------------------------------------------- how fast this machine is */

@@ -7,7 +7,7 @@
 
 #include "engine/base/base.h"
 #include "engine/blocks/blocks.h"
-#include "engine/selection/selection.h"
+#include "engine/model/config/selection.h"
 
 /** Native rope scaling of a checkpoint (config.json: rope_scaling or rope_parameters). */
 enum dpe_rope_type {

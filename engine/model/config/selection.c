@@ -1,5 +1,5 @@
 /* The evaluator of selections: who may be chosen, who sees what and where it stands. */
-#include "engine/selection/selection.h"
+#include "engine/model/config/selection.h"
 
 #include <inttypes.h>
 #include <math.h>
