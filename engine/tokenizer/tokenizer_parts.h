@@ -13,8 +13,8 @@
 #include <pcre2.h>
 
 #include "engine/base/base.h"
+#include "engine/text/unicode.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "engine/unicode/unicode.h"
 
 /** Largest number of ids (16 times the largest vocabulary in use): bounds what a file can make us
  *  allocate with one absurd id. */

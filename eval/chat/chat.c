@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 
 #include "engine/gguf/gguf.h"
-#include "engine/json/json_strict.h"
 #include "engine/system/folder.h"
+#include "engine/text/json_strict.h"
 #include "eval/template/template.h"
 
 static const char mark[] = "{prompt}";

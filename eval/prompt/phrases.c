@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/json/json_strict.h"
+#include "engine/text/json_strict.h"
 
 static const uint64_t max_file_bytes = (uint64_t)1 << 20;
 enum { MAX_WORDS = 10000, LONGEST_WORD = 64 };

@@ -13,7 +13,7 @@ import sys
 import unicodedata
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-TABLES = pathlib.Path(__file__).parents[2] / "engine/unicode/unicode_tables.h"
+TABLES = pathlib.Path(__file__).parents[2] / "engine/text/unicode_tables.h"
 utf8proc = ctypes.CDLL("libutf8proc.so.2")
 utf8proc.utf8proc_category_string.restype = ctypes.c_char_p
 CATEGORY = {c: utf8proc.utf8proc_category_string(c).decode() for c in ALL}
@@ -22,7 +22,7 @@ for first, last, category in re.findall(r"{(\w+), (\w+), (\w+)}", TABLES.read_te
 
 
 def known(*names):
-    """Characters of general categories, or kinds of them, as engine/unicode has them (Unicode 16)."""
+    """Characters of general categories, or kinds of them, as engine/text has them (Unicode 16)."""
     return {c for c in ALL if CATEGORY[c].startswith(names)}
 
 
@@ -104,7 +104,7 @@ def main():
     # Digits that are no decimals (superscripts).
     digits = [c for c in ALL if chr(c).isdigit() and not chr(c).isdecimal()]
     numeric = [c for c in ALL if chr(c).isnumeric()]
-    # What engine/unicode knows and this Python does not, and what other classes have beside those.
+    # What engine/text knows and this Python does not, and what other classes have beside those.
     new = [c for c in sorted(known("L", "M", "N", "P", "S")) if not chr(c).isprintable()]
     small = [c for c in ALL if chr(c).islower()]
     capital = [c for c in ALL if chr(c).isupper()]

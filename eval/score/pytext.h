@@ -10,7 +10,7 @@
 #define DPE_PYTEXT_H
 
 #include "engine/base/base.h"
-#include "engine/unicode/unicode.h"
+#include "engine/text/unicode.h"
 
 /** A piece of a text, borrowed. */
 struct dpe_span {
@@ -44,7 +44,7 @@ dpe_status dpe_py_swapcase(struct dpe_span text, struct dpe_text *out);
 size_t dpe_py_line_end(const char *s, const char *end);
 /** Whether repr() writes the character as it is. */
 bool dpe_py_printable(uint32_t point);
-/** Whether the character is in a category of engine/unicode, and Python's older tables know it. */
+/** Whether the character is in a category of engine/text, and Python's older tables know it. */
 bool dpe_py_is(const struct dpe_unicode_class *category, uint32_t point);
 /** str.islower() and str.isupper() of a character. */
 bool dpe_py_small(uint32_t point);
@@ -90,7 +90,7 @@ extern const struct dpe_case_specials dpe_case_title_special;
 extern const struct dpe_case_zeros dpe_case_digits;
 /** Digits that are no decimals, and letters that are numbers. */
 extern const struct dpe_unicode_class dpe_case_other_digits, dpe_case_other_numbers;
-/** The rest is what engine/unicode says, but for characters that are newer than Python's tables,
+/** The rest is what engine/text says, but for characters that are newer than Python's tables,
  * and with characters of other categories that are small or capital. */
 extern const struct dpe_unicode_class dpe_case_new, dpe_case_other_small, dpe_case_other_capital;
 /** What the final sigma looks past. */

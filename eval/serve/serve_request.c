@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/json/json_strict.h"
 #include "engine/system/platform.h"
+#include "engine/text/json_strict.h"
 #include "eval/serve/serve_tool.h"
 
 typedef struct dpe_serve_refusal refusal_t;

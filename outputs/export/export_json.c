@@ -6,8 +6,8 @@
 
 #include <jansson.h>
 
-#include "engine/json/json_strict.h"
 #include "engine/model/config/config_parse.h"
+#include "engine/text/json_strict.h"
 #include "outputs/table/fields.h"
 
 /* Numbers that read back as the same double. */

@@ -9,9 +9,9 @@
 
 #include <jansson.h>
 
-#include "engine/json/json_strict.h"
 #include "engine/model/model.h"
 #include "engine/plan/rope.h"
+#include "engine/text/json_strict.h"
 #include "outputs/runtimes/runtime_read.h"
 
 enum { MOST_CONFIG = 1 << 26, MOST_HEAD_DIM = 1 << 11 };

@@ -1,8 +1,8 @@
 /* Frequencies of CLEX (Chen et al. 2024) as its released code has them: the logarithms of the
  * frequencies at t times the trained length are those at 1 plus an integral over a network, by the
  * 3/8 rule of Runge and Kutta. Here in double. */
-#include "engine/json/json_strict.h"
 #include "engine/model/config/rope_network.h"
+#include "engine/text/json_strict.h"
 
 #include <math.h>
 #include <stdlib.h>

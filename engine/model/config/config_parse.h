@@ -6,8 +6,8 @@
 #define DPE_CONFIG_PARSE_H
 
 #include "engine/base/base.h"
-#include "engine/json/json_strict.h"
 #include "engine/model/config/config.h"
+#include "engine/text/json_strict.h"
 
 /** Fill *config from the text of config.json and, when not NULL, of generation_config.json.
  * The names of the files are for messages. On success the lists of config->rope are owned by the

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "engine/base/bytes.h"
-#include "engine/json/json_scan.h"
-#include "engine/json/json_strict.h"
 #include "engine/system/folder.h"
 #include "engine/system/platform.h"
+#include "engine/text/json_scan.h"
+#include "engine/text/json_strict.h"
 
 /* The format's own limit. */
 static const uint64_t max_header = 100000000;

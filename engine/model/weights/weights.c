@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/json/json_strict.h"
 #include "engine/model/config/family.h"
 #include "engine/model/config/rope_network.h"
 #include "engine/model/weights/bind_internal.h"
+#include "engine/text/json_strict.h"
 
 /* Blocks are only what a GGUF file has: of these the sizes were checked. */
 static bool known_dtype(const struct dpe_model *model, const char *name, enum dpe_dtype *dtype)

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/json/json_strict.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/system/folder.h"
+#include "engine/text/json_strict.h"
 #include "eval/serve/engine/serve_engine_internal.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "engine/base/base.h"
+#include "engine/text/unicode.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "engine/unicode/unicode.h"
 
 static json_t *golden;
 

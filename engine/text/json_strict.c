@@ -1,5 +1,5 @@
 /* JSON files of strangers: parsing and typed members with messages. */
-#include "engine/json/json_strict.h"
+#include "engine/text/json_strict.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* JSON read member by member, in place. */
-#include "engine/json/json_scan.h"
+#include "engine/text/json_scan.h"
 
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* Looking up character classes, walking UTF-8. */
-#include "engine/unicode/unicode.h"
+#include "engine/text/unicode.h"
 
 #include <pthread.h>
 #include <string.h>
 
 #include <utf8proc.h>
 
-#include "engine/unicode/unicode_tables.h"
+#include "engine/text/unicode_tables.h"
 
 #define BIT(category) (1U << UTF8PROC_CATEGORY_##category)
 #define RANGES(table) table, sizeof(table) / sizeof(table)[0]

@@ -4,7 +4,7 @@ others than utf8proc's properties, in the version here and in later ones.
 
 Run with a Python that has `tokenizers` and `unicodedata2` (the tables here: 0.23.3 and 18.0.0), beside
 utf8proc 2.8 (Unicode 15):
-    python3 engine/unicode/unicode_tables.py > engine/unicode/unicode_tables.h
+    python3 engine/text/unicode_tables.py > engine/text/unicode_tables.h
 
 Every class is measured by feeding all 1,112,064 code points to the reference, because it mixes
 several Unicode versions: its regular expressions know Unicode 16, its Digits pre-tokenizer a later
