@@ -13,7 +13,7 @@
 #define DPE_GGUF_H
 
 #include "engine/base/base.h"
-#include "engine/blocks/blocks.h"
+#include "engine/gguf/blocks.h"
 
 enum { DPE_GGUF_RANK = 4 };
 

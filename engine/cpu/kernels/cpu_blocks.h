@@ -6,9 +6,9 @@
 #ifndef DPE_CPU_BLOCKS_H
 #define DPE_CPU_BLOCKS_H
 
-#include "engine/blocks/unpack.h"
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/kernels/cpu_simd.h"
+#include "engine/gguf/unpack.h"
 
 typedef int32_t ivec __attribute__((vector_size(4 * VL)));
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "engine/base/halves.h"
-#include "engine/blocks/blocks.h"
+#include "engine/gguf/blocks.h"
 #include "engine/model/config/family.h"
 
 enum { BLOCK = 4 << 20 /* bytes */ };

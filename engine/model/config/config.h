@@ -6,7 +6,7 @@
 #define DPE_CONFIG_H
 
 #include "engine/base/base.h"
-#include "engine/blocks/blocks.h"
+#include "engine/gguf/blocks.h"
 #include "engine/model/config/selection.h"
 
 /** Native rope scaling of a checkpoint (config.json: rope_scaling or rope_parameters). */

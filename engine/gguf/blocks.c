@@ -1,9 +1,9 @@
 /* The table of types, and reading them number by number. */
-#include "engine/blocks/blocks.h"
+#include "engine/gguf/blocks.h"
 
 #include <string.h>
 
-#include "engine/blocks/unpack.h"
+#include "engine/gguf/unpack.h"
 
 const struct dpe_block_type dpe_block_types[DPE_DTYPES] = {
     [DPE_F32] = {"F32", 1, 4, 0},        [DPE_F16] = {"F16", 1, 2, 1},

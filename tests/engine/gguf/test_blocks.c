@@ -13,8 +13,8 @@
 
 #include "engine/base/base.h"
 #include "engine/base/bytes.h"
-#include "engine/blocks/blocks.h"
 #include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/gguf/blocks.h"
 
 struct golden {
     enum dpe_dtype dtype;

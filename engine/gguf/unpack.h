@@ -12,7 +12,7 @@
 #endif
 
 #include "engine/base/halves.h"
-#include "engine/blocks/blocks.h"
+#include "engine/gguf/blocks.h"
 
 enum { DPE_BLOCK_MOST = 256, DPE_BLOCK_GROUPS = 16 };
 
