@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 #include "eval/serve/engine/serve_engine.h"
-#include "eval/serve/guard/guard.h"
+#include "eval/serve/guard.h"
 
 enum {
     SERVE_MOST_SEQUENCES = 128,  /* prompts times n of one request */

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "eval/serve/guard/guard.h"
+#include "eval/serve/guard.h"
 
 /* A head from "Name: value" lines; a line that ends with '!' ended in another way than CR LF. */
 static struct dpe_guard_head head_of(const char *method, const char *version, char *lines)

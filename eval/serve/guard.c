@@ -1,5 +1,5 @@
 /* Heads that have one meaning, pages of other sites, and the memory of a body. */
-#include "eval/serve/guard/guard.h"
+#include "eval/serve/guard.h"
 
 #include <string.h>
 #include <strings.h>
