@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/prompt/haystack.h"
 #include "eval/score/pytext.h"
+#include "eval/task/haystack.h"
 
 enum { PAPER_LENGTH = 4096, PAPER_ROOM = 128, SPARE_TOKENS = 8, MAX_TRIES = 1000 };
 

@@ -10,9 +10,9 @@
 
 #include <jansson.h>
 
-#include "eval/prompt/phrases.h"
 #include "eval/ruler/python_random.h"
 #include "eval/ruler/ruler2.h"
+#include "eval/task/phrases.h"
 
 /** The sentences, in the order of `fields` in ruler2.c. */
 enum dpe_ruler2_phrase {

@@ -6,10 +6,10 @@
 #define DPE_SUITE_PARTS_H
 
 #include "engine/base/base.h"
-#include "eval/prompt/phrases.h"
 #include "eval/ruler/ruler.h"
 #include "eval/score/score.h"
 #include "eval/suite/suite.h"
+#include "eval/task/phrases.h"
 #include "eval/task/task.h"
 
 /** Room for one more task: its label, category, length and n_samples are set, n_samples as

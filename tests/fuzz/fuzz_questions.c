@@ -2,8 +2,8 @@
  */
 #include <string.h>
 
-#include "eval/prompt/phrases.h"
 #include "eval/ruler/ruler.h"
+#include "eval/task/phrases.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(struct dpe_qa *qa)

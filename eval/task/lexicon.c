@@ -1,5 +1,5 @@
 /* Words of texts and pronounceable ones. */
-#include "eval/prompt/lexicon.h"
+#include "eval/task/lexicon.h"
 
 #include <jansson.h>
 #include <stdlib.h>

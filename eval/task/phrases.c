@@ -1,5 +1,5 @@
 /* Template files: read, checked, filled. */
-#include "eval/prompt/phrases.h"
+#include "eval/task/phrases.h"
 #include "engine/tokenizer/tokenizer.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Haystacks: books in drawn order, word and sentence ends. */
-#include "eval/prompt/haystack.h"
+#include "eval/task/haystack.h"
 
 #include <stdlib.h>
 #include <string.h>
