@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "eval/kld/kld.h"
-#include "eval/kld/kld_saved.h"
+#include "eval/compare/kld.h"
+#include "eval/compare/kld_saved.h"
 #include "tests/lib/reference_session.h"
 
 enum { LENGTH = 90 };

@@ -1,7 +1,7 @@
 /* Two sessions read a text in turn, and what follows from it. */
-#include "eval/kld/kld.h"
+#include "eval/compare/kld.h"
 #include "engine/session/session.h"
-#include "eval/kld/kld_saved.h"
+#include "eval/compare/kld_saved.h"
 #include "eval/task/stats.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* A base's distributions in a file. */
-#include "eval/kld/kld_saved.h"
-#include "eval/kld/kld.h"
+#include "eval/compare/kld_saved.h"
+#include "eval/compare/kld.h"
 
 #include <errno.h>
 #include <fcntl.h>
