@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "detect/report/detect_table.h"
 #include "detect/report/view.h"
-#include "detect/table/detect_table.h"
 #include "detect/tool/detect_tool.h"
 #include "engine/system/folder.h"
 #include "outputs/datasets/kinds.h"

@@ -1,5 +1,5 @@
 /* What chose the plan: /select, /search and /race. */
-#include "detect/table/detect_table_internal.h"
+#include "detect/report/detect_table_internal.h"
 #include "outputs/datasets/kinds.h"
 
 #include <stdlib.h>

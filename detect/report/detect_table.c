@@ -1,8 +1,8 @@
 /* The report as HDF5: /group … /book, /detect, /validate, /table, /model, /tokenizer, /corpus.
  * outputs/SCHEMA.md is the contract. */
-#include "detect/table/detect_table.h"
+#include "detect/report/detect_table.h"
 #include "data/data.h"
-#include "detect/table/detect_table_internal.h"
+#include "detect/report/detect_table_internal.h"
 #include "engine/plan/rope.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/datasets/kinds.h"
