@@ -69,14 +69,13 @@ install)
     grep -q libcmocka-dev log || fail "DPE_TESTS=ON without cmocka: the package is not named"
     cmake --install $tree/build --prefix /opt/dpe
     # Neither the tree nor its build is needed from here on.
-    cp -r $tree/outputs/example example
     mv $tree /srv/elsewhere
-    cmake -S example -B example/build -DCMAKE_PREFIX_PATH=/opt/dpe
-    cmake --build example/build
+    cmake -S /opt/dpe/share/dpe/example -B example -DCMAKE_PREFIX_PATH=/opt/dpe
+    cmake --build example
     /opt/dpe/bin/dpe-detect --model /srv/elsewhere/data/reference --corpus /srv/elsewhere/data/sample --length 512 \
         --groups 2 --samples 2 --lengths 64,256 -o detect.h5
     /opt/dpe/bin/dpe-export detect.h5 -o table.h5
-    example/build/positions_example table.h5
+    example/positions_example table.h5
     ;;
 pack)
     apt-get install -y -q --no-install-recommends dpkg-dev file

@@ -59,13 +59,13 @@ far key 102: pair 0 by (0.991203, -0.132352), pair 3 by (0.979264, 0.202588)
 far key 103: pair 0 by (0.991203, -0.132352), pair 3 by (0.978857, 0.204546)
 END
 
-cmake -S "$root/outputs/example" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/dpe" \
+cmake -S "$work/dpe/share/dpe/example" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/dpe" \
     -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 && cmake --build "$work/cmake" >>"$work/log" 2>&1 ||
     fail "find_package: $(cat "$work/log")"
 libdir=$(dirname "$(find "$work/dpe" -name dpe_table.pc)")
 flags=$(PKG_CONFIG_PATH="$libdir" pkg-config --cflags --libs dpe_table) || fail "pkg-config"
 # shellcheck disable=SC2086 # a list of words
-"$cc" "$root/outputs/example/positions_example.c" $flags -o "$work/plain" >"$work/log" 2>&1 ||
+"$cc" "$work/dpe/share/dpe/example/positions_example.c" $flags -o "$work/plain" >"$work/log" 2>&1 ||
     fail "pkg-config: $(cat "$work/log")"
 for program in "$work/cmake/positions_example" "$work/plain"; do
     "$program" "$work/table.json" >"$work/got" 2>&1 || fail "$program: $(cat "$work/got")"

@@ -13,7 +13,6 @@ set(wrong "")
 file(GLOB_RECURSE files RELATIVE ${ROOT} ${ROOT}/engine/* ${ROOT}/data/* ${ROOT}/outputs/* ${ROOT}/norms/*
      ${ROOT}/eval/* ${ROOT}/detect/*)
 list(FILTER files INCLUDE REGEX "[.](c|h|cu|cuh)$")
-list(FILTER files EXCLUDE REGEX "^outputs/example/")
 foreach(file IN LISTS files)
     cmake_path(GET file PARENT_PATH room)
     if(NOT room IN_LIST rooms)

@@ -1,8 +1,8 @@
 /* positions_example TABLE [LAYER HEAD [TOKENS]]: what a runtime does with a DPE table. Opens
  * TABLE.h5 or its JSON form, chooses the entry for a text of TOKENS (prompt and new ones together;
  * default: the largest), shows at which positions tokens are rotated in one head, and the cosines
- * and sines of a range of them. Uses the installed library alone. CMakeLists.txt beside it builds
- * it, or this command:
+ * and sines of a range of them. Uses the installed library alone. It is installed with a
+ * CMakeLists.txt that builds it (example.cmake); or this command does:
  *
  *     cc positions_example.c $(pkg-config --cflags --libs dpe_table) -o positions_example
  */

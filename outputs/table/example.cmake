@@ -1,4 +1,5 @@
-# Stands alone: cmake -S . -B build -DCMAKE_PREFIX_PATH=where/dpe/is/installed
+# Installed as share/dpe/example/CMakeLists.txt, where it stands alone:
+# cmake -S share/dpe/example -B build -DCMAKE_PREFIX_PATH=where/dpe/is/installed
 cmake_minimum_required(VERSION 3.16)
 project(dpe_table_example LANGUAGES C)
 
