@@ -12,8 +12,8 @@
 #include "outputs/datasets/kinds.h"
 #include "outputs/datasets/worth.h"
 #include "outputs/h5/h5.h"
+#include "outputs/h5/rows.h"
 #include "outputs/read/read.h"
-#include "outputs/rows/rows.h"
 #include "outputs/table/dpe_table.h"
 
 enum { FLIPS = 4999, SEED = 1 };

@@ -1,6 +1,6 @@
 /* Rows of a run → what the table and the terminal show. */
 #include "detect/report/report.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/run/run.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* A search as text: its steps, and the first lines of its result. */
 #include "detect/report/view.h"
 #include "engine/base/p_text.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* From rows, laid out as cells of samples, to ranks: what the scores of a grid show, and what is
  * noise; the same of a race. */
 #include "detect/sweep/ranking.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 #include <math.h>
 #include <stdlib.h>

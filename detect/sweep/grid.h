@@ -5,7 +5,7 @@
  * A *cell* is (group, detecting length): the group's pairs move with scale s = L/t, every other
  * group stays at half the trained length, s = 2L/L0. Cells with equal plans are one
  * *configuration*, which is run once. A sweep runs every configuration on every sample. Its results
- * are rows (outputs/rows/rows.h), and ranking, race, selection and report are computed from rows,
+ * are rows (outputs/h5/rows.h), and ranking, race, selection and report are computed from rows,
  * so a table can be rebuilt from them at any time. Source of the definitions: the DPE paper's
  * detection; README.md of detect/. Arrays named [g][t] are row-major.
  *

@@ -9,7 +9,7 @@
 #include "eval/niah/niah.h"
 #include "eval/score/score.h"
 #include "eval/task/task.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 /** Options that not every suite takes; bits of dpe_suite_kind.takes. */
 enum {

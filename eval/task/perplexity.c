@@ -4,7 +4,7 @@
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/task/task.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 #include <stdlib.h>
 #include <string.h>

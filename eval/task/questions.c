@@ -5,7 +5,7 @@
 #include "eval/task/batches.h"
 #include "eval/task/steps.h"
 #include "eval/task/task.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 #include <stdlib.h>
 #include <string.h>

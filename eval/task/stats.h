@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "outputs/rows/interval.h"
+#include "outputs/h5/interval.h"
 
 /** How means are resampled. Samples that share a context, or its first half, are not independent:
  *  they are drawn, and change their sign, as one. "Contexts" below are such samples in a row. */

@@ -1,7 +1,7 @@
 /* What all tasks share: rows, retries, time, recall. */
 #include "eval/task/task.h"
 #include "engine/base/base.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "engine/base/base.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 /** Prompt tokens, references, room for the answer. Owned arrays; free with dpe_sample_free.
  */

@@ -9,7 +9,7 @@
 #define DPE_KINDS_H
 
 #include "outputs/datasets/datasets.h"
-#include "outputs/rows/interval.h"
+#include "outputs/h5/interval.h"
 
 /** A profile of key pairs, in /norms. Values that were not measured are NaN. */
 struct dpe_norms_result {

@@ -9,7 +9,7 @@
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/table/dpe_table.h"
 
 /** Of a comparison: the model as it is ("rope"), the table, the best of the other methods. */

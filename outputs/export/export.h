@@ -9,7 +9,7 @@
 #define DPE_EXPORT_H
 
 #include "engine/base/base.h"
-#include "outputs/rows/interval.h"
+#include "outputs/h5/interval.h"
 #include "outputs/table/dpe_table.h"
 
 #include <string.h>

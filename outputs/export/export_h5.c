@@ -7,8 +7,8 @@
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/h5_file.h"
+#include "outputs/h5/rows.h"
 #include "outputs/read/read.h"
-#include "outputs/rows/rows.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/fields.h"
 

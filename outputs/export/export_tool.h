@@ -13,8 +13,8 @@
 #include "outputs/export/export.h"
 #include "outputs/export/export_work.h"
 #include "outputs/h5/h5.h"
+#include "outputs/h5/rows.h"
 #include "outputs/read/read.h"
-#include "outputs/rows/rows.h"
 #include "outputs/table/dpe_table.h"
 
 enum export_format {

@@ -6,7 +6,7 @@
 #define DPE_H5_H
 
 #include "engine/base/base.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 /** A table, open for writing or for reading. */
 struct dpe_h5;

@@ -7,7 +7,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/storage/storage.h"
 
 #define DPE_SCHEMA_NAME "dpe-table"

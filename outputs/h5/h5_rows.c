@@ -2,7 +2,7 @@
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/h5_file.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -23,8 +23,8 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tool/result.h"
 #include "engine/tool/tool.h"
+#include "outputs/h5/rows.h"
 #include "outputs/remote/remote.h"
-#include "outputs/rows/rows.h"
 #include "outputs/run/run.h"
 
 /* -------------------------------------------------------------------------------------- options */

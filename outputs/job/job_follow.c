@@ -1,7 +1,7 @@
 /* The loop with several ranks, as ranks above 0 see it: they make the rows that rank 0 assigns.
  * Every rank appends a row to its own journal before it reports it. */
+#include "outputs/h5/rows.h"
 #include "outputs/job/job_internal.h"
-#include "outputs/rows/rows.h"
 #include "outputs/run/run.h"
 
 #include <math.h>

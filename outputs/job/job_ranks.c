@@ -2,8 +2,8 @@
  * time, to workers that are free, itself included. It makes its own rows in a thread, so that it
  * can answer. */
 #include "engine/session/session.h"
+#include "outputs/h5/rows.h"
 #include "outputs/job/job_internal.h"
-#include "outputs/rows/rows.h"
 
 #include <math.h>
 #include <pthread.h>

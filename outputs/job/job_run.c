@@ -16,7 +16,7 @@
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tool/tool.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/run/run.h"
 
 static const char *dtype_name(enum dpe_dtype dtype)

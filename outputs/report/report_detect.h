@@ -7,8 +7,8 @@
 
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
+#include "outputs/h5/rows.h"
 #include "outputs/report/report_parts.h"
-#include "outputs/rows/rows.h"
 
 /** The dataset that makes an input a detection. */
 #define DETECTION "/detect/effective_length"

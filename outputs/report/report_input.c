@@ -1,9 +1,9 @@
 /* What the report owns, its inputs, and what is read of them. */
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
+#include "outputs/h5/rows.h"
 #include "outputs/report/draw/page.h"
 #include "outputs/report/report_parts.h"
-#include "outputs/rows/rows.h"
 
 #include <ctype.h>
 #include <stdarg.h>

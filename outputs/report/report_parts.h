@@ -8,9 +8,9 @@
 #include "engine/base/base.h"
 #include "outputs/datasets/datasets.h"
 #include "outputs/h5/h5.h"
+#include "outputs/h5/interval.h"
+#include "outputs/h5/rows.h"
 #include "outputs/report/draw/page.h"
-#include "outputs/rows/interval.h"
-#include "outputs/rows/rows.h"
 
 /** One input table; what it owns is the report's. */
 struct dpe_report_input {

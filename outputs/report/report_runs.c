@@ -1,6 +1,6 @@
 /* The runs: their time and memory, and where the numbers come from. */
+#include "outputs/h5/rows.h"
 #include "outputs/report/report_parts.h"
-#include "outputs/rows/rows.h"
 
 #include <math.h>
 #include <stdio.h>

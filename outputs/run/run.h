@@ -7,7 +7,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 /** Append what this process is, for /run: started (ISO-8601, UTC), command (argv, shell-quoted),
  *  host, pid, os, cpu, cores, threads, memory_bytes, software (version, git), compiler, and the

@@ -1,6 +1,6 @@
 /* What this process is, for /run. */
 #include "engine/base/base.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/run/run.h"
 #include "outputs/storage/storage.h"
 

@@ -7,7 +7,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/h5/h5_file.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/run/run.h"
 #include "outputs/storage/storage.h"
 

@@ -18,7 +18,7 @@
 
 #include "detect/report/report.h"
 #include "outputs/h5/h5.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 enum { SWEEPS = 200, PER_ROUND = 4 };
 

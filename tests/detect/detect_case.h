@@ -13,7 +13,7 @@
 
 #include "detect/report/view.h"
 #include "engine/plan/methods/methods.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 /** A Llama of two layers with four heads on two. */
 static inline struct dpe_config config_of(int64_t head_dim, int64_t max_position)

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "detect/sweep/ranking.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 enum { LENGTHS = 4, SAMPLES = 40 };
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "detect/search/select.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 enum { GROUPS = 3, LENGTHS = 4, SAMPLES = 24, BASE = 1, CELLS = GROUPS * LENGTHS };
 

@@ -16,7 +16,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "tests/lib/reference_session.h"
 #include "tests/lib/text_folder.h"
 

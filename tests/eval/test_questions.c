@@ -14,7 +14,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "tests/lib/reference_session.h"
 
 enum { ROOM = 12 };

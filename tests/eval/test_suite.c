@@ -13,7 +13,7 @@
 #include "engine/base/base.h"
 #include "eval/niah/niah.h"
 #include "eval/suite/suite.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "tests/lib/sample_inputs.h"
 
 static const int64_t lengths[] = {160, 256};

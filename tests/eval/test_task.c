@@ -12,7 +12,7 @@
 #include "engine/base/base.h"
 #include "engine/plan/plan.h"
 #include "eval/task/task.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 /* A task whose run fails a given number of times. */
 struct script {

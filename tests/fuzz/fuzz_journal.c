@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "engine/base/base.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/run/run_internal.h"
 #include "outputs/storage/storage.h"
 #include "tests/fuzz/fuzz.h"

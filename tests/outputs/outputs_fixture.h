@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "engine/base/base.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/run/run.h"
 
 struct scratch {

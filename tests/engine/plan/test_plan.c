@@ -15,7 +15,7 @@
 #include "engine/model/model.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 
 enum { PAIRS = 8, LAYERS = 2, HEADS = 3, TRAINED = 64, LENGTH = 512 };
 

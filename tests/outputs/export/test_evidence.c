@@ -5,7 +5,7 @@
 #include "outputs/datasets/kinds.h"
 #include "outputs/export/export.h"
 #include "outputs/h5/h5.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/run/run.h"
 #include "tests/outputs/outputs_fixture.h"
 

@@ -10,7 +10,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/run/run.h"
 #include "outputs/table/trailer.h"
 #include "tests/outputs/outputs_fixture.h"

@@ -47,7 +47,7 @@
  */
 #include "engine/base/base.h"
 #include "engine/base/bytes.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/trailer.h"
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include "engine/base/base.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/run/run.h"
 #include "tests/outputs/outputs_fixture.h"
 
