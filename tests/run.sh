@@ -45,8 +45,8 @@ only() {
     without="$without|^($1)\$"
 }
 only fresh '(^|/)(CMakeLists\.txt|[^/]*\.cmake|setup\.sh|demo\.sh|fresh[^/]*\.sh)$'
-only arm_kernels '^(engine/(base|blocks|cpu|kv|model|ops|plan)|tests/(arm|engine/cpu|lib))/'
-only 'test_self_test|test_ladder' '^(engine/(cuda|device|kv|model|ops|plan|session)|tests/(emulate|engine/cuda|engine/session|golden|lib))/'
+only arm_kernels '^(engine/(base|cpu|gguf|kv|model|ops|plan)|tests/(arm|engine/cpu|lib))/'
+only 'test_self_test|test_ladder' '^(engine/(cuda|kv|model|ops|plan|session)|tests/(emulate|engine/cuda|engine/session|golden|lib))/'
 echo "Tests of the optimised build:"
 suite "$dpe_root/build-tests" -L 'tool|numbers' -LE nightly -E "$without" || failed=1
 

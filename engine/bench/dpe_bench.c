@@ -9,8 +9,6 @@
 #include <unistd.h>
 
 #include "engine/base/base.h"
-#include "engine/device/device.h"
-#include "engine/device/device_ops.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
 #include "engine/model/random_model.h"
@@ -19,6 +17,8 @@
 #include "engine/ops/options.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
+#include "engine/session/device.h"
+#include "engine/session/device_ops.h"
 #include "engine/session/ladder.h"
 #include "engine/session/session.h"
 #include "engine/session/session_measure.h"

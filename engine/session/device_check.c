@@ -1,8 +1,8 @@
 /* Tests a device before its first session, and remembers by which ways it was right: in this
  * process, and in a file for those after it. */
 #include "engine/session/device_check.h"
-#include "engine/device/device.h"
-#include "engine/device/device_ops.h"
+#include "engine/session/device.h"
+#include "engine/session/device_ops.h"
 #include "engine/session/ladder.h"
 
 #include <pthread.h>

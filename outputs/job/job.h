@@ -15,10 +15,10 @@
 
 #include "data/data.h"
 #include "engine/base/base.h"
-#include "engine/device/device.h"
 #include "engine/ops/options.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
+#include "engine/session/device.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tool/result.h"

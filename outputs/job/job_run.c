@@ -9,9 +9,9 @@
 
 #include "data/data.h"
 #include "engine/base/base.h"
-#include "engine/device/device.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
+#include "engine/session/device.h"
 #include "engine/session/ladder.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"

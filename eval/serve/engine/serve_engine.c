@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/device/device.h"
-#include "engine/device/device_ops.h"
+#include "engine/session/device.h"
+#include "engine/session/device_ops.h"
 #include "eval/serve/engine/serve_engine_internal.h"
 
 enum {

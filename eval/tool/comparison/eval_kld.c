@@ -1,5 +1,5 @@
 /* dpe-eval kld: the same texts under a base and under methods, token by token. */
-#include "engine/device/device.h"
+#include "engine/session/device.h"
 #include "eval/compare/kld.h"
 #include "eval/compare/kld_saved.h"
 #include "eval/tool/comparison/comparison.h"

@@ -9,9 +9,9 @@
 #include <dirent.h>
 #include <unistd.h>
 
-#include "engine/device/device.h"
-#include "engine/device/device_ops.h"
 #include "engine/model/config/layer_weights.h"
+#include "engine/session/device.h"
+#include "engine/session/device_ops.h"
 #include "tests/engine/session/session_case.h"
 
 static const char *const specs[] = {

@@ -1,15 +1,15 @@
 /* Devices by name, and their backends. The CUDA backend is a module: the file that DPE_CUDA_MODULE
  * names, a shared library next to the tool or in its library folder, or where the loader searches.
  */
-#include "engine/device/device.h"
+#include "engine/session/device.h"
 #include "engine/base/base.h"
 #include "engine/cpu/cpu.h"
-#include "engine/device/device_ops.h"
 #include "engine/model/model.h"
 #include "engine/ops/module.h"
 #include "engine/ops/ops.h"
 #include "engine/ops/ops_host.h"
 #include "engine/ops/options.h"
+#include "engine/session/device_ops.h"
 #include "engine/system/platform.h"
 
 #include <dlfcn.h>
