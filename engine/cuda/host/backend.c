@@ -7,7 +7,7 @@
 
 #include "engine/base/halves.h"
 #include "engine/cuda/kernels/attention_plain.h"
-#include "engine/cuda/select/cuda_select.h"
+#include "engine/cuda/kernels/cuda_select.h"
 #include "engine/ops/module.h"
 
 /* What cuBLAS and the kernels themselves take. */

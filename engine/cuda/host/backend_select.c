@@ -1,7 +1,7 @@
 /* Plans with a selection: what stands for blocks, kept beside the cache, and attention over what is
  * chosen. Rows are taken a slab at a time: first their groups choose, then they attend. */
 #include "engine/cuda/host/backend.h"
-#include "engine/cuda/select/cuda_select.h"
+#include "engine/cuda/kernels/cuda_select.h"
 
 /* Scores and lists of a slab, unless one group's take more. Tests have smaller ones. */
 #ifndef DPE_CUDA_SLAB_BYTES

@@ -15,9 +15,9 @@
 #include "tests/lib/near.h"
 
 #include "engine/base/halves.h"
+#include "engine/cuda/kernels/cuda_select.h"
 #include "engine/cuda/kernels/experts.h"
 #include "engine/cuda/kernels/kernels.h"
-#include "engine/cuda/select/cuda_select.h"
 
 enum { ROWS = 4 };
 

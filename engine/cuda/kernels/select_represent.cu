@@ -1,5 +1,5 @@
 /* Representatives of blocks: a thread block makes one, of a KV head or of a query head. */
-#include "engine/cuda/select/select.cuh"
+#include "engine/cuda/kernels/select.cuh"
 
 namespace
 {

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "engine/cuda/kernels/log_n.cuh"
-#include "engine/cuda/select/select.cuh"
+#include "engine/cuda/kernels/select.cuh"
 
 namespace
 {

@@ -6,7 +6,7 @@
 #ifndef DPE_SELECT_SEEN_CUH
 #define DPE_SELECT_SEEN_CUH
 
-#include "engine/cuda/select/select.cuh"
+#include "engine/cuda/kernels/select.cuh"
 
 /** What a query sees: the sinks, the chosen blocks, all from `rest` on, and then the keys at the
  *  chosen distances, some of which are among those before. */

@@ -5,8 +5,8 @@
 #ifndef DPE_SELECT_CUH
 #define DPE_SELECT_CUH
 
+#include "engine/cuda/kernels/cuda_select.h"
 #include "engine/cuda/kernels/grid.cuh"
-#include "engine/cuda/select/cuda_select.h"
 
 enum { DPE_SELECT_WARPS = 8, DPE_SELECT_THREADS = 32 * DPE_SELECT_WARPS };
 

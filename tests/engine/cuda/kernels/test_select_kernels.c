@@ -13,7 +13,7 @@
 #include "tests/lib/near.h"
 
 #include "engine/base/halves.h"
-#include "engine/cuda/select/cuda_select.h"
+#include "engine/cuda/kernels/cuda_select.h"
 
 static void made(int code)
 {

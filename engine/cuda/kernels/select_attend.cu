@@ -2,7 +2,7 @@
  * or a part of its keys; its warps take the keys 32 at a time, each with a softmax of its own.
  * These are put together at the end, and those of parts by a second kernel. */
 #include "engine/cuda/kernels/log_n.cuh"
-#include "engine/cuda/select/select_seen.cuh"
+#include "engine/cuda/kernels/select_seen.cuh"
 
 namespace
 {

@@ -1,6 +1,6 @@
 /* The branches of attention (NSA), added by their gates. */
+#include "engine/cuda/kernels/cuda_select.h"
 #include "engine/cuda/kernels/grid.cuh"
-#include "engine/cuda/select/cuda_select.h"
 
 namespace
 {
