@@ -18,7 +18,6 @@
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/session/device.h"
-#include "engine/session/device_ops.h"
 #include "engine/session/ladder.h"
 #include "engine/session/session.h"
 #include "engine/session/session_measure.h"

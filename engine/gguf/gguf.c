@@ -9,7 +9,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/gguf/gguf_internal.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 enum { MOST_VALUES = 1 << 16, MOST_TENSORS = 1 << 20, MOST_NAME = 255, FIRST_READ = 1 << 20 };
 /* A vocabulary of 4 million tokens with its merges is smaller. */

@@ -6,7 +6,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/gguf/gguf_internal.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 enum { MOST_ALIGNMENT = 1 << 20, MOST_FILES = 4096 };
 

@@ -6,7 +6,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/gguf/gguf_internal.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 static const int64_t most_whole = INT64_C(1) << 53;
 

@@ -9,7 +9,6 @@
 #include "engine/ops/ops.h"
 #include "engine/ops/ops_host.h"
 #include "engine/ops/options.h"
-#include "engine/session/device_ops.h"
 #include "engine/system/platform.h"
 
 #include <dlfcn.h>

@@ -1,12 +1,13 @@
 /**
  * @file device.h
- * Devices by name: what a name resolves to, what a device is and has.
+ * Devices by name: what a name resolves to, what a device is and has, its backend.
  */
 #ifndef DPE_DEVICE_H
 #define DPE_DEVICE_H
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/ops/ops.h"
 #include "engine/ops/options.h"
 
 /** What a device name comes to on this machine: "auto" becomes "cuda" when a CUDA device can be
@@ -22,5 +23,19 @@ uint64_t dpe_device_memory(const char *device);
 /** What weights and activations of a model are rounded to on a device before they are multiplied;
  *  sums are float. */
 enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *config);
+
+/* For sessions and dpe-bench. */
+
+/** By device name ("cpu", "reference"); NULL name = "cpu". DPE_NO_DEVICE lists what there is. */
+dpe_status dpe_ops_find(const char *device, const struct dpe_ops **ops, struct dpe_error *err);
+
+struct dpe_cuda_module;
+
+/** The CUDA module, loaded on the first call and never unloaded. DPE_NO_DEVICE with the reason when
+ *  there is none for this program; whether a device is there is another question (its `available`).
+ *  Thread-safe. */
+dpe_status dpe_cuda_load(const struct dpe_cuda_module **module, struct dpe_error *err);
+/** Whether a device name selects CUDA: "cuda", "cuda:N". */
+bool dpe_cuda_is_name(const char *device);
 
 #endif

@@ -2,7 +2,6 @@
  * process, and in a file for those after it. */
 #include "engine/session/device_check.h"
 #include "engine/session/device.h"
-#include "engine/session/device_ops.h"
 #include "engine/session/ladder.h"
 
 #include <pthread.h>

@@ -5,7 +5,6 @@
 #include "engine/plan/methods/methods.h"
 #include "engine/session/device.h"
 #include "engine/session/device_check.h"
-#include "engine/session/device_ops.h"
 #include "engine/session/ladder.h"
 
 #include <math.h>

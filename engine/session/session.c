@@ -1,7 +1,7 @@
 /* Sessions: opening one, its plan, closing it. */
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
-#include "engine/session/device_ops.h"
+#include "engine/session/device.h"
 #include "engine/session/session_internal.h"
 
 #include <math.h>

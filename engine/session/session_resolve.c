@@ -1,5 +1,5 @@
 /* What a session is asked for: its options with their defaults, and whether its plan can run. */
-#include "engine/session/device_ops.h"
+#include "engine/session/device.h"
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>

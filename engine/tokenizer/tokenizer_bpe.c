@@ -1,6 +1,6 @@
 /* Byte-pair encoding of one pre-token. The order of merges is that of the reference: lowest rank
  * first, leftmost first among equals. Short words are scanned, long ones keep a heap. */
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 
 #include <stdlib.h>

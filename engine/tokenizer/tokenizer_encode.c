@@ -1,6 +1,6 @@
 /* Text to ids: added tokens, normalisers, pre-tokenizer steps, BPE, post-processor. Pieces stream
  * depth first through the steps; no list of them is ever kept. */
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 

@@ -7,7 +7,7 @@
 #ifndef DPE_TOKENIZER_LOAD_H
 #define DPE_TOKENIZER_LOAD_H
 
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 

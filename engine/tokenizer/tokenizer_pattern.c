@@ -1,7 +1,7 @@
 /* Regular expressions of tokenizer files: the reference compiles them with Oniguruma (Ruby's
  * syntax), we with PCRE2. A translation walks the pattern, lets through what both read alike,
  * writes out character classes from our tables and refuses the rest by name. */
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The vocabulary: tokens by text, by what they match and by id; merges by pair. */
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 
 #include <stdio.h>

@@ -1,6 +1,5 @@
 /* Options of tools that run a model, and of tools with a resumable output. */
 #include "engine/session/device.h"
-#include "engine/session/device_ops.h"
 #include "engine/session/ladder.h"
 #include "engine/session/session.h"
 #include "engine/tool/tool.h"

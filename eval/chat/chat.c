@@ -8,7 +8,7 @@
 
 #include "engine/gguf/gguf.h"
 #include "engine/system/folder.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "eval/template/template.h"
 
 static const char mark[] = "{prompt}";

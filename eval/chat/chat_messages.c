@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 /* One message; after the first failure nothing more is read. */
 struct reading {

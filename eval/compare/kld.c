@@ -1,7 +1,6 @@
 /* Two sessions read a text in turn, and what follows from it. */
 #include "eval/compare/kld.h"
 #include "engine/session/session.h"
-#include "eval/compare/kld_saved.h"
 #include "eval/task/stats.h"
 
 #include <math.h>
@@ -152,13 +151,16 @@ dpe_status dpe_kld_read(const struct dpe_kld_base *base, struct dpe_session *oth
     const int64_t most = DPE_KLD_BYTES / (vocab * (int64_t)sizeof(float));
     const int64_t step = dpe_least(dpe_most(most, LEAST), n - 1);
     const bool once = base->session == other;
-    DPE_OWNED float *logits = once ? NULL : dpe_alloc((size_t)step, (size_t)vocab * sizeof *logits);
+    DPE_OWNED float *logits = NULL;
     DPE_OWNED double *known = dpe_alloc((size_t)step, sizeof *known);
+    DPE_TRY(DPE_MADE(known, err, "out of memory for %lld tokens", (long long)step));
+    if (!once) {
+        logits = dpe_alloc((size_t)step, (size_t)vocab * sizeof *logits);
+        DPE_TRY(
+            DPE_MADE(logits, err, "out of memory for the logits of %lld tokens", (long long)step));
+    }
     struct piece piece = {.vocab = vocab, .base = logits, .known = known};
-    return (logits == NULL && !once) || known == NULL
-               ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the logits of %lld tokens",
-                          (long long)step)
-               : read_pieces(base, other, ids, n, step, &piece, tokens, err);
+    return read_pieces(base, other, ids, n, step, &piece, tokens, err);
 }
 
 /* ------------------------------------------------------------------------- numbers over tokens */
@@ -211,10 +213,9 @@ dpe_status dpe_kld_summarize(const struct dpe_kld_token *const *texts, int64_t n
     DPE_OWNED double *kl = dpe_alloc((size_t)n_texts, (size_t)(end - first) * sizeof *kl);
     DPE_OWNED double *means = dpe_alloc(2, (size_t)n_texts * sizeof *means);
     *cell = (struct dpe_kld_cell){0};
-    if (kl == NULL || means == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the divergences of %lld tokens",
-                        (long long)(n_texts * (end - first)));
-    }
+    DPE_TRY(DPE_MADE(kl, err, "out of memory for the divergences of %lld tokens",
+                     (long long)(n_texts * (end - first))));
+    DPE_TRY(DPE_MADE(means, err, "out of memory for the means of %lld texts", (long long)n_texts));
     add_tokens(texts, n_texts, first, end, kl, means, means + n_texts, cell);
     dpe_sort(kl, (size_t)cell->n);
     const double shares[] = {0.5, 0.9, 0.99, 0.999, 1.0};

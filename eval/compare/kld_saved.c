@@ -1,5 +1,4 @@
 /* A base's distributions in a file. */
-#include "eval/compare/kld_saved.h"
 #include "eval/compare/kld.h"
 
 #include <errno.h>
@@ -158,9 +157,7 @@ dpe_status dpe_kld_saved_open(const char *path, const struct dpe_kld_saved_name 
     DPE_TRY(DPE_NEW(&made, 1, err, "out of memory"));
     made->fd = -1;
     made->path = strdup(path);
-    if (made->path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    DPE_TRY(DPE_MADE(made->path, err, "out of memory"));
     struct header *header = &made->header;
     memcpy(header->magic, magic, sizeof magic);
     header->one = 1;
@@ -318,9 +315,7 @@ dpe_status dpe_kld_saved_get(struct dpe_kld_saved *saved, int64_t text, int64_t 
     const int64_t vocab = saved->header.vocab;
     const int64_t stride = row_bytes(vocab);
     DPE_OWNED char *bytes = dpe_alloc((size_t)rows, (size_t)stride);
-    if (bytes == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the rows of a base");
-    }
+    DPE_TRY(DPE_MADE(bytes, err, "out of memory for the rows of a base"));
     DPE_TRY(get(saved, bytes, rows * stride,
                 place(saved, text) + (int64_t)sizeof(struct text_header) + at * stride, err));
     for (int64_t i = 0; i < rows; i++) {

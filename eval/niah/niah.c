@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "eval/chat/chat.h"
-#include "eval/task/haystack.h"
+#include "eval/task/prompt.h"
 #include "eval/task/steps.h"
 
 /* Prompt + room lies in [L − SLACK, L]. */

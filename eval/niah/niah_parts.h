@@ -7,7 +7,7 @@
 
 #include "engine/base/base.h"
 #include "eval/niah/niah.h"
-#include "eval/task/phrases.h"
+#include "eval/task/prompt.h"
 
 /** Fields of templates/niah.json:
  *

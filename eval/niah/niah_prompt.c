@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "eval/score/pytext.h"
-#include "eval/task/haystack.h"
+#include "eval/task/prompt.h"
 
 enum { PAPER_LENGTH = 4096, PAPER_ROOM = 128, SPARE_TOKENS = 8, MAX_TRIES = 1000 };
 

@@ -14,8 +14,7 @@
 
 #include "engine/base/base.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "eval/task/lexicon.h"
-#include "eval/task/phrases.h"
+#include "eval/task/prompt.h"
 #include "eval/task/task.h"
 
 enum { DPE_RULER_DIGITS = 8 };

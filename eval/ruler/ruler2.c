@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "eval/ruler/ruler2_parts.h"
 #include "eval/score/jsonl.h"
 

@@ -12,7 +12,7 @@
 
 #include "eval/ruler/python_random.h"
 #include "eval/ruler/ruler2.h"
-#include "eval/task/phrases.h"
+#include "eval/task/prompt.h"
 
 /** The sentences, in the order of `fields` in ruler2.c. */
 enum dpe_ruler2_phrase {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "eval/chat/chat.h"
-#include "eval/task/haystack.h"
+#include "eval/task/prompt.h"
 
 enum { MAX_LENGTH = 1 << 24 };
 /* A sample's sentences come from this many bytes of the essay per token of its length. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/text/json_scan.h"
+#include "engine/text/json.h"
 
 static const uint64_t max_file_bytes = (uint64_t)1 << 30;
 

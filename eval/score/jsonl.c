@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "engine/base/base.h"
-#include "engine/text/json_scan.h"
+#include "engine/text/json.h"
 
 enum { BLOCK = 1 << 20 };
 static const uint64_t max_line = UINT64_C(256) << 20;

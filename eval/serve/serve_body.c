@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "eval/serve/serve_tool.h"
 
 enum {

@@ -2,7 +2,7 @@
  * changes nothing. */
 #include <string.h>
 
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "eval/serve/serve_tool.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "eval/serve/serve_tool.h"
 
 bool dpe_serve_refuse_as(struct dpe_serve_refusal *refusal, unsigned status, const char *code,

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "engine/system/platform.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "eval/serve/serve_tool.h"
 
 typedef struct dpe_serve_refusal refusal_t;

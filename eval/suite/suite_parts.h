@@ -9,7 +9,7 @@
 #include "eval/ruler/ruler.h"
 #include "eval/score/score.h"
 #include "eval/suite/suite.h"
-#include "eval/task/phrases.h"
+#include "eval/task/prompt.h"
 #include "eval/task/task.h"
 
 /** Room for one more task: its label, category, length and n_samples are set, n_samples as

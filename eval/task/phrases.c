@@ -1,11 +1,10 @@
 /* Template files: read, checked, filled. */
-#include "eval/task/phrases.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "eval/task/prompt.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 static const uint64_t max_file_bytes = (uint64_t)1 << 20;
 enum { MAX_WORDS = 10000, LONGEST_WORD = 64 };
@@ -79,10 +78,7 @@ static dpe_status read_string(const char *file, json_t *root, const struct dpe_p
     }
     DPE_TRY(check_field(file, field, string, err));
     *text = strdup(string);
-    if (*text == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for the template", file);
-    }
-    return DPE_OK;
+    return DPE_MADE(*text, err, "%s: no memory for the template", file);
 }
 
 static dpe_status read_list(const char *file, json_t *root, const char *name,
@@ -94,8 +90,8 @@ static dpe_status read_list(const char *file, json_t *root, const char *name,
         return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": expected a list of 1 to %d words", file,
                         name, MAX_WORDS);
     }
-    list->words = dpe_alloc_zero(size, sizeof *list->words);
-    for (size_t i = 0; list->words != NULL && i < size; i++) {
+    DPE_TRY(DPE_NEW(&list->words, size, err, "%s: no memory for words", file));
+    for (size_t i = 0; i < size; i++) {
         const char *word = plain_string(json_array_get(value, i));
         if (word == NULL || word[0] == '\0' || strlen(word) > LONGEST_WORD) {
             return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": entry %zu: expected a word", file, name,
@@ -108,12 +104,10 @@ static dpe_status read_list(const char *file, json_t *root, const char *name,
             }
         }
         list->words[i] = strdup(word);
-        if (list->words[i] == NULL) {
-            break;
-        }
+        DPE_TRY(DPE_MADE(list->words[i], err, "%s: no memory for words", file));
         list->n = i + 1;
     }
-    return list->n == size ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for words", file);
+    return DPE_OK;
 }
 
 static dpe_status refuse_unknown(const char *file, json_t *root, const struct dpe_phrases *phrases,

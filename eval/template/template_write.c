@@ -1,5 +1,5 @@
 /* Values of templates as Python writes them and as JSON; JSON into values. */
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "eval/template/template_parts.h"
 
 #include <math.h>

@@ -12,7 +12,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/gguf/gguf.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "outputs/storage/storage.h"
 
 enum { LONGEST_KEY = 96 };

@@ -7,7 +7,7 @@
 #include <jansson.h>
 
 #include "engine/model/config/config_parse.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "outputs/table/fields.h"
 
 /* Numbers that read back as the same double. */

@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 #include "engine/model/model.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char *form,
                                bool factors, struct dpe_error *err)

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 /* One plan has the numbers of n_pairs; a plan from a stranger has bounds. */
 enum { MOST_PAIRS = 1 << 12, MOST_LAYERS = 1 << 12, MOST_HEADS = 1 << 12, MOST_MASK = 1 << 26 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "outputs/remote/remote_internal.h"
 
 enum {

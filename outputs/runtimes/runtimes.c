@@ -11,7 +11,7 @@
 
 #include "engine/model/model.h"
 #include "engine/plan/rope.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "outputs/runtimes/runtime_read.h"
 
 enum { MOST_CONFIG = 1 << 26, MOST_HEAD_DIM = 1 << 11 };

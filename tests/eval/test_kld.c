@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "eval/compare/kld.h"
-#include "eval/compare/kld_saved.h"
 #include "tests/lib/reference_session.h"
 
 enum { LENGTH = 90 };

@@ -16,7 +16,7 @@
 #include "engine/base/base.h"
 #include "eval/niah/niah.h"
 #include "eval/niah/niah_parts.h"
-#include "eval/task/haystack.h"
+#include "eval/task/prompt.h"
 #include "tests/eval/niah_case.h"
 #include "tests/lib/text_folder.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "eval/ruler/ruler.h"
-#include "eval/task/phrases.h"
+#include "eval/task/prompt.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(struct dpe_qa *qa)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "eval/template/template.h"
 
 static dpe_status render(const char *path, const char *json, size_t n, struct dpe_text *out,

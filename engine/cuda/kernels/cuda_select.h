@@ -1,7 +1,7 @@
 /**
  * @file select.h
- * Attention under a selection (selection/selection.h) in three steps: what stands for a block, made
- * when the block is complete; which blocks the groups of queries choose; attention over what a
+ * Attention under a selection (model/config/selection.h) in three steps: what stands for a block,
+ * made when the block is complete; which blocks the groups of queries choose; attention over what a
  * query then sees. Plain float arithmetic: any dtype, any head dimension, any plan. Keys and
  * queries are not rotated in memory, since a place may differ from query to query; each kernel
  * rotates what it reads.

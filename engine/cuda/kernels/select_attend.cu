@@ -1,8 +1,9 @@
 /* Attention over what a query sees under a selection. A thread block takes one query of one head,
  * or a part of its keys; its warps take the keys 32 at a time, each with a softmax of its own.
- * These are put together at the end, and those of parts by a second kernel. */
+ * These are put together at the end, and those of parts by a second kernel. Then branches of
+ * attention are added by their gates. */
 #include "engine/cuda/kernels/log_n.cuh"
-#include "engine/cuda/kernels/select_seen.cuh"
+#include "engine/cuda/kernels/select.cuh"
 
 namespace
 {
@@ -461,4 +462,47 @@ template <class T> static int launch(const struct dpe_select *call)
 int dpe_select_attend(const struct dpe_select *call)
 {
     DPE_FOR_DTYPE(call->dtype, launch<T>(call));
+}
+
+/* The branches of attention (NSA), added by their gates. */
+
+namespace
+{
+
+template <class T> __device__ inline float gate(const T *gates, int64_t i)
+{
+    return 1.0f / (1.0f + expf(-dpe_float(gates[i])));
+}
+
+template <class T>
+__global__ void __launch_bounds__(DPE_GRID_THREADS)
+    merge(const T *gates, const T *compressed, const T *windowed, int64_t heads, int64_t head_dim,
+          T *out)
+{
+    for (int64_t i = dpe_this_thread(); i < heads * head_dim; i += dpe_all_threads()) {
+        const int64_t at = i / head_dim * 3;
+        float sum =
+            gate(gates, at) * dpe_float(compressed[i]) + gate(gates, at + 1) * dpe_float(out[i]);
+        if (windowed != NULL) {
+            sum += gate(gates, at + 2) * dpe_float(windowed[i]);
+        }
+        out[i] = dpe_round<T>(sum);
+    }
+}
+
+template <class T>
+int launch_merge(const void *gates, const void *compressed, const void *windowed, int64_t heads,
+                 int64_t head_dim, void *out)
+{
+    return dpe_launch(merge<T>, dpe_element_blocks(heads * head_dim), DPE_GRID_THREADS, 0, NULL,
+                      static_cast<const T *>(gates), static_cast<const T *>(compressed),
+                      static_cast<const T *>(windowed), heads, head_dim, static_cast<T *>(out));
+}
+
+} // namespace
+
+int dpe_select_merge(enum dpe_dtype dtype, const void *gates, const void *compressed,
+                     const void *windowed, int64_t heads, int64_t head_dim, void *out)
+{
+    DPE_FOR_DTYPE(dtype, launch_merge<T>(gates, compressed, windowed, heads, head_dim, out));
 }

@@ -2,7 +2,7 @@
  * frequencies at t times the trained length are those at 1 plus an integral over a network, by the
  * 3/8 rule of Runge and Kutta. Here in double. */
 #include "engine/model/config/rope_network.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 #include <math.h>
 #include <stdlib.h>

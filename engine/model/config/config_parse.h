@@ -7,7 +7,7 @@
 
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 /** Fill *config from the text of config.json and, when not NULL, of generation_config.json.
  * The names of the files are for messages. On success the lists of config->rope are owned by the

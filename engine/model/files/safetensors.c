@@ -14,8 +14,7 @@
 #include "engine/base/bytes.h"
 #include "engine/system/folder.h"
 #include "engine/system/platform.h"
-#include "engine/text/json_scan.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 /* The format's own limit. */
 static const uint64_t max_header = 100000000;

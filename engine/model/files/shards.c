@@ -7,8 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "engine/text/json_scan.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 void dpe_name_list_add(struct dpe_name_list *list, const char *name)
 {

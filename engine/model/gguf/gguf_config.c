@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "engine/model/gguf/gguf_model.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 /* general.architecture, and how the weights of the family lie in a GGUF file. */
 static const struct architecture {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "engine/model/gguf/gguf_model.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 const struct dpe_gguf_tensor *dpe_gguf_set_find(const struct dpe_gguf_set *set, const char *name,
                                                 int *file)

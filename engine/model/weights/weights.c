@@ -7,7 +7,7 @@
 #include "engine/model/config/family.h"
 #include "engine/model/config/rope_network.h"
 #include "engine/model/weights/bind_internal.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 
 /* Blocks are only what a GGUF file has: of these the sizes were checked. */
 static bool known_dtype(const struct dpe_model *model, const char *name, enum dpe_dtype *dtype)

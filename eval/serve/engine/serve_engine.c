@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "engine/session/device.h"
-#include "engine/session/device_ops.h"
 #include "eval/serve/engine/serve_engine_internal.h"
 
 enum {

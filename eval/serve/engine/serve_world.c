@@ -8,7 +8,7 @@
 
 #include "engine/plan/methods/methods.h"
 #include "engine/system/folder.h"
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "eval/serve/engine/serve_engine_internal.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"

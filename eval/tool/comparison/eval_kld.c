@@ -1,7 +1,6 @@
 /* dpe-eval kld: the same texts under a base and under methods, token by token. */
 #include "engine/session/device.h"
 #include "eval/compare/kld.h"
-#include "eval/compare/kld_saved.h"
 #include "eval/tool/comparison/comparison.h"
 #include "outputs/h5/h5.h"
 #include "outputs/job/price.h"

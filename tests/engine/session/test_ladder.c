@@ -9,8 +9,8 @@
 
 #include <unistd.h>
 
+#include "engine/session/device.h"
 #include "engine/session/device_check.h"
-#include "engine/session/device_ops.h"
 #include "engine/session/ladder.h"
 #include "tests/engine/cuda/host/cuda_case.h"
 

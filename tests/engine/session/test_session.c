@@ -11,7 +11,6 @@
 
 #include "engine/model/config/layer_weights.h"
 #include "engine/session/device.h"
-#include "engine/session/device_ops.h"
 #include "tests/engine/session/session_case.h"
 
 static const char *const specs[] = {

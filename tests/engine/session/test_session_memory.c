@@ -9,7 +9,7 @@
 #include <malloc.h>
 #include <math.h>
 
-#include "engine/session/device_ops.h"
+#include "engine/session/device.h"
 #include "tests/engine/session/session_case.h"
 
 #if defined(__SANITIZE_ADDRESS__)

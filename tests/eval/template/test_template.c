@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "engine/text/json_strict.h"
+#include "engine/text/json.h"
 #include "eval/score/pytext.h"
 #include "eval/template/template.h"
 
