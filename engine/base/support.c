@@ -33,9 +33,7 @@ static dpe_status grow(void **block, size_t used, size_t *capacity, size_t n, si
     if (!__builtin_mul_overflow(wanted, size, &bytes)) {
         grown = realloc(*block, bytes);
     }
-    if (grown == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a list of %zu elements", wanted);
-    }
+    DPE_TRY(DPE_MADE(grown, err, "out of memory for a list of %zu elements", wanted));
     *block = grown;
     *capacity = wanted;
     return DPE_OK;
@@ -233,10 +231,7 @@ static dpe_status read_unsized(int fd, const char *path, uint64_t max_bytes, cha
     do {
         room = *got + 4096;
         char *grown = realloc(*buffer, room + *got + 1);
-        if (grown == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its first %zu bytes", path,
-                            room + *got);
-        }
+        DPE_TRY(DPE_MADE(grown, err, "%s: no memory for its first %zu bytes", path, room + *got));
         *buffer = grown;
         DPE_TRY(read_all(fd, path, grown + *got, room, &n, err));
         *got += n;
@@ -264,10 +259,8 @@ dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, siz
         DPE_TRY(read_unsized(fd, path, max_bytes, &buffer, &got, err));
     } else {
         buffer = malloc((size_t)size + 1);
-        if (buffer == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its %llu bytes", path,
-                            (unsigned long long)size);
-        }
+        DPE_TRY(DPE_MADE(buffer, err, "%s: no memory for its %llu bytes", path,
+                         (unsigned long long)size));
         DPE_TRY(read_all(fd, path, buffer, (size_t)size, &got, err));
     }
     if (got < size) {
@@ -353,9 +346,7 @@ void dpe_sha256_text(struct dpe_sha256 *hash, const char *text)
 dpe_status dpe_sha256_finish(struct dpe_sha256 *hash, char hex[65], struct dpe_error *err)
 {
     hex[0] = '\0';
-    if (hash == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a checksum");
-    }
+    DPE_TRY(DPE_MADE(hash, err, "out of memory for a checksum"));
     unsigned char digest[EVP_MAX_MD_SIZE] = {0};
     unsigned int n = 0;
     EVP_DigestFinal_ex(hash->context, digest, &n);

@@ -116,13 +116,12 @@ dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, con
     }
     DPE_TRY(
         DPE_ROOM(&identity->fields, identity->n, err, "out of memory for %zu names", identity->n));
-    struct dpe_identity_field field = {dpe_join(name, "", ""), dpe_join(value, "", "")};
-    if (field.name == NULL || field.value == NULL) {
-        free(field.name);
-        free(field.value);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the value of %s", name);
-    }
-    identity->fields[identity->n++] = field;
+    DPE_OWNED char *key = dpe_join(name, "", "");
+    DPE_TRY(DPE_MADE(key, err, "out of memory for the name %s", name));
+    char *copy = dpe_join(value, "", "");
+    DPE_TRY(DPE_MADE(copy, err, "out of memory for the value of %s", name));
+    identity->fields[identity->n++] = (struct dpe_identity_field){key, copy};
+    key = NULL;
     return DPE_OK;
 }
 
@@ -139,9 +138,7 @@ dpe_status dpe_identity_addf(struct dpe_identity *identity, struct dpe_error *er
         vsnprintf(value, (size_t)n + 1, format, again);
     }
     va_end(again);
-    if (value == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the value of %s", name);
-    }
+    DPE_TRY(DPE_MADE(value, err, "out of memory for the value of %s", name));
     return dpe_identity_add(identity, name, value, err);
 }
 

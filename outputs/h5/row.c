@@ -309,9 +309,7 @@ static dpe_status get_text(struct dpe_row *row, const unsigned char *value, size
         return bad_field(err, TAG_TEXT, n);
     }
     row->text = strndup((const char *)value, n);
-    return row->text != NULL
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a text of %zu bytes", n);
+    return DPE_MADE(row->text, err, "out of memory for a text of %zu bytes", n);
 }
 
 static dpe_status get_buckets(struct dpe_row *row, const unsigned char *value, size_t n,
