@@ -1,4 +1,5 @@
-/* Corpora: which files are books, in which order; loaded, checked, hashed. */
+/* Corpora: text files and their encodings; which files are books, in which order; loaded, checked,
+ * hashed. */
 #include "data/data.h"
 
 #include <dirent.h>
@@ -12,6 +13,112 @@
 #include "engine/base/bytes.h"
 #include "engine/system/folder.h"
 
+/* The largest book of PG-19 has some 50 MB. */
+static const uint64_t max_text_bytes = (uint64_t)1 << 30;
+
+size_t dpe_textfile_bom(const char *bytes, size_t n)
+{
+    return n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+const char *dpe_textfile_wide(const char *bytes, size_t n)
+{
+    if (n >= 4 &&
+        (memcmp(bytes, "\xff\xfe\0\0", 4) == 0 || memcmp(bytes, "\0\0\xfe\xff", 4) == 0)) {
+        return "UTF-32";
+    }
+    if (n >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0)) {
+        return "UTF-16";
+    }
+    size_t pairs = (n < 2048 ? n : 2048) / 2;
+    size_t nuls[2] = {0, 0};
+    for (size_t i = 0; i < 2 * pairs; i++) {
+        nuls[i % 2] += bytes[i] == '\0';
+    }
+    bool one_side = (nuls[0] == 0) != (nuls[1] == 0);
+    return pairs >= 2 && one_side && 2 * (nuls[0] + nuls[1]) > pairs ? "UTF-16" : NULL;
+}
+
+/* In place: a BOM at the start goes, CRLF becomes LF. */
+static size_t normalize(char *bytes, size_t n)
+{
+    size_t to = 0;
+    for (size_t from = dpe_textfile_bom(bytes, n); from < n; from++) {
+        if (bytes[from] == '\r' && from + 1 < n && bytes[from + 1] == '\n') {
+            continue;
+        }
+        bytes[to++] = bytes[from];
+    }
+    bytes[to] = '\0';
+    return to;
+}
+
+/* A text without NUL byte and BOM, CRLF → LF, valid UTF-8; *bytes is owned and has a NUL after *n.
+ */
+static dpe_status load_text(const char *path, char **bytes, size_t *n, struct dpe_error *err)
+{
+    DPE_OWNED char *read = NULL;
+    size_t size = 0;
+    DPE_TRY(dpe_read_file(path, max_text_bytes, &read, &size, err));
+    const char *wide = dpe_textfile_wide(read, size);
+    if (wide != NULL) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found %s; convert the file", path,
+                        wide);
+    }
+    const char *nul = memchr(read, '\0', size);
+    if (nul != NULL) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected text, found a NUL byte at offset %zu; the file may be "
+                        "damaged: copy it again",
+                        path, (size_t)(nul - read));
+    }
+    size_t good = dpe_utf8_check(read, size);
+    if (good < size) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected UTF-8, found an invalid byte 0x%02x at offset %zu; convert "
+                        "the file",
+                        path, (unsigned)(unsigned char)read[good], good);
+    }
+    *n = normalize(read, size);
+    *bytes = read;
+    read = NULL;
+    return DPE_OK;
+}
+
+/* Bytes of the white space character at s, 0 when it is something else. The set is Python's
+ * str.isspace. */
+static size_t space_at(const unsigned char *s, size_t left)
+{
+    if (s[0] < 0x80) {
+        return (s[0] >= 0x09 && s[0] <= 0x0d) || (s[0] >= 0x1c && s[0] <= 0x20) ? 1 : 0;
+    }
+    if (s[0] == 0xc2 && left >= 2) {
+        return s[1] == 0x85 || s[1] == 0xa0 ? 2 : 0;
+    }
+    if (left < 3) {
+        return 0;
+    }
+    unsigned code = (s[0] & 0x0fu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+    bool three = (s[0] & 0xf0) == 0xe0;
+    bool space = code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
+                 code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
+    return three && space ? 3 : 0;
+}
+
+int64_t dpe_count_words(const char *text, size_t n)
+{
+    int64_t words = 0;
+    bool inside = false;
+    size_t at = 0;
+    while (at < n) {
+        size_t space = space_at((const unsigned char *)text + at, n - at);
+        words += space == 0 && !inside;
+        inside = space == 0;
+        at += space == 0 ? 1 : space;
+    }
+    return words;
+}
+
 struct dpe_corpus {
     char *path;
     struct dpe_book *books;
@@ -23,30 +130,28 @@ struct dpe_corpus {
 /* Of several splits together. */
 static const uint64_t MOST_BYTES = UINT64_C(2) << 30;
 
-static dpe_status out_of_memory(const char *path, struct dpe_error *err)
+static dpe_status made(const void *p, const char *path, struct dpe_error *err)
 {
-    return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for the list of books", path);
+    return DPE_MADE(p, err, "%s: no memory for the list of books", path);
 }
 
 /* Load one text and append it; `id` and `title` are copied. */
 static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char *title,
                            const char *file, struct dpe_error *err)
 {
-    if (!dpe_make_room(&corpus->books, corpus->n, sizeof *corpus->books)) {
-        return out_of_memory(corpus->path, err);
-    }
+    DPE_TRY(DPE_ROOM(&corpus->books, corpus->n, err, "%s: no memory for the list of books",
+                     corpus->path));
     DPE_OWNED char *text = NULL;
     size_t n = 0;
-    DPE_TRY(dpe_textfile_load(file, &text, &n, err));
+    DPE_TRY(load_text(file, &text, &n, err));
     int64_t n_words = dpe_count_words(text, n);
     if (n_words == 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a text, found no words", file);
     }
     DPE_OWNED char *own_id = strdup(id);
     DPE_OWNED char *own_title = strdup(title);
-    if (own_id == NULL || own_title == NULL) {
-        return out_of_memory(corpus->path, err);
-    }
+    DPE_TRY(made(own_id, corpus->path, err));
+    DPE_TRY(made(own_title, corpus->path, err));
     corpus->books[corpus->n++] = (struct dpe_book){own_id, own_title, text, n, n_words};
     corpus->bytes += n;
     text = own_id = own_title = NULL;
@@ -89,9 +194,7 @@ static dpe_status find_folders(const struct dpe_corpus *corpus, const char *spli
             continue;
         }
         DPE_OWNED char *path = dpe_folder_join(corpus->path, splits[i]);
-        if (path == NULL) {
-            return out_of_memory(corpus->path, err);
-        }
+        DPE_TRY(made(path, corpus->path, err));
         if (is_folder(path)) {
             folders->path[folders->n++] = path;
             path = NULL;
@@ -130,9 +233,7 @@ static dpe_status add_listed(struct dpe_corpus *corpus, const struct folders *fo
                              const struct dpe_metadata_row *row, struct dpe_error *err)
 {
     DPE_OWNED char *file = find_text(folders, row);
-    if (file == NULL) {
-        return out_of_memory(corpus->path, err);
-    }
+    DPE_TRY(made(file, corpus->path, err));
     if (file[0] != '\0') {
         DPE_TRY(add_book(corpus, row->id, row->title, file, err));
     }
@@ -177,9 +278,7 @@ static dpe_status add_file(struct dpe_corpus *corpus, const char *file, struct d
 {
     const char *slash = strrchr(file, '/');
     DPE_OWNED char *id = strdup(slash == NULL ? file : slash + 1);
-    if (id == NULL) {
-        return out_of_memory(corpus->path, err);
-    }
+    DPE_TRY(made(id, corpus->path, err));
     size_t n = strlen(id);
     if (dpe_utf8_check(id, n) < n) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a file name in UTF-8; rename it", file);
@@ -209,9 +308,8 @@ static dpe_status open_folder(struct dpe_corpus *corpus, struct dpe_error *err)
     for (int i = 0; i < n; i++) {
         DPE_OWNED struct dirent *entry = entries[i];
         DPE_OWNED char *file = dpe_folder_join(corpus->path, entry->d_name);
-        if (status == DPE_OK) {
-            status = file == NULL ? out_of_memory(corpus->path, err) : add_file(corpus, file, err);
-        }
+        status = status == DPE_OK ? made(file, corpus->path, err) : status;
+        status = status == DPE_OK ? add_file(corpus, file, err) : status;
     }
     return status;
 }
@@ -238,9 +336,7 @@ static dpe_status open_any(struct dpe_corpus *corpus, const char *split, struct 
         return dpe_fail(err, DPE_USAGE, "split \"%s\": expected train, validation or test", split);
     }
     DPE_OWNED char *csv = dpe_folder_join(corpus->path, "metadata.csv");
-    if (csv == NULL) {
-        return out_of_memory(corpus->path, err);
-    }
+    DPE_TRY(made(csv, corpus->path, err));
     bool folder = is_folder(corpus->path);
     if (folder && exists(csv)) {
         return open_pg19(corpus, csv, split, err);
@@ -258,9 +354,9 @@ dpe_status dpe_corpus_open(const char *path, const char *split, struct dpe_corpu
 {
     DPE_SCOPED(dpe_corpus_close_scoped)
     struct dpe_corpus *opened = dpe_alloc_zero(1, sizeof *opened);
-    if (opened == NULL || (opened->path = strdup(path)) == NULL) {
-        return out_of_memory(path, err);
-    }
+    DPE_TRY(made(opened, path, err));
+    opened->path = strdup(path);
+    DPE_TRY(made(opened->path, path, err));
     DPE_TRY(open_any(opened, split, err));
     DPE_TRY(hash_books(opened, err));
     *corpus = opened;

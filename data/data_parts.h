@@ -1,6 +1,6 @@
 /**
  * @file data_parts.h
- * What the files of this room share: PG-19's metadata.csv, text files.
+ * What the files of this room share: PG-19's metadata.csv, encodings of text files.
  */
 #ifndef DPE_DATA_PARTS_H
 #define DPE_DATA_PARTS_H
@@ -31,10 +31,5 @@ const char *dpe_textfile_wide(const char *bytes, size_t n);
 
 /** Bytes of a UTF-8 byte-order mark at the start: 3 or 0. */
 size_t dpe_textfile_bom(const char *bytes, size_t n);
-
-/** Load a text: no NUL byte, BOM dropped, CRLF → LF, valid UTF-8. *bytes has a NUL after *n bytes
- * and is owned by the caller (free). Errors as dpe_read_file, and DPE_BAD_DATA naming file and
- * offset. */
-dpe_status dpe_textfile_load(const char *path, char **bytes, size_t *n, struct dpe_error *err);
 
 #endif

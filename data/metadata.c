@@ -90,18 +90,15 @@ static dpe_status add_row(struct reader *r)
     }
     struct dpe_metadata *out = r->out;
     DPE_TRY(DPE_ROOM(&out->rows, out->n, r->err, "%s: no memory for its records", r->path));
-    struct dpe_metadata_row row = {strdup(id), strdup(title == NULL ? "" : title), r->line};
-    if (row.id == NULL || row.title == NULL) {
-        free(row.id);
-        free(row.title);
-        return dpe_fail(r->err, DPE_NO_MEMORY, "%s: no memory for its records", r->path);
-    }
-    for (char *c = row.title; *c != '\0'; c++) {
+    struct dpe_metadata_row *row = &out->rows[out->n++];
+    *row = (struct dpe_metadata_row){strdup(id), strdup(title == NULL ? "" : title), r->line};
+    DPE_TRY(DPE_MADE(row->id, r->err, "%s: no memory for its records", r->path));
+    DPE_TRY(DPE_MADE(row->title, r->err, "%s: no memory for its records", r->path));
+    for (char *c = row->title; *c != '\0'; c++) {
         if (*c == '\n' || *c == '\r' || *c == '\t') {
             *c = ' ';
         }
     }
-    out->rows[out->n++] = row;
     return DPE_OK;
 }
 

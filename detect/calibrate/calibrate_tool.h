@@ -8,12 +8,12 @@
 
 #include "detect/search/select.h"
 #include "detect/tool/detection.h"
-#include "eval/tool/comparison/arguments.h"
+#include "eval/tool/comparison/comparison.h"
 #include "norms/norms_study.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/export/export.h"
-#include "outputs/job/price.h"
 #include "outputs/job/job.h"
+#include "outputs/job/price.h"
 
 enum { CALIBRATE_METHOD = 256, CALIBRATE_NIAH = 512, CALIBRATE_FILES = 160 };
 

@@ -234,8 +234,7 @@ static void add_scaled(struct list *list, struct dpe_temperature temperature, co
     }
 }
 
-/* a² with a = 0.1 ln(L/L0) + 1. */
-static double yarn_factor(const struct dpe_detect_params *params)
+double dpe_detect_yarn_factor(const struct dpe_detect_params *params)
 {
     double ratio = (double)params->length / (double)params->trained_length;
     double a = 0.1 * log(fmax(1.0, ratio)) + 1.0;
@@ -260,7 +259,7 @@ static int usual_temperatures(const struct dpe_detect_params *params, int64_t he
         /* InfoScale's formula. */
         usual[n++] = (struct dpe_temperature){trained, 0.5, 2.0 / (double)head_dim, 1.0, DPE_LEVEL};
     }
-    usual[n++] = (struct dpe_temperature){0.0, 1.0, 0.0, yarn_factor(params), DPE_LEVEL};
+    usual[n++] = (struct dpe_temperature){0.0, 1.0, 0.0, dpe_detect_yarn_factor(params), DPE_LEVEL};
     return n;
 }
 
@@ -279,7 +278,7 @@ static void add_temperatures(struct list *list, const struct dpe_detect_params *
         {trained, 2.0, 0.0, 1.0, DPE_LEVEL},
         {trained, 0.5, 2.0 / (double)head_dim, 1.0, DPE_LEVEL},
     };
-    const double factors[] = {1.2, 1.4, 1.6, 1.8, 2.0, yarn_factor(params)};
+    const double factors[] = {1.2, 1.4, 1.6, 1.8, 2.0, dpe_detect_yarn_factor(params)};
     for (size_t i = 0; i < sizeof grid / sizeof grid[0] && !params->frequencies; i++) {
         add_temperature(list, grid[i]);
     }
@@ -521,7 +520,7 @@ static void add_families(struct list *list, const struct dpe_detect_params *para
         dpe_temperature_none,
         now.temperature,
         {(double)params->trained_length, 1.0, 0.0, 1.0, DPE_LEVEL},
-        {0.0, 1.0, 0.0, yarn_factor(params), DPE_LEVEL},
+        {0.0, 1.0, 0.0, dpe_detect_yarn_factor(params), DPE_LEVEL},
     };
     for (int f = DPE_DETECT_PLAIN_FAMILIES; f < DPE_DETECT_FAMILIES; f++) {
         for (size_t i = 0; i < 4 && (families >> f & 1U) != 0; i++) {

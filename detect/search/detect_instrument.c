@@ -1,5 +1,5 @@
 /* How well a task tells good plans apart, read from a few contexts. */
-#include "detect/search/instrument.h"
+#include "detect/search/search.h"
 
 #include <math.h>
 

@@ -7,7 +7,6 @@
 
 #include "detect/sweep/grid.h"
 #include "engine/base/base.h"
-#include "eval/task/race.h"
 #include "eval/task/stats.h"
 #include "outputs/run/run.h"
 
@@ -103,7 +102,7 @@ struct dpe_interval dpe_detect_interval(const struct dpe_detect_scores *scores, 
 
 /* ---------------------------------------------------------------------------------------- race */
 
-/** Replay a race (eval/task/race.h) on the rows that are there: the arms are the cells of `scores`
+/** Replay a race (eval/task/stats.h) on the rows that are there: the arms are the cells of `scores`
  *  [n_groups · n_lengths], and the lengths of a group compete. `keep` is the index of a length that
  *  is never dropped (L0/2, which other groups need anyway; −1 = none). The caller frees *race with
  *  dpe_race_free. DPE_USAGE, DPE_NO_MEMORY. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/search/instrument.h"
+#include "detect/search/search.h"
 #include "detect/tool/detect_tool.h"
 
 /* From the easiest to the hardest. Four questions share a context, where there are as many keys. */
@@ -153,11 +153,10 @@ static dpe_status add_plan(struct pilot *pilot, dpe_status made, struct dpe_erro
 /* log-n with the trained length; frequencies can only have a factor: YaRN's. */
 static struct dpe_temperature usual_temperature(const struct dpe_detect_params *params)
 {
-    double ratio = (double)params->length / (double)params->trained_length;
-    double root = 0.1 * log(ratio > 1.0 ? ratio : 1.0) + 1.0;
+    const double trained = (double)params->trained_length;
     return params->frequencies
-               ? (struct dpe_temperature){0.0, 1.0, 0.0, root * root, DPE_LEVEL}
-               : (struct dpe_temperature){(double)params->trained_length, 1.0, 0.0, 1.0, DPE_LEVEL};
+               ? (struct dpe_temperature){0.0, 1.0, 0.0, dpe_detect_yarn_factor(params), DPE_LEVEL}
+               : (struct dpe_temperature){trained, 1.0, 0.0, 1.0, DPE_LEVEL};
 }
 
 /* Every group at the longest detecting length up to L0. */

@@ -1,7 +1,7 @@
 /* A detection and a profile of key pairs from their tables; the steps of an ablation, their plans.
  */
-#include "eval/compare/ablation.h"
 #include "engine/plan/methods/methods.h"
+#include "eval/compare/compare.h"
 #include "outputs/h5/h5.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"

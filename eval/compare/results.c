@@ -1,6 +1,6 @@
 /* Rows as arrays, their statistics, and the /eval/SUITE part of a table (outputs/SCHEMA.md,
  * "Comparison"). */
-#include "eval/compare/results.h"
+#include "eval/compare/compare.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 #include "outputs/run/run.h"

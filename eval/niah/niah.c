@@ -8,7 +8,7 @@
 
 #include "eval/chat/chat.h"
 #include "eval/task/prompt.h"
-#include "eval/task/steps.h"
+#include "eval/task/task.h"
 
 /* Prompt + room lies in [L − SLACK, L]. */
 enum { SLACK = 16, MAX_PROBES = 200, LONG_WORD = 256, MAX_LENGTH = 100000000 };

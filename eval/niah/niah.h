@@ -25,7 +25,7 @@ struct dpe_niah_params {
                      it is read once (default 1: none do) */
     int spare;  /**< an answer may take at most so many tokens beside what the values need; 0
                    (default): room 128 from L = 4096 on, as the paper, what they need + 8 below */
-    bool steps; /**< score=steps: a score by steps (eval/task/steps.h) in place of recall */
+    bool steps; /**< score=steps: a score by steps (eval/task/task.h) in place of recall */
     bool repeat_haystack; /**< a corpus that is too short is repeated instead of refused */
     enum dpe_special_policy special; /**< special-token text inside the corpus (default: refused) */
 };

@@ -1,18 +1,35 @@
 /**
  * @file ruler2_parts.h
- * Inside of RULER v2's tasks: what they are made of, and how one prompt is made.
+ * Inside of RULER v2's tasks: what they are made of, how one prompt is made, and the
+ * random numbers of Python's `random` after random.seed(n).
  */
 #ifndef DPE_RULER2_PARTS_H
 #define DPE_RULER2_PARTS_H
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 
-#include <jansson.h>
-
-#include "eval/ruler/python_random.h"
-#include "eval/ruler/ruler2.h"
+#include "engine/base/base.h"
+#include "eval/ruler/ruler.h"
 #include "eval/task/prompt.h"
+
+/** A Mersenne Twister (MT19937). */
+struct dpe_python_random {
+    uint32_t state[624];
+    int at;
+};
+/** random.seed(seed) */
+void dpe_python_seed(struct dpe_python_random *random, uint32_t seed);
+/** The next 32 bits. */
+uint32_t dpe_python_bits(struct dpe_python_random *random);
+/** An index below n, 1 ≤ n < 2^63: random.choice of n things takes it; random.randint(a, b) is a
+ * plus that below b − a + 1. */
+uint64_t dpe_python_below(struct dpe_python_random *random, uint64_t n);
+/** random.shuffle(list(range(n))): places[i] is what stands at i. */
+void dpe_python_shuffle(struct dpe_python_random *random, size_t *places, size_t n);
+/** random.sample(range(n), k), k ≤ n. False: out of memory. */
+bool dpe_python_sample(struct dpe_python_random *random, size_t n, size_t *chosen, size_t k);
 
 /** The sentences, in the order of `fields` in ruler2.c. */
 enum dpe_ruler2_phrase {

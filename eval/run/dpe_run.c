@@ -261,9 +261,8 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
     };
     bool compare = !run->args->other_model && dpe_model_weights(run->model) != NULL;
     const char *fingerprint = compare ? dpe_model_fingerprint(run->model) : NULL;
-    return run->args->table != NULL
-               ? dpe_plan_of_table_file(run->args->table, &context, fingerprint, plan, note, err)
-               : dpe_plan_of_spec(run->args->method, &context, fingerprint, plan, note, err);
+    return dpe_plan_asked(run->args->table, run->args->method, &context, fingerprint, plan, note,
+                          err);
 }
 
 dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t length,

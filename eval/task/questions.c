@@ -1,14 +1,234 @@
-/* Questions in a session: prompt, greedy generation, score. */
+/* Questions in a session: which are decoded together and what that costs; prompt, greedy
+ * generation, score. */
 #include "engine/base/base.h"
-#include "engine/session/session.h"
-#include "engine/tokenizer/tokenizer.h"
-#include "eval/task/batches.h"
-#include "eval/task/steps.h"
-#include "eval/task/task.h"
-#include "outputs/h5/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "engine/session/session.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "eval/task/task.h"
+#include "outputs/job/price.h"
+#include "outputs/h5/rows.h"
+
+/* Samples to run one after another, and how many tokens each prompt shares with the next. */
+struct queue {
+    const struct dpe_sample **samples; /* [n], borrowed */
+    int64_t *common; /* [n] tokens that prompt i and the next begin with, the last one's 0 */
+    int64_t n;
+};
+
+/* A queue of n samples that are to be set, then queue_compare. */
+static dpe_status queue_init(struct queue *queue, int64_t n, struct dpe_error *err)
+{
+    *queue = (struct queue){.n = n};
+    DPE_TRY(DPE_NEW(&queue->samples, (size_t)n, err, "out of memory for a batch of %lld samples",
+                    (long long)n));
+    return DPE_NEW(&queue->common, (size_t)n, err, "out of memory for a batch of %lld samples",
+                   (long long)n);
+}
+
+static void queue_free(struct queue *queue)
+{
+    free(queue->samples);
+    free(queue->common);
+    *queue = (struct queue){0};
+}
+
+static void queue_compare(struct queue *queue)
+{
+    for (int64_t i = 0; i + 1 < queue->n; i++) {
+        const struct dpe_tokens *a = &queue->samples[i]->prompt;
+        const struct dpe_tokens *b = &queue->samples[i + 1]->prompt;
+        size_t n = a->n < b->n ? a->n : b->n;
+        size_t same = 0;
+        while (same < n && a->ids[same] == b->ids[same]) {
+            same++;
+        }
+        queue->common[i] = (int64_t)same;
+    }
+}
+
+/* Samples that are decoded together. */
+struct batch {
+    int64_t n;      /* 1: alone */
+    int64_t prefix; /* tokens that all of them begin with, fewer than any of them has */
+    int64_t room;   /* cache rows that each needs after the prefix */
+};
+
+static int64_t length_of(const struct queue *queue, int64_t i)
+{
+    return (int64_t)queue->samples[i]->prompt.n;
+}
+
+/* The n samples from `first` on as one batch. The last new token is not fed. */
+static struct batch gather(const struct queue *queue, int64_t first, int64_t n)
+{
+    struct batch batch = {.n = n, .prefix = length_of(queue, first) - 1, .room = 1};
+    for (int64_t i = first; i < first + n; i++) {
+        int64_t most = length_of(queue, i) - 1;
+        most = i > first && queue->common[i - 1] < most ? queue->common[i - 1] : most;
+        batch.prefix = most < batch.prefix ? most : batch.prefix;
+    }
+    for (int64_t i = first; i < first + n; i++) {
+        int64_t need = length_of(queue, i) - batch.prefix + queue->samples[i]->max_new - 1;
+        batch.room = need > batch.room ? need : batch.room;
+    }
+    return batch;
+}
+
+/* Tokens of the first sample's prompt that need not be read. One that is alone gets the bits that
+ * it would get anywhere, so it is cut at whole chunks. */
+static int64_t kept_by(const struct batch *batch, int64_t held,
+                       const struct dpe_session_limits *limits)
+{
+    int64_t kept = held < batch->prefix ? held : batch->prefix;
+    return batch->n > 1 ? kept : limits->chunk > 0 ? kept - kept % limits->chunk : 0;
+}
+
+/* What the cache holds of the next sample after a batch: after several, their prefix. */
+static int64_t held_behind(const struct queue *queue, int64_t first, const struct batch *batch)
+{
+    int64_t held = batch->n > 1 ? batch->prefix : INT64_MAX;
+    for (int64_t i = first; i < first + batch->n; i++) {
+        held = queue->common[i] < held ? queue->common[i] : held;
+    }
+    return held;
+}
+
+static int64_t read_by(const struct queue *queue, int64_t first, const struct batch *batch,
+                       int64_t kept)
+{
+    int64_t read = batch->n > 1 ? batch->prefix - kept : -kept;
+    for (int64_t i = first; i < first + batch->n; i++) {
+        read += length_of(queue, i) - (batch->n > 1 ? batch->prefix : 0);
+    }
+    return read;
+}
+
+/* Tokens that batches of n read. */
+static int64_t read_in_batches(const struct queue *queue, int64_t first, int64_t end, int64_t n,
+                               int64_t held, const struct dpe_session_limits *limits)
+{
+    int64_t read = 0;
+    for (int64_t i = first; i < end; i += n) {
+        const struct batch batch = gather(queue, i, n < end - i ? n : end - i);
+        read += read_by(queue, i, &batch, kept_by(&batch, held, limits));
+        held = held_behind(queue, i, &batch);
+    }
+    return read;
+}
+
+static bool fits(const struct batch *batch, const struct dpe_session_limits *limits)
+{
+    return batch->prefix + batch->n * batch->room <= limits->capacity &&
+           batch->prefix + batch->room <= limits->positions;
+}
+
+/* How many of the samples first … end − 1 make the best batch in a session of these limits, whose
+ *  cache holds the first `held` tokens of the first one: as many as fit, or fewer if every
+ * additional batch saves reading more than a quarter of a prompt. */
+static struct batch queue_fit(const struct queue *queue, int64_t first, int64_t end, int64_t held,
+                              const struct dpe_session_limits *limits)
+{
+    int64_t n = end - first;
+    struct batch best = gather(queue, first, 1);
+    int64_t best_read = 0;
+    for (int64_t k = n < limits->branches ? n : limits->branches; k > 1; k--) {
+        const struct batch batch = gather(queue, first, k);
+        if (!fits(&batch, limits)) {
+            continue;
+        }
+        int64_t read = read_in_batches(queue, first, end, k, held, limits);
+        int64_t more = (n + k - 1) / k - (n + best.n - 1) / best.n;
+        if (best.n == 1 || best_read - read > more * length_of(queue, first) / 4) {
+            best = batch;
+            best_read = read;
+        }
+    }
+    return best;
+}
+
+/* Pairs of a token that is read and one at or before it, from token `from` on. */
+static double pairs_behind(int64_t from, int64_t to)
+{
+    return 0.5 * ((double)to * (double)(to + 1) - (double)from * (double)(from + 1));
+}
+
+static void add_cost(const struct queue *queue, int64_t first, const struct batch *batch,
+                     int64_t kept, struct dpe_answering *cost)
+{
+    int64_t steps = 0;
+    int64_t begin = batch->n > 1 ? batch->prefix : kept;
+    cost->read += read_by(queue, first, batch, kept);
+    cost->pairs += pairs_behind(kept, begin);
+    for (int64_t i = first; i < first + batch->n; i++) {
+        int64_t fed = queue->samples[i]->max_new - 1;
+        cost->prompts += length_of(queue, i);
+        cost->pairs += pairs_behind(begin, length_of(queue, i));
+        cost->decoded += fed;
+        steps = fed > steps ? fed : steps;
+    }
+    cost->steps += steps;
+    cost->samples += batch->n;
+}
+
+dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64_t together,
+                              const struct dpe_session_limits *limits, struct dpe_answering *cost,
+                              struct dpe_error *err)
+{
+    DPE_SCOPED(queue_free) struct queue queue = {0};
+    DPE_TRY(queue_init(&queue, n, err));
+    for (int64_t i = 0; i < n; i++) {
+        queue.samples[i] = &samples[i];
+    }
+    queue_compare(&queue);
+    int64_t held = 0;
+    struct batch batch;
+    for (int64_t i = 0; i < n; i += batch.n) {
+        int64_t end = (i / together + 1) * together;
+        batch = queue_fit(&queue, i, end < n ? end : n, held, limits);
+        add_cost(&queue, i, &batch, kept_by(&batch, held, limits), cost);
+        held = held_behind(&queue, i, &batch);
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_task_price(const struct dpe_task *task, int64_t n, int64_t length, int64_t batch,
+                          const struct dpe_config *config, struct dpe_price *price,
+                          struct dpe_answering *counted, struct dpe_error *err)
+{
+    enum { MOST = 64 };
+    struct dpe_sample samples[MOST] = {{0}};
+    struct dpe_answering own = {0};
+    struct dpe_answering *answering = counted != NULL ? counted : &own;
+    const int64_t most = dpe_least(dpe_least(n, task->n_samples), MOST);
+    const int64_t together = dpe_most(batch, 1);
+    const struct dpe_session_limits limits = {
+        .capacity = length * together, .positions = length, .branches = together};
+    dpe_status status = DPE_OK;
+    *answering = (struct dpe_answering){0};
+    for (int64_t i = 0; i < most && status == DPE_OK; i++) {
+        status = dpe_task_sample(task, i, &samples[i], NULL, err);
+    }
+    if (status == DPE_OK) {
+        status = dpe_answering_cost(samples, most, together, &limits, answering, err);
+    }
+    const int64_t room = samples[0].max_new;
+    for (int64_t i = 0; i < most; i++) {
+        dpe_sample_free(&samples[i]);
+    }
+    DPE_TRY(status);
+    const struct dpe_price_answers answers = {.samples = most,
+                                              .prompts = answering->prompts,
+                                              .read = answering->read,
+                                              .pairs = answering->pairs,
+                                              .decoded = answering->decoded,
+                                              .steps = answering->steps,
+                                              .room = room};
+    dpe_price_of_answers(config, &answers, price);
+    return DPE_OK;
+}
 
 /* A prediction is kept to be looked at, not to fill tables. */
 enum { MAX_PREDICTION = 4096 };
@@ -176,7 +396,7 @@ static dpe_status run_question(void *state, struct dpe_session *session, int64_t
 }
 
 static dpe_status answer_batch(struct dpe_session *session, struct answer *answers,
-                               const struct dpe_queue_batch *batch, struct dpe_error *err)
+                               const struct batch *batch, struct dpe_error *err)
 {
     int64_t n = batch->n;
     DPE_OWNED struct dpe_continuation *items = NULL;
@@ -199,16 +419,16 @@ static dpe_status answer_all(const struct questions *questions, struct dpe_sessi
                              struct dpe_row *rows, struct dpe_error *err)
 {
     const struct dpe_session_limits limits = dpe_session_limits(session);
-    DPE_SCOPED(dpe_queue_free) struct dpe_queue queue = {0};
-    struct dpe_queue_batch batch;
-    DPE_TRY(dpe_queue_init(&queue, n, err));
+    DPE_SCOPED(queue_free) struct queue queue = {0};
+    struct batch batch;
+    DPE_TRY(queue_init(&queue, n, err));
     for (int64_t i = 0; i < n; i++) {
         DPE_TRY(answer_begin(questions, indices[i], &answers[i], err));
         queue.samples[i] = &answers[i].sample;
     }
-    dpe_queue_compare(&queue);
+    queue_compare(&queue);
     for (int64_t i = 0; i < n; i += batch.n) {
-        batch = dpe_queue_fit(&queue, i, n, held_of(session, &answers[i], false), &limits);
+        batch = queue_fit(&queue, i, n, held_of(session, &answers[i], false), &limits);
         DPE_TRY(batch.n > 1 ? answer_batch(session, &answers[i], &batch, err)
                             : answer_alone(session, &answers[i], err));
     }

@@ -1,5 +1,5 @@
 /* A score by steps: which missing value does greedy decoding name next? */
-#include "eval/task/steps.h"
+#include "eval/task/task.h"
 
 #include "engine/base/base.h"
 

@@ -7,7 +7,6 @@
 
 #include "engine/tool/tool.h"
 #include "eval/ruler/ruler.h"
-#include "eval/ruler/ruler2.h"
 #include "eval/score/jsonl.h"
 #include "eval/suite/suite.h"
 #include "eval/tool/eval_commands.h"

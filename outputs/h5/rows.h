@@ -29,7 +29,7 @@ struct dpe_row {
     uint64_t seed;      /**< of the sample */
     int32_t layer;      /**< DPE_ROW_NONFINITE: where */
     int64_t position;
-    double margin;   /**< of a score by steps: how clearly, 0 … 1 (eval/task/steps.h) */
+    double margin;   /**< of a score by steps: how clearly, 0 … 1 (eval/task/task.h) */
     double seconds;  /**< differs between equal runs: goes to /run */
     char *text;      /**< the prediction, UTF-8, owned by the row; NULL when none */
     double *buckets; /**< NLL sums by position bucket (powers of two), owned; NULL when none */

@@ -62,24 +62,23 @@ enum { DPE_TABLE_NOTE = 1024 };
 /** The lengths of a table's entries, "512, 1024, 2048", cut off with "…" where there are too many.
  *  Returns the buffer. */
 const char *dpe_table_lengths(const struct dpe_table *table, char text[DPE_TABLE_NOTE]);
-/** The plan that a file of dpe-detect or dpe-export describes for a text of context->length tokens:
- *  that of the entry which dpe_table_choose takes, with a warning when it may be longer than
- *  every entry, and one when it was found under a selection and `context` has none; for a text of
- * at most the trained length that of `rope`. `note` (NULL allowed) says which in words. The file is
- *  refused for the same reasons whatever the length. Errors name the file. DPE_BAD_DATA when it was
- * measured on a model with another fingerprint than `fingerprint` (NULL: not compared), and as
- * dpe_plan_of_table. */
-dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_context *context,
-                                  const char *fingerprint, struct dpe_plan *plan,
-                                  char note[DPE_TABLE_NOTE], struct dpe_error *err);
 /** Where a method's spec names a table, "select:KEYS,over=table:FILE": FILE; else NULL. */
 const char *dpe_plan_table_of_spec(const char *spec);
-/** dpe_plan_for_text, and for such a spec the plan of the table with that selection; up to the
- * trained length the model unchanged, as with the table alone. `fingerprint` and `note` as
- *  dpe_plan_of_table_file; the note of a method is empty where its plan is the one that is run. */
-dpe_status dpe_plan_of_spec(const char *spec, const struct dpe_plan_context *context,
-                            const char *fingerprint, struct dpe_plan *plan,
-                            char note[DPE_TABLE_NOTE], struct dpe_error *err);
+/** The plan for a text of context->length tokens that is asked for: of a table, a file of
+ * dpe-detect or dpe-export, or where `table` is NULL of a method's spec. `note` (NULL allowed) says
+ * in words which entry it is of, or that the method changes nothing; else it is as it was.
+ *
+ *  Of a table: that of the entry which dpe_table_choose takes, with a warning when the text may be
+ *  longer than every entry, and one when it was found under a selection and `context` has none; for
+ *  a text of at most the trained length that of `rope`. The file is refused for the same reasons
+ *  whatever the length. Errors name the file. DPE_BAD_DATA when it was measured on a model with
+ *  another fingerprint than `fingerprint` (NULL: not compared), and as dpe_plan_of_table.
+ *
+ *  Of a spec: dpe_plan_for_text, and where it names a table the plan of that with the selection; up
+ *  to the trained length the model unchanged, as with the table alone. */
+dpe_status dpe_plan_asked(const char *table, const char *spec,
+                          const struct dpe_plan_context *context, const char *fingerprint,
+                          struct dpe_plan *plan, char note[DPE_TABLE_NOTE], struct dpe_error *err);
 
 /* The key-pair profile that dpe-norms writes: which pairs of each head contribute most. */
 

@@ -460,9 +460,9 @@ static dpe_status plan_of_choice(const struct dpe_table *table,
     return status == DPE_OK && entry == NULL ? dpe_plan_make_unchanged(context, plan, err) : status;
 }
 
-dpe_status dpe_plan_of_table_file(const char *path, const struct dpe_plan_context *context,
-                                  const char *fingerprint, struct dpe_plan *plan,
-                                  char note[DPE_TABLE_NOTE], struct dpe_error *err)
+static dpe_status plan_of_table_file(const char *path, const struct dpe_plan_context *context,
+                                     const char *fingerprint, struct dpe_plan *plan,
+                                     char note[DPE_TABLE_NOTE], struct dpe_error *err)
 {
     DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
     DPE_TRY(dpe_table_load(path, &table, err));
@@ -499,9 +499,9 @@ const char *dpe_plan_table_of_spec(const char *spec)
                                                                 : NULL;
 }
 
-dpe_status dpe_plan_of_spec(const char *spec, const struct dpe_plan_context *context,
-                            const char *fingerprint, struct dpe_plan *plan,
-                            char note[DPE_TABLE_NOTE], struct dpe_error *err)
+static dpe_status plan_of_spec(const char *spec, const struct dpe_plan_context *context,
+                               const char *fingerprint, struct dpe_plan *plan,
+                               char note[DPE_TABLE_NOTE], struct dpe_error *err)
 {
     const char *table = dpe_plan_table_of_spec(spec);
     if (table == NULL) {
@@ -529,5 +529,13 @@ dpe_status dpe_plan_of_spec(const char *spec, const struct dpe_plan_context *con
     /* Keys that no table could make good are the command's fault. */
     DPE_TRY(dpe_plan_make("rope", &selecting, plan, err));
     dpe_plan_free(plan);
-    return dpe_plan_of_table_file(table, &selecting, fingerprint, plan, note, err);
+    return plan_of_table_file(table, &selecting, fingerprint, plan, note, err);
+}
+
+dpe_status dpe_plan_asked(const char *table, const char *spec,
+                          const struct dpe_plan_context *context, const char *fingerprint,
+                          struct dpe_plan *plan, char note[DPE_TABLE_NOTE], struct dpe_error *err)
+{
+    return table != NULL ? plan_of_table_file(table, context, fingerprint, plan, note, err)
+                         : plan_of_spec(spec, context, fingerprint, plan, note, err);
 }

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "detect/search/instrument.h"
+#include "detect/search/search.h"
 #include "detect_case.h"
 
 enum { PROMPT = 1000, ANSWER = 10 };

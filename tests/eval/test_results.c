@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "eval/compare/results.h"
+#include "eval/compare/compare.h"
 #include "outputs/h5/h5.h"
 #include "tests/outputs/outputs_fixture.h"
 #include "tests/outputs/schema_check.h"

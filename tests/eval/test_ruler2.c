@@ -10,8 +10,8 @@
 #include <jansson.h>
 #include <sys/stat.h>
 
-#include "eval/ruler/python_random.h"
-#include "eval/ruler/ruler2.h"
+#include "eval/ruler/ruler.h"
+#include "eval/ruler/ruler2_parts.h"
 #include "tests/lib/text_folder.h"
 
 static json_t *golden;

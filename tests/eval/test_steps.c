@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "eval/niah/niah.h"
-#include "eval/task/steps.h"
+#include "eval/task/task.h"
 #include "tests/lib/reference_session.h"
 
 enum { LENGTH = 256 };

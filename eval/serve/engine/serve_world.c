@@ -40,9 +40,7 @@ static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64
     struct dpe_serve_plan *added = &world->plans[world->n_plans];
     added->length = text;
     DPE_TRY(
-        args->table != NULL
-            ? dpe_plan_of_table_file(args->table, &context, fingerprint, &added->plan, NULL, err)
-            : dpe_plan_of_spec(args->method, &context, fingerprint, &added->plan, NULL, err));
+        dpe_plan_asked(args->table, args->method, &context, fingerprint, &added->plan, NULL, err));
     world->n_plans++;
     return digest_of(&added->plan, added->digest, err);
 }

@@ -102,9 +102,9 @@ static dpe_status open_base(struct kld *kld, struct dpe_error *err)
     struct dpe_plan_context context = dpe_job_context(job, kld->length);
     context.config = dpe_model_config(base_model(kld));
     context.official = args->official;
-    dpe_status status = dpe_plan_of_spec(
-        base_name(kld), &context, args->other_model ? NULL : dpe_model_fingerprint(base_model(kld)),
-        &kld->plan, NULL, err);
+    const char *fingerprint = args->other_model ? NULL : dpe_model_fingerprint(base_model(kld));
+    dpe_status status =
+        dpe_plan_asked(NULL, base_name(kld), &context, fingerprint, &kld->plan, NULL, err);
     return status == DPE_OK ? dpe_plan_key(&kld->plan, kld->key, err)
                             : dpe_fail_prefix(err, "--base");
 }

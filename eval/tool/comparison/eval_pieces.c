@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/compare/ablation.h"
-#include "eval/tool/comparison/arguments.h"
+#include "eval/compare/compare.h"
+#include "eval/tool/comparison/comparison.h"
 
 enum option_key {
     KEY_METHOD = DPE_KEY_PROGRAM,

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "eval/niah/niah.h"
-#include "eval/tool/comparison/arguments.h"
+#include "eval/tool/comparison/comparison.h"
 #include "outputs/read/read.h"
 
 enum { EVERY = -1 };

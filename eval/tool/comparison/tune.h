@@ -6,7 +6,6 @@
 #define DPE_EVAL_TUNE_H
 
 #include "engine/plan/methods/methods.h"
-#include "eval/task/race.h"
 #include "eval/task/stats.h"
 #include "eval/tool/comparison/comparison.h"
 
