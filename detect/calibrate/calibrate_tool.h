@@ -209,15 +209,14 @@ dpe_status dpe_calibrate_pool(struct batch *batch, struct dpe_error *err);
  * table. */
 dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err);
 
-/** The forms of the table. write: all of them. each: calls `visit` with the name of every form in
- * DIR until one fails. has: whether the batch has a form of that name. */
+/** The forms of the table. write: all of them, without those of an earlier calibration that are
+ * none now. each: calls `visit` with the name of every form in DIR until one fails. */
 dpe_status dpe_calibrate_export(struct batch *batch, struct dpe_error *err);
 /** Before any work: DPE_USAGE where a form could not be written. */
 dpe_status dpe_calibrate_check_exports(struct batch *batch, struct dpe_error *err);
 typedef dpe_status (*calibrate_visit)(struct batch *batch, const char *name, struct dpe_error *err);
 dpe_status dpe_calibrate_export_each(struct batch *batch, calibrate_visit visit,
                                      struct dpe_error *err);
-bool dpe_calibrate_has_form(const struct batch *batch, const char *name);
 /** The same of the tables that its parts make. */
 dpe_status dpe_calibrate_each_table(struct batch *batch, calibrate_visit visit,
                                     struct dpe_error *err);
@@ -230,15 +229,9 @@ bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, con
 dpe_status dpe_calibrate_make_folder(struct batch *batch, bool *made, struct dpe_error *err);
 
 /** DIR/forms.sha256 holds the hash of every form that was written, so that one that a user edited
- * is not replaced, and once all is finished those of all other files and of the command. read: into
- * batch->record, of rank 0. drop and add: before and after the form is written; drop: DPE_MISMATCH
- * when the form exists and differs, without --force. DPE_IO, DPE_PERMISSION, DPE_NO_MEMORY. */
+ * is not replaced, and once all is finished those of all other files and of the command. This
+ * reads it into batch->record, of rank 0. DPE_IO, DPE_PERMISSION, DPE_NO_MEMORY. */
 dpe_status dpe_calibrate_forms_read(struct batch *batch, struct dpe_error *err);
-dpe_status dpe_calibrate_forms_drop(struct batch *batch, const char *name, struct dpe_error *err);
-dpe_status dpe_calibrate_forms_add(struct batch *batch, const char *name, struct dpe_error *err);
-/** Remove the forms of an earlier calibration of these entries that are none of the batch's now,
- * but for those that were edited. DPE_IO, DPE_PERMISSION, DPE_NO_MEMORY. */
-dpe_status dpe_calibrate_forms_tidy(struct batch *batch, struct dpe_error *err);
 /** Record everything, and find out (state.done) whether this command has finished here and nothing
  * that it read or wrote was changed since; never with --force. Errors of reading, DPE_IO,
  * DPE_NO_MEMORY. */

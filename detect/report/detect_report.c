@@ -79,9 +79,7 @@ static dpe_status collect_task(const struct dpe_detect_report *report,
     const int n_cells = report->grid->params.n_groups * report->grid->params.n_lengths;
     DPE_OWNED const char **keys = dpe_detect_cell_keys(report->grid);
     dpe_detect_scores_free(&result->scores);
-    if (keys == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the keys of cells");
-    }
+    DPE_TRY(DPE_MADE(keys, err, "out of memory for the keys of cells"));
     DPE_TRY(dpe_detect_collect(run, result->task, keys, n_cells, 0, result->n_samples,
                                result->together, &result->scores, err));
     return find_positions(report, result, run, keys, n_cells, false, &result->at, err);
@@ -220,9 +218,8 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
         report->scale = dpe_alloc(n, sizeof *report->scale);
         report->selected = dpe_alloc(n, sizeof *report->selected);
     }
-    if (report->scale == NULL || report->selected == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu groups", n);
-    }
+    DPE_TRY(DPE_MADE(report->scale, err, "out of memory for %zu groups", n));
+    DPE_TRY(DPE_MADE(report->selected, err, "out of memory for %zu groups", n));
     for (int i = 0; i < 2; i++) {
         if (report->results[i].used) {
             DPE_TRY(report_task(report, &report->results[i], run, err));

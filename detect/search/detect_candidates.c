@@ -187,16 +187,11 @@ dpe_status dpe_detect_point_plan(const struct dpe_detect_grid *grid,
     }
     double scale[DPE_DETECT_MOST_GROUPS];
     dpe_detect_point_scales(&grid->params, point, scale);
-    const struct dpe_dpe_params dpe = {
-        .frequencies = grid->params.frequencies,
-        .window = point->window,
-        .n_groups = grid->params.n_groups,
-        .edges = grid->edges,
-        .scale = scale,
-        .mask = dpe_detect_point_pairs(&grid->params, point).mask,
-        .temperature = &point->temperature,
-    };
-    return dpe_plan_make_dpe(&dpe, context, plan, err);
+    struct dpe_detect_grid own = *grid;
+    own.params.window = point->window;
+    own.params.mask = dpe_detect_point_pairs(&grid->params, point).mask;
+    own.params.temperature = point->temperature;
+    return dpe_detect_joint_plan(&own, context, scale, plan, err);
 }
 
 /* ----------------------------------------------------------------------------------- candidates */

@@ -106,28 +106,29 @@ static dpe_status selection_init(const struct dpe_detect_params *params, enum dp
                                  struct dpe_error *err)
 {
     size_t n = (size_t)params->n_groups;
-    *selection = (struct dpe_detect_selection){.rule = rule,
-                                               .n_groups = params->n_groups,
-                                               .base = dpe_detect_base_length(params),
-                                               .complete = true};
+    DPE_SCOPED(dpe_detect_selection_free)
+    struct dpe_detect_selection made = {.rule = rule,
+                                        .n_groups = params->n_groups,
+                                        .base = dpe_detect_base_length(params),
+                                        .complete = true};
     bool compares = rule == DPE_DETECT_GUARDED || rule == DPE_DETECT_SEQUENTIAL;
-    if (compares && selection->base < 0) {
+    *selection = (struct dpe_detect_selection){0};
+    if (compares && made.base < 0) {
         return dpe_fail(err, DPE_USAGE,
                         "--select %s: expected half the trained length (%g) among --lengths: the "
                         "others are compared with it",
                         dpe_detect_rule_names[rule], 0.5 * (double)params->trained_length);
     }
-    selection->at = dpe_alloc(n, sizeof *selection->at);
-    selection->order = dpe_alloc(n, sizeof *selection->order);
-    selection->choices = dpe_alloc_zero((size_t)n_choices, sizeof *selection->choices);
-    if (selection->at == NULL || selection->order == NULL || selection->choices == NULL) {
-        dpe_detect_selection_free(selection);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a selection of %zu groups", n);
-    }
+    DPE_TRY(DPE_NEW(&made.at, n, err, "out of memory for a selection of %zu groups", n));
+    DPE_TRY(DPE_NEW(&made.order, n, err, "out of memory for a selection of %zu groups", n));
+    DPE_TRY(DPE_NEW(&made.choices, (size_t)n_choices, err,
+                    "out of memory for a selection of %zu groups", n));
     for (size_t g = 0; g < n; g++) {
-        selection->at[g] = selection->base;
-        selection->order[g] = (int)g;
+        made.at[g] = made.base;
+        made.order[g] = (int)g;
     }
+    *selection = made;
+    made = (struct dpe_detect_selection){0};
     return DPE_OK;
 }
 
@@ -486,10 +487,7 @@ dpe_status dpe_detect_choose_top_k(const int64_t *k, const double *values, int n
     DPE_OWNED double *contexts = NULL;
     if (find_compared(values, n, n_samples, out)) {
         contexts = take_contexts(values, n_samples, together, out);
-        if (contexts == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples",
-                            (long long)n_samples);
-        }
+        DPE_TRY(DPE_MADE(contexts, err, "out of memory for %lld samples", (long long)n_samples));
     }
     if (out->n_contexts == 0) {
         return dpe_fail(err, DPE_NONFINITE,

@@ -297,12 +297,10 @@ dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
     }
     size_t n_groups = (size_t)params->n_groups;
     size_t n_cells = n_groups * (size_t)params->n_lengths;
-    made.edges = dpe_alloc(n_groups + 1, sizeof *made.edges);
-    made.cell = dpe_alloc(n_cells, sizeof *made.cell);
-    made.configs = dpe_alloc_zero(n_cells, sizeof *made.configs);
-    if (made.edges == NULL || made.cell == NULL || made.configs == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a grid of %zu cells", n_cells);
-    }
+    DPE_TRY(
+        DPE_NEW(&made.edges, n_groups + 1, err, "out of memory for a grid of %zu cells", n_cells));
+    DPE_TRY(DPE_NEW(&made.cell, n_cells, err, "out of memory for a grid of %zu cells", n_cells));
+    DPE_TRY(DPE_NEW(&made.configs, n_cells, err, "out of memory for a grid of %zu cells", n_cells));
     DPE_TRY(dpe_plan_model_edges(context->config, params->n_groups, made.edges, err));
     if (params->frequencies) {
         DPE_TRY(whole_groups(context, made.edges, params->n_groups, &made.params.n_whole, err));

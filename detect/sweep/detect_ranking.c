@@ -42,10 +42,8 @@ dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells,
     }
     /* One room for all columns, the only one of four bytes last. */
     double *real = dpe_alloc(n, 5 * sizeof(double) + 5 * sizeof(int64_t) + sizeof(int32_t));
-    if (real == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d x %lld scores", n_cells,
-                        (long long)n_samples);
-    }
+    DPE_TRY(
+        DPE_MADE(real, err, "out of memory for %d x %lld scores", n_cells, (long long)n_samples));
     int64_t *whole = (int64_t *)(real + 5 * n);
     scores->recall = real;
     scores->at_least_half = real + n;
@@ -318,9 +316,7 @@ static dpe_status ranking_init(struct dpe_detect_ranking *ranking, int n_groups,
     /* One room for all columns, the wide ones first. */
     double *real = dpe_alloc_zero(1, cells * (4 * sizeof(double) + sizeof(int32_t)) +
                                          groups * (2 * sizeof(double) + sizeof(uint8_t)));
-    if (real == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for ranking %zu cells", cells);
-    }
+    DPE_TRY(DPE_MADE(real, err, "out of memory for ranking %zu cells", cells));
     ranking->mean = real;
     ranking->low = real + cells;
     ranking->high = real + 2 * cells;
@@ -404,9 +400,9 @@ dpe_status dpe_detect_race_replay(const struct dpe_race_options *options,
     DPE_OWNED double *goodness = dpe_alloc(n_rows, sizeof *goodness);
     DPE_OWNED int *group = dpe_alloc(n_cells, sizeof *group);
     DPE_OWNED unsigned char *flags = dpe_alloc(n_cells + n_rows, 1);
-    if (goodness == NULL || group == NULL || flags == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %zu cells", n_cells);
-    }
+    DPE_TRY(DPE_MADE(goodness, err, "out of memory for a race of %zu cells", n_cells));
+    DPE_TRY(DPE_MADE(group, err, "out of memory for a race of %zu cells", n_cells));
+    DPE_TRY(DPE_MADE(flags, err, "out of memory for a race of %zu cells", n_cells));
     for (size_t c = 0; c < n_cells; c++) {
         group[c] = (int)c / n_lengths;
         flags[c] = (int)c % n_lengths == keep;

@@ -39,6 +39,17 @@ static int64_t batch_of(const struct detect_inputs *inputs)
     return !inputs->args->use_niah ? 1 : batch < most ? batch : most;
 }
 
+/* Samples that a race must have seen before it can drop anything. */
+static int64_t race_needs(const struct detect_inputs *inputs)
+{
+    int64_t contexts = 1; /* that all count against a length: p = 2^-contexts */
+    while (contexts < 60 && 1.0 / (double)((int64_t)1 << contexts) >= inputs->args->race_level) {
+        contexts++;
+    }
+    return dpe_detect_round_up(contexts * dpe_detect_inputs_together(inputs),
+                               dpe_detect_inputs_per_round(inputs));
+}
+
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct dpe_detect_arguments *args = inputs->args;
@@ -50,11 +61,11 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
                      "decodes no more than these together",
                      (long long)args->batch, (long long)batch);
     }
-    if (args->race && dpe_detect_inputs_race_needs(inputs) >= inputs->samples) {
+    if (args->race && race_needs(inputs) >= inputs->samples) {
         dpe_log_warning(
             "--race drops nothing: at level %g no test can drop a length before %lld "
             "samples%s, but --samples is %lld",
-            args->race_level, (long long)dpe_detect_inputs_race_needs(inputs),
+            args->race_level, (long long)race_needs(inputs),
             dpe_detect_inputs_together(inputs) > 1 ? " (those that share a context are one)" : "",
             (long long)inputs->samples);
     }
@@ -93,16 +104,6 @@ int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs)
     return together == 1      ? dpe_detect_round_up(LEAST_ROUND, batch)
            : batch > together ? dpe_detect_round_up(batch, together)
                               : least_round(inputs);
-}
-
-int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs)
-{
-    int64_t contexts = 1; /* that all count against a length: p = 2^-contexts */
-    while (contexts < 60 && 1.0 / (double)((int64_t)1 << contexts) >= inputs->args->race_level) {
-        contexts++;
-    }
-    return dpe_detect_round_up(contexts * dpe_detect_inputs_together(inputs),
-                               dpe_detect_inputs_per_round(inputs));
 }
 
 /* The first step's configurations are the sweep's, and each step has one that an earlier one had.
@@ -193,7 +194,8 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
     return searches ? options : (struct dpe_detect_search_options){0};
 }
 
-int64_t dpe_detect_inputs_searched(const struct detect_inputs *inputs)
+/* Samples that the search reads at most, beside the sweep's. */
+static int64_t searched_rows(const struct detect_inputs *inputs)
 {
     const struct dpe_detect_search_options options = dpe_detect_inputs_searching(inputs);
     return options.n_samples > 0 ? dpe_detect_search_most_rows(&options, &inputs->grid.params) : 0;
@@ -353,7 +355,7 @@ static void line(const char *what, double tokens, double before)
 static double least_rows(const struct detect_inputs *inputs, int64_t samples)
 {
     const struct dpe_detect_grid *grid = &inputs->grid;
-    int64_t needed = dpe_detect_inputs_race_needs(inputs);
+    int64_t needed = race_needs(inputs);
     needed = needed < samples ? needed : samples;
     int64_t left = grid->params.n_groups + 1;
     left = left < grid->n_configs ? left : grid->n_configs;
@@ -377,7 +379,8 @@ static void print_sharing(const struct detect_inputs *inputs, double read, doubl
     }
 }
 
-static void print_savings(const struct detect_inputs *inputs, const struct dpe_answering *answering)
+static void print_savings(const struct detect_inputs *inputs,
+                          const struct dpe_price_answers *answering)
 {
     const struct dpe_detect_params *params = &inputs->grid.params;
     double samples = (double)inputs->n_samples[0];
@@ -387,7 +390,7 @@ static void print_savings(const struct detect_inputs *inputs, const struct dpe_a
     double share = (double)answering->read / (double)answering->prompts;
     double naive = (double)(params->n_groups * params->n_lengths) * prompts;
     double steps = (double)dpe_detect_inputs_steps(inputs) * prompts;
-    double searched = (double)dpe_detect_inputs_searched(inputs);
+    double searched = (double)searched_rows(inputs);
     if (searched > 0.0) {
         double all = (double)inputs->args->job.samples / samples;
         double fresh = (double)(dpe_detect_inputs_validated(inputs) * inputs->n_validated[0]);
@@ -441,7 +444,7 @@ static void count_rows(const struct detect_inputs *inputs, int task, struct task
         const struct detect_held_rows held = dpe_detect_inputs_held(inputs);
         const struct detect_pilot_rows pilot = dpe_detect_pilot_most_rows(inputs);
         parts[WHOLE].rows += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] +
-                             dpe_detect_inputs_searched(inputs) + pilot.longs + held.users;
+                             searched_rows(inputs) + pilot.longs + held.users;
         parts[SHORTER].rows = held.ceilings + pilot.shorts;
         parts[SHORTEST].rows = pilot.quarters;
         parts[TEXTS].rows = held.texts;
@@ -466,7 +469,7 @@ static struct dpe_price shorten(const struct dpe_price *price, double share)
 
 /* By the first round of a needle sweep, of a long one by its first samples. */
 static dpe_status cost_of(const struct detect_inputs *inputs, int task,
-                          struct dpe_answering *answering, struct task_cost *cost,
+                          struct dpe_price_answers *answering, struct task_cost *cost,
                           struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
@@ -527,16 +530,15 @@ static void print_rows(const struct detect_inputs *inputs, const struct task_cos
             dpe_print("and at most %lld configurations of --select ",
                       (long long)dpe_detect_inputs_steps(inputs));
         }
-        if (i == 0 && dpe_detect_inputs_searched(inputs) > 0) {
-            dpe_print("and at most %lld samples of the search ",
-                      (long long)dpe_detect_inputs_searched(inputs));
+        if (i == 0 && searched_rows(inputs) > 0) {
+            dpe_print("and at most %lld samples of the search ", (long long)searched_rows(inputs));
         }
         dpe_print("included\n");
     }
 }
 
 static dpe_status print_cost(const struct detect_inputs *inputs, const struct task_cost *costs,
-                             const struct dpe_answering *answering, struct dpe_error *err)
+                             const struct dpe_price_answers *answering, struct dpe_error *err)
 {
     const struct dpe_job_speed unknown = {0};
     struct dpe_bill bill = {0};
@@ -570,7 +572,7 @@ dpe_status dpe_detect_cost(struct detect_inputs *inputs, struct dpe_bill *sum,
                            struct dpe_error *err)
 {
     struct task_cost costs[2] = {{.least_rows = 0.0}, {.least_rows = 0.0}};
-    struct dpe_answering answering = {0};
+    struct dpe_price_answers answering = {0};
     const bool print = !inputs->args->job.silent;
     DPE_TRY(dpe_detect_inputs_fit_batch(inputs, err));
     if (print) {

@@ -150,9 +150,9 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
     DPE_OWNED struct dpe_item *items = dpe_alloc((size_t)rows, sizeof *items);
     DPE_OWNED const struct dpe_plan **plans = dpe_alloc((size_t)stage->n_plans, sizeof(void *));
     DPE_OWNED const char **keys = dpe_alloc((size_t)stage->n_plans, sizeof *keys);
-    if (items == NULL || plans == NULL || keys == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %lld samples", (long long)rows);
-    }
+    DPE_TRY(DPE_MADE(items, err, "out of memory for %lld samples", (long long)rows));
+    DPE_TRY(DPE_MADE(plans, err, "out of memory for %lld samples", (long long)rows));
+    DPE_TRY(DPE_MADE(keys, err, "out of memory for %lld samples", (long long)rows));
     for (int i = 0; i < stage->n_plans; i++) {
         plans[i] = &stage->configs[i].plan;
         keys[i] = stage->configs[i].key;

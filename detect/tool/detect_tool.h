@@ -107,8 +107,6 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
 /** Samples of a plan before the next plan. What a race decides depends on them, so those of
  * a race do not depend on the batch. */
 int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs);
-/** Samples that a race must have seen before it can drop anything. */
-int64_t dpe_detect_inputs_race_needs(const struct detect_inputs *inputs);
 /** Open needles, of so many tokens, as a stream of this name and seed. */
 dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs,
                                   const struct dpe_niah_params *params, int64_t length,
@@ -155,8 +153,6 @@ bool dpe_detect_inputs_races_ready(const struct detect_inputs *inputs);
 bool dpe_detect_inputs_races_base(const struct detect_inputs *inputs);
 /** How the search is made; n_samples 0: there is none. */
 struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs);
-/** Samples that the search reads at most, beside the sweep's. */
-int64_t dpe_detect_inputs_searched(const struct detect_inputs *inputs);
 /** Configurations that the sequential rule's steps add at most; 0 for other rules. */
 int64_t dpe_detect_inputs_steps(const struct detect_inputs *inputs);
 /** Print what a sweep would cost, unless it is silent, and add it to `sum` (NULL: not wanted). */

@@ -401,9 +401,7 @@ static dpe_status take(struct dpe_detect_arguments *args, const char *setting,
                         DETECT_MOST_AGAINST);
     }
     char *copy = strdup(setting);
-    if (copy == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a method");
-    }
+    DPE_TRY(DPE_MADE(copy, err, "out of memory for a method"));
     args->tuned[args->n_tuned++] = copy;
     args->against[args->n_against++] = copy;
     return DPE_OK;

@@ -22,9 +22,9 @@ struct dpe_chat {
     bool parts; /* a text as content is lost: the template reads lists of parts alone */
 };
 
-static dpe_status no_memory(struct dpe_error *err)
+static dpe_status had_memory(const void *p, struct dpe_error *err)
 {
-    return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a chat template");
+    return DPE_MADE(p, err, "out of memory for a chat template");
 }
 
 /* PATH's folder (itself, when it is one) and a name in it; owned by the caller. */
@@ -132,7 +132,7 @@ dpe_status dpe_chat_gguf_config(const char *path, json_t **config, struct dpe_er
     }
     DPE_TRY(reader.status);
     *config = json_incref(made);
-    return made != NULL ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    return DPE_MADE(made, err, "%s: out of memory", path);
 }
 
 /* ------------------------------------------------------------------------------- special tokens */
@@ -162,14 +162,13 @@ static dpe_status read_tokens(struct dpe_chat *chat, const char *model, const js
 {
     static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
     chat->variables = json_object();
-    if (chat->variables == NULL) {
-        return no_memory(err);
-    }
+    DPE_TRY(had_memory(chat->variables, err));
     add_tokens(chat->variables, metadata);
     for (int i = 0; i < 2 && metadata == NULL; i++) {
         DPE_OWNED char *path = beside(model, files[i]);
         json_auto_t *config = NULL;
-        DPE_TRY(path != NULL ? read_object(path, &config, err) : no_memory(err));
+        DPE_TRY(had_memory(path, err));
+        DPE_TRY(read_object(path, &config, err));
         add_tokens(chat->variables, config);
     }
     return DPE_OK;
@@ -186,7 +185,8 @@ static dpe_status parse_plain(struct dpe_chat *chat, const char *bytes, struct d
     }
     chat->before = strndup(bytes, (size_t)(middle - bytes));
     chat->after = strdup(middle + sizeof mark - 1);
-    return chat->before != NULL && chat->after != NULL ? DPE_OK : no_memory(err);
+    DPE_TRY(had_memory(chat->before, err));
+    return had_memory(chat->after, err);
 }
 
 /* The template called "default" of a list of {"name", "template"}, or of an object of them. *names
@@ -290,7 +290,8 @@ static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_
     if (metadata != NULL) {
         chat->source = strdup(model);
         *there = false;
-        return chat->source != NULL ? take_config(chat, metadata, there, err) : no_memory(err);
+        DPE_TRY(had_memory(chat->source, err));
+        return take_config(chat, metadata, there, err);
     }
     chat->source = beside(model, "chat_template.jinja");
     if (chat->source != NULL && stat(chat->source, &info) == 0) {
@@ -301,7 +302,8 @@ static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_
         json_auto_t *config = NULL;
         free(chat->source);
         chat->source = beside(model, configs[i]);
-        DPE_TRY(chat->source != NULL ? read_object(chat->source, &config, err) : no_memory(err));
+        DPE_TRY(had_memory(chat->source, err));
+        DPE_TRY(read_object(chat->source, &config, err));
         DPE_TRY(take_config(chat, config, there, err));
     }
     return DPE_OK;
@@ -331,9 +333,7 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
         return DPE_OK;
     }
     DPE_SCOPED(dpe_chat_close_scoped) struct dpe_chat *made = dpe_alloc_zero(1, sizeof *made);
-    if (made == NULL) {
-        return no_memory(err);
-    }
+    DPE_TRY(had_memory(made, err));
     bool there = true;
     json_auto_t *metadata = NULL;
     DPE_TRY(dpe_chat_gguf_config(model, &metadata, err));
@@ -341,7 +341,8 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
         DPE_TRY(find_own(made, model, metadata, &there, err));
     } else {
         made->source = strdup(what);
-        DPE_TRY(made->source != NULL ? parse_file(made, err) : no_memory(err));
+        DPE_TRY(had_memory(made->source, err));
+        DPE_TRY(parse_file(made, err));
     }
     if (!there) {
         return DPE_OK;
@@ -438,7 +439,7 @@ dpe_status dpe_chat_render(const struct dpe_chat *chat, const struct dpe_chat_tu
         json_object_set_new(variables, "add_generation_prompt", json_boolean(turn->prompt)) != 0 ||
         json_object_set_new(variables, "tools", tools) != 0 ||
         json_object_set_new(variables, "documents", json_null()) != 0) {
-        return no_memory(err);
+        return had_memory(NULL, err);
     }
     return dpe_template_render(chat->jinja, variables, &options, out, err);
 }
@@ -460,9 +461,7 @@ static dpe_status cut(const struct dpe_chat *chat, char **before, char **after,
 {
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     json_auto_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", mark);
-    if (messages == NULL) {
-        return no_memory(err);
-    }
+    DPE_TRY(had_memory(messages, err));
     const struct dpe_chat_turn turn = {.messages = messages, .prompt = true};
     DPE_TRY(dpe_chat_render(chat, &turn, &text, err));
     const char *middle = text.n > 0 ? strstr(text.bytes, mark) : NULL;
@@ -489,11 +488,6 @@ dpe_status dpe_chat_wrap(const char *what, const char *model, char **before, cha
         *before = strdup(chat != NULL ? chat->before : "");
         *after = strdup(chat != NULL ? chat->after : "");
     }
-    if (*before == NULL || *after == NULL) {
-        free(*before);
-        free(*after);
-        *before = *after = NULL;
-        return no_memory(err);
-    }
-    return DPE_OK;
+    DPE_TRY(had_memory(*before, err));
+    return had_memory(*after, err);
 }

@@ -80,7 +80,8 @@ bool dpe_chat_told(const char *what, const char *model, char *line, size_t size)
 
 /** What stands before and after a user's one message in the template that WHAT names (as in
  *  dpe_chat_open), the beginning of the answer included; "" and "" without one. The texts are the
- *  caller's. White space that the template would take from the message's ends stays. */
+ *  caller's, also after a failure. White space that the template would take from the message's ends
+ *  stays. */
 dpe_status dpe_chat_wrap(const char *what, const char *model, char **before, char **after,
                          struct dpe_error *err);
 

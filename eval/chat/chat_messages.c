@@ -241,8 +241,8 @@ static dpe_status after_mark(const struct dpe_chat *chat, json_t *given, struct 
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     json_auto_t *messages = given;
     const struct dpe_chat_turn turn = {.messages = messages};
-    DPE_TRY(messages != NULL ? dpe_chat_render(chat, &turn, &text, err)
-                             : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a chat template"));
+    DPE_TRY(DPE_MADE(messages, err, "out of memory for a chat template"));
+    DPE_TRY(dpe_chat_render(chat, &turn, &text, err));
     const char *at = text.n > 0 ? strstr(text.bytes, mark) : NULL;
     if (at == NULL) {
         return DPE_OK;

@@ -322,9 +322,7 @@ static dpe_status take_references(const struct dpe_niah *niah, const struct dpe_
     for (size_t i = 0; i < n; i++) {
         sample->references[i] = strdup(draw->values[first + i]);
         sample->n_references = i + 1;
-        DPE_TRY(sample->references[i] != NULL
-                    ? DPE_OK
-                    : dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for the references"));
+        DPE_TRY(DPE_MADE(sample->references[i], err, "niah: no memory for the references"));
     }
     return DPE_OK;
 }

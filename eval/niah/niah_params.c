@@ -163,9 +163,7 @@ dpe_status dpe_niah_parse(const char *spec, struct dpe_niah_params *params, stru
 {
     struct dpe_niah_params read = *params;
     DPE_OWNED char *copy = strdup(spec);
-    if (copy == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for its parameters");
-    }
+    DPE_TRY(DPE_MADE(copy, err, "niah: no memory for its parameters"));
     for (char *rest = copy; *rest != '\0';) {
         char *name = rest;
         size_t n = strcspn(rest, ",");

@@ -45,9 +45,7 @@ static dpe_status join_asked(const struct dpe_niah *niah, struct dpe_niah_draw *
 dpe_status dpe_niah_ask(struct dpe_niah_draw *draw, int key, struct dpe_error *err)
 {
     char *asked = strdup(draw->keys[key]);
-    if (asked == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "niah: no memory for a sample");
-    }
+    DPE_TRY(DPE_MADE(asked, err, "niah: no memory for a sample"));
     free(draw->asked);
     draw->asked = asked;
     draw->first = key;

@@ -304,10 +304,9 @@ dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind
 dpe_status dpe_ruler_refer(struct dpe_ruler_draw *draw, const char *text, struct dpe_error *err)
 {
     size_t n = draw->n_references;
-    if (!dpe_make_room(&draw->references, n, sizeof *draw->references) ||
-        (draw->references[n] = strdup(text)) == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "ruler: no memory for a sample");
-    }
+    DPE_TRY(DPE_ROOM(&draw->references, n, err, "ruler: no memory for a sample"));
+    draw->references[n] = strdup(text);
+    DPE_TRY(DPE_MADE(draw->references[n], err, "ruler: no memory for a sample"));
     draw->n_references++;
     return DPE_OK;
 }

@@ -231,7 +231,7 @@ void dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts)
     }
 }
 
-void dpe_ruler2_texts_free(struct dpe_ruler2_texts *texts)
+static void free_texts(struct dpe_ruler2_texts *texts)
 {
     dpe_text_free(&texts->text);
     free(texts->at);
@@ -412,13 +412,13 @@ void dpe_ruler2_close(struct dpe_ruler2 *ruler2)
         return;
     }
     for (int i = 0; i < 2; i++) {
-        dpe_ruler2_texts_free(&ruler2->questions.texts[i]);
-        dpe_ruler2_texts_free(&ruler2->questions.letters[i]);
+        free_texts(&ruler2->questions.texts[i]);
+        free_texts(&ruler2->questions.letters[i]);
     }
-    dpe_ruler2_texts_free(&ruler2->documents.around);
-    dpe_ruler2_texts_free(&ruler2->documents.own);
-    dpe_ruler2_texts_free(&ruler2->documents.asked);
-    dpe_ruler2_texts_free(&ruler2->documents.answers);
+    free_texts(&ruler2->documents.around);
+    free_texts(&ruler2->documents.own);
+    free_texts(&ruler2->documents.asked);
+    free_texts(&ruler2->documents.answers);
     free(ruler2->documents.of);
     free(ruler2->documents.table);
     free(ruler2->words.text);

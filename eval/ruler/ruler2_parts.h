@@ -80,7 +80,6 @@ static inline const char *dpe_ruler2_text(const struct dpe_ruler2_texts *texts, 
 }
 /** The end of what was put into texts->text, which says when memory is out, is text n. */
 void dpe_ruler2_texts_end(struct dpe_ruler2_texts *texts);
-void dpe_ruler2_texts_free(struct dpe_ruler2_texts *texts);
 
 /** Questions with four choices: 0 those that are asked for, 1 those around them. */
 struct dpe_ruler2_questions {

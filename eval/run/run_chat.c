@@ -96,11 +96,6 @@ struct chat {
     bool warned; /* that the model's trained length is passed without a method */
 };
 
-static dpe_status no_memory(struct dpe_error *err)
-{
-    return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a conversation");
-}
-
 static dpe_status add_message(struct chat *chat, const char *role, const char *text, size_t n,
                               struct dpe_error *err)
 {
@@ -109,7 +104,9 @@ static dpe_status add_message(struct chat *chat, const char *role, const char *t
         return dpe_fail(err, DPE_BAD_DATA, "the message is not UTF-8 text");
     }
     json_t *message = json_pack("{s:s,s:o}", "role", role, "content", content);
-    return json_array_append_new(chat->messages, message) == 0 ? DPE_OK : no_memory(err);
+    return json_array_append_new(chat->messages, message) == 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a conversation");
 }
 
 /* Special tokens belong to the template: their spelling in a message is refused, unless it is to be
@@ -366,8 +363,9 @@ static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
                                                : chat->run->trained_length;
     chat->messages = json_array();
     dpe_log_info("chat template of %s", dpe_chat_source(chat->template));
-    if (chat->messages == NULL || args->system == NULL) {
-        return chat->messages == NULL ? no_memory(err) : DPE_OK;
+    DPE_TRY(DPE_MADE(chat->messages, err, "out of memory for a conversation"));
+    if (args->system == NULL) {
+        return DPE_OK;
     }
     DPE_TRY(check_text(chat, args->system, strlen(args->system), err));
     return add_message(chat, "system", args->system, strlen(args->system), err);

@@ -98,9 +98,7 @@ dpe_status dpe_jsonl_open(const char *path, struct dpe_jsonl **jsonl, struct dpe
     opened->fd = -1;
     DPE_TRY(dpe_open_regular(path, &opened->fd, &size, err));
     opened->path = strdup(path);
-    if (opened->path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its lines", path);
-    }
+    DPE_TRY(DPE_MADE(opened->path, err, "%s: no memory for its lines", path));
     DPE_TRY(index_file(opened, err));
     *jsonl = opened;
     opened = NULL;
@@ -140,9 +138,7 @@ static dpe_status make_room(struct dpe_text *text, size_t n, const char *path,
 {
     if (text->capacity <= n) {
         char *bytes = realloc(text->bytes, n + 1);
-        if (bytes == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its lines", path);
-        }
+        DPE_TRY(DPE_MADE(bytes, err, "%s: no memory for its lines", path));
         text->bytes = bytes;
         text->capacity = n + 1;
     }
@@ -364,9 +360,7 @@ dpe_status dpe_jsonl_append(struct dpe_text *out, json_t *line, struct dpe_error
     }
     DPE_OWNED char *dumped = json_dumps(line, 0);
     json_decref(line);
-    if (dumped == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a JSON line");
-    }
+    DPE_TRY(DPE_MADE(dumped, err, "out of memory for a JSON line"));
     DPE_TRY(dpe_text_append(out, dumped, strlen(dumped), err));
     return dpe_text_append(out, "\n", 1, err);
 }

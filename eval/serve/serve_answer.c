@@ -98,8 +98,8 @@ static void cut_first(const struct dpe_serve_world *world, int32_t id, struct dp
     }
 }
 
-void dpe_serve_echo(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
-                    struct dpe_text *text)
+static void put_echo(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
+                     struct dpe_text *text)
 {
     const struct dpe_serve_request *request = sequence->request;
     int64_t i = sequence->prompt - request->prompts;
@@ -140,7 +140,7 @@ static int64_t place(const struct dpe_serve_world *world, const struct dpe_serve
     bool prompt = i < n_prompt;
     if (i == 0 && request->echo) {
         DPE_SCOPED(dpe_text_free) struct dpe_text shown = {0};
-        dpe_serve_echo(world, sequence, &shown);
+        put_echo(world, sequence, &shown);
         places->prompt = count_characters(&shown);
     }
     if (i == n_prompt) {
@@ -323,7 +323,7 @@ static json_t *choice(const struct dpe_serve_world *world,
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     DPE_SCOPED(dpe_serve_places_free) struct dpe_serve_places places = {0};
     if (request->echo) {
-        dpe_serve_echo(world, sequence, &text);
+        put_echo(world, sequence, &text);
     }
     dpe_text_append(&text, sequence->text.n > 0 ? sequence->text.bytes : "", sequence->text.n,
                     NULL);
@@ -440,7 +440,7 @@ json_t *dpe_serve_piece(const struct dpe_serve_world *world,
     }
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     if (begins && request->echo) {
-        dpe_serve_echo(world, sequence, &text);
+        put_echo(world, sequence, &text);
     }
     if (sequence->safe > sent->bytes) {
         dpe_text_append(&text, sequence->text.bytes + sent->bytes, sequence->safe - sent->bytes,

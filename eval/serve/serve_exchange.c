@@ -17,6 +17,49 @@ enum {
     BODY_BYTES_OF_TOKEN = 64,
 };
 
+/* -------------------------------------------------------------------------------------- memory */
+
+size_t dpe_serve_body_limit(const struct dpe_serve_world *world, uint64_t memory)
+{
+    uint64_t limit = BODY_BYTES + BODY_BYTES_OF_TOKEN * (uint64_t)world->length;
+    return (size_t)(limit < memory ? limit : memory);
+}
+
+/* Hold so many bytes from now on, more or fewer than before; false with a refusal: they are more
+ * than there may be. */
+static bool hold(struct dpe_serve_exchange *exchange, uint64_t bytes)
+{
+    struct dpe_serve_http *http = exchange->http;
+    char text[2][32];
+    if (bytes > http->memory) {
+        return dpe_serve_refuse(
+            &exchange->refusal, 413, "",
+            "the request may come to %s of memory, requests may have %s (--max-memory)",
+            dpe_format_bytes(bytes, text[0]), dpe_format_bytes(http->memory, text[1]));
+    }
+    uint64_t before = exchange->held;
+    uint64_t all = atomic_fetch_add(&http->held, bytes - before) + (bytes - before);
+    if (bytes > before && all > http->memory) {
+        atomic_fetch_sub(&http->held, bytes - before);
+        return dpe_serve_refuse(&exchange->refusal, 503, "",
+                                "too many large requests; try again later");
+    }
+    exchange->held = bytes;
+    return true;
+}
+
+/* Hold memory for a body of this Content-Length; false with a refusal. */
+static bool announce(struct dpe_serve_exchange *exchange, const char *length)
+{
+    int64_t n = 0;
+    if (!dpe_parse_int(length, 0, INT64_MAX, &n) || (uint64_t)n > exchange->http->body_limit) {
+        return dpe_serve_refuse(&exchange->refusal, 413, "", "a request may have %zu bytes",
+                                exchange->http->body_limit);
+    }
+    exchange->announced = (size_t)n;
+    return hold(exchange, (uint64_t)n);
+}
+
 /* ---------------------------------------------------------------------------------------- head */
 
 /* The head as it is read, line after line. */
@@ -84,7 +127,7 @@ bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *metho
         /* A browser asks whether a page may send a request. */
         *result = dpe_serve_reply(exchange, 204, NULL, NULL, 0);
         return false;
-    } else if (head.length != NULL && !dpe_serve_body_announce(exchange, head.length)) {
+    } else if (head.length != NULL && !announce(exchange, head.length)) {
         exchange->close = true;
     } else if (http->draining) {
         dpe_serve_refuse(&exchange->refusal, 503, "", "the server is being stopped");
@@ -93,46 +136,6 @@ bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *metho
 }
 
 /* ---------------------------------------------------------------------------------------- body */
-
-size_t dpe_serve_body_limit(const struct dpe_serve_world *world, uint64_t memory)
-{
-    uint64_t limit = BODY_BYTES + BODY_BYTES_OF_TOKEN * (uint64_t)world->length;
-    return (size_t)(limit < memory ? limit : memory);
-}
-
-/* Hold so many bytes from now on, more or fewer than before; false with a refusal: they are more
- * than there may be. */
-static bool hold(struct dpe_serve_exchange *exchange, uint64_t bytes)
-{
-    struct dpe_serve_http *http = exchange->http;
-    char text[2][32];
-    if (bytes > http->memory) {
-        return dpe_serve_refuse(
-            &exchange->refusal, 413, "",
-            "the request may come to %s of memory, requests may have %s (--max-memory)",
-            dpe_format_bytes(bytes, text[0]), dpe_format_bytes(http->memory, text[1]));
-    }
-    uint64_t before = exchange->held;
-    uint64_t all = atomic_fetch_add(&http->held, bytes - before) + (bytes - before);
-    if (bytes > before && all > http->memory) {
-        atomic_fetch_sub(&http->held, bytes - before);
-        return dpe_serve_refuse(&exchange->refusal, 503, "",
-                                "too many large requests; try again later");
-    }
-    exchange->held = bytes;
-    return true;
-}
-
-bool dpe_serve_body_announce(struct dpe_serve_exchange *exchange, const char *length)
-{
-    int64_t n = 0;
-    if (!dpe_parse_int(length, 0, INT64_MAX, &n) || (uint64_t)n > exchange->http->body_limit) {
-        return dpe_serve_refuse(&exchange->refusal, 413, "", "a request may have %zu bytes",
-                                exchange->http->body_limit);
-    }
-    exchange->announced = (size_t)n;
-    return hold(exchange, (uint64_t)n);
-}
 
 /* libmicrohttpd takes no response before the body's end, which may never come: the refusal goes to
  * the socket itself, and the connection is closed. */

@@ -74,9 +74,6 @@ bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *bo
 /** The whole answer of a finished request. */
 json_t *dpe_serve_answer(const struct dpe_serve_world *world,
                          const struct dpe_serve_request *request);
-/** The prompt as it was given, for echo. */
-void dpe_serve_echo(const struct dpe_serve_world *world, const struct dpe_serve_sequence *sequence,
-                    struct dpe_text *text);
 /** The characters of a text that comes in pieces of bytes. */
 struct dpe_serve_counted {
     int64_t characters;
@@ -186,8 +183,6 @@ bool dpe_serve_check_head(struct dpe_serve_exchange *exchange, const char *metho
 
 /** The most bytes of a body when all requests may hold `memory`. */
 size_t dpe_serve_body_limit(const struct dpe_serve_world *world, uint64_t memory);
-/** Hold memory for a body of this Content-Length; false with a refusal. */
-bool dpe_serve_body_announce(struct dpe_serve_exchange *exchange, const char *length);
 /** Add n bytes to the body. */
 enum MHD_Result dpe_serve_body_add(struct dpe_serve_exchange *exchange, const char *bytes,
                                    size_t n);

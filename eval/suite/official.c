@@ -272,9 +272,7 @@ static dpe_status take_references(const struct official *official, const struct 
         const char letter[2] = {pair ? right_letter(record) : '\0', '\0'};
         sample->references[i] = strdup(pair && i == 1 ? letter : entry(field, i));
         sample->n_references = i + 1;
-        DPE_TRY(sample->references[i] != NULL
-                    ? DPE_OK
-                    : dpe_fail(err, DPE_NO_MEMORY, "no memory for references"));
+        DPE_TRY(DPE_MADE(sample->references[i], err, "no memory for references"));
     }
     return DPE_OK;
 }

@@ -115,8 +115,7 @@ struct dpe_suite_task *dpe_suite_add(struct dpe_suite *suite, const char *label,
     }
     memcpy(made.label, label, strlen(label) + 1);
     memcpy(made.category, category, strlen(category) + 1);
-    if (!dpe_make_room(&suite->tasks, suite->n_tasks, sizeof *suite->tasks)) {
-        dpe_fail(err, DPE_NO_MEMORY, "no memory for a task");
+    if (DPE_ROOM(&suite->tasks, suite->n_tasks, err, "no memory for a task") != DPE_OK) {
         return NULL;
     }
     suite->tasks[suite->n_tasks] = made;

@@ -9,6 +9,8 @@
 #include "eval/ruler/ruler.h"
 #include "eval/score/score.h"
 
+/* --------------------------------------------------------------------------------------- texts */
+
 /* The needle task of one length under `name`; its template's hash goes to `hash`. */
 static dpe_status open_needles(const struct dpe_suite_options *options,
                                const struct dpe_niah_params *params, int64_t length,
@@ -111,6 +113,8 @@ dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dp
                             err);
 }
 
+/* -------------------------------------------------------------------------------------- RULER */
+
 static dpe_status add_task(const struct dpe_suite_options *options, struct dpe_ruler *ruler,
                            size_t i, int64_t length, struct dpe_suite *suite, struct dpe_error *err)
 {
@@ -194,20 +198,7 @@ static dpe_status add_tasks(const struct dpe_suite_options *options, struct dpe_
     return DPE_OK;
 }
 
-dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                                struct dpe_error *err)
-{
-    DPE_SCOPED(dpe_ruler_close_scoped) struct dpe_ruler *ruler = NULL;
-    DPE_TRY(dpe_suite_check_tasks("ruler", options->tasks, err));
-    if (options->data != NULL) {
-        return dpe_suite_read_ruler(options, suite, err);
-    }
-    DPE_TRY(open_generator(options, suite, &ruler, err));
-    DPE_TRY(add_tasks(options, ruler, suite, err));
-    return identify_questions(ruler, suite, err);
-}
-
-/* --------------------------------------------------------------------------------------- tasks */
+/* ------------------------------------------------------------------------------- official files */
 
 /* A slash where commas separate something else: --suite ruler:tasks=vt/cwe,samples=10. */
 #define LIST_SEPARATORS ",/"
@@ -360,13 +351,27 @@ static dpe_status share(const struct dpe_suite_options *options, struct files *f
                               &files->shared, err);
 }
 
-dpe_status dpe_suite_read_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                                struct dpe_error *err)
+/* RULER's tasks from official files. */
+static dpe_status read_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
+                             struct dpe_error *err)
 {
     DPE_SCOPED(release_files) struct files files = {.name = "ruler"};
     DPE_TRY(share(options, &files, err));
     DPE_TRY(dpe_official_identify(files.shared, &suite->parameters, err));
     return add_files(options, &files, suite, err);
+}
+
+dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
+                                struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_ruler_close_scoped) struct dpe_ruler *ruler = NULL;
+    DPE_TRY(dpe_suite_check_tasks("ruler", options->tasks, err));
+    if (options->data != NULL) {
+        return read_ruler(options, suite, err);
+    }
+    DPE_TRY(open_generator(options, suite, &ruler, err));
+    DPE_TRY(add_tasks(options, ruler, suite, err));
+    return identify_questions(ruler, suite, err);
 }
 
 /* The 12 tasks of NVIDIA-NeMo/Skills, from the files that its preparation writes. */

@@ -40,10 +40,6 @@ dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct
 dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
                                         struct dpe_suite *suite, struct dpe_error *err);
 
-/** RULER's tasks from official files. */
-dpe_status dpe_suite_read_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                                struct dpe_error *err);
-
 /* Official data of RULER and InfiniteBench: JSON lines, as sources of questions. */
 
 /** What the sources of a folder share; each that is made keeps it for as long as it lives. */

@@ -156,7 +156,7 @@ static double pairs_behind(int64_t from, int64_t to)
 }
 
 static void add_cost(const struct queue *queue, int64_t first, const struct batch *batch,
-                     int64_t kept, struct dpe_answering *cost)
+                     int64_t kept, struct dpe_price_answers *cost)
 {
     int64_t steps = 0;
     int64_t begin = batch->n > 1 ? batch->prefix : kept;
@@ -174,8 +174,8 @@ static void add_cost(const struct queue *queue, int64_t first, const struct batc
 }
 
 dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64_t together,
-                              const struct dpe_session_limits *limits, struct dpe_answering *cost,
-                              struct dpe_error *err)
+                              const struct dpe_session_limits *limits,
+                              struct dpe_price_answers *cost, struct dpe_error *err)
 {
     DPE_SCOPED(queue_free) struct queue queue = {0};
     DPE_TRY(queue_init(&queue, n, err));
@@ -196,37 +196,30 @@ dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64
 
 dpe_status dpe_task_price(const struct dpe_task *task, int64_t n, int64_t length, int64_t batch,
                           const struct dpe_config *config, struct dpe_price *price,
-                          struct dpe_answering *counted, struct dpe_error *err)
+                          struct dpe_price_answers *counted, struct dpe_error *err)
 {
     enum { MOST = 64 };
     struct dpe_sample samples[MOST] = {{0}};
-    struct dpe_answering own = {0};
-    struct dpe_answering *answering = counted != NULL ? counted : &own;
+    struct dpe_price_answers own = {0};
+    struct dpe_price_answers *answering = counted != NULL ? counted : &own;
     const int64_t most = dpe_least(dpe_least(n, task->n_samples), MOST);
     const int64_t together = dpe_most(batch, 1);
     const struct dpe_session_limits limits = {
         .capacity = length * together, .positions = length, .branches = together};
     dpe_status status = DPE_OK;
-    *answering = (struct dpe_answering){0};
+    *answering = (struct dpe_price_answers){0};
     for (int64_t i = 0; i < most && status == DPE_OK; i++) {
         status = dpe_task_sample(task, i, &samples[i], NULL, err);
     }
     if (status == DPE_OK) {
         status = dpe_answering_cost(samples, most, together, &limits, answering, err);
     }
-    const int64_t room = samples[0].max_new;
+    answering->room = samples[0].max_new;
     for (int64_t i = 0; i < most; i++) {
         dpe_sample_free(&samples[i]);
     }
     DPE_TRY(status);
-    const struct dpe_price_answers answers = {.samples = most,
-                                              .prompts = answering->prompts,
-                                              .read = answering->read,
-                                              .pairs = answering->pairs,
-                                              .decoded = answering->decoded,
-                                              .steps = answering->steps,
-                                              .room = room};
-    dpe_price_of_answers(config, &answers, price);
+    dpe_price_of_answers(config, answering, price);
     return DPE_OK;
 }
 
@@ -289,10 +282,8 @@ static dpe_status take_answer(struct reading *reading, const struct dpe_tokens *
 {
     DPE_TRY(decode_answer(reading, tokens->ids, tokens->n, err));
     row->text = keep_text(&reading->text);
-    if (row->text == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for a prediction",
-                        reading->questions->source.name);
-    }
+    DPE_TRY(DPE_MADE(row->text, err, "%s: no memory for a prediction",
+                     reading->questions->source.name));
     row->new_tokens = (int64_t)tokens->n;
     row->score = score_of(reading);
     row->at_least_half = row->score >= 0.5 ? 1.0 : 0.0;
@@ -377,9 +368,8 @@ static dpe_status step_alone(struct dpe_session *session, struct answer *answer,
     row->at_least_half = row->score >= 0.5 ? 1.0 : 0.0;
     row->margin = steps.margin;
     row->text = keep_text(text);
-    return row->text != NULL ? DPE_OK
-                             : dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for steps",
-                                        answer->reading.questions->source.name);
+    return DPE_MADE(row->text, err, "%s: no memory for steps",
+                    answer->reading.questions->source.name);
 }
 
 static dpe_status run_question(void *state, struct dpe_session *session, int64_t index,

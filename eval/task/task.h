@@ -137,30 +137,22 @@ dpe_status dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_sessio
                                   const char *plan, const struct dpe_item *items, int64_t n,
                                   struct dpe_row *rows, struct dpe_error *err);
 
-/** What answering samples computes. */
-struct dpe_answering {
-    int64_t samples;
-    int64_t prompts; /**< tokens of their prompts */
-    int64_t read;    /**< of these, tokens that are read */
-    double pairs;    /**< of a token that is read and one at or before it */
-    int64_t decoded; /**< new tokens that are fed */
-    int64_t steps;   /**< passes that these take */
-};
-/** Add to *cost what dpe_task_rows computes at most when it is given these n samples under one
- * plan, `together` at a time, in a session of these limits (chunk 0: not known, nothing is kept for
- *  samples that are alone). DPE_NO_MEMORY. */
-dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64_t together,
-                              const struct dpe_session_limits *limits, struct dpe_answering *cost,
-                              struct dpe_error *err);
-
 struct dpe_config;
 struct dpe_price;
-/** What a sample of a task costs on average (outputs/job/price.h), by its first n samples (at most
+struct dpe_price_answers;
+/** Add to *cost (outputs/job/price.h; but for its room) what dpe_task_rows computes at most when it
+ * is given these n samples under one plan, `together` at a time, in a session of these limits
+ * (chunk 0: not known, nothing is kept for samples that are alone). DPE_NO_MEMORY. */
+dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64_t together,
+                              const struct dpe_session_limits *limits,
+                              struct dpe_price_answers *cost, struct dpe_error *err);
+
+/** What a sample of a task costs on average, by its first n samples (at most
  * 64), in a session for texts of `length` tokens that decodes `batch` of them together. *counted:
  * what they compute, NULL allowed. Errors of making the samples. */
 dpe_status dpe_task_price(const struct dpe_task *task, int64_t n, int64_t length, int64_t batch,
                           const struct dpe_config *config, struct dpe_price *price,
-                          struct dpe_answering *counted, struct dpe_error *err);
+                          struct dpe_price_answers *counted, struct dpe_error *err);
 
 /* A score by steps: after the prompt and some right values, does greedy decoding name one that is
  * still missing?

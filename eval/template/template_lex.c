@@ -28,14 +28,13 @@ static int line_at(struct lexer *lexer, size_t at)
 static void add(struct lexer *lexer, enum token_kind kind, struct dpe_span text)
 {
     struct parse *parse = lexer->parse;
-    if (parse->status != DPE_OK) {
-        return;
+    if (parse->status == DPE_OK) {
+        parse->status = DPE_ROOM(&parse->tokens, parse->n_tokens, parse->err, "%s: out of memory",
+                                 parse->where);
     }
-    if (!dpe_make_room(&parse->tokens, parse->n_tokens, sizeof *parse->tokens)) {
-        parse->status = dpe_fail(parse->err, DPE_NO_MEMORY, "%s: out of memory", parse->where);
-        return;
+    if (parse->status == DPE_OK) {
+        parse->tokens[parse->n_tokens++] = (struct token){kind, lexer->line, text};
     }
-    parse->tokens[parse->n_tokens++] = (struct token){kind, lexer->line, text};
 }
 
 static const char *after_space(const char *at, const char *end)

@@ -375,6 +375,8 @@ const struct known dpe_template_dict_methods[] = {
     {"items", "", do_view, ITEMS},     {"copy", "", do_copy},       {NULL},
 };
 
+/* ---------------------------------------------------------------------------------------- tests */
+
 /* Kinds of values, as bits of `how`. */
 #define IS(kind) (1U << (kind))
 enum {

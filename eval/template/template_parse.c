@@ -450,9 +450,8 @@ dpe_status dpe_template_parse(const char *where, const char *source, size_t n,
     made->arena.most = PARSE_MEMORY;
     char *name = dpe_template_alloc(&made->arena, strlen(where) + 1);
     made->source = normal_lines(&made->arena, source, n);
-    if (name == NULL || made->source.s == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", where);
-    }
+    DPE_TRY(DPE_MADE(name, err, "%s: out of memory", where));
+    DPE_TRY(DPE_MADE(made->source.s, err, "%s: out of memory", where));
     made->where = memcpy(name, where, strlen(where) + 1);
     struct parse parse = {.made = made, .where = where, .err = err};
     dpe_template_lex(&parse, made->source);

@@ -19,6 +19,7 @@
 #include "engine/session/session.h"
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
+#include "outputs/job/price.h"
 #include "outputs/h5/rows.h"
 #include "tests/lib/sample_inputs.h"
 
@@ -145,7 +146,7 @@ static void foretold(const struct dpe_task *task, const struct dpe_session *sess
 {
     const struct dpe_session_limits limits = dpe_session_limits(session);
     const struct dpe_session_work after = dpe_session_work(session);
-    struct dpe_answering cost = {0};
+    struct dpe_price_answers cost = {0};
     struct dpe_sample samples[8];
     struct dpe_error err = {0};
     for (int i = 0; i < 8; i++) {

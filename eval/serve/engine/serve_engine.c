@@ -465,14 +465,14 @@ static dpe_status make_slots(struct dpe_serve_engine *engine, struct dpe_error *
 {
     const struct dpe_serve_world *world = engine->world;
     int64_t vocab = dpe_model_config(world->model)->vocab;
-    engine->slots = dpe_alloc_zero((size_t)engine->n_slots, sizeof *engine->slots);
+    DPE_TRY(DPE_NEW(&engine->slots, (size_t)engine->n_slots, err, "out of memory"));
     engine->logits = dpe_alloc((size_t)engine->n_slots * (size_t)vocab, sizeof *engine->logits);
-    bool good = engine->slots != NULL && engine->logits != NULL;
-    for (int64_t i = 0; good && i < engine->n_slots; i++) {
+    DPE_TRY(DPE_MADE(engine->logits, err, "out of memory"));
+    for (int64_t i = 0; i < engine->n_slots; i++) {
         engine->slots[i].tokens = dpe_alloc((size_t)world->length, sizeof *engine->slots[i].tokens);
-        good = engine->slots[i].tokens != NULL;
+        DPE_TRY(DPE_MADE(engine->slots[i].tokens, err, "out of memory"));
     }
-    return good ? DPE_OK : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    return DPE_OK;
 }
 
 dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,

@@ -231,12 +231,9 @@ static dpe_status add_key(struct dpe_serve_world *world, const char *line, size_
     if (n == 0) {
         return DPE_OK;
     }
-    char *key = dpe_make_room(&world->keys, (size_t)world->n_keys, sizeof *world->keys)
-                    ? strndup(line, n)
-                    : NULL;
-    if (key == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    DPE_TRY(DPE_ROOM(&world->keys, (size_t)world->n_keys, err, "out of memory"));
+    char *key = strndup(line, n);
+    DPE_TRY(DPE_MADE(key, err, "out of memory"));
     world->keys[world->n_keys++] = key;
     return DPE_OK;
 }
@@ -287,8 +284,8 @@ static dpe_status read_tokenizer_config(struct dpe_serve_world *world, struct dp
     DPE_OWNED char *path = dpe_folder_join(world->args->model, "tokenizer_config.json");
     DPE_OWNED char *bytes = NULL;
     size_t n = 0;
-    dpe_status status = path != NULL ? dpe_read_file(path, UINT64_C(1) << 28, &bytes, &n, err)
-                                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory");
+    DPE_TRY(DPE_MADE(path, err, "out of memory"));
+    dpe_status status = dpe_read_file(path, UINT64_C(1) << 28, &bytes, &n, err);
     if (status == DPE_NO_INPUT) {
         world->tokenizer_config = json_object();
         return DPE_OK;

@@ -193,9 +193,7 @@ static dpe_status check_files(const struct dpe_comparison *comparison, struct dp
 {
     const char *output = comparison->args->job.output;
     DPE_OWNED char *journal = dpe_join(output, ".journal", "");
-    if (journal == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    DPE_TRY(DPE_MADE(journal, err, "out of memory"));
     bool begins = access(output, F_OK) != 0 && access(journal, F_OK) != 0;
     const struct dpe_job_options *job = &comparison->args->job;
     for (int i = 0; i < comparison->n_suites && (begins || job->tool.force); i++) {

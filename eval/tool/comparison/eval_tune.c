@@ -44,7 +44,7 @@ static dpe_status add_arm(const struct dpe_job *job, struct dpe_tune_group *grou
     struct dpe_tune_arm *arm = &group->arms[group->n_arms];
     *arm = (struct dpe_tune_arm){.spec = group->settings.specs[setting], .dropped = -1};
     dpe_status status = dpe_plan_make(arm->spec, context, &arm->plan, err);
-    if (status == DPE_USAGE && setting > 0 && strchr(group->method, ':') == NULL) {
+    if (status == DPE_USAGE && setting > 0 && strchr(group->result.method, ':') == NULL) {
         dpe_log_info("%s at %lld tokens is left out: %s", arm->spec, (long long)context->length,
                      err->text);
         *err = (struct dpe_error){0};
@@ -71,8 +71,8 @@ static dpe_status open_group(struct dpe_tuning *tuning, struct dpe_tune_group *g
     struct dpe_plan_context context =
         dpe_job_context(&tuning->comparison.job, tuning->comparison.lengths[group->length]);
     context.official = args->official;
-    DPE_TRY(
-        dpe_tune_expand(group->method, &context, args->tune_temperature, &group->settings, err));
+    DPE_TRY(dpe_tune_expand(group->result.method, &context, args->tune_temperature,
+                            &group->settings, err));
     DPE_TRY(DPE_NEW(&group->arms, (size_t)group->settings.n, err, "out of memory for %d settings",
                     group->settings.n));
     for (int i = 0; i < group->settings.n; i++) {
@@ -98,8 +98,8 @@ static dpe_status check_budget(const struct dpe_tuning *tuning, struct dpe_error
     return dpe_fail(err, DPE_USAGE,
                     "--budget: %s has %d settings, of which each needs %lld samples: expected "
                     "at least %lld rows, found %lld",
-                    most->method, most->n_arms, (long long)round, (long long)(most->n_arms * round),
-                    (long long)tuning->budget);
+                    most->result.method, most->n_arms, (long long)round,
+                    (long long)(most->n_arms * round), (long long)tuning->budget);
 }
 
 static dpe_status open_groups(struct dpe_tuning *tuning, struct dpe_error *err)
@@ -116,8 +116,9 @@ static dpe_status open_groups(struct dpe_tuning *tuning, struct dpe_error *err)
     }
     while (tuning->n_groups < n) {
         struct dpe_tune_group *group = &tuning->groups[tuning->n_groups];
-        group->method = args->methods[tuning->n_groups % args->n_methods];
+        group->result.method = args->methods[tuning->n_groups % args->n_methods];
         group->length = tuning->n_groups / args->n_methods;
+        group->result.length = tuning->comparison.lengths[group->length];
         tuning->n_groups++;
         DPE_TRY(open_group(tuning, group, err));
     }
@@ -167,9 +168,9 @@ static double score_of(const struct dpe_tuning *tuning, const struct dpe_tune_gr
 static void take_race(struct dpe_tune_group *group, const struct dpe_race_rows *rows,
                       const struct dpe_race *race)
 {
-    group->samples = race->samples;
+    group->result.samples = race->samples;
     group->done = race->complete;
-    group->rows = 0;
+    group->result.rows = 0;
     group->chosen = 0;
     double best = -INFINITY;
     for (int i = 0; i < group->n_arms; i++) {
@@ -178,12 +179,13 @@ static void take_race(struct dpe_tune_group *group, const struct dpe_race_rows *
         arm->samples = arm->dropped < 0 ? race->samples : arm->dropped;
         double mean = dpe_race_mean(rows, i, arm->samples);
         arm->mean = isfinite(mean) ? mean : (double)NAN;
-        group->rows += arm->samples;
+        group->result.rows += arm->samples;
         if (arm->dropped < 0 && mean > best + 1e-9) {
             best = mean;
             group->chosen = i;
         }
     }
+    group->result.chosen = group->arms[group->chosen].spec;
 }
 
 /* Replay the race on the rows that are there. The budget ends it, before two settings that are left
@@ -200,10 +202,9 @@ static dpe_status replay(const struct dpe_tuning *tuning, struct dpe_tune_group 
     DPE_OWNED int *of = dpe_alloc_zero(n_arms, sizeof *of);
     DPE_OWNED unsigned char *there = dpe_alloc(n_arms, (size_t)n);
     DPE_OWNED double *goodness = dpe_alloc(n_arms, (size_t)n * sizeof *goodness);
-    if (of == NULL || there == NULL || goodness == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a race of %d settings",
-                        group->n_arms);
-    }
+    DPE_TRY(DPE_MADE(of, err, "out of memory for a race of %d settings", group->n_arms));
+    DPE_TRY(DPE_MADE(there, err, "out of memory for a race of %d settings", group->n_arms));
+    DPE_TRY(DPE_MADE(goodness, err, "out of memory for a race of %d settings", group->n_arms));
     for (size_t at = 0; at < n_arms * (size_t)n; at++) {
         bool is = false;
         goodness[at] =
@@ -286,7 +287,7 @@ static dpe_status run_round(struct dpe_tuning *tuning, bool *more, struct dpe_er
         struct dpe_tune_group *group = &tuning->groups[g];
         for (int i = 0; i < group->n_arms && !group->done; i++) {
             if (group->arms[i].dropped < 0) {
-                add_rows(&batch, group, &group->arms[i], group->samples, per_round);
+                add_rows(&batch, group, &group->arms[i], group->result.samples, per_round);
             }
         }
     }
@@ -336,13 +337,13 @@ static dpe_status summarize(struct dpe_tuning *tuning, struct dpe_error *err)
             scores[i] = score_of(tuning, i < 2 * n ? group : against, arms[i / n],
                                  dpe_tune_first_fresh(tuning) + (int64_t)(i % n), &there);
         }
-        group->plain = dpe_bootstrap_share(scores, n, &how);
-        group->tuned = dpe_bootstrap_share(scores + n, n, &how);
+        group->result.plain = dpe_bootstrap_share(scores, n, &how);
+        group->result.tuned = dpe_bootstrap_share(scores + n, n, &how);
         /* What a setting is compared with may be itself. */
         const double *plain = arms[0] == arms[1] ? scores + n : scores;
         const double *first = arms[2] == arms[1] ? scores + n : scores + 2 * n;
-        group->gain = dpe_compare(scores + n, plain, n, true, &how);
-        group->ahead = dpe_compare(scores + n, first, n, true, &how);
+        group->result.gain = dpe_compare(scores + n, plain, n, true, &how);
+        group->result.ahead = dpe_compare(scores + n, first, n, true, &how);
     }
     return DPE_OK;
 }

@@ -8,6 +8,7 @@
 #include "engine/plan/methods/methods.h"
 #include "eval/task/stats.h"
 #include "eval/tool/comparison/comparison.h"
+#include "outputs/datasets/kinds.h"
 
 enum {
     TUNE_MAX_SETTINGS = 128, /**< of one method */
@@ -41,16 +42,12 @@ struct dpe_tune_arm {
 
 /** A method at one length: its arms race. */
 struct dpe_tune_group {
-    const char *method; /**< as given */
-    int length;         /**< index */
+    int length; /**< index */
     struct dpe_tune_settings settings;
     struct dpe_tune_arm *arms; /**< [n_arms], distinct plans; the first is the default */
     int n_arms, chosen;
-    int64_t samples, rows; /**< that the race has: of each live arm, and of all */
-    bool done;             /**< the race is over */
-    /* Of fresh samples: */
-    struct dpe_interval plain, tuned; /**< default, chosen */
-    struct dpe_difference gain, ahead; /**< chosen − default, chosen − the first method's chosen */
+    bool done;               /**< the race is over */
+    struct dpe_tuned result; /**< its intervals and differences, of fresh samples, once those ran */
 };
 
 struct dpe_tuning {

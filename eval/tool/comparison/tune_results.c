@@ -18,16 +18,7 @@ static dpe_status result_of(const struct dpe_tuning *tuning, struct dpe_tune_res
     *result = (struct dpe_tune_result){.n = {tuning->n_groups}};
     DPE_TRY(DPE_NEW(&result->tuned, (size_t)tuning->n_groups, err, "out of memory for results"));
     for (int g = 0; g < tuning->n_groups; g++) {
-        const struct dpe_tune_group *group = &tuning->groups[g];
-        result->tuned[g] = (struct dpe_tuned){.method = group->method,
-                                              .chosen = group->arms[group->chosen].spec,
-                                              .length = tuning->comparison.lengths[group->length],
-                                              .rows = group->rows,
-                                              .samples = group->samples,
-                                              .plain = group->plain,
-                                              .tuned = group->tuned,
-                                              .gain = group->gain,
-                                              .ahead = group->ahead};
+        result->tuned[g] = tuning->groups[g].result;
     }
     return DPE_OK;
 }
@@ -124,14 +115,13 @@ static void print_length(const struct dpe_tuning *tuning, int length)
     for (int g = length * n_methods; g < (length + 1) * n_methods; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
         char plain[48], tuned[48], gain[48], ahead[48];
-        print_share(&group->plain, plain);
-        print_share(&group->tuned, tuned);
-        print_gain(&group->gain, gain);
-        print_gain(&group->ahead, ahead);
+        print_share(&group->result.plain, plain);
+        print_share(&group->result.tuned, tuned);
+        print_gain(&group->result.gain, gain);
+        print_gain(&group->result.ahead, ahead);
         dpe_print("%-13.*s %8d %6lld  %-20s %-20s %-17s %-17s %s\n",
-                  (int)strcspn(group->method, ":"), group->method, group->n_arms,
-                  (long long)group->rows, plain, tuned, gain, ahead,
-                  group->arms[group->chosen].spec);
+                  (int)strcspn(group->result.method, ":"), group->result.method, group->n_arms,
+                  (long long)group->result.rows, plain, tuned, gain, ahead, group->result.chosen);
     }
 }
 
@@ -207,8 +197,8 @@ static void print_settings(const struct dpe_tuning *tuning)
     dpe_print("%-16s %8s %8s %12s %6s\n", "method", "length", "settings", "race, rows", "fresh");
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
-        dpe_print("%-16.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->method, ":"),
-                  group->method, (long long)comparison->lengths[group->length], group->n_arms,
+        dpe_print("%-16.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->result.method, ":"),
+                  group->result.method, (long long)group->result.length, group->n_arms,
                   (long long)race_rows(tuning, group), (long long)fresh_rows(tuning, group));
     }
 }
@@ -223,10 +213,10 @@ static dpe_status print_cost_document(const struct dpe_tuning *tuning, struct dp
         const struct dpe_tune_group *group = &tuning->groups[g];
         int64_t n = race_rows(tuning, group) + fresh_rows(tuning, group);
         rows += n;
-        tokens += (double)n * (double)comparison->lengths[group->length];
+        tokens += (double)n * (double)group->result.length;
         dpe_result_row(out, "methods");
-        dpe_result_text(out, "method", group->method);
-        dpe_result_whole(out, "length", comparison->lengths[group->length]);
+        dpe_result_text(out, "method", group->result.method);
+        dpe_result_whole(out, "length", group->result.length);
         dpe_result_whole(out, "settings", group->n_arms);
         dpe_result_whole(out, "race_rows", race_rows(tuning, group));
         dpe_result_whole(out, "fresh_rows", fresh_rows(tuning, group));
