@@ -9,6 +9,8 @@
 
 #include "engine/base/p_text.h"
 
+/* ---------------------------------------------------------------------------------------- ready */
+
 /* Recall that a calibration is worth. */
 static const double worth = 0.05;
 

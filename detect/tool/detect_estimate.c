@@ -1,6 +1,6 @@
 /* How much a sweep runs: samples together and in a round, rows of each stage at most. The planned
- * work: said before it begins, or in a dry run what it would cost, how long it would
- * take here, and what each saving saves. */
+ * work: said before it begins, or in a dry run what it would cost, how long it would take here, and
+ * what each saving saves. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

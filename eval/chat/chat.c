@@ -439,7 +439,7 @@ dpe_status dpe_chat_render(const struct dpe_chat *chat, const struct dpe_chat_tu
         json_object_set_new(variables, "add_generation_prompt", json_boolean(turn->prompt)) != 0 ||
         json_object_set_new(variables, "tools", tools) != 0 ||
         json_object_set_new(variables, "documents", json_null()) != 0) {
-        return had_memory(NULL, err);
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a chat template");
     }
     return dpe_template_render(chat->jinja, variables, &options, out, err);
 }

@@ -91,6 +91,12 @@ struct dpe_results {
     int n_positions;   /**< buckets of the row that has most, 0 = no perplexity */
 };
 
+/** Where the numbers of a method and a task are in its arrays [m][t]. */
+static inline size_t dpe_results_cell(const struct dpe_results *results, int method, int task)
+{
+    return (size_t)method * (size_t)results->n_tasks + (size_t)task;
+}
+
 /** What is compared on a suite; all borrowed, as long as the results live. */
 struct dpe_compared {
     const struct dpe_suite *suite;

@@ -12,21 +12,16 @@
 enum { ROUNDS = 2000 };
 static const double level = 0.95;
 
-static size_t cell(const struct dpe_results *results, int method, int task)
-{
-    return (size_t)method * (size_t)results->n_tasks + (size_t)task;
-}
-
 static size_t sample_of(const struct dpe_results *results, int method, int task, int64_t sample)
 {
-    return cell(results, method, task) * (size_t)results->n_samples + (size_t)sample;
+    return dpe_results_cell(results, method, task) * (size_t)results->n_samples + (size_t)sample;
 }
 
 static const struct dpe_row *find(const struct dpe_results *results, const struct dpe_run *run,
                                   int method, int task, int64_t sample)
 {
     return dpe_run_find(run, results->suite->tasks[task].task.name,
-                        results->r.plan[cell(results, method, task)], sample);
+                        results->r.plan[dpe_results_cell(results, method, task)], sample);
 }
 
 /* How many buckets the longest row has; counts the rows on the way. */
@@ -115,19 +110,19 @@ static void find_positions(struct dpe_results *results, const struct dpe_run *ru
         dpe_positions_add(&positions, find(results, run, method, task, s));
     }
     for (size_t b = 0; b < n; b++) {
-        results->r.position_mean[cell(results, method, task) * n + b] =
+        results->r.position_mean[dpe_results_cell(results, method, task) * n + b] =
             dpe_positions_at(&positions, (int)b);
     }
 }
 
 static void summarize(struct dpe_results *results, int method, int task, uint64_t seed)
 {
-    size_t at = cell(results, method, task);
+    size_t at = dpe_results_cell(results, method, task);
     size_t n = (size_t)results->n_samples;
     size_t first = at * n;
     struct dpe_suite_result *r = &results->r;
     const double *score = r->score + first;
-    const double *against = r->score + cell(results, results->against, task) * n;
+    const double *against = r->score + dpe_results_cell(results, results->against, task) * n;
     const struct dpe_resampling how = {results->suite->tasks[task].task.together, level, ROUNDS,
                                        seed};
     const struct dpe_resampling mean_alone = {how.together, level, 0, seed};
@@ -262,7 +257,7 @@ double dpe_results_category(const struct dpe_results *results, int method, const
     for (int t = 0; t < results->n_tasks; t++) {
         const struct dpe_suite_task *task = &results->suite->tasks[t];
         if (task->length == length && (all || strcmp(task->category, category) == 0)) {
-            sum += results->r.mean[cell(results, method, t)].mean;
+            sum += results->r.mean[dpe_results_cell(results, method, t)].mean;
             n++;
         }
     }

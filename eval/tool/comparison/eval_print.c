@@ -23,17 +23,12 @@ struct column {
     int64_t length;
 };
 
-static size_t cell(const struct dpe_results *results, int method, int task)
-{
-    return (size_t)method * (size_t)results->n_tasks + (size_t)task;
-}
-
 static double value_of(const struct dpe_results *results, int method, const struct column *column)
 {
     if (column->category != NULL) {
         return dpe_results_category(results, method, column->category, column->length);
     }
-    size_t at = cell(results, method, column->task);
+    size_t at = dpe_results_cell(results, method, column->task);
     return column->bucket >= 0
                ? results->r
                      .position_mean[at * (size_t)results->n_positions + (size_t)column->bucket]
@@ -46,7 +41,7 @@ static char mark_of(const struct dpe_results *results, int method, const struct 
     if (column->category != NULL || column->bucket >= 0 || method == results->against) {
         return ' ';
     }
-    size_t at = cell(results, method, column->task);
+    size_t at = dpe_results_cell(results, method, column->task);
     bool higher = results->r.difference[at].minus.low > 0.0;
     bool lower = results->r.difference[at].minus.high < 0.0;
     if (!(results->r.difference[at].p < significant) || (!higher && !lower)) {
@@ -216,7 +211,7 @@ static void print_details(const struct dpe_results *results, int task)
                                      : "",
               ppl ? "difference, nats/token" : "difference", "p");
     for (int m = 0; m < results->n_methods; m++) {
-        size_t at = cell(results, m, task);
+        size_t at = dpe_results_cell(results, m, task);
         const struct dpe_interval *mean = &results->r.mean[at];
         const struct dpe_difference *difference = &results->r.difference[at];
         dpe_print("%8.4g ", mean->mean);
@@ -309,7 +304,8 @@ void dpe_eval_print_grid(const struct dpe_results *results, const double *depths
         for (int d = 0; d < n_depths; d++) {
             dpe_print("%5.4g%% ", 100.0 * depths[d]);
             for (int l = 0; l < n_lengths; l++) {
-                print_share(results->r.mean[cell(results, m, l * n_depths + d)].mean, colours);
+                print_share(results->r.mean[dpe_results_cell(results, m, l * n_depths + d)].mean,
+                            colours);
             }
             dpe_print("\n");
         }

@@ -42,11 +42,12 @@ static dpe_status add_arm(const struct dpe_job *job, struct dpe_tune_group *grou
                           const struct dpe_plan_context *context, struct dpe_error *err)
 {
     struct dpe_tune_arm *arm = &group->arms[group->n_arms];
-    *arm = (struct dpe_tune_arm){.spec = group->settings.specs[setting], .dropped = -1};
-    dpe_status status = dpe_plan_make(arm->spec, context, &arm->plan, err);
+    *arm = (struct dpe_tune_arm){
+        .raced = {.spec = group->settings.specs[setting], .plan = arm->key, .dropped = -1}};
+    dpe_status status = dpe_plan_make(arm->raced.spec, context, &arm->plan, err);
     if (status == DPE_USAGE && setting > 0 && strchr(group->result.method, ':') == NULL) {
-        dpe_log_info("%s at %lld tokens is left out: %s", arm->spec, (long long)context->length,
-                     err->text);
+        dpe_log_info("%s at %lld tokens is left out: %s", arm->raced.spec,
+                     (long long)context->length, err->text);
         *err = (struct dpe_error){0};
         return DPE_OK;
     }
@@ -175,17 +176,17 @@ static void take_race(struct dpe_tune_group *group, const struct dpe_race_rows *
     double best = -INFINITY;
     for (int i = 0; i < group->n_arms; i++) {
         struct dpe_tune_arm *arm = &group->arms[i];
-        arm->dropped = race->dropped[i];
-        arm->samples = arm->dropped < 0 ? race->samples : arm->dropped;
-        double mean = dpe_race_mean(rows, i, arm->samples);
-        arm->mean = isfinite(mean) ? mean : (double)NAN;
-        group->result.rows += arm->samples;
-        if (arm->dropped < 0 && mean > best + 1e-9) {
+        arm->raced.dropped = race->dropped[i];
+        arm->raced.samples = arm->raced.dropped < 0 ? race->samples : arm->raced.dropped;
+        double mean = dpe_race_mean(rows, i, arm->raced.samples);
+        arm->raced.mean = isfinite(mean) ? mean : (double)NAN;
+        group->result.rows += arm->raced.samples;
+        if (arm->raced.dropped < 0 && mean > best + 1e-9) {
             best = mean;
             group->chosen = i;
         }
     }
-    group->result.chosen = group->arms[group->chosen].spec;
+    group->result.chosen = group->arms[group->chosen].raced.spec;
 }
 
 /* Replay the race on the rows that are there. The budget ends it, before two settings that are left
@@ -286,7 +287,7 @@ static dpe_status run_round(struct dpe_tuning *tuning, bool *more, struct dpe_er
     for (int g = 0; g < tuning->n_groups; g++) {
         struct dpe_tune_group *group = &tuning->groups[g];
         for (int i = 0; i < group->n_arms && !group->done; i++) {
-            if (group->arms[i].dropped < 0) {
+            if (group->arms[i].raced.dropped < 0) {
                 add_rows(&batch, group, &group->arms[i], group->result.samples, per_round);
             }
         }

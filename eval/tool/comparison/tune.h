@@ -32,12 +32,10 @@ void dpe_tune_settings_free(struct dpe_tune_settings *settings);
 
 /** A setting of a method at one length. */
 struct dpe_tune_arm {
-    const char *spec; /**< borrowed from settings */
+    struct dpe_raced raced; /**< as it is written; its spec is borrowed from settings, its plan is
+                                 `key`, its mean NaN where no row of the race is valid */
     struct dpe_plan plan;
     char key[33];
-    double mean;     /**< of the race's rows, NaN = none valid */
-    int64_t samples; /**< rows that the race ran */
-    int64_t dropped; /**< samples after which it was dropped, −1 = live */
 };
 
 /** A method at one length: its arms race. */

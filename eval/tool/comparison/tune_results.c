@@ -45,13 +45,8 @@ static dpe_status put_arms(const struct dpe_tuning *tuning, struct dpe_h5 *table
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
         for (int a = 0; a < group->n_arms; a++) {
-            const struct dpe_tune_arm *arm = &group->arms[a];
-            *at++ = (struct dpe_raced){.spec = arm->spec,
-                                       .plan = arm->key,
-                                       .of = g,
-                                       .samples = arm->samples,
-                                       .dropped = arm->dropped,
-                                       .mean = arm->mean};
+            *at = group->arms[a].raced;
+            at++->of = g;
         }
     }
     dpe_status status = dpe_datasets_put(&dpe_race_kind, &result, "/tune/setting", table, err);
