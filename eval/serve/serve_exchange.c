@@ -332,7 +332,6 @@ void dpe_serve_wait(struct dpe_serve_exchange *exchange, bool cancel)
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* While the engine works, silence is not the client's. Setting it from 0 starts its clock again. */
 void dpe_serve_count_silence(struct dpe_serve_exchange *exchange, bool count)
 {
     unsigned seconds = count ? (unsigned)exchange->http->world->args->client_timeout : 0;
