@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/unicode/unicode.h"
+#include "engine/text/unicode.h"
 #include "eval/serve/serve_tool.h"
 
 static json_t *number(double value)

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "engine/json/json_strict.h"
+#include "engine/text/json.h"
 #include "eval/serve/serve_tool.h"
 
 enum {
