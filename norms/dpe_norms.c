@@ -1,5 +1,487 @@
-/* dpe-norms: measure the 2-norm profile of every head on real text. */
-#include "norms/norms_study.h"
+/* dpe-norms: the study that measures the 2-norm profile of every head on real text, from its
+ * inputs to its table; and the options of the tool. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/plan/methods/methods.h"
+#include "norms/norms.h"
+#include "outputs/datasets/kinds.h"
+#include "outputs/h5/h5.h"
+#include "outputs/job/job.h"
+#include "outputs/job/price.h"
+
+enum {
+    MAX_LENGTHS = 32,
+    MOST_TOGETHER = 64, /* excerpts that an engine runs at once */
+};
+
+/* Everything a profile needs, in the order in which it is opened. */
+struct profile {
+    const struct dpe_norms_arguments *args;
+    struct dpe_job job;
+    int n_lengths;
+    int64_t lengths[MAX_LENGTHS]; /* ascending */
+    struct dpe_excerpts excerpts; /* of the longest; shorter ones are their beginnings */
+    struct dpe_plan plan;         /* the model's own rotation */
+    char key[33];
+    struct dpe_norms *norms[MOST_TOGETHER]; /* [job.batch], at least 1 */
+};
+
+/* -------------------------------------------------------------------------------------- opening */
+
+/* Powers of two up to the trained length, unless others are given. */
+static dpe_status parse_lengths(struct profile *profile, struct dpe_error *err)
+{
+    const char *text = profile->args->lengths;
+    const int64_t trained = profile->job.trained_length;
+    if (text != NULL && strcmp(text, "auto") != 0) {
+        profile->n_lengths = dpe_parse_lengths(text, 2, DPE_MOST_COUNT, "auto or ",
+                                               profile->lengths, MAX_LENGTHS, err);
+        return profile->n_lengths > 0 ? DPE_OK : dpe_fail_prefix(err, "--lengths");
+    }
+    int64_t length = 1;
+    while (length < (trained / 4 < 2048 ? trained / 4 : 2048)) {
+        length *= 2;
+    }
+    for (; length <= trained && profile->n_lengths < MAX_LENGTHS; length *= 2) {
+        profile->lengths[profile->n_lengths++] = length;
+    }
+    return profile->n_lengths > 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE,
+                          "--lengths: a trained length of %lld is too short for auto; give lengths",
+                          (long long)trained);
+}
+
+static int64_t longest(const struct profile *profile)
+{
+    return profile->lengths[profile->n_lengths - 1];
+}
+
+static dpe_status profile_open(void *state, const void *asked, struct dpe_error *err)
+{
+    struct profile *profile = state;
+    const struct dpe_norms_arguments *args = asked;
+    profile->args = args;
+    DPE_TRY(dpe_job_open(&profile->job, &args->job, args->job.dry_run, err));
+    DPE_TRY(dpe_job_needs_plans(&profile->job, "it gives no norms", err));
+    DPE_TRY(parse_lengths(profile, err));
+    DPE_TRY(dpe_excerpts_make(profile->job.corpus, profile->job.tokenizer, longest(profile),
+                              args->job.samples, args->job.seed, args->special, &profile->excerpts,
+                              err));
+    const struct dpe_plan_context context = dpe_job_context(&profile->job, longest(profile));
+    DPE_TRY(dpe_plan_make("rope", &context, &profile->plan, err));
+    return dpe_plan_key(&profile->plan, profile->key, err);
+}
+
+static dpe_status profile_close(void *state, dpe_status status, struct dpe_error *err)
+{
+    struct profile *profile = state;
+    status = dpe_job_close(&profile->job, status, err);
+    for (int i = 0; i < MOST_TOGETHER; i++) {
+        dpe_norms_destroy(profile->norms[i]);
+    }
+    dpe_plan_free(&profile->plan);
+    dpe_excerpts_free(&profile->excerpts);
+    return status;
+}
+
+/* What decides a row. Samples and lengths may grow: an excerpt does not depend on how many there
+ * are, only on the longest length, which all excerpts are cut to. */
+static dpe_status start(void *state, struct dpe_error *err)
+{
+    struct profile *profile = state;
+    const struct dpe_norms_arguments *args = profile->args;
+    const char *const fields[][2] = {
+        {"contribution", dpe_contribution_name(args->contribution)},
+        {"special_in_text", args->special == DPE_SPECIAL_LITERAL ? "literal" : "error"},
+    };
+    const struct dpe_job_identity own = {.kind = "norms",
+                                         .own = fields,
+                                         .n_own = sizeof fields / sizeof fields[0],
+                                         .length_name = "excerpt_length",
+                                         .length = longest(profile)};
+    struct dpe_job *job = &profile->job;
+    if (job->remote != NULL) {
+        DPE_TRY(dpe_job_fit_batch(job, &profile->plan, longest(profile), 1, err));
+    }
+    job->batch = dpe_least(job->batch, MOST_TOGETHER);
+    for (int64_t i = 0; i == 0 || i < job->batch; i++) {
+        DPE_TRY(dpe_norms_create(dpe_model_config(profile->job.model), args->contribution,
+                                 &profile->norms[i], err));
+    }
+    DPE_TRY(dpe_job_start(job, &own, &profile->plan, longest(profile), err));
+    DPE_TRY(dpe_run_plan(job->run, profile->key, profile->plan.name, err));
+    dpe_job_header(job);
+    return DPE_OK;
+}
+
+/* -------------------------------------------------------------------------------------- results */
+
+/* Name of the sample stream of a length. */
+static void task_name(int64_t length, char name[32])
+{
+    snprintf(name, 32, "norms-%lld", (long long)length);
+}
+
+/* Score tables by (length, sample), borrowed from the run; NULL = missing. */
+static const double **collect(const struct profile *profile)
+{
+    int64_t samples = profile->args->job.samples;
+    const double **tables =
+        dpe_alloc_zero((size_t)profile->n_lengths, (size_t)samples * sizeof *tables);
+    for (int i = 0; i < profile->n_lengths && tables != NULL; i++) {
+        char task[32];
+        task_name(profile->lengths[i], task);
+        for (int64_t s = 0; s < samples; s++) {
+            const struct dpe_row *row = dpe_run_find(profile->job.run, task, profile->key, s);
+            if (row != NULL && row->status == DPE_ROW_OK) {
+                tables[i * samples + s] = row->buckets;
+            }
+        }
+    }
+    return tables;
+}
+
+static void result_free(struct dpe_norms_result *result)
+{
+    dpe_datasets_free(&dpe_norms_kind, result);
+}
+
+/* Results of the rows so far; free with result_free, also after a failure. */
+static dpe_status summarize(const struct profile *profile, struct dpe_norms_result *result,
+                            struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
+    int64_t pairs = config->head_dim / 2;
+    int64_t samples = profile->args->job.samples;
+    int64_t rows = config->n_layers * config->n_heads;
+    size_t cells = (size_t)(profile->n_lengths * samples);
+    size_t size = (size_t)(rows * pairs);
+    DPE_OWNED const double **tables = collect(profile);
+    *result = (struct dpe_norms_result){
+        .n = {profile->n_lengths, samples, config->n_layers, config->n_heads, pairs, pairs},
+        .length = dpe_alloc((size_t)profile->n_lengths, sizeof *result->length),
+        .mean = dpe_alloc(size, sizeof *result->mean),
+        .sem = dpe_alloc(size, sizeof *result->sem),
+        .ranking = dpe_alloc(size, sizeof *result->ranking),
+        .contribution = dpe_alloc(cells, size * sizeof *result->contribution)};
+    if (tables == NULL || result->length == NULL || result->mean == NULL || result->sem == NULL ||
+        result->ranking == NULL || result->contribution == NULL) {
+        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the profile's table");
+    }
+    memcpy(result->length, profile->lengths, (size_t)profile->n_lengths * sizeof *result->length);
+    dpe_norms_mean(tables, cells, (int64_t)size, result->mean, result->sem);
+    dpe_norms_rank(result->mean, rows, pairs, result->ranking);
+    for (size_t c = 0; c < cells; c++) {
+        for (size_t i = 0; i < size; i++) {
+            result->contribution[c * size + i] = tables[c] != NULL ? (float)tables[c][i] : NAN;
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status put_texts(const struct profile *profile, struct dpe_h5 *table,
+                            struct dpe_error *err)
+{
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
+    const struct {
+        const char *object, *name, *value;
+    } texts[] = {
+        {"/", "title", "2-norm profile of queries and keys"},
+        {"/norms", "contribution", dpe_contribution_name(profile->args->contribution)},
+        {"/norms", "tie_rule", "lower pair first"},
+        {"/model", "fingerprint", dpe_job_fingerprint(&profile->job)},
+        {"/model", "model_type", config->model_type},
+        {"/tokenizer", "sha256", dpe_tokenizer_fingerprint(profile->job.tokenizer)},
+        {"/corpus", "sha256", dpe_corpus_fingerprint(profile->job.corpus)},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        DPE_TRY(dpe_h5_attr_text(table, texts[i].object, texts[i].name, texts[i].value, err));
+    }
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"layers", config->n_layers},
+        {"heads", config->n_heads},
+        {"kv_heads", config->n_kv_heads},
+        {"head_dim", config->head_dim},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        DPE_TRY(dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value, err));
+    }
+    return DPE_OK;
+}
+
+/* The table of a run. */
+static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct profile *profile = user;
+    DPE_SCOPED(result_free) struct dpe_norms_result result = {0};
+    DPE_TRY(summarize(profile, &result, err));
+    DPE_TRY(dpe_datasets_put(&dpe_norms_kind, &result, "/norms", table, err));
+    return put_texts(profile, table, err);
+}
+
+/* For scripts. */
+static dpe_status print_result(const struct profile *profile, const struct dpe_norms_result *result,
+                               struct dpe_error *err)
+{
+    int64_t pairs = result->n[DPE_NORMS_PAIR];
+    static const char *const names[] = {"top_25", "top_50", "top_75"};
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
+    struct dpe_result *out = dpe_result_begin("dpe-norms");
+    dpe_result_text(out, "model", profile->args->job.model);
+    dpe_result_text(out, "fingerprint", dpe_job_fingerprint(&profile->job));
+    dpe_result_text(out, "table", profile->args->job.output);
+    dpe_result_text(out, "contribution", dpe_contribution_name(profile->args->contribution));
+    dpe_result_whole(out, "samples", profile->args->job.samples);
+    dpe_result_wholes(out, "lengths", profile->lengths, (size_t)profile->n_lengths);
+    dpe_result_whole(out, "pairs", pairs);
+    for (int64_t row = 0; row < config->n_layers * config->n_heads; row++) {
+        int64_t at = row * pairs;
+        dpe_result_row(out, "heads");
+        dpe_result_whole(out, "layer", row / config->n_heads);
+        dpe_result_whole(out, "head", row % config->n_heads);
+        dpe_result_number(out, "entropy_bits", dpe_norms_entropy(result->mean + at, pairs));
+        for (int i = 0; i < 3; i++) {
+            dpe_result_number(out, names[i],
+                              dpe_norms_share(result->mean + at, result->ranking + at, pairs,
+                                              pairs * (i + 1) / 4));
+        }
+    }
+    return dpe_result_print(out, profile->args->job.result, err);
+}
+
+/* ----------------------------------------------------------------------------------------- rows */
+
+/* The scores of an excerpt. Values that are not finite are recorded in the row and do not end the
+ * run. */
+static dpe_status fill_row(const struct dpe_norms *norms, dpe_status status, struct dpe_row *row,
+                           struct dpe_error *err)
+{
+    int64_t size = dpe_norms_size(norms);
+    if (status == DPE_OK) {
+        row->buckets = dpe_alloc((size_t)size, sizeof *row->buckets);
+        row->n_buckets = (int32_t)size;
+        status = row->buckets != NULL ? dpe_norms_finish(norms, row->buckets, err)
+                                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a row");
+    }
+    if (status == DPE_NONFINITE) {
+        free(row->buckets);
+        row->buckets = NULL;
+        row->n_buckets = 0;
+        row->status = DPE_ROW_NONFINITE;
+        row->layer = err != NULL ? err->layer : -1;
+        row->position = err != NULL ? err->position : -1;
+        status = DPE_OK;
+    }
+    return status;
+}
+
+/* Excerpts at one length (the items' task); an engine runs them at once. */
+static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
+                            struct dpe_session *session, struct dpe_row *rows,
+                            struct dpe_error *err)
+{
+    struct profile *profile = user;
+    int64_t length = profile->lengths[items[0].task];
+    struct dpe_norm_text texts[MOST_TOGETHER];
+    double begin = dpe_clock();
+    for (int64_t i = 0; i < n; i++) {
+        dpe_norms_reset(profile->norms[i]);
+        texts[i] = (struct dpe_norm_text){profile->excerpts.ids +
+                                              items[i].sample * profile->excerpts.length,
+                                          length, dpe_norms_sums(profile->norms[i])};
+    }
+    dpe_status status = dpe_session_norms(session, texts, n, err);
+    if (status == DPE_NONFINITE && n > 1) { /* which one is not */
+        for (int64_t i = 0; i < n; i++) {
+            DPE_TRY(make_rows(user, items + i, 1, session, rows + i, err));
+        }
+        return DPE_OK;
+    }
+    for (int64_t i = 0; i < n && (status == DPE_OK || status == DPE_NONFINITE); i++) {
+        struct dpe_row *row = &rows[i];
+        task_name(length, row->task);
+        memcpy(row->plan, profile->key, sizeof row->plan);
+        row->sample = items[i].sample;
+        row->prompt_tokens = length;
+        row->seed = profile->args->job.seed;
+        status = fill_row(profile->norms[i], status, row, err);
+        row->seconds = (dpe_clock() - begin) / (double)n;
+    }
+    return status;
+}
+
+static dpe_status measure_rows(void *state, struct dpe_error *err)
+{
+    struct profile *profile = state;
+    char names[MAX_LENGTHS][32];
+    struct dpe_wanted wanted = {0};
+    const struct dpe_work how = {.name = "norms",
+                                 .capacity = longest(profile),
+                                 .user = profile,
+                                 .rows = make_rows,
+                                 .fill = fill,
+                                 .nonfinite_limit = 0.05};
+    dpe_wanted_plan(&wanted, &profile->plan, profile->key);
+    for (int i = 0; i < profile->n_lengths; i++) {
+        double products = 0.0;
+        double attention = 0.0;
+        task_name(profile->lengths[i], names[i]);
+        dpe_config_flops(dpe_model_config(profile->job.model), 0, profile->lengths[i], 0, &products,
+                         &attention);
+        dpe_wanted_task(&wanted, names[i], profile->lengths[i], products + attention);
+    }
+    for (int64_t s = 0; s < profile->args->job.samples; s++) {
+        for (int i = 0; i < profile->n_lengths; i++) {
+            dpe_wanted_rows(&wanted, i, 0, s, 1);
+        }
+    }
+    return dpe_wanted_run(&wanted, &profile->job, &how, err);
+}
+
+/* ------------------------------------------------------------------------------------- printing */
+
+/* Entropy and shares, averaged over the heads of a layer. */
+static void print_layer(const struct dpe_norms_result *result, int64_t layer, int64_t n_heads)
+{
+    int64_t pairs = result->n[DPE_NORMS_PAIR];
+    double entropy = 0.0;
+    double shares[3] = {0.0, 0.0, 0.0};
+    for (int64_t head = 0; head < n_heads; head++) {
+        int64_t at = (layer * n_heads + head) * pairs;
+        entropy += dpe_norms_entropy(result->mean + at, pairs) / (double)n_heads;
+        for (int i = 0; i < 3; i++) {
+            shares[i] += dpe_norms_share(result->mean + at, result->ranking + at, pairs,
+                                         pairs * (i + 1) / 4) /
+                         (double)n_heads;
+        }
+    }
+    dpe_print("%5lld  %8.3f  %8.1f %%  %8.1f %%  %8.1f %%\n", (long long)layer, entropy,
+              100.0 * shares[0], 100.0 * shares[1], 100.0 * shares[2]);
+}
+
+/* The heads whose best quarter of pairs holds most. */
+static void print_dominated(const struct dpe_norms_result *result, int64_t n_heads)
+{
+    int64_t n_rows = result->n[DPE_NORMS_LAYER] * n_heads;
+    int64_t pairs = result->n[DPE_NORMS_PAIR];
+    double last = 2.0;
+    dpe_print(
+        "heads with the most concentrated contributions (share of their top 25 %% of\npairs):");
+    for (int shown = 0; shown < 5; shown++) {
+        int64_t best = -1;
+        double best_share = -1.0;
+        for (int64_t row = 0; row < n_rows; row++) {
+            double share = dpe_norms_share(result->mean + row * pairs,
+                                           result->ranking + row * pairs, pairs, pairs / 4);
+            if (share < last && share > best_share) {
+                best = row;
+                best_share = share;
+            }
+        }
+        if (best < 0) {
+            break;
+        }
+        dpe_print("  %lld.%lld (%.0f %%)", (long long)(best / n_heads), (long long)(best % n_heads),
+                  100.0 * best_share);
+        last = best_share;
+    }
+    dpe_print("\n");
+}
+
+static dpe_status print_summary(void *state, struct dpe_error *err)
+{
+    const struct profile *profile = state;
+    const struct dpe_config *config = dpe_model_config(profile->job.model);
+    DPE_SCOPED(result_free) struct dpe_norms_result result = {0};
+    DPE_TRY(summarize(profile, &result, err));
+    if (profile->args->job.result != DPE_RESULT_TEXT) {
+        return print_result(profile, &result, err);
+    }
+    dpe_print("2-norm contribution of the %lld pairs of each head (%s),\n%lld excerpts of %d "
+              "lengths\n",
+              (long long)result.n[DPE_NORMS_PAIR],
+              dpe_contribution_name(profile->args->contribution),
+              (long long)profile->args->job.samples, profile->n_lengths);
+    dpe_print("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        print_layer(&result, layer, config->n_heads);
+    }
+    dpe_print("entropy in bits; %.3f if all pairs contribute equally\n",
+              log2((double)result.n[DPE_NORMS_PAIR]));
+    print_dominated(&result, config->n_heads);
+    return DPE_OK;
+}
+
+/* Every excerpt at every length. */
+static void add_rows(const struct profile *profile, const struct dpe_job_speed *speed,
+                     struct dpe_bill *bill)
+{
+    double samples = (double)profile->args->job.samples;
+    for (int i = 0; i < profile->n_lengths; i++) {
+        struct dpe_price price;
+        dpe_price_text(dpe_model_config(profile->job.model), profile->lengths[i], 1.0, false,
+                       &price);
+        dpe_bill_add(bill, &price, samples, samples, NULL, speed);
+    }
+}
+
+static dpe_status profile_cost(void *state, struct dpe_bill *sum, struct dpe_error *err)
+{
+    const struct profile *profile = state;
+    const struct dpe_job *job = &profile->job;
+    struct dpe_job_speed speed = {0};
+    struct dpe_bill bill = {0};
+    dpe_status status = DPE_OK;
+    if (!job->options->silent) {
+        struct dpe_bill untimed = {0};
+        add_rows(profile, &speed, &untimed);
+        dpe_print("norms            %lld excerpts of", (long long)job->options->samples);
+        for (int i = 0; i < profile->n_lengths; i++) {
+            dpe_print("%s %lld", i > 0 ? "," : "", (long long)profile->lengths[i]);
+        }
+        dpe_print(" tokens\n");
+        dpe_bill_print(&untimed);
+        status = dpe_price_print_memory(job, &profile->plan, longest(profile), "", err);
+    }
+    dpe_bill_measure(&bill, job, &profile->plan, longest(profile), &speed);
+    add_rows(profile, &speed, &bill);
+    if (!job->options->silent) {
+        dpe_bill_print_time(&bill);
+    }
+    dpe_bill_sum(sum, &bill);
+    return status;
+}
+
+static void suggest(const void *state)
+{
+    const struct profile *profile = state;
+    char table[1024];
+    dpe_tool_quote(profile->args->job.output, table, sizeof table);
+    dpe_tool_next("dpe-export DETECT.h5 %s --top-k 0.75 -o table.h5", table);
+    dpe_tool_next("dpe-report %s -o report.html", table);
+}
+
+const struct dpe_study dpe_norms_study = {
+    .tool = "dpe-norms",
+    .size = sizeof(struct profile),
+    .job = offsetof(struct profile, job),
+    .open = profile_open,
+    .cost = profile_cost,
+    .start = start,
+    .rows = measure_rows,
+    .fill = fill,
+    .print = print_summary,
+    .suggest = suggest,
+    .close = profile_close,
+};
+
+/* ----------------------------------------------------------------------------------- the tool */
 
 enum option_key { KEY_CONTRIBUTION = DPE_KEY_PROGRAM };
 

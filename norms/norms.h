@@ -1,6 +1,7 @@
 /**
  * @file norms.h
- * The profile of every head: which pairs of its dimensions carry its logits.
+ * The profile of every head: which pairs of its dimensions carry its logits; and the study of
+ * dpe-norms, excerpts in, the profile out.
  *
  * By Cauchy–Schwarz the share of pair j in a logit is at most ‖q^(j)‖·‖k^(j)‖, so pairs are ranked
  * by that product, averaged over tokens (the paper's section on key dimensions). The
@@ -15,6 +16,7 @@
 #include "engine/model/model.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "outputs/job/job.h"
 
 /** How norms become one score per pair. */
 enum dpe_contribution {
@@ -65,5 +67,21 @@ dpe_status dpe_excerpts_make(const struct dpe_corpus *corpus, const struct dpe_t
                              enum dpe_special_policy special, struct dpe_excerpts *excerpts,
                              struct dpe_error *err);
 void dpe_excerpts_free(struct dpe_excerpts *excerpts);
+
+/* --------------------------------------------------------------------- the study of dpe-norms */
+
+/** What is asked for. */
+struct dpe_norms_arguments {
+    struct dpe_job_options job;
+    const char *lengths; /**< of the excerpts: "A,B,…"; "auto" or NULL: powers of two up to L0 */
+    enum dpe_contribution contribution;
+    enum dpe_special_policy special;
+    bool contribution_given, special_given;
+};
+/** Excerpts of each length and their seed, where none are given. */
+enum { DPE_NORMS_SAMPLES = 10, DPE_NORMS_SEED = 1 };
+
+/** Its args: struct dpe_norms_arguments. */
+extern const struct dpe_study dpe_norms_study;
 
 #endif

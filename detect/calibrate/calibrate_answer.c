@@ -10,7 +10,6 @@
 
 #include "detect/calibrate/calibrate_tool.h"
 #include "eval/task/stats.h"
-#include "outputs/datasets/datasets.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/datasets/worth.h"
 #include "outputs/h5/h5.h"

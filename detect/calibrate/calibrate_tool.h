@@ -9,7 +9,7 @@
 #include "detect/search/select.h"
 #include "detect/tool/detection.h"
 #include "eval/tool/comparison/comparison.h"
-#include "norms/norms_study.h"
+#include "norms/norms.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/export/export.h"
 #include "outputs/job/job.h"

@@ -1,5 +1,5 @@
 /* One loop for every kind of result: values in structs to datasets, and back. */
-#include "outputs/datasets/datasets.h"
+#include "outputs/datasets/kinds.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "engine/base/p_text.h"
-#include "outputs/datasets/datasets.h"
+#include "outputs/datasets/kinds.h"
 
 /* A method whose texts have this much more perplexity is not called as good. */
 static const double most_more = 0.05;

@@ -6,9 +6,7 @@
 #include "engine/base/base.h"
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/h5.h"
-#include "outputs/h5/h5_file.h"
 #include "outputs/h5/rows.h"
-#include "outputs/read/read.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/fields.h"
 

@@ -1,6 +1,6 @@
 /* What every table of a run has besides /rows: root attributes, /identity, /run; and reading a
  * table as the start of a run. */
-#include "outputs/h5/h5_file.h"
+#include "outputs/h5/h5.h"
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/fields.h"

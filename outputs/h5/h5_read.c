@@ -10,11 +10,9 @@
 
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
-#include "outputs/h5/h5_file.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/fields.h"
 #include "outputs/table/inside.h"
-#include "outputs/table/inside_limit.h"
 #include "outputs/table/trailer.h"
 
 /* Up to SMALL bytes are read whatever the file stores of them: unwritten or equal values may take

@@ -1,7 +1,6 @@
 /* /rows: every row as a structure of arrays, and back. */
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
-#include "outputs/h5/h5_file.h"
 #include "outputs/h5/rows.h"
 
 #include <stdlib.h>

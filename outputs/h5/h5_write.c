@@ -1,5 +1,5 @@
 /* What is put into a table: groups, datasets, attributes. Where its bytes go is in h5.c. */
-#include "outputs/h5/h5_file.h"
+#include "outputs/h5/h5.h"
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/inside.h"

@@ -1,12 +1,261 @@
-/* What rows cost. */
-#include "outputs/job/price.h"
-
-#include "engine/tool/tool.h"
-
+/* What rows cost, and how fast this machine is, from reading a text a few times. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "engine/tool/tool.h"
+#include "outputs/job/price.h"
+
+/* ------------------------------------------------------------------- how fast this machine is */
+
+enum {
+    MOST_PASSES = 5,
+    MOST_CHUNKS = 256,
+    STEPS = 8, /* that are timed */
+    ROOM = STEPS + 4
+};
+static const double enough = 10.0; /* seconds of reading after which no further pass begins */
+/* An operation of attention takes between these times one of a matrix product: products run near
+ * the peak of a processor, attention reads its keys again for every chunk. */
+static const double least_cost = 0.25;
+static const double most_cost = 32.0;
+
+/* Ids 1, 2, 3, … repeated: every vocabulary has them, and their meaning does not change the speed.
+ */
+static void fill_tokens(int32_t *tokens, int64_t n, int64_t vocab)
+{
+    int64_t period = vocab > 256 ? 255 : vocab - 1;
+    for (int64_t i = 0; i < n; i++) {
+        tokens[i] = period > 0 ? (int32_t)(1 + i % period) : 0;
+    }
+}
+
+/* The clock, or the time of the processors where the variable asks for it: of one thread that is
+ * what a machine with nothing else to do would take, so a busy one can check the prediction
+ * (tests/bench/estimates.py). */
+static double measured_clock(void)
+{
+    struct timespec time;
+    if (getenv("DPE_ESTIMATE_CPU") != NULL && clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0) {
+        return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    }
+    return dpe_clock();
+}
+
+static double median(const double *values, int n)
+{
+    double sorted[MOST_PASSES];
+    memcpy(sorted, values, (size_t)n * sizeof *values);
+    dpe_sort(sorted, (size_t)n);
+    return dpe_quantile(sorted, (size_t)n, 0.5);
+}
+
+/* n², or what a selection leaves of it. */
+static double squares(const struct dpe_selection *selection, int64_t n)
+{
+    return dpe_selects(selection) ? 2.0 * dpe_selection_work(selection, n) : (double)n * (double)n;
+}
+
+void dpe_job_fit(const struct dpe_selection *selection, const int64_t *begin, const int64_t *end,
+                 const double *seconds, int n, double least_ratio, double most_ratio, double *a,
+                 double *b)
+{
+    double xx = 0.0, xy = 0.0, yy = 0.0, xt = 0.0, yt = 0.0;
+    for (int i = 0; i < n; i++) {
+        double x = (double)(end[i] - begin[i]) / seconds[i];
+        double y = (squares(selection, end[i]) - squares(selection, begin[i])) / seconds[i];
+        xx += x * x;
+        xy += x * y;
+        yy += y * y;
+        xt += x;
+        yt += y;
+    }
+    double determinant = xx * yy - xy * xy;
+    *a = determinant > 0.0 ? (xt * yy - yt * xy) / determinant : 0.0;
+    *b = determinant > 0.0 ? (xx * yt - xy * xt) / determinant : -1.0;
+    double ratio = *a > 0.0 ? *b / *a : (double)INFINITY;
+    if (ratio < least_ratio || ratio > most_ratio) {
+        /* One unknown is left: a (x + r y) = 1. */
+        ratio = ratio < least_ratio ? least_ratio : most_ratio;
+        *a = (xt + ratio * yt) / (xx + 2.0 * ratio * xy + ratio * ratio * yy);
+        *b = ratio * *a;
+    }
+}
+
+struct chunks {
+    int n;
+    int64_t begin[MOST_CHUNKS], end[MOST_CHUNKS];
+    double seconds[MOST_CHUNKS][MOST_PASSES];
+    double total[MOST_PASSES];
+};
+
+/* At the session's own lines, or four parts of a text that has only one chunk. */
+static void divide(const struct dpe_session *session, int64_t most, struct chunks *chunks)
+{
+    int64_t size = dpe_session_chunk(session);
+    size = 2 * size > most ? (most + 3) / 4 : size;
+    chunks->n = 0;
+    for (int64_t at = 0; at < most && chunks->n < MOST_CHUNKS; at += size, chunks->n++) {
+        chunks->begin[chunks->n] = at;
+        chunks->end[chunks->n] = at + size < most ? at + size : most;
+    }
+}
+
+static dpe_status time_pass(struct dpe_session *session, const int32_t *tokens,
+                            struct chunks *chunks, int pass, struct dpe_error *err)
+{
+    DPE_TRY(dpe_session_cut(session, 0, err));
+    chunks->total[pass] = 0.0;
+    for (int i = 0; i < chunks->n; i++) {
+        double begin = measured_clock();
+        DPE_TRY(dpe_session_feed(session, tokens + chunks->begin[i],
+                                 chunks->end[i] - chunks->begin[i], NULL, err));
+        chunks->seconds[i][pass] = fmax(measured_clock() - begin, 1e-9);
+        chunks->total[pass] += chunks->seconds[i][pass];
+    }
+    return DPE_OK;
+}
+
+static dpe_status time_reading(struct dpe_session *session, const struct dpe_config *config,
+                               const struct dpe_selection *selection, const int32_t *tokens,
+                               int64_t most, struct dpe_job_speed *speed, struct dpe_error *err)
+{
+    DPE_OWNED struct chunks *chunks = NULL;
+    DPE_TRY(DPE_NEW(&chunks, 1, err, "out of memory for an estimate"));
+    divide(session, most, chunks);
+    /* The first touch of weights and buffers takes longer than what follows. */
+    DPE_TRY(dpe_session_cut(session, 0, err));
+    DPE_TRY(dpe_session_feed(session, tokens, chunks->end[0], NULL, err));
+    int passes = 0;
+    double spent = 0.0;
+    while (passes < MOST_PASSES && (passes == 0 || spent < enough)) {
+        DPE_TRY(time_pass(session, tokens, chunks, passes, err));
+        spent += chunks->total[passes++];
+    }
+    double products = 0.0, attention = 0.0;
+    double seconds[MOST_CHUNKS] = {0.0};
+    double n = (double)chunks->end[chunks->n - 1];
+    dpe_config_flops(config, 0, (int64_t)n, 0, &products, &attention);
+    double ratio = attention / (n * n) / (products / n);
+    for (int i = 0; i < chunks->n; i++) {
+        seconds[i] = median(chunks->seconds[i], passes);
+    }
+    dpe_job_fit(selection, chunks->begin, chunks->end, seconds, chunks->n, least_cost * ratio,
+                most_cost * ratio, &speed->per_token, &speed->per_pair);
+    speed->tokens = (int64_t)n;
+    speed->seconds = median(chunks->total, passes);
+    speed->low = speed->high = 1.0;
+    for (int i = 0; i < passes; i++) {
+        speed->low = fmin(speed->low, chunks->total[i] / speed->seconds);
+        speed->high = fmax(speed->high, chunks->total[i] / speed->seconds);
+    }
+    return DPE_OK;
+}
+
+/* Seconds until `n` tokens are made in each of the branches after what is in the cache; it is cut
+ * back. */
+static dpe_status time_tokens(struct dpe_session *session, const int32_t *tokens, int64_t keep,
+                              int64_t branches, int64_t n, double *seconds, struct dpe_error *err)
+{
+    DPE_OWNED struct dpe_tokens *out = dpe_alloc_zero((size_t)branches, sizeof *out);
+    DPE_OWNED struct dpe_continuation *items = dpe_alloc_zero((size_t)branches, sizeof *items);
+    dpe_status status = out != NULL && items != NULL
+                            ? dpe_session_branch(session, branches, ROOM, err)
+                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for an estimate");
+    if (status == DPE_OK) {
+        for (int64_t b = 0; b < branches; b++) {
+            items[b] = (struct dpe_continuation){.prompt = tokens,
+                                                 .n = 1,
+                                                 .options = {.max_new = n, .ignore_eos = true},
+                                                 .out = &out[b]};
+        }
+        double begin = measured_clock();
+        status = dpe_session_generate_branches(session, items, branches, err);
+        *seconds = measured_clock() - begin;
+    }
+    for (int64_t b = 0; b < branches && out != NULL; b++) {
+        dpe_tokens_free(&out[b]);
+    }
+    return status == DPE_OK ? dpe_session_cut(session, keep, err) : status;
+}
+
+/* A step of all branches after `keep` tokens of the cache: what further tokens take. */
+static dpe_status time_step(struct dpe_session *session, const int32_t *tokens, int64_t keep,
+                            int64_t branches, double *seconds, struct dpe_error *err)
+{
+    enum { REPEATS = 3 };
+    double steps[REPEATS];
+    DPE_TRY(dpe_session_cut(session, keep, err));
+    for (int i = 0; i < REPEATS; i++) {
+        double first = 0.0;
+        double all = 0.0;
+        DPE_TRY(time_tokens(session, tokens, keep, branches, 1, &first, err));
+        DPE_TRY(time_tokens(session, tokens, keep, branches, 1 + STEPS, &all, err));
+        /* Where the machine was busy only during the first, their difference says nothing. */
+        steps[i] = fmax((all - first) / STEPS, 0.5 * all / (1 + STEPS));
+    }
+    *seconds = median(steps, REPEATS);
+    return DPE_OK;
+}
+
+/* Of what a step of one branch takes after a long text and a short one, what its context adds. */
+static dpe_status time_decoding(struct dpe_session *session, const int32_t *tokens, int64_t most,
+                                struct dpe_job_speed *speed, struct dpe_error *err)
+{
+    const int64_t few = most / 8;
+    double far = 0.0, near = 0.0;
+    DPE_TRY(time_step(session, tokens, most, 1, &far, err));
+    DPE_TRY(time_step(session, tokens, few, 1, &near, err));
+    speed->per_step_token = fmax(far - near, 0.0) / (double)(most - few);
+    speed->per_step = fmax(near - speed->per_step_token * (double)few, 0.25 * near);
+    return DPE_OK;
+}
+
+int64_t dpe_job_measured_length(int64_t length)
+{
+    enum { SHORT = 2048, LONG = 4096 };
+    return length <= SHORT ? length : length < 2 * LONG ? SHORT : LONG;
+}
+
+dpe_status dpe_job_measure_batch(struct dpe_session *session, const struct dpe_config *config,
+                                 int64_t branches, struct dpe_job_speed *speed,
+                                 struct dpe_error *err)
+{
+    const int64_t few = speed->tokens / 8;
+    double batch = 0.0;
+    DPE_OWNED int32_t *tokens = NULL;
+    DPE_TRY(DPE_NEW(&tokens, (size_t)few + 1, err, "out of memory for an estimate"));
+    fill_tokens(tokens, few + 1, config->vocab);
+    DPE_TRY(dpe_session_cut(session, 0, err));
+    DPE_TRY(dpe_session_feed(session, tokens, few, NULL, err));
+    DPE_TRY(time_step(session, tokens, few, branches, &batch, err));
+    speed->per_step = fmax(batch - speed->per_step_token * (double)(few * branches), 0.25 * batch);
+    return DPE_OK;
+}
+
+dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config *config,
+                           const struct dpe_selection *selection, int64_t most,
+                           struct dpe_job_speed *speed, struct dpe_error *err)
+{
+    *speed = (struct dpe_job_speed){0};
+    const struct dpe_session_limits limits = dpe_session_limits(session);
+    int64_t room = limits.capacity - limits.branches * ROOM;
+    room = room < limits.positions - ROOM ? room : limits.positions - ROOM;
+    most = most < room ? most : room;
+    if (most < 16) {
+        return dpe_fail(err, DPE_USAGE, "a text of %lld tokens is too short to measure",
+                        (long long)most);
+    }
+    DPE_OWNED int32_t *tokens = NULL;
+    DPE_TRY(DPE_NEW(&tokens, (size_t)most, err, "out of memory for %lld tokens", (long long)most));
+    fill_tokens(tokens, most, config->vocab);
+    DPE_TRY(time_reading(session, config, selection, tokens, most, speed, err));
+    return time_decoding(session, tokens, most, speed, err);
+}
+
+/* ----------------------------------------------------------------------------- what rows cost */
 
 /* -------------------------------------------------------------------------------------- ranges */
 

@@ -14,7 +14,7 @@
 #include "outputs/h5/h5.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
-#include "outputs/table/inside_limit.h"
+#include "outputs/table/trailer.h"
 
 /* HDF5 holds any bytes; JSON, which most forms of a table have inside, holds UTF-8. */
 static dpe_status check_texts(const char *path, struct dpe_table **table, struct dpe_error *err)

@@ -6,7 +6,7 @@
 #define DPE_REPORT_PARTS_H
 
 #include "engine/base/base.h"
-#include "outputs/datasets/datasets.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/interval.h"
 #include "outputs/h5/rows.h"

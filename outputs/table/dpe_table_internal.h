@@ -24,7 +24,7 @@ struct dpe_table_list {
     struct dpe_table_values *values; /**< [n], owned */
 };
 
-/** Check n_bands and bands; the numbers that they need are checked before. bands.c */
+/** Check n_bands and bands; the numbers that they need are checked before. */
 int dpe_table_check_bands(const struct dpe_table_values *values, char *message);
 /** The position that a band's map gives a token for one pair. */
 double dpe_table_band_position(const struct dpe_table_values *values, int band, int side,

@@ -27,7 +27,7 @@ enum dpe_inside {
     DPE_INSIDE_THERE,
     DPE_INSIDE_POINTS, /**< a part of the path is no hard link, or the elements are not in the file
                         */
-    DPE_INSIDE_LARGE,  /**< more elements than there is memory for (inside_limit.h) */
+    DPE_INSIDE_LARGE,  /**< more elements than there is memory for (trailer.h) */
     DPE_INSIDE_HOLLOW, /**< hundreds of megabytes of which the file stores next to nothing */
     DPE_INSIDE_CHUNKS, /**< a dataset in larger chunks, or through filters that dpe does not write
                           with */

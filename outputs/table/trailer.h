@@ -1,6 +1,8 @@
 /**
  * @file trailer.h
- * The checksum after the end of every DPE table, where HDF5 does not look; not installed.
+ * What is checked before HDF5 sees a file, and how much memory it may take then; not installed.
+ *
+ * The checksum lies after the end of every DPE table, where HDF5 does not look.
  *
  * HDF5 1.10 keeps strings in heaps without a checksum and crashes on a flipped bit in one, so
  * damage has to be seen before HDF5 sees the file. A trailer is 24 bytes: a magic, the length of
@@ -29,5 +31,15 @@ enum dpe_trailer_state {
 /** Compare an open regular file with its trailer. expected and found are the CRCs, set when there
  *  is a trailer and the file could be read. */
 enum dpe_trailer_state dpe_trailer_check(int fd, uint64_t *expected, uint64_t *found);
+
+/* ------------------------------------------------------------------------------------- memory */
+
+/** So many bytes may be read whatever the limit is. */
+enum { DPE_INSIDE_MUCH = 64 << 20 };
+
+/** What dpe_inside_read (inside.h) may take in this thread from now on, all its calls together, in
+ * bytes. Without a call there is no limit: the library of tables alone does not know the machine.
+ */
+void dpe_inside_limit(uint64_t bytes);
 
 #endif

@@ -15,11 +15,9 @@
 
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
-#include "outputs/h5/h5_file.h"
 #include "outputs/run/run.h"
 #include "outputs/table/dpe_table.h"
 #include "outputs/table/inside.h"
-#include "outputs/table/inside_limit.h"
 #include "outputs/table/trailer.h"
 #include "tests/outputs/outputs_fixture.h"
 
