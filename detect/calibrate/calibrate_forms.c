@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
-#include "outputs/export/export_work.h"
+#include "outputs/export/export.h"
 #include "outputs/storage/storage.h"
 
 /* Every form: written from those before it in `from`. With several entries the first of them is the

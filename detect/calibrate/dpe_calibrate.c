@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
-#include "outputs/export/export_work.h"
+#include "outputs/export/export.h"
 #include "outputs/report/report_page.h"
 #include "outputs/storage/storage.h"
 

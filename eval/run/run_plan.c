@@ -8,7 +8,7 @@
 #include "engine/plan/rope.h"
 #include "engine/tool/result.h"
 #include "eval/run/run_tool.h"
-#include "outputs/export/applied.h"
+#include "outputs/export/rope_forms.h"
 
 static const char *const band_kinds[] = {"distance", "chunk", "key"};
 

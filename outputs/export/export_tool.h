@@ -11,7 +11,6 @@
 #include "engine/tool/result.h"
 #include "engine/tool/tool.h"
 #include "outputs/export/export.h"
-#include "outputs/export/export_work.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/rows.h"
 #include "outputs/read/read.h"

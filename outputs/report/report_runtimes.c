@@ -1,5 +1,5 @@
 /* What other runtimes compute from a model's configuration, and what they apply of a table. */
-#include "outputs/export/applied.h"
+#include "outputs/export/rope_forms.h"
 #include "outputs/read/read.h"
 #include "outputs/report/report_parts.h"
 #include "outputs/runtimes/runtimes.h"
