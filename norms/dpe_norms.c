@@ -10,6 +10,7 @@
 #include "outputs/h5/h5.h"
 #include "outputs/job/job.h"
 #include "outputs/job/price.h"
+#include "outputs/read/read.h"
 
 enum {
     MAX_LENGTHS = 32,
@@ -154,6 +155,7 @@ static dpe_status summarize(const struct profile *profile, struct dpe_norms_resu
                             struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(profile->job.model);
+    static const char no_memory[] = "out of memory for the profile's table";
     int64_t pairs = config->head_dim / 2;
     int64_t samples = profile->args->job.samples;
     int64_t rows = config->n_layers * config->n_heads;
@@ -161,16 +163,13 @@ static dpe_status summarize(const struct profile *profile, struct dpe_norms_resu
     size_t size = (size_t)(rows * pairs);
     DPE_OWNED const double **tables = collect(profile);
     *result = (struct dpe_norms_result){
-        .n = {profile->n_lengths, samples, config->n_layers, config->n_heads, pairs, pairs},
-        .length = dpe_alloc((size_t)profile->n_lengths, sizeof *result->length),
-        .mean = dpe_alloc(size, sizeof *result->mean),
-        .sem = dpe_alloc(size, sizeof *result->sem),
-        .ranking = dpe_alloc(size, sizeof *result->ranking),
-        .contribution = dpe_alloc(cells, size * sizeof *result->contribution)};
-    if (tables == NULL || result->length == NULL || result->mean == NULL || result->sem == NULL ||
-        result->ranking == NULL || result->contribution == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the profile's table");
-    }
+        .n = {profile->n_lengths, samples, config->n_layers, config->n_heads, pairs, pairs}};
+    DPE_TRY(DPE_MADE(tables, err, no_memory));
+    DPE_TRY(DPE_NEW(&result->length, (size_t)profile->n_lengths, err, no_memory));
+    DPE_TRY(DPE_NEW(&result->mean, size, err, no_memory));
+    DPE_TRY(DPE_NEW(&result->sem, size, err, no_memory));
+    DPE_TRY(DPE_NEW(&result->ranking, size, err, no_memory));
+    DPE_TRY(DPE_NEW(&result->contribution, cells * size, err, no_memory));
     memcpy(result->length, profile->lengths, (size_t)profile->n_lengths * sizeof *result->length);
     dpe_norms_mean(tables, cells, (int64_t)size, result->mean, result->sem);
     dpe_norms_rank(result->mean, rows, pairs, result->ranking);
@@ -182,37 +181,21 @@ static dpe_status summarize(const struct profile *profile, struct dpe_norms_resu
     return DPE_OK;
 }
 
-static dpe_status put_texts(const struct profile *profile, struct dpe_h5 *table,
-                            struct dpe_error *err)
+static void put_texts(const struct profile *profile, struct dpe_h5 *table)
 {
-    const struct dpe_config *config = dpe_model_config(profile->job.model);
     const struct {
         const char *object, *name, *value;
     } texts[] = {
         {"/", "title", "2-norm profile of queries and keys"},
         {"/norms", "contribution", dpe_contribution_name(profile->args->contribution)},
         {"/norms", "tie_rule", "lower pair first"},
-        {"/model", "fingerprint", dpe_job_fingerprint(&profile->job)},
-        {"/model", "model_type", config->model_type},
         {"/tokenizer", "sha256", dpe_tokenizer_fingerprint(profile->job.tokenizer)},
         {"/corpus", "sha256", dpe_corpus_fingerprint(profile->job.corpus)},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        DPE_TRY(dpe_h5_attr_text(table, texts[i].object, texts[i].name, texts[i].value, err));
+        dpe_h5_attr_text(table, texts[i].object, texts[i].name, texts[i].value, NULL);
     }
-    const struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {
-        {"layers", config->n_layers},
-        {"heads", config->n_heads},
-        {"kv_heads", config->n_kv_heads},
-        {"head_dim", config->head_dim},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        DPE_TRY(dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value, err));
-    }
-    return DPE_OK;
+    dpe_model_put(table, dpe_model_config(profile->job.model), dpe_job_fingerprint(&profile->job));
 }
 
 /* The table of a run. */
@@ -221,8 +204,9 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
     const struct profile *profile = user;
     DPE_SCOPED(result_free) struct dpe_norms_result result = {0};
     DPE_TRY(summarize(profile, &result, err));
-    DPE_TRY(dpe_datasets_put(&dpe_norms_kind, &result, "/norms", table, err));
-    return put_texts(profile, table, err);
+    dpe_datasets_put(&dpe_norms_kind, &result, "/norms", table, NULL);
+    put_texts(profile, table);
+    return dpe_h5_failed(table, err);
 }
 
 /* For scripts. */
@@ -264,10 +248,9 @@ static dpe_status fill_row(const struct dpe_norms *norms, dpe_status status, str
 {
     int64_t size = dpe_norms_size(norms);
     if (status == DPE_OK) {
-        row->buckets = dpe_alloc((size_t)size, sizeof *row->buckets);
+        DPE_TRY(DPE_NEW(&row->buckets, (size_t)size, err, "out of memory for a row"));
         row->n_buckets = (int32_t)size;
-        status = row->buckets != NULL ? dpe_norms_finish(norms, row->buckets, err)
-                                      : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a row");
+        status = dpe_norms_finish(norms, row->buckets, err);
     }
     if (status == DPE_NONFINITE) {
         free(row->buckets);

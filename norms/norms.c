@@ -35,25 +35,19 @@ bool dpe_contribution_parse(const char *name, enum dpe_contribution *kind)
 dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contribution kind,
                             struct dpe_norms **norms, struct dpe_error *err)
 {
-    struct dpe_norms *made = NULL;
-    DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for the norm profile"));
+    static const char no_memory[] = "out of memory for the norm profile";
+    DPE_TRY(DPE_NEW(norms, 1, err, no_memory));
+    struct dpe_norms *made = *norms;
     made->kind = kind;
     made->n_layers = config->n_layers;
     made->n_heads = config->n_heads;
     made->n_kv_heads = config->n_kv_heads;
     made->n_pairs = config->head_dim / 2;
     made->rotating = dpe_config_pairs(config);
-    size_t per_layer = (size_t)(made->n_heads * made->n_pairs);
-    size_t per_layer_k = (size_t)(made->n_kv_heads * made->n_pairs);
-    made->sum_q = dpe_alloc_zero((size_t)made->n_layers, per_layer * sizeof *made->sum_q);
-    made->sum_k = dpe_alloc_zero((size_t)made->n_layers, per_layer_k * sizeof *made->sum_k);
-    made->tokens = dpe_alloc_zero((size_t)made->n_layers, sizeof *made->tokens);
-    if (made->sum_q == NULL || made->sum_k == NULL || made->tokens == NULL) {
-        dpe_norms_destroy(made);
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the norm profile");
-    }
-    *norms = made;
-    return DPE_OK;
+    const size_t keys = (size_t)(made->n_layers * made->n_kv_heads * made->n_pairs);
+    DPE_TRY(DPE_NEW(&made->sum_q, (size_t)dpe_norms_size(made), err, no_memory));
+    DPE_TRY(DPE_NEW(&made->sum_k, keys, err, no_memory));
+    return DPE_NEW(&made->tokens, (size_t)made->n_layers, err, no_memory);
 }
 
 void dpe_norms_destroy(struct dpe_norms *norms)

@@ -29,7 +29,8 @@ bool dpe_contribution_parse(const char *name, enum dpe_contribution *kind);
 
 /** Running sums of one sample: [n_layers][n_heads][n_pairs], in double. */
 struct dpe_norms;
-/** For models of this configuration. The k-norm of a query head is that of its KV head. */
+/** For models of this configuration. The k-norm of a query head is that of its KV head. Destroy it
+ * also after a failure. */
 dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contribution kind,
                             struct dpe_norms **norms, struct dpe_error *err);
 void dpe_norms_destroy(struct dpe_norms *norms);

@@ -450,8 +450,8 @@ static void put_entry(struct dpe_h5 *table, const struct dpe_detect_report *repo
         dpe_h5_put_count(table, "/layer", values->n_layers, "layer", NULL);
         dpe_h5_put_count(table, "/head", values->n_heads, "query head", NULL);
     }
-    dpe_h5_put_entry(table, "/table", values, parts, NULL);
-    dpe_h5_put_conventions(table, values, parts, NULL);
+    dpe_h5_put_entry(table, "/table", values, parts);
+    dpe_h5_put_conventions(table, values, parts);
     dpe_h5_attr_text(table, "/table", "key_pairs",
                      values->mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
                                           : "all pairs of every head",
@@ -491,28 +491,23 @@ static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *repo
                                       .type = DPE_COL_STRING,
                                       .data = &json,
                                       .long_name = "config.json as read"};
-    const struct text_attribute texts[] = {
-        {"fingerprint",
-         report->fingerprint != NULL ? report->fingerprint : dpe_model_fingerprint(report->model)},
-        {"fingerprint_rule", "SHA-256 over config.json and, of every shard, name, size, header and "
-                             "256 evenly spaced blocks of 4 KiB"},
-        {"model_type", config->model_type},
-    };
     const struct {
         const char *name;
         int64_t value;
     } numbers[] = {
-        {"layers", config->n_layers},
-        {"heads", config->n_heads},
-        {"kv_heads", config->n_kv_heads},
-        {"head_dim", config->head_dim},
         {"hidden", config->hidden},
         {"vocabulary", config->vocab},
         {"max_position_embeddings", config->max_position},
         {"parameters", dpe_config_parameters(config)},
     };
     dpe_h5_put(table, &column, NULL);
-    put_texts(table, "/model", texts, sizeof texts / sizeof texts[0]);
+    dpe_model_put(table, config,
+                  report->fingerprint != NULL ? report->fingerprint
+                                              : dpe_model_fingerprint(report->model));
+    dpe_h5_attr_text(table, "/model", "fingerprint_rule",
+                     "SHA-256 over config.json and, of every shard, name, size, header and 256 "
+                     "evenly spaced blocks of 4 KiB",
+                     NULL);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value, NULL);
     }

@@ -35,7 +35,7 @@ static void put_entries(struct dpe_h5 *file, const struct dpe_table *table, unsi
         if (n > 1) {
             snprintf(folder, sizeof folder, "/table/%lld", (long long)lengths[i]);
         }
-        dpe_h5_put_entry(file, folder, dpe_table_values(dpe_table_entry(table, i)), parts, NULL);
+        dpe_h5_put_entry(file, folder, dpe_table_values(dpe_table_entry(table, i)), parts);
     }
 }
 
@@ -50,18 +50,10 @@ static void put_table(struct dpe_h5 *file, const struct dpe_table *table)
     dpe_h5_put_count(file, "/pair", values->n_pairs, "pair of head dimensions", NULL);
     put_entries(file, table, parts);
     dpe_h5_attr_text(file, "/", "title", "DPE table", NULL);
-    dpe_h5_put_conventions(file, values, parts, NULL);
+    dpe_h5_put_conventions(file, values, parts);
     dpe_h5_attr_text(file, "/table", "adapter_required",
                      dpe_export_needs_adapter(table) ? "true" : "false", NULL);
-    for (size_t i = 0; i < dpe_n_model_fields; i++) {
-        const struct dpe_model_field *field = &dpe_model_fields[i];
-        const void *at = (const char *)values + field->at;
-        if (field->text) {
-            dpe_h5_attr_text(file, "/model", field->attribute, *(const char *const *)at, NULL);
-        } else {
-            dpe_h5_attr_i64(file, "/model", field->attribute, *(const int64_t *)at, NULL);
-        }
-    }
+    dpe_h5_put_model(file, values);
 }
 
 /* The parts that every table of ours has, without rows here, and the table. */

@@ -72,6 +72,17 @@ dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char 
 dpe_status dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
                            int64_t value, struct dpe_error *err);
 
+struct dpe_table_values;
+/** Put the fields of these parts (outputs/table/fields.h) of a DPE table's entry into a folder
+ * ("/table", "/table/LENGTH"); the axes are there. */
+void dpe_h5_put_entry(struct dpe_h5 *table, const char *folder,
+                      const struct dpe_table_values *values, unsigned parts);
+/** The attributes of /table that say what a runtime has to do. */
+void dpe_h5_put_conventions(struct dpe_h5 *table, const struct dpe_table_values *values,
+                            unsigned parts);
+/** The attributes of /model: of the values its type, fingerprint and shape are used. */
+void dpe_h5_put_model(struct dpe_h5 *table, const struct dpe_table_values *values);
+
 /** Open for reading; checks the checksum at its end, schema_name and the major
  *  version. DPE_NO_INPUT, DPE_PERMISSION, DPE_BAD_DATA (not HDF5, not a DPE table, newer, damaged,
  *  without a checksum). Close with dpe_h5_close. */

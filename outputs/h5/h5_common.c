@@ -1,5 +1,5 @@
-/* What every table of a run has besides /rows: root attributes, /identity, /run; and reading a
- * table as the start of a run. */
+/* What tables have besides /rows: root attributes, /identity, /run; of a DPE table its entries
+ * (outputs/table/fields.h) and /model; and reading a table as the start of a run. */
 #include "outputs/h5/h5.h"
 #include "outputs/h5/h5_internal.h"
 #include "outputs/storage/storage.h"
@@ -157,6 +157,118 @@ dpe_status dpe_h5_write_common(struct dpe_h5 *table, const struct dpe_h5_common 
     put_identity(table, common->identity);
     dpe_h5_write_rows(table, common);
     return dpe_h5_failed(table, err);
+}
+
+/* ------------------------------------------------------------------------------ entries of tables
+ */
+
+static enum dpe_column_type column_of(const struct dpe_table_field *field)
+{
+    static const enum dpe_column_type types[] = {
+        [DPE_FIELD_WHOLE] = DPE_COL_I64, [DPE_FIELD_REAL] = DPE_COL_F64,
+        [DPE_FIELD_EDGE] = DPE_COL_I32,  [DPE_FIELD_FLAG] = DPE_COL_U8,
+        [DPE_FIELD_MARKS] = DPE_COL_U8,  [DPE_FIELD_TEXT] = DPE_COL_STRING,
+    };
+    return field->whole_in_h5 ? DPE_COL_I64 : types[field->type];
+}
+
+/* The elements in the type of the column, where that is another than in memory; owned. */
+static void *convert(const struct dpe_table_field *field, const void *data, size_t n)
+{
+    int64_t *whole = dpe_alloc(n, sizeof *whole);
+    uint8_t *flags = (uint8_t *)whole;
+    for (size_t i = 0; i < n && whole != NULL; i++) {
+        double value = dpe_field_get(field, data, i);
+        if (field->whole_in_h5) {
+            whole[i] = (int64_t)value;
+        } else {
+            flags[i] = value != 0.0;
+        }
+    }
+    return whole;
+}
+
+static void put_field(struct dpe_h5 *table, const char *folder, const struct dpe_table_field *field,
+                      const struct dpe_table_values *values)
+{
+    static const char *const scales[DPE_AXES] = {
+        [DPE_AXIS_GROUP] = "/group", [DPE_AXIS_EDGE] = "/edge", [DPE_AXIS_PAIR] = "/pair",
+        [DPE_AXIS_LAYER] = "/layer", [DPE_AXIS_HEAD] = "/head",
+    };
+    const void *data = dpe_field_data(field, values);
+    const bool flags = field->type == DPE_FIELD_FLAG || field->type == DPE_FIELD_MARKS;
+    const bool converts = field->whole_in_h5 || field->type == DPE_FIELD_FLAG;
+    DPE_OWNED void *converted =
+        converts ? convert(field, data, dpe_field_count(field, values)) : NULL;
+    char path[128], numbers[128];
+    snprintf(path, sizeof path, "%s/%s", folder, field->name);
+    struct dpe_column column = {.path = path,
+                                .type = column_of(field),
+                                .rank = dpe_field_rank(field),
+                                .data = converts ? converted : data,
+                                .long_name = field->long_name,
+                                .units = field->units,
+                                .flag_meanings = flags ? "no yes" : NULL};
+    if (converts && converted == NULL) {
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %s", field->name);
+    }
+    for (int i = 0; i < column.rank; i++) {
+        column.dims[i] = dpe_field_extent(field->axes[i], values);
+        column.scales[i] = scales[field->axes[i]];
+    }
+    /* Entries differ in their number of bands, so each has an axis of its own. */
+    if (field->axes[0] == DPE_AXIS_BAND_NUMBER) {
+        snprintf(numbers, sizeof numbers, "%s/band_number", folder);
+        dpe_h5_put_count(table, numbers, column.dims[0], "number in the rows of bands", NULL);
+        column.scales[0] = numbers;
+    }
+    dpe_h5_put(table, &column, NULL);
+}
+
+void dpe_h5_put_entry(struct dpe_h5 *table, const char *folder,
+                      const struct dpe_table_values *values, unsigned parts)
+{
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        if (dpe_field_written(field, values, parts) && field->type == DPE_FIELD_TEXT) {
+            dpe_h5_attr_text(table, folder, field->name, dpe_field_data(field, values), NULL);
+        } else if (dpe_field_written(field, values, parts)) {
+            put_field(table, folder, field, values);
+        }
+    }
+}
+
+void dpe_h5_put_conventions(struct dpe_h5 *table, const struct dpe_table_values *values,
+                            unsigned parts)
+{
+    const bool frequencies = values->frequencies != 0;
+    if (frequencies) {
+        dpe_h5_attr_text(table, "/table", "moves", "frequencies", NULL);
+    }
+    for (size_t i = 0; i < dpe_n_table_conventions; i++) {
+        const struct dpe_table_convention *convention = &dpe_table_conventions[i];
+        const char *word = dpe_table_convention(convention, frequencies);
+        const bool explained =
+            convention->explained != NULL && !(convention->floors && frequencies);
+        const bool floors = convention->floors && (parts >> DPE_PART_METHOD & 1) != 0;
+        char text[256];
+        snprintf(text, sizeof text, "%s%s%s", word, explained ? convention->explained : "",
+                 floors ? ", without floor where unrounded is 1" : "");
+        dpe_h5_attr_text(table, "/table", convention->name, text, NULL);
+    }
+}
+
+void dpe_h5_put_model(struct dpe_h5 *table, const struct dpe_table_values *values)
+{
+    for (size_t i = 0; i < dpe_n_model_fields; i++) {
+        const struct dpe_model_field *field = &dpe_model_fields[i];
+        const void *at = (const char *)values + field->at;
+        if (field->text) {
+            dpe_h5_attr_text(table, "/model", field->attribute, *(const char *const *)at, NULL);
+        } else {
+            dpe_h5_attr_i64(table, "/model", field->attribute, *(const int64_t *)at, NULL);
+        }
+    }
 }
 
 /* -------------------------------------------------------------------------------------- reading */

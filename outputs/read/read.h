@@ -15,21 +15,14 @@ DPE_SCOPED_HANDLE(struct dpe_table *, dpe_table_close)
 /** dpe_table_open (dpe_table.h) with our kind of error: DPE_NO_INPUT without such a file,
  *  DPE_PERMISSION, DPE_NO_MEMORY, else DPE_BAD_DATA (also for a text that is not UTF-8). */
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
+/** Put the attributes of /model that every result has: what a DPE table says of its model. */
+void dpe_model_put(struct dpe_h5 *file, const struct dpe_config *config, const char *fingerprint);
 /** The attention temperature of a table, which may change nothing. */
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values);
 /** The reverse of its factors of heads: head_scale, in `room` [n_layers][n_heads] where there are
  * any. */
 void dpe_table_put_heads(const struct dpe_temperature *temperature, double *room,
                          struct dpe_table_values *values);
-/** Put the fields of these parts (fields.h) of an entry into a folder of a table that is being
- * written ("/table",
- *  "/table/LENGTH"); the axes are there. Errors as dpe_h5_put. */
-dpe_status dpe_h5_put_entry(struct dpe_h5 *file, const char *folder,
-                            const struct dpe_table_values *values, unsigned parts,
-                            struct dpe_error *err);
-/** The attributes of /table that say what a runtime has to do. */
-dpe_status dpe_h5_put_conventions(struct dpe_h5 *file, const struct dpe_table_values *values,
-                                  unsigned parts, struct dpe_error *err);
 enum { DPE_TABLE_SELECTION = 512 };
 /** The keys of `select` that a table was found under (dpe-detect --selection), of several entries
  * those of the first that has any; "" without. Printable. Returns the buffer. */

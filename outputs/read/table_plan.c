@@ -53,6 +53,43 @@ dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe
                                        : dpe_fail(err, DPE_BAD_DATA, "%s", why);
 }
 
+void dpe_model_put(struct dpe_h5 *file, const struct dpe_config *config, const char *fingerprint)
+{
+    const struct dpe_table_values model = {
+        .model_type = (char *)(uintptr_t)config->model_type,
+        .model_fingerprint = (char *)(uintptr_t)fingerprint,
+        .n_layers = config->n_layers,
+        .n_heads = config->n_heads,
+        .n_kv_heads = config->n_kv_heads,
+        .head_dim = config->head_dim,
+    };
+    dpe_h5_put_model(file, &model);
+}
+
+struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values)
+{
+    struct dpe_temperature temperature = {
+        .log_n_length = values->log_n_length,
+        .log_n_power = values->log_n_power,
+        .log_n_decay = values->log_n_decay,
+        .logit_scale = values->logit_scale,
+        .depth = {values->logit_scale_first, values->logit_scale_middle, values->logit_scale_last}};
+    for (int64_t i = 0; values->head_scale != NULL && i < values->n_layers * values->n_heads; i++) {
+        dpe_temperature_set_head(&temperature, i / values->n_heads, i % values->n_heads,
+                                 values->head_scale[i]);
+    }
+    return temperature;
+}
+
+void dpe_table_put_heads(const struct dpe_temperature *temperature, double *room,
+                         struct dpe_table_values *values)
+{
+    values->head_scale = temperature->n_heads > 0 ? room : NULL;
+    for (int64_t i = 0; values->head_scale != NULL && i < values->n_layers * values->n_heads; i++) {
+        room[i] = dpe_temperature_head(temperature, i / values->n_heads, i % values->n_heads);
+    }
+}
+
 /* The model's own frequencies against those the table was made with. */
 static dpe_status check_frequencies(const struct dpe_table_values *values,
                                     const struct dpe_plan_context *made_for,

@@ -1,9 +1,275 @@
-/* dpe-report: result tables become one page that anybody can read, and figures as files. */
+/* dpe-report: result tables become one page that anybody can read, and figures as files. The page:
+ * its inputs, its sections, its files. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "engine/base/base.h"
+#include "engine/system/folder.h"
 #include "engine/tool/tool.h"
+#include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
+#include "outputs/report/draw/page.h"
 #include "outputs/report/report_page.h"
+#include "outputs/report/report_parts.h"
+#include "outputs/storage/storage.h"
+
+/* ------------------------------------------------------------------------------ before any work */
+
+/* An existing report is replaced; any other file at its path is kept. */
+static dpe_status check_output(const struct dpe_report_arguments *args, struct dpe_error *err)
+{
+    struct stat info;
+    char begin[1024] = "";
+    DPE_TRY(dpe_tool_check_folder(args->output, err));
+    DPE_TRY(dpe_tool_check_new(args->output, true, err));
+    if (stat(args->output, &info) != 0) {
+        return DPE_OK;
+    }
+    for (size_t i = 0; i < args->n + (args->runtimes != NULL); i++) {
+        struct stat input;
+        if (stat(i < args->n ? args->inputs[i] : args->runtimes, &input) == 0 &&
+            input.st_dev == info.st_dev && input.st_ino == info.st_ino) {
+            return dpe_fail(err, DPE_CANNOT_CREATE,
+                            "%s is an input; give another name for the report", args->output);
+        }
+    }
+    FILE *file = fopen(args->output, "rb");
+    size_t n = file != NULL ? fread(begin, 1, sizeof begin - 1, file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    begin[n] = '\0';
+    bool ours = strstr(begin, "content=\"dpe-report\"") != NULL;
+    return ours || args->force || info.st_size == 0
+               ? DPE_OK
+               : dpe_fail(
+                     err, DPE_MISMATCH,
+                     "%s: exists and is not a report; give another name, or --force to replace it",
+                     args->output);
+}
+
+static void check_models(struct dpe_report *report)
+{
+    const struct dpe_report_input *first = NULL;
+    for (const struct dpe_report_input *input = report->inputs; input < report->inputs + report->n;
+         input++) {
+        first = first == NULL && input->fingerprint != NULL ? input : first;
+        if (input->fingerprint != NULL && strcmp(first->fingerprint, input->fingerprint) != 0) {
+            dpe_report_ok(
+                report,
+                dpe_fail(report->err, DPE_MISMATCH,
+                         "tables of different models: %s was measured on %.12s, %s on %.12s; give "
+                         "tables of one model, or --mixed-models to accept them",
+                         first->path, first->fingerprint, input->path, input->fingerprint));
+            return;
+        }
+    }
+}
+
+static void open_inputs(const struct dpe_report_arguments *args, struct dpe_report *report)
+{
+    report->inputs = dpe_report_alloc(report, args->n, sizeof *report->inputs);
+    for (size_t i = 0; i < args->n && report->status == DPE_OK; i++) {
+        dpe_input_open(report, args->inputs[i]);
+    }
+    if (report->status == DPE_OK && !args->mixed) {
+        check_models(report);
+    }
+}
+
+/* -------------------------------------------------------------------------------------- content */
+
+/* The last part of the folder of the model, as the first table that knows it was made with. */
+static char *model_title(struct dpe_report *report, const char *type)
+{
+    if (report->n == 0) {
+        return dpe_draw_format_text("What runtimes compute");
+    }
+    for (size_t i = 0; i < report->n; i++) {
+        size_t n = 0;
+        int length = 0;
+        char **folders =
+            dpe_input_names(report, &report->inputs[i], "/run/sessions/model_folder", -1, &n);
+        const char *name = n > 0 ? dpe_folder_name(folders[n - 1], &length) : "";
+        if (length > 1 || (length == 1 && name[0] != '.')) {
+            return dpe_draw_format_text("%.*s: context extension", length, name);
+        }
+    }
+    return dpe_draw_format_text("Context extension of a %s model", type);
+}
+
+static void name_document(const struct dpe_report_arguments *args, struct dpe_report *report)
+{
+    const char *type = NULL, *model = NULL;
+    int64_t parameters = 0;
+    for (size_t i = 0; i < report->n; i++) {
+        const struct dpe_report_input *input = &report->inputs[i];
+        if (type == NULL) {
+            type = dpe_report_clean(report, dpe_input_words(report, input, "/model", "model_type"),
+                                    40);
+            parameters = dpe_input_read_whole(input, "/model", "parameters", 0);
+        }
+        model = model == NULL ? input->fingerprint : model;
+    }
+    type = type != NULL ? type : "language";
+    struct dpe_document *document = &report->document;
+    document->title =
+        args->title != NULL ? dpe_draw_clean_text(args->title, 0) : model_title(report, type);
+    char now[32], size[64] = "";
+    dpe_time_text(now);
+    if (parameters > 0) {
+        bool billions = parameters >= 1000000000;
+        snprintf(size, sizeof size, "%.3g %s parameters, ",
+                 (double)parameters / (billions ? 1e9 : 1e6), billions ? "billion" : "million");
+    }
+    document->subtitle =
+        report->n == 0
+            ? dpe_draw_format_text("written %.10s", now)
+            : dpe_draw_format_text("%s, %smodel fingerprint %.12s, %zu table%s, written %.10s",
+                                   type, size, model != NULL ? model : "unknown", report->n,
+                                   report->n == 1 ? "" : "s", now);
+}
+
+static void compose(const struct dpe_report_arguments *args, struct dpe_report *report)
+{
+#define RESULT(words, of, which, declared, shown)                                                  \
+    .title = (words), .folder = (of), .names = (which), .kind = &(declared), .show = (shown)
+    static const struct dpe_section sections[] = {
+        {dpe_comparison_headline},
+        {dpe_detection_result, DETECTION},
+        {dpe_comparison_glance, "/method", "/ablate"},
+        {dpe_comparison_section, "/method", "/ablate"},
+        {.has = "/tune/method",
+         RESULT("Settings of methods", "/tune", NULL, dpe_tune_kind, dpe_comparison_tuning)},
+        {dpe_detection_section, DETECTION},
+        {dpe_comparison_ablations},
+        {.has = "/eval/niah_grid/mean",
+         RESULT("One needle by depth and length", "/eval/niah_grid", "mean ci_low ci_high n_valid",
+                dpe_grid_kind, dpe_comparison_grid)},
+        {.has = "/kld/method",
+         RESULT("Divergence from the base", "/kld", NULL, dpe_kld_kind, dpe_comparison_divergence)},
+        {dpe_sections_norms, "/norms/mean"},
+        {dpe_sections_tables},
+        {dpe_sections_runtimes},
+        {dpe_sections_time},
+        {dpe_sections_provenance},
+    };
+    name_document(args, report);
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        dpe_report_write_section(report, &sections[i]);
+    }
+    /* A section is missing when its dataset is not there, not when HDF5 could not tell. */
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
+        dpe_report_ok(report, dpe_h5_answered(report->inputs[i].table, report->err));
+    }
+    const struct dpe_document *document = &report->document;
+    if (document->failed || document->title == NULL || document->subtitle == NULL) {
+        dpe_report_no_memory(report);
+    }
+}
+
+/* Without figures the page shows the tables of their numbers. */
+static void drop_figures(struct dpe_document *document)
+{
+    for (size_t i = 0; i < document->n; i++) {
+        dpe_text_free(&document->blocks[i].figure.body);
+    }
+}
+
+/* -------------------------------------------------------------------------------------- writing */
+
+static dpe_status write_file(const struct dpe_report_arguments *args, const char *name,
+                             const char *ending, const struct dpe_text *content,
+                             struct dpe_error *err)
+{
+    DPE_OWNED char *path =
+        content->failed ? NULL : dpe_draw_format_text("%s/%s%s", args->figures, name, ending);
+    return path == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
+                        : dpe_extend_file(path, content->bytes, content->n, args->force, err);
+}
+
+/* *png: whether PNG files are written; false from the first figure on that finds no converter. */
+static dpe_status write_figure(const struct dpe_report_arguments *args,
+                               const struct dpe_block *figure, bool *png, struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_text_free) struct dpe_text svg = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text image = {0};
+    dpe_draw_put_svg(&svg, figure, true);
+    DPE_TRY(write_file(args, figure->sheet->id, ".svg", &svg, err));
+    if (!*png) {
+        return DPE_OK;
+    }
+    const dpe_status status = dpe_draw_figure_png(figure, &image, err);
+    if (status == DPE_NO_INPUT) {
+        dpe_log_warning("figures are written as SVG only: rsvg-convert is not installed; for PNG "
+                        "install it (Debian: librsvg2-bin)");
+        *png = false;
+        return DPE_OK;
+    }
+    DPE_TRY(status);
+    return write_file(args, figure->sheet->id, ".png", &image, err);
+}
+
+static dpe_status write_sheet(const struct dpe_report_arguments *args,
+                              const struct dpe_sheet *sheet, struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_text_free) struct dpe_text csv = {0};
+    dpe_draw_sheet_csv(sheet, &csv);
+    return write_file(args, sheet->id, ".csv", &csv, err);
+}
+
+static dpe_status write_figures(const struct dpe_report_arguments *args,
+                                const struct dpe_document *document, struct dpe_error *err)
+{
+    if (args->figures == NULL) {
+        return DPE_OK;
+    }
+    bool png = true;
+    DPE_TRY(dpe_make_folder(args->figures, err));
+    for (size_t i = 0; i < document->n; i++) {
+        const struct dpe_block *block = &document->blocks[i];
+        if (block->kind == BLOCK_FIGURE) {
+            DPE_TRY(write_figure(args, block, &png, err));
+        }
+        if (block->sheet != NULL) {
+            DPE_TRY(write_sheet(args, block->sheet, err));
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status write_page(const struct dpe_report_arguments *args,
+                             const struct dpe_document *document, struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_text_free) struct dpe_text page = {0};
+    dpe_draw_document_html(document, &page);
+    return page.failed ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for the page")
+                       : dpe_write_atomic(args->output, page.bytes, page.n, err);
+}
+
+dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_report_free)
+    struct dpe_report report = {
+        .top_k = args->top_k, .runtimes = args->runtimes, .length = args->length, .err = err};
+    if (dpe_report_ok(&report, check_output(args, err))) {
+        open_inputs(args, &report);
+    }
+    if (report.status == DPE_OK) {
+        compose(args, &report);
+    }
+    if (args->no_figures) {
+        drop_figures(&report.document);
+    }
+    DPE_TRY(report.status);
+    DPE_TRY(write_figures(args, &report.document, err));
+    return write_page(args, &report.document, err);
+}
+
+/* ----------------------------------------------------------------------------------- the tool */
 
 enum option_key {
     KEY_TOP_K = DPE_KEY_PROGRAM,

@@ -1,7 +1,7 @@
 /* The result of a detection: how the chosen lengths score at the target length, which they are, and
  * in which groups they may be chance. */
 #include "engine/base/p_text.h"
-#include "outputs/report/report_detect.h"
+#include "outputs/report/report_parts.h"
 
 #include <math.h>
 #include <stdio.h>

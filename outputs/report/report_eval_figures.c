@@ -1,6 +1,6 @@
 /* Figures of a comparison: over lengths, at the longest one, by task, by position, over what it
  * costs. */
-#include "outputs/report/report_eval.h"
+#include "outputs/report/report_parts.h"
 
 #include <math.h>
 #include <stdio.h>

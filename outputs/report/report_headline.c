@@ -2,7 +2,7 @@
  * and how it is used, and the figure of the first screen. */
 #include "outputs/datasets/worth.h"
 #include "outputs/read/read.h"
-#include "outputs/report/report_eval.h"
+#include "outputs/report/report_parts.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,9 +1,219 @@
-/* Sections of results of one kind each: tunings, needles by depth and length, divergences. */
-#include "outputs/report/report_eval.h"
-
+/* Sections of results of one kind each. Ablations: the score when one thing about the table
+ * changes. Steps of several files that vary the same thing stand in one figure, top-k and last-k
+ * beside each other. And tunings, needles by depth and length, divergences. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "outputs/report/report_parts.h"
+
+/** A step of an ablation on one task. */
+struct step {
+    const struct dpe_report_suite *suite;
+    size_t method, task;
+    const char *axis; /**< rank, top-k, last-k, window, scaled-length, scaled-by-k, base, rope */
+    const char *line; /**< what its line is called: the axis, or a scaled length */
+    double value;
+};
+
+struct steps {
+    struct step *steps;
+    size_t n;
+};
+
+/** What is varied, and how its figure is labelled. */
+static const struct axis {
+    const char *name, *also, *id, *title, *x_title, *caption;
+    bool log;
+} axes[] = {
+    {"rank", NULL, "ablate-rank", "The n-th best lengths", "rank n of each group",
+     "Every group takes its n-th best detecting length in place of its best one. A curve that "
+     "falls shows that the ranks matter; a flat one, that they are chance.",
+     false},
+    {"top-k", "last-k", "ablate-pairs", "Number of key pairs that are scaled",
+     "k, pairs of each head",
+     "Only k pairs of each head take scaled positions, the others keep their true ones: the pairs "
+     "that contribute most (top-k), or least (last-k). Where the two lines differ, the profile's "
+     "ranking matters.",
+     false},
+    {"window", NULL, "ablate-window", "The window of true positions", "window, tokens",
+     "Keys nearer than the window keep their true distance. The line shows how much this setting "
+     "matters.",
+     true},
+    {"scaled-by-k", NULL, "ablate-scaled-pairs", "One length for all groups, by key pairs",
+     "k, pairs of each head",
+     "All groups take the same length in place of their own, and only the k pairs of each head "
+     "that contribute most take it: one line for each length. The best point of a line is the "
+     "number of pairs to scale at that length.",
+     false},
+    {"scaled-length", NULL, "ablate-scaled", "One effective length for all groups",
+     "scaled length, tokens",
+     "All groups take the same length in place of their own. The best point is the most that a "
+     "method without groups can reach.",
+     true},
+};
+enum { AXES = sizeof axes / sizeof axes[0] };
+
+/* The steps of an input. */
+static void collect(struct dpe_report *report, const struct dpe_report_input *input,
+                    struct steps *steps)
+{
+    const struct dpe_ablate_result *varied =
+        dpe_input_get(report, input, &dpe_ablate_kind, "/ablate", NULL);
+    size_t n = 0;
+    const struct dpe_report_suite *suites = dpe_comparison_suites(report, input, &n);
+    for (const struct dpe_report_suite *s = suites; s < suites + n; s++) {
+        for (size_t at = 0; at < s->n_methods * s->n_tasks; at++) {
+            const size_t m = at / s->n_tasks;
+            const char *axis = varied->axis[m];
+            struct step step = {s, m, at % s->n_tasks, axis, axis, varied->value[m]};
+            if (varied->k != NULL && varied->k[m] >= 0 && isfinite(step.value) &&
+                strcmp(step.axis, "scaled-length") == 0) {
+                step.axis = "scaled-by-k";
+                step.line = dpe_report_text(report, "%.0f tokens", step.value);
+                step.value = (double)varied->k[m];
+            }
+            if (!dpe_make_room(&steps->steps, steps->n, sizeof step)) {
+                dpe_report_no_memory(report);
+                return;
+            }
+            steps->steps[steps->n++] = step;
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------- figures */
+
+static bool same_task(const struct step *a, const struct step *b)
+{
+    const struct dpe_suite_result *of = a->suite->r, *other = b->suite->r;
+    return of->task_length[a->task] == other->task_length[b->task] &&
+           strcmp(a->suite->name, b->suite->name) == 0 &&
+           strcmp(of->task_label[a->task], other->task_label[b->task]) == 0;
+}
+
+static double value_of(const struct step *step)
+{
+    return step->suite->r->mean[step->method * step->suite->n_tasks + step->task].mean;
+}
+
+static bool on_axis(const struct step *step, const struct axis *axis)
+{
+    return strcmp(step->axis, axis->name) == 0 ||
+           (axis->also != NULL && strcmp(step->axis, axis->also) == 0);
+}
+
+static size_t count_lines(const struct steps *steps, const struct axis *axis,
+                          const struct step *like)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < steps->n; i++) {
+        const struct step *step = &steps->steps[i];
+        bool seen = !on_axis(step, axis) || !same_task(step, like);
+        for (size_t e = 0; e < i && !seen; e++) {
+            seen =
+                same_task(&steps->steps[e], like) && strcmp(steps->steps[e].line, step->line) == 0;
+        }
+        n += !seen;
+    }
+    return n;
+}
+
+/* What the lines are compared with: one value, drawn from side to side. */
+static void add_level(struct dpe_sheet *sheet, const struct steps *steps, const struct step *like,
+                      const char *axis, const char *name)
+{
+    for (size_t i = 0; i < steps->n; i++) {
+        const struct step *step = &steps->steps[i];
+        if (same_task(step, like) && step->suite->input == like->suite->input &&
+            strcmp(step->axis, axis) == 0) {
+            if (isfinite(value_of(step))) {
+                dpe_draw_row(sheet, name, (double)NAN, step->suite->scale * value_of(step));
+                dpe_draw_row_mark(sheet, ROW_PLAIN);
+            }
+            return;
+        }
+    }
+}
+
+static void add_axis(struct dpe_report *report, const struct steps *steps, const struct axis *axis,
+                     const struct step *like, size_t number)
+{
+    const struct dpe_report_suite *s = like->suite;
+    const bool few = count_lines(steps, axis, like) < 3; /* all are what the figure is about */
+    bool log = axis->log;
+    const char *id =
+        number == 0 ? axis->id : dpe_report_text(report, "%s-%zu", axis->id, number + 1);
+    struct dpe_sheet *sheet = dpe_report_sheet(
+        report, id,
+        s->low_is_better ? "varied:t|value:0|perplexity:i3" : "varied:t|value:0|score, %:i1",
+        "%s, %s at %s tokens", axis->title, s->r->task_label[like->task],
+        DPE_LENGTH_TEXT((double)s->r->task_length[like->task]));
+    for (size_t i = 0; i < steps->n; i++) {
+        const struct step *step = &steps->steps[i];
+        if (on_axis(step, axis) && same_task(step, like)) {
+            log = log && step->value > 0.0;
+            dpe_draw_row(sheet, step->line, step->value,
+                         dpe_comparison_suite_cell(step->suite, step->method, step->task));
+            dpe_draw_row_mark(sheet, few ? ROW_STRONG : 0);
+        }
+    }
+    add_level(sheet, steps, like, "base", "base: all groups at half");
+    add_level(sheet, steps, like, "rope", "rope: the unchanged model");
+    struct dpe_plot plot = dpe_comparison_suite_plot(s, PLOT_CURVES);
+    plot.value = 0;
+    plot.sorted = true;
+    plot.log_x = log;
+    plot.x_title = axis->x_title;
+    plot.y_title = dpe_report_text(report, "%s%s", s->measure, s->low_is_better ? "" : ", %");
+    plot.x_line_title = NULL;
+    dpe_report_figure(report, sheet, &plot,
+                      "%s Bars are 95\u00a0%% intervals; values whose bars overlap widely may "
+                      "differ by chance.",
+                      axis->caption);
+}
+
+static void add_section(struct dpe_report *report, const struct steps *steps)
+{
+    dpe_report_section(report, "Ablations");
+    for (size_t i = 0; i < report->n; i++) {
+        if (dpe_h5_has(report->inputs[i].table, "/ablate/value")) {
+            report->about.input = &report->inputs[i];
+            dpe_report_unfinished(report);
+        }
+    }
+    report->about.input = NULL; /* figures are of several */
+    for (size_t a = 0; a < AXES; a++) {
+        size_t number = 0;
+        for (size_t i = 0; i < steps->n; i++) {
+            const struct step *step = &steps->steps[i];
+            bool seen = !on_axis(step, &axes[a]);
+            for (size_t k = 0; k < i && !seen; k++) {
+                seen = on_axis(&steps->steps[k], &axes[a]) && same_task(&steps->steps[k], step);
+            }
+            if (!seen) {
+                add_axis(report, steps, &axes[a], step, number++);
+            }
+        }
+    }
+}
+
+void dpe_comparison_ablations(struct dpe_report *report)
+{
+    struct steps steps = {0};
+    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
+        if (dpe_h5_has(report->inputs[i].table, "/ablate/value")) {
+            collect(report, &report->inputs[i], &steps);
+        }
+    }
+    if (report->status == DPE_OK && steps.n > 0) {
+        add_section(report, &steps);
+    }
+    free(steps.steps);
+}
+
+/* ------------------------------------------------------------------------------------ tunings */
 
 /* Whether no method at this length has a larger mean. */
 static bool is_best(const struct dpe_tune_result *t, int64_t i)

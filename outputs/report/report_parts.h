@@ -7,6 +7,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
+#include "outputs/datasets/worth.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/interval.h"
 #include "outputs/h5/rows.h"
@@ -20,9 +21,8 @@ struct dpe_report_input {
     const char *kind;        /**< /identity: detect, norms, eval, table */
     const char *fingerprint; /**< of the model, NULL = unknown */
     struct dpe_identity identity;
-    struct dpe_report_detection
-        *detection;                  /**< of a detection, once it is read (report_detect.h) */
-    struct dpe_report_suite *suites; /**< of a comparison, once they are read (report_eval.h) */
+    struct dpe_report_detection *detection; /**< of a detection, once it is read */
+    struct dpe_report_suite *suites;        /**< of a comparison, once they are read */
     size_t n_suites;
     bool has_suites;
 };
@@ -164,5 +164,80 @@ void dpe_sections_tables(struct dpe_report *report);
 void dpe_sections_runtimes(struct dpe_report *report);
 void dpe_sections_time(struct dpe_report *report);
 void dpe_sections_provenance(struct dpe_report *report);
+
+/* --------------------------------------------------------------------------------- detections */
+
+/** The dataset that makes an input a detection. */
+#define DETECTION "/detect/effective_length"
+
+struct dpe_report_detection {
+    const struct dpe_report_input *input;
+    int64_t n_groups, n_lengths;
+    const struct dpe_ranking_result *ranking;            /**< by the task that decides */
+    const struct dpe_scores_result *recall, *perplexity; /**< means and intervals; NULL in them: not
+                                                            there */
+    const struct dpe_ranking_result
+        *by_perplexity; /**< where needles decide; rank NULL: not there */
+    /** effective_length [group]: by the rule of /select; NULL: those of rank 1 */
+    const struct dpe_table_part *table;
+    const char *rule, *rule_words;
+    bool by_recall;   /**< needles decide */
+    bool frequencies; /**< the scales divide frequencies, not far positions */
+};
+/** The subject, read once; NULL after a failure. */
+const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report);
+/** Tokens: the length it is for, and the trained one (0 = unknown). */
+double dpe_detection_length(const struct dpe_report_detection *detection);
+double dpe_detection_trained(const struct dpe_report_detection *detection);
+/** Methods that are ready were compared: no length was detected. */
+bool dpe_detection_is_ready(const struct dpe_report_detection *detection);
+/** The map of the needles found. */
+void dpe_detection_recall_map(struct dpe_report *report,
+                              const struct dpe_report_detection *detection);
+/** The steps of the search for temperature and joint plan: what each tried and took. */
+void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *detection);
+
+/* -------------------------------------------------------------------------------- comparisons */
+
+struct dpe_report_suite {
+    const struct dpe_report_input *input;
+    const char *name;        /**< "niah" */
+    const char *has;         /**< the dataset that makes it one, "/eval/niah/mean" */
+    const char *title;       /**< "RULER" of ruler; the name when the table has none */
+    const char *unit;        /**< "recall (share of needles found)": what a value is, on axes */
+    const char *measure;     /**< its first words alone: "recall" */
+    const char *explanation; /**< what it measures */
+    const struct dpe_suite_result *r;
+    size_t n_methods, n_tasks, n_positions, n_categories, n_category_lengths; /**< as in r->n */
+    size_t against;     /**< the method that differences are relative to */
+    int64_t together;   /**< samples in a row that count as one */
+    bool low_is_better; /**< a perplexity; else a share, shown in percent */
+    bool single;        /**< all tasks have one label (they then differ in length alone) */
+    double scale;       /**< what values are multiplied by: 100, or 1 */
+    double longest;     /**< the longest length that has a value (of those in an unfinished run) */
+};
+/** The suites of an input, *n of them, read once. */
+const struct dpe_report_suite *
+dpe_comparison_suites(struct dpe_report *report, const struct dpe_report_input *input, size_t *n);
+/** Index of the first task's label at a length, −1 = none. */
+int64_t dpe_comparison_suite_task(const struct dpe_report_suite *suite, double length);
+/** The value of a method at a task, as it is shown. */
+struct dpe_sheet_cell dpe_comparison_suite_cell(const struct dpe_report_suite *suite, size_t method,
+                                                size_t task);
+/** How many methods are better at a task: of equal ones the earlier is, of one without a value all
+ *  are. And the method of a rank. */
+size_t dpe_comparison_suite_rank(const struct dpe_report_suite *suite, size_t method, size_t task);
+size_t dpe_comparison_suite_ranked(const struct dpe_report_suite *suite, size_t rank, size_t task);
+/** A set of enum dpe_sheet_mark for a value: the best of its task, one whose interval overlaps that
+ * of the best, one of a table at a length beyond those that it was made for. */
+unsigned dpe_comparison_suite_marks(struct dpe_report *report, const struct dpe_report_suite *suite,
+                                    size_t method, size_t task);
+/** Figures of one suite. */
+void dpe_comparison_suite_figures(struct dpe_report *report, const struct dpe_report_suite *suite);
+/** From now on it is what the report writes about. */
+void dpe_comparison_suite_about(struct dpe_report *report, const struct dpe_report_suite *suite);
+/** How its values are drawn: their axis, and the trained length as a line. */
+struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *suite,
+                                          enum dpe_plot_kind kind);
 
 #endif

@@ -1,11 +1,275 @@
-/* Text made safe for where it goes, and the page: blocks in their order, figures side by side where
- * there is room. */
-#include "engine/base/base.h"
-#include "outputs/report/draw/report_svg.h"
-
+/* Sheets of numbers, for the eye in HTML, for programs in CSV; text made safe for where it goes,
+ * and the page: blocks in their order, figures side by side where there is room. */
+#include <csv.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "engine/base/base.h"
+#include "engine/base/p_text.h"
+#include "outputs/report/draw/page.h"
+#include "outputs/report/draw/report_svg.h"
+
+/* ------------------------------------------------------------------------------------- sheets */
+
+/* The column of name and kind as page.h spells them. */
+static void add_column(struct dpe_sheet *sheet, const char *name, size_t length, const char *kind)
+{
+    if (sheet == NULL || sheet->failed ||
+        !dpe_make_room(&sheet->columns, sheet->n_columns, sizeof *sheet->columns)) {
+        if (sheet != NULL) {
+            sheet->failed = true;
+        }
+        return;
+    }
+    struct dpe_sheet_column *column = &sheet->columns[sheet->n_columns++];
+    *column = (struct dpe_sheet_column){.name = dpe_draw_format_text("%.*s", (int)length, name),
+                                        .kind = *kind == 't'   ? COLUMN_TEXT
+                                                : *kind == '@' ? COLUMN_METHOD
+                                                : *kind == 'p' ? COLUMN_P
+                                                : *kind == 'i' ? COLUMN_INTERVAL
+                                                               : COLUMN_NUMBER};
+    const char *digit = *kind == 'i' ? kind + 1 : kind;
+    column->digits = *digit >= '0' && *digit <= '9' ? *digit - '0' : 0;
+    sheet->failed = column->name == NULL;
+}
+
+void dpe_draw_sheet_column(struct dpe_sheet *sheet, const char *name, const char *kind)
+{
+    name = name != NULL ? name : ""; /* without memory, and then the report has failed */
+    add_column(sheet, name, strlen(name), kind);
+}
+
+struct dpe_sheet *dpe_draw_sheet_new(char *id, char *title, const char *columns)
+{
+    struct dpe_sheet *sheet = calloc(1, sizeof *sheet);
+    if (sheet == NULL || id == NULL || title == NULL) {
+        free(sheet);
+        free(id);
+        free(title);
+        return NULL;
+    }
+    *sheet = (struct dpe_sheet){.id = id, .title = title};
+    for (const char *at = columns; *at != '\0';) {
+        size_t name = strcspn(at, ":");
+        add_column(sheet, at, name, at + name + 1);
+        at += strcspn(at, "|");
+        at += *at == '|';
+    }
+    return sheet;
+}
+
+struct dpe_sheet *dpe_draw_instead(struct dpe_sheet *sheet, const char *columns)
+{
+    if (sheet == NULL) {
+        return NULL;
+    }
+    sheet->drawn = dpe_draw_sheet_new(strdup(""), strdup(""), columns);
+    sheet->failed = sheet->failed || sheet->drawn == NULL;
+    return sheet->drawn;
+}
+
+void dpe_draw_sheet_free(struct dpe_sheet *sheet)
+{
+    if (sheet == NULL) {
+        return;
+    }
+    dpe_draw_sheet_free(sheet->drawn);
+    for (size_t i = 0; i < sheet->n_columns; i++) {
+        free(sheet->columns[i].name);
+    }
+    for (size_t i = 0; i < sheet->n_cells; i++) {
+        free(sheet->cells[i].text);
+    }
+    free(sheet->columns);
+    free(sheet->cells);
+    free(sheet->id);
+    free(sheet->title);
+    free(sheet);
+}
+
+void dpe_draw_cell(struct dpe_sheet *sheet, struct dpe_sheet_cell cell)
+{
+    if (sheet == NULL || sheet->failed) {
+        return;
+    }
+    if (!dpe_make_room(&sheet->cells, sheet->n_cells, sizeof *sheet->cells)) {
+        sheet->failed = true;
+        return;
+    }
+    if (cell.text != NULL) {
+        cell.text = dpe_draw_clean_text(cell.text, 0);
+        sheet->failed = cell.text == NULL;
+    }
+    sheet->cells[sheet->n_cells++] = cell;
+}
+
+void dpe_draw_cells(struct dpe_sheet *sheet, const struct dpe_sheet_cell *cells, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        dpe_draw_cell(sheet, cells[i]);
+    }
+}
+
+bool dpe_draw_bounded(const struct dpe_sheet *sheet, size_t column)
+{
+    bool bounded = false;
+    for (size_t i = column; sheet != NULL && i < sheet->n_cells; i += sheet->n_columns) {
+        bounded = bounded || isfinite(sheet->cells[i].number[1]);
+    }
+    return bounded;
+}
+
+void dpe_draw_row_mark(struct dpe_sheet *sheet, unsigned marks)
+{
+    if (sheet != NULL && !sheet->failed && sheet->n_cells >= sheet->n_columns) {
+        sheet->cells[sheet->n_cells - sheet->n_columns].mark |= marks;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------ CSV */
+
+static void put_field(struct dpe_text *out, const char *text, bool last)
+{
+    size_t n = strlen(text);
+    size_t need = csv_write(NULL, 0, text, n);
+    DPE_OWNED char *field = malloc(need + 1);
+    if (field == NULL) {
+        out->failed = true;
+        return;
+    }
+    csv_write(field, need, text, n);
+    dpe_text_put_bytes(out, field, need);
+    dpe_text_put(out, "%s", last ? "\r\n" : ",");
+}
+
+static void put_number(struct dpe_text *out, double value, bool last)
+{
+    char text[40];
+    if (isnan(value)) {
+        snprintf(text, sizeof text, "NaN");
+    } else {
+        snprintf(text, sizeof text, "%.17g", value);
+    }
+    put_field(out, text, last);
+}
+
+void dpe_draw_sheet_csv(const struct dpe_sheet *sheet, struct dpe_text *out)
+{
+    if (sheet->failed) { /* it may lack the name of a column */
+        out->failed = true;
+        return;
+    }
+    static const char *const ends[] = {"", "_low", "_high"};
+    for (size_t c = 0; c < sheet->n_columns; c++) {
+        int parts = sheet->columns[c].kind == COLUMN_INTERVAL ? 3 : 1;
+        for (int p = 0; p < parts; p++) {
+            const char *shown = sheet->columns[c].name;
+            const char *percent = strstr(shown, ", %");
+            DPE_OWNED char *name =
+                percent != NULL ? dpe_draw_format_text("%.*s_percent%s%s", (int)(percent - shown),
+                                                       shown, percent + 3, ends[p])
+                                : dpe_draw_format_text("%s%s", shown, ends[p]);
+            out->failed = out->failed || name == NULL;
+            put_field(out, name != NULL ? name : "", c + 1 == sheet->n_columns && p + 1 == parts);
+        }
+    }
+    for (size_t i = 0; i < sheet->n_cells; i++) {
+        size_t c = i % sheet->n_columns;
+        const struct dpe_sheet_cell *cell = &sheet->cells[i];
+        bool last = c + 1 == sheet->n_columns;
+        if (sheet->columns[c].kind <= COLUMN_METHOD) {
+            put_field(out, cell->text != NULL ? cell->text : "", last);
+            continue;
+        }
+        int parts = sheet->columns[c].kind == COLUMN_INTERVAL ? 3 : 1;
+        for (int p = 0; p < parts; p++) {
+            put_number(out, cell->number[p], last && p + 1 == parts);
+        }
+    }
+}
+
+/* ----------------------------------------------------------------------------------------- HTML */
+
+/* A minus sign as wide as a plus, and a dash for what was not measured. */
+static void put_shown(struct dpe_text *out, double value, int digits)
+{
+    if (!isfinite(value)) {
+        dpe_text_put(out, "%s", isnan(value) ? "–" : value > 0.0 ? "∞" : "−∞");
+        return;
+    }
+    double zero = 0.5 * pow(10.0, -digits);
+    dpe_text_put(out, "%s%.*f", value <= -zero ? "−" : "", digits, fabs(value));
+}
+
+static void put_cell(struct dpe_text *out, const struct dpe_sheet_column *column,
+                     const struct dpe_sheet_cell *cell)
+{
+    if (column->kind <= COLUMN_METHOD) {
+        /* Short texts do not wrap, long ones do: a phone then scrolls the table sideways. */
+        const char *text = cell->text != NULL ? cell->text : "";
+        dpe_text_put(out, strlen(text) <= 32 ? "<td class=\"s\">" : "<td>");
+        if (column->kind == COLUMN_METHOD) {
+            dpe_text_put(out, "<span class=\"plot key\"><i class=\"%s\"></i></span>",
+                         dpe_svg_series(dpe_svg_series_of(text)));
+        }
+        dpe_draw_put_html(out, text);
+    } else {
+        dpe_text_put(out, "<td class=\"n%s%s\">%s", (cell->mark & MARK_BEST) != 0 ? " best" : "",
+                     (cell->mark & MARK_OUTSIDE) != 0 ? " outside" : "",
+                     (cell->mark & MARK_TIED) != 0 ? "≈\u00a0" : "");
+        if (column->kind == COLUMN_P && cell->number[0] >= 0.0) {
+            char p[DPE_P_TEXT];
+            dpe_p_text(cell->number[0], p);
+            dpe_draw_put_html(out, p + (p[2] == '=' ? 4 : 2)); /* the column says p */
+        } else {
+            put_shown(out, cell->number[0], column->digits);
+        }
+    }
+    if (column->kind == COLUMN_INTERVAL && !isnan(cell->number[1])) {
+        dpe_text_put(out, " <small>");
+        put_shown(out, cell->number[1], column->digits);
+        dpe_text_put(out, " to ");
+        put_shown(out, cell->number[2], column->digits);
+        dpe_text_put(out, "</small>");
+    }
+    dpe_text_put(out, "</td>");
+}
+
+void dpe_draw_sheet_html(const struct dpe_sheet *sheet, struct dpe_text *out)
+{
+    if (sheet->failed) { /* it may lack the name of a column */
+        out->failed = true;
+        return;
+    }
+    size_t rows = sheet->n_columns == 0 ? 0 : sheet->n_cells / sheet->n_columns;
+    size_t shown = sheet->shown > 0 && sheet->shown < rows ? sheet->shown : rows;
+    dpe_text_put(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"");
+    dpe_draw_put_html(out, sheet->title);
+    dpe_text_put(out, "\"><table>\n<thead><tr>");
+    for (size_t c = 0; c < sheet->n_columns; c++) {
+        dpe_text_put(out, "<th scope=\"col\"%s>",
+                     sheet->columns[c].kind <= COLUMN_METHOD ? "" : " class=\"n\"");
+        dpe_draw_put_html(out, sheet->columns[c].name);
+        dpe_text_put(out, "</th>");
+    }
+    dpe_text_put(out, "</tr></thead>\n<tbody>\n");
+    for (size_t r = 0; r < shown; r++) {
+        dpe_text_put(out, "<tr>");
+        for (size_t c = 0; c < sheet->n_columns; c++) {
+            put_cell(out, &sheet->columns[c], &sheet->cells[r * sheet->n_columns + c]);
+        }
+        dpe_text_put(out, "</tr>\n");
+    }
+    dpe_text_put(out, "</tbody>\n</table></div>\n");
+    if (shown < rows) {
+        dpe_text_put(out, "<p class=\"quiet\">%zu of %zu rows; the CSV file has all.</p>\n", shown,
+                     rows);
+    }
+}
+
+/* ----------------------------------------------------------------------------------- the page */
 
 char *dpe_draw_format_list(const char *format, va_list args)
 {
