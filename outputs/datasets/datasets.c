@@ -480,9 +480,7 @@ dpe_status dpe_datasets_make(const struct dpe_dataset_kind *kind, void *result, 
         DPE_TRY(count_of(kind, dataset, result, &n, err));
         char **array = array_of(dataset, result);
         *array = dpe_alloc_zero(n, dataset->stride);
-        if (*array == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s", dataset->name);
-        }
+        DPE_TRY(DPE_MADE(*array, err, "out of memory for %s", dataset->name));
     }
     return DPE_OK;
 }

@@ -9,6 +9,7 @@
 #include "outputs/datasets/kinds.h"
 #include "outputs/datasets/worth.h"
 #include "outputs/h5/h5.h"
+#include "outputs/read/read.h"
 #include "outputs/h5/rows.h"
 #include "outputs/table/fields.h"
 
@@ -120,7 +121,7 @@ static dpe_status take_evidence(const struct check *check, const char *path,
         error = dpe_table_join((const struct dpe_table *const *)made, n, &joined, why);
     }
     if (error != DPE_TABLE_OK) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: %s", path, why);
+        return dpe_fail(err, dpe_table_status(error), "%s: %s", path, why);
     }
     dpe_table_close(*table);
     *table = joined;

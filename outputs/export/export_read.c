@@ -69,10 +69,8 @@ enum export_format dpe_export_format_of_path(const char *path)
 /* What the library of tables says, as our kind of error. */
 static dpe_status of_table(int error, const char *path, const char *why, struct dpe_error *err)
 {
-    return error == DPE_TABLE_OK
-               ? DPE_OK
-               : dpe_fail(err, error == DPE_TABLE_MEMORY ? DPE_NO_MEMORY : DPE_BAD_DATA, "%s: %s",
-                          path, why);
+    const dpe_status status = dpe_table_status(error);
+    return status == DPE_OK ? DPE_OK : dpe_fail(err, status, "%s: %s", path, why);
 }
 
 /* Check and wrap what was gathered. */

@@ -11,6 +11,7 @@
 
 #include "engine/base/bytes.h"
 #include "outputs/export/export.h"
+#include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 
 /* ----------------------------------------------------------------------- safetensors, written */
@@ -168,9 +169,7 @@ dpe_status dpe_export_safetensors(const struct dpe_table *table, struct dpe_text
                                   struct dpe_error *err)
 {
     DPE_OWNED char *header = header_text(table);
-    if (header == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a safetensors header");
-    }
+    DPE_TRY(DPE_MADE(header, err, "out of memory for a safetensors header"));
     size_t n = strlen(header);
     size_t padded = (n + 7) / 8 * 8;
     unsigned char length[8];
@@ -217,6 +216,16 @@ static const char *get_text(struct reader *reader, const char *name)
     if (text == NULL) {
         bad(reader, name, "a string among the metadata");
         return "";
+    }
+    return text;
+}
+
+/* The same, owned. */
+static char *own_text(struct reader *reader, const char *name)
+{
+    char *text = strdup(get_text(reader, name));
+    if (reader->status == DPE_OK) {
+        reader->status = DPE_MADE(text, reader->err, "out of memory");
     }
     return text;
 }
@@ -285,23 +294,17 @@ static void read_conventions(struct reader *reader)
 static void read_model(struct reader *reader, struct dpe_table_values *values)
 {
     reader->prefix[0] = '\0';
-    values->schema_version = strdup(get_text(reader, "schema_version"));
-    bool memory = values->schema_version != NULL;
+    values->schema_version = own_text(reader, "schema_version");
     for (size_t i = 0; i < dpe_n_model_fields; i++) {
         const struct dpe_model_field *field = &dpe_model_fields[i];
-        const char *text = get_text(reader, field->metadata);
         void *at = (char *)values + field->at;
         if (field->text) {
-            *(char **)at = strdup(text);
-            memory = memory && *(char **)at != NULL;
-        } else if (!dpe_parse_int(text, 1, INT32_MAX, at)) {
+            *(char **)at = own_text(reader, field->metadata);
+        } else if (!dpe_parse_int(get_text(reader, field->metadata), 1, INT32_MAX, at)) {
             bad(reader, field->metadata, "a positive whole number");
         }
     }
     values->n_pairs = values->head_dim / 2;
-    if (!memory && reader->status == DPE_OK) {
-        reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
-    }
 }
 
 static int64_t count_field(void *self, const struct dpe_table_field *field)
@@ -321,16 +324,22 @@ static int read_field(void *self, const struct dpe_table_field *field,
     struct reader *reader = self;
     (void)n;
     if (field->type == DPE_FIELD_TEXT) {
-        *(char **)data = strdup(get_text(reader, field->name));
-        if (*(char **)data == NULL && reader->status == DPE_OK) {
-            reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
-        }
+        *(char **)data = own_text(reader, field->name);
     } else if (dpe_field_rank(field) > 0) {
         get_tensor(reader, &(struct part){field, values}, data);
     } else {
         get_number(reader, field, data);
     }
     return reader->status == DPE_OK ? DPE_TABLE_OK : DPE_TABLE_BAD_FILE;
+}
+
+/* What the library of tables said of an entry. */
+static void take_error(struct reader *reader, int error, const char *prefix, const char *why)
+{
+    if (error != DPE_TABLE_OK && reader->status == DPE_OK) {
+        reader->status =
+            dpe_fail(reader->err, dpe_table_status(error), "%s: %s%s", reader->name, prefix, why);
+    }
 }
 
 /* The model, of which the metadata have one, and an entry: with `prefix` before its names. */
@@ -345,12 +354,7 @@ static void read_values(struct reader *reader, const char *prefix, struct dpe_ta
     if (reader->status != DPE_OK) {
         return;
     }
-    int error = dpe_table_read_fields(&source, values, why);
-    if (error != DPE_TABLE_OK && reader->status == DPE_OK) {
-        reader->status =
-            dpe_fail(reader->err, error == DPE_TABLE_MEMORY ? DPE_NO_MEMORY : DPE_BAD_DATA,
-                     "%s: %s%s", reader->name, prefix, why);
-    }
+    take_error(reader, dpe_table_read_fields(&source, values, why), prefix, why);
 }
 
 static void read_entry(struct reader *reader, const char *prefix, struct dpe_table **table)
@@ -358,9 +362,8 @@ static void read_entry(struct reader *reader, const char *prefix, struct dpe_tab
     DPE_SCOPED(dpe_table_values_free) struct dpe_table_values values = {0};
     char message[DPE_TABLE_MESSAGE];
     read_values(reader, prefix, &values);
-    if (reader->status == DPE_OK && dpe_table_make(&values, table, message) != DPE_TABLE_OK) {
-        reader->status =
-            dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s%s", reader->name, prefix, message);
+    if (reader->status == DPE_OK) {
+        take_error(reader, dpe_table_make(&values, table, message), prefix, message);
     }
 }
 
@@ -385,9 +388,10 @@ static void read_entries(struct reader *reader, struct dpe_table **table)
         n += reader->status == DPE_OK;
     }
     char message[DPE_TABLE_MESSAGE];
-    if (reader->status == DPE_OK && dpe_table_join((const struct dpe_table *const *)entries, n,
-                                                   table, message) != DPE_TABLE_OK) {
-        reader->status = dpe_fail(reader->err, DPE_BAD_DATA, "%s: %s", reader->name, message);
+    if (reader->status == DPE_OK) {
+        const int error =
+            dpe_table_join((const struct dpe_table *const *)entries, n, table, message);
+        take_error(reader, error, "", message);
     }
 }
 
@@ -511,9 +515,7 @@ static dpe_status write_zip(const struct dpe_text *pickle, const float *scores, 
     DPE_SCOPED(zip_error_fini) zip_error_t why = {0};
     DPE_SCOPED(zip_source_free_scoped)
     zip_source_t *target = zip_source_buffer_create(NULL, 0, 0, &why);
-    if (target == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a zip archive");
-    }
+    DPE_TRY(DPE_MADE(target, err, "out of memory for a zip archive"));
     zip_t *archive = zip_open_from_source(target, ZIP_TRUNCATE, &why);
     if (archive == NULL) {
         return dpe_fail(err, DPE_INTERNAL, "zip: %s", zip_error_strerror(&why));

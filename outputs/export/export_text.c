@@ -251,9 +251,7 @@ static void read_field(struct reader *reader, const yaml_node_t *block,
     }
     if (list && reader->status == DPE_OK) {
         data = *dpe_field_array(field, values) = dpe_alloc_zero(n, dpe_field_size(field));
-        if (data == NULL) {
-            reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
-        }
+        reader->status = DPE_MADE(data, reader->err, "out of memory");
     }
     snprintf(expected, sizeof expected, "%g to %g", field->low, field->high);
     for (size_t i = 0; i < n && reader->status == DPE_OK; i++) {
@@ -298,9 +296,7 @@ static void read_block(struct reader *reader, const yaml_node_t *block,
     if (reader->status == DPE_OK && dims != NULL && dims->type == YAML_SCALAR_NODE &&
         dims->data.scalar.length > 0) {
         *selected = strdup((const char *)dims->data.scalar.value);
-        if (*selected == NULL) {
-            reader->status = dpe_fail(reader->err, DPE_NO_MEMORY, "out of memory");
-        }
+        reader->status = DPE_MADE(*selected, reader->err, "out of memory");
     }
 }
 

@@ -254,9 +254,7 @@ dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
                            struct dpe_error *err)
 {
     json_auto_t *root = block(table);
-    if (root == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
-    }
+    DPE_TRY(DPE_MADE(root, err, "out of memory for JSON"));
     put_object(out, root, 0);
     dpe_text_put(out, "\n");
     return dpe_text_done(out, err);
@@ -285,9 +283,7 @@ dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
     json_auto_t *config = NULL;
     DPE_TRY(dpe_json_parse("config.json", config_json, strlen(config_json), &config, err));
     json_auto_t *rope = block(table);
-    if (rope == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
-    }
+    DPE_TRY(DPE_MADE(rope, err, "out of memory for JSON"));
     json_object_set_new(rope, "rope_type", json_string("dpe"));
     /* The checkpoint's own block is kept inside: the adapter restores it for what DPE leaves alone.
      */

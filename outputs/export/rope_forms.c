@@ -178,24 +178,24 @@ dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char
     const struct dpe_config *config = dpe_model_config(opened);
     const char *config_json = dpe_model_config_json(opened);
     DPE_SCOPED(dpe_rope_factors_free) struct dpe_rope_factors factors = {0};
-    DPE_OWNED char *text = NULL;
     json_auto_t *root = NULL;
     DPE_TRY(dpe_json_parse("config.json", config_json, strlen(config_json), &root, err));
     DPE_TRY(dpe_rope_check_model(values, config, model, false, err));
     DPE_TRY(dpe_rope_factors_make(values, config->rope.theta, &factors, err));
     json_auto_t *rope = dpe_rope_longrope_block(values, config, &factors);
     /* The top-level names are what transformers 4 reads beside rope_scaling. */
-    if (rope == NULL || json_object_set(root, "rope_scaling", rope) != 0 ||
-        json_object_set(root, "rope_parameters", rope) != 0 ||
-        json_object_set_new(root, "rope_theta", json_real(config->rope.theta)) != 0 ||
+    const bool complete =
+        rope != NULL && json_object_set(root, "rope_scaling", rope) == 0 &&
+        json_object_set(root, "rope_parameters", rope) == 0 &&
+        json_object_set_new(root, "rope_theta", json_real(config->rope.theta)) == 0 &&
         json_object_set_new(root, "original_max_position_embeddings",
-                            json_integer(values->trained_length)) != 0 ||
-        json_object_set_new(root, "max_position_embeddings", json_integer(values->length)) != 0 ||
-        !put_short_text(root, short_text) || !put_evidence(root, values) ||
-        json_object_set_new(root, DPE_TRAINED_KEY, json_integer(values->trained_length)) != 0 ||
-        (text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17))) == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
-    }
+                            json_integer(values->trained_length)) == 0 &&
+        json_object_set_new(root, "max_position_embeddings", json_integer(values->length)) == 0 &&
+        put_short_text(root, short_text) && put_evidence(root, values) &&
+        json_object_set_new(root, DPE_TRAINED_KEY, json_integer(values->trained_length)) == 0;
+    DPE_OWNED char *text =
+        complete ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    DPE_TRY(DPE_MADE(text, err, "out of memory for JSON"));
     dpe_text_put(out, "%s\n", text);
     return dpe_text_done(out, err);
 }
@@ -348,9 +348,7 @@ static dpe_status put_overrides(const struct dpe_table_values *values,
     }
     DPE_OWNED char *text =
         root != NULL ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    if (text == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for JSON");
-    }
+    DPE_TRY(DPE_MADE(text, err, "out of memory for JSON"));
     dpe_text_put(out, "%s %lld %s '%s'", sglang ? "--context-length" : "--max-model-len",
                  (long long)values->length,
                  sglang ? "--json-model-override-args" : "--hf-overrides", text);

@@ -218,9 +218,8 @@ dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err)
     made->writing = true;
     made->path = dpe_join("(new table)", "", "");
     made->image = calloc(1, sizeof *made->image);
-    if (made->path == NULL || made->image == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a table");
-    }
+    DPE_TRY(DPE_MADE(made->path, err, "out of memory for a table"));
+    DPE_TRY(DPE_MADE(made->image, err, "out of memory for a table"));
     DPE_SCOPED(dpe_inside_close_scoped) hid_t access = memory_access(made->image);
     DPE_SCOPED(dpe_inside_close_scoped) hid_t create = dpe_hdf5_timeless(H5P_FILE_CREATE);
     if (access >= 0 && create >= 0) {
@@ -323,9 +322,7 @@ static dpe_status add_trailer(struct dpe_h5 *table, size_t *n, struct dpe_error 
 {
     if (table->image->n - *n < DPE_TRAILER) {
         char *longer = realloc(table->image->bytes, *n + DPE_TRAILER);
-        if (longer == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
-        }
+        DPE_TRY(DPE_MADE(longer, err, "%s: out of memory", table->path));
         table->image->bytes = longer;
         table->image->n = *n + DPE_TRAILER;
     }
@@ -405,10 +402,9 @@ dpe_status dpe_h5_unchecked_run(char *const *argv, const char *const *paths, siz
         n_args++;
     }
     snprintf(parent, sizeof parent, "%ld", (long)getpid());
-    DPE_OWNED char **copy = dpe_alloc(n_args, sizeof *copy);
-    if (copy == NULL || setenv(variable, parent, 1) != 0) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a child process");
-    }
+    DPE_OWNED char **copy =
+        setenv(variable, parent, 1) == 0 ? dpe_alloc(n_args, sizeof *copy) : NULL;
+    DPE_TRY(DPE_MADE(copy, err, "out of memory for a child process"));
     memcpy(copy, argv, n_args * sizeof *copy);
     copy[0] = program;
     struct dpe_error why = {0};

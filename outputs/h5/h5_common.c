@@ -341,9 +341,7 @@ static dpe_status get_session_name(struct dpe_h5 *table, const char *name,
 {
     DPE_SCOPED(dpe_strings_drop) struct dpe_strings values = {0};
     DPE_OWNED char *path = dpe_join("/run/sessions/", name, "");
-    if (path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for /run");
-    }
+    DPE_TRY(DPE_MADE(path, err, "out of memory for /run"));
     DPE_TRY(dpe_h5_get_strings(table, path, &values.at, &values.n, err));
     if (values.n != content->n_sessions) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected %zu elements, found %zu", path,

@@ -111,9 +111,7 @@ static dpe_status check_file(const char *path, struct dpe_error *err)
     /* HDF5 1.10 crashes when it lacks memory while it starts and opens a file. */
     enum { STARTS = 8 << 20 };
     DPE_OWNED void *room = malloc(STARTS);
-    return room != NULL ? DPE_OK
-                        : dpe_fail(err, DPE_NO_MEMORY, "%s: HDF5 needs %d MiB of memory to open it",
-                                   path, STARTS >> 20);
+    return DPE_MADE(room, err, "%s: HDF5 needs %d MiB of memory to open it", path, STARTS >> 20);
 }
 
 dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error *err)
@@ -124,9 +122,7 @@ dpe_status dpe_h5_open(const char *path, struct dpe_h5 **table, struct dpe_error
     DPE_TRY(DPE_NEW(&made, 1, err, "%s: out of memory", path));
     made->file = -1;
     made->path = dpe_join(path, "", "");
-    if (made->path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
+    DPE_TRY(DPE_MADE(made->path, err, "%s: out of memory", path));
     made->file = dpe_inside_file(path);
     if (made->file < 0) {
         return dpe_hdf5_fail(err, DPE_BAD_DATA, made, "/", "cannot be read as HDF5");
@@ -238,12 +234,10 @@ static dpe_status read_array(struct dpe_h5 *table, hid_t dataset, const char *pa
                         path);
     }
     DPE_TRY(read_shape(table, dataset, path, dpe_hdf5_size(type), shape, err));
-    DPE_OWNED void *values = dpe_alloc(shape->n, dpe_hdf5_size(type));
     DPE_SCOPED(dpe_inside_close_scoped) hid_t transfer = H5Pcreate(H5P_DATASET_XFER);
-    if (values == NULL || transfer < 0) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: %s: no memory for %zu elements", table->path, path,
-                        shape->n);
-    }
+    DPE_OWNED void *values = transfer >= 0 ? dpe_alloc(shape->n, dpe_hdf5_size(type)) : NULL;
+    DPE_TRY(
+        DPE_MADE(values, err, "%s: %s: no memory for %zu elements", table->path, path, shape->n));
     if (shape->n > 0) {
         enum dpe_inside found =
             H5Pset_type_conv_cb(transfer, refuse_range, NULL) < 0
@@ -413,9 +407,7 @@ static dpe_status copy_elements(struct dpe_h5 *table, hid_t dataset, const char 
     }
     DPE_TRY(read_status(table, path, found, err));
     *strings = copy_strings(raw, n);
-    return *strings != NULL
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
+    return DPE_MADE(*strings, err, "%s: %s: out of memory", table->path, path);
 }
 
 static dpe_status read_strings(struct dpe_h5 *table, hid_t dataset, const char *path,
@@ -487,9 +479,7 @@ dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const 
     }
     *value = dpe_join(text == NULL ? "" : text, "", "");
     H5free_memory(text);
-    return *value != NULL
-               ? DPE_OK
-               : dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, name);
+    return DPE_MADE(*value, err, "%s: %s: out of memory", table->path, name);
 }
 
 dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,

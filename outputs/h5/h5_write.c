@@ -79,9 +79,7 @@ static dpe_status make_groups(struct dpe_h5 *table, const char *path, bool whole
                         path);
     }
     DPE_OWNED char *prefix = dpe_join(path, "", "");
-    if (prefix == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: %s: out of memory", table->path, path);
-    }
+    DPE_TRY(DPE_MADE(prefix, err, "%s: %s: out of memory", table->path, path));
     for (char *at = strchr(prefix + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
         *at = '\0';
         DPE_TRY(make_group(table, prefix, err));
@@ -384,9 +382,7 @@ static dpe_status remember_put(struct dpe_h5 *table, const struct dpe_column *co
     char *path = dpe_make_room(&table->puts, table->n_puts, sizeof *table->puts)
                      ? dpe_join(column->path, "", "")
                      : NULL;
-    if (path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", table->path);
-    }
+    DPE_TRY(DPE_MADE(path, err, "%s: out of memory", table->path));
     table->puts[table->n_puts++] = (struct dpe_h5_put){
         .path = path,
         .type = column->type,

@@ -128,9 +128,7 @@ static dpe_status extend_paces(struct dpe_job *job, int n_tasks, struct dpe_erro
         return DPE_OK;
     }
     struct dpe_job_pace *pace = realloc(job->pace, (size_t)n_tasks * sizeof *pace);
-    if (pace == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d tasks", n_tasks);
-    }
+    DPE_TRY(DPE_MADE(pace, err, "out of memory for %d tasks", n_tasks));
     memset(pace + job->n_paces, 0, (size_t)(n_tasks - job->n_paces) * sizeof *pace);
     job->pace = pace;
     job->n_paces = n_tasks;
@@ -139,13 +137,14 @@ static dpe_status extend_paces(struct dpe_job *job, int n_tasks, struct dpe_erro
 
 dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct dpe_error *err)
 {
-    DPE_OWNED int64_t *rows = dpe_alloc_zero((size_t)work->n_tasks, sizeof *rows);
-    DPE_OWNED int64_t *missing = dpe_alloc_zero((size_t)work->n_tasks, sizeof *missing);
-    DPE_OWNED unsigned char *open = dpe_alloc_zero(work->n_items, 1);
+    const size_t n_tasks = (size_t)work->n_tasks, n = work->n_items;
+    DPE_OWNED int64_t *rows = NULL;
+    DPE_OWNED int64_t *missing = NULL;
+    DPE_OWNED unsigned char *open = NULL;
     DPE_TRY(extend_paces(job, work->n_tasks, err));
-    if (rows == NULL || missing == NULL || open == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %zu rows", work->n_items);
-    }
+    DPE_TRY(DPE_NEW(&rows, n_tasks, err, "out of memory for %zu rows", n));
+    DPE_TRY(DPE_NEW(&missing, n_tasks, err, "out of memory for %zu rows", n));
+    DPE_TRY(DPE_NEW(&open, n, err, "out of memory for %zu rows", n));
     struct dpe_loop loop = {
         .job = job, .work = work, .rows = rows, .missing = missing, .open = open, .in_session = -1};
     return run_missing(&loop, dpe_loop_stock(&loop, err), err);

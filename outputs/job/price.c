@@ -159,11 +159,11 @@ static dpe_status time_reading(struct dpe_session *session, const struct dpe_con
 static dpe_status time_tokens(struct dpe_session *session, const int32_t *tokens, int64_t keep,
                               int64_t branches, int64_t n, double *seconds, struct dpe_error *err)
 {
-    DPE_OWNED struct dpe_tokens *out = dpe_alloc_zero((size_t)branches, sizeof *out);
-    DPE_OWNED struct dpe_continuation *items = dpe_alloc_zero((size_t)branches, sizeof *items);
-    dpe_status status = out != NULL && items != NULL
-                            ? dpe_session_branch(session, branches, ROOM, err)
-                            : dpe_fail(err, DPE_NO_MEMORY, "out of memory for an estimate");
+    DPE_OWNED struct dpe_tokens *out = NULL;
+    DPE_OWNED struct dpe_continuation *items = NULL;
+    DPE_TRY(DPE_NEW(&out, (size_t)branches, err, "out of memory for an estimate"));
+    DPE_TRY(DPE_NEW(&items, (size_t)branches, err, "out of memory for an estimate"));
+    dpe_status status = dpe_session_branch(session, branches, ROOM, err);
     if (status == DPE_OK) {
         for (int64_t b = 0; b < branches; b++) {
             items[b] = (struct dpe_continuation){.prompt = tokens,
@@ -175,7 +175,7 @@ static dpe_status time_tokens(struct dpe_session *session, const int32_t *tokens
         status = dpe_session_generate_branches(session, items, branches, err);
         *seconds = measured_clock() - begin;
     }
-    for (int64_t b = 0; b < branches && out != NULL; b++) {
+    for (int64_t b = 0; b < branches; b++) {
         dpe_tokens_free(&out[b]);
     }
     return status == DPE_OK ? dpe_session_cut(session, keep, err) : status;

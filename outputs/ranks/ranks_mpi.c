@@ -146,9 +146,9 @@ dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
     MPI_Comm_size(job_comm, &ranks->size);
     look_around(ranks);
     leave_by_alarm(0, 0.0, NULL);
-    hosts = ranks->rank == 0 ? dpe_alloc_zero((size_t)ranks->size, sizeof *hosts) : NULL;
-    if (ranks->rank == 0 && hosts == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %d ranks", ranks->size);
+    if (ranks->rank == 0) {
+        DPE_TRY(
+            DPE_NEW(&hosts, (size_t)ranks->size, err, "out of memory for %d ranks", ranks->size));
     }
     return provided >= MPI_THREAD_SERIALIZED
                ? DPE_OK
@@ -405,9 +405,7 @@ dpe_status dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_mess
 {
     size_t size = sizeof *message + n;
     DPE_OWNED char *bytes = size <= INT32_MAX ? malloc(size) : NULL;
-    if (bytes == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a message of %zu bytes", size);
-    }
+    DPE_TRY(DPE_MADE(bytes, err, "out of memory for a message of %zu bytes", size));
     memcpy(bytes, message, sizeof *message);
     if (n > 0) {
         memcpy(bytes + sizeof *message, text, n);

@@ -12,6 +12,13 @@
 #include "outputs/table/dpe_table.h"
 
 DPE_SCOPED_HANDLE(struct dpe_table *, dpe_table_close)
+/** What the library of tables returns, as a status. */
+static inline dpe_status dpe_table_status(int error)
+{
+    return error == DPE_TABLE_OK       ? DPE_OK
+           : error == DPE_TABLE_MEMORY ? DPE_NO_MEMORY
+                                       : DPE_BAD_DATA;
+}
 /** dpe_table_open (dpe_table.h) with our kind of error: DPE_NO_INPUT without such a file,
  *  DPE_PERMISSION, DPE_NO_MEMORY, else DPE_BAD_DATA (also for a text that is not UTF-8). */
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);

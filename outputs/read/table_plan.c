@@ -48,9 +48,8 @@ dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe
         close(fd);
         return dpe_fail(err, DPE_NO_INPUT, "%s", why);
     }
-    return error == DPE_TABLE_OK       ? check_texts(path, table, err)
-           : error == DPE_TABLE_MEMORY ? dpe_fail(err, DPE_NO_MEMORY, "%s", why)
-                                       : dpe_fail(err, DPE_BAD_DATA, "%s", why);
+    return error == DPE_TABLE_OK ? check_texts(path, table, err)
+                                 : dpe_fail(err, dpe_table_status(error), "%s", why);
 }
 
 void dpe_model_put(struct dpe_h5 *file, const struct dpe_config *config, const char *fingerprint)

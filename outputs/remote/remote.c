@@ -84,8 +84,8 @@ static dpe_status ask(const struct dpe_remote_engine *engine, const char *path, 
         .path = path,
         .body = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL,
         .most = ANSWER_BYTES};
-    if (body != NULL && exchange.body == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for a request", engine->http.url);
+    if (body != NULL) {
+        DPE_TRY(DPE_MADE(exchange.body, err, "%s: out of memory for a request", engine->http.url));
     }
     DPE_TRY(dpe_http_run(&engine->http, &exchange, 1, err));
     *http_status = exchange.status;
@@ -116,9 +116,7 @@ static dpe_status take_plan(void *user, const struct dpe_plan *plan, struct dpe_
     DPE_SCOPED(json_decrefp) json_t *answer = NULL;
     long code = 0;
     engine->has_plan = false;
-    if (body == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a plan");
-    }
+    DPE_TRY(DPE_MADE(body, err, "out of memory for a plan"));
     DPE_TRY(ask(engine, "/v1/dpe/plan", body, &answer, &code, err));
     const char *got = json_string_value(json_object_get(answer, "plan"));
     const char *model = json_string_value(json_object_get(answer, "model"));
@@ -247,9 +245,7 @@ ask_all(const struct dpe_remote_engine *engine, struct dpe_http_exchange *exchan
 {
     dpe_status status = DPE_OK;
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
-        status = exchanges[i].body != NULL
-                     ? DPE_OK
-                     : dpe_fail(err, DPE_NO_MEMORY, "out of memory for a request");
+        status = DPE_MADE(exchanges[i].body, err, "out of memory for a request");
     }
     if (status == DPE_OK) {
         status = dpe_http_run(&engine->http, exchanges, n, err);
@@ -487,9 +483,7 @@ dpe_status dpe_remote_open(const struct dpe_remote_options *options,
     DPE_SCOPED(dpe_remote_close_scoped) struct dpe_remote_engine *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "out of memory"));
     char *url = strdup(options->url);
-    if (url == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory");
-    }
+    DPE_TRY(DPE_MADE(url, err, "out of memory"));
     size_t n = strlen(url);
     while (n > 0 && url[n - 1] == '/') {
         url[--n] = '\0';

@@ -197,19 +197,16 @@ static dpe_status run_all(const struct dpe_http *http, CURLM *multi, struct flig
 dpe_status dpe_http_run(const struct dpe_http *http, struct dpe_http_exchange *exchanges, int64_t n,
                         struct dpe_error *err)
 {
-    struct flight *flights = dpe_alloc_zero((size_t)n, sizeof *flights);
+    DPE_OWNED struct flight *flights = NULL;
+    DPE_TRY(DPE_NEW(&flights, (size_t)n, err, "%s: out of memory for %lld requests", http->url,
+                    (long long)n));
     CURLM *multi = curl_multi_init();
-    dpe_status status = flights != NULL && multi != NULL
-                            ? DPE_OK
-                            : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory for %lld requests",
-                                       http->url, (long long)n);
-    for (int64_t i = 0; i < n && flights != NULL; i++) {
+    DPE_TRY(DPE_MADE(multi, err, "%s: out of memory for %lld requests", http->url, (long long)n));
+    for (int64_t i = 0; i < n; i++) {
         flights[i].exchange = &exchanges[i];
     }
-    if (status == DPE_OK) {
-        status = run_all(http, multi, flights, n, err);
-    }
-    for (int64_t i = 0; i < n && flights != NULL; i++) {
+    const dpe_status status = run_all(http, multi, flights, n, err);
+    for (int64_t i = 0; i < n; i++) {
         if (flights[i].running) {
             curl_multi_remove_handle(multi, flights[i].easy);
         }
@@ -217,6 +214,5 @@ dpe_status dpe_http_run(const struct dpe_http *http, struct dpe_http_exchange *e
         curl_slist_free_all(flights[i].headers);
     }
     curl_multi_cleanup(multi);
-    free(flights);
     return status;
 }

@@ -187,8 +187,8 @@ static dpe_status write_file(const struct dpe_report_arguments *args, const char
 {
     DPE_OWNED char *path =
         content->failed ? NULL : dpe_draw_format_text("%s/%s%s", args->figures, name, ending);
-    return path == NULL ? dpe_fail(err, DPE_NO_MEMORY, "out of memory for %s%s", name, ending)
-                        : dpe_extend_file(path, content->bytes, content->n, args->force, err);
+    DPE_TRY(DPE_MADE(path, err, "out of memory for %s%s", name, ending));
+    return dpe_extend_file(path, content->bytes, content->n, args->force, err);
 }
 
 /* *png: whether PNG files are written; false from the first figure on that finds no converter. */

@@ -83,9 +83,7 @@ dpe_status dpe_run_keep_plan(struct dpe_run *run, const char *plan, const char *
         }
         if (strcmp(name, field->value) < 0) {
             char *copy = dpe_join(name, "", "");
-            if (copy == NULL) {
-                return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a plan's name");
-            }
+            DPE_TRY(DPE_MADE(copy, err, "out of memory for a plan's name"));
             free(field->value);
             field->value = copy;
             *fresh = true;
@@ -329,9 +327,7 @@ dpe_status dpe_run_info_add(struct dpe_identity *info, const char *name, const c
 {
     size_t n = strlen(text);
     DPE_OWNED char *shown = strdup(text);
-    if (shown == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for the value of %s", name);
-    }
+    DPE_TRY(DPE_MADE(shown, err, "out of memory for the value of %s", name));
     for (size_t i = dpe_utf8_check(text, n); i < n; i++) {
         if ((unsigned char)shown[i] >= 0x80) {
             shown[i] = '?';

@@ -43,8 +43,8 @@ dpe_status dpe_manifest_write(const char *path, const struct dpe_manifest *manif
     DPE_TRY(dpe_identity_hash(&manifest->identity, hash, err));
     DPE_SCOPED(json_decrefp) json_t *json = manifest_json(manifest, hash);
     DPE_OWNED char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(2));
-    return text != NULL ? dpe_replace_file(path, text, strlen(text), err)
-                        : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
+    DPE_TRY(DPE_MADE(text, err, "%s: out of memory", path));
+    return dpe_replace_file(path, text, strlen(text), err);
 }
 
 static dpe_status read_fields(const char *path, const json_t *json, struct dpe_identity *identity,
@@ -169,9 +169,7 @@ dpe_status dpe_run_check_folder(const struct dpe_run *run, struct dpe_error *err
 dpe_status dpe_run_make_folder(struct dpe_run *run, struct dpe_error *err)
 {
     DPE_OWNED char *parent = dpe_parent_folder(run->path);
-    if (parent == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
-    }
+    DPE_TRY(DPE_MADE(parent, err, "%s: out of memory", run->path));
     if (mkdir(run->folder, 0777) == 0) {
         run->made_folder = true;
         return dpe_sync_folder(parent, err);
@@ -191,9 +189,7 @@ dpe_status dpe_run_take_lock(struct dpe_run *run, struct dpe_error *err)
         snprintf(suffix, sizeof suffix, ".%04d", run->options.rank);
     }
     DPE_OWNED char *path = dpe_join(run->folder, "/LOCK", suffix);
-    if (path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
-    }
+    DPE_TRY(DPE_MADE(path, err, "%s: out of memory", run->path));
     char note[256];
     DPE_TRY(dpe_lock_take(&run->lock, path, run->options.force_unlock, note, err));
     if (note[0] != '\0') {

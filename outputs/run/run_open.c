@@ -63,9 +63,7 @@ static dpe_status name_files(struct dpe_run *run, const char *path, struct dpe_e
     DPE_TRY(dpe_follow_links(path, &run->path, err));
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         *files[i].name = dpe_join(run->path, ".journal", files[i].end);
-        if (*files[i].name == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", run->path);
-        }
+        DPE_TRY(DPE_MADE(*files[i].name, err, "%s: out of memory", run->path));
     }
     return DPE_OK;
 }
@@ -346,8 +344,8 @@ static int is_journal(const struct dirent *entry)
 static dpe_status read_named(struct opening *opening, const char *name, struct dpe_error *err)
 {
     DPE_OWNED char *path = dpe_join(opening->run->folder, "/", name);
-    return path != NULL ? read_journal(opening, path, err)
-                        : dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", opening->run->path);
+    DPE_TRY(DPE_MADE(path, err, "%s: out of memory", opening->run->path));
+    return read_journal(opening, path, err);
 }
 
 static dpe_status read_journals(struct opening *opening, struct dpe_error *err)

@@ -123,9 +123,7 @@ dpe_status dpe_follow_links(const char *path, char **file, struct dpe_error *err
         at = next;
     }
     *file = NULL;
-    if (at == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
+    DPE_TRY(DPE_MADE(at, err, "%s: out of memory", path));
     if (links == MOST_LINKS) {
         return dpe_fail_errno(err, ELOOP, path, "cannot be written");
     }
@@ -205,9 +203,7 @@ static dpe_status create_new(struct dpe_new_file *file, const char *folder, cons
         snprintf(name, sizeof name, "%s%016llx.tmp", prefix, (unsigned long long)random_number());
         free(file->path);
         file->path = dpe_join(folder, "/", name);
-        if (file->path == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", file->target);
-        }
+        DPE_TRY(DPE_MADE(file->path, err, "%s: out of memory", file->target));
         file->fd = open(file->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         struct stat info;
         if (file->fd >= 0) {
@@ -244,9 +240,8 @@ dpe_status dpe_new_file_open(struct dpe_new_file *file, const char *target, cons
     DPE_OWNED char *folder = dpe_parent_folder(beside != NULL ? beside : target);
     char prefix[BASE_MOST + BOOT_DIGITS + 3];
     name_prefix(beside != NULL ? beside : target, prefix);
-    if (folder == NULL || made.target == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", target);
-    }
+    DPE_TRY(DPE_MADE(folder, err, "%s: out of memory", target));
+    DPE_TRY(DPE_MADE(made.target, err, "%s: out of memory", target));
     remove_abandoned(folder, prefix);
     DPE_TRY(create_new(&made, folder, prefix, err));
     *file = made;
@@ -278,9 +273,7 @@ dpe_status dpe_new_file_finish(struct dpe_new_file *file, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_new_file_drop_scoped) struct dpe_new_file *dropped = file;
     DPE_OWNED char *folder = dpe_parent_folder(file->target);
-    if (folder == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", file->target);
-    }
+    DPE_TRY(DPE_MADE(folder, err, "%s: out of memory", file->target));
     DPE_TRY(sync_file(file, err));
     if (rename(file->path, file->target) != 0) {
         return dpe_fail_errno(err, errno, file->target, "cannot be renamed to its final name");

@@ -194,9 +194,7 @@ static dpe_status open_for_append(struct dpe_journal *journal, const char *path,
 {
     *journal = (struct dpe_journal){.fd = -1, .sequence = sequence, .synced = -INFINITY};
     journal->path = dpe_join(path, "", "");
-    if (journal->path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
+    DPE_TRY(DPE_MADE(journal->path, err, "%s: out of memory", path));
     journal->fd = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
     if (journal->fd < 0) {
         dpe_status status = dpe_fail_errno(err, errno, path, "cannot be opened");
@@ -223,9 +221,7 @@ dpe_status dpe_journal_set_aside(const char *path, uint64_t from, const char *ki
     DPE_OWNED char *name = dpe_join(path, suffix, "");
     DPE_OWNED char *bytes = NULL;
     size_t n = 0;
-    if (name == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
+    DPE_TRY(DPE_MADE(name, err, "%s: out of memory", path));
     DPE_TRY(dpe_read_file(path, INT64_MAX, &bytes, &n, err));
     if (n > from) {
         DPE_TRY(dpe_replace_file(name, bytes + from, n - (size_t)from, err));

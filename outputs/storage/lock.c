@@ -167,10 +167,10 @@ static dpe_status write_own(const char *path, char **own, struct dpe_error *err)
     struct holder self;
     describe_self(&self);
     *own = dpe_join(path, ".", "XXXXXX");
-    DPE_SCOPED(dpe_close_fd) int fd = *own != NULL ? mkstemp(*own) : -1;
-    return *own == NULL ? dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path)
-           : fd < 0     ? dpe_fail_errno(err, errno, path, "cannot be created")
-                        : write_holder(fd, path, &self, err);
+    DPE_TRY(DPE_MADE(*own, err, "%s: out of memory", path));
+    DPE_SCOPED(dpe_close_fd) int fd = mkstemp(*own);
+    return fd < 0 ? dpe_fail_errno(err, errno, path, "cannot be created")
+                  : write_holder(fd, path, &self, err);
 }
 
 static void remove_own(char **own)
@@ -210,9 +210,7 @@ static dpe_status replace_name(const char *path, const char *own, const struct h
 {
     char claim_note[256] = "";
     DPE_OWNED char *claim = claim_on(path, holder);
-    if (claim == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
+    DPE_TRY(DPE_MADE(claim, err, "%s: out of memory", path));
     if (claims == 0) {
         return dpe_fail(err, DPE_CANNOT_CREATE,
                         "%s: several processes ended while they took this lock over; remove it and "
@@ -349,9 +347,7 @@ dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unl
     *lock = (struct dpe_lock){.fd = -1};
     note[0] = '\0';
     DPE_OWNED char *name = dpe_join(path, "", "");
-    if (name == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", path);
-    }
+    DPE_TRY(DPE_MADE(name, err, "%s: out of memory", path));
     DPE_SCOPED(dpe_close_fd) int fd = -1;
     bool again = false;
     bool without = false;
