@@ -47,9 +47,6 @@ struct export_table {
  *  YAML. */
 dpe_status dpe_export_read(const struct dpe_export_arguments *args, struct export_table *table,
                            struct dpe_error *err);
-/** The table that is the plan of --method. DPE_USAGE where no table can hold it. */
-dpe_status dpe_export_method(const struct dpe_export_arguments *args, struct export_table *table,
-                             struct dpe_error *err);
 void dpe_export_table_free(struct export_table *table);
 /** Write the HDF5 form, atomically. */
 dpe_status dpe_export_write_h5(const struct export_table *table, const char *path,

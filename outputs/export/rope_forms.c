@@ -108,11 +108,11 @@ static json_t *numbers(const double *values, int64_t n)
     return list;
 }
 
-/* NULL: out of memory. short_mscale and long_mscale are what vLLM reads in place of
- * attention_factor. */
-json_t *dpe_rope_longrope_block(const struct dpe_table_values *values,
-                                const struct dpe_config *config,
-                                const struct dpe_rope_factors *factors)
+/* The block of config.json. NULL: out of memory. short_mscale and long_mscale are what vLLM reads
+ * in place of attention_factor. */
+static json_t *longrope_block(const struct dpe_table_values *values,
+                              const struct dpe_config *config,
+                              const struct dpe_rope_factors *factors)
 {
     json_t *made = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o}", "rope_type",
                              "longrope", "type", "longrope", "rope_theta", config->rope.theta,
@@ -129,9 +129,11 @@ json_t *dpe_rope_longrope_block(const struct dpe_table_values *values,
     return made;
 }
 
-dpe_status dpe_rope_check_model(const struct dpe_table_values *values,
-                                const struct dpe_config *config, const char *model, bool some,
-                                struct dpe_error *err)
+/* DPE_BAD_DATA where the model is another than the table's, or, unless `some`, has layers that the
+ * table leaves as they are, which one list of factors would change. */
+static dpe_status check_model(const struct dpe_table_values *values,
+                              const struct dpe_config *config, const char *model, bool some,
+                              struct dpe_error *err)
 {
     if (config->n_layers != values->n_layers || config->n_heads != values->n_heads ||
         config->head_dim != values->head_dim) {
@@ -180,9 +182,9 @@ dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char
     DPE_SCOPED(dpe_rope_factors_free) struct dpe_rope_factors factors = {0};
     json_auto_t *root = NULL;
     DPE_TRY(dpe_json_parse("config.json", config_json, strlen(config_json), &root, err));
-    DPE_TRY(dpe_rope_check_model(values, config, model, false, err));
+    DPE_TRY(check_model(values, config, model, false, err));
     DPE_TRY(dpe_rope_factors_make(values, config->rope.theta, &factors, err));
-    json_auto_t *rope = dpe_rope_longrope_block(values, config, &factors);
+    json_auto_t *rope = longrope_block(values, config, &factors);
     /* The top-level names are what transformers 4 reads beside rope_scaling. */
     const bool complete =
         rope != NULL && json_object_set(root, "rope_scaling", rope) == 0 &&
@@ -313,7 +315,7 @@ static json_t *block_of(const struct dpe_table_values *values, const struct dpe_
 {
     double usual = s->type == DPE_ROPE_YARN ? 0.1 * log(s->scale) + 1.0 : 1.0;
     if (s->type == DPE_ROPE_LONGROPE || fabs(s->factor / usual - 1.0) > 1e-9) {
-        return dpe_rope_longrope_block(values, config, factors);
+        return longrope_block(values, config, factors);
     }
     json_t *block = json_pack("{s:f}", "rope_theta",
                               s->type == DPE_ROPE_DEFAULT ? s->base : config->rope.theta);
@@ -394,7 +396,7 @@ dpe_status dpe_export_flags(const struct dpe_table_values *values, const char *m
     DPE_TRY(dpe_model_open(model, &options, &opened, err));
     const struct dpe_config *config = dpe_model_config(opened);
     const double base = config->rope.theta;
-    DPE_TRY(dpe_rope_check_model(values, config, model, llama_cpp, err));
+    DPE_TRY(check_model(values, config, model, llama_cpp, err));
     DPE_TRY(dpe_rope_factors_make(values, base, &factors, err));
     DPE_TRY(llama_cpp ? check_plain(&factors, err) : DPE_OK);
     DPE_TRY(with_applied(values, &factors, base, &full, err));

@@ -6,7 +6,6 @@
 #ifndef DPE_ROPE_FORMS_H
 #define DPE_ROPE_FORMS_H
 
-#include <jansson.h>
 #include <stdbool.h>
 
 #include "engine/base/base.h"
@@ -61,23 +60,14 @@ void dpe_rope_factors_free(struct dpe_rope_factors *factors);
 dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char *form,
                                bool factors, struct dpe_error *err);
 
-struct dpe_config;
 struct dpe_model;
-/** DPE_BAD_DATA where the model is another than the table's, or, unless `some`, has layers that the
- * table leaves as they are, which one list of factors would change. */
-dpe_status dpe_rope_check_model(const struct dpe_table_values *values,
-                                const struct dpe_config *config, const char *model, bool some,
-                                struct dpe_error *err);
-/** The block of config.json, a json_t. NULL: out of memory. */
-json_t *dpe_rope_longrope_block(const struct dpe_table_values *values,
-                                const struct dpe_config *config,
-                                const struct dpe_rope_factors *factors);
 
 /** The runtimes whose command lines can say frequencies. */
 enum dpe_flags_of { DPE_FLAGS_VLLM, DPE_FLAGS_SGLANG, DPE_FLAGS_LLAMA_CPP };
 /** The options, as one line, that make a runtime apply the table to the model (a folder or GGUF
- * file). DPE_USAGE where its options cannot say it, with the form that can; DPE_BAD_DATA as
- *  dpe_rope_check_model. */
+ * file). DPE_USAGE where its options cannot say it, with the form that can; DPE_BAD_DATA
+ * where the model is another than the table's, or has layers that the table leaves as they are,
+ * which one list of factors would change. */
 dpe_status dpe_export_flags(const struct dpe_table_values *values, const char *model,
                             enum dpe_flags_of runtime, struct dpe_text *out, struct dpe_error *err);
 

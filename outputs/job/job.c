@@ -27,6 +27,19 @@ static dpe_status check_forced(const struct dpe_job_options *options, struct dpe
                : DPE_OK;
 }
 
+/* The session's poll; `user` is the job. */
+static dpe_status poll_job(void *user, struct dpe_error *err)
+{
+    struct dpe_job *job = user;
+    if (job->ranks->beat != NULL) {
+        job->ranks->beat(job->ranks->beat_user);
+    }
+    if (job->inside != NULL && job->session != NULL) {
+        dpe_loop_show_inside(job);
+    }
+    return dpe_signals_poll(NULL, err);
+}
+
 /* Another program runs the model: it must read texts as this one does. */
 static dpe_status open_engine(struct dpe_job *job, struct dpe_error *err)
 {
@@ -38,7 +51,7 @@ static dpe_status open_engine(struct dpe_job *job, struct dpe_error *err)
         .in_flight = options->in_flight,
         .patience = PATIENCE,
         .tokenizer = job->tokenizer,
-        .poll = dpe_job_poll,
+        .poll = poll_job,
         .poll_user = job,
     };
     DPE_TRY(dpe_remote_open(&remote, &job->remote, err));
@@ -448,18 +461,6 @@ void dpe_job_header(const struct dpe_job *job)
     }
 }
 
-dpe_status dpe_job_poll(void *user, struct dpe_error *err)
-{
-    struct dpe_job *job = user;
-    if (job->ranks->beat != NULL) {
-        job->ranks->beat(job->ranks->beat_user);
-    }
-    if (job->inside != NULL && job->session != NULL) {
-        dpe_loop_show_inside(job);
-    }
-    return dpe_signals_poll(NULL, err);
-}
-
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err)
 {
@@ -471,7 +472,7 @@ dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int
                     ? dpe_session_create_remote(job->model, plan, &options,
                                                 dpe_remote_session(job->remote), &job->session, err)
                     : dpe_session_create(job->model, plan, &options, &job->session, err));
-        dpe_session_set_poll(job->session, dpe_job_poll, job);
+        dpe_session_set_poll(job->session, poll_job, job);
         dpe_log_file(job->session, &job->options->tool);
     }
     dpe_log_chunk(job->session, &job->told_chunk);

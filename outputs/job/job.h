@@ -7,8 +7,8 @@
  * One story. A tool parses its command line (dpe_job_option_set and its two companions), opens the
  * job, derives its plans and tasks, and starts the run: an identity, the output's journal, a
  * session that fits into memory. Then it hands the loop one or more lists of items, each in the
- * order in which they shall run; after a list is done every row of it is known. dpe_job_finish
- * writes the table, dpe_job_close gives everything back.
+ * order in which they shall run; after a list is done every row of it is known. The study
+ * ends with the table, and dpe_job_close gives everything back.
  */
 #ifndef DPE_JOB_H
 #define DPE_JOB_H
@@ -198,13 +198,6 @@ struct dpe_session_work dpe_job_work(const struct dpe_job *job);
 /** A table of the rows so far. */
 dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fill, void *user,
                             struct dpe_error *err);
-/** The end of the work, `status` being how it ended (err holds why): a complete table for DPE_OK;
- *  one of what there is for DPE_INCOMPLETE and DPE_NONFINITE, and the message then has the number
- * of rows are safe. */
-dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill fill, void *user,
-                          struct dpe_error *err);
-/** DPE_NONFINITE where the run has rows and none of them a number: the model does not compute. */
-dpe_status dpe_job_check_finite(const struct dpe_job *job, struct dpe_error *err);
 /** Close everything; returns `status`, or how closing the run failed if `status` is DPE_OK. */
 dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_error *err);
 

@@ -102,7 +102,4 @@ dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err);
 /** Every rank learns the rows that rank 0 has, except those it sent before. */
 dpe_status dpe_job_share_rows(struct dpe_job *job, struct dpe_error *err);
 
-/** The session's poll; `user` is the job. */
-dpe_status dpe_job_poll(void *user, struct dpe_error *err);
-
 #endif

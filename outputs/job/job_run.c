@@ -247,8 +247,11 @@ static dpe_status add_saved(const struct dpe_job *job, dpe_status status, struct
         reason, (long long)(job->planned - job->missing), (long long)job->planned, first);
 }
 
-dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill fill, void *user,
-                          struct dpe_error *err)
+/* The end of the work, `status` being how it ended (err holds why): a complete table for DPE_OK;
+ * one of what there is for DPE_INCOMPLETE and DPE_NONFINITE, and the message then has the number of
+ * rows that are safe. */
+static dpe_status finish(struct dpe_job *job, dpe_status status, dpe_run_fill fill, void *user,
+                         struct dpe_error *err)
 {
     if (status == DPE_IO || status == DPE_NO_MEMORY) {
         return add_saved(job, status, err);
@@ -277,7 +280,8 @@ dpe_status dpe_job_finish(struct dpe_job *job, dpe_status status, dpe_run_fill f
     return status == DPE_INCOMPLETE ? add_saved(job, status, err) : status;
 }
 
-dpe_status dpe_job_check_finite(const struct dpe_job *job, struct dpe_error *err)
+/* DPE_NONFINITE where the run has rows and none of them a number: the model does not compute. */
+static dpe_status check_finite(const struct dpe_job *job, struct dpe_error *err)
 {
     size_t n = 0;
     const struct dpe_row *rows = dpe_run_rows(job->run, &n);
@@ -339,11 +343,11 @@ static dpe_status run_study(const struct dpe_study *study, void *state, struct d
     struct dpe_job *job = (void *)((char *)state + study->job);
     DPE_TRY(study->start(state, err));
     const dpe_status status = study->rows(state, err);
-    DPE_TRY(dpe_job_finish(job, status, study->fill, state, err));
+    DPE_TRY(finish(job, status, study->fill, state, err));
     if (dpe_job_leads(job) && !job->options->silent) {
         DPE_TRY(study->print(state, err));
     }
-    return dpe_job_check_finite(job, err);
+    return check_finite(job, err);
 }
 
 static dpe_status do_study(const struct dpe_study *study, const void *args, enum way way,

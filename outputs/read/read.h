@@ -34,8 +34,6 @@ enum { DPE_TABLE_SELECTION = 512 };
 /** The keys of `select` that a table was found under (dpe-detect --selection), of several entries
  * those of the first that has any; "" without. Printable. Returns the buffer. */
 const char *dpe_table_selection(struct dpe_h5 *file, char text[DPE_TABLE_SELECTION]);
-/** The same of a file; "" also where it is not HDF5: only that form says. */
-const char *dpe_table_selection_of(const char *path, char text[DPE_TABLE_SELECTION]);
 /** The position plan that a DPE table (dpe_table.h) describes, for the lengths it was made for;
  *  of `context` the configuration, `official` and `angle` are used. DPE_BAD_DATA when layers,
  *  heads, KV heads or head dimension are not the model's, or its own frequencies and attention

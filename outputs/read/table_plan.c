@@ -434,7 +434,8 @@ const char *dpe_table_selection(struct dpe_h5 *file, char text[DPE_TABLE_SELECTI
     return text;
 }
 
-const char *dpe_table_selection_of(const char *path, char text[DPE_TABLE_SELECTION])
+/* The same of a file; "" also where it is not HDF5: only that form says. */
+static const char *selection_of(const char *path, char text[DPE_TABLE_SELECTION])
 {
     DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
     text[0] = '\0';
@@ -511,7 +512,7 @@ static dpe_status plan_of_table_file(const char *path, const struct dpe_plan_con
             path, (long long)made_for, (long long)context->length);
     }
     char keys[DPE_TABLE_SELECTION];
-    if (context->select == NULL && entry != NULL && dpe_table_selection_of(path, keys)[0] != '\0') {
+    if (context->select == NULL && entry != NULL && selection_of(path, keys)[0] != '\0') {
         dpe_log_warning(
             "%s was found under the selection %s, which the table alone does not apply; "
             "for what was measured: --method select:%s,over=table:%s",

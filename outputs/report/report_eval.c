@@ -137,7 +137,8 @@ size_t dpe_comparison_suite_ranked(const struct dpe_report_suite *s, size_t rank
     return m;
 }
 
-void dpe_comparison_suite_about(struct dpe_report *report, const struct dpe_report_suite *s)
+/* From now on it is what the report writes about. */
+static void write_about(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     struct dpe_report_subject *about = &report->about;
     *about = (struct dpe_report_subject){.input = s->input, .has = s->has};
@@ -373,7 +374,7 @@ void dpe_comparison_section(struct dpe_report *report)
         if (s->n_methods == 0 || s->n_tasks == 0) {
             continue;
         }
-        dpe_comparison_suite_about(report, s);
+        write_about(report, s);
         dpe_report_section(report, "%s: methods compared", s->title);
         dpe_report_unfinished(report);
         if (s->single) {

@@ -234,8 +234,6 @@ unsigned dpe_comparison_suite_marks(struct dpe_report *report, const struct dpe_
                                     size_t method, size_t task);
 /** Figures of one suite. */
 void dpe_comparison_suite_figures(struct dpe_report *report, const struct dpe_report_suite *suite);
-/** From now on it is what the report writes about. */
-void dpe_comparison_suite_about(struct dpe_report *report, const struct dpe_report_suite *suite);
 /** How its values are drawn: their axis, and the trained length as a line. */
 struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *suite,
                                           enum dpe_plot_kind kind);

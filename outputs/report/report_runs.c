@@ -23,6 +23,7 @@ struct buckets {
     size_t n;
 };
 
+/* `method` is the report's. */
 static struct bucket *find_bucket(struct dpe_report *report, struct buckets *all, const char *task,
                                   const char *method)
 {
@@ -34,9 +35,8 @@ static struct bucket *find_bucket(struct dpe_report *report, struct buckets *all
             return one;
         }
     }
-    const struct bucket new = {.input = input,
-                               .task = dpe_report_text(report, "%.31s", task),
-                               .method = dpe_report_text(report, "%.95s", method)};
+    const struct bucket new = {
+        .input = input, .task = dpe_report_text(report, "%s", task), .method = method};
     if (report->status != DPE_OK || !dpe_make_room(&all->buckets, all->n, sizeof new)) {
         return NULL;
     }

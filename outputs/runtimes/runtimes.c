@@ -157,10 +157,7 @@ static const struct dpe_runtime runtimes[] = {
     },
 };
 
-const struct dpe_runtime *dpe_runtime_at(size_t i)
-{
-    return i < sizeof runtimes / sizeof runtimes[0] ? &runtimes[i] : NULL;
-}
+enum { RUNTIMES = sizeof runtimes / sizeof runtimes[0] };
 
 /* mlx_lm/models of 0.32.2. */
 static const struct dpe_mlx_model mlx_models[] = {
@@ -220,16 +217,16 @@ static dpe_status check_names(const char *which, struct dpe_error *err)
     if (strcmp(which, "all") == 0 || strcmp(which, "current") == 0) {
         return DPE_OK;
     }
-    for (size_t i = 0; dpe_runtime_at(i) != NULL; i++) {
-        if (!dpe_runtime_at(i)->older) {
-            dpe_append(known, sizeof known, ", %s", dpe_runtime_at(i)->name);
+    for (size_t i = 0; i < RUNTIMES; i++) {
+        if (!runtimes[i].older) {
+            dpe_append(known, sizeof known, ", %s", runtimes[i].name);
         }
     }
     for (const char *word = which; word != NULL; word = strchr(word, ',')) {
         word += *word == ',';
         bool found = false;
-        for (size_t i = 0; dpe_runtime_at(i) != NULL; i++) {
-            const char *name = dpe_runtime_at(i)->name;
+        for (size_t i = 0; i < RUNTIMES; i++) {
+            const char *name = runtimes[i].name;
             found = found || (strncmp(name, word, strlen(name)) == 0 &&
                               (word[strlen(name)] == ',' || word[strlen(name)] == '\0'));
         }
@@ -325,8 +322,8 @@ static dpe_status read_all(const char *file, const json_t *root, const struct dp
     DPE_TRY(check_names(which, err));
     DPE_TRY(find_source(file, root, length, &source, err));
     int n = 0;
-    for (size_t i = 0; dpe_runtime_at(i) != NULL; i++) {
-        n += chosen(which, dpe_runtime_at(i));
+    for (size_t i = 0; i < RUNTIMES; i++) {
+        n += chosen(which, &runtimes[i]);
     }
     readings->n_pairs = source.head_dim / 2;
     readings->length = source.length;
@@ -335,10 +332,10 @@ static dpe_status read_all(const char *file, const json_t *root, const struct dp
         DPE_NEW(&readings->of, (size_t)n, err, "out of memory for the readings of %d runtimes", n));
     DPE_TRY(DPE_NEW(&readings->numbers, (size_t)(n * readings->n_pairs), err,
                     "out of memory for the readings of %d runtimes", n));
-    for (size_t i = 0; dpe_runtime_at(i) != NULL; i++) {
-        if (chosen(which, dpe_runtime_at(i))) {
+    for (size_t i = 0; i < RUNTIMES; i++) {
+        if (chosen(which, &runtimes[i])) {
             struct dpe_reading *reading = &readings->of[readings->n];
-            reading->runtime = dpe_runtime_at(i);
+            reading->runtime = &runtimes[i];
             reading->inv_freq = readings->numbers + readings->n * readings->n_pairs;
             dpe_runtime_read(&source, reading);
             readings->n++;

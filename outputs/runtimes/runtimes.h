@@ -85,9 +85,6 @@ struct dpe_runtime {
     enum dpe_runtime_longest longest;
 };
 
-/** Row i, NULL after the last. */
-const struct dpe_runtime *dpe_runtime_at(size_t i);
-
 /** Model types whose file in mlx-lm reads rope_parameters, and the base where there is none. */
 struct dpe_mlx_model {
     const char *model_type;

@@ -24,12 +24,6 @@ struct dpe_table_list {
     struct dpe_table_values *values; /**< [n], owned */
 };
 
-/** Check n_bands and bands; the numbers that they need are checked before. */
-int dpe_table_check_bands(const struct dpe_table_values *values, char *message);
-/** The position that a band's map gives a token for one pair. */
-double dpe_table_band_position(const struct dpe_table_values *values, int band, int side,
-                               int64_t pair, int64_t position);
-
 /** Check and take over the arrays of `values` (freed on failure, emptied on success). */
 int dpe_table_adopt(struct dpe_table_values *values, struct dpe_table **table, char *message);
 /** The same for a list, which becomes one table; the list is emptied in any case. */
@@ -40,8 +34,7 @@ int dpe_table_adopt_list(struct dpe_table_list *list, struct dpe_table **table, 
 int dpe_table_list_make(struct dpe_table_list *list, int64_t n, const char *path, char *message);
 void dpe_table_list_free(struct dpe_table_list *list);
 
-/** Readers: fill a list (free it with dpe_table_list_free also on failure). */
+/** Fill a list (free it with dpe_table_list_free also on failure). */
 int dpe_table_read_h5(const char *path, bool unchecked, struct dpe_table_list *list, char *message);
-int dpe_table_read_json(const char *path, struct dpe_table_list *list, char *message);
 
 #endif

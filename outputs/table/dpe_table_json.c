@@ -252,7 +252,8 @@ static void read_entries(struct reader *reader, const json_t *root, const char *
     }
 }
 
-int dpe_table_read_json(const char *path, struct dpe_table_list *list, char *message)
+/* As dpe_table_read_h5. */
+static int read_json(const char *path, struct dpe_table_list *list, char *message)
 {
     struct reader reader = {.path = path, .message = message};
     char *version = NULL;
@@ -315,8 +316,8 @@ static int open_table(const char *path, bool unchecked, struct dpe_table **table
                               path);
     }
     struct dpe_table_list list = {0};
-    int error = hdf5 ? dpe_table_read_h5(path, unchecked, &list, message)
-                     : dpe_table_read_json(path, &list, message);
+    int error =
+        hdf5 ? dpe_table_read_h5(path, unchecked, &list, message) : read_json(path, &list, message);
     if (error != DPE_TABLE_OK) {
         dpe_table_list_free(&list);
         return error;
