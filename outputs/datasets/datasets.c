@@ -424,7 +424,7 @@ dpe_status dpe_datasets_get(const struct dpe_dataset_kind *kind, void *result, c
 }
 
 dpe_status dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
-                              dpe_status (*each)(void *user, char **text), void *user)
+                              dpe_status (*each)(char **text))
 {
     for (size_t i = 0; i < kind->n; i++) {
         const struct dpe_dataset *dataset = &kind->datasets[i];
@@ -436,7 +436,7 @@ dpe_status dpe_datasets_texts(const struct dpe_dataset_kind *kind, void *result,
         char *elements = *array_of(dataset, result) + dataset->at;
         for (size_t e = 0; e < n; e++) {
             char **text = (char **)(void *)(elements + e * dataset->stride);
-            DPE_TRY(*text != NULL ? each(user, text) : DPE_OK);
+            DPE_TRY(*text != NULL ? each(text) : DPE_OK);
         }
     }
     return DPE_OK;
@@ -449,9 +449,8 @@ static void drop(const struct dpe_dataset *dataset, void *result)
     *array = NULL;
 }
 
-static dpe_status free_text(void *user, char **text)
+static dpe_status free_text(char **text)
 {
-    (void)user;
     free(*text);
     *text = NULL;
     return DPE_OK;
@@ -496,7 +495,7 @@ void dpe_datasets_drop(const struct dpe_dataset_kind *kind, void *result, const 
 
 void dpe_datasets_free(const struct dpe_dataset_kind *kind, void *result)
 {
-    dpe_datasets_texts(kind, result, free_text, NULL);
+    dpe_datasets_texts(kind, result, free_text);
     for (size_t i = 0; i < kind->n; i++) {
         if (kind->datasets[i].array != DPE_DATASET_COUNT) {
             drop(&kind->datasets[i], result);

@@ -22,13 +22,6 @@ struct check {
     char task[DPE_FIELD_MOST_TEXT + 1];
 };
 
-static void name_task(struct check *check)
-{
-    char words[DPE_TASK_WORDS];
-    dpe_worth_task(check->file, words);
-    snprintf(check->task, sizeof check->task, "needles%s%s", words[0] != '\0' ? ": " : "", words);
-}
-
 static dpe_status open_check(const char *path, struct check *check, struct dpe_error *err)
 {
     DPE_TRY(dpe_h5_open(path, &check->file, err));
@@ -38,7 +31,10 @@ static dpe_status open_check(const char *path, struct check *check, struct dpe_e
     }
     snprintf(check->task, sizeof check->task, "perplexity");
     if (check->needles) {
-        name_task(check);
+        char words[DPE_TASK_WORDS];
+        dpe_worth_task(check->file, words);
+        snprintf(check->task, sizeof check->task, "needles%s%s", words[0] != '\0' ? ": " : "",
+                 words);
     }
     struct dpe_error why = {0};
     dpe_status status = dpe_datasets_get(

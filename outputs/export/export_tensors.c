@@ -69,13 +69,6 @@ static void put_text(json_t *object, const char *prefix, const char *name, const
     json_object_set_new(object, full, json_string(text));
 }
 
-static void put_whole(json_t *object, const char *prefix, const char *name, int64_t value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%lld", (long long)value);
-    put_text(object, prefix, name, text);
-}
-
 static void put_entry(json_t *object, const struct dpe_table_values *values, unsigned parts,
                       int64_t n)
 {
@@ -105,12 +98,13 @@ static json_t *metadata(const struct dpe_table *table)
         put_text(object, "", dpe_table_conventions[i].name, dpe_table_conventions[i].positions);
     }
     for (size_t i = 0; i < dpe_n_model_fields; i++) {
-        const void *at = (const char *)values + dpe_model_fields[i].at;
-        if (dpe_model_fields[i].text) {
-            put_text(object, "", dpe_model_fields[i].metadata, *(const char *const *)at);
-        } else {
-            put_whole(object, "", dpe_model_fields[i].metadata, *(const int64_t *)at);
+        const struct dpe_model_field *field = &dpe_model_fields[i];
+        const void *at = (const char *)values + field->at;
+        char number[32];
+        if (!field->text) {
+            snprintf(number, sizeof number, "%lld", (long long)*(const int64_t *)at);
         }
+        put_text(object, "", field->metadata, field->text ? *(const char *const *)at : number);
     }
     for (int64_t i = 0; i < n; i++) {
         const struct dpe_table_values *entry = dpe_table_values(dpe_table_entry(table, i));
@@ -436,10 +430,10 @@ static void put_int(struct dpe_text *out, int64_t value)
     dpe_text_put_bytes(out, code, sizeof code);
 }
 
-static void put_tuple(struct dpe_text *out, const int64_t *values, int n)
+static void put_tuple(struct dpe_text *out, const int64_t values[5])
 {
     dpe_text_put_bytes(out, "(", 1);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < 5; i++) {
         put_int(out, values[i]);
     }
     dpe_text_put_bytes(out, "t", 1);
@@ -466,8 +460,8 @@ static void put_tensor(struct dpe_text *out, const int64_t *dims, const int64_t 
     put_int(out, count);
     dpe_text_put_bytes(out, "tQ", 2);
     put_int(out, 0);
-    put_tuple(out, dims, 5);
-    put_tuple(out, strides, 5);
+    put_tuple(out, dims);
+    put_tuple(out, strides);
     dpe_text_put_bytes(out, end, sizeof end - 1);
 }
 

@@ -48,6 +48,8 @@ dpe_status dpe_h5_failed(const struct dpe_h5 *table, struct dpe_error *err);
 /** Remember a failure of the writer's own, unless there was one. */
 void dpe_h5_stop(struct dpe_h5 *table, dpe_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/** n cleared elements for what is put; their lack stops the table, "out of memory for WHAT". */
+void *dpe_h5_room(struct dpe_h5 *table, size_t n, size_t size, const char *what);
 /** Write one dataset (chunked, shuffle, gzip 4, fletcher32; a scalar or an empty one contiguous).
  *  Attributes long_name, units, flag_values and flag_meanings, and _FillValue (NaN; −1) on floats
  *  and signed integers that are not scales. Scales are put before what uses them, into a folder

@@ -62,11 +62,9 @@ static void put_root(struct dpe_h5 *table, const struct dpe_h5_common *common)
 
 static void put_identity(struct dpe_h5 *table, const struct dpe_identity *identity)
 {
-    DPE_OWNED const char **names = dpe_alloc(identity->n, sizeof *names);
-    DPE_OWNED const char **values = dpe_alloc(identity->n, sizeof *values);
-    if (names == NULL || values == NULL) {
-        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for the identity of a table");
-    }
+    static const char what[] = "the identity of a table";
+    DPE_OWNED const char **names = dpe_h5_room(table, identity->n, sizeof *names, what);
+    DPE_OWNED const char **values = dpe_h5_room(table, identity->n, sizeof *values, what);
     for (size_t i = 0; i < identity->n && names != NULL && values != NULL; i++) {
         names[i] = identity->fields[i].name;
         values[i] = identity->fields[i].value;
@@ -173,9 +171,10 @@ static enum dpe_column_type column_of(const struct dpe_table_field *field)
 }
 
 /* The elements in the type of the column, where that is another than in memory; owned. */
-static void *convert(const struct dpe_table_field *field, const void *data, size_t n)
+static void *convert(struct dpe_h5 *table, const struct dpe_table_field *field, const void *data,
+                     size_t n)
 {
-    int64_t *whole = dpe_alloc(n, sizeof *whole);
+    int64_t *whole = dpe_h5_room(table, n, sizeof *whole, field->name);
     uint8_t *flags = (uint8_t *)whole;
     for (size_t i = 0; i < n && whole != NULL; i++) {
         double value = dpe_field_get(field, data, i);
@@ -199,7 +198,7 @@ static void put_field(struct dpe_h5 *table, const char *folder, const struct dpe
     const bool flags = field->type == DPE_FIELD_FLAG || field->type == DPE_FIELD_MARKS;
     const bool converts = field->whole_in_h5 || field->type == DPE_FIELD_FLAG;
     DPE_OWNED void *converted =
-        converts ? convert(field, data, dpe_field_count(field, values)) : NULL;
+        converts ? convert(table, field, data, dpe_field_count(field, values)) : NULL;
     char path[128], numbers[128];
     snprintf(path, sizeof path, "%s/%s", folder, field->name);
     struct dpe_column column = {.path = path,
@@ -209,9 +208,6 @@ static void put_field(struct dpe_h5 *table, const char *folder, const struct dpe
                                 .long_name = field->long_name,
                                 .units = field->units,
                                 .flag_meanings = flags ? "no yes" : NULL};
-    if (converts && converted == NULL) {
-        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %s", field->name);
-    }
     for (int i = 0; i < column.rank; i++) {
         column.dims[i] = dpe_field_extent(field->axes[i], values);
         column.scales[i] = scales[field->axes[i]];

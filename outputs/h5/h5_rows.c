@@ -12,11 +12,7 @@ static const char *const row_path = "/row", *const bucket_path = "/rows/bucket";
 /* Room for what is put, whose lack stops the table: then nothing is. */
 static void *room(struct dpe_h5 *table, size_t n, size_t size)
 {
-    void *made = dpe_alloc_zero(n, size);
-    if (made == NULL) {
-        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for the rows of a table");
-    }
-    return made;
+    return dpe_h5_room(table, n, size, "the rows of a table");
 }
 
 /* ------------------------------------------------------------------------------ keys as indices */

@@ -37,6 +37,15 @@ void dpe_h5_stop(struct dpe_h5 *table, dpe_status status, const char *format, ..
     }
 }
 
+void *dpe_h5_room(struct dpe_h5 *table, size_t n, size_t size, const char *what)
+{
+    void *made = dpe_alloc_zero(n, size);
+    if (made == NULL) {
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %s", what);
+    }
+    return made;
+}
+
 /* --------------------------------------------------------------------------------------- groups */
 
 static bool path_ok(const char *path)

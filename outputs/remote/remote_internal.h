@@ -27,7 +27,7 @@ struct dpe_http_exchange {
 };
 /** Run all, so many at a time. Those that a busy or broken server does not answer are tried again,
  * with growing pauses, for http->patience seconds after the last success. An answer other than 429,
- * 500, 502, 503 and 504 is taken as it is. DPE_IO: no answer; DPE_BAD_DATA: one that is too long;
+ * 502 and 503 is taken as it is. DPE_IO: no answer; DPE_BAD_DATA: one that is too long;
  * the status of the poll. */
 dpe_status dpe_http_run(const struct dpe_http *http, struct dpe_http_exchange *exchanges, int64_t n,
                         struct dpe_error *err);

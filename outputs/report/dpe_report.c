@@ -171,14 +171,6 @@ static void compose(const struct dpe_report_arguments *args, struct dpe_report *
     }
 }
 
-/* Without figures the page shows the tables of their numbers. */
-static void drop_figures(struct dpe_document *document)
-{
-    for (size_t i = 0; i < document->n; i++) {
-        dpe_text_free(&document->blocks[i].figure.body);
-    }
-}
-
 /* -------------------------------------------------------------------------------------- writing */
 
 static dpe_status write_file(const struct dpe_report_arguments *args, const char *name,
@@ -261,8 +253,9 @@ dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_
     if (report.status == DPE_OK) {
         compose(args, &report);
     }
-    if (args->no_figures) {
-        drop_figures(&report.document);
+    /* Without figures the page shows the tables of their numbers. */
+    for (size_t i = 0; i < report.document.n && args->no_figures; i++) {
+        dpe_text_free(&report.document.blocks[i].figure.body);
     }
     DPE_TRY(report.status);
     DPE_TRY(write_figures(args, &report.document, err));
@@ -312,19 +305,14 @@ static const struct dpe_option options_table[] = {
 
 /* --------------------------------------------------------------------------------- command line */
 
-/* A share is kept negative until the number of pairs is known. */
-static double parse_k(struct dpe_command_line *state, const char *text)
-{
-    double value = dpe_parse_top_k(state, "--top-k", text, NULL);
-    return value < 1.0 ? -value : value;
-}
-
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_report_arguments *args = state->input;
     switch (key) {
     case KEY_TOP_K:
-        args->top_k = parse_k(state, arg);
+        /* A share is kept negative until the number of pairs is known. */
+        args->top_k = dpe_parse_top_k(state, "--top-k", arg, NULL);
+        args->top_k *= args->top_k < 1.0 ? -1.0 : 1.0;
         return 0;
     case DPE_LINE_WORD:
         if (args->n == DPE_REPORT_MOST_INPUTS) {

@@ -130,9 +130,8 @@ dpe_input_table(struct dpe_report *report, const struct dpe_report_input *input,
     return dpe_input_get(report, input, &table_kind, "/table", names);
 }
 
-static dpe_status clean(void *user, char **text)
+static dpe_status clean(char **text)
 {
-    (void)user;
     char *cleaned = dpe_draw_clean_text(*text, 0);
     if (cleaned != NULL) {
         free(*text);
@@ -151,7 +150,7 @@ void *dpe_input_get(struct dpe_report *report, const struct dpe_report_input *in
     dpe_status status = dpe_datasets_get(kind, result, folder, names, input->table, report->err);
     if (status != DPE_OK) {
         dpe_fail_prefix(report->err, "%s", input->path);
-    } else if ((status = dpe_datasets_texts(kind, result, clean, NULL)) != DPE_OK) {
+    } else if ((status = dpe_datasets_texts(kind, result, clean)) != DPE_OK) {
         dpe_fail(report->err, status, "%s: out of memory", input->path);
     }
     return dpe_report_ok(report, status) ? result : NULL;

@@ -341,13 +341,6 @@ static int is_journal(const struct dirent *entry)
            strcmp(entry->d_name + n - 8, ".journal") == 0;
 }
 
-static dpe_status read_named(struct opening *opening, const char *name, struct dpe_error *err)
-{
-    DPE_OWNED char *path = dpe_join(opening->run->folder, "/", name);
-    DPE_TRY(DPE_MADE(path, err, "%s: out of memory", opening->run->path));
-    return read_journal(opening, path, err);
-}
-
 static dpe_status read_journals(struct opening *opening, struct dpe_error *err)
 {
     struct dpe_run *run = opening->run;
@@ -359,7 +352,9 @@ static dpe_status read_journals(struct opening *opening, struct dpe_error *err)
     dpe_status status = begin_records(opening, err);
     for (int i = 0; i < n; i++) {
         if (status == DPE_OK) {
-            status = read_named(opening, names[i]->d_name, err);
+            DPE_OWNED char *path = dpe_join(run->folder, "/", names[i]->d_name);
+            status = DPE_MADE(path, err, "%s: out of memory", run->path);
+            status = status == DPE_OK ? read_journal(opening, path, err) : status;
         }
         free(names[i]);
     }

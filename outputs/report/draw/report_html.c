@@ -507,9 +507,9 @@ static void put_head(struct dpe_text *out, const struct dpe_document *document)
     dpe_draw_put_html(out, document->title);
     dpe_text_put(out, "</title>\n<style>\n");
     dpe_text_put_bytes(out, (const char *)dpe_draw_style, dpe_draw_style_size);
-    dpe_svg_rules(out, ".plot", false);
+    dpe_svg_rules(out, false);
     dpe_text_put(out, "@media screen and (prefers-color-scheme:dark){\n");
-    dpe_svg_rules(out, ".plot", true);
+    dpe_svg_rules(out, true);
     dpe_text_put(out, "}\n</style>\n</head>\n<body>\n");
 }
 

@@ -204,12 +204,6 @@ static size_t next_row(const struct dpe_sheet *sheet, size_t row)
     return row;
 }
 
-/* What a cell is called on an axis; `room` is for one without a text. */
-static const char *label(const struct dpe_sheet_cell *cell, char room[32])
-{
-    return cell->text != NULL ? cell->text : dpe_length_text(cell->number[0], room);
-}
-
 /* --------------------------------------------------------------------------------------- curves */
 
 /* The smallest and the largest x, for what is drawn from side to side. */
@@ -425,7 +419,9 @@ static bool find_ends(const struct dpe_sheet *data, int column, struct ends *end
         ends->cells[k] = cell;
     }
     for (size_t k = 0; k < ends->n; k++) {
-        ends->names[k] = label(ends->cells[k], ends->rooms[k]);
+        const struct dpe_sheet_cell *cell = ends->cells[k];
+        ends->names[k] =
+            cell->text != NULL ? cell->text : dpe_length_text(cell->number[0], ends->rooms[k]);
     }
     return true;
 }

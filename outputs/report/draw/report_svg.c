@@ -88,13 +88,13 @@ const char *dpe_svg_color(const char *name, bool dark)
 }
 
 /* Values and no variables, so that programs without a browser's CSS show them as well. */
-void dpe_svg_rules(struct dpe_text *out, const char *selector, bool dark)
+void dpe_svg_rules(struct dpe_text *out, bool dark)
 {
     for (size_t i = 1; i < PALETTE; i++) {
-        dpe_text_put(out, "%s .%s{color:%s}\n", selector, palette[i].name,
+        dpe_text_put(out, ".plot .%s{color:%s}\n", palette[i].name,
                      dark ? palette[i].dark : palette[i].light);
     }
-    dpe_text_put(out, "%s .hollow{fill:%s}\n", selector, dpe_svg_color("page", dark));
+    dpe_text_put(out, ".plot .hollow{fill:%s}\n", dpe_svg_color("page", dark));
 }
 
 /* Dark blue over green to yellow, even steps of lightness (CIE L* 15 to 92) so that order is seen
@@ -264,10 +264,10 @@ static void put_style(struct dpe_text *out)
                  ".plot image{image-rendering:pixelated}\n"
                  ".plot .on-dark{color:#fff}\n.plot .on-bright{color:#000}\n"
                  ".plot{background:#fff}\n");
-    dpe_svg_rules(out, ".plot", false);
+    dpe_svg_rules(out, false);
     dpe_text_put(out, "@media screen and (prefers-color-scheme:dark){\n.plot{background:%s}\n",
                  dpe_svg_color("page", true));
-    dpe_svg_rules(out, ".plot", true);
+    dpe_svg_rules(out, true);
     dpe_text_put(out, "}\n</style>\n");
 }
 

@@ -29,8 +29,8 @@ size_t dpe_svg_series_of(const char *name);
 /** "#rrggbb" of a class on a light page or a dark one; "page" is the page itself. NULL: no such
  *  class. */
 const char *dpe_svg_color(const char *name, bool dark);
-/** Rules for figures in elements that match `selector`, light or dark. */
-void dpe_svg_rules(struct dpe_text *out, const char *selector, bool dark);
+/** Rules for figures, which are in elements of the class "plot", light or dark. */
+void dpe_svg_rules(struct dpe_text *out, bool dark);
 
 enum dpe_svg_anchor { DPE_SVG_START, DPE_SVG_MIDDLE, DPE_SVG_END };
 
