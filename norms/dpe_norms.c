@@ -464,7 +464,7 @@ const struct dpe_study dpe_norms_study = {
     .close = profile_close,
 };
 
-/* ----------------------------------------------------------------------------------- the tool */
+/* ------------------------------------------------------------------------------------- the tool */
 
 enum option_key { KEY_CONTRIBUTION = DPE_KEY_PROGRAM };
 

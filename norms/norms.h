@@ -69,7 +69,7 @@ dpe_status dpe_excerpts_make(const struct dpe_corpus *corpus, const struct dpe_t
                              struct dpe_error *err);
 void dpe_excerpts_free(struct dpe_excerpts *excerpts);
 
-/* --------------------------------------------------------------------- the study of dpe-norms */
+/* ----------------------------------------------------------------------- the study of dpe-norms */
 
 /** What is asked for. */
 struct dpe_norms_arguments {

@@ -91,7 +91,7 @@ void dpe_applied_free(struct dpe_applied *applied)
     *applied = (struct dpe_applied){0};
 }
 
-/* -------------------------------------------------------------------------------- short texts */
+/* ---------------------------------------------------------------------------------- short texts */
 
 enum { MOST_TOKENS = 160, LEAST_TOKENS = 8 };
 

@@ -91,7 +91,7 @@ dpe_status dpe_import_yaml(const char *name, const char *bytes, size_t n, const 
 dpe_status dpe_export_pt(const float *scores, const int64_t dims[5], struct dpe_text *out,
                          struct dpe_error *err);
 
-/* ----------------------------------------------------------------------- what dpe-export does */
+/* ------------------------------------------------------------------------- what dpe-export does */
 
 /** What is asked for: the command line of dpe-export. */
 struct dpe_export_arguments {

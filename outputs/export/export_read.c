@@ -302,7 +302,7 @@ static dpe_status from_yaml(const struct dpe_export_arguments *args, struct expo
     return DPE_OK;
 }
 
-/* ----------------------------------------------------------------------- the plan of a method */
+/* ------------------------------------------------------------------------- the plan of a method */
 
 /* Groups of the plan: pairs in a row that have one far scale. edges [n_pairs + 1]. */
 static int64_t find_groups(const struct dpe_plan *plan, int32_t *edges)

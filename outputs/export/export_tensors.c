@@ -14,7 +14,7 @@
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 
-/* ----------------------------------------------------------------------- safetensors, written */
+/* ------------------------------------------------------------------------- safetensors, written */
 
 /* A tensor of the file. */
 struct part {
@@ -420,7 +420,7 @@ dpe_status dpe_import_safetensors(const char *name, const char *bytes, size_t n,
     return reader.status;
 }
 
-/* -------------------------------------------------------------- torch: the pickle, protocol 2 */
+/* ---------------------------------------------------------------- torch: the pickle, protocol 2 */
 
 /* LONG1: little-endian two's complement; nine bytes hold every int64. */
 static void put_int(struct dpe_text *out, int64_t value)

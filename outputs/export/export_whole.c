@@ -16,7 +16,7 @@
 #include "outputs/storage/storage.h"
 #include "outputs/table/fields.h"
 
-/* --------------------------------------------------------------------------------------- HDF5 */
+/* ----------------------------------------------------------------------------------------- HDF5 */
 
 /* Several entries: each in a folder that is called by its length. */
 static void put_entries(struct dpe_h5 *file, const struct dpe_table *table, unsigned parts)
@@ -87,7 +87,7 @@ dpe_status dpe_export_write_h5(const struct export_table *table, const char *pat
     return dpe_new_file_finish(&written, err);
 }
 
-/* --------------------------------------------------------------------------------------- JSON */
+/* ----------------------------------------------------------------------------------------- JSON */
 
 /* Numbers that read back as the same double. */
 static const size_t json_flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);

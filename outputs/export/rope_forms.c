@@ -202,7 +202,7 @@ dpe_status dpe_export_longrope(const struct dpe_table_values *values, const char
     return dpe_text_done(out, err);
 }
 
-/* ------------------------------------------------------------------ options of a command line */
+/* -------------------------------------------------------------------- options of a command line */
 
 /* Frequencies as a runtime computes them. */
 struct scaling {

@@ -88,7 +88,7 @@ dpe_status dpe_export_gguf(const struct dpe_table_values *values, const char *fr
                            const char *path, const struct dpe_short_text *short_text,
                            struct dpe_error *err);
 
-/* ------------------------------------------------------------- what runtimes apply of a table */
+/* --------------------------------------------------------------- what runtimes apply of a table */
 
 /** An entry of a table beside a configuration. Zero-initialise: no table. */
 struct dpe_applied {

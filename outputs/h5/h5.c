@@ -345,7 +345,7 @@ dpe_status dpe_h5_finish(struct dpe_h5 *table, struct dpe_new_file *file, struct
     return verify(table, file->path, n, err);
 }
 
-/* ---------------------------------------------- tables without a checksum, in a child process */
+/* ------------------------------------------------ tables without a checksum, in a child process */
 
 /* The parent puts its process number there; a variable that was inherited from elsewhere, or set by
  * a user, does not match. */

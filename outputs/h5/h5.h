@@ -7,9 +7,7 @@
 #define DPE_H5_H
 
 #include "engine/base/base.h"
-#include "outputs/h5/h5.h"
 #include "outputs/h5/rows.h"
-#include "outputs/storage/storage.h"
 
 /** A table, open for writing or for reading. */
 struct dpe_h5;
@@ -147,13 +145,14 @@ bool dpe_h5_is_unchecked(void);
 dpe_status dpe_h5_unchecked_run(char *const *argv, const char *const *paths, size_t n, int *code,
                                 struct dpe_error *err);
 
-/* -------------------------------------------------------------- whole tables, for outputs/run */
+/* ---------------------------------------------------------------- whole tables, for outputs/run */
 
 #define DPE_SCHEMA_NAME "dpe-table"
 /** An empty table in memory. */
 dpe_status dpe_h5_create(struct dpe_h5 **table, struct dpe_error *err);
 /** From here on dpe_h5_attr_* refuse to change attributes of the root, except title and source. */
 void dpe_h5_seal(struct dpe_h5 *table);
+struct dpe_new_file;
 /** Close a table made by dpe_h5_create and write it into a new file: synced, reopened, every
  *  dataset compared with what was put. dpe_new_file_finish puts it in place. Frees the table
  *  always; the file is the caller's to drop. */

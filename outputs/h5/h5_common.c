@@ -157,8 +157,7 @@ dpe_status dpe_h5_write_common(struct dpe_h5 *table, const struct dpe_h5_common 
     return dpe_h5_failed(table, err);
 }
 
-/* ------------------------------------------------------------------------------ entries of tables
- */
+/* ---------------------------------------------------------------------------- entries of tables */
 
 static enum dpe_column_type column_of(const struct dpe_table_field *field)
 {

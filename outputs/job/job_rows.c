@@ -222,7 +222,7 @@ dpe_status dpe_wanted_run(struct dpe_wanted *wanted, struct dpe_job *job,
     return status;
 }
 
-/* ------------------------------------------------------------------------------ ranks above 0 */
+/* -------------------------------------------------------------------------------- ranks above 0 */
 
 void dpe_loop_nap(void)
 {

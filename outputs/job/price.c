@@ -1,4 +1,4 @@
-/* What rows cost, and how fast this machine is, from reading a text a few times. */
+/* How fast this machine is, from reading a text a few times; and what rows cost. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "engine/tool/tool.h"
 #include "outputs/job/price.h"
 
-/* ------------------------------------------------------------------- how fast this machine is */
+/* --------------------------------------------------------------------- how fast this machine is */
 
 enum {
     MOST_PASSES = 5,
@@ -254,8 +254,6 @@ dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config 
     DPE_TRY(time_reading(session, config, selection, tokens, most, speed, err));
     return time_decoding(session, tokens, most, speed, err);
 }
-
-/* ----------------------------------------------------------------------------- what rows cost */
 
 /* -------------------------------------------------------------------------------------- ranges */
 

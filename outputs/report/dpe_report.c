@@ -262,7 +262,7 @@ dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_
     return write_page(args, &report.document, err);
 }
 
-/* ----------------------------------------------------------------------------------- the tool */
+/* ------------------------------------------------------------------------------------- the tool */
 
 enum option_key {
     KEY_TOP_K = DPE_KEY_PROGRAM,
@@ -302,8 +302,6 @@ static const struct dpe_option options_table[] = {
      DPE_SWITCH(struct dpe_report_arguments, quiet)},
     {0},
 };
-
-/* --------------------------------------------------------------------------------- command line */
 
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {

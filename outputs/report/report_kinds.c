@@ -213,7 +213,7 @@ void dpe_comparison_ablations(struct dpe_report *report)
     free(steps.steps);
 }
 
-/* ------------------------------------------------------------------------------------ tunings */
+/* -------------------------------------------------------------------------------------- tunings */
 
 /* Whether no method at this length has a larger mean. */
 static bool is_best(const struct dpe_tune_result *t, int64_t i)

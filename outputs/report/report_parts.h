@@ -165,7 +165,7 @@ void dpe_sections_runtimes(struct dpe_report *report);
 void dpe_sections_time(struct dpe_report *report);
 void dpe_sections_provenance(struct dpe_report *report);
 
-/* --------------------------------------------------------------------------------- detections */
+/* ----------------------------------------------------------------------------------- detections */
 
 /** The dataset that makes an input a detection. */
 #define DETECTION "/detect/effective_length"
@@ -197,7 +197,7 @@ void dpe_detection_recall_map(struct dpe_report *report,
 /** The steps of the search for temperature and joint plan: what each tried and took. */
 void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *detection);
 
-/* -------------------------------------------------------------------------------- comparisons */
+/* ---------------------------------------------------------------------------------- comparisons */
 
 struct dpe_report_suite {
     const struct dpe_report_input *input;

@@ -158,7 +158,7 @@ void dpe_sections_tables(struct dpe_report *report)
     report->about = (struct dpe_report_subject){0};
 }
 
-/* ----------------------------------------------------------------------------- other runtimes */
+/* ------------------------------------------------------------------------------- other runtimes */
 
 static const char which[] = "current";
 

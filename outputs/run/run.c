@@ -304,7 +304,7 @@ dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fil
     return DPE_OK;
 }
 
-/* ----------------------------------------------------------------------- what this process is */
+/* ------------------------------------------------------------------------- what this process is */
 
 /* Quoted for a shell when it holds anything a shell would touch. */
 static void put_word(struct dpe_text *line, const char *word)

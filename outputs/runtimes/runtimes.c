@@ -186,7 +186,7 @@ const struct dpe_mlx_model *dpe_mlx_model(const char *model_type)
     return &mlx_models[0];
 }
 
-/* ------------------------------------------------------------ all readings of a configuration */
+/* -------------------------------------------------------------- all readings of a configuration */
 
 enum { MOST_CONFIG = 1 << 26, MOST_HEAD_DIM = 1 << 11 };
 static const double MOST_POSITIONS = 0x1p40;

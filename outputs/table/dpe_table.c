@@ -19,7 +19,7 @@ int dpe_table_fail(char *message, enum dpe_table_error error, const char *format
     return (int)error;
 }
 
-/* ---------------------------------------------------------------------------- tables of bands */
+/* ------------------------------------------------------------------------------ tables of bands */
 
 /* Positions beyond this are none. */
 static const double most = 0x1p40;
@@ -164,7 +164,7 @@ static double band_position(const struct dpe_table_values *values, int band, int
     return cap > 0.0 ? fmin(x, cap) : x;
 }
 
-/* --------------------------------------------------------------------------------- checks */
+/* --------------------------------------------------------------------------------------- checks */
 
 /* What an element of a field may be, in words. */
 static void describe_range(const struct dpe_table_field *field, char text[96])

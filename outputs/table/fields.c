@@ -484,7 +484,7 @@ int dpe_table_check_version(const char *version, const char *command, char *mess
         own, version, known ? ": " : " with the command that wrote it", known ? command : "");
 }
 
-/* ----------------------------------------------------------------------------------- in words */
+/* ------------------------------------------------------------------------------------- in words */
 
 /* A line that grows. */
 struct line {

@@ -12,7 +12,7 @@
 #include "outputs/table/inside.h"
 #include "outputs/table/trailer.h"
 
-/* -------------------------------------------------------------------------------- the trailer */
+/* ---------------------------------------------------------------------------------- the trailer */
 
 /* Eight bytes at a time: table k is the effect of a byte that k more bytes follow. */
 static uint32_t crc_tables[8][256];
@@ -102,7 +102,7 @@ enum dpe_trailer_state dpe_trailer_check(int fd, uint64_t *expected, uint64_t *f
     return whole ? DPE_TRAILER_WHOLE : DPE_TRAILER_DAMAGED;
 }
 
-/* ------------------------------------------------------------------------------------ objects */
+/* -------------------------------------------------------------------------------------- objects */
 
 /* HDF5 forgets its error stack at the next call that succeeds, often one that cleans up. So the
  * messages are kept when the failure happens: this is called where HDF5 would print. */

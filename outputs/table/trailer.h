@@ -32,7 +32,7 @@ enum dpe_trailer_state {
  *  is a trailer and the file could be read. */
 enum dpe_trailer_state dpe_trailer_check(int fd, uint64_t *expected, uint64_t *found);
 
-/* ------------------------------------------------------------------------------------- memory */
+/* --------------------------------------------------------------------------------------- memory */
 
 /** So many bytes may be read whatever the limit is. */
 enum { DPE_INSIDE_MUCH = 64 << 20 };

@@ -11,7 +11,7 @@
 #include "outputs/report/draw/page.h"
 #include "outputs/report/draw/report_svg.h"
 
-/* ------------------------------------------------------------------------------------- sheets */
+/* --------------------------------------------------------------------------------------- sheets */
 
 /* The column of name and kind as page.h spells them. */
 static void add_column(struct dpe_sheet *sheet, const char *name, size_t length, const char *kind)
@@ -269,7 +269,7 @@ void dpe_draw_sheet_html(const struct dpe_sheet *sheet, struct dpe_text *out)
     }
 }
 
-/* ----------------------------------------------------------------------------------- the page */
+/* ------------------------------------------------------------------------------------- the page */
 
 char *dpe_draw_format_list(const char *format, va_list args)
 {

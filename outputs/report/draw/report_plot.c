@@ -7,7 +7,7 @@
 
 #include "outputs/report/draw/report_svg.h"
 
-/* --------------------------------------------------------------------------------------- axes */
+/* ----------------------------------------------------------------------------------------- axes */
 
 bool dpe_axis_shows(double value, bool log)
 {
@@ -187,7 +187,7 @@ void dpe_axis_put(struct dpe_text *out, const struct dpe_axis *axis, const struc
     dpe_svg_title(out, (axis->from + axis->to) / 2.0, title_at, 0.0, title);
 }
 
-/* -------------------------------------------------------------------------------------- plots */
+/* ---------------------------------------------------------------------------------------- plots */
 
 static const struct dpe_sheet_cell *cell_at(const struct dpe_sheet *sheet, size_t row, int column)
 {

@@ -522,15 +522,24 @@ static void test_panels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clean),         cmocka_unit_test(test_escapes),
-        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_html_table),    cmocka_unit_test(test_failed_sheet),
-        cmocka_unit_test(test_p_column),      cmocka_unit_test(test_colors),
-        cmocka_unit_test(test_palette),       cmocka_unit_test(test_ticks),
-        cmocka_unit_test(test_length_ticks),  cmocka_unit_test(test_svg),
-        cmocka_unit_test(test_curves),        cmocka_unit_test(test_heat),
-        cmocka_unit_test(test_dots),          cmocka_unit_test(test_heat_without_places),
-        cmocka_unit_test(test_nothing_drawn), cmocka_unit_test(test_panels),
+        cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_html_table),
+        cmocka_unit_test(test_failed_sheet),
+        cmocka_unit_test(test_p_column),
+        cmocka_unit_test(test_colors),
+        cmocka_unit_test(test_palette),
+        cmocka_unit_test(test_ticks),
+        cmocka_unit_test(test_length_ticks),
+        cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_heat_without_places),
+        cmocka_unit_test(test_nothing_drawn),
+        cmocka_unit_test(test_panels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
