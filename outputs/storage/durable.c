@@ -354,9 +354,7 @@ dpe_status dpe_extend_file(const char *path, const void *bytes, size_t n, bool f
 
 dpe_status dpe_write_atomic(const char *path, const void *bytes, size_t n, struct dpe_error *err)
 {
-    DPE_OWNED char *file = NULL;
-    DPE_TRY(dpe_follow_links(path, &file, err));
-    return dpe_replace_file(file, bytes, n, err);
+    return dpe_extend_file(path, bytes, n, true, err);
 }
 
 void dpe_time_text(char text[32])
