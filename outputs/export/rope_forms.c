@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/json/json_strict.h"
+#include "engine/text/json.h"
 #include "engine/model/model.h"
 #include "engine/plan/rope.h"
 #include "outputs/export/export.h"

@@ -13,7 +13,7 @@
 
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
-#include "outputs/rows/rows.h"
+#include "outputs/h5/rows.h"
 #include "outputs/run/run.h"
 #include "outputs/run/run_internal.h"
 #include "outputs/storage/storage.h"
