@@ -3,7 +3,7 @@
 #include "detect/report/detect_table.h"
 #include "data/data.h"
 #include "detect/report/detect_table_internal.h"
-#include "engine/plan/rope.h"
+#include "engine/plan/plan.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/read/read.h"

@@ -1,7 +1,7 @@
 /* Cells, their plans, and which of them mean the same. */
 #include "detect/sweep/grid.h"
 #include "engine/plan/methods/methods.h"
-#include "engine/plan/rope.h"
+#include "engine/plan/plan.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 

@@ -11,7 +11,6 @@
 #include "engine/base/base.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
-#include "engine/model/random_model.h"
 #include "engine/ops/module.h"
 #include "engine/ops/ops.h"
 #include "engine/ops/options.h"
@@ -20,7 +19,6 @@
 #include "engine/session/device.h"
 #include "engine/session/ladder.h"
 #include "engine/session/session.h"
-#include "engine/session/session_measure.h"
 #include "engine/tool/tool.h"
 
 #include <jansson.h>

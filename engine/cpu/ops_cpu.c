@@ -6,7 +6,6 @@
 
 #include "engine/cpu/attention/attention_cpu.h"
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/kernels/cpu_bf16.h"
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/product.h"
 #include "engine/model/config/layer_weights.h"

@@ -2,16 +2,20 @@
  * to fp32 and packed by the thread that multiplies them, a few columns at a time, so that no fp32
  * copy of a layer is ever needed. Few rows: weights are read once in their own type; with kernels
  * for bfloat16 those of that type are multiplied in it. */
+#include <cblas.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <omp.h>
 
-#include "engine/cpu/blas.h"
-#include "engine/cpu/kernels/cpu_bf16.h"
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/product.h"
 #include "engine/model/config/layer_weights.h"
+
+typedef __typeof__(cblas_sgemm) sgemm_function;
 
 enum {
     FEW_ROWS = 8,       /* up to so many rows, packing costs more than it saves */
@@ -74,6 +78,74 @@ uint64_t dpe_cpu_products_bytes(const struct dpe_cpu_kernels *kernels,
     return dpe_bytes_plus(dpe_bytes_plus(total, threads), (uint64_t)p.most_rows * sizeof(float));
 }
 
+/* ----------------------------------------------------------------------- OpenBLAS at run time */
+
+/* Address space of one thread's buffer in OpenBLAS on x86-64, the largest; and of what else it
+ * takes while it is loaded. */
+static const size_t buffer_bytes = (size_t)128 << 20;
+static const size_t loaded_bytes = (size_t)64 << 20;
+
+/* Whether so much more can be mapped: asked for, and given back. */
+static bool has_address_space(size_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at != MAP_FAILED && munmap(at, bytes) == 0;
+}
+
+/* The library that was found when dpe was built, or another one that the loader knows. It maps a
+ * buffer for each thread of OMP_NUM_THREADS, or of the machine: it is told one. */
+static void *load(void)
+{
+    const char *before = getenv("OMP_NUM_THREADS");
+    DPE_OWNED char *kept = before != NULL ? strdup(before) : NULL;
+    bool told = (before == NULL || kept != NULL) && setenv("OMP_NUM_THREADS", "1", 1) == 0;
+    void *library = told ? dlopen(DPE_OPENBLAS, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (library == NULL && told) {
+        library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    }
+    if (kept != NULL) {
+        setenv("OMP_NUM_THREADS", kept, 1);
+    } else if (before == NULL) {
+        unsetenv("OMP_NUM_THREADS");
+    }
+    return library;
+}
+
+/* cblas_sgemm, for calls of n_threads threads at a time; it starts none itself. DPE_NO_MEMORY when
+ * the address space is too small, DPE_NO_DEVICE when OpenBLAS is not there. Stays loaded. */
+static dpe_status open_blas(int n_threads, void (**sgemm)(void), struct dpe_error *err)
+{
+    static void *library;
+    size_t bytes = ((size_t)n_threads + 1) * buffer_bytes + loaded_bytes;
+    if (!has_address_space(bytes)) {
+        return dpe_fail(err, DPE_NO_MEMORY,
+                        "cpu backend: OpenBLAS needs %zu MiB of address space for %d threads; "
+                        "raise the limit (ulimit -v), or use fewer --threads",
+                        bytes >> 20, n_threads);
+    }
+    if (library == NULL) {
+        library = load();
+    }
+    if (library == NULL) {
+        const char *why = dlerror();
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "cpu backend: OpenBLAS cannot be loaded: %s; install it (Debian: "
+                        "libopenblas0-openmp)",
+                        why != NULL ? why : strerror(ENOMEM));
+    }
+    void (*one_thread)(int) = NULL;
+    *(void **)&one_thread = dlsym(library, "openblas_set_num_threads");
+    *(void **)sgemm = dlsym(library, "cblas_sgemm");
+    if (one_thread == NULL || *sgemm == NULL) {
+        return dpe_fail(err, DPE_NO_DEVICE, "cpu backend: OpenBLAS lacks a function: %s",
+                        dlerror());
+    }
+    one_thread(1); /* we call it from our threads; its own would change sums with their number */
+    return DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------------ products */
+
 dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
                                  const struct dpe_cpu_bf16 *bf16, const struct dpe_config *config,
                                  int n_threads, struct dpe_cpu_products *products,
@@ -87,7 +159,7 @@ dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
     if (products->bias == NULL || products->packed_x == NULL || products->threads == NULL) {
         return dpe_fail(err, DPE_NO_MEMORY, "cpu backend: out of memory for matrix products");
     }
-    return products->blas ? dpe_cpu_blas(n_threads, &products->sgemm, err) : DPE_OK;
+    return products->blas ? open_blas(n_threads, &products->sgemm, err) : DPE_OK;
 }
 
 void dpe_cpu_products_free(struct dpe_cpu_products *products)
@@ -339,7 +411,7 @@ static void many_rows_blas(const struct job *job)
 {
     const struct dpe_cpu_products *all = job->all;
     const struct dpe_cpu_product *p = job->product;
-    dpe_sgemm *sgemm = (dpe_sgemm *)all->sgemm;
+    sgemm_function *sgemm = (sgemm_function *)all->sgemm;
     int64_t blocks = (job->n + COLUMNS - 1) / COLUMNS;
 #pragma omp parallel for num_threads(all->n_threads) schedule(dynamic, 1)
     for (int64_t i = 0; i < blocks; i++) {

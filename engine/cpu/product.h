@@ -6,7 +6,6 @@
 #define DPE_CPU_PRODUCT_H
 
 #include "engine/base/base.h"
-#include "engine/cpu/kernels/cpu_bf16.h"
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/model/config/config.h"
 #include "engine/ops/ops.h"
@@ -28,7 +27,7 @@ struct dpe_cpu_products {
     int n_threads;
     const struct dpe_cpu_bf16 *bf16; /**< products in bfloat16; NULL: in float */
     bool blas;                       /**< OpenBLAS instead of our tiles (portable kernels) */
-    void (*sgemm)(void);             /**< OpenBLAS' function, a dpe_sgemm (blas.h) */
+    void (*sgemm)(void);             /**< OpenBLAS' function, cblas_sgemm */
     int64_t most_rows, most_columns;
     float *bias, *packed_x, *threads;
 };

@@ -35,6 +35,9 @@ enum dpe_gguf_type {
     DPE_GGUF_TYPES
 };
 
+/** Bytes of a number of a type; 0 for strings and arrays. */
+size_t dpe_gguf_width(enum dpe_gguf_type type);
+
 /** A line of the metadata. */
 struct dpe_gguf_value {
     char *key;               /**< without NUL inside */

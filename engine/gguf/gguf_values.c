@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/base/bytes.h"
-#include "engine/gguf/gguf_internal.h"
+#include "engine/gguf/gguf.h"
 #include "engine/text/json.h"
 
 static const int64_t most_whole = INT64_C(1) << 53;

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "engine/model/config/config_parse.h"
-#include "engine/model/files/shards.h"
+#include "engine/model/files/safetensors.h"
 #include "engine/model/gguf/gguf_model.h"
 #include "engine/model/weights/opened.h"
 
@@ -22,9 +22,7 @@ static dpe_status read_json_file(const char *folder, const char *name, bool opti
 {
     DPE_OWNED char *path = dpe_folder_join(folder, name);
     struct stat info;
-    if (path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
-    }
+    DPE_TRY(DPE_MADE(path, err, "%s: out of memory", folder));
     if (optional && lstat(path, &info) != 0 && errno == ENOENT) {
         return DPE_OK;
     }
@@ -116,9 +114,7 @@ dpe_status dpe_model_open(const char *folder, const struct dpe_model_options *op
     DPE_TRY(dpe_folder_explain_file(folder, err));
     DPE_TRY(DPE_NEW(&opened, 1, err, "%s: out of memory", folder));
     opened->folder = strdup(folder);
-    if (opened->folder == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", folder);
-    }
+    DPE_TRY(DPE_MADE(opened->folder, err, "%s: out of memory", folder));
     struct dpe_sha256 *hash = dpe_sha256_new();
     const dpe_status status = open_files(opened, options, hash, err);
     const dpe_status finished =

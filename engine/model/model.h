@@ -1,6 +1,7 @@
 /**
  * @file model.h
- * A model opened: configuration as data, weights mapped and bound by meaning.
+ * A model opened: configuration as data, weights mapped and bound by meaning; or one of a shape
+ * with random weights.
  */
 #ifndef DPE_MODEL_H
 #define DPE_MODEL_H
@@ -52,5 +53,18 @@ const char *dpe_model_warning(const struct dpe_model *model);
 /** Check that no mapped shard shrank since it was opened (a shrunken mapping would be a SIGBUS);
  *  DPE_IO names the file. Sessions call it before every prefill. */
 dpe_status dpe_model_verify(const struct dpe_model *model, struct dpe_error *err);
+
+/* Models with random weights, for benchmarks and tests: no folder, no tokenizer. */
+
+/** A model of `config` (copied; longrope factors are not) whose weights are about normal with
+ *  deviation 1/√cols, norms 1, drawn from `seed`; matrices in the config's types of blocks in turn,
+ * where these fit. With `on_host` false no tensor has data: sessions of device cuda then draw them
+ * on the device, other devices must not be used. Close with dpe_model_close. DPE_NO_MEMORY. */
+dpe_status dpe_random_model(const struct dpe_config *config, bool on_host, uint64_t seed,
+                            struct dpe_model **model, struct dpe_error *err);
+
+/** Configuration of a known shape: "llama3-8b", "llama3-70b-layer" (one of its layers),
+ *  "mistral-7b", "qwen2.5-7b". False when there is none of that name. */
+bool dpe_known_shape(const char *name, struct dpe_config *config);
 
 #endif

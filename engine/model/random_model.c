@@ -1,5 +1,5 @@
 /* Models of a shape with random weights. */
-#include "engine/model/random_model.h"
+#include "engine/model/model.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -23,7 +23,6 @@
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/options.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/rotation.h"
 
 /** Backend memory: a host pointer on CPU backends, a device pointer on others. */
 typedef void *dpe_mem;

@@ -1,7 +1,8 @@
 /**
  * @file ops_host.h
  * What the backends that live in host memory (reference, cpu) share, so that one can use the
- * other's slots: the definition of their `struct dpe_backend`, and reading weights as float.
+ * other's slots: the definition of their `struct dpe_backend`, reading weights as float, and the
+ * reference's slots that stand in a file of their own.
  */
 #ifndef DPE_OPS_HOST_H
 #define DPE_OPS_HOST_H
@@ -37,5 +38,44 @@ void dpe_experts_choose(const struct dpe_config *config, float *scores);
 
 /** Elements first … first+n−1 of a tensor (row-major order) as float, exact. */
 void dpe_tensor_read(const struct dpe_tensor *tensor, int64_t first, int64_t n, float *out);
+
+/* ops_reference_select.c */
+
+/** Doubles that dpe_reference_places needs for so many keys. */
+uint64_t dpe_reference_place_doubles(int64_t keys, int64_t head_dim);
+/** The places of the keys that query row `row` of a call and a head see under the plan's selection,
+ *  −1 for those that it does not: into room [dpe_reference_place_doubles], the first `keys` of it.
+ *  The query's place. Everything comes from the cache, directly from the definition. */
+int64_t dpe_reference_places(const struct dpe_attention *args, int64_t row, int64_t head,
+                             int64_t keys, double *room);
+
+/** dpe_attention.compressed of a row and head, to out [head_dim]; the same room. */
+void dpe_reference_compressed(const struct dpe_attention *args, int64_t row, int64_t head,
+                              int64_t keys, double *room, float *out);
+
+/* ops_reference_layer.c */
+
+void dpe_reference_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,
+                           const struct dpe_experts *args);
+void dpe_reference_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
+void dpe_reference_scale_part(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width,
+                              int64_t from, int64_t n, double factor);
+void dpe_reference_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
+void dpe_reference_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
+                         dpe_mem out);
+void dpe_reference_merge(struct dpe_backend *backend, const struct dpe_branches *branches);
+
+/** Add norms of rows of these heads, as slot sum_norms does, in the order of the rows: the bits do
+ * not depend on n_threads. */
+void dpe_norms_add(const struct dpe_config *config, int n_threads, const float *q, const float *k,
+                   int64_t rows, bool products, double *sum_q, double *sum_k);
+void dpe_reference_sum_norms(struct dpe_backend *backend, dpe_mem q, dpe_mem k, int64_t rows,
+                             bool products, double *sum_q, double *sum_k);
+
+void dpe_reference_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
+                            const struct dpe_store *args);
+void dpe_reference_copy_kv(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
+                           int64_t to, int64_t rows);
 
 #endif

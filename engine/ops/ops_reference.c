@@ -9,7 +9,6 @@
 #include "engine/model/model.h"
 #include "engine/ops/ops_head.h"
 #include "engine/ops/ops_host.h"
-#include "engine/ops/ops_reference.h"
 
 enum { BLOCK = 128 };
 

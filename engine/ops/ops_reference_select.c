@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "engine/ops/ops_host.h"
-#include "engine/ops/ops_reference.h"
 
 /* One query and head that choose. */
 struct chooser {

@@ -1,7 +1,8 @@
 /**
  * @file plan.h
- * Position methods as data: bands, position maps, frequencies, factors; the oracle. The methods by
- * name are in methods/methods.h.
+ * Position methods as data: bands, position maps, frequencies, factors; the oracle, tables of
+ * cosines and sines, and the frequencies of checkpoints. The methods by name are in
+ * methods/methods.h.
  */
 #ifndef DPE_PLAN_H
 #define DPE_PLAN_H
@@ -209,5 +210,39 @@ struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int
 /** The factor on all logits of query m in a layer: A * D(layer) * f(m) / sqrt(head_dim), and what
  * the model's fields make of it; a cap comes after it. */
 double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t layer, int64_t m);
+
+/** Cosines and sines of a plan, made once per plan and capacity: every distinct (band, side)
+ *  position list becomes one table [capacity][n_pairs], angle in the plan's precision, cosine
+ *  evaluated in double, stored as float. A selection that packs keys needs fewer rows
+ *  (dpe_selection_places), which `capacity` then is. Constant maps and equal maps share a table. */
+struct dpe_rotation {
+    int64_t capacity, n_pairs;
+    int n_tables;
+    float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS]; /**< of one block, from cos[0] on */
+    int q_table[DPE_MAX_BANDS], k_table[DPE_MAX_BANDS];     /**< which table a band's side uses */
+};
+dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int n_threads,
+                             struct dpe_rotation *rotation, struct dpe_error *err);
+void dpe_rotation_free(struct dpe_rotation *rotation);
+/** Bytes of the tables that dpe_rotation_make will allocate. */
+uint64_t dpe_rotation_bytes(const struct dpe_plan *plan, int64_t capacity);
+
+/** Native frequencies and attention factor of a checkpoint (rope, linear, dynamic, yarn, longrope,
+ *  llama3) for an evaluated length: inv_freq [head_dim/2]; *attention_factor is a (logits × a²).
+ *  Source: transformers' modeling_rope_utils. */
+dpe_status dpe_rope_native(const struct dpe_config *config, int64_t length, double *inv_freq,
+                           double *attention_factor, struct dpe_error *err);
+
+/** Frequencies [head_dim/2] and attention factor of a rope configuration; `head_dim` counts the
+ *  components that rotate. `max_position` is what
+ *  `dynamic` grows from, and what takes the place of an absent original_max_position.
+ *  DPE_BAD_DATA names a parameter that is missing or makes no sense. */
+dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim,
+                            int64_t max_position, int64_t length, double *inv_freq,
+                            double *attention_factor, struct dpe_error *err);
+
+/** Multiply the plan's logits by a², those of pairs that do not rotate apart (HF multiplies the
+ *  cosines and sines by a). Once for each plan. */
+void dpe_plan_set_rope_factor(struct dpe_plan *plan, double a);
 
 #endif

@@ -1,6 +1,6 @@
 /* The evaluator of plans, the oracle of everything that computes positions; and the tables of
  * cosines and sines made from the same maps. */
-#include "engine/plan/rotation.h"
+#include "engine/plan/plan.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -195,12 +195,10 @@ dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int 
     /* One block, which takes huge pages (dpe_alloc) where each table for itself is too small. */
     size_t stride = ((size_t)(capacity * plan->n_pairs) + LINE - 1) / LINE * LINE;
     float *block = dpe_alloc(2 * stride * (size_t)rotation->n_tables, sizeof *block);
-    if (block == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY,
-                        "rotation tables: out of memory for %llu bytes; a smaller capacity needs "
-                        "less",
-                        (unsigned long long)bytes);
-    }
+    DPE_TRY(DPE_MADE(block, err,
+                     "rotation tables: out of memory for %llu bytes; a smaller capacity needs "
+                     "less",
+                     (unsigned long long)bytes));
     for (int t = 0; t < rotation->n_tables; t++) {
         rotation->cos[t] = block + 2 * (size_t)t * stride;
         rotation->sin[t] = rotation->cos[t] + stride;

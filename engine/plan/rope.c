@@ -1,7 +1,7 @@
 /* Frequencies of the rope types that checkpoints name in config.json. Each formula is the one of
  * transformers' modeling_rope_utils, in double. */
-#include "engine/plan/rope.h"
 #include "engine/model/config/rope_network.h"
+#include "engine/plan/plan.h"
 
 #include <math.h>
 

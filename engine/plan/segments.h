@@ -17,7 +17,6 @@
 
 #include "engine/base/base.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/rotation.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -24,20 +24,6 @@ static const struct dpe_cuda_module *loaded; /* NULL: none, for this reason */
 static char reason[512];
 static char digest[65]; /* of the module's file, "" where the loader searched for it */
 
-/* The folder of the running program, with the slash. */
-static bool own_folder(char *folder, size_t n)
-{
-    if (!dpe_program_path(folder, n)) {
-        return false;
-    }
-    char *slash = strrchr(folder, '/');
-    if (slash == NULL) {
-        return false;
-    }
-    slash[1] = '\0';
-    return true;
-}
-
 /* A module that exists but does not load is an error, not skipped. */
 static void *open_file(const char *path, const char *before)
 {
@@ -59,7 +45,7 @@ static void *open_library(void)
     if (named != NULL && named[0] != '\0') {
         return open_file(named, "DPE_CUDA_MODULE: ");
     }
-    const bool known = own_folder(folder, sizeof folder);
+    const bool known = dpe_program_folder(folder, sizeof folder);
     for (size_t i = 0; known && i < sizeof places / sizeof places[0]; i++) {
         snprintf(path, sizeof path, "%s%slibdpe_cuda.so", folder, places[i]);
         if (access(path, F_OK) == 0) {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/system/cache.h"
+#include "engine/system/folder.h"
 
 enum { LEAST_TOKENS = 24, MOST_TOKENS = 1 << 16, SUBJECTS = 64 };
 

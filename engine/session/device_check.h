@@ -7,7 +7,7 @@
  * the kind of the model at hand on the device and on the processors and compares (device_test.c).
  * Where a way is wrong, does not start or hangs, the ladder takes the next one of that part
  * (device_ladder.c). A call that fails or hangs takes its process with it, so tests run in a child
- * process (device_apart.c) until there is a verdict, which is kept in a file (device_check.c).
+ * process (device_ladder.c) until there is a verdict, which is kept in a file (device_check.c).
  */
 #ifndef DPE_DEVICE_CHECK_H
 #define DPE_DEVICE_CHECK_H

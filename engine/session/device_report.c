@@ -1,7 +1,7 @@
 /* Every way of a device, and every item of its test, in a text for people who do not have the
  * device. */
 #include "engine/model/config/family.h"
-#include "engine/model/random_model.h"
+#include "engine/model/model.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/session/device.h"
 #include "engine/session/device_check.h"

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "engine/model/config/family.h"
-#include "engine/model/random_model.h"
+#include "engine/model/model.h"
 
 enum {
     LAYERS = 2,

@@ -11,7 +11,6 @@
 #include "engine/ops/ops.h"
 #include "engine/ops/options.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/rotation.h"
 #include "engine/session/session.h"
 
 /** Bytes of everything a session allocates; the estimate and the allocation are the same numbers.
@@ -233,9 +232,6 @@ void dpe_session_join(struct dpe_session *session, int64_t keep);
  *  their keys and values; session->length stays. The normalised hidden states of the wanted rows
  *  are then in lane->normed, rows 0 … wanted−1. */
 dpe_status dpe_forward(struct dpe_lane *lane, const struct dpe_batch *batch, struct dpe_error *err);
-/** Attention of a layer for the rows of a batch from `first` on, whose queries are in the lane. */
-struct dpe_attention dpe_forward_attention(const struct dpe_lane *lane, int64_t layer,
-                                           const struct dpe_batch *batch, int64_t first);
 /** The representatives of the blocks that a branch's own tokens complete, of which it has n with
  *  the prefix; where its cache rows were copied. Nothing where the plan keeps none. */
 void dpe_forward_represent(struct dpe_session *session, int64_t layer, int64_t branch, int64_t n);

@@ -1,4 +1,4 @@
-/* What people give as the folder of a model. */
+/* What people give as the folder of a model, and where files lie that can be lost. */
 #include "engine/system/folder.h"
 
 #include <dirent.h>
@@ -189,9 +189,7 @@ dpe_status dpe_folder_explain_file(const char *given, struct dpe_error *err)
 dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)
 {
     DPE_OWNED char *config = dpe_folder_join(given, "config.json");
-    if (config == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", given);
-    }
+    DPE_TRY(DPE_MADE(config, err, "%s: out of memory", given));
     if (access(config, F_OK) == 0) {
         return DPE_OK;
     }
@@ -220,4 +218,29 @@ dpe_status dpe_folder_explain(const char *given, struct dpe_error *err)
                         given, n, n == 1 ? "" : "s", given, one);
     }
     return DPE_OK;
+}
+
+bool dpe_cache_path(const char *name, char *path, size_t size)
+{
+    const char *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    bool known = cache != NULL && cache[0] == '/';
+    if (!known && (home == NULL || home[0] != '/')) {
+        return false;
+    }
+    int n = known ? snprintf(path, size, "%s/dpe/%s", cache, name)
+                  : snprintf(path, size, "%s/.cache/dpe/%s", home, name);
+    return n > 0 && (size_t)n < size;
+}
+
+void dpe_cache_make_folders(const char *path)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", path);
+    *strrchr(folder, '/') = '\0';
+    char *slash = strrchr(folder, '/');
+    *slash = '\0';
+    (void)mkdir(folder, 0777);
+    *slash = '/';
+    (void)mkdir(folder, 0777);
 }

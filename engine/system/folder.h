@@ -1,6 +1,7 @@
 /**
  * @file folder.h
- * What people give as the folder of a model, and what they mean.
+ * Places of files: what people give as the folder of a model and what they mean, and where what was
+ * measured or tested on this machine is kept.
  */
 #ifndef DPE_FOLDER_H
 #define DPE_FOLDER_H
@@ -30,5 +31,13 @@ dpe_status dpe_folder_explain(const char *given, struct dpe_error *err);
 /** DPE_BAD_DATA for a regular file that does not begin as a GGUF file does: a download that failed,
  * or some other file. DPE_OK for everything else. */
 dpe_status dpe_folder_explain_file(const char *given, struct dpe_error *err);
+
+/* Files of what was measured or tested on this machine: what is lost is measured again. */
+
+/** $XDG_CACHE_HOME/dpe/NAME or ~/.cache/dpe/NAME; false where neither folder is known, or there is
+ * no room. */
+bool dpe_cache_path(const char *name, char *path, size_t size);
+/** Make the folder of such a file, and its folder. */
+void dpe_cache_make_folders(const char *path);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -169,6 +170,15 @@ struct timespec dpe_modified(const struct stat *info)
 }
 
 #endif
+
+bool dpe_program_folder(char *folder, size_t n)
+{
+    char *slash = dpe_program_path(folder, n) ? strrchr(folder, '/') : NULL;
+    if (slash != NULL) {
+        slash[1] = '\0';
+    }
+    return slash != NULL;
+}
 
 bool dpe_random_bytes(void *to, size_t n)
 {

@@ -1,7 +1,7 @@
 /* Normaliser, pre-tokenizer, post-processor and decoder of a tokenizer file, each a component or a
  * sequence of them. What is not known is refused by name: a component that is skipped would give
  * other tokens without a word. */
-#include "engine/tokenizer/tokenizer_load.h"
+#include "engine/tokenizer/tokenizer_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The tokenizer of a GGUF file as the JSON that tokenizer.json of the same model has: one loader
  * decides what it means. */
 #include "engine/gguf/gguf.h"
-#include "engine/tokenizer/tokenizer_load.h"
+#include "engine/tokenizer/tokenizer_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

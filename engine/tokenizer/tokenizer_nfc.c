@@ -59,9 +59,7 @@ static dpe_status add_decomposed(const struct form *form, struct points *points,
     if (points->capacity - points->n < LONGEST) {
         size_t capacity = points->capacity == 0 ? 64 : 2 * points->capacity;
         int32_t *grown = realloc(points->at, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return dpe_fail(err, DPE_NO_MEMORY, "no memory for normalising");
-        }
+        DPE_TRY(DPE_MADE(grown, err, "no memory for normalising"));
         points->at = grown;
         points->capacity = capacity;
     }

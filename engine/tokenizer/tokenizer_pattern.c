@@ -245,9 +245,7 @@ static dpe_status compile(struct dpe_pattern *pattern, const struct dpe_text *re
                           struct dpe_error *err)
 {
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    if (context == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for a pattern");
-    }
+    DPE_TRY(DPE_MADE(context, err, "no memory for a pattern"));
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     pcre2_set_parens_nest_limit(context, MAX_GROUPS);
     int code = 0;

@@ -1,12 +1,204 @@
-/* The options of every tool that print: help, completion and the version, from the option tables.
- */
+/* The options of every tool that print: help, completion and the version, from the option tables;
+ * and lines that fit. */
 #include "engine/tool/tool_internal.h"
 
 #include <ctype.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
+
+/* ----------------------------------------------------------------------------- lines that fit */
+
+/* Columns of the first n bytes: characters, for those of Latin and the like. */
+static int columns_of(const char *text, size_t n)
+{
+    int count = 0;
+    for (size_t i = 0; i < n; i++) {
+        count += ((unsigned char)text[i] & 0xC0U) != 0x80U;
+    }
+    return count;
+}
+
+/* Print words from column `at` on, up to `width`; further lines begin at `indent`. Words of a
+ * command are broken before an option, with a backslash, so that the text can be pasted. */
+static void put_words(FILE *file, const char *text, size_t n, int at, int indent, int width,
+                      bool command)
+{
+    const char *end = text + n;
+    bool first = true;
+    while (text < end) {
+        size_t spaces = strspn(text, " ");
+        text += spaces;
+        size_t word = 0;
+        while (text + word < end && text[word] != ' ') {
+            word++;
+        }
+        /* An option of a command and its value stay together. */
+        size_t unit = word;
+        bool option = command && text[0] == '-';
+        if (option && text + word + 1 < end && text[word + 1] != '-') {
+            size_t value = word + 1;
+            while (text + value < end && text[value] != ' ') {
+                value++;
+            }
+            unit = value;
+        }
+        if (!first && at + 1 + columns_of(text, unit) + (command ? 2 : 0) > width &&
+            (!command || option)) {
+            fprintf(file, command ? " \\\n%*s" : "\n%*s", indent, "");
+            at = indent;
+        } else if (!first) {
+            fputc(' ', file);
+            at++;
+        }
+        fwrite(text, 1, word, file);
+        at += columns_of(text, word);
+        text += word;
+        first = false;
+    }
+}
+
+/* Bytes of the escape sequence at the beginning of a text, which take no column; 0: there is none.
+ */
+static size_t escape_at(const char *text, size_t n)
+{
+    size_t i = n > 1 && text[0] == '\033' && text[1] == '[' ? 2 : 0;
+    while (i > 0 && i < n && (text[i] == ';' || (text[i] >= '0' && text[i] <= '9'))) {
+        i++;
+    }
+    return i > 0 && i < n ? i + 1 : i;
+}
+
+/* Bytes that fit between column `at` and `width`: all, else up to the last space before the column,
+ * else the first word. */
+static size_t fitting(const char *text, size_t n, int at, int width)
+{
+    size_t last = 0;
+    bool word = false;
+    for (size_t i = 0; i < n;) {
+        const size_t escape = escape_at(text + i, n - i);
+        if (text[i] == ' ' && word && (last == 0 || at <= width)) {
+            last = i; /* after the word, so that no line ends with a space */
+        }
+        word = text[i] != ' ';
+        at += escape > 0 ? 0 : columns_of(text + i, 1);
+        i += escape > 0 ? escape : 1;
+        if (at > width && last > 0) {
+            return last;
+        }
+    }
+    return n;
+}
+
+/* Where lines end; INT_MAX in a file, and in a terminal of no size, which mpirun gives its
+ * processes and which may be a file in the end. */
+static int line_width(FILE *file)
+{
+    struct winsize size = {0};
+    return ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col - 1
+                                                                          : INT_MAX;
+}
+
+void dpe_tool_fit(FILE *file, const char *text, size_t n, int indent)
+{
+    const int width = line_width(file);
+    size_t here = fitting(text, n, 0, width);
+    fwrite(text, 1, here, file);
+    while (here < n) {
+        text += here;
+        n -= here;
+        const size_t spaces = strspn(text, " ");
+        text += spaces < n ? spaces : n;
+        n -= spaces < n ? spaces : n;
+        here = fitting(text, n, indent, width);
+        if (n > 0) {
+            fprintf(file, "\n%*s", indent, "");
+            fwrite(text, 1, here, file);
+        }
+    }
+    fputc('\n', file);
+}
+
+/* The column where further lines of a line begin: that of the text after its
+ * label, or a step in. */
+static int hang_of(const char *line, size_t n)
+{
+    enum { MOST_LABEL = 24, STEP = 2 };
+    const size_t begin = strspn(line, " ");
+    for (size_t i = begin; i + 1 < n && i < MOST_LABEL; i++) {
+        if (line[i] == ' ' && line[i + 1] == ' ') {
+            return columns_of(line, i + strspn(line + i, " "));
+        }
+    }
+    return (int)begin + STEP;
+}
+
+/* Of standard output: what waits for the end of its line. */
+static struct {
+    char *text;
+    size_t n, room;
+} waiting;
+
+static void print_line_of(const char *text, size_t n)
+{
+    for (const char *end; (end = memchr(text, '\n', n)) != NULL;
+         n -= (size_t)(end + 1 - text), text = end + 1) {
+        dpe_tool_fit(stdout, text, (size_t)(end - text), hang_of(text, (size_t)(end - text)));
+    }
+    memmove(waiting.text, text, n);
+    waiting.n = n;
+}
+
+void dpe_print(const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    const int n = line_width(stdout) < INT_MAX ? vsnprintf(NULL, 0, format, again) : -1;
+    va_end(again);
+    while (n >= 0 && waiting.room < waiting.n + (size_t)n + 1) {
+        const size_t room = 2 * (waiting.n + (size_t)n + 1);
+        char *more = realloc(waiting.text, room);
+        if (more == NULL) {
+            break;
+        }
+        waiting.text = more;
+        waiting.room = room;
+    }
+    if (n < 0 || waiting.room < waiting.n + (size_t)n + 1) {
+        dpe_print_end();
+        vprintf(format, args);
+    } else {
+        vsnprintf(waiting.text + waiting.n, (size_t)n + 1, format, args);
+        print_line_of(waiting.text, waiting.n + (size_t)n);
+    }
+    va_end(args);
+}
+
+void dpe_print_labelled(void *user, const char *label, const char *words)
+{
+    (void)user;
+    if (label == NULL) {
+        dpe_print("%s\n", words);
+    } else {
+        dpe_print("  %-11s  %s\n", label, words);
+    }
+}
+
+void dpe_print_end(void)
+{
+    if (waiting.n > 0) {
+        fwrite(waiting.text, 1, waiting.n, stdout);
+    }
+    free(waiting.text);
+    waiting.text = NULL;
+    waiting.n = waiting.room = 0;
+}
+
+/* -------------------------------------------------------------------------------------- options */
 
 enum {
     DOC_COLUMN = 29,   /* of what an option does */
@@ -88,11 +280,10 @@ static void print_text(const char *text, int width)
             int name = (int)(gap - text);
             int doc = name + (int)strspn(gap, " ");
             printf("%.*s", doc, text);
-            dpe_tool_put_words(stdout, text + doc, n - (size_t)doc, doc, doc, width, false);
+            put_words(stdout, text + doc, n - (size_t)doc, doc, doc, width, false);
         } else {
             printf("%*s", spaces, "");
-            dpe_tool_put_words(stdout, text + spaces, n - (size_t)spaces, spaces, hang, width,
-                               command);
+            put_words(stdout, text + spaces, n - (size_t)spaces, spaces, hang, width, command);
         }
         putchar('\n');
         text += n + (text[n] == '\n');
@@ -127,7 +318,7 @@ static void print_option(const struct listed *listed, int width)
     }
     char room[ROOM];
     const char *doc = told(listed->set, option->key, option->doc, room);
-    int at = dpe_tool_columns(left, strlen(left));
+    int at = columns_of(left, strlen(left));
     fputs(left, stdout);
     if (doc != NULL) {
         if (at + 1 > DOC_COLUMN) {
@@ -135,7 +326,7 @@ static void print_option(const struct listed *listed, int width)
             at = 0;
         }
         printf("%*s", DOC_COLUMN - at, "");
-        dpe_tool_put_words(stdout, doc, strlen(doc), DOC_COLUMN, DOC_COLUMN, width, false);
+        put_words(stdout, doc, strlen(doc), DOC_COLUMN, DOC_COLUMN, width, false);
     }
     putchar('\n');
 }

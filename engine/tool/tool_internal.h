@@ -25,12 +25,6 @@ extern const struct dpe_option_set dpe_tool_help_option_set;
 /** Text that may not be UTF-8, a path for example, with \xHH for each invalid byte; owned by the
  *  caller, NULL when out of memory. */
 char *dpe_tool_show_bytes(const char *text);
-/** Columns of the first n bytes: characters, for those of Latin and the like. */
-int dpe_tool_columns(const char *text, size_t n);
-/** Print words from column `at` on, up to `width`; further lines begin at `indent`. Words of a
- * command are broken before an option, with a backslash, so that the text can be pasted. */
-void dpe_tool_put_words(FILE *file, const char *text, size_t n, int at, int indent, int width,
-                        bool command);
 /** Print the n bytes of a line and its end. Where the file is a terminal that is narrower, the line
  * is broken between words, and what follows begins at column `indent`. */
 void dpe_tool_fit(FILE *file, const char *text, size_t n, int indent);

@@ -152,9 +152,7 @@ dpe_status dpe_tool_check_folder(const char *path, struct dpe_error *err)
         n--;
     }
     DPE_OWNED char *folder = n > 0 ? strndup(path, n) : NULL;
-    if (n > 0 && folder == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for a path");
-    }
+    DPE_TRY(n > 0 ? DPE_MADE(folder, err, "out of memory for a path") : DPE_OK);
     if (folder != NULL && stat(folder, &info) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
         return dpe_fail(err, DPE_CANNOT_CREATE, "%s: cannot be created: the folder %s is not there",
                         path, folder);

@@ -5,7 +5,6 @@
 
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/rope.h"
 #include "engine/tool/result.h"
 #include "eval/run/run_tool.h"
 #include "outputs/export/rope_forms.h"

@@ -7,7 +7,6 @@
 #include "engine/model/model.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/rope.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/h5.h"

@@ -10,7 +10,7 @@
 
 #include "engine/text/json.h"
 #include "engine/model/model.h"
-#include "engine/plan/rope.h"
+#include "engine/plan/plan.h"
 #include "outputs/export/export.h"
 #include "outputs/export/rope_forms.h"
 

@@ -9,7 +9,6 @@
 #include "engine/model/model.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/rope.h"
 #include "engine/tool/tool.h"
 #include "outputs/h5/h5.h"
 #include "outputs/read/read.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "engine/model/config/family.h"
-#include "engine/plan/rope.h"
+#include "engine/plan/plan.h"
 
 __attribute__((format(printf, 2, 3))) void dpe_runtime_note(struct dpe_runtime_reader *r,
                                                             const char *format, ...)

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "engine/model/model.h"
-#include "engine/plan/rope.h"
+#include "engine/plan/plan.h"
 #include "engine/text/json.h"
 #include "outputs/runtimes/runtime_read.h"
 #include "outputs/runtimes/runtimes.h"

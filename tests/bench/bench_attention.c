@@ -16,7 +16,7 @@
 #include <omp.h>
 
 #include "engine/cpu/attention/attention_cpu.h"
-#include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/plan/methods/methods.h"
 
 enum { REPEATS = 5 };

@@ -26,7 +26,6 @@
 #include "engine/ops/ops.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/rotation.h"
 #include "tests/engine/cuda/wgmma_variants.h"
 
 enum { RUNS = 15, MOST_KERNELS = 16, METHODS = 4 };
@@ -189,8 +188,7 @@ static int find_kernels(const char *wanted, int64_t d, struct kernel *found)
     return n;
 }
 
-/* ----------------------------------------------------------------------------------------- calls
- */
+/* ---------------------------------------------------------------------------------------- calls */
 
 /* A call over all rows from position 0, its walk on the device. */
 struct prepared {
@@ -320,8 +318,7 @@ static uint16_t *run_once(const struct kernel *k, const char *method, const stru
     return bits;
 }
 
-/* --------------------------------------------------------------------------------------- checking
- */
+/* ------------------------------------------------------------------------------------ checking */
 
 /* The worst difference of a row of one head over the value's own size plus the spread of that row.
  * (Of the first rows, which see few keys, values and so the rounding of weights are ten times those
@@ -364,8 +361,7 @@ static bool agree(const struct kernel *k, const struct check *c, int64_t d)
     return worst <= MOST_DIFFERENCE;
 }
 
-/* ----------------------------------------------------------------------------------------- timing
- */
+/* ------------------------------------------------------------------------------------- timing */
 
 static double now(void)
 {

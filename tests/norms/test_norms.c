@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/ops/ops_reference.h"
+#include "engine/ops/ops_host.h"
 #include "norms/norms.h"
 #include "tests/lib/near.h"
 

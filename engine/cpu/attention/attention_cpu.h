@@ -6,7 +6,7 @@
 #define DPE_ATTENTION_CPU_H
 
 #include "engine/base/base.h"
-#include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/model/config/config.h"
 #include "engine/ops/ops.h"
 #include "engine/plan/plan.h"

@@ -7,7 +7,7 @@
 
 #include <omp.h>
 
-#include "engine/cpu/attention/attention_cpu_plan.h"
+#include "engine/cpu/attention/attention_cpu_internal.h"
 
 enum {
     SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */

@@ -1,8 +1,8 @@
 /* Packing for attention of many rows: keys are rotated and become panels, queries row packs, V rows
- * of whole vectors; in bfloat16 all of them pairs (cpu_bf16.h). */
+ * of whole vectors; in bfloat16 all of them pairs (struct dpe_cpu_bf16). */
 #include <string.h>
 
-#include "engine/cpu/attention/attention_cpu_many.h"
+#include "engine/cpu/attention/attention_cpu_internal.h"
 
 enum { ALIGN = 16 /* floats */ };
 

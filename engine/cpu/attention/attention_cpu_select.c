@@ -5,7 +5,7 @@
  * row for a block. */
 #include <omp.h>
 
-#include "engine/cpu/attention/attention_cpu_select.h"
+#include "engine/cpu/attention/attention_cpu_internal.h"
 
 enum {
     SMALL_WORK = 1 << 21, /* multiplications for which no second thread is woken */

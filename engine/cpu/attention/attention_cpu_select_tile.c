@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/cpu/attention/attention_cpu_select.h"
+#include "engine/cpu/attention/attention_cpu_internal.h"
 
 enum {
     MAX_TILES = DPE_CPU_SELECT_ROWS / 4,

@@ -1,5 +1,5 @@
 /* Products and attention in bfloat16: compiled for AVX512-BF16 alone, chosen at run time. */
-#include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 
 #include <immintrin.h>
 #include <string.h>

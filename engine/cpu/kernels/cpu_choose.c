@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu/kernels/cpu_bf16.h"
 #include "engine/cpu/kernels/cpu_kernels.h"
 
 const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void)

@@ -126,9 +126,7 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     }
     b->best = (int32_t *)(void *)(b->nonfinite + 1);
     b->report_host = dpe_alloc(sizeof *b->nonfinite + (size_t)rows * sizeof *b->best, 1);
-    if (b->report_host == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory");
-    }
+    DPE_TRY(DPE_MADE(b->report_host, err, "cuda: out of host memory"));
     DPE_CUDA_TRY(b, dpe_rt_fill(b->counters, 0, 2 * sizeof *b->counters));
     DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
     return dpe_cuda_status(b, err);

@@ -260,7 +260,7 @@ static const char *refused_method(const char *method)
 }
 
 /* Which quantised weights these are: those of 8-bit floats are read with their scales
- * (weights_fp8.c). */
+ * (weights_copies.c). */
 static void read_quantisation(struct dpe_json_reader *top, struct dpe_config *config)
 {
     json_t *object = dpe_json_object(top, "quantization_config");

@@ -1,6 +1,7 @@
 /**
  * @file safetensors.h
- * Reading safetensors files of strangers (inside the engine).
+ * Reading safetensors files of strangers, and the folders that hold a model in them (inside the
+ * engine).
  *
  * A file is: 8 bytes little endian = N, N bytes of JSON {"name": {"dtype", "shape",
  * "data_offsets": [begin, end)}, …, "__metadata__": {string: string}}, then the data, to which the
@@ -70,5 +71,24 @@ dpe_status dpe_shard_table_sort(struct dpe_shard_table *table, const struct dpe_
 /** By name in a sorted table, NULL when there is none. */
 const struct dpe_shard_tensor *dpe_shard_table_find(const struct dpe_shard_table *table,
                                                     const char *name);
+
+/* ------------------------------------------------------------------------------------- folders */
+
+/** Find the shards of a folder, open them in name order into *shards [*n], collect their tensors in
+ *  *table (sorted) and add them to *hash. With an index every name of its weight_map has to be in
+ *  the shard that the index names, and only these tensors are the model's. The caller closes and
+ * frees the shards, after a failure too. */
+dpe_status dpe_shards_open(const char *folder, struct dpe_shard **shards, int *n,
+                           struct dpe_shard_table *table, struct dpe_sha256 *hash,
+                           struct dpe_error *err);
+
+/** Many names in one message, "a, b, c and 12 more": those so far; zero-initialise. */
+struct dpe_name_list {
+    char text[640];
+    size_t used, reported, n;
+};
+void dpe_name_list_add(struct dpe_name_list *list, const char *name);
+/** The text, with the number of names that did not fit. */
+const char *dpe_name_list_text(struct dpe_name_list *list);
 
 #endif

@@ -24,11 +24,6 @@ const struct dpe_gguf_tensor *dpe_gguf_set_find(const struct dpe_gguf_set *set, 
  *  *family: that of the table, as a GGUF file holds it. DPE_BAD_DATA, DPE_NO_MEMORY, DPE_IO. */
 dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct dpe_family *family,
                            struct dpe_error *err);
-/** The tensors under the names of a Hugging Face folder, appended to *table; names are owned by the
- *  entries (free each). A tensor that is not known is DPE_BAD_DATA: what it does would be left out.
- */
-dpe_status dpe_gguf_tensors(const struct dpe_gguf_set *set, const struct dpe_config *config,
-                            struct dpe_shard_table *table, struct dpe_error *err);
 
 /** Fill a zeroed model from a GGUF file: configuration, weights unless config_only. */
 dpe_status dpe_model_open_gguf(struct dpe_model *model, bool config_only, struct dpe_sha256 *hash,

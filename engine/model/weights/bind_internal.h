@@ -6,7 +6,7 @@
 #define DPE_BIND_INTERNAL_H
 
 #include "engine/model/config/layer_weights.h"
-#include "engine/model/files/shards.h"
+#include "engine/model/files/safetensors.h"
 #include "engine/model/weights/opened.h"
 
 /** A checkpoint that is being bound. */
@@ -36,7 +36,7 @@ dpe_status dpe_bind_part(struct dpe_binder *binder, int64_t index, const char *o
                          const char *suffix, int64_t rows, int64_t cols, bool there,
                          struct dpe_tensor *tensor);
 
-/* weights_order.c */
+/* weights_copies.c */
 
 /** Element `at` of a tensor's data as float, exact. */
 float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at);
@@ -47,14 +47,10 @@ dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double sh
 dpe_status dpe_bind_arrange(struct dpe_binder *binder, enum dpe_weight which,
                             struct dpe_layer_weights *layer);
 
-/* weights_fp8.c */
-
 /** A matrix of type F8_E4M3 with its scales (NAME_scale or NAME_scale_inv: one, one for each row,
  * or one for each block of dpe_config.fp8_block), as a bfloat16 copy. Its shape was checked. */
 dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
                         const struct dpe_shard_tensor *found, struct dpe_tensor *tensor);
-
-/* weights_experts.c */
 
 /** All experts of a layer. */
 dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,

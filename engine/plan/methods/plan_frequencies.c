@@ -1,6 +1,6 @@
 /* Methods that change frequencies: one band, positions as they are. */
 #include "engine/plan/methods/methods_internal.h"
-#include "engine/plan/rope.h"
+#include "engine/plan/plan.h"
 
 #include <inttypes.h>
 #include <math.h>

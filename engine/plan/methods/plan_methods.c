@@ -1,6 +1,6 @@
 /* All methods in one list, and what their builders share. */
 #include "engine/plan/methods/methods_internal.h"
-#include "engine/plan/rope.h"
+#include "engine/plan/plan.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -420,9 +420,7 @@ dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,
         return DPE_OK;
     }
     DPE_OWNED char *own = strdup(text);
-    if (own == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "temperature: out of memory");
-    }
+    DPE_TRY(DPE_MADE(own, err, "temperature: out of memory"));
     struct dpe_spec spec = {.err = err, .method = "temperature"};
     struct dpe_temperature read = dpe_temperature_none;
     DPE_TRY(add_keys(&spec, &keys_alone, own));
@@ -491,9 +489,7 @@ static dpe_status make(const char *text, const struct dpe_plan_context *context,
 {
     DPE_TRY(dpe_plan_context_check(context, err));
     DPE_OWNED char *own = strdup(text);
-    if (own == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "method: out of memory");
-    }
+    DPE_TRY(DPE_MADE(own, err, "method: out of memory"));
     char *rest = strchr(own, ':');
     if (rest != NULL) {
         *rest++ = 0;

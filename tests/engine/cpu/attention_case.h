@@ -15,7 +15,6 @@
 #include "engine/model/model.h"
 #include "engine/ops/ops.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/rotation.h"
 
 /** Which plan a case runs; each is one of the shapes that plans of the methods have. */
 enum plan_kind {

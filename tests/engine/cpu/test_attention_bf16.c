@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/kv/kv.h"
 #include "tests/engine/cpu/attention_run.h"
 

@@ -16,7 +16,6 @@
 #include "engine/ops/ops.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/rotation.h"
 #include "tests/lib/near.h"
 
 enum {

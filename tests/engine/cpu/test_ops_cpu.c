@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include "engine/cpu/cpu.h"
-#include "engine/cpu/kernels/cpu_bf16.h"
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/product.h"
 #include "engine/ops/ops_host.h"

@@ -15,7 +15,6 @@
 #include "engine/model/model.h"
 #include "engine/ops/ops.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/rotation.h"
 
 struct flash_shape {
     enum dpe_dtype dtype;

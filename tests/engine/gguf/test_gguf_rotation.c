@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "engine/model/model.h"
-#include "engine/plan/rope.h"
+#include "engine/plan/plan.h"
 
 enum { PAIRS = 16, HEAD = 2 * PAIRS, CONTEXT = 4096, STRING = 8, U32 = 4, F32 = 6 };
 

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "engine/model/config/config_parse.h"
-#include "engine/plan/rope.h"
+#include "engine/plan/plan.h"
 #include "tests/lib/model_files.h"
 
 static const struct {

@@ -14,7 +14,6 @@
 #include "engine/base/base.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
-#include "engine/model/random_model.h"
 #include "engine/model/slice.h"
 #include "engine/ops/ops.h"
 

@@ -119,7 +119,6 @@ struct golden_rope {
     double attention_factor;
     double inv_freq[64];
 };
-#include "engine/plan/rope.h"
 #include "tests/golden/rope_golden.h"
 
 static void native_scalings_are_those_of_transformers(void **state)

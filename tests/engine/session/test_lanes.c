@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "engine/cpu/kernels/cpu_bf16.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
 #include "tests/engine/session/session_case.h"
 
 enum { BRANCHES = 8, PREFIX = 6, ROOM = 12, STEPS = 5 };

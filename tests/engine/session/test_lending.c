@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu/kernels/cpu_bf16.h"
-#include "engine/model/random_model.h"
+#include "engine/cpu/kernels/cpu_kernels.h"
+#include "engine/model/model.h"
 #include "engine/session/session_internal.h"
 #include "tests/lib/tiny.h"
 

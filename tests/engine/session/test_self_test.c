@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "engine/model/config/family.h"
-#include "engine/model/random_model.h"
+#include "engine/model/model.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/session/device_check.h"
 #include "engine/session/ladder.h"

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/types.h>
 
-#include "engine/model/random_model.h"
+#include "engine/model/model.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/session/session_internal.h"
 #include "tests/lib/tiny.h"

@@ -22,8 +22,6 @@
 #include "engine/ops/options.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
-#include "engine/plan/rope.h"
-#include "engine/plan/rotation.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/niah/niah.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/model/random_model.h"
+#include "engine/model/model.h"
 #include "engine/session/device.h"
 #include "tests/emulate/fake_runtime.h"
 #include "tests/engine/session/session_case.h"

@@ -1,0 +1,318 @@
+/* Weights that a checkpoint holds in another form or order than the engine's own, as copies. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/base/halves.h"
+#include "engine/model/config/family.h"
+#include "engine/model/weights/bind_internal.h"
+
+float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at)
+{
+    float value = 0.0F;
+    dpe_dtype_read(tensor->dtype, tensor->data, at, 1, &value);
+    return value;
+}
+
+dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double shift, double factor,
+                          struct dpe_tensor *tensor)
+{
+    if (tensor->data == NULL || (shift == 0.0 && factor == 1.0)) {
+        return DPE_OK;
+    }
+    float *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, name, (size_t)tensor->cols * sizeof *copy, &copy));
+    for (int64_t i = 0; i < tensor->cols; i++) {
+        copy[i] = (float)(factor * (double)((float)shift + dpe_bind_element(tensor, i)));
+    }
+    tensor->data = copy;
+    tensor->dtype = DPE_F32;
+    return DPE_OK;
+}
+
+/* Which component of a checkpoint's head is component i of the engine's: the pairs that rotate come
+ * first, pair j as components j and j + head_dim/2; what does not rotate fills the other pairs. */
+static int64_t component(const struct dpe_config *config, int64_t i)
+{
+    int64_t half = config->head_dim / 2;
+    int64_t pairs = dpe_config_pairs(config);
+    int64_t j = i % half;
+    int64_t side = i / half;
+    if (j >= pairs) {
+        return 2 * pairs + side * (half - pairs) + j - pairs;
+    }
+    return dpe_family_of(config)->interleaved ? 2 * j + side : j + side * pairs;
+}
+
+static bool reordered(const struct dpe_config *config)
+{
+    return dpe_family_of(config)->interleaved || 2 * dpe_config_pairs(config) != config->head_dim;
+}
+
+/* The rows of q or k (the elements of their biases and norms: width 1) in the engine's order of
+ * components, as a copy. */
+static dpe_status reorder_heads(struct dpe_binder *binder, const char *name, int64_t rows,
+                                int64_t width, struct dpe_tensor *tensor)
+{
+    const struct dpe_config *config = &binder->model->config;
+    if (tensor->data == NULL || !reordered(config)) {
+        return DPE_OK;
+    }
+    size_t bytes = (size_t)dpe_dtype_bytes(tensor->dtype, width);
+    char *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, name, (size_t)rows * bytes, &copy));
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t head = r / config->head_dim * config->head_dim;
+        int64_t from = head + component(config, r - head);
+        memcpy(copy + (size_t)r * bytes, (const char *)tensor->data + (size_t)from * bytes, bytes);
+    }
+    tensor->data = copy;
+    return DPE_OK;
+}
+
+dpe_status dpe_bind_arrange(struct dpe_binder *binder, enum dpe_weight which,
+                            struct dpe_layer_weights *layer)
+{
+    const struct dpe_config *config = &binder->model->config;
+    struct dpe_layer_shape shape = dpe_layer_shape(config, which);
+    struct dpe_tensor *weight = &layer->weight[which];
+    const char *name = dpe_layer_name(config, which);
+    if (shape.vector && which != DPE_WEIGHT_SINKS && dpe_family_of(config)->norm_plus_one) {
+        DPE_TRY(dpe_bind_shift(binder, name, 1.0, 1.0, weight));
+    }
+    if (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K) {
+        DPE_TRY(reorder_heads(binder, name, shape.rows, shape.cols, weight));
+        return reorder_heads(binder, name, shape.rows, 1, &layer->bias[which]);
+    }
+    return which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM
+               ? reorder_heads(binder, name, shape.cols, 1, weight)
+               : DPE_OK;
+}
+
+/* The experts of a layer, in either layout of checkpoints. */
+
+static dpe_status bind_expert(struct dpe_binder *binder, int64_t index, int64_t expert,
+                              struct dpe_expert *out)
+{
+    const struct dpe_config *config = &binder->model->config;
+    const struct {
+        const char *name;
+        int64_t rows, cols;
+        struct dpe_tensor *tensor, *bias;
+    } parts[] = {
+        {"gate_proj", config->intermediate, config->hidden, &out->gate, &out->gate_bias},
+        {"up_proj", config->intermediate, config->hidden, &out->up, &out->up_bias},
+        {"down_proj", config->hidden, config->intermediate, &out->down, &out->down_bias},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "mlp.experts.%lld.%s", (long long)expert, parts[i].name);
+        DPE_TRY(dpe_bind_part(binder, index, name, ".weight", parts[i].rows, parts[i].cols, true,
+                              parts[i].tensor));
+        if (dpe_family_of(config)->experts_biased) {
+            DPE_TRY(
+                dpe_bind_part(binder, index, name, ".bias", 0, parts[i].rows, true, parts[i].bias));
+        }
+    }
+    return DPE_OK;
+}
+
+/* Every `step`-th element from `first` on of a row of a stacked tensor, as a vector. */
+static dpe_status cut_bias(struct dpe_binder *binder, const struct dpe_tensor *all, int64_t expert,
+                           int64_t first, int64_t step, struct dpe_tensor *out)
+{
+    int64_t n = all->cols / step;
+    float *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, "experts", (size_t)n * sizeof *copy, &copy));
+    for (int64_t i = 0; i < n; i++) {
+        copy[i] = dpe_bind_element(all, expert * all->cols + first + i * step);
+    }
+    *out = (struct dpe_tensor){.data = copy, .dtype = DPE_F32, .rows = 1, .cols = n};
+    return DPE_OK;
+}
+
+/* Every `step`-th column from `first` on of an expert's matrix [cols][rows of the weight · step],
+ * as the rows of a weight. */
+static dpe_status cut_expert(struct dpe_binder *binder, const struct dpe_tensor *all,
+                             int64_t expert, int64_t first, int64_t step, int64_t cols,
+                             struct dpe_tensor *out)
+{
+    int64_t rows = all->cols / step;
+    int64_t size = all->dtype == DPE_F32 ? 4 : 2;
+    char *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, "experts", (size_t)(rows * cols * size), &copy));
+    const char *from = (const char *)all->data + expert * cols * all->cols * size;
+    for (int64_t c = 0; c < cols; c++) {
+        for (int64_t r = 0; r < rows; r++) {
+            memcpy(copy + (r * cols + c) * size, from + (c * all->cols + first + r * step) * size,
+                   (size_t)size);
+        }
+    }
+    *out = (struct dpe_tensor){.data = copy, .dtype = all->dtype, .rows = rows, .cols = cols};
+    return DPE_OK;
+}
+
+/* All experts of a layer from tensors of all, [experts · inputs][outputs]. */
+static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct dpe_expert *experts)
+{
+    const struct dpe_config *config = &binder->model->config;
+    int64_t n = config->n_experts;
+    int64_t h = config->hidden;
+    int64_t m = config->intermediate;
+    struct dpe_tensor in = {0};
+    struct dpe_tensor in_bias = {0};
+    struct dpe_tensor out = {0};
+    struct dpe_tensor out_bias = {0};
+    const struct {
+        const char *name;
+        int64_t planes, rows, cols;
+        struct dpe_tensor *tensor;
+    } parts[] = {
+        {"mlp.experts.gate_up_proj", n, h, 2 * m, &in},
+        {"mlp.experts.gate_up_proj_bias", 0, n, 2 * m, &in_bias},
+        {"mlp.experts.down_proj", n, m, h, &out},
+        {"mlp.experts.down_proj_bias", 0, n, h, &out_bias},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "%slayers.%lld.%s", binder->prefix, (long long)index,
+                 parts[i].name);
+        const int64_t shape[] = {parts[i].planes, parts[i].rows, parts[i].cols};
+        DPE_TRY(dpe_bind_shape(binder, name, shape, parts[i].tensor));
+    }
+    bool there =
+        in.data != NULL && in_bias.data != NULL && out.data != NULL && out_bias.data != NULL;
+    for (int64_t e = 0; there && e < n; e++) {
+        struct dpe_expert *x = &experts[e];
+        DPE_TRY(cut_expert(binder, &in, e, 0, 2, h, &x->gate));
+        DPE_TRY(cut_expert(binder, &in, e, 1, 2, h, &x->up));
+        DPE_TRY(cut_expert(binder, &out, e, 0, 1, m, &x->down));
+        DPE_TRY(cut_bias(binder, &in_bias, e, 0, 2, &x->gate_bias));
+        DPE_TRY(cut_bias(binder, &in_bias, e, 1, 2, &x->up_bias));
+        DPE_TRY(cut_bias(binder, &out_bias, e, 0, 1, &x->down_bias));
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
+                            struct dpe_layer_weights *layer)
+{
+    const struct dpe_config *config = &binder->model->config;
+    DPE_TRY(DPE_NEW(&layer->experts, (size_t)config->n_experts, binder->err,
+                    "%s: no memory for %lld experts", binder->model->folder,
+                    (long long)config->n_experts));
+    if (dpe_family_of(config)->experts == DPE_EXPERTS_STACKED) {
+        return bind_stacked(binder, index, layer->experts);
+    }
+    for (int64_t e = 0; e < config->n_experts; e++) {
+        DPE_TRY(bind_expert(binder, index, e, &layer->experts[e]));
+    }
+    return DPE_OK;
+}
+
+/* ------------------------------------------------- 8-bit floats with scales, as bfloat16: what the
+ * libraries that wrote them unpack them to. */
+
+/* Sign, four bits of exponent with a bias of 7, three of fraction; all ones are NaN, and there is
+ * no infinity. */
+static float from_e4m3(unsigned char bits)
+{
+    int exponent = (bits >> 3) & 15;
+    int fraction = bits & 7;
+    float size =
+        exponent == 0 ? ldexpf((float)fraction, -9) : ldexpf((float)(8 + fraction), exponent - 10);
+    size = (bits & 127) == 127 ? NAN : size;
+    return (bits & 128) != 0 ? -size : size;
+}
+
+/* The scales of a matrix: one for so many rows and columns. */
+struct scales {
+    struct dpe_tensor tensor;
+    int64_t rows, cols; /* that a scale is for */
+};
+
+static const struct dpe_shard_tensor *find_scales(const struct dpe_binder *binder, const char *name)
+{
+    static const char *const endings[] = {"_scale", "_scale_inv"};
+    char scale[192];
+    const struct dpe_shard_tensor *found = NULL;
+    for (size_t i = 0; i < 2 && found == NULL; i++) {
+        snprintf(scale, sizeof scale, "%s%s", name, endings[i]);
+        found = dpe_shard_table_find(binder->table, scale);
+    }
+    return found;
+}
+
+static dpe_status bad_scales(const struct dpe_binder *binder, const char *name, const char *what)
+{
+    return dpe_fail(
+        binder->err, DPE_BAD_DATA,
+        "%s: tensor %s of type F8_E4M3: expected %s_scale or %s_scale_inv as F32, F16 or BF16 "
+        "with one number, one for each row, or one for each block of equal size; %s",
+        binder->model->folder, name, name, name, what);
+}
+
+/* How many of n lie in each of `parts` equal pieces, of which only the last may be shorter; 0: no
+ * such number. */
+static int64_t piece(const struct dpe_binder *binder, int64_t n, int64_t parts, int at)
+{
+    int64_t size = binder->model->config.fp8_block[at];
+    size = size > 0 && parts == (n + size - 1) / size ? size : 0;
+    if (size == 0 && parts > 0 && n % parts == 0) {
+        size = n / parts;
+    }
+    return size;
+}
+
+static dpe_status read_scales(struct dpe_binder *binder, const char *name, int64_t rows,
+                              int64_t cols, struct scales *scales)
+{
+    const struct dpe_shard_tensor *found = find_scales(binder, name);
+    if (found == NULL) {
+        return bad_scales(binder, name, "found neither");
+    }
+    int64_t down = found->rank > 0 ? found->shape[0] : 1;
+    int64_t across = found->rank > 1 ? found->shape[1] : 1;
+    const int64_t whole[] = {0, found->rank > 1 ? down : 0, found->rank > 1 ? across : down};
+    scales->rows = found->rank > 2 ? 0 : piece(binder, rows, down, 0);
+    scales->cols = found->rank > 2 ? 0 : piece(binder, cols, across, 1);
+    bool narrow = strcmp(found->dtype, "F32") == 0 || strcmp(found->dtype, "F16") == 0 ||
+                  strcmp(found->dtype, "BF16") == 0;
+    if (scales->rows == 0 || scales->cols == 0 || !narrow) {
+        return bad_scales(binder, name, "found another shape or type");
+    }
+    if (found->rank == 0) {
+        /* A single number is no vector to the binder. */
+        struct dpe_shard_tensor one = *found;
+        one.rank = 1;
+        one.shape[0] = 1;
+        return dpe_bind_found(binder, &one, (const int64_t[]){0, 0, 1}, &scales->tensor);
+    }
+    return dpe_bind_found(binder, found, whole, &scales->tensor);
+}
+
+dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
+                        const struct dpe_shard_tensor *found, struct dpe_tensor *tensor)
+{
+    int64_t rows = found->shape[0];
+    int64_t cols = found->shape[1];
+    struct scales scales = {0};
+    float values[256];
+    DPE_TRY(read_scales(binder, name, rows, cols, &scales));
+    uint16_t *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, name, (size_t)(rows * cols) * sizeof *copy, &copy));
+    for (int i = 0; i < 256; i++) {
+        values[i] = from_e4m3((unsigned char)i);
+    }
+    const unsigned char *bytes = binder->model->shards[found->shard].map + found->begin;
+    int64_t across = (cols + scales.cols - 1) / scales.cols;
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < cols; c++) {
+            float scale =
+                dpe_bind_element(&scales.tensor, r / scales.rows * across + c / scales.cols);
+            copy[r * cols + c] = dpe_to_bf16(values[bytes[r * cols + c]] * scale);
+        }
+    }
+    *tensor = (struct dpe_tensor){.data = copy, .dtype = DPE_BF16, .rows = rows, .cols = cols};
+    return DPE_OK;
+}

@@ -1,0 +1,323 @@
+/* The reference of what a layer does around attention: sums of norms, the cache, sinks,
+ * activations, experts. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/ops/ops_host.h"
+
+/* ----------------------------------------------------------------------------- small operations */
+
+void dpe_reference_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor)
+{
+    (void)backend;
+    float *to = x;
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = (float)((double)to[i] * factor);
+    }
+}
+
+void dpe_reference_scale_part(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width,
+                              int64_t from, int64_t n, double factor)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        dpe_reference_scale(backend, (float *)x + r * width + from, n, factor);
+    }
+}
+
+void dpe_reference_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n)
+{
+    (void)backend;
+    float *to = x;
+    const float *from = y;
+    for (int64_t i = 0; i < n; i++) {
+        to[i] += from[i];
+    }
+}
+
+void dpe_reference_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
+                         dpe_mem out)
+{
+    const struct dpe_config *c = backend->config;
+    const struct dpe_tensor *sinks = &backend->weights->layers[layer].weight[DPE_WEIGHT_SINKS];
+    float *to = out;
+    for (int64_t i = 0; i < rows * c->n_heads; i++) {
+        float sink = 0.0F;
+        dpe_tensor_read(sinks, i % c->n_heads, 1, &sink);
+        double share = 1.0 / (1.0 + exp((double)sink - (double)lse[i]));
+        for (int64_t j = 0; j < c->head_dim; j++) {
+            to[i * c->head_dim + j] = (float)((double)to[i * c->head_dim + j] * share);
+        }
+    }
+}
+
+static double activated(enum dpe_activation kind, double gate, double up)
+{
+    switch (kind) {
+    case DPE_SWIGLU:
+        return gate / (1.0 + exp(-gate)) * up;
+    case DPE_GEGLU_TANH: {
+        double inner = 0.79788456080286535588 * (gate + 0.044715 * gate * gate * gate);
+        return 0.5 * gate * (1.0 + tanh(inner)) * up;
+    }
+    case DPE_SWIGLU_CLAMPED: {
+        double g = fmin(gate, 7.0);
+        return g / (1.0 + exp(-1.702 * g)) * (fmin(fmax(up, -7.0), 7.0) + 1.0);
+    }
+    }
+    return 0.0;
+}
+
+void dpe_reference_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows)
+{
+    int64_t n = rows * backend->config->intermediate;
+    float *g = gate;
+    const float *u = up;
+    for (int64_t i = 0; i < n; i++) {
+        g[i] = (float)activated(backend->config->activation, (double)g[i], (double)u[i]);
+    }
+}
+
+/* -------------------------------------------------------------------------------------- experts */
+
+void dpe_experts_choose(const struct dpe_config *config, float *scores)
+{
+    int64_t n = config->n_experts;
+    double total = 0.0;
+    double chosen = 0.0;
+    float largest = -INFINITY;
+    for (int64_t e = 0; e < n; e++) {
+        largest = scores[e] > largest ? scores[e] : largest;
+    }
+    for (int64_t e = 0; e < n; e++) {
+        total += exp((double)scores[e] - (double)largest);
+    }
+    /* The chosen become -1 - weight, so that they are not chosen again; scores are then all > 0. */
+    for (int64_t e = 0; e < n; e++) {
+        scores[e] = (float)(exp((double)scores[e] - (double)largest) / total);
+    }
+    for (int64_t i = 0; i < config->experts_per_token; i++) {
+        int64_t best = -1;
+        for (int64_t e = 0; e < n; e++) {
+            best = scores[e] >= 0.0F && (best < 0 || scores[e] > scores[best]) ? e : best;
+        }
+        if (best < 0) {
+            break; /* scores that are not numbers */
+        }
+        chosen += (double)scores[best];
+        scores[best] = -1.0F - scores[best];
+    }
+    for (int64_t e = 0; e < n; e++) {
+        double weight = -1.0 - (double)scores[e];
+        bool taken = !(scores[e] >= 0.0F);
+        weight = config->experts_normalised ? weight / chosen : weight;
+        scores[e] = taken ? (float)weight : 0.0F;
+    }
+}
+
+static double dot(const struct dpe_tensor *weight, const struct dpe_tensor *bias, int64_t row,
+                  const float *x)
+{
+    double sum = 0.0;
+    float w = 0.0F;
+    if (bias->data != NULL) {
+        dpe_tensor_read(bias, row, 1, &w);
+        sum = (double)w;
+    }
+    for (int64_t i = 0; i < weight->cols; i++) {
+        dpe_tensor_read(weight, row * dpe_tensor_stride(weight) + i, 1, &w);
+        sum += (double)w * (double)x[i];
+    }
+    return sum;
+}
+
+void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,
+                           const struct dpe_experts *args)
+{
+    const struct dpe_config *c = backend->config;
+    const struct dpe_layer_weights *weights = &backend->weights->layers[layer];
+    float *scores = args->scores;
+    float *hidden = args->gate;
+    for (int64_t r = 0; r < args->rows; r++) {
+        const float *x = (const float *)args->x + r * c->hidden;
+        float *out = (float *)args->out + r * c->hidden;
+        for (int64_t e = 0; e < c->n_experts; e++) {
+            scores[e] = (float)dot(&weights->weight[DPE_WEIGHT_ROUTER],
+                                   &weights->bias[DPE_WEIGHT_ROUTER], e, x);
+        }
+        dpe_experts_choose(c, scores);
+        for (int64_t e = 0; e < c->n_experts; e++) {
+            const struct dpe_expert *expert = &weights->experts[e];
+            if (scores[e] == 0.0F) {
+                continue;
+            }
+            for (int64_t i = 0; i < c->intermediate; i++) {
+                hidden[i] =
+                    (float)activated(c->activation, dot(&expert->gate, &expert->gate_bias, i, x),
+                                     dot(&expert->up, &expert->up_bias, i, x));
+            }
+            for (int64_t i = 0; i < c->hidden; i++) {
+                double made = dot(&expert->down, &expert->down_bias, i, hidden);
+                out[i] = (float)((double)out[i] + (double)scores[e] * made);
+            }
+        }
+    }
+}
+
+/* ----------------------------------- the cache: what a batch adds to it, and copies within it */
+
+/* Rows of `heads` heads of a part into a dpe_kv: runs of a branch, or single rows of several. */
+static void store_part(const struct dpe_batch *batch, const struct dpe_store *args,
+                       enum dpe_kv_part part, int64_t heads, int64_t head_dim, const float *from)
+{
+    int64_t run = batch->positions != NULL ? 1 : batch->rows;
+    for (int64_t r = 0; r < batch->rows; r += run) {
+        int64_t row = batch->positions != NULL ? batch->positions[r] + batch->offsets[r]
+                                               : batch->start + batch->offset;
+        for (int64_t h = 0; h < heads; h++) {
+            const struct dpe_kv_rows rows = {part, args->layer, h, row, run};
+            dpe_kv_write(args->kv, &rows, from + (r * heads + h) * head_dim, heads * head_dim);
+        }
+    }
+}
+
+static void store_kv(const struct dpe_config *c, const struct dpe_batch *batch,
+                     const struct dpe_store *args)
+{
+    store_part(batch, args, DPE_KV_KEYS, c->n_kv_heads, c->head_dim, args->k);
+    store_part(batch, args, DPE_KV_VALUES, c->n_kv_heads, c->head_dim, args->v);
+    if (args->keeps_queries) {
+        store_part(batch, args, DPE_KV_QUERIES, c->n_heads, c->head_dim, args->q);
+    }
+}
+
+void dpe_reference_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
+                            const struct dpe_store *args)
+{
+    if (args->kv != NULL) {
+        store_kv(backend->config, batch, args);
+        return;
+    }
+    int64_t n_kv_heads = backend->config->n_kv_heads;
+    int64_t head_dim = backend->config->head_dim;
+    size_t bytes = (size_t)head_dim * sizeof(float);
+    for (int64_t r = 0; r < batch->rows; r++) {
+        int64_t row = batch->positions != NULL ? batch->positions[r] + batch->offsets[r]
+                                               : batch->start + r + batch->offset;
+        for (int64_t h = 0; h < n_kv_heads; h++) {
+            int64_t from = (r * n_kv_heads + h) * head_dim;
+            int64_t to = (h * args->capacity + row) * head_dim;
+            memcpy((float *)args->cache_k + to, (const float *)args->k + from, bytes);
+            memcpy((float *)args->cache_v + to, (const float *)args->v + from, bytes);
+        }
+        int64_t n_heads = args->cache_q != NULL ? backend->config->n_heads : 0;
+        for (int64_t h = 0; h < n_heads; h++) {
+            memcpy((float *)args->cache_q + (h * args->capacity + row) * head_dim,
+                   (const float *)args->q + (r * n_heads + h) * head_dim, bytes);
+        }
+    }
+}
+
+static void copy_part(const struct dpe_store *args, enum dpe_kv_part part, int64_t heads,
+                      int64_t from, int64_t to, int64_t n)
+{
+    for (int64_t h = 0; h < heads; h++) {
+        const struct dpe_kv_rows rows = {part, args->layer, h, from, n};
+        dpe_kv_copy(args->kv, &rows, to);
+    }
+}
+
+void dpe_reference_copy_kv(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,
+                           int64_t to, int64_t rows)
+{
+    if (args->kv != NULL) {
+        copy_part(args, DPE_KV_KEYS, backend->config->n_kv_heads, from, to, rows);
+        copy_part(args, DPE_KV_VALUES, backend->config->n_kv_heads, from, to, rows);
+        copy_part(args, DPE_KV_QUERIES, args->keeps_queries ? backend->config->n_heads : 0, from,
+                  to, rows);
+        return;
+    }
+    int64_t head_dim = backend->config->head_dim;
+    size_t bytes = (size_t)(rows * head_dim) * sizeof(float);
+    for (int64_t h = 0; h < backend->config->n_kv_heads; h++) {
+        float *k = (float *)args->cache_k + h * args->capacity * head_dim;
+        float *v = (float *)args->cache_v + h * args->capacity * head_dim;
+        memcpy(k + to * head_dim, k + from * head_dim, bytes);
+        memcpy(v + to * head_dim, v + from * head_dim, bytes);
+    }
+    for (int64_t h = 0; args->cache_q != NULL && h < backend->config->n_heads; h++) {
+        float *q = (float *)args->cache_q + h * args->capacity * head_dim;
+        memcpy(q + to * head_dim, q + from * head_dim, bytes);
+    }
+}
+
+/* Square roots of eight pairs at once where the processor can: at the baseline's four they are the
+ * larger part of what the sums add to a prefill. Contraction is off, so both give the same
+ * bits. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDE
+#endif
+
+/* sum[j] += ‖x^(j)‖ over rows in their order; x is one head of the first row. The norm itself is a
+ * float (its rounding averages out); the sum is not. */
+WIDE static void add_norms(const float *x, int64_t stride, int64_t rows, int64_t n_pairs,
+                           double *sum)
+{
+    for (int64_t t = 0; t < rows; t++) {
+        const float *low = x + t * stride;
+        const float *high = low + n_pairs;
+        for (int64_t j = 0; j < n_pairs; j++) {
+            sum[j] += (double)sqrtf(low[j] * low[j] + high[j] * high[j]);
+        }
+    }
+}
+
+/* sum[j] += ‖q^(j)‖·‖k^(j)‖ over rows in their order. */
+WIDE static void add_products(const float *q, int64_t q_stride, const float *k, int64_t k_stride,
+                              int64_t rows, int64_t n_pairs, double *sum)
+{
+    for (int64_t t = 0; t < rows; t++) {
+        const float *q_low = q + t * q_stride;
+        const float *q_high = q_low + n_pairs;
+        const float *k_low = k + t * k_stride;
+        const float *k_high = k_low + n_pairs;
+        for (int64_t j = 0; j < n_pairs; j++) {
+            float norm_q = sqrtf(q_low[j] * q_low[j] + q_high[j] * q_high[j]);
+            float norm_k = sqrtf(k_low[j] * k_low[j] + k_high[j] * k_high[j]);
+            sum[j] += (double)norm_q * (double)norm_k;
+        }
+    }
+}
+
+void dpe_norms_add(const struct dpe_config *config, int n_threads, const float *q, const float *k,
+                   int64_t rows, bool products, double *sum_q, double *sum_k)
+{
+    int64_t n_pairs = config->head_dim / 2;
+    int64_t head_dim = 2 * n_pairs;
+    int64_t n_heads = config->n_heads;
+    int64_t n_kv_heads = config->n_kv_heads;
+    int64_t group = n_heads / n_kv_heads;
+    int64_t jobs = products ? n_heads : n_heads + n_kv_heads;
+    /* Waking threads takes as long as some 100,000 norms. */
+    bool many = jobs * rows * n_pairs > 1 << 18;
+#pragma omp parallel for schedule(static) num_threads(n_threads) if (many)
+    for (int64_t job = 0; job < jobs; job++) {
+        if (products) {
+            add_products(q + job * head_dim, n_heads * head_dim, k + job / group * head_dim,
+                         n_kv_heads * head_dim, rows, n_pairs, sum_q + job * n_pairs);
+        } else if (job < n_heads) {
+            add_norms(q + job * head_dim, n_heads * head_dim, rows, n_pairs, sum_q + job * n_pairs);
+        } else {
+            int64_t kv = job - n_heads;
+            add_norms(k + kv * head_dim, n_kv_heads * head_dim, rows, n_pairs,
+                      sum_k + kv * n_pairs);
+        }
+    }
+}
+
+void dpe_reference_sum_norms(struct dpe_backend *backend, dpe_mem q, dpe_mem k, int64_t rows,
+                             bool products, double *sum_q, double *sum_k)
+{
+    dpe_norms_add(backend->config, backend->n_threads, q, k, rows, products, sum_q, sum_k);
+}
