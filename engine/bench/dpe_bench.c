@@ -301,9 +301,8 @@ static dpe_status measure(struct dpe_session *s, const struct dpe_model *model,
     double token[MOST_REPEATS];
     DPE_OWNED int32_t *tokens = dpe_alloc((size_t)length, sizeof *tokens);
     DPE_OWNED float *logits = dpe_alloc((size_t)c->vocab, sizeof *logits);
-    if (tokens == NULL || logits == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory for %" PRId64 " tokens", length);
-    }
+    DPE_TRY(DPE_MADE(tokens != NULL ? logits : NULL, err, "out of memory for %" PRId64 " tokens",
+                     length));
     for (int64_t i = 0; i < length; i++) {
         tokens[i] = (int32_t)((uint64_t)i * 2654435761U >> 7) & 0x7fffffff;
         tokens[i] = (int32_t)(tokens[i] % c->vocab);

@@ -156,9 +156,9 @@ dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
     products->bias = dpe_alloc((size_t)products->most_rows, sizeof(float));
     products->packed_x = dpe_alloc(floats_x(products), sizeof(float));
     products->threads = dpe_alloc(floats_threads(products), sizeof(float));
-    if (products->bias == NULL || products->packed_x == NULL || products->threads == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "cpu backend: out of memory for matrix products");
-    }
+    DPE_TRY(
+        DPE_MADE(products->bias != NULL && products->packed_x != NULL ? products->threads : NULL,
+                 err, "cpu backend: out of memory for matrix products"));
     return products->blas ? open_blas(n_threads, &products->sgemm, err) : DPE_OK;
 }
 

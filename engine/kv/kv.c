@@ -189,10 +189,9 @@ dpe_status dpe_kv_create(const struct dpe_kv_shape *shape, const char *folder, u
         kv->folder = strdup(folder);
         DPE_TRY(dpe_kv_pages_make(folder, kv->layout.pages, frames, &kv->pages, err));
     }
-    if (folder == NULL ? kv->memory == NULL : kv->folder == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "out of memory: %.1f MiB of keys and values",
-                        (double)kv->layout.bytes / 0x1p20);
-    }
+    DPE_TRY(DPE_MADE(folder == NULL ? (void *)kv->memory : kv->folder, err,
+                     "out of memory: %.1f MiB of keys and values",
+                     (double)kv->layout.bytes / 0x1p20));
     *made = kv;
     kv = NULL;
     return DPE_OK;

@@ -152,17 +152,12 @@ static enum dpe_dtype dtype_of(struct maker *maker, int64_t rows, int64_t cols)
 
 static dpe_status make(struct maker *maker, int64_t rows, int64_t cols, struct dpe_tensor *tensor)
 {
-    struct dpe_model *model = maker->model;
     *tensor = (struct dpe_tensor){.dtype = dtype_of(maker, rows, cols), .rows = rows, .cols = cols};
     if (!maker->on_host) {
         return DPE_OK;
     }
-    void *data = dpe_alloc((size_t)dpe_dtype_bytes(tensor->dtype, rows * cols), 1);
-    if (data == NULL || !dpe_make_room(&model->copies, model->n_copies, sizeof *model->copies)) {
-        free(data);
-        return dpe_fail(maker->err, DPE_NO_MEMORY, "random weights: out of memory");
-    }
-    model->copies[model->n_copies++] = data;
+    void *data = dpe_model_own(maker->model, (size_t)dpe_dtype_bytes(tensor->dtype, rows * cols));
+    DPE_TRY(DPE_MADE(data, maker->err, "random weights: out of memory"));
     const bool vector = rows == 1;
     const float deviation = vector ? 0.1F : (float)(1.0 / sqrt((double)cols));
     if (dpe_dtype_blocks(tensor->dtype)) {
@@ -230,9 +225,8 @@ static dpe_status copy_kinds(const struct dpe_config *config, struct dpe_model *
 static dpe_status make_all(struct maker *maker, const struct dpe_config *config)
 {
     struct dpe_weights *w = &maker->model->weights;
-    if (w->layers == NULL || maker->model->folder == NULL) {
-        return dpe_fail(maker->err, DPE_NO_MEMORY, "random weights: out of memory");
-    }
+    DPE_TRY(DPE_MADE(w->layers != NULL ? maker->model->folder : NULL, maker->err,
+                     "random weights: out of memory"));
     DPE_TRY(make(maker, config->vocab, config->hidden, &w->embedding));
     DPE_TRY(copy_kinds(config, maker->model, maker->err));
     for (int64_t i = 0; i < config->n_layers; i++) {

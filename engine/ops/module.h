@@ -42,10 +42,6 @@ __attribute__((visibility("default"))) const struct dpe_cuda_module *dpe_cuda_mo
 
 /** As in the struct above. */
 dpe_status dpe_cuda_available(const char *device, struct dpe_error *err);
-dpe_status dpe_cuda_measure(const char *device, struct dpe_device_rates *rates,
-                            struct dpe_error *err);
-dpe_status dpe_cuda_describe(const char *device, struct dpe_device_info *info,
-                             struct dpe_error *err);
 
 #ifdef __cplusplus
 }

@@ -204,9 +204,8 @@ dpe_status dpe_session_generate_branches(struct dpe_session *s,
     DPE_OWNED struct growing *all = dpe_alloc((size_t)n, sizeof *all);
     DPE_OWNED int64_t *branches = dpe_alloc((size_t)n, sizeof *branches);
     DPE_OWNED int32_t *tokens = dpe_alloc((size_t)(2 * n), sizeof *tokens);
-    if (all == NULL || branches == NULL || tokens == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " branches", n);
-    }
+    DPE_TRY(DPE_MADE(all != NULL && branches != NULL ? tokens : NULL, err,
+                     "session: out of memory for %" PRId64 " branches", n));
     struct front front = {.all = all, .branches = branches, .tokens = tokens, .best = tokens + n};
     DPE_TRY(feed_prompts(s, items, n, &front, err));
     while (front.n > 0) {

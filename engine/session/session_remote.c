@@ -27,10 +27,8 @@ dpe_status dpe_session_create_remote(const struct dpe_model *model, const struct
     s->length = dpe_alloc_zero((size_t)s->options.branches, sizeof *s->length);
     s->lent = dpe_alloc_zero((size_t)s->options.branches, sizeof *s->lent);
     s->tokens = dpe_alloc((size_t)s->options.capacity, sizeof *s->tokens);
-    if (s->length == NULL || s->lent == NULL || s->tokens == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " tokens",
-                        s->options.capacity);
-    }
+    DPE_TRY(DPE_MADE(s->length != NULL && s->lent != NULL ? s->tokens : NULL, err,
+                     "session: out of memory for %" PRId64 " tokens", s->options.capacity));
     DPE_TRY(remote->take_plan(remote->user, plan, err));
     dpe_session_join(s, 0);
     s->has_plan = true;
@@ -117,9 +115,8 @@ dpe_status dpe_session_remote_generate(struct dpe_session *s, const struct dpe_c
 {
     DPE_OWNED struct dpe_remote_text *texts = dpe_alloc_zero((size_t)n, sizeof *texts);
     DPE_OWNED struct dpe_tokens *prompts = dpe_alloc_zero(2 * (size_t)n, sizeof *prompts);
-    if (texts == NULL || prompts == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for %" PRId64 " texts", n);
-    }
+    DPE_TRY(DPE_MADE(texts != NULL ? prompts : NULL, err,
+                     "session: out of memory for %" PRId64 " texts", n));
     const dpe_status status = continue_all(s, items, n, texts, prompts, prompts + n, err);
     for (int64_t i = 0; i < 2 * n; i++) {
         dpe_tokens_free(&prompts[i]);

@@ -173,9 +173,8 @@ static dpe_status reserve_long(struct dpe_bpe *bpe, size_t n, struct dpe_error *
         bpe->links = dpe_alloc(n, 2 * sizeof *bpe->links);
         bpe->heap = dpe_alloc(n, 3 * sizeof *bpe->heap);
         bpe->link_capacity = bpe->links == NULL || bpe->heap == NULL ? 0 : n;
-        if (bpe->link_capacity == 0) {
-            return dpe_fail(err, DPE_NO_MEMORY, "no memory for a word of %zu symbols", n);
-        }
+        DPE_TRY(DPE_MADE(bpe->link_capacity > 0 ? bpe->links : NULL, err,
+                         "no memory for a word of %zu symbols", n));
     }
     return DPE_OK;
 }

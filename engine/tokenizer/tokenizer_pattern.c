@@ -310,9 +310,8 @@ dpe_status dpe_matcher_init(struct dpe_matcher *matcher, size_t n, struct dpe_er
     matcher->data = pcre2_match_data_create(1, NULL);
     matcher->context = pcre2_match_context_create(NULL);
     matcher->stack = pcre2_jit_stack_create((size_t)32 << 10, (size_t)8 << 20, NULL);
-    if (matcher->data == NULL || matcher->context == NULL || matcher->stack == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "no memory for matching patterns");
-    }
+    DPE_TRY(DPE_MADE(matcher->data != NULL && matcher->context != NULL ? matcher->stack : NULL, err,
+                     "no memory for matching patterns"));
     /* Splitting n bytes of white space backs out of one alternative n times; what takes many times
      * more is a pattern that explodes. */
     const uint32_t least = 1000000;

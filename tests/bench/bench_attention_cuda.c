@@ -19,7 +19,7 @@
 
 #include "engine/base/base.h"
 #include "engine/base/halves.h"
-#include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/prefill/attention_wgmma.h"
 #include "engine/cuda/runtime/runtime.h"
 #include "engine/model/model.h"

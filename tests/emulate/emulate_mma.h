@@ -1,6 +1,6 @@
 /**
  * @file emulate_mma.h
- * The twins of engine/cuda/ptx/ptx_mma.cuh. Copies started by dpe_copy_async poison their
+ * The twins of engine/cuda/ptx/ptx.cuh. Copies started by dpe_copy_async poison their
  * destination at once and land when their thread waits for them, no sooner. Addresses that lanes
  * read matrices from are checked for bank conflicts (emulate_control.h).
  */

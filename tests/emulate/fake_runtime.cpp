@@ -33,7 +33,6 @@
 #include <unistd.h>
 
 #include "engine/cuda/ptx/device.cuh"
-#include "engine/cuda/runtime/launches.h"
 #include "engine/cuda/runtime/nccl_module.h"
 #include "engine/cuda/runtime/runtime.h"
 

@@ -22,7 +22,7 @@
 
 #include "tests/engine/cuda/flash_case.h"
 
-#include "engine/cuda/kernels/attention_decode.h"
+#include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/prefill/attention_wgmma.h"
 #include "tests/ptx/ptx_runtime.h"
@@ -31,8 +31,7 @@ static FILE *out;
 
 enum { TEMPERED = 13 /* of plan_cases */ };
 
-/* ----------------------------------------------------------------------------------- what is
- * written */
+/* ---------------------------------------------------------------------------- what is written */
 
 static void number(const char *name, double value)
 {
@@ -111,8 +110,7 @@ static void end(struct flash_case *c)
     flash_case_free(c);
 }
 
-/* ------------------------------------------------------------------------------------------ the
- * calls */
+/* ---------------------------------------------------------------------------------- the calls */
 
 static struct flash_shape shape_of(enum dpe_dtype dtype, int64_t heads, int64_t kv_heads,
                                    int64_t head_dim, int64_t start, int64_t rows)
@@ -459,8 +457,7 @@ static void group_products(void)
     product(DPE_BF16, true, 4, 520, two, 2, false, false);
 }
 
-/* ----------------------------------------------------------------------------------- small kernels
- */
+/* ------------------------------------------------------------------------------ small kernels */
 
 static void begin_small(const char *what, enum dpe_dtype dtype, int64_t rows, int64_t width)
 {

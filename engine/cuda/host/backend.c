@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "engine/base/halves.h"
-#include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/kernels/cuda_select.h"
 #include "engine/ops/module.h"
 

@@ -17,11 +17,8 @@
 
 #include "engine/base/base.h"
 #include "engine/cuda/kernels/attention.h"
-#include "engine/cuda/kernels/attention_decode.h"
 #include "engine/cuda/kernels/kernels.h"
-#include "engine/cuda/runtime/launches.h"
 #include "engine/cuda/runtime/runtime.h"
-#include "engine/cuda/runtime/switches.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
 #include "engine/ops/ops.h"
@@ -32,6 +29,13 @@
 /** Which attention kernel. The card, dtype and head dimension have some; DPE_CUDA_ATTENTION=plain,
  * mma or wgmma in the environment leaves out those that are faster (tests, comparisons). */
 enum dpe_cuda_kernel { DPE_KERNEL_PLAIN, DPE_KERNEL_MMA, DPE_KERNEL_WGMMA };
+
+/** What the environment says about the ways. */
+struct dpe_cuda_switches {
+    bool graph; /**< steps of decoding as CUDA graphs; false: DPE_CUDA_GRAPHS=off */
+};
+/** DPE_USAGE: an unknown word, which changes nothing. */
+dpe_status dpe_cuda_switches_read(struct dpe_cuda_switches *switches, struct dpe_error *err);
 
 /** The ways of a model on a card, as dpe_ops.way names them. */
 struct dpe_cuda_ways {
@@ -260,8 +264,6 @@ void dpe_cuda_experts(struct dpe_backend *backend, int64_t layer, const struct d
 void dpe_cuda_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
                     dpe_mem out);
 void dpe_cuda_merge(struct dpe_backend *backend, const struct dpe_branches *branches);
-/** A product by cuBLAS, or of few rows by a kernel of our own. */
-void dpe_cuda_product(struct dpe_backend *backend, const struct dpe_rt_product *product);
 void dpe_cuda_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, float *logits);
 void dpe_cuda_best(struct dpe_backend *backend, dpe_mem x, int64_t rows,
                    const struct dpe_logit_room *room, int32_t *tokens);

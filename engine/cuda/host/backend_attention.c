@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/prefill/attention_wgmma.h"
 
 /* ---------------------------------------------------------------------------------------- cache */

@@ -69,9 +69,8 @@ static dpe_status upload_rows(struct dpe_backend *b, const struct dpe_tensor *te
     rows = rows < tensor->rows ? rows : tensor->rows;
     DPE_OWNED char *block = dpe_alloc((size_t)rows, (size_t)row);
     DPE_OWNED float *floats = dpe_alloc((size_t)tensor->cols, sizeof *floats);
-    if (block == NULL || floats == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "cuda: out of host memory while weights are uploaded");
-    }
+    DPE_TRY(DPE_MADE(block != NULL ? floats : NULL, err,
+                     "cuda: out of host memory while weights are uploaded"));
     for (int64_t r = 0; r < tensor->rows; r += rows) {
         int64_t some = tensor->rows - r < rows ? tensor->rows - r : rows;
         gather_rows(tensor, r, some, dtype, floats, block);

@@ -53,8 +53,7 @@ static int measure_product(struct dpe_rt_blas *blas, void *a, void *b, int64_t n
     return code;
 }
 
-dpe_status dpe_cuda_measure(const char *device, struct dpe_device_rates *rates,
-                            struct dpe_error *err)
+static dpe_status measure(const char *device, struct dpe_device_rates *rates, struct dpe_error *err)
 {
     int index = dpe_cuda_device_index(device);
     struct dpe_cuda_info info = {0};
@@ -90,8 +89,7 @@ dpe_status dpe_cuda_measure(const char *device, struct dpe_device_rates *rates,
     return DPE_OK;
 }
 
-dpe_status dpe_cuda_describe(const char *device, struct dpe_device_info *info,
-                             struct dpe_error *err)
+static dpe_status describe(const char *device, struct dpe_device_info *info, struct dpe_error *err)
 {
     struct dpe_cuda_info found = {0};
     int driver = 0;
@@ -115,8 +113,8 @@ const struct dpe_cuda_module *dpe_cuda_module(void)
     static struct dpe_cuda_module module = {
         .version = DPE_CUDA_MODULE_VERSION,
         .available = dpe_cuda_available,
-        .measure = dpe_cuda_measure,
-        .describe = dpe_cuda_describe,
+        .measure = measure,
+        .describe = describe,
     };
     module.ops = dpe_cuda_ops();
     return &module;

@@ -6,7 +6,7 @@
 #ifndef DPE_ATTENTION_DECODE_TILE_CUH
 #define DPE_ATTENTION_DECODE_TILE_CUH
 
-#include "engine/cuda/kernels/attention_decode.h"
+#include "engine/cuda/kernels/attention.h"
 
 #include "engine/cuda/ptx/vector.cuh"
 

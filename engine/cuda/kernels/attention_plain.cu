@@ -1,6 +1,6 @@
 /* One block takes one query block of one head: 16 rows against tiles of 32 keys, all of it float in
  * shared memory. Obvious loops; speed is not its task. */
-#include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/kernels/grid.cuh"
 #include "engine/cuda/kernels/log_n.cuh"
 

@@ -1,6 +1,6 @@
-/* The small kernels: embedding, norm, bias, activation, checks, random numbers. Threads walk over
- * their rows with the stride of the grid, so any grid gives the same numbers. */
-#include "engine/cuda/kernels/activation.cuh"
+/* The small kernels: embedding, norm, bias, activation, checks, random numbers, sums of norms,
+ * routed experts. Threads walk over their rows with the stride of the grid, so any grid gives the
+ * same numbers. */
 #include "engine/cuda/kernels/grid.cuh"
 #include "engine/cuda/kernels/kernels.h"
 
@@ -366,4 +366,200 @@ int dpe_kernel_random(enum dpe_dtype dtype, void *out, int64_t n, float deviatio
 {
     DPE_FOR_DTYPE(dtype, dpe_launch(random_numbers<T>, dpe_element_blocks(n), DPE_GRID_THREADS, 0,
                                     NULL, static_cast<T *>(out), n, deviation, seed));
+}
+
+/* ------------------------------------------------------------------------------ sums of norms */
+
+/* Of pairs over tokens: what the profile of heads is made from. */
+
+namespace
+{
+
+enum { THREADS = 128 };
+
+template <class T> __device__ float norm_of(const T *x, int64_t n_pairs)
+{
+    float low = dpe_float(x[0]);
+    float high = dpe_float(x[n_pairs]);
+    return sqrtf(low * low + high * high);
+}
+
+/* Block (part, head) adds up a range of rows in their order, a thread some pairs; heads of k come
+ * after those of q. Lanes read neighbouring pairs. partial [DPE_NORM_PARTS][heads][n_pairs]. */
+template <class T>
+__global__ void add_rows(const T *q, const T *k, struct dpe_norm_shape s, double *partial)
+{
+    int64_t heads = s.products ? s.n_heads : s.n_heads + s.n_kv_heads;
+    int64_t part = static_cast<int64_t>(blockIdx.x) / heads;
+    int64_t head = static_cast<int64_t>(blockIdx.x) % heads;
+    int64_t first = s.rows * part / DPE_NORM_PARTS;
+    int64_t end = s.rows * (part + 1) / DPE_NORM_PARTS;
+    int64_t d = 2 * s.n_pairs;
+    bool of_q = head < s.n_heads;
+    const T *x = of_q ? q + head * d : k + (head - s.n_heads) * d;
+    int64_t stride = (of_q ? s.n_heads : s.n_kv_heads) * d;
+    const T *y = k + head / (s.n_heads / s.n_kv_heads) * d;
+    for (int64_t j = threadIdx.x; j < s.n_pairs; j += THREADS) {
+        double sum = 0.0;
+        for (int64_t r = first; r < end; r++) {
+            double norm = static_cast<double>(norm_of(x + r * stride + j, s.n_pairs));
+            if (s.products) {
+                norm *= static_cast<double>(norm_of(y + r * s.n_kv_heads * d + j, s.n_pairs));
+            }
+            sum += norm;
+        }
+        partial[(part * heads + head) * s.n_pairs + j] = sum;
+    }
+}
+
+/* sums[i] = Σ over parts in their order. */
+__global__ void add_parts(const double *partial, int64_t n, double *sums)
+{
+    int64_t i = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
+    if (i < n) {
+        double sum = 0.0;
+        for (int part = 0; part < DPE_NORM_PARTS; part++) {
+            sum += partial[part * n + i];
+        }
+        sums[i] = sum;
+    }
+}
+
+template <class T>
+int sum_of(const void *q, const void *k, const struct dpe_norm_shape *s, double *sums)
+{
+    int64_t heads = s->products ? s->n_heads : s->n_heads + s->n_kv_heads;
+    int64_t n = heads * s->n_pairs;
+    double *partial = sums + n;
+    int code = dpe_launch(add_rows<T>, static_cast<unsigned>(DPE_NORM_PARTS * heads), THREADS, 0,
+                          NULL, static_cast<const T *>(q), static_cast<const T *>(k), *s, partial);
+    return code != 0 ? code
+                     : dpe_launch(add_parts, static_cast<unsigned>((n + THREADS - 1) / THREADS),
+                                  THREADS, 0, NULL, static_cast<const double *>(partial), n, sums);
+}
+
+} // namespace
+
+int dpe_kernel_norms(enum dpe_dtype dtype, const void *q, const void *k,
+                     const struct dpe_norm_shape *shape, double *sums)
+{
+    DPE_FOR_DTYPE(dtype, sum_of<T>(q, k, shape, sums));
+}
+
+/* ------------------------------------------------------------ routed experts, attention sinks */
+
+/* Plain loops: the products of the experts are those of every other weight, these kernels say which
+ * rows and by how much. */
+
+namespace
+{
+
+/* A thread a row. What is chosen becomes −1 − weight, so that it is not chosen again. */
+__device__ void weigh(float *scores, int64_t n, int64_t per_token, bool normalised)
+{
+    float largest = -INFINITY;
+    float total = 0.0f;
+    float chosen = 0.0f;
+    for (int64_t e = 0; e < n; e++) {
+        largest = scores[e] > largest ? scores[e] : largest;
+    }
+    for (int64_t e = 0; e < n; e++) {
+        scores[e] = expf(scores[e] - largest);
+        total += scores[e];
+    }
+    for (int64_t i = 0; i < per_token; i++) {
+        int64_t best = -1;
+        for (int64_t e = 0; e < n; e++) {
+            best = scores[e] >= 0.0f && (best < 0 || scores[e] > scores[best]) ? e : best;
+        }
+        if (best < 0) {
+            break; /* scores that are not numbers */
+        }
+        scores[best] /= total;
+        chosen += scores[best];
+        scores[best] = -1.0f - scores[best];
+    }
+    for (int64_t e = 0; e < n; e++) {
+        float weight = -1.0f - scores[e];
+        weight = normalised ? weight / chosen : weight;
+        scores[e] = scores[e] >= 0.0f ? 0.0f : weight;
+    }
+}
+
+__global__ void choose(float *scores, int64_t rows, int64_t n, int64_t per_token, bool normalised)
+{
+    for (int64_t r = dpe_this_thread(); r < rows; r += dpe_all_threads()) {
+        weigh(scores + r * n, n, per_token, normalised);
+    }
+}
+
+template <class T>
+__global__ void gather(const T *x, const int32_t *which, int64_t rows, int64_t width, T *out)
+{
+    for (int64_t i = dpe_this_thread(); i < rows * width; i += dpe_all_threads()) {
+        out[i] = x[which[i / width] * width + i % width];
+    }
+}
+
+__global__ void scatter(const float *made, const int32_t *which, const float *weights,
+                        int64_t n_experts, int64_t rows, int64_t width, float *out)
+{
+    for (int64_t i = dpe_this_thread(); i < rows * width; i += dpe_all_threads()) {
+        int64_t row = which[i / width];
+        out[row * width + i % width] += weights[row * n_experts] * made[i];
+    }
+}
+
+template <class T>
+__global__ void sinks(T *out, const float *lse, const float *sink, int64_t heads, int64_t n_heads,
+                      int64_t head_dim)
+{
+    for (int64_t i = dpe_this_thread(); i < heads * head_dim; i += dpe_all_threads()) {
+        int64_t head = i / head_dim;
+        float share = 1.0f / (1.0f + expf(sink[head % n_heads] - lse[head]));
+        out[i] = dpe_round<T>(dpe_float(out[i]) * share);
+    }
+}
+
+template <class T>
+int gather_of(const void *x, const int32_t *which, int64_t rows, int64_t width, void *out)
+{
+    return dpe_launch(gather<T>, dpe_element_blocks(rows * width), DPE_GRID_THREADS, 0, NULL,
+                      static_cast<const T *>(x), which, rows, width, static_cast<T *>(out));
+}
+
+template <class T>
+int sinks_of(void *out, const float *lse, const float *sink, int64_t rows, int64_t n_heads,
+             int64_t head_dim)
+{
+    return dpe_launch(sinks<T>, dpe_element_blocks(rows * n_heads * head_dim), DPE_GRID_THREADS, 0,
+                      NULL, static_cast<T *>(out), lse, sink, rows * n_heads, n_heads, head_dim);
+}
+
+} // namespace
+
+int dpe_kernel_choose_experts(float *scores, int64_t rows, int64_t n_experts, int64_t per_token,
+                              bool normalised)
+{
+    return dpe_launch(choose, dpe_element_blocks(rows), DPE_GRID_THREADS, 0, NULL, scores, rows,
+                      n_experts, per_token, normalised);
+}
+
+int dpe_kernel_gather(enum dpe_dtype dtype, const void *x, const int32_t *which, int64_t rows,
+                      int64_t width, void *out)
+{
+    DPE_FOR_DTYPE(dtype, gather_of<T>(x, which, rows, width, out));
+}
+
+int dpe_kernel_scatter(const float *made, const int32_t *which, const float *weights,
+                       int64_t n_experts, int64_t rows, int64_t width, float *out)
+{
+    return dpe_launch(scatter, dpe_element_blocks(rows * width), DPE_GRID_THREADS, 0, NULL, made,
+                      which, weights, n_experts, rows, width, out);
+}
+
+int dpe_kernel_sinks(enum dpe_dtype dtype, void *out, const float *lse, const float *sink,
+                     int64_t rows, int64_t n_heads, int64_t head_dim)
+{
+    DPE_FOR_DTYPE(dtype, sinks_of<T>(out, lse, sink, rows, n_heads, head_dim));
 }

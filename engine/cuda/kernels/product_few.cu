@@ -1,5 +1,4 @@
 /* Products of few rows with weights, as a step of decoding has them. */
-#include "engine/cuda/kernels/activation.cuh"
 #include "engine/cuda/kernels/grid.cuh"
 #include "engine/cuda/kernels/kernels.h"
 

@@ -4,7 +4,7 @@
  * device, and with DPE_EMULATE by a plain C++17 compiler that is given a header with the same names
  * (-include), where every thread of a block runs on the CPU. So a kernel uses the language of CUDA
  * C (threadIdx, __shared__, __syncthreads, shuffles, votes, atomics) and, for everything that has
- * no name in it, the wrappers of ptx.cuh, ptx_mma.cuh and ptx_sm90.cuh. No #ifdef in kernels.
+ * no name in it, the wrappers of ptx.cuh and ptx_sm90.cuh. No #ifdef in kernels.
  *
  * Half types are structs of their bits; the conversions here round to nearest even and keep NaN
  * and infinities on both sides.
@@ -33,7 +33,6 @@ struct dpe_f16 {
 
 #ifndef DPE_EMULATE
 #include "engine/cuda/ptx/ptx.cuh"
-#include "engine/cuda/ptx/ptx_mma.cuh"
 
 /** `type *name` = the block's dynamic shared memory, 1024-byte aligned. */
 #define DPE_SHARED(type, name)                                                                     \

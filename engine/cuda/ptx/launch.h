@@ -1,7 +1,7 @@
 /**
  * @file launch.h
  * A launch of a kernel as plain data, so that launches can be kept, compared and made again
- * (runtime/launches.h). dpe_launch makes one (device.cuh).
+ * (runtime/launches.c). dpe_launch makes one (device.cuh).
  */
 #ifndef DPE_LAUNCH_H
 #define DPE_LAUNCH_H

@@ -1,6 +1,6 @@
 /* Lists of launches. A list is one piece of memory: of each launch a head, then its arguments, all
  * at multiples of 64, what lies between them zero. */
-#include "engine/cuda/runtime/launches.h"
+#include "engine/cuda/runtime/runtime.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,7 +15,6 @@
 #include <cuda_runtime_api.h>
 
 #include "engine/base/base.h"
-#include "engine/cuda/runtime/launches.h"
 #include "engine/cuda/runtime/nccl_module.h"
 
 int dpe_rt_versions(int *driver, int *runtime)
@@ -482,4 +481,27 @@ int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
                                      (int)p->k, &beta, p->out, p->out_float ? CUDA_R_32F : in,
                                      (int)p->n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return code == CUBLAS_STATUS_SUCCESS ? 0 : DPE_RT_BLAS + (int)code;
+}
+
+static const struct dpe_nccl_module *nccl_module;
+
+static void load_nccl(void)
+{
+    /* Beside this module, or where the loader looks. */
+    void *library = dlopen("libdpe_nccl.so", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        return;
+    }
+    const struct dpe_nccl_module *(*get)(void) = NULL;
+    /* POSIX lets an object pointer of dlsym be read as a function pointer, C does not. */
+    *(void **)(&get) = dlsym(library, DPE_NCCL_SYMBOL);
+    const struct dpe_nccl_module *found = get == NULL ? NULL : get();
+    nccl_module = found != NULL && found->version == DPE_NCCL_VERSION ? found : NULL;
+}
+
+const struct dpe_nccl_module *dpe_rt_nccl(void)
+{
+    static once_flag once = ONCE_FLAG_INIT;
+    call_once(&once, load_nccl);
+    return nccl_module;
 }

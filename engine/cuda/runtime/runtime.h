@@ -10,7 +10,10 @@
 #define DPE_RUNTIME_H
 
 #include "engine/base/base.h"
+#include "engine/cuda/ptx/launch.h"
 #include "engine/model/config/config.h"
+
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -94,7 +97,34 @@ struct dpe_nccl_module;
 const struct dpe_nccl_module *dpe_rt_nccl(void);
 enum { DPE_RT_NCCL = 200000 };
 
+/* ------------------------------------------------------------------------------------ launches */
+
+/* Kept with copies of their arguments (launches.c): so many of them can be compared with those of
+ * another time, and made later. */
+
+/** Zeros: none. */
+struct dpe_launches {
+    unsigned char *memory;
+    size_t used, room;
+};
+
+/** Launches of this thread go to the end of `list` from now on and are not made; NULL: they are
+ *  made. */
+void dpe_launches_keep(struct dpe_launches *list);
+/** Whether a launch is kept; then *code is 0, or 2 (cudaErrorMemoryAllocation). */
+bool dpe_launches_take(const struct dpe_kernel_launch *launch, int *code);
+/** Whether two lists have the same launches: kernels, shapes and arguments, byte by byte (a byte of
+ *  padding that differs makes them different ones). */
+bool dpe_launches_equal(const struct dpe_launches *a, const struct dpe_launches *b);
+/** Call `make` for each, in order, until one returns a code that is not 0: that code, or 0. */
+int dpe_launches_each(const struct dpe_launches *list,
+                      int (*make)(const struct dpe_kernel_launch *launch));
+/** 0, or 2: no memory, and `to` is as it was. */
+int dpe_launches_copy(struct dpe_launches *to, const struct dpe_launches *from);
+void dpe_launches_free(struct dpe_launches *list);
+
 #ifdef __cplusplus
 }
 #endif
+
 #endif

@@ -306,9 +306,7 @@ dpe_status dpe_shard_open(const char *folder, const char *name, int index, struc
 {
     shard->name = strdup(name);
     shard->path = dpe_folder_join(folder, name);
-    if (shard->name == NULL || shard->path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", name);
-    }
+    DPE_TRY(DPE_MADE(shard->name != NULL ? shard->path : NULL, err, "%s: out of memory", name));
     uint64_t n = 0;
     unsigned char size[8];
     DPE_TRY(dpe_open_regular(shard->path, &shard->fd, &shard->size, err));

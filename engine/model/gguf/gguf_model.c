@@ -240,9 +240,8 @@ static dpe_status map_file(struct dpe_gguf *file, struct dpe_shard *shard, struc
     file->fd = -1;
     shard->name = strdup(slash != NULL ? slash + 1 : file->path);
     shard->path = strdup(file->path);
-    if (shard->name == NULL || shard->path == NULL) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%s: out of memory", file->path);
-    }
+    DPE_TRY(
+        DPE_MADE(shard->name != NULL ? shard->path : NULL, err, "%s: out of memory", file->path));
     dpe_store_u64(size, shard->size, sizeof size);
     dpe_sha256_add(hash, shard->name, strlen(shard->name) + 1);
     dpe_sha256_add(hash, size, sizeof size);

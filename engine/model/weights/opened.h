@@ -24,6 +24,9 @@ struct dpe_model {
     char types[256];              /**< of its tensors, "" for a folder */
 };
 
+/** So many bytes that the model owns until it is closed; NULL without memory. */
+void *dpe_model_own(struct dpe_model *model, size_t bytes);
+
 /** Bind every tensor that model->config describes, by name, shape and dtype, into model->weights,
  *  and set config.dtype to the widest dtype among the matrices. All missing tensors are reported at
  *  once. */

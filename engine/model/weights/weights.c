@@ -39,19 +39,22 @@ static dpe_status bad_shape(const struct dpe_binder *binder, const struct dpe_sh
                     binder->model->shards[found->shard].path, found->name, expected, shape);
 }
 
-dpe_status dpe_bind_copy(struct dpe_binder *binder, const char *name, size_t bytes, void *copy)
+void *dpe_model_own(struct dpe_model *model, size_t bytes)
 {
-    struct dpe_model *model = binder->model;
     void *made = dpe_alloc(bytes, 1);
     if (made == NULL || !dpe_make_room(&model->copies, model->n_copies, sizeof *model->copies)) {
         free(made);
-        return dpe_fail(binder->err, DPE_NO_MEMORY,
-                        "%s: tensor %s: no memory for a copy of %zu bytes", model->folder, name,
-                        bytes);
+        return NULL;
     }
-    model->copies[model->n_copies++] = made;
+    return model->copies[model->n_copies++] = made;
+}
+
+dpe_status dpe_bind_copy(struct dpe_binder *binder, const char *name, size_t bytes, void *copy)
+{
+    void *made = dpe_model_own(binder->model, bytes);
     memcpy(copy, &made, sizeof made);
-    return DPE_OK;
+    return DPE_MADE(made, binder->err, "%s: tensor %s: no memory for a copy of %zu bytes",
+                    binder->model->folder, name, bytes);
 }
 
 /* Misaligned data is read into memory of ours; file mappings begin at page boundaries, so offset

@@ -18,7 +18,7 @@
 #include "tests/engine/cuda/flash_case.h"
 #include "tests/engine/cuda/wgmma_variants.h"
 
-#include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/kernels/attention.h"
 #include "engine/cuda/prefill/attention_wgmma.h"
 #include "engine/cuda/runtime/runtime.h"
 

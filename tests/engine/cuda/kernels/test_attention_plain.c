@@ -14,8 +14,7 @@
 #include "tests/engine/cuda/flash_case.h"
 #include "tests/engine/cuda/flash_properties.h"
 
-#include "engine/cuda/kernels/attention_decode.h"
-#include "engine/cuda/kernels/attention_plain.h"
+#include "engine/cuda/kernels/attention.h"
 
 static void launch(struct flash_case *c)
 {

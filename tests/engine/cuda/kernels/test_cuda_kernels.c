@@ -16,7 +16,6 @@
 
 #include "engine/base/halves.h"
 #include "engine/cuda/kernels/cuda_select.h"
-#include "engine/cuda/kernels/experts.h"
 #include "engine/cuda/kernels/kernels.h"
 
 enum { ROWS = 4 };
