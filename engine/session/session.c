@@ -124,7 +124,8 @@ static void find_channels(const struct dpe_session *s, int64_t layer, float *row
 
 static dpe_status make_kv(struct dpe_session *s, struct dpe_error *err)
 {
-    const struct dpe_kv_shape shape = dpe_session_kv_shape(s->config, &s->plan, &s->options);
+    const struct dpe_session_ask ask = dpe_session_asked(s);
+    const struct dpe_kv_shape shape = dpe_session_kv_shape(&ask);
     const char *folder = s->bytes.file > 0 ? s->options.kv_dir : NULL;
     DPE_TRY(dpe_kv_create(&shape, folder, s->bytes.kv, &s->kv, err));
     if (shape.type != DPE_KV_INT8) {
@@ -201,10 +202,11 @@ static void release(struct dpe_session *s)
 /* An estimate that fits may still not be there: another process took it, or it is in pieces. */
 static dpe_status allocate_device(struct dpe_session *s, struct dpe_error *err)
 {
+    const struct dpe_session_ask ask = dpe_session_asked(s);
     dpe_status status = allocate(s, err);
     while (status == DPE_NO_MEMORY && s->halves && dpe_session_halve_chunk(s->ops, &s->options)) {
         release(s);
-        s->bytes = dpe_session_fit_bytes(s->config, &s->plan, s->ops, false, &s->options);
+        s->bytes = dpe_session_fit_bytes(&ask, false);
         status = allocate(s, err);
     }
     DPE_TRY(status);
@@ -236,8 +238,9 @@ static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struc
     s->config = &s->slice.config;
     s->weights = &s->slice.weights;
     s->element = s->ops->element_bytes(s->config);
-    s->bytes = dpe_session_fit_bytes(s->config, plan, s->ops, s->halves, &s->options);
-    DPE_TRY(dpe_session_check_fits(s->config, plan, &s->bytes, s->ops, &s->options, err));
+    const struct dpe_session_ask ask = {s->config, plan, s->ops, &s->options};
+    s->bytes = dpe_session_fit_bytes(&ask, s->halves);
+    DPE_TRY(dpe_session_check_fits(&ask, &s->bytes, err));
     s->own = dpe_lane_of(s, s->options.n_threads);
     DPE_TRY(s->ops->open(&s->slice, &s->options, &s->own.backend, err));
     DPE_TRY(allocate_host(s, err));
@@ -355,8 +358,8 @@ void dpe_session_destroy(struct dpe_session *s)
  * its own is made: both at once would not fit the estimate. */
 static struct dpe_session_bytes make_room(struct dpe_session *s)
 {
-    struct dpe_session_bytes bytes =
-        dpe_session_fit_bytes(s->config, &s->plan, s->ops, false, &s->options);
+    const struct dpe_session_ask ask = dpe_session_asked(s);
+    const struct dpe_session_bytes bytes = dpe_session_fit_bytes(&ask, false);
     dpe_session_lanes_free(s);
     if (bytes.workspace != s->bytes.workspace) {
         s->ops->release(s->own.backend, s->own.workspace);
@@ -420,9 +423,9 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     struct dpe_session_options options = s->options;
     /* The free memory is no longer the limit: the session holds most of it. */
     if (options.max_memory != 0) {
-        const struct dpe_session_bytes bytes =
-            dpe_session_fit_bytes(s->config, plan, s->ops, s->halves, &options);
-        DPE_TRY(dpe_session_check_fits(s->config, plan, &bytes, s->ops, &options, err));
+        const struct dpe_session_ask ask = {s->config, plan, s->ops, &options};
+        const struct dpe_session_bytes bytes = dpe_session_fit_bytes(&ask, s->halves);
+        DPE_TRY(dpe_session_check_fits(&ask, &bytes, err));
     }
     struct dpe_plan copy;
     DPE_TRY(dpe_plan_slice(plan, peers->index, peers->size, &copy, err));

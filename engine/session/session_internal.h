@@ -102,12 +102,6 @@ struct dpe_session {
     int n_lanes;            /**< 0: there are none */
 };
 
-/** Tokens of a branch, the prefix included; without branches there is only branch 0. */
-static inline int64_t dpe_session_branch_length(const struct dpe_session *session, int64_t branch)
-{
-    return session->length[branch];
-}
-
 /** dpe_session_create without the test of the device. */
 dpe_status dpe_session_create_untested(const struct dpe_model *model, const struct dpe_plan *plan,
                                        const struct dpe_session_options *options,
@@ -136,23 +130,22 @@ dpe_status dpe_session_check_plan(const struct dpe_config *config, const struct 
                                   const struct dpe_ops *ops, const struct dpe_peers *peers,
                                   struct dpe_error *err);
 
-/* session_memory.c. All take resolved options and the configuration of a slice. */
+/* session_memory.c */
 
+/** By what the bytes of a session are counted. */
+struct dpe_session_ask {
+    const struct dpe_config *config; /**< of the slice */
+    const struct dpe_plan *plan;
+    const struct dpe_ops *ops;
+    struct dpe_session_options *options; /**< resolved */
+};
 /** What a session allocates. */
-struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *config,
-                                                 const struct dpe_plan *plan,
-                                                 const struct dpe_ops *ops,
-                                                 const struct dpe_session_options *options);
+struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *ask);
 /** The same after halving options->prefill_chunk, if `halves`, until the session fits or the chunk
  * is the smallest; with the cache in a file, if there may be one, where it still does not fit. */
-struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_config *config,
-                                               const struct dpe_plan *plan,
-                                               const struct dpe_ops *ops, bool halves,
-                                               struct dpe_session_options *options);
+struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_session_ask *ask, bool halves);
 /** Rows of keys, values and queries as a dpe_kv has them. */
-struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_config *config,
-                                         const struct dpe_plan *plan,
-                                         const struct dpe_session_options *options);
+struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_session_ask *ask);
 /** Whether these options, not resolved, leave the chunk to the session: none is given, and there
  * are no peers that need the same one. */
 bool dpe_session_may_halve(const struct dpe_session_options *options);
@@ -161,14 +154,19 @@ bool dpe_session_may_halve(const struct dpe_session_options *options);
 bool dpe_session_halve_chunk(const struct dpe_ops *ops, struct dpe_session_options *options);
 /** DPE_NO_MEMORY when the session does not fit; the message has the bytes needed and available, the
  *  options that need less and the longest sequence that fits. */
-dpe_status dpe_session_check_fits(const struct dpe_config *config, const struct dpe_plan *plan,
-                                  const struct dpe_session_bytes *bytes, const struct dpe_ops *ops,
-                                  const struct dpe_session_options *options, struct dpe_error *err);
+dpe_status dpe_session_check_fits(const struct dpe_session_ask *ask,
+                                  const struct dpe_session_bytes *bytes, struct dpe_error *err);
 /** DPE_NO_MEMORY for an allocation that failed, with the session's size and what needs less. */
 dpe_status dpe_session_out_of_memory(const struct dpe_session *session, struct dpe_error *err);
 
 /** Bytes of the weights of a configuration. */
 uint64_t dpe_session_weight_bytes(const struct dpe_config *config);
+
+/** What the session is under its plan. */
+static inline struct dpe_session_ask dpe_session_asked(struct dpe_session *s)
+{
+    return (struct dpe_session_ask){s->config, &s->plan, s->ops, &s->options};
+}
 
 /** A lane without a backend and buffers. */
 static inline struct dpe_lane dpe_lane_of(struct dpe_session *s, int n_threads)
@@ -196,9 +194,7 @@ void dpe_lane_release(struct dpe_lane *lane);
 /* Steps in which each thread takes some of the sequences through all layers. */
 
 /** Bytes of all lanes of a session with these options, resolved. */
-uint64_t dpe_session_lanes_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
-                                 const struct dpe_ops *ops,
-                                 const struct dpe_session_options *options);
+uint64_t dpe_session_lanes_bytes(const struct dpe_session_ask *ask);
 /** The lanes of the session under its plan, which it then has, instead of those that it had.
  * Without memory for them it has none, and steps are slower. */
 void dpe_session_lanes_make(struct dpe_session *session);

@@ -103,16 +103,22 @@ static int count_lanes(const struct dpe_config *config, const struct dpe_ops *op
                : 0;
 }
 
-uint64_t dpe_session_lanes_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
-                                 const struct dpe_ops *ops,
-                                 const struct dpe_session_options *options)
+/* What one of the lanes allocates. */
+static struct dpe_session_bytes bytes_of_one(struct dpe_session_ask ask,
+                                             struct dpe_session_options *own)
 {
-    int n = count_lanes(config, ops, options);
+    ask.options = own;
+    return dpe_session_count_bytes(&ask);
+}
+
+uint64_t dpe_session_lanes_bytes(const struct dpe_session_ask *ask)
+{
+    int n = count_lanes(ask->config, ask->ops, ask->options);
     if (n == 0) {
         return 0;
     }
-    const struct dpe_session_options own = lane_options(options);
-    const struct dpe_session_bytes bytes = dpe_session_count_bytes(config, plan, ops, &own);
+    struct dpe_session_options own = lane_options(ask->options);
+    const struct dpe_session_bytes bytes = bytes_of_one(*ask, &own);
     return dpe_bytes_times(dpe_bytes_plus(dpe_session_buffer_bytes(&bytes), bytes.state),
                            (uint64_t)n);
 }
@@ -137,9 +143,8 @@ void dpe_session_lanes_make(struct dpe_session *s)
     int n = count_lanes(s->config, s->ops, &s->options);
     s->lanes = s->kv == NULL && n > 0 ? dpe_alloc_zero((size_t)n, sizeof *s->lanes) : NULL;
     bool good = s->lanes != NULL;
-    const struct dpe_session_options own = lane_options(&s->options);
-    const struct dpe_session_bytes bytes =
-        dpe_session_count_bytes(s->config, &s->plan, s->ops, &own);
+    struct dpe_session_options own = lane_options(&s->options);
+    const struct dpe_session_bytes bytes = bytes_of_one(dpe_session_asked(s), &own);
     for (int i = 0; good && i < n; i++) {
         struct dpe_lane *lane = &s->lanes[s->n_lanes++];
         *lane = dpe_lane_of(s, own.n_threads);

@@ -102,10 +102,11 @@ enum {
     TEXT_ROOM = 256, /* of a part of a message */
 };
 
-struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_config *c, const struct dpe_plan *plan,
-                                         const struct dpe_session_options *options)
+struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_session_ask *ask)
 {
-    bool queries = dpe_selection_keeps_queries(&plan->selection);
+    const struct dpe_config *c = ask->config;
+    const struct dpe_session_options *options = ask->options;
+    bool queries = dpe_selection_keeps_queries(&ask->plan->selection);
     return (struct dpe_kv_shape){.type = options->kv_type,
                                  .layers = c->n_layers,
                                  .heads = c->n_kv_heads,
@@ -129,31 +130,32 @@ static bool has_norm_after(const struct dpe_config *c)
 }
 
 /* Queries and representatives that a selection keeps in one layer. */
-static void count_selection(const struct dpe_config *c, const struct dpe_plan *plan,
-                            const struct dpe_ops *ops, const struct dpe_session_options *options,
-                            struct dpe_session_bytes *b)
+static void count_selection(const struct dpe_session_ask *ask, struct dpe_session_bytes *b)
 {
-    if (dpe_selection_keeps_queries(&plan->selection) && options->kv_type == DPE_KV_F32) {
+    const struct dpe_config *c = ask->config;
+    const struct dpe_selection *selection = &ask->plan->selection;
+    const struct dpe_session_options *options = ask->options;
+    if (dpe_selection_keeps_queries(selection) && options->kv_type == DPE_KV_F32) {
         b->queries =
-            dpe_bytes_of(options->capacity, c->n_heads, c->head_dim, ops->element_bytes(c));
+            dpe_bytes_of(options->capacity, c->n_heads, c->head_dim, ask->ops->element_bytes(c));
     }
-    if (dpe_selects(&plan->selection) && ops->keeps_marks) {
-        b->marks = dpe_selection_mark_bytes(&plan->selection, c->head_dim, c->n_heads,
-                                            c->n_kv_heads, options->capacity, options->branches);
+    if (dpe_selects(selection) && ask->ops->keeps_marks) {
+        b->marks = dpe_selection_mark_bytes(selection, c->head_dim, c->n_heads, c->n_kv_heads,
+                                            options->capacity, options->branches);
     }
 }
 
 /* Of the plan, and of layers and branches of layers that have no selection. */
-static uint64_t workspace_bytes(const struct dpe_config *c, const struct dpe_plan *plan,
-                                const struct dpe_ops *ops,
-                                const struct dpe_session_options *options, int64_t rows)
+static uint64_t workspace_bytes(const struct dpe_session_ask *ask, int64_t rows)
 {
-    int64_t keys = options->positions;
-    uint64_t own = ops->attention_workspace(c, plan, keys, rows, options->n_threads);
-    struct dpe_plan window = *plan;
+    const struct dpe_config *c = ask->config;
+    int64_t keys = ask->options->positions;
+    int n_threads = ask->options->n_threads;
+    uint64_t own = ask->ops->attention_workspace(c, ask->plan, keys, rows, n_threads);
+    struct dpe_plan window = *ask->plan;
     window.selection = (struct dpe_selection){0};
     uint64_t other =
-        c->n_kinds > 1 ? ops->attention_workspace(c, &window, keys, rows, options->n_threads) : 0;
+        c->n_kinds > 1 ? ask->ops->attention_workspace(c, &window, keys, rows, n_threads) : 0;
     return own > other ? own : other;
 }
 
@@ -173,11 +175,11 @@ uint64_t dpe_session_weight_bytes(const struct dpe_config *c)
                : dpe_bytes_of(dpe_config_parameters(c), 1, 1, c->dtype == DPE_F32 ? 4 : 2);
 }
 
-struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
-                                                 const struct dpe_plan *plan,
-                                                 const struct dpe_ops *ops,
-                                                 const struct dpe_session_options *options)
+struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *ask)
 {
+    const struct dpe_config *c = ask->config;
+    const struct dpe_ops *ops = ask->ops;
+    const struct dpe_session_options *options = ask->options;
     const uint64_t f = sizeof(float);
     const uint64_t e = ops->element_bytes(c);
     int64_t rows = options->prefill_chunk;
@@ -200,22 +202,22 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_config *c,
         .added = c->branches ? dpe_bytes_of(rows, c->n_heads, 2 * c->head_dim + 3, e) : 0,
         .experts = c->n_experts > 0 ? dpe_bytes_of(rows, c->hidden, 1, f) : 0,
         .scores = dpe_bytes_of(rows, c->n_experts, 1, f),
-        .rotation = dpe_bytes_plus(dpe_rotation_bytes(plan, options->positions),
+        .rotation = dpe_bytes_plus(dpe_rotation_bytes(ask->plan, options->positions),
                                    kind_bytes(c, options->positions)),
-        .workspace = workspace_bytes(c, plan, ops, options, rows),
+        .workspace = workspace_bytes(ask, rows),
         .taps =
             dpe_bytes_of(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
         .branches = (uint64_t)branches * (3 * sizeof(int64_t) + 2 * sizeof(struct dpe_lent)),
         .tokens = dpe_bytes_of(options->capacity, 1, 1, sizeof(int32_t)),
-        .state = ops->state_bytes(c, plan, options),
+        .state = ops->state_bytes(c, ask->plan, options),
     };
-    count_selection(c, plan, ops, options, &b);
+    count_selection(ask, &b);
     if (options->kv_type != DPE_KV_F32) {
-        const struct dpe_kv_shape shape = dpe_session_kv_shape(c, plan, options);
+        const struct dpe_kv_shape shape = dpe_session_kv_shape(ask);
         b.kv = dpe_kv_bytes(&shape);
     }
     b.logits = dpe_bytes_of(b.logit_rows, c->vocab, 1, f);
-    b.lanes = dpe_session_lanes_bytes(c, plan, ops, options);
+    b.lanes = dpe_session_lanes_bytes(ask);
     const uint64_t parts[] = {
         dpe_session_buffer_bytes(&b),
         dpe_bytes_of(2, c->n_layers, 1, b.cache),
@@ -259,12 +261,12 @@ static uint64_t memory_for(const struct dpe_ops *ops, const struct dpe_session_o
 }
 
 /* The same with the cache in a file, whose frames take the memory that is left. */
-static struct dpe_session_bytes put_into_file(const struct dpe_config *c,
-                                              const struct dpe_plan *plan,
-                                              const struct dpe_session_options *options,
-                                              uint64_t available, struct dpe_session_bytes b)
+static struct dpe_session_bytes put_into_file(const struct dpe_session_ask *ask,
+                                              struct dpe_session_bytes b)
 {
-    const struct dpe_kv_shape shape = dpe_session_kv_shape(c, plan, options);
+    const struct dpe_config *c = ask->config;
+    const uint64_t available = ask->options->max_memory;
+    const struct dpe_kv_shape shape = dpe_session_kv_shape(ask);
     uint64_t cache = dpe_bytes_plus(dpe_bytes_of(2, c->n_layers, 1, b.cache), b.kv);
     cache = dpe_bytes_plus(cache, dpe_bytes_of(layers_moved(c), 1, 1, b.queries));
     uint64_t rest = b.total - cache;
@@ -276,19 +278,18 @@ static struct dpe_session_bytes put_into_file(const struct dpe_config *c,
     return b;
 }
 
-struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_config *config,
-                                               const struct dpe_plan *plan,
-                                               const struct dpe_ops *ops, bool halves,
-                                               struct dpe_session_options *options)
+struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_session_ask *ask, bool halves)
 {
-    struct dpe_session_bytes bytes = dpe_session_count_bytes(config, plan, ops, options);
+    const struct dpe_ops *ops = ask->ops;
+    struct dpe_session_options *options = ask->options;
+    struct dpe_session_bytes bytes = dpe_session_count_bytes(ask);
     uint64_t available = halves && ops->smallest_chunk > 0 ? memory_for(ops, options) : UINT64_MAX;
     while (bytes.total > available && dpe_session_halve_chunk(ops, options)) {
-        bytes = dpe_session_count_bytes(config, plan, ops, options);
+        bytes = dpe_session_count_bytes(ask);
     }
     bool file = options->kv_dir != NULL && options->max_memory != 0 && ops->reads_kv;
     if (file && bytes.total != UINT64_MAX && bytes.total > options->max_memory) {
-        bytes = put_into_file(config, plan, options, options->max_memory, bytes);
+        bytes = put_into_file(ask, bytes);
     }
     return bytes;
 }
@@ -349,11 +350,6 @@ static const char *less_words(const struct dpe_session_options *options, char te
     return text;
 }
 
-static const char *memory_word(const struct dpe_session_options *options)
-{
-    return options->max_memory != 0 ? knobs_of(options)->max_memory : NULL;
-}
-
 dpe_status dpe_session_out_of_memory(const struct dpe_session *s, struct dpe_error *err)
 {
     char size[TEXT_ROOM];
@@ -365,10 +361,9 @@ dpe_status dpe_session_out_of_memory(const struct dpe_session *s, struct dpe_err
 }
 
 /* The longest sequence that fits, all else being equal; 0: none. */
-static int64_t fitting_length(const struct dpe_config *config, const struct dpe_plan *plan,
-                              const struct dpe_ops *ops, const struct dpe_session_options *options,
-                              uint64_t available)
+static int64_t fitting_length(const struct dpe_session_ask *ask, uint64_t available)
 {
+    const struct dpe_session_options *options = ask->options;
     int64_t low = 0;
     int64_t high = options->positions;
     while (low + 1 < high) {
@@ -377,27 +372,28 @@ static int64_t fitting_length(const struct dpe_config *config, const struct dpe_
         tried.capacity = options->capacity - (options->positions - tried.positions);
         tried.prefill_chunk =
             tried.positions < options->prefill_chunk ? tried.positions : options->prefill_chunk;
-        bool fits = dpe_session_fit_bytes(config, plan, ops, false, &tried).total <= available;
+        const struct dpe_session_ask with = {ask->config, ask->plan, ask->ops, &tried};
+        bool fits = dpe_session_fit_bytes(&with, false).total <= available;
         low = fits ? tried.positions : low;
         high = fits ? high : tried.positions;
     }
     return low;
 }
 
-dpe_status dpe_session_check_fits(const struct dpe_config *config, const struct dpe_plan *plan,
-                                  const struct dpe_session_bytes *bytes, const struct dpe_ops *ops,
-                                  const struct dpe_session_options *options, struct dpe_error *err)
+dpe_status dpe_session_check_fits(const struct dpe_session_ask *ask,
+                                  const struct dpe_session_bytes *bytes, struct dpe_error *err)
 {
     const double mib = 1024.0 * 1024.0;
-    uint64_t available = memory_for(ops, options);
+    const struct dpe_session_options *options = ask->options;
+    uint64_t available = memory_for(ask->ops, options);
     if (bytes->total <= available) {
         return DPE_OK;
     }
     char size[TEXT_ROOM];
     char less[TEXT_ROOM];
     char fits[64];
-    const char *memory = memory_word(options);
-    int64_t length = fitting_length(config, plan, ops, options, available);
+    const char *memory = options->max_memory != 0 ? knobs_of(options)->max_memory : NULL;
+    int64_t length = fitting_length(ask, available);
     less_words(options, less);
     snprintf(fits, sizeof fits, length > 0 ? "%" PRId64 " tokens would fit" : "no length fits",
              length);
@@ -421,8 +417,9 @@ dpe_status dpe_session_estimate(const struct dpe_config *config, const struct dp
     DPE_TRY(dpe_session_check_plan(config, plan, ops, resolved.peers, err));
     DPE_TRY(dpe_slice_check(config, resolved.peers->index, resolved.peers->size, err));
     const struct dpe_config slice = dpe_slice_config(config, resolved.peers->size);
+    const struct dpe_session_ask ask = {&slice, plan, ops, &resolved};
     const struct dpe_session_bytes all =
-        dpe_session_fit_bytes(&slice, plan, ops, dpe_session_may_halve(options), &resolved);
+        dpe_session_fit_bytes(&ask, dpe_session_may_halve(options));
     needs->memory = all.total;
     needs->file = all.file;
     needs->weights = config->weight_bytes > 0

@@ -105,21 +105,21 @@ static void one_plan(const struct tiny *tiny, const char *device, const char *sp
         /* From the last to the first, one of them left out. */
         for (int64_t b = BRANCHES - 1; b >= 0; b--) {
             if (b != step) {
-                int64_t own = dpe_session_branch_length(together, b) - prefix;
+                int64_t own = together->length[b] - prefix;
                 branches[n] = b;
                 tokens[n++] = token_of(tiny, b, own);
             }
         }
         TINY_OK(dpe_session_step(together, n, branches, tokens, got, &err), err);
         for (int64_t i = 0; i < n; i++) {
-            int64_t own = dpe_session_branch_length(together, branches[i]) - prefix;
+            int64_t own = together->length[branches[i]] - prefix;
             alone(single, tiny, prefix, branches[i], own, want);
             same_to_rounding(what, got + i * VOCAB, want);
         }
     }
     for (int64_t b = 0; b < BRANCHES; b++) {
         int64_t own = first_tokens(b) + STEPS - (b < STEPS ? 1 : 0);
-        assert_int_equal(dpe_session_branch_length(together, b), prefix + own);
+        assert_int_equal(together->length[b], prefix + own);
     }
     dpe_session_destroy(together);
     dpe_session_destroy(single);
@@ -240,9 +240,9 @@ static void what_does_not_fit_is_refused(void **state)
     assert_non_null(strstr(err.text, "twice"));
     assert_int_equal(dpe_session_step(s, 4, good, tiny.tokens, logits, &err), DPE_USAGE);
     assert_int_equal(dpe_session_step(s, 2, good, wrong, logits, &err), DPE_BAD_DATA);
-    assert_int_equal(dpe_session_branch_length(s, 0), 10);
+    assert_int_equal(s->length[0], 10);
     TINY_OK(dpe_session_step(s, 2, good, tiny.tokens, NULL, &err), err);
-    assert_int_equal(dpe_session_branch_length(s, 0), 11);
+    assert_int_equal(s->length[0], 11);
     assert_int_equal(dpe_session_generate(s, tiny.tokens, 1, &(struct dpe_generate_options){0},
                                           &(struct dpe_tokens){0}, &err),
                      DPE_USAGE);

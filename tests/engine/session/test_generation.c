@@ -40,7 +40,7 @@ static void generation_follows_the_largest_logit(void **state)
         assert_int_equal(out.n, 13);
         assert_int_equal(out.ids[0], 7);
         assert_memory_equal(out.ids + 1, want, sizeof want);
-        assert_int_equal(dpe_session_branch_length(session, 0), 10 + 11);
+        assert_int_equal(session->length[0], 10 + 11);
 
         int32_t last = -1;
         options.stop = stop_after_three;
@@ -50,14 +50,14 @@ static void generation_follows_the_largest_logit(void **state)
         TINY_OK(dpe_session_generate(session, tiny.tokens, 10, &options, &out, &err), err);
         assert_int_equal(out.n, 3);
         assert_int_equal(last, want[2]);
-        assert_int_equal(dpe_session_branch_length(session, 0), 12);
+        assert_int_equal(session->length[0], 12);
 
         out.n = 0;
         options.max_new = 0;
         cut(session, 0);
         TINY_OK(dpe_session_generate(session, tiny.tokens, 10, &options, &out, &err), err);
         assert_int_equal(out.n, 0);
-        assert_int_equal(dpe_session_branch_length(session, 0), 10);
+        assert_int_equal(session->length[0], 10);
 
         cut(session, 0);
         options.max_new = tiny.n - 10 + 2;

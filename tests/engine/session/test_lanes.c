@@ -54,7 +54,7 @@ static dpe_status step(struct dpe_session *s, const struct tiny *tiny, int64_t f
     for (int64_t b = BRANCHES - 1; b >= first; b--) {
         if (b != out) {
             branches[n] = b;
-            tokens[n++] = tiny->tokens[(5 * b + 3 * dpe_session_branch_length(s, b)) % 20];
+            tokens[n++] = tiny->tokens[(5 * b + 3 * s->length[b]) % 20];
         }
     }
     return dpe_session_step(s, n, branches, tokens, logits, err);
@@ -246,7 +246,7 @@ static void failures_are_named(void **state)
                          DPE_NONFINITE);
         assert_int_equal(err.layer, 0);
         assert_int_equal(err.position, PREFIX + at);
-        assert_int_equal(dpe_session_branch_length(s, 7 - at), PREFIX + (at == 7 - at ? at : 0));
+        assert_int_equal(s->length[7 - at], PREFIX + (at == 7 - at ? at : 0));
         tokens[at] = 9;
         TINY_OK(dpe_session_step(s, BRANCHES, branches, tokens, NULL, &err), err);
         dpe_session_destroy(s);
@@ -279,7 +279,7 @@ static void polls_and_taps_are_asked(void **state)
     float logits[BRANCHES * VOCAB];
     dpe_session_set_poll(s, stop, NULL);
     assert_int_equal(step(s, &tiny, 0, -1, logits, &err), DPE_INCOMPLETE);
-    assert_int_equal(dpe_session_branch_length(s, 0), PREFIX);
+    assert_int_equal(s->length[0], PREFIX);
     dpe_session_set_poll(s, NULL, NULL);
     int64_t rows = 0;
     dpe_session_set_tap(s, count_rows, &rows);

@@ -124,19 +124,18 @@ static int go_through(const struct pair *pair, int turns, uint32_t state)
 {
     struct dpe_error err = {0};
     int most = 0;
-    while (dpe_session_branch_length(pair->lends, 0) < 800) {
+    while (pair->lends->length[0] < 800) {
         feed(pair, &state, 0);
     }
     for (int turn = 0; turn < turns; turn++) {
         int64_t a = below(&state, BRANCHES);
         int64_t b = (a + 1 + below(&state, BRANCHES - 1)) % BRANCHES;
-        if (below(&state, 4) > 0 &&
-            dpe_session_branch_length(pair->lends, a) < dpe_session_branch_length(pair->lends, b)) {
+        if (below(&state, 4) > 0 && pair->lends->length[a] < pair->lends->length[b]) {
             int64_t longer = b;
             b = a;
             a = longer;
         }
-        int64_t length = dpe_session_branch_length(pair->lends, a);
+        int64_t length = pair->lends->length[a];
         int64_t keep =
             length - (below(&state, 3) == 0 ? below(&state, length + 1) : below(&state, 5));
         keep = keep > 0 ? keep : 0;

@@ -232,7 +232,7 @@ static void set_plan_is_a_new_session(void **state)
             }
             feed(session, &tiny, 11, NULL);
             TINY_OK(dpe_session_set_plan(session, &plan, &err), err);
-            assert_int_equal(dpe_session_branch_length(session, 0), 0);
+            assert_int_equal(session->length[0], 0);
             dpe_plan_free(&plan);
             feed(session, &tiny, tiny.n, changed);
             cut(session, 0);
@@ -275,7 +275,7 @@ static void likelihoods_are_those_of_the_logits(void **state)
         double part[64];
         struct dpe_session *session = open_session(&tiny, devices[d], "rope", false, 2, 16);
         TINY_OK(dpe_session_nll(session, tiny.tokens, tiny.n, nll, &err), err);
-        assert_int_equal(dpe_session_branch_length(session, 0), tiny.n);
+        assert_int_equal(session->length[0], tiny.n);
         for (int64_t i = 0; i + 1 < tiny.n; i++) {
             const double *row = tiny.oracle + i * VOCAB;
             double total = 0.0;
@@ -370,7 +370,7 @@ static void taps_see_q_and_k_before_rotation(void **state)
             taps[i]->stop_at = 0;
             assert_int_equal(dpe_session_feed(session, tiny.tokens, 9, plain, &err),
                              DPE_INCOMPLETE);
-            assert_int_equal(dpe_session_branch_length(session, 0), 5);
+            assert_int_equal(session->length[0], 5);
             dpe_session_destroy(session);
         }
         for (int64_t t = 0; t < tiny.n; t++) {

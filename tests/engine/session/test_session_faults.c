@@ -49,7 +49,7 @@ static void misuse_is_named(void **state)
         assert_int_equal(dpe_session_feed(session, tiny.tokens, -1, NULL, &err), DPE_USAGE);
         assert_int_equal(dpe_session_cut(session, 5, &err), DPE_USAGE);
         assert_int_equal(dpe_session_cut(session, -1, &err), DPE_USAGE);
-        assert_int_equal(dpe_session_branch_length(session, 0), 4);
+        assert_int_equal(session->length[0], 4);
         dpe_session_destroy(session);
     }
     dpe_session_destroy(NULL);
@@ -98,7 +98,7 @@ static void nan_is_an_error_with_layer_and_position(void **state)
                          DPE_NONFINITE);
         assert_int_equal(err.layer, cases[c].layer);
         assert_int_equal(err.position, cases[c].position);
-        assert_int_equal(dpe_session_branch_length(session, 0), 0);
+        assert_int_equal(session->length[0], 0);
         assert_int_equal(dpe_session_nll(session, tiny.tokens, tiny.n, nll, &err), DPE_NONFINITE);
         assert_int_equal(err.layer, cases[c].layer);
         assert_int_equal(err.position, cases[c].layer > 0 ? 0 : cases[c].position);

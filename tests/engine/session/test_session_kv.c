@@ -144,7 +144,7 @@ static float *next(struct trace *trace)
 static void feed(struct dpe_session *s, int64_t to, struct trace *trace)
 {
     struct dpe_error err = {0};
-    int64_t from = dpe_session_branch_length(s, 0);
+    int64_t from = s->length[0];
     TINY_OK(dpe_session_feed(s, words() + from, to - from, next(trace), &err), err);
 }
 
@@ -356,14 +356,14 @@ static void a_file_that_fails_ends_the_call(void **state)
         dpe_status status = DPE_OK;
         int64_t before = 0;
         for (int64_t at = 0; at < N && status == DPE_OK; at += 70) {
-            before = dpe_session_branch_length(s, 0);
+            before = s->length[0];
             status = dpe_session_feed(s, words() + at, 70, logits, &err);
         }
         assert_int_equal(status, DPE_IO);
         assert_non_null(strstr(err.text, "/var/tmp: "));
         assert_non_null(strstr(err.text, fault.writes ? "writing" : "reading"));
         assert_non_null(strstr(err.text, strerror(fault.code)));
-        assert_int_equal(dpe_session_branch_length(s, 0), before);
+        assert_int_equal(s->length[0], before);
         fault.code = 0;
         assert_int_equal(dpe_session_feed(s, words(), 1, logits, &err), DPE_IO);
         dpe_session_destroy(s);
