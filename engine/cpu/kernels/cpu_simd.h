@@ -49,22 +49,6 @@ static inline void v_store(float *p, vec a)
 {
     _mm512_storeu_ps(p, a);
 }
-static inline vec v_add(vec a, vec b)
-{
-    return _mm512_add_ps(a, b);
-}
-static inline vec v_sub(vec a, vec b)
-{
-    return _mm512_sub_ps(a, b);
-}
-static inline vec v_mul(vec a, vec b)
-{
-    return _mm512_mul_ps(a, b);
-}
-static inline vec v_div(vec a, vec b)
-{
-    return _mm512_div_ps(a, b);
-}
 static inline vec v_fma(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
@@ -173,22 +157,6 @@ static inline void v_store(float *p, vec a)
 {
     _mm256_storeu_ps(p, a);
 }
-static inline vec v_add(vec a, vec b)
-{
-    return _mm256_add_ps(a, b);
-}
-static inline vec v_sub(vec a, vec b)
-{
-    return _mm256_sub_ps(a, b);
-}
-static inline vec v_mul(vec a, vec b)
-{
-    return _mm256_mul_ps(a, b);
-}
-static inline vec v_div(vec a, vec b)
-{
-    return _mm256_div_ps(a, b);
-}
 static inline vec v_fma(vec a, vec b, vec c)
 {
     return _mm256_fmadd_ps(a, b, c);
@@ -292,22 +260,6 @@ static inline void v_store(float *p, vec a)
 {
     vst1q_f32(p, a);
 }
-static inline vec v_add(vec a, vec b)
-{
-    return vaddq_f32(a, b);
-}
-static inline vec v_sub(vec a, vec b)
-{
-    return vsubq_f32(a, b);
-}
-static inline vec v_mul(vec a, vec b)
-{
-    return vmulq_f32(a, b);
-}
-static inline vec v_div(vec a, vec b)
-{
-    return vdivq_f32(a, b);
-}
 static inline vec v_fma(vec a, vec b, vec c)
 {
     return vfmaq_f32(c, a, b);
@@ -395,22 +347,6 @@ static inline void v_store(float *p, vec a)
 {
     memcpy(p, &a, sizeof a);
 }
-static inline vec v_add(vec a, vec b)
-{
-    return a + b;
-}
-static inline vec v_sub(vec a, vec b)
-{
-    return a - b;
-}
-static inline vec v_mul(vec a, vec b)
-{
-    return a * b;
-}
-static inline vec v_div(vec a, vec b)
-{
-    return a / b;
-}
 static inline vec v_fma(vec a, vec b, vec c)
 {
     return a * b + c;
@@ -490,4 +426,23 @@ static inline void v_transpose(vec m[VL])
 }
 
 #endif
+
+/* Of every set: what the compiler has operators for. */
+static inline vec v_add(vec a, vec b)
+{
+    return a + b;
+}
+static inline vec v_sub(vec a, vec b)
+{
+    return a - b;
+}
+static inline vec v_mul(vec a, vec b)
+{
+    return a * b;
+}
+static inline vec v_div(vec a, vec b)
+{
+    return a / b;
+}
+
 #endif
