@@ -250,6 +250,8 @@ void dpe_reference_copy_kv(struct dpe_backend *backend, const struct dpe_store *
     }
 }
 
+/* ------------------------------------------------------------------------------ sums of norms */
+
 /* Square roots of eight pairs at once where the processor can: at the baseline's four they are the
  * larger part of what the sums add to a prefill. Contraction is off, so both give the same
  * bits. */

@@ -163,9 +163,10 @@ void dpe_ladder_run(struct dpe_ladder *l)
     }
 }
 
-/* ----------------------------------------------------------------------- a test in a child
- * process: dpe-bench, which reads the request and writes the result. A fork would not do: neither a
- * device nor the threads of OpenMP outlive one. */
+/* ------------------------------------------------------------------ a test in a child process */
+
+/* dpe-bench reads the request and writes the result. A fork would not do: neither a device nor the
+ * threads of OpenMP outlive one. */
 
 /* Both programs are of one build, or the child does not answer. */
 struct message {

@@ -428,8 +428,9 @@ dpe_status dpe_session_norms(struct dpe_session *session, const struct dpe_norm_
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------ branches
- * that begin like another one: where the backend can, they read its rows instead of copying them.
+/* ------------------------------------------------------- branches that begin like another one */
+
+/* Where the backend can, they read its rows instead of copying them.
  *
  * Branch b lends its rows to every branch whose `lent` has its offset. Who lends reads from nobody,
  * and keeps at least the tokens that it lends: before it gives them up, the branch that reads most

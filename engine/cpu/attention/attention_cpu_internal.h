@@ -9,8 +9,9 @@
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/plan/segments.h"
 
-/* ------------------------------------------------------------------------------ of all drivers:
- * how a copy is rotated, where the key of a position lies, which bands a tile touches, how a head
+/* ----------------------------------------------------------------------------- of all drivers */
+
+/* How a copy is rotated, where the key of a position lies, which bands a tile touches, how a head
  * is written, and sizes that do not overflow. */
 
 #define LOG2_E 1.4426950408889634
@@ -116,8 +117,9 @@ void dpe_cpu_attention_decode(const struct dpe_cpu_kernels *kernels,
 uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                   int64_t keys, int n_threads);
 
-/* ----------------------------------------------------------------------------- under a selection:
- * representatives of blocks (attention_cpu_represent.c), scores and choices
+/* -------------------------------------------------------------------------- under a selection */
+
+/* Representatives of blocks (attention_cpu_represent.c), scores and choices
  * (attention_cpu_choose.c), and the walk of what was chosen (attention_cpu_select.c). */
 
 enum {
@@ -227,8 +229,9 @@ uint64_t dpe_cpu_select_tile_floats(int64_t head_dim, int n_copies);
 /** Floats of a representative. */
 int64_t dpe_cpu_select_mark_floats(const struct dpe_cpu_select_call *call);
 
-/* ------------------------------------------------------------------------------ for many rows:
- * attention_cpu_pack.c says where things lie in the workspace and packs keys, values and queries,
+/* ------------------------------------------------------------------------------- of many rows */
+
+/* attention_cpu_pack.c says where things lie in the workspace and packs keys, values and queries,
  * attention_cpu.c walks what is packed. */
 
 enum {

@@ -81,8 +81,9 @@ void dpe_cuda_make_pending(struct dpe_backend *b)
     }
 }
 
-/* ---------------------------------------------- ways: which there are, what they are called. What
- * is not here has one way alone. */
+/* --------------------------------------------------------------------------------------- ways */
+
+/* Which there are, what they are called. What is not here has one way alone. */
 
 dpe_status dpe_cuda_switches_read(struct dpe_cuda_switches *s, struct dpe_error *err)
 {

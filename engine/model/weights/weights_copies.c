@@ -89,7 +89,9 @@ dpe_status dpe_bind_arrange(struct dpe_binder *binder, enum dpe_weight which,
                : DPE_OK;
 }
 
-/* The experts of a layer, in either layout of checkpoints. */
+/* --------------------------------------------------------------------- the experts of a layer */
+
+/* In either layout of checkpoints. */
 
 static dpe_status bind_expert(struct dpe_binder *binder, int64_t index, int64_t expert,
                               struct dpe_expert *out)
@@ -210,8 +212,9 @@ dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
     return DPE_OK;
 }
 
-/* ------------------------------------------------- 8-bit floats with scales, as bfloat16: what the
- * libraries that wrote them unpack them to. */
+/* ------------------------------------------------------------------- 8-bit floats with scales */
+
+/* As bfloat16: what the libraries that wrote them unpack them to. */
 
 /* Sign, four bits of exponent with a bias of 7, three of fraction; all ones are NaN, and there is
  * no infinity. */
