@@ -1,5 +1,5 @@
 /* From what failed to the next way of that part: a search that knows nothing of a device but the
- * results of its tests.
+ * results of its tests, each in a child process.
  *
  * A test says which question failed first, and a call that failed says its name. Parts that the
  * question uses are suspects. The first suspect whose next way makes the question right, or lets a

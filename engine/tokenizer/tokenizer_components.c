@@ -3,7 +3,6 @@
  * other tokens without a word. */
 #include "engine/tokenizer/tokenizer_parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_DEPTH = 8 };

@@ -17,7 +17,6 @@
 
 #include "engine/base/base.h"
 #include "engine/text/unicode.h"
-#include "engine/tokenizer/tokenizer.h"
 
 /** Largest number of ids (16 times the largest vocabulary in use): bounds what a file can make us
  *  allocate with one absurd id. */

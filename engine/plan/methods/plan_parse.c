@@ -1,7 +1,6 @@
 /* "name:key=value,key=value" → plan: taking specs apart, and the way from one to a plan. */
 #include "engine/plan/methods/methods_internal.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
