@@ -1,6 +1,6 @@
 /* What a session is asked for and needs: its options with their defaults, whether its plan can run,
  * its bytes, whether they fit, and the message when they do not. */
-#include "engine/device/device_ops.h"
+#include "engine/session/device.h"
 #include "engine/session/session_internal.h"
 
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 #ifndef DPE_TOKENIZER_PARTS_H
 #define DPE_TOKENIZER_PARTS_H
 
-#include "engine/json/json_strict.h"
+#include "engine/text/json.h"
 #include "engine/tokenizer/tokenizer.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "engine/base/bytes.h"
-#include "engine/json/json_strict.h"
+#include "engine/text/json.h"
 #include "engine/model/config/config_parse.h"
 #include "engine/model/gguf/gguf_model.h"
 
