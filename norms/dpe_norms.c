@@ -193,7 +193,7 @@ static void put_texts(const struct profile *profile, struct dpe_h5 *table)
         {"/corpus", "sha256", dpe_corpus_fingerprint(profile->job.corpus)},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        dpe_h5_attr_text(table, texts[i].object, texts[i].name, texts[i].value, NULL);
+        dpe_h5_attr_text(table, texts[i].object, texts[i].name, texts[i].value);
     }
     dpe_model_put(table, dpe_model_config(profile->job.model), dpe_job_fingerprint(&profile->job));
 }
@@ -204,7 +204,7 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
     const struct profile *profile = user;
     DPE_SCOPED(result_free) struct dpe_norms_result result = {0};
     DPE_TRY(summarize(profile, &result, err));
-    dpe_datasets_put(&dpe_norms_kind, &result, "/norms", table, NULL);
+    dpe_datasets_put(&dpe_norms_kind, &result, "/norms", table);
     put_texts(profile, table);
     return dpe_h5_failed(table, err);
 }

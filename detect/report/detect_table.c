@@ -28,27 +28,27 @@ static void put_validated_names(struct dpe_h5 *table, const struct dpe_detect_re
     snprintf(meaning, sizeof meaning,
              "rope: the model as it is; base: %s; joint: every group at its effective length",
              dpe_detect_base_words(&report->grid->params));
-    dpe_h5_put_scale(table, "/validated_plan", DPE_COL_STRING, names, n, meaning, "1", NULL);
+    dpe_h5_put_scale(table, "/validated_plan", DPE_COL_STRING, names, n, meaning, "1");
 }
 
 static void put_scales(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const struct dpe_detect_grid *grid = report->grid;
     const struct dpe_detect_params *params = &grid->params;
-    dpe_h5_put_count(table, "/group", params->n_groups, "frequency group, high to low", NULL);
+    dpe_h5_put_count(table, "/group", params->n_groups, "frequency group, high to low");
     dpe_h5_put_scale(table, "/length", DPE_COL_I64, params->lengths, params->n_lengths,
-                     "detecting length", "tokens", NULL);
-    dpe_h5_put_count(table, "/pair", grid->n_pairs, "pair of components j, j + head_dim/2", NULL);
-    dpe_h5_put_count(table, "/edge", params->n_groups + 1, "edge between groups", NULL);
+                     "detecting length", "tokens");
+    dpe_h5_put_count(table, "/pair", grid->n_pairs, "pair of components j, j + head_dim/2");
+    dpe_h5_put_count(table, "/edge", params->n_groups + 1, "edge between groups");
     put_validated_names(table, report);
     const struct dpe_detect_result *niah = &report->results[0];
     const struct dpe_detect_result *ppl = &report->results[1];
     if (niah->used) {
-        dpe_h5_put_count(table, "/sample", niah->n_samples, "sample", NULL);
+        dpe_h5_put_count(table, "/sample", niah->n_samples, "sample");
     }
     if (ppl->used) {
         dpe_h5_put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
-                         "book with at least as many tokens as the evaluated length", "1", NULL);
+                         "book with at least as many tokens as the evaluated length", "1");
     }
 }
 
@@ -120,18 +120,17 @@ static void put_result(struct dpe_h5 *table, const struct dpe_detect_report *rep
     struct dpe_scores_result scores;
     struct dpe_ranking_result ranks;
     dpe_detect_cells_of(report, result, &scores, &ranks);
-    dpe_datasets_put(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &scores, folder, table,
-                     NULL);
-    dpe_h5_attr_i64(table, folder, "samples_together", result->together, NULL);
+    dpe_datasets_put(recall ? &dpe_needle_cells_kind : &dpe_book_cells_kind, &scores, folder,
+                     table);
+    dpe_h5_attr_i64(table, folder, "samples_together", result->together);
     dpe_h5_attr_text(
         table, folder, "interval_rule",
         recall
             ? "percentile bootstrap over samples, those of one context together, 2000 resamples; "
               "Wilson score where all samples agree"
-            : "delete-one-book jackknife of the log",
-        NULL);
+            : "delete-one-book jackknife of the log");
     bool decides = dpe_detect_deciding(report) == result;
-    dpe_datasets_put(&dpe_ranking_kind, &ranks, decides ? "/detect" : folder, table, NULL);
+    dpe_datasets_put(&dpe_ranking_kind, &ranks, decides ? "/detect" : folder, table);
 }
 
 struct text_attribute {
@@ -143,7 +142,7 @@ static void put_texts(struct dpe_h5 *table, const char *object, const struct tex
 {
     for (size_t i = 0; i < n; i++) {
         if (texts[i].value != NULL) {
-            dpe_h5_attr_text(table, object, texts[i].name, texts[i].value, NULL);
+            dpe_h5_attr_text(table, object, texts[i].name, texts[i].value);
         }
     }
 }
@@ -165,7 +164,7 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
     }
     const struct dpe_cells_result cells = {
         .n = {params->n_groups, params->n_lengths}, .plan = keys, .scale = scale};
-    dpe_datasets_put(&dpe_cells_kind, &cells, "/detect", table, NULL);
+    dpe_datasets_put(&dpe_cells_kind, &cells, "/detect", table);
     bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
     const struct text_attribute texts[] = {
         {"criterion", recall ? "niah recall, higher is better" : "perplexity, lower is better"},
@@ -183,8 +182,8 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
         {"pilot", report->pilot},
     };
     put_texts(table, "/detect", texts, sizeof texts / sizeof texts[0]);
-    dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs, NULL);
-    dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->seed, NULL);
+    dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs);
+    dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->seed);
     struct dpe_text words = {0};
     if (dpe_detect_sweeps(report->rule)) {
         dpe_detect_noise_words(report, &words);
@@ -259,7 +258,7 @@ void dpe_detect_put_words(struct dpe_h5 *table, const char *folder, const char *
     if (words->failed) {
         dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %s", name);
     } else if (words->n > 0) {
-        dpe_h5_attr_text(table, folder, name, words->bytes, NULL);
+        dpe_h5_attr_text(table, folder, name, words->bytes);
     }
     dpe_text_free(words);
 }
@@ -272,20 +271,19 @@ static void put_validation(struct dpe_h5 *table, const struct dpe_detect_report 
     struct dpe_detect_validated validated;
     dpe_detect_validated_of(report, result, &validated);
     dpe_datasets_put(&dpe_validated_scores_kinds[result->criterion != DPE_DETECT_RECALL],
-                     &validated.scores, folder, table, NULL);
+                     &validated.scores, folder, table);
     if (dpe_detect_sweeps(report->rule) && result != &report->texts) {
         dpe_detect_verdict_words(v, &words);
         dpe_detect_put_words(table, folder, "verdict", &words);
     }
-    dpe_h5_attr_text(table, folder, "joint_against_base", dpe_detect_verdict_text(v->verdict),
-                     NULL);
-    dpe_h5_attr_i64(table, folder, "samples_needed", v->needed, NULL);
+    dpe_h5_attr_text(table, folder, "joint_against_base", dpe_detect_verdict_text(v->verdict));
+    dpe_h5_attr_i64(table, folder, "samples_needed", v->needed);
     dpe_h5_attr_text(table, folder, "samples",
-                     result->fresh ? "not those of the sweep" : "those of the sweep", NULL);
-    dpe_h5_attr_i64(table, folder, "first_sample", result->first_validated, NULL);
-    dpe_h5_attr_i64(table, folder, "samples_together", result->together, NULL);
+                     result->fresh ? "not those of the sweep" : "those of the sweep");
+    dpe_h5_attr_i64(table, folder, "first_sample", result->first_validated);
+    dpe_h5_attr_i64(table, folder, "samples_together", result->together);
     if (result->ceiling.n > 0) {
-        dpe_h5_attr_i64(table, folder, "ceiling_samples", result->ceiling.n, NULL);
+        dpe_h5_attr_i64(table, folder, "ceiling_samples", result->ceiling.n);
     }
 }
 
@@ -296,7 +294,7 @@ static void put_plain(struct dpe_h5 *table, const struct dpe_detect_report *repo
     if (report->plain < 0) {
         return;
     }
-    dpe_h5_attr_text(table, "/validate", "without_adapter", report->names[report->plain], NULL);
+    dpe_h5_attr_text(table, "/validate", "without_adapter", report->names[report->plain]);
     dpe_detect_plain_text(report, &text);
     dpe_detect_put_words(table, "/validate", "adapter_worth", &text);
 }
@@ -309,13 +307,13 @@ static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_re
     dpe_detect_put_words(table, "/validate", "words", &words);
     const struct dpe_validated_result plans = {.n = {report->n_validated},
                                                .plan = dpe_detect_validated_keys(report, keys)};
-    dpe_datasets_put(&dpe_validated_kind, &plans, "/validate", table, NULL);
-    dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed, NULL);
+    dpe_datasets_put(&dpe_validated_kind, &plans, "/validate", table);
+    dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed);
     if (report->rule != DPE_DETECT_PAPER) {
-        dpe_h5_attr_text(table, "/validate", "kept", report->names[report->kept.plan], NULL);
+        dpe_h5_attr_text(table, "/validate", "kept", report->names[report->kept.plan]);
         put_plain(table, report);
         dpe_h5_attr_text(table, "/validate", "groups_add",
-                         dpe_detect_worth_names[dpe_detect_report_worth(report)], NULL);
+                         dpe_detect_worth_names[dpe_detect_report_worth(report)]);
     }
 }
 
@@ -331,9 +329,9 @@ static void put_guard(struct dpe_h5 *table, const struct dpe_detect_report *repo
         {"traded", guard->traded ? "yes" : "no"},
     };
     put_texts(table, folder, texts, sizeof texts / sizeof texts[0]);
-    dpe_h5_attr_i64(table, folder, "length", report->grid->params.length, NULL);
-    dpe_h5_attr_f64(table, folder, "share", report->guard_share, NULL);
-    dpe_h5_attr_f64(table, folder, "loss", guard->loss, NULL);
+    dpe_h5_attr_i64(table, folder, "length", report->grid->params.length);
+    dpe_h5_attr_f64(table, folder, "share", report->guard_share);
+    dpe_h5_attr_f64(table, folder, "loss", guard->loss);
 }
 
 /* ----------------------------------------------------------------------- table, model and texts */
@@ -447,18 +445,17 @@ static void put_entry(struct dpe_h5 *table, const struct dpe_detect_report *repo
 {
     const unsigned parts = dpe_table_parts(values, false);
     if (values->mask != NULL) { /* the pairs that moved are not all */
-        dpe_h5_put_count(table, "/layer", values->n_layers, "layer", NULL);
-        dpe_h5_put_count(table, "/head", values->n_heads, "query head", NULL);
+        dpe_h5_put_count(table, "/layer", values->n_layers, "layer");
+        dpe_h5_put_count(table, "/head", values->n_heads, "query head");
     }
     dpe_h5_put_entry(table, "/table", values, parts);
     dpe_h5_put_conventions(table, values, parts);
     dpe_h5_attr_text(table, "/table", "key_pairs",
                      values->mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
-                                          : "all pairs of every head",
-                     NULL);
-    dpe_h5_attr_text(
-        table, "/table", "adapter_required",
-        values->frequencies != 0 || dpe_detect_report_static(report) ? "false" : "true", NULL);
+                                          : "all pairs of every head");
+    dpe_h5_attr_text(table, "/table", "adapter_required",
+                     values->frequencies != 0 || dpe_detect_report_static(report) ? "false"
+                                                                                  : "true");
 }
 
 static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *report)
@@ -500,40 +497,38 @@ static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *repo
         {"max_position_embeddings", config->max_position},
         {"parameters", dpe_config_parameters(config)},
     };
-    dpe_h5_put(table, &column, NULL);
+    dpe_h5_put(table, &column);
     dpe_model_put(table, config,
                   report->fingerprint != NULL ? report->fingerprint
                                               : dpe_model_fingerprint(report->model));
     dpe_h5_attr_text(table, "/model", "fingerprint_rule",
                      "SHA-256 over config.json and, of every shard, name, size, header and 256 "
-                     "evenly spaced blocks of 4 KiB",
-                     NULL);
+                     "evenly spaced blocks of 4 KiB");
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value, NULL);
+        dpe_h5_attr_i64(table, "/model", numbers[i].name, numbers[i].value);
     }
 }
 
 static void put_texts_of_run(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    dpe_h5_attr_text(table, "/tokenizer", "sha256", dpe_tokenizer_fingerprint(report->tokenizer),
-                     NULL);
-    dpe_h5_attr_i64(table, "/tokenizer", "size", dpe_tokenizer_size(report->tokenizer), NULL);
-    dpe_h5_attr_text(table, "/corpus", "sha256", dpe_corpus_fingerprint(report->corpus), NULL);
-    dpe_h5_attr_i64(table, "/corpus", "books", (int64_t)dpe_corpus_size(report->corpus), NULL);
+    dpe_h5_attr_text(table, "/tokenizer", "sha256", dpe_tokenizer_fingerprint(report->tokenizer));
+    dpe_h5_attr_i64(table, "/tokenizer", "size", dpe_tokenizer_size(report->tokenizer));
+    dpe_h5_attr_text(table, "/corpus", "sha256", dpe_corpus_fingerprint(report->corpus));
+    dpe_h5_attr_i64(table, "/corpus", "books", (int64_t)dpe_corpus_size(report->corpus));
 }
 
 /* What this process computed; another one that made the same table may have needed more. */
 static void put_work(struct dpe_h5 *table, const struct dpe_session_work *work)
 {
-    dpe_h5_attr_i64(table, "/run", "tokens_read", work->fed, NULL);
-    dpe_h5_attr_i64(table, "/run", "tokens_decoded", work->decoded, NULL);
-    dpe_h5_attr_i64(table, "/run", "decode_steps", work->steps, NULL);
+    dpe_h5_attr_i64(table, "/run", "tokens_read", work->fed);
+    dpe_h5_attr_i64(table, "/run", "tokens_decoded", work->decoded);
+    dpe_h5_attr_i64(table, "/run", "decode_steps", work->steps);
 }
 
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
                             struct dpe_h5 *table, struct dpe_error *err)
 {
-    dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups", NULL);
+    dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups");
     put_scales(table, report);
     put_detect(table, report);
     dpe_detect_put_selection(table, report);
@@ -552,7 +547,7 @@ dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complet
     }
     if (report->users.validated) {
         put_validation(table, report, &report->users, "/validate/user");
-        dpe_h5_attr_text(table, "/validate/user", "task", report->users_spec, NULL);
+        dpe_h5_attr_text(table, "/validate/user", "task", report->users_spec);
     }
     if (report->texts.validated) {
         put_validation(table, report, &report->texts, "/validate/guard");

@@ -78,13 +78,13 @@ void dpe_detect_put_selection(struct dpe_h5 *table, const struct dpe_detect_repo
         const char **plan = out.plan;
         out.plan =
             sequential ? plan : NULL; /* the cells of the sweep have theirs in /detect/plan */
-        dpe_datasets_put(&dpe_choices_kinds[!recall], &out, "/select", table, NULL);
+        dpe_datasets_put(&dpe_choices_kinds[!recall], &out, "/select", table);
         out.plan = plan;
     }
-    dpe_h5_attr_text(table, "/select", "rule", dpe_detect_rule_names[selection->rule], NULL);
-    dpe_h5_attr_text(table, "/select", "rule_in_words", rule_text(selection->rule), NULL);
+    dpe_h5_attr_text(table, "/select", "rule", dpe_detect_rule_names[selection->rule]);
+    dpe_h5_attr_text(table, "/select", "rule_in_words", rule_text(selection->rule));
     if (sequential) {
-        dpe_h5_attr_i64(table, "/select", "rounds", selection->rounds, NULL);
+        dpe_h5_attr_i64(table, "/select", "rounds", selection->rounds);
     }
     dpe_datasets_drop(&dpe_choices_kinds[0], &out, made);
 }
@@ -146,14 +146,14 @@ static void put(struct dpe_h5 *table, const struct dpe_detect_report *report,
 {
     const struct dpe_detect_search *search = &report->search;
     const bool recall = search->options.criterion == DPE_DETECT_RECALL;
-    dpe_datasets_put(&dpe_search_kinds[!recall], &s->r, "/search", table, NULL);
-    dpe_h5_attr_text(table, "/search", "rule", rule, NULL);
-    dpe_h5_attr_i64(table, "/search", "samples", search->options.n_samples, NULL);
-    dpe_h5_attr_i64(table, "/search", "rounds", search->options.rounds, NULL);
+    dpe_datasets_put(&dpe_search_kinds[!recall], &s->r, "/search", table);
+    dpe_h5_attr_text(table, "/search", "rule", rule);
+    dpe_h5_attr_i64(table, "/search", "samples", search->options.n_samples);
+    dpe_h5_attr_i64(table, "/search", "rounds", search->options.rounds);
     if (search->options.near.logit_scale > 0.0) {
         char near[DPE_TEMPERATURE_TEXT];
         dpe_temperature_text(&search->options.near, near);
-        dpe_h5_attr_text(table, "/search", "near", near, NULL);
+        dpe_h5_attr_text(table, "/search", "near", near);
     }
 }
 
@@ -208,15 +208,14 @@ void dpe_detect_put_race(struct dpe_h5 *table, const struct dpe_detect_report *r
                                  .difference = drop->difference,
                                  .p = drop->p};
     }
-    dpe_datasets_put(&dpe_drops_kinds[!recall], &result, "/race", table, NULL);
-    dpe_h5_attr_f64(table, "/race", "level", report->race_options.level, NULL);
-    dpe_h5_attr_f64(table, "/race", "indifference", report->race_options.indifference, NULL);
-    dpe_h5_attr_i64(table, "/race", "per_round", report->race_options.per_round, NULL);
+    dpe_datasets_put(&dpe_drops_kinds[!recall], &result, "/race", table);
+    dpe_h5_attr_f64(table, "/race", "level", report->race_options.level);
+    dpe_h5_attr_f64(table, "/race", "indifference", report->race_options.indifference);
+    dpe_h5_attr_i64(table, "/race", "per_round", report->race_options.per_round);
     dpe_h5_attr_text(table, "/race", "rule",
                      "after each round every length is compared with the best one that is left "
                      "by a paired one-sided sign-flip test (samples of one context are one); "
-                     "p < level drops it; half the trained length is never dropped",
-                     NULL);
+                     "p < level drops it; half the trained length is never dropped");
     struct dpe_text words = {0};
     dpe_detect_race_words(report, &words);
     dpe_detect_put_words(table, "/race", "words", &words);

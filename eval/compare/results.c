@@ -311,9 +311,10 @@ static dpe_status put_attributes(const struct dpe_results *results, const char *
     };
     size_t n = sizeof texts / sizeof texts[0] - (differences ? 0 : 1);
     for (size_t i = 0; i < n; i++) {
-        DPE_TRY(dpe_h5_attr_text(table, folder, texts[i].name, texts[i].value, err));
+        dpe_h5_attr_text(table, folder, texts[i].name, texts[i].value);
     }
-    return dpe_h5_attr_i64(table, folder, "samples_together", suite->tasks[0].task.together, err);
+    dpe_h5_attr_i64(table, folder, "samples_together", suite->tasks[0].task.together);
+    return dpe_h5_failed(table, err);
 }
 
 dpe_status dpe_results_put(const struct dpe_results *results, struct dpe_h5 *table,
@@ -322,8 +323,8 @@ dpe_status dpe_results_put(const struct dpe_results *results, struct dpe_h5 *tab
     char folder[64];
     snprintf(folder, sizeof folder, "/eval/%s", results->suite->name);
     DPE_TRY(put_attributes(results, folder, true, table, err));
-    return dpe_datasets_put(&dpe_suite_kinds[results->suite->perplexity], &results->r, folder,
-                            table, err);
+    dpe_datasets_put(&dpe_suite_kinds[results->suite->perplexity], &results->r, folder, table);
+    return dpe_h5_failed(table, err);
 }
 
 /* Tasks of a grid lie length by length; its table has the depth before the length. */
@@ -380,5 +381,6 @@ dpe_status dpe_results_put_grid(const struct dpe_results *results, const double 
         transpose(grid.half, r->half, sizeof *grid.half, results, n_depths, n);
     }
     DPE_TRY(put_attributes(results, folder, false, table, err));
-    return dpe_datasets_put(&dpe_grid_kind, &grid, folder, table, err);
+    dpe_datasets_put(&dpe_grid_kind, &grid, folder, table);
+    return dpe_h5_failed(table, err);
 }

@@ -146,11 +146,11 @@ static void put(const struct dpe_dataset_kind *kind, const struct dpe_dataset *d
         dpe_h5_stop(table, DPE_NO_MEMORY, "%s: out of memory for %lld values", path, (long long)n);
     }
     column.data = apart ? gathered : *array_of(dataset, result);
-    dpe_h5_put(table, &column, NULL);
+    dpe_h5_put(table, &column);
 }
 
-dpe_status dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *result,
-                            const char *folder, struct dpe_h5 *table, struct dpe_error *err)
+void dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *result, const char *folder,
+                      struct dpe_h5 *table)
 {
     const int64_t *extents = result;
     for (size_t i = 0; i < kind->n; i++) {
@@ -161,7 +161,6 @@ dpe_status dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *res
             put(kind, dataset, result, folder, table);
         }
     }
-    return dpe_h5_failed(table, err);
 }
 
 /* ---------------------------------------------------------------------------------------- rows */

@@ -52,9 +52,9 @@ struct dpe_dataset_kind {
     const char *score_units;
 };
 
-/** Write all of `result` into a folder ("/norms"). Errors as dpe_h5_put. */
-dpe_status dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *result,
-                            const char *folder, struct dpe_h5 *table, struct dpe_error *err);
+/** Write all of `result` into a folder ("/norms"). A failure is the table's (dpe_h5_failed). */
+void dpe_datasets_put(const struct dpe_dataset_kind *kind, const void *result, const char *folder,
+                      struct dpe_h5 *table);
 /** Read the datasets of `names` ("mean sem"; their axes are read too; NULL: all; "-sample": all
  * but those along that axis) into a
  * zero-initialised struct, which is to be freed after failures too. DPE_BAD_DATA where one that is

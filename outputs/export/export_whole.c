@@ -11,8 +11,8 @@
 #include "outputs/export/export.h"
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/h5.h"
-#include "outputs/read/read.h"
 #include "outputs/h5/rows.h"
+#include "outputs/read/read.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/fields.h"
 
@@ -28,7 +28,7 @@ static void put_entries(struct dpe_h5 *file, const struct dpe_table *table, unsi
     }
     if (n > 1) {
         dpe_h5_put_scale(file, "/table/length", DPE_COL_I64, lengths, n,
-                         "lengths that the entries are for", "tokens", NULL);
+                         "lengths that the entries are for", "tokens");
     }
     for (int64_t i = 0; i < n; i++) {
         char folder[40] = "/table";
@@ -43,16 +43,16 @@ static void put_table(struct dpe_h5 *file, const struct dpe_table *table)
 {
     const struct dpe_table_values *values = dpe_table_values(table);
     const unsigned parts = dpe_table_parts_of(table);
-    dpe_h5_put_count(file, "/group", values->n_groups, "group of pairs", NULL);
-    dpe_h5_put_count(file, "/edge", values->n_groups + 1, "edge between groups", NULL);
-    dpe_h5_put_count(file, "/layer", values->n_layers, "layer", NULL);
-    dpe_h5_put_count(file, "/head", values->n_heads, "query head", NULL);
-    dpe_h5_put_count(file, "/pair", values->n_pairs, "pair of head dimensions", NULL);
+    dpe_h5_put_count(file, "/group", values->n_groups, "group of pairs");
+    dpe_h5_put_count(file, "/edge", values->n_groups + 1, "edge between groups");
+    dpe_h5_put_count(file, "/layer", values->n_layers, "layer");
+    dpe_h5_put_count(file, "/head", values->n_heads, "query head");
+    dpe_h5_put_count(file, "/pair", values->n_pairs, "pair of head dimensions");
     put_entries(file, table, parts);
-    dpe_h5_attr_text(file, "/", "title", "DPE table", NULL);
+    dpe_h5_attr_text(file, "/", "title", "DPE table");
     dpe_h5_put_conventions(file, values, parts);
     dpe_h5_attr_text(file, "/table", "adapter_required",
-                     dpe_export_needs_adapter(table) ? "true" : "false", NULL);
+                     dpe_export_needs_adapter(table) ? "true" : "false");
     dpe_h5_put_model(file, values);
 }
 

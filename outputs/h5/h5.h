@@ -39,9 +39,8 @@ struct dpe_column {
         *flag_meanings; /**< "ok nonfinite failed" for coded integers 0, 1, 2, …; NULL else */
     bool is_scale;      /**< becomes an HDF5 dimension scale; name = last part of the path */
 };
-/** A table being written remembers its first failure: after it, the calls that write do nothing and
- * fail with its status and message. So a writer may ignore what they return (and give them NULL for
- * the error) until its last one, or until it asks: */
+/** A table being written remembers its first failure: after it, the calls that write do nothing. A
+ * writer asks once at its end whether there was one: */
 dpe_status dpe_h5_failed(const struct dpe_h5 *table, struct dpe_error *err);
 /** Remember a failure of the writer's own, unless there was one. */
 void dpe_h5_stop(struct dpe_h5 *table, dpe_status status, const char *format, ...)
@@ -55,22 +54,18 @@ void *dpe_h5_room(struct dpe_h5 *table, size_t n, size_t size, const char *what)
  *  DPE_INTERNAL (a path that exists, a scale that is missing or has another length, also than one
  * of its name in a folder above), DPE_NO_MEMORY.
  */
-dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err);
+void dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column);
 /** A scale of n values, and 0, 1, 2, … as one. Errors as dpe_h5_put. */
-dpe_status dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
-                            const void *data, int64_t n, const char *long_name, const char *units,
-                            struct dpe_error *err);
-dpe_status dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n,
-                            const char *long_name, struct dpe_error *err);
+void dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                      const void *data, int64_t n, const char *long_name, const char *units);
+void dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n, const char *long_name);
 /** Attributes on a group, dataset or "/" (missing groups are made). An attribute that exists is
  *  replaced, except those that dpe_run_snapshot writes on "/" (DPE_INTERNAL), but for title and
  *  source. */
-dpe_status dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name,
-                            const char *value, struct dpe_error *err);
-dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value,
-                           struct dpe_error *err);
-dpe_status dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
-                           int64_t value, struct dpe_error *err);
+void dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name,
+                      const char *value);
+void dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value);
+void dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name, int64_t value);
 
 struct dpe_table_values;
 /** Put the fields of these parts (outputs/table/fields.h) of a DPE table's entry into a folder

@@ -50,13 +50,13 @@ static void put_root(struct dpe_h5 *table, const struct dpe_h5_common *common)
         {"identity", common->hash},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        dpe_h5_attr_text(table, "/", texts[i][0], texts[i][1], NULL);
+        dpe_h5_attr_text(table, "/", texts[i][0], texts[i][1]);
     }
-    dpe_h5_attr_i64(table, "/", "complete", common->complete, NULL);
-    dpe_h5_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows, NULL);
+    dpe_h5_attr_i64(table, "/", "complete", common->complete);
+    dpe_h5_attr_i64(table, "/", "n_rows", (int64_t)common->n_rows);
     if (!common->complete && common->planned != 0) {
-        dpe_h5_attr_i64(table, "/", "n_planned", common->planned, NULL);
-        dpe_h5_attr_i64(table, "/", "n_missing", common->missing, NULL);
+        dpe_h5_attr_i64(table, "/", "n_planned", common->planned);
+        dpe_h5_attr_i64(table, "/", "n_missing", common->missing);
     }
 }
 
@@ -121,7 +121,7 @@ static void put_history(struct dpe_h5 *table, const struct dpe_h5_common *common
     if (history.failed) {
         dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for the history");
     }
-    dpe_h5_attr_text(table, "/run", "history", history.n > 0 ? history.bytes : "", NULL);
+    dpe_h5_attr_text(table, "/run", "history", history.n > 0 ? history.bytes : "");
 }
 
 /* What has the same size in equal runs comes first: object addresses, which dimension scales hold,
@@ -136,11 +136,11 @@ dpe_status dpe_h5_write_run(struct dpe_h5 *table, const struct dpe_h5_common *co
         common->n_sessions == 0 ? NULL : dpe_identity_get(&common->sessions[0], "started");
     dpe_h5_write_run_rows(table, common);
     dpe_h5_put_count(table, session_path, (int64_t)common->n_sessions,
-                     "a process that worked on the run", NULL);
-    dpe_h5_attr_text(table, "/run", "created", created == NULL ? now : created, NULL);
-    dpe_h5_attr_text(table, "/run", "modified", now, NULL);
+                     "a process that worked on the run");
+    dpe_h5_attr_text(table, "/run", "created", created == NULL ? now : created);
+    dpe_h5_attr_text(table, "/run", "modified", now);
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
-        dpe_h5_attr_i64(table, "/run", "peak_memory_bytes", (int64_t)usage.ru_maxrss * 1024, NULL);
+        dpe_h5_attr_i64(table, "/run", "peak_memory_bytes", (int64_t)usage.ru_maxrss * 1024);
     }
     put_history(table, common);
     put_sessions(table, common);
@@ -214,10 +214,10 @@ static void put_field(struct dpe_h5 *table, const char *folder, const struct dpe
     /* Entries differ in their number of bands, so each has an axis of its own. */
     if (field->axes[0] == DPE_AXIS_BAND_NUMBER) {
         snprintf(numbers, sizeof numbers, "%s/band_number", folder);
-        dpe_h5_put_count(table, numbers, column.dims[0], "number in the rows of bands", NULL);
+        dpe_h5_put_count(table, numbers, column.dims[0], "number in the rows of bands");
         column.scales[0] = numbers;
     }
-    dpe_h5_put(table, &column, NULL);
+    dpe_h5_put(table, &column);
 }
 
 void dpe_h5_put_entry(struct dpe_h5 *table, const char *folder,
@@ -226,7 +226,7 @@ void dpe_h5_put_entry(struct dpe_h5 *table, const char *folder,
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
         if (dpe_field_written(field, values, parts) && field->type == DPE_FIELD_TEXT) {
-            dpe_h5_attr_text(table, folder, field->name, dpe_field_data(field, values), NULL);
+            dpe_h5_attr_text(table, folder, field->name, dpe_field_data(field, values));
         } else if (dpe_field_written(field, values, parts)) {
             put_field(table, folder, field, values);
         }
@@ -238,7 +238,7 @@ void dpe_h5_put_conventions(struct dpe_h5 *table, const struct dpe_table_values 
 {
     const bool frequencies = values->frequencies != 0;
     if (frequencies) {
-        dpe_h5_attr_text(table, "/table", "moves", "frequencies", NULL);
+        dpe_h5_attr_text(table, "/table", "moves", "frequencies");
     }
     for (size_t i = 0; i < dpe_n_table_conventions; i++) {
         const struct dpe_table_convention *convention = &dpe_table_conventions[i];
@@ -249,7 +249,7 @@ void dpe_h5_put_conventions(struct dpe_h5 *table, const struct dpe_table_values 
         char text[256];
         snprintf(text, sizeof text, "%s%s%s", word, explained ? convention->explained : "",
                  floors ? ", without floor where unrounded is 1" : "");
-        dpe_h5_attr_text(table, "/table", convention->name, text, NULL);
+        dpe_h5_attr_text(table, "/table", convention->name, text);
     }
 }
 
@@ -259,9 +259,9 @@ void dpe_h5_put_model(struct dpe_h5 *table, const struct dpe_table_values *value
         const struct dpe_model_field *field = &dpe_model_fields[i];
         const void *at = (const char *)values + field->at;
         if (field->text) {
-            dpe_h5_attr_text(table, "/model", field->attribute, *(const char *const *)at, NULL);
+            dpe_h5_attr_text(table, "/model", field->attribute, *(const char *const *)at);
         } else {
-            dpe_h5_attr_i64(table, "/model", field->attribute, *(const int64_t *)at, NULL);
+            dpe_h5_attr_i64(table, "/model", field->attribute, *(const int64_t *)at);
         }
     }
 }

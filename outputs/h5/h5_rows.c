@@ -139,7 +139,7 @@ static void put_field(struct dpe_h5 *table, const struct dpe_h5_common *common,
         .units = field->units,
         .flag_meanings = field->flag_meanings,
     };
-    dpe_h5_put(table, &column, NULL);
+    dpe_h5_put(table, &column);
 }
 
 static void put_texts(struct dpe_h5 *table, const struct dpe_h5_common *common)
@@ -163,7 +163,7 @@ static void put_texts(struct dpe_h5 *table, const struct dpe_h5_common *common)
         .flag_meanings = "no yes",
     };
     dpe_h5_put_list(table, "/rows/text", DPE_COL_STRING, texts, n, row_path, "generated text");
-    dpe_h5_put(table, &column, NULL);
+    dpe_h5_put(table, &column);
 }
 
 static void put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *common)
@@ -196,10 +196,10 @@ static void put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *common
         .long_name = "negative log-likelihood by position bucket, rows one after the other",
         .units = "nats",
     };
-    dpe_h5_put_count(table, bucket_path, (int64_t)total, "index of a bucket over all rows", NULL);
+    dpe_h5_put_count(table, bucket_path, (int64_t)total, "index of a bucket over all rows");
     dpe_h5_put_list(table, "/rows/bucket_count", DPE_COL_I32, counts, common->n_rows, row_path,
                     "elements of /rows/bucket_nll that belong to the row");
-    dpe_h5_put(table, &column, NULL);
+    dpe_h5_put(table, &column);
 }
 
 /* Whether there is anything to write: an optional field may be one of no row. */
@@ -219,7 +219,7 @@ static bool differs_between_runs(const struct dpe_row_field *field)
 
 void dpe_h5_write_run_rows(struct dpe_h5 *table, const struct dpe_h5_common *common)
 {
-    dpe_h5_put_count(table, "/run/row", (int64_t)common->n_rows, "index of a row", NULL);
+    dpe_h5_put_count(table, "/run/row", (int64_t)common->n_rows, "index of a row");
     for (size_t i = 0; i < dpe_n_row_fields; i++) {
         if (differs_between_runs(&dpe_row_fields[i])) {
             put_field(table, common, &dpe_row_fields[i], "/run/row");
@@ -234,8 +234,8 @@ void dpe_h5_write_rows(struct dpe_h5 *table, const struct dpe_h5_common *common)
     if (dpe_rows_hash(common->rows, common->n_rows, hex, &why) != DPE_OK) {
         dpe_h5_stop(table, why.status, "%s", why.text);
     }
-    dpe_h5_attr_text(table, "/rows", "sha256", hex, NULL);
-    dpe_h5_put_count(table, row_path, (int64_t)common->n_rows, "index of a row", NULL);
+    dpe_h5_attr_text(table, "/rows", "sha256", hex);
+    dpe_h5_put_count(table, row_path, (int64_t)common->n_rows, "index of a row");
     put_tasks(table, common);
     put_plans(table, common);
     for (size_t i = 0; i < dpe_n_row_fields; i++) {

@@ -145,37 +145,33 @@ static dpe_status put_attribute(struct dpe_h5 *table, const char *object, const 
     return ok ? DPE_OK : dpe_hdf5_fail(err, DPE_INTERNAL, table, object, name);
 }
 
-static dpe_status attribute_of(struct dpe_h5 *table, const char *object, const char *name,
-                               hid_t type, const void *value, struct dpe_error *err)
+static void attribute_of(struct dpe_h5 *table, const char *object, const char *name, hid_t type,
+                         const void *value)
 {
     dpe_inside_listen();
     if (table->failure.status == DPE_OK) {
         table->failure.status = put_attribute(table, object, name, type, value, &table->failure);
     }
-    return dpe_h5_failed(table, err);
 }
 
-dpe_status dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name,
-                            const char *value, struct dpe_error *err)
+void dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name, const char *value)
 {
     if (dpe_utf8_check(value, strlen(value)) != strlen(value)) {
         dpe_h5_stop(table, DPE_BAD_DATA, "%s: attribute %s of %s: expected UTF-8", table->path,
                     name, object);
     }
     DPE_SCOPED(dpe_inside_close_scoped) hid_t type = dpe_hdf5_type(DPE_COL_STRING);
-    return attribute_of(table, object, name, type, &value, err);
+    attribute_of(table, object, name, type, &value);
 }
 
-dpe_status dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value,
-                           struct dpe_error *err)
+void dpe_h5_attr_f64(struct dpe_h5 *table, const char *object, const char *name, double value)
 {
-    return attribute_of(table, object, name, H5T_NATIVE_DOUBLE, &value, err);
+    attribute_of(table, object, name, H5T_NATIVE_DOUBLE, &value);
 }
 
-dpe_status dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
-                           int64_t value, struct dpe_error *err)
+void dpe_h5_attr_i64(struct dpe_h5 *table, const char *object, const char *name, int64_t value)
 {
-    return attribute_of(table, object, name, H5T_NATIVE_INT64, &value, err);
+    attribute_of(table, object, name, H5T_NATIVE_INT64, &value);
 }
 
 /* flag_values 0, 1, 2, … in the type of the dataset, one for each word. */
@@ -476,18 +472,16 @@ static dpe_status put(struct dpe_h5 *table, const struct dpe_column *column, str
     return status != DPE_OK ? status : remember_put(table, column, n, err);
 }
 
-dpe_status dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column, struct dpe_error *err)
+void dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column)
 {
     dpe_inside_listen();
     if (table->failure.status == DPE_OK) {
         table->failure.status = put(table, column, &table->failure);
     }
-    return dpe_h5_failed(table, err);
 }
 
-dpe_status dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
-                            const void *data, int64_t n, const char *long_name, const char *units,
-                            struct dpe_error *err)
+void dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                      const void *data, int64_t n, const char *long_name, const char *units)
 {
     const struct dpe_column column = {.path = path,
                                       .type = type,
@@ -497,7 +491,7 @@ dpe_status dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_col
                                       .long_name = long_name,
                                       .units = units,
                                       .is_scale = true};
-    return dpe_h5_put(table, &column, err);
+    dpe_h5_put(table, &column);
 }
 
 void dpe_h5_put_list(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
@@ -512,11 +506,10 @@ void dpe_h5_put_list(struct dpe_h5 *table, const char *path, enum dpe_column_typ
                                       .long_name = long_name,
                                       .units = "1",
                                       .is_scale = scale == NULL};
-    dpe_h5_put(table, &column, NULL);
+    dpe_h5_put(table, &column);
 }
 
-dpe_status dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n,
-                            const char *long_name, struct dpe_error *err)
+void dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n, const char *long_name)
 {
     DPE_OWNED int64_t *numbers = dpe_alloc((size_t)n, sizeof *numbers);
     if (numbers == NULL) {
@@ -525,5 +518,5 @@ dpe_status dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n,
     for (int64_t i = 0; i < n && numbers != NULL; i++) {
         numbers[i] = i;
     }
-    return dpe_h5_put_scale(table, path, DPE_COL_I64, numbers, n, long_name, "1", err);
+    dpe_h5_put_scale(table, path, DPE_COL_I64, numbers, n, long_name, "1");
 }

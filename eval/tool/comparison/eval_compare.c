@@ -165,8 +165,7 @@ dpe_status dpe_eval_comparison_close(void *state, dpe_status status, struct dpe_
 
 /* ---------------------------------------------------------------------------------------- table */
 
-static dpe_status put_methods(const struct dpe_comparison *comparison, struct dpe_h5 *table,
-                              struct dpe_error *err)
+static void put_methods(const struct dpe_comparison *comparison, struct dpe_h5 *table)
 {
     const struct dpe_eval_arguments *args = comparison->args;
     const struct dpe_column methods = {.path = "/method",
@@ -177,22 +176,14 @@ static dpe_status put_methods(const struct dpe_comparison *comparison, struct dp
                                        .long_name = "method, as it was given",
                                        .units = "1",
                                        .is_scale = true};
-    DPE_TRY(dpe_h5_put(table, &methods, err));
-    const struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {{"seed", (int64_t)args->job.seed},
-                   {"trained_length", comparison->job.trained_length},
-                   {"official", args->official}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        DPE_TRY(dpe_h5_attr_i64(table, "/eval", numbers[i].name, numbers[i].value, err));
-    }
-    return dpe_h5_attr_text(table, "/eval", "against", comparison->labels[comparison->against],
-                            err);
+    dpe_h5_put(table, &methods);
+    dpe_h5_attr_i64(table, "/eval", "seed", (int64_t)args->job.seed);
+    dpe_h5_attr_i64(table, "/eval", "trained_length", comparison->job.trained_length);
+    dpe_h5_attr_i64(table, "/eval", "official", args->official);
+    dpe_h5_attr_text(table, "/eval", "against", comparison->labels[comparison->against]);
 }
 
-static dpe_status put_ablation(const struct dpe_comparison *comparison, struct dpe_h5 *table,
-                               struct dpe_error *err)
+static void put_ablation(const struct dpe_comparison *comparison, struct dpe_h5 *table)
 {
     const char *axis[EVAL_MAX_METHODS];
     double value[EVAL_MAX_METHODS];
@@ -204,11 +195,11 @@ static dpe_status put_ablation(const struct dpe_comparison *comparison, struct d
     }
     const struct dpe_ablate_result out = {
         .n = {comparison->n_methods}, .axis = axis, .value = value, .k = k};
-    DPE_TRY(dpe_datasets_put(&dpe_ablate_kind, &out, "/ablate", table, err));
-    DPE_TRY(dpe_h5_attr_text(table, "/ablate", "what", comparison->args->what, err));
+    dpe_datasets_put(&dpe_ablate_kind, &out, "/ablate", table);
+    dpe_h5_attr_text(table, "/ablate", "what", comparison->args->what);
     const char *slash = strrchr(comparison->args->methods[0], '/');
-    return dpe_h5_attr_text(table, "/ablate", "table",
-                            slash != NULL ? slash + 1 : comparison->args->methods[0], err);
+    dpe_h5_attr_text(table, "/ablate", "table",
+                     slash != NULL ? slash + 1 : comparison->args->methods[0]);
 }
 
 static void print_results(const struct dpe_comparison *comparison,
@@ -265,15 +256,15 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     const struct dpe_comparison *comparison = user;
     const struct dpe_eval_arguments *args = comparison->args;
-    DPE_TRY(put_methods(comparison, table, err));
+    put_methods(comparison, table);
     DPE_TRY(each_suite(comparison, table, err));
     if (args->what != NULL) {
-        DPE_TRY(put_ablation(comparison, table, err));
+        put_ablation(comparison, table);
     }
-    return dpe_h5_attr_text(table, "/", "title",
-                            args->what != NULL ? "A detection, varied one thing at a time"
-                                               : "Position methods on the same samples",
-                            err);
+    dpe_h5_attr_text(table, "/", "title",
+                     args->what != NULL ? "A detection, varied one thing at a time"
+                                        : "Position methods on the same samples");
+    return dpe_h5_failed(table, err);
 }
 
 /* ----------------------------------------------------------------------------------------- rows */

@@ -243,20 +243,20 @@ static dpe_status kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *e
     };
     DPE_SCOPED(drop_result) struct dpe_kld_result result = {0};
     DPE_TRY(result_of(kld, &result, err));
-    DPE_TRY(dpe_datasets_put(&dpe_kld_kind, &result, "/kld", table, err));
+    dpe_datasets_put(&dpe_kld_kind, &result, "/kld", table);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        DPE_TRY(dpe_h5_attr_text(table, "/kld", texts[i][0], texts[i][1], err));
+        dpe_h5_attr_text(table, "/kld", texts[i][0], texts[i][1]);
     }
     struct dpe_kld_rounding rounding = {0};
     if (kld->saved != NULL) {
         DPE_TRY(dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err));
     }
-    DPE_TRY(dpe_h5_attr_f64(table, "/kld", "base_rounding_mean", rounding.mean, err));
-    DPE_TRY(dpe_h5_attr_f64(table, "/kld", "base_rounding_max", rounding.most, err));
-    DPE_TRY(dpe_h5_attr_i64(table, "/kld", "length", kld->length, err));
-    DPE_TRY(
-        dpe_h5_attr_i64(table, "/kld", "trained_length", kld->comparison.job.trained_length, err));
-    return dpe_h5_attr_text(table, "/", "title", "Divergence of the next token from a base's", err);
+    dpe_h5_attr_f64(table, "/kld", "base_rounding_mean", rounding.mean);
+    dpe_h5_attr_f64(table, "/kld", "base_rounding_max", rounding.most);
+    dpe_h5_attr_i64(table, "/kld", "length", kld->length);
+    dpe_h5_attr_i64(table, "/kld", "trained_length", kld->comparison.job.trained_length);
+    dpe_h5_attr_text(table, "/", "title", "Divergence of the next token from a base's");
+    return dpe_h5_failed(table, err);
 }
 
 /* ----------------------------------------------------------------------------------------- text */

@@ -28,9 +28,9 @@ static dpe_status put_groups(const struct dpe_tuning *tuning, struct dpe_h5 *tab
 {
     struct dpe_tune_result result;
     DPE_TRY(result_of(tuning, &result, err));
-    dpe_status status = dpe_datasets_put(&dpe_tune_kind, &result, "/tune", table, err);
+    dpe_datasets_put(&dpe_tune_kind, &result, "/tune", table);
     free(result.tuned);
-    return status;
+    return DPE_OK;
 }
 
 static dpe_status put_arms(const struct dpe_tuning *tuning, struct dpe_h5 *table,
@@ -49,9 +49,9 @@ static dpe_status put_arms(const struct dpe_tuning *tuning, struct dpe_h5 *table
             at++->of = g;
         }
     }
-    dpe_status status = dpe_datasets_put(&dpe_race_kind, &result, "/tune/setting", table, err);
+    dpe_datasets_put(&dpe_race_kind, &result, "/tune/setting", table);
     free(result.raced);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_tune_put(const struct dpe_tuning *tuning, struct dpe_h5 *table,
@@ -60,21 +60,16 @@ dpe_status dpe_tune_put(const struct dpe_tuning *tuning, struct dpe_h5 *table,
     const struct dpe_eval_arguments *args = tuning->comparison.args;
     DPE_TRY(put_groups(tuning, table, err));
     DPE_TRY(put_arms(tuning, table, err));
-    const struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {{"seed", (int64_t)args->job.seed},
-                   {"trained_length", tuning->comparison.job.trained_length},
-                   {"official", args->official},
-                   {"budget", tuning->budget},
-                   {"fresh_samples", tuning->fresh},
-                   {"first_fresh_sample", dpe_tune_first_fresh(tuning)},
-                   {"samples_together", dpe_tune_task(tuning, 0)->task.together}};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        DPE_TRY(dpe_h5_attr_i64(table, "/tune", numbers[i].name, numbers[i].value, err));
-    }
-    return dpe_h5_attr_text(table, "/", "title",
-                            "Settings of position methods, found with as many rows for each", err);
+    dpe_h5_attr_i64(table, "/tune", "seed", (int64_t)args->job.seed);
+    dpe_h5_attr_i64(table, "/tune", "trained_length", tuning->comparison.job.trained_length);
+    dpe_h5_attr_i64(table, "/tune", "official", args->official);
+    dpe_h5_attr_i64(table, "/tune", "budget", tuning->budget);
+    dpe_h5_attr_i64(table, "/tune", "fresh_samples", tuning->fresh);
+    dpe_h5_attr_i64(table, "/tune", "first_fresh_sample", dpe_tune_first_fresh(tuning));
+    dpe_h5_attr_i64(table, "/tune", "samples_together", dpe_tune_task(tuning, 0)->task.together);
+    dpe_h5_attr_text(table, "/", "title",
+                     "Settings of position methods, found with as many rows for each");
+    return dpe_h5_failed(table, err);
 }
 
 /* ----------------------------------------------------------------------------------------- text */

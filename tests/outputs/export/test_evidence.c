@@ -33,15 +33,11 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
                                      .task_label = tasks,
                                      .task_length = results->lengths,
                                      .mean = mean};
-    dpe_status status = dpe_h5_put_scale(table, "/method", DPE_COL_STRING, results->method, METHODS,
-                                         "method", "1", err);
-    status = status == DPE_OK
-                 ? dpe_datasets_put(&dpe_suite_kinds[0], &suite, results->folder, table, err)
-                 : status;
-    return status == DPE_OK
-               ? dpe_h5_attr_text(table, results->folder, "parameters",
-                                  "keys=3,values=1,queries=1,digits=7 template=00", err)
-               : status;
+    dpe_h5_put_scale(table, "/method", DPE_COL_STRING, results->method, METHODS, "method", "1");
+    dpe_datasets_put(&dpe_suite_kinds[0], &suite, results->folder, table);
+    dpe_h5_attr_text(table, results->folder, "parameters",
+                     "keys=3,values=1,queries=1,digits=7 template=00");
+    return dpe_h5_failed(table, err);
 }
 
 static const char *write_results(struct scratch *scratch, struct results *results)

@@ -47,17 +47,12 @@ static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
         {"/names", DPE_COL_STRING, 1, {2}, {"/group"}, names, "names", "1", NULL, false},
         {"/answer", DPE_COL_I64, 0, {0}, {NULL}, &answer, "a scalar", "1", NULL, false},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; status == DPE_OK && i < sizeof columns / sizeof columns[0]; i++) {
-        status = dpe_h5_put(table, &columns[i], err);
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+        dpe_h5_put(table, &columns[i]);
     }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_text(table, "/detect/niah", "criterion", "Größe", err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_h5_attr_f64(table, "/detect/niah", "level", 0.1, err);
-    }
-    return status;
+    dpe_h5_attr_text(table, "/detect/niah", "criterion", "Größe");
+    dpe_h5_attr_f64(table, "/detect/niah", "level", 0.1);
+    return dpe_h5_failed(table, err);
 }
 
 int main(int argc, char **argv)

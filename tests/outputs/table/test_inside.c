@@ -53,15 +53,14 @@ static dpe_status fill_attributes(struct dpe_h5 *table, struct dpe_error *err)
         {"/model", "kv_heads", NULL, 1},
         {"/model", "head_dim", NULL, 2 * PAIRS},
     };
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0] && status == DPE_OK; i++) {
-        status = attributes[i].text != NULL
-                     ? dpe_h5_attr_text(table, attributes[i].object, attributes[i].name,
-                                        attributes[i].text, err)
-                     : dpe_h5_attr_i64(table, attributes[i].object, attributes[i].name,
-                                       attributes[i].number, err);
+    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
+        if (attributes[i].text != NULL) {
+            dpe_h5_attr_text(table, attributes[i].object, attributes[i].name, attributes[i].text);
+        } else {
+            dpe_h5_attr_i64(table, attributes[i].object, attributes[i].name, attributes[i].number);
+        }
     }
-    return status;
+    return dpe_h5_failed(table, err);
 }
 
 /* A small DPE table, in a file that has everything else of a run. */
@@ -117,11 +116,10 @@ static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error 
          false},
     };
     (void)user;
-    dpe_status status = DPE_OK;
-    for (size_t i = 0; status == DPE_OK && i < sizeof columns / sizeof columns[0]; i++) {
-        status = dpe_h5_put(table, &columns[i], err);
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+        dpe_h5_put(table, &columns[i]);
     }
-    return status == DPE_OK ? fill_attributes(table, err) : status;
+    return fill_attributes(table, err);
 }
 
 /* The table at scratch->table and, as what is pointed to, beside it. */
