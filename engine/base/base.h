@@ -243,6 +243,14 @@ double dpe_rng_unit(struct dpe_rng *rng);
  * DPE_NO_MEMORY. */
 dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, size_t *n,
                          struct dpe_error *err);
+/** Read, or write, n bytes of a file from byte `at` on, again after a signal and after less than
+ * was asked. Returns how many: fewer than n where the file ends (errno is 0 then) or after an
+ * error. */
+size_t dpe_read_at(int fd, void *bytes, size_t n, uint64_t at);
+size_t dpe_write_at(int fd, const void *bytes, size_t n, uint64_t at);
+/** dpe_read_at of all n bytes; DPE_IO, which names the file and the byte, where there are fewer. */
+dpe_status dpe_read_range(int fd, const char *path, void *bytes, size_t n, uint64_t at,
+                          struct dpe_error *err);
 /** Offset of the first byte that is not valid UTF-8 (overlong, surrogate, > U+10FFFF included), n
  * if all is. */
 size_t dpe_utf8_check(const char *bytes, size_t n);

@@ -199,6 +199,46 @@ dpe_status dpe_open_regular(const char *path, int *fd, uint64_t *size, struct dp
     return DPE_OK;
 }
 
+size_t dpe_read_at(int fd, void *bytes, size_t n, uint64_t at)
+{
+    size_t done = 0;
+    errno = 0;
+    while (done < n) {
+        ssize_t got = pread(fd, (char *)bytes + done, n - done, (off_t)(at + done));
+        if (got == 0 || (got < 0 && errno != EINTR)) {
+            break;
+        }
+        done += got > 0 ? (size_t)got : 0;
+        errno = 0;
+    }
+    return done;
+}
+
+size_t dpe_write_at(int fd, const void *bytes, size_t n, uint64_t at)
+{
+    size_t done = 0;
+    errno = 0;
+    while (done < n) {
+        ssize_t put = pwrite(fd, (const char *)bytes + done, n - done, (off_t)(at + done));
+        if (put == 0 || (put < 0 && errno != EINTR)) {
+            break;
+        }
+        done += put > 0 ? (size_t)put : 0;
+        errno = 0;
+    }
+    return done;
+}
+
+dpe_status dpe_read_range(int fd, const char *path, void *bytes, size_t n, uint64_t at,
+                          struct dpe_error *err)
+{
+    size_t done = dpe_read_at(fd, bytes, n, at);
+    return done == n ? DPE_OK
+                     : dpe_fail(err, DPE_IO, "%s: read failed at byte %llu: %s", path,
+                                (unsigned long long)(at + done),
+                                errno != 0 ? strerror(errno) : "the file was truncated");
+}
+
 static dpe_status read_all(int fd, const char *path, char *bytes, size_t want, size_t *got,
                            struct dpe_error *err)
 {

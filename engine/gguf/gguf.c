@@ -454,22 +454,6 @@ static dpe_status parse(struct cursor *cursor)
     return DPE_OK;
 }
 
-static dpe_status read_bytes(struct dpe_gguf *gguf, size_t from, size_t to, struct dpe_error *err)
-{
-    while (from < to) {
-        ssize_t n = pread(gguf->fd, gguf->header + from, to - from, (off_t)from);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return dpe_fail(err, DPE_IO, "%s: read failed at byte %zu: %s", gguf->path, from,
-                            n < 0 ? strerror(errno) : "the file was truncated");
-        }
-        from += (size_t)n;
-    }
-    return DPE_OK;
-}
-
 /* The length of a header stands nowhere: it is tried with more and more of the file. */
 static dpe_status read_header(struct dpe_gguf *gguf, struct dpe_error *err)
 {
@@ -481,7 +465,8 @@ static dpe_status read_header(struct dpe_gguf *gguf, struct dpe_error *err)
         unsigned char *grown = realloc(gguf->header, (size_t)want + 1);
         DPE_TRY(DPE_MADE(grown, err, "%s: no memory for its header", gguf->path));
         gguf->header = grown;
-        DPE_TRY(read_bytes(gguf, have, (size_t)want, err));
+        DPE_TRY(dpe_read_range(gguf->fd, gguf->path, gguf->header + have, (size_t)want - have, have,
+                               err));
         have = (size_t)want;
         struct cursor cursor = {.gguf = gguf, .n = have, .err = err};
         DPE_TRY(parse(&cursor));

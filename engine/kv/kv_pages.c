@@ -108,35 +108,15 @@ static dpe_status make_file(const char *folder, uint64_t bytes, int *fd, struct 
     return DPE_OK;
 }
 
-/* 0 or an errno, as below. */
+/* 0 or an errno. */
 static int read_file(int fd, void *bytes, uint64_t n, uint64_t at)
 {
-    for (uint64_t done = 0; done < n;) {
-        ssize_t got = pread(fd, (char *)bytes + done, n - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return got < 0 ? errno : EIO;
-        }
-        done += (uint64_t)got;
-    }
-    return 0;
+    return dpe_read_at(fd, bytes, n, at) == n ? 0 : errno != 0 ? errno : EIO;
 }
 
 static int write_file(int fd, const void *bytes, uint64_t n, uint64_t at)
 {
-    for (uint64_t done = 0; done < n;) {
-        ssize_t put = pwrite(fd, (const char *)bytes + done, n - done, (off_t)(at + done));
-        if (put < 0 && errno == EINTR) {
-            continue;
-        }
-        if (put <= 0) {
-            return put < 0 ? errno : EIO;
-        }
-        done += (uint64_t)put;
-    }
-    return 0;
+    return dpe_write_at(fd, bytes, n, at) == n ? 0 : errno != 0 ? errno : EIO;
 }
 
 /* --------------------------------------------------------------------------------------- pages */

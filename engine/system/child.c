@@ -236,13 +236,9 @@ static int open_stream(const char *bytes, size_t n)
     if (made >= 0) {
         close(made);
     }
-    for (size_t done = 0; file >= 0 && done < n;) {
-        ssize_t written = pwrite(file, bytes + done, n - done, (off_t)done);
-        if (written <= 0 && errno != EINTR) {
-            close(file);
-            return -1;
-        }
-        done += written > 0 ? (size_t)written : 0;
+    if (file >= 0 && dpe_write_at(file, bytes, n, 0) != n) {
+        close(file);
+        return -1;
     }
     return file;
 }

@@ -58,40 +58,20 @@ static int64_t place(const struct dpe_kld_saved *saved, int64_t text)
 static dpe_status put(const struct dpe_kld_saved *saved, const void *bytes, int64_t n, int64_t at,
                       struct dpe_error *err)
 {
-    for (int64_t done = 0; done < n;) {
-        ssize_t wrote =
-            pwrite(saved->fd, (const char *)bytes + done, (size_t)(n - done), (off_t)(at + done));
-        if (wrote < 0 && errno == EINTR) {
-            continue;
-        }
-        if (wrote <= 0) {
-            return dpe_fail(err, DPE_IO, "%s: cannot write: %s", saved->path, strerror(errno));
-        }
-        done += wrote;
-    }
-    return DPE_OK;
+    return dpe_write_at(saved->fd, bytes, (size_t)n, (uint64_t)at) == (size_t)n
+               ? DPE_OK
+               : dpe_fail(err, DPE_IO, "%s: cannot write: %s", saved->path, strerror(errno));
 }
 
 /* Reads n bytes; what lies past the file's end is 0, as in its holes. */
 static dpe_status get(const struct dpe_kld_saved *saved, void *bytes, int64_t n, int64_t at,
                       struct dpe_error *err)
 {
-    int64_t done = 0;
-    while (done < n) {
-        ssize_t found =
-            pread(saved->fd, (char *)bytes + done, (size_t)(n - done), (off_t)(at + done));
-        if (found < 0 && errno == EINTR) {
-            continue;
-        }
-        if (found < 0) {
-            return dpe_fail(err, DPE_IO, "%s: cannot read: %s", saved->path, strerror(errno));
-        }
-        if (found == 0) {
-            break;
-        }
-        done += found;
+    size_t done = dpe_read_at(saved->fd, bytes, (size_t)n, (uint64_t)at);
+    if (done < (size_t)n && errno != 0) {
+        return dpe_fail(err, DPE_IO, "%s: cannot read: %s", saved->path, strerror(errno));
     }
-    memset((char *)bytes + done, 0, (size_t)(n - done));
+    memset((char *)bytes + done, 0, (size_t)n - done);
     return DPE_OK;
 }
 

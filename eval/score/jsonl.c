@@ -156,18 +156,9 @@ dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, struct dpe_t
     }
     size_t n = (size_t)line->n;
     DPE_TRY(make_room(text, n, jsonl->path, err));
-    size_t done = 0;
-    while (done < n) {
-        ssize_t got = pread(jsonl->fd, text->bytes + done, n - done, (off_t)(line->offset + done));
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return dpe_fail(err, DPE_IO, "%s: line %lld: %s", jsonl->path, (long long)line->number,
-                            got < 0 ? strerror(errno)
-                                    : "the file became shorter while it was read");
-        }
-        done += (size_t)got;
+    if (dpe_read_at(jsonl->fd, text->bytes, n, line->offset) != n) {
+        return dpe_fail(err, DPE_IO, "%s: line %lld: %s", jsonl->path, (long long)line->number,
+                        errno != 0 ? strerror(errno) : "the file became shorter while it was read");
     }
     text->n = n;
     text->bytes[n] = '\0';

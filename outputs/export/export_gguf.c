@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/base/bytes.h"
 #include "engine/gguf/gguf.h"
@@ -362,14 +361,7 @@ static dpe_status copy_data(const struct source *source, const unsigned char *fa
                            ? (size_t)(source->data_size - at)
                            : wanted;
         memset(block, 0, wanted);
-        for (size_t done = 0; done < there;) {
-            ssize_t got =
-                pread(gguf->fd, block + done, there - done, (off_t)(gguf->data + at + done));
-            if (got == 0 || (got < 0 && errno != EINTR)) {
-                return dpe_fail_errno(err, got < 0 ? errno : EIO, gguf->path, "read");
-            }
-            done += got > 0 ? (size_t)got : 0;
-        }
+        DPE_TRY(dpe_read_range(gguf->fd, gguf->path, block, there, gguf->data + at, err));
         for (size_t i = 0; i < wanted; i++) {
             block[i] = at + i >= rope && at + i < rope + n ? factors[at + i - rope] : block[i];
         }

@@ -375,21 +375,7 @@ dpe_status dpe_shard_verify(const struct dpe_shard *shard, struct dpe_error *err
 dpe_status dpe_shard_read(const struct dpe_shard *shard, uint64_t begin, uint64_t end, void *to,
                           struct dpe_error *err)
 {
-    unsigned char *at = to;
-    while (begin < end) {
-        ssize_t n = pread(shard->fd, at, (size_t)(end - begin), (off_t)begin);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return dpe_fail(err, DPE_IO, "%s: read failed at byte %llu: %s", shard->path,
-                            (unsigned long long)begin,
-                            n < 0 ? strerror(errno) : "the file was truncated");
-        }
-        at += n;
-        begin += (uint64_t)n;
-    }
-    return DPE_OK;
+    return dpe_read_range(shard->fd, shard->path, to, (size_t)(end - begin), begin, err);
 }
 
 static int by_name(const void *a, const void *b)

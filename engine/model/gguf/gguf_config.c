@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/model/gguf/gguf_model.h"
 #include "engine/text/json.h"
@@ -233,7 +232,7 @@ static json_t *read_factors(struct maker *maker, const char *name)
                                     gguf->path, name);
         return NULL;
     }
-    if (pread(gguf->fd, factors, bytes, (off_t)tensor->begin) != (ssize_t)bytes) {
+    if (dpe_read_at(gguf->fd, factors, bytes, tensor->begin) != bytes) {
         maker->in.status =
             dpe_fail(maker->in.err, DPE_IO, "%s: tensor %s: read failed", gguf->path, name);
         return NULL;
