@@ -2,7 +2,6 @@
  * lie; the files of a split model. */
 #include "engine/gguf/gguf.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,6 @@
  * there). What llama.cpp reads of it: get_rope_factors and rope_attn_factor in its sources. */
 #include "outputs/export/rope_forms.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
