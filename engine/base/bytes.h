@@ -1,7 +1,7 @@
 /**
  * @file bytes.h
  * Little-endian integers in files, whatever the machine's order. Only inline functions: the
- * consumer library (outputs/dpe_table.h) includes it and links no engine.
+ * consumer library (outputs/table/dpe_table.h) includes it and links no engine.
  */
 #ifndef DPE_BYTES_H
 #define DPE_BYTES_H

@@ -85,7 +85,8 @@ uint64_t dpe_cpu_products_bytes(const struct dpe_cpu_kernels *kernels,
 static const size_t buffer_bytes = (size_t)128 << 20;
 static const size_t loaded_bytes = (size_t)64 << 20;
 
-/* Whether so much more can be mapped: asked for, and given back. */
+/* Whether so much more can be mapped: asked for, and given back. Where a limit (ulimit -v) leaves
+ * OpenBLAS less than it wants, it tries again without end. */
 static bool has_address_space(size_t bytes)
 {
     void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

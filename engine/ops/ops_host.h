@@ -52,6 +52,7 @@ int64_t dpe_reference_places(const struct dpe_attention *args, int64_t row, int6
 /** dpe_attention.compressed of a row and head, to out [head_dim]; the same room. */
 void dpe_reference_compressed(const struct dpe_attention *args, int64_t row, int64_t head,
                               int64_t keys, double *room, float *out);
+void dpe_reference_merge(struct dpe_backend *backend, const struct dpe_branches *branches);
 
 /* ops_reference_layer.c */
 
@@ -64,7 +65,6 @@ void dpe_reference_scale_part(struct dpe_backend *backend, dpe_mem x, int64_t ro
 void dpe_reference_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
 void dpe_reference_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
                          dpe_mem out);
-void dpe_reference_merge(struct dpe_backend *backend, const struct dpe_branches *branches);
 
 /** Add norms of rows of these heads, as slot sum_norms does, in the order of the rows: the bits do
  * not depend on n_threads. */

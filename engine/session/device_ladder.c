@@ -1,5 +1,5 @@
 /* From what failed to the next way of that part: a search that knows nothing of a device but the
- * results of its tests, each in a child process.
+ * results of its tests.
  *
  * A test says which question failed first, and a call that failed says its name. Parts that the
  * question uses are suspects. The first suspect whose next way makes the question right, or lets a
@@ -33,8 +33,8 @@ static bool goes_down(const struct dpe_ladder *l, enum dpe_part part)
            l->names[part][l->ways.way[part] + 1] != NULL;
 }
 
-/* Whether the call that failed is of this part's way in l->ways: it has the last word of the name.
- */
+/* Whether the call that failed, or the file that made it, is of this part's way in l->ways: it has
+ * the last word of the way's name. */
 static bool is_named(const struct dpe_ladder *l, enum dpe_part part,
                      const struct dpe_device_result *why)
 {

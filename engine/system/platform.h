@@ -17,7 +17,7 @@
 /** The file of the running program, ended by a zero; false with errno where it is not known or has
  * no room. */
 bool dpe_program_path(char *path, size_t n);
-/** The folder in which it lies, with the slash; false with errno as well. */
+/** The folder in which it lies, with the slash; false where that is not known. */
 bool dpe_program_folder(char *folder, size_t n);
 
 /** A pipe whose ends are closed in programs that are started; 0, or −1 with errno. */

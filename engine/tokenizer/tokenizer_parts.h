@@ -4,7 +4,9 @@
  *     added tokens in the raw text → normalisers → added tokens in the normalised text
  *     → pre-tokenizer steps → BPE → prefix and suffix of the post-processor,
  * exactly in this order, as in the reference. Everything here is immutable once loaded; what an
- * encoding call changes lives in its own struct (dpe_bpe, dpe_matcher).
+ * encoding call changes lives in its own struct (dpe_bpe, dpe_matcher). Components are read through
+ * dpe_json_reader, whose `file` is the component's name ("pre_tokenizer"); dpe_tokenizer_open puts
+ * the path before the message.
  */
 #ifndef DPE_TOKENIZER_PARTS_H
 #define DPE_TOKENIZER_PARTS_H

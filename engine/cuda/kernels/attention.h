@@ -1,8 +1,9 @@
 /**
  * @file attention.h
  * What the attention kernels of the CUDA backend are called with: rotated copies of queries and
- * keys (segments.h defines which), the walk of segments.h on the device, and where results go.
- * Every kernel here computes, for query row r of head h at position m = start + r,
+ * keys (segments.h defines which), the walk of segments.h on the device, and where results go; and
+ * decoding, which has units of keys and a position for each row in their place. Every kernel here
+ * computes, for query row r of head h at its position m (start + r, but for decoding),
  *
  *     out[r][h] = Σ_n p_n v_n,   p = softmax over the visible keys n of
  *                                scale · f(m) · ⟨q_c[h][r], k_c[n]⟩,   c = copies of n's segment,

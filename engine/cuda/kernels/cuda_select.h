@@ -1,13 +1,13 @@
 /**
- * @file select.h
+ * @file cuda_select.h
  * Attention under a selection (model/config/selection.h) in three steps: what stands for a block,
  * made when the block is complete; which blocks the groups of queries choose; attention over what a
  * query then sees. Plain float arithmetic: any dtype, any head dimension, any plan. Keys and
  * queries are not rotated in memory, since a place may differ from query to query; each kernel
  * rotates what it reads.
  */
-#ifndef DPE_SELECT_H
-#define DPE_SELECT_H
+#ifndef DPE_CUDA_SELECT_H
+#define DPE_CUDA_SELECT_H
 
 #include "engine/cuda/kernels/attention.h"
 

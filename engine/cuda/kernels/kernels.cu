@@ -1,6 +1,6 @@
 /* The small kernels: embedding, norm, bias, activation, checks, random numbers, sums of norms,
  * routed experts. Threads walk over their rows with the stride of the grid, so any grid gives the
- * same numbers. */
+ * same numbers; sums of norms alone need the grid that they are launched with. */
 #include "engine/cuda/kernels/grid.cuh"
 #include "engine/cuda/kernels/kernels.h"
 

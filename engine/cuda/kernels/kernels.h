@@ -125,6 +125,7 @@ enum { DPE_ROTATED_AT_ONCE = 4 };
 /** to[c][h][r] = R(rotation c at the row's position) from[h / group][r], c = 0 … n_rotations−1, of
  *  each of n calls, at most DPE_ROTATED_AT_ONCE of one dtype, in one launch. */
 int dpe_kernel_rotate(const struct dpe_rotated_rows *calls, int n);
+
 /* ------------------------------------------------------------ routed experts, attention sinks */
 
 /** scores [rows][n_experts] become weights: the softmax of those of the per_token largest (ties:

@@ -196,11 +196,6 @@ __device__ __forceinline__ bool load_ended(const place<T, D> &at, const loader &
     return next.segment == at.item->block.n_segments;
 }
 
-} // namespace
-
-namespace
-{
-
 /* ------------------------------------------------------------------------------------ products */
 
 /* Q of a warp as A operands; empty where they are read from shared memory every time. */

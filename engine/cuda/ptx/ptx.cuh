@@ -2,7 +2,8 @@
  * @file ptx.cuh
  * What CUDA C has no portable name for: instructions and conversions as small functions, matrix
  * instructions of sm_80 and later, and copies that run by themselves. Each has a twin of the same
- * name and meaning in tests/emulate/emulate_ptx.h or emulate_mma.h.
+ * name and meaning in tests/emulate/emulate_ptx.h or emulate_mma.h. All lanes of
+ * a warp call the matrix functions together.
  */
 #ifndef DPE_PTX_CUH
 #define DPE_PTX_CUH

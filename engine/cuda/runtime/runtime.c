@@ -483,6 +483,9 @@ int dpe_rt_product(struct dpe_rt_blas *blas, const struct dpe_rt_product *p)
     return code == CUBLAS_STATUS_SUCCESS ? 0 : DPE_RT_BLAS + (int)code;
 }
 
+/* ------------------------------------------------------------- the library of sums through NCCL */
+
+/* Found when it is first asked for. */
 static const struct dpe_nccl_module *nccl_module;
 
 static void load_nccl(void)
