@@ -328,7 +328,9 @@ void dpe_detect_start_temperature(const struct dpe_detect_shorter *shorter,
     }
 }
 
-/* What no difference may be taken for. */
+/* -------------------------------------------------------------------------- how many key pairs */
+
+/* Means that are this near are one, summed in another order. */
 static const double same_mean = 1e-12;
 /* One-sided 95 %. */
 static const double level = 0.90;

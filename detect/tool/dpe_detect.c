@@ -476,8 +476,7 @@ void dpe_detect_against_free(struct dpe_detect_arguments *args)
     args->n_tuned = 0;
 }
 
-/* ------------------------------------------------------------------------------------- dpe-detect
- */
+/* ----------------------------------------------------------------------------------- dpe-detect */
 
 enum { KEY_TOP_K = DPE_KEY_PROGRAM };
 

@@ -43,8 +43,8 @@ struct export_table {
     float *scores;                       /**< [score_dims], NULL without a profile */
     int64_t score_dims[5];
 };
-/** Read the input that the arguments name: a detection (with a profile), a table in any form, or a
- *  YAML. */
+/** Read the input that the arguments name: a detection (with a profile), a table in any form, a
+ *  YAML, or a method. */
 dpe_status dpe_export_read(const struct dpe_export_arguments *args, struct export_table *table,
                            struct dpe_error *err);
 void dpe_export_table_free(struct export_table *table);

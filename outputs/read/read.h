@@ -22,7 +22,8 @@ static inline dpe_status dpe_table_status(int error)
 /** dpe_table_open (dpe_table.h) with our kind of error: DPE_NO_INPUT without such a file,
  *  DPE_PERMISSION, DPE_NO_MEMORY, else DPE_BAD_DATA (also for a text that is not UTF-8). */
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
-/** Put the attributes of /model that every result has: what a DPE table says of its model. */
+/** Put the attributes of /model that detections and profiles have: what a DPE table says of its
+ * model. */
 void dpe_model_put(struct dpe_h5 *file, const struct dpe_config *config, const char *fingerprint);
 /** The attention temperature of a table, which may change nothing. */
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values);

@@ -171,7 +171,7 @@ struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *s, enum
                  "trained length")};
 }
 
-/* ------------------------------------------------------------------------- sentences and tables */
+/* ------------------------------------------------------------------------------------ sentences */
 
 /* "44 % (30 to 59 %)" of a share, "2.31 (2.12 to 2.50)" of a perplexity; a single context has no
  * interval. */

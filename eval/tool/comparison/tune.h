@@ -61,8 +61,7 @@ const struct dpe_suite_task *dpe_tune_task(const struct dpe_tuning *tuning, int 
 /** Samples begin at this index of the stream. */
 int64_t dpe_tune_first_fresh(const struct dpe_tuning *tuning);
 
-/** What a finished tuning holds, as /tune (outputs/SCHEMA.md). A dpe_run_fill; `user` is a struct
- *  tuning whose groups are decided. */
+/** What a finished tuning holds, as /tune (outputs/SCHEMA.md). Its groups are decided. */
 dpe_status dpe_tune_put(const struct dpe_tuning *tuning, struct dpe_h5 *table,
                         struct dpe_error *err);
 /** Print the result, as text or for scripts; `state` is a struct dpe_tuning. */

@@ -190,7 +190,7 @@ void dpe_draw_sheet_csv(const struct dpe_sheet *sheet, struct dpe_text *out)
     }
 }
 
-/* ----------------------------------------------------------------------------------------- HTML */
+/* ------------------------------------------------------------------------------ sheets as HTML */
 
 /* A minus sign as wide as a plus, and a dash for what was not measured. */
 static void put_shown(struct dpe_text *out, double value, int digits)
