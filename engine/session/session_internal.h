@@ -141,8 +141,10 @@ struct dpe_session_ask {
 };
 /** What a session allocates. */
 struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *ask);
-/** The same after halving ask->options->prefill_chunk, if `halves`, until the session fits or the chunk
- * is the smallest; with the cache in a file, if there may be one, where it still does not fit. */
+/** The same after halving ask->options->prefill_chunk, if `halves`, until the session fits or the
+ * chunk is the smallest; with the cache in a file, if there may be one, where it still does not
+ * fit.
+ */
 struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_session_ask *ask, bool halves);
 /** Rows of keys, values and queries as a dpe_kv has them. */
 struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_session_ask *ask);
