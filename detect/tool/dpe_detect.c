@@ -204,7 +204,7 @@ static const char *asked_for(const struct dpe_detect_arguments *args)
     return args->niah != NULL ? first_set(args->niah, keys) : NULL;
 }
 
-/* A pilot is for a search, of samples that can show something, whose task nobody has named. */
+/* A pilot is for a search, of samples that can show something, whose task is not named. */
 static bool wants_pilot(const struct dpe_detect_arguments *args)
 {
     enum { LEAST_SAMPLES = 8 };

@@ -26,7 +26,7 @@ static const uint64_t most_header = UINT64_C(1) << 29;
 struct cursor {
     struct dpe_gguf *gguf;
     size_t n, at;
-    bool more; /* the header goes on behind what is in memory */
+    bool more; /* the header continues past what is in memory */
     struct dpe_error *err;
 };
 

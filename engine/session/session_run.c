@@ -432,9 +432,9 @@ dpe_status dpe_session_norms(struct dpe_session *session, const struct dpe_norm_
 
 /* Where the backend can, they read its rows instead of copying them.
  *
- * Branch b lends its rows to every branch whose `lent` has its offset. Who lends reads from nobody,
- * and keeps at least the tokens that it lends: before it gives them up, the branch that reads most
- * of them gets copies and lends them to the others. */
+ * Branch b lends its rows to every branch whose `lent` has its offset. A branch that lends
+ * reads from none, and keeps at least the tokens that it lends: before it gives them up, the branch
+ * that reads most of them gets copies and lends them to the others. */
 
 static bool can_lend(const struct dpe_session *s)
 {

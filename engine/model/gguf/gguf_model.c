@@ -26,7 +26,7 @@ const struct dpe_gguf_tensor *dpe_gguf_set_find(const struct dpe_gguf_set *set, 
     return NULL;
 }
 
-/* "NUMBER.rest" → the number, and *rest behind the point; −1 when it is none. */
+/* "NUMBER.rest" → the number, and *rest after the point; −1 when it is none. */
 static int64_t layer_number(const char *name, const char **rest)
 {
     int64_t layer = 0;
