@@ -8,8 +8,8 @@
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "eval/task/task.h"
-#include "outputs/job/price.h"
 #include "outputs/h5/rows.h"
+#include "outputs/job/price.h"
 
 /* Samples to run one after another, and how many tokens each prompt shares with the next. */
 struct queue {

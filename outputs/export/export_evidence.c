@@ -9,8 +9,8 @@
 #include "outputs/datasets/kinds.h"
 #include "outputs/datasets/worth.h"
 #include "outputs/h5/h5.h"
-#include "outputs/read/read.h"
 #include "outputs/h5/rows.h"
+#include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 
 /* A check's results: of needles, else of perplexity. */

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/text/json.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
+#include "engine/text/json.h"
 #include "outputs/export/export.h"
 #include "outputs/export/rope_forms.h"
 

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "outputs/job/job_internal.h"
 #include "outputs/h5/rows.h"
+#include "outputs/job/job_internal.h"
 #include "outputs/run/run.h"
 
 static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)

@@ -19,8 +19,8 @@
 #include "engine/session/session.h"
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
-#include "outputs/job/price.h"
 #include "outputs/h5/rows.h"
+#include "outputs/job/price.h"
 #include "tests/lib/sample_inputs.h"
 
 static struct dpe_niah *opened(const char *spec, int64_t length)

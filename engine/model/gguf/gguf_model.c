@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "engine/base/bytes.h"
-#include "engine/text/json.h"
 #include "engine/model/config/config_parse.h"
 #include "engine/model/gguf/gguf_model.h"
+#include "engine/text/json.h"
 
 /* --------------------------------------------------------------------------- names of tensors */
 
