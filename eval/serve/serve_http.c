@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -17,7 +18,7 @@
 
 #include "eval/serve/serve_tool.h"
 
-enum { CONNECTIONS = 256 };
+enum { CONNECTIONS = 256, MAPPED_BYTES = 256 << 10 };
 
 /* --------------------------------------------------------------------------------------- routes */
 
@@ -484,6 +485,8 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
     }
     http->world = world;
     http->engine = engine;
+    /* A thread answers each connection, and glibc keeps what the heap of a thread had once. */
+    mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
     pthread_mutex_init(&http->clients.lock, NULL);
     http->memory = engine->request_memory;
     http->body_limit = dpe_serve_body_limit(world, http->memory);
