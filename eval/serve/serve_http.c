@@ -2,7 +2,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -15,6 +14,9 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "eval/serve/serve_tool.h"
 
@@ -486,7 +488,9 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
     http->world = world;
     http->engine = engine;
     /* A thread answers each connection, and glibc keeps what the heap of a thread had once. */
+#ifdef M_MMAP_THRESHOLD
     mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
+#endif
     pthread_mutex_init(&http->clients.lock, NULL);
     http->memory = engine->request_memory;
     http->body_limit = dpe_serve_body_limit(world, http->memory);
