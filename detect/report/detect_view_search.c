@@ -76,7 +76,7 @@ static void put_step(struct dpe_text *page, const struct dpe_detect_report *repo
     dpe_text_put(page, "\n%s, round %d", titles[step->move], step->round + 1);
     if (step->chosen > 0 && step->guarded) {
         dpe_text_put(page, ": changed, the plan so far loses too much perplexity\n");
-    } else if (step->chosen > 0 && step->tried[step->chosen].point.family > 0) {
+    } else if (step->chosen > 0 && dpe_detect_step_picks(step)) {
         dpe_text_put(page, ": the best of them (fresh samples decide)\n");
     } else if (step->chosen > 0) {
         dpe_text_put(page, ": changed (%s)\n", dpe_p_text(step->p, p));

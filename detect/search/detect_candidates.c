@@ -13,8 +13,8 @@ const char *const dpe_detect_families[DPE_DETECT_FAMILIES] = {
     "yarn",
     "mrrope",
     "mrrope:form=uni",
-    "yarn:beta_fast=8",
     "ntk-by-parts",
+    "mrrope:form=uni,a=1",
     "leaky-rerope:official=0",
     "jet-long",
     "jetlong_freq:official=0",
@@ -97,6 +97,11 @@ void dpe_detect_point_spec(const struct dpe_detect_point *point, char spec[DPE_D
     if (point->window > 0) {
         n += snprintf(spec + n, (size_t)(DPE_DETECT_SPEC - n), "%cwindow=%lld", join,
                       (long long)point->window);
+        join = ',';
+    }
+    if (point->turns[0] > 0.0) {
+        n += snprintf(spec + n, (size_t)(DPE_DETECT_SPEC - n), "%cbeta_fast=%.4g,beta_slow=%.4g",
+                      join, point->turns[0], point->turns[1]);
         join = ',';
     }
     if (!dpe_temperature_is_none(&point->temperature)) {
@@ -492,15 +497,36 @@ static void add_family(struct list *list, int family, int64_t window,
     point->temperature = *temperature;
 }
 
-/* Their own factors, and larger ones. */
+/* Their own factors, and larger ones. The last is a ramp, from where good ones have been found
+ * (eval/RESULTS.md). */
 static void add_plain(struct list *list, uint32_t families)
 {
     static const double factors[] = {1.0, 1.2, 1.4};
+    static const double turns[] = {4.0, 0.5};
     for (int f = 0; f < DPE_DETECT_PLAIN_FAMILIES; f++) {
         for (size_t i = 0; i < sizeof factors / sizeof factors[0] && (families >> f & 1U) != 0;
              i++) {
             const struct dpe_temperature temperature = {0.0, 1.0, 0.0, factors[i], DPE_LEVEL};
             add_family(list, f, 0, &temperature);
+            if (f == DPE_DETECT_PLAIN_FAMILIES - 1) {
+                memcpy(list->tried[list->n - 1].point.turns, turns, sizeof turns);
+            }
+        }
+    }
+}
+
+/* One end of a ramp moved, or both. */
+static void add_ramps(struct list *list)
+{
+    const double *now = list->tried[0].point.turns;
+    for (int i = 0; i < 6 && now[0] > 0.0; i++) {
+        const double factor = i % 2 == 0 ? 1.5 : 1.0 / 1.5;
+        const double fast = now[0] * (i / 2 != 1 ? factor : 1.0);
+        const double slow = now[1] * (i / 2 != 0 ? factor : 1.0);
+        if (slow < fast) {
+            struct dpe_detect_point *point = add(list);
+            point->turns[0] = fast;
+            point->turns[1] = slow;
         }
     }
 }
@@ -574,6 +600,7 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
             add_plain(&list, options->families);
         } else {
             add_family_neighbours(&list, params, false);
+            add_ramps(&list);
         }
         break;
     case DPE_DETECT_MOVE_FAMILY:

@@ -206,11 +206,13 @@ static dpe_status families(struct walk *walk)
     struct dpe_detect_point best = search->point;
     struct dpe_detect_point yarn = {.family = 1, .temperature = dpe_temperature_none};
     memcpy(yarn.at, search->start.at, sizeof yarn.at);
-    for (int round = 0; round < TWICE && (wanted & 1U) != 0; round++) {
+    bool changed = true;
+    for (int round = 0; round < DPE_DETECT_PLAIN_ROUNDS && (wanted & 1U) != 0 && changed; round++) {
         DPE_TRY(take_step(walk, DPE_DETECT_MOVE_PLAIN, round, &yarn));
         if (!search->complete) {
             return DPE_OK;
         }
+        changed = round == 0 || search->steps[search->n_steps - 1].chosen > 0;
         search->plain = yarn;
     }
     for (int round = 0; round < TWICE && (wanted & ~plain) != 0 && (round == 0 || best.family > 0);
@@ -269,7 +271,7 @@ static dpe_status search_init(struct dpe_detect_search *search,
         return dpe_fail(err, DPE_INTERNAL, "a search of %lld samples in %d rounds",
                         (long long)options->n_samples, options->rounds);
     }
-    search->most_steps = 1 + options->rounds * DPE_DETECT_N_MOVES + 4;
+    search->most_steps = 1 + options->rounds * DPE_DETECT_N_MOVES + DPE_DETECT_PLAIN_ROUNDS + 2;
     DPE_TRY(DPE_NEW(&search->steps, (size_t)search->most_steps, err,
                     "out of memory for a search of %d steps", search->most_steps));
     dpe_detect_point_base(params, &search->start);

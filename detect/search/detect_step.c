@@ -89,10 +89,10 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
         rows += options->temperature ? step_rows(options, NEIGHBOURS + depths + grid) : 0;
     }
     if (options->families != 0 && options->joint) {
-        enum { AROUND = 3, WINDOWED = NEIGHBOURS + WINDOWS };
+        enum { AROUND = 3, RAMPS = 6, WINDOWED = NEIGHBOURS + WINDOWS };
         rows += 2 * options->n_samples; /* of yarn, and of the best other method */
         rows += dpe_detect_halving_rows(options, 3 * DPE_DETECT_PLAIN_FAMILIES - 1);
-        rows += dpe_detect_halving_rows(options, AROUND);
+        rows += (DPE_DETECT_PLAIN_ROUNDS - 1) * dpe_detect_halving_rows(options, AROUND + RAMPS);
         rows += step_rows(options, 4 * (DPE_DETECT_FAMILIES - DPE_DETECT_PLAIN_FAMILIES));
         rows += step_rows(options, WINDOWED);
     }
@@ -269,8 +269,7 @@ static dpe_status choose(struct trial *trial, struct dpe_error *err)
         .together = trial->options->together, .rounds = FLIPS, .seed = STATISTICS_SEED};
     /* One-sided: the gain is positive. */
     step->p = 0.5 * dpe_sign_flip(values, values + n, n, &how);
-    const bool kept = step->move == DPE_DETECT_MOVE_PLAIN || step->move == DPE_DETECT_MOVE_FAMILY;
-    const bool untested = kept || trial->options->brief || step->guarded;
+    const bool untested = dpe_detect_step_picks(step) || trial->options->brief || step->guarded;
     step->chosen = step->p < DPE_DETECT_SEARCH_LEVEL || untested ? step->best : 0;
     return DPE_OK;
 }

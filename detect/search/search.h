@@ -22,7 +22,7 @@ enum {
 /** Methods that a search tries beside plans of DPE: first those that change frequencies and a
  * factor on the logits alone, which runtimes read without an adapter. As released, but without
  * temperatures that official code carries silently: the search has its own. */
-enum { DPE_DETECT_FAMILIES = 10, DPE_DETECT_PLAIN_FAMILIES = 5 };
+enum { DPE_DETECT_FAMILIES = 10, DPE_DETECT_PLAIN_FAMILIES = 5, DPE_DETECT_PLAIN_ROUNDS = 3 };
 extern const char *const dpe_detect_families[DPE_DETECT_FAMILIES];
 
 /** Level of the test that a change has to pass, one-sided. */
@@ -36,9 +36,11 @@ struct dpe_detect_point {
     struct dpe_temperature temperature;
     int64_t window;                     /**< tokens */
     int16_t at[DPE_DETECT_MOST_GROUPS]; /**< [n_groups] index of a length; −1: as in the base */
-    int16_t family; /**< 0: a plan of DPE; i: method i − 1 of dpe_detect_families, with this
-                       temperature and, where it is above 0, this window */
-    int16_t fewer;  /**< pairs that move: 0: those of the sweep; i: number i − 1 of `fewer` */
+    int16_t family;  /**< 0: a plan of DPE; i: method i − 1 of dpe_detect_families, with this
+                        temperature and, where it is above 0, this window */
+    int16_t fewer;   /**< pairs that move: 0: those of the sweep; i: number i − 1 of `fewer` */
+    double turns[2]; /**< of a ramp: pairs that turn more often in L0 stay as they are, those that
+                        turn less often are divided by all of L/L0; 0: the family has its own */
 };
 /** The base (dpe_detect_base_at), with the window and the temperature of `params`. */
 void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_detect_point *point);
@@ -118,6 +120,14 @@ struct dpe_detect_step {
                      first loses more perplexity to it than the guard allows */
 };
 
+/** Whether the best of a step is kept without a test, because its first plan is no better a guess
+ * than the others. */
+static inline bool dpe_detect_step_picks(const struct dpe_detect_step *step)
+{
+    return step->move == DPE_DETECT_MOVE_FAMILY ||
+           (step->move == DPE_DETECT_MOVE_PLAIN && step->round == 0);
+}
+
 /** How a search is made. */
 struct dpe_detect_search_options {
     bool temperature;            /**< search it; else every plan has that of the parameters */
@@ -171,8 +181,9 @@ struct dpe_detect_search {
  * not yet) is there, in each round window, lengths, split, group, pairs and temperature (around the
  * one it has); a round that changes nothing is the last. Last come the families: those that need no
  * adapter, from yarn on, and the others, from the plan that was found on; each once with usual
- * temperatures, and the best again with temperatures and windows around it. Of a
- * brief search and of families the best is kept without a test.
+ * temperatures, and the best again with temperatures and windows around it, or the ends of its ramp
+ * moved. Of a brief search and of families the best is kept without a test, but for what is found
+ * from the best of those that need no adapter on.
  *
  *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
  * are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the

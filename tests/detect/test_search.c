@@ -1043,6 +1043,46 @@ static void other_methods_are_tried_last(void **state)
     close_world(&world);
 }
 
+/* Wants a ramp from pairs of six turns to pairs of three quarters, with a factor of 1.4. */
+static double ramps(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
+{
+    char spec[DPE_DETECT_SPEC];
+    (void)params;
+    dpe_detect_point_spec(point, spec);
+    if (point->turns[0] <= 0.0 || strstr(spec, "logit-scale=1.4") == NULL) {
+        return point->family == 0 ? 0.4 : 0.1;
+    }
+    return 1.0 - fabs(log(point->turns[0] / 6.0)) - fabs(log(point->turns[1] / 0.75));
+}
+
+/* Both ends of a ramp are moved, one after another or together, and no other method has them. */
+static void the_ends_of_a_ramp_are_moved(void **state)
+{
+    (void)state;
+    static struct world world;
+    struct dpe_detect_search search;
+    char spec[DPE_DETECT_SPEC];
+    open_world(&world, ramps);
+    world.options.families = (1U << DPE_DETECT_FAMILIES) - 1U;
+    search_all(&world, false, &search);
+    dpe_detect_point_spec(&search.plain, spec);
+    assert_string_equal(spec, "mrrope:form=uni,a=1,beta_fast=6,beta_slow=0.75,logit-scale=1.4");
+    assert_true(search.family.family == 0 && search.family.turns[0] == 0.0);
+    int moved = 0;
+    for (int i = 0; i < search.n_steps; i++) {
+        for (int k = 0; k < search.steps[i].n; k++) {
+            const struct dpe_detect_point *point = &search.steps[i].tried[k].point;
+            assert_true(point->turns[0] == 0.0 || point->family == DPE_DETECT_PLAIN_FAMILIES);
+            assert_true(point->turns[1] < point->turns[0] || point->turns[0] == 0.0);
+            moved += point->turns[0] > 0.0;
+        }
+    }
+    assert_true(moved > 3 &&
+                world.rows <= dpe_detect_search_most_rows(&world.options, &world.grid.params));
+    dpe_detect_search_free(&search);
+    close_world(&world);
+}
+
 static void open_guarded(struct world *world, quality find, quality nll)
 {
     open_world(world, find);
@@ -1152,6 +1192,7 @@ int main(void)
         cmocka_unit_test(frequencies_begin_with_those_that_go_round),
         cmocka_unit_test(frequencies_find_how_many_groups_to_keep),
         cmocka_unit_test(other_methods_are_tried_last),
+        cmocka_unit_test(the_ends_of_a_ramp_are_moved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
