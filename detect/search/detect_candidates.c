@@ -14,7 +14,6 @@ const char *const dpe_detect_families[DPE_DETECT_FAMILIES] = {
     "mrrope",
     "mrrope:form=uni",
     "ntk-by-parts",
-    "mrrope:form=uni,a=1",
     "leaky-rerope:official=0",
     "jet-long",
     "jetlong_freq:official=0",
@@ -497,18 +496,21 @@ static void add_family(struct list *list, int family, int64_t window,
     point->temperature = *temperature;
 }
 
-/* Their own factors, and larger ones. The last is a ramp, from where good ones have been found
- * (eval/RESULTS.md). */
+/* Their own factors, and larger ones; MrRoPE's even form also as the ramp where good ones have been
+ * found, with somewhat less than its own factor (eval/RESULTS.md). */
 static void add_plain(struct list *list, uint32_t families)
 {
-    static const double factors[] = {1.0, 1.2, 1.4};
+    static const double factors[] = {1.0, 1.2, 1.4}, ramp_factors[] = {0.8, 0.9, 1.0};
     static const double turns[] = {4.0, 0.5};
-    for (int f = 0; f < DPE_DETECT_PLAIN_FAMILIES; f++) {
-        for (size_t i = 0; i < sizeof factors / sizeof factors[0] && (families >> f & 1U) != 0;
-             i++) {
-            const struct dpe_temperature temperature = {0.0, 1.0, 0.0, factors[i], DPE_LEVEL};
-            add_family(list, f, 0, &temperature);
-            if (f == DPE_DETECT_PLAIN_FAMILIES - 1) {
+    enum { FACTORS = sizeof factors / sizeof factors[0] };
+    for (int f = 0; f <= DPE_DETECT_PLAIN_FAMILIES; f++) {
+        const bool ramp = f == DPE_DETECT_PLAIN_FAMILIES;
+        const int family = ramp ? DPE_DETECT_RAMP : f;
+        for (int i = 0; i < FACTORS && (families >> family & 1U) != 0; i++) {
+            const double factor = ramp ? ramp_factors[i] : factors[i];
+            const struct dpe_temperature temperature = {0.0, 1.0, 0.0, factor, DPE_LEVEL};
+            add_family(list, family, 0, &temperature);
+            if (ramp) {
                 memcpy(list->tried[list->n - 1].point.turns, turns, sizeof turns);
             }
         }

@@ -91,7 +91,7 @@ int64_t dpe_detect_search_most_rows(const struct dpe_detect_search_options *opti
     if (options->families != 0 && options->joint) {
         enum { AROUND = 3, RAMPS = 6, WINDOWED = NEIGHBOURS + WINDOWS };
         rows += 2 * options->n_samples; /* of yarn, and of the best other method */
-        rows += dpe_detect_halving_rows(options, 3 * DPE_DETECT_PLAIN_FAMILIES - 1);
+        rows += dpe_detect_halving_rows(options, 3 * (DPE_DETECT_PLAIN_FAMILIES + 1) - 1);
         rows += (DPE_DETECT_PLAIN_ROUNDS - 1) * dpe_detect_halving_rows(options, AROUND + RAMPS);
         rows += step_rows(options, 4 * (DPE_DETECT_FAMILIES - DPE_DETECT_PLAIN_FAMILIES));
         rows += step_rows(options, WINDOWED);

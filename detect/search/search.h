@@ -22,7 +22,12 @@ enum {
 /** Methods that a search tries beside plans of DPE: first those that change frequencies and a
  * factor on the logits alone, which runtimes read without an adapter. As released, but without
  * temperatures that official code carries silently: the search has its own. */
-enum { DPE_DETECT_FAMILIES = 10, DPE_DETECT_PLAIN_FAMILIES = 5, DPE_DETECT_PLAIN_ROUNDS = 3 };
+enum {
+    DPE_DETECT_FAMILIES = 9,
+    DPE_DETECT_PLAIN_FAMILIES = 4,
+    DPE_DETECT_RAMP = 2, /**< the one of them whose ramp is moved */
+    DPE_DETECT_PLAIN_ROUNDS = 3
+};
 extern const char *const dpe_detect_families[DPE_DETECT_FAMILIES];
 
 /** Level of the test that a change has to pass, one-sided. */
