@@ -33,15 +33,17 @@ static bool goes_down(const struct dpe_ladder *l, enum dpe_part part)
            l->names[part][l->ways.way[part] + 1] != NULL;
 }
 
-/* Whether the call that failed, or the file that made it, is of this part's way in l->ways: it has
- * the last word of the way's name. */
+/* Whether the call that failed is of this part's way in l->ways: it has the last word of the way's
+ * name. Nothing else of the text is searched: cards and files have names too. */
 static bool is_named(const struct dpe_ladder *l, enum dpe_part part,
                      const struct dpe_device_result *why)
 {
     const char *name = l->names[part][l->ways.way[part]];
     const char *word = name != NULL ? strrchr(name, '_') : NULL;
     word = word != NULL ? word + 1 : name;
-    return word != NULL && why->outcome != DPE_DEVICE_WRONG && strstr(why->text, word) != NULL;
+    const char *call = strstr(why->text, "failed in ");
+    const char *at = call != NULL && word != NULL ? strstr(call, word) : NULL;
+    return why->outcome != DPE_DEVICE_WRONG && at != NULL && at < call + strcspn(call, ",");
 }
 
 /* Parts that a question uses and that have a next way, the likeliest first; their number. */

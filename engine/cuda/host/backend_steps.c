@@ -1,8 +1,7 @@
-/* Steps of decoding as CUDA graphs, apart from the file of decoding: a failure names the file, and
- * the ladder takes the way that it names (engine/session/device_ladder.c). The launches of a step
- * are kept while the slots run, and compared with those of steps before: what changes from token to
- * token lies in memory that is uploaded before, so the arguments stay the same until there are more
- * units of keys. A graph runs only in the place of launches that equal it byte by byte. */
+/* Steps of decoding as CUDA graphs. The launches of a step are kept while the slots run, and
+ * compared with those of steps before: what changes from token to token lies in memory that is
+ * uploaded before, so the arguments stay the same until there are more units of keys. A graph runs
+ * only in the place of launches that equal it byte by byte. */
 #include "engine/cuda/host/backend.h"
 
 #include <stdio.h>

@@ -49,7 +49,9 @@ static void test_made_up(void *user, const struct dpe_ways *ways, int plan,
             result->question = use;
             result->outcome = device->outcome;
             result->needs_reset = device->dies;
-            snprintf(result->text, sizeof result->text, "the call dpe_%s failed",
+            /* The card and the file have words of other ways. */
+            snprintf(result->text, sizeof result->text,
+                     "the device (a few parts) failed in dpe_%s, decode_wgmma_parts_graph.c:9: few",
                      device->outcome == DPE_DEVICE_WRONG ? "of none"
                                                          : made_up_names[part][ways->way[part]]);
         }
@@ -85,6 +87,21 @@ static void every_set_of_faults_is_found(void **state)
     }
     printf("at most %d tests\n", most);
     assert_true(most <= 24);
+}
+
+/* What hangs is known by its call alone: no other part is tried. Steps are asked last. */
+static void a_call_names_its_part(void **state)
+{
+    (void)state;
+    for (int part = 0; part < DPE_PART_STEPS; part++) {
+        struct made_up device = {.outcome = DPE_DEVICE_HANGS, .at_once = true};
+        device.bad[part] = 1;
+        const struct dpe_ladder ladder = run_made_up(&device);
+        assert_int_equal(ladder.last.outcome, DPE_DEVICE_RIGHT);
+        assert_int_equal(ladder.n_steps, 1);
+        assert_int_equal(ladder.steps[0].part, part);
+        assert_int_equal(device.tests, 3);
+    }
 }
 
 static void two_rungs_and_none(void **state)
@@ -370,6 +387,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_set_of_faults_is_found),
+        cmocka_unit_test(a_call_names_its_part),
         cmocka_unit_test(two_rungs_and_none),
         cmocka_unit_test(planted_faults_go_down),
         cmocka_unit_test(what_has_one_way_is_named),
