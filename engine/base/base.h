@@ -211,6 +211,10 @@ void dpe_memory_limit(uint64_t bytes);
 /** As many of `processors` as the control groups give time for, at least 1. */
 int dpe_limit_processors(int processors);
 
+/** FNV-1a of bytes after those of `hash`, at first DPE_FNV: for tables and names of files. */
+#define DPE_FNV UINT64_C(14695981039346656037)
+uint64_t dpe_fnv(uint64_t hash, const void *bytes, size_t n);
+
 /** SHA-256 in pieces (by libcrypto); hex has 64 digits and a NUL. */
 struct dpe_sha256;
 /** NULL without memory, which the others take and dpe_sha256_finish reports. */

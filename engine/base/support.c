@@ -351,6 +351,15 @@ size_t dpe_utf8_check(const char *bytes, size_t n)
     return n;
 }
 
+uint64_t dpe_fnv(uint64_t hash, const void *bytes, size_t n)
+{
+    const unsigned char *from = bytes;
+    for (size_t i = 0; i < n; i++) {
+        hash = (hash ^ from[i]) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
 struct dpe_sha256 {
     EVP_MD_CTX *context;
 };

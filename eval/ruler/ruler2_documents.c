@@ -43,20 +43,10 @@ static dpe_status add_document(struct dpe_ruler2_texts *texts, const char *title
 static const char wanted[] = "\"question\", \"answer\", \"context\" and \"supporting_facts\" of at "
                              "least one paragraph, as the hub's hotpotqa/hotpot_qa has them";
 
-/* FNV-1a. */
-static uint64_t hash_of(const char *text)
-{
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (; *text != '\0'; text++) {
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
-    }
-    return hash;
-}
-
 /* The slot of a text: where it is, or where it goes. Slots hold 1 + its number. */
 static size_t *slot_of(struct dpe_ruler2_documents *d, const char *text)
 {
-    size_t at = (size_t)hash_of(text) & (d->slots - 1);
+    size_t at = (size_t)dpe_fnv(DPE_FNV, text, strlen(text)) & (d->slots - 1);
     while (d->table[at] != 0 && strcmp(dpe_ruler2_text(&d->around, d->table[at] - 1), text) != 0) {
         at = (at + 1) & (d->slots - 1);
     }

@@ -414,20 +414,11 @@ double dpe_positions_at(const struct dpe_positions *positions, int bucket)
 
 /* An array of rows and an open-addressing table of their indices. */
 
-static uint64_t mix(uint64_t hash, const void *bytes, size_t n)
-{
-    const unsigned char *from = bytes;
-    for (size_t i = 0; i < n; i++) {
-        hash = (hash ^ from[i]) * 0x100000001b3u;
-    }
-    return hash;
-}
-
 static size_t hash_key(const char *task, const char *plan, int64_t sample)
 {
-    uint64_t hash = mix(0xcbf29ce484222325u, task, strlen(task) + 1);
-    hash = mix(hash, plan, strlen(plan) + 1);
-    hash = mix(hash, &sample, sizeof sample);
+    uint64_t hash = dpe_fnv(DPE_FNV, task, strlen(task) + 1);
+    hash = dpe_fnv(hash, plan, strlen(plan) + 1);
+    hash = dpe_fnv(hash, &sample, sizeof sample);
     return (size_t)(hash ^ (hash >> 29));
 }
 

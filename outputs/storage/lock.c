@@ -195,12 +195,9 @@ static char *claim_on(const char *path, const struct holder *holder)
 {
     char text[512];
     char name[32];
-    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
     holder_text(holder, text, sizeof text);
-    for (const char *c = text; *c != '\0'; c++) {
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
-    }
-    snprintf(name, sizeof name, "%016llx", (unsigned long long)hash);
+    snprintf(name, sizeof name, "%016llx",
+             (unsigned long long)dpe_fnv(DPE_FNV, text, strlen(text)));
     return dpe_join(path, ".from-", name);
 }
 
