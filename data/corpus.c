@@ -1,4 +1,4 @@
-/* Corpora: text files and their encodings; which files are books, in which order; loaded, checked,
+/* Corpora: which files are books, in which order; loaded, checked,
  * hashed. */
 #include "data/data.h"
 
@@ -16,34 +16,11 @@
 /* The largest book of PG-19 has some 50 MB. */
 static const uint64_t max_text_bytes = (uint64_t)1 << 30;
 
-size_t dpe_textfile_bom(const char *bytes, size_t n)
-{
-    return n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-}
-
-const char *dpe_textfile_wide(const char *bytes, size_t n)
-{
-    if (n >= 4 &&
-        (memcmp(bytes, "\xff\xfe\0\0", 4) == 0 || memcmp(bytes, "\0\0\xfe\xff", 4) == 0)) {
-        return "UTF-32";
-    }
-    if (n >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0)) {
-        return "UTF-16";
-    }
-    size_t pairs = (n < 2048 ? n : 2048) / 2;
-    size_t nuls[2] = {0, 0};
-    for (size_t i = 0; i < 2 * pairs; i++) {
-        nuls[i % 2] += bytes[i] == '\0';
-    }
-    bool one_side = (nuls[0] == 0) != (nuls[1] == 0);
-    return pairs >= 2 && one_side && 2 * (nuls[0] + nuls[1]) > pairs ? "UTF-16" : NULL;
-}
-
-/* In place: a BOM at the start goes, CRLF becomes LF. */
+/* In place: CRLF becomes LF. */
 static size_t normalize(char *bytes, size_t n)
 {
     size_t to = 0;
-    for (size_t from = dpe_textfile_bom(bytes, n); from < n; from++) {
+    for (size_t from = 0; from < n; from++) {
         if (bytes[from] == '\r' && from + 1 < n && bytes[from + 1] == '\n') {
             continue;
         }
@@ -51,38 +28,6 @@ static size_t normalize(char *bytes, size_t n)
     }
     bytes[to] = '\0';
     return to;
-}
-
-/* A text without NUL byte and BOM, CRLF → LF, valid UTF-8; *bytes is owned and has a NUL after *n.
- */
-static dpe_status load_text(const char *path, char **bytes, size_t *n, struct dpe_error *err)
-{
-    DPE_OWNED char *read = NULL;
-    size_t size = 0;
-    DPE_TRY(dpe_read_file(path, max_text_bytes, &read, &size, err));
-    const char *wide = dpe_textfile_wide(read, size);
-    if (wide != NULL) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found %s; convert the file", path,
-                        wide);
-    }
-    const char *nul = memchr(read, '\0', size);
-    if (nul != NULL) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: expected text, found a NUL byte at offset %zu; the file may be "
-                        "damaged: copy it again",
-                        path, (size_t)(nul - read));
-    }
-    size_t good = dpe_utf8_check(read, size);
-    if (good < size) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: expected UTF-8, found an invalid byte 0x%02x at offset %zu; convert "
-                        "the file",
-                        path, (unsigned)(unsigned char)read[good], good);
-    }
-    *n = normalize(read, size);
-    *bytes = read;
-    read = NULL;
-    return DPE_OK;
 }
 
 /* Bytes of the white space character at s, 0 when it is something else. The set is Python's
@@ -143,7 +88,8 @@ static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char
                      corpus->path));
     DPE_OWNED char *text = NULL;
     size_t n = 0;
-    DPE_TRY(load_text(file, &text, &n, err));
+    DPE_TRY(dpe_textfile_read(file, max_text_bytes, &text, &n, err));
+    n = normalize(text, n);
     int64_t n_words = dpe_count_words(text, n);
     if (n_words == 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a text, found no words", file);

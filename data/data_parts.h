@@ -1,6 +1,6 @@
 /**
  * @file data_parts.h
- * What the files of this room share: PG-19's metadata.csv, encodings of text files.
+ * What the files of this room share: PG-19's metadata.csv, files of text.
  */
 #ifndef DPE_DATA_PARTS_H
 #define DPE_DATA_PARTS_H
@@ -25,11 +25,9 @@ dpe_status dpe_metadata_read(const char *path, struct dpe_metadata *metadata,
                              struct dpe_error *err);
 void dpe_metadata_free(struct dpe_metadata *metadata);
 
-/** Name of the encoding when the bytes are UTF-16 or UTF-32 (by byte-order mark, or by NULs at
- *  every other place), else NULL. */
-const char *dpe_textfile_wide(const char *bytes, size_t n);
-
-/** Bytes of a UTF-8 byte-order mark at the start: 3 or 0. */
-size_t dpe_textfile_bom(const char *bytes, size_t n);
+/** A file of valid UTF-8 without a NUL byte; a byte-order mark is dropped. *bytes is owned and has
+ *  a NUL after *n. DPE_BAD_DATA says what was found, and where; errors of dpe_read_file. */
+dpe_status dpe_textfile_read(const char *path, uint64_t max_bytes, char **bytes, size_t *n,
+                             struct dpe_error *err);
 
 #endif

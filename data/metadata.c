@@ -1,4 +1,5 @@
-/* metadata.csv through libcsv: strict, every field bounded, every record checked. */
+/* Files of text, checked; metadata.csv through libcsv: strict, every field bounded, every record
+ * checked. */
 #include "data/data_parts.h"
 
 #include <csv.h>
@@ -7,6 +8,63 @@
 
 static const uint64_t max_file_bytes = (uint64_t)64 << 20;
 enum { MAX_FIELD = 65536, FIELD_STEP = 4096, MAX_COLUMNS = 64, PUBLISHED_COLUMNS = 4 };
+
+/* ------------------------------------------------------------------------------- files of text */
+
+/* The encoding of UTF-16 and UTF-32, by byte-order mark or by NULs at every other place; else NULL.
+ */
+static const char *find_wide(const char *bytes, size_t n)
+{
+    if (n >= 4 &&
+        (memcmp(bytes, "\xff\xfe\0\0", 4) == 0 || memcmp(bytes, "\0\0\xfe\xff", 4) == 0)) {
+        return "UTF-32";
+    }
+    if (n >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0)) {
+        return "UTF-16";
+    }
+    size_t pairs = (n < 2048 ? n : 2048) / 2;
+    size_t nuls[2] = {0, 0};
+    for (size_t i = 0; i < 2 * pairs; i++) {
+        nuls[i % 2] += bytes[i] == '\0';
+    }
+    bool one_side = (nuls[0] == 0) != (nuls[1] == 0);
+    return pairs >= 2 && one_side && 2 * (nuls[0] + nuls[1]) > pairs ? "UTF-16" : NULL;
+}
+
+dpe_status dpe_textfile_read(const char *path, uint64_t max_bytes, char **bytes, size_t *n,
+                             struct dpe_error *err)
+{
+    DPE_OWNED char *read = NULL;
+    size_t size = 0;
+    DPE_TRY(dpe_read_file(path, max_bytes, &read, &size, err));
+    const char *wide = find_wide(read, size);
+    if (wide != NULL) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found %s; convert the file", path,
+                        wide);
+    }
+    const char *nul = memchr(read, '\0', size);
+    if (nul != NULL) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected text, found a NUL byte at offset %zu; the file may be "
+                        "damaged: copy it again",
+                        path, (size_t)(nul - read));
+    }
+    size_t good = dpe_utf8_check(read, size);
+    if (good < size) {
+        return dpe_fail(err, DPE_BAD_DATA,
+                        "%s: expected UTF-8, found an invalid byte 0x%02x at offset %zu; convert "
+                        "the file",
+                        path, (unsigned)(unsigned char)read[good], good);
+    }
+    const size_t bom = size >= 3 && memcmp(read, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    *n = size - bom;
+    memmove(read, read + bom, *n + 1);
+    *bytes = read;
+    read = NULL;
+    return DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------ metadata.csv */
 
 struct reader {
     const char *path;
@@ -121,25 +179,6 @@ static void on_record(int terminator, void *user)
     r->columns.n = 0;
 }
 
-static dpe_status check_bytes(const char *path, const char *bytes, size_t n, struct dpe_error *err)
-{
-    const char *wide = dpe_textfile_wide(bytes, n);
-    if (wide != NULL) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found %s", path, wide);
-    }
-    size_t good = dpe_utf8_check(bytes, n);
-    const char *nul = memchr(bytes, '\0', n);
-    if (nul != NULL && (size_t)(nul - bytes) < good) {
-        good = (size_t)(nul - bytes);
-    }
-    if (good < n) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: expected UTF-8 text, found the byte 0x%02x at offset %zu", path,
-                        (unsigned)(unsigned char)bytes[good], good);
-    }
-    return DPE_OK;
-}
-
 static dpe_status parse_failure(const struct reader *r, struct csv_parser *parser)
 {
     if (csv_error(parser) == CSV_ENOMEM && csv_get_buffer_size(parser) + FIELD_STEP > MAX_FIELD) {
@@ -205,8 +244,7 @@ dpe_status dpe_metadata_read(const char *path, struct dpe_metadata *metadata, st
 {
     DPE_OWNED char *bytes = NULL;
     size_t n = 0;
-    DPE_TRY(dpe_read_file(path, max_file_bytes, &bytes, &n, err));
-    DPE_TRY(check_bytes(path, bytes, n, err));
+    DPE_TRY(dpe_textfile_read(path, max_file_bytes, &bytes, &n, err));
     struct csv_parser parser;
     if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: libcsv could not start", path);
@@ -215,8 +253,7 @@ dpe_status dpe_metadata_read(const char *path, struct dpe_metadata *metadata, st
     csv_set_blk_size(&parser, FIELD_STEP);
     DPE_SCOPED(dpe_metadata_free) struct dpe_metadata found = {0};
     struct reader reader = {.path = path, .out = &found, .err = err};
-    size_t bom = dpe_textfile_bom(bytes, n);
-    dpe_status status = parse(&reader, &parser, bytes + bom, n - bom);
+    dpe_status status = parse(&reader, &parser, bytes, n);
     csv_free(&parser);
     dpe_text_free(&reader.columns);
     DPE_TRY(status);

@@ -114,7 +114,7 @@ static void bad_records_are_named(void **state)
                 cases[i].words[2]);
     }
     file_of("metadata.csv", "7,t\0x,1,u\n", 10);
-    REFUSED(folder, NULL, DPE_BAD_DATA, "0x00", "offset 3");
+    REFUSED(folder, NULL, DPE_BAD_DATA, "a NUL byte at offset 3");
     file_of("metadata.csv",
             "\xff\xfe"
             "7\0,\0",
