@@ -1,6 +1,6 @@
 /* The validated plans as text: the verdict, the guard on perplexity, the best plan that runtimes
- * read as they are; and what follows from methods that are ready: nothing is needed, one of them is
- * enough, or more may be gained. */
+ * read as they are; and for methods that are ready: nothing is needed, one of them is enough, or
+ * more may be gained. */
 #include "detect/report/view.h"
 
 #include <math.h>
@@ -10,104 +10,6 @@
 #include "engine/base/p_text.h"
 
 /* ---------------------------------------------------------------------------------------- ready */
-
-/* Recall that a calibration is worth. */
-static const double worth = 0.05;
-
-int dpe_detect_ready_left(int plans, int64_t context, int64_t contexts)
-{
-    enum { FINALISTS = 2 };
-    const int some = context == 0                   ? plans
-                     : contexts > 2 && context == 1 ? (plans + 1) / 2
-                                                    : FINALISTS;
-    return some > FINALISTS ? some : plans < FINALISTS ? plans : FINALISTS;
-}
-
-/* By how much the best of those in `live` found more than the next. */
-static double lead_of(const double *mean, int n, const unsigned char *live)
-{
-    double best = -INFINITY;
-    double next = -INFINITY;
-    for (int i = 0; i < n; i++) {
-        if (live[i] != 0) {
-            next = fmax(next, fmin(best, mean[i]));
-            best = fmax(best, mean[i]);
-        }
-    }
-    return best - next;
-}
-
-void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts, int searched,
-                           unsigned char *live)
-{
-    const int64_t done = scores->n_samples / scores->together;
-    double mean[DPE_DETECT_MOST_VALIDATED];
-    int plans = 0;
-    for (int i = 0; i < scores->n_cells; i++) {
-        plans += live[i];
-        mean[i] = live[i] != 0 ? dpe_detect_interval(scores, i, DPE_DETECT_RECALL).mean : 0.0;
-        mean[i] = isfinite(mean[i]) ? mean[i] : -1.0;
-    }
-    if (contexts == 2 && searched < 0 &&
-        lead_of(mean, scores->n_cells, live) >= DPE_DETECT_READY_CLEAR) {
-        memset(live, 0, (size_t)scores->n_cells);
-        return;
-    }
-    for (int left = dpe_detect_ready_left(plans, done, contexts); plans > left; plans--) {
-        int worst = -1;
-        for (int i = 0; i < scores->n_cells; i++) {
-            worst =
-                live[i] != 0 && i != searched && (worst < 0 || mean[i] <= mean[worst]) ? i : worst;
-        }
-        live[worst] = 0;
-    }
-}
-
-bool dpe_detect_in_final(const struct dpe_detect_validation *v, int plan)
-{
-    static const double most_lost = 0.25; /* samples that are not valid */
-    int64_t most = 0;
-    for (int i = 0; i < v->n_plans; i++) {
-        most = v->value[i].n > most ? v->value[i].n : most;
-    }
-    return most > 0 && (double)v->value[plan].n > (1.0 - most_lost) * (double)most;
-}
-
-/* Of the plans in the final with `may`, but not the joint plan, which is the base; -1: none. */
-static int best_of(const struct dpe_detect_validation *v, const bool *may, int first)
-{
-    const bool recall = v->criterion == DPE_DETECT_RECALL;
-    int best = -1;
-    for (int i = first; i < v->n_plans; i++) {
-        const double mean = v->value[i].mean;
-        if (i != DPE_DETECT_JOINT && (may == NULL || may[i]) && dpe_detect_in_final(v, i) &&
-            (best < 0 || (recall ? mean > v->value[best].mean : mean < v->value[best].mean))) {
-            best = i;
-        }
-    }
-    return best;
-}
-
-int dpe_detect_ready_kept(const struct dpe_detect_validation *v, const bool *tables)
-{
-    const int kept = best_of(v, tables, 0);
-    return kept < 0 ? DPE_DETECT_JOINT : kept;
-}
-
-struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *v,
-                                           const struct dpe_interval *ceiling)
-{
-    const int best = best_of(v, NULL, DPE_DETECT_BASE);
-    struct dpe_detect_advice advice = {.plan = best < 0 ? DPE_DETECT_BASE : best};
-    const double possible = ceiling->n > 0 ? ceiling->mean : 1.0;
-    const double found = v->value[advice.plan].mean;
-    advice.gain = fmax(0.0, possible - found);
-    advice.what = possible < DPE_DETECT_LOW_CEILING                    ? DPE_DETECT_ADVICE_TASK
-                  : possible - v->value[DPE_DETECT_ROPE].mean <= worth ? DPE_DETECT_ADVICE_NOTHING
-                  : possible - found <= worth                          ? DPE_DETECT_ADVICE_TAKE
-                                              : DPE_DETECT_ADVICE_CALIBRATE;
-    return advice;
-}
 
 static const char *name_of(const struct dpe_detect_report *report, int plan)
 {

@@ -54,21 +54,6 @@ void dpe_detect_race_words(const struct dpe_detect_report *report, struct dpe_te
 /** How the joint plan does against the base, a line for each sentence. */
 void dpe_detect_verdict_words(const struct dpe_detect_validation *validation, struct dpe_text *out);
 
-/** What follows from methods that are ready. */
-struct dpe_detect_advice {
-    enum {
-        DPE_DETECT_ADVICE_NOTHING,   /**< the model as it is finds what is possible */
-        DPE_DETECT_ADVICE_TAKE,      /**< a method does */
-        DPE_DETECT_ADVICE_CALIBRATE, /**< none does */
-        DPE_DETECT_ADVICE_TASK,      /**< hardly anything is possible: needles say little */
-    } what;
-    int plan;    /**< the best method, or the base; of the validated plans */
-    double gain; /**< recall between it and what is possible, ≥ 0 */
-};
-/** From recalls of rope, the base, the joint plan, and methods. Recalls within 0.05 of what is
- * possible are possible; a ceiling below one half is low. ceiling->n 0: all is possible. */
-struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *validation,
-                                           const struct dpe_interval *ceiling);
 /** The result of the rule `ready`: a line for each plan, and the words. */
 void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *out);
 

@@ -133,10 +133,6 @@ void dpe_detect_start_lengths(const struct dpe_detect_shorter *shorter, int64_t 
 void dpe_detect_start_temperature(const struct dpe_detect_shorter *shorter,
                                   char text[DPE_TEMPERATURE_TEXT + 8]);
 
-/** Recall of the easiest needles that the unchanged model has in its trained length below which
- * needles say little of it. */
-#define DPE_DETECT_LOW_CEILING 0.25
-
 /* ------------------------------------------------------------------------------------ key pairs */
 
 enum { DPE_DETECT_CANDIDATES = 5 };

@@ -219,4 +219,45 @@ struct dpe_detect_guard dpe_detect_guard(const struct dpe_detect_validation *con
                                          const struct dpe_detect_validation *texts,
                                          const bool *tables, double share);
 
+/* --------------------------------------------------------------------------------------- ready */
+
+/* Methods that are ready are raced by point estimates, because the choice of one needs no proof:
+ * all of them read the first context, the better half of three or more also the second, two the
+ * rest. Where there are two contexts, the second is read only if it may change the choice: the best
+ * found less than DPE_DETECT_READY_CLEAR more than the next. A plan that a search ended with has
+ * more samples behind it than these: it stays, and the second context is read. */
+#define DPE_DETECT_READY_CLEAR 0.1
+
+/** How many of so many plans read context 0 … contexts − 1. */
+int dpe_detect_ready_left(int plans, int64_t context, int64_t contexts);
+/** After the contexts in `scores`, a cell for each plan: live[i] becomes 0 for those that do not
+ * read the next one, and all where the choice is clear; ties stay with the earlier plan.
+ * `searched`: the plan that a search ended with, −1: there is none. */
+void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts, int searched,
+                           unsigned char *live);
+/** Whether the plan has nearly as many valid rows as any: it was not dropped. */
+bool dpe_detect_in_final(const struct dpe_detect_validation *validation, int plan);
+/** Which plan the table holds: the best in the final of those with `tables`; the joint plan where
+ * there is none. */
+int dpe_detect_ready_kept(const struct dpe_detect_validation *validation, const bool *tables);
+
+/** Recall of the easiest needles that the unchanged model has in its trained length below which
+ * needles say little of it. */
+#define DPE_DETECT_LOW_CEILING 0.25
+/** What follows from methods that are ready. */
+struct dpe_detect_advice {
+    enum {
+        DPE_DETECT_ADVICE_NOTHING,   /**< the model as it is finds what is possible */
+        DPE_DETECT_ADVICE_TAKE,      /**< a method does */
+        DPE_DETECT_ADVICE_CALIBRATE, /**< none does */
+        DPE_DETECT_ADVICE_TASK,      /**< hardly anything is possible: needles say little */
+    } what;
+    int plan;    /**< the best method, or the base; of the validated plans */
+    double gain; /**< recall between it and what is possible, ≥ 0 */
+};
+/** From recalls of rope, the base, the joint plan, and methods. Recalls within 0.05 of what is
+ * possible are possible; a ceiling below DPE_DETECT_LOW_CEILING is low, ->n 0: all is possible. */
+struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *validation,
+                                           const struct dpe_interval *ceiling);
+
 #endif
