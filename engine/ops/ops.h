@@ -237,10 +237,8 @@ struct dpe_ops {
                            const struct dpe_rotation *rotation, struct dpe_error *err);
     /** Told before the operations of a batch, which lives until `finish`. */
     void (*begin_batch)(struct dpe_backend *backend, const struct dpe_batch *batch);
-    /** Told before the operations of a layer: `rows` rows will go through it (CPU: widen its
-     * weights once per chunk when that pays). */
-    dpe_status (*begin_layer)(struct dpe_backend *backend, int64_t layer, int64_t rows,
-                              struct dpe_error *err);
+    /** Whether an operation has failed so far, asked before those of each layer: as `finish`. */
+    dpe_status (*status)(const struct dpe_backend *backend, struct dpe_error *err);
     /** x [rows][hidden] = embedding rows of the batch's tokens. */
     void (*embed)(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
     /** out [rows][width] = x / sqrt(mean(x²) + eps) * weight, x [rows][width] of the residual

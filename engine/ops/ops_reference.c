@@ -108,10 +108,9 @@ static void reference_begin_batch(struct dpe_backend *backend, const struct dpe_
     (void)backend, (void)batch;
 }
 
-static dpe_status reference_begin_layer(struct dpe_backend *backend, int64_t layer, int64_t rows,
-                                        struct dpe_error *err)
+static dpe_status reference_status(const struct dpe_backend *backend, struct dpe_error *err)
 {
-    (void)backend, (void)layer, (void)rows, (void)err;
+    (void)backend, (void)err;
     return DPE_OK;
 }
 
@@ -471,7 +470,7 @@ const struct dpe_ops *dpe_ops_reference(void)
         .read = reference_read,
         .set_plan = reference_set_plan,
         .begin_batch = reference_begin_batch,
-        .begin_layer = reference_begin_layer,
+        .status = reference_status,
         .embed = reference_embed,
         .rmsnorm = reference_rmsnorm,
         .narrow = reference_narrow,

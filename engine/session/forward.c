@@ -439,7 +439,7 @@ dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct
         int64_t first = layer == n_layers - 1 ? rows - wanted : 0;
         dpe_status status = polls ? s->poll(s->poll_user, err) : DPE_OK;
         if (status == DPE_OK) {
-            status = ops->begin_layer(l->backend, layer, rows, err);
+            status = ops->status(l->backend, err);
         }
         if (status != DPE_OK) {
             return dpe_session_agree(s, status, err);
@@ -538,7 +538,7 @@ struct dpe_session_memory dpe_session_memory(const struct dpe_session *session)
 dpe_status dpe_session_measure_product(struct dpe_session *s, int64_t rows, double *seconds,
                                        struct dpe_error *err)
 {
-    DPE_TRY(s->ops->begin_layer(s->own.backend, 0, rows, err));
+    DPE_TRY(s->ops->status(s->own.backend, err));
     memset(s->own.normed, 0, (size_t)rows * (size_t)s->config->hidden * s->element);
     double start = dpe_clock();
     s->ops->linear(s->own.backend, 0, DPE_WEIGHT_GATE, s->own.normed, rows, s->own.gate, false);

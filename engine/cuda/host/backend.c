@@ -331,14 +331,6 @@ static void cuda_begin_batch(struct dpe_backend *b, const struct dpe_batch *batc
     dpe_cuda_begin_step(b, batch);
 }
 
-static dpe_status cuda_begin_layer(struct dpe_backend *b, int64_t layer, int64_t rows,
-                                   struct dpe_error *err)
-{
-    (void)layer;
-    (void)rows;
-    return dpe_cuda_status(b, err);
-}
-
 static int64_t cuda_first_nonfinite(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows,
                                     int64_t width)
 {
@@ -396,7 +388,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .read = cuda_read,
         .set_plan = cuda_set_plan,
         .begin_batch = cuda_begin_batch,
-        .begin_layer = cuda_begin_layer,
+        .status = dpe_cuda_status,
         .embed = dpe_cuda_embed,
         .rmsnorm = dpe_cuda_rmsnorm,
         .narrow = dpe_cuda_narrow,
