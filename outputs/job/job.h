@@ -153,8 +153,6 @@ struct dpe_job_identity {
     const char *length_name; /**< NULL: has none */
     int64_t length;
 };
-dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_identity *own,
-                            struct dpe_identity *identity, struct dpe_error *err);
 
 /** Open or continue the run of the output. Where nothing was begun, a session of `capacity` tokens
  *  under `plan` is made first, so that what does not fit into memory leaves no files. */

@@ -34,8 +34,8 @@ static void end_tokens(const struct dpe_config *config, char *text, size_t size)
 }
 
 /* What is in and what is not, with the reasons: identity.c. */
-dpe_status dpe_job_identity(const struct dpe_job *job, const struct dpe_job_identity *own,
-                            struct dpe_identity *identity, struct dpe_error *err)
+static dpe_status make_identity(const struct dpe_job *job, const struct dpe_job_identity *own,
+                                struct dpe_identity *identity, struct dpe_error *err)
 {
     const struct dpe_job_options *options = job->options;
     const struct dpe_remote_about *about =
@@ -193,7 +193,7 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
     struct dpe_ranks *ranks = job->ranks;
     DPE_SCOPED(dpe_identity_free) struct dpe_identity identity = {0};
     DPE_SCOPED(dpe_text_free) struct dpe_text bytes = {0};
-    dpe_status status = dpe_job_identity(job, own, &identity, err);
+    dpe_status status = make_identity(job, own, &identity, err);
     if (status == DPE_OK) {
         status = dpe_identity_encode(&identity, &bytes, err);
     }

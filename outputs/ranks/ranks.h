@@ -27,8 +27,6 @@ struct dpe_ranks {
     void *beat_user;
 };
 
-/** Whether a launcher (mpirun, srun) started this process as one of several. */
-bool dpe_ranks_launched(void);
 /** Join the other ranks, if any. DPE_USAGE when a launcher started several and this build has
  *  no MPI. A barrier follows, after a failure too: the others may have joined. */
 dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err);

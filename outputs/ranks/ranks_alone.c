@@ -5,7 +5,8 @@
 
 #include "engine/tool/tool.h"
 
-bool dpe_ranks_launched(void)
+/* Whether a launcher (mpirun, srun) started this process as one of several. */
+static bool launched(void)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -20,7 +21,7 @@ bool dpe_ranks_launched(void)
 dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
 {
     *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .peers = 1, .limit = ranks->limit};
-    return dpe_ranks_launched()
+    return launched()
                ? dpe_fail(err, DPE_USAGE,
                           "started as several ranks, but this dpe was built without MPI: build it "
                           "with an "

@@ -29,7 +29,8 @@ struct word {
     char text[1024];
 };
 
-bool dpe_ranks_launched(void)
+/* Whether a launcher (mpirun, srun) started this process as one of several. */
+static bool launched(void)
 {
     const char *size = getenv("OMPI_COMM_WORLD_SIZE");
     if (size != NULL) {
@@ -127,7 +128,7 @@ int dpe_ranks_count_same(const struct dpe_ranks *ranks, const char *text)
 dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
 {
     *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .peers = 1, .limit = ranks->limit};
-    if (!dpe_ranks_launched()) {
+    if (!launched()) {
         return DPE_OK;
     }
     int provided = 0;

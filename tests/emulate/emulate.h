@@ -57,15 +57,6 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
-struct alignas(8) int2 {
-    int x, y;
-};
-struct alignas(16) int4 {
-    int x, y, z, w;
-};
-struct alignas(16) double2 {
-    double x, y;
-};
 static inline float2 make_float2(float x, float y)
 {
     return {x, y};
@@ -74,30 +65,13 @@ static inline float4 make_float4(float x, float y, float z, float w)
 {
     return {x, y, z, w};
 }
-static inline uint2 make_uint2(uint32_t x, uint32_t y)
-{
-    return {x, y};
-}
 static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
 {
     return {x, y, z, w};
 }
-static inline int2 make_int2(int x, int y)
-{
-    return {x, y};
-}
-static inline int4 make_int4(int x, int y, int z, int w)
-{
-    return {x, y, z, w};
-}
-static inline double2 make_double2(double x, double y)
-{
-    return {x, y};
-}
 
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
-static const int warpSize = 32;
 
 /* ------------------------------------------------------------- for the twins of instructions */
 
@@ -185,10 +159,6 @@ static inline int __any_sync(uint32_t mask, int predicate, EMULATE_HERE)
 {
     return __ballot_sync(mask, predicate, file, line) != 0;
 }
-static inline int __all_sync(uint32_t mask, int predicate, EMULATE_HERE)
-{
-    return __ballot_sync(mask, predicate, file, line) == mask;
-}
 
 enum emulate_shuffle {
     EMULATE_SHUFFLE_INDEX,
@@ -245,34 +215,6 @@ template <class T> static inline T atomicMin(T *at, T value)
     *at = value < old ? value : old;
     return old;
 }
-template <class T> static inline T atomicMax(T *at, T value)
-{
-    T old = *at;
-    *at = value > old ? value : old;
-    return old;
-}
-template <class T> static inline T atomicExch(T *at, T value)
-{
-    T old = *at;
-    *at = value;
-    return old;
-}
-template <class T> static inline T atomicCAS(T *at, T compare, T value)
-{
-    T old = *at;
-    *at = old == compare ? value : old;
-    return old;
-}
-template <class T> static inline T __ldg(const T *at)
-{
-    return *at;
-}
-static inline void __threadfence(void)
-{
-}
-static inline void __threadfence_block(void)
-{
-}
 
 static inline float __uint_as_float(uint32_t bits)
 {
@@ -286,41 +228,13 @@ static inline uint32_t __float_as_uint(float value)
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
-static inline float __int_as_float(int bits)
-{
-    return __uint_as_float(static_cast<uint32_t>(bits));
-}
-static inline int __float_as_int(float value)
-{
-    return static_cast<int>(__float_as_uint(value));
-}
 static inline float __fmaf_rn(float a, float b, float c)
 {
     return fmaf(a, b, c);
 }
-static inline float __fmul_rn(float a, float b)
-{
-    return a * b;
-}
-static inline float __fadd_rn(float a, float b)
-{
-    return a + b;
-}
-static inline float __fdividef(float a, float b)
-{
-    return a / b;
-}
 static inline int __popc(uint32_t x)
 {
     return __builtin_popcount(x);
-}
-static inline int __clz(int x)
-{
-    return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x));
-}
-static inline int __ffs(int x)
-{
-    return __builtin_ffs(x);
 }
 #define EMULATE_MIN_MAX(type)                                                                      \
     static inline type min(type a, type b)                                                         \
