@@ -84,12 +84,6 @@ static dpe_status take_name(struct cursor *cursor, const char *what, char **name
     return DPE_MADE(*name, cursor->err, "%s: out of memory", path);
 }
 
-size_t dpe_gguf_width(enum dpe_gguf_type type)
-{
-    static const unsigned char widths[DPE_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
-    return widths[type];
-}
-
 static dpe_status bad_value(const struct cursor *cursor, const char *key, const char *what,
                             uint64_t found)
 {

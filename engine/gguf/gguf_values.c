@@ -22,6 +22,12 @@ const struct dpe_gguf_value *dpe_gguf_find(const struct dpe_gguf *gguf, const ch
                : bsearch(key, gguf->values, gguf->n_values, sizeof *gguf->values, by_key);
 }
 
+size_t dpe_gguf_width(enum dpe_gguf_type type)
+{
+    static const unsigned char widths[DPE_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    return widths[type];
+}
+
 /* Number i of a value, of whatever type; NAN for strings. */
 static double number_at(const struct dpe_gguf_value *value, uint64_t i)
 {

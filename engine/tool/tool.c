@@ -13,7 +13,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -251,15 +250,6 @@ bool dpe_terminal_color(FILE *file)
 {
     const char *no_color = getenv("NO_COLOR");
     return is_terminal(file) && (no_color == NULL || no_color[0] == '\0');
-}
-
-int dpe_terminal_width(FILE *file)
-{
-    struct winsize size;
-    if (ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-        return size.ws_col;
-    }
-    return 80;
 }
 
 char *dpe_tool_show_bytes(const char *text)

@@ -93,18 +93,22 @@ static size_t fitting(const char *text, size_t n, int at, int width)
     return n;
 }
 
-/* Where lines end; INT_MAX in a file, and in a terminal of no size, which mpirun gives its
+/* Columns of a terminal; `none` of a file, and of a terminal of no size, which mpirun gives its
  * processes and which may be a file in the end. */
-static int line_width(FILE *file)
+static int columns_or(FILE *file, int none)
 {
     struct winsize size = {0};
-    return ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col - 1
-                                                                          : INT_MAX;
+    return ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : none;
+}
+
+int dpe_terminal_width(FILE *file)
+{
+    return columns_or(file, 80);
 }
 
 void dpe_tool_fit(FILE *file, const char *text, size_t n, int indent)
 {
-    const int width = line_width(file);
+    const int width = columns_or(file, INT_MAX) - 1;
     size_t here = fitting(text, n, 0, width);
     fwrite(text, 1, here, file);
     while (here < n) {
@@ -157,7 +161,7 @@ void dpe_print(const char *format, ...)
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    const int n = line_width(stdout) < INT_MAX ? vsnprintf(NULL, 0, format, again) : -1;
+    const int n = columns_or(stdout, 0) > 0 ? vsnprintf(NULL, 0, format, again) : -1;
     va_end(again);
     while (n >= 0 && waiting.room < waiting.n + (size_t)n + 1) {
         const size_t room = 2 * (waiting.n + (size_t)n + 1);

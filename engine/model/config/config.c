@@ -407,19 +407,6 @@ dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
     return top.status;
 }
 
-void dpe_rope_config_release(struct dpe_rope_config *rope)
-{
-    free(rope->short_factor);
-    free(rope->long_factor);
-    if (rope->network != NULL) {
-        free(rope->network->values);
-        free(rope->network);
-    }
-    rope->network = NULL;
-    rope->short_factor = NULL;
-    rope->long_factor = NULL;
-}
-
 void dpe_config_release(struct dpe_config *config)
 {
     dpe_rope_config_release(&config->rope);
@@ -436,11 +423,6 @@ int64_t dpe_config_trained(const struct dpe_config *config)
 const char *dpe_config_trained_key(const struct dpe_config *config)
 {
     return config->made_longer > 0 ? DPE_TRAINED_KEY : "max_position_embeddings";
-}
-
-int64_t dpe_config_pairs(const struct dpe_config *config)
-{
-    return (config->rotary_dim > 0 ? config->rotary_dim : config->head_dim) / 2;
 }
 
 int64_t dpe_config_parameters(const struct dpe_config *config)

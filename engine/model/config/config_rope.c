@@ -485,3 +485,21 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
         read_local(top, json_object_get(new, "sliding_attention") != NULL ? new : old, config);
     }
 }
+
+void dpe_rope_config_release(struct dpe_rope_config *rope)
+{
+    free(rope->short_factor);
+    free(rope->long_factor);
+    if (rope->network != NULL) {
+        free(rope->network->values);
+        free(rope->network);
+    }
+    rope->network = NULL;
+    rope->short_factor = NULL;
+    rope->long_factor = NULL;
+}
+
+int64_t dpe_config_pairs(const struct dpe_config *config)
+{
+    return (config->rotary_dim > 0 ? config->rotary_dim : config->head_dim) / 2;
+}

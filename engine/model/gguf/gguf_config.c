@@ -50,9 +50,26 @@ static void put(struct maker *maker, const char *name, json_t *value)
     }
 }
 
+/* A tensor of any of the files, NULL when none has it; *file is whose. */
+static const struct dpe_gguf_tensor *find_tensor(const struct dpe_gguf_set *set, const char *name,
+                                                 int *file)
+{
+    for (int f = 0; f < set->n; f++) {
+        for (size_t i = 0; i < set->files[f]->n_tensors; i++) {
+            if (strcmp(set->files[f]->tensors[i].name, name) == 0) {
+                if (file != NULL) {
+                    *file = f;
+                }
+                return &set->files[f]->tensors[i];
+            }
+        }
+    }
+    return NULL;
+}
+
 static bool has_tensor(const struct maker *maker, const char *name)
 {
-    return dpe_gguf_set_find(maker->set, name, NULL) != NULL;
+    return find_tensor(maker->set, name, NULL) != NULL;
 }
 
 /* A whole number; an array with one number for each layer has to say the same for all of them.
@@ -132,8 +149,7 @@ static void put_sizes(struct maker *maker)
     }
     maker->head_dim = own >= 0 ? own : maker->in.status == DPE_OK ? hidden / heads : 0;
     put(maker, "head_dim", json_integer(maker->head_dim));
-    const struct dpe_gguf_tensor *embedding =
-        dpe_gguf_set_find(maker->set, "token_embd.weight", NULL);
+    const struct dpe_gguf_tensor *embedding = find_tensor(maker->set, "token_embd.weight", NULL);
     put(maker, "vocab_size", json_integer(embedding != NULL ? embedding->shape[0] : 1));
 }
 
@@ -218,7 +234,7 @@ static void put_windows(struct maker *maker)
 static json_t *read_factors(struct maker *maker, const char *name)
 {
     int file = 0;
-    const struct dpe_gguf_tensor *tensor = dpe_gguf_set_find(maker->set, name, &file);
+    const struct dpe_gguf_tensor *tensor = find_tensor(maker->set, name, &file);
     if (tensor == NULL || maker->in.status != DPE_OK) {
         return NULL;
     }

@@ -10,22 +10,6 @@
 
 /* --------------------------------------------------------------------------- names of tensors */
 
-const struct dpe_gguf_tensor *dpe_gguf_set_find(const struct dpe_gguf_set *set, const char *name,
-                                                int *file)
-{
-    for (int f = 0; f < set->n; f++) {
-        for (size_t i = 0; i < set->files[f]->n_tensors; i++) {
-            if (strcmp(set->files[f]->tensors[i].name, name) == 0) {
-                if (file != NULL) {
-                    *file = f;
-                }
-                return &set->files[f]->tensors[i];
-            }
-        }
-    }
-    return NULL;
-}
-
 /* "NUMBER.rest" → the number, and *rest after the point; −1 when it is none. */
 static int64_t layer_number(const char *name, const char **rest)
 {

@@ -16,10 +16,6 @@ struct dpe_gguf_set {
     int n;
 };
 
-/** A tensor of any of the files, NULL when none has it; *file is whose. */
-const struct dpe_gguf_tensor *dpe_gguf_set_find(const struct dpe_gguf_set *set, const char *name,
-                                                int *file);
-
 /** The metadata as the text of a config.json, the caller's (free), and the model_type in it as
  *  *family: that of the table, as a GGUF file holds it. DPE_BAD_DATA, DPE_NO_MEMORY, DPE_IO. */
 dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct dpe_family *family,
