@@ -6,7 +6,7 @@
 
 #include "eval/score/score.h"
 
-enum { SPARE_TOKENS = 8, OFFICIAL_LENGTH = 4096, MAX_TRIES = 64 };
+enum { MAX_TRIES = 64 };
 
 #define NEEDLES(task, room_keys, room_values, room_queries, where, by_uuid, to_uuid)               \
     {                                                                                              \
@@ -54,22 +54,6 @@ static void free_draw(struct dpe_ruler_draw *draw)
     free(draw->pick);
 }
 
-static bool in_chat(const struct dpe_ruler *ruler)
-{
-    return ruler->before[0] != '\0' || ruler->after[0] != '\0';
-}
-
-struct dpe_encode_options dpe_ruler_encoding(const struct dpe_ruler *ruler)
-{
-    /* Around a chat template literal is refused. */
-    return (struct dpe_encode_options){
-        .special = ruler->special,
-        .advice = in_chat(ruler)
-                      ? "--special-in-text parse makes it the token"
-                      : "choose whether it is ordinary text (literal) or the token (parse) "
-                        "with --special-in-text"};
-}
-
 /* A composed prompt. */
 struct prompt {
     struct dpe_text text;
@@ -87,7 +71,7 @@ static dpe_status compose(struct dpe_ruler_draw *draw, int64_t n, struct prompt 
                           struct dpe_error *err)
 {
     const struct dpe_ruler *ruler = draw->ruler;
-    const bool chat = in_chat(ruler);
+    const bool chat = dpe_ruler_in_chat(ruler);
     struct dpe_encode_options options = dpe_ruler_encoding(ruler);
     struct dpe_text *text = &prompt->text;
     DPE_SCOPED(dpe_text_free) struct dpe_text answer = {0};
@@ -171,43 +155,6 @@ static dpe_status fit(struct dpe_ruler_draw *draw, int64_t max, struct prompt *b
                         "a larger file or a shorter --length",
                         draw->file, (long long)draw->length,
                         (long long)(max - (int64_t)best->tokens.n));
-    }
-    return DPE_OK;
-}
-
-/* Tokens that a text has beyond those of its first `n` bytes alone. */
-static dpe_status count_behind(const struct dpe_tokenizer *tokenizer,
-                               const struct dpe_encode_options *options,
-                               const struct dpe_text *text, size_t n, int64_t *count,
-                               struct dpe_error *err)
-{
-    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
-    DPE_TRY(dpe_text_done(text, err));
-    DPE_TRY(dpe_tokenizer_encode(tokenizer, text->bytes, n, options, &tokens, err));
-    const int64_t before = (int64_t)tokens.n;
-    tokens.n = 0;
-    DPE_TRY(dpe_tokenizer_encode(tokenizer, text->bytes, text->n, options, &tokens, err));
-    *count = (int64_t)tokens.n - before;
-    return DPE_OK;
-}
-
-dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dpe_ruler_kind *kind,
-                          char *const *references, size_t n, int64_t length, int64_t *room,
-                          struct dpe_error *err)
-{
-    const struct dpe_encode_options options = {.special = DPE_SPECIAL_LITERAL};
-    int64_t sum = 0;
-    *room = kind->room;
-    for (size_t i = 0; i < n && length < OFFICIAL_LENGTH; i++) {
-        DPE_SCOPED(dpe_text_free) struct dpe_text answer = {0};
-        int64_t count = 0;
-        dpe_text_put(&answer, ". %s", references[i]);
-        DPE_TRY(count_behind(tokenizer, &options, &answer, 1, &count, err));
-        /* 2 tokens for what separates two answers. For questions the longest answer counts. */
-        sum = kind->score == dpe_score_all ? sum + count + 2 : count > sum ? count : sum;
-    }
-    if (length < OFFICIAL_LENGTH && sum + SPARE_TOKENS < *room) {
-        *room = sum + SPARE_TOKENS;
     }
     return DPE_OK;
 }
@@ -296,45 +243,5 @@ dpe_status dpe_ruler_source(struct dpe_ruler *ruler, const struct dpe_ruler_kind
         .close = close_source,
     };
     memcpy(source->name, kind->name, strlen(kind->name) + 1);
-    return DPE_OK;
-}
-
-/* -------------------------------------------------------------- what the tasks' drawing shares */
-
-dpe_status dpe_ruler_refer(struct dpe_ruler_draw *draw, const char *text, struct dpe_error *err)
-{
-    size_t n = draw->n_references;
-    DPE_TRY(DPE_ROOM(&draw->references, n, err, "ruler: no memory for a sample"));
-    draw->references[n] = strdup(text);
-    DPE_TRY(DPE_MADE(draw->references[n], err, "ruler: no memory for a sample"));
-    draw->n_references++;
-    return DPE_OK;
-}
-
-void dpe_ruler_shuffle(const struct dpe_ruler_draw *draw, size_t *list, size_t n)
-{
-    struct dpe_rng rng;
-    dpe_rng_seed(&rng, draw->ruler->seed + n, draw->stream);
-    for (size_t i = 1; i < n; i++) {
-        size_t j = dpe_rng_below(&rng, (uint32_t)i + 1);
-        size_t moved = list[i];
-        list[i] = list[j];
-        list[j] = moved;
-    }
-}
-
-dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,
-                           struct dpe_error *err)
-{
-    /* The text before a unit, as in a prompt: a unit that begins with a space follows a full stop,
-     * any other unit follows a line end. */
-    const char *anchor = n > 0 && text[0] == ' ' ? "." : ".\n";
-    const struct dpe_encode_options options = dpe_ruler_encoding(ruler);
-    DPE_SCOPED(dpe_text_free) struct dpe_text joined = {0};
-    int64_t more = 0;
-    dpe_text_put_bytes(&joined, anchor, strlen(anchor));
-    dpe_text_put_bytes(&joined, text, n);
-    DPE_TRY(count_behind(ruler->tokenizer, &options, &joined, strlen(anchor), &more, err));
-    *count = more > 0 ? (double)more : 0.0;
     return DPE_OK;
 }

@@ -162,6 +162,11 @@ struct dpe_ruler_kind {
 const struct dpe_ruler_kind *dpe_ruler_kind(size_t i);
 
 /* What kinds share. */
+/** Whether prompts stand in a chat template. */
+static inline bool dpe_ruler_in_chat(const struct dpe_ruler *ruler)
+{
+    return ruler->before[0] != '\0' || ruler->after[0] != '\0';
+}
 /** How to encode a text that goes into a prompt. */
 struct dpe_encode_options dpe_ruler_encoding(const struct dpe_ruler *ruler);
 /** Tokens of a text after other text, where tokens add up. */

@@ -1,10 +1,11 @@
-/* Opening RULER: what all samples share. */
+/* Opening RULER: what all samples share, and how their texts are counted. */
 #include "eval/ruler/ruler.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "eval/chat/chat.h"
+#include "eval/score/score.h"
 #include "eval/task/prompt.h"
 
 enum { MAX_LENGTH = 1 << 24 };
@@ -282,4 +283,94 @@ void dpe_ruler_close(struct dpe_ruler *ruler)
     dpe_qa_free(ruler->qa);
     dpe_qa_free(ruler->qa + 1);
     free(ruler);
+}
+
+/* -------------------------------------------------------------- what the tasks' drawing shares */
+
+struct dpe_encode_options dpe_ruler_encoding(const struct dpe_ruler *ruler)
+{
+    /* Around a chat template literal is refused. */
+    return (struct dpe_encode_options){
+        .special = ruler->special,
+        .advice = dpe_ruler_in_chat(ruler)
+                      ? "--special-in-text parse makes it the token"
+                      : "choose whether it is ordinary text (literal) or the token (parse) "
+                        "with --special-in-text"};
+}
+
+/* Tokens that a text has beyond those of its first `n` bytes alone. */
+static dpe_status count_behind(const struct dpe_tokenizer *tokenizer,
+                               const struct dpe_encode_options *options,
+                               const struct dpe_text *text, size_t n, int64_t *count,
+                               struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
+    DPE_TRY(dpe_text_done(text, err));
+    DPE_TRY(dpe_tokenizer_encode(tokenizer, text->bytes, n, options, &tokens, err));
+    const int64_t before = (int64_t)tokens.n;
+    tokens.n = 0;
+    DPE_TRY(dpe_tokenizer_encode(tokenizer, text->bytes, text->n, options, &tokens, err));
+    *count = (int64_t)tokens.n - before;
+    return DPE_OK;
+}
+
+enum { SPARE_TOKENS = 8, OFFICIAL_LENGTH = 4096 };
+
+dpe_status dpe_ruler_room(const struct dpe_tokenizer *tokenizer, const struct dpe_ruler_kind *kind,
+                          char *const *references, size_t n, int64_t length, int64_t *room,
+                          struct dpe_error *err)
+{
+    const struct dpe_encode_options options = {.special = DPE_SPECIAL_LITERAL};
+    int64_t sum = 0;
+    *room = kind->room;
+    for (size_t i = 0; i < n && length < OFFICIAL_LENGTH; i++) {
+        DPE_SCOPED(dpe_text_free) struct dpe_text answer = {0};
+        int64_t count = 0;
+        dpe_text_put(&answer, ". %s", references[i]);
+        DPE_TRY(count_behind(tokenizer, &options, &answer, 1, &count, err));
+        /* 2 tokens for what separates two answers. For questions the longest answer counts. */
+        sum = kind->score == dpe_score_all ? sum + count + 2 : count > sum ? count : sum;
+    }
+    if (length < OFFICIAL_LENGTH && sum + SPARE_TOKENS < *room) {
+        *room = sum + SPARE_TOKENS;
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_ruler_refer(struct dpe_ruler_draw *draw, const char *text, struct dpe_error *err)
+{
+    size_t n = draw->n_references;
+    DPE_TRY(DPE_ROOM(&draw->references, n, err, "ruler: no memory for a sample"));
+    draw->references[n] = strdup(text);
+    DPE_TRY(DPE_MADE(draw->references[n], err, "ruler: no memory for a sample"));
+    draw->n_references++;
+    return DPE_OK;
+}
+
+void dpe_ruler_shuffle(const struct dpe_ruler_draw *draw, size_t *list, size_t n)
+{
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, draw->ruler->seed + n, draw->stream);
+    for (size_t i = 1; i < n; i++) {
+        size_t j = dpe_rng_below(&rng, (uint32_t)i + 1);
+        size_t moved = list[i];
+        list[i] = list[j];
+        list[j] = moved;
+    }
+}
+
+dpe_status dpe_ruler_count(const struct dpe_ruler *ruler, const char *text, size_t n, double *count,
+                           struct dpe_error *err)
+{
+    /* The text before a unit, as in a prompt: a unit that begins with a space follows a full stop,
+     * any other unit follows a line end. */
+    const char *anchor = n > 0 && text[0] == ' ' ? "." : ".\n";
+    const struct dpe_encode_options options = dpe_ruler_encoding(ruler);
+    DPE_SCOPED(dpe_text_free) struct dpe_text joined = {0};
+    int64_t more = 0;
+    dpe_text_put_bytes(&joined, anchor, strlen(anchor));
+    dpe_text_put_bytes(&joined, text, n);
+    DPE_TRY(count_behind(ruler->tokenizer, &options, &joined, strlen(anchor), &more, err));
+    *count = more > 0 ? (double)more : 0.0;
+    return DPE_OK;
 }

@@ -1,6 +1,8 @@
 /* Templates into tokens, with the white space that trim_blocks and lstrip_blocks leave. */
 #include "eval/template/template_parts.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +18,20 @@ struct lexer {
     char open[MAX_NESTING];
     int n_open;
 };
+
+struct node *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
+{
+    if (parse->status == DPE_OK) {
+        char text[512];
+        va_list args;
+        va_start(args, format);
+        vsnprintf(text, sizeof text, format, args);
+        va_end(args);
+        parse->status =
+            dpe_fail(parse->err, DPE_BAD_DATA, "%s: line %d: %s", parse->where, line, text);
+    }
+    return &parse->spare;
+}
 
 static int line_at(struct lexer *lexer, size_t at)
 {

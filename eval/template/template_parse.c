@@ -1,26 +1,10 @@
 /* Statements of templates. */
 #include "eval/template/template_parts.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_SOURCE = 1 << 20, MAX_BLOCKS = 60, PARSE_MEMORY = 1 << 28 };
-
-struct node *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
-{
-    if (parse->status == DPE_OK) {
-        char text[512];
-        va_list args;
-        va_start(args, format);
-        vsnprintf(text, sizeof text, format, args);
-        va_end(args);
-        parse->status =
-            dpe_fail(parse->err, DPE_BAD_DATA, "%s: line %d: %s", parse->where, line, text);
-    }
-    return &parse->spare;
-}
 
 struct node *dpe_template_node(struct parse *parse, enum node_kind kind, int line)
 {

@@ -404,6 +404,29 @@ static dpe_status add_planned(const struct dpe_comparison *comparison, struct dp
     return finish(comparison, &bill, sum);
 }
 
+/* Samples that are made together: those that share a context, which is then read once. */
+static int64_t together_at_once(const struct dpe_comparison *comparison)
+{
+    enum { MOST = 64 };
+    int64_t batch = 1;
+    for (int i = 0; i < comparison->n_suites; i++) {
+        const struct dpe_suite_task *task = &comparison->suites[i].tasks[0];
+        int64_t together = task->task.together;
+        batch = dpe_most(dpe_least(together, task->n_samples), batch);
+    }
+    return dpe_least(batch, MOST);
+}
+
+dpe_status dpe_eval_fit_batch(struct dpe_comparison *comparison, const struct dpe_plan *plan,
+                              struct dpe_error *err)
+{
+    int64_t batch = together_at_once(comparison);
+    return batch > 1 || comparison->job.remote != NULL
+               ? dpe_job_fit_batch(&comparison->job, plan,
+                                   comparison->lengths[comparison->n_lengths - 1], batch, err)
+               : DPE_OK;
+}
+
 dpe_status dpe_eval_cost(void *state, struct dpe_bill *sum, struct dpe_error *err)
 {
     struct dpe_comparison *comparison = state;
