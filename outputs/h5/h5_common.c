@@ -312,14 +312,6 @@ dpe_status dpe_h5_get_identity(struct dpe_h5 *table, struct dpe_identity *identi
     return get_list(table, "/identity/field", "/identity/value", false, identity, err);
 }
 
-dpe_status dpe_h5_check_hash(struct dpe_h5 *table, const char *object, const char *name,
-                             const char *hex, const char *message, struct dpe_error *err)
-{
-    DPE_OWNED char *stated = NULL;
-    DPE_TRY(dpe_h5_get_attr_text(table, object, name, &stated, err));
-    return strcmp(hex, stated) == 0 ? DPE_OK : dpe_fail(err, DPE_BAD_DATA, "%s", message);
-}
-
 static dpe_status get_identity(struct dpe_h5 *table, struct dpe_h5_content *content,
                                struct dpe_error *err)
 {

@@ -482,6 +482,14 @@ dpe_status dpe_h5_get_attr_text(struct dpe_h5 *table, const char *object, const 
     return DPE_MADE(*value, err, "%s: %s: out of memory", table->path, name);
 }
 
+dpe_status dpe_h5_check_hash(struct dpe_h5 *table, const char *object, const char *name,
+                             const char *hex, const char *message, struct dpe_error *err)
+{
+    DPE_OWNED char *stated = NULL;
+    DPE_TRY(dpe_h5_get_attr_text(table, object, name, &stated, err));
+    return strcmp(hex, stated) == 0 ? DPE_OK : dpe_fail(err, DPE_BAD_DATA, "%s", message);
+}
+
 dpe_status dpe_h5_get_attr_i64(struct dpe_h5 *table, const char *object, const char *name,
                                int64_t *value, struct dpe_error *err)
 {

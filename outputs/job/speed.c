@@ -216,3 +216,18 @@ dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan
     place.model = model;
     return find_or_measure(&place, speed, err);
 }
+
+void dpe_bill_measure(struct dpe_bill *bill, const struct dpe_job *job, const struct dpe_plan *plan,
+                      int64_t length, struct dpe_job_speed *speed)
+{
+    struct dpe_error why = {0};
+    fflush(stdout);
+    *speed = (struct dpe_job_speed){0};
+    if (dpe_job_measure_here(job, plan, length, speed, &why) != DPE_OK) {
+        if (!bill->untimed && !job->options->silent) {
+            dpe_print("time             not measured: %s\n", why.text);
+        }
+        *speed = (struct dpe_job_speed){0};
+        bill->untimed = true;
+    }
+}

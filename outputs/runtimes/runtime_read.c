@@ -47,12 +47,45 @@ static const json_t *block_of(const json_t *object, const char *key)
 
 /* --------------------------------------------------------------------------- block, base, type */
 
+/* Model types whose file in mlx-lm (mlx_lm/models of 0.32.2) reads rope_parameters, and the base
+ * where there is none. */
+static const struct mlx_model {
+    const char *model_type;
+    bool parameters; /* reads rope_parameters where rope_scaling is not there */
+    bool alone;      /* reads rope_parameters alone */
+    double base;     /* 0: a model without rope_theta is refused */
+} mlx_models[] = {
+    {"llama", false, false, 10000.0},
+    {"mistral", false, false, 10000.0},
+    {"qwen2", false, false, 1e6},
+    {"qwen3", true, false, 0.0},
+    {"qwen3_moe", false, false, 0.0},
+    {"phi3", false, false, 10000.0},
+    {"olmo3", false, false, 0.0},
+    {"granite", false, false, 0.0},
+    {"glm4", false, false, 0.0},
+    {"gemma3_text", false, false, 1e6},
+    {"gpt_oss", false, false, 150000.0},
+    {"ministral3", true, true, 0.0},
+    {"deepseek_v3", false, false, 10000.0},
+};
+
+/* That of a model type; others are as Llama. */
+static const struct mlx_model *mlx_model(const char *model_type)
+{
+    for (size_t i = 1; i < sizeof mlx_models / sizeof mlx_models[0]; i++) {
+        if (strcmp(mlx_models[i].model_type, model_type) == 0) {
+            return &mlx_models[i];
+        }
+    }
+    return &mlx_models[0];
+}
+
 /* Of two blocks the one that the runtime takes, and a word about the other. */
 static void choose_block(struct dpe_runtime_reader *r)
 {
     const struct dpe_runtime *rules = r->rules;
-    const struct dpe_mlx_model *mlx =
-        rules->block_by_model ? dpe_mlx_model(r->from->model_type) : NULL;
+    const struct mlx_model *mlx = rules->block_by_model ? mlx_model(r->from->model_type) : NULL;
     const json_t *old = block_of(r->from->config, "rope_scaling");
     const json_t *new = block_of(r->from->config, "rope_parameters");
     bool both = old != NULL && new != NULL && !json_equal(old, new);
@@ -84,7 +117,7 @@ static void read_base(struct dpe_runtime_reader *r)
     double outer = dpe_runtime_number(r->from->config, "rope_theta");
     double inner = dpe_runtime_number(r->block, "rope_theta");
     if (r->rules->block_by_model) {
-        const struct dpe_mlx_model *mlx = dpe_mlx_model(r->from->model_type);
+        const struct mlx_model *mlx = mlx_model(r->from->model_type);
         inner = mlx->parameters ? inner : (double)NAN;
         own = mlx->base;
         outer = mlx->alone ? (double)NAN : outer;

@@ -159,33 +159,6 @@ static const struct dpe_runtime runtimes[] = {
 
 enum { RUNTIMES = sizeof runtimes / sizeof runtimes[0] };
 
-/* mlx_lm/models of 0.32.2. */
-static const struct dpe_mlx_model mlx_models[] = {
-    {"llama", false, false, 10000.0},
-    {"mistral", false, false, 10000.0},
-    {"qwen2", false, false, 1e6},
-    {"qwen3", true, false, 0.0},
-    {"qwen3_moe", false, false, 0.0},
-    {"phi3", false, false, 10000.0},
-    {"olmo3", false, false, 0.0},
-    {"granite", false, false, 0.0},
-    {"glm4", false, false, 0.0},
-    {"gemma3_text", false, false, 1e6},
-    {"gpt_oss", false, false, 150000.0},
-    {"ministral3", true, true, 0.0},
-    {"deepseek_v3", false, false, 10000.0},
-};
-
-const struct dpe_mlx_model *dpe_mlx_model(const char *model_type)
-{
-    for (size_t i = 1; i < sizeof mlx_models / sizeof mlx_models[0]; i++) {
-        if (strcmp(mlx_models[i].model_type, model_type) == 0) {
-            return &mlx_models[i];
-        }
-    }
-    return &mlx_models[0];
-}
-
 /* -------------------------------------------------------------- all readings of a configuration */
 
 enum { MOST_CONFIG = 1 << 26, MOST_HEAD_DIM = 1 << 11 };

@@ -50,7 +50,7 @@ struct dpe_runtime {
     /* Where it looks. */
     bool new_block_first;    /**< rope_parameters before rope_scaling */
     bool old_block_alone;    /**< rope_scaling alone */
-    bool block_by_model;     /**< which of them, and the base without one: dpe_mlx_models */
+    bool block_by_model;     /**< which of them, and the base without one: mlx_models */
     bool outer_base_first;   /**< rope_theta outside before that in rope_parameters */
     bool inner_length_first; /**< the original length in the block before that outside */
     bool class_defaults; /**< the class of a model type has a base, a block and a length of its own
@@ -84,16 +84,6 @@ struct dpe_runtime {
     enum dpe_runtime_growth growth;
     enum dpe_runtime_longest longest;
 };
-
-/** Model types whose file in mlx-lm reads rope_parameters, and the base where there is none. */
-struct dpe_mlx_model {
-    const char *model_type;
-    bool parameters; /**< reads rope_parameters where rope_scaling is not there */
-    bool alone;      /**< reads rope_parameters alone */
-    double base;     /**< 0: a model without rope_theta is refused */
-};
-/** That of a model type; others are as Llama. */
-const struct dpe_mlx_model *dpe_mlx_model(const char *model_type);
 
 enum { DPE_READING_NOTES = 8, DPE_READING_TEXT = 224 };
 
