@@ -360,7 +360,7 @@ static dpe_status print_setting(struct batch *batch, const struct calibrate_argu
     return DPE_OK;
 }
 
-dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *err)
+static dpe_status print_settings(struct batch *batch, struct dpe_error *err)
 {
     const struct calibrate_arguments *line = batch->args;
     const bool chooses = batch->chooses;
@@ -378,4 +378,18 @@ dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *e
     batch->args = line;
     batch->chooses = chooses;
     return status;
+}
+
+dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err)
+{
+    struct dpe_bill sum = {0};
+    char text[64];
+    DPE_TRY(dpe_calibrate_price(batch, CALIBRATE_COST, &sum, err));
+    if (!sum.untimed) {
+        dpe_print("\ntotal            %s for all parts; exports and the report take seconds\n",
+                  dpe_job_range_text(&sum.time, text));
+    }
+    dpe_print("\nall parts        at most %.4g tokens, %.3g operations\n", sum.tokens,
+              sum.products + sum.attention);
+    return print_settings(batch, err);
 }

@@ -55,6 +55,20 @@ const char *dpe_calibrate_path(struct batch *batch, const struct entry *entry, c
     return path.bytes;
 }
 
+bool dpe_calibrate_is_there(struct batch *batch, const struct entry *entry, const char *name)
+{
+    const char *path = dpe_calibrate_path(batch, entry, name);
+    return path != NULL && access(path, F_OK) == 0;
+}
+
+bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, const char *name)
+{
+    char journal[64];
+    snprintf(journal, sizeof journal, "%s.journal", name);
+    return dpe_calibrate_is_there(batch, entry, name) ||
+           dpe_calibrate_is_there(batch, entry, journal);
+}
+
 /* ----------------------------------------------------------------------------------- warm start */
 
 /* What a longer entry needs of the shorter one. */

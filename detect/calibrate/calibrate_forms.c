@@ -464,20 +464,6 @@ dpe_status dpe_calibrate_set_done(struct batch *batch, struct dpe_error *err)
 
 /* --------------------------------------------------------------------------------------- folder */
 
-bool dpe_calibrate_is_there(struct batch *batch, const struct entry *entry, const char *name)
-{
-    const char *path = dpe_calibrate_path(batch, entry, name);
-    return path != NULL && access(path, F_OK) == 0;
-}
-
-bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, const char *name)
-{
-    char journal[64];
-    snprintf(journal, sizeof journal, "%s.journal", name);
-    return dpe_calibrate_is_there(batch, entry, name) ||
-           dpe_calibrate_is_there(batch, entry, journal);
-}
-
 static bool any_begun(struct batch *batch)
 {
     bool any = false;

@@ -374,17 +374,3 @@ dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, stru
     }
     return DPE_OK;
 }
-
-dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err)
-{
-    struct dpe_bill sum = {0};
-    char text[64];
-    DPE_TRY(dpe_calibrate_price(batch, CALIBRATE_COST, &sum, err));
-    if (!sum.untimed) {
-        dpe_print("\ntotal            %s for all parts; exports and the report take seconds\n",
-                  dpe_job_range_text(&sum.time, text));
-    }
-    dpe_print("\nall parts        at most %.4g tokens, %.3g operations\n", sum.tokens,
-              sum.products + sum.attention);
-    return dpe_calibrate_print_settings(batch, err);
-}

@@ -135,6 +135,8 @@ bool dpe_calibrate_factors(const struct batch *batch);
  * process with 71 when memory is out. NULL in a dry run without DIR. */
 const char *dpe_calibrate_path(struct batch *batch, const struct entry *entry, const char *name);
 bool dpe_calibrate_is_there(struct batch *batch, const struct entry *entry, const char *name);
+/** Whether the table of that name or its journal is there. */
+bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, const char *name);
 
 /** The studies of the entry, with what they are asked for. `dry`: their inputs need not be there,
  * nothing is printed. bill NULL: run; else price, into it. */
@@ -179,22 +181,19 @@ int64_t dpe_calibrate_together(const struct batch *batch);
 /** What all parts of the batch cost, added to `sum`. */
 dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, struct dpe_bill *sum,
                                struct dpe_error *err);
-/** Print what every part would cost. */
-dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err);
-
 /** --budget: choose samples, groups, rule, key pairs and type so that the whole ends in it, and say
  * what differences that can show; batch->args is then what was chosen. Options that were given
  * stay. DPE_USAGE when even the smallest setting does not fit. Nothing without --budget. */
 dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err);
 /** Of a sweep that took a method that is ready (--budget): where the unchanged model finds less
- * than half of the easiest needles in its own trained length, choose by the perplexity of texts
- * instead, in what is left of the budget; the sweep becomes DIR/needles.h5. *again: the sweep is to
- * be made, on texts. All ranks call it. */
+ * than DPE_DETECT_LOW_CEILING of the easiest needles in its own trained length, choose by the
+ * perplexity of texts instead, in what is left of the budget; the sweep becomes DIR/needles.h5.
+ * *again: the sweep is to be made, on texts. All ranks call it. */
 dpe_status dpe_calibrate_fall_back(struct batch *batch, bool *again, struct dpe_error *err);
 /** What is left of the budget goes into the check: as many samples as fit. All ranks call it. */
 dpe_status dpe_calibrate_fit_check(struct batch *batch, struct dpe_error *err);
-/** Of a dry run: three settings, what each would cost and can show. */
-dpe_status dpe_calibrate_print_settings(struct batch *batch, struct dpe_error *err);
+/** Print what every part would cost; of three settings, what each would cost and can show. */
+dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err);
 
 /** Choose the number of key pairs from the entry's ablate.h5, into entry->pairs and entry->k.
  * DPE_BAD_DATA when the file is not such a table, or not finished; as dpe_detect_choose_top_k. */
@@ -220,9 +219,6 @@ dpe_status dpe_calibrate_export_each(struct batch *batch, calibrate_visit visit,
 /** The same of the tables that its parts make. */
 dpe_status dpe_calibrate_each_table(struct batch *batch, calibrate_visit visit,
                                     struct dpe_error *err);
-
-/** Whether the table of that name or its journal is there; entry NULL: in DIR itself. */
-bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, const char *name);
 /** Make DIR, or check one that exists: it is not the model's own folder, whose config.json would be
  *  lost, and without --force nothing in it that would be replaced was written by others. *made:
  *  it is new. DPE_CANNOT_CREATE, DPE_PERMISSION, DPE_MISMATCH, DPE_NO_MEMORY. */
