@@ -1,5 +1,4 @@
 /* The studies of a calibration, and what each is asked for. */
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -3,10 +3,8 @@
 #include "outputs/job/job_internal.h"
 #include "outputs/job/price.h"
 
-#include <math.h>
 #include <omp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,9 +1,7 @@
 /* The metadata of a GGUF file as a config.json: one reader decides what a configuration means. */
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/model/gguf/gguf_model.h"

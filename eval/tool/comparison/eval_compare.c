@@ -1,5 +1,4 @@
 /* A comparison from its inputs to its last row. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

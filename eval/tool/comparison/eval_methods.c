@@ -2,7 +2,6 @@
  * and how long they would take here. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/plan/methods/methods.h"
