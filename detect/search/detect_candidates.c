@@ -497,11 +497,12 @@ static void add_family(struct list *list, int family, int64_t window,
 }
 
 /* Their own factors, and larger ones; MrRoPE's even form also as the ramp where good ones have been
- * found, with somewhat less than its own factor (eval/RESULTS.md). */
-static void add_plain(struct list *list, uint32_t families)
+ * found: longer for larger L/L0, with somewhat less than its own factor (eval/RESULTS.md). */
+static void add_plain(struct list *list, const struct dpe_detect_params *params, uint32_t families)
 {
     static const double factors[] = {1.0, 1.2, 1.4}, ramp_factors[] = {0.8, 0.9, 1.0};
-    static const double turns[] = {4.0, 0.5};
+    const double ratio = (double)params->length / (double)params->trained_length;
+    const double turns[] = {2.0 * sqrt(fmax(1.0, ratio)), 0.5};
     enum { FACTORS = sizeof factors / sizeof factors[0] };
     for (int f = 0; f <= DPE_DETECT_PLAIN_FAMILIES; f++) {
         const bool ramp = f == DPE_DETECT_PLAIN_FAMILIES;
@@ -599,7 +600,7 @@ int dpe_detect_candidates(const struct dpe_detect_params *params, int64_t head_d
         break;
     case DPE_DETECT_MOVE_PLAIN:
         if (round == 0) {
-            add_plain(&list, options->families);
+            add_plain(&list, params, options->families);
         } else {
             add_family_neighbours(&list, params, false);
             add_ramps(&list);
