@@ -497,12 +497,12 @@ static void add_family(struct list *list, int family, int64_t window,
 }
 
 /* Their own factors, and larger ones; MrRoPE's even form also as the ramp where good ones have been
- * found: longer for larger L/L0, with somewhat less than its own factor (eval/RESULTS.md). */
+ * found: longer beyond 8·L0, with somewhat less than its own factor (eval/RESULTS.md). */
 static void add_plain(struct list *list, const struct dpe_detect_params *params, uint32_t families)
 {
     static const double factors[] = {1.0, 1.2, 1.4}, ramp_factors[] = {0.8, 0.9, 1.0};
     const double ratio = (double)params->length / (double)params->trained_length;
-    const double turns[] = {2.0 * sqrt(fmax(1.0, ratio)), 0.5};
+    const double turns[] = {fmax(4.0, ratio / 2.0), 0.5};
     enum { FACTORS = sizeof factors / sizeof factors[0] };
     for (int f = 0; f <= DPE_DETECT_PLAIN_FAMILIES; f++) {
         const bool ramp = f == DPE_DETECT_PLAIN_FAMILIES;

@@ -1043,7 +1043,7 @@ static void other_methods_are_tried_last(void **state)
     close_world(&world);
 }
 
-/* Wants a ramp from pairs of 6√2 turns to pairs of three quarters, with a factor of 0.9. */
+/* Wants a ramp from pairs of six turns to pairs of three quarters, with a factor of 0.9. */
 static double ramps(const struct dpe_detect_params *params, const struct dpe_detect_point *point)
 {
     char spec[DPE_DETECT_SPEC];
@@ -1052,7 +1052,7 @@ static double ramps(const struct dpe_detect_params *params, const struct dpe_det
     if (point->turns[0] <= 0.0 || strstr(spec, "logit-scale=0.9") == NULL) {
         return point->family == 0 ? 0.4 : 0.1;
     }
-    return 1.0 - fabs(log(point->turns[0] / 8.485)) - fabs(log(point->turns[1] / 0.75));
+    return 1.0 - fabs(log(point->turns[0] / 6.0)) - fabs(log(point->turns[1] / 0.75));
 }
 
 /* Both ends of a ramp are moved, one after another or together, and no other method has them. */
@@ -1066,7 +1066,7 @@ static void the_ends_of_a_ramp_are_moved(void **state)
     world.options.families = (1U << DPE_DETECT_FAMILIES) - 1U;
     search_all(&world, false, &search);
     dpe_detect_point_spec(&search.plain, spec);
-    assert_string_equal(spec, "mrrope:form=uni,beta_fast=8.485,beta_slow=0.75,logit-scale=0.9");
+    assert_string_equal(spec, "mrrope:form=uni,beta_fast=6,beta_slow=0.75,logit-scale=0.9");
     assert_true(search.family.family == 0 && search.family.turns[0] == 0.0);
     int moved = 0;
     for (int i = 0; i < search.n_steps; i++) {
