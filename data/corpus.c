@@ -1,5 +1,4 @@
-/* Corpora: which files are books, in which order; loaded, checked,
- * hashed. */
+/* Corpora: which files are books, in which order; loaded, checked, hashed. */
 #include "data/data.h"
 
 #include <dirent.h>

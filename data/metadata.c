@@ -58,7 +58,9 @@ dpe_status dpe_textfile_read(const char *path, uint64_t max_bytes, char **bytes,
     }
     const size_t bom = size >= 3 && memcmp(read, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     *n = size - bom;
-    memmove(read, read + bom, *n + 1);
+    if (bom > 0) {
+        memmove(read, read + bom, *n + 1);
+    }
     *bytes = read;
     read = NULL;
     return DPE_OK;

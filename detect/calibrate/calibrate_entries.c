@@ -55,7 +55,7 @@ const char *dpe_calibrate_path(struct batch *batch, const struct entry *entry, c
     return path.bytes;
 }
 
-bool dpe_calibrate_is_there(struct batch *batch, const struct entry *entry, const char *name)
+static bool is_there(struct batch *batch, const struct entry *entry, const char *name)
 {
     const char *path = dpe_calibrate_path(batch, entry, name);
     return path != NULL && access(path, F_OK) == 0;
@@ -65,8 +65,7 @@ bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, con
 {
     char journal[64];
     snprintf(journal, sizeof journal, "%s.journal", name);
-    return dpe_calibrate_is_there(batch, entry, name) ||
-           dpe_calibrate_is_there(batch, entry, journal);
+    return is_there(batch, entry, name) || is_there(batch, entry, journal);
 }
 
 /* ----------------------------------------------------------------------------------- warm start */
@@ -219,7 +218,7 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
     struct dpe_table *table = NULL;
     DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
     const char *path = dpe_calibrate_path(batch, entry, "detect.h5");
-    batch->state.texts = dpe_calibrate_is_there(batch, NULL, "needles.h5");
+    batch->state.texts = is_there(batch, NULL, "needles.h5");
     entry->other = false;
     entry->task[0] = '\0';
     entry->plain[0] = '\0';

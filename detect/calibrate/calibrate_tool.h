@@ -134,7 +134,6 @@ bool dpe_calibrate_factors(const struct batch *batch);
 /** FOLDER/NAME of DIR, `entry` NULL or with folder "": DIR/NAME. Kept with the batch; ends the
  * process with 71 when memory is out. NULL in a dry run without DIR. */
 const char *dpe_calibrate_path(struct batch *batch, const struct entry *entry, const char *name);
-bool dpe_calibrate_is_there(struct batch *batch, const struct entry *entry, const char *name);
 /** Whether the table of that name or its journal is there. */
 bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, const char *name);
 

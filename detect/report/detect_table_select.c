@@ -96,7 +96,8 @@ static const char rule[] =
     "halving: all on an eighth (at least four contexts), the better third on a quarter, and so on; "
     "the best one is taken "
     "when its one-sided paired sign-flip test has p < 0.05 (samples of one context change their "
-    "sign together), not corrected for the number of changes: validation decides what is kept";
+    "sign together), not corrected for the number of changes: validation decides what is kept; of "
+    "other methods the best, without a test";
 
 /* The plans' temperatures are texts, each in a place of its own. */
 struct searched {

@@ -82,6 +82,7 @@ struct dpe_detect_report {
     bool statics[DPE_DETECT_MOST_VALIDATED];  /**< and runtimes read them without an adapter */
     /** [n_validated], borrowed; NULL: those of --against are not kept. */
     const struct dpe_plan *plans;
+    int own; /**< of the validated plans that of DPE in `ready` and `brief`; 0: there is none */
     struct dpe_detect_kept kept; /**< what the table holds */
     int plain; /**< validated plan that finds most of those that runtimes read without an adapter;
                   −1 */

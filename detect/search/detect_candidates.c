@@ -12,7 +12,7 @@ const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES] = {
 const char *const dpe_detect_families[DPE_DETECT_FAMILIES] = {
     "yarn",
     "mrrope",
-    "mrrope:form=uni",
+    "mrrope:form=uni", /* DPE_DETECT_RAMP */
     "ntk-by-parts",
     "leaky-rerope:official=0",
     "jet-long",
@@ -500,10 +500,11 @@ static void add_family(struct list *list, int family, int64_t window,
  * found: longer beyond 8·L0, with somewhat less than its own factor (eval/RESULTS.md). */
 static void add_plain(struct list *list, const struct dpe_detect_params *params, uint32_t families)
 {
-    static const double factors[] = {1.0, 1.2, 1.4}, ramp_factors[] = {0.8, 0.9, 1.0};
+    enum { FACTORS = 3 };
+    static const double factors[FACTORS] = {1.0, 1.2, 1.4};
+    static const double ramp_factors[FACTORS] = {0.8, 0.9, 1.0};
     const double ratio = (double)params->length / (double)params->trained_length;
     const double turns[] = {fmax(4.0, ratio / 2.0), 0.5};
-    enum { FACTORS = sizeof factors / sizeof factors[0] };
     for (int f = 0; f <= DPE_DETECT_PLAIN_FAMILIES; f++) {
         const bool ramp = f == DPE_DETECT_PLAIN_FAMILIES;
         const int family = ramp ? DPE_DETECT_RAMP : f;

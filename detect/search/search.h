@@ -25,7 +25,7 @@ enum {
 enum {
     DPE_DETECT_FAMILIES = 9,
     DPE_DETECT_PLAIN_FAMILIES = 4,
-    DPE_DETECT_RAMP = 2, /**< the one of them whose ramp is moved */
+    DPE_DETECT_RAMP = 2, /**< index of mrrope:form=uni, also tried as a ramp whose ends move */
     DPE_DETECT_PLAIN_ROUNDS = 3
 };
 extern const char *const dpe_detect_families[DPE_DETECT_FAMILIES];
@@ -44,8 +44,9 @@ struct dpe_detect_point {
     int16_t family;  /**< 0: a plan of DPE; i: method i − 1 of dpe_detect_families, with this
                         temperature and, where it is above 0, this window */
     int16_t fewer;   /**< pairs that move: 0: those of the sweep; i: number i − 1 of `fewer` */
-    double turns[2]; /**< of a ramp: pairs that turn more often in L0 stay as they are, those that
-                        turn less often are divided by all of L/L0; 0: the family has its own */
+    double turns[2]; /**< ends of a ramp, in turns in L0: pairs that turn more often than turns[0]
+                        stay as they are, those that turn less often than turns[1] are divided by
+                        all of L/L0, those between by less; 0: the family's own ends */
 };
 /** The base (dpe_detect_base_at), with the window and the temperature of `params`. */
 void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_detect_point *point);
@@ -125,8 +126,8 @@ struct dpe_detect_step {
                      first loses more perplexity to it than the guard allows */
 };
 
-/** Whether the best of a step is kept without a test, because its first plan is no better a guess
- * than the others. */
+/** Whether the best of a step is kept without a test: validation holds it on fresh samples beside
+ * the joint plan. */
 static inline bool dpe_detect_step_picks(const struct dpe_detect_step *step)
 {
     return step->move == DPE_DETECT_MOVE_FAMILY ||
@@ -185,10 +186,12 @@ struct dpe_detect_search {
  * given) of every group at L0/2. Then, once `ranking` (of the sweep under that temperature; NULL:
  * not yet) is there, in each round window, lengths, split, group, pairs and temperature (around the
  * one it has); a round that changes nothing is the last. Last come the families: those that need no
- * adapter, from yarn on, and the others, from the plan that was found on; each once with usual
- * temperatures, and the best again with temperatures and windows around it, or the ends of its ramp
- * moved. Of a brief search and of families the best is kept without a test, but for what is found
- * from the best of those that need no adapter on.
+ * adapter, from yarn on, and the others, from the plan that was found on. Each is tried once with
+ * usual temperatures; then changes of the best follow: of methods without an adapter its
+ * temperature and the ends of its ramp, in at most two steps, the second only if the first changed
+ * something; of the others temperatures and windows, in one step. Of a brief search, of the first
+ * step of methods without an adapter and of both steps of the others the best is kept without a
+ * test.
  *
  *  A step runs its first plan on all samples. Where a test could show an improvement, the changes
  * are run by sequential halving (Karnin, Koren and Somekh, ICML 2013): all on an eighth of the

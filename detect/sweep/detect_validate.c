@@ -360,8 +360,9 @@ int dpe_detect_ready_left(int plans, int64_t context, int64_t contexts)
     return some > FINALISTS ? some : plans < FINALISTS ? plans : FINALISTS;
 }
 
-/* By how much the best of those in `live` found more than the next. */
-static double lead_of(const double *mean, int n, const unsigned char *live)
+/* By how much `own`, or where there is none the best of those in `live`, found more than the next.
+ */
+static double lead_of(const double *mean, int n, int own, const unsigned char *live)
 {
     double best = -INFINITY;
     double next = -INFINITY;
@@ -371,10 +372,10 @@ static double lead_of(const double *mean, int n, const unsigned char *live)
             best = fmax(best, mean[i]);
         }
     }
-    return best - next;
+    return own > 0 && mean[own] < best ? 0.0 : best - next;
 }
 
-void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts, int searched,
+void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts, int own,
                            unsigned char *live)
 {
     const int64_t done = scores->n_samples / scores->together;
@@ -385,16 +386,15 @@ void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t conte
         mean[i] = live[i] != 0 ? dpe_detect_interval(scores, i, DPE_DETECT_RECALL).mean : 0.0;
         mean[i] = isfinite(mean[i]) ? mean[i] : -1.0;
     }
-    if (contexts == 2 && searched < 0 &&
-        lead_of(mean, scores->n_cells, live) >= DPE_DETECT_READY_CLEAR) {
+    if (contexts == 2 && lead_of(mean, scores->n_cells, own, live) >= DPE_DETECT_READY_CLEAR) {
         memset(live, 0, (size_t)scores->n_cells);
         return;
     }
     for (int left = dpe_detect_ready_left(plans, done, contexts); plans > left; plans--) {
         int worst = -1;
         for (int i = 0; i < scores->n_cells; i++) {
-            worst =
-                live[i] != 0 && i != searched && (worst < 0 || mean[i] <= mean[worst]) ? i : worst;
+            const bool may = live[i] != 0 && (i != own || own == 0);
+            worst = may && (worst < 0 || mean[i] <= mean[worst]) ? i : worst;
         }
         live[worst] = 0;
     }
@@ -425,16 +425,21 @@ static int best_of(const struct dpe_detect_validation *v, const bool *may, int f
     return best;
 }
 
-int dpe_detect_ready_kept(const struct dpe_detect_validation *v, const bool *tables)
+int dpe_detect_ready_kept(const struct dpe_detect_validation *v, const bool *tables, int own)
 {
-    const int kept = best_of(v, tables, 0);
-    return kept < 0 ? DPE_DETECT_JOINT : kept;
+    const int best = best_of(v, tables, 0);
+    const bool stays = own > 0 && tables[own] && dpe_detect_in_final(v, own);
+    return best < 0 ? DPE_DETECT_JOINT : stays && !(v->kept_minus[best].p < error_p) ? own : best;
 }
 
 struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *v,
                                            const struct dpe_interval *ceiling)
 {
-    const int best = best_of(v, NULL, DPE_DETECT_BASE);
+    int best = best_of(v, NULL, DPE_DETECT_BASE);
+    const bool keeps = v->kept == DPE_DETECT_BASE || v->kept >= DPE_DETECT_N_VALIDATED;
+    if (best >= 0 && keeps && !(v->kept_minus[best].p < error_p)) {
+        best = v->kept;
+    }
     struct dpe_detect_advice advice = {.plan = best < 0 ? DPE_DETECT_BASE : best};
     const double possible = ceiling->n > 0 ? ceiling->mean : 1.0;
     const double found = v->value[advice.plan].mean;

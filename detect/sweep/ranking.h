@@ -223,23 +223,27 @@ struct dpe_detect_guard dpe_detect_guard(const struct dpe_detect_validation *con
 
 /* Methods that are ready are raced by point estimates, because the choice of one needs no proof:
  * all of them read the first context, the better half of three or more also the second, two the
- * rest. Where there are two contexts, the second is read only if it may change the choice: the best
- * found less than DPE_DETECT_READY_CLEAR more than the next. A plan that a search ended with has
- * more samples behind it than these: it stays, and the second context is read. */
+ * rest. The plan of DPE, which a search ended with or where most searches end, has more samples
+ * behind it than these: it stays, and another is kept only where it finds more by more than the
+ * standard error of the difference. Where there are two contexts, the second is read only if it may
+ * change the choice: a method found less than DPE_DETECT_READY_CLEAR more than the next, or it is
+ * not that plan. */
 #define DPE_DETECT_READY_CLEAR 0.1
 
 /** How many of so many plans read context 0 … contexts − 1. */
 int dpe_detect_ready_left(int plans, int64_t context, int64_t contexts);
 /** After the contexts in `scores`, a cell for each plan: live[i] becomes 0 for those that do not
- * read the next one, and all where the choice is clear; ties stay with the earlier plan.
- * `searched`: the plan that a search ended with, −1: there is none. */
-void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts, int searched,
+ * read the next one, and all where the choice is clear; ties stay with the earlier plan. `own`: the
+ * plan of DPE, 0: there is none. */
+void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t contexts, int own,
                            unsigned char *live);
 /** Whether the plan has nearly as many valid rows as any: it was not dropped. */
 bool dpe_detect_in_final(const struct dpe_detect_validation *validation, int plan);
-/** Which plan the table holds: the best in the final of those with `tables`; the joint plan where
- * there is none. */
-int dpe_detect_ready_kept(const struct dpe_detect_validation *validation, const bool *tables);
+/** Which plan the table holds: the best in the final of those with `tables`, or `own` (0: none),
+ * which the validation keeps, where none is better by more than the standard error; the joint plan
+ * where there is none. */
+int dpe_detect_ready_kept(const struct dpe_detect_validation *validation, const bool *tables,
+                          int own);
 
 /** Recall of the easiest needles that the unchanged model has in its trained length below which
  * needles say little of it. */
@@ -255,7 +259,8 @@ struct dpe_detect_advice {
     int plan;    /**< the best method, or the base; of the validated plans */
     double gain; /**< recall between it and what is possible, ≥ 0 */
 };
-/** From recalls of rope, the base, the joint plan, and methods. Recalls within 0.05 of what is
+/** From recalls of rope, the base, the joint plan, and methods; of those that are not shown to
+ * differ by more than the standard error, the one that is kept. Recalls within 0.05 of what is
  * possible are possible; a ceiling below DPE_DETECT_LOW_CEILING is low, ->n 0: all is possible. */
 struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *validation,
                                            const struct dpe_interval *ceiling);

@@ -243,7 +243,7 @@ static dpe_status add_own(struct sweep *sweep, struct dpe_error *err)
     }
     sweep->inputs->held_ready = own != DPE_DETECT_BASE;
     report->n_validated += own == v;
-    sweep->own = report->searching.brief ? own : -1;
+    report->own = own;
     return DPE_OK;
 }
 
@@ -254,7 +254,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
     struct dpe_detect_report *report = sweep->report;
     struct dpe_plan *plans = sweep->validated;
     report->n_validated = DPE_DETECT_N_VALIDATED;
-    sweep->own = -1;
+    report->own = 0;
     for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
         dpe_plan_free(&plans[v]); /* of a search that was given up */
     }
@@ -345,7 +345,7 @@ static dpe_status race_ready(struct sweep *sweep, const struct stage *all, unsig
         DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
         DPE_TRY(dpe_detect_stage_scores(sweep, &stage, together, &scores, err));
         if (c < contexts) {
-            dpe_detect_ready_race(&scores, contexts, sweep->own, live);
+            dpe_detect_ready_race(&scores, contexts, sweep->report->own, live);
         }
         if (memchr(live, 1, (size_t)all->n_plans) == NULL) { /* the choice is clear */
             sweep->planned[0] -= stage.later[0] - dpe_detect_inputs_held(inputs).ceilings;

@@ -184,7 +184,6 @@ struct sweep {
     const struct dpe_task *tasks; /* of the list at work */
     double *sum, *weight;         /* [configs] of the deciding task: what the live line ranks */
     int64_t *best;                /* [groups] */
-    int own; /* of the validated plans the one that a brief search ended with; -1: there is none */
     bool sweeping, complete;
     const struct dpe_work *work; /* at work */
 };

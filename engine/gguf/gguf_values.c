@@ -1,4 +1,4 @@
-/* Reading metadata by key and type. */
+/* Reading metadata by key and type; how wide a type is. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -197,8 +197,8 @@ struct dpe_ops {
     bool side_by_side;
 
     /** Name of a way of a part (dpe_ways) for models of this configuration; NULL: there are no
-     * more. A failure says "failed in CALL, …": a CALL with the last word of a name is that way's.
-     */
+     * more. A failure says "failed in CALL, …": it is of the way whose name's last word (after
+     * the last _) is in CALL. */
     const char *(*way)(const struct dpe_config *config, const char *device, enum dpe_part part,
                        int way);
     /** The code that ran last on this thread, "machine code of sm_90, PTX of

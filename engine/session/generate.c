@@ -22,53 +22,72 @@ static int by_weight(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* The fewest likeliest tokens with at least `top_p` of the weight; *total becomes theirs. Tokens
- * below (1 − top_p) / vocab of it cannot be among them: all together they weigh less than the rest
- * that is left out. */
-static int64_t nucleus(struct candidate *list, int64_t vocab, double top_p, double *total)
+/* The weight of a token, that of the likeliest being 1. */
+static double weight_of(const float *logits, int64_t id, int32_t best, double temperature)
 {
-    double least = (1.0 - top_p) / (double)vocab * *total;
+    return exp(((double)logits[id] - (double)logits[best]) / temperature);
+}
+
+/* Drawn from the fewest likeliest tokens with at least `top_p` of the weight. Tokens below
+ * (1 − top_p) / vocab of it cannot be among them: all together they weigh less than the rest that
+ * is left out. */
+static int32_t draw_nucleus(const float *logits, int64_t vocab, int32_t best, double total,
+                            const struct dpe_sampling *sampling)
+{
+    const double least = (1.0 - sampling->top_p) / (double)vocab * total;
+    const double cut = (double)logits[best] + sampling->temperature * log(least);
+    const double wanted = sampling->top_p * total;
     int64_t n = 0;
+    int64_t kept = 0;
+    double sum = 0.0;
     for (int64_t i = 0; i < vocab; i++) {
-        if (list[i].weight >= least) {
-            list[n++] = list[i];
+        n += (double)logits[i] >= cut;
+    }
+    DPE_OWNED struct candidate *list = dpe_alloc((size_t)n, sizeof *list);
+    if (list == NULL) {
+        return -1;
+    }
+    for (int64_t i = 0, at = 0; i < vocab; i++) {
+        if ((double)logits[i] >= cut) {
+            list[at++] =
+                (struct candidate){weight_of(logits, i, best, sampling->temperature), (int32_t)i};
         }
     }
     qsort(list, (size_t)n, sizeof *list, by_weight);
-    double wanted = top_p * *total;
-    double sum = 0.0;
-    int64_t kept = 0;
     while (kept < n && (kept == 0 || sum < wanted)) {
         sum += list[kept++].weight;
     }
-    *total = sum;
-    return kept;
+    double left = dpe_rng_unit(sampling->rng) * sum;
+    int64_t i = 0;
+    while (i + 1 < kept && left >= list[i].weight) {
+        left -= list[i++].weight;
+    }
+    return list[i].id;
 }
 
 int32_t dpe_sample(const float *logits, int64_t vocab, const struct dpe_sampling *sampling)
 {
     int32_t best = dpe_likeliest(logits, vocab);
-    const double top_p = sampling->top_p;
     if (sampling->temperature <= 0.0) {
         return best;
     }
-    DPE_OWNED struct candidate *list = dpe_alloc((size_t)vocab, sizeof *list);
-    if (list == NULL) {
-        return -1;
-    }
     double total = 0.0;
     for (int64_t i = 0; i < vocab; i++) {
-        double weight = exp(((double)logits[i] - (double)logits[best]) / sampling->temperature);
-        list[i] = (struct candidate){weight, (int32_t)i};
-        total += weight;
+        total += weight_of(logits, i, best, sampling->temperature);
     }
-    int64_t n = top_p < 1.0 ? nucleus(list, vocab, top_p, &total) : vocab;
+    if (sampling->top_p < 1.0) {
+        return draw_nucleus(logits, vocab, best, total, sampling);
+    }
     double left = dpe_rng_unit(sampling->rng) * total;
     int64_t i = 0;
-    while (i + 1 < n && left >= list[i].weight) {
-        left -= list[i++].weight;
+    for (; i + 1 < vocab; i++) {
+        const double weight = weight_of(logits, i, best, sampling->temperature);
+        if (left < weight) {
+            break;
+        }
+        left -= weight;
     }
-    return list[i].id;
+    return (int32_t)i;
 }
 
 /* ------------------------------------------------------------------------------ sequences */

@@ -1,5 +1,5 @@
 /* The options of every tool that print: help, completion and the version, from the option tables;
- * and lines that fit. */
+ * and lines that fit, and how wide they may be. */
 #include "engine/tool/tool_internal.h"
 
 #include <ctype.h>

@@ -168,7 +168,7 @@ void dpe_kld_saved_close(struct dpe_kld_saved *saved)
 
 static uint64_t hash_of(const int32_t *ids, int64_t n)
 {
-    uint64_t hash = DPE_FNV; /* dpe_fnv over tokens in the place of bytes */
+    uint64_t hash = DPE_FNV; /* FNV-1a over whole tokens: saved bases have it */
     for (int64_t i = 0; i < n; i++) {
         hash = (hash ^ (uint64_t)(uint32_t)ids[i]) * UINT64_C(1099511628211);
     }

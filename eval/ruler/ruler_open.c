@@ -1,4 +1,4 @@
-/* Opening RULER: what all samples share, and how their texts are counted. */
+/* Opening RULER: what all samples share, and what the tasks' drawing shares. */
 #include "eval/ruler/ruler.h"
 
 #include <stdlib.h>

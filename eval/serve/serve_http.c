@@ -487,7 +487,8 @@ dpe_status dpe_serve_http_start(const struct dpe_serve_world *world,
     }
     http->world = world;
     http->engine = engine;
-    /* A thread answers each connection, and glibc keeps what the heap of a thread had once. */
+    /* glibc keeps what the heap of a thread once had, and a thread answers each connection: large
+     * bodies are mappings of their own, which end with them. */
 #ifdef M_MMAP_THRESHOLD
     mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
 #endif

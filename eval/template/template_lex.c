@@ -1,4 +1,5 @@
-/* Templates into tokens, with the white space that trim_blocks and lstrip_blocks leave. */
+/* Templates into tokens, with the white space that trim_blocks and lstrip_blocks leave;
+ * and the refusal of a template, with its line. */
 #include "eval/template/template_parts.h"
 
 #include <stdarg.h>

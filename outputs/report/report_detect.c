@@ -488,7 +488,8 @@ void dpe_detection_search(struct dpe_report *report, const struct dpe_report_det
         dpe_report_say(
             report, BLOCK_TEXT,
             "Each step of the search runs the plan so far on all samples and its changes by "
-            "sequential halving, and takes one only when a test shows that it is better.");
+            "sequential halving, and takes one only when a test shows that it is better; of other "
+            "methods it keeps the best, for the validation to judge.");
     }
     for (int64_t i = 0; i < steps; i++) {
         left += s->steps[i].tested == 0;

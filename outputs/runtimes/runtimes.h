@@ -50,7 +50,7 @@ struct dpe_runtime {
     /* Where it looks. */
     bool new_block_first;    /**< rope_parameters before rope_scaling */
     bool old_block_alone;    /**< rope_scaling alone */
-    bool block_by_model;     /**< which of them, and the base without one: mlx_models */
+    bool block_by_model;     /**< which of them, and the base without one (runtime_read.c) */
     bool outer_base_first;   /**< rope_theta outside before that in rope_parameters */
     bool inner_length_first; /**< the original length in the block before that outside */
     bool class_defaults; /**< the class of a model type has a base, a block and a length of its own

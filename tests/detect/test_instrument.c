@@ -240,11 +240,23 @@ static void test_final(void **state)
         assert_true(dpe_detect_in_final(&validation, v) == (v >= 4));
     }
     assert_int_equal(dpe_detect_advise(&validation, &ceiling).plan, 4);
-    assert_int_equal(dpe_detect_ready_kept(&validation, tables), 4);
-    tables[4] = false;
-    assert_int_equal(dpe_detect_ready_kept(&validation, tables), 5);
+    assert_int_equal(dpe_detect_ready_kept(&validation, tables, 0), 4);
+    /* The plan of DPE, unless another finds more by more than the standard error. */
+    validation.kept = 5;
+    for (int shown = 0; shown < 2; shown++) {
+        validation.kept_minus[4].p = shown != 0 ? 0.31 : 0.33;
+        assert_int_equal(dpe_detect_ready_kept(&validation, tables, 5), shown != 0 ? 4 : 5);
+        assert_int_equal(dpe_detect_advise(&validation, &ceiling).plan, shown != 0 ? 4 : 5);
+    }
+    assert_int_equal(dpe_detect_ready_kept(&validation, tables, 3), 4); /* it was dropped */
+    validation.kept_minus[4].p = 1.0;
     tables[5] = false;
-    assert_int_equal(dpe_detect_ready_kept(&validation, tables), DPE_DETECT_JOINT);
+    assert_int_equal(dpe_detect_ready_kept(&validation, tables, 5), 4);
+    tables[5] = true;
+    tables[4] = false;
+    assert_int_equal(dpe_detect_ready_kept(&validation, tables, 0), 5);
+    tables[5] = false;
+    assert_int_equal(dpe_detect_ready_kept(&validation, tables, 0), DPE_DETECT_JOINT);
 }
 
 /* All plans read a context, the better half of them another one where there are more, two the rest.
@@ -272,26 +284,29 @@ static void test_race_of_ready(void **state)
     struct dpe_detect_scores scores;
     unsigned char live[6] = {1, 0, 1, 1, 1, 1};
     fill(&scores, 6, 4, 4, recall);
-    dpe_detect_ready_race(&scores, 2, -1, live);
+    dpe_detect_ready_race(&scores, 2, 0, live);
     const unsigned char two[6] = {0, 0, 1, 1, 0, 0}; /* of a tie the earlier ones */
     assert_memory_equal(live, two, sizeof live);
     /* Of two contexts, no plan reads the second where the best found clearly more than the next. */
     unsigned char clear[6] = {1, 0, 1, 0, 0, 1};
-    dpe_detect_ready_race(&scores, 2, -1, clear);
+    dpe_detect_ready_race(&scores, 2, 0, clear);
     assert_null(memchr(clear, 1, sizeof clear));
     unsigned char close[6] = {1, 0, 0, 0, 0, 1};
-    dpe_detect_ready_race(&scores, 2, -1, close);
+    dpe_detect_ready_race(&scores, 2, 0, close);
     const unsigned char both[6] = {1, 0, 0, 0, 0, 1};
     assert_memory_equal(close, both, sizeof close);
     unsigned char many[6] = {1, 0, 1, 1, 1, 1};
-    dpe_detect_ready_race(&scores, 8, -1, many);
+    dpe_detect_ready_race(&scores, 8, 0, many);
     const unsigned char three[6] = {0, 0, 1, 1, 1, 0};
     assert_memory_equal(many, three, sizeof many);
-    /* What a search ended with stays, and no choice is clear beside it. */
-    unsigned char searched[6] = {1, 0, 1, 1, 0, 1};
-    dpe_detect_ready_race(&scores, 2, 5, searched);
+    /* The plan of DPE stays, and the choice is clear only where it is that plan. */
+    unsigned char own[6] = {1, 0, 1, 1, 0, 1};
+    dpe_detect_ready_race(&scores, 2, 5, own);
     const unsigned char beside[6] = {0, 0, 1, 0, 0, 1};
-    assert_memory_equal(searched, beside, sizeof searched);
+    assert_memory_equal(own, beside, sizeof own);
+    unsigned char leads[6] = {1, 0, 1, 0, 0, 1};
+    dpe_detect_ready_race(&scores, 2, 2, leads);
+    assert_null(memchr(leads, 1, sizeof leads));
     dpe_detect_scores_free(&scores);
 }
 

@@ -1,5 +1,5 @@
-/* The methods of a comparison: what they are called, their plans, and what their rows would cost
- * and how long they would take here. */
+/* The methods of a comparison: what they are called, their plans, how many samples are made
+ * together, and what their rows would cost and how long they would take here. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
