@@ -456,10 +456,9 @@ static dpe_status keep_best(const struct dpe_detect_report *report,
 {
     struct dpe_detect_validation *v = &result->validation;
     const char *keys[DPE_DETECT_MOST_VALIDATED];
-    dpe_detect_validated_keys(report, keys);
-    DPE_TRY(dpe_detect_validate_keep(&result->validate_scores, keys, report->own, v, err));
     *kept = dpe_detect_ready_kept(v, report->tables, report->own);
-    return dpe_detect_validate_keep(&result->validate_scores, keys, *kept, v, err);
+    return dpe_detect_validate_keep(&result->validate_scores,
+                                    dpe_detect_validated_keys(report, keys), *kept, v, err);
 }
 
 /* The comparisons of all validations are of the plan that is kept. */

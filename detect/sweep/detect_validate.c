@@ -425,11 +425,17 @@ static int best_of(const struct dpe_detect_validation *v, const bool *may, int f
     return best;
 }
 
+/* Whether so much more was found that few samples are reason enough. */
+static bool is_clear(const struct dpe_detect_validation *v, int best, int than)
+{
+    return v->value[best].mean >= v->value[than].mean + DPE_DETECT_READY_CLEAR;
+}
+
 int dpe_detect_ready_kept(const struct dpe_detect_validation *v, const bool *tables, int own)
 {
     const int best = best_of(v, tables, 0);
     const bool stays = own > 0 && tables[own] && dpe_detect_in_final(v, own);
-    return best < 0 ? DPE_DETECT_JOINT : stays && !(v->kept_minus[best].p < error_p) ? own : best;
+    return best < 0 ? DPE_DETECT_JOINT : stays && !is_clear(v, best, own) ? own : best;
 }
 
 struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *v,
@@ -437,7 +443,7 @@ struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *v
 {
     int best = best_of(v, NULL, DPE_DETECT_BASE);
     const bool keeps = v->kept == DPE_DETECT_BASE || v->kept >= DPE_DETECT_N_VALIDATED;
-    if (best >= 0 && keeps && !(v->kept_minus[best].p < error_p)) {
+    if (best >= 0 && keeps && !is_clear(v, best, v->kept)) {
         best = v->kept;
     }
     struct dpe_detect_advice advice = {.plan = best < 0 ? DPE_DETECT_BASE : best};

@@ -224,8 +224,8 @@ struct dpe_detect_guard dpe_detect_guard(const struct dpe_detect_validation *con
 /* Methods that are ready are raced by point estimates, because the choice of one needs no proof:
  * all of them read the first context, the better half of three or more also the second, two the
  * rest. The plan of DPE, which a search ended with or where most searches end, has more samples
- * behind it than these: it stays, and another is kept only where it finds more by more than the
- * standard error of the difference. Where there are two contexts, the second is read only if it may
+ * behind it than these: it stays, and another is kept only where it finds
+ * DPE_DETECT_READY_CLEAR more. Where there are two contexts, the second is read only if it may
  * change the choice: a method found less than DPE_DETECT_READY_CLEAR more than the next, or it is
  * not that plan. */
 #define DPE_DETECT_READY_CLEAR 0.1
@@ -240,8 +240,7 @@ void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t conte
 /** Whether the plan has nearly as many valid rows as any: it was not dropped. */
 bool dpe_detect_in_final(const struct dpe_detect_validation *validation, int plan);
 /** Which plan the table holds: the best in the final of those with `tables`, or `own` (0: none),
- * which the validation keeps, where none is better by more than the standard error; the joint plan
- * where there is none. */
+ * where none finds DPE_DETECT_READY_CLEAR more; the joint plan where there is none. */
 int dpe_detect_ready_kept(const struct dpe_detect_validation *validation, const bool *tables,
                           int own);
 
@@ -259,8 +258,8 @@ struct dpe_detect_advice {
     int plan;    /**< the best method, or the base; of the validated plans */
     double gain; /**< recall between it and what is possible, ≥ 0 */
 };
-/** From recalls of rope, the base, the joint plan, and methods; of those that are not shown to
- * differ by more than the standard error, the one that is kept. Recalls within 0.05 of what is
+/** From recalls of rope, the base, the joint plan, and methods; the one that is kept
+ * unless another finds DPE_DETECT_READY_CLEAR more. Recalls within 0.05 of what is
  * possible are possible; a ceiling below DPE_DETECT_LOW_CEILING is low, ->n 0: all is possible. */
 struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *validation,
                                            const struct dpe_interval *ceiling);
