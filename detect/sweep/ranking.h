@@ -223,11 +223,10 @@ struct dpe_detect_guard dpe_detect_guard(const struct dpe_detect_validation *con
 
 /* Methods that are ready are raced by point estimates, because the choice of one needs no proof:
  * all of them read the first context, the better half of three or more also the second, two the
- * rest. The plan of DPE, which a search ended with or where most searches end, has more samples
- * behind it than these: it stays, and another is kept only where it finds
- * DPE_DETECT_READY_CLEAR more. Where there are two contexts, the second is read only if it may
- * change the choice: a method found less than DPE_DETECT_READY_CLEAR more than the next, or it is
- * not that plan. */
+ * rest. The plan of DPE rests on more samples than these: a search ended with it, or most searches
+ * end there. So it is never dropped, and another plan is kept only if it finds
+ * DPE_DETECT_READY_CLEAR more. Of two contexts the second is not read where the plan of DPE (where
+ * there is none, the best) leads the next plan by DPE_DETECT_READY_CLEAR after the first. */
 #define DPE_DETECT_READY_CLEAR 0.1
 
 /** How many of so many plans read context 0 … contexts − 1. */
@@ -239,8 +238,8 @@ void dpe_detect_ready_race(const struct dpe_detect_scores *scores, int64_t conte
                            unsigned char *live);
 /** Whether the plan has nearly as many valid rows as any: it was not dropped. */
 bool dpe_detect_in_final(const struct dpe_detect_validation *validation, int plan);
-/** Which plan the table holds: the best in the final of those with `tables`, or `own` (0: none),
- * where none finds DPE_DETECT_READY_CLEAR more; the joint plan where there is none. */
+/** Which plan the table holds: of those with `tables` in the final the best, but `own` (0: there is
+ * none) unless the best finds DPE_DETECT_READY_CLEAR more; the joint plan where there is none. */
 int dpe_detect_ready_kept(const struct dpe_detect_validation *validation, const bool *tables,
                           int own);
 
@@ -255,12 +254,12 @@ struct dpe_detect_advice {
         DPE_DETECT_ADVICE_CALIBRATE, /**< none does */
         DPE_DETECT_ADVICE_TASK,      /**< hardly anything is possible: needles say little */
     } what;
-    int plan;    /**< the best method, or the base; of the validated plans */
+    int plan;    /**< of the validated plans: the one to take, or the base */
     double gain; /**< recall between it and what is possible, ≥ 0 */
 };
-/** From recalls of rope, the base, the joint plan, and methods; the one that is kept
- * unless another finds DPE_DETECT_READY_CLEAR more. Recalls within 0.05 of what is
- * possible are possible; a ceiling below DPE_DETECT_LOW_CEILING is low, ->n 0: all is possible. */
+/** From recalls of rope, the base, the joint plan, and methods: the plan that is kept, unless
+ * another finds DPE_DETECT_READY_CLEAR more. Recalls within 0.05 of what is possible are possible;
+ * a ceiling below DPE_DETECT_LOW_CEILING is low, ->n 0: all is possible. */
 struct dpe_detect_advice dpe_detect_advise(const struct dpe_detect_validation *validation,
                                            const struct dpe_interval *ceiling);
 
