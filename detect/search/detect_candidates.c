@@ -42,17 +42,15 @@ static int fastest_eighth(const struct dpe_detect_params *params)
     return params->lengths[params->n_lengths - 1] == params->length ? params->n_groups / SHARE : 0;
 }
 
+static bool is_short(const struct dpe_detect_params *params)
+{
+    return params->length <= 2 * params->trained_length;
+}
+
 /* The near window, so many halves of it, but no wider than the L0 that far keys are brought to. */
 static int64_t widened(const struct dpe_detect_params *params, int64_t halves)
 {
     return dpe_least(params->window * halves / 2, dpe_most(params->window, params->trained_length));
-}
-
-/* With the fastest groups where they are: by default 3/16 of L0, because texts want L0/4 and
- * needles no more than this; beyond 16·L0 needles want L0/8 (eval/RESULTS.md). */
-static int64_t split_window(const struct dpe_detect_params *params)
-{
-    return widened(params, params->length > 16 * params->trained_length ? 2 : 3);
 }
 
 /* The first `kept` groups at the longest length, the others at L0; false: L0 is no detecting
@@ -70,17 +68,32 @@ static bool split_at_trained(const struct dpe_detect_params *params, int kept,
     return t < params->n_lengths;
 }
 
+/* Groups and window of the usual plan, from the base; false: L0 is no detecting length. Up to 2·L0
+ * all groups stay at L0/2, near keys up to there. In longer texts the fastest groups stay where
+ * they are and the others are at L0, with by default 3/16 of L0, because texts want L0/4 and
+ * needles no more than this; beyond 16·L0 needles want L0/8 (eval/RESULTS.md). */
+static bool place_usual(const struct dpe_detect_params *params, struct dpe_detect_point *point)
+{
+    const int64_t trained = params->trained_length;
+    const int kept = fastest_eighth(params);
+    if (is_short(params)) {
+        point->window = dpe_most(params->window, trained / 2);
+        return true;
+    }
+    const int64_t halves = kept == 0 ? 4 : params->length > 16 * trained ? 2 : 3;
+    point->window = widened(params, halves);
+    return split_at_trained(params, kept, point);
+}
+
 /* The exponent of log-n from L0: at ½ recall is lost, at one perplexity (eval/RESULTS.md). */
 static const double usual_exponent = 0.7;
 
 bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_detect_point *point)
 {
     const double trained = (double)params->trained_length;
-    const int kept = fastest_eighth(params);
     dpe_detect_point_base(params, point);
-    point->window = kept > 0 ? split_window(params) : widened(params, 4);
     point->temperature = (struct dpe_temperature){trained, usual_exponent, 0.0, 1.0, DPE_LEVEL};
-    return split_at_trained(params, kept, point) && !params->frequencies;
+    return place_usual(params, point) && !params->frequencies;
 }
 
 void dpe_detect_point_spec(const struct dpe_detect_point *point, char spec[DPE_DETECT_SPEC])
@@ -366,8 +379,8 @@ static void add_lengths(struct list *list, const struct dpe_detect_params *param
 }
 
 /* Where searches end: log-n from the trained length on or a constant, a near window of an eighth or
- * a quarter of it and all groups at half of it or the whole, or a window between these and all but
- * the fastest groups at the whole (eval/RESULTS.md). Which of each suits depends on the others. */
+ * a quarter of it and all groups at half of it or the whole, or the usual plan's (eval/RESULTS.md).
+ * Which of each suits depends on the others. */
 static void add_coarse(struct list *list, const struct dpe_detect_params *params, int64_t head_dim,
                        const struct dpe_detect_search_options *options)
 {
@@ -376,10 +389,9 @@ static void add_coarse(struct list *list, const struct dpe_detect_params *params
                       ? 1
                       : 1 + usual_temperatures(params, head_dim, &options->near, &usual[1]);
     const int64_t window = list->tried[0].point.window;
-    const int kept = fastest_eighth(params);
-    struct dpe_detect_point split = list->tried[0].point;
-    const bool splits = kept > 0 && split_at_trained(params, kept, &split);
-    split.window = split_window(params);
+    struct dpe_detect_point placed = list->tried[0].point;
+    const bool other =
+        place_usual(params, &placed) && (is_short(params) || fastest_eighth(params) > 0);
     for (int i = 0; i < 2; i++) {
         list->tried[0].point.window = window << i;
         for (int t = 0; t < n; t++) {
@@ -387,9 +399,9 @@ static void add_coarse(struct list *list, const struct dpe_detect_params *params
                 continue; /* InfoScale's is between others */
             }
             add_single(list, params, params->trained_length, 2, &usual[t]);
-            if (splits && i == 0) {
-                split.temperature = usual[t];
-                *add(list) = split;
+            if (other && i == 0) {
+                placed.temperature = usual[t];
+                *add(list) = placed;
             }
         }
     }

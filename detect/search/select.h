@@ -105,7 +105,7 @@ dpe_status dpe_detect_select_sequential(const struct dpe_detect_params *params,
 int dpe_detect_pending_group(const struct dpe_detect_selection *selection);
 
 /** Scales of the joint plan of a selection. Paper: dpe_detect_joint_scale of rank 1. Else a group
- *  at L0/2 keeps exactly the scale it had during detection, others get max(1, ⌊L / length⌋).
+ *  at L0/2 keeps exactly the scale it had during detection, others get max(1, L / length).
  *  scale [n_groups]. */
 void dpe_detect_selected_scales(const struct dpe_detect_params *params,
                                 const struct dpe_detect_selection *selection, double *scale);

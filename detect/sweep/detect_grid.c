@@ -28,15 +28,38 @@ static dpe_status check_far(const struct dpe_detect_params *params, struct dpe_e
     return DPE_OK;
 }
 
+/* In its place, once. */
+static void add_length(struct dpe_detect_params *params, int64_t length)
+{
+    int t = params->n_lengths;
+    while (t > 0 && params->lengths[t - 1] > length) {
+        t--;
+    }
+    if (t > 0 && params->lengths[t - 1] == length) {
+        return;
+    }
+    memmove(&params->lengths[t + 1], &params->lengths[t],
+            (size_t)(params->n_lengths++ - t) * sizeof params->lengths[0]);
+    params->lengths[t] = length;
+}
+
+/* The paper's, and where L is no power of two times L0 the two that plans begin at. */
 static void auto_lengths(struct dpe_detect_params *params, int *skipped)
 {
+    const int64_t least = params->frequencies ? params->trained_length / 4 : params->window;
     for (int shift = 7; shift >= 0; shift--) {
         int64_t length = params->length >> shift;
-        int64_t least = params->frequencies ? params->trained_length / 4 : params->window;
         if (length < 1 || length < least) {
             (*skipped)++;
         } else {
-            params->lengths[params->n_lengths++] = length;
+            add_length(params, length);
+        }
+    }
+    for (int64_t half = 1; half <= 2; half++) {
+        int64_t length = params->trained_length / half;
+        if (length >= least && length <= params->length &&
+            length * half == params->trained_length) {
+            add_length(params, length);
         }
     }
 }
@@ -160,14 +183,8 @@ static dpe_status whole_groups(const struct dpe_plan_context *context, const int
 
 double dpe_detect_joint_scale(const struct dpe_detect_params *params, int group, int64_t length)
 {
-    if (length < 1) {
-        return dpe_detect_base_scale(params, group);
-    }
-    if (params->frequencies) {
-        return (double)params->length / (double)length;
-    }
-    int64_t whole = params->length / length;
-    return whole > 1 ? (double)whole : 1.0;
+    return length < 1 ? dpe_detect_base_scale(params, group)
+                      : fmax(1.0, (double)params->length / (double)length);
 }
 
 /* ---------------------------------------------------------------------------------------- plans */

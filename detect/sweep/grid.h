@@ -65,17 +65,18 @@ double dpe_detect_base_scale(const struct dpe_detect_params *params, int group);
 int dpe_detect_base_at(const struct dpe_detect_params *params, int group);
 /** "every group at half the trained length", or what takes its place. */
 const char *dpe_detect_base_words(const struct dpe_detect_params *params);
-/** The scale of a group in the joint plan, `length` −1: that of the base. Positions: max(1,
- *  ⌊L/length⌋). Frequencies, which are not rounded: L/length. */
+/** The scale of a group in the joint plan, `length` −1: that of the base; else max(1, L/length), as
+ *  the sweep measured it. The paper rounds it down, which brings far positions beyond a length that
+ *  does not divide L. */
 double dpe_detect_joint_scale(const struct dpe_detect_params *params, int group, int64_t length);
 
 /** min(1024, L0/8), at least 1. */
 int64_t dpe_detect_default_window(int64_t trained_length);
 
 /** Fill params->lengths (length, trained_length and window are set) from "auto" or a list "a,b,…".
- *  auto: L/128 … L by powers of two; those shorter than the window (or than 1) are left out and
- *  counted in *skipped, because at t < w no far key would be nearer than w: t + w(1 − t/L) > t. Of
- *  frequencies those shorter than L0/4 are.
+ *  auto: L/128 … L by powers of two, and L0/2 and L0, where plans begin; those shorter than the
+ *  window (or than 1) are left out, and of the former counted in *skipped, because at t < w no far
+ *  key would be nearer than w: t + w(1 − t/L) > t. Of frequencies those shorter than L0/4 are.
  *  A listed length shorter than the window, longer than L, or twice there is DPE_USAGE. */
 dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *params,
                                     int *skipped, struct dpe_error *err);

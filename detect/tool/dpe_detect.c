@@ -47,8 +47,8 @@ static const struct dpe_option sweep_options[] = {
      DPE_COUNT(struct dpe_detect_arguments, groups, 1, DPE_MOST_COUNT),
      DPE_GIVEN(struct dpe_detect_arguments, groups_given)},
     {"lengths", 0, "LIST", 0,
-     "Detecting lengths a,b,... or auto (default): L/128 ... L by powers of two, none shorter than "
-     "the window (--move frequencies: than L0/4)",
+     "Detecting lengths a,b,... or auto (default): L/128 ... L by powers of two, L0/2 and L0, none "
+     "shorter than the window (--move frequencies: than L0/4)",
      3, DPE_TEXT(struct dpe_detect_arguments, lengths)},
     {"window", 0, "W", 0, "Keys nearer than W tokens keep their distance (default min(1024, L0/8))",
      3, DPE_TOKENS(struct dpe_detect_arguments, window, 1, DPE_MOST_COUNT)},

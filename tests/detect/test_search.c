@@ -655,6 +655,10 @@ static void the_usual_plan(void **state)
         assert_true(dpe_detect_point_usual(&longer, &point));
         assert_int_equal(point.window, 8); /* beyond 16 L0 */
         assert_true(is_met_first(&longer, &point));
+        struct dpe_detect_params nearer = params_of(100, 64, 8, cases[i].groups, "32,64,100");
+        assert_true(dpe_detect_point_usual(&nearer, &point)); /* up to 2 L0: all at L0/2 */
+        assert_true(point.window == 32 && point.at[0] == 0 && point.at[cases[i].groups - 1] == 0);
+        assert_true(is_met_first(&nearer, &point));
         struct dpe_detect_params wide = params; /* no wider than what far keys are brought to */
         wide.window = 50;
         assert_int_equal(dpe_detect_point_usual(&wide, &point), cases[i].found);

@@ -71,7 +71,7 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
         dpe_spec_fail(spec, "give scales or lengths, not both");
     }
     for (int g = 0; g < n_lengths; g++) {
-        scale[g] = fmax(1.0, floor((double)context->length / lengths[g]));
+        scale[g] = fmax(1.0, (double)context->length / lengths[g]);
     }
     n = n > n_lengths ? n : n_lengths;
     int64_t usual = most < 8 ? most : 8;
@@ -173,7 +173,8 @@ const struct dpe_method dpe_band_methods[] = {
      build_self_extend},
     {"dpe\twindow=min(1024;L0/8) scales=2L/L0 lengths=(instead-of-scales) groups=8 exact=0\t"
      "positions beyond the window are grouped, each range of pairs by its own scale, "
-     "scale = max(1, floor(L/length)) (Lu et al. 2025); adds floor(w/s), released prefill w/s",
+     "scale = max(1, L/length), which Lu et al. 2025 round down; adds floor(w/s), released prefill "
+     "w/s",
      build_dpe},
     {"dca\tchunk=3*L0/4 local=L0/8 official=1\t"
      "three bands by chunk (ChunkLlama, An et al. 2024); official scales the logits",

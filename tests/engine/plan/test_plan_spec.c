@@ -134,9 +134,9 @@ static void effective_lengths_become_scales(void **state)
         assert_true(plan.bands[1].k.scale[j] == scales[j / 8]);
     }
     dpe_plan_free(&plan);
-    /* Lengths beyond L scale nothing, and the floor of L/e counts. */
+    /* Lengths beyond L scale nothing; the quotient is not rounded. */
     plan = make("dpe:groups=2,lengths=200000/50000");
-    assert_true(plan.bands[1].q.scale[0] == 1.0 && plan.bands[1].q.scale[63] == 2.0);
+    assert_true(plan.bands[1].q.scale[0] == 1.0 && plan.bands[1].q.scale[63] == 131072.0 / 50000.0);
     dpe_plan_free(&plan);
     /* By default every group is at L0/2. */
     plan = make("dpe:groups=4");

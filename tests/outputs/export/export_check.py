@@ -113,9 +113,11 @@ def check_json(folder, schema_path, table):
                         ("log_n_power", 0), ("log_n_decay", -1), ("log_n_power", 65)):
         check(f"the schema refuses {name} = {value} in a temperature",
               list(problems({**with_one, name: value}, schema)))
+    without = {name: value for name, value in data.items() if name not in temperature}
+    check("the schema takes a table without a temperature", not list(problems(without, schema)))
     for name in temperature:
         check(f"the schema refuses {name} alone",
-              list(problems({**data, name: with_one[name]}, schema)))
+              list(problems({**without, name: with_one[name]}, schema)))
     # Frequencies have nothing that only positions have.
     of_frequencies = {**with_one, "moves": "frequencies", "near_rule": "none",
                       "rounding": "none", "local_window": 0, "adapter_required": False, "log_n_length": 0}
