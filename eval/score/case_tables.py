@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Write case_tables.c: what Python's str.lower, upper, title, repr(), the is…() methods and int() know of characters.
+"""Write case_tables.c: what Python's str.lower, upper, title, repr(), the is…() methods and int() know of characters,
+beyond what utf8proc and engine/text do.
 
     python3 eval/score/case_tables.py > eval/score/case_tables.c
 
@@ -14,6 +15,7 @@ import unicodedata
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 TABLES = pathlib.Path(__file__).parents[2] / "engine/text/unicode_tables.h"
+IGNORABLE = ["Mn", "Me", "Cf", "Lm", "Sk"]
 utf8proc = ctypes.CDLL("libutf8proc.so.2")
 utf8proc.utf8proc_category_string.restype = ctypes.c_char_p
 CATEGORY = {c: utf8proc.utf8proc_category_string(c).decode() for c in ALL}
@@ -34,20 +36,6 @@ def ranges(points):
             result[-1][1] = c
         else:
             result.append([c, c])
-    return result
-
-
-def runs(mapping):
-    """(first, last, step, delta): every step-th character from first to last moves by delta."""
-    result = []
-    for c, to in sorted(mapping.items()):
-        delta = to - c
-        if result and result[-1][3] == delta:
-            first, last, step, _ = result[-1]
-            if c - last == step or (first == last and c - last <= 2):
-                result[-1] = (first, c, c - last, delta)
-                continue
-        result.append((c, c, 1, delta))
     return result
 
 
@@ -74,10 +62,23 @@ def table(kind, name, rows, form):
     print("};\n")
 
 
+def specials(case):
+    """Characters that become several, [(c, text)]; of all others utf8proc is asserted to have the case of Python, where both
+    know the two characters."""
+    simple = {"lower": utf8proc.utf8proc_tolower, "upper": utf8proc.utf8proc_toupper,
+              "title": utf8proc.utf8proc_totitle}[case]
+    several = []
+    for c in ALL:
+        text = getattr(chr(c), case)()
+        if len(text) > 1:
+            several.append((c, text))
+        else:
+            assert ord(text) == (simple(c) if chr(c).isprintable() and chr(simple(c)).isprintable() else c)
+    return several
+
+
 def main():
-    lower = {c: chr(c).lower() for c in ALL if chr(c).lower() != chr(c)}
-    upper = {c: chr(c).upper() for c in ALL if chr(c).upper() != chr(c)}
-    assert [c for c in lower if len(lower[c]) > 1] == [0x130]
+    assert specials("lower") == [(0x130, "i\u0307")]
     zeros = [c for c in ALL if unicodedata.decimal(chr(c), -1) == 0]
     for c in ALL:
         value = unicodedata.decimal(chr(c), -1)
@@ -85,17 +86,9 @@ def main():
     print(f"/* Made by case_tables.py from Python {sys.version_info[0]}.{sys.version_info[1]}"
           f" (Unicode {unicodedata.unidata_version}). Do not edit. */")
     print("/* clang-format off */")
-    print('#include "eval/score/pytext.h"\n')
-    for name, mapping in (("lower", lower), ("upper", upper)):
-        simple = {c: ord(t) for c, t in mapping.items() if len(t) == 1}
-        table("struct dpe_case_run", f"{name}_runs[]", runs(simple),
-              lambda r: "{%#x, %#x, %d, %d}" % r)
-        print(f"const struct dpe_case_map dpe_case_{name} = {{{name}_runs, "
-              f"sizeof {name}_runs / sizeof {name}_runs[0]}};\n")
-    special = sorted((c, t) for c, t in upper.items() if len(t) > 1)
-    titles = [(c, chr(c).title()) for c in ALL if chr(c).title() != chr(c).upper()]
-    for name, rows in (("upper", special), ("title", titles)):
-        table("struct dpe_case_special", f"{name}_special[]", rows, lambda r: "{%#x, {%s}}" % (
+    print('#include "eval/score/pytext.h"\n\n#include <utf8proc.h>\n')
+    for name in ("upper", "title"):
+        table("struct dpe_case_special", f"{name}_special[]", specials(name), lambda r: "{%#x, {%s}}" % (
             r[0], ", ".join("%#x" % ord(ch) for ch in r[1])))
         print(f"const struct dpe_case_specials dpe_case_{name}_special = {{"
               f"\n    {name}_special, sizeof {name}_special / sizeof {name}_special[0]}};\n")
@@ -105,7 +98,7 @@ def main():
     digits = [c for c in ALL if chr(c).isdigit() and not chr(c).isdecimal()]
     numeric = [c for c in ALL if chr(c).isnumeric()]
     # What engine/text knows and this Python does not, and what other classes have beside those.
-    new = [c for c in sorted(known("L", "M", "N", "P", "S")) if not chr(c).isprintable()]
+    new = [c for c in sorted(known("L", "M", "N", "P", "S", "Cf")) if unicodedata.category(chr(c)) == "Cn"]
     small = [c for c in ALL if chr(c).islower()]
     capital = [c for c in ALL if chr(c).isupper()]
     ignorable = [c for c in ALL if is_ignorable(c)]
@@ -120,6 +113,8 @@ def main():
     assert not more([c for c in ALL if chr(c).isalnum()], "L", "N")
     cased = set(small) | set(capital) | set(known("Lt"))
     assert {c for c in ALL if is_cased(c)} == cased - set(ignorable)
+    # U+1171E: a mark that later versions have in another category.
+    ignorable = sorted(more(ignorable, *IGNORABLE) + [0x1171E])
     for name, points in (("other_digits", digits), ("other_numbers", more(numeric, "N")), ("new", new),
                          ("other_small", more(small, "Ll")), ("other_capital", more(capital, "Lu")),
                          ("ignorable", ignorable)):
@@ -127,7 +122,9 @@ def main():
         print(f"/* {len(points)} code points */")
         table("uint32_t", f"{name}_ranges[][2]", rows, lambda r: "{%#x, %#x}" % tuple(r))
         print(f"const struct dpe_unicode_class dpe_case_{name} = {{"
-              f"\n    {name}_ranges, sizeof {name}_ranges / sizeof {name}_ranges[0]}};\n")
+              f"\n    {name}_ranges, sizeof {name}_ranges / sizeof {name}_ranges[0]",
+              *(",\n    " + " |\n    ".join(f"1U << UTF8PROC_CATEGORY_{kind.upper()}" for kind in IGNORABLE)
+                for _ in range(name == "ignorable")), "};\n", sep="")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include <utf8proc.h>
+
 enum { SIGMA = 0x3a3, SMALL_SIGMA = 0x3c3, FINAL_SIGMA = 0x3c2, DOTTED_I = 0x130 };
 
 uint32_t dpe_py_next(const char *s, const char *end, size_t *n)
@@ -132,22 +134,13 @@ bool dpe_py_split(struct dpe_span *rest, struct dpe_span *word)
 
 /* --------------------------------------------------------------------------------------- case */
 
-static uint32_t moved(const struct dpe_case_map *map, uint32_t point)
+typedef utf8proc_int32_t (*simple_case)(utf8proc_int32_t point);
+
+/* The case of a character, one too. Characters that are newer than Python's tables have none. */
+static uint32_t moved(simple_case to, uint32_t point)
 {
-    size_t low = 0, high = map->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct dpe_case_run *run = map->runs + middle;
-        if (point > run->last) {
-            low = middle + 1;
-        } else if (point < run->first) {
-            high = middle;
-        } else {
-            bool hit = (point - run->first) % run->step == 0;
-            return hit ? (uint32_t)((int32_t)point + run->delta) : point;
-        }
-    }
-    return point;
+    const uint32_t other = (uint32_t)to((utf8proc_int32_t)point);
+    return other == point || (dpe_py_printable(point) && dpe_py_printable(other)) ? other : point;
 }
 
 static dpe_status put(uint32_t point, struct dpe_text *out)
@@ -168,7 +161,7 @@ static bool ends_word(const char *start, const char *s, const char *end)
     while (at > start && !found) {
         at = dpe_py_before(start, at);
         point = dpe_py_next(at, end, &n);
-        found = !dpe_unicode_has(&dpe_case_ignorable, point);
+        found = !dpe_py_is(&dpe_case_ignorable, point);
     }
     if (!found || !is_cased(point)) {
         return false;
@@ -176,7 +169,7 @@ static bool ends_word(const char *start, const char *s, const char *end)
     dpe_py_next(s, end, &n);
     for (at = s + n; at < end; at += n) {
         point = dpe_py_next(at, end, &n);
-        if (!dpe_unicode_has(&dpe_case_ignorable, point)) {
+        if (!dpe_py_is(&dpe_case_ignorable, point)) {
             return !is_cased(point);
         }
     }
@@ -222,7 +215,7 @@ static dpe_status lower_from(struct dpe_span text, const char *from, const char 
         } else if (point == DOTTED_I) {
             DPE_TRY(dpe_text_append(out, "i\xcc\x87", 3, NULL));
         } else {
-            DPE_TRY(put(moved(&dpe_case_lower, point), out));
+            DPE_TRY(put(moved(utf8proc_tolower, point), out));
         }
         s += n;
     }
@@ -244,12 +237,13 @@ static const struct dpe_case_special *special(const struct dpe_case_specials *li
     return NULL;
 }
 
-/* The character at s as it begins a word. */
-static dpe_status put_title(const char *s, size_t n, uint32_t point, struct dpe_text *out)
+/* The case of a character, which may be several. */
+static dpe_status put_case(const struct dpe_case_specials *specials, simple_case to, uint32_t point,
+                           struct dpe_text *out)
 {
-    const struct dpe_case_special *own = n > 1 ? special(&dpe_case_title_special, point) : NULL;
+    const struct dpe_case_special *own = special(specials, point);
     if (own == NULL) {
-        return dpe_py_upper((struct dpe_span){s, n}, out);
+        return put(moved(to, point), out);
     }
     for (int i = 0; i < 3 && own->to[i] != 0; i++) {
         DPE_TRY(put(own->to[i], out));
@@ -265,7 +259,9 @@ dpe_status dpe_py_title(struct dpe_span text, bool once, struct dpe_text *out)
     for (const char *s = text.s; s < end;) {
         size_t n = 0;
         uint32_t point = dpe_py_next(s, end, &n);
-        DPE_TRY(inside ? lower_from(text, s, s + n, out) : put_title(s, n, point, out));
+        DPE_TRY(inside   ? lower_from(text, s, s + n, out)
+                : n == 1 ? dpe_py_upper((struct dpe_span){s, 1}, out)
+                         : put_case(&dpe_case_title_special, utf8proc_totitle, point, out));
         inside = once || is_cased(point);
         s += n;
     }
@@ -321,16 +317,8 @@ dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out)
             continue;
         }
         uint32_t point = dpe_py_next(s, end, &n);
-        const struct dpe_case_special *own =
-            n == 1 ? NULL : special(&dpe_case_upper_special, point);
-        if (n == 1) {
-            DPE_TRY(dpe_text_append(out, s, 1, NULL));
-        } else if (own == NULL) {
-            DPE_TRY(put(moved(&dpe_case_upper, point), out));
-        }
-        for (int i = 0; own != NULL && i < 3 && own->to[i] != 0; i++) {
-            DPE_TRY(put(own->to[i], out));
-        }
+        DPE_TRY(n == 1 ? dpe_text_append(out, s, 1, NULL)
+                       : put_case(&dpe_case_upper_special, utf8proc_toupper, point, out));
         s += n;
     }
     return dpe_text_append(out, "", 0, NULL);

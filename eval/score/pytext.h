@@ -61,16 +61,7 @@ struct dpe_span dpe_span_of_text(const struct dpe_text *text);
 
 /* ------------------------------------------------------------------ tables (case_tables.c) */
 
-/** Every step-th character from first to last moves by delta. */
-struct dpe_case_run {
-    uint32_t first, last, step;
-    int32_t delta;
-};
-struct dpe_case_map {
-    const struct dpe_case_run *runs;
-    size_t n;
-};
-/** One character that becomes two or three; 0 ends a list of two. */
+/** One character that becomes two or three; 0 ends a list of two. utf8proc has all others. */
 struct dpe_case_special {
     uint32_t point, to[3];
 };
@@ -83,10 +74,7 @@ struct dpe_case_zeros {
     const uint32_t *points;
     size_t n;
 };
-extern const struct dpe_case_map dpe_case_lower, dpe_case_upper;
-extern const struct dpe_case_specials dpe_case_upper_special;
-/** Characters whose form at the start of a word is not their upper case. */
-extern const struct dpe_case_specials dpe_case_title_special;
+extern const struct dpe_case_specials dpe_case_upper_special, dpe_case_title_special;
 extern const struct dpe_case_zeros dpe_case_digits;
 /** Digits that are no decimals, and letters that are numbers. */
 extern const struct dpe_unicode_class dpe_case_other_digits, dpe_case_other_numbers;
