@@ -14,6 +14,7 @@
 #include "eval/task/stats.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/run/run.h"
+#include "outputs/table/dpe_table.h"
 
 enum dpe_ablation_what {
     DPE_ABLATE_RANK,          /**< every group at its n-th best length */
@@ -25,30 +26,25 @@ enum dpe_ablation_what {
 /** The one named "rank", "top-k", …, or -1. */
 int dpe_ablation_find(const char *name);
 
-/** A detection (and a profile of key pairs) in memory. Owned arrays. */
+/** A detection (and a profile of key pairs) in memory. Owned. */
 struct dpe_ablation_source {
-    int64_t trained_length, length, window; /**< L0, L, w: tokens */
-    int n_groups, n_lengths;
-    int64_t n_layers, n_heads, n_pairs;
-    struct dpe_temperature temperature; /**< of the detection: that of every step but rope */
-    int32_t *edges;                     /**< [n_groups + 1] */
-    int64_t *lengths;                   /**< [n_lengths], tokens, ascending */
-    int32_t *rank;                      /**< [n_groups][n_lengths], 1 = best, −1 = no rank */
-    double *scale;                      /**< [n_groups] of the joint plan */
-    uint8_t *mask;     /**< [layers][heads][pairs] of the detection, NULL = all pairs */
+    struct dpe_table *table;
+    const struct dpe_table_values *values; /**< of it: a plan of DPE */
+    struct dpe_temperature temperature;    /**< that of every step but rope, at first the table's */
+    struct dpe_ranking_result ranks;       /**< its lengths and their ranks */
     uint16_t *ranking; /**< [layers][heads][pairs] pairs by falling contribution, NULL = unknown */
-    char fingerprint[65]; /**< of the model it was measured on */
 };
 
-/** One plan of an ablation. Owned arrays, NULL for the model as it is. */
+/** One plan of an ablation. */
 struct dpe_ablation_step {
-    char label[64];   /**< "rank 2", "top-k 8", "window 32", "rope", "base" */
-    const char *axis; /**< "rope", "base" or the name of what is varied */
-    double value;     /**< n, k or tokens; NaN for rope and base */
-    int64_t k;        /**< pairs of each head that move, −1 = all, or those of the detection */
-    int64_t window;   /**< tokens */
-    double *scale;    /**< [n_groups] */
-    uint8_t *mask;    /**< NULL = all pairs */
+    char label[64];      /**< "rank 2", "top-k 8", "window 32", "rope", "base" */
+    const char *axis;    /**< "rope", "base" or the name of what is varied */
+    double value;        /**< n, k or tokens; NaN for rope and base */
+    int64_t k;           /**< pairs of each head that move, −1 = all, or those of the detection */
+    int64_t window;      /**< tokens */
+    double *scale;       /**< [n_groups], owned; NULL for the model as it is */
+    uint8_t *chosen;     /**< the pairs of k, owned; NULL without k */
+    const uint8_t *mask; /**< these, or the detection's; NULL = all pairs */
 };
 
 /** The steps of an ablation: rope and base (every group at half the trained length) first. */

@@ -18,7 +18,7 @@ static dpe_status choose_lengths(struct dpe_comparison *comparison, struct dpe_e
         return dpe_eval_check_lengths(comparison, err);
     }
     if (comparison->n_lengths == 0) {
-        comparison->lengths[comparison->n_lengths++] = comparison->ablation.source.length;
+        comparison->lengths[comparison->n_lengths++] = comparison->ablation.source.values->length;
     }
     return DPE_OK;
 }

@@ -70,12 +70,13 @@ static dpe_status open_ablation(struct dpe_comparison *comparison, struct dpe_er
     struct dpe_ablation *ablation = &comparison->ablation;
     DPE_TRY(dpe_ablation_read(args->methods[0], args->norms, &ablation->source, err));
     const char *fingerprint = dpe_job_fingerprint(&comparison->job);
-    if (!args->other_model && strcmp(ablation->source.fingerprint, fingerprint) != 0) {
+    if (!args->other_model &&
+        strcmp(ablation->source.values->model_fingerprint, fingerprint) != 0) {
         return dpe_fail(
             err, DPE_BAD_DATA,
             "%s: measured on the model %.16s…, --model is %.16s…; give --other-model to "
             "apply it anyway",
-            args->methods[0], ablation->source.fingerprint, fingerprint);
+            args->methods[0], ablation->source.values->model_fingerprint, fingerprint);
     }
     if (args->temperature != NULL &&
         dpe_temperature_parse(args->temperature, dpe_model_config(comparison->job.model)->head_dim,
@@ -172,13 +173,13 @@ dpe_status dpe_eval_comparison_plans(struct dpe_comparison *comparison, struct d
     size_t n = (size_t)comparison->n_methods * (size_t)comparison->n_lengths;
     DPE_TRY(DPE_NEW(&comparison->plans, n, err, "out of memory for %zu plans", n));
     DPE_TRY(DPE_NEW(&comparison->keys, n, err, "out of memory for %zu plans", n));
-    const struct dpe_ablation_source *source = &comparison->ablation.source;
+    const struct dpe_table_values *table = comparison->ablation.source.values; /* of an ablation */
     int64_t longest = comparison->lengths[comparison->n_lengths - 1];
-    if (comparison->args->what != NULL && longest > source->length) {
+    if (comparison->args->what != NULL && longest > table->length) {
         dpe_log_warning(
             "%s was made for %lld tokens, --length goes to %lld: larger distances were not "
             "measured",
-            comparison->args->methods[0], (long long)source->length, (long long)longest);
+            comparison->args->methods[0], (long long)table->length, (long long)longest);
     }
     for (int m = 0; m < comparison->n_methods; m++) {
         for (int l = 0; l < comparison->n_lengths; l++) {
