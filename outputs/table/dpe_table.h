@@ -53,7 +53,7 @@
  * group_from on, group i (0, 1, …) has floor(C / (1 + (C − 1) exp(−group_rate i))) tokens, at most
  * C − 1; earlier tokens are in group 0.
  *
- * Tables have schema version 7. Those of versions 1 to 6, from before the first release, are
+ * Tables of an earlier major schema version (DPE_TABLE_SCHEMA), from before the first release, are
  * refused; the message has the command that makes them again.
  *
  * Functions return 0, or one of enum dpe_table_error with a sentence in `message` (NULL allowed).

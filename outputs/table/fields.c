@@ -1,5 +1,6 @@
 /* The fields of a DPE table, what follows from their descriptions alone, and in words what was
  * measured under an entry. */
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -486,19 +487,15 @@ int dpe_table_check_version(const char *version, const char *command, char *mess
 
 /* ------------------------------------------------------------------------------------- in words */
 
-/* A line that grows. */
-struct line {
-    char *text;
-    size_t used;
-};
-
-static void put(struct line *line, const char *text)
+/* Append what there is room for. */
+__attribute__((format(printf, 2, 3))) static void put(char text[DPE_TABLE_EVIDENCE],
+                                                      const char *format, ...)
 {
-    size_t n = strlen(text);
-    size_t room = DPE_TABLE_EVIDENCE - 1 - line->used;
-    memcpy(line->text + line->used, text, n < room ? n : room);
-    line->used += n < room ? n : room;
-    line->text[line->used] = '\0';
+    const size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, DPE_TABLE_EVIDENCE - used, format, args);
+    va_end(args);
 }
 
 /* A share of needles in percent, or a perplexity. */
@@ -509,67 +506,47 @@ static const char *score(bool needles, double value, char text[32])
 }
 
 /* ", 98 % possible" of what is known. */
-static void put_known(struct line *line, bool needles, double value, const char *words)
+static void put_known(char *line, bool needles, double value, const char *words)
 {
     char text[32];
     if (value >= 0.0) {
-        put(line, ", ");
-        put(line, score(needles, value, text));
-        put(line, " ");
-        put(line, words);
-    }
-}
-
-static void put_short_texts(struct line *line, double loss)
-{
-    char text[64];
-    if (loss > 0.0) {
-        snprintf(text, sizeof text, "; short texts lose %.3g nats per token", loss);
-        put(line, text);
-    } else if (loss == 0.0) {
-        put(line, "; short texts run unchanged");
+        put(line, ", %s %s", score(needles, value, text), words);
     }
 }
 
 const char *dpe_table_evidence(const struct dpe_table_values *values, char text[DPE_TABLE_EVIDENCE])
 {
-    struct line line = {text, 0};
-    char words[160];
     char number[2][32];
     text[0] = '\0';
     if (values->evidence_task == NULL) {
         return text;
     }
     const bool needles = strcmp(values->evidence_task, "perplexity") != 0;
-    put(&line, needles ? "finds " : "perplexity ");
-    put(&line, score(needles, values->evidence_score, number[0]));
+    put(text, "%s %s", needles ? "finds" : "perplexity",
+        score(needles, values->evidence_score, number[0]));
     if (values->evidence_low >= 0.0) {
-        snprintf(words, sizeof words, " (%s to %s)",
-                 score(needles, values->evidence_low, number[0]),
-                 score(needles, values->evidence_high, number[1]));
-        put(&line, words);
+        put(text, " (%s to %s)", score(needles, values->evidence_low, number[0]),
+            score(needles, values->evidence_high, number[1]));
     }
-    snprintf(words, sizeof words, " at %lld tokens", (long long)values->length);
-    put(&line, words);
-    put_known(&line, needles, values->evidence_possible, "at the trained length");
-    put_known(&line, needles, values->evidence_unchanged, "unchanged");
+    put(text, " at %lld tokens", (long long)values->length);
+    put_known(text, needles, values->evidence_possible, "at the trained length");
+    put_known(text, needles, values->evidence_unchanged, "unchanged");
+    put_known(text, needles, values->evidence_rival_score, "with ");
     if (values->evidence_rival_score >= 0.0) {
-        put_known(&line, needles, values->evidence_rival_score, "with ");
-        put(&line, values->evidence_rival);
+        put(text, "%s", values->evidence_rival);
     }
-    put_short_texts(&line, values->evidence_short_loss);
-    snprintf(words, sizeof words, " (%lld samples%s", (long long)values->evidence_samples,
-             needles ? ", " : "");
-    put(&line, words);
-    put(&line, needles ? values->evidence_task : "");
-    put(&line, ")");
+    if (values->evidence_short_loss > 0.0) {
+        put(text, "; short texts lose %.3g nats per token", values->evidence_short_loss);
+    } else if (values->evidence_short_loss == 0.0) {
+        put(text, "; short texts run unchanged");
+    }
+    put(text, " (%lld samples%s%s)", (long long)values->evidence_samples, needles ? ", " : "",
+        needles ? values->evidence_task : "");
     return text;
 }
 
 const char *dpe_table_facts(const struct dpe_table_values *values, char text[DPE_TABLE_EVIDENCE])
 {
-    struct line line = {text, 0};
-    char words[160];
     text[0] = '\0';
     for (size_t i = 0; i < dpe_n_table_fields; i++) {
         const struct dpe_table_field *field = &dpe_table_fields[i];
@@ -577,9 +554,7 @@ const char *dpe_table_facts(const struct dpe_table_values *values, char text[DPE
                                  ? dpe_field_get(field, dpe_field_data(field, values), 0)
                                  : field->or_else;
         if (value != field->or_else) {
-            snprintf(words, sizeof words, "%s%.15g %s", line.used > 0 ? ", " : "", value,
-                     field->fact);
-            put(&line, words);
+            put(text, "%s%.15g %s", text[0] != '\0' ? ", " : "", value, field->fact);
         }
     }
     return text;
