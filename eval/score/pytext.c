@@ -1,4 +1,8 @@
 /* Python's view of text: characters, white space, case. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memmem */
+#endif
+
 #include "eval/score/pytext.h"
 
 #include <string.h>
@@ -346,29 +350,22 @@ bool dpe_span_starts(struct dpe_span text, struct dpe_span with)
     return text.n >= with.n && (with.n == 0 || memcmp(text.s, with.s, with.n) == 0);
 }
 
-/* A text read from its start or from its end. */
-struct reading {
-    const char *s;
-    size_t n;
-    bool back;
-};
-
-static unsigned char byte_at(const struct reading *of, size_t i)
+static unsigned char from_end(const struct dpe_span *of, size_t i)
 {
-    return (unsigned char)of->s[of->back ? of->n - 1 - i : i];
+    return (unsigned char)of->s[of->n - 1 - i];
 }
 
-/* Start of the largest suffix in the order of bytes (turned around where `turned`), and its period.
- */
-static size_t largest_suffix(const struct reading *part, bool turned, size_t *period)
+/* Of `part` read from its end: start of the largest suffix in the order of bytes (turned around
+ * where `turned`), and its period. */
+static size_t largest_suffix(const struct dpe_span *part, bool turned, size_t *period)
 {
     size_t best = SIZE_MAX; /* before the start: -1 */
     size_t at = 0;
     size_t k = 1;
     *period = 1;
     while (at + k < part->n) {
-        unsigned char a = byte_at(part, at + k);
-        unsigned char b = byte_at(part, best + k);
+        unsigned char a = from_end(part, at + k);
+        unsigned char b = from_end(part, best + k);
         if (a == b) {
             at += k == *period ? *period : 0;
             k = k == *period ? 1 : k + 1;
@@ -384,9 +381,9 @@ static size_t largest_suffix(const struct reading *part, bool turned, size_t *pe
     return best + 1;
 }
 
-/* The first `part` in `text`, each read in its direction: Crochemore and Perrin's two-way search
- * (1991), linear and without memory. SIZE_MAX: it is not there. */
-static size_t search(const struct reading *text, const struct reading *part)
+/* The first `part` in `text`, both read from their ends: Crochemore and Perrin's two-way search
+ * (1991), linear and without memory, as memmem has it forwards. SIZE_MAX: it is not there. */
+static size_t search_from_end(const struct dpe_span *text, const struct dpe_span *part)
 {
     size_t period = 0;
     size_t other = 0;
@@ -396,14 +393,14 @@ static size_t search(const struct reading *text, const struct reading *part)
     period = a > b ? period : other;
     bool periodic = cut + period <= part->n;
     for (size_t i = 0; periodic && i < cut; i++) {
-        periodic = byte_at(part, i) == byte_at(part, i + period);
+        periodic = from_end(part, i) == from_end(part, i + period);
     }
     size_t rest = part->n - cut;
     period = periodic ? period : (cut > rest ? cut : rest) + 1;
     size_t known = 0; /* bytes of the start that are known to fit */
     for (size_t at = 0; at + part->n <= text->n;) {
         size_t i = known > cut ? known : cut;
-        while (i < part->n && byte_at(part, i) == byte_at(text, at + i)) {
+        while (i < part->n && from_end(part, i) == from_end(text, at + i)) {
             i++;
         }
         if (i < part->n) {
@@ -412,7 +409,7 @@ static size_t search(const struct reading *text, const struct reading *part)
             continue;
         }
         i = cut;
-        while (i > known && byte_at(part, i - 1) == byte_at(text, at + i - 1)) {
+        while (i > known && from_end(part, i - 1) == from_end(text, at + i - 1)) {
             i--;
         }
         if (i <= known) {
@@ -426,27 +423,11 @@ static size_t search(const struct reading *text, const struct reading *part)
 
 size_t dpe_span_find(struct dpe_span text, struct dpe_span part)
 {
-    enum { SHORT = 16 };
     if (part.n == 0 || part.n > text.n) {
         return part.n == 0 ? 0 : SIZE_MAX;
     }
-    if (part.n > SHORT) {
-        return search(&(struct reading){text.s, text.n, false},
-                      &(struct reading){part.s, part.n, false});
-    }
-    const char *s = text.s;
-    const char *end = s + text.n;
-    while ((size_t)(end - s) >= part.n) {
-        s = memchr(s, part.s[0], (size_t)(end - s) - part.n + 1);
-        if (s == NULL) {
-            break;
-        }
-        if (memcmp(s, part.s, part.n) == 0) {
-            return (size_t)(s - text.s);
-        }
-        s++;
-    }
-    return SIZE_MAX;
+    const char *at = memmem(text.s, text.n, part.s, part.n);
+    return at == NULL ? SIZE_MAX : (size_t)(at - text.s);
 }
 
 size_t dpe_span_find_last(struct dpe_span text, struct dpe_span part)
@@ -454,7 +435,6 @@ size_t dpe_span_find_last(struct dpe_span text, struct dpe_span part)
     if (part.n == 0 || part.n > text.n) {
         return part.n == 0 ? text.n : SIZE_MAX;
     }
-    size_t at =
-        search(&(struct reading){text.s, text.n, true}, &(struct reading){part.s, part.n, true});
+    size_t at = search_from_end(&text, &part);
     return at == SIZE_MAX ? SIZE_MAX : text.n - part.n - at;
 }
