@@ -185,7 +185,8 @@ void dpe_h5_content_free(struct dpe_h5_content *content);
 /** Write n elements along a scale, or (scale NULL) a scale. dpe_h5_failed tells whether it worked.
  */
 void dpe_h5_put_list(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
-                     const void *data, size_t n, const char *scale, const char *long_name);
+                     const void *data, size_t n, const char *scale, const char *long_name,
+                     const char *units);
 /** DPE_BAD_DATA with this message unless the attribute of the object is the hash. */
 dpe_status dpe_h5_check_hash(struct dpe_h5 *table, const char *object, const char *name,
                              const char *hex, const char *message, struct dpe_error *err);

@@ -69,9 +69,9 @@ static void put_identity(struct dpe_h5 *table, const struct dpe_identity *identi
         values[i] = identity->fields[i].value;
     }
     dpe_h5_put_list(table, "/identity/field", DPE_COL_STRING, names, identity->n, NULL,
-                    "what decides a result");
+                    "what decides a result", "1");
     dpe_h5_put_list(table, "/identity/value", DPE_COL_STRING, values, identity->n,
-                    "/identity/field", "its value");
+                    "/identity/field", "its value", "1");
 }
 
 /* ------------------------------------------------------------------------------------------ run */
@@ -87,7 +87,8 @@ static void put_session_name(struct dpe_h5 *table, const struct dpe_h5_common *c
     for (size_t i = 0; i < common->n_sessions && values != NULL; i++) {
         values[i] = dpe_identity_get(&common->sessions[i], name);
     }
-    dpe_h5_put_list(table, path, DPE_COL_STRING, values, common->n_sessions, session_path, name);
+    dpe_h5_put_list(table, path, DPE_COL_STRING, values, common->n_sessions, session_path, name,
+                    "1");
 }
 
 /* Each name that any session has, where it is met first. */

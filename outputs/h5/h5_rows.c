@@ -67,7 +67,7 @@ static void put_indices(struct dpe_h5 *table, const struct dpe_h5_common *common
         indices[i] = (int32_t)(at - keys);
     }
     dpe_h5_put_list(table, plan ? "/rows/plan" : "/rows/task", DPE_COL_I32, indices, common->n_rows,
-                    row_path, plan ? "index into /plans/plan" : "index into /tasks/task");
+                    row_path, plan ? "index into /plans/plan" : "index into /tasks/task", "1");
 }
 
 static void put_plans(struct dpe_h5 *table, const struct dpe_h5_common *common)
@@ -80,9 +80,9 @@ static void put_plans(struct dpe_h5 *table, const struct dpe_h5_common *common)
             names[i] = dpe_identity_get(common->plans, keys[i]);
         }
         dpe_h5_put_list(table, plans_path, DPE_COL_STRING, keys, n, NULL,
-                        "first 16 bytes of the plan's SHA-256, hex");
+                        "first 16 bytes of the plan's SHA-256, hex", "1");
         dpe_h5_put_list(table, "/plans/name", DPE_COL_STRING, names, n, plans_path,
-                        "the plan in words (method:key=value,...), empty when unknown");
+                        "the plan in words (method:key=value,...), empty when unknown", "1");
         put_indices(table, common, true, keys, n);
     }
 }
@@ -93,7 +93,7 @@ static void put_tasks(struct dpe_h5 *table, const struct dpe_h5_common *common)
     DPE_OWNED const char **keys = distinct_keys(table, common, false, NULL, &n);
     if (keys != NULL) {
         dpe_h5_put_list(table, tasks_path, DPE_COL_STRING, keys, n, NULL,
-                        "name of a stream of samples");
+                        "name of a stream of samples", "1");
         put_indices(table, common, false, keys, n);
     }
 }
@@ -162,7 +162,7 @@ static void put_texts(struct dpe_h5 *table, const struct dpe_h5_common *common)
         .units = "1",
         .flag_meanings = "no yes",
     };
-    dpe_h5_put_list(table, "/rows/text", DPE_COL_STRING, texts, n, row_path, "generated text");
+    dpe_h5_put_list(table, "/rows/text", DPE_COL_STRING, texts, n, row_path, "generated text", "1");
     dpe_h5_put(table, &column);
 }
 
@@ -186,20 +186,11 @@ static void put_buckets(struct dpe_h5 *table, const struct dpe_h5_common *common
             at += (size_t)row->n_buckets;
         }
     }
-    const struct dpe_column column = {
-        .path = "/rows/bucket_nll",
-        .type = DPE_COL_F64,
-        .rank = 1,
-        .dims = {(int64_t)total},
-        .scales = {bucket_path},
-        .data = values,
-        .long_name = "negative log-likelihood by position bucket, rows one after the other",
-        .units = "nats",
-    };
     dpe_h5_put_count(table, bucket_path, (int64_t)total, "index of a bucket over all rows");
     dpe_h5_put_list(table, "/rows/bucket_count", DPE_COL_I32, counts, common->n_rows, row_path,
-                    "elements of /rows/bucket_nll that belong to the row");
-    dpe_h5_put(table, &column);
+                    "elements of /rows/bucket_nll that belong to the row", "1");
+    dpe_h5_put_list(table, "/rows/bucket_nll", DPE_COL_F64, values, total, bucket_path,
+                    "negative log-likelihood by position bucket, rows one after the other", "nats");
 }
 
 /* Whether there is anything to write: an optional field may be one of no row. */

@@ -480,22 +480,9 @@ void dpe_h5_put(struct dpe_h5 *table, const struct dpe_column *column)
     }
 }
 
-void dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
-                      const void *data, int64_t n, const char *long_name, const char *units)
-{
-    const struct dpe_column column = {.path = path,
-                                      .type = type,
-                                      .rank = 1,
-                                      .dims = {n},
-                                      .data = data,
-                                      .long_name = long_name,
-                                      .units = units,
-                                      .is_scale = true};
-    dpe_h5_put(table, &column);
-}
-
 void dpe_h5_put_list(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
-                     const void *data, size_t n, const char *scale, const char *long_name)
+                     const void *data, size_t n, const char *scale, const char *long_name,
+                     const char *units)
 {
     const struct dpe_column column = {.path = path,
                                       .type = type,
@@ -504,9 +491,15 @@ void dpe_h5_put_list(struct dpe_h5 *table, const char *path, enum dpe_column_typ
                                       .scales = {scale},
                                       .data = data,
                                       .long_name = long_name,
-                                      .units = "1",
+                                      .units = units,
                                       .is_scale = scale == NULL};
     dpe_h5_put(table, &column);
+}
+
+void dpe_h5_put_scale(struct dpe_h5 *table, const char *path, enum dpe_column_type type,
+                      const void *data, int64_t n, const char *long_name, const char *units)
+{
+    dpe_h5_put_list(table, path, type, data, (size_t)n, NULL, long_name, units);
 }
 
 void dpe_h5_put_count(struct dpe_h5 *table, const char *path, int64_t n, const char *long_name)

@@ -167,15 +167,8 @@ dpe_status dpe_eval_comparison_close(void *state, dpe_status status, struct dpe_
 static void put_methods(const struct dpe_comparison *comparison, struct dpe_h5 *table)
 {
     const struct dpe_eval_arguments *args = comparison->args;
-    const struct dpe_column methods = {.path = "/method",
-                                       .type = DPE_COL_STRING,
-                                       .rank = 1,
-                                       .dims = {comparison->n_methods},
-                                       .data = comparison->labels,
-                                       .long_name = "method, as it was given",
-                                       .units = "1",
-                                       .is_scale = true};
-    dpe_h5_put(table, &methods);
+    dpe_h5_put_scale(table, "/method", DPE_COL_STRING, comparison->labels, comparison->n_methods,
+                     "method, as it was given", "1");
     dpe_h5_attr_i64(table, "/eval", "seed", (int64_t)args->job.seed);
     dpe_h5_attr_i64(table, "/eval", "trained_length", comparison->job.trained_length);
     dpe_h5_attr_i64(table, "/eval", "official", args->official);
