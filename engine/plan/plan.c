@@ -441,7 +441,7 @@ static void hash_selection(struct dpe_sha256 *hash, const struct dpe_selection *
     }
 }
 
-dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], struct dpe_error *err)
+dpe_status dpe_plan_digest(const struct dpe_plan *plan, char digest[65], struct dpe_error *err)
 {
     static const char version[] = "dpe plan 1";
     struct dpe_sha256 *hash = dpe_sha256_new();
@@ -494,21 +494,13 @@ dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], stru
         dpe_sha256_add(hash, plan->mask, mask_bytes(plan));
     }
     hash_selection(hash, &plan->selection);
-    char hex[65];
-    DPE_TRY(dpe_sha256_finish(hash, hex, err));
-    for (int i = 0; i < 32; i++) {
-        char byte[3] = {hex[2 * i], hex[2 * i + 1], 0};
-        digest[i] = (uint8_t)strtoul(byte, NULL, 16);
-    }
-    return DPE_OK;
+    return dpe_sha256_finish(hash, digest, err);
 }
 
 dpe_status dpe_plan_key(const struct dpe_plan *plan, char key[33], struct dpe_error *err)
 {
-    uint8_t digest[32] = {0};
+    char digest[65];
     DPE_TRY(dpe_plan_digest(plan, digest, err));
-    for (int i = 0; i < 16; i++) {
-        snprintf(key + 2 * i, 3, "%02x", digest[i]);
-    }
+    snprintf(key, 33, "%.32s", digest);
     return DPE_OK;
 }

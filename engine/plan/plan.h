@@ -191,10 +191,10 @@ dpe_status dpe_plan_slice(const struct dpe_plan *plan, int index, int size, stru
 void dpe_plan_free(struct dpe_plan *plan);
 /** Structural check: finite, positive, bands within limits, exact only where allowed. */
 dpe_status dpe_plan_check(const struct dpe_plan *plan, struct dpe_error *err);
-/** SHA-256 of the plan's meaning (not of its name), 32 bytes; equal plans have equal digests.
+/** SHA-256 of the plan's meaning (not of its name), in hex; equal plans have equal digests.
  *  DPE_NO_MEMORY is the only error. */
-dpe_status dpe_plan_digest(const struct dpe_plan *plan, uint8_t digest[32], struct dpe_error *err);
-/** The name of a plan in results: the first 16 bytes of its digest in hex. */
+dpe_status dpe_plan_digest(const struct dpe_plan *plan, char digest[65], struct dpe_error *err);
+/** The name of a plan in results: the first half of its digest. */
 dpe_status dpe_plan_key(const struct dpe_plan *plan, char key[33], struct dpe_error *err);
 
 /** The oracle: band index of (m, n), -1 when masked (n > m is always masked), and if ≥ 0 the

@@ -15,7 +15,7 @@ enum dpe_row_status {
 
 /** One sample under one plan. Fields that a task does not produce hold NaN, −1 or NULL. */
 struct dpe_row {
-    char plan[33];        /**< first 16 bytes of dpe_plan_digest, hex: half of the row's key */
+    char plan[33];        /**< dpe_plan_key: half of the row's key */
     char task[32];        /**< "niah", "ppl", "validate-niah", …: names the sample stream */
     int64_t sample;       /**< index in that stream, ≥ 0 */
     int32_t status;       /**< enum dpe_row_status */

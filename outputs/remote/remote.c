@@ -97,12 +97,8 @@ static dpe_status ask(const struct dpe_remote_engine *engine, const char *path, 
 static dpe_status take_plan(void *user, const struct dpe_plan *plan, struct dpe_error *err)
 {
     struct dpe_remote_engine *engine = user;
-    uint8_t digest[32];
     char wanted[65];
-    DPE_TRY(dpe_plan_digest(plan, digest, err));
-    for (int i = 0; i < 32; i++) {
-        snprintf(wanted + 2 * i, 3, "%02x", digest[i]);
-    }
+    DPE_TRY(dpe_plan_digest(plan, wanted, err));
     if (engine->has_plan && strcmp(engine->plan, wanted) == 0) {
         return DPE_OK;
     }

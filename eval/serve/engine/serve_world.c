@@ -13,16 +13,6 @@
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
-static dpe_status digest_of(const struct dpe_plan *plan, char digest[65], struct dpe_error *err)
-{
-    uint8_t bytes[32] = {0};
-    dpe_status status = dpe_plan_digest(plan, bytes, err);
-    for (int i = 0; i < 32; i++) {
-        snprintf(digest + 2 * i, 3, "%02x", bytes[i]);
-    }
-    return status;
-}
-
 /* The plan of texts of up to `text` tokens, made for `length`; by the same way as dpe-run. */
 static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64_t text,
                            int64_t length, struct dpe_error *err)
@@ -42,7 +32,7 @@ static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64
     DPE_TRY(
         dpe_plan_asked(args->table, args->method, &context, fingerprint, &added->plan, NULL, err));
     world->n_plans++;
-    return digest_of(&added->plan, added->digest, err);
+    return dpe_plan_digest(&added->plan, added->digest, err);
 }
 
 /* Of a table: the unchanged model up to its trained length, then each entry. */
@@ -185,7 +175,7 @@ dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const struct
                                char digest[65], struct dpe_error *err)
 {
     DPE_TRY(check(world, plan, err));
-    DPE_TRY(digest_of(plan, digest, err));
+    DPE_TRY(dpe_plan_digest(plan, digest, err));
     if (dpe_serve_world_find(world, digest) >= 0) {
         return DPE_OK;
     }

@@ -172,12 +172,12 @@ static void blocks_of_branches(void **state)
         }
         assert_int_equal(left, 0);
     }
-    uint8_t with[32];
-    uint8_t without[32];
+    char with[65];
+    char without[65];
     assert_int_equal(dpe_plan_digest(&plan, with, &err), DPE_OK);
     plan.selection.first = 0;
     assert_int_equal(dpe_plan_digest(&plan, without, &err), DPE_OK);
-    assert_memory_not_equal(with, without, sizeof with);
+    assert_string_not_equal(with, without);
     plan.selection.first = plan.selection.k + 1;
     assert_int_equal(dpe_selection_check(&plan.selection, &err), DPE_USAGE);
     assert_non_null(strstr(err.text, "first"));
@@ -288,21 +288,21 @@ static const struct dpe_config shape = {.n_layers = 2,
                                         .max_position = 256,
                                         .rope = {.theta = 10000.0, .partial_rotary_factor = 1.0}};
 
-static void digest_of(const char *spec, uint8_t digest[32])
+static void digest_of(const char *spec, char digest[65])
 {
     const struct dpe_plan_context context = {
         .config = &shape, .trained_length = 256, .length = 4096};
     struct dpe_plan plan;
     struct dpe_plan copy;
     struct dpe_error err = {0};
-    uint8_t again[32];
+    char again[65];
     if (dpe_plan_make(spec, &context, &plan, &err) != DPE_OK) {
         fail_msg("%s: %s", spec, err.text);
     }
     assert_int_equal(dpe_plan_digest(&plan, digest, &err), DPE_OK);
     assert_int_equal(dpe_plan_copy(&copy, &plan, &err), DPE_OK);
     assert_int_equal(dpe_plan_digest(&copy, again, &err), DPE_OK);
-    assert_memory_equal(digest, again, 32);
+    assert_string_equal(digest, again);
     dpe_plan_free(&copy);
     /* A slice of the heads has the selection too; the canonical name makes the plan again. */
     assert_int_equal(dpe_plan_slice(&plan, 1, 2, &copy, &err), DPE_OK);
@@ -312,7 +312,7 @@ static void digest_of(const char *spec, uint8_t digest[32])
         fail_msg("%s: %s", plan.name, err.text);
     }
     assert_int_equal(dpe_plan_digest(&copy, again, &err), DPE_OK);
-    assert_memory_equal(digest, again, 32);
+    assert_string_equal(digest, again);
     assert_string_equal(copy.name, plan.name);
     dpe_plan_free(&copy);
     dpe_plan_free(&plan);
@@ -355,16 +355,16 @@ static void every_field_is_in_the_digest(void **state)
         "moba",
     };
     enum { N = sizeof specs / sizeof specs[0] };
-    uint8_t digests[N][32];
+    char digests[N][65];
     for (int i = 0; i < N; i++) {
         digest_of(specs[i], digests[i]);
         for (int j = 0; j < i; j++) {
-            assert_memory_not_equal(digests[i], digests[j], 32);
+            assert_string_not_equal(digests[i], digests[j]);
         }
     }
-    uint8_t digest[32];
+    char digest[65];
     digest_of("select:over=rope", digest);
-    assert_memory_equal(digest, digests[1], 32);
+    assert_string_equal(digest, digests[1]);
 }
 
 /* A selection given beside a method is that of select over it. */
@@ -379,8 +379,8 @@ static void a_plan_gets_a_selection(void **state)
     struct dpe_plan plan;
     struct dpe_error err = {0};
     char text[sizeof plan.name];
-    uint8_t want[32];
-    uint8_t got[32];
+    char want[65];
+    char got[65];
     digest_of("select:k=4,block=8,unit=head,over=dpe:window=32,scales=2/4,groups=2", want);
     context.select = "k=4,block=8,unit=head";
     for (int i = 0; i < 2; i++) {
@@ -389,7 +389,7 @@ static void a_plan_gets_a_selection(void **state)
                    : dpe_plan_make_dpe(&params, &context, &plan, &err);
         assert_int_equal(status, DPE_OK);
         assert_int_equal(dpe_plan_digest(&plan, got, &err), DPE_OK);
-        assert_memory_equal(got, want, 32);
+        assert_string_equal(got, want);
         dpe_plan_selection_text(&plan, text);
         assert_string_equal(text,
                             "k=4,block=8,sinks=8,local=64,refresh=1,representative=mean,unit=head,"
@@ -400,7 +400,7 @@ static void a_plan_gets_a_selection(void **state)
     digest_of("moba:k=2", want);
     assert_int_equal(dpe_plan_make("moba:k=2", &context, &plan, &err), DPE_OK);
     assert_int_equal(dpe_plan_digest(&plan, got, &err), DPE_OK);
-    assert_memory_equal(got, want, 32);
+    assert_string_equal(got, want);
     dpe_plan_free(&plan);
     static const char *const refused[] = {"over=rope", "k=1,log-n=9", "logit-scale=2", "blocks=1"};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {

@@ -109,12 +109,8 @@ static void *serve(void *user)
             json_error_t wrong;
             json_t *value = json_loads(body, 0, &wrong);
             struct dpe_plan plan = {0};
-            uint8_t digest[32];
-            if (value != NULL && dpe_plan_from_json(value, &plan, NULL) == DPE_OK &&
-                dpe_plan_digest(&plan, digest, NULL) == DPE_OK) {
-                for (int i = 0; i < 32; i++) {
-                    snprintf(server->digest + 2 * i, 3, "%02x", digest[i]);
-                }
+            if (value != NULL && dpe_plan_from_json(value, &plan, NULL) == DPE_OK) {
+                dpe_plan_digest(&plan, server->digest, NULL);
             }
             dpe_plan_free(&plan);
             json_decref(value);

@@ -11,7 +11,7 @@ static dpe_status print_plan(const struct dpe_plan_context *context, const char 
                              struct dpe_error *err)
 {
     struct dpe_plan plan = {0};
-    uint8_t digest[32] = {0};
+    char digest[65] = "";
     dpe_status status = dpe_plan_make(spec, context, &plan, err);
     size_t n = (size_t)(plan.n_layers * plan.n_heads * plan.n_pairs);
     uint8_t *mask = status == DPE_OK ? calloc(n, 1) : NULL;
@@ -27,11 +27,7 @@ static dpe_status print_plan(const struct dpe_plan_context *context, const char 
     if (status == DPE_OK) {
         json_t *value = dpe_plan_to_json(&plan);
         char *text = json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
-        printf("{\"digest\":\"");
-        for (int i = 0; i < 32; i++) {
-            printf("%02x", digest[i]);
-        }
-        printf("\",\"plan\":%s}\n", text);
+        printf("{\"digest\":\"%s\",\"plan\":%s}\n", digest, text);
         free(text);
         json_decref(value);
     }
