@@ -15,10 +15,10 @@ static const char mark[] = "{prompt}";
 static const uint64_t most_bytes = UINT64_C(1) << 27; /* a tokenizer_config.json may list tokens */
 
 struct dpe_chat {
-    char *source;               /* the file */
-    struct dpe_template *jinja; /* or */
-    char *before, *after;       /* plain text */
-    json_t *variables;          /* bos_token and the like */
+    char *source;                /* the file */
+    struct dpe_template *jinja;  /* or */
+    struct dpe_chat_frame plain; /* that of plain text */
+    json_t *variables;           /* bos_token and the like */
     bool parts; /* a text as content is lost: the template reads lists of parts alone */
 };
 
@@ -183,10 +183,10 @@ static dpe_status parse_plain(struct dpe_chat *chat, const char *bytes, struct d
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected {prompt} once in a chat template",
                         chat->source);
     }
-    chat->before = strndup(bytes, (size_t)(middle - bytes));
-    chat->after = strdup(middle + sizeof mark - 1);
-    DPE_TRY(had_memory(chat->before, err));
-    return had_memory(chat->after, err);
+    chat->plain.before = strndup(bytes, (size_t)(middle - bytes));
+    chat->plain.after = strdup(middle + sizeof mark - 1);
+    DPE_TRY(had_memory(chat->plain.before, err));
+    return had_memory(chat->plain.after, err);
 }
 
 /* The template called "default" of a list of {"name", "template"}, or of an object of them. *names
@@ -360,8 +360,7 @@ void dpe_chat_close(struct dpe_chat *chat)
         dpe_template_free(chat->jinja);
         json_decref(chat->variables);
         free(chat->source);
-        free(chat->before);
-        free(chat->after);
+        dpe_chat_frame_free(&chat->plain);
         free(chat);
     }
 }
@@ -391,9 +390,9 @@ static dpe_status render_plain(const struct dpe_chat *chat, const json_t *messag
                         "use a Jinja template for more",
                         chat->source);
     }
-    DPE_TRY(dpe_text_append(out, chat->before, strlen(chat->before), err));
+    DPE_TRY(dpe_text_append(out, chat->plain.before, strlen(chat->plain.before), err));
     DPE_TRY(dpe_text_append(out, text, strlen(text), err));
-    return dpe_text_append(out, chat->after, strlen(chat->after), err);
+    return dpe_text_append(out, chat->plain.after, strlen(chat->plain.after), err);
 }
 
 /* The messages with each text as a list of one part; what a tool gave stays a text. */
@@ -456,7 +455,7 @@ bool dpe_chat_told(const char *what, const char *model, char *line, size_t size)
 }
 
 /* What stands around the mark in the text of one message that is the mark. */
-static dpe_status cut(const struct dpe_chat *chat, char **before, char **after,
+static dpe_status cut(const struct dpe_chat *chat, struct dpe_chat_frame *frame,
                       struct dpe_error *err)
 {
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
@@ -471,23 +470,46 @@ static dpe_status cut(const struct dpe_chat *chat, char **before, char **after,
                         "it is; use another one, or --chat-template none",
                         chat->source);
     }
-    *before = strndup(text.bytes, (size_t)(middle - text.bytes));
-    *after = strdup(middle + sizeof mark - 1);
+    frame->before = strndup(text.bytes, (size_t)(middle - text.bytes));
+    frame->after = strdup(middle + sizeof mark - 1);
     return DPE_OK;
 }
 
-dpe_status dpe_chat_wrap(const char *what, const char *model, char **before, char **after,
+dpe_status dpe_chat_wrap(const char *what, const char *model, struct dpe_chat_frame *frame,
                          struct dpe_error *err)
 {
     DPE_SCOPED(dpe_chat_close_scoped) struct dpe_chat *chat = NULL;
-    *before = *after = NULL;
+    *frame = (struct dpe_chat_frame){NULL, NULL};
     DPE_TRY(dpe_chat_open(what, model, &chat, err));
     if (chat != NULL && chat->jinja != NULL) {
-        DPE_TRY(cut(chat, before, after, err));
+        DPE_TRY(cut(chat, frame, err));
     } else {
-        *before = strdup(chat != NULL ? chat->before : "");
-        *after = strdup(chat != NULL ? chat->after : "");
+        frame->before = strdup(chat != NULL ? chat->plain.before : "");
+        frame->after = strdup(chat != NULL ? chat->plain.after : "");
     }
-    DPE_TRY(had_memory(*before, err));
-    return had_memory(*after, err);
+    DPE_TRY(had_memory(frame->before, err));
+    return had_memory(frame->after, err);
+}
+
+void dpe_chat_frame_free(struct dpe_chat_frame *frame)
+{
+    free(frame->before);
+    free(frame->after);
+}
+
+bool dpe_chat_framed(const struct dpe_chat_frame *frame)
+{
+    return frame->before[0] != '\0' || frame->after[0] != '\0';
+}
+
+dpe_status dpe_chat_frame_hash(const struct dpe_chat_frame *frame, const char *words, char hash[65],
+                               struct dpe_error *err)
+{
+    struct dpe_sha256 *made = dpe_sha256_new();
+    if (words != NULL) {
+        dpe_sha256_text(made, words);
+    }
+    dpe_sha256_text(made, frame->before);
+    dpe_sha256_text(made, frame->after);
+    return dpe_sha256_finish(made, hash, err);
 }

@@ -78,11 +78,20 @@ dpe_status dpe_chat_render(const struct dpe_chat *chat, const struct dpe_chat_tu
  *  cannot be read (then the tasks say why). */
 bool dpe_chat_told(const char *what, const char *model, char *line, size_t size);
 
-/** What stands before and after a user's one message in the template that WHAT names (as in
- *  dpe_chat_open), the beginning of the answer included; "" and "" without one. The texts are the
- *  caller's, also after a failure. White space that the template would take from the message's ends
- *  stays. */
-dpe_status dpe_chat_wrap(const char *what, const char *model, char **before, char **after,
+/** What stands before and after a user's one message, the beginning of the answer included; "" and
+ *  "" without a template. */
+struct dpe_chat_frame {
+    char *before, *after;
+};
+/** That of the template that WHAT names (as in dpe_chat_open); the caller frees it, also after a
+ *  failure. White space that the template would take from the message's ends stays. */
+dpe_status dpe_chat_wrap(const char *what, const char *model, struct dpe_chat_frame *frame,
                          struct dpe_error *err);
+void dpe_chat_frame_free(struct dpe_chat_frame *frame);
+/** Whether anything stands there. */
+bool dpe_chat_framed(const struct dpe_chat_frame *frame);
+/** SHA-256 of a hash of other words (NULL: there are none) and the frame. */
+dpe_status dpe_chat_frame_hash(const struct dpe_chat_frame *frame, const char *words, char hash[65],
+                               struct dpe_error *err);
 
 #endif

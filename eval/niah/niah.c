@@ -31,24 +31,19 @@ dpe_status dpe_niah_template_open(const char *file, struct dpe_phrases *phrases,
     return dpe_phrases_open(file, &dpe_builtin_niah, fields, NIAH_PHRASES, phrases, err);
 }
 
-static bool in_chat(const struct dpe_niah *niah)
-{
-    return niah->chat_before[0] != '\0' || niah->chat_after[0] != '\0';
-}
-
 /* About a special token in the text: around a chat template literal is refused. */
 static const char *advice(const struct dpe_niah *niah)
 {
-    return in_chat(niah) ? "--niah special=parse makes it the token"
-                         : "choose whether it is ordinary text or the token with --niah "
-                           "special=literal or parse";
+    return dpe_chat_framed(&niah->frame)
+               ? "--niah special=parse makes it the token"
+               : "choose whether it is ordinary text or the token with --niah "
+                 "special=literal or parse";
 }
 
 static dpe_status read_chat(struct dpe_niah *niah, const char *file, struct dpe_error *err)
 {
-    DPE_TRY(dpe_chat_wrap(file, dpe_tokenizer_path(niah->tokenizer), &niah->chat_before,
-                          &niah->chat_after, err));
-    if (in_chat(niah) && niah->params.special == DPE_SPECIAL_LITERAL) {
+    DPE_TRY(dpe_chat_wrap(file, dpe_tokenizer_path(niah->tokenizer), &niah->frame, err));
+    if (dpe_chat_framed(&niah->frame) && niah->params.special == DPE_SPECIAL_LITERAL) {
         return dpe_fail(err, DPE_USAGE,
                         "niah: special=literal would spell out the special tokens of the chat "
                         "template; give only one of the two (--chat-template none leaves it out)");
@@ -81,15 +76,6 @@ static dpe_status check_corpus(struct dpe_niah *niah, struct dpe_error *err)
     return DPE_OK;
 }
 
-static dpe_status hash_words(struct dpe_niah *niah, struct dpe_error *err)
-{
-    struct dpe_sha256 *hash = dpe_sha256_new();
-    dpe_sha256_add(hash, niah->phrases.hash, sizeof niah->phrases.hash);
-    dpe_sha256_text(hash, niah->chat_before);
-    dpe_sha256_text(hash, niah->chat_after);
-    return dpe_sha256_finish(hash, niah->hash, err);
-}
-
 static dpe_status open_template(struct dpe_niah *niah, struct dpe_error *err)
 {
     DPE_TRY(dpe_niah_template_open(niah->params.template_file, &niah->phrases, err));
@@ -112,7 +98,7 @@ static dpe_status prepare(struct dpe_niah *niah, const char *chat_template, stru
     DPE_TRY(dpe_niah_check(&niah->params, err));
     DPE_TRY(open_template(niah, err));
     DPE_TRY(read_chat(niah, chat_template, err));
-    DPE_TRY(hash_words(niah, err));
+    DPE_TRY(dpe_chat_frame_hash(&niah->frame, niah->phrases.hash, niah->hash, err));
     DPE_TRY(dpe_phrases_check_digits(niah->tokenizer, err));
     DPE_TRY(check_corpus(niah, err));
     DPE_SCOPED(dpe_sample_free) struct dpe_sample trial = {0};
@@ -143,8 +129,7 @@ void dpe_niah_close(struct dpe_niah *niah)
         return;
     }
     dpe_phrases_free(&niah->phrases);
-    free(niah->chat_before);
-    free(niah->chat_after);
+    dpe_chat_frame_free(&niah->frame);
     free(niah);
 }
 
@@ -180,7 +165,7 @@ static void free_fit(struct fit *fit)
 static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
 {
     const struct dpe_niah *niah = fit->niah;
-    bool chat = in_chat(niah);
+    bool chat = dpe_chat_framed(&niah->frame);
     const struct dpe_encode_options options = {.add_special = true,
                                                .special =
                                                    chat ? DPE_SPECIAL_PARSE : niah->params.special,

@@ -6,6 +6,7 @@
 #define DPE_NIAH_PARTS_H
 
 #include "engine/base/base.h"
+#include "eval/chat/chat.h"
 #include "eval/niah/niah.h"
 #include "eval/task/prompt.h"
 
@@ -42,9 +43,9 @@ struct dpe_niah {
     const struct dpe_tokenizer *tokenizer;
     uint64_t seed;
     struct dpe_phrases phrases;
-    char *chat_before, *chat_after; /* around the question; "" without a chat template */
-    char hash[65];                  /* of template and chat template */
-    double bytes_per_token;         /* of the corpus */
+    struct dpe_chat_frame frame; /* around the question */
+    char hash[65];               /* of template and chat template */
+    double bytes_per_token;      /* of the corpus */
 };
 
 /** Whether the parameters can be combined; DPE_USAGE. */

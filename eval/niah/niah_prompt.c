@@ -215,11 +215,11 @@ dpe_status dpe_niah_assemble(const struct dpe_niah *niah, const struct dpe_niah_
     const struct dpe_phrase_value values[] = {
         {"key", draw->keys[draw->first]}, {"keys", draw->asked}, {NULL, NULL}};
     text->n = 0;
-    dpe_text_put(text, "%s", niah->chat_before);
+    dpe_text_put(text, "%s", niah->frame.before);
     dpe_phrases_put(words, NIAH_INTRO, values, text);
     put_body(niah, draw, haystack, n, text);
     dpe_phrases_put(words, NIAH_QUESTION, values, text);
-    dpe_text_put(text, "%s", niah->chat_after);
+    dpe_text_put(text, "%s", niah->frame.after);
     dpe_phrases_put(words, NIAH_ANSWER_PREFIX, values, text);
     return dpe_text_done(text, err);
 }

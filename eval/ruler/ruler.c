@@ -71,15 +71,15 @@ static dpe_status compose(struct dpe_ruler_draw *draw, int64_t n, struct prompt 
                           struct dpe_error *err)
 {
     const struct dpe_ruler *ruler = draw->ruler;
-    const bool chat = dpe_ruler_in_chat(ruler);
+    const bool chat = dpe_chat_framed(&ruler->frame);
     struct dpe_encode_options options = dpe_ruler_encoding(ruler);
     struct dpe_text *text = &prompt->text;
     DPE_SCOPED(dpe_text_free) struct dpe_text answer = {0};
     text->n = 0;
     prompt->n = n;
-    dpe_text_put(text, "%s", ruler->before);
+    dpe_text_put(text, "%s", ruler->frame.before);
     draw->kind->maker->compose(draw, n, text, &answer);
-    dpe_text_put(text, "%s", ruler->after);
+    dpe_text_put(text, "%s", ruler->frame.after);
     dpe_text_put_bytes(text, answer.bytes, answer.n);
     text->failed = text->failed || answer.failed;
     DPE_TRY(dpe_text_done(text, err));

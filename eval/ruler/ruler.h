@@ -14,6 +14,7 @@
 
 #include "engine/base/base.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "eval/chat/chat.h"
 #include "eval/task/prompt.h"
 #include "eval/task/task.h"
 
@@ -98,7 +99,7 @@ struct dpe_ruler {
     const struct dpe_tokenizer *tokenizer;
     uint64_t seed;
     enum dpe_special_policy special;
-    char *before, *after; /**< chat template, "" without */
+    struct dpe_chat_frame frame;
     struct dpe_phrases words;
     char hash[65]; /**< of template and chat template */
     struct dpe_lexicon lexicon;
@@ -162,11 +163,6 @@ struct dpe_ruler_kind {
 const struct dpe_ruler_kind *dpe_ruler_kind(size_t i);
 
 /* What kinds share. */
-/** Whether prompts stand in a chat template. */
-static inline bool dpe_ruler_in_chat(const struct dpe_ruler *ruler)
-{
-    return ruler->before[0] != '\0' || ruler->after[0] != '\0';
-}
 /** How to encode a text that goes into a prompt. */
 struct dpe_encode_options dpe_ruler_encoding(const struct dpe_ruler *ruler);
 /** Tokens of a text after other text, where tokens add up. */

@@ -208,22 +208,12 @@ static dpe_status count_words(struct dpe_ruler *ruler, struct dpe_error *err)
     return DPE_OK;
 }
 
-static dpe_status hash_words(struct dpe_ruler *ruler, struct dpe_error *err)
-{
-    struct dpe_sha256 *hash = dpe_sha256_new();
-    dpe_sha256_add(hash, ruler->words.hash, sizeof ruler->words.hash);
-    dpe_sha256_text(hash, ruler->before);
-    dpe_sha256_text(hash, ruler->after);
-    return dpe_sha256_finish(hash, ruler->hash, err);
-}
-
 static dpe_status open_chat(struct dpe_ruler *ruler, const struct dpe_ruler_options *options,
                             struct dpe_error *err)
 {
     DPE_TRY(dpe_chat_wrap(options->chat_template, dpe_tokenizer_path(options->tokenizer),
-                          &ruler->before, &ruler->after, err));
-    bool chat = ruler->before[0] != '\0' || ruler->after[0] != '\0';
-    if (chat && options->special == DPE_SPECIAL_LITERAL) {
+                          &ruler->frame, err));
+    if (dpe_chat_framed(&ruler->frame) && options->special == DPE_SPECIAL_LITERAL) {
         return dpe_fail(
             err, DPE_USAGE,
             "ruler: --special-in-text literal would spell out the special tokens of the "
@@ -242,7 +232,7 @@ static dpe_status prepare(struct dpe_ruler *ruler, const struct dpe_ruler_option
     DPE_TRY(dpe_phrases_open(options->template_file, &dpe_builtin_ruler, fields, RULER_PHRASES,
                              &ruler->words, err));
     DPE_TRY(open_chat(ruler, options, err));
-    DPE_TRY(hash_words(ruler, err));
+    DPE_TRY(dpe_chat_frame_hash(&ruler->frame, ruler->words.hash, ruler->hash, err));
     DPE_TRY(dpe_phrases_check_digits(ruler->tokenizer, err));
     DPE_TRY(dpe_lexicon_make(options->corpus, dpe_ruler_words(options->max_length), &ruler->lexicon,
                              err));
@@ -274,8 +264,7 @@ void dpe_ruler_close(struct dpe_ruler *ruler)
         return;
     }
     dpe_phrases_free(&ruler->words);
-    free(ruler->before);
-    free(ruler->after);
+    dpe_chat_frame_free(&ruler->frame);
     dpe_lexicon_free(&ruler->lexicon);
     dpe_text_free(&ruler->essay.text);
     free(ruler->essay.at);
@@ -292,7 +281,7 @@ struct dpe_encode_options dpe_ruler_encoding(const struct dpe_ruler *ruler)
     /* Around a chat template literal is refused. */
     return (struct dpe_encode_options){
         .special = ruler->special,
-        .advice = dpe_ruler_in_chat(ruler)
+        .advice = dpe_chat_framed(&ruler->frame)
                       ? "--special-in-text parse makes it the token"
                       : "choose whether it is ordinary text (literal) or the token (parse) "
                         "with --special-in-text"};

@@ -205,8 +205,8 @@ static void write_prompt(const struct official *official, const struct record *r
     const struct dpe_official_shared *shared = options->shared;
     const struct dpe_json_field *fields = record->fields;
     if (official->ruler) {
-        const char *const parts[] = {shared->before, input(official, record)->value.text,
-                                     shared->after,
+        const char *const parts[] = {shared->frame.before, input(official, record)->value.text,
+                                     shared->frame.after,
                                      official->second ? "" : fields[PREFIX].value.text};
         for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
             dpe_text_put_bytes(text, parts[i], strlen(parts[i]));
@@ -223,9 +223,9 @@ static void write_prompt(const struct official *official, const struct record *r
         {"option_d", choice ? entry(fields + OPTIONS, 3) : ""},
         {NULL, NULL},
     };
-    dpe_text_put(text, "%s", shared->before);
+    dpe_text_put(text, "%s", shared->frame.before);
     dpe_phrases_put(&shared->phrases, options->phrase, values, text);
-    dpe_text_put(text, "%s", shared->after);
+    dpe_text_put(text, "%s", shared->frame.after);
     dpe_phrases_put(&shared->phrases, options->phrase + 1, values, text);
 }
 
@@ -347,14 +347,6 @@ static dpe_status check_lines(struct official *official, struct dpe_official_fil
                                       file->left_out > 0 ? "; first: " : "", file->first);
 }
 
-static dpe_status hash_chat(struct dpe_official_shared *shared, struct dpe_error *err)
-{
-    struct dpe_sha256 *hash = dpe_sha256_new();
-    dpe_sha256_text(hash, shared->before);
-    dpe_sha256_text(hash, shared->after);
-    return dpe_sha256_finish(hash, shared->chat_hash, err);
-}
-
 dpe_status dpe_official_identify(const struct dpe_official_shared *shared,
                                  struct dpe_identity *parameters, struct dpe_error *err)
 {
@@ -371,9 +363,9 @@ dpe_status dpe_official_share(const char *chat_template, const char *model,
     DPE_SCOPED(dpe_official_release_scoped) struct dpe_official_shared *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "no memory for a suite"));
     made->users = 1;
-    DPE_TRY(dpe_chat_wrap(chat_template, model, &made->before, &made->after, err));
-    if (made->before[0] != '\0' || made->after[0] != '\0') {
-        DPE_TRY(hash_chat(made, err));
+    DPE_TRY(dpe_chat_wrap(chat_template, model, &made->frame, err));
+    if (dpe_chat_framed(&made->frame)) {
+        DPE_TRY(dpe_chat_frame_hash(&made->frame, NULL, made->chat_hash, err));
     }
     if (fields != NULL) {
         DPE_TRY(dpe_phrases_open(template_file, &dpe_builtin_infinitebench, fields, n_fields,
@@ -387,8 +379,7 @@ dpe_status dpe_official_share(const char *chat_template, const char *model,
 void dpe_official_release(struct dpe_official_shared *shared)
 {
     if (shared != NULL && --shared->users == 0) {
-        free(shared->before);
-        free(shared->after);
+        dpe_chat_frame_free(&shared->frame);
         dpe_phrases_free(&shared->phrases);
         free(shared);
     }

@@ -6,6 +6,7 @@
 #define DPE_SUITE_PARTS_H
 
 #include "engine/base/base.h"
+#include "eval/chat/chat.h"
 #include "eval/ruler/ruler.h"
 #include "eval/score/score.h"
 #include "eval/suite/suite.h"
@@ -44,8 +45,8 @@ dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
 
 /** What the sources of a folder share; each that is made keeps it for as long as it lives. */
 struct dpe_official_shared {
-    char *before, *after;       /**< chat template */
-    char chat_hash[65];         /**< SHA-256 of both, "" without a template */
+    struct dpe_chat_frame frame;
+    char chat_hash[65];         /**< of the frame, "" without a template */
     struct dpe_phrases phrases; /**< infinitebench */
     int users;
 };

@@ -330,12 +330,12 @@ static void chat_templates_wrap_the_question(void **state)
     dpe_ruler_close(ruler);
     static const char *const shipped[] = {"llama3", "mistral", "qwen2"};
     for (int i = 0; i < 3; i++) {
-        char path[256], *prefix = NULL, *suffix = NULL;
+        char path[256];
+        struct dpe_chat_frame frame;
         snprintf(path, sizeof path, DPE_SOURCE_DIR "/eval/templates/chat_%s.txt", shipped[i]);
-        assert_int_equal(dpe_chat_wrap(path, "", &prefix, &suffix, NULL), DPE_OK);
-        assert_true(strlen(prefix) > 5 && strlen(suffix) > 5);
-        free(prefix);
-        free(suffix);
+        assert_int_equal(dpe_chat_wrap(path, "", &frame, NULL), DPE_OK);
+        assert_true(strlen(frame.before) > 5 && strlen(frame.after) > 5);
+        dpe_chat_frame_free(&frame);
     }
 }
 

@@ -25,25 +25,22 @@ static const char *put(const char *name, const char *text)
 static void expect_wrap(const char *what, const char *before, const char *after)
 {
     struct dpe_error err = {0};
-    char *a = NULL;
-    char *b = NULL;
-    if (dpe_chat_wrap(what, folder, &a, &b, &err) != DPE_OK) {
+    struct dpe_chat_frame frame;
+    if (dpe_chat_wrap(what, folder, &frame, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
-    assert_string_equal(a, before);
-    assert_string_equal(b, after);
-    free(a);
-    free(b);
+    assert_string_equal(frame.before, before);
+    assert_string_equal(frame.after, after);
+    dpe_chat_frame_free(&frame);
 }
 
 static void expect_refusal(const char *what, dpe_status status, const char *message)
 {
     struct dpe_error err = {0};
-    char *a = NULL;
-    char *b = NULL;
-    assert_int_equal(dpe_chat_wrap(what, folder, &a, &b, &err), status);
-    assert_null(a);
-    assert_null(b);
+    struct dpe_chat_frame frame;
+    assert_int_equal(dpe_chat_wrap(what, folder, &frame, &err), status);
+    assert_null(frame.before);
+    assert_null(frame.after);
     if (strstr(err.text, message) == NULL) {
         fail_msg("expected \"%s\", found \"%s\"", message, err.text);
     }
