@@ -220,46 +220,41 @@ static double original_length(struct source *source, const struct dpe_table_valu
                            number_of(source, "context_length", length));
 }
 
+/* A number of 4 bytes, named PREFIX + NAME. */
+static void put_number(struct dpe_text *out, const char *prefix, const char *name, uint64_t type,
+                       uint64_t bits)
+{
+    char key[LONGEST_KEY];
+    snprintf(key, sizeof key, "%s%s", prefix, name);
+    put_key(out, key, type);
+    put_u64(out, bits, 4);
+}
+
+/* N_PUT values. */
 static void put_own_values(struct dpe_text *out, struct source *source,
                            const struct dpe_table_values *values,
                            const struct dpe_rope_factors *factors)
 {
-    const struct {
-        const char *name;
-        uint64_t type, bits;
-    } numbers[] = {
-        {"rope.scaling.attn_factor", DPE_GGUF_F32, float_bits(factors->attention_factor)},
-        {"rope.scaling.original_context_length", DPE_GGUF_U32,
-         (uint64_t)original_length(source, values)},
-        {"context_length", DPE_GGUF_U32, (uint64_t)values->length},
-    };
+    const char *own = source->architecture;
     char key[LONGEST_KEY];
-    snprintf(key, sizeof key, "%s.rope.scaling.type", source->architecture);
+    snprintf(key, sizeof key, "%s.rope.scaling.type", own);
     put_key(out, key, DPE_GGUF_STRING);
     put_text(out, "none", 4);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        snprintf(key, sizeof key, "%s.%s", source->architecture, numbers[i].name);
-        put_key(out, key, numbers[i].type);
-        put_u64(out, numbers[i].bits, 4);
-    }
+    put_number(out, own, ".rope.scaling.attn_factor", DPE_GGUF_F32,
+               float_bits(factors->attention_factor));
+    put_number(out, own, ".rope.scaling.original_context_length", DPE_GGUF_U32,
+               (uint64_t)original_length(source, values));
+    put_number(out, own, ".context_length", DPE_GGUF_U32, (uint64_t)values->length);
 }
 
-/* What a short text loses under these factors, which llama.cpp applies to every text. */
+/* What a short text loses under these factors, which llama.cpp applies to every text: N_SHORT
+ * values. */
 static void put_short_text(struct dpe_text *out, const struct dpe_short_text *text)
 {
-    const struct {
-        const char *name;
-        uint64_t type, bits;
-    } numbers[N_SHORT] = {
-        {"tokens", DPE_GGUF_U32, (uint64_t)text->tokens},
-        {"nll", DPE_GGUF_F32, float_bits(text->own)},
-        {"nll_with_factors", DPE_GGUF_F32, float_bits(text->applied)},
-    };
-    char key[LONGEST_KEY];
-    for (size_t i = 0; i < N_SHORT && text->tokens > 0; i++) {
-        snprintf(key, sizeof key, "%s%s", short_prefix, numbers[i].name);
-        put_key(out, key, numbers[i].type);
-        put_u64(out, numbers[i].bits, 4);
+    if (text->tokens > 0) {
+        put_number(out, short_prefix, "tokens", DPE_GGUF_U32, (uint64_t)text->tokens);
+        put_number(out, short_prefix, "nll", DPE_GGUF_F32, float_bits(text->own));
+        put_number(out, short_prefix, "nll_with_factors", DPE_GGUF_F32, float_bits(text->applied));
     }
 }
 
