@@ -167,10 +167,12 @@ dpe_status dpe_jsonl_read(const struct dpe_jsonl *jsonl, int64_t i, struct dpe_t
 
 /* ------------------------------------------------------------------------------------- a line */
 
-void dpe_json_field_free(struct dpe_json_field *field)
+void dpe_json_fields_free(struct dpe_json_field *fields, size_t n)
 {
-    free(field->items);
-    *field = (struct dpe_json_field){.name = field->name};
+    for (size_t i = 0; i < n; i++) {
+        free(fields[i].items);
+        fields[i] = (struct dpe_json_field){.name = fields[i].name};
+    }
 }
 
 const char *dpe_json_kind_name(enum dpe_json_kind kind)

@@ -57,7 +57,8 @@ struct dpe_json_field {
     struct dpe_json_item *items;
     size_t n;
 };
-void dpe_json_field_free(struct dpe_json_field *field);
+/** Their names stay. */
+void dpe_json_fields_free(struct dpe_json_field *fields, size_t n);
 /** "a string", "a list", … for messages. */
 const char *dpe_json_kind_name(enum dpe_json_kind kind);
 

@@ -157,9 +157,6 @@ enum {
     EXPECTED,
     N_FIELDS
 };
-static const char *const field_names[N_FIELDS] = {"pred",   "prediction",   "outputs",
-                                                  "needle", "ground_truth", "label",
-                                                  "answer", "generation",   "expected_answer"};
 
 /* What a thread reuses for every line. */
 struct reader {
@@ -169,20 +166,20 @@ struct reader {
     size_t n_references;
 };
 
-static void reader_init(struct reader *reader)
-{
-    *reader = (struct reader){0};
-    for (int i = 0; i < N_FIELDS; i++) {
-        reader->fields[i].name = field_names[i];
-    }
-}
+static const struct reader new_reader = {.fields = {[PRED] = {.name = "pred"},
+                                                    [PREDICTION] = {.name = "prediction"},
+                                                    [OUTPUTS] = {.name = "outputs"},
+                                                    [NEEDLE] = {.name = "needle"},
+                                                    [GROUND_TRUTH] = {.name = "ground_truth"},
+                                                    [LABEL] = {.name = "label"},
+                                                    [ANSWER] = {.name = "answer"},
+                                                    [GENERATION] = {.name = "generation"},
+                                                    [EXPECTED] = {.name = "expected_answer"}}};
 
 static void reader_free(struct reader *reader)
 {
     dpe_text_free(&reader->line);
-    for (int i = 0; i < N_FIELDS; i++) {
-        dpe_json_field_free(reader->fields + i);
-    }
+    dpe_json_fields_free(reader->fields, N_FIELDS);
     free(reader->references);
 }
 
@@ -345,8 +342,7 @@ static void score_lines(struct pass *pass, int64_t n, int threads)
 {
 #pragma omp parallel num_threads(threads)
     {
-        struct reader reader;
-        reader_init(&reader);
+        struct reader reader = new_reader;
 #pragma omp for schedule(dynamic, BLOCK)
         for (int64_t i = 0; i < n; i++) {
             score_one(pass, &reader, i);

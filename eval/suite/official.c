@@ -19,9 +19,6 @@ struct official {
 };
 
 enum { INPUT, CONTEXT, CONTENT, OUTPUTS, ANSWER, OPTIONS, PREFIX, QUESTION, EXPECTED, N_FIELDS };
-static const char *const names[N_FIELDS] = {"input",         "context",  "content",
-                                            "outputs",       "answer",   "options",
-                                            "answer_prefix", "question", "expected_answer"};
 
 /* A line that was read. */
 struct record {
@@ -29,21 +26,20 @@ struct record {
     struct dpe_json_field fields[N_FIELDS];
 };
 
-static struct record new_record(void)
-{
-    struct record record = {0};
-    for (int i = 0; i < N_FIELDS; i++) {
-        record.fields[i].name = names[i];
-    }
-    return record;
-}
+static const struct record new_record = {.fields = {[INPUT] = {.name = "input"},
+                                                    [CONTEXT] = {.name = "context"},
+                                                    [CONTENT] = {.name = "content"},
+                                                    [OUTPUTS] = {.name = "outputs"},
+                                                    [ANSWER] = {.name = "answer"},
+                                                    [OPTIONS] = {.name = "options"},
+                                                    [PREFIX] = {.name = "answer_prefix"},
+                                                    [QUESTION] = {.name = "question"},
+                                                    [EXPECTED] = {.name = "expected_answer"}}};
 
 static void record_free(struct record *record)
 {
     dpe_text_free(&record->line);
-    for (int i = 0; i < N_FIELDS; i++) {
-        dpe_json_field_free(record->fields + i);
-    }
+    dpe_json_fields_free(record->fields, N_FIELDS);
 }
 
 /* ------------------------------------------------------------------------------------ checking */
@@ -283,7 +279,7 @@ static dpe_status sample_official(void *state, int64_t index, struct dpe_sample 
     const struct official *official = state;
     DPE_SCOPED(dpe_sample_free)
     struct dpe_sample made = {.index = index, .max_new = official->options.room};
-    DPE_SCOPED(record_free) struct record record = new_record();
+    DPE_SCOPED(record_free) struct record record = new_record;
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     DPE_TRY(read_record(official, official->lines[index], &record, err));
     write_prompt(official, &record, &text);
@@ -325,7 +321,7 @@ static dpe_status check_lines(struct official *official, struct dpe_official_fil
                               struct dpe_error *err)
 {
     int64_t n = dpe_jsonl_size(official->jsonl);
-    DPE_SCOPED(record_free) struct record record = new_record();
+    DPE_SCOPED(record_free) struct record record = new_record;
     DPE_TRY(DPE_NEW(&official->lines, (size_t)n, err, "no memory for lines"));
     for (int64_t i = 0; i < n; i++) {
         struct dpe_error own = {0};

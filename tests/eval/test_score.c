@@ -66,9 +66,7 @@ static void rules_are_pythons(void **state)
         wrong += !check_case(fields, i + 1);
         hits += strtod(fields[SCORE].value.text, NULL) > 0.0;
     }
-    for (int i = 0; i < N_FIELDS; i++) {
-        dpe_json_field_free(fields + i);
-    }
+    dpe_json_fields_free(fields, N_FIELDS);
     dpe_text_free(&line);
     dpe_jsonl_close(jsonl);
     assert_int_equal(wrong, 0);
