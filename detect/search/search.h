@@ -53,7 +53,8 @@ void dpe_detect_point_base(const struct dpe_detect_params *params, struct dpe_de
 /** What searches end with or near to, without one: log-n from L0 with the exponent 0.7, the fastest
  * eighth of the groups where they are, the others at L0, a near window of 3/16 L0 (half as wide
  * again as `window`; beyond 16·L0 `window` itself); of fewer groups than eight all at L0 and a
- * window of L0/4 (eval/RESULTS.md). False: L0 is no detecting length, or frequencies move. */
+ * window of L0/4; up to 2·L0 all as in the base and a window of L0/2 (eval/RESULTS.md). False: L0
+ * is no detecting length where it is one of them, or frequencies move. */
 bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_detect_point *point);
 /** Its scales [n_groups]: the base's where it is as in the base, else dpe_detect_joint_scale. */
 void dpe_detect_point_scales(const struct dpe_detect_params *params,
