@@ -95,7 +95,7 @@ static dpe_status start(void *state, struct dpe_error *err)
     struct profile *profile = state;
     const struct dpe_norms_arguments *args = profile->args;
     const char *const fields[][2] = {
-        {"contribution", dpe_contribution_name(args->contribution)},
+        {"contribution", dpe_contribution_names[args->contribution]},
         {"special_in_text", args->special == DPE_SPECIAL_LITERAL ? "literal" : "error"},
     };
     const struct dpe_job_identity own = {.kind = "norms",
@@ -187,7 +187,7 @@ static void put_texts(const struct profile *profile, struct dpe_h5 *table)
         const char *object, *name, *value;
     } texts[] = {
         {"/", "title", "2-norm profile of queries and keys"},
-        {"/norms", "contribution", dpe_contribution_name(profile->args->contribution)},
+        {"/norms", "contribution", dpe_contribution_names[profile->args->contribution]},
         {"/norms", "tie_rule", "lower pair first"},
         {"/tokenizer", "sha256", dpe_tokenizer_fingerprint(profile->job.tokenizer)},
         {"/corpus", "sha256", dpe_corpus_fingerprint(profile->job.corpus)},
@@ -220,7 +220,7 @@ static dpe_status print_result(const struct profile *profile, const struct dpe_n
     dpe_result_text(out, "model", profile->args->job.model);
     dpe_result_text(out, "fingerprint", dpe_job_fingerprint(&profile->job));
     dpe_result_text(out, "table", profile->args->job.output);
-    dpe_result_text(out, "contribution", dpe_contribution_name(profile->args->contribution));
+    dpe_result_text(out, "contribution", dpe_contribution_names[profile->args->contribution]);
     dpe_result_whole(out, "samples", profile->args->job.samples);
     dpe_result_wholes(out, "lengths", profile->lengths, (size_t)profile->n_lengths);
     dpe_result_whole(out, "pairs", pairs);
@@ -389,7 +389,7 @@ static dpe_status print_summary(void *state, struct dpe_error *err)
     dpe_print("2-norm contribution of the %lld pairs of each head (%s),\n%lld excerpts of %d "
               "lengths\n",
               (long long)result.n[DPE_NORMS_PAIR],
-              dpe_contribution_name(profile->args->contribution),
+              dpe_contribution_names[profile->args->contribution],
               (long long)profile->args->job.samples, profile->n_lengths);
     dpe_print("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
     for (int64_t layer = 0; layer < config->n_layers; layer++) {
@@ -466,12 +466,11 @@ const struct dpe_study dpe_norms_study = {
 
 /* ------------------------------------------------------------------------------------- the tool */
 
-enum option_key { KEY_CONTRIBUTION = DPE_KEY_PROGRAM };
-
 static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to measure:", 1},
-    {"contribution", KEY_CONTRIBUTION, "NAME", 0,
-     "product-of-means (default, the paper) or mean-of-products (its released code)", 1},
+    {"contribution", 0, "NAME", 0,
+     "product-of-means (default, the paper) or mean-of-products (its released code)", 1,
+     DPE_CHOICE(struct dpe_norms_arguments, contribution, dpe_contribution_names)},
     {"dry-run", 0, NULL, DPE_BASIC,
      "Print the cost (tokens, operations, memory, time) and run nothing", 1,
      DPE_SWITCH(struct dpe_norms_arguments, job.dry_run)},
@@ -488,19 +487,12 @@ static const struct dpe_option options_table[] = {
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_norms_arguments *args = state->input;
+    (void)arg;
     switch (key) {
     case DPE_LINE_BEGIN:
         state->child_inputs[0] = &args->job;
         state->child_inputs[1] = &args->job;
         state->child_inputs[2] = &args->job;
-        return 0;
-    case KEY_CONTRIBUTION:
-        if (!dpe_contribution_parse(arg, &args->contribution)) {
-            dpe_line_error(state,
-                           "--contribution: expected product-of-means or mean-of-products, "
-                           "found '%s'",
-                           arg);
-        }
         return 0;
     case DPE_LINE_END:
         dpe_job_require(state, &args->job, false, "-o OUT.h5");

@@ -16,21 +16,7 @@ struct dpe_norms {
     int64_t *tokens; /* [layer] */
 };
 
-const char *dpe_contribution_name(enum dpe_contribution kind)
-{
-    return kind == DPE_PRODUCT_OF_MEANS ? "product-of-means" : "mean-of-products";
-}
-
-bool dpe_contribution_parse(const char *name, enum dpe_contribution *kind)
-{
-    for (int i = DPE_PRODUCT_OF_MEANS; i <= DPE_MEAN_OF_PRODUCTS; i++) {
-        if (strcmp(name, dpe_contribution_name((enum dpe_contribution)i)) == 0) {
-            *kind = (enum dpe_contribution)i;
-            return true;
-        }
-    }
-    return false;
-}
+const char *const dpe_contribution_names[] = {"product-of-means", "mean-of-products", NULL};
 
 dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contribution kind,
                             struct dpe_norms **norms, struct dpe_error *err)

@@ -23,9 +23,8 @@ enum dpe_contribution {
     DPE_PRODUCT_OF_MEANS, /**< mean_t ‖q_t‖ · mean_t ‖k_t‖: the paper (default) */
     DPE_MEAN_OF_PRODUCTS, /**< mean_t ‖q_t‖·‖k_t‖ at the same position: the paper's released code */
 };
-const char *dpe_contribution_name(enum dpe_contribution kind);
-/** False when the name is neither "product-of-means" nor "mean-of-products". */
-bool dpe_contribution_parse(const char *name, enum dpe_contribution *kind);
+/** "product-of-means", "mean-of-products"; NULL ends them. */
+extern const char *const dpe_contribution_names[];
 
 /** Running sums of one sample: [n_layers][n_heads][n_pairs], in double. */
 struct dpe_norms;

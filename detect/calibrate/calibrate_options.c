@@ -8,7 +8,6 @@ enum option_key {
     KEY_TOP_K = DPE_KEY_PROGRAM,
     KEY_SEED,
     KEY_TUNE_BUDGET,
-    KEY_CONTRIBUTION,
     KEY_BUDGET,
 };
 
@@ -53,8 +52,9 @@ static const struct dpe_option options_table[] = {
      DPE_COUNT(struct calibrate_arguments, norm_samples, 1, 1000000)},
     {"norm-lengths", 0, "LIST", 0, "Tokens of an excerpt a,b,... or auto (default)", 6,
      DPE_TEXT(struct calibrate_arguments, norms.lengths)},
-    {"contribution", KEY_CONTRIBUTION, "NAME", 0, "product-of-means (default) or mean-of-products",
-     6},
+    {"contribution", 0, "NAME", 0, "product-of-means (default) or mean-of-products", 6,
+     DPE_CHOICE(struct calibrate_arguments, norms.contribution, dpe_contribution_names),
+     DPE_GIVEN(struct calibrate_arguments, norms.contribution_given)},
     {"special-in-text", 0, "error|literal", 0,
      "Spelling of a special token in the excerpts (default: error)", 6,
      DPE_CHOICE(struct calibrate_arguments, norms.special, NULL),
@@ -183,15 +183,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         return 0;
     case KEY_BUDGET:
         parse_budget(arg, state, args);
-        return 0;
-    case KEY_CONTRIBUTION:
-        if (!dpe_contribution_parse(arg, &args->norms.contribution)) {
-            dpe_line_error(state,
-                           "--contribution: expected product-of-means or mean-of-products, "
-                           "found '%s'",
-                           arg);
-        }
-        args->norms.contribution_given = true;
         return 0;
     case DPE_LINE_END:
         complete(state, args);

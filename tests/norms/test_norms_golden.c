@@ -47,7 +47,7 @@ static void compare(const char *name, const struct dpe_model *model, const int32
         double error = near_error(scores[i], (double)want[i]) / (double)want[i];
         worst = error <= worst ? worst : error;
     }
-    printf("%s on %s, %s: worst relative error %.1e\n", name, device, dpe_contribution_name(kind),
+    printf("%s on %s, %s: worst relative error %.1e\n", name, device, dpe_contribution_names[kind],
            worst);
     assert_true(worst <= 1e-4);
     free(golden);
