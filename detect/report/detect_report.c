@@ -1,6 +1,7 @@
 /* Rows of a run → what the table and the terminal show. */
 #include "detect/report/report.h"
 #include "outputs/h5/rows.h"
+#include "outputs/read/read.h"
 #include "outputs/run/run.h"
 
 #include <math.h>
@@ -296,63 +297,64 @@ struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *
 }
 
 /* Frequencies and a factor on the logits alone, in every layer. */
-static bool is_plain(const struct dpe_detect_report *report, const struct dpe_detect_values *values)
+static bool is_plain(const struct dpe_config *config, const struct dpe_table_values *values)
 {
-    const struct dpe_config *config = report->context->config;
-    const struct dpe_temperature *temperature = &values->temperature;
-    bool partial = 2 * dpe_config_pairs(config) < config->head_dim;
-    bool plain = values->inv_freq != NULL && values->n_bands == 0 &&
-                 temperature->log_n_length == 0.0 && dpe_temperature_is_level(temperature) &&
-                 temperature->n_heads == 0 && !(partial && temperature->logit_scale != 1.0);
+    bool plain = values->applied_inv_freq != NULL && dpe_table_needs_adapter(values) == 0;
     for (int64_t layer = 0; layer < config->n_layers; layer++) {
         plain = plain && dpe_config_moves(config, layer);
-    }
-    for (int g = 0; g < report->grid->params.n_groups; g++) {
-        plain = plain && values->scale[g] == 1.0;
     }
     return plain;
 }
 
 bool dpe_detect_report_static(const struct dpe_detect_report *report)
 {
-    return is_plain(report, &report->kept.values);
-}
-
-static void values_free(struct dpe_detect_values *values)
-{
-    free(values->scale);
-    free(values->bands);
-}
-
-static void kept_free(struct dpe_detect_kept *kept)
-{
-    values_free(&kept->values);
-    free(kept->length);
-    free(kept->inv_freq);
-    *kept = (struct dpe_detect_kept){0};
+    return report->kept.plan != DPE_DETECT_ROPE && report->statics[report->kept.plan];
 }
 
 /* A plan of --against. */
 static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct dpe_error *err)
 {
-    const struct dpe_detect_params *params = &report->grid->params;
-    struct dpe_detect_kept *kept = &report->kept;
-    struct dpe_detect_values *values = &kept->values;
-    const size_t n = (size_t)report->grid->n_pairs;
+    struct dpe_detect_entry *entry = &report->kept.entry;
+    struct dpe_table_values *values = &entry->values;
     bool holds = false;
-    *values = (struct dpe_detect_values){.scale = values->scale};
-    DPE_TRY(DPE_NEW(&values->bands, dpe_detect_band_numbers(report->context->config), err,
-                    "out of memory for bands"));
     DPE_TRY(
-        dpe_detect_holds(report->grid, report->context, &report->plans[plan], values, &holds, err));
-    kept->mask = NULL;
-    if (values->inv_freq != NULL) {
-        DPE_TRY(DPE_NEW(&kept->inv_freq, n, err, "out of memory for %zu frequencies", n));
-        memcpy(kept->inv_freq, values->inv_freq, n * sizeof *kept->inv_freq);
-        values->inv_freq = kept->inv_freq;
+        dpe_detect_holds(report->grid, report->context, &report->plans[plan], entry, &holds, err));
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        values->effective_length[g] = round((double)values->length / values->scale_factor[g]);
     }
+    return DPE_OK;
+}
+
+/* The model as it is, or a plan of DPE. */
+static dpe_status keep_own(struct dpe_detect_report *report, int plan, struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    struct dpe_detect_entry *entry = &report->kept.entry;
+    struct dpe_table_values *values = &entry->values;
+    struct dpe_temperature temperature = params->temperature;
+    const uint8_t *mask = params->mask;
+    DPE_TRY(dpe_detect_entry_make(report->grid, report->context, entry, err));
     for (int g = 0; g < params->n_groups; g++) {
-        kept->length[g] = llround((double)params->length / values->scale[g]);
+        values->scale_factor[g] = plan == DPE_DETECT_ROPE ? 1.0 : report->scale[g];
+        values->effective_length[g] =
+            (double)(plan == DPE_DETECT_ROPE ? params->length : report->selected[g]);
+    }
+    if (plan == DPE_DETECT_ROPE) {
+        temperature = dpe_temperature_none;
+    } else if (dpe_detect_report_chooses(report) || plan == DPE_DETECT_BASE) {
+        const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
+        temperature = point.temperature;
+        values->window = point.window;
+        mask = dpe_detect_point_pairs(params, &point).mask;
+        dpe_detect_point_scales(params, &point, values->scale_factor);
+        for (int g = 0; g < params->n_groups; g++) {
+            values->effective_length[g] = (double)dpe_detect_point_length(params, &point, g);
+        }
+    }
+    dpe_table_put_temperature(&temperature, entry->room, values);
+    values->mask = (uint8_t *)(uintptr_t)mask;
+    for (int64_t j = 0; mask != NULL && j < values->n_pairs; j++) {
+        values->top_k += mask[j];
     }
     return DPE_OK;
 }
@@ -360,56 +362,33 @@ static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct 
 /* What the table gets. */
 static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_error *err)
 {
-    const struct dpe_detect_params *params = &report->grid->params;
-    struct dpe_detect_kept *kept = &report->kept;
-    struct dpe_detect_values *values = &kept->values;
-    const size_t n = (size_t)params->n_groups;
-    kept_free(kept);
-    DPE_TRY(DPE_NEW(&values->scale, n, err, "out of memory for %zu groups", n));
-    DPE_TRY(DPE_NEW(&kept->length, n, err, "out of memory for %zu groups", n));
-    kept->plan = plan;
-    kept->mask = params->mask;
-    values->temperature = params->temperature;
-    values->window = params->window;
-    for (size_t g = 0; g < n; g++) {
-        values->scale[g] = plan == DPE_DETECT_ROPE ? 1.0 : report->scale[g];
-        kept->length[g] = plan == DPE_DETECT_ROPE ? params->length : report->selected[g];
-    }
-    if (plan == DPE_DETECT_ROPE) {
-        values->temperature = dpe_temperature_none;
-    } else if (plan >= DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report)) {
-        return keep_other(report, plan, err);
-    } else if (dpe_detect_report_chooses(report) || plan == DPE_DETECT_BASE) {
-        const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
-        values->temperature = point.temperature;
-        values->window = point.window;
-        kept->mask = dpe_detect_point_pairs(params, &point).mask;
-        dpe_detect_point_scales(params, &point, values->scale);
-        dpe_detect_point_lengths(params, &point, kept->length);
-    }
+    const struct dpe_detect_grid *grid = report->grid;
+    const double own = grid->params.temperature.logit_scale;
+    dpe_detect_entry_free(&report->kept.entry);
+    report->kept.plan = plan;
+    DPE_TRY(plan >= DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report)
+                ? keep_other(report, plan, err)
+                : keep_own(report, plan, err));
+    /* That of the model; plans of frequencies have another. */
+    report->kept.entry.values.attention_scaling =
+        sqrt(grid->configs[0].plan.temperature.logit_scale / (own > 0.0 ? own : 1.0));
     return DPE_OK;
 }
 
 /* Which of the validated plans a table can hold, and which need no adapter. */
 static dpe_status find_tables(struct dpe_detect_report *report, struct dpe_error *err)
 {
-    DPE_SCOPED(values_free) struct dpe_detect_values values = {0};
-    DPE_TRY(DPE_NEW(&values.scale, (size_t)report->grid->params.n_groups, err,
-                    "out of memory for scales"));
-    DPE_TRY(DPE_NEW(&values.bands,
-                    report->plans != NULL ? dpe_detect_band_numbers(report->context->config) : 1,
-                    err, "out of memory for scales"));
     int ours = DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report);
     for (int v = 0; v < report->n_validated; v++) {
-        const bool other = v >= ours && report->plans != NULL;
+        DPE_SCOPED(dpe_detect_entry_free) struct dpe_detect_entry entry = {0};
         report->tables[v] = v < ours;
-        if (other) {
-            DPE_TRY(dpe_detect_holds(report->grid, report->context, &report->plans[v], &values,
+        report->statics[v] = v == DPE_DETECT_ROPE;
+        if (v >= ours && report->plans != NULL) {
+            DPE_TRY(dpe_detect_holds(report->grid, report->context, &report->plans[v], &entry,
                                      &report->tables[v], err));
+            report->statics[v] =
+                report->tables[v] && is_plain(report->context->config, &entry.values);
         }
-        report->statics[v] =
-            v == DPE_DETECT_ROPE || (other && report->tables[v] && is_plain(report, &values));
-        values = (struct dpe_detect_values){.scale = values.scale, .bands = values.bands};
     }
     return DPE_OK;
 }
@@ -584,7 +563,7 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
     dpe_detect_selection_free(&report->selection);
     dpe_race_free(&report->race);
     dpe_detect_search_free(&report->search);
-    kept_free(&report->kept);
+    dpe_detect_entry_free(&report->kept.entry);
     free(report->scale);
     free(report->selected);
     report->scale = NULL;

@@ -336,58 +336,6 @@ static void put_guard(struct dpe_h5 *table, const struct dpe_detect_report *repo
 
 /* ----------------------------------------------------------------------- table, model and texts */
 
-/* What the kept plan is as a table's entry. `numbers` [2 n_pairs + n_groups + n_layers n_heads]
- * is for the model's frequencies, those that are applied, the lengths, and factors of heads. */
-static dpe_status values_of(const struct dpe_detect_report *report, double *numbers,
-                            struct dpe_table_values *values, struct dpe_error *err)
-{
-    const struct dpe_detect_grid *grid = report->grid;
-    const struct dpe_detect_params *params = &grid->params;
-    const struct dpe_detect_values *kept = &report->kept.values;
-    const uint8_t *mask = report->kept.mask;
-    const struct dpe_config *config = report->context->config;
-    size_t n = (size_t)grid->n_pairs;
-    double scaled = params->temperature.logit_scale > 0.0 ? params->temperature.logit_scale : 1.0;
-    double a = 1.0; /* of the model; plans of frequencies have others */
-    DPE_TRY(dpe_rope_native(config, report->context->length, numbers, &a, err));
-    memcpy(numbers + n, kept->inv_freq != NULL ? kept->inv_freq : numbers, n * sizeof *numbers);
-    for (int64_t g = 0; g < params->n_groups; g++) {
-        numbers[2 * n + (size_t)g] = (double)report->kept.length[g];
-    }
-    *values = (struct dpe_table_values){
-        .n_layers = config->n_layers,
-        .n_heads = config->n_heads,
-        .n_pairs = grid->n_pairs,
-        .trained_length = params->trained_length,
-        .length = params->length,
-        .frequencies = params->frequencies,
-        .window = params->frequencies ? 0 : kept->window,
-        .n_groups = params->n_groups,
-        .group_edge = grid->edges,
-        .effective_length = numbers + 2 * n,
-        .scale_factor = kept->scale,
-        .inv_freq = numbers,
-        .applied_inv_freq = numbers + n,
-        .unrounded = kept->unrounded,
-        .attention_scaling = sqrt(grid->configs[0].plan.temperature.logit_scale / scaled),
-        .n_bands = kept->n_bands,
-        .bands = kept->n_bands > 0 ? kept->bands : NULL,
-        .logit_scale = kept->temperature.logit_scale,
-        .logit_scale_first = kept->temperature.depth[0],
-        .logit_scale_middle = kept->temperature.depth[1],
-        .logit_scale_last = kept->temperature.depth[2],
-        .log_n_length = kept->temperature.log_n_length,
-        .log_n_power = kept->temperature.log_n_power,
-        .log_n_decay = kept->temperature.log_n_decay,
-        .mask = (uint8_t *)(uintptr_t)mask,
-    };
-    dpe_table_put_heads(&kept->temperature, numbers + 2 * n + params->n_groups, values);
-    for (size_t j = 0; mask != NULL && j < n; j++) {
-        values->top_k += mask[j];
-    }
-    return DPE_OK;
-}
-
 /* The best validated method that is neither kept nor a plan of the search; -1: none. */
 static int find_rival(const struct dpe_detect_report *report, const struct dpe_detect_validation *v)
 {
@@ -460,22 +408,9 @@ static void put_entry(struct dpe_h5 *table, const struct dpe_detect_report *repo
 
 static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_grid *grid = report->grid;
-    const struct dpe_config *config = report->context->config;
-    struct dpe_table_values values = {0};
-    DPE_OWNED double *numbers = dpe_alloc(
-        (size_t)(2 * grid->n_pairs + grid->params.n_groups + config->n_layers * config->n_heads),
-        sizeof *numbers);
-    if (numbers == NULL) {
-        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %zu pairs", (size_t)grid->n_pairs);
-        return;
-    }
-    struct dpe_error why = {0};
-    if (values_of(report, numbers, &values, &why) != DPE_OK) {
-        dpe_h5_stop(table, why.status, "%s", why.text);
-        return;
-    }
     char task[DPE_TASK_WORDS + 16];
+    struct dpe_table_values values = report->kept.entry.values;
+    values.window = values.frequencies != 0 ? 0 : values.window;
     add_evidence(report, task, &values);
     put_entry(table, report, &values);
 }

@@ -122,7 +122,10 @@ static void fill_plan(const struct dpe_detect_params *params, const struct dpe_d
     }
     dpe_temperature_text(&tried->point.temperature, s->texts[at]);
     dpe_detect_point_spec(&tried->point, s->specs[at]);
-    dpe_detect_point_lengths(params, &tried->point, s->r.length + at * (size_t)params->n_groups);
+    for (int g = 0; g < params->n_groups; g++) {
+        s->r.length[at * (size_t)params->n_groups + (size_t)g] =
+            dpe_detect_point_length(params, &tried->point, g);
+    }
 }
 
 static void fill(const struct dpe_detect_report *report, struct searched *s)

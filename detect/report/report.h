@@ -42,11 +42,8 @@ struct dpe_detect_result {
 
 /** The plan that the table holds: the joint one, or one that validation shows to be better. */
 struct dpe_detect_kept {
-    int plan;                        /**< index of a validated plan */
-    struct dpe_detect_values values; /**< owned */
-    int64_t *length;                 /**< [n_groups] −1 = none (the scale of the detection) */
-    const uint8_t *mask;             /**< pairs that move, as dpe_detect_params; borrowed */
-    double *inv_freq;                /**< what the values' frequencies are in */
+    int plan; /**< index of a validated plan */
+    struct dpe_detect_entry entry;
 };
 
 /** Everything that the table and the terminal show. `grid`, `context` and names are borrowed; the

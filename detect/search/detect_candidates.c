@@ -146,12 +146,10 @@ void dpe_detect_point_dpe_spec(const struct dpe_detect_grid *grid,
     }
 }
 
-void dpe_detect_point_lengths(const struct dpe_detect_params *params,
-                              const struct dpe_detect_point *point, int64_t *length)
+int64_t dpe_detect_point_length(const struct dpe_detect_params *params,
+                                const struct dpe_detect_point *point, int group)
 {
-    for (int g = 0; g < params->n_groups; g++) {
-        length[g] = point->at[g] < 0 || point->family > 0 ? -1 : params->lengths[point->at[g]];
-    }
+    return point->at[group] < 0 || point->family > 0 ? -1 : params->lengths[point->at[group]];
 }
 
 void dpe_detect_point_scales(const struct dpe_detect_params *params,

@@ -59,10 +59,10 @@ bool dpe_detect_point_usual(const struct dpe_detect_params *params, struct dpe_d
 /** Its scales [n_groups]: the base's where it is as in the base, else dpe_detect_joint_scale. */
 void dpe_detect_point_scales(const struct dpe_detect_params *params,
                              const struct dpe_detect_point *point, double *scale);
-/** Its lengths [n_groups] in tokens; −1 where a group is as in the base and that is not a detecting
+/** The length of a group in tokens; −1 where it is as in the base and that is not a detecting
  *  length. */
-void dpe_detect_point_lengths(const struct dpe_detect_params *params,
-                              const struct dpe_detect_point *point, int64_t *length);
+int64_t dpe_detect_point_length(const struct dpe_detect_params *params,
+                                const struct dpe_detect_point *point, int group);
 /** The pairs that move in it: mask NULL and k −1: those of a sweep that moves all. */
 struct dpe_detect_key_pairs dpe_detect_point_pairs(const struct dpe_detect_params *params,
                                                    const struct dpe_detect_point *point);

@@ -205,34 +205,56 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
     return dpe_plan_make_dpe(&dpe, context, plan, err);
 }
 
-size_t dpe_detect_band_numbers(const struct dpe_config *config)
+dpe_status dpe_detect_entry_make(const struct dpe_detect_grid *grid,
+                                 const struct dpe_plan_context *context,
+                                 struct dpe_detect_entry *entry, struct dpe_error *err)
 {
-    return dpe_table_room(config);
+    const struct dpe_detect_params *params = &grid->params;
+    const struct dpe_config *config = context->config;
+    const size_t n_groups = (size_t)params->n_groups, n_pairs = (size_t)grid->n_pairs;
+    const size_t room = dpe_table_room(config);
+    double a = 1.0;
+    DPE_TRY(DPE_NEW(&entry->room, room + 2 * n_groups + 2 * n_pairs, err,
+                    "out of memory for an entry of %zu groups", n_groups));
+    double *inv_freq = entry->room + room + 2 * n_groups;
+    entry->values = (struct dpe_table_values){.n_layers = config->n_layers,
+                                              .n_heads = config->n_heads,
+                                              .n_pairs = grid->n_pairs,
+                                              .trained_length = params->trained_length,
+                                              .length = params->length,
+                                              .frequencies = params->frequencies,
+                                              .window = params->window,
+                                              .n_groups = params->n_groups,
+                                              .group_edge = grid->edges,
+                                              .effective_length = entry->room + room,
+                                              .scale_factor = entry->room + room + n_groups,
+                                              .inv_freq = inv_freq};
+    return dpe_rope_native(config, context->length, inv_freq, &a, err);
+}
+
+void dpe_detect_entry_free(struct dpe_detect_entry *entry)
+{
+    free(entry->room);
+    *entry = (struct dpe_detect_entry){0};
 }
 
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, const struct dpe_plan *plan,
-                            struct dpe_detect_values *values, bool *holds, struct dpe_error *err)
+                            struct dpe_detect_entry *entry, bool *holds, struct dpe_error *err)
 {
+    struct dpe_table_values *values = &entry->values;
+    const size_t n = (size_t)grid->n_pairs;
     *holds = false;
     if (grid->params.frequencies) {
         return DPE_OK;
     }
-    struct dpe_table_values held = {
-        .window = grid->params.window,
-        .n_groups = grid->params.n_groups,
-        .group_edge = grid->edges,
-        .scale_factor = values->scale,
-    };
-    DPE_TRY(DPE_NEW(&held.inv_freq, (size_t)grid->n_pairs, err, "out of memory for frequencies"));
-    dpe_status status = dpe_table_of_plan(plan, context, values->bands, &held, holds, err);
-    values->window = held.window;
-    values->temperature = dpe_table_temperature(&held);
-    values->unrounded = held.unrounded != 0;
-    values->inv_freq = held.applied_inv_freq;
-    values->n_bands = held.n_bands;
-    free(held.inv_freq);
-    return status;
+    DPE_TRY(dpe_detect_entry_make(grid, context, entry, err));
+    DPE_TRY(dpe_table_of_plan(plan, context, entry->room, values, holds, err));
+    if (values->applied_inv_freq != NULL) { /* the plan's, which may end before */
+        values->applied_inv_freq =
+            memcpy(values->inv_freq + n, plan->inv_freq, n * sizeof *plan->inv_freq);
+    }
+    return DPE_OK;
 }
 
 /* Group `group` at length index `length`, group i at at[i] otherwise; −1, and at NULL: as in the

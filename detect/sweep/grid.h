@@ -17,6 +17,7 @@
 #include "engine/base/base.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
+#include "outputs/table/dpe_table.h"
 
 enum {
     DPE_DETECT_MAX_LENGTHS = 64,
@@ -110,26 +111,24 @@ dpe_status dpe_detect_base_plan(const struct dpe_detect_grid *grid,
                                 const struct dpe_plan_context *context, struct dpe_plan *plan,
                                 struct dpe_error *err);
 
-/** What a table holds of a plan in which all pairs move. */
-struct dpe_detect_values {
-    struct dpe_temperature temperature;
-    int64_t window;
-    double *scale;          /**< [n_groups], of the caller */
-    bool unrounded;         /**< far positions are not rounded */
-    const double *inv_freq; /**< [n_pairs] of the plan, where not the model's own; else NULL */
-    double *bands;   /**< [dpe_detect_band_numbers] of the caller: the room of dpe_table_of_plan */
-    int64_t n_bands; /**< of them; 0: window and scale say it */
+/** The entry of a table with the grid's groups. Zero-initialise; free with dpe_detect_entry_free,
+ * also after a failure. */
+struct dpe_detect_entry {
+    struct dpe_table_values values; /**< groups, mask and texts are borrowed */
+    double *room;                   /**< as of dpe_table_of_plan, then the other arrays of values */
 };
-/** Numbers of that room. */
-size_t dpe_detect_band_numbers(const struct dpe_config *config);
-/** Whether a table with the grid's groups can hold this plan, made from any spec: then `values` are
- * its. Such are dpe with these groups (or fewer that divide them), self-extend, leaky-rerope, the
- * methods that change frequencies alone (yarn, ntk, pi, llama3, …), and where there is room for
- * bands all that dpe_table_of_plan names; a table of frequencies is asked for none. Errors as
- * dpe_table_of_plan. */
+/** Make it and its arrays: of model and grid everything is set, of a plan the sweep's window. */
+dpe_status dpe_detect_entry_make(const struct dpe_detect_grid *grid,
+                                 const struct dpe_plan_context *context,
+                                 struct dpe_detect_entry *entry, struct dpe_error *err);
+void dpe_detect_entry_free(struct dpe_detect_entry *entry);
+/** Whether a table with the grid's groups can hold this plan, made from any spec: then *entry is
+ * made, and its. Such are dpe with these groups (or fewer that divide them), and all that
+ * dpe_table_of_plan names; a table of frequencies is asked for none. Errors as dpe_table_of_plan.
+ */
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, const struct dpe_plan *plan,
-                            struct dpe_detect_values *values, bool *holds, struct dpe_error *err);
+                            struct dpe_detect_entry *entry, bool *holds, struct dpe_error *err);
 /** The plan with those scales; all pairs of every group move. */
 dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
                                  const struct dpe_plan_context *context, const double *scale,

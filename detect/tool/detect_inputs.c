@@ -208,14 +208,9 @@ static dpe_status check_rival(struct detect_inputs *inputs, int i, struct dpe_er
     if (dpe_detect_sweeps(inputs->args->rule)) {
         return DPE_OK;
     }
-    DPE_OWNED double *scale = NULL;
-    DPE_OWNED double *bands = NULL;
-    DPE_TRY(DPE_NEW(&scale, (size_t)inputs->grid.params.n_groups, err, "out of memory for scales"));
-    DPE_TRY(DPE_NEW(&bands, dpe_detect_band_numbers(inputs->context.config), err,
-                    "out of memory for scales"));
-    struct dpe_detect_values values = {.scale = scale, .bands = bands};
+    DPE_SCOPED(dpe_detect_entry_free) struct dpe_detect_entry entry = {0};
     bool holds = false;
-    DPE_TRY(dpe_detect_holds(&inputs->grid, &inputs->context, &plan, &values, &holds, err));
+    DPE_TRY(dpe_detect_holds(&inputs->grid, &inputs->context, &plan, &entry, &holds, err));
     inputs->held_ready = inputs->held_ready || holds;
     return DPE_OK;
 }

@@ -8,6 +8,7 @@
 #include "detect/tool/detect_tool.h"
 #include "engine/system/folder.h"
 #include "outputs/datasets/kinds.h"
+#include "outputs/read/read.h"
 
 static void warn_uninformative(const struct dpe_detect_report *report)
 {
@@ -312,7 +313,7 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
     dpe_result_whole(out, "trained_length", params->trained_length);
     dpe_result_whole(out, "length", params->length);
     dpe_result_whole(out, "window",
-                     dpe_detect_deciding(report)->validated ? report->kept.values.window
+                     dpe_detect_deciding(report)->validated ? report->kept.entry.values.window
                                                             : params->window);
     dpe_result_text(out, "rule", dpe_detect_rule_names[report->rule]);
     dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
@@ -321,10 +322,12 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
                         ? dpe_detect_verdict_text(dpe_detect_deciding(report)->validation.verdict)
                         : NULL);
     if (dpe_detect_deciding(report)->validated) {
-        char temperature[DPE_TEMPERATURE_TEXT];
-        dpe_temperature_text(&report->kept.values.temperature, temperature);
+        char text[DPE_TEMPERATURE_TEXT];
+        const struct dpe_temperature temperature =
+            dpe_table_temperature(&report->kept.entry.values);
+        dpe_temperature_text(&temperature, text);
         dpe_result_text(out, "kept", report->names[report->kept.plan]);
-        dpe_result_text(out, "temperature", temperature);
+        dpe_result_text(out, "temperature", text);
         if (report->rule == DPE_DETECT_JOINTLY && report->plain >= 0) {
             dpe_result_text(out, "without_adapter", report->names[report->plain]);
         }

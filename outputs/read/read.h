@@ -27,10 +27,9 @@ dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe
 void dpe_model_put(struct dpe_h5 *file, const struct dpe_config *config, const char *fingerprint);
 /** The attention temperature of a table, which may change nothing. */
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values);
-/** The reverse of its factors of heads: head_scale, in `room` [n_layers][n_heads] where there are
- * any. */
-void dpe_table_put_heads(const struct dpe_temperature *temperature, double *room,
-                         struct dpe_table_values *values);
+/** The reverse. Factors of heads, where there are any, are put into `room` [n_layers][n_heads]. */
+void dpe_table_put_temperature(const struct dpe_temperature *temperature, double *room,
+                               struct dpe_table_values *values);
 enum { DPE_TABLE_SELECTION = 512 };
 /** The keys of `select` that a table was found under (dpe-detect --selection), of several entries
  * those of the first that has any; "" without. Printable. Returns the buffer. */

@@ -79,9 +79,17 @@ struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *valu
     return temperature;
 }
 
-void dpe_table_put_heads(const struct dpe_temperature *temperature, double *room,
-                         struct dpe_table_values *values)
+void dpe_table_put_temperature(const struct dpe_temperature *temperature, double *room,
+                               struct dpe_table_values *values)
 {
+    const bool log_n = temperature->log_n_length > 0.0;
+    values->log_n_length = temperature->log_n_length;
+    values->log_n_power = log_n ? temperature->log_n_power : 1.0;
+    values->log_n_decay = log_n ? temperature->log_n_decay : 0.0;
+    values->logit_scale = temperature->logit_scale;
+    values->logit_scale_first = temperature->depth[0];
+    values->logit_scale_middle = temperature->depth[1];
+    values->logit_scale_last = temperature->depth[2];
     values->head_scale = temperature->n_heads > 0 ? room : NULL;
     for (int64_t i = 0; values->head_scale != NULL && i < values->n_layers * values->n_heads; i++) {
         room[i] = dpe_temperature_head(temperature, i / values->n_heads, i % values->n_heads);
@@ -259,16 +267,8 @@ static dpe_status guess_values(const struct dpe_plan *plan, const struct dpe_pla
     values->unrounded = far != NULL && !far->k.floored;
     values->applied_inv_freq = own ? NULL : plan->inv_freq;
     values->attention_scaling = a;
-    values->logit_scale = plan->temperature.logit_scale / (a * a);
-    values->logit_scale_first = plan->temperature.depth[0];
-    values->logit_scale_middle = plan->temperature.depth[1];
-    values->logit_scale_last = plan->temperature.depth[2];
-    dpe_table_put_heads(&plan->temperature, heads, values);
-    values->log_n_length = plan->temperature.log_n_length;
-    values->log_n_power =
-        plan->temperature.log_n_length > 0.0 ? plan->temperature.log_n_power : 1.0;
-    values->log_n_decay =
-        plan->temperature.log_n_length > 0.0 ? plan->temperature.log_n_decay : 0.0;
+    dpe_table_put_temperature(&plan->temperature, heads, values);
+    values->logit_scale /= a * a;
     for (int64_t g = 0; g < values->n_groups; g++) {
         values->scale_factor[g] = far != NULL ? far->k.scale[values->group_edge[g]] : 1.0;
     }

@@ -19,6 +19,7 @@ enum { SAMPLES = 16, GROUPS = 2, PLANS = 4 };
 /* A report of four validated plans: rope, base, joint and single. */
 struct world {
     struct dpe_config config;
+    struct dpe_plan_context context;
     struct dpe_detect_grid grid;
     struct dpe_detect_report report;
     struct dpe_detect_step step;
@@ -56,7 +57,9 @@ static void open_world(struct world *world, struct scratch *scratch, enum dpe_de
     assert_int_equal(dpe_run_open(scratch->table, &identity, NULL, &world->run, &err), DPE_OK);
     dpe_identity_free(&identity);
     struct dpe_detect_report *report = &world->report;
+    world->context = context_of(&world->config, 64, 256);
     report->grid = &world->grid;
+    report->context = &world->context;
     report->rule = rule;
     report->n_validated = rule == DPE_DETECT_JOINTLY ? PLANS : DPE_DETECT_N_VALIDATED;
     report->results[0] = (struct dpe_detect_result){.used = true,
@@ -100,13 +103,14 @@ static void a_worse_plan_is_not_kept(void **state)
         const struct dpe_detect_kept *kept = &world.report.kept;
         assert_int_equal(kept->plan, DPE_DETECT_BASE);
         for (int g = 0; g < GROUPS; g++) {
-            assert_true(kept->values.scale[g] == 8.0); /* 256 over half of 64 */
+            assert_true(kept->entry.values.scale_factor[g] == 8.0); /* 256 over half of 64 */
         }
-        assert_true(kept->values.window == 8 && kept->values.temperature.logit_scale == 1.0);
+        assert_true(kept->entry.values.window == 8 && kept->entry.values.logit_scale == 1.0);
         close_world(&world);
         open_world(&world, *state, rules[i], better);
         assert_int_equal(kept->plan, DPE_DETECT_JOINT);
-        assert_true(kept->values.scale[0] == 4.0 && kept->values.scale[1] == 16.0);
+        assert_true(kept->entry.values.scale_factor[0] == 4.0 &&
+                    kept->entry.values.scale_factor[1] == 16.0);
         assert_int_equal(dpe_detect_report_worth(&world.report), DPE_DETECT_WORTH_UNKNOWN);
         close_world(&world);
     }
@@ -174,8 +178,8 @@ static void what_groups_add(void **state)
     close_world(&world);
 }
 
-/* Of other methods a table can hold those with one near window, and those that
- * change frequencies. */
+/* A table holds methods with one near window by this and scales, those that change frequencies by
+ * these, and others by bands; not one whose pairs stop rotating. */
 static void which_methods_a_table_can_hold(void **state)
 {
     (void)state;
@@ -184,28 +188,30 @@ static void which_methods_a_table_can_hold(void **state)
         bool holds;
         double scale[GROUPS];
         bool unrounded, frequencies; /* of other methods */
+        int64_t bands;
     } cases[] = {
-        {"self-extend:group=4,window=8", true, {4.0, 4.0}, false, false},
-        {"self-extend:group=4,window=16,logit-scale=1.5", true, {4.0, 4.0}, false, false},
-        {"dpe:window=8,scales=2/16,log-n=64", true, {2.0, 16.0}, false, false},
+        {"self-extend:group=4,window=8", true, {4.0, 4.0}, false, false, 0},
+        {"self-extend:group=4,window=16,logit-scale=1.5", true, {4.0, 4.0}, false, false, 0},
+        {"dpe:window=8,scales=2/16,log-n=64", true, {2.0, 16.0}, false, false, 0},
         /* Four groups, where the table has two. */
-        {"dpe:window=8,scales=2/16/4/4", false, {0}, false, false},
-        {"yarn", true, {1.0, 1.0}, false, true},
-        {"yarn:scale=8,beta_fast=8,logit-scale=1.25", true, {1.0, 1.0}, false, true},
-        {"ntk:log-n=64", true, {1.0, 1.0}, false, true},
-        {"pi", true, {1.0, 1.0}, false, true},
-        {"leaky-rerope", true, {4.0, 4.0}, true, false},
+        {"dpe:window=8,scales=2/16/4/4", true, {1.0, 1.0}, false, false, 2},
+        {"yarn", true, {1.0, 1.0}, false, true, 0},
+        {"yarn:scale=8,beta_fast=8,logit-scale=1.25", true, {1.0, 1.0}, false, true, 0},
+        {"ntk:log-n=64", true, {1.0, 1.0}, false, true, 0},
+        {"pi", true, {1.0, 1.0}, false, true, 0},
+        {"leaky-rerope", true, {4.0, 4.0}, true, false, 0},
         {"leaky-rerope:window=16,scale=8,official=0,logit-scale=1.8",
          true,
          {8.0, 8.0},
          true,
-         false},
-        {"rerope", false, {0}, false, false},
-        {"cope", false, {0}, false, false},
-        {"lampe", false, {0}, false, false},
-        {"dca", false, {0}, false, false},
-        {"streaming-llm", false, {0}, false, false},
-        {"rope", false, {0}, false, false},
+         false,
+         0},
+        {"rerope", true, {1.0, 1.0}, false, false, 2},
+        {"cope", false, {0}, false, false, 0},
+        {"lampe", true, {1.0, 1.0}, false, false, 3},
+        {"dca", true, {1.0, 1.0}, false, false, 3},
+        {"streaming-llm", true, {1.0, 1.0}, false, false, 2},
+        {"rope", true, {1.0, 1.0}, false, false, 1},
     };
     struct dpe_config config = config_of(64, 64);
     struct dpe_detect_params params = params_of(256, 64, 8, GROUPS, "16,64,256");
@@ -215,20 +221,21 @@ static void which_methods_a_table_can_hold(void **state)
     grid_of(&params, &config, &grid);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dpe_plan plan = {0};
-        double scale[GROUPS];
-        struct dpe_detect_values values = {.scale = scale};
+        DPE_SCOPED(dpe_detect_entry_free) struct dpe_detect_entry entry = {0};
+        const struct dpe_table_values *values = &entry.values;
         bool holds = !cases[i].holds;
         assert_int_equal(dpe_plan_make(cases[i].spec, &context, &plan, &err), DPE_OK);
-        assert_int_equal(dpe_detect_holds(&grid, &context, &plan, &values, &holds, &err), DPE_OK);
+        assert_int_equal(dpe_detect_holds(&grid, &context, &plan, &entry, &holds, &err), DPE_OK);
         if (holds != cases[i].holds) {
             fail_msg("%s: %d", cases[i].spec, holds);
         }
         for (int g = 0; g < GROUPS && holds; g++) {
-            assert_true(scale[g] == cases[i].scale[g]);
+            assert_true(values->scale_factor[g] == cases[i].scale[g]);
         }
         if (holds) {
-            assert_int_equal(values.unrounded, cases[i].unrounded);
-            assert_int_equal(values.inv_freq != NULL, cases[i].frequencies);
+            assert_int_equal(values->unrounded, cases[i].unrounded);
+            assert_int_equal(values->applied_inv_freq != NULL, cases[i].frequencies);
+            assert_int_equal(values->n_bands, cases[i].bands);
         }
         dpe_plan_free(&plan);
     }
@@ -237,19 +244,17 @@ static void which_methods_a_table_can_hold(void **state)
 
 /* A fifth and a sixth plan, made from these specs. */
 static void add_methods(struct world *world, const char *const specs[2], const double recall[2],
-                        struct dpe_plan plans[PLANS + 2], struct dpe_plan_context *context)
+                        struct dpe_plan plans[PLANS + 2])
 {
     struct dpe_detect_report *report = &world->report;
     struct dpe_error err = {0};
-    *context = context_of(&world->config, 64, 256);
     for (int i = 0; i < 2; i++) {
         int v = report->n_validated++;
         snprintf(report->names[v], sizeof report->names[v], "%s", specs[i]);
         snprintf(report->keys[v], sizeof report->keys[v], "%032x", (unsigned)v + 1);
-        assert_int_equal(dpe_plan_make(specs[i], context, &plans[v], &err), DPE_OK);
+        assert_int_equal(dpe_plan_make(specs[i], &world->context, &plans[v], &err), DPE_OK);
         add_rows(world, v, recall[i]);
     }
-    report->context = context;
     report->plans = plans;
     assert_int_equal(dpe_detect_report_validation(report, world->run, &err), DPE_OK);
 }
@@ -265,10 +270,9 @@ static void the_plan_without_an_adapter(void **state)
     const char *const neither[2] = {"leaky-rerope:official=0", "yarn:log-n=64"};
     struct world world;
     struct dpe_plan plans[PLANS + 2] = {{{0}}};
-    struct dpe_plan_context context;
     struct dpe_text text = {0};
     open_world(&world, *state, DPE_DETECT_JOINTLY, recall);
-    add_methods(&world, specs, others, plans, &context);
+    add_methods(&world, specs, others, plans);
     assert_int_equal(world.report.plain, PLANS);
     assert_int_equal(world.report.kept.plan, DPE_DETECT_JOINT);
     dpe_detect_plain_text(&world.report, &text);
@@ -282,7 +286,7 @@ static void the_plan_without_an_adapter(void **state)
     }
     /* Log-n is none of a runtime's, so the model as it is is left. */
     open_world(&world, *state, DPE_DETECT_JOINTLY, low);
-    add_methods(&world, neither, others, plans, &context);
+    add_methods(&world, neither, others, plans);
     assert_int_equal(world.report.plain, DPE_DETECT_ROPE);
     close_world(&world);
     for (int i = 0; i < 2; i++) {
