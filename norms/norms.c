@@ -136,8 +136,7 @@ static int by_score(const void *a, const void *b)
 
 void dpe_norms_rank(const double *mean, int64_t n_rows, int64_t n_pairs, uint16_t *ranking)
 {
-    /* A head has at most 512 pairs (head_dim ≤ 1024): a bound of the configuration reader. */
-    struct ranked order[512];
+    struct ranked order[DPE_MOST_PAIRS];
     for (int64_t row = 0; row < n_rows; row++) {
         for (int64_t j = 0; j < n_pairs; j++) {
             order[j] = (struct ranked){mean[row * n_pairs + j], (uint16_t)j};

@@ -262,10 +262,6 @@ static dpe_status search_init(struct dpe_detect_search *search,
                               const struct dpe_detect_params *params, struct dpe_error *err)
 {
     *search = (struct dpe_detect_search){.options = *options, .complete = true};
-    if (params->n_groups > DPE_DETECT_MOST_GROUPS) {
-        return dpe_fail(err, DPE_USAGE, "--groups: expected at most %d with a search, found %d",
-                        DPE_DETECT_MOST_GROUPS, params->n_groups);
-    }
     if (options->rounds < 1 || options->rounds > 1000 || options->n_samples < 1 ||
         options->per_round < 1 || options->together < 1) {
         return dpe_fail(err, DPE_INTERNAL, "a search of %lld samples in %d rounds",

@@ -13,7 +13,7 @@
 #include "engine/plan/plan.h"
 
 enum {
-    DPE_DETECT_MOST_GROUPS = 256,    /**< of a search */
+    DPE_DETECT_MOST_GROUPS = DPE_MOST_PAIRS,
     DPE_DETECT_MOST_CANDIDATES = 64, /**< of a step, the plan it starts from included */
     DPE_DETECT_MOST_CUTS = 4,        /**< where a step splits the groups */
     DPE_DETECT_SEARCH_ROUNDS = 1,    /**< by default */
@@ -205,8 +205,7 @@ struct dpe_detect_search {
  *  With a guard, the third that is left first reads its texts (not of methods without an adapter).
  * What loses more than `guard` of perplexity to the best of the changes that find more than the
  * first plan goes no further, and a first plan that does gives way without a test. DPE_NO_MEMORY,
- * DPE_USAGE for more than DPE_DETECT_MOST_GROUPS groups, DPE_INTERNAL for options outside their
- * ranges.
+ * DPE_INTERNAL for options outside their ranges.
  */
 dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_grid *grid,

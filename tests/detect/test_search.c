@@ -666,6 +666,25 @@ static void the_usual_plan(void **state)
     }
 }
 
+/* Of a wide head; without a search, too. */
+static void every_pair_can_be_a_group(void **state)
+{
+    (void)state;
+    enum { PAIRS = 300 };
+    struct dpe_config config = config_of(2 * PAIRS, 64);
+    struct dpe_detect_params params = params_of(128, 64, 8, PAIRS, "64,128");
+    struct dpe_plan_context context = context_of(&config, 64, 128);
+    struct dpe_detect_grid grid;
+    struct dpe_detect_point point;
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+    struct dpe_error err = {0};
+    grid_of(&params, &config, &grid);
+    assert_true(dpe_detect_point_usual(&grid.params, &point));
+    assert_int_equal(dpe_detect_point_plan(&grid, &context, &point, &plan, &err), DPE_OK);
+    assert_true(plan.bands[1].k.scale[0] == 1.0 && plan.bands[1].k.scale[PAIRS - 1] == 2.0);
+    dpe_detect_grid_free(&grid);
+}
+
 /* Waits for the sweep once its first step is done, and leaves the rest alone when not asked. */
 static void the_sweep_comes_after_the_first_step(void **state)
 {
@@ -1178,6 +1197,7 @@ int main(void)
         cmocka_unit_test(finds_what_is_best),
         cmocka_unit_test(one_step_changes_all_at_once),
         cmocka_unit_test(the_usual_plan),
+        cmocka_unit_test(every_pair_can_be_a_group),
         cmocka_unit_test(begins_around_a_temperature),
         cmocka_unit_test(gives_groups_their_own_lengths),
         cmocka_unit_test(lets_fast_groups_keep_their_distances),

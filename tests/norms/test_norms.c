@@ -178,6 +178,20 @@ static void ties_go_to_the_lower_pair(void **state)
     assert_true(dpe_norms_entropy(flat, 4) == 2.0);
 }
 
+static void the_widest_head_is_ranked(void **state)
+{
+    (void)state;
+    static double scores[DPE_MOST_PAIRS];
+    static uint16_t ranking[DPE_MOST_PAIRS];
+    for (int j = 0; j < DPE_MOST_PAIRS; j++) {
+        scores[j] = j;
+    }
+    dpe_norms_rank(scores, 1, DPE_MOST_PAIRS, ranking);
+    for (int j = 0; j < DPE_MOST_PAIRS; j++) {
+        assert_int_equal(ranking[j], DPE_MOST_PAIRS - 1 - j);
+    }
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -193,6 +207,7 @@ int main(void)
         cmocka_unit_test(not_finite_is_an_error_with_its_layer),
         cmocka_unit_test(missing_tables_are_not_zeros),
         cmocka_unit_test(ties_go_to_the_lower_pair),
+        cmocka_unit_test(the_widest_head_is_ranked),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

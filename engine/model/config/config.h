@@ -150,6 +150,8 @@ bool dpe_config_moves(const struct dpe_config *config, int64_t layer);
 int64_t dpe_config_trained(const struct dpe_config *config);
 /** The key of config.json that says so. */
 const char *dpe_config_trained_key(const struct dpe_config *config);
+/** Pairs of a head at most. No published model has more than 256. */
+enum { DPE_MOST_PAIRS = 1 << 10 };
 /** Pairs of a head that rotate: the first of its head_dim/2 pairs (the engine puts those that stay
  *  behind them, whatever the checkpoint's order). */
 int64_t dpe_config_pairs(const struct dpe_config *config);

@@ -19,9 +19,8 @@ dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
 /** Free what dpe_config_parse allocated. */
 void dpe_config_release(struct dpe_config *config);
 
-/** What a configuration may ask for at most. No published model has heads of more than 512
- *  components. */
-enum { DPE_CONFIG_MAX_LAYERS = 1 << 14, DPE_CONFIG_MAX_HEAD_DIM = 1 << 11 };
+/** What a configuration may ask for at most. */
+enum { DPE_CONFIG_MAX_LAYERS = 1 << 14, DPE_CONFIG_MAX_HEAD_DIM = 2 * DPE_MOST_PAIRS };
 
 /** The kinds of layers. Needs config->n_layers, max_position and family. */
 void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *config);
