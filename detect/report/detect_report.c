@@ -18,15 +18,6 @@ static struct dpe_detect_result *deciding_of(struct dpe_detect_report *report)
     return &report->results[report->results[0].used ? 0 : 1];
 }
 
-const char **dpe_detect_validated_keys(const struct dpe_detect_report *report,
-                                       const char *keys[DPE_DETECT_MOST_VALIDATED])
-{
-    for (int v = 0; v < report->n_validated; v++) {
-        keys[v] = report->keys[v];
-    }
-    return keys;
-}
-
 const char **dpe_detect_cell_keys(const struct dpe_detect_grid *grid)
 {
     size_t n_cells = (size_t)grid->params.n_groups * (size_t)grid->params.n_lengths;
@@ -317,8 +308,8 @@ static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct 
     struct dpe_detect_entry *entry = &report->kept.entry;
     struct dpe_table_values *values = &entry->values;
     bool holds = false;
-    DPE_TRY(
-        dpe_detect_holds(report->grid, report->context, &report->plans[plan], entry, &holds, err));
+    DPE_TRY(dpe_detect_holds(report->grid, report->context, &report->plans[plan].plan, entry,
+                             &holds, err));
     for (int64_t g = 0; g < values->n_groups; g++) {
         values->effective_length[g] = round((double)values->length / values->scale_factor[g]);
     }
@@ -384,7 +375,7 @@ static dpe_status find_tables(struct dpe_detect_report *report, struct dpe_error
         report->tables[v] = v < ours;
         report->statics[v] = v == DPE_DETECT_ROPE;
         if (v >= ours && report->plans != NULL) {
-            DPE_TRY(dpe_detect_holds(report->grid, report->context, &report->plans[v], &entry,
+            DPE_TRY(dpe_detect_holds(report->grid, report->context, &report->plans[v].plan, &entry,
                                      &report->tables[v], err));
             report->statics[v] =
                 report->tables[v] && is_plain(report->context->config, &entry.values);
@@ -396,8 +387,7 @@ static dpe_status find_tables(struct dpe_detect_report *report, struct dpe_error
 static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
                                 const struct dpe_run *run, struct dpe_error *err)
 {
-    const char *of[DPE_DETECT_MOST_VALIDATED];
-    const char *const *keys = dpe_detect_validated_keys(report, of);
+    const char *const *keys = report->keys;
     dpe_detect_scores_free(&result->validate_scores);
     result->validated = false;
     DPE_TRY(dpe_detect_collect(run, result->validate_task, keys, report->n_validated,
@@ -418,13 +408,12 @@ static dpe_status find_ceiling(const struct dpe_detect_report *report,
                                struct dpe_detect_result *result, const struct dpe_run *run,
                                struct dpe_error *err)
 {
-    const char *rope = report->keys[DPE_DETECT_ROPE];
     DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
     if (result->ceiling_task == NULL) {
         return DPE_OK;
     }
-    DPE_TRY(dpe_detect_collect(run, result->ceiling_task, &rope, 1, 0, result->n_ceiling,
-                               result->together, &scores, err));
+    DPE_TRY(dpe_detect_collect(run, result->ceiling_task, &report->keys[DPE_DETECT_ROPE], 1, 0,
+                               result->n_ceiling, result->together, &scores, err));
     result->ceiling = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL);
     return DPE_OK;
 }
@@ -434,10 +423,8 @@ static dpe_status keep_best(const struct dpe_detect_report *report,
                             struct dpe_detect_result *result, int *kept, struct dpe_error *err)
 {
     struct dpe_detect_validation *v = &result->validation;
-    const char *keys[DPE_DETECT_MOST_VALIDATED];
     *kept = dpe_detect_ready_kept(v, report->tables, report->own);
-    return dpe_detect_validate_keep(&result->validate_scores,
-                                    dpe_detect_validated_keys(report, keys), *kept, v, err);
+    return dpe_detect_validate_keep(&result->validate_scores, report->keys, *kept, v, err);
 }
 
 /* The comparisons of all validations are of the plan that is kept. */
@@ -445,11 +432,9 @@ static dpe_status keep_everywhere(struct dpe_detect_report *report, int kept, st
 {
     struct dpe_detect_result *const results[] = {deciding_of(report), &report->users,
                                                  &report->texts};
-    const char *of[DPE_DETECT_MOST_VALIDATED];
-    const char *const *keys = dpe_detect_validated_keys(report, of);
     for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
         if (results[i]->validated) {
-            DPE_TRY(dpe_detect_validate_keep(&results[i]->validate_scores, keys, kept,
+            DPE_TRY(dpe_detect_validate_keep(&results[i]->validate_scores, report->keys, kept,
                                              &results[i]->validation, err));
         }
     }

@@ -301,12 +301,10 @@ static void put_plain(struct dpe_h5 *table, const struct dpe_detect_report *repo
 
 static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    const char *keys[DPE_DETECT_MOST_VALIDATED];
     struct dpe_text words = {0};
     dpe_detect_words(report, &words);
     dpe_detect_put_words(table, "/validate", "words", &words);
-    const struct dpe_validated_result plans = {.n = {report->n_validated},
-                                               .plan = dpe_detect_validated_keys(report, keys)};
+    const struct dpe_validated_result plans = {.n = {report->n_validated}, .plan = report->keys};
     dpe_datasets_put(&dpe_validated_kind, &plans, "/validate", table);
     dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed);
     if (report->rule != DPE_DETECT_PAPER) {

@@ -74,11 +74,11 @@ struct dpe_detect_report {
     struct dpe_detect_search search;
     int n_validated;                                             /**< plans */
     char names[DPE_DETECT_MOST_VALIDATED][DPE_DETECT_PLAN_NAME]; /**< of the validated plans */
-    char keys[DPE_DETECT_MOST_VALIDATED][33]; /**< their row keys, "" = not known */
-    bool tables[DPE_DETECT_MOST_VALIDATED];   /**< once validated: whether a table can hold them, */
-    bool statics[DPE_DETECT_MOST_VALIDATED];  /**< and runtimes read them without an adapter */
+    const char *keys[DPE_DETECT_MOST_VALIDATED]; /**< their row keys, borrowed, NULL = not known */
+    bool tables[DPE_DETECT_MOST_VALIDATED];  /**< once validated: whether a table can hold them, */
+    bool statics[DPE_DETECT_MOST_VALIDATED]; /**< and runtimes read them without an adapter */
     /** [n_validated], borrowed; NULL: those of --against are not kept. */
-    const struct dpe_plan *plans;
+    const struct dpe_detect_config *plans;
     int own; /**< of the validated plans that of DPE in `ready` and `brief`; 0: there is none */
     struct dpe_detect_kept kept; /**< what the table holds */
     int plain; /**< validated plan that finds most of those that runtimes read without an adapter;
@@ -94,9 +94,6 @@ struct dpe_detect_report {
     const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */
     const char *pilot;                     /**< what chose the spec, NULL = it was given */
 };
-/** Row keys of the validated plans, in `keys`, which is returned. */
-const char **dpe_detect_validated_keys(const struct dpe_detect_report *report,
-                                       const char *keys[DPE_DETECT_MOST_VALIDATED]);
 /** Keys of the cells' configurations, owned by the caller; NULL: no memory. */
 const char **dpe_detect_cell_keys(const struct dpe_detect_grid *grid);
 /** Ranges of positions of the report's texts. */

@@ -291,13 +291,6 @@ dpe_status dpe_detect_step_plan(const struct dpe_detect_grid *grid,
     return status;
 }
 
-dpe_status dpe_detect_base_plan(const struct dpe_detect_grid *grid,
-                                const struct dpe_plan_context *context, struct dpe_plan *plan,
-                                struct dpe_error *err)
-{
-    return cell_plan(grid, context, NULL, -1, -1, plan, err);
-}
-
 /* The configuration of one cell: an earlier one of the same meaning, or a new one. */
 static dpe_status add_cell(struct dpe_detect_grid *grid, const struct dpe_plan_context *context,
                            int group, int length, struct dpe_error *err)

@@ -106,11 +106,6 @@ dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
                                 struct dpe_detect_grid *grid, struct dpe_error *err);
 void dpe_detect_grid_free(struct dpe_detect_grid *grid);
 
-/** The plan of the base. */
-dpe_status dpe_detect_base_plan(const struct dpe_detect_grid *grid,
-                                const struct dpe_plan_context *context, struct dpe_plan *plan,
-                                struct dpe_error *err);
-
 /** The entry of a table with the grid's groups. Zero-initialise; free with dpe_detect_entry_free,
  * also after a failure. */
 struct dpe_detect_entry {

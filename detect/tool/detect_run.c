@@ -85,7 +85,7 @@ static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error 
     const struct dpe_run *run = sweep->inputs->job.run;
     sweep->report->work = dpe_job_work(&sweep->inputs->job);
     DPE_TRY(dpe_detect_report_sweep(sweep->report, run, err));
-    if (sweep->report->keys[DPE_DETECT_JOINT][0] != '\0') {
+    if (sweep->report->keys[DPE_DETECT_JOINT] != NULL) {
         DPE_TRY(dpe_detect_report_validation(sweep->report, run, err));
     }
     return dpe_detect_write(sweep->report, sweep->complete, table, err);
@@ -485,7 +485,7 @@ static dpe_status detection_close(void *state, dpe_status status, struct dpe_err
     struct detection *detection = state;
     struct sweep *sweep = &detection->sweep;
     for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
-        dpe_plan_free(&sweep->validated[v]);
+        dpe_plan_free(&sweep->validated[v].plan);
     }
     free(sweep->sum);
     free(sweep->weight);

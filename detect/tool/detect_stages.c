@@ -103,6 +103,38 @@ static bool is_validated(const struct dpe_detect_report *report, const char *nam
     return found;
 }
 
+/* The place of the next one. */
+static struct dpe_plan *next_plan(struct sweep *sweep)
+{
+    return &sweep->validated[sweep->report->n_validated].plan;
+}
+
+/* Put the plan that was made there under its name and its key. */
+static dpe_status add_plan(struct sweep *sweep, const char *name, struct dpe_error *err)
+{
+    const int v = sweep->report->n_validated++;
+    snprintf(sweep->report->names[v], sizeof sweep->report->names[v], "%s", name);
+    return dpe_plan_key(&sweep->validated[v].plan, sweep->validated[v].key, err);
+}
+
+static dpe_status add_point(struct sweep *sweep, const char *name,
+                            const struct dpe_detect_point *point, struct dpe_error *err)
+{
+    DPE_TRY(dpe_detect_point_plan(&sweep->inputs->grid, &sweep->inputs->context, point,
+                                  next_plan(sweep), err));
+    return add_plan(sweep, name, err);
+}
+
+/* The first plan with this key; as many as there are: none has it. */
+static int find_key(const struct sweep *sweep, const char *key)
+{
+    int v = 0;
+    while (v < sweep->report->n_validated && strcmp(sweep->validated[v].key, key) != 0) {
+        v++;
+    }
+    return v;
+}
+
 /* The best methods that the search found, by their specs; those of --against are there already. */
 static dpe_status add_families(struct sweep *sweep, struct dpe_error *err)
 {
@@ -112,10 +144,7 @@ static dpe_status add_families(struct sweep *sweep, struct dpe_error *err)
         char spec[DPE_DETECT_SPEC];
         dpe_detect_point_spec(points[i], spec);
         if (points[i]->family > 0 && !is_validated(report, spec)) {
-            int v = report->n_validated++;
-            snprintf(report->names[v], sizeof report->names[v], "%s", spec);
-            DPE_TRY(dpe_detect_point_plan(&sweep->inputs->grid, &sweep->inputs->context, points[i],
-                                          &sweep->validated[v], err));
+            DPE_TRY(add_point(sweep, spec, points[i], err));
         }
     }
     return DPE_OK;
@@ -162,8 +191,7 @@ static dpe_status read_finalists(struct sweep *sweep, struct finalists *all, str
  * validated beside those that needles alone chose. */
 static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
 {
-    struct dpe_detect_report *report = sweep->report;
-    const int v = report->n_validated;
+    const struct dpe_detect_report *report = sweep->report;
     if (!sweep->inputs->held[DETECT_GUARD].opened || report->search.n_steps == 0 ||
         report->searching.brief) {
         return DPE_OK;
@@ -174,37 +202,23 @@ static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
         dpe_detect_search_finalists(&report->search, all->points, all->value, all->read, FINALISTS);
     DPE_TRY(read_finalists(sweep, all, err));
     int best = dpe_detect_guarded(all->value, all->nll, all->n, report->guard_share);
-    bool known = best < 0;
-    for (int i = 0; i < v && !known; i++) {
-        char key[33];
-        DPE_TRY(dpe_plan_key(&sweep->validated[i], key, err));
-        known = strcmp(key, all->configs[best].key) == 0;
-    }
-    if (known) {
+    if (best < 0 || find_key(sweep, all->configs[best].key) < report->n_validated) {
         return DPE_OK;
     }
-    char *name = report->names[v];
+    char name[DPE_DETECT_PLAN_NAME];
     dpe_detect_point_spec(&all->points[best], name);
     if (name[0] == '\0') {
-        dpe_detect_point_dpe_spec(&sweep->inputs->grid, &all->points[best], name,
-                                  sizeof report->names[v]);
+        dpe_detect_point_dpe_spec(&sweep->inputs->grid, &all->points[best], name, sizeof name);
     }
-    if (name[0] != '\0') {
-        sweep->validated[v] = all->configs[best].plan;
-        all->configs[best].plan = (struct dpe_plan){0};
-        report->n_validated++;
-    }
-    return DPE_OK;
+    return name[0] != '\0' ? add_point(sweep, name, &all->points[best], err) : DPE_OK;
 }
 
 static dpe_status add_against(struct sweep *sweep, struct dpe_error *err)
 {
     const struct dpe_detect_arguments *args = sweep->inputs->args;
-    struct dpe_detect_report *report = sweep->report;
     for (int i = 0; i < args->n_against; i++) {
-        int v = report->n_validated++;
-        DPE_TRY(dpe_detect_inputs_rival(sweep->inputs, i, &sweep->validated[v], err));
-        snprintf(report->names[v], sizeof report->names[v], "%s", args->against[i]);
+        DPE_TRY(dpe_detect_inputs_rival(sweep->inputs, i, next_plan(sweep), err));
+        DPE_TRY(add_plan(sweep, args->against[i], err));
     }
     return DPE_OK;
 }
@@ -225,24 +239,20 @@ static dpe_status add_own(struct sweep *sweep, struct dpe_error *err)
     if (!inputs->searches_temperature) {
         point.temperature = dpe_detect_report_point(report, DPE_DETECT_BASE).temperature;
     }
+    char name[DPE_DETECT_PLAN_NAME];
     const int v = report->n_validated;
-    char key[33];
-    dpe_detect_point_dpe_spec(&inputs->grid, &point, report->names[v], sizeof report->names[v]);
-    DPE_TRY(
-        dpe_detect_point_plan(&inputs->grid, &inputs->context, &point, &sweep->validated[v], err));
-    DPE_TRY(dpe_plan_key(&sweep->validated[v], key, err));
+    dpe_detect_point_dpe_spec(&inputs->grid, &point, name, sizeof name);
+    DPE_TRY(add_point(sweep, name, &point, err));
     /* Where no method can say it, by key pairs, the base is raced in its place. */
-    int own = report->names[v][0] == '\0' ? DPE_DETECT_BASE : v;
+    int own = name[0] == '\0' ? DPE_DETECT_BASE : v;
     for (int i = v - 1; i >= DPE_DETECT_BASE; i--) {
-        char known[33];
-        DPE_TRY(dpe_plan_key(&sweep->validated[i], known, err));
-        own = strcmp(known, key) == 0 ? i : own;
+        own = strcmp(sweep->validated[i].key, sweep->validated[v].key) == 0 ? i : own;
     }
     if (own < v) {
-        dpe_plan_free(&sweep->validated[v]);
+        dpe_plan_free(&sweep->validated[v].plan);
+        report->n_validated = v;
     }
     sweep->inputs->held_ready = own != DPE_DETECT_BASE;
-    report->n_validated += own == v;
     report->own = own;
     return DPE_OK;
 }
@@ -252,45 +262,35 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
 {
     const struct detect_inputs *inputs = sweep->inputs;
     struct dpe_detect_report *report = sweep->report;
-    struct dpe_plan *plans = sweep->validated;
-    report->n_validated = DPE_DETECT_N_VALIDATED;
+    const char *const *names = dpe_detect_validated_names;
+    report->n_validated = 0;
     report->own = 0;
+    report->plans = sweep->validated;
     for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
-        dpe_plan_free(&plans[v]); /* of a search that was given up */
-    }
-    for (int v = 0; v < DPE_DETECT_N_VALIDATED; v++) {
-        snprintf(report->names[v], sizeof report->names[v], "%s", dpe_detect_validated_names[v]);
+        dpe_plan_free(&sweep->validated[v].plan); /* of a search that was given up */
     }
     const struct dpe_plan_context context = dpe_detect_inputs_context(inputs);
-    report->plans = plans;
-    DPE_TRY(dpe_plan_make("rope", &context, &plans[DPE_DETECT_ROPE], err));
-    if (report->searching.n_samples > 0) {
-        /* Without the temperature that was found. */
-        const struct dpe_detect_point base = dpe_detect_report_point(report, DPE_DETECT_BASE);
-        DPE_TRY(dpe_detect_point_plan(&inputs->grid, &inputs->context, &base,
-                                      &plans[DPE_DETECT_BASE], err));
-    } else {
-        DPE_TRY(
-            dpe_detect_base_plan(&inputs->grid, &inputs->context, &plans[DPE_DETECT_BASE], err));
-    }
+    DPE_TRY(dpe_plan_make("rope", &context, next_plan(sweep), err));
+    DPE_TRY(add_plan(sweep, names[DPE_DETECT_ROPE], err));
+    /* Without the temperature that a search found. */
+    const struct dpe_detect_point base = dpe_detect_report_point(report, DPE_DETECT_BASE);
+    DPE_TRY(add_point(sweep, names[DPE_DETECT_BASE], &base, err));
     if (dpe_detect_report_chooses(report)) {
         const struct dpe_detect_point joint = dpe_detect_report_point(report, DPE_DETECT_JOINT);
         const struct dpe_detect_point single = dpe_detect_report_point(report, DPE_DETECT_SINGLE);
-        snprintf(report->names[report->n_validated++], sizeof report->names[0], "single");
-        DPE_TRY(dpe_detect_point_plan(&inputs->grid, &inputs->context, &joint,
-                                      &plans[DPE_DETECT_JOINT], err));
-        DPE_TRY(dpe_detect_point_plan(&inputs->grid, &inputs->context, &single,
-                                      &plans[DPE_DETECT_SINGLE], err));
+        DPE_TRY(add_point(sweep, names[DPE_DETECT_JOINT], &joint, err));
+        DPE_TRY(add_point(sweep, "single", &single, err));
     } else {
         DPE_TRY(dpe_detect_joint_plan(&inputs->grid, &inputs->context, report->scale,
-                                      &plans[DPE_DETECT_JOINT], err));
+                                      next_plan(sweep), err));
+        DPE_TRY(add_plan(sweep, names[DPE_DETECT_JOINT], err));
     }
     DPE_TRY(add_against(sweep, err));
     DPE_TRY(dpe_detect_inputs_has_own(inputs) ? add_own(sweep, err) : DPE_OK);
     DPE_TRY(add_families(sweep, err));
     DPE_TRY(add_guarded(sweep, err));
-    for (int v = 0; v < report->n_validated; v++) {
-        DPE_TRY(dpe_plan_key(&plans[v], report->keys[v], err));
+    for (int v = 0; v < report->n_validated; v++) { /* from here on the report can be made */
+        report->keys[v] = sweep->validated[v].key;
     }
     return DPE_OK;
 }
@@ -363,12 +363,7 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     unsigned char live[DPE_DETECT_MOST_VALIDATED]; /* equal plans are run once */
     const bool ready = dpe_detect_inputs_races_ready(inputs);
     for (int v = 0; v < report->n_validated; v++) {
-        sweep->finals[v].plan = sweep->validated[v];
-        memcpy(sweep->finals[v].key, report->keys[v], sizeof report->keys[v]);
-        live[v] = 1;
-        for (int known = 0; known < v; known++) {
-            live[v] = live[v] != 0 && strcmp(report->keys[known], report->keys[v]) != 0;
-        }
+        live[v] = find_key(sweep, report->keys[v]) == v;
         for (int i = 0; i < inputs->n_tasks && live[v] == 0 && !ready; i++) {
             sweep->planned[i] -= inputs->n_validated[i];
         }
@@ -379,7 +374,7 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
                           .first = {inputs->first_validated[0], inputs->first_validated[1]},
                           .n_samples = {inputs->n_validated[0], inputs->n_validated[1]},
                           .n_plans = report->n_validated,
-                          .configs = sweep->finals,
+                          .configs = sweep->validated,
                           .live = live,
                           .last = true};
     if (!dpe_detect_inputs_races_base(inputs)) {

@@ -175,8 +175,7 @@ dpe_status dpe_detect_print(const struct detect_inputs *inputs,
 struct sweep {
     struct detect_inputs *inputs;
     struct dpe_detect_report *report;
-    struct dpe_plan validated[DPE_DETECT_MOST_VALIDATED];
-    struct dpe_detect_config finals[DPE_DETECT_MOST_VALIDATED]; /**< the same with their keys */
+    struct dpe_detect_config validated[DPE_DETECT_MOST_VALIDATED];
     const int64_t *first;         /* samples of the list at work, per task */
     int64_t planned[2];           /* rows of the whole sweep, per task; of a search those so far */
     int64_t searched;             /* rows of the search in `planned` */

@@ -225,7 +225,7 @@ extern const struct dpe_dataset_kind dpe_validated_scores_kinds[2];
 struct dpe_validated_result {
     int64_t n[DPE_DATASET_AXES]; /**< plans */
     const char *const *name;     /**< [plan], of the whole table */
-    const char **plan;           /**< [plan] key in /plans/plan */
+    const char *const *plan;     /**< [plan] key in /plans/plan */
 };
 extern const struct dpe_dataset_kind dpe_validated_kind;
 

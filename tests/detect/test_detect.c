@@ -184,15 +184,13 @@ static void base_plan_is_the_cell_at_half_the_trained_length(void **state)
     struct dpe_detect_grid grid;
     grid_of(&params, &config, &grid);
     struct dpe_plan_context context = context_of(&config, 256, 2048);
-    struct dpe_plan base;
+    struct dpe_detect_config base;
     struct dpe_error err = {0};
-    assert_int_equal(dpe_detect_base_plan(&grid, &context, &base, &err), DPE_OK);
-    char key[33];
-    assert_int_equal(dpe_plan_key(&base, key, NULL), DPE_OK);
+    assert_int_equal(dpe_detect_step_plan(&grid, &context, NULL, -1, -1, &base, &err), DPE_OK);
     for (int g = 0; g < 8; g++) { /* 128 is the third length */
-        assert_string_equal(grid.configs[grid.cell[g * params.n_lengths + 2]].key, key);
+        assert_string_equal(grid.configs[grid.cell[g * params.n_lengths + 2]].key, base.key);
     }
-    dpe_plan_free(&base);
+    dpe_plan_free(&base.plan);
     dpe_detect_grid_free(&grid);
 }
 

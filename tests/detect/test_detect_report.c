@@ -25,7 +25,16 @@ struct world {
     struct dpe_detect_step step;
     struct dpe_detect_tried tried[2];
     struct dpe_run *run;
+    char keys[PLANS + 2][33];
 };
+
+static void name_plan(struct world *world, int plan, const char *name)
+{
+    struct dpe_detect_report *report = &world->report;
+    snprintf(report->names[plan], sizeof report->names[plan], "%s", name);
+    snprintf(world->keys[plan], sizeof world->keys[plan], "%032x", (unsigned)plan + 1);
+    report->keys[plan] = world->keys[plan];
+}
 
 static void add_rows(struct world *world, int plan, double recall)
 {
@@ -74,8 +83,7 @@ static void open_world(struct world *world, struct scratch *scratch, enum dpe_de
     report->scale[0] = 4.0, report->selected[0] = 64;
     report->scale[1] = 16.0, report->selected[1] = 16;
     for (int v = 0; v < report->n_validated; v++) {
-        snprintf(report->names[v], sizeof report->names[v], "%s", names[v]);
-        snprintf(report->keys[v], sizeof report->keys[v], "%032x", (unsigned)v + 1);
+        name_plan(world, v, names[v]);
         add_rows(world, v, recall[v]);
     }
     assert_int_equal(dpe_detect_report_validation(report, world->run, &err), DPE_OK);
@@ -133,8 +141,7 @@ static void indistinct_plans_have_a_number_of_samples(void **state)
     /* Other plans that find the same leave a doubt; the same plan does not. */
     assert_true(v->minus[DPE_DETECT_SINGLE].minus.mean == 0.0 &&
                 v->minus[DPE_DETECT_SINGLE].minus.high > 0.1);
-    snprintf(world.report.keys[DPE_DETECT_SINGLE], sizeof world.report.keys[0], "%s",
-             world.report.keys[DPE_DETECT_JOINT]);
+    world.report.keys[DPE_DETECT_SINGLE] = world.report.keys[DPE_DETECT_JOINT];
     struct dpe_error err = {0};
     assert_int_equal(dpe_detect_report_validation(&world.report, world.run, &err), DPE_OK);
     assert_true(v->minus[DPE_DETECT_SINGLE].minus.low == 0.0 &&
@@ -244,15 +251,14 @@ static void which_methods_a_table_can_hold(void **state)
 
 /* A fifth and a sixth plan, made from these specs. */
 static void add_methods(struct world *world, const char *const specs[2], const double recall[2],
-                        struct dpe_plan plans[PLANS + 2])
+                        struct dpe_detect_config plans[PLANS + 2])
 {
     struct dpe_detect_report *report = &world->report;
     struct dpe_error err = {0};
     for (int i = 0; i < 2; i++) {
         int v = report->n_validated++;
-        snprintf(report->names[v], sizeof report->names[v], "%s", specs[i]);
-        snprintf(report->keys[v], sizeof report->keys[v], "%032x", (unsigned)v + 1);
-        assert_int_equal(dpe_plan_make(specs[i], &world->context, &plans[v], &err), DPE_OK);
+        name_plan(world, v, specs[i]);
+        assert_int_equal(dpe_plan_make(specs[i], &world->context, &plans[v].plan, &err), DPE_OK);
         add_rows(world, v, recall[i]);
     }
     report->plans = plans;
@@ -269,7 +275,7 @@ static void the_plan_without_an_adapter(void **state)
     const char *const specs[2] = {"mrrope:logit-scale=1.2", "leaky-rerope:official=0"};
     const char *const neither[2] = {"leaky-rerope:official=0", "yarn:log-n=64"};
     struct world world;
-    struct dpe_plan plans[PLANS + 2] = {{{0}}};
+    struct dpe_detect_config plans[PLANS + 2] = {{{0}, {{0}}}};
     struct dpe_text text = {0};
     open_world(&world, *state, DPE_DETECT_JOINTLY, recall);
     add_methods(&world, specs, others, plans);
@@ -282,7 +288,7 @@ static void the_plan_without_an_adapter(void **state)
         strstr(text.bytes, "the adapter is worth +0.438")); /* 15 of 16 samples in place of 8 */
     close_world(&world);
     for (int i = 0; i < 2; i++) {
-        dpe_plan_free(&plans[PLANS + i]);
+        dpe_plan_free(&plans[PLANS + i].plan);
     }
     /* Log-n is none of a runtime's, so the model as it is is left. */
     open_world(&world, *state, DPE_DETECT_JOINTLY, low);
@@ -290,7 +296,7 @@ static void the_plan_without_an_adapter(void **state)
     assert_int_equal(world.report.plain, DPE_DETECT_ROPE);
     close_world(&world);
     for (int i = 0; i < 2; i++) {
-        dpe_plan_free(&plans[PLANS + i]);
+        dpe_plan_free(&plans[PLANS + i].plan);
     }
     dpe_text_free(&text);
 }

@@ -865,12 +865,14 @@ static void frequencies_begin_with_those_that_go_round(void **state)
     struct dpe_detect_grid grid;
     struct dpe_error err = {0};
     struct dpe_plan plan = {0}, rope = {0};
+    struct dpe_detect_point base;
     params.frequencies = true;
     grid_of(&params, &config, &grid);
     assert_int_equal(grid.params.n_whole, 1);
     assert_int_equal(dpe_detect_base_length(&grid.params), -1);
     assert_int_equal(dpe_plan_make("rope", &context, &rope, &err), DPE_OK);
-    assert_int_equal(dpe_detect_base_plan(&grid, &context, &plan, &err), DPE_OK);
+    dpe_detect_point_base(&grid.params, &base);
+    assert_int_equal(dpe_detect_point_plan(&grid, &context, &base, &plan, &err), DPE_OK);
     assert_int_equal(plan.n_bands, 1);
     for (int64_t j = 0; j < plan.n_pairs; j++) {
         assert_true(plan.inv_freq[j] == rope.inv_freq[j] / (j < 4 ? 1.0 : 8.0));
