@@ -3,6 +3,7 @@
 #include "outputs/report/draw/report_svg.h"
 #include "engine/base/base.h"
 #include "engine/system/child.h"
+#include "engine/text/unicode.h"
 #include "engine/tool/tool.h"
 
 #include <math.h>
@@ -148,22 +149,11 @@ static size_t character(const char *text, size_t n)
 /* C0 and C1 controls, and the two noncharacters: not allowed in XML, harmful in a terminal.
  * U+2028, U+2029 break lines in some readers; marks that reverse the direction of text (U+202A to
  * U+202E, U+2066 to U+2069) can make a name read as another one. */
-static bool is_unwanted(const char *text, size_t length)
+static bool is_unwanted(uint32_t point)
 {
-    const unsigned char *c = (const unsigned char *)text;
-    if (length == 1) {
-        return c[0] < 0x20 || c[0] == 0x7F;
-    }
-    if (length == 2) {
-        return c[0] == 0xC2 && c[1] < 0xA0;
-    }
-    if (length == 3 && c[0] == 0xE2 && c[1] == 0x80) {
-        return c[2] >= 0xA8 && c[2] <= 0xAE;
-    }
-    if (length == 3 && c[0] == 0xE2 && c[1] == 0x81) {
-        return c[2] >= 0xA6 && c[2] <= 0xA9;
-    }
-    return length == 3 && c[0] == 0xEF && c[1] == 0xBF && c[2] >= 0xBE;
+    return point < 0x20 || (point >= 0x7F && point < 0xA0) ||
+           (point >= 0x2028 && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069) ||
+           point == 0xFFFE || point == 0xFFFF;
 }
 
 static void put_clean(struct dpe_text *out, const char *text)
@@ -171,7 +161,7 @@ static void put_clean(struct dpe_text *out, const char *text)
     size_t n = strlen(text);
     for (size_t i = 0; i < n;) {
         size_t length = character(text + i, n - i);
-        if (length == 0 || is_unwanted(text + i, length)) {
+        if (length == 0 || is_unwanted(dpe_utf8_next(text + i, &length))) {
             bool space = text[i] == '\n' || text[i] == '\t' || text[i] == '\r';
             dpe_text_put(out, "%s", space ? " " : replacement);
             i += length == 0 ? 1 : length;
