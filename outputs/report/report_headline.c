@@ -8,12 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/** What the first screen shows of a suite with a table: its methods, at the longest length. */
-enum { LENGTHS = 32 };
+/** What the first screen shows of a suite with a table. */
 struct headline {
     struct dpe_worth worth;
-    size_t order[LENGTHS]; /**< tasks, by length */
-    size_t n;              /**< of them */
+    size_t n; /**< tasks; 0: nothing is shown */
 };
 
 /* ---------------------------------------------------------------------------------------- marks */
@@ -62,21 +60,6 @@ unsigned dpe_comparison_suite_marks(struct dpe_report *report, const struct dpe_
 
 /* ------------------------------------------------------------------------------------- headline */
 
-/* Tasks by length, ascending; at most `size`. */
-static size_t sort_tasks(const struct dpe_report_suite *s, size_t *order, size_t size)
-{
-    size_t n = 0;
-    for (size_t t = 0; t < s->n_tasks && n < size; t++) {
-        size_t k = n++;
-        for (; k > 0 && (double)s->r->task_length[order[k - 1]] > (double)s->r->task_length[t];
-             k--) {
-            order[k] = order[k - 1];
-        }
-        order[k] = t;
-    }
-    return n;
-}
-
 static void add_figure(struct dpe_report *report, const struct dpe_report_suite *s,
                        const struct headline *shown)
 {
@@ -85,18 +68,18 @@ static void add_figure(struct dpe_report *report, const struct dpe_report_suite 
     char at[64] = ", by length", tokens[32];
     if (shown->n == 1) {
         snprintf(at, sizeof at, " at %s tokens",
-                 dpe_length_text((double)s->r->task_length[shown->order[0]], tokens));
+                 dpe_length_text((double)s->r->task_length[0], tokens));
         plot.x_title = "needles found, %";
         plot.digits = 1;
     }
     plot.x = 1;
     plot.value = 2;
+    plot.sorted = true;
     plot.y_title = "needles found, %";
     struct dpe_sheet *sheet = dpe_report_sheet(report, "headline", "method:@|length:0|recall, %:i1",
                                                "Needles found%s", at);
     for (int c = 0; c < DPE_WORTHS; c++) {
-        for (size_t i = 0; i < shown->n && chosen[c] >= 0; i++) {
-            const size_t task = shown->order[i];
+        for (size_t task = 0; task < shown->n && chosen[c] >= 0; task++) {
             dpe_draw_row(sheet, s->r->method[chosen[c]], s->r->task_length[task],
                          dpe_comparison_suite_cell(s, (size_t)chosen[c], task));
             dpe_draw_row_mark(sheet, c == DPE_WORTH_TABLE ? ROW_STRONG : 0);
@@ -211,7 +194,7 @@ static struct headline shown_of(const struct dpe_report_suite *s)
         dpe_worth_of(s->r, task, s->low_is_better, (int64_t)s->against, &shown.worth);
         /* An unfinished run may have nothing of the table yet. */
         if (isfinite(shown.worth.value[DPE_WORTH_TABLE].mean)) {
-            shown.n = sort_tasks(s, shown.order, LENGTHS);
+            shown.n = s->n_tasks;
         }
     }
     return shown;
