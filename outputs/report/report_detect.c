@@ -99,35 +99,41 @@ double dpe_detection_trained(const struct dpe_report_detection *d)
 
 /* ---------------------------------------------------------------------------------------- maps */
 
-/** One map of a detection: its values, or the ranks of these. */
-struct map {
-    const char *id, *title, *bar;
-    const struct dpe_scores_result *measured;
-    const struct dpe_ranking_result *ranking; /**< of the same task; rank 1 is outlined */
-    bool ranks;
-};
+/* Ranks by a task: the one that decides, or perplexity beside it. */
+static const struct dpe_ranking_result *ranking_of(const struct dpe_report_detection *d,
+                                                   bool recall)
+{
+    return recall || !d->by_recall ? d->ranking : d->by_perplexity;
+}
 
 static double or_none(const double *values, int64_t i)
 {
     return values != NULL ? values[i] : (double)NAN;
 }
 
-/* A row for each cell: group, length, value with interval, rank. */
-static void add_map(struct dpe_report *report, const struct dpe_report_detection *d,
-                    const struct map *map, const char *caption)
+/* The map of a task, or of its ranks: a row for each cell, with group, length, value with interval,
+ * rank, of which 1 is outlined. */
+static void add_map(struct dpe_report *report, const struct dpe_report_detection *d, bool recall,
+                    bool ranks, const char *caption)
 {
-    const struct dpe_scores_result *measured = map->measured;
-    const uint8_t *informative = map->ranking->informative;
-    const int32_t *rank = map->ranking->rank;
-    const bool recall = measured->recall_mean != NULL, ranks = map->ranks;
+    static const struct {
+        const char *id, *title, *bar;
+    } names[2][2] = {
+        {{"detect-perplexity", "Perplexity, by group and detecting length", "perplexity"},
+         {"detect-perplexity-rank", "Ranks by perplexity", "rank"}},
+        {{"detect-recall", "Needles found, by group and detecting length", "needles found, %"},
+         {"detect-rank", "Ranks of the detecting lengths", "rank"}}};
+    const struct dpe_scores_result *measured = recall ? d->recall : d->perplexity;
+    const uint8_t *informative = ranking_of(d, recall)->informative;
+    const int32_t *rank = ranking_of(d, recall)->rank;
     const double *mean = recall ? measured->recall_mean : measured->perplexity;
     const double scale = recall ? 100.0 : 1.0;
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, map->id,
+        dpe_report_sheet(report, names[recall][ranks].id,
                          recall  ? "group:0|length:0|recall, %:i1|rank:0|samples:0"
                          : ranks ? "group:0|length:0|perplexity:i3|rank:0|samples:0"
                                  : "group:0|length:0|perplexity:i4|rank:0|samples:0",
-                         "%s", map->title);
+                         "%s", names[recall][ranks].title);
     for (int64_t i = 0; i < d->n_groups * d->n_lengths; i++) {
         const int64_t g = i / d->n_lengths;
         const bool flat = informative != NULL && informative[g] == 0;
@@ -141,26 +147,27 @@ static void add_map(struct dpe_report *report, const struct dpe_report_detection
                      rank != NULL && rank[i] >= 1 ? (double)rank[i] : (double)NAN,
                      measured->n_valid != NULL ? (double)measured->n_valid[i] : (double)NAN);
     }
-    const struct dpe_plot plot = {
-        .kind = PLOT_HEAT,
-        DPE_COLUMNS(0, 1, ranks ? 3 : 2),
-        .framed = rank != NULL ? 3 : 0,
-        DPE_ENDS(ranks ? 1.0 : 0.0, ranks    ? (double)d->n_lengths
-                                    : recall ? 100.0
-                                             : 0.0),
-        .log = !ranks && !recall,
-        .low_is_good = ranks || !recall,
-        .digits = ranks || recall ? 0 : 3,
-        DPE_TITLES("detecting length, tokens", "frequency group (0 turns fastest)", map->bar)};
+    const struct dpe_plot plot = {.kind = PLOT_HEAT,
+                                  DPE_COLUMNS(0, 1, ranks ? 3 : 2),
+                                  .framed = rank != NULL ? 3 : 0,
+                                  DPE_ENDS(ranks ? 1.0 : 0.0, ranks    ? (double)d->n_lengths
+                                                              : recall ? 100.0
+                                                                       : 0.0),
+                                  .log = !ranks && !recall,
+                                  .low_is_good = ranks || !recall,
+                                  .digits = ranks || recall ? 0 : 3,
+                                  DPE_TITLES("detecting length, tokens",
+                                             "frequency group (0 turns fastest)",
+                                             names[recall][ranks].bar)};
     dpe_report_figure(report, sheet, &plot, "%s", caption);
 }
 
 static void add_rank_map(struct dpe_report *report, const struct dpe_report_detection *d,
-                         const struct map *map, bool decides)
+                         bool recall)
 {
-    if (map->ranking->rank != NULL) {
-        add_map(report, d, map,
-                decides
+    if (ranking_of(d, recall)->rank != NULL) {
+        add_map(report, d, recall, true,
+                recall == d->by_recall
                     ? "The same cells, ranked within each group: 1 is the best length of its row; "
                       "of equal values, the larger length comes first. The length of rank 1 is the "
                       "group's effective length. In a row called flat the ranks may be chance."
@@ -180,10 +187,7 @@ void dpe_detection_recall_map(struct dpe_report *report, const struct dpe_report
     if (d->recall->recall_mean == NULL) {
         return;
     }
-    const struct map map = {"detect-recall",    "Needles found, by group and detecting length",
-                            "needles found, %", d->recall,
-                            d->ranking,         false};
-    add_map(report, d, &map,
+    add_map(report, d, true, false,
             dpe_report_text(
                 report,
                 "Each cell is the percentage of needles found at %s tokens when one frequency "
@@ -198,22 +202,11 @@ void dpe_detection_recall_map(struct dpe_report *report, const struct dpe_report
 
 static void detection_maps(struct dpe_report *report, const struct dpe_report_detection *d)
 {
-    const struct dpe_ranking_result *by_books = d->by_recall ? d->by_perplexity : d->ranking;
-    const struct map needles = {
-        "detect-rank", "Ranks of the detecting lengths", "rank", d->recall, d->ranking, true};
-    const struct map books = {"detect-perplexity",
-                              "Perplexity, by group and detecting length",
-                              "perplexity",
-                              d->perplexity,
-                              by_books,
-                              false};
-    const struct map ranks = {
-        "detect-perplexity-rank", "Ranks by perplexity", "rank", d->perplexity, by_books, true};
     if (d->recall->recall_mean != NULL) {
-        add_rank_map(report, d, &needles, d->by_recall);
+        add_rank_map(report, d, true);
     }
     if (d->perplexity->perplexity != NULL) {
-        add_map(report, d, &books,
+        add_map(report, d, false, false,
                 dpe_report_text(
                     report,
                     "Perplexity per token over the books, under the same plans; lower is better "
@@ -221,7 +214,7 @@ static void detection_maps(struct dpe_report *report, const struct dpe_report_de
                     "difference in colour can be a small one in perplexity. The length of rank 1 "
                     "has a frame. Intervals are in the table of numbers.%s",
                     d->by_recall ? " The lengths are chosen by needles, not by perplexity." : ""));
-        add_rank_map(report, d, &ranks, !d->by_recall);
+        add_rank_map(report, d, false);
     }
 }
 
@@ -250,16 +243,10 @@ static struct dpe_sheet *positions_sheet(const struct dpe_report *report,
     return sheet;
 }
 
-/* Ranks by perplexity; NULL: there are none. */
-static const int32_t *rank_of(const struct dpe_report_detection *d)
-{
-    return d->by_recall ? d->by_perplexity->rank : d->ranking->rank;
-}
-
 /* The cell of a group's length of rank 1 by perplexity; -1: none. */
 static int64_t best_of(const struct dpe_report_detection *d, int64_t group)
 {
-    const int32_t *rank = rank_of(d);
+    const int32_t *rank = ranking_of(d, false)->rank;
     int64_t best = -1;
     for (int64_t i = group * d->n_lengths; i < (group + 1) * d->n_lengths; i++) {
         best = rank[i] == 1 ? i : best;
@@ -369,7 +356,7 @@ static void add_positions(struct dpe_report *report, const struct dpe_report_det
 {
     const bool guard = dpe_h5_has(d->input->table, "/validate/guard");
     const char *folder = guard ? "/validate/guard" : "/validate/ppl";
-    if (d->perplexity->perplexity_at != NULL && rank_of(d) != NULL) {
+    if (d->perplexity->perplexity_at != NULL && ranking_of(d, false)->rank != NULL) {
         add_groups(report, d);
     }
     if (!dpe_h5_has(d->input->table, folder)) {

@@ -214,8 +214,7 @@ static bool read_seconds(struct dpe_report *report, const struct dpe_report_suit
 
 /* What values are drawn over. */
 struct cost {
-    const char *id, *title,
-        *column;             /**< of the figure, the end of its title, of its numbers and axis */
+    const char *id, *column; /**< of the figure and in its title; of its numbers and axis */
     const char *what, *note; /**< parts of its caption */
     int digits;
 };
@@ -234,7 +233,7 @@ static void add_cost(struct dpe_report *report, const struct dpe_report_suite *s
              s->low_is_better ? "perplexity:i3" : "recall, %:i1");
     struct dpe_sheet *sheet =
         dpe_report_sheet(report, cost->id, columns, "%s over %s",
-                         s->low_is_better ? "Perplexity" : "Needles found", cost->title);
+                         s->low_is_better ? "Perplexity" : "Needles found", cost->id);
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
         const size_t m = i / s->n_tasks;
         dpe_draw_row(sheet, s->r->method[m], s->r->task_length[i % s->n_tasks], costs[i],
@@ -255,20 +254,14 @@ static void add_cost(struct dpe_report *report, const struct dpe_report_suite *s
         cost->note);
 }
 
-static const struct cost of_time = {"time",
-                                    "time",
-                                    "seconds of a sample",
+static const struct cost of_time = {"time", "seconds of a sample",
                                     "the mean time of a sample, its answer included",
-                                    "Times depend on the machine and on what else it does.",
-                                    3};
+                                    "Times depend on the machine and on what else it does.", 3};
 static const struct cost of_memory = {
-    "memory",
-    "memory",
-    "MiB of a sample",
+    "memory", "MiB of a sample",
     "what one text of that length needs beside the weights (keys, values, what a selection keeps, "
     "tables, activations; one thread)",
-    "It is computed from the model, the method and the length.",
-    1};
+    "It is computed from the model, the method and the length.", 1};
 
 /* The largest over the smallest of those that are known. */
 static double spread(const double *costs, size_t n)
