@@ -230,17 +230,6 @@ void dpe_detect_heatmap(const struct dpe_detect_grid *grid,
 
 /* --------------------------------------------------------------------------------------- tables */
 
-static int cell_of_rank(const struct dpe_detect_ranking *ranking, int group, int rank)
-{
-    for (int t = 0; t < ranking->n_lengths; t++) {
-        int c = group * ranking->n_lengths + t;
-        if (ranking->rank[c] == rank) {
-            return c;
-        }
-    }
-    return -1;
-}
-
 static void value_text(const struct dpe_detect_ranking *ranking, int cell, char text[64])
 {
     const struct dpe_interval value = {
@@ -265,12 +254,12 @@ static void put_ranks(struct dpe_text *page, const struct dpe_detect_grid *grid,
                       const struct dpe_detect_ranking *ranking, int g, int columns, int column)
 {
     for (int r = 1; r <= columns; r++) {
-        int c = cell_of_rank(ranking, g, r);
+        int t = dpe_detect_ranked(ranking, g, r);
         char length[32] = "-";
         char value[64] = "";
-        if (c >= 0) {
-            dpe_length_text((double)grid->params.lengths[c % ranking->n_lengths], length);
-            value_text(ranking, c, value);
+        if (t >= 0) {
+            dpe_length_text((double)grid->params.lengths[t], length);
+            value_text(ranking, g * ranking->n_lengths + t, value);
         }
         dpe_text_put(page, "  %5s %-*s", length, r == columns ? 0 : column - 8, value);
     }

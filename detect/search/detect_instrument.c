@@ -104,20 +104,20 @@ static double residual_variance(const struct dpe_detect_scores *scores, const un
     return freedom > 0 ? sum / (double)freedom : 0.0;
 }
 
-/* Mean recall of sample s of the plans that count; *n of them are valid. */
+/* Mean recall of sample s of the plans that count. */
 static double mean_of_sample(const struct dpe_detect_scores *scores, const unsigned char *live,
-                             int64_t s, double *n)
+                             int64_t s)
 {
     double sum = 0.0;
-    *n = 0.0;
+    double n = 0.0;
     for (int i = 0; i < scores->n_cells; i++) {
         double value = scores->recall[i * scores->n_samples + s];
         if (live[i] != 0 && isfinite(value)) {
             sum += value;
-            *n += 1.0;
+            n += 1.0;
         }
     }
-    return *n > 0.0 ? sum / *n : 0.0;
+    return n > 0.0 ? sum / n : 0.0;
 }
 
 /* What is left of questions after the means of plans in their context, and of questions. */
@@ -130,12 +130,10 @@ static double variance_within(const struct dpe_detect_scores *scores, const unsi
     for (int i = 0; i < scores->n_cells; i++) {
         plans += live[i] != 0 ? 1.0 : 0.0;
         for (int64_t s = 0; s < contexts * together && live[i] != 0; s++) {
-            double n = 0.0;
             int64_t context = s / together;
             double value = scores->recall[i * scores->n_samples + s];
             double left = value - mean_of(scores, i, context * together, together) -
-                          mean_of_sample(scores, live, s, &n) +
-                          mean_of_plans(scores, live, context);
+                          mean_of_sample(scores, live, s) + mean_of_plans(scores, live, context);
             sum += isfinite(left) ? left * left : 0.0;
         }
     }

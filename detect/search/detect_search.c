@@ -267,9 +267,9 @@ static dpe_status search_init(struct dpe_detect_search *search,
         return dpe_fail(err, DPE_INTERNAL, "a search of %lld samples in %d rounds",
                         (long long)options->n_samples, options->rounds);
     }
-    search->most_steps = 1 + options->rounds * DPE_DETECT_N_MOVES + DPE_DETECT_PLAIN_ROUNDS + 2;
-    DPE_TRY(DPE_NEW(&search->steps, (size_t)search->most_steps, err,
-                    "out of memory for a search of %d steps", search->most_steps));
+    const int most = 1 + options->rounds * DPE_DETECT_N_MOVES + DPE_DETECT_PLAIN_ROUNDS + 2;
+    DPE_TRY(
+        DPE_NEW(&search->steps, (size_t)most, err, "out of memory for a search of %d steps", most));
     dpe_detect_point_base(params, &search->start);
     if (options->temperature) {
         search->start.temperature = dpe_temperature_none;

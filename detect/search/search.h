@@ -164,7 +164,7 @@ struct dpe_detect_source {
 /** A search as far as its rows go. Owned; free with dpe_detect_search_free. */
 struct dpe_detect_search {
     struct dpe_detect_search_options options;
-    int n_steps, most_steps;
+    int n_steps;
     struct dpe_detect_step *steps;
     struct dpe_detect_point start, point; /**< every group at L0/2 without a searched temperature;
                                                what the search has at its end */
