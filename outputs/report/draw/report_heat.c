@@ -159,12 +159,19 @@ static int64_t name_step(int64_t n, double cell, double need)
     return step;
 }
 
+/* A row or column is called as its cell says, or as a length. */
+static const char *name_of(const struct dpe_sheet_cell *cell, char room[32])
+{
+    return cell->text != NULL ? cell->text : dpe_length_text(cell->number[0], room);
+}
+
 /* Width of the longest name. */
-static double longest(const char *const *names, int64_t n)
+static double longest(const struct dpe_sheet_cell *const *cells, int64_t n)
 {
     double most = 0.0;
     for (int64_t i = 0; i < n; i++) {
-        most = fmax(most, dpe_svg_text_width(names[i], 11, NAME));
+        char room[32];
+        most = fmax(most, dpe_svg_text_width(name_of(cells[i], room), 11, NAME));
     }
     return most;
 }
@@ -172,7 +179,7 @@ static double longest(const char *const *names, int64_t n)
 /* Names under the columns stand at a slant when they are wider than a cell. */
 static bool is_slanted(const struct heat *heat, double cell)
 {
-    double most = longest(heat->column_names, heat->n_columns);
+    double most = longest(heat->columns, heat->n_columns);
     return most > 42.0 && most > cell;
 }
 
@@ -182,34 +189,35 @@ static void put_names(struct dpe_text *out, const struct frame *frame, const str
     double cell_y = (frame->bottom - frame->top) / (double)heat->n_rows;
     bool slanted = is_slanted(heat, cell_x);
     int64_t step_x = name_step(heat->n_columns, cell_x,
-                               slanted ? 14.0 : longest(heat->column_names, heat->n_columns) + 6.0);
+                               slanted ? 14.0 : longest(heat->columns, heat->n_columns) + 6.0);
     int64_t step_y = name_step(heat->n_rows, cell_y, 13.0);
+    char room[32];
     for (int64_t c = 0; c < heat->n_columns; c += step_x) {
         double x = frame->left + ((double)c + 0.5) * cell_x;
         if (slanted) {
             dpe_svg_text(out, x + 4.0, frame->bottom + 8.0, -40.0, DPE_SVG_END, 11, DPE_INK,
-                         heat->column_names[c], NAME);
+                         name_of(heat->columns[c], room), NAME);
         } else {
             dpe_svg_label(out, x, frame->bottom + 11.0, DPE_SVG_MIDDLE, DPE_INK,
-                          heat->column_names[c], NAME);
+                          name_of(heat->columns[c], room), NAME);
         }
     }
     for (int64_t r = 0; r < heat->n_rows; r += step_y) {
         dpe_svg_label(out, frame->left - 6.0, frame->top + ((double)r + 0.5) * cell_y, DPE_SVG_END,
-                      DPE_INK, heat->row_names[r], NAME);
+                      DPE_INK, name_of(heat->rows[r], room), NAME);
     }
 }
 
 void dpe_draw_heat(struct dpe_figure *figure, const struct dpe_plot *how, const struct heat *heat)
 {
-    double left = 30.0 + longest(heat->row_names, heat->n_rows);
+    double left = 30.0 + longest(heat->rows, heat->n_rows);
     double cell_width = (FIGURE_WIDTH - 6.0 - left) / (double)heat->n_columns;
     double cell_height = fmin(fmax(cell_width * 0.72, 20.0), 34.0);
     if (heat->n_rows > 24) {
         cell_height = fmax(480.0 / (double)heat->n_rows, 3.0);
     }
     double names =
-        is_slanted(heat, cell_width) ? 0.65 * longest(heat->column_names, heat->n_columns) : 0.0;
+        is_slanted(heat, cell_width) ? 0.65 * longest(heat->columns, heat->n_columns) : 0.0;
     const struct frame frame = {left, FIGURE_WIDTH - 6.0, 30.0,
                                 30.0 + cell_height * (double)heat->n_rows};
     struct dpe_text *out = &figure->body;

@@ -368,24 +368,18 @@ static void draw_dots(struct dpe_figure *figure, const struct dpe_sheet *data,
 
 /* ---------------------------------------------------------------------------------------- cells */
 
-/** The different cells of a column: rows or columns of a map. */
-struct ends {
-    const struct dpe_sheet_cell **cells;
-    const char **names;
-    char (*rooms)[32];
-    size_t n;
-};
-
 static bool same_cell(const struct dpe_sheet_cell *a, const struct dpe_sheet_cell *b, bool text)
 {
     return text ? strcmp(a->text, b->text) == 0
                 : a->number[0] == b->number[0] || (isnan(a->number[0]) && isnan(b->number[0]));
 }
 
-static size_t find_end(const struct ends *ends, const struct dpe_sheet_cell *cell, bool text)
+/* The place of such a cell among n different ones; n: there is none. */
+static size_t find_end(const struct dpe_sheet_cell *const *ends, size_t n,
+                       const struct dpe_sheet_cell *cell, bool text)
 {
     size_t k = 0;
-    while (k < ends->n && !same_cell(ends->cells[k], cell, text)) {
+    while (k < n && !same_cell(ends[k], cell, text)) {
         k++;
     }
     return k;
@@ -396,70 +390,58 @@ static bool is_text(const struct dpe_sheet *data, int column)
     return data->columns[column].kind <= COLUMN_METHOD;
 }
 
-/* False without memory; ends_free in any case. */
-static bool find_ends(const struct dpe_sheet *data, int column, struct ends *ends)
+/* The different cells of a column, rows or columns of a map, into `ends` [rows of the sheet]; how
+ * many there are. */
+static size_t find_ends(const struct dpe_sheet *data, int column,
+                        const struct dpe_sheet_cell **ends)
 {
     const size_t rows = data->n_cells / data->n_columns;
     const bool text = is_text(data, column);
-    *ends = (struct ends){.cells = dpe_alloc(rows, sizeof *ends->cells),
-                          .names = dpe_alloc(rows, sizeof *ends->names),
-                          .rooms = dpe_alloc(rows, sizeof *ends->rooms)};
-    if (ends->cells == NULL || ends->names == NULL || ends->rooms == NULL) {
-        return false;
-    }
+    size_t n = 0;
     for (size_t r = next_row(data, 0); r < rows; r = next_row(data, r + 1)) {
         const struct dpe_sheet_cell *cell = cell_at(data, r, column);
-        if (find_end(ends, cell, text) < ends->n) {
+        if (find_end(ends, n, cell, text) < n) {
             continue;
         }
-        size_t k = ends->n++;
-        for (; k > 0 && !text && ends->cells[k - 1]->number[0] > cell->number[0]; k--) {
-            ends->cells[k] = ends->cells[k - 1];
+        size_t k = n++;
+        for (; k > 0 && !text && ends[k - 1]->number[0] > cell->number[0]; k--) {
+            ends[k] = ends[k - 1];
         }
-        ends->cells[k] = cell;
+        ends[k] = cell;
     }
-    for (size_t k = 0; k < ends->n; k++) {
-        const struct dpe_sheet_cell *cell = ends->cells[k];
-        ends->names[k] =
-            cell->text != NULL ? cell->text : dpe_length_text(cell->number[0], ends->rooms[k]);
-    }
-    return true;
-}
-
-static void ends_free(struct ends *ends)
-{
-    free(ends->cells);
-    free(ends->names);
-    free(ends->rooms);
+    return n;
 }
 
 static void draw_heat(struct dpe_figure *figure, const struct dpe_sheet *data,
                       const struct dpe_plot *plot)
 {
     const size_t rows = data->n_cells / data->n_columns;
-    DPE_SCOPED(ends_free) struct ends down = {0};
-    DPE_SCOPED(ends_free) struct ends across = {0};
-    bool ok = find_ends(data, plot->name, &down) && find_ends(data, plot->x, &across);
-    DPE_OWNED double *value = dpe_alloc(down.n * across.n + 1, sizeof *value);
-    DPE_OWNED unsigned char *framed = dpe_alloc_zero(down.n * across.n + 1, 1);
+    DPE_OWNED const struct dpe_sheet_cell **down = dpe_alloc(rows, sizeof *down);
+    DPE_OWNED const struct dpe_sheet_cell **across = dpe_alloc(rows, sizeof *across);
+    bool ok = down != NULL && across != NULL;
+    const size_t n_rows = ok ? find_ends(data, plot->name, down) : 0;
+    const size_t n_columns = ok ? find_ends(data, plot->x, across) : 0;
+    DPE_OWNED double *value = dpe_alloc(n_rows * n_columns + 1, sizeof *value);
+    DPE_OWNED unsigned char *framed = dpe_alloc_zero(n_rows * n_columns + 1, 1);
     ok = ok && value != NULL && framed != NULL;
-    for (size_t i = 0; ok && i < down.n * across.n; i++) {
+    for (size_t i = 0; ok && i < n_rows * n_columns; i++) {
         value[i] = (double)NAN;
     }
     for (size_t r = next_row(data, 0); ok && r < rows; r = next_row(data, r + 1)) {
-        size_t i =
-            find_end(&down, cell_at(data, r, plot->name), is_text(data, plot->name)) * across.n +
-            find_end(&across, cell_at(data, r, plot->x), is_text(data, plot->x));
+        size_t row =
+            find_end(down, n_rows, cell_at(data, r, plot->name), is_text(data, plot->name));
+        size_t i = row * n_columns +
+                   find_end(across, n_columns, cell_at(data, r, plot->x), is_text(data, plot->x));
         value[i] = cell_at(data, r, plot->value)->number[0];
         framed[i] = plot->framed != 0 && cell_at(data, r, plot->framed)->number[0] == 1.0;
     }
     figure->body.failed = figure->body.failed || !ok;
-    if (ok && down.n * across.n > 0) {
-        const struct heat heat = {.n_rows = (int64_t)down.n,
-                                  .n_columns = (int64_t)across.n,
+    if (ok && n_rows * n_columns > 0) {
+        const struct heat heat = {.n_rows = (int64_t)n_rows,
+                                  .n_columns = (int64_t)n_columns,
                                   .value = value,
-                                  .row_names = down.names,
-                                  .column_names = across.names,
+                                  .rows = down,
+                                  .columns = across,
                                   .mark = framed};
         dpe_draw_heat(figure, plot, &heat);
     }

@@ -81,8 +81,8 @@ void dpe_draw_curves(struct dpe_figure *figure, const struct dpe_plot *plot,
 struct heat {
     int64_t n_rows, n_columns;
     const double *value; /**< [n_rows][n_columns], NaN = missing */
-    const char *const *row_names, *const *column_names;
-    const unsigned char *mark; /**< [n_rows][n_columns], outlined */
+    const struct dpe_sheet_cell *const *rows, *const *columns; /**< that name them */
+    const unsigned char *mark;                                 /**< [n_rows][n_columns], outlined */
 };
 void dpe_draw_heat(struct dpe_figure *figure, const struct dpe_plot *plot, const struct heat *heat);
 
