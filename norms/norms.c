@@ -7,13 +7,10 @@
 #include <string.h>
 
 struct dpe_norms {
-    enum dpe_contribution kind;
     int64_t n_layers, n_heads, n_kv_heads, n_pairs;
     int64_t rotating; /* the first so many pairs; the others have no part in positions: 0 */
-    /* Sums over tokens: of ‖q‖ [layer][head][pair] and ‖k‖ [layer][kv_head][pair], or, for means of
-     * products, of ‖q‖·‖k‖ in sum_q alone. */
-    double *sum_q, *sum_k;
-    int64_t *tokens; /* [layer] */
+    size_t size;      /* of the sums of q and k, which are in one room */
+    struct dpe_norm_sums sums;
 };
 
 const char *const dpe_contribution_names[] = {"product-of-means", "mean-of-products", NULL};
@@ -24,24 +21,25 @@ dpe_status dpe_norms_create(const struct dpe_config *config, enum dpe_contributi
     static const char no_memory[] = "out of memory for the norm profile";
     DPE_TRY(DPE_NEW(norms, 1, err, no_memory));
     struct dpe_norms *made = *norms;
-    made->kind = kind;
-    made->n_layers = config->n_layers;
-    made->n_heads = config->n_heads;
-    made->n_kv_heads = config->n_kv_heads;
-    made->n_pairs = config->head_dim / 2;
-    made->rotating = dpe_config_pairs(config);
-    const size_t keys = (size_t)(made->n_layers * made->n_kv_heads * made->n_pairs);
-    DPE_TRY(DPE_NEW(&made->sum_q, (size_t)dpe_norms_size(made), err, no_memory));
-    DPE_TRY(DPE_NEW(&made->sum_k, keys, err, no_memory));
-    return DPE_NEW(&made->tokens, (size_t)made->n_layers, err, no_memory);
+    *made = (struct dpe_norms){.n_layers = config->n_layers,
+                               .n_heads = config->n_heads,
+                               .n_kv_heads = config->n_kv_heads,
+                               .n_pairs = config->head_dim / 2,
+                               .rotating = dpe_config_pairs(config),
+                               .sums.products = kind == DPE_MEAN_OF_PRODUCTS};
+    const int64_t queries = dpe_norms_size(made);
+    const int64_t keys = made->sums.products ? 0 : queries / made->n_heads * made->n_kv_heads;
+    made->size = (size_t)(queries + keys);
+    DPE_TRY(DPE_NEW(&made->sums.q, made->size, err, no_memory));
+    made->sums.k = keys > 0 ? made->sums.q + queries : NULL;
+    return DPE_NEW(&made->sums.rows, (size_t)made->n_layers, err, no_memory);
 }
 
 void dpe_norms_destroy(struct dpe_norms *norms)
 {
     if (norms != NULL) {
-        free(norms->sum_q);
-        free(norms->sum_k);
-        free(norms->tokens);
+        free(norms->sums.q);
+        free(norms->sums.rows);
         free(norms);
     }
 }
@@ -53,35 +51,29 @@ int64_t dpe_norms_size(const struct dpe_norms *norms)
 
 void dpe_norms_reset(struct dpe_norms *norms)
 {
-    size_t size_q = (size_t)dpe_norms_size(norms);
-    size_t size_k = (size_t)(norms->n_layers * norms->n_kv_heads * norms->n_pairs);
-    memset(norms->sum_q, 0, size_q * sizeof *norms->sum_q);
-    memset(norms->sum_k, 0, size_k * sizeof *norms->sum_k);
-    memset(norms->tokens, 0, (size_t)norms->n_layers * sizeof *norms->tokens);
+    memset(norms->sums.q, 0, norms->size * sizeof *norms->sums.q);
+    memset(norms->sums.rows, 0, (size_t)norms->n_layers * sizeof *norms->sums.rows);
 }
 
 struct dpe_norm_sums dpe_norms_sums(struct dpe_norms *norms)
 {
-    bool products = norms->kind == DPE_MEAN_OF_PRODUCTS;
-    return (struct dpe_norm_sums){products, norms->sum_q, products ? NULL : norms->sum_k,
-                                  norms->tokens};
+    return norms->sums;
 }
 
 dpe_status dpe_norms_finish(const struct dpe_norms *norms, double *scores, struct dpe_error *err)
 {
     int64_t group = norms->n_heads / norms->n_kv_heads;
     for (int64_t layer = 0; layer < norms->n_layers; layer++) {
-        if (norms->tokens[layer] == 0) {
+        if (norms->sums.rows[layer] == 0) {
             return dpe_fail(err, DPE_INTERNAL, "layer %lld received no token", (long long)layer);
         }
-        double n = (double)norms->tokens[layer];
+        double n = (double)norms->sums.rows[layer];
         for (int64_t head = 0; head < norms->n_heads; head++) {
             int64_t at = (layer * norms->n_heads + head) * norms->n_pairs;
-            const double *k =
-                norms->sum_k + (layer * norms->n_kv_heads + head / group) * norms->n_pairs;
+            int64_t of = (layer * norms->n_kv_heads + head / group) * norms->n_pairs;
             for (int64_t j = 0; j < norms->n_pairs; j++) {
-                double mean_q = norms->sum_q[at + j] / n;
-                double score = norms->kind == DPE_MEAN_OF_PRODUCTS ? mean_q : mean_q * (k[j] / n);
+                double mean_q = norms->sums.q[at + j] / n;
+                double score = norms->sums.products ? mean_q : mean_q * (norms->sums.k[of + j] / n);
                 if (!isfinite(score)) {
                     dpe_fail(err, DPE_NONFINITE, "layer %lld, head %lld: a norm is not finite",
                              (long long)layer, (long long)head);
