@@ -171,8 +171,6 @@ int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int
 struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs)
 {
     const struct dpe_detect_arguments *args = inputs->args;
-    const struct detect_held *guard = &inputs->held[DETECT_GUARD];
-    const int64_t texts = guard->opened ? guard->n : 0;
     const struct dpe_detect_search_options options = {
         .temperature = inputs->searches_temperature,
         .near = inputs->near,
@@ -187,7 +185,7 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .together = dpe_detect_inputs_together(inputs),
         .criterion = args->use_niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
         .guard = args->guard,
-        .texts = texts < DETECT_SEARCH_TEXTS ? texts : DETECT_SEARCH_TEXTS,
+        .texts = dpe_least(inputs->held[DETECT_GUARD].n, DETECT_SEARCH_TEXTS),
     };
     bool searches =
         options.brief || (dpe_detect_sweeps(args->rule) && (options.temperature || options.joint));
@@ -217,7 +215,7 @@ int64_t dpe_detect_inputs_sweep_samples(const struct detect_inputs *inputs, int6
  * Questions that share one cost less and say less: then there are at least so many contexts that a
  * test can show something. Of ready methods eight samples are a context, as many as its task asks.
  */
-void dpe_detect_inputs_set_samples(struct detect_inputs *inputs)
+void dpe_detect_inputs_set_niah(struct detect_inputs *inputs)
 {
     const bool ready = !dpe_detect_sweeps(inputs->args->rule);
     const int64_t least_contexts = ready ? 2 : 8;
@@ -225,15 +223,15 @@ void dpe_detect_inputs_set_samples(struct detect_inputs *inputs)
     int64_t wanted =
         inputs->says_little && asked > DETECT_READY_SAMPLES ? DETECT_READY_SAMPLES : asked;
     int64_t together = dpe_detect_inputs_together(inputs);
+    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
     inputs->samples = wanted;
-    inputs->n_validated[0] = wanted;
     if (inputs->args->auto_task && together > 1) {
         int64_t unit = ready ? DETECT_READY_ASKED : together;
         int64_t contexts = (wanted + unit - 1) / unit;
         int64_t least = wanted < least_contexts ? wanted : least_contexts;
-        inputs->samples = together * (contexts > least ? contexts : least);
-        inputs->n_validated[0] = inputs->samples;
+        inputs->samples = together * dpe_most(contexts, least);
     }
+    inputs->n_validated[0] = inputs->samples;
     inputs->n_samples[0] = dpe_detect_inputs_sweep_samples(inputs, inputs->samples);
 }
 

@@ -269,8 +269,7 @@ dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs,
 void dpe_detect_inputs_set_users(struct detect_inputs *inputs)
 {
     inputs->niah = inputs->users_niah;
-    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
-    dpe_detect_inputs_set_samples(inputs);
+    dpe_detect_inputs_set_niah(inputs);
 }
 
 /* Needles are the first task. */
@@ -280,21 +279,14 @@ static dpe_status open_needles(struct detect_inputs *inputs, struct dpe_error *e
     DPE_TRY(dpe_detect_inputs_niah(inputs, &inputs->niah, job->length, "niah", job->seed,
                                    &inputs->tasks[0], err));
     inputs->n_tasks = 1;
-    DPE_TRY(dpe_detect_inputs_niah(inputs, &inputs->niah, job->length, "validate-niah",
-                                   inputs->validation_seed, &inputs->validate_tasks[0], err));
-    inputs->own_validate_task[0] = true;
-    return DPE_OK;
+    return dpe_detect_inputs_niah(inputs, &inputs->niah, job->length, "validate-niah",
+                                  inputs->validation_seed, &inputs->validate_tasks[0], err);
 }
 
 dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        dpe_task_close(&inputs->tasks[i]);
-    }
-    if (inputs->own_validate_task[0]) {
-        dpe_task_close(&inputs->validate_tasks[0]);
-    }
-    inputs->own_validate_task[0] = false;
+    dpe_task_close(&inputs->tasks[0]);
+    dpe_task_close(&inputs->validate_tasks[0]);
     inputs->n_tasks = 0; /* of these two none is open while one fails to */
     return open_needles(inputs, err);
 }
@@ -349,18 +341,18 @@ dpe_status dpe_detect_inputs_hold(struct detect_inputs *inputs, struct dpe_error
         struct detect_held *held = &inputs->held[i];
         const bool ceiling = i != DETECT_USERS;
         bool ready = !dpe_detect_sweeps(inputs->args->rule); /* minutes are for one task */
-        if (held->opened || (i != DETECT_CEILING && (ready || !differs))) {
+        if (held->n > 0 || (i != DETECT_CEILING && (ready || !differs))) {
             continue;
         }
         int64_t asked = tasks[i]->asked;
-        held->n = !ceiling              ? inputs->args->job.samples
-                  : inputs->says_little ? asked
-                                        : dpe_detect_inputs_ceiling(inputs, asked);
+        int64_t n = !ceiling              ? inputs->args->job.samples
+                    : inputs->says_little ? asked
+                                          : dpe_detect_inputs_ceiling(inputs, asked);
         dpe_status status = dpe_detect_inputs_niah(
             inputs, tasks[i],
             ceiling ? inputs->grid.params.trained_length : inputs->args->job.length, names[i],
             inputs->validation_seed, &held->task, err);
-        held->opened = status == DPE_OK;
+        held->n = status == DPE_OK ? n : 0;
         DPE_TRY(ceiling && status == DPE_USAGE ? DPE_OK : status);
     }
     return DPE_OK;
@@ -383,17 +375,13 @@ static dpe_status add_niah(struct detect_inputs *inputs, struct dpe_error *err)
     if (!inputs->args->use_niah) {
         return DPE_OK;
     }
-    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
     inputs->users_niah = inputs->niah;
-    memcpy(inputs->users_spec, inputs->niah_spec, sizeof inputs->users_spec);
-    if (inputs->args->score == DETECT_SCORE_STEPS) {
-        inputs->niah.steps = true;
-        dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
-    }
+    dpe_niah_format(&inputs->users_niah, inputs->users_spec, sizeof inputs->users_spec);
+    inputs->niah.steps = inputs->niah.steps || inputs->args->score == DETECT_SCORE_STEPS;
     if (inputs->args->auto_task) {
         DPE_TRY(dpe_detect_pilot_begin(inputs, err));
     }
-    dpe_detect_inputs_set_samples(inputs);
+    dpe_detect_inputs_set_niah(inputs);
     return open_needles(inputs, err);
 }
 
@@ -419,6 +407,7 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     }
     inputs->n_samples[at] = dpe_detect_inputs_sweep_samples(inputs, used);
     inputs->validate_tasks[at] = *task;
+    inputs->validate_tasks[at].close = NULL; /* with the sweep's */
     inputs->n_validated[at] = used;
     if (left > 0) {
         inputs->first_validated[at] = used;
@@ -440,10 +429,9 @@ static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
     }
     dpe_status status = dpe_task_ppl("guard-ppl", inputs->job.corpus, inputs->job.tokenizer, length,
                                      inputs->niah.special, &held->task, &short_books, err);
-    held->opened = status == DPE_OK;
     const int64_t most =
         inputs->args->rule == DPE_DETECT_BRIEF ? DETECT_SEARCH_TEXTS : DETECT_GUARD_BOOKS;
-    held->n = held->opened && held->task.n_samples > most ? most : held->task.n_samples;
+    held->n = status == DPE_OK ? dpe_least(held->task.n_samples, most) : 0;
     if (status != DPE_OK && inputs->args->guard_given) {
         return dpe_fail_prefix(err, "--guard needs texts of --length tokens (--guard 0: no guard)");
     }
@@ -472,11 +460,9 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs,
 dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status status,
                                    struct dpe_error *err)
 {
-    for (int i = 0; i < inputs->n_tasks; i++) {
+    for (int i = 0; i < 2; i++) {
         dpe_task_close(&inputs->tasks[i]);
-        if (inputs->own_validate_task[i]) {
-            dpe_task_close(&inputs->validate_tasks[i]);
-        }
+        dpe_task_close(&inputs->validate_tasks[i]);
     }
     for (int i = 0; i < DETECT_N_HELD; i++) {
         dpe_task_close(&inputs->held[i].task);

@@ -88,8 +88,7 @@ static void set_task(struct detect_inputs *inputs, const struct questions *quest
     inputs->niah.values = questions->values;
     inputs->niah.asked = questions->asked;
     inputs->niah.spare = SPARE;
-    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
-    dpe_detect_inputs_set_samples(inputs);
+    dpe_detect_inputs_set_niah(inputs);
 }
 
 /* Open samples of them, in so many tokens; *opens false where a context has no room for its
@@ -375,8 +374,7 @@ static void settle(struct pilot *pilot, int chosen)
     pilot->questions =
         dpe_detect_questions(&measured->reading, rungs[chosen].asked, rungs[chosen].keys);
     inputs->niah.asked = pilot->questions;
-    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
-    dpe_detect_inputs_set_samples(inputs);
+    dpe_detect_inputs_set_niah(inputs);
     tell(pilot, chosen);
     if (rung->reading.mean > most) {
         dpe_log_warning("pilot: good plans find everything, also of the hardest task that fits; a "

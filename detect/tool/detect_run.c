@@ -318,7 +318,7 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
 
 static void put_ceiling(const struct detect_held *held, struct dpe_detect_result *result)
 {
-    if (held->opened) {
+    if (held->n > 0) {
         result->ceiling_task = held->task.name;
         result->n_ceiling = held->n;
     }
@@ -364,7 +364,7 @@ static void make_report(const struct detect_inputs *inputs, struct dpe_detect_re
         };
     }
     const struct detect_held *users = &inputs->held[DETECT_USERS];
-    if (users->opened) {
+    if (users->n > 0) {
         report->users_spec = inputs->users_spec;
         report->users = (struct dpe_detect_result){.used = true,
                                                    .criterion = DPE_DETECT_RECALL,
@@ -377,7 +377,7 @@ static void make_report(const struct detect_inputs *inputs, struct dpe_detect_re
     }
     const struct detect_held *texts = &inputs->held[DETECT_GUARD];
     report->guard_share = inputs->args->guard;
-    if (texts->opened) {
+    if (texts->n > 0) {
         report->texts = (struct dpe_detect_result){.used = true,
                                                    .criterion = DPE_DETECT_PERPLEXITY,
                                                    .task = "guard",

@@ -192,7 +192,7 @@ static dpe_status read_finalists(struct sweep *sweep, struct finalists *all, str
 static dpe_status add_guarded(struct sweep *sweep, struct dpe_error *err)
 {
     const struct dpe_detect_report *report = sweep->report;
-    if (!sweep->inputs->held[DETECT_GUARD].opened || report->search.n_steps == 0 ||
+    if (sweep->inputs->held[DETECT_GUARD].n == 0 || report->search.n_steps == 0 ||
         report->searching.brief) {
         return DPE_OK;
     }
@@ -314,10 +314,10 @@ static dpe_status run_held(struct sweep *sweep, const struct stage *validation,
         const bool ceiling = i == DETECT_CEILING || i == DETECT_USERS_CEILING;
         stage.n_plans = ceiling ? 1 : validation->n_plans; /* the first is rope */
         stage.live = ceiling ? NULL : validation->live;
-        for (int v = 0; v < stage.n_plans && held->opened; v++) {
+        for (int v = 0; v < stage.n_plans; v++) {
             sweep->planned[0] += ceiling || stage.live[v] != 0 ? held->n : 0;
         }
-        DPE_TRY(held->opened ? dpe_detect_stage_run(sweep, &stage, err) : DPE_OK);
+        DPE_TRY(held->n > 0 ? dpe_detect_stage_run(sweep, &stage, err) : DPE_OK);
     }
     return DPE_OK;
 }

@@ -68,14 +68,12 @@ struct detect_inputs {
     /** Tasks of the sweep and of the validation, in the same order; n_tasks is 1 or 2. */
     int n_tasks;
     struct dpe_task tasks[2], validate_tasks[2];
-    bool own_validate_task[2]; /**< it is not a copy of another task */
     int64_t n_samples[2], first_validated[2], n_validated[2];
     /** Beside the validation: the task that the user named, what the unchanged model finds of both
      * tasks at its trained length, and texts. */
     struct detect_held {
-        bool opened;
         struct dpe_task task;
-        int64_t n; /**< samples */
+        int64_t n; /**< samples; 0: it is not open */
     } held[DETECT_N_HELD];
     char ceiling_name[32]; /**< of the samples of DETECT_CEILING */
     uint64_t validation_seed;
@@ -130,8 +128,8 @@ struct detect_held_rows dpe_detect_inputs_held(const struct detect_inputs *input
 dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error *err);
 /** Of so many samples, those that each configuration of the sweep gets. */
 int64_t dpe_detect_inputs_sweep_samples(const struct detect_inputs *inputs, int64_t samples);
-/** Set how many samples a configuration gets with inputs->niah. */
-void dpe_detect_inputs_set_samples(struct detect_inputs *inputs);
+/** Set what follows from inputs->niah: its spec, and how many samples a configuration gets. */
+void dpe_detect_inputs_set_niah(struct detect_inputs *inputs);
 /** Rows of the pilot at most: of --length tokens, of L0, and of a quarter of that. */
 struct detect_pilot_rows {
     int64_t longs, shorts, quarters;
