@@ -54,32 +54,27 @@ static void fill_choices(const struct dpe_detect_report *report, struct dpe_choi
                                                                   params->lengths[choice->to]};
         out->gain[c] = choice->gain[c % lengths];
         out->p[c] = choice->p[c % lengths];
-        out->plan[c] = choice->keys[c % lengths];
+        if (out->plan != NULL) {
+            out->plan[c] = choice->keys[c % lengths];
+        }
     }
 }
 
 void dpe_detect_put_selection(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    static const char made[] = "from_length gain p_value plan";
     const struct dpe_detect_selection *selection = &report->selection;
     const struct dpe_detect_params *params = &report->grid->params;
     const bool recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL;
     const bool sequential = selection->rule == DPE_DETECT_SEQUENTIAL;
-    const bool compares =
-        (sequential || selection->rule == DPE_DETECT_GUARDED) && selection->n_choices > 0;
+    /* The cells of the sweep have their plans in /detect/plan. */
+    const char *made = sequential ? "from_length gain p_value plan" : "from_length gain p_value";
     struct dpe_choices_result out = {
-        .n = {params->n_groups, params->n_lengths, compares ? selection->n_choices : 0},
+        .n = {params->n_groups, params->n_lengths, selection->n_choices},
         .selected = report->selected,
         .order = sequential ? selection->order : NULL};
-    if (!compares || make(table, &dpe_choices_kinds[0], &out, made)) {
-        if (compares) {
-            fill_choices(report, &out);
-        }
-        const char **plan = out.plan;
-        out.plan =
-            sequential ? plan : NULL; /* the cells of the sweep have theirs in /detect/plan */
+    if (selection->n_choices == 0 || make(table, &dpe_choices_kinds[0], &out, made)) {
+        fill_choices(report, &out);
         dpe_datasets_put(&dpe_choices_kinds[!recall], &out, "/select", table);
-        out.plan = plan;
     }
     dpe_h5_attr_text(table, "/select", "rule", dpe_detect_rule_names[selection->rule]);
     dpe_h5_attr_text(table, "/select", "rule_in_words", rule_text(selection->rule));
