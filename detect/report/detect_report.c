@@ -418,15 +418,6 @@ static dpe_status find_ceiling(const struct dpe_detect_report *report,
     return DPE_OK;
 }
 
-/* Of methods that are ready the table holds the best of those that it can hold. */
-static dpe_status keep_best(const struct dpe_detect_report *report,
-                            struct dpe_detect_result *result, int *kept, struct dpe_error *err)
-{
-    struct dpe_detect_validation *v = &result->validation;
-    *kept = dpe_detect_ready_kept(v, report->tables, report->own);
-    return dpe_detect_validate_keep(&result->validate_scores, report->keys, *kept, v, err);
-}
-
 /* The comparisons of all validations are of the plan that is kept. */
 static dpe_status keep_everywhere(struct dpe_detect_report *report, int kept, struct dpe_error *err)
 {
@@ -459,16 +450,15 @@ static dpe_status guard_kept(struct dpe_detect_report *report, int *kept, struct
     return keep_everywhere(report, *kept, err);
 }
 
-/* What the search's task and the one that the user named show together; then the guard. */
+/* What the search's task and the one that the user named show together, or of methods that are
+ * ready the best that a table can hold; then the guard. */
 static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struct dpe_error *err)
 {
-    struct dpe_detect_result *deciding = deciding_of(report);
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     *kept = deciding->validation.kept;
     if (!dpe_detect_sweeps(report->rule)) {
-        DPE_TRY(keep_best(report, deciding, kept, err));
-        return guard_kept(report, kept, err);
-    }
-    if (report->users.validated) {
+        *kept = dpe_detect_ready_kept(&deciding->validation, report->tables, report->own);
+    } else if (report->users.validated) {
         *kept = dpe_detect_kept_by_both(&deciding->validation, &report->users.validation,
                                         report->rule == DPE_DETECT_PAPER ? NULL : report->tables);
     }

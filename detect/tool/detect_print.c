@@ -97,7 +97,7 @@ static void render_joint(const struct dpe_detect_report *report, struct dpe_text
 static bool is_unneeded(const struct dpe_detect_report *report)
 {
     const struct dpe_detect_result *result = dpe_detect_deciding(report);
-    return !dpe_detect_sweeps(report->rule) && result != NULL &&
+    return !dpe_detect_sweeps(report->rule) &&
            dpe_detect_advise(&result->validation, &result->ceiling).what ==
                DPE_DETECT_ADVICE_NOTHING;
 }
