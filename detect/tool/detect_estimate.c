@@ -17,7 +17,7 @@ int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs)
 }
 
 /* Contexts that share something stay in one round. */
-static int64_t least_round(const struct detect_inputs *inputs)
+int64_t dpe_detect_inputs_least_round(const struct detect_inputs *inputs)
 {
     return dpe_detect_round_up(LEAST_ROUND, dpe_detect_inputs_together(inputs));
 }
@@ -32,8 +32,8 @@ static int64_t batch_of(const struct detect_inputs *inputs)
     batch = batch < MOST_BATCH ? batch : MOST_BATCH;
     batch = inputs->args->batch > 0 ? inputs->args->batch : batch;
     int64_t most = inputs->samples;
-    if (inputs->args->race && least_round(inputs) < most) {
-        most = least_round(inputs);
+    if (inputs->args->race) {
+        most = dpe_least(most, dpe_detect_inputs_least_round(inputs));
     }
     /* Perplexities are computed one by one. */
     return !inputs->args->use_niah ? 1 : batch < most ? batch : most;
@@ -98,12 +98,12 @@ int64_t dpe_detect_inputs_per_round(const struct detect_inputs *inputs)
     int64_t together = dpe_detect_inputs_together(inputs);
     int64_t batch = batch_of(inputs);
     if (inputs->args->race) {
-        return least_round(inputs);
+        return dpe_detect_inputs_least_round(inputs);
     }
     /* Whole batches, where contexts allow it. */
     return together == 1      ? dpe_detect_round_up(LEAST_ROUND, batch)
            : batch > together ? dpe_detect_round_up(batch, together)
-                              : least_round(inputs);
+                              : dpe_detect_inputs_least_round(inputs);
 }
 
 /* The first step's configurations are the sweep's, and each step has one that an earlier one had.
@@ -143,16 +143,10 @@ bool dpe_detect_inputs_races_base(const struct detect_inputs *inputs)
     return !dpe_detect_inputs_races_ready(inputs) || !inputs->held_ready;
 }
 
-int64_t dpe_detect_inputs_ready_round(const struct detect_inputs *inputs)
-{
-    enum { LEAST = 4 };
-    return dpe_detect_round_up(LEAST, dpe_detect_inputs_together(inputs));
-}
-
 int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int task)
 {
     const int64_t samples = inputs->n_validated[task];
-    const int64_t together = dpe_detect_inputs_ready_round(inputs);
+    const int64_t together = dpe_detect_inputs_least_round(inputs);
     const int64_t contexts = (samples + together - 1) / together;
     if (!dpe_detect_inputs_races_ready(inputs)) {
         return samples * dpe_detect_inputs_validated(inputs);
@@ -323,7 +317,7 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
         bool ppl = strcmp(inputs->tasks[i].name, "ppl") == 0;
         if (dpe_detect_inputs_races_ready(inputs)) {
             dpe_log_info("%s: %lld samples of every method, at most %lld of the best",
-                         inputs->tasks[i].name, (long long)dpe_detect_inputs_ready_round(inputs),
+                         inputs->tasks[i].name, (long long)dpe_detect_inputs_least_round(inputs),
                          (long long)inputs->n_validated[i]);
         } else {
             dpe_log_info(sweeps ? "%s: %lld %s per configuration" : "%s: %lld %s of each method",

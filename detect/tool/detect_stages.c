@@ -328,7 +328,7 @@ static dpe_status race_ready(struct sweep *sweep, const struct stage *all, unsig
 {
     const struct detect_inputs *inputs = sweep->inputs;
     const int64_t samples = inputs->n_validated[0];
-    const int64_t together = dpe_detect_inputs_ready_round(inputs);
+    const int64_t together = dpe_detect_inputs_least_round(inputs);
     const int64_t contexts = (samples + together - 1) / together;
     struct stage stage = *all;
     /* What comes after the list at work, at most. */

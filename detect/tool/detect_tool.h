@@ -142,9 +142,9 @@ int64_t dpe_detect_inputs_validated(const struct detect_inputs *inputs);
 /** Whether a plan of DPE is raced beside the methods that are ready. */
 bool dpe_detect_inputs_has_own(const struct detect_inputs *inputs);
 int64_t dpe_detect_inputs_validated_rows(const struct detect_inputs *inputs, int task);
-/** Samples of a round of the race of ready methods: a context, or as many as have four questions.
- */
-int64_t dpe_detect_inputs_ready_round(const struct detect_inputs *inputs);
+/** The fewest samples of a round, as a race of ready methods has them: a context, or as many as
+ * have four questions. */
+int64_t dpe_detect_inputs_least_round(const struct detect_inputs *inputs);
 /** Whether ready methods are raced; and whether against every group at L0/2 too: only where a table
  * can hold none of them. */
 bool dpe_detect_inputs_races_ready(const struct detect_inputs *inputs);
