@@ -313,6 +313,9 @@ dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *opti
         DPE_TRY(families(&walk));
     }
     align_single(&walk);
+    for (int i = 0; i < made.n_steps && made.complete; i++) {
+        DPE_TRY(dpe_detect_step_intervals(source, &made, &made.steps[i], err));
+    }
     *search = made;
     made = (struct dpe_detect_search){0};
     return DPE_OK;

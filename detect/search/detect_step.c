@@ -274,11 +274,10 @@ static dpe_status choose(struct trial *trial, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* What the step shows of each plan. */
-static dpe_status summarize(struct trial *trial, struct dpe_error *err)
+/* What the step shows of each plan; intervals of so many resamples, 0: means alone. */
+static dpe_status summarize(struct trial *trial, int rounds, struct dpe_error *err)
 {
-    const struct dpe_resampling how = {trial->options->together, 0.95, BOOTSTRAP_ROUNDS,
-                                       STATISTICS_SEED};
+    const struct dpe_resampling how = {trial->options->together, 0.95, rounds, STATISTICS_SEED};
     size_t n = (size_t)trial->options->n_samples;
     bool recall = trial->options->criterion == DPE_DETECT_RECALL;
     DPE_OWNED double *values = NULL;
@@ -390,24 +389,42 @@ static dpe_status run_step(struct trial *trial, struct dpe_detect_search *search
     return DPE_OK;
 }
 
+/* A step with the rows that are there, `scores` of them. */
+static dpe_status open_trial(const struct dpe_detect_source *source,
+                             const struct dpe_detect_search *search, struct dpe_detect_step *step,
+                             struct dpe_detect_scores *scores, struct trial *trial,
+                             struct dpe_error *err)
+{
+    const char *keys[DPE_DETECT_MOST_CANDIDATES];
+    *trial = (struct trial){
+        .options = &search->options, .source = source, .step = step, .scores = scores};
+    for (int i = 0; i < step->n; i++) {
+        keys[i] = step->tried[i].key;
+        trial->run[i] = step->tried[i].samples;
+    }
+    return source->scores(source->user, keys, step->n, scores, err);
+}
+
 dpe_status dpe_detect_step_run(const struct dpe_detect_source *source,
                                struct dpe_detect_search *search, struct dpe_detect_step *step,
                                struct dpe_error *err)
 {
-    const char *keys[DPE_DETECT_MOST_CANDIDATES];
     DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
+    struct trial trial;
+    DPE_TRY(open_trial(source, search, step, &scores, &trial, err));
     /* Methods without an adapter are held against each other: none predicts as the others do. */
-    struct trial trial = {.options = &search->options,
-                          .source = source,
-                          .step = step,
-                          .scores = &scores,
-                          .guarded =
-                              search->options.texts > 0 && step->move != DPE_DETECT_MOVE_PLAIN};
-    for (int i = 0; i < step->n; i++) {
-        keys[i] = step->tried[i].key;
-    }
-    DPE_TRY(source->scores(source->user, keys, step->n, &scores, err));
+    trial.guarded = search->options.texts > 0 && step->move != DPE_DETECT_MOVE_PLAIN;
     DPE_TRY(run_step(&trial, search, err));
-    DPE_TRY(summarize(&trial, err));
+    DPE_TRY(summarize(&trial, 0, err));
     return search->complete && step->tested ? choose(&trial, err) : DPE_OK;
+}
+
+dpe_status dpe_detect_step_intervals(const struct dpe_detect_source *source,
+                                     const struct dpe_detect_search *search,
+                                     struct dpe_detect_step *step, struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
+    struct trial trial;
+    DPE_TRY(open_trial(source, search, step, &scores, &trial, err));
+    return summarize(&trial, BOOTSTRAP_ROUNDS, err);
 }

@@ -104,7 +104,8 @@ extern const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES];
 struct dpe_detect_tried {
     struct dpe_detect_point point;
     char key[33];              /**< row key */
-    struct dpe_interval value; /**< of the samples it was run on; recall, or nats per token, 95 % */
+    struct dpe_interval value; /**< of the samples it was run on; recall, or nats per token; its 95
+                                  % interval once the search is complete */
     int64_t samples;           /**< it was run on */
     double gain;   /**< mean paired improvement over the step's first plan, > 0 = better; NaN */
     int64_t asked; /**< samples that the search has asked for, those of `wanted` included */
@@ -254,6 +255,10 @@ static inline bool dpe_detect_is_coarse(const struct dpe_detect_search_options *
 dpe_status dpe_detect_step_run(const struct dpe_detect_source *source,
                                struct dpe_detect_search *search, struct dpe_detect_step *step,
                                struct dpe_error *err);
+/** Set the intervals of what its plans find, which no choice needs and which take time. */
+dpe_status dpe_detect_step_intervals(const struct dpe_detect_source *source,
+                                     const struct dpe_detect_search *search,
+                                     struct dpe_detect_step *step, struct dpe_error *err);
 
 /* How well a task tells good plans apart for the tokens that it costs: what a pilot goes by. */
 

@@ -672,8 +672,8 @@ static void every_pair_can_be_a_group(void **state)
     (void)state;
     enum { PAIRS = 300 };
     struct dpe_config config = config_of(2 * PAIRS, 64);
-    struct dpe_detect_params params = params_of(128, 64, 8, PAIRS, "64,128");
-    struct dpe_plan_context context = context_of(&config, 64, 128);
+    struct dpe_detect_params params = params_of(256, 64, 8, PAIRS, "64,256");
+    struct dpe_plan_context context = context_of(&config, 64, 256);
     struct dpe_detect_grid grid;
     struct dpe_detect_point point;
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
@@ -681,7 +681,7 @@ static void every_pair_can_be_a_group(void **state)
     grid_of(&params, &config, &grid);
     assert_true(dpe_detect_point_usual(&grid.params, &point));
     assert_int_equal(dpe_detect_point_plan(&grid, &context, &point, &plan, &err), DPE_OK);
-    assert_true(plan.bands[1].k.scale[0] == 1.0 && plan.bands[1].k.scale[PAIRS - 1] == 2.0);
+    assert_true(plan.bands[1].k.scale[0] == 1.0 && plan.bands[1].k.scale[PAIRS - 1] == 4.0);
     dpe_detect_grid_free(&grid);
 }
 
