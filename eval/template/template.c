@@ -89,26 +89,39 @@ bool dpe_template_step(struct render *render, uint64_t n)
     return render->status == DPE_OK;
 }
 
+bool dpe_template_room(struct render *render, void *list, size_t n, size_t *capacity, size_t more,
+                       size_t size)
+{
+    enum { LEAST = 8 };
+    if (*capacity - n >= more) {
+        return true;
+    }
+    size_t wanted = n + more > 2 * *capacity ? n + more : 2 * *capacity;
+    wanted = wanted < LEAST ? LEAST : wanted;
+    void *old = NULL;
+    void *grown = wanted < SIZE_MAX / size ? dpe_template_get(render, wanted * size) : NULL;
+    if (grown == NULL) {
+        dpe_template_fail(render, "out of memory");
+        return false;
+    }
+    memcpy(&old, list, sizeof old);
+    if (n > 0) {
+        memcpy(grown, old, n * size);
+    }
+    memcpy(list, &grown, sizeof grown);
+    *capacity = wanted;
+    return true;
+}
+
 void dpe_template_put(struct render *render, struct builder *to, const char *bytes, size_t n)
 {
     if (n == 0 || !dpe_template_step(render, n / 64)) {
         return;
     }
-    if (to->capacity - to->n < n) {
-        size_t capacity = to->n + n > 2 * to->capacity ? to->n + n : 2 * to->capacity;
-        capacity = capacity < 64 ? 64 : capacity;
-        char *grown = dpe_template_get(render, capacity);
-        if (grown == NULL) {
-            return;
-        }
-        if (to->n > 0) {
-            memcpy(grown, to->bytes, to->n);
-        }
-        to->bytes = grown;
-        to->capacity = capacity;
+    if (dpe_template_room(render, &to->bytes, to->n, &to->capacity, n, 1)) {
+        memcpy(to->bytes + to->n, bytes, n);
+        to->n += n;
     }
-    memcpy(to->bytes + to->n, bytes, n);
-    to->n += n;
 }
 
 void dpe_template_put_span(struct render *render, struct builder *to, struct dpe_span text)
@@ -300,7 +313,7 @@ static void run_loop(struct render *render, const struct node *node, struct valu
 struct value dpe_template_call_loop(struct render *render, const struct loop *loop,
                                     const struct args *args)
 {
-    if (!loop->node->recursive || args->n != 1 || args->n_named > 0) {
+    if (!loop->node->recursive || args->n != 1 || args->named.n > 0) {
         return dpe_template_fail(render, "loop() takes one value, in a loop with 'recursive'");
     }
     struct builder built = {0};
@@ -355,21 +368,15 @@ static void run_caller(struct render *render, const struct node *node)
     struct macro *macro = dpe_template_get(render, sizeof *macro);
     struct value callee = dpe_template_eval(render, node->a->a);
     struct args *args = render->status == DPE_OK ? dpe_template_args(render, node->a->list) : NULL;
-    struct pair *named = args != NULL && macro != NULL
-                             ? dpe_template_get(render, (args->n_named + 1) * sizeof *named)
-                             : NULL;
-    if (named == NULL) {
+    if (args == NULL || macro == NULL) {
         return;
     }
     *macro = (struct macro){node, render->scope};
-    if (args->n_named > 0) {
-        memcpy(named, args->named, args->n_named * sizeof *named);
-    }
-    named[args->n_named++] = (struct pair){dpe_template_text("caller"),
-                                           (struct value){.kind = KIND_MACRO, .macro = macro}};
-    args->named = named;
     render->line = node->line;
-    dpe_template_write(render, render->out, dpe_template_call(render, callee, args));
+    if (dpe_template_add_named(render, args, dpe_span_of("caller"),
+                               (struct value){.kind = KIND_MACRO, .macro = macro})) {
+        dpe_template_write(render, render->out, dpe_template_call(render, callee, args));
+    }
 }
 
 /* The values are those of the scope around, the names those of the body. */

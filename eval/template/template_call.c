@@ -6,36 +6,25 @@
 
 enum { MAX_RANGE = 100000 };
 
-/* Room for one more argument; a list of them is a block twice as long each time. */
-static bool add(struct render *render, struct args *args, const struct dpe_span *keyword,
-                struct value value)
+static bool add(struct render *render, struct args *args, struct value value)
 {
-    size_t n = keyword != NULL ? args->n_named : args->n;
-    size_t size = keyword != NULL ? sizeof *args->named : sizeof *args->at;
-    if ((n & (n - 1)) == 0) {
-        void *grown = dpe_template_get(render, (n == 0 ? 1 : 2 * n) * size);
-        if (grown == NULL) {
-            return false;
-        }
-        if (n > 0) {
-            memcpy(grown, keyword != NULL ? (void *)args->named : (void *)args->at, n * size);
-        }
-        args->named = keyword != NULL ? grown : args->named;
-        args->at = keyword != NULL ? args->at : grown;
-    }
-    if (keyword == NULL) {
+    bool room = dpe_template_room(render, &args->at, args->n, &args->capacity, 1, sizeof *args->at);
+    if (room) {
         args->at[args->n++] = value;
-        return true;
     }
-    for (size_t i = 0; i < n; i++) {
-        if (dpe_span_equal(args->named[i].key.text, *keyword)) {
-            dpe_template_fail(render, "the argument '%.*s' is given twice",
-                              dpe_template_shown(keyword->n), keyword->s);
-            return false;
-        }
+    return room;
+}
+
+bool dpe_template_add_named(struct render *render, struct args *args, struct dpe_span name,
+                            struct value value)
+{
+    struct value key = dpe_template_string(name);
+    if (dpe_template_dict_get(render, &args->named, key) != NULL) {
+        dpe_template_fail(render, "the argument '%.*s' is given twice", dpe_template_shown(name.n),
+                          name.s);
     }
-    args->named[args->n_named++] = (struct pair){dpe_template_string(*keyword), value};
-    return true;
+    dpe_template_dict_set(render, &args->named, key, value);
+    return render->status == DPE_OK;
 }
 
 /* The items of *value, or the members of **value. */
@@ -46,7 +35,7 @@ static bool add_all(struct render *render, struct args *args, const struct node 
     if (node->kind == NODE_STAR) {
         struct items items = dpe_template_items(render, value);
         for (size_t i = 0; i < items.n && good; i++) {
-            good = dpe_template_step(render, 1) && add(render, args, NULL, items.at[i]);
+            good = dpe_template_step(render, 1) && add(render, args, items.at[i]);
         }
         return good && render->status == DPE_OK;
     }
@@ -62,8 +51,7 @@ static bool add_all(struct render *render, struct args *args, const struct node 
                               dpe_template_kind_name(key));
             return false;
         }
-        good =
-            dpe_template_step(render, 1) && add(render, args, &key.text, value.pairs->at[i].value);
+        good = dpe_template_add_named(render, args, key.text, value.pairs->at[i].value);
     }
     return good;
 }
@@ -74,52 +62,41 @@ struct args *dpe_template_args(struct render *render, const struct node *list)
     for (const struct node *node = list; node != NULL && args != NULL; node = node->next) {
         bool all = node->kind == NODE_STAR || node->kind == NODE_STARS;
         struct value value = dpe_template_eval(render, all ? node->a : node);
-        const struct dpe_span *keyword = node->keyword.s != NULL ? &node->keyword : NULL;
-        if (render->status != DPE_OK ||
-            !(all ? add_all(render, args, node, value) : add(render, args, keyword, value))) {
+        bool good = render->status == DPE_OK;
+        if (good && all) {
+            good = add_all(render, args, node, value);
+        } else if (good && node->keyword.s != NULL) {
+            good = dpe_template_add_named(render, args, node->keyword, value);
+        } else if (good) {
+            good = add(render, args, value);
+        }
+        if (!good) {
             return NULL;
         }
     }
     return args;
 }
 
-/* What was given for a parameter, by position or by name; counts those by name. */
-static const struct value *given_for(struct render *render, const char *what, const char *name,
-                                     struct dpe_span key, const struct args *given, size_t i,
-                                     size_t *named)
+/* The argument of that name, and marks it in `used`, which has a place for each named one. */
+static const struct value *named_argument(const struct args *args, struct dpe_span name, bool *used)
 {
-    const struct value *value = i < given->n ? &given->at[i] : NULL;
-    for (size_t k = 0; k < given->n_named; k++) {
-        if (key.s[0] != '/' && dpe_span_equal(given->named[k].key.text, key)) {
-            if (value != NULL) {
-                dpe_template_fail(render, "%s '%s': the argument '%.*s' is given twice", what, name,
-                                  dpe_template_shown(key.n), key.s);
-            }
-            value = &given->named[k].value;
-            ++*named;
+    for (size_t i = 0; i < args->named.n; i++) {
+        if (dpe_span_equal(args->named.at[i].key.text, name)) {
+            used[i] = true;
+            return &args->named.at[i].value;
         }
     }
-    return value;
+    return NULL;
 }
 
-/* Fails with the first named argument that no parameter has. */
-static bool refuse_unknown(struct render *render, const char *what, const char *name,
-                           const char *params, const struct args *given)
+/* The first named argument that is not marked in `used`, or NULL. */
+static const struct pair *unused(const struct args *args, const bool *used)
 {
-    for (size_t k = 0; k < given->n_named; k++) {
-        struct dpe_span key = given->named[k].key.text;
-        bool known = false;
-        for (const char *at = params; *at != '\0' && !known;) {
-            size_t n = strcspn(at, " ");
-            known = n - (at[n - 1] == '=') == key.n && memcmp(at, key.s, key.n) == 0;
-            at += n + (at[n] == ' ');
-        }
-        if (!known) {
-            dpe_template_fail(render, "%s '%s' has no argument '%.*s'", what, name,
-                              dpe_template_shown(key.n), key.s);
-        }
+    size_t i = 0;
+    while (i < args->named.n && used[i]) {
+        i++;
     }
-    return false;
+    return i < args->named.n ? &args->named.at[i] : NULL;
 }
 
 /* Binds arguments to parameters; false after failing. */
@@ -127,40 +104,41 @@ static bool bind(struct render *render, const char *what, const struct known *kn
                  const struct args *given, struct args *bound)
 {
     const char *name = known->name;
-    const char *params = known->params;
-    size_t parameters = 1;
     *bound = *given;
     bound->how = known->how;
-    if (params == NULL) {
+    if (known->params == NULL) {
         return true;
     }
-    for (const char *at = params; *at != '\0'; at++) {
-        parameters += *at == ' ';
-    }
-    *bound = (struct args){.at = dpe_template_get(render, parameters * sizeof *bound->at),
-                           .how = known->how};
-    size_t named = 0;
-    for (const char *at = params; *at != '\0' && bound->at != NULL; bound->n++) {
+    *bound = (struct args){.how = known->how};
+    bool *used = dpe_template_get(render, given->named.n + 1);
+    for (const char *at = known->params; *at != '\0' && used != NULL;) {
         size_t n = strcspn(at, " ");
         bool optional = at[n - 1] == '=';
-        struct dpe_span key = {at, n - optional};
-        const struct value *value = given_for(render, what, name, key, given, bound->n, &named);
-        if (value != NULL) {
-            bound->at[bound->n] = *value;
-        } else if (optional) {
-            bound->absent |= UINT64_C(1) << bound->n;
-        } else {
+        bool unnamed = at[0] == '/';
+        struct dpe_span key = {at + unnamed, n - optional - unnamed};
+        const struct value *value = unnamed ? NULL : named_argument(given, key, used);
+        if (value != NULL && bound->n < given->n) {
+            dpe_template_fail(render, "%s '%s': the argument '%.*s' is given twice", what, name,
+                              dpe_template_shown(key.n), key.s);
+        }
+        value = bound->n < given->n ? &given->at[bound->n] : value;
+        if (value == NULL && !optional) {
             dpe_template_fail(render, "%s '%s' needs its argument '%.*s'", what, name,
-                              dpe_template_shown(key.n - (key.s[0] == '/')),
-                              key.s + (key.s[0] == '/'));
+                              dpe_template_shown(key.n), key.s);
+        }
+        bound->absent |= (uint64_t)(value == NULL) << bound->n;
+        if (!add(render, bound, value != NULL ? *value : dpe_template_nothing())) {
+            return false;
         }
         at += n + (at[n] == ' ');
     }
+    const struct pair *left = used != NULL ? unused(given, used) : NULL;
     if (given->n > bound->n) {
         dpe_template_fail(render, "%s '%s' takes at most %zu arguments, found %zu", what, name,
-                          bound->n, given->n + given->n_named);
-    } else if (named < given->n_named) {
-        return refuse_unknown(render, what, name, params, given);
+                          bound->n, given->n + given->named.n);
+    } else if (left != NULL) {
+        dpe_template_fail(render, "%s '%s' has no argument '%.*s'", what, name,
+                          dpe_template_shown(left->key.text.n), left->key.text.s);
     }
     return render->status == DPE_OK;
 }
@@ -232,18 +210,6 @@ struct value dpe_template_apply_node(struct render *render, const struct node *n
 
 /* -------------------------------------------------------------------------------------- macros */
 
-/* The argument of that name, and marks it in `used` (a bit for each named argument). */
-static const struct value *named_argument(const struct args *args, struct dpe_span name, bool *used)
-{
-    for (size_t i = 0; i < args->n_named; i++) {
-        if (dpe_span_equal(args->named[i].key.text, name)) {
-            used[i] = true;
-            return &args->named[i].value;
-        }
-    }
-    return NULL;
-}
-
 /* The parameters of a macro as variables of its scope; the number of those given by position. */
 static size_t bind_parameters(struct render *render, const struct node *node,
                               const struct args *args, bool *used)
@@ -284,19 +250,16 @@ static void bind_rest(struct render *render, const struct node *node, const stru
     }
     if (node->reads & READS_KWARGS) {
         struct value rest = dpe_template_dict(render, KIND_DICT);
-        for (size_t i = 0; i < args->n_named && render->status == DPE_OK; i++) {
+        for (size_t i = 0; i < args->named.n && render->status == DPE_OK; i++) {
             if (!used[i]) {
-                dpe_template_dict_set(render, rest.pairs, args->named[i].key, args->named[i].value);
+                const struct pair *left = &args->named.at[i];
+                dpe_template_dict_set(render, rest.pairs, left->key, left->value);
                 used[i] = true;
             }
         }
         dpe_template_assign(render, dpe_span_of("kwargs"), rest);
     }
-    bool all = taken == args->n;
-    for (size_t i = 0; i < args->n_named; i++) {
-        all = all && used[i];
-    }
-    if (!all) {
+    if (taken < args->n || unused(args, used) != NULL) {
         dpe_template_fail(render, "the macro '%.*s' does not have all of these arguments",
                           dpe_template_shown(node->name.n), node->name.s);
     }
@@ -309,7 +272,7 @@ static struct value call_macro(struct render *render, const struct macro *macro,
     struct scope *outer = render->scope;
     enum flow flow = render->flow;
     struct scope *own = dpe_template_scope(render, macro->scope);
-    bool *used = dpe_template_get(render, args->n_named + 1);
+    bool *used = dpe_template_get(render, args->named.n + 1);
     if (own == NULL || used == NULL) {
         return dpe_template_nothing();
     }
@@ -405,9 +368,9 @@ static struct value call_pairs(struct render *render, struct value of, const str
         return dpe_template_fail(render, "%s() takes one mapping at most, and named arguments",
                                  name);
     } else if (args->n == 1) {
-        dpe_template_dict_set_all(render, made.pairs, given.pairs->at, given.pairs->n);
+        dpe_template_dict_set_all(render, made.pairs, given.pairs);
     }
-    dpe_template_dict_set_all(render, made.pairs, args->named, args->n_named);
+    dpe_template_dict_set_all(render, made.pairs, &args->named);
     for (size_t i = 0; space && render->status == DPE_OK && i < made.pairs->n; i++) {
         struct value key = made.pairs->at[i].key;
         if (key.kind == KIND_STRING && key.text.n > 0 && key.text.s[0] == '_') {

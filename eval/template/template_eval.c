@@ -221,12 +221,8 @@ static struct value compare(struct render *render, const struct node *node)
 
 static struct value collect(struct render *render, const struct node *node)
 {
-    size_t n = 0;
-    for (const struct node *item = node->list; item != NULL; item = item->next) {
-        n++;
-    }
     struct value list =
-        dpe_template_list(render, node->kind == NODE_LIST ? KIND_LIST : KIND_TUPLE, n);
+        dpe_template_list(render, node->kind == NODE_LIST ? KIND_LIST : KIND_TUPLE, 0);
     for (const struct node *item = node->list; item != NULL && render->status == DPE_OK;
          item = item->next) {
         dpe_template_add(render, list, dpe_template_eval(render, item));

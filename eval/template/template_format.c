@@ -387,15 +387,13 @@ static struct value field_value(struct render *render, struct dpe_span name,
         }
         value = args->at[at];
     } else {
-        for (size_t i = 0; i < args->n_named; i++) {
-            if (dpe_span_equal(args->named[i].key.text, first)) {
-                value = args->named[i].value;
-            }
-        }
-        if (value.kind == KIND_UNDEFINED) {
+        const struct value *named =
+            dpe_template_dict_get(render, &args->named, dpe_template_string(first));
+        if (named == NULL || named->kind == KIND_UNDEFINED) {
             return dpe_template_fail(render, "format(): there is no argument '%.*s'",
                                      dpe_template_shown(first.n), first.s);
         }
+        value = *named;
     }
     while (n < name.n && render->status == DPE_OK) {
         bool item = name.s[n] == '[';
@@ -479,16 +477,14 @@ struct value dpe_template_format(struct render *render, struct value text, const
 static struct value do_format(struct render *render, struct value of, const struct args *args)
 {
     struct dpe_span text = dpe_template_str(render, of);
-    if (args->n > 0 && args->n_named > 0) {
+    struct pairs named = args->named;
+    struct items items = {.at = args->at, .n = args->n};
+    if (args->n > 0 && named.n > 0) {
         return dpe_template_fail(render, "format: either arguments with names or without");
     }
-    struct value values = args->n_named > 0
-                              ? dpe_template_dict(render, KIND_DICT)
-                              : dpe_template_list_of(render, KIND_TUPLE, args->at, args->n);
-    if (values.kind == KIND_DICT) {
-        dpe_template_dict_set_all(render, values.pairs, args->named, args->n_named);
-    }
-    return render->status == DPE_OK ? dpe_template_percent(render, text, values) : values;
+    return dpe_template_percent(render, text,
+                                named.n > 0 ? (struct value){.kind = KIND_DICT, .pairs = &named}
+                                            : (struct value){.kind = KIND_TUPLE, .items = &items});
 }
 
 struct value dpe_template_escape(struct render *render, struct value of)

@@ -116,7 +116,7 @@ static struct value keys_of(struct render *render, struct value item, const stru
         return key_of(render, item, path, folded);
     }
     struct dpe_span rest = path->text;
-    struct value keys = dpe_template_list(render, KIND_LIST, rest.n + 1);
+    struct value keys = dpe_template_list(render, KIND_LIST, 0);
     while (render->status == DPE_OK) {
         const char *comma = rest.n > 0 ? memchr(rest.s, ',', rest.n) : NULL;
         size_t n = comma != NULL ? (size_t)(comma - rest.s) : rest.n;
@@ -368,15 +368,16 @@ static struct value do_map(struct render *render, struct value of, const struct 
     if (!dpe_template_truth(of)) {
         return dpe_template_iterator(render, (struct items){0}, NULL);
     }
-    for (size_t i = 0; i < args->n_named && args->n == 0; i++) {
-        struct dpe_span key = args->named[i].key.text;
+    for (size_t i = 0; i < args->named.n && args->n == 0; i++) {
+        const struct pair *named = &args->named.at[i];
+        struct dpe_span key = named->key.text;
         bool attribute = dpe_span_equal(key, dpe_span_of("attribute"));
         if (!attribute && !dpe_span_equal(key, dpe_span_of("default"))) {
             return dpe_template_fail(render, "the filter 'map' has no argument '%.*s'",
                                      dpe_template_shown(key.n), key.s);
         }
-        path = attribute ? &args->named[i].value : path;
-        fallback = attribute ? fallback : &args->named[i].value;
+        path = attribute ? &named->value : path;
+        fallback = attribute ? fallback : &named->value;
     }
     const struct known *filter = NULL;
     struct args rest = *args;
@@ -430,10 +431,10 @@ static struct value do_choose(struct render *render, struct value of, const stru
             return dpe_template_fail(render, "the test '%.*s' is not supported here",
                                      dpe_template_shown(name.n), name.s);
         }
-    } else if (args->n_named > 0) {
+    } else if (args->named.n > 0) {
+        struct dpe_span key = args->named.at[0].key.text;
         return dpe_template_fail(render, "the test has no argument '%.*s'",
-                                 dpe_template_shown(args->named[0].key.text.n),
-                                 args->named[0].key.text.s);
+                                 dpe_template_shown(key.n), key.s);
     }
     rest.at += used;
     rest.n -= used;

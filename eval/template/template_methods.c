@@ -42,7 +42,7 @@ static void push(struct render *render, struct value list, struct dpe_span text)
 /* split() at white space, at most `most` times (negative: any). */
 static struct value split_words(struct render *render, struct dpe_span text, int64_t most)
 {
-    struct value list = dpe_template_list(render, KIND_LIST, text.n / 2 + 2);
+    struct value list = dpe_template_list(render, KIND_LIST, 0);
     struct dpe_span rest = text;
     struct dpe_span word;
     while (render->status == DPE_OK) {
@@ -125,15 +125,10 @@ static struct value do_splitlines(struct render *render, struct value self, cons
 {
     bool ends_kept = dpe_template_arg_bool(args, 0);
     const char *end = self.text.s + self.text.n;
-    size_t lines = 1;
-    size_t n = 0;
-    for (const char *s = self.text.s; s<end; s += n> 0 ? n : 1) {
-        n = dpe_py_line_end(s, end);
-        lines += n > 0;
-    }
     dpe_template_step(render, self.text.n / 16);
-    struct value list = dpe_template_list(render, KIND_LIST, lines);
+    struct value list = dpe_template_list(render, KIND_LIST, 0);
     const char *start = self.text.s;
+    size_t n = 0;
     for (const char *s = start; s < end && render->status == DPE_OK; s += n > 0 ? n : 1) {
         n = dpe_py_line_end(s, end);
         if (n > 0) {
@@ -322,7 +317,7 @@ static struct value do_copy(struct render *render, struct value self, const stru
     }
     struct value made = dpe_template_dict(render, KIND_DICT);
     if (made.kind == KIND_DICT) {
-        dpe_template_dict_set_all(render, made.pairs, self.pairs->at, self.pairs->n);
+        dpe_template_dict_set_all(render, made.pairs, self.pairs);
     }
     return made;
 }

@@ -66,7 +66,7 @@ struct value {
 };
 struct items {
     struct value *at;
-    size_t n;
+    size_t n, capacity;
     bool grouped; /**< of a tuple: groupby made it, so that its two have the names grouper and list
                    */
 };
@@ -272,9 +272,8 @@ struct render {
 /** Arguments as they are given, or bound: then at[i] is that of parameter i. */
 struct args {
     struct value *at; /**< [n] by position */
-    size_t n;
-    struct pair *named; /**< [n_named] */
-    size_t n_named;
+    size_t n, capacity;
+    struct pairs named;
     uint64_t absent; /**< bit i: parameter i was left out */
     unsigned how;    /**< that of the struct known that is called */
 };
@@ -286,6 +285,10 @@ struct value dpe_template_fail(struct render *render, const char *format, ...)
 void *dpe_template_get(struct render *render, size_t n);
 /** Counts n steps; false when something has failed, also that there were too many. */
 bool dpe_template_step(struct render *render, uint64_t n);
+/** Room for `more` elements of `size` bytes behind n at *list (the address of a pointer); grows to
+ * twice as many. False after failing. */
+bool dpe_template_room(struct render *render, void *list, size_t n, size_t *capacity, size_t more,
+                       size_t size);
 void dpe_template_put(struct render *render, struct builder *to, const char *bytes, size_t n);
 void dpe_template_put_span(struct render *render, struct builder *to, struct dpe_span text);
 
@@ -302,18 +305,18 @@ struct value dpe_template_nothing(void);
 /** An integer as decimal digits (not NUL-terminated, kept): KIND_INT where it fits. */
 struct value dpe_template_digits(struct render *render, const char *digits, size_t n);
 struct value dpe_template_iterator(struct render *render, struct items items, const char *name);
-/** A list (or tuple) with room for n items, of which it has none yet. */
+/** A list (or tuple) without items, with room for n. */
 struct value dpe_template_list(struct render *render, enum kind kind, size_t n);
 /** A list (or tuple) of these items. */
 struct value dpe_template_list_of(struct render *render, enum kind kind, const struct value *at,
                                   size_t n);
-/** Add to a list that has room; nothing after a failure. */
+/** Add to a list that was made here; nothing after a failure. */
 void dpe_template_add(struct render *render, struct value list, struct value item);
 struct value dpe_template_dict(struct render *render, enum kind kind);
 void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct value key,
                            struct value value);
-void dpe_template_dict_set_all(struct render *render, struct pairs *pairs, const struct pair *at,
-                               size_t n);
+void dpe_template_dict_set_all(struct render *render, struct pairs *pairs,
+                               const struct pairs *from);
 /** NULL when it is not there. */
 const struct value *dpe_template_dict_get(struct render *render, const struct pairs *pairs,
                                           struct value key);
@@ -352,6 +355,9 @@ struct items dpe_template_pairs(struct render *render, struct value of);
 /** A member or item by a path: names and indices with dots between, or an integer. */
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path);
 struct args *dpe_template_args(struct render *render, const struct node *list);
+/** One more argument by name; fails, and is false, where that is given already. */
+bool dpe_template_add_named(struct render *render, struct args *args, struct dpe_span name,
+                            struct value value);
 struct value dpe_template_call(struct render *render, struct value callee, const struct args *args);
 /** What a body writes, in a scope of its own. */
 struct value dpe_template_capture(struct render *render, const struct node *body);

@@ -84,12 +84,10 @@ struct value dpe_template_iterator(struct render *render, struct items items, co
 struct value dpe_template_list(struct render *render, enum kind kind, size_t n)
 {
     struct items *items = dpe_template_get(render, sizeof *items);
-    struct value *at = n < SIZE_MAX / sizeof *at ? dpe_template_get(render, n * sizeof *at) : NULL;
-    if (items == NULL || at == NULL) {
-        return dpe_template_fail(render, "out of memory");
-    }
-    items->at = at;
-    return (struct value){.kind = kind, .items = items};
+    return items != NULL &&
+                   dpe_template_room(render, &items->at, 0, &items->capacity, n, sizeof *items->at)
+               ? (struct value){.kind = kind, .items = items}
+               : dpe_template_nothing();
 }
 
 struct value dpe_template_list_of(struct render *render, enum kind kind, const struct value *at,
@@ -104,8 +102,10 @@ struct value dpe_template_list_of(struct render *render, enum kind kind, const s
 
 void dpe_template_add(struct render *render, struct value list, struct value item)
 {
-    if (render->status == DPE_OK) {
-        list.items->at[list.items->n++] = item;
+    struct items *items = list.items;
+    if (render->status == DPE_OK &&
+        dpe_template_room(render, &items->at, items->n, &items->capacity, 1, sizeof *items->at)) {
+        items->at[items->n++] = item;
     }
 }
 
@@ -134,26 +134,15 @@ void dpe_template_dict_set(struct render *render, struct pairs *pairs, struct va
         there->value = value;
         return;
     }
-    if (pairs->n == pairs->capacity) {
-        size_t capacity = pairs->capacity == 0 ? 8 : pairs->capacity * 2;
-        struct pair *at = dpe_template_get(render, capacity * sizeof *at);
-        if (at == NULL) {
-            return;
-        }
-        if (pairs->n > 0) {
-            memcpy(at, pairs->at, pairs->n * sizeof *at);
-        }
-        pairs->at = at;
-        pairs->capacity = capacity;
+    if (dpe_template_room(render, &pairs->at, pairs->n, &pairs->capacity, 1, sizeof *pairs->at)) {
+        pairs->at[pairs->n++] = (struct pair){key, value};
     }
-    pairs->at[pairs->n++] = (struct pair){key, value};
 }
 
-void dpe_template_dict_set_all(struct render *render, struct pairs *pairs, const struct pair *at,
-                               size_t n)
+void dpe_template_dict_set_all(struct render *render, struct pairs *pairs, const struct pairs *from)
 {
-    for (size_t i = 0; i < n && render->status == DPE_OK; i++) {
-        dpe_template_dict_set(render, pairs, at[i].key, at[i].value);
+    for (size_t i = 0; i < from->n && render->status == DPE_OK; i++) {
+        dpe_template_dict_set(render, pairs, from->at[i].key, from->at[i].value);
     }
 }
 
