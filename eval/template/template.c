@@ -140,9 +140,10 @@ struct variable {
 struct scope *dpe_template_scope(struct render *render, struct scope *outer)
 {
     struct scope *scope = dpe_template_get(render, sizeof *scope);
-    if (scope != NULL) {
-        scope->outer = outer;
+    if (scope == NULL) {
+        return outer;
     }
+    scope->outer = outer;
     return scope;
 }
 
@@ -230,9 +231,7 @@ struct value dpe_template_capture(struct render *render, const struct node *body
     struct scope *outer = render->scope;
     render->out = &built;
     render->scope = dpe_template_scope(render, outer);
-    if (render->scope != NULL) {
-        run(render, body);
-    }
+    run(render, body);
     render->scope = outer;
     render->out = out;
     return dpe_template_built(&built);
@@ -261,9 +260,6 @@ static struct items loop_items(struct render *render, const struct node *node, s
     struct scope *outer = render->scope;
     for (size_t i = 0; i < all.n && render->status == DPE_OK; i++) {
         render->scope = dpe_template_scope(render, outer);
-        if (render->scope == NULL) {
-            break;
-        }
         assign_to(render, node->c, all.at[i]);
         if (dpe_template_truth(dpe_template_eval(render, node->b)) && render->status == DPE_OK) {
             dpe_template_add(render, kept, all.at[i]);
@@ -277,23 +273,18 @@ static struct items loop_items(struct render *render, const struct node *node, s
 static void run_loop(struct render *render, const struct node *node, struct value values,
                      struct scope *outer, int64_t depth)
 {
-    struct items *over = dpe_template_get(render, sizeof *over);
     struct loop *loop = dpe_template_get(render, sizeof *loop);
-    if (over == NULL || loop == NULL) {
+    if (loop == NULL) {
         return;
     }
-    *over = loop_items(render, node, values);
-    *loop = (struct loop){.over = over, .depth = depth, .node = node, .outer = outer};
-    render->loops++;
-    for (size_t i = 0; i < over->n && dpe_template_step(render, 1); i++) {
+    *loop = (struct loop){
+        .over = loop_items(render, node, values), .depth = depth, .node = node, .outer = outer};
+    for (size_t i = 0; i < loop->over.n && dpe_template_step(render, 1); i++) {
         loop->index = i;
         render->scope = dpe_template_scope(render, outer);
-        if (render->scope == NULL) {
-            break;
-        }
         dpe_template_assign(render, dpe_span_of("loop"),
                             (struct value){.kind = KIND_LOOP, .loop = loop});
-        assign_to(render, node->c, over->at[i]);
+        assign_to(render, node->c, loop->over.at[i]);
         run(render, node->body);
         bool stop = render->flow == FLOW_BREAK;
         render->flow = FLOW_ON;
@@ -301,9 +292,8 @@ static void run_loop(struct render *render, const struct node *node, struct valu
             break;
         }
     }
-    render->loops--;
     render->scope = dpe_template_scope(render, outer);
-    if (over->n == 0 && render->scope != NULL) {
+    if (loop->over.n == 0) {
         run(render, node->other);
     }
     render->scope = outer;
@@ -384,7 +374,7 @@ static void run_with(struct render *render, const struct node *node)
 {
     struct scope *outer = render->scope;
     struct scope *inner = dpe_template_scope(render, outer);
-    for (const struct node *each = node->list; each != NULL && inner != NULL; each = each->next) {
+    for (const struct node *each = node->list; each != NULL; each = each->next) {
         struct value value = dpe_template_eval(render, each->a);
         render->scope = inner;
         if (render->status == DPE_OK) {
@@ -392,11 +382,9 @@ static void run_with(struct render *render, const struct node *node)
         }
         render->scope = outer;
     }
-    if (inner != NULL && render->status == DPE_OK) {
-        render->scope = inner;
-        run(render, node->body);
-        render->scope = outer;
-    }
+    render->scope = inner;
+    run(render, node->body);
+    render->scope = outer;
 }
 
 static void run_statement(struct render *render, const struct node *node)
@@ -463,19 +451,16 @@ static void run_template(struct render *render, const struct dpe_template *parse
                          const json_t *variables)
 {
     struct value values = dpe_template_of_json(render, variables, 0);
-    struct scope *given = dpe_template_scope(render, NULL);
-    if (values.kind != KIND_DICT || given == NULL) {
+    if (values.kind != KIND_DICT) {
         dpe_template_fail(render, "expected an object of variables");
         return;
     }
-    render->scope = given;
+    render->scope = &render->given;
     for (size_t i = 0; i < values.pairs->n; i++) {
         dpe_template_assign(render, values.pairs->at[i].key.text, values.pairs->at[i].value);
     }
-    render->scope = dpe_template_scope(render, given);
-    if (render->scope != NULL) {
-        run(render, parsed->body);
-    }
+    render->scope = dpe_template_scope(render, &render->given);
+    run(render, parsed->body);
 }
 
 /* About the bytes of a value as JSON: what limits grow with. */

@@ -271,12 +271,11 @@ static struct value call_macro(struct render *render, const struct macro *macro,
     const struct node *node = macro->node;
     struct scope *outer = render->scope;
     enum flow flow = render->flow;
-    struct scope *own = dpe_template_scope(render, macro->scope);
     bool *used = dpe_template_get(render, args->named.n + 1);
-    if (own == NULL || used == NULL) {
+    if (used == NULL) {
         return dpe_template_nothing();
     }
-    render->scope = own;
+    render->scope = dpe_template_scope(render, macro->scope);
     size_t taken = bind_parameters(render, node, args, used);
     if (render->status == DPE_OK) {
         bind_rest(render, node, args, taken, used);

@@ -7,7 +7,7 @@ static struct value loop_member(struct render *render, const struct loop *loop,
                                 struct dpe_span name)
 {
     int64_t index = (int64_t)loop->index;
-    int64_t n = (int64_t)loop->over->n;
+    int64_t n = (int64_t)loop->over.n;
     const struct {
         const char *name;
         int64_t number;
@@ -24,10 +24,10 @@ static struct value loop_member(struct render *render, const struct loop *loop,
         return dpe_template_bool(name.s[0] == 'f' ? index == 0 : index == n - 1);
     }
     if (dpe_span_equal(name, dpe_span_of("previtem"))) {
-        return index > 0 ? loop->over->at[index - 1] : dpe_template_undefined(name);
+        return index > 0 ? loop->over.at[index - 1] : dpe_template_undefined(name);
     }
     if (dpe_span_equal(name, dpe_span_of("nextitem"))) {
-        return index + 1 < n ? loop->over->at[index + 1] : dpe_template_undefined(name);
+        return index + 1 < n ? loop->over.at[index + 1] : dpe_template_undefined(name);
     }
     return dpe_template_fail(render, "loop.%.*s is not supported", dpe_template_shown(name.n),
                              name.s);

@@ -85,7 +85,7 @@ struct iterator {
         *name; /**< "dict_keys"; NULL: a generator, which is true, has no length and is read once */
 };
 struct loop {
-    const struct items *over;
+    struct items over;
     size_t index; /**< from 0 */
     int64_t depth;
     const struct node *node;
@@ -259,7 +259,7 @@ struct render {
     int line;          /**< of what is computed, for messages */
     int depth;
     uint64_t steps, most_steps;
-    int64_t loops;
+    struct scope given; /**< of the variables that the caller gave */
     struct scope *scope;
     struct builder *out;
     enum flow flow;
@@ -366,6 +366,7 @@ struct value dpe_template_call_loop(struct render *render, const struct loop *lo
                                     const struct args *args);
 const struct value *dpe_template_lookup(const struct scope *scope, struct dpe_span name);
 void dpe_template_assign(struct render *render, struct dpe_span name, struct value value);
+/** A scope within another; that one itself after failing, when nobody looks any more. */
 struct scope *dpe_template_scope(struct render *render, struct scope *outer);
 
 /* --------------------------------------------------------------- filters, tests, functions */
