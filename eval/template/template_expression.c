@@ -7,10 +7,6 @@
 
 enum { MAX_DEPTH = 200 };
 
-static struct node *condition(struct parse *parse);
-static struct node *either(struct parse *parse);
-static struct node *unary(struct parse *parse, bool filters);
-
 static bool is_operator(const struct parse *parse, const char *text)
 {
     return dpe_template_is(parse, TOKEN_OPERATOR, text);
@@ -53,7 +49,7 @@ static void items(struct parse *parse, struct node *node, const char *close, boo
     struct node **end = &node->list;
     while (parse->status == DPE_OK && !is_operator(parse, close)) {
         for (int i = 0; i < 1 + pairs && parse->status == DPE_OK; i++) {
-            *end = condition(parse);
+            *end = dpe_template_expression(parse);
             end = &(*end)->next;
             if (pairs && i == 0) {
                 dpe_template_expect(parse, TOKEN_OPERATOR, ":");
@@ -176,7 +172,7 @@ static void arguments(struct parse *parse, struct node *node)
             parse->at += stars;
             struct node *all =
                 dpe_template_node(parse, stars ? NODE_STARS : NODE_STAR, token->line);
-            all->a = condition(parse);
+            all->a = dpe_template_expression(parse);
             *end = all;
             end = &all->next;
             named = named || stars;
@@ -195,7 +191,7 @@ static void arguments(struct parse *parse, struct node *node)
                                 "an argument without a name follows named ones");
             return;
         }
-        *end = condition(parse);
+        *end = dpe_template_expression(parse);
         (*end)->keyword = keyword;
         end = &(*end)->next;
         if (!take_operator(parse, ",")) {
@@ -224,7 +220,7 @@ static struct node *subscript(struct parse *parse)
     int i = 0;
     for (; i < 3 && parse->status == DPE_OK; i++) {
         if (!is_operator(parse, ":") && !is_operator(parse, "]")) {
-            *parts[i] = condition(parse);
+            *parts[i] = dpe_template_expression(parse);
         }
         if (i == 2 || !take_operator(parse, ":")) {
             break;
@@ -293,7 +289,7 @@ static struct node *filter(struct parse *parse, struct node *inner)
 
 struct node *dpe_template_filters(struct parse *parse, struct node *inner)
 {
-    while (parse->status == DPE_OK && take_operator(parse, "|")) {
+    while (take_operator(parse, "|")) {
         inner = filter(parse, inner);
     }
     return inner;
@@ -360,7 +356,7 @@ static struct node *filters(struct parse *parse, struct node *node)
 
 /* ------------------------------------------------------------------------------------ operators */
 
-static struct node *unary(struct parse *parse, bool with_filters)
+struct node *dpe_template_unary(struct parse *parse, bool with_filters)
 {
     struct node *node = &parse->spare;
     if (!deeper(parse)) {
@@ -370,7 +366,8 @@ static struct node *unary(struct parse *parse, bool with_filters)
     if (minus || is_operator(parse, "+")) {
         int line = dpe_template_token(parse)->line;
         parse->at++;
-        node = binary(parse, minus ? NODE_MINUS : NODE_PLUS, 0, unary(parse, false), NULL);
+        node = binary(parse, minus ? NODE_MINUS : NODE_PLUS, 0, dpe_template_unary(parse, false),
+                      NULL);
         node->line = line;
     } else {
         node = primary(parse);
@@ -383,105 +380,98 @@ static struct node *unary(struct parse *parse, bool with_filters)
     return node;
 }
 
-struct level {
-    const char *text;
-    enum op op;
+/* What binds tighter comes later. */
+enum level {
+    LEVEL_OR,
+    LEVEL_AND,
+    LEVEL_NOT,
+    LEVEL_COMPARE,
+    LEVEL_SUM,
+    LEVEL_CONCAT,
+    LEVEL_PRODUCT,
+    LEVEL_POWER,
+    LEVEL_UNARY,
 };
 
-static struct node *power(struct parse *parse)
-{
-    struct node *node = unary(parse, true);
-    while (parse->status == DPE_OK && take_operator(parse, "**")) {
-        node = binary(parse, NODE_BINARY, OP_POWER, node, unary(parse, true));
-    }
-    return node;
-}
+/* What stands between two operands. */
+static const struct between {
+    const char *text;
+    enum level level;
+    enum node_kind kind;
+    enum op op;
+} betweens[] = {
+    {"or", LEVEL_OR, NODE_OR, 0},
+    {"and", LEVEL_AND, NODE_AND, 0},
+    {"==", LEVEL_COMPARE, NODE_COMPARE, OP_EQUAL},
+    {"!=", LEVEL_COMPARE, NODE_COMPARE, OP_UNEQUAL},
+    {"<", LEVEL_COMPARE, NODE_COMPARE, OP_LESS},
+    {"<=", LEVEL_COMPARE, NODE_COMPARE, OP_LESS_EQUAL},
+    {">", LEVEL_COMPARE, NODE_COMPARE, OP_GREATER},
+    {">=", LEVEL_COMPARE, NODE_COMPARE, OP_GREATER_EQUAL},
+    {"in", LEVEL_COMPARE, NODE_COMPARE, OP_IN},
+    {"+", LEVEL_SUM, NODE_BINARY, OP_ADD},
+    {"-", LEVEL_SUM, NODE_BINARY, OP_SUBTRACT},
+    {"*", LEVEL_PRODUCT, NODE_BINARY, OP_MULTIPLY},
+    {"/", LEVEL_PRODUCT, NODE_BINARY, OP_DIVIDE},
+    {"//", LEVEL_PRODUCT, NODE_BINARY, OP_FLOOR},
+    {"%", LEVEL_PRODUCT, NODE_BINARY, OP_MODULO},
+    {"**", LEVEL_POWER, NODE_BINARY, OP_POWER},
+};
 
-static struct node *product(struct parse *parse)
+/* One of a level, which is taken; NULL: none stands here. */
+static const struct between *take_between(struct parse *parse, enum level level)
 {
-    static const struct level levels[] = {
-        {"*", OP_MULTIPLY}, {"/", OP_DIVIDE}, {"//", OP_FLOOR}, {"%", OP_MODULO}};
-    struct node *node = power(parse);
-    for (size_t i = 0; i < 4 && parse->status == DPE_OK; i++) {
-        if (take_operator(parse, levels[i].text)) {
-            node = binary(parse, NODE_BINARY, levels[i].op, node, power(parse));
-            i = SIZE_MAX; /* from the first level again */
+    for (size_t i = 0; i < sizeof betweens / sizeof betweens[0]; i++) {
+        const struct between *one = &betweens[i];
+        if (one->level == level &&
+            (take_operator(parse, one->text) || take_name(parse, one->text))) {
+            return one;
         }
     }
-    return node;
+    return NULL;
 }
+
+static struct node *operand(struct parse *parse, enum level level);
 
 static struct node *concat(struct parse *parse)
 {
-    struct node *first = product(parse);
+    struct node *first = operand(parse, LEVEL_PRODUCT);
     if (parse->status != DPE_OK || !is_operator(parse, "~")) {
         return first;
     }
     struct node *node = dpe_template_node(parse, NODE_CONCAT, first->line);
     node->list = first;
     struct node **end = &first->next;
-    while (parse->status == DPE_OK && take_operator(parse, "~")) {
-        *end = product(parse);
+    while (take_operator(parse, "~")) {
+        *end = operand(parse, LEVEL_PRODUCT);
         end = &(*end)->next;
     }
     return node;
 }
 
-static struct node *sum(struct parse *parse)
-{
-    struct node *node = concat(parse);
-    while (parse->status == DPE_OK) {
-        if (take_operator(parse, "+")) {
-            node = binary(parse, NODE_BINARY, OP_ADD, node, concat(parse));
-        } else if (take_operator(parse, "-")) {
-            node = binary(parse, NODE_BINARY, OP_SUBTRACT, node, concat(parse));
-        } else {
-            break;
-        }
-    }
-    return node;
-}
-
-static bool comparison(struct parse *parse, enum op *op)
-{
-    static const struct level levels[] = {{"==", OP_EQUAL},  {"!=", OP_UNEQUAL},
-                                          {"<", OP_LESS},    {"<=", OP_LESS_EQUAL},
-                                          {">", OP_GREATER}, {">=", OP_GREATER_EQUAL}};
-    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
-        if (take_operator(parse, levels[i].text)) {
-            *op = levels[i].op;
-            return true;
-        }
-    }
-    const struct token *token = dpe_template_token(parse);
-    if (dpe_template_is(parse, TOKEN_NAME, "not") && token[1].kind == TOKEN_NAME &&
-        dpe_span_equal(token[1].text, dpe_span_of("in"))) {
-        parse->at += 2;
-        *op = OP_NOT_IN;
-        return true;
-    }
-    *op = OP_IN;
-    return take_name(parse, "in");
-}
-
 static struct node *compare(struct parse *parse)
 {
-    struct node *first = sum(parse);
+    struct node *first = operand(parse, LEVEL_SUM);
     struct node *node = NULL;
     struct node **end = NULL;
-    enum op op;
-    while (parse->status == DPE_OK && comparison(parse, &op)) {
+    for (;;) {
+        const struct token *token = dpe_template_token(parse);
+        bool not_in = dpe_template_is(parse, TOKEN_NAME, "not") && token[1].kind == TOKEN_NAME &&
+                      dpe_span_equal(token[1].text, dpe_span_of("in"));
+        parse->at += not_in;
+        const struct between *between = take_between(parse, LEVEL_COMPARE);
+        if (between == NULL) {
+            return node != NULL ? node : first;
+        }
         if (node == NULL) {
             node = binary(parse, NODE_COMPARE, 0, first, NULL);
             end = &node->list;
         }
-        struct node *operand = sum(parse);
         /* A node of its own: the operand may be any expression, which has its own operator. */
-        struct node *holder = binary(parse, NODE_COMPARE, op, operand, NULL);
-        *end = holder;
-        end = &holder->next;
+        *end = binary(parse, NODE_COMPARE, not_in ? OP_NOT_IN : between->op,
+                      operand(parse, LEVEL_SUM), NULL);
+        end = &(*end)->next;
     }
-    return node != NULL ? node : first;
 }
 
 static struct node *negation(struct parse *parse)
@@ -499,67 +489,62 @@ static struct node *negation(struct parse *parse)
     return node;
 }
 
-static struct node *both(struct parse *parse)
+/* What a level's operators stand between, and those: most levels take them from the left. */
+static struct node *operand(struct parse *parse, enum level level)
 {
-    struct node *node = negation(parse);
-    while (parse->status == DPE_OK && take_name(parse, "and")) {
-        node = binary(parse, NODE_AND, 0, node, negation(parse));
+    switch (level) {
+    case LEVEL_NOT:
+        return negation(parse);
+    case LEVEL_COMPARE:
+        return compare(parse);
+    case LEVEL_CONCAT:
+        return concat(parse);
+    case LEVEL_UNARY:
+        return dpe_template_unary(parse, true);
+    default:
+        break;
+    }
+    const enum level tighter = (enum level)(level + 1);
+    struct node *node = operand(parse, tighter);
+    const struct between *between = NULL;
+    while ((between = take_between(parse, level)) != NULL) {
+        node = binary(parse, between->kind, between->op, node, operand(parse, tighter));
     }
     return node;
 }
 
-static struct node *either(struct parse *parse)
-{
-    struct node *node = both(parse);
-    while (parse->status == DPE_OK && take_name(parse, "or")) {
-        node = binary(parse, NODE_OR, 0, node, both(parse));
-    }
-    return node;
-}
-
-static struct node *condition(struct parse *parse)
+struct node *dpe_template_expression(struct parse *parse)
 {
     if (!deeper(parse)) {
         return &parse->spare;
     }
-    struct node *node = either(parse);
-    while (parse->status == DPE_OK && take_name(parse, "if")) {
-        struct node *truth = either(parse);
-        node = binary(parse, NODE_COND, 0, truth, node);
+    struct node *node = operand(parse, LEVEL_OR);
+    while (take_name(parse, "if")) {
+        node = binary(parse, NODE_COND, 0, operand(parse, LEVEL_OR), node);
         if (take_name(parse, "else")) {
-            node->c = condition(parse);
+            node->c = dpe_template_expression(parse);
         }
     }
     parse->depth--;
     return node;
 }
 
-struct node *dpe_template_expression(struct parse *parse)
-{
-    return condition(parse);
-}
-
-struct node *dpe_template_unary(struct parse *parse)
-{
-    return unary(parse, true);
-}
-
 struct node *dpe_template_tuple(struct parse *parse, bool conditional)
 {
-    struct node *first = conditional ? condition(parse) : either(parse);
+    struct node *first = conditional ? dpe_template_expression(parse) : operand(parse, LEVEL_OR);
     if (parse->status != DPE_OK || !is_operator(parse, ",")) {
         return first;
     }
     struct node *node = dpe_template_node(parse, NODE_TUPLE, first->line);
     node->list = first;
     struct node **end = &first->next;
-    while (parse->status == DPE_OK && take_operator(parse, ",")) {
+    while (take_operator(parse, ",")) {
         const struct token *token = dpe_template_token(parse);
         if (token->kind == TOKEN_BLOCK_END || token->kind == TOKEN_PRINT_END ||
             is_operator(parse, ")")) {
             break;
         }
-        *end = conditional ? condition(parse) : either(parse);
+        *end = conditional ? dpe_template_expression(parse) : operand(parse, LEVEL_OR);
         end = &(*end)->next;
     }
     return node;

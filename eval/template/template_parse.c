@@ -313,7 +313,7 @@ static void parse_call(struct parse *parse, struct node *node)
     if (dpe_template_take(parse, TOKEN_OPERATOR, "(")) {
         parameters(parse, node);
     }
-    node->a = dpe_template_unary(parse);
+    node->a = dpe_template_unary(parse, true);
     if (parse->status == DPE_OK && node->a->kind != NODE_CALL) {
         dpe_template_refuse(parse, node->line, "expected a call after {%% call %%}");
     }

@@ -232,8 +232,8 @@ void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *
 /** An expression; of several with commas between them a tuple. */
 struct node *dpe_template_expression(struct parse *parse);
 struct node *dpe_template_tuple(struct parse *parse, bool conditional);
-/** A primary with what stands behind it. */
-struct node *dpe_template_unary(struct parse *parse);
+/** A primary, its sign, members and calls, and, `with_filters`, filters and tests behind it. */
+struct node *dpe_template_unary(struct parse *parse, bool with_filters);
 /** What {% filter %} names: a filter, and those behind it. */
 struct node *dpe_template_filter_block(struct parse *parse);
 /** Filters "| name(…)" after `inner`. */
