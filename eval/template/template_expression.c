@@ -166,33 +166,23 @@ static void arguments(struct parse *parse, struct node *node)
     bool named = false;
     while (parse->status == DPE_OK && !is_operator(parse, ")")) {
         const struct token *token = dpe_template_token(parse);
-        struct dpe_span keyword = {NULL, 0};
-        bool stars = is_operator(parse, "**");
-        if (stars || take_operator(parse, "*")) {
-            parse->at += stars;
-            struct node *all =
-                dpe_template_node(parse, stars ? NODE_STARS : NODE_STAR, token->line);
-            all->a = dpe_template_expression(parse);
-            *end = all;
-            end = &all->next;
-            named = named || stars;
-            if (!take_operator(parse, ",")) {
-                break;
-            }
-            continue;
-        }
-        if (token->kind == TOKEN_NAME && token[1].kind == TOKEN_OPERATOR &&
-            dpe_span_equal(token[1].text, dpe_span_of("="))) {
-            keyword = token->text;
-            named = true;
-            parse->at += 2;
-        } else if (named) {
+        bool stars = take_operator(parse, "**");
+        bool star = !stars && take_operator(parse, "*");
+        bool keyword = token->kind == TOKEN_NAME && token[1].kind == TOKEN_OPERATOR &&
+                       dpe_span_equal(token[1].text, dpe_span_of("="));
+        parse->at += keyword ? 2 : 0;
+        if (named && !keyword && !star && !stars) {
             dpe_template_refuse(parse, token->line,
                                 "an argument without a name follows named ones");
             return;
         }
+        named = named || keyword || stars;
         *end = dpe_template_expression(parse);
-        (*end)->keyword = keyword;
+        if (keyword) {
+            (*end)->keyword = token->text;
+        } else if (star || stars) {
+            *end = binary(parse, stars ? NODE_STARS : NODE_STAR, 0, *end, NULL);
+        }
         end = &(*end)->next;
         if (!take_operator(parse, ",")) {
             break;
@@ -246,8 +236,7 @@ static struct node *postfix(struct parse *parse, struct node *node)
                 node = binary(parse, NODE_ITEM, 0, node, key);
             } else {
                 node = binary(parse, NODE_MEMBER, 0, node, NULL);
-                node->name = token->text;
-                dpe_template_expect(parse, TOKEN_NAME, NULL);
+                node->name = dpe_template_take_name(parse);
             }
         } else if (is_operator(parse, "[") && deeper(parse)) {
             parse->at++;
@@ -263,23 +252,26 @@ static struct node *postfix(struct parse *parse, struct node *node)
     return node;
 }
 
-/* "map", "select" and their like name another filter or test; a wrong one is found when they run.
- */
+/* The filter or test whose name stands here. "map", "select" and their like name another one; a
+ * wrong one is found when they run. */
+static struct node *applied(struct parse *parse, enum node_kind kind, struct node *to)
+{
+    bool filter = kind == NODE_FILTER;
+    struct node *node = dpe_template_node(parse, kind, dpe_template_token(parse)->line);
+    node->a = to;
+    node->name = dpe_template_take_name(parse);
+    node->known = filter ? dpe_template_find_filter(node->name)
+                         : dpe_template_find(dpe_template_tests, node->name);
+    return (node->known == NULL && parse->soft == 0) || is_operator(parse, ".")
+               ? dpe_template_refuse(parse, node->line, "the %s '%.*s' is not supported",
+                                     filter ? "filter" : "test", dpe_template_shown(node->name.n),
+                                     node->name.s)
+               : node;
+}
+
 static struct node *filter(struct parse *parse, struct node *inner)
 {
-    const struct token *token = dpe_template_token(parse);
-    struct node *node = dpe_template_node(parse, NODE_FILTER, token->line);
-    dpe_template_expect(parse, TOKEN_NAME, NULL);
-    if (parse->status != DPE_OK) {
-        return node;
-    }
-    node->a = inner;
-    node->name = token->text;
-    node->known = dpe_template_find_filter(token->text);
-    if ((node->known == NULL && parse->soft == 0) || is_operator(parse, ".")) {
-        return dpe_template_refuse(parse, token->line, "the filter '%.*s' is not supported",
-                                   dpe_template_shown(token->text.n), token->text.s);
-    }
+    struct node *node = applied(parse, NODE_FILTER, inner);
     if (take_operator(parse, "(") && deeper(parse)) {
         arguments(parse, node);
         parse->depth--;
@@ -321,19 +313,7 @@ static void test_argument(struct parse *parse, struct node *node)
 static struct node *test(struct parse *parse, struct node *of)
 {
     bool negated = take_name(parse, "not");
-    const struct token *token = dpe_template_token(parse);
-    struct node *node = dpe_template_node(parse, NODE_TEST, token->line);
-    dpe_template_expect(parse, TOKEN_NAME, NULL);
-    if (parse->status != DPE_OK) {
-        return node;
-    }
-    node->a = of;
-    node->name = token->text;
-    node->known = dpe_template_find(dpe_template_tests, token->text);
-    if ((node->known == NULL && parse->soft == 0) || is_operator(parse, ".")) {
-        return dpe_template_refuse(parse, token->line, "the test '%.*s' is not supported",
-                                   dpe_template_shown(token->text.n), token->text.s);
-    }
+    struct node *node = applied(parse, NODE_TEST, of);
     test_argument(parse, node);
     return negated ? binary(parse, NODE_NOT, 0, node, NULL) : node;
 }

@@ -72,6 +72,13 @@ void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *
                         show ? token->text.s : token_name(token->kind));
 }
 
+struct dpe_span dpe_template_take_name(struct parse *parse)
+{
+    struct dpe_span name = dpe_template_token(parse)->text;
+    dpe_template_expect(parse, TOKEN_NAME, NULL);
+    return name;
+}
+
 /* --------------------------------------------------------------------------------------- bodies */
 
 static struct node *statement(struct parse *parse);
@@ -193,11 +200,9 @@ static struct node *target(struct parse *parse, bool members)
         return inner;
     }
     struct node *node = dpe_template_node(parse, NODE_NAME, token->line);
-    node->name = token->text;
-    dpe_template_expect(parse, TOKEN_NAME, NULL);
+    node->name = dpe_template_take_name(parse);
     if (members && dpe_template_take(parse, TOKEN_OPERATOR, ".")) {
-        node->member = dpe_template_token(parse)->text;
-        dpe_template_expect(parse, TOKEN_NAME, NULL);
+        node->member = dpe_template_take_name(parse);
     }
     return node;
 }
@@ -268,10 +273,9 @@ static void parameters(struct parse *parse, struct node *node)
 {
     struct node **end = &node->list;
     while (parse->status == DPE_OK && !dpe_template_is(parse, TOKEN_OPERATOR, ")")) {
-        const struct token *token = dpe_template_token(parse);
-        struct node *parameter = dpe_template_node(parse, NODE_NAME, token->line);
-        dpe_template_expect(parse, TOKEN_NAME, NULL);
-        parameter->name = token->text;
+        struct node *parameter =
+            dpe_template_node(parse, NODE_NAME, dpe_template_token(parse)->line);
+        parameter->name = dpe_template_take_name(parse);
         if (dpe_template_take(parse, TOKEN_OPERATOR, "=")) {
             parameter->a = dpe_template_expression(parse);
         }
@@ -299,8 +303,7 @@ static void macro_body(struct parse *parse, struct node *node, const char *word)
 
 static void parse_macro(struct parse *parse, struct node *node)
 {
-    node->name = dpe_template_token(parse)->text;
-    dpe_template_expect(parse, TOKEN_NAME, NULL);
+    node->name = dpe_template_take_name(parse);
     dpe_template_expect(parse, TOKEN_OPERATOR, "(");
     parameters(parse, node);
     macro_body(parse, node, "endmacro");

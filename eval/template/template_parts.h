@@ -229,6 +229,8 @@ const struct token *dpe_template_token(const struct parse *parse);
 bool dpe_template_is(const struct parse *parse, enum token_kind kind, const char *text);
 bool dpe_template_take(struct parse *parse, enum token_kind kind, const char *text);
 void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *text);
+/** The name that has to stand here. */
+struct dpe_span dpe_template_take_name(struct parse *parse);
 /** An expression; of several with commas between them a tuple. */
 struct node *dpe_template_expression(struct parse *parse);
 struct node *dpe_template_tuple(struct parse *parse, bool conditional);
