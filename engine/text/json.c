@@ -1,6 +1,7 @@
 /* JSON of strangers: parsing and typed members with messages; JSON read member by member, in place.
  */
 #include "engine/text/json.h"
+#include "engine/text/unicode.h"
 
 #include <errno.h>
 #include <math.h>
@@ -387,13 +388,11 @@ static uint32_t hex4(const struct dpe_json_scan *scan, size_t from)
 {
     uint32_t value = 0;
     for (size_t i = 0; i < 4; i++) {
-        static const char known[] = "0123456789abcdef0123456789ABCDEF";
-        char c = at(scan, from + i);
-        const char *digit = c == '\0' ? NULL : strchr(known, c);
-        if (digit == NULL) {
+        int digit = dpe_hex_digit(at(scan, from + i));
+        if (digit < 0) {
             return UINT32_MAX;
         }
-        value = value * 16 + (uint32_t)((digit - known) % 16);
+        value = value * 16 + (uint32_t)digit;
     }
     return value;
 }
@@ -415,14 +414,7 @@ static size_t decode_unicode(struct dpe_json_scan *scan, char *to)
         problem(scan, "expected four hexadecimal digits of a character after \\u");
         return 0;
     }
-    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    for (size_t i = n - 1; i > 0; i--) {
-        to[i] = (char)(0x80 | (c & 0x3f));
-        c >>= 6;
-    }
-    to[0] = (char)(lead[n] | c);
-    return n;
+    return dpe_utf8_put(c, to);
 }
 
 /* The escape whose '\\' has been passed. Returns the bytes written at `to`, 0 on a problem. */

@@ -132,6 +132,14 @@ const struct dpe_unicode_class *dpe_unicode_category(const char *name, size_t n)
     return NULL;
 }
 
+int dpe_hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
 uint32_t dpe_utf8_next(const char *s, size_t *n)
 {
     const unsigned char *u = (const unsigned char *)s;

@@ -41,6 +41,8 @@ bool dpe_unicode_range(const struct dpe_unicode_class *set, size_t *at, uint32_t
 /** The class that \p{name} means, NULL when it is not known here. */
 const struct dpe_unicode_class *dpe_unicode_category(const char *name, size_t n);
 
+/** The value of a hexadecimal digit, −1 for another character. */
+int dpe_hex_digit(char c);
 /** Code point at s, which must be valid UTF-8; *n is its length in bytes. */
 uint32_t dpe_utf8_next(const char *s, size_t *n);
 /** Start of the character that ends before s; s must stand after a character of valid UTF-8. */

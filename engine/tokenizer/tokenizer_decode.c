@@ -69,14 +69,6 @@ static dpe_status decode_byte_level(const struct dpe_vocab *vocab, bool inside,
     return end_string(out, err);
 }
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* The byte that "<0x1F>" stands for, −1 for any other token. The reference reads the two digits as
  * Rust reads a number, which may have a plus sign. */
 static int fallback_byte(const char *token, size_t n)
@@ -84,7 +76,7 @@ static int fallback_byte(const char *token, size_t n)
     if (n != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>') {
         return -1;
     }
-    int high = token[3] == '+' ? 0 : hex_value(token[3]), low = hex_value(token[4]);
+    int high = token[3] == '+' ? 0 : dpe_hex_digit(token[3]), low = dpe_hex_digit(token[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 

@@ -89,17 +89,12 @@ static dpe_status translate_property(struct translation *t, bool complement)
     return put_class(t, set, complement);
 }
 
-static bool is_hex(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
-
 /* \xHH; t->at stands after the x. From \x80 on it would be a byte to one library and a code point
  * to the other. */
 static dpe_status translate_hex(struct translation *t)
 {
     const char *digits = t->in + t->at;
-    if (t->n - t->at < 2 || digits[0] < '0' || digits[0] > '7' || !is_hex(digits[1])) {
+    if (t->n - t->at < 2 || digits[0] < '0' || digits[0] > '7' || dpe_hex_digit(digits[1]) < 0) {
         return unsupported(t, "\\x with other than two digits up to 7F");
     }
     char text[4] = {'\\', 'x', digits[0], digits[1]};
