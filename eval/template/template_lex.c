@@ -7,12 +7,12 @@
 #include <string.h>
 
 enum { MAX_NESTING = 64 };
+#define DIGITS "0123456789"
 
 struct lexer {
     struct parse *parse;
-    const char *s;
-    size_t n, at;
-    size_t counted; /* newlines before this byte are in `line` */
+    const char *at, *end; /* a NUL ends the text */
+    const char *counted;  /* newlines before it are in `line` */
     int line;
     bool line_start; /* what ended here ended in a newline */
     char open[MAX_NESTING];
@@ -33,10 +33,10 @@ struct node *dpe_template_refuse(struct parse *parse, int line, const char *form
     return &parse->spare;
 }
 
-static int line_at(struct lexer *lexer, size_t at)
+static int line_at(struct lexer *lexer, const char *at)
 {
     for (; lexer->counted < at; lexer->counted++) {
-        lexer->line += lexer->s[lexer->counted] == '\n';
+        lexer->line += *lexer->counted == '\n';
     }
     return lexer->line;
 }
@@ -63,37 +63,34 @@ static const char *after_space(const char *at, const char *end)
 
 static void skip_space(struct lexer *lexer)
 {
-    lexer->at = (size_t)(after_space(lexer->s + lexer->at, lexer->s + lexer->n) - lexer->s);
+    lexer->at = after_space(lexer->at, lexer->end);
+}
+
+/* A tag's sign at a place, or '\0'. */
+static char sign_at(const char *at)
+{
+    return *at == '-' || *at == '+' ? *at : '\0';
 }
 
 /* The text in front of a tag that begins at `end`: without the white space that its sign, or
  * lstrip_blocks, takes away. */
-static void add_data(struct lexer *lexer, size_t end, char sign, bool block)
+static void add_data(struct lexer *lexer, const char *end, char sign, bool block)
 {
-    size_t start = lexer->at;
-    size_t stop = end;
-    size_t line = end;
-    while (line > start && lexer->s[line - 1] != '\n') {
+    const char *start = lexer->at;
+    const char *stop = end;
+    const char *line = end;
+    while (line > start && line[-1] != '\n') {
         line--;
     }
     if (sign == '-') {
-        struct dpe_span text = {lexer->s + start, end - start};
-        const char *last = text.s + text.n;
-        while (last > text.s) {
-            const char *before = dpe_py_before(text.s, last);
-            if (dpe_py_space(before, last) == 0) {
-                break;
-            }
-            last = before;
-        }
-        stop = (size_t)(last - lexer->s);
+        struct dpe_span kept = dpe_py_strip((struct dpe_span){start, (size_t)(end - start)});
+        stop = kept.n > 0 ? kept.s + kept.n : start;
     } else if (sign != '+' && block && (line > start || lexer->line_start)) {
-        struct dpe_span rest = dpe_py_strip((struct dpe_span){lexer->s + line, end - line});
-        stop = rest.n == 0 ? line : end;
+        stop = after_space(line, end) == end ? line : end;
     }
     line_at(lexer, start);
     if (stop > start) {
-        add(lexer, TOKEN_DATA, (struct dpe_span){lexer->s + start, stop - start});
+        add(lexer, TOKEN_DATA, (struct dpe_span){start, (size_t)(stop - start)});
     }
     line_at(lexer, end);
 }
@@ -101,105 +98,79 @@ static void add_data(struct lexer *lexer, size_t end, char sign, bool block)
 /* After a closing tag: '-' takes the white space, a block's (unless '+') one newline. */
 static void close_tag(struct lexer *lexer, char sign, bool block)
 {
-    size_t start = lexer->at;
+    const char *start = lexer->at;
     if (sign == '-') {
         skip_space(lexer);
-    } else if (sign != '+' && block && lexer->at < lexer->n && lexer->s[lexer->at] == '\n') {
-        lexer->at++;
+    } else if (sign != '+' && block) {
+        lexer->at += *lexer->at == '\n';
     }
-    lexer->line_start = lexer->at > start && lexer->s[lexer->at - 1] == '\n';
+    lexer->line_start = lexer->at > start && lexer->at[-1] == '\n';
 }
 
 static void skip_comment(struct lexer *lexer)
 {
     int line = line_at(lexer, lexer->at);
-    size_t start = lexer->at;
-    struct dpe_span rest = {lexer->s + start, lexer->n - start};
-    size_t end = dpe_span_find(rest, dpe_span_of("#}"));
-    if (end == SIZE_MAX) {
+    const char *end = strstr(lexer->at, "#}");
+    if (end == NULL) {
         dpe_template_refuse(lexer->parse, line, "the comment that begins here has no end");
         return;
     }
-    char sign = end > 0 ? rest.s[end - 1] : '\0';
-    lexer->at = start + end + 2;
-    close_tag(lexer, sign == '-' || sign == '+' ? sign : '\0', true);
+    char sign = end > lexer->at ? sign_at(end - 1) : '\0';
+    lexer->at = end + 2;
+    close_tag(lexer, sign, true);
 }
 
 /* -------------------------------------------------------------------------------------- strings */
 
-static int hex_digit(char c)
+/* A character written as `digits` hexadecimal ones behind *s, which moves to the last of them; none
+ * can be longer than it is. The bytes written, 0: it is broken. */
+static size_t unescape_hex(const char **s, size_t digits, char *out)
 {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-static size_t put_utf8(char *out, uint32_t point)
-{
-    if (point < 0x80) {
-        out[0] = (char)point;
-        return 1;
-    }
-    size_t n = point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
-    for (size_t i = n - 1; i > 0; i--) {
-        out[i] = (char)(0x80 | (point & 0x3f));
-        point >>= 6;
-    }
-    out[0] = (char)((0xf00u >> n & 0xffu) | point);
-    return n;
-}
-
-/* A character written as `digits` hexadecimal ones after s[*i]; none can be longer than it is. */
-static bool unescape_hex(const char *s, size_t n, size_t digits, size_t *i, char *out, size_t *m)
-{
-    if (n - *i - 1 < digits) {
-        return false;
-    }
     uint32_t point = 0;
     for (size_t k = 1; k <= digits; k++) {
-        int digit = hex_digit(s[*i + k]);
+        int digit = dpe_hex_digit((*s)[k]);
         if (digit < 0 || point > 0x10ffff) {
-            return false;
+            return 0;
         }
         point = point * 16 + (uint32_t)digit;
     }
     if (point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) {
-        return false;
+        return 0;
     }
-    *i += digits;
-    *m += put_utf8(out + *m, point);
-    return true;
+    *s += digits;
+    return dpe_utf8_put(point, out);
 }
 
+/* What stands between quotation marks. */
 static struct dpe_span unescape(struct lexer *lexer, struct dpe_span in)
 {
     static const char from[] = "\\'\"abfnrtv";
     static const char to[] = "\\'\"\a\b\f\n\r\t\v";
     char *out = dpe_template_alloc(&lexer->parse->made->arena, in.n + 1);
     size_t m = 0;
-    for (size_t i = 0; i < in.n && out != NULL; i++) {
-        if (in.s[i] != '\\' || i + 1 == in.n) {
-            out[m++] = in.s[i];
+    for (const char *s = in.s; s < in.s + in.n && out != NULL; s++) {
+        if (*s != '\\') {
+            out[m++] = *s;
             continue;
         }
-        char c = in.s[++i];
-        const char *known = c != '\0' ? strchr(from, c) : NULL;
+        char c = *++s;
+        const char *known = strchr(from, c);
         size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
         if (known != NULL) {
             out[m++] = to[known - from];
         } else if (digits > 0) {
-            if (!unescape_hex(in.s, in.n, digits, &i, out, &m)) {
+            size_t n = unescape_hex(&s, digits, out + m);
+            if (n == 0) {
                 dpe_template_refuse(lexer->parse, lexer->line, "a broken \\%c in a string", c);
                 break;
             }
+            m += n;
         } else if (c >= '0' && c <= '7') {
             uint32_t point = (uint32_t)(c - '0');
-            for (int k = 0; k < 2 && i + 1 < in.n && in.s[i + 1] >= '0' && in.s[i + 1] <= '7';
-                 k++) {
-                point = point * 8 + (uint32_t)(in.s[++i] - '0');
+            for (int k = 0; k < 2 && s[1] >= '0' && s[1] <= '7'; k++) {
+                point = point * 8 + (uint32_t)(*++s - '0');
             }
-            m += put_utf8(out + m, point);
+            m += dpe_utf8_put(point, out + m);
         } else if (c == 'N') {
             dpe_template_refuse(lexer->parse, lexer->line,
                                 "\\N in a string is not supported; write \\x or \\u");
@@ -218,18 +189,17 @@ static struct dpe_span unescape(struct lexer *lexer, struct dpe_span in)
 
 static void string_token(struct lexer *lexer)
 {
-    char quote = lexer->s[lexer->at];
-    size_t start = lexer->at + 1;
-    size_t i = start;
-    while (i < lexer->n && lexer->s[i] != quote) {
-        i += lexer->s[i] == '\\' && i + 1 < lexer->n ? 2 : 1;
+    const char *start = lexer->at + 1;
+    const char *at = start;
+    while (*at != '\0' && *at != *lexer->at) {
+        at += *at == '\\' && at[1] != '\0' ? 2 : 1;
     }
-    if (i >= lexer->n) {
+    if (*at == '\0') {
         dpe_template_refuse(lexer->parse, lexer->line, "the string that begins here has no end");
         return;
     }
-    add(lexer, TOKEN_STRING, unescape(lexer, (struct dpe_span){lexer->s + start, i - start}));
-    lexer->at = i + 1;
+    add(lexer, TOKEN_STRING, unescape(lexer, (struct dpe_span){start, (size_t)(at - start)}));
+    lexer->at = at + 1;
 }
 
 /* ------------------------------------------------------------------------------------- the rest */
@@ -247,15 +217,14 @@ static bool is_name(char c)
 /* 0x1f, 0o17 and 0b11, with '_' between digits, as decimal digits; false when none begins here. */
 static bool based_token(struct lexer *lexer)
 {
-    const char *s = lexer->s + lexer->at;
-    size_t n = lexer->n - lexer->at;
-    char letter = n > 2 && s[0] == '0' ? (char)(s[1] | 0x20) : '0';
+    const char *s = lexer->at;
+    char letter = s[0] == '0' ? (char)(s[1] | 0x20) : '0';
     int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
     uint64_t value = 0;
-    size_t i = 2;
-    for (size_t at = i; base > 0 && at < n; i = ++at) {
-        at += s[at] == '_' && at + 1 < n;
-        int digit = hex_digit(s[at]);
+    size_t n = 2;
+    for (size_t at = n; base > 0; n = ++at) {
+        at += s[at] == '_';
+        int digit = dpe_hex_digit(s[at]);
         if (digit < 0 || digit >= base) {
             break;
         }
@@ -265,15 +234,14 @@ static bool based_token(struct lexer *lexer)
             return true;
         }
     }
-    char *text = i > 2 && (i == n || !is_name(s[i]))
-                     ? dpe_template_alloc(&lexer->parse->made->arena, 24)
-                     : NULL;
+    char *text =
+        n > 2 && !is_name(s[n]) ? dpe_template_alloc(&lexer->parse->made->arena, 24) : NULL;
     if (text == NULL) {
         return false;
     }
     int length = snprintf(text, 24, "%llu", (unsigned long long)value);
     add(lexer, TOKEN_INT, (struct dpe_span){text, (size_t)length});
-    lexer->at += i;
+    lexer->at += n;
     return true;
 }
 
@@ -282,35 +250,23 @@ static void number_token(struct lexer *lexer)
     if (based_token(lexer)) {
         return;
     }
-    const char *s = lexer->s;
-    size_t i = lexer->at;
-    bool real = false;
-    while (i < lexer->n && is_digit(s[i])) {
-        i++;
+    const char *s = lexer->at;
+    size_t n = strspn(s, DIGITS);
+    bool real = s[n] == '.' && is_digit(s[n + 1]);
+    n += real ? 1 + strspn(s + n + 1, DIGITS) : 0;
+    if (s[n] == 'e' || s[n] == 'E') {
+        size_t e = n + 1 + (sign_at(s + n + 1) != '\0');
+        real = real || is_digit(s[e]);
+        n = is_digit(s[e]) ? e + strspn(s + e, DIGITS) : n;
     }
-    if (i + 1 < lexer->n && s[i] == '.' && is_digit(s[i + 1])) {
-        real = true;
-        for (i++; i < lexer->n && is_digit(s[i]); i++) {
-        }
-    }
-    size_t e = i + 1;
-    if (i < lexer->n && (s[i] == 'e' || s[i] == 'E')) {
-        e += e < lexer->n && (s[e] == '+' || s[e] == '-');
-        if (e < lexer->n && is_digit(s[e])) {
-            real = true;
-            for (i = e; i < lexer->n && is_digit(s[i]); i++) {
-            }
-        }
-    }
-    struct dpe_span text = {s + lexer->at, i - lexer->at};
-    if ((i < lexer->n && is_name(s[i])) || (!real && text.n > 1 && text.s[0] == '0')) {
+    if (is_name(s[n]) || (!real && n > 1 && s[0] == '0')) {
         dpe_template_refuse(lexer->parse, lexer->line,
                             "a number that begins with %.*s is not supported",
-                            dpe_template_shown(text.n), text.s);
+                            dpe_template_shown(n), s);
         return;
     }
-    add(lexer, real ? TOKEN_FLOAT : TOKEN_INT, text);
-    lexer->at = i;
+    add(lexer, real ? TOKEN_FLOAT : TOKEN_INT, (struct dpe_span){s, n});
+    lexer->at += n;
 }
 
 /* Keeps what is open; false when a bracket closes nothing. */
@@ -341,37 +297,33 @@ static void operator_token(struct lexer *lexer)
     static const char *const operators[] = {"//", "**", "==", "!=", "<=", ">=", "+", "-", "/",
                                             "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                             "<",  ">",  "=",  ".",  ":",  "|",  ",", NULL};
-    struct dpe_span rest = {lexer->s + lexer->at, lexer->n - lexer->at};
     for (int i = 0; operators[i] != NULL; i++) {
-        struct dpe_span operator= dpe_span_of(operators[i]);
-        if (dpe_span_starts(rest, operator)) {
-            if (operator.n> 1 || nest(lexer, operator.s[0])) {
-                add(lexer, TOKEN_OPERATOR, operator);
+        struct dpe_span text = dpe_span_of(operators[i]);
+        if (strncmp(lexer->at, text.s, text.n) == 0) {
+            if (text.n > 1 || nest(lexer, text.s[0])) {
+                add(lexer, TOKEN_OPERATOR, text);
             }
-            lexer->at += operator.n;
+            lexer->at += text.n;
             return;
         }
     }
     size_t n = 0;
-    dpe_py_next(rest.s, rest.s + rest.n, &n);
+    dpe_py_next(lexer->at, lexer->end, &n);
     char shown[40];
     char piece[8] = "";
-    memcpy(piece, rest.s, n < sizeof piece ? n : 1);
+    memcpy(piece, lexer->at, n < sizeof piece ? n : 1);
     dpe_template_refuse(lexer->parse, lexer->line, "unexpected '%s'",
                         dpe_printable(piece, shown, sizeof shown));
 }
 
-/* Whether the tag ends here: its sign, or 0, is in *sign. */
-static bool at_end(struct lexer *lexer, bool block, char *sign, size_t *n)
+/* Bytes of the end of the tag where it stands here, else 0; *sign is its sign. */
+static size_t end_length(const struct lexer *lexer, bool block, char *sign)
 {
-    const char *s = lexer->s + lexer->at;
-    size_t left = lexer->n - lexer->at;
-    bool signs = left > 0 && (s[0] == '-' || (block && s[0] == '+'));
-    *sign = signs ? s[0] : '\0';
-    *n = signs ? 3 : 2;
-    s += signs;
-    left -= signs;
-    return lexer->n_open == 0 && left >= 2 && s[0] == (block ? '%' : '}') && s[1] == '}';
+    const char *s = lexer->at;
+    *sign = *s == '-' || block ? sign_at(s) : '\0';
+    s += *sign != '\0';
+    bool ends = lexer->n_open == 0 && s[0] == (block ? '%' : '}') && s[1] == '}';
+    return ends ? (size_t)(s + 2 - lexer->at) : 0;
 }
 
 /* The tokens of a tag up to its end. */
@@ -383,68 +335,66 @@ static void lex_tag(struct lexer *lexer, bool block)
         skip_space(lexer);
         line_at(lexer, lexer->at);
         char sign = '\0';
-        size_t n = 0;
-        if (lexer->at >= lexer->n) {
-            dpe_template_refuse(lexer->parse, begun, "the tag that begins here has no end");
-        } else if (at_end(lexer, block, &sign, &n)) {
+        size_t n = end_length(lexer, block, &sign);
+        if (n > 0) {
             add(lexer, block ? TOKEN_BLOCK_END : TOKEN_PRINT_END, (struct dpe_span){"", 0});
             lexer->at += n;
             close_tag(lexer, sign, block);
             return;
-        } else if (lexer->s[lexer->at] == '\'' || lexer->s[lexer->at] == '"') {
+        }
+        if (*lexer->at == '\0') {
+            dpe_template_refuse(lexer->parse, begun, "the tag that begins here has no end");
+        } else if (*lexer->at == '\'' || *lexer->at == '"') {
             string_token(lexer);
-        } else if (is_digit(lexer->s[lexer->at])) {
+        } else if (is_digit(*lexer->at)) {
             number_token(lexer);
-        } else if (is_name(lexer->s[lexer->at])) {
-            size_t start = lexer->at;
-            while (lexer->at < lexer->n && is_name(lexer->s[lexer->at])) {
+        } else if (is_name(*lexer->at)) {
+            const char *start = lexer->at;
+            while (is_name(*lexer->at)) {
                 lexer->at++;
             }
-            add(lexer, TOKEN_NAME, (struct dpe_span){lexer->s + start, lexer->at - start});
+            add(lexer, TOKEN_NAME, (struct dpe_span){start, (size_t)(lexer->at - start)});
         } else {
             operator_token(lexer);
         }
     }
 }
 
-/* A tag "{% word %}" at s; its signs and its length, 0 when it is another. */
-static size_t word_tag(const char *s, const char *end, const char *word, char *before, char *behind)
+/* Behind a tag "{% word %}" at s, and its signs; NULL when it is another. */
+static const char *word_tag(const struct lexer *lexer, const char *s, const char *word,
+                            char *before, char *behind)
 {
-    const char *at = s + 2;
-    size_t n = strlen(word);
-    *before = at < end && (*at == '-' || *at == '+') ? *at : '\0';
-    at = after_space(at + (*before != '\0'), end);
-    if ((size_t)(end - at) < n || memcmp(at, word, n) != 0) {
-        return 0;
+    *before = sign_at(s + 2);
+    s = after_space(s + 2 + (*before != '\0'), lexer->end);
+    if (strncmp(s, word, strlen(word)) != 0) {
+        return NULL;
     }
-    at = after_space(at + n, end);
-    *behind = at < end && (*at == '-' || *at == '+') ? *at : '\0';
-    at += *behind != '\0';
-    return end - at >= 2 && at[0] == '%' && at[1] == '}' ? (size_t)(at + 2 - s) : 0;
+    s = after_space(s + strlen(word), lexer->end);
+    *behind = sign_at(s);
+    s += *behind != '\0';
+    return s[0] == '%' && s[1] == '}' ? s + 2 : NULL;
 }
 
 /* {% raw %} … {% endraw %} at `at`: what stands between is text. False: no such tag. */
-static bool lex_raw(struct lexer *lexer, size_t at)
+static bool lex_raw(struct lexer *lexer, const char *at)
 {
-    const char *end = lexer->s + lexer->n;
     char before = '\0';
     char behind = '\0';
-    size_t n = word_tag(lexer->s + at, end, "raw", &before, &behind);
-    if (n == 0 || behind == '+') {
+    const char *start = word_tag(lexer, at, "raw", &before, &behind);
+    if (start == NULL || behind == '+') {
         return false;
     }
     int line = line_at(lexer, at);
-    lexer->at = at + n;
+    lexer->at = start;
     lexer->line_start = false;
     if (behind == '-') {
         skip_space(lexer);
     }
-    for (size_t i = lexer->at; i + 1 < lexer->n; i++) {
-        bool tag = lexer->s[i] == '{' && lexer->s[i + 1] == '%';
-        n = tag ? word_tag(lexer->s + i, end, "endraw", &before, &behind) : 0;
-        if (n > 0) {
-            add_data(lexer, i, before, true);
-            lexer->at = i + n;
+    for (at = lexer->at; (at = strstr(at, "{%")) != NULL; at++) {
+        const char *end = word_tag(lexer, at, "endraw", &before, &behind);
+        if (end != NULL) {
+            add_data(lexer, at, before, true);
+            lexer->at = end;
             close_tag(lexer, behind, true);
             return true;
         }
@@ -453,35 +403,41 @@ static bool lex_raw(struct lexer *lexer, size_t at)
     return true;
 }
 
+/* Where the next tag begins, or the end of the text. */
+static const char *next_tag(const struct lexer *lexer)
+{
+    const char *at = lexer->at;
+    while ((at = strchr(at, '{')) != NULL && at[1] != '{' && at[1] != '%' && at[1] != '#') {
+        at++;
+    }
+    return at != NULL ? at : lexer->end;
+}
+
 void dpe_template_lex(struct parse *parse, struct dpe_span source)
 {
-    struct lexer lexer = {
-        .parse = parse, .s = source.s, .n = source.n, .line = 1, .line_start = true};
-    while (parse->status == DPE_OK && lexer.at < lexer.n) {
-        size_t i = lexer.at;
-        while (i + 1 < lexer.n && !(lexer.s[i] == '{' && strchr("{%#", lexer.s[i + 1]) != NULL &&
-                                    lexer.s[i + 1] != '\0')) {
-            i++;
-        }
-        if (i + 1 >= lexer.n) {
-            add(&lexer, TOKEN_DATA, (struct dpe_span){lexer.s + lexer.at, lexer.n - lexer.at});
+    struct lexer lexer = {.parse = parse,
+                          .at = source.s,
+                          .end = source.s + source.n,
+                          .counted = source.s,
+                          .line = 1,
+                          .line_start = true};
+    while (parse->status == DPE_OK && lexer.at < lexer.end) {
+        const char *at = next_tag(&lexer);
+        if (at == lexer.end) {
+            add(&lexer, TOKEN_DATA, (struct dpe_span){lexer.at, (size_t)(at - lexer.at)});
             break;
         }
-        char tag = lexer.s[i + 1];
-        char sign = i + 2 < lexer.n ? lexer.s[i + 2] : '\0';
-        bool signs = sign == '-' || sign == '+';
-        add_data(&lexer, i, sign, tag != '{');
-        lexer.at = i + 2 + signs;
+        char sign = sign_at(at + 2);
+        add_data(&lexer, at, sign, at[1] != '{');
+        lexer.at = at + 2 + (sign != '\0');
         lexer.line_start = false;
-        if (tag == '#') {
+        if (at[1] == '#') {
             skip_comment(&lexer);
-        } else if (tag == '%' && lex_raw(&lexer, i)) {
-            continue;
-        } else {
-            add(&lexer, tag == '%' ? TOKEN_BLOCK : TOKEN_PRINT, (struct dpe_span){"", 0});
-            lex_tag(&lexer, tag == '%');
+        } else if (at[1] == '{' || !lex_raw(&lexer, at)) {
+            add(&lexer, at[1] == '%' ? TOKEN_BLOCK : TOKEN_PRINT, (struct dpe_span){"", 0});
+            lex_tag(&lexer, at[1] == '%');
         }
     }
-    line_at(&lexer, lexer.n);
+    line_at(&lexer, lexer.end);
     add(&lexer, TOKEN_END, (struct dpe_span){"", 0});
 }

@@ -393,7 +393,8 @@ static struct node *statement(struct parse *parse)
 
 /* ----------------------------------------------------------------------------------- the whole */
 
-/* A copy whose lines end in \n, without the last line's end, as Jinja reads it. */
+/* A copy, which a NUL ends, whose lines end in \n, without the last line's end, as Jinja reads it.
+ * `s` NULL: no memory. */
 static struct dpe_span normal_lines(struct arena *arena, const char *source, size_t n)
 {
     char *out = dpe_template_alloc(arena, n + 1);
@@ -403,18 +404,15 @@ static struct dpe_span normal_lines(struct arena *arena, const char *source, siz
         i += source[i] == '\r' && i + 1 < n && source[i + 1] == '\n';
     }
     m -= m > 0 && out[m - 1] == '\n';
+    if (out != NULL) {
+        out[m] = '\0';
+    }
     return (struct dpe_span){out, m};
 }
 
 bool dpe_template_spells(const struct dpe_template *parsed, const char *letters)
 {
-    size_t n = strlen(letters);
-    for (size_t i = 0; i + n <= parsed->source.n; i++) {
-        if (memcmp(parsed->source.s + i, letters, n) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return strstr(parsed->source.s, letters) != NULL;
 }
 
 dpe_status dpe_template_parse(const char *where, const char *source, size_t n,

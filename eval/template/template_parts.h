@@ -221,7 +221,7 @@ struct parse {
 /** Records "WHERE: line N: …" unless something failed before. */
 struct node *dpe_template_refuse(struct parse *parse, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** Cut the source into parse->tokens (owned by the caller: free). */
+/** Cut the source, which a NUL ends, into parse->tokens (owned by the caller: free). */
 void dpe_template_lex(struct parse *parse, struct dpe_span source);
 struct node *dpe_template_node(struct parse *parse, enum node_kind kind, int line);
 /** Reading tokens. */
