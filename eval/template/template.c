@@ -193,7 +193,7 @@ static void assign_target(struct render *render, const struct node *target, stru
     const struct value *space = dpe_template_lookup(render->scope, target->name);
     if (space == NULL || space->kind != KIND_NAMESPACE) {
         dpe_template_fail(render, "'%.*s' is no namespace, so that its members cannot be set",
-                          dpe_template_shown(target->name.n), target->name.s);
+                          SHOWN(target->name));
         return;
     }
     if (target->member.s[0] == '_') {

@@ -20,8 +20,7 @@ bool dpe_template_add_named(struct render *render, struct args *args, struct dpe
 {
     struct value key = dpe_template_string(name);
     if (dpe_template_dict_get(render, &args->named, key) != NULL) {
-        dpe_template_fail(render, "the argument '%.*s' is given twice", dpe_template_shown(name.n),
-                          name.s);
+        dpe_template_fail(render, "the argument '%.*s' is given twice", SHOWN(name));
     }
     dpe_template_dict_set(render, &args->named, key, value);
     return render->status == DPE_OK;
@@ -119,12 +118,11 @@ static bool bind(struct render *render, const char *what, const struct known *kn
         const struct value *value = unnamed ? NULL : named_argument(given, key, used);
         if (value != NULL && bound->n < given->n) {
             dpe_template_fail(render, "%s '%s': the argument '%.*s' is given twice", what, name,
-                              dpe_template_shown(key.n), key.s);
+                              SHOWN(key));
         }
         value = bound->n < given->n ? &given->at[bound->n] : value;
         if (value == NULL && !optional) {
-            dpe_template_fail(render, "%s '%s' needs its argument '%.*s'", what, name,
-                              dpe_template_shown(key.n), key.s);
+            dpe_template_fail(render, "%s '%s' needs its argument '%.*s'", what, name, SHOWN(key));
         }
         bound->absent |= (uint64_t)(value == NULL) << bound->n;
         if (!add(render, bound, value != NULL ? *value : dpe_template_nothing())) {
@@ -138,7 +136,7 @@ static bool bind(struct render *render, const char *what, const struct known *kn
                           bound->n, given->n + given->named.n);
     } else if (left != NULL) {
         dpe_template_fail(render, "%s '%s' has no argument '%.*s'", what, name,
-                          dpe_template_shown(left->key.text.n), left->key.text.s);
+                          SHOWN(left->key.text));
     }
     return render->status == DPE_OK;
 }
@@ -174,7 +172,7 @@ int64_t dpe_template_arg_int(struct render *render, const struct args *args, siz
                           dpe_template_kind_name(*value));
         return fallback;
     }
-    return value->kind == KIND_INT ? value->integer : value->truth;
+    return value->integer;
 }
 
 struct dpe_span dpe_template_arg_text(struct render *render, const struct args *args, size_t i,
@@ -202,8 +200,7 @@ struct value dpe_template_apply_node(struct render *render, const struct node *n
 {
     bool test = node->kind == NODE_TEST;
     return node->known == NULL ? dpe_template_fail(render, "the %s '%.*s' is not supported",
-                                                   test ? "test" : "filter",
-                                                   dpe_template_shown(node->name.n), node->name.s)
+                                                   test ? "test" : "filter", SHOWN(node->name))
                                : dpe_template_apply(render, test ? "the test" : "the filter",
                                                     node->known, of, args);
 }
@@ -220,8 +217,7 @@ static size_t bind_parameters(struct render *render, const struct node *node,
         const struct value *named = named_argument(args, parameter->name, used);
         const struct value *given = n < args->n ? &args->at[n] : named;
         if (n < args->n && named != NULL) {
-            dpe_template_fail(render, "the argument '%.*s' is given twice",
-                              dpe_template_shown(parameter->name.n), parameter->name.s);
+            dpe_template_fail(render, "the argument '%.*s' is given twice", SHOWN(parameter->name));
         }
         dpe_template_assign(render, parameter->name,
                             given != NULL          ? *given
@@ -261,7 +257,7 @@ static void bind_rest(struct render *render, const struct node *node, const stru
     }
     if (taken < args->n || unused(args, used) != NULL) {
         dpe_template_fail(render, "the macro '%.*s' does not have all of these arguments",
-                          dpe_template_shown(node->name.n), node->name.s);
+                          SHOWN(node->name));
     }
 }
 
@@ -304,8 +300,7 @@ struct value dpe_template_call(struct render *render, struct value callee, const
         result = dpe_template_apply(render, "the method", callee.bound->method, callee.bound->self,
                                     args);
     } else if (callee.kind == KIND_UNDEFINED && callee.text.n > 0) {
-        dpe_template_fail(render, "'%.*s' is called and not defined",
-                          dpe_template_shown(callee.text.n), callee.text.s);
+        dpe_template_fail(render, "'%.*s' is called and not defined", SHOWN(callee.text));
     } else {
         dpe_template_fail(render, "%s cannot be called", dpe_template_kind_name(callee));
     }

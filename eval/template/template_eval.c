@@ -10,8 +10,7 @@ static struct value wrong(struct render *render, const char *what, struct value 
 {
     if (a.kind == KIND_UNDEFINED || b.kind == KIND_UNDEFINED) {
         struct dpe_span name = a.kind == KIND_UNDEFINED ? a.text : b.text;
-        return dpe_template_fail(render, "%s: '%.*s' is not defined", what,
-                                 dpe_template_shown(name.n), name.s);
+        return dpe_template_fail(render, "%s: '%.*s' is not defined", what, SHOWN(name));
     }
     return dpe_template_fail(render, "%s is not possible between %s and %s", what,
                              dpe_template_kind_name(a), dpe_template_kind_name(b));
@@ -141,11 +140,6 @@ static struct value of_reals(struct render *render, enum op op, double x, double
                                                   : pow(x, y));
 }
 
-static int64_t integer_of(struct value value)
-{
-    return value.kind == KIND_INT ? value.integer : value.truth;
-}
-
 struct value dpe_template_binary(struct render *render, enum op op, struct value a, struct value b)
 {
     static const char *const names[] = {
@@ -155,25 +149,25 @@ struct value dpe_template_binary(struct render *render, enum op op, struct value
     double y = 0.0;
     bool first = dpe_template_number(a, &x);
     bool second = dpe_template_number(b, &y);
-    if (first && second && (a.kind == KIND_DIGITS || b.kind == KIND_DIGITS) &&
-        a.kind != KIND_FLOAT && b.kind != KIND_FLOAT) {
-        return overflow(render);
+    bool whole_a = a.kind == KIND_INT || a.kind == KIND_BOOL;
+    bool whole_b = b.kind == KIND_INT || b.kind == KIND_BOOL;
+    if (whole_a && whole_b) {
+        return of_integers(render, op, a.integer, b.integer);
     }
     if (first && second) {
-        return a.kind != KIND_FLOAT && b.kind != KIND_FLOAT
-                   ? of_integers(render, op, integer_of(a), integer_of(b))
-                   : of_reals(render, op, x, y);
+        return a.kind == KIND_FLOAT || b.kind == KIND_FLOAT ? of_reals(render, op, x, y)
+                                                            : overflow(render);
     }
     bool row_a = a.kind == KIND_STRING || a.kind == KIND_LIST || a.kind == KIND_TUPLE;
     bool row_b = b.kind == KIND_STRING || b.kind == KIND_LIST || b.kind == KIND_TUPLE;
     if (op == OP_ADD && row_a && a.kind == b.kind) {
         return joined(render, a, b);
     }
-    if (op == OP_MULTIPLY && row_a && second && b.kind != KIND_FLOAT && b.kind != KIND_DIGITS) {
-        return repeated(render, a, integer_of(b));
+    if (op == OP_MULTIPLY && row_a && whole_b) {
+        return repeated(render, a, b.integer);
     }
-    if (op == OP_MULTIPLY && row_b && first && a.kind != KIND_FLOAT && a.kind != KIND_DIGITS) {
-        return repeated(render, b, integer_of(a));
+    if (op == OP_MULTIPLY && row_b && whole_a) {
+        return repeated(render, b, a.integer);
     }
     if (op == OP_MODULO && a.kind == KIND_STRING) {
         return dpe_template_percent(render, a.text, b);
@@ -304,7 +298,7 @@ static struct value apply(struct render *render, const struct node *node)
     }
     if (node->kind == NODE_CALL && of.kind == KIND_UNDEFINED && node->a->kind == NODE_MEMBER) {
         return dpe_template_fail(render, "the method '%.*s' is not supported",
-                                 dpe_template_shown(node->a->name.n), node->a->name.s);
+                                 SHOWN(node->a->name));
     }
     if (node->kind == NODE_CALL) {
         return dpe_template_call(render, of, args);

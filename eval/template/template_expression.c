@@ -151,8 +151,8 @@ static struct node *primary(struct parse *parse)
         items(parse, node, "}", true);
     } else {
         dpe_template_refuse(parse, token->line, "expected an expression, found %s%.*s%s",
-                            token->text.n > 0 ? "'" : "", dpe_template_shown(token->text.n),
-                            token->text.s, token->text.n > 0 ? "'" : "the end of the tag");
+                            token->text.n > 0 ? "'" : "", SHOWN(token->text),
+                            token->text.n > 0 ? "'" : "the end of the tag");
     }
     return node;
 }
@@ -264,8 +264,7 @@ static struct node *applied(struct parse *parse, enum node_kind kind, struct nod
                          : dpe_template_find(dpe_template_tests, node->name);
     return (node->known == NULL && parse->soft == 0) || is_operator(parse, ".")
                ? dpe_template_refuse(parse, node->line, "the %s '%.*s' is not supported",
-                                     filter ? "filter" : "test", dpe_template_shown(node->name.n),
-                                     node->name.s)
+                                     filter ? "filter" : "test", SHOWN(node->name))
                : node;
 }
 

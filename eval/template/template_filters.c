@@ -341,9 +341,8 @@ static struct value do_int(struct render *render, struct value of, const struct 
         return of_real(render, of.real, fallback);
     }
     if (of.kind != KIND_STRING) {
-        return of.kind == KIND_INT || of.kind == KIND_DIGITS ? of
-               : of.kind == KIND_BOOL                        ? dpe_template_int(of.truth)
-                                                             : fallback;
+        of = dpe_template_whole(of);
+        return of.kind == KIND_INT || of.kind == KIND_DIGITS ? of : fallback;
     }
     struct dpe_span trimmed = dpe_py_strip(of.text);
     if (base != 10) {
@@ -381,8 +380,7 @@ static struct value do_abs(struct render *render, struct value of, const struct 
     }
     return dpe_template_compare(render, of, zero) < 0
                ? dpe_template_binary(render, OP_SUBTRACT, zero, of)
-           : of.kind == KIND_BOOL ? dpe_template_int(of.truth)
-                                  : of;
+               : dpe_template_whole(of);
 }
 
 /* round(…) of jinja2: "common" rounds as Python does, to the even one of two that are as near. */
@@ -401,7 +399,7 @@ static struct value do_round(struct render *render, struct value of, const struc
                                  dpe_template_kind_name(of));
     }
     if (common && of.kind != KIND_FLOAT && places >= 0) {
-        return of.kind == KIND_BOOL ? dpe_template_int(of.truth) : of;
+        return dpe_template_whole(of);
     }
     double scale = pow(10.0, (double)(common ? -places : places));
     if (common && places >= 0 && isfinite(real)) {

@@ -157,9 +157,9 @@ static struct value next_of(struct render *render, struct source *from, const st
                 ? dpe_template_dict_get(render, from->value.pairs, dpe_template_string(*name))
                 : NULL;
         from->named = true;
-        return found != NULL ? *found
-                             : dpe_template_fail(render, "%%: there is no value for '%.*s'",
-                                                 dpe_template_shown(name->n), name->s);
+        return found != NULL
+                   ? *found
+                   : dpe_template_fail(render, "%%: there is no value for '%.*s'", SHOWN(*name));
     }
     bool several = from->value.kind == KIND_TUPLE;
     if (from->used >= (several ? from->value.items->n : 1)) {
@@ -196,9 +196,8 @@ static void convert(struct render *render, struct builder *to, struct form *form
         int n = snprintf(text, sizeof text, "%.0f", trunc(real));
         form->type = whole ? 'd' : type;
         put_integer(render, to, form,
-                    value.kind == KIND_BOOL ? dpe_template_int(value.truth)
-                    : integer               ? value
-                                            : dpe_template_digits(render, text, (size_t)n));
+                    integer ? dpe_template_whole(value)
+                            : dpe_template_digits(render, text, (size_t)n));
     } else {
         put_real(render, to, form, real);
     }
@@ -318,8 +317,7 @@ static struct form read_form(struct render *render, struct dpe_span text)
     }
     form.type = s < end ? *s++ : '\0';
     if (s < end) {
-        dpe_template_fail(render, "format(): '%.*s' is no form that is supported",
-                          dpe_template_shown(text.n), text.s);
+        dpe_template_fail(render, "format(): '%.*s' is no form that is supported", SHOWN(text));
     }
     return form;
 }
@@ -355,8 +353,7 @@ static void put_formed(struct render *render, struct builder *to, struct value v
         put_number(render, to, &form, minus, "", digits.n > 0 ? digits.bytes : "");
     } else if (number && value.kind != KIND_FLOAT &&
                (form.type == 0 || strchr("dxXob", form.type) != NULL)) {
-        put_integer(render, to, &form,
-                    value.kind == KIND_BOOL ? dpe_template_int(value.truth) : value);
+        put_integer(render, to, &form, dpe_template_whole(value));
     } else {
         dpe_template_fail(render, "format(): '%c' is no form of %s", form.type,
                           dpe_template_kind_name(value));
@@ -390,8 +387,7 @@ static struct value field_value(struct render *render, struct dpe_span name,
         const struct value *named =
             dpe_template_dict_get(render, &args->named, dpe_template_string(first));
         if (named == NULL || named->kind == KIND_UNDEFINED) {
-            return dpe_template_fail(render, "format(): there is no argument '%.*s'",
-                                     dpe_template_shown(first.n), first.s);
+            return dpe_template_fail(render, "format(): there is no argument '%.*s'", SHOWN(first));
         }
         value = *named;
     }

@@ -259,13 +259,13 @@ static void number_token(struct lexer *lexer)
         real = real || is_digit(s[e]);
         n = is_digit(s[e]) ? e + strspn(s + e, DIGITS) : n;
     }
+    struct dpe_span text = {s, n};
     if (is_name(s[n]) || (!real && n > 1 && s[0] == '0')) {
         dpe_template_refuse(lexer->parse, lexer->line,
-                            "a number that begins with %.*s is not supported",
-                            dpe_template_shown(n), s);
+                            "a number that begins with %.*s is not supported", SHOWN(text));
         return;
     }
-    add(lexer, real ? TOKEN_FLOAT : TOKEN_INT, (struct dpe_span){s, n});
+    add(lexer, real ? TOKEN_FLOAT : TOKEN_INT, text);
     lexer->at += n;
 }
 

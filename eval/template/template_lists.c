@@ -373,8 +373,7 @@ static struct value do_map(struct render *render, struct value of, const struct 
         struct dpe_span key = named->key.text;
         bool attribute = dpe_span_equal(key, dpe_span_of("attribute"));
         if (!attribute && !dpe_span_equal(key, dpe_span_of("default"))) {
-            return dpe_template_fail(render, "the filter 'map' has no argument '%.*s'",
-                                     dpe_template_shown(key.n), key.s);
+            return dpe_template_fail(render, "the filter 'map' has no argument '%.*s'", SHOWN(key));
         }
         path = attribute ? &named->value : path;
         fallback = attribute ? fallback : &named->value;
@@ -386,7 +385,7 @@ static struct value do_map(struct render *render, struct value of, const struct 
         filter = dpe_template_find_filter(name);
         if (filter == NULL) {
             return dpe_template_fail(render, "map: the filter '%.*s' is not supported",
-                                     dpe_template_shown(name.n), name.s);
+                                     SHOWN(name));
         }
         rest.at++;
         rest.n--;
@@ -428,13 +427,11 @@ static struct value do_choose(struct render *render, struct value of, const stru
         test = dpe_template_find(dpe_template_tests, name);
         used++;
         if (test == NULL) {
-            return dpe_template_fail(render, "the test '%.*s' is not supported here",
-                                     dpe_template_shown(name.n), name.s);
+            return dpe_template_fail(render, "the test '%.*s' is not supported here", SHOWN(name));
         }
     } else if (args->named.n > 0) {
         struct dpe_span key = args->named.at[0].key.text;
-        return dpe_template_fail(render, "the test has no argument '%.*s'",
-                                 dpe_template_shown(key.n), key.s);
+        return dpe_template_fail(render, "the test has no argument '%.*s'", SHOWN(key));
     }
     rest.at += used;
     rest.n -= used;

@@ -29,8 +29,7 @@ static struct value loop_member(struct render *render, const struct loop *loop,
     if (dpe_span_equal(name, dpe_span_of("nextitem"))) {
         return index + 1 < n ? loop->over.at[index + 1] : dpe_template_undefined(name);
     }
-    return dpe_template_fail(render, "loop.%.*s is not supported", dpe_template_shown(name.n),
-                             name.s);
+    return dpe_template_fail(render, "loop.%.*s is not supported", SHOWN(name));
 }
 
 static struct value do_cycle(struct render *render, struct value self, const struct args *args)
@@ -69,8 +68,7 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
 {
     if (of.kind == KIND_UNDEFINED) {
         return dpe_template_fail(render, "'%.*s' is not defined, so that it has no '%.*s'",
-                                 dpe_template_shown(of.text.n), of.text.s,
-                                 dpe_template_shown(name.n), name.s);
+                                 SHOWN(of.text), SHOWN(name));
     }
     const struct known *method = dpe_template_find_method(of.kind, name);
     if (method != NULL) {
@@ -92,8 +90,7 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
     if (of.kind == KIND_MACRO) {
         return dpe_span_equal(name, dpe_span_of("name"))
                    ? dpe_template_string(of.macro->node->name)
-                   : dpe_template_fail(render, "macro.%.*s is not supported",
-                                       dpe_template_shown(name.n), name.s);
+                   : dpe_template_fail(render, "macro.%.*s is not supported", SHOWN(name));
     }
     return dpe_template_undefined(name);
 }
@@ -154,14 +151,14 @@ struct value dpe_template_item(struct render *render, struct value of, struct va
     }
     bool ordered = of.kind == KIND_STRING || of.kind == KIND_LIST || of.kind == KIND_TUPLE;
     if (ordered && (key.kind == KIND_INT || key.kind == KIND_BOOL)) {
-        return by_index(render, of, key.kind == KIND_INT ? key.integer : key.truth);
+        return by_index(render, of, key.integer);
     }
     if (key.kind == KIND_STRING) {
         return dpe_template_member(render, of, key.text);
     }
     if (of.kind == KIND_UNDEFINED) {
         return dpe_template_fail(render, "'%.*s' is not defined, so that it has no items",
-                                 dpe_template_shown(of.text.n), of.text.s);
+                                 SHOWN(of.text));
     }
     return dpe_template_undefined(dpe_span_of("an item that is not there"));
 }
@@ -178,13 +175,11 @@ static bool slice_bound(struct render *render, const struct node *node, int64_t 
     if (node == NULL) {
         return false;
     }
-    struct value value = dpe_template_eval(render, node);
+    struct value value = dpe_template_whole(dpe_template_eval(render, node));
     if (value.kind == KIND_NONE || render->status != DPE_OK) {
         return false;
     }
-    if (value.kind == KIND_BOOL) {
-        value = dpe_template_int(value.truth);
-    } else if (value.kind == KIND_DIGITS) {
+    if (value.kind == KIND_DIGITS) {
         value = dpe_template_int(value.text.s[0] == '-' ? INT64_MIN : INT64_MAX);
     }
     if (value.kind != KIND_INT) {
@@ -204,7 +199,7 @@ struct value dpe_template_slice(struct render *render, struct value of, const st
     if (!text && of.kind != KIND_LIST && of.kind != KIND_TUPLE) {
         return of.kind == KIND_UNDEFINED
                    ? dpe_template_fail(render, "'%.*s' is not defined, so that it has no items",
-                                       dpe_template_shown(of.text.n), of.text.s)
+                                       SHOWN(of.text))
                    : dpe_template_fail(render, "%s has no slices", dpe_template_kind_name(of));
     }
     int64_t n = text ? (int64_t)dpe_template_characters(render, of.text) : (int64_t)of.items->n;

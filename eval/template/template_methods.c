@@ -392,7 +392,7 @@ static struct value is_kind(struct render *render, struct value of, const struct
 static struct value is_truth(struct render *render, struct value of, const struct args *args)
 {
     (void)render;
-    return dpe_template_bool(of.kind == KIND_BOOL && of.truth == (args->how != 0));
+    return dpe_template_bool(of.kind == KIND_BOOL && of.integer == (int64_t)args->how);
 }
 
 /* Whether a division by 2 leaves `how`. */

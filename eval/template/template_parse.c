@@ -66,10 +66,9 @@ void dpe_template_expect(struct parse *parse, enum token_kind kind, const char *
     const struct token *token = dpe_template_token(parse);
     bool show = token->kind == TOKEN_NAME || token->kind == TOKEN_OPERATOR ||
                 token->kind == TOKEN_INT || token->kind == TOKEN_FLOAT;
+    struct dpe_span found = show ? token->text : dpe_span_of(token_name(token->kind));
     dpe_template_refuse(parse, token->line, "expected %s, found %.*s",
-                        text != NULL ? text : token_name(kind),
-                        show ? dpe_template_shown(token->text.n) : 80,
-                        show ? token->text.s : token_name(token->kind));
+                        text != NULL ? text : token_name(kind), SHOWN(found));
 }
 
 struct dpe_span dpe_template_take_name(struct parse *parse)
@@ -388,7 +387,7 @@ static struct node *statement(struct parse *parse)
         }
     }
     return dpe_template_refuse(parse, token->line, "{%% %.*s %%} is not supported here",
-                               dpe_template_shown(token->text.n), token->text.s);
+                               SHOWN(token->text));
 }
 
 /* ----------------------------------------------------------------------------------- the whole */

@@ -8,11 +8,8 @@
 #include "eval/score/pytext.h"
 #include "eval/template/template.h"
 
-/** Bytes of a name that a message shows. */
-static inline int dpe_template_shown(size_t n)
-{
-    return n < 80 ? (int)n : 80;
-}
+/** A name (struct dpe_span) for "%.*s" of a message, which shows 80 bytes of it. */
+#define SHOWN(name) ((name).n < 80 ? (int)(name).n : 80), (name).s
 
 /* --------------------------------------------------------------------------------------- memory */
 
@@ -50,8 +47,7 @@ struct value {
     enum kind kind;
     bool markup; /**< of a string: it passed "safe" or "e", and what is added to it is escaped */
     union {
-        bool truth;
-        int64_t integer;
+        int64_t integer; /**< KIND_INT; KIND_BOOL: 0 or 1 */
         double real;
         struct dpe_span text; /**< KIND_STRING, KIND_DIGITS; of KIND_UNDEFINED: the missing name */
         struct items *items;  /**< KIND_LIST, KIND_TUPLE */
@@ -297,6 +293,8 @@ void dpe_template_put_span(struct render *render, struct builder *to, struct dpe
 struct value dpe_template_none(void);
 struct value dpe_template_bool(bool truth);
 struct value dpe_template_int(int64_t integer);
+/** A truth as the integer that it is to Python; another value as it is. */
+struct value dpe_template_whole(struct value value);
 struct value dpe_template_float(double real);
 struct value dpe_template_string(struct dpe_span text);
 struct value dpe_template_text(const char *text);

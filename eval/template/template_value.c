@@ -13,12 +13,17 @@ struct value dpe_template_none(void)
 
 struct value dpe_template_bool(bool truth)
 {
-    return (struct value){.kind = KIND_BOOL, .truth = truth};
+    return (struct value){.kind = KIND_BOOL, .integer = truth};
 }
 
 struct value dpe_template_int(int64_t integer)
 {
     return (struct value){.kind = KIND_INT, .integer = integer};
+}
+
+struct value dpe_template_whole(struct value value)
+{
+    return value.kind == KIND_BOOL ? dpe_template_int(value.integer) : value;
 }
 
 struct value dpe_template_float(double real)
@@ -185,7 +190,6 @@ bool dpe_template_truth(struct value value)
     case KIND_NONE:
         return false;
     case KIND_BOOL:
-        return value.truth;
     case KIND_INT:
         return value.integer != 0;
     case KIND_FLOAT:
@@ -207,8 +211,8 @@ bool dpe_template_truth(struct value value)
 bool dpe_template_number(struct value value, double *number)
 {
     char text[400];
-    *number = value.kind == KIND_BOOL    ? (double)value.truth
-              : value.kind == KIND_INT   ? (double)value.integer
+    value = dpe_template_whole(value);
+    *number = value.kind == KIND_INT     ? (double)value.integer
               : value.kind == KIND_FLOAT ? value.real
                                          : 0.0;
     if (value.kind == KIND_DIGITS) {
@@ -217,7 +221,7 @@ bool dpe_template_number(struct value value, double *number)
         *number = strtod(text, NULL);
         return true;
     }
-    return value.kind == KIND_BOOL || value.kind == KIND_INT || value.kind == KIND_FLOAT;
+    return value.kind == KIND_INT || value.kind == KIND_FLOAT;
 }
 
 static bool equal_items(struct render *render, const struct items *a, const struct items *b)

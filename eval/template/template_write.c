@@ -96,7 +96,7 @@ static void write_value(struct render *render, struct builder *to, struct value 
         dpe_template_put_span(render, to, dpe_span_of("None"));
         break;
     case KIND_BOOL:
-        dpe_template_put_span(render, to, dpe_span_of(value.truth ? "True" : "False"));
+        dpe_template_put_span(render, to, dpe_span_of(value.integer != 0 ? "True" : "False"));
         break;
     case KIND_INT:
         snprintf(text, sizeof text, "%lld", (long long)value.integer);
@@ -372,7 +372,7 @@ static void put_value(struct writer *writer, struct value value)
     } else if (value.kind == KIND_DICT) {
         put_dict(writer, value.pairs);
     } else if (value.kind == KIND_NONE || value.kind == KIND_BOOL) {
-        put(writer, value.kind == KIND_NONE ? "null" : value.truth ? "true" : "false");
+        put(writer, value.kind == KIND_NONE ? "null" : value.integer != 0 ? "true" : "false");
     } else if (value.kind == KIND_FLOAT && !isfinite(value.real)) {
         put(writer, isnan(value.real) ? "NaN" : value.real > 0 ? "Infinity" : "-Infinity");
     } else if (value.kind == KIND_INT || value.kind == KIND_DIGITS || value.kind == KIND_FLOAT) {
