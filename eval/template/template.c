@@ -325,9 +325,7 @@ static void run_set(struct render *render, const struct node *node)
     struct value value =
         node->a != NULL ? dpe_template_eval(render, node->a)
                         : apply_filters(render, node->b, dpe_template_capture(render, node->body));
-    if (render->status == DPE_OK) {
-        assign_to(render, node->c, value);
-    }
+    assign_to(render, node->c, value);
 }
 
 static void run_if(struct render *render, const struct node *node)
@@ -335,9 +333,6 @@ static void run_if(struct render *render, const struct node *node)
     for (const struct node *branch = node->list; branch != NULL; branch = branch->next) {
         if (branch->a == NULL || dpe_template_truth(dpe_template_eval(render, branch->a))) {
             run(render, branch->body);
-            return;
-        }
-        if (render->status != DPE_OK) {
             return;
         }
     }
@@ -377,9 +372,7 @@ static void run_with(struct render *render, const struct node *node)
     for (const struct node *each = node->list; each != NULL; each = each->next) {
         struct value value = dpe_template_eval(render, each->a);
         render->scope = inner;
-        if (render->status == DPE_OK) {
-            assign_to(render, each->c, value);
-        }
+        assign_to(render, each->c, value);
         render->scope = outer;
     }
     render->scope = inner;

@@ -399,12 +399,9 @@ static struct value call_now(struct render *render, struct value of, const struc
     pattern[format.n] = '\0';
     /* -Wformat-nonliteral: the format is the template's; strftime writes no more than `text`. */
     size_t n = pattern[0] != '\0' ? strftime(text, sizeof text, pattern, render->now) : 0;
-    char *kept = dpe_template_get(render, n + 1);
-    if (kept == NULL) {
-        return dpe_template_nothing();
-    }
-    memcpy(kept, text, n);
-    return dpe_template_string((struct dpe_span){kept, n});
+    struct builder built = {0};
+    dpe_template_put(render, &built, text, n);
+    return dpe_template_built(&built);
 }
 
 const struct known dpe_template_functions[] = {

@@ -234,9 +234,7 @@ static struct value dict(struct render *render, const struct node *node)
         if (name.kind > KIND_STRING) {
             return dpe_template_fail(render, "%s cannot be a key", dpe_template_kind_name(name));
         }
-        if (render->status == DPE_OK) {
-            dpe_template_dict_set(render, made.pairs, name, value);
-        }
+        dpe_template_dict_set(render, made.pairs, name, value);
     }
     return made;
 }
@@ -326,14 +324,9 @@ static struct value either(struct render *render, const struct node *node)
 static struct value item(struct render *render, const struct node *node)
 {
     struct value of = dpe_template_eval(render, node->a);
-    if (render->status != DPE_OK) {
-        return dpe_template_nothing();
-    }
-    if (node->b->kind == NODE_SLICE) {
-        return dpe_template_slice(render, of, node->b);
-    }
-    struct value key = dpe_template_eval(render, node->b);
-    return render->status == DPE_OK ? dpe_template_item(render, of, key) : dpe_template_nothing();
+    return node->b->kind == NODE_SLICE
+               ? dpe_template_slice(render, of, node->b)
+               : dpe_template_item(render, of, dpe_template_eval(render, node->b));
 }
 
 static struct value eval(struct render *render, const struct node *node)
@@ -359,20 +352,15 @@ static struct value eval(struct render *render, const struct node *node)
         return compare(render, node);
     case NODE_BINARY: {
         struct value a = dpe_template_eval(render, node->a);
-        struct value b = dpe_template_eval(render, node->b);
-        return render->status == DPE_OK ? dpe_template_binary(render, node->op, a, b)
-                                        : dpe_template_nothing();
+        return dpe_template_binary(render, node->op, a, dpe_template_eval(render, node->b));
     }
     case NODE_CONCAT:
         return concat(render, node);
     case NODE_MINUS:
     case NODE_PLUS:
         return sign(render, node);
-    case NODE_MEMBER: {
-        struct value of = dpe_template_eval(render, node->a);
-        return render->status == DPE_OK ? dpe_template_member(render, of, node->name)
-                                        : dpe_template_nothing();
-    }
+    case NODE_MEMBER:
+        return dpe_template_member(render, dpe_template_eval(render, node->a), node->name);
     case NODE_ITEM:
         return item(render, node);
     case NODE_CALL:

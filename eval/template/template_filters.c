@@ -10,21 +10,9 @@
 
 /* ---------------------------------------------------------------------------------------- texts */
 
-static bool one_of(struct dpe_span character, const struct dpe_span *set)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < set->n; i += n) {
-        dpe_py_next(set->s + i, set->s + set->n, &n);
-        if (n == character.n && memcmp(set->s + i, character.s, n) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool stripped(struct dpe_span character, const struct dpe_span *set)
 {
-    return set != NULL ? one_of(character, set)
+    return set != NULL ? dpe_span_find(*set, character) != SIZE_MAX
                        : dpe_py_space(character.s, character.s + character.n) > 0;
 }
 

@@ -187,11 +187,8 @@ static struct value do_find(struct render *render, struct value self, const stru
         return (args->how & MUST) != 0 ? dpe_template_fail(render, "index(): the text is not there")
                                        : dpe_template_int(-1);
     }
-    size_t before = 0;
-    for (size_t i = 0; i < from + at; i++) {
-        before += ((unsigned char)self.text.s[i] & 0xc0) != 0x80;
-    }
-    return dpe_template_int((int64_t)before);
+    struct dpe_span before = {self.text.s, from + at};
+    return dpe_template_int((int64_t)dpe_template_characters(render, before));
 }
 
 /* partition(), rpartition(): what is before, the separator, what is behind. */

@@ -347,6 +347,8 @@ void dpe_template_write_float(struct render *render, struct builder *to, double 
 struct value dpe_template_member(struct render *render, struct value of, struct dpe_span name);
 struct value dpe_template_item(struct render *render, struct value of, struct value key);
 struct value dpe_template_binary(struct render *render, enum op op, struct value a, struct value b);
+/** After a failure nothing is computed, and the value is nothing, so that only what would go on for
+ * long, or looks at another value, has to ask. */
 struct value dpe_template_eval(struct render *render, const struct node *node);
 /** of[start:stop:step], whose bounds are the expressions of `node`. */
 struct value dpe_template_slice(struct render *render, struct value of, const struct node *node);
