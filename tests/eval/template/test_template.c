@@ -100,6 +100,8 @@ static void test_refusals(void **state)
         {"{{ 1 | dictsort(foo=1) }}", "the filter 'dictsort' has no argument 'foo'"},
         {"{{ 'a' | replace('b') }}", "the filter 'replace' needs its argument 'new'"},
         {"{{ 'a'.strip(chars='a') }}", "the method 'strip' has no argument 'chars'"},
+        {"{{ 'a'.startswith('a', **{'/prefix': 'a'}) }}",
+         "the method 'startswith' has no argument '/prefix'"},
         {"{{ 4 is divisibleby }}", "the test 'divisibleby' needs its argument 'num'"},
         {"{{ [1] | map('string') | length }}", "a generator has no length: make it a list"},
         {"{{ [1] | map('string') }}", "a generator cannot be written: make it a list"},
