@@ -325,10 +325,12 @@ static dpe_status load_one_decoder(struct dpe_json_reader *r, const char *type,
         decoder->stop = (size_t)dpe_json_integer(r, "stop", 0, INT32_MAX, -1);
         return copy_character(r, "content", &decoder->content);
     case DPE_DECODE_METASPACE:
-        DPE_TRY(copy_character(r, "replacement", &decoder->content));
-        r->status = read_prepend(r, &prepend);
+        decoder->kind = DPE_DECODE_REPLACE;
+        DPE_TRY(copy_character(r, "replacement", &decoder->pattern));
+        DPE_TRY(dpe_text_append(&decoder->content, " ", 1, r->err));
+        DPE_TRY(read_prepend(r, &prepend));
         decoder->drop_first = prepend != DPE_PREPEND_NEVER;
-        return r->status;
+        return DPE_OK;
     default:
         return DPE_OK;
     }

@@ -114,22 +114,6 @@ static dpe_status decode_byte_fallback(bool inside, const struct strings *in, st
     return end_bytes(&bytes, inside, out, err);
 }
 
-static dpe_status decode_replace(const struct dpe_decoder *decoder, const char *token, size_t n,
-                                 struct dpe_text *out, struct dpe_error *err)
-{
-    const struct dpe_text *pattern = &decoder->pattern;
-    for (size_t at = 0; at < n;) {
-        if (n - at >= pattern->n && memcmp(token + at, pattern->bytes, pattern->n) == 0) {
-            DPE_TRY(dpe_text_append(out, decoder->content.bytes, decoder->content.n, err));
-            at += pattern->n;
-        } else {
-            DPE_TRY(dpe_text_append(out, token + at, 1, err));
-            at++;
-        }
-    }
-    return DPE_OK;
-}
-
 static bool has_character(const struct dpe_text *character, const char *at, size_t left)
 {
     return left >= character->n && memcmp(at, character->bytes, character->n) == 0;
@@ -155,43 +139,18 @@ static dpe_status decode_strip(const struct dpe_decoder *decoder, const char *to
     return dpe_text_append(out, token + start, end - start, err);
 }
 
-static dpe_status decode_metaspace(const struct dpe_decoder *decoder, const char *token, size_t n,
-                                   bool drop, struct dpe_text *out, struct dpe_error *err)
-{
-    const struct dpe_text *mark = &decoder->content;
-    for (size_t at = 0; at < n;) {
-        bool hit = has_character(mark, token + at, n - at);
-        if (!hit) {
-            DPE_TRY(dpe_text_append(out, token + at, 1, err));
-        } else if (!drop) {
-            DPE_TRY(dpe_text_append(out, " ", 1, err));
-        }
-        at += hit ? mark->n : 1;
-    }
-    return DPE_OK;
-}
-
 static dpe_status decode_each(const struct dpe_decoder *decoder, bool inside,
                               const struct strings *in, struct strings *out, struct dpe_error *err)
 {
     for (size_t i = 0; i < in->n; i++) {
         size_t n = 0;
         const char *token = string_at(in, i, &n);
-        struct dpe_text *bytes = &out->bytes;
-        switch (decoder->kind) {
-        case DPE_DECODE_REPLACE:
-            DPE_TRY(decode_replace(decoder, token, n, bytes, err));
-            break;
-        case DPE_DECODE_STRIP:
-            DPE_TRY(decode_strip(decoder, token, n, bytes, err));
-            break;
-        case DPE_DECODE_METASPACE:
-            DPE_TRY(decode_metaspace(decoder, token, n, decoder->drop_first && i == 0 && !inside,
-                                     bytes, err));
-            break;
-        default:
-            return dpe_fail(err, DPE_INTERNAL, "decoder %d", (int)decoder->kind);
-        }
+        struct dpe_text content = decoder->content;
+        content.n = decoder->drop_first && i == 0 && !inside ? 0 : content.n;
+        DPE_TRY(
+            decoder->kind == DPE_DECODE_STRIP
+                ? decode_strip(decoder, token, n, &out->bytes, err)
+                : dpe_replace_all(&decoder->pattern, &content, token, n, &out->bytes, NULL, err));
         DPE_TRY(end_string(out, err));
     }
     return DPE_OK;

@@ -92,11 +92,10 @@ static dpe_status check_utf8(struct encoder *e, const char *text, size_t n, size
 
 /* ---------------------------------------------------------------------------------- normalisers */
 
-static dpe_status replace_all(const struct dpe_normalizer *normalizer, const char *text, size_t n,
-                              struct dpe_text *out, struct dpe_encode_work *work,
-                              struct dpe_error *err)
+dpe_status dpe_replace_all(const struct dpe_text *pattern, const struct dpe_text *content,
+                           const char *text, size_t n, struct dpe_text *out,
+                           struct dpe_encode_work *work, struct dpe_error *err)
 {
-    const struct dpe_text *pattern = &normalizer->pattern, *content = &normalizer->content;
     size_t done = 0;
     for (size_t at = 0; at + pattern->n <= n;) {
         const char *hit = memchr(text + at, pattern->bytes[0], n - pattern->n + 1 - at);
@@ -141,7 +140,8 @@ dpe_status dpe_normalize(const struct dpe_tokenizer *tokenizer, const char *text
             DPE_TRY(dpe_text_append(out, text, n, err));
             break;
         case DPE_NORMALIZE_REPLACE:
-            DPE_TRY(replace_all(normalizer, text, n, out, work, err));
+            DPE_TRY(dpe_replace_all(&normalizer->pattern, &normalizer->content, text, n, out, work,
+                                    err));
             break;
         }
         text = out->bytes;
@@ -300,7 +300,8 @@ static dpe_status metaspace(struct encoder *e, size_t i, struct piece piece)
         DPE_TRY(dpe_text_append(out, mark->bytes, mark->n, e->err));
         piece.inserted += piece.inserted < 0 ? 0 : (int64_t)mark->n;
     }
-    DPE_TRY(replace_all(&step->spaces, piece.text, piece.n, out, &e->work, e->err));
+    DPE_TRY(
+        dpe_replace_all(&step->spaces.pattern, mark, piece.text, piece.n, out, &e->work, e->err));
     struct piece rewritten = {out->bytes, out->n, piece.inserted};
     return run_steps(e, i + 1, rewritten);
 }

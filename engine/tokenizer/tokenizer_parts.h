@@ -245,14 +245,14 @@ enum dpe_decoder_kind {
     DPE_DECODE_BYTE_FALLBACK,
     DPE_DECODE_FUSE,
     DPE_DECODE_STRIP,
-    DPE_DECODE_METASPACE,
+    DPE_DECODE_METASPACE, /**< in files: it is loaded as a REPLACE of its mark by a space */
 };
 
 struct dpe_decoder {
     enum dpe_decoder_kind kind;
-    struct dpe_text pattern, content; /**< replace; strip and metaspace: content = one character */
+    struct dpe_text pattern, content; /**< replace; strip: content = one character */
     size_t start, stop;               /**< strip: how many at each end */
-    bool drop_first;                  /**< metaspace: the first token loses its replacements */
+    bool drop_first;                  /**< replace: by nothing in the first token */
 };
 
 struct dpe_tokenizer {
@@ -275,6 +275,10 @@ struct dpe_tokenizer {
     bool has_template;
 };
 
+/** Append `text` with `pattern`, which is not empty, replaced by `content`. `work` may be NULL. */
+dpe_status dpe_replace_all(const struct dpe_text *pattern, const struct dpe_text *content,
+                           const char *text, size_t n, struct dpe_text *out,
+                           struct dpe_encode_work *work, struct dpe_error *err);
 /** Apply the normalisers; *result is `text` itself or the content of one of the two buffers.
  *  *inserted is the number of bytes in front that stand for nothing in `text`. `work` may be NULL.
  */
