@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/model/config/config_parse.h"
 #include "engine/model/config/family.h"
 #include "engine/model/config/rope_network.h"
 #include "engine/model/weights/bind_internal.h"
@@ -237,14 +238,13 @@ static const struct dpe_shard_tensor *find_embedding(const struct dpe_binder *bi
  * tensor decides. */
 static void find_head_dim(const struct dpe_binder *binder, struct dpe_config *config)
 {
-    enum { MOST = 1 << 11 }; /* as config.json may have */
     char name[96];
     snprintf(name, sizeof name, "%slayers.0.%s.weight", binder->prefix,
              dpe_layer_name(config, DPE_WEIGHT_Q));
     const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
     int64_t rows = found != NULL && found->rank == 2 ? found->shape[0] : 0;
     if (config->branches && rows > 0 && rows % (2 * config->n_heads) == 0 &&
-        rows / config->n_heads <= MOST) {
+        rows / config->n_heads <= DPE_CONFIG_MAX_HEAD_DIM) {
         config->head_dim = config->rotary_dim = rows / config->n_heads;
     }
 }
@@ -296,48 +296,33 @@ static dpe_status bind_head(struct dpe_binder *binder, struct dpe_weights *weigh
     return DPE_OK;
 }
 
-/* F16 and BF16 together have no common width but F32's; blocks are multiplied as F32. */
-static enum dpe_dtype wider(enum dpe_dtype a, enum dpe_dtype b)
+/* A matrix's part of dpe_config.dtype and dpe_config.blocks: F16 and BF16 together have no common
+ * width but F32's; blocks are multiplied as F32. */
+static void note_matrix(struct dpe_config *config, const struct dpe_tensor *matrix)
 {
-    return a == b && !dpe_dtype_blocks(a) ? a : DPE_F32;
+    bool blocks = dpe_dtype_blocks(matrix->dtype);
+    config->dtype = matrix->dtype == config->dtype && !blocks ? config->dtype : DPE_F32;
+    config->blocks |= blocks ? UINT32_C(1) << matrix->dtype : 0;
 }
 
-static enum dpe_dtype widest(const struct dpe_config *config, const struct dpe_weights *weights)
+static void note_matrices(struct dpe_config *config, const struct dpe_weights *weights)
 {
-    enum dpe_dtype dtype = wider(weights->embedding.dtype, weights->lm_head.dtype);
+    config->dtype = weights->embedding.dtype;
+    config->blocks = 0;
+    note_matrix(config, &weights->embedding);
+    note_matrix(config, &weights->lm_head);
     for (int64_t i = 0; i < config->n_layers; i++) {
         for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
             struct dpe_layer_shape shape = dpe_layer_shape(config, (enum dpe_weight)which);
-            bool matrix = !shape.vector && shape.rows > 0;
-            dtype = matrix ? wider(dtype, weights->layers[i].weight[which].dtype) : dtype;
+            if (!shape.vector && shape.rows > 0) {
+                note_matrix(config, &weights->layers[i].weight[which]);
+            }
         }
         for (int64_t e = 0; e < config->n_experts; e++) {
-            dtype = wider(dtype, weights->layers[i].experts[e].gate.dtype);
-            dtype = wider(dtype, weights->layers[i].experts[e].down.dtype);
+            note_matrix(config, &weights->layers[i].experts[e].gate);
+            note_matrix(config, &weights->layers[i].experts[e].down);
         }
     }
-    return dtype;
-}
-
-static uint32_t block_bit(const struct dpe_tensor *tensor)
-{
-    return dpe_dtype_blocks(tensor->dtype) ? UINT32_C(1) << tensor->dtype : 0;
-}
-
-/* dpe_config.blocks. */
-static uint32_t block_types(const struct dpe_config *config, const struct dpe_weights *weights)
-{
-    uint32_t types = block_bit(&weights->embedding) | block_bit(&weights->lm_head);
-    for (int64_t i = 0; i < config->n_layers; i++) {
-        for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
-            types |= block_bit(&weights->layers[i].weight[which]);
-        }
-        for (int64_t e = 0; e < config->n_experts; e++) {
-            const struct dpe_expert *expert = &weights->layers[i].experts[e];
-            types |= block_bit(&expert->gate) | block_bit(&expert->down);
-        }
-    }
-    return types;
 }
 
 static dpe_status check_layers_end(const struct dpe_binder *binder)
@@ -373,8 +358,7 @@ static dpe_status bind_network(struct dpe_binder *binder, struct dpe_rope_networ
         struct dpe_tensor tensor = {0};
         int64_t n = part->cols * (part->rows > 0 ? part->rows : 1);
         snprintf(name, sizeof name, "%s%s", binder->prefix, part->name);
-        DPE_TRY(
-            dpe_bind_shape(binder, name, (const int64_t[]){0, part->rows, part->cols}, &tensor));
+        DPE_TRY(bind(binder, name, part->rows, part->cols, &tensor));
         for (int64_t i = 0; i < n && tensor.data != NULL; i++) {
             next[i] = (double)dpe_bind_element(&tensor, i);
         }
@@ -413,7 +397,6 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
         return dpe_fail(err, DPE_BAD_DATA, "%s: %zu tensors are missing: %s", model->folder,
                         binder.missing.n, dpe_name_list_text(&binder.missing));
     }
-    config->dtype = widest(config, weights);
-    config->blocks = block_types(config, weights);
+    note_matrices(config, weights);
     return DPE_OK;
 }

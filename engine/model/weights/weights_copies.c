@@ -279,9 +279,7 @@ static dpe_status read_scales(struct dpe_binder *binder, const char *name, int64
     const int64_t whole[] = {0, found->rank > 1 ? down : 0, found->rank > 1 ? across : down};
     scales->rows = found->rank > 2 ? 0 : piece(binder, rows, down, 0);
     scales->cols = found->rank > 2 ? 0 : piece(binder, cols, across, 1);
-    bool narrow = strcmp(found->dtype, "F32") == 0 || strcmp(found->dtype, "F16") == 0 ||
-                  strcmp(found->dtype, "BF16") == 0;
-    if (scales->rows == 0 || scales->cols == 0 || !narrow) {
+    if (scales->rows == 0 || scales->cols == 0 || dpe_dtype_named(found->dtype) > DPE_BF16) {
         return bad_scales(binder, name, "found another shape or type");
     }
     if (found->rank == 0) {
