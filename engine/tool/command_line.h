@@ -40,42 +40,24 @@ struct dpe_value {
     double low, high;
     const char *const *choices; /**< NULL ends them; NULL: the words of the option's `arg` */
 };
-#define DPE_VALUE_PLACE(kind, type, member)                                                        \
-    .value = {(kind), offsetof(type, member), sizeof(((type *)0)->member)
-#define DPE_SWITCH(type, member)                                                                   \
-    DPE_VALUE_PLACE(DPE_VALUE_SWITCH, type, member)                                                \
-    }
-#define DPE_TEXT(type, member)                                                                     \
-    DPE_VALUE_PLACE(DPE_VALUE_TEXT, type, member)                                                  \
-    }
-#define DPE_PATH(type, member)                                                                     \
-    DPE_VALUE_PLACE(DPE_VALUE_PATH, type, member)                                                  \
-    }
-#define DPE_MODEL(type, member)                                                                    \
-    DPE_VALUE_PLACE(DPE_VALUE_MODEL, type, member)                                                 \
-    }
-#define DPE_TABLE(type, member)                                                                    \
-    DPE_VALUE_PLACE(DPE_VALUE_TABLE, type, member)                                                 \
-    }
+#define DPE_VALUE_PLACE(kind, type, member, ...)                                                   \
+    .value = {(kind), offsetof(type, member), sizeof(((type *)0)->member), __VA_ARGS__}
+#define DPE_SWITCH(type, member) DPE_VALUE_PLACE(DPE_VALUE_SWITCH, type, member, 0.0)
+#define DPE_TEXT(type, member)   DPE_VALUE_PLACE(DPE_VALUE_TEXT, type, member, 0.0)
+#define DPE_PATH(type, member)   DPE_VALUE_PLACE(DPE_VALUE_PATH, type, member, 0.0)
+#define DPE_MODEL(type, member)  DPE_VALUE_PLACE(DPE_VALUE_MODEL, type, member, 0.0)
+#define DPE_TABLE(type, member)  DPE_VALUE_PLACE(DPE_VALUE_TABLE, type, member, 0.0)
+#define DPE_BYTES(type, member)  DPE_VALUE_PLACE(DPE_VALUE_BYTES, type, member, 0.0)
 #define DPE_COUNT(type, member, low, high)                                                         \
-    DPE_VALUE_PLACE(DPE_VALUE_COUNT, type, member), (double)(low), (double)(high)                  \
-    }
+    DPE_VALUE_PLACE(DPE_VALUE_COUNT, type, member, (double)(low), (double)(high))
 #define DPE_TOKENS(type, member, low, high)                                                        \
-    DPE_VALUE_PLACE(DPE_VALUE_TOKENS, type, member), (double)(low), (double)(high)                 \
-    }
+    DPE_VALUE_PLACE(DPE_VALUE_TOKENS, type, member, (double)(low), (double)(high))
 #define DPE_REAL(type, member, low, high)                                                          \
-    DPE_VALUE_PLACE(DPE_VALUE_REAL, type, member), (low), (high)                                   \
-    }
-#define DPE_SECONDS(type, member, low)                                                             \
-    DPE_VALUE_PLACE(DPE_VALUE_SECONDS, type, member), (low)                                        \
-    }
-#define DPE_BYTES(type, member)                                                                    \
-    DPE_VALUE_PLACE(DPE_VALUE_BYTES, type, member)                                                 \
-    }
+    DPE_VALUE_PLACE(DPE_VALUE_REAL, type, member, (low), (high))
+#define DPE_SECONDS(type, member, low) DPE_VALUE_PLACE(DPE_VALUE_SECONDS, type, member, (low))
 /** `words`: the choices; NULL: those of the option's `arg`, "a|b|c". */
 #define DPE_CHOICE(type, member, words)                                                            \
-    DPE_VALUE_PLACE(DPE_VALUE_CHOICE, type, member), 0.0, 0.0, (words)                             \
-    }
+    DPE_VALUE_PLACE(DPE_VALUE_CHOICE, type, member, 0.0, 0.0, (words))
 /** Behind one of them: the bool that says that the option was given. */
 #define DPE_GIVEN(type, member) .given = offsetof(type, member)
 

@@ -43,27 +43,15 @@ bool dpe_parse_seconds(const char *text, double *seconds)
     if (!parse_number(text, &value, &rest)) {
         return false;
     }
+    static const char units[] = "smhd";
+    static const double factors[] = {1.0, 60.0, 3600.0, 86400.0};
     double factor = 1.0;
-    switch (*rest) {
-    case '\0':
-        break;
-    case 's':
-        rest++;
-        break;
-    case 'm':
-        factor = 60.0;
-        rest++;
-        break;
-    case 'h':
-        factor = 3600.0;
-        rest++;
-        break;
-    case 'd':
-        factor = 86400.0;
-        rest++;
-        break;
-    default:
-        return false;
+    if (*rest != '\0') {
+        const char *unit = strchr(units, *rest++);
+        if (unit == NULL) {
+            return false;
+        }
+        factor = factors[unit - units];
     }
     *seconds = value * factor;
     return *rest == '\0' && *seconds > 0.0;
