@@ -45,13 +45,9 @@ bool dpe_known_shape(const char *name, struct dpe_config *config)
         .qkv_bias = shapes[i].qkv_bias,
         .bos_id = -1,
         .dtype = DPE_BF16,
-        .rope = {.type = DPE_ROPE_DEFAULT,
-                 .theta = shapes[i].theta,
-                 .factor = (double)NAN,
-                 .original_max_position = (double)NAN,
-                 .attention_factor = (double)NAN,
-                 .partial_rotary_factor = 1.0},
+        .rope = dpe_rope_plain,
     };
+    config->rope.theta = shapes[i].theta;
     return true;
 }
 
