@@ -107,6 +107,14 @@ struct growing {
     size_t first; /* new tokens begin here in its output */
 };
 
+/* What the continuations have between two steps: the branches that go on, and their last tokens. */
+struct front {
+    struct growing *all;
+    int64_t *branches;
+    int32_t *tokens, *best; /* best: what follows them */
+    int64_t n;
+};
+
 static dpe_status check_continuation(const struct dpe_session *s, int64_t branch,
                                      const struct dpe_continuation *item, struct dpe_error *err)
 {
@@ -131,13 +139,13 @@ static int32_t choose(const struct dpe_session *s, const struct growing *growing
                             : dpe_likeliest(logits, s->config->vocab);
 }
 
-/* Take the token as the next one; *next < 0 when the continuation has ended. */
-static dpe_status grow(const struct dpe_session *s, struct growing *growing, int32_t token,
-                       int32_t *next, struct dpe_error *err)
+/* Take the token as a branch's next one; the branch is of the front unless it ends here. */
+static dpe_status grow(const struct dpe_session *s, struct front *front, int64_t branch,
+                       int32_t token, struct dpe_error *err)
 {
+    const struct growing *growing = &front->all[branch];
     const struct dpe_generate_options *options = &growing->item->options;
     struct dpe_tokens *out = growing->item->out;
-    *next = -1;
     if (token < 0) {
         return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for drawing a token");
     }
@@ -148,17 +156,12 @@ static dpe_status grow(const struct dpe_session *s, struct growing *growing, int
     size_t made = out->n - growing->first;
     bool stop =
         options->stop != NULL && options->stop(options->user, out->ids + growing->first, made);
-    *next = stop || (int64_t)made >= options->max_new ? -1 : token;
+    if (!stop && (int64_t)made < options->max_new) {
+        front->branches[front->n] = branch;
+        front->tokens[front->n++] = token;
+    }
     return DPE_OK;
 }
-
-/* What the continuations have between two steps: the branches that go on, and their last tokens. */
-struct front {
-    struct growing *all;
-    int64_t *branches;
-    int32_t *tokens, *best; /* best: what follows them */
-    int64_t n;
-};
 
 static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuation *items,
                                int64_t n, struct front *front, struct dpe_error *err)
@@ -166,15 +169,10 @@ static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuat
     for (int64_t b = 0; b < n; b++) {
         front->all[b] = (struct growing){.item = &items[b], .first = items[b].out->n};
         bool more = items[b].options.max_new > 0;
-        int32_t next = -1;
         DPE_TRY(dpe_session_branch_feed(s, b, items[b].prompt, items[b].n, more ? s->logits : NULL,
                                         err));
         if (more) {
-            DPE_TRY(grow(s, &front->all[b], choose(s, &front->all[b], s->logits), &next, err));
-        }
-        if (next >= 0) {
-            front->branches[front->n] = b;
-            front->tokens[front->n++] = next;
+            DPE_TRY(grow(s, front, b, choose(s, &front->all[b], s->logits), err));
         }
     }
     return DPE_OK;
@@ -192,14 +190,9 @@ static dpe_status step_front(struct dpe_session *s, struct front *front, struct 
     front->n = 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t b = front->branches[i];
-        int32_t next = -1;
         int32_t token =
             greedy ? front->best[i] : choose(s, &front->all[b], s->logits + i * s->config->vocab);
-        DPE_TRY(grow(s, &front->all[b], token, &next, err));
-        if (next >= 0) {
-            front->branches[front->n] = b;
-            front->tokens[front->n++] = next;
-        }
+        DPE_TRY(grow(s, front, b, token, err));
     }
     return DPE_OK;
 }
