@@ -140,7 +140,7 @@ static struct layout lay_out(const struct dpe_kv_shape *shape)
         bool queries = i == DPE_KV_QUERIES;
         part->type = queries ? DPE_KV_F32 : shape->type;
         part->heads = queries ? shape->query_heads : shape->heads;
-        part->capacity = queries ? shape->query_capacity : shape->capacity;
+        part->capacity = shape->capacity;
         part->row_bytes = row_bytes(part->type, shape->width);
         part->page_rows = (int64_t)(DPE_KV_PAGE / part->row_bytes);
         part->page_rows = part->page_rows > 0 ? part->page_rows : 1;

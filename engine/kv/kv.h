@@ -38,7 +38,6 @@ struct dpe_kv_shape {
     enum dpe_kv_type type;
     int64_t layers, heads, capacity, width; /**< rows of a head, numbers of a row */
     int64_t query_heads;                    /**< 0: no queries are kept */
-    int64_t query_capacity;                 /**< rows of queries of a head */
 };
 
 /** Bytes of all rows in memory. */

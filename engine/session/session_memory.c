@@ -23,17 +23,12 @@ static dpe_status share_alone(void *user, void *bytes, size_t n, struct dpe_erro
 
 static const struct dpe_peers alone = {.size = 1, .meet = meet_alone, .share = share_alone};
 
-static const struct dpe_peers *peers_of(const struct dpe_session_options *options)
-{
-    return options->peers == NULL ? &alone : options->peers;
-}
-
 dpe_status dpe_session_resolve(const struct dpe_session_options *options,
                                struct dpe_session_options *resolved, const struct dpe_ops **ops,
                                struct dpe_error *err)
 {
     *resolved = *options;
-    resolved->peers = peers_of(options);
+    resolved->peers = options->peers == NULL ? &alone : options->peers;
     DPE_TRY(dpe_ops_find(options->device, ops, err));
     if (options->capacity < 1 || options->prefill_chunk < 0 || options->n_threads < 0) {
         return dpe_fail(
@@ -112,8 +107,7 @@ struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_session_ask *ask)
                                  .heads = c->n_kv_heads,
                                  .capacity = options->capacity,
                                  .width = c->head_dim,
-                                 .query_heads = queries ? c->n_heads : 0,
-                                 .query_capacity = queries ? options->capacity : 0};
+                                 .query_heads = queries ? c->n_heads : 0};
 }
 
 /* The tables of the kinds of layers that the plan does not move: one each. */

@@ -309,8 +309,7 @@ static struct dpe_kv *fill_cache(const struct inputs *in, const struct shape *sh
                                     .heads = shape->n_kv_heads,
                                     .capacity = cache_rows(shape),
                                     .width = shape->head_dim,
-                                    .query_heads = queries != NULL ? shape->n_heads : 0,
-                                    .query_capacity = cache_rows(shape)};
+                                    .query_heads = queries != NULL ? shape->n_heads : 0};
     assert_int_equal(dpe_kv_create(&of, in_folder, dpe_kv_least_bytes(&of), &kv, &err), DPE_OK);
     fill_part(kv, DPE_KV_KEYS, in->k, of.heads, of.capacity, of.width);
     fill_part(kv, DPE_KV_VALUES, in->v, of.heads, of.capacity, of.width);

@@ -118,8 +118,7 @@ static struct dpe_kv_shape shape_of(enum dpe_kv_type type)
                                  .heads = HEADS,
                                  .capacity = ROWS,
                                  .width = WIDTH,
-                                 .query_heads = QUERY_HEADS,
-                                 .query_capacity = ROWS};
+                                 .query_heads = QUERY_HEADS};
 }
 
 static struct dpe_kv *make(enum dpe_kv_type type, bool file)
