@@ -134,9 +134,9 @@ struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)
 {
     bool keeps =
         dpe_selection_keeps_queries(&s->plan.selection) && dpe_config_moves(s->config, layer);
-    return (struct dpe_store){.cache_k = s->cache_k[layer],
-                              .cache_v = s->cache_v[layer],
-                              .cache_q = s->cache_q[layer],
+    return (struct dpe_store){.cache_k = s->kept[layer].k,
+                              .cache_v = s->kept[layer].v,
+                              .cache_q = s->kept[layer].q,
                               .capacity = s->options.capacity,
                               .kv = s->kv,
                               .keeps_queries = keeps,
@@ -169,12 +169,12 @@ static struct dpe_attention attention_of(const struct dpe_lane *l, int64_t layer
         .head_dim = c->head_dim,
         .capacity = s->options.capacity,
         .q = row_of(l, l->q, first, width),
-        .k = s->cache_k[layer],
-        .v = s->cache_v[layer],
+        .k = s->kept[layer].k,
+        .v = s->kept[layer].v,
         .kv = s->kv,
         .out = row_of(l, l->attended, first, width),
-        .queries = s->cache_q[layer],
-        .marks = s->marks[layer],
+        .queries = s->kept[layer].q,
+        .marks = s->kept[layer].marks,
         .slots = dpe_selects(selection)
                      ? dpe_selection_slots(selection, s->options.capacity, s->options.branches)
                      : 0,
@@ -224,7 +224,7 @@ static void attend(struct dpe_lane *l, int64_t layer, const struct dpe_batch *ba
 /* The blocks that a batch completes, for the selections after it. */
 static void represent(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch)
 {
-    if (l->session->marks[layer] != NULL) {
+    if (l->session->kept[layer].marks != NULL) {
         const struct dpe_attention args = attention_of(l, layer, batch, 0);
         l->ops->represent(l->backend, &args);
     }

@@ -22,18 +22,14 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
 {
     const struct dpe_session_bytes *b = &s->bytes;
     size_t n_layers = (size_t)s->config->n_layers;
-    s->cache_k = dpe_alloc_zero(n_layers, sizeof *s->cache_k);
-    s->cache_v = dpe_alloc_zero(n_layers, sizeof *s->cache_v);
-    s->cache_q = dpe_alloc_zero(n_layers, sizeof *s->cache_q);
-    s->marks = dpe_alloc_zero(n_layers, sizeof *s->marks);
+    s->kept = dpe_alloc_zero(n_layers, sizeof *s->kept);
     s->logits = dpe_alloc(b->logits, 1);
     s->tap_q = dpe_alloc(b->taps, 1);
     s->tokens = dpe_alloc(b->tokens, 1);
     s->length = dpe_alloc_zero(3 * (size_t)s->options.branches, sizeof *s->length);
     s->lent = dpe_alloc_zero(2 * (size_t)s->options.branches, sizeof *s->lent);
-    if (s->cache_k == NULL || s->cache_v == NULL || s->logits == NULL || s->tap_q == NULL ||
-        s->length == NULL || s->lent == NULL || s->tokens == NULL || s->cache_q == NULL ||
-        s->marks == NULL) {
+    if (s->kept == NULL || s->logits == NULL || s->tap_q == NULL || s->length == NULL ||
+        s->lent == NULL || s->tokens == NULL) {
         return dpe_session_out_of_memory(s, err);
     }
     s->tap_k = s->tap_q + b->rows * dpe_model_config(s->model)->n_heads * s->config->head_dim;
@@ -62,8 +58,8 @@ static dpe_status allocate_selection(struct dpe_session *s, struct dpe_error *er
 {
     for (int64_t layer = 0; layer < s->config->n_layers; layer++) {
         if (dpe_config_moves(s->config, layer) &&
-            !(allocate_layer(s, s->bytes.queries, &s->cache_q[layer]) &&
-              allocate_layer(s, s->bytes.marks, &s->marks[layer]))) {
+            !(allocate_layer(s, s->bytes.queries, &s->kept[layer].q) &&
+              allocate_layer(s, s->bytes.marks, &s->kept[layer].marks))) {
             return not_allocated(s, err);
         }
     }
@@ -72,11 +68,11 @@ static dpe_status allocate_selection(struct dpe_session *s, struct dpe_error *er
 
 static void release_selection(struct dpe_session *s)
 {
-    for (int64_t layer = 0; s->cache_q != NULL && s->marks != NULL && layer < s->config->n_layers;
-         layer++) {
-        s->ops->release(s->own.backend, s->cache_q[layer]);
-        s->ops->release(s->own.backend, s->marks[layer]);
-        s->cache_q[layer] = s->marks[layer] = NULL;
+    for (int64_t layer = 0; s->kept != NULL && layer < s->config->n_layers; layer++) {
+        struct dpe_kept *kept = &s->kept[layer];
+        s->ops->release(s->own.backend, kept->q);
+        s->ops->release(s->own.backend, kept->marks);
+        kept->q = kept->marks = NULL;
     }
 }
 
@@ -152,8 +148,8 @@ static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
         return make_kv(s, err);
     }
     for (int64_t layer = 0; layer < s->config->n_layers; layer++) {
-        if (!allocate_layer(s, b->cache, &s->cache_k[layer]) ||
-            !allocate_layer(s, b->cache, &s->cache_v[layer])) {
+        if (!allocate_layer(s, b->cache, &s->kept[layer].k) ||
+            !allocate_layer(s, b->cache, &s->kept[layer].v)) {
             return not_allocated(s, err);
         }
     }
@@ -162,11 +158,11 @@ static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
 
 static void release_cache(struct dpe_session *s)
 {
-    for (int64_t layer = 0; s->cache_k != NULL && s->cache_v != NULL && layer < s->config->n_layers;
-         layer++) {
-        s->ops->release(s->own.backend, s->cache_k[layer]);
-        s->ops->release(s->own.backend, s->cache_v[layer]);
-        s->cache_k[layer] = s->cache_v[layer] = NULL;
+    for (int64_t layer = 0; s->kept != NULL && layer < s->config->n_layers; layer++) {
+        struct dpe_kept *kept = &s->kept[layer];
+        s->ops->release(s->own.backend, kept->k);
+        s->ops->release(s->own.backend, kept->v);
+        kept->k = kept->v = NULL;
     }
     dpe_kv_destroy(s->kv);
     s->kv = NULL;
@@ -335,10 +331,7 @@ void dpe_session_destroy(struct dpe_session *s)
         release(s);
         s->ops->close(s->own.backend);
     }
-    free(s->cache_k);
-    free(s->cache_v);
-    free(s->cache_q);
-    free(s->marks);
+    free(s->kept);
     free(s->logits);
     free(s->tap_q);
     free(s->length);

@@ -88,12 +88,15 @@ struct dpe_session {
     struct dpe_lent *lents; /**< [options.branches] of a step */
     int32_t *tokens;        /**< [capacity] what each cache row was fed with */
     struct dpe_session_work work;
-    struct dpe_kv *kv;          /**< NULL: the cache is in cache_k, cache_v, cache_q */
-    dpe_mem *cache_k, *cache_v; /**< [n_layers] */
-    dpe_mem *cache_q, *marks;   /**< [n_layers], each NULL where the plan does not need it */
-    float *logits;              /**< host */
-    float *tap_q, *tap_k;       /**< host copies for the tap */
-    struct dpe_norm_sums sums;  /**< q NULL: none */
+    struct dpe_kv *kv; /**< NULL: the cache is in `kept` */
+    /** [n_layers] what each keeps of the rows; NULL: it is in `kv`, or the plan does not need it.
+     */
+    struct dpe_kept {
+        dpe_mem k, v, q, marks;
+    } * kept;
+    float *logits;             /**< host */
+    float *tap_q, *tap_k;      /**< host copies for the tap */
+    struct dpe_norm_sums sums; /**< q NULL: none */
     dpe_tap tap;
     void *tap_user;
     dpe_poll poll;
