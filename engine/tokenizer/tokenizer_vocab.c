@@ -191,24 +191,27 @@ dpe_status dpe_vocab_add(struct dpe_vocab *vocab, int32_t id, const char *text, 
     return DPE_OK;
 }
 
-static size_t pair_start(const struct dpe_vocab *vocab, uint64_t pair)
+/* Slot of a pair: its own, or the empty one where it would go. */
+static struct dpe_merge_slot *find_merge(const struct dpe_vocab *vocab, uint64_t pair)
 {
     uint64_t h = pair * 0x9fb21c651e98df25u;
-    return (size_t)(h ^ h >> 32) & vocab->merge_mask;
+    size_t at = (size_t)(h ^ h >> 32) & vocab->merge_mask;
+    while (vocab->merges[at].pair != pair && vocab->merges[at].pair != UINT64_MAX) {
+        at = (at + 1) & vocab->merge_mask;
+    }
+    return vocab->merges + at;
+}
+
+static uint64_t pair_of(int32_t left, int32_t right)
+{
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
 const struct dpe_merge_slot *dpe_vocab_pair(const struct dpe_vocab *vocab, int32_t left,
                                             int32_t right)
 {
-    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t at = pair_start(vocab, pair);
-    while (vocab->merges[at].pair != pair) {
-        if (vocab->merges[at].pair == UINT64_MAX) {
-            return NULL;
-        }
-        at = (at + 1) & vocab->merge_mask;
-    }
-    return vocab->merges + at;
+    const struct dpe_merge_slot *slot = find_merge(vocab, pair_of(left, right));
+    return slot->pair != UINT64_MAX ? slot : NULL;
 }
 
 /* A merge may glue a word mark after another character: then words are not independent. */
@@ -253,12 +256,7 @@ dpe_status dpe_vocab_merge(struct dpe_vocab *vocab, const char *left, size_t n_l
     if (n_left == 0 || n_right == 0) {
         return dpe_fail(err, DPE_BAD_DATA, "model.merges: merge %u joins an empty token", rank);
     }
-    uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
-    size_t at = pair_start(vocab, pair);
-    while (vocab->merges[at].pair != UINT64_MAX && vocab->merges[at].pair != pair) {
-        at = (at + 1) & vocab->merge_mask;
-    }
-    vocab->merges[at] = (struct dpe_merge_slot){pair, rank, id};
+    *find_merge(vocab, pair_of(a, b)) = (struct dpe_merge_slot){pair_of(a, b), rank, id};
     vocab->words_apart = vocab->words_apart && !crosses_words(joined, n);
     return DPE_OK;
 }
