@@ -132,9 +132,9 @@ struct frame {
 
 struct dpe_kv_pages {
     int fd;
-    int64_t n_pages, n_frames, hand;
-    _Atomic int32_t *frame_of; /* [n_pages], −1: not here */
-    unsigned char *on_disk;    /* [n_pages] whether the file has its content */
+    int64_t n_frames, hand;
+    _Atomic int32_t *frame_of; /* of each page, −1: not here */
+    unsigned char *on_disk;    /* of each page whether the file has its content */
     struct frame *frames;
     unsigned char *memory; /* [n_frames][DPE_KV_PAGE] */
     pthread_mutex_t lock;
@@ -173,7 +173,6 @@ dpe_status dpe_kv_pages_make(const char *folder, int64_t n_pages, int64_t n_fram
     DPE_SCOPED(dpe_kv_pages_free_scoped) struct dpe_kv_pages *pages = NULL;
     DPE_TRY(DPE_NEW(&pages, 1, err, "out of memory"));
     pages->fd = -1;
-    pages->n_pages = n_pages;
     pages->n_frames = n_frames;
     pthread_mutex_init(&pages->lock, NULL);
     pthread_cond_init(&pages->changed, NULL);

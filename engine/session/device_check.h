@@ -60,10 +60,8 @@ struct dpe_device_result {
      */
     int plan;
     enum dpe_device_question question;
-    bool needs_reset;        /**< after it not even a session can be opened */
-    double difference, most; /**< rms of the first wrong answer, and what rounding explains */
-    double largest;          /**< the largest difference in it */
-    int64_t token, at;       /**< its row, and place in the row */
+    bool needs_reset; /**< after it not even a session can be opened */
+    double most;      /**< the rms of differences that rounding explains */
     double rms[DPE_DEVICE_PLANS][DPE_QUESTIONS]; /**< NaN: not asked */
     char plans[DPE_DEVICE_PLANS][64];            /**< their names */
     char text[512];                              /**< what failed, in words */

@@ -436,16 +436,12 @@ static void compare_all(const struct test *test, const struct dpe_plan *plan, in
         result->outcome = DPE_DEVICE_WRONG;
         result->plan = which;
         result->question = (enum dpe_device_question)q;
-        result->difference = rms;
-        result->largest = d.largest;
-        result->token = d.at / row;
-        result->at = d.at % row;
         snprintf(
             result->text, sizeof result->text,
             "%s under %s: expected the logits of the CPU within %.2g (rms), found a difference of "
             "%.2g, the largest %.2g at row %lld, place %lld",
             dpe_device_questions[q], plan->name, result->most, rms, d.largest,
-            (long long)result->token, (long long)result->at);
+            (long long)(d.at / row), (long long)(d.at % row));
     }
 }
 
@@ -527,7 +523,6 @@ static void note_failure(dpe_status status, const struct dpe_error *err, int pla
                           ? DPE_DEVICE_UNTESTED /* want of memory is not the device's fault */
                       : strstr(err->text, "no answer in time") != NULL ? DPE_DEVICE_HANGS
                                                                        : DPE_DEVICE_FAILED;
-    result->difference = status == DPE_NONFINITE ? (double)INFINITY : 0.0;
     snprintf(result->text, sizeof result->text, "%.500s", err->text);
 }
 

@@ -66,7 +66,7 @@ struct dpe_merge_slot {
 struct dpe_vocab {
     int64_t n_ids; /**< largest id + 1 */
     char *arena;
-    size_t arena_n, arena_capacity;
+    size_t arena_n;
     struct dpe_token_span *text;  /**< [n_ids] the token as written in the file */
     struct dpe_token_span *match; /**< [n_ids] what it matches: for byte-level files the bytes that
                                  its characters stand for, else `text` itself */

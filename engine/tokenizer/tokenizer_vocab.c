@@ -64,8 +64,7 @@ dpe_status dpe_vocab_init(struct dpe_vocab *vocab, int64_t n_ids, size_t n_token
     size_t n = (size_t)n_ids;
     size_t slots = table_size(n_tokens), merge_slots = table_size(n_merges);
     /* Text and match form of each token: the match form is never longer. */
-    vocab->arena_capacity = 2 * n_bytes;
-    vocab->arena = dpe_alloc(vocab->arena_capacity, 1);
+    vocab->arena = dpe_alloc(2 * n_bytes, 1);
     vocab->text = dpe_alloc_zero(n, sizeof *vocab->text);
     vocab->match = dpe_alloc_zero(n, sizeof *vocab->match);
     vocab->known = dpe_alloc_zero(n, 1);

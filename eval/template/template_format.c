@@ -13,8 +13,8 @@ struct form {
     struct dpe_span fill;
     char align; /* '<', '>', '^', '=' or 0: that of the type */
     char sign;  /* '+', ' ' or 0 */
-    bool alternate, zeros, grouped;
-    char group;
+    bool alternate, zeros;
+    char group;               /* between three digits each, or 0 */
     int64_t width, precision; /* −1: none */
     char type;                /* 0: none */
 };
@@ -40,7 +40,7 @@ static void put_number(struct render *render, struct builder *to, const struct f
     const char *sign = minus ? "-" : form->sign == '+' ? "+" : form->sign == ' ' ? " " : "";
     char align = form->align != 0 ? form->align : form->zeros ? '=' : '>';
     struct dpe_span fill = form->zeros && form->align == 0 ? dpe_span_of("0") : form->fill;
-    if (form->grouped) {
+    if (form->group != 0) {
         put_grouped(render, &body, digits, form->group);
     } else {
         dpe_template_put_span(render, &body, dpe_span_of(digits));
@@ -308,7 +308,6 @@ static struct form read_form(struct render *render, struct dpe_span text)
     form.zeros = s < end && *s == '0';
     form.width = s < end && *s >= '0' && *s <= '9' ? read_width(render, &s, end) : -1;
     if (s < end && (*s == ',' || *s == '_')) {
-        form.grouped = true;
         form.group = *s++;
     }
     if (s < end && *s == '.') {

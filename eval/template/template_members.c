@@ -42,9 +42,8 @@ static struct value do_cycle(struct render *render, struct value self, const str
 static struct value do_changed(struct render *render, struct value self, const struct args *args)
 {
     struct value now = dpe_template_list_of(render, KIND_TUPLE, args->at, args->n);
-    bool same = self.loop->has_last && dpe_template_equal(render, self.loop->last, now);
+    bool same = dpe_template_equal(render, self.loop->last, now);
     self.loop->last = now;
-    self.loop->has_last = true;
     return dpe_template_bool(!same);
 }
 

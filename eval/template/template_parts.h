@@ -86,8 +86,7 @@ struct loop {
     int64_t depth;
     const struct node *node;
     struct scope *outer; /**< around the loop */
-    struct value last;   /**< what loop.changed was given last */
-    bool has_last;
+    struct value last;   /**< what loop.changed was given last, as a tuple */
 };
 struct macro {
     const struct node *node;
