@@ -284,22 +284,6 @@ static void put_string(struct writer *writer, struct dpe_span text)
 
 static void put_value(struct writer *writer, struct value value);
 
-static void put_list(struct writer *writer, const struct items *items)
-{
-    put(writer, "[");
-    writer->depth++;
-    for (size_t i = 0; i < items->n; i++) {
-        dpe_template_put(writer->render, &writer->out, writer->item.s, i > 0 ? writer->item.n : 0);
-        new_line(writer);
-        put_value(writer, items->at[i]);
-    }
-    writer->depth--;
-    if (items->n > 0) {
-        new_line(writer);
-    }
-    put(writer, "]");
-}
-
 /* A key that is no string is written as one. */
 static void put_key(struct writer *writer, struct value key)
 {
@@ -319,43 +303,47 @@ static int by_key(const void *a, const void *b)
     return dpe_template_order(x->key.text, y->key.text);
 }
 
-/* The pairs in the order in which they are written; NULL after a failure. */
+/* The pairs in the order in which they are written. */
 static const struct pair *in_order(struct writer *writer, const struct pairs *pairs)
 {
-    struct pair *sorted = dpe_template_get(writer->render, pairs->n * sizeof *sorted);
-    if (!writer->sort || sorted == NULL) {
-        return sorted != NULL ? pairs->at : NULL;
-    }
-    for (size_t i = 0; i < pairs->n; i++) {
+    struct pair *sorted =
+        writer->sort ? dpe_template_get(writer->render, pairs->n * sizeof *sorted) : NULL;
+    for (size_t i = 0; sorted != NULL && i < pairs->n; i++) {
         sorted[i] = pairs->at[i];
         if (sorted[i].key.kind != KIND_STRING) {
             dpe_template_fail(writer->render, "tojson: only keys that are strings can be sorted");
-            return NULL;
+            return pairs->at;
         }
     }
-    if (pairs->n > 1) {
-        qsort(sorted, pairs->n, sizeof *sorted, by_key);
+    if (sorted == NULL || pairs->n == 0) {
+        return pairs->at;
     }
+    qsort(sorted, pairs->n, sizeof *sorted, by_key);
     return sorted;
 }
 
-static void put_dict(struct writer *writer, const struct pairs *pairs)
+/* A list, a tuple or a mapping. */
+static void put_row(struct writer *writer, struct value row)
 {
-    const struct pair *at = in_order(writer, pairs);
-    put(writer, "{");
+    bool dict = row.kind == KIND_DICT;
+    const struct pair *pairs = dict ? in_order(writer, row.pairs) : NULL;
+    size_t n = dict ? row.pairs->n : row.items->n;
+    put(writer, dict ? "{" : "[");
     writer->depth++;
-    for (size_t i = 0; at != NULL && i < pairs->n; i++) {
+    for (size_t i = 0; i < n; i++) {
         dpe_template_put(writer->render, &writer->out, writer->item.s, i > 0 ? writer->item.n : 0);
         new_line(writer);
-        put_key(writer, at[i].key);
-        dpe_template_put_span(writer->render, &writer->out, writer->key);
-        put_value(writer, at[i].value);
+        if (dict) {
+            put_key(writer, pairs[i].key);
+            dpe_template_put_span(writer->render, &writer->out, writer->key);
+        }
+        put_value(writer, dict ? pairs[i].value : row.items->at[i]);
     }
     writer->depth--;
-    if (pairs->n > 0) {
+    if (n > 0) {
         new_line(writer);
     }
-    put(writer, "}");
+    put(writer, dict ? "}" : "]");
 }
 
 static void put_value(struct writer *writer, struct value value)
@@ -367,10 +355,8 @@ static void put_value(struct writer *writer, struct value value)
         dpe_template_fail(writer->render, "tojson: nested more than %d deep", MAX_JSON_DEPTH);
     } else if (value.kind == KIND_STRING) {
         put_string(writer, value.text);
-    } else if (value.kind == KIND_LIST || value.kind == KIND_TUPLE) {
-        put_list(writer, value.items);
-    } else if (value.kind == KIND_DICT) {
-        put_dict(writer, value.pairs);
+    } else if (value.kind == KIND_LIST || value.kind == KIND_TUPLE || value.kind == KIND_DICT) {
+        put_row(writer, value);
     } else if (value.kind == KIND_NONE || value.kind == KIND_BOOL) {
         put(writer, value.kind == KIND_NONE ? "null" : value.integer != 0 ? "true" : "false");
     } else if (value.kind == KIND_FLOAT && !isfinite(value.real)) {
