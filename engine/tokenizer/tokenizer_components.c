@@ -200,12 +200,13 @@ static dpe_status load_whitespace(struct dpe_tokenizer *t, struct dpe_json_reade
 
 static dpe_status load_digits(struct dpe_tokenizer *t, struct dpe_json_reader *r)
 {
-    struct dpe_step *step = next_step(t, r, DPE_STEP_DIGITS);
+    struct dpe_step *step = next_step(t, r, DPE_STEP_PATTERN);
     bool individual = dpe_tokenizer_need_bool(r, "individual_digits");
-    if (r->status == DPE_OK) {
-        step->behavior = individual ? DPE_SPLIT_ISOLATED : DPE_SPLIT_CONTIGUOUS;
+    if (r->status != DPE_OK) {
+        return r->status;
     }
-    return r->status;
+    step->behavior = individual ? DPE_SPLIT_ISOLATED : DPE_SPLIT_CONTIGUOUS;
+    return dpe_pattern_numeric(&step->pattern, r->err);
 }
 
 static dpe_status load_byte_level(struct dpe_tokenizer *t, struct dpe_json_reader *r)

@@ -246,33 +246,6 @@ static dpe_status split_by_pattern(struct cutter *c, const struct dpe_pattern *p
     return flush(c);
 }
 
-static bool is_numeric(const char *s, size_t *n)
-{
-    uint32_t point = dpe_utf8_next(s, n);
-    return point < 0x80 ? point >= '0' && point <= '9'
-                        : dpe_unicode_has(&dpe_unicode_numeric, point);
-}
-
-static dpe_status split_digits(struct cutter *c)
-{
-    const struct piece *piece = c->piece;
-    size_t done = 0;
-    for (size_t at = 0, length = 0; at < piece->n; at += length) {
-        if (!is_numeric(piece->text + at, &length)) {
-            continue;
-        }
-        if (done < at) {
-            DPE_TRY(cut(c, done, at, false));
-        }
-        DPE_TRY(cut(c, at, at + length, true));
-        done = at + length;
-    }
-    if (done < piece->n) {
-        DPE_TRY(cut(c, done, piece->n, false));
-    }
-    return flush(c);
-}
-
 static dpe_status prefix_space(struct encoder *e, size_t i, struct piece piece)
 {
     if (piece.text[0] == ' ') {
@@ -321,8 +294,6 @@ static dpe_status run_steps(struct encoder *e, size_t i, struct piece piece)
     switch (step->kind) {
     case DPE_STEP_PATTERN:
         return split_by_pattern(&cutter, &step->pattern);
-    case DPE_STEP_DIGITS:
-        return split_digits(&cutter);
     case DPE_STEP_PREFIX_SPACE:
         return prefix_space(e, i, piece);
     case DPE_STEP_METASPACE:

@@ -170,6 +170,8 @@ struct dpe_pattern {
 /** Compile n bytes. DPE_BAD_DATA names what is not supported and where in the pattern. */
 dpe_status dpe_pattern_compile(struct dpe_pattern *pattern, const char *regex, size_t n,
                                struct dpe_error *err);
+/** Compile a pattern that matches one character of dpe_unicode_numeric. */
+dpe_status dpe_pattern_numeric(struct dpe_pattern *pattern, struct dpe_error *err);
 /** Compile a pattern that matches exactly these bytes. */
 dpe_status dpe_pattern_literal(struct dpe_pattern *pattern, const char *text, size_t n,
                                struct dpe_error *err);
@@ -223,7 +225,7 @@ enum dpe_split_behavior {
     DPE_SPLIT_CONTIGUOUS,
 };
 
-enum dpe_step_kind { DPE_STEP_PATTERN, DPE_STEP_DIGITS, DPE_STEP_PREFIX_SPACE, DPE_STEP_METASPACE };
+enum dpe_step_kind { DPE_STEP_PATTERN, DPE_STEP_PREFIX_SPACE, DPE_STEP_METASPACE };
 
 enum dpe_prepend { DPE_PREPEND_NEVER, DPE_PREPEND_FIRST, DPE_PREPEND_ALWAYS };
 
@@ -233,7 +235,7 @@ enum dpe_prepend { DPE_PREPEND_NEVER, DPE_PREPEND_FIRST, DPE_PREPEND_ALWAYS };
 struct dpe_step {
     enum dpe_step_kind kind;
     struct dpe_pattern pattern;
-    enum dpe_split_behavior behavior; /**< PATTERN, DIGITS */
+    enum dpe_split_behavior behavior; /**< PATTERN */
     bool invert;                      /**< PATTERN */
     struct dpe_normalizer spaces;     /**< METASPACE: a space becomes the mark */
     enum dpe_prepend prepend;

@@ -280,6 +280,21 @@ dpe_status dpe_pattern_compile(struct dpe_pattern *pattern, const char *regex, s
     return compile(pattern, &out, err);
 }
 
+dpe_status dpe_pattern_numeric(struct dpe_pattern *pattern, struct dpe_error *err)
+{
+    const struct dpe_unicode_class *numeric = &dpe_unicode_numeric;
+    const struct dpe_unicode_class categories = {.categories = numeric->categories};
+    const struct dpe_unicode_class ranges = {numeric->ranges, numeric->n, 0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text out = {0};
+    struct translation t = {.out = &out, .err = err};
+    dpe_text_put(&out, "[");
+    put_ranges(&t, &categories, false);
+    put_ranges(&t, &ranges, false);
+    dpe_text_put(&out, "]");
+    DPE_TRY(dpe_text_done(&out, err));
+    return compile(pattern, &out, err);
+}
+
 dpe_status dpe_pattern_literal(struct dpe_pattern *pattern, const char *text, size_t n,
                                struct dpe_error *err)
 {
