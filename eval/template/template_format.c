@@ -65,14 +65,10 @@ static void put_number(struct render *render, struct builder *to, const struct f
 static void put_integer(struct render *render, struct builder *to, const struct form *form,
                         struct value value)
 {
-    char digits[72];
-    bool minus = value.kind == KIND_DIGITS ? value.text.s[0] == '-' : value.integer < 0;
-    uint64_t size = value.kind != KIND_INT ? 0
-                    : minus                ? 0 - (uint64_t)value.integer
-                                           : (uint64_t)value.integer;
-    const char *prefix = "";
+    char type = form->type == 0 || form->type == 'd' ? 'u' : form->type;
     if (value.kind == KIND_DIGITS) {
-        if (form->type != 0 && form->type != 'd') {
+        bool minus = value.text.s[0] == '-';
+        if (type != 'u') {
             dpe_template_fail(render, "an integer beyond 64 bits is written in decimals only");
             return;
         }
@@ -83,7 +79,12 @@ static void put_integer(struct render *render, struct builder *to, const struct 
         }
         return;
     }
-    if (form->type == 'b') {
+    char digits[72];
+    const char pattern[] = {'%', 'l', 'l', type, '\0'};
+    const char prefix[] = {'0', type, '\0'};
+    bool minus = value.integer < 0;
+    uint64_t size = minus ? 0 - (uint64_t)value.integer : (uint64_t)value.integer;
+    if (type == 'b') {
         size_t n = 0;
         for (int bit = 63; bit >= 0; bit--) {
             if (n > 0 || bit == 0 || (size >> bit & 1) != 0) {
@@ -91,18 +92,11 @@ static void put_integer(struct render *render, struct builder *to, const struct 
             }
         }
         digits[n] = '\0';
-        prefix = "0b";
-    } else if (form->type == 'x' || form->type == 'X') {
-        snprintf(digits, sizeof digits, form->type == 'x' ? "%llx" : "%llX",
-                 (unsigned long long)size);
-        prefix = form->type == 'x' ? "0x" : "0X";
-    } else if (form->type == 'o') {
-        snprintf(digits, sizeof digits, "%llo", (unsigned long long)size);
-        prefix = "0o";
     } else {
-        snprintf(digits, sizeof digits, "%llu", (unsigned long long)size);
+        /* -Wformat-nonliteral: made above of one letter. */
+        snprintf(digits, sizeof digits, pattern, (unsigned long long)size);
     }
-    put_number(render, to, form, minus, form->alternate ? prefix : "", digits);
+    put_number(render, to, form, minus, form->alternate && type != 'u' ? prefix : "", digits);
 }
 
 /* e, f, g, % of a number. */
