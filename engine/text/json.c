@@ -73,44 +73,30 @@ static enum foreign foreign_token(const char *bytes, size_t n)
     return isinf(strtod(bytes, NULL)) ? FOREIGN_REAL : FOREIGN_NONE;
 }
 
-/* Writes the text with such tokens as strings: a number's text, behind the mark where `exact`. Else
+/* Puts the text with such tokens as strings: a number's text, behind the mark where `exact`. Else
  * an integer becomes the nearest real number in its place: the last two of its digits, which no
  * double holds, turn into "e2" (transformers gives a tokenizer without a limit "model_max_length":
- * 1000000000000000019884624838656). `out` NULL: only counts. The bytes written; *foreign: tokens.
- */
-static size_t write_known(const char *bytes, size_t n, bool exact, char *out, size_t *foreign)
+ * 1000000000000000019884624838656). Returns how many there are. */
+static size_t put_known(struct dpe_text *out, const char *bytes, size_t n, bool exact)
 {
-    static const char mark[] = DPE_JSON_EXACT_MARK;
-    const size_t n_mark = exact ? sizeof mark - 1 : 0;
-    size_t m = 0;
+    size_t foreign = 0;
     size_t length = 0;
-    *foreign = 0;
     for (size_t i = 0; i < n; i += length) {
         bool text = bytes[i] == '"';
         length = text ? skip_string(bytes, n, i) - i : token_length(bytes + i);
         length = length > n - i ? n - i : length;
         enum foreign kind = text ? FOREIGN_NONE : foreign_token(bytes + i, length);
-        bool quoted = kind == FOREIGN_REAL || (kind == FOREIGN_INTEGER && exact);
-        *foreign += kind != FOREIGN_NONE;
-        if (out != NULL) {
-            char *at = out + m;
-            if (quoted) {
-                *at++ = '"';
-                memcpy(at, mark, n_mark);
-                at += n_mark;
-            }
-            memcpy(at, bytes + i, length);
-            memcpy(at + length - (kind == FOREIGN_INTEGER && !exact ? 2 : 0),
-                   quoted                              ? "\""
-                   : kind == FOREIGN_INTEGER && !exact ? "e2"
-                                                       : "",
-                   quoted                    ? 1
-                   : kind == FOREIGN_INTEGER ? 2
-                                             : 0);
+        foreign += kind != FOREIGN_NONE;
+        if (kind == FOREIGN_NONE) {
+            dpe_text_put_bytes(out, bytes + i, length);
+        } else if (kind == FOREIGN_REAL || exact) {
+            dpe_text_put(out, "\"%s%.*s\"", exact ? DPE_JSON_EXACT_MARK : "", (int)length,
+                         bytes + i);
+        } else {
+            dpe_text_put(out, "%.*se2", (int)length - 2, bytes + i);
         }
-        m += length + (quoted ? 2 + n_mark : 0);
     }
-    return m;
+    return foreign;
 }
 
 /* As json_loadb, and again with foreign tokens in another form when they are what it refuses. */
@@ -129,14 +115,10 @@ static json_t *load(const char *bytes, size_t n, bool exact, json_error_t *error
     }
     memcpy(ended, bytes, n);
     ended[n] = '\0';
-    size_t foreign = 0;
-    size_t size = write_known(ended, n, exact, NULL, &foreign);
-    DPE_OWNED char *known = foreign > 0 ? noticing_malloc(size + 1) : NULL;
-    if (known == NULL) {
-        return NULL;
-    }
-    write_known(ended, n, exact, known, &foreign);
-    return json_loadb(known, size, flags, error);
+    DPE_SCOPED(dpe_text_free) struct dpe_text known = {0};
+    size_t foreign = put_known(&known, ended, n, exact);
+    memory_failed = memory_failed || dpe_text_done(&known, NULL) != DPE_OK;
+    return foreign == 0 || memory_failed ? NULL : json_loadb(known.bytes, known.n, flags, error);
 }
 
 static dpe_status parse(const char *where, const char *bytes, size_t n, bool exact, json_t **value,
