@@ -18,18 +18,6 @@ static dpe_status unknown(const struct dpe_json_reader *r, const char *what, con
                     dpe_json_quote(quoted, name, strlen(name)));
 }
 
-/* Begins to read a component; its type, NULL: there is none, or it has no type (r->status). */
-static const char *read_type(struct dpe_json_reader *r, const char *file, json_t *component,
-                             struct dpe_error *err)
-{
-    *r = (struct dpe_json_reader){file, "", component, err, DPE_OK};
-    if (component == NULL || json_is_null(component)) {
-        return NULL;
-    }
-    const char *type = dpe_tokenizer_need_string(r, "type");
-    return r->status == DPE_OK ? type : NULL;
-}
-
 /* The index of a word among n, n: none. */
 static size_t index_of(const char *word, const char *const *words, size_t n)
 {
@@ -40,25 +28,36 @@ static size_t index_of(const char *word, const char *const *words, size_t n)
     return i;
 }
 
-typedef dpe_status (*load_component)(struct dpe_tokenizer *, json_t *, int, struct dpe_error *);
+/* Loads a component of some kind, whose type is not Sequence. */
+typedef dpe_status (*load_one)(struct dpe_tokenizer *t, struct dpe_json_reader *r,
+                               const char *type);
 
-static dpe_status load_sequence(struct dpe_tokenizer *t, struct dpe_json_reader *r, const char *key,
-                                load_component load, int depth)
+/* A component of a file, or a sequence of them under `key`; NULL and JSON null: there is none. */
+static dpe_status load(struct dpe_tokenizer *t, const char *file, const char *key, load_one one,
+                       json_t *component, int depth, struct dpe_error *err)
 {
-    const json_t *list = dpe_tokenizer_need_list(r, key);
-    if (r->status == DPE_OK && depth >= MAX_DEPTH) {
-        return dpe_fail(r->err, DPE_BAD_DATA, "%s: sequences nested deeper than %d", r->file,
-                        MAX_DEPTH);
+    struct dpe_json_reader r = {file, "", component, err, DPE_OK};
+    if (component == NULL || json_is_null(component)) {
+        return DPE_OK;
     }
-    for (size_t i = 0; r->status == DPE_OK && i < json_array_size(list); i++) {
+    const char *type = dpe_tokenizer_need_string(&r, "type");
+    DPE_TRY(r.status);
+    if (strcmp(type, "Sequence") != 0) {
+        return one(t, &r, type);
+    }
+    const json_t *list = dpe_tokenizer_need_list(&r, key);
+    if (r.status == DPE_OK && depth >= MAX_DEPTH) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: sequences nested deeper than %d", file, MAX_DEPTH);
+    }
+    for (size_t i = 0; r.status == DPE_OK && i < json_array_size(list); i++) {
         json_t *item = json_array_get(list, i);
         if (!json_is_object(item)) {
-            dpe_json_expected(r, key, "a list of objects");
+            dpe_json_expected(&r, key, "a list of objects");
         } else {
-            r->status = load(t, item, depth + 1, r->err);
+            r.status = load(t, file, key, one, item, depth + 1, err);
         }
     }
-    return r->status;
+    return r.status;
 }
 
 static dpe_status too_many(const struct dpe_json_reader *r)
@@ -110,19 +109,11 @@ static dpe_status load_replace(struct dpe_json_reader *r, struct dpe_text *patte
 
 /* ----------------------------------------------------------------------------------- normaliser */
 
-dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, json_t *component, int depth,
-                               struct dpe_error *err)
+static dpe_status load_normalizer(struct dpe_tokenizer *t, struct dpe_json_reader *r,
+                                  const char *type)
 {
-    struct dpe_json_reader r;
-    const char *type = read_type(&r, "normalizer", component, err);
-    if (type == NULL) {
-        return r.status;
-    }
-    if (strcmp(type, "Sequence") == 0) {
-        return load_sequence(t, &r, "normalizers", dpe_load_normalizer, depth);
-    }
     if (t->n_normalizers == DPE_MAX_STEPS) {
-        return too_many(&r);
+        return too_many(r);
     }
     struct dpe_normalizer *normalizer = t->normalizers + t->n_normalizers++;
     if (strcmp(type, "NFC") == 0 || strcmp(type, "NFKC") == 0) {
@@ -132,13 +123,18 @@ dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, json_t *component, int d
     }
     if (strcmp(type, "Prepend") == 0) {
         normalizer->kind = DPE_NORMALIZE_PREPEND;
-        return copy_string(&r, "prepend", &normalizer->content);
+        return copy_string(r, "prepend", &normalizer->content);
     }
     if (strcmp(type, "Replace") == 0) {
         normalizer->kind = DPE_NORMALIZE_REPLACE;
-        return load_replace(&r, &normalizer->pattern, &normalizer->content);
+        return load_replace(r, &normalizer->pattern, &normalizer->content);
     }
-    return unknown(&r, "type", type);
+    return unknown(r, "type", type);
+}
+
+dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, json_t *component, struct dpe_error *err)
+{
+    return load(t, "normalizer", "normalizers", load_normalizer, component, 0, err);
 }
 
 /* -------------------------------------------------------------------------------- pre-tokenizer */
@@ -268,8 +264,8 @@ static dpe_status load_metaspace(struct dpe_tokenizer *t, struct dpe_json_reader
     return dpe_pattern_literal(&step->pattern, mark->bytes, mark->n, r->err);
 }
 
-dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, int depth,
-                                  struct dpe_error *err)
+static dpe_status load_pre_tokenizer(struct dpe_tokenizer *t, struct dpe_json_reader *r,
+                                     const char *type)
 {
     static const struct {
         const char *type;
@@ -279,31 +275,27 @@ dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, in
                  {"Digits", load_digits},
                  {"ByteLevel", load_byte_level},
                  {"Metaspace", load_metaspace}};
-    struct dpe_json_reader r;
-    const char *type = read_type(&r, "pre_tokenizer", component, err);
-    if (type == NULL) {
-        return r.status;
-    }
-    if (strcmp(type, "Sequence") == 0) {
-        return load_sequence(t, &r, "pretokenizers", dpe_load_pre_tokenizer, depth);
-    }
     if (t->vocab.byte_level) {
-        return dpe_fail(err, DPE_BAD_DATA,
+        return dpe_fail(r->err, DPE_BAD_DATA,
                         "pre_tokenizer: a component after ByteLevel is not "
                         "supported");
     }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (strcmp(type, kinds[i].type) == 0) {
-            return kinds[i].load(t, &r);
+            return kinds[i].load(t, r);
         }
     }
-    return unknown(&r, "type", type);
+    return unknown(r, "type", type);
+}
+
+dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, struct dpe_error *err)
+{
+    return load(t, "pre_tokenizer", "pretokenizers", load_pre_tokenizer, component, 0, err);
 }
 
 /* -------------------------------------------------------------------------------------- decoder */
 
-static dpe_status load_one_decoder(struct dpe_json_reader *r, const char *type,
-                                   struct dpe_decoder *decoder)
+static dpe_status load_decoder(struct dpe_tokenizer *t, struct dpe_json_reader *r, const char *type)
 {
     static const char *const kinds[] = {[DPE_DECODE_BYTE_LEVEL] = "ByteLevel",
                                         [DPE_DECODE_REPLACE] = "Replace",
@@ -317,6 +309,10 @@ static dpe_status load_one_decoder(struct dpe_json_reader *r, const char *type,
     if (kind == KINDS) {
         return unknown(r, "type", type);
     }
+    if (t->n_decoders == DPE_MAX_STEPS) {
+        return too_many(r);
+    }
+    struct dpe_decoder *decoder = t->decoders + t->n_decoders++;
     decoder->kind = (enum dpe_decoder_kind)kind;
     switch (decoder->kind) {
     case DPE_DECODE_REPLACE:
@@ -337,22 +333,10 @@ static dpe_status load_one_decoder(struct dpe_json_reader *r, const char *type,
     }
 }
 
-dpe_status dpe_load_decoder(struct dpe_tokenizer *t, json_t *component, int depth,
-                            struct dpe_error *err)
+dpe_status dpe_load_decoder(struct dpe_tokenizer *t, json_t *component, struct dpe_error *err)
 {
-    struct dpe_json_reader r;
-    const char *type = read_type(&r, "decoder", component, err);
-    if (type == NULL) {
-        return r.status;
-    }
-    t->has_decoder = true;
-    if (strcmp(type, "Sequence") == 0) {
-        return load_sequence(t, &r, "decoders", dpe_load_decoder, depth);
-    }
-    if (t->n_decoders == DPE_MAX_STEPS) {
-        return too_many(&r);
-    }
-    return load_one_decoder(&r, type, t->decoders + t->n_decoders++);
+    t->has_decoder = component != NULL && !json_is_null(component);
+    return load(t, "decoder", "decoders", load_decoder, component, 0, err);
 }
 
 /* ------------------------------------------------------------------------------- post-processor */
@@ -409,28 +393,26 @@ static dpe_status load_template(struct dpe_tokenizer *t, struct dpe_json_reader 
     return r->status;
 }
 
-dpe_status dpe_load_post_processor(struct dpe_tokenizer *t, json_t *component, int depth,
-                                   struct dpe_error *err)
+static dpe_status load_post_processor(struct dpe_tokenizer *t, struct dpe_json_reader *r,
+                                      const char *type)
 {
-    struct dpe_json_reader r;
-    const char *type = read_type(&r, "post_processor", component, err);
-    if (type == NULL) {
-        return r.status;
-    }
-    if (strcmp(type, "Sequence") == 0) {
-        return load_sequence(t, &r, "processors", dpe_load_post_processor, depth);
-    }
     if (strcmp(type, "ByteLevel") == 0) { /* moves offsets only */
         return DPE_OK;
     }
     if (strcmp(type, "TemplateProcessing") != 0) {
-        return unknown(&r, "type", type);
+        return unknown(r, "type", type);
     }
     /* Two would put BOS twice; the reference takes the first one's output for a pair of texts. */
     if (t->has_template) {
-        return dpe_fail(err, DPE_BAD_DATA,
+        return dpe_fail(r->err, DPE_BAD_DATA,
                         "post_processor: a second TemplateProcessing is not supported");
     }
     t->has_template = true;
-    return load_template(t, &r);
+    return load_template(t, r);
+}
+
+dpe_status dpe_load_post_processor(struct dpe_tokenizer *t, json_t *component,
+                                   struct dpe_error *err)
+{
+    return load(t, "post_processor", "processors", load_post_processor, component, 0, err);
 }

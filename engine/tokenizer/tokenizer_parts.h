@@ -299,15 +299,15 @@ json_t *dpe_tokenizer_need_object(struct dpe_json_reader *reader, const char *ke
 dpe_status dpe_tokenizer_read_id(const json_t *value, const char *where, const char *token,
                                  int32_t *id, struct dpe_error *err);
 
-/** The components; NULL and JSON null mean that there is none. `depth`: 0, grows in sequences. */
-dpe_status dpe_load_normalizer(struct dpe_tokenizer *tokenizer, json_t *component, int depth,
+/** The components; NULL and JSON null mean that there is none. */
+dpe_status dpe_load_normalizer(struct dpe_tokenizer *tokenizer, json_t *component,
                                struct dpe_error *err);
-dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *tokenizer, json_t *component, int depth,
+dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *tokenizer, json_t *component,
                                   struct dpe_error *err);
-dpe_status dpe_load_decoder(struct dpe_tokenizer *tokenizer, json_t *component, int depth,
+dpe_status dpe_load_decoder(struct dpe_tokenizer *tokenizer, json_t *component,
                             struct dpe_error *err);
 /** After the vocabulary: its ids are checked. */
-dpe_status dpe_load_post_processor(struct dpe_tokenizer *tokenizer, json_t *component, int depth,
+dpe_status dpe_load_post_processor(struct dpe_tokenizer *tokenizer, json_t *component,
                                    struct dpe_error *err);
 
 /** The metadata of a GGUF file as JSON: *root (a new reference, after a failure too) is what its
