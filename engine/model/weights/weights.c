@@ -136,10 +136,11 @@ static dpe_status bind(struct dpe_binder *binder, const char *name, int64_t rows
 
 /* -------------------------------------------------------------------------------------- layers */
 
-/* Rows of a tensor that holds those of several weights. */
+/* Where a checkpoint has a weight: a tensor of its own, or rows of one of several weights. */
 struct part {
-    const char *name; /* NULL: the weight's own */
+    const char *name; /* NULL: the family has no such weight */
     int64_t first, whole;
+    bool fused;
 };
 
 static struct part part_of(const struct dpe_config *config, enum dpe_weight which)
@@ -150,14 +151,15 @@ static struct part part_of(const struct dpe_config *config, enum dpe_weight whic
     bool gates = which == DPE_WEIGHT_GATE || which == DPE_WEIGHT_UP;
     if (family->gate_up_fused && gates) {
         return (struct part){"mlp.gate_up_proj", which == DPE_WEIGHT_UP ? config->intermediate : 0,
-                             2 * config->intermediate};
+                             2 * config->intermediate, true};
     }
     if (family->qkv_fused &&
         (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K || which == DPE_WEIGHT_V)) {
         int64_t first = which == DPE_WEIGHT_Q ? 0 : which == DPE_WEIGHT_K ? q : q + k;
-        return (struct part){"self_attn.qkv_proj", first, q + 2 * k};
+        return (struct part){"self_attn.qkv_proj", first, q + 2 * k, true};
     }
-    return (struct part){0};
+    struct dpe_layer_shape shape = dpe_layer_shape(config, which);
+    return (struct part){dpe_layer_name(config, which), 0, shape.vector ? 0 : shape.rows, false};
 }
 
 dpe_status dpe_bind_part(struct dpe_binder *binder, int64_t index, const char *own,
@@ -182,27 +184,28 @@ dpe_status dpe_bind_part(struct dpe_binder *binder, int64_t index, const char *o
     return DPE_OK;
 }
 
+/* A weight of a layer and its bias. */
 static dpe_status bind_weight(struct dpe_binder *binder, int64_t index, enum dpe_weight which,
-                              struct dpe_tensor *tensor)
+                              struct dpe_layer_weights *layer)
 {
     const struct dpe_config *config = &binder->model->config;
     struct dpe_layer_shape shape = dpe_layer_shape(config, which);
-    const char *name = dpe_layer_name(config, which);
     struct part part = part_of(config, which);
-    if (name == NULL) {
+    struct dpe_tensor *weight = &layer->weight[which];
+    if (part.name == NULL) {
         return DPE_OK;
     }
-    if (part.name == NULL) {
-        return dpe_bind_part(binder, index, name, which == DPE_WEIGHT_SINKS ? "" : ".weight",
-                             shape.vector ? 0 : shape.rows, shape.cols, shape.rows > 0, tensor);
+    DPE_TRY(dpe_bind_part(binder, index, part.name, which == DPE_WEIGHT_SINKS ? "" : ".weight",
+                          part.whole, shape.cols, shape.rows > 0, weight));
+    if (part.fused) {
+        if (weight->data != NULL) {
+            weight->data = dpe_tensor_at(weight, part.first * shape.cols);
+            weight->rows = shape.rows;
+        }
+        return DPE_OK;
     }
-    DPE_TRY(
-        dpe_bind_part(binder, index, part.name, ".weight", part.whole, shape.cols, true, tensor));
-    if (tensor->data != NULL) {
-        tensor->data = dpe_tensor_at(tensor, part.first * shape.cols);
-        tensor->rows = shape.rows;
-    }
-    return DPE_OK;
+    return dpe_bind_part(binder, index, part.name, ".bias", 0, shape.bias, shape.bias > 0,
+                         &layer->bias[which]);
 }
 
 static dpe_status bind_layer(struct dpe_binder *binder, int64_t index,
@@ -211,14 +214,8 @@ static dpe_status bind_layer(struct dpe_binder *binder, int64_t index,
     const struct dpe_config *config = &binder->model->config;
     for (int i = 0; i < DPE_WEIGHTS_PER_LAYER; i++) {
         enum dpe_weight which = (enum dpe_weight)i;
-        struct dpe_layer_shape shape = dpe_layer_shape(config, which);
-        const char *name = dpe_layer_name(config, which);
-        DPE_TRY(bind_weight(binder, index, which, &layer->weight[which]));
-        if (name != NULL && part_of(config, which).name == NULL) {
-            DPE_TRY(dpe_bind_part(binder, index, name, ".bias", 0, shape.bias, shape.bias > 0,
-                                  &layer->bias[which]));
-        }
-        if (shape.rows > 0) {
+        DPE_TRY(bind_weight(binder, index, which, layer));
+        if (dpe_layer_shape(config, which).rows > 0) {
             DPE_TRY(dpe_bind_arrange(binder, which, layer));
         }
     }
