@@ -315,14 +315,17 @@ static void read_scale(struct maker *maker, struct rotation *out)
     }
 }
 
-/* A list of ones where a text of that length has none. */
-static json_t *ones(const struct maker *maker)
+/* The divisors of a list, or ones where there is none, times `scale`. */
+static json_t *divisors(const struct maker *maker, const json_t *list, double scale)
 {
-    json_t *list = json_array();
-    for (int64_t i = 0; i < maker->pairs; i++) {
-        json_array_append_new(list, json_real(1.0));
+    json_t *out = json_array();
+    size_t n = list != NULL ? json_array_size(list) : (size_t)maker->pairs;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = json_array_get(list, i);
+        double divisor = list != NULL ? json_real_value(value) : 1.0;
+        json_array_append_new(out, json_is_null(value) ? json_null() : json_real(divisor * scale));
     }
-    return list;
+    return out;
 }
 
 /* rope_freqs.weight for all lengths, else the two lists by length. */
@@ -336,20 +339,9 @@ static void read_divisors(struct maker *maker, struct rotation *out)
     out->few = read_factors(maker, "rope_factors_short.weight");
     out->many = read_factors(maker, "rope_factors_long.weight");
     if (out->few != NULL || out->many != NULL) {
-        out->few = out->few != NULL ? out->few : ones(maker);
-        out->many = out->many != NULL ? out->many : ones(maker);
+        out->few = out->few != NULL ? out->few : divisors(maker, NULL, 1.0);
+        out->many = out->many != NULL ? out->many : divisors(maker, NULL, 1.0);
     }
-}
-
-static json_t *scaled(const json_t *list, double scale)
-{
-    json_t *out = json_array();
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *value = json_array_get(list, i);
-        json_array_append_new(out, json_is_null(value) ? json_null()
-                                                       : json_real(json_real_value(value) * scale));
-    }
-    return out;
 }
 
 /* As longrope, which has divisors and an attention factor, where linear cannot say it. */
@@ -368,13 +360,9 @@ static json_t *scaling_without_yarn(struct maker *maker, const struct rotation *
                          "low_freq_factor", 1.0, "high_freq_factor", 4.0,
                          "original_max_position_embeddings", 8192);
     }
-    json_t *all = of->few == NULL ? ones(maker) : NULL;
-    json_t *scaling =
-        json_pack("{s:s, s:f, s:o, s:o}", "rope_type", "longrope", "attention_factor",
-                  of->attention, "short_factor", scaled(all != NULL ? all : of->few, of->scale),
-                  "long_factor", scaled(all != NULL ? all : of->many, of->scale));
-    json_decref(all);
-    return scaling;
+    return json_pack("{s:s, s:f, s:o, s:o}", "rope_type", "longrope", "attention_factor",
+                     of->attention, "short_factor", divisors(maker, of->few, of->scale),
+                     "long_factor", divisors(maker, of->many, of->scale));
 }
 
 static json_t *yarn_scaling(struct maker *maker, const struct rotation *of)
