@@ -5,6 +5,7 @@
 #ifndef DPE_BASE_H
 #define DPE_BASE_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -159,6 +160,8 @@ void dpe_text_put_bytes(struct dpe_text *text, const void *bytes, size_t n);
 /** DPE_NO_MEMORY when a put failed. */
 dpe_status dpe_text_done(const struct dpe_text *text, struct dpe_error *err);
 void dpe_text_free(struct dpe_text *text);
+/** What printf would write, of any length, the caller's (free); NULL: no memory. */
+char *dpe_format_list(const char *format, va_list args) __attribute__((format(printf, 1, 0)));
 /** Append to the string in the `size` bytes of `text` what there is room for. */
 void dpe_append(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,21 +97,27 @@ void dpe_text_put_bytes(struct dpe_text *text, const void *bytes, size_t n)
     text->failed = text->failed || dpe_text_append(text, bytes, n, NULL) != DPE_OK;
 }
 
+char *dpe_format_list(const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *text = n >= 0 ? malloc((size_t)n + 1) : NULL;
+    if (text != NULL) {
+        vsnprintf(text, (size_t)n + 1, format, args);
+    }
+    return text;
+}
+
 void dpe_text_put(struct dpe_text *text, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(NULL, 0, format, args);
+    DPE_OWNED char *piece = dpe_format_list(format, args);
     va_end(args);
-    DPE_OWNED char *piece = n >= 0 && !text->failed ? malloc((size_t)n + 1) : NULL;
-    if (piece == NULL) {
-        text->failed = true;
-        return;
-    }
-    va_start(args, format);
-    vsnprintf(piece, (size_t)n + 1, format, args);
-    va_end(args);
-    dpe_text_put_bytes(text, piece, (size_t)n);
+    text->failed = text->failed || piece == NULL;
+    dpe_text_put_bytes(text, piece, piece != NULL ? strlen(piece) : 0);
 }
 
 dpe_status dpe_text_done(const struct dpe_text *text, struct dpe_error *err)

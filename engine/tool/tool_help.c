@@ -4,7 +4,6 @@
 
 #include <ctype.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -141,44 +140,36 @@ static int hang_of(const char *line, size_t n)
 }
 
 /* Of standard output: what waits for the end of its line. */
-static struct {
-    char *text;
-    size_t n, room;
-} waiting;
+static struct dpe_text waiting;
 
-static void print_line_of(const char *text, size_t n)
+/* Prints the lines that have their end. */
+static void print_whole_lines(void)
 {
-    for (const char *end; (end = memchr(text, '\n', n)) != NULL;
+    char *text = waiting.bytes;
+    size_t n = waiting.n;
+    for (char *end; n > 0 && (end = memchr(text, '\n', n)) != NULL;
          n -= (size_t)(end + 1 - text), text = end + 1) {
         dpe_tool_fit(stdout, text, (size_t)(end - text), hang_of(text, (size_t)(end - text)));
     }
-    memmove(waiting.text, text, n);
+    if (n > 0) {
+        memmove(waiting.bytes, text, n);
+    }
     waiting.n = n;
 }
 
 void dpe_print(const char *format, ...)
 {
-    va_list args, again;
+    va_list args;
     va_start(args, format);
-    va_copy(again, args);
-    const int n = columns_or(stdout, 0) > 0 ? vsnprintf(NULL, 0, format, again) : -1;
-    va_end(again);
-    while (n >= 0 && waiting.room < waiting.n + (size_t)n + 1) {
-        const size_t room = 2 * (waiting.n + (size_t)n + 1);
-        char *more = realloc(waiting.text, room);
-        if (more == NULL) {
-            break;
-        }
-        waiting.text = more;
-        waiting.room = room;
+    DPE_OWNED char *piece = columns_or(stdout, 0) > 0 ? dpe_format_list(format, args) : NULL;
+    va_end(args);
+    if (piece != NULL && dpe_text_append(&waiting, piece, strlen(piece), NULL) == DPE_OK) {
+        print_whole_lines();
+        return;
     }
-    if (n < 0 || waiting.room < waiting.n + (size_t)n + 1) {
-        dpe_print_end();
-        vprintf(format, args);
-    } else {
-        vsnprintf(waiting.text + waiting.n, (size_t)n + 1, format, args);
-        print_line_of(waiting.text, waiting.n + (size_t)n);
-    }
+    dpe_print_end();
+    va_start(args, format);
+    vprintf(format, args);
     va_end(args);
 }
 
@@ -195,11 +186,9 @@ void dpe_print_labelled(void *user, const char *label, const char *words)
 void dpe_print_end(void)
 {
     if (waiting.n > 0) {
-        fwrite(waiting.text, 1, waiting.n, stdout);
+        fwrite(waiting.bytes, 1, waiting.n, stdout);
     }
-    free(waiting.text);
-    waiting.text = NULL;
-    waiting.n = waiting.room = 0;
+    dpe_text_free(&waiting);
 }
 
 /* -------------------------------------------------------------------------------------- options */

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,13 +85,7 @@ void dpe_line_error(const struct dpe_command_line *state, const char *format, ..
 {
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(NULL, 0, format, args);
-    va_end(args);
-    char *text = n >= 0 ? malloc((size_t)n + 1) : NULL;
-    va_start(args, format);
-    if (text != NULL) {
-        vsnprintf(text, (size_t)n + 1, format, args);
-    }
+    const char *text = dpe_format_list(format, args);
     va_end(args);
     dpe_tool_refuse_as(state->name, text != NULL ? text : format);
 }
