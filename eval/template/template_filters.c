@@ -10,67 +10,42 @@
 
 /* ---------------------------------------------------------------------------------------- texts */
 
+/* Whether a character is one of the set; NULL: white space. */
 static bool stripped(struct dpe_span character, const struct dpe_span *set)
 {
     return set != NULL ? dpe_span_find(*set, character) != SIZE_MAX
                        : dpe_py_space(character.s, character.s + character.n) > 0;
 }
 
-struct value dpe_template_strip(struct render *render, struct dpe_span text,
-                                const struct dpe_span *characters, bool left, bool right)
-{
-    size_t cost = characters != NULL ? characters->n / 16 + 1 : 0;
-    dpe_template_step(render, text.n / 64);
-    while (left && text.n > 0 && dpe_template_step(render, cost)) {
-        size_t n = 0;
-        dpe_py_next(text.s, text.s + text.n, &n);
-        if (!stripped((struct dpe_span){text.s, n}, characters)) {
-            break;
-        }
-        text.s += n;
-        text.n -= n;
-    }
-    while (right && text.n > 0 && dpe_template_step(render, cost)) {
-        const char *last = dpe_py_before(text.s, text.s + text.n);
-        size_t n = (size_t)(text.s + text.n - last);
-        if (!stripped((struct dpe_span){last, n}, characters)) {
-            break;
-        }
-        text.n -= n;
-    }
-    return dpe_template_string(text);
-}
-
 struct value dpe_template_do_strip(struct render *render, struct value of, const struct args *args)
 {
     struct dpe_span text = dpe_template_str(render, of);
     bool given = dpe_template_given(args, 0) != NULL;
-    struct dpe_span set = given ? dpe_template_arg_text(render, args, 0, "chars", NULL) : text;
-    struct value kept =
-        dpe_template_strip(render, text, given ? &set : NULL, (args->how & STRIP_LEFT) != 0,
-                           (args->how & STRIP_RIGHT) != 0);
-    kept.markup = (args->how & STRIP_MARKED) != 0 && of.kind == KIND_STRING && of.markup;
-    return kept;
-}
-
-/* text.replace("", to): before each character and at the end. */
-static struct value spread(struct render *render, struct dpe_span text, struct dpe_span to,
-                           int64_t most)
-{
-    struct builder built = {0};
-    size_t n = 0;
-    for (int64_t i = 0; (most < 0 || i < most) && dpe_template_step(render, 1); i++) {
-        dpe_template_put_span(render, &built, to);
-        if (text.n == 0) {
+    struct dpe_span characters =
+        given ? dpe_template_arg_text(render, args, 0, "chars", NULL) : (struct dpe_span){0};
+    const struct dpe_span *set = given ? &characters : NULL;
+    size_t cost = given ? characters.n / 16 + 1 : 0;
+    dpe_template_step(render, text.n / 64);
+    while ((args->how & STRIP_LEFT) != 0 && text.n > 0 && dpe_template_step(render, cost)) {
+        size_t n = 0;
+        dpe_py_next(text.s, text.s + text.n, &n);
+        if (!stripped((struct dpe_span){text.s, n}, set)) {
             break;
         }
-        dpe_py_next(text.s, text.s + text.n, &n);
-        dpe_template_put(render, &built, text.s, n);
         text.s += n;
         text.n -= n;
     }
-    dpe_template_put_span(render, &built, text);
-    return dpe_template_built(&built);
+    while ((args->how & STRIP_RIGHT) != 0 && text.n > 0 && dpe_template_step(render, cost)) {
+        const char *last = dpe_py_before(text.s, text.s + text.n);
+        size_t n = (size_t)(text.s + text.n - last);
+        if (!stripped((struct dpe_span){last, n}, set)) {
+            break;
+        }
+        text.n -= n;
+    }
+    struct value kept = dpe_template_string(text);
+    kept.markup = (args->how & STRIP_MARKED) != 0 && of.kind == KIND_STRING && of.markup;
+    return kept;
 }
 
 struct value dpe_template_do_replace(struct render *render, struct value of,
@@ -83,9 +58,6 @@ struct value dpe_template_do_replace(struct render *render, struct value of,
     struct dpe_span text = dpe_template_str(render, of);
     struct builder built = {0};
     dpe_template_step(render, text.n / 16);
-    if (from.n == 0) {
-        return spread(render, text, to, most);
-    }
     for (int64_t i = 0; (most < 0 || i < most) && dpe_template_step(render, 1); i++) {
         size_t at = dpe_span_find(text, from);
         if (at == SIZE_MAX) {
@@ -93,8 +65,15 @@ struct value dpe_template_do_replace(struct render *render, struct value of,
         }
         dpe_template_put(render, &built, text.s, at);
         dpe_template_put_span(render, &built, to);
-        text.s += at + from.n;
-        text.n -= at + from.n;
+        size_t n = from.n;
+        if (n == 0 && text.n > 0) { /* "" stands before each character, and at the end */
+            dpe_py_next(text.s, text.s + text.n, &n);
+            dpe_template_put(render, &built, text.s, n);
+        } else if (n == 0) {
+            break;
+        }
+        text.s += at + n;
+        text.n -= at + n;
     }
     dpe_template_put_span(render, &built, text);
     return dpe_template_built(&built);

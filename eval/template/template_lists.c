@@ -151,19 +151,6 @@ static struct value do_unique(struct render *render, struct value of, const stru
     return generator(render, list);
 }
 
-/* The pairs of a mapping, or the items of an undefined value: none. */
-struct items dpe_template_pairs(struct render *render, struct value of)
-{
-    if (of.kind != KIND_DICT) {
-        dpe_template_fail(render, "items: expected a mapping, found %s",
-                          dpe_template_kind_name(of));
-        return (struct items){0};
-    }
-    const struct known *method = dpe_template_find_method(of.kind, dpe_span_of("items"));
-    return dpe_template_items(render,
-                              dpe_template_apply(render, "the method", method, of, &no_args));
-}
-
 static struct value do_items(struct render *render, struct value of, const struct args *args)
 {
     struct items items = {0};

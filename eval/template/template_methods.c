@@ -45,11 +45,13 @@ static struct value split_words(struct render *render, struct dpe_span text, int
     struct value list = dpe_template_list(render, KIND_LIST, 0);
     struct dpe_span rest = text;
     struct dpe_span word;
+    dpe_template_step(render, text.n / 64);
     while (render->status == DPE_OK) {
-        rest = dpe_template_strip(render, rest, NULL, true, false).text;
         if (most >= 0 && (int64_t)list.items->n >= most) {
+            const char *first = dpe_py_strip(rest).s;
+            rest.n -= (size_t)(first - rest.s);
             if (rest.n > 0) {
-                push(render, list, rest);
+                push(render, list, (struct dpe_span){first, rest.n});
             }
             break;
         }
@@ -304,6 +306,17 @@ static struct value do_view(struct render *render, struct value self, const stru
     }
     return render->status == DPE_OK ? dpe_template_iterator(render, *list.items, names[args->how])
                                     : list;
+}
+
+struct items dpe_template_pairs(struct render *render, struct value of)
+{
+    const struct args args = {.how = ITEMS};
+    if (of.kind != KIND_DICT) {
+        dpe_template_fail(render, "items: expected a mapping, found %s",
+                          dpe_template_kind_name(of));
+        return (struct items){0};
+    }
+    return dpe_template_items(render, do_view(render, of, &args));
 }
 
 static struct value do_copy(struct render *render, struct value self, const struct args *args)

@@ -351,7 +351,7 @@ struct value dpe_template_binary(struct render *render, enum op op, struct value
 struct value dpe_template_eval(struct render *render, const struct node *node);
 /** of[start:stop:step], whose bounds are the expressions of `node`. */
 struct value dpe_template_slice(struct render *render, struct value of, const struct node *node);
-/** The pairs of a mapping as tuples. */
+/** The pairs of a mapping as tuples; fails for another value. */
 struct items dpe_template_pairs(struct render *render, struct value of);
 /** A member or item by a path: names and indices with dots between, or an integer. */
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path);
@@ -414,8 +414,6 @@ bool dpe_template_arg_bool(const struct args *args, size_t i);
 /** Texts as Python's methods make them. */
 enum letters { LETTERS_LOWER, LETTERS_UPPER, LETTERS_TITLE, LETTERS_CAPITAL, LETTERS_SWAPPED };
 struct value dpe_template_case(struct render *render, struct dpe_span text, enum letters letters);
-struct value dpe_template_strip(struct render *render, struct dpe_span text,
-                                const struct dpe_span *characters, bool left, bool right);
 /** Filters and methods. Their `how`: enum letters; sides; whether a count may be none. */
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_MARKED = 4 /* what is marked stays so */ };
 struct value dpe_template_do_case(struct render *render, struct value of, const struct args *args);
