@@ -3,7 +3,6 @@
 #include "engine/system/folder.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,32 +15,20 @@
 /* Large enough for any real one, small enough that a tree of it is no danger. */
 static const uint64_t max_config = 4 << 20;
 
-/* *text stays NULL when the file is optional and not there. */
-static dpe_status read_json_file(const char *folder, const char *name, bool optional, char **text,
-                                 size_t *n, struct dpe_error *err)
-{
-    DPE_OWNED char *path = dpe_folder_join(folder, name);
-    struct stat info;
-    DPE_TRY(DPE_MADE(path, err, "%s: out of memory", folder));
-    if (optional && lstat(path, &info) != 0 && errno == ENOENT) {
-        return DPE_OK;
-    }
-    return dpe_read_file(path, max_config, text, n, err);
-}
-
 static dpe_status open_config(struct dpe_model *model, struct dpe_sha256 *hash,
                               struct dpe_error *err)
 {
+    DPE_OWNED char *file = dpe_folder_join(model->folder, "config.json");
+    DPE_OWNED char *second = dpe_folder_join(model->folder, "generation_config.json");
     DPE_OWNED char *generation = NULL;
     size_t n = 0;
     size_t n_generation = 0;
-    char file[512];
-    char second[512];
-    DPE_TRY(read_json_file(model->folder, "config.json", false, &model->config_json, &n, err));
-    DPE_TRY(read_json_file(model->folder, "generation_config.json", true, &generation,
-                           &n_generation, err));
-    snprintf(file, sizeof file, "%s/config.json", model->folder);
-    snprintf(second, sizeof second, "%s/generation_config.json", model->folder);
+    struct stat info;
+    DPE_TRY(DPE_MADE(file != NULL ? second : NULL, err, "%s: out of memory", model->folder));
+    DPE_TRY(dpe_read_file(file, max_config, &model->config_json, &n, err));
+    if (lstat(second, &info) == 0 || errno != ENOENT) { /* a folder may be without it */
+        DPE_TRY(dpe_read_file(second, max_config, &generation, &n_generation, err));
+    }
     DPE_TRY(dpe_config_parse(file, model->config_json, n, second, generation, n_generation,
                              &model->config, err));
     dpe_sha256_add(hash, model->config_json, n);
