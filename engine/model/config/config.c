@@ -26,11 +26,10 @@ static const int64_t max_positions = (int64_t)1 << 31;
 /* "llama", "mistral", ... and "gpt_oss". */
 static void name_families(char *text, size_t room)
 {
-    size_t used = 0;
-    for (size_t i = 0; dpe_family_at(i) != NULL && used < room; i++) {
+    text[0] = '\0';
+    for (size_t i = 0; dpe_family_at(i) != NULL; i++) {
         const char *between = i == 0 ? "" : dpe_family_at(i + 1) != NULL ? ", " : " or ";
-        used += (size_t)snprintf(text + used, room - used, "%s\"%s\"", between,
-                                 dpe_family_at(i)->model_type);
+        dpe_append(text, room, "%s\"%s\"", between, dpe_family_at(i)->model_type);
     }
 }
 

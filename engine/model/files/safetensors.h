@@ -85,7 +85,7 @@ dpe_status dpe_shards_open(const char *folder, struct dpe_shard **shards, int *n
 /** Many names in one message, "a, b, c and 12 more": those so far; zero-initialise. */
 struct dpe_name_list {
     char text[640];
-    size_t used, reported, n;
+    size_t reported, n;
 };
 void dpe_name_list_add(struct dpe_name_list *list, const char *name);
 /** The text, with the number of names that did not fit. */

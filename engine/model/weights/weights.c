@@ -20,11 +20,9 @@ static bool known_dtype(const struct dpe_model *model, const char *name, enum dp
 /* A shape as it is written in messages. */
 static void shape_text(char *text, size_t room, const int64_t *shape, int rank)
 {
-    size_t used = 0;
     text[0] = '\0';
-    for (int i = 0; i < rank && used < room; i++) {
-        used += (size_t)snprintf(text + used, room - used, "%s%lld", i > 0 ? ", " : "",
-                                 (long long)shape[i]);
+    for (int i = 0; i < rank; i++) {
+        dpe_append(text, room, "%s%lld", i > 0 ? ", " : "", (long long)shape[i]);
     }
 }
 
