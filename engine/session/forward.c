@@ -532,7 +532,8 @@ dpe_status dpe_session_measure_tokens(struct dpe_session *s, int64_t branches, i
 
 struct dpe_session_memory dpe_session_memory(const struct dpe_session *session)
 {
-    return (struct dpe_session_memory){.total = session->bytes.total, .element = session->element};
+    return (struct dpe_session_memory){
+        .total = session->bytes.total, .element = session->element, .file = session->bytes.file};
 }
 
 dpe_status dpe_session_measure_product(struct dpe_session *s, int64_t rows, double *seconds,

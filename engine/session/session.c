@@ -436,11 +436,6 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     return DPE_OK;
 }
 
-uint64_t dpe_session_file(const struct dpe_session *session)
-{
-    return session->bytes.file;
-}
-
 void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user)
 {
     session->poll = poll;
@@ -456,9 +451,4 @@ void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user)
 int64_t dpe_session_chunk(const struct dpe_session *session)
 {
     return session->options.prefill_chunk;
-}
-
-int64_t dpe_session_full_chunk(const struct dpe_session *session)
-{
-    return session->full_chunk;
 }

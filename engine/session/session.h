@@ -126,18 +126,11 @@ dpe_status dpe_session_norms(struct dpe_session *session, const struct dpe_norm_
 typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);
 void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user);
 
-/** Bytes of the file in which the session keeps keys and values; 0: they are in memory. Once
- * reading or writing it has failed, every call that runs tokens returns DPE_IO. */
-uint64_t dpe_session_file(const struct dpe_session *session);
-
 /** Rows of a prefill chunk. The same calls give the same bits, for any number of threads. However
  *  tokens are divided into calls, results agree to rounding; they agree bit for bit when the calls
  *  end at multiples of this chunk. To reuse a prefix bit for bit, cut the cache to the last
  * multiple within the common prefix and feed from there. */
 int64_t dpe_session_chunk(const struct dpe_session *session);
-/** The chunk before it was halved for lack of device memory; equal to dpe_session_chunk when it was
- *  not halved. */
-int64_t dpe_session_full_chunk(const struct dpe_session *session);
 /** The number of leading tokens that the cache (with branches: their common prefix) and these
  * tokens have in common. A cut to at most this many tokens keeps what a new prompt can reuse. */
 int64_t dpe_session_common(const struct dpe_session *session, const int32_t *tokens, int64_t n);
@@ -200,9 +193,9 @@ struct dpe_session_limits {
     int64_t capacity, positions, branches;
     int64_t chunk; /**< dpe_session_chunk */
     int threads;
+    int64_t full_chunk; /**< the chunk before it was halved for lack of device memory */
+    int64_t vocab;      /**< logits of a token */
 };
-/** How many logits a token has. */
-int64_t dpe_session_vocab(const struct dpe_session *session);
 struct dpe_session_limits dpe_session_limits(const struct dpe_session *session);
 
 /** What the session has computed since it was made. */
@@ -285,6 +278,8 @@ dpe_status dpe_session_measure_product(struct dpe_session *session, int64_t rows
 /** Bytes that the session allocated, and of them one element of the cache. */
 struct dpe_session_memory {
     uint64_t total, element;
+    uint64_t file; /**< in which it keeps keys and values; 0: they are in memory. Once reading or
+                        writing it has failed, every call that runs tokens returns DPE_IO */
 };
 struct dpe_session_memory dpe_session_memory(const struct dpe_session *session);
 

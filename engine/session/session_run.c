@@ -67,16 +67,15 @@ int64_t dpe_session_common(const struct dpe_session *s, const int32_t *tokens, i
     return common;
 }
 
-int64_t dpe_session_vocab(const struct dpe_session *s)
-{
-    return s->config->vocab;
-}
-
 struct dpe_session_limits dpe_session_limits(const struct dpe_session *s)
 {
-    return (struct dpe_session_limits){s->options.capacity, s->options.positions,
-                                       s->options.branches, s->options.prefill_chunk,
-                                       s->options.n_threads};
+    return (struct dpe_session_limits){.capacity = s->options.capacity,
+                                       .positions = s->options.positions,
+                                       .branches = s->options.branches,
+                                       .chunk = s->options.prefill_chunk,
+                                       .threads = s->options.n_threads,
+                                       .full_chunk = s->full_chunk,
+                                       .vocab = s->config->vocab};
 }
 
 struct dpe_session_work dpe_session_work(const struct dpe_session *session)

@@ -117,7 +117,7 @@ const char *dpe_tool_kv_dir(const struct dpe_tool_options *options)
 
 void dpe_log_file(const struct dpe_session *session, const struct dpe_tool_options *options)
 {
-    uint64_t bytes = dpe_session_file(session);
+    uint64_t bytes = dpe_session_memory(session).file;
     if (bytes > 0) {
         char text[32];
         dpe_log_info("keys and values: %s in a file in %s, as they do not fit into --max-memory; "
@@ -132,10 +132,10 @@ const struct dpe_option_set dpe_tool_output_option_set = {.options = output_tabl
 
 void dpe_log_chunk(const struct dpe_session *session, int64_t *reported)
 {
-    int64_t chunk = dpe_session_chunk(session);
-    if (chunk < dpe_session_full_chunk(session) && chunk != *reported) {
+    const struct dpe_session_limits limits = dpe_session_limits(session);
+    if (limits.chunk < limits.full_chunk && limits.chunk != *reported) {
         dpe_log_rank("device memory is short: prefill chunks have %lld tokens instead of %lld",
-                     (long long)chunk, (long long)dpe_session_full_chunk(session));
-        *reported = chunk;
+                     (long long)limits.chunk, (long long)limits.full_chunk);
+        *reported = limits.chunk;
     }
 }

@@ -319,7 +319,7 @@ dpe_status dpe_steps_run(struct dpe_session *session, const struct dpe_sample *s
     struct walk walk = {.session = session,
                         .sample = sample,
                         .tokenizer = tokenizer,
-                        .vocab = dpe_session_vocab(session),
+                        .vocab = dpe_session_limits(session).vocab,
                         .begin = prompt,
                         .first = true,
                         .err = err};

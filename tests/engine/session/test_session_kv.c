@@ -115,7 +115,7 @@ static struct dpe_session *open_session(const struct dpe_model *model, const cha
         options.max_memory = least_memory(model, &plan, options);
     }
     TINY_OK(dpe_session_create(model, &plan, &options, &session, &err), err);
-    assert_int_equal(dpe_session_file(session) > 0, file);
+    assert_int_equal(dpe_session_memory(session).file > 0, file);
     dpe_plan_free(&plan);
     return session;
 }
@@ -390,11 +390,11 @@ static void a_plan_can_follow_one_without_a_file(void **state)
     used->options.kv_dir = "/nowhere";
     assert_int_equal(dpe_session_set_plan(used, &plan, &err), DPE_CANNOT_CREATE);
     assert_non_null(strstr(err.text, "/nowhere"));
-    assert_int_equal(dpe_session_file(used), 0);
+    assert_int_equal(dpe_session_memory(used).file, 0);
     assert_int_not_equal(dpe_session_feed(used, words(), 1, next(&got), &err), DPE_OK);
     used->options.kv_dir = "/var/tmp";
     TINY_OK(dpe_session_set_plan(used, &plan, &err), err);
-    assert_true(dpe_session_file(used) > 0);
+    assert_true(dpe_session_memory(used).file > 0);
     feed(used, N, &got);
     feed(fresh, N, &want);
     assert_memory_equal(got.rows[2], want.rows[0], sizeof want.rows[0]);

@@ -151,9 +151,9 @@ static void a_change_of_plans_stays_within_the_limit(void **state)
     watched.most = 0.0;
     double before = allocated_now();
     TINY_OK(dpe_session_create(tiny.model, &small, &options, &session, &err), err);
-    assert_int_equal(dpe_session_file(session), 0);
+    assert_int_equal(dpe_session_memory(session).file, 0);
     TINY_OK(dpe_session_set_plan(session, &large, &err), err);
-    assert_true(dpe_session_file(session) > 0);
+    assert_true(dpe_session_memory(session).file > 0);
     double used = watched.most - before;
     printf("%.3f MB were allowed, %.3f MB allocated\n", (double)options.max_memory / 1e6,
            used / 1e6);

@@ -175,7 +175,7 @@ static void short_memory_halves_chunks(void **state)
                  i == 0 ? "" : ",hidden");
         device(words);
         TINY_OK(dpe_session_create(p.wide.model, &p.plan, &p.options, &session, &err), err);
-        assert_int_equal(dpe_session_full_chunk(session), N);
+        assert_int_equal(dpe_session_limits(session).full_chunk, N);
         assert_true(dpe_session_chunk(session) < N);
         assert_true(dpe_session_chunk(session) >= 512);
         printf("chunks of %d\n", (int)dpe_session_chunk(session));
