@@ -230,7 +230,8 @@ struct merge {
 struct deriver {
     struct piece *pieces; /* [n], text NULL for what is not normal text */
     uint64_t n;
-    const json_t *vocab; /* ids by text */
+    uint32_t *slots; /* [mask + 1] id + 1 by hash, 0: empty */
+    size_t mask;
     struct merge *merges;
     size_t n_merges;
 };
@@ -249,20 +250,31 @@ static uint32_t count_characters(const char *text, size_t n)
     return count;
 }
 
-/* The id + 1 of the piece of that text, 0: there is none. */
-static uint32_t find_piece(const struct deriver *d, const char *text, size_t n)
+/* The slot of a text: its own, or the empty one where it would go. */
+static size_t find_slot(const struct deriver *d, const char *text, size_t n)
 {
-    const json_t *id = json_object_getn(d->vocab, text, n);
-    return id != NULL && d->pieces[json_integer_value(id)].text != NULL
-               ? (uint32_t)json_integer_value(id) + 1
-               : 0;
+    size_t at = (size_t)dpe_vocab_hash(text, n) & d->mask;
+    while (d->slots[at] != 0) {
+        const struct piece *piece = &d->pieces[d->slots[at] - 1];
+        if (piece->n == n && memcmp(piece->text, text, n) == 0) {
+            break;
+        }
+        at = (at + 1) & d->mask;
+    }
+    return at;
 }
 
 static bool index_pieces(struct deriver *d, const struct maker *maker,
                          const struct dpe_gguf_value *scores)
 {
+    size_t size = 64;
+    while (size < 2 * d->n) {
+        size *= 2;
+    }
+    d->mask = size - 1;
+    d->slots = dpe_alloc_zero(size, sizeof *d->slots);
     d->pieces = dpe_alloc_zero((size_t)d->n, sizeof *d->pieces);
-    if (d->pieces == NULL) {
+    if (d->slots == NULL || d->pieces == NULL) {
         return false;
     }
     size_t at = 0;
@@ -275,6 +287,7 @@ static bool index_pieces(struct deriver *d, const struct maker *maker,
         }
         d->pieces[id] = (struct piece){text, (uint32_t)n, count_characters(text, n),
                                        dpe_gguf_f32_at(scores, id)};
+        d->slots[find_slot(d, text, n)] = (uint32_t)id + 1;
     }
     return true;
 }
@@ -299,8 +312,8 @@ static bool divide(struct deriver *d, uint32_t id)
         if (!begins_character(piece->text[i])) {
             continue;
         }
-        uint32_t left = find_piece(d, piece->text, i);
-        uint32_t right = left == 0 ? 0 : find_piece(d, piece->text + i, piece->n - i);
+        uint32_t left = d->slots[find_slot(d, piece->text, i)];
+        uint32_t right = left == 0 ? 0 : d->slots[find_slot(d, piece->text + i, piece->n - i)];
         if (right != 0) {
             good = add_merge(d, (struct merge){piece->score, id, left - 1, right - 1, characters,
                                                piece->characters - characters});
@@ -333,7 +346,7 @@ static int by_rank(const void *a, const void *b)
  * the score of the whole, then the longer left part, as transformers derives them. */
 static void derive_merges(struct maker *maker, const struct dpe_gguf_value *scores, json_t *model)
 {
-    struct deriver d = {.n = maker->tokens->n, .vocab = json_object_get(model, "vocab")};
+    struct deriver d = {.n = maker->tokens->n};
     json_t *list = json_array();
     bool good = list != NULL && index_pieces(&d, maker, scores);
     for (uint64_t id = 0; good && id < d.n; id++) {
@@ -349,6 +362,7 @@ static void derive_merges(struct maker *maker, const struct dpe_gguf_value *scor
                                                      right->text, (size_t)right->n)) == 0;
     }
     free(d.pieces);
+    free(d.slots);
     free(d.merges);
     json_object_set_new(model, "merges", list);
     if (!good) {
