@@ -141,7 +141,7 @@ with tempfile.TemporaryDirectory() as work:
             if "entry: " + entry not in got[2] or "may pass" in got[2]:
                 failures += 1
                 print(f"the entry for {new} new tokens, expected {entry}:", got[2])
-        turns = tool(*chat, "-n", "100", text="Who is it?\n" * 9)
+        turns = tool(*chat, "-n", "100", text="Who is it?\n" * 6)
         entries = [line.split("entry: ")[1].split(":")[0].split(" tokens")[0]
                    for line in turns[2].splitlines() if "entry: " in line]
         if turns[0] != 0 or entries != ["none", "for 512", "for 1024"]:
