@@ -128,16 +128,10 @@ dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, con
 dpe_status dpe_identity_addf(struct dpe_identity *identity, struct dpe_error *err, const char *name,
                              const char *format, ...)
 {
-    va_list args, again;
+    va_list args;
     va_start(args, format);
-    va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
+    DPE_OWNED char *value = dpe_format_list(format, args);
     va_end(args);
-    DPE_OWNED char *value = n < 0 ? NULL : malloc((size_t)n + 1);
-    if (value != NULL) {
-        vsnprintf(value, (size_t)n + 1, format, again);
-    }
-    va_end(again);
     DPE_TRY(DPE_MADE(value, err, "out of memory for the value of %s", name));
     return dpe_identity_add(identity, name, value, err);
 }

@@ -47,7 +47,7 @@ char *dpe_report_text(struct dpe_report *report, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    char *text = dpe_draw_format_list(format, args);
+    char *text = dpe_format_list(format, args);
     va_end(args);
     return keep(report, text, NULL);
 }
@@ -291,7 +291,7 @@ void dpe_report_section(struct dpe_report *report, const char *format, ...)
     size_t n = 0;
     va_list args;
     va_start(args, format);
-    char *title = dpe_draw_format_list(format, args);
+    char *title = dpe_format_list(format, args);
     va_end(args);
     place_of(report, &n);
     if (n > 1 && title != NULL) {
@@ -319,7 +319,7 @@ void dpe_report_say(struct dpe_report *report, enum dpe_block_kind kind, const c
 {
     va_list args;
     va_start(args, format);
-    dpe_draw_add(&report->document, kind, dpe_draw_format_list(format, args), NULL);
+    dpe_draw_add(&report->document, kind, dpe_format_list(format, args), NULL);
     va_end(args);
 }
 
@@ -356,7 +356,7 @@ struct dpe_sheet *dpe_report_sheet(const struct dpe_report *report, const char *
     struct dpe_sheet *sheet = dpe_draw_sheet_new(
         dpe_draw_format_text("%s%s%s%s%s%s", about->prefix, about->prefix[0] != '\0' ? "-" : "", id,
                              about->suffix[0] != '\0' ? "-" : "", about->suffix, number),
-        dpe_draw_format_list(title, args), columns);
+        dpe_format_list(title, args), columns);
     va_end(args);
     return sheet;
 }
@@ -371,7 +371,7 @@ struct dpe_figure *dpe_report_figure(struct dpe_report *report, struct dpe_sheet
 {
     va_list args;
     va_start(args, caption);
-    char *text = dpe_draw_format_list(caption, args);
+    char *text = dpe_format_list(caption, args);
     va_end(args);
     struct dpe_block *block = dpe_draw_add(&report->document, BLOCK_FIGURE, text, sheet);
     if (block == NULL) {

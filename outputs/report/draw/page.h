@@ -16,7 +16,6 @@ void dpe_draw_put_html(struct dpe_text *out, const char *text);
 char *dpe_draw_clean_text(const char *text, size_t columns);
 /** printf into an owned string; NULL without memory. */
 char *dpe_draw_format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
-char *dpe_draw_format_list(const char *format, va_list args) __attribute__((format(printf, 1, 0)));
 
 /** One method has one colour and mark on the whole page, found by its name. From now on `name` is
  * the method `other`; one pair, the last that was given. */

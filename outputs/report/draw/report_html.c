@@ -271,24 +271,11 @@ void dpe_draw_sheet_html(const struct dpe_sheet *sheet, struct dpe_text *out)
 
 /* ------------------------------------------------------------------------------------- the page */
 
-char *dpe_draw_format_list(const char *format, va_list args)
-{
-    va_list again;
-    va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, again);
-    va_end(again);
-    char *text = n >= 0 ? malloc((size_t)n + 1) : NULL;
-    if (text != NULL) {
-        vsnprintf(text, (size_t)n + 1, format, args);
-    }
-    return text;
-}
-
 char *dpe_draw_format_text(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    char *text = dpe_draw_format_list(format, args);
+    char *text = dpe_format_list(format, args);
     va_end(args);
     return text;
 }
