@@ -104,8 +104,8 @@ extern const char *const dpe_detect_move_names[DPE_DETECT_N_MOVES];
 struct dpe_detect_tried {
     struct dpe_detect_point point;
     char key[33];              /**< row key */
-    struct dpe_interval value; /**< of the samples it was run on; recall, or nats per token; its 95
-                                  % interval once the search is complete */
+    struct dpe_interval value; /**< recall, or nats per token, of the samples it was run on; with an
+                                  interval of 95 % once the search is complete */
     int64_t samples;           /**< it was run on */
     double gain;   /**< mean paired improvement over the step's first plan, > 0 = better; NaN */
     int64_t asked; /**< samples that the search has asked for, those of `wanted` included */

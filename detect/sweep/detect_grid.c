@@ -184,7 +184,7 @@ static dpe_status whole_groups(const struct dpe_plan_context *context, const int
 double dpe_detect_joint_scale(const struct dpe_detect_params *params, int group, int64_t length)
 {
     return length < 1 ? dpe_detect_base_scale(params, group)
-                      : fmax(1.0, (double)params->length / (double)length);
+                      : dpe_length_scale(params->length, (double)length);
 }
 
 /* ---------------------------------------------------------------------------------------- plans */

@@ -66,9 +66,8 @@ double dpe_detect_base_scale(const struct dpe_detect_params *params, int group);
 int dpe_detect_base_at(const struct dpe_detect_params *params, int group);
 /** "every group at half the trained length", or what takes its place. */
 const char *dpe_detect_base_words(const struct dpe_detect_params *params);
-/** The scale of a group in the joint plan, `length` −1: that of the base; else max(1, L/length), as
- *  the sweep measured it. The paper rounds it down, which brings far positions beyond a length that
- *  does not divide L. */
+/** The scale of a group in the joint plan, `length` −1: that of the base; else dpe_length_scale,
+ *  as the sweep measured it. */
 double dpe_detect_joint_scale(const struct dpe_detect_params *params, int group, int64_t length);
 
 /** min(1024, L0/8), at least 1. */

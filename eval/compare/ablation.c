@@ -138,7 +138,6 @@ static dpe_status choose_pairs(const struct dpe_ablation *ablation, struct dpe_a
 static dpe_status add_rank(struct dpe_ablation *ablation, double value, struct dpe_error *err)
 {
     const struct dpe_ranking_result *ranks = &ablation->source.ranks;
-    const double length = (double)ablation->source.values->length;
     const int64_t n = ranks->n[DPE_CELLS_LENGTH];
     if (value != floor(value) || value < 1.0 || value > (double)n) {
         return dpe_fail(err, DPE_USAGE,
@@ -149,7 +148,8 @@ static dpe_status add_rank(struct dpe_ablation *ablation, double value, struct d
     DPE_TRY(add_step(ablation, names[ablation->what], value, 0.0, &step, err));
     for (int64_t i = 0; i < ranks->n[DPE_CELLS_GROUP] * n; i++) {
         if (ranks->rank[i] == (int32_t)value) {
-            step->scale[i / n] = fmax(1.0, floor(length / (double)ranks->length[i % n]));
+            step->scale[i / n] =
+                dpe_length_scale(ablation->source.values->length, (double)ranks->length[i % n]);
         }
     }
     return DPE_OK;

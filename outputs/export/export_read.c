@@ -116,15 +116,13 @@ static dpe_status choose_lengths(struct dpe_table_values *values, struct dpe_h5 
     return DPE_OK;
 }
 
-/* S_g = max(1, ⌊L / e_g⌋); a group in which nothing was found keeps the detection's 2L/L0. */
+/* A group in which nothing was found keeps the detection's 2L/L0. */
 static void make_scales(struct dpe_table_values *values)
 {
-    double length = (double)values->length;
     for (int64_t g = 0; g < values->n_groups; g++) {
         double effective = values->effective_length[g];
-        double scale = effective > 0.0 ? floor(length / effective)
-                                       : 2.0 * length / (double)values->trained_length;
-        values->scale_factor[g] = scale > 1.0 ? scale : 1.0;
+        values->scale_factor[g] = dpe_length_scale(
+            values->length, effective > 0.0 ? effective : (double)values->trained_length / 2.0);
     }
 }
 

@@ -343,7 +343,7 @@ def test_tune():
 
 
 def test_ablate():
-    run("dpe-detect", *INPUTS, "-l", "256", "--samples", "2", "--trained-length", "64", "--niah",
+    run("dpe-detect", *INPUTS, "-l", "224", "--samples", "2", "--trained-length", "64", "--niah",
         "values=1", "--select", "paper", "--temperature", "off", "-o", out("detect.h5"))
     run("dpe-norms", *INPUTS, "--lengths", "64", "--samples", "1", "-o", out("norms.h5"))
     short = ["--table", out("detect.h5"), "--samples", "1", "--niah", "values=1", "--trained-length",
@@ -377,7 +377,7 @@ def test_ablate():
     said = evaluate("ablate", "window.h5", *short, "--what", "window", "--values", "4,8")
     assert "was made for" not in said.stderr
     said = evaluate("ablate", "window.h5", *short, "--what", "window", "--values", "4", "-l", "272")
-    assert "was made for 256 tokens, --length goes to 272" in said.stderr
+    assert "was made for 224 tokens, --length goes to 272" in said.stderr
     evaluate("ablate", "scaled.h5", *short, "--what", "scaled-length", "--values", "32", "--norms",
              out("norms.h5"))
     with h5py.File(out("scaled.h5")) as file:

@@ -32,6 +32,12 @@ struct dpe_plan_context {
  *  *plan is filled and owned by the caller (dpe_plan_free). */
 dpe_status dpe_plan_make(const char *spec, const struct dpe_plan_context *context,
                          struct dpe_plan *plan, struct dpe_error *err);
+/** What far positions of a text of `length` tokens are divided by, to lie within an effective
+ * length. The paper rounds it down: where it does not divide L, they then reach beyond it. */
+static inline double dpe_length_scale(int64_t length, double effective)
+{
+    return (double)length > effective ? (double)length / effective : 1.0;
+}
 /** Whether a text is one that the model was trained for: no method and no table changes it. */
 static inline bool dpe_plan_text_is_short(const struct dpe_plan_context *context)
 {

@@ -71,7 +71,7 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
         dpe_spec_fail(spec, "give scales or lengths, not both");
     }
     for (int g = 0; g < n_lengths; g++) {
-        scale[g] = fmax(1.0, (double)context->length / lengths[g]);
+        scale[g] = dpe_length_scale(context->length, lengths[g]);
     }
     n = n > n_lengths ? n : n_lengths;
     int64_t usual = most < 8 ? most : 8;

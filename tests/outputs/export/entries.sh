@@ -31,6 +31,13 @@ detect() {
 detect 384 --window 16
 detect 512 --temperature log-n=256
 detect 1024 --temperature log-n=256,logit-scale=1.1
+# Rank 1 is what the paper's rule took, of lengths that do not divide the text's too.
+for length in 384 1024; do
+    export_ "$work/detect-$length.h5" --rank 1 -o "$work/rank.h5" --force || fail "--rank 1: $(cat "$work/err")"
+    same "$work/$length.h5" "$work/rank.h5" /table/scale_factor
+    export_ "$work/detect-$length.h5" --length 640 -o "$work/longer.h5" --force || fail "--length 640: $(cat "$work/err")"
+    h5dump -d /table/scale_factor "$work/longer.h5" | grep -qE '[( ](10|2\.5)(, (10|2\.5))?$' || fail "scales of lengths of 64 and 256 in 640 tokens"
+done
 export_ "$work/384.h5" -o "$work/384.json" || fail "json of an entry: $(cat "$work/err")"
 export_ --join "$work/1024.h5" "$work/384.json" "$work/512.h5" -o "$work/table.h5" || fail "--join: $(cat "$work/err")"
 "$schema" "$work/table.h5" || fail "SCHEMA.md and a table of several entries differ"
