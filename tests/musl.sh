@@ -52,9 +52,9 @@ wrong=0
 for file in $(find engine data outputs norms eval detect -name '*.c' ! -path '*/cuda/*' ! -path 'outputs/table/positions_example.c' |
     xargs grep -L -e 'mpi[.]h' -e 'cuda/'); do
     case $file in
-    *_bf16.c)
+    *_bf16.c | *_amx.c)
         [ "$(uname -m)" = x86_64 ] || continue
-        set="-mavx512f -mavx512bf16"
+        set="-mavx512f -mavx512bw -mavx512bf16 -mamx-tile -mamx-bf16"
         ;;
     *) set= ;;
     esac

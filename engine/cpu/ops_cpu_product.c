@@ -30,12 +30,6 @@ enum {
     SMALL_WORK = 1 << 18 /* multiplications for which no second thread is woken */
 };
 
-/* Floats of one row pack of k columns. */
-static int64_t pack_floats(const struct dpe_cpu_kernels *kernels, int64_t k)
-{
-    return (k * kernels->mr + kernels->lanes + 15) / 16 * 16;
-}
-
 /* Floats of a thread: a packed column block, a tile of C (or BLAS' C), a piece of W widened. */
 static int64_t thread_floats(const struct dpe_cpu_kernels *kernels, int64_t k)
 {
@@ -58,8 +52,8 @@ static void sizes(const struct dpe_cpu_kernels *kernels, const struct dpe_config
 
 static uint64_t floats_x(const struct dpe_cpu_products *p)
 {
-    uint64_t packs = (uint64_t)(ROWS / p->kernels->mr);
-    return dpe_bytes_times(packs, (uint64_t)pack_floats(p->kernels, p->most_columns));
+    /* Of any kernels: at least 4 rows share the floats beyond their columns. */
+    return dpe_bytes_times(ROWS, (uint64_t)p->most_columns + 16);
 }
 
 static uint64_t floats_threads(const struct dpe_cpu_products *p)
@@ -305,14 +299,14 @@ static void pack_x(const struct job *job, int64_t first, int64_t n, float *halve
     const struct dpe_cpu_kernels *kernels = job->all->kernels;
     const float *x = job->product->x + first * job->k;
     if (job->all->bf16 == NULL) {
-        kernels->pack_rows(x, job->k, n, job->k, packed);
+        dpe_cpu_pack_rows(kernels, NULL, x, n, job->k, packed);
         return;
     }
     int64_t k = units(job, job->k);
     for (int64_t r = 0; r < n; r++) {
         job->all->bf16->halve(x + r * job->k, job->k, halved + r * k);
     }
-    kernels->pack_rows(halved, k, n, k, packed);
+    dpe_cpu_pack_rows(kernels, job->all->bf16, halved, n, k, packed);
 }
 
 /* Columns (weight rows) c … c+n−1, widened and packed into panels of the whole depth. */
@@ -349,7 +343,8 @@ static void multiply(const struct job *job, const struct part *part, const float
     const struct dpe_cpu_kernels *kernels = job->all->kernels;
     const struct dpe_cpu_bf16 *bf16 = job->all->bf16;
     int64_t k = units(job, job->k);
-    int64_t stride = pack_floats(kernels, k);
+    int64_t mr = dpe_cpu_mr(kernels, bf16);
+    int64_t stride = dpe_cpu_pack_floats(kernels, bf16, k);
     int64_t most_depth = bf16 != NULL ? PAIRS : DEPTH;
     for (int64_t d = 0; d < k; d += most_depth) {
         int64_t depth = dpe_least(most_depth, k - d);
@@ -362,11 +357,11 @@ static void multiply(const struct job *job, const struct part *part, const float
                 .bias = d == 0 && job->bias != NULL ? job->bias + c : NULL,
                 .keep = d > 0 || job->product->accumulate,
             };
-            for (int64_t r = part->first; r < part->end; r += kernels->mr) {
-                const float *rows = job->all->packed_x + r / kernels->mr * stride + d * kernels->mr;
+            for (int64_t r = part->first; r < part->end; r += mr) {
+                const float *rows = job->all->packed_x + r / mr * stride + d * mr;
                 (bf16 != NULL ? bf16->tile : kernels->tile)(rows, panel, depth, sums,
                                                             kernels->panel);
-                tile.rows = dpe_least(kernels->mr, part->end - r);
+                tile.rows = dpe_least(mr, part->end - r);
                 kernels->write_tile(&tile, job->product->out + (part->base + r) * job->n + c,
                                     job->n);
             }
@@ -379,6 +374,8 @@ static void many_rows(const struct job *job, int64_t base, int64_t rows)
 {
     const struct dpe_cpu_products *all = job->all;
     const struct dpe_cpu_kernels *kernels = all->kernels;
+    int64_t mr = dpe_cpu_mr(kernels, all->bf16);
+    int64_t stride = dpe_cpu_pack_floats(kernels, all->bf16, units(job, job->k));
     int64_t blocks = (job->n + COLUMNS - 1) / COLUMNS;
     int64_t parts = dpe_least((2 * all->n_threads + blocks - 1) / blocks, rows / PART_ROWS + 1);
     int64_t part_rows = (rows + parts * PART_ROWS - 1) / (parts * PART_ROWS) * PART_ROWS;
@@ -389,9 +386,11 @@ static void many_rows(const struct job *job, int64_t base, int64_t rows)
         float *sums = packed + COLUMNS * all->most_columns;
         float *widened = sums + BLAS_ROWS * COLUMNS;
 #pragma omp for schedule(static)
-        for (int64_t r = 0; r < rows; r += kernels->mr) {
-            pack_x(job, base + r, dpe_least(kernels->mr, rows - r), packed,
-                   all->packed_x + r / kernels->mr * pack_floats(kernels, units(job, job->k)));
+        for (int64_t r = 0; r < rows; r += mr) {
+            pack_x(job, base + r, dpe_least(mr, rows - r), packed, all->packed_x + r / mr * stride);
+        }
+        if (all->bf16 != NULL) {
+            all->bf16->begin();
         }
 #pragma omp for schedule(dynamic, 1) nowait
         for (int64_t i = 0; i < blocks * parts; i++) {
@@ -403,6 +402,9 @@ static void many_rows(const struct job *job, int64_t base, int64_t rows)
                 pack_weights(job, part.c, part.n, widened, packed);
                 multiply(job, &part, packed, sums);
             }
+        }
+        if (all->bf16 != NULL) {
+            all->bf16->end();
         }
     }
 }

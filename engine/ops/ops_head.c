@@ -3,8 +3,12 @@
 #include "engine/ops/ops.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { SMALL_WORK = 1 << 14 /* logits for which no second thread is woken */ };
+enum {
+    SMALL_WORK = 1 << 14, /* logits for which no second thread is woken */
+    SUM_BLOCK = 256       /* logits whose powers are summed at a time */
+};
 
 /* Blocks are looked at without a branch for each number, which compilers turn into vectors. */
 int64_t dpe_first_nonfinite(const float *x, int64_t n)
@@ -59,16 +63,53 @@ int32_t dpe_likeliest(const float *logits, int64_t vocab)
     return (int32_t)best;
 }
 
+/* Σ e^(x − largest) of a block of finite x ≤ largest, with the polynomial of the kernels
+ * (cpu_kernels.c) in loops that compilers turn into vectors: with libm a third of the likelihood of
+ * a model of 262,144 tokens was spent here. */
+static double sum_powers(const float *x, int64_t n, float largest)
+{
+    enum { LANES = 16 };
+    const float shift = 0x1.8p23F; /* x + shift − shift is x rounded to an integer */
+    float lanes[LANES] = {0};
+    float powers[SUM_BLOCK] = {0};
+    double total = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        float y = (x[i] - largest) * 1.44269504F;
+        y = y < -126.0F ? -126.0F : y;
+        float whole = y + shift - shift;
+        float f = y - whole;
+        float power = 0x1.41d334p-13F;
+        power = power * f + 0x1.5f456ap-10F;
+        power = power * f + 0x1.3b2dbcp-7F;
+        power = power * f + 0x1.c6aed4p-5F;
+        power = power * f + 0x1.ebfbdap-3F;
+        power = power * f + 0x1.62e43p-1F;
+        power = power * f + 1.0F;
+        int32_t bits = ((int32_t)whole + 127) * (1 << 23);
+        float scale = 0.0F;
+        memcpy(&scale, &bits, sizeof scale);
+        powers[i] = power * scale;
+    }
+    for (int64_t i = 0; i < SUM_BLOCK; i += LANES) {
+        for (int64_t j = 0; j < LANES; j++) {
+            lanes[j] += powers[i + j];
+        }
+    }
+    for (int64_t j = 0; j < LANES; j++) {
+        total += (double)lanes[j];
+    }
+    return total;
+}
+
 double dpe_log_sum(const float *logits, int64_t vocab)
 {
-    float largest = -INFINITY;
-    for (int64_t i = 0; i < vocab; i++) {
-        largest = logits[i] > largest ? logits[i] : largest;
+    if (dpe_first_nonfinite(logits, vocab) >= 0) {
+        return (double)NAN;
     }
+    float largest = logits[dpe_likeliest(logits, vocab)];
     double total = 0.0;
-    for (int64_t i = 0; i < vocab; i++) {
-        /* −∞ would vanish in the sum; infinity and NaN make it NaN by themselves. */
-        total += isfinite(logits[i]) ? exp((double)logits[i] - (double)largest) : (double)NAN;
+    for (int64_t at = 0; at < vocab; at += SUM_BLOCK) {
+        total += sum_powers(logits + at, dpe_least(SUM_BLOCK, vocab - at), largest);
     }
     return (double)largest + log(total);
 }

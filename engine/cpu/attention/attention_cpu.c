@@ -67,7 +67,7 @@ uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
         .keys = keys,
         .n_threads = n_threads,
         .unpacks = true, /* whether or not: the same estimate for every cache */
-        .bf16 = bf16 != NULL,
+        .bf16 = bf16,
     };
     if (dpe_selects(&plan->selection)) {
         return dpe_cpu_select_workspace(config, plan, keys, rows, n_threads);
@@ -99,7 +99,7 @@ static void tile_mixed(const struct dpe_cpu_item *item, const struct tile_row *t
 {
     const struct dpe_plan *plan = item->call->args->plan;
     int64_t panel = item->call->kernels->panel;
-    for (int64_t r = 0; r < item->call->kernels->mr; r++) {
+    for (int64_t r = 0; r < item->call->layout.mr; r++) {
         for (int64_t c = 0; c < panel; c++) {
             s[r * DPE_CPU_BLOCK + c] = -INFINITY;
         }
@@ -124,12 +124,12 @@ static void tile_mixed(const struct dpe_cpu_item *item, const struct tile_row *t
 
 /* Keys of a step of the softmax: spans that all rows of the tile may see, and those after the
  * tile's first query, which rows before them must not touch (their values may not be finite). In
- * bfloat16 spans and late columns count pairs of keys, and a pair of which the first query sees
- * only one is late. */
+ * bfloat16 spans and late columns count pairs of keys, and of those that are added together
+ * (layout.late) all are late when the first query does not see the last. */
 struct step {
     int64_t columns, n_late; /* columns: keys */
     struct dpe_cpu_spans seen;
-    int64_t late_key[DPE_CPU_MAX_MR], late_column[DPE_CPU_MAX_MR];
+    int64_t late_key[DPE_CPU_MOST_MR], late_column[DPE_CPU_MOST_MR];
 };
 
 /* Where the row of V of key n (of the pair from n on) lies: packed by position in the stripe, or in
@@ -148,7 +148,8 @@ static void step_add(const struct dpe_cpu_item *item, struct step *step,
                      const struct tile_row *tile, int64_t n0, int64_t panel)
 {
     int64_t pair = item->call->layout.pair;
-    int64_t seen_end = (tile->first + 1) / pair * pair; /* by all rows */
+    int64_t together = item->call->layout.late;
+    int64_t seen_end = (tile->first + 1) / together * together; /* by all rows */
     int64_t end = n0 + panel < seen_end ? n0 + panel : seen_end;
     int64_t next = 0;
     for (int64_t n = n0; n < end; n = next) {
@@ -157,7 +158,7 @@ static void step_add(const struct dpe_cpu_item *item, struct step *step,
         dpe_cpu_add_span(&step->seen, (step->columns + n - n0) / pair, row, (next - n) / pair);
     }
     int64_t late = n0 > seen_end ? n0 : seen_end;
-    for (; late < n0 + panel && late <= tile->last; late += pair) {
+    for (; late < n0 + panel && late <= tile->last; late += together) {
         step->late_key[step->n_late] = late;
         step->late_column[step->n_late++] = (step->columns + late - n0) / pair;
     }
@@ -177,8 +178,8 @@ static void accumulate(const struct dpe_cpu_item *item, const struct tile_row *t
     const float *v = layout->pack_v
                          ? call->packed_v + item->slot * layout->stripe / layout->pair * width
                          : call->args->v + kv_head * call->args->capacity * width;
-    float *o = item->o + tile->index * kernels->mr * width;
-    for (int64_t r = 0; r < kernels->mr && bf16 != NULL; r++) {
+    float *o = item->o + tile->index * layout->mr * width;
+    for (int64_t r = 0; r < layout->mr && bf16 != NULL; r++) {
         float *p = item->s + r * DPE_CPU_BLOCK;
         bf16->halve(p, step->columns, p);
     }
@@ -187,9 +188,24 @@ static void accumulate(const struct dpe_cpu_item *item, const struct tile_row *t
     for (int64_t i = 0; i < step->n_late; i++) {
         int64_t next = 0;
         const float *late = v + value_row(item, step->late_key[i], &next) * width;
-        (bf16 != NULL ? bf16->accumulate_row : kernels->accumulate_row)(
+        (bf16 != NULL ? bf16->accumulate_late : kernels->accumulate_row)(
             item->s + step->late_column[i], step->late_key[i] - tile->first, late, o, width);
     }
+}
+
+/* `rows` rows of the item from r on, all of them of one tile row: s becomes probabilities. */
+static void softmax(const struct dpe_cpu_item *item, int64_t r, int64_t rows,
+                    const struct step *step, float *alpha)
+{
+    const struct dpe_cpu_call *call = item->call;
+    float *s = item->s + r % call->layout.mr * DPE_CPU_BLOCK;
+    struct dpe_cpu_softmax state = {call->factor + item->row + r, item->reference + r,
+                                    item->sum + r, alpha};
+    for (int64_t i = 0; i < rows && call->args->plan->attention_cap > 0.0; i++) {
+        dpe_cap_logits(call->kernels, call->args->plan, state.factor[i], step->columns,
+                       s + i * DPE_CPU_BLOCK);
+    }
+    call->kernels->softmax(&state, rows, step->columns, s);
 }
 
 /* One tile row against the keys n0 … n0 + DPE_CPU_BLOCK − 1. */
@@ -224,17 +240,12 @@ static void attend(const struct dpe_cpu_item *item, const struct tile_row *tile,
     if (step.columns == 0) {
         return;
     }
-    int64_t r = tile->index * kernels->mr;
-    float alpha[DPE_CPU_MAX_MR];
-    struct dpe_cpu_softmax state = {call->factor + item->row + r, item->reference + r,
-                                    item->sum + r, alpha};
-    if (call->args->plan->attention_cap > 0.0) {
-        for (int64_t i = 0; i < kernels->mr; i++) {
-            dpe_cap_logits(kernels, call->args->plan, state.factor[i], step.columns,
-                           item->s + i * DPE_CPU_BLOCK);
-        }
+    float alpha[DPE_CPU_MOST_MR];
+    for (int64_t i = 0; i < call->layout.mr; i += kernels->mr) {
+        int64_t r = tile->index * call->layout.mr + i;
+        int64_t rows = dpe_least(kernels->mr, call->layout.mr - i);
+        softmax(item, r, rows, &step, alpha + i);
     }
-    kernels->softmax(&state, kernels->mr, step.columns, item->s);
     accumulate(item, tile, &step, alpha);
 }
 
@@ -251,7 +262,7 @@ static void run_item(const struct dpe_cpu_item *item)
 {
     const struct dpe_cpu_call *call = item->call;
     const struct dpe_plan *plan = call->args->plan;
-    int64_t mr = call->kernels->mr;
+    int64_t mr = call->layout.mr;
     struct tile_row tiles[MAX_TILES];
     int64_t n_tiles = (item->n_rows + mr - 1) / mr;
     int64_t lo = INT64_MAX;
@@ -359,7 +370,7 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
         .keys = call.keys,
         .n_threads = args->n_threads,
         .unpacks = args->kv != NULL,
-        .bf16 = bf16 != NULL,
+        .bf16 = bf16,
     };
     call.layout =
         dpe_cpu_lay_out(kernels, &extent, dpe_rotated_find(args->plan, args->rotation, false),
@@ -378,6 +389,9 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
 #pragma omp parallel num_threads(args->n_threads)
     {
         struct dpe_cpu_item item = thread_item(&call);
+        if (bf16 != NULL) {
+            bf16->begin();
+        }
         for (int64_t kv = 0; kv < args->n_kv_heads; kv += layout->kv_heads_at_once) {
             int64_t left = args->n_kv_heads - kv;
             int64_t n_kv = left < layout->kv_heads_at_once ? left : layout->kv_heads_at_once;
@@ -386,6 +400,9 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
                                                                    : call.keys;
                 run_stripe(&item, kv, n_kv);
             }
+        }
+        if (bf16 != NULL) {
+            bf16->end();
         }
     }
 }

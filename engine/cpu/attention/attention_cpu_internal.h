@@ -248,8 +248,8 @@ static inline int64_t dpe_cpu_round_up(int64_t n, int64_t to)
 struct dpe_cpu_extent {
     int64_t n_heads, n_kv_heads, head_dim, rows, keys;
     int n_threads;
-    bool unpacks; /**< keys and values lie in a dpe_kv */
-    bool bf16;
+    bool unpacks;                    /**< keys and values lie in a dpe_kv */
+    const struct dpe_cpu_bf16 *bf16; /**< or NULL */
 };
 
 /** Where things lie in the workspace, in floats. The same arithmetic for the largest call
@@ -259,7 +259,9 @@ struct dpe_cpu_layout {
     int64_t kv_heads_at_once, group;                          /* group: query heads of a KV head */
     int64_t stripe, panels, panel_floats, pack_floats, width; /* keys and panels of a stripe */
     int64_t copies_per_kv_head;                               /* packed key copies */
+    int64_t mr;                                               /* rows of a row pack */
     int64_t pair; /* numbers in the place of a float: 2 in bfloat16, else 1 */
+    int64_t late; /* keys that are added together */
     bool pack_v;  /* rows of V are not whole vectors, are unpacked or rounded */
     bool stripes; /* several: every item has a state of its own, else every thread */
     uint64_t k_at, v_at, state_at, thread_at, total;

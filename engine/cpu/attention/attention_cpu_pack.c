@@ -73,12 +73,12 @@ static void layout_thread(const struct dpe_cpu_kernels *kernels, int64_t head_di
                           struct dpe_cpu_layout *layout)
 {
     uint64_t d = (uint64_t)head_dim;
-    uint64_t tiles = (uint64_t)(DPE_CPU_QUERY_ROWS / kernels->mr);
+    uint64_t tiles = (uint64_t)(DPE_CPU_QUERY_ROWS / layout->mr);
     uint64_t total = 0;
     layout->q_floats = tiles * (uint64_t)layout->pack_floats;
     dpe_place(&total, layout->q_floats * (uint64_t)layout->q.n);
-    layout->s_at = dpe_place(&total, (uint64_t)(kernels->mr * DPE_CPU_BLOCK));
-    layout->mixed_at = dpe_place(&total, (uint64_t)(kernels->mr * kernels->panel));
+    layout->s_at = dpe_place(&total, (uint64_t)(layout->mr * DPE_CPU_BLOCK));
+    layout->mixed_at = dpe_place(&total, (uint64_t)(layout->mr * kernels->panel));
     layout->rotated_at = dpe_place(&total, (uint64_t)kernels->panel * d);
     layout->tile_at = dpe_place(&total, (uint64_t)kernels->panel * d);
     layout->select_at = dpe_place(&total, d / 2);
@@ -98,11 +98,13 @@ struct dpe_cpu_layout dpe_cpu_lay_out(const struct dpe_cpu_kernels *kernels,
     layout.stripe =
         layout.stripes ? DPE_CPU_STRIPE : dpe_cpu_round_up(extent->keys, kernels->panel);
     layout.panels = layout.stripe / kernels->panel;
-    layout.pair = extent->bf16 ? 2 : 1;
+    layout.mr = dpe_cpu_mr(kernels, extent->bf16);
+    layout.pair = extent->bf16 != NULL ? 2 : 1;
+    layout.late = extent->bf16 != NULL ? extent->bf16->keys : 1;
     layout.panel_floats = d / layout.pair * kernels->panel;
-    layout.pack_floats = dpe_cpu_round_up(d / layout.pair * kernels->mr + kernels->lanes, ALIGN);
+    layout.pack_floats = dpe_cpu_pack_floats(kernels, extent->bf16, d / layout.pair);
     layout.width = dpe_cpu_round_up(d, kernels->lanes);
-    layout.pack_v = layout.width != d || extent->unpacks || extent->bf16;
+    layout.pack_v = layout.width != d || extent->unpacks || extent->bf16 != NULL;
     layout.state_floats = DPE_CPU_QUERY_ROWS * ((uint64_t)layout.width + 2);
     layout.copies_per_kv_head = k.n - k.n_per_head + k.n_per_head * layout.group;
     layout_thread(kernels, d, &layout);
@@ -203,7 +205,7 @@ static void pack_values(const struct dpe_cpu_item *item, int64_t kv_head, int64_
     float *rows = call->bf16 != NULL ? item->rotated : to;
     int64_t ld = call->bf16 != NULL ? d : layout->width;
     memset(to, 0,
-           (size_t)(dpe_cpu_round_up(count, layout->pair) / layout->pair * layout->width) *
+           (size_t)(dpe_cpu_round_up(count, layout->late) / layout->pair * layout->width) *
                sizeof *to);
     for (int64_t next = 0, i = 0; i < count; i = next - n) {
         int64_t row = dpe_key_row(args, 0, n + i, &next);
@@ -257,8 +259,8 @@ void dpe_cpu_pack_queries(const struct dpe_cpu_item *item)
     int64_t ld = args->n_heads * d;
     dpe_copy_select(args, item->head, item->select);
     for (int c = 0; c < layout->q.n; c++) {
-        for (int64_t r = 0; r < item->n_rows; r += call->kernels->mr) {
-            int64_t n = item->n_rows - r < call->kernels->mr ? item->n_rows - r : call->kernels->mr;
+        for (int64_t r = 0; r < item->n_rows; r += layout->mr) {
+            int64_t n = dpe_least(item->n_rows - r, layout->mr);
             int64_t row = item->row + r;
             struct dpe_cpu_rotation rotation =
                 dpe_copy_rotation(args, &layout->q.copies[c], args->rotation->q_table[0],
@@ -266,9 +268,9 @@ void dpe_cpu_pack_queries(const struct dpe_cpu_item *item)
             call->kernels->rotate(&rotation, args->q + row * ld + item->head * d, ld, n,
                                   item->rotated);
             int64_t columns = halve_rows(item, n);
-            call->kernels->pack_rows(item->rotated, columns, n, columns,
-                                     item->q + c * (int64_t)layout->q_floats +
-                                         r / call->kernels->mr * layout->pack_floats);
+            dpe_cpu_pack_rows(call->kernels, call->bf16, item->rotated, n, columns,
+                              item->q + c * (int64_t)layout->q_floats +
+                                  r / layout->mr * layout->pack_floats);
         }
     }
 }

@@ -16,7 +16,7 @@ static inline __m512 halve_panel(const float *x)
     return (__m512)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + LANES), _mm512_loadu_ps(x));
 }
 
-static void halve(const float *x, int64_t n, float *pairs)
+void dpe_cpu_bf16_halve(const float *x, int64_t n, float *pairs)
 {
     int64_t i = 0;
     for (; i + PANEL <= n; i += PANEL) {
@@ -30,7 +30,7 @@ static void halve(const float *x, int64_t n, float *pairs)
     }
 }
 
-static void pair(const float *x, const float *y, int64_t n, float *pairs)
+void dpe_cpu_bf16_pair(const float *x, const float *y, int64_t n, float *pairs)
 {
     for (int64_t i = 0; i < n; i += LANES) {
         unsigned lanes = n - i < LANES ? (1U << (n - i)) - 1U : 0xffffU;
@@ -124,7 +124,7 @@ static void accumulate(const float *p, const struct dpe_cpu_spans *spans, const 
 }
 
 /* The same instruction as accumulate, so that a sum has the same bits wherever tiles begin. */
-static void accumulate_row(const float *p, int64_t first, const float *v, float *o, int64_t width)
+static void accumulate_late(const float *p, int64_t first, const float *v, float *o, int64_t width)
 {
     const __m512i low = _mm512_set1_epi32(0xffff);
     for (int64_t column = 0; column < width; column += LANES) {
@@ -253,7 +253,7 @@ static inline __attribute__((always_inline)) void dots_rows(int together, int ro
 
 /* One row of x waits for memory, which weight rows one after another read fastest (as in
  * cpu_kernels_dots.h). More rows take a piece of x through several weight rows. */
-static void dots(const struct dpe_cpu_dots *dots)
+void dpe_cpu_bf16_dots(const struct dpe_cpu_dots *dots)
 {
     switch (dots->rows) {
     case 1:
@@ -275,15 +275,24 @@ static void dots(const struct dpe_cpu_dots *dots)
     }
 }
 
+static void nothing(void)
+{
+}
+
 const struct dpe_cpu_bf16 *dpe_cpu_bf16(void)
 {
     static const struct dpe_cpu_bf16 kernels = {
-        .halve = halve,
+        .mr = MR,
+        .depth = 1,
+        .keys = 2,
+        .begin = nothing,
+        .end = nothing,
+        .halve = dpe_cpu_bf16_halve,
         .tile = tile,
-        .pair = pair,
+        .pair = dpe_cpu_bf16_pair,
         .accumulate = accumulate,
-        .accumulate_row = accumulate_row,
-        .dots = dots,
+        .accumulate_late = accumulate_late,
+        .dots = dpe_cpu_bf16_dots,
     };
     return &kernels;
 }

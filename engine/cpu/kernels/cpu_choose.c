@@ -2,6 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__) && defined(__linux__) && !defined(__APPLE__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "engine/cpu/kernels/cpu_kernels.h"
 
 const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void)
@@ -32,12 +38,31 @@ const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void)
     return found != NULL ? found : dpe_cpu_kernels_portable();
 }
 
+#if defined(__x86_64__)
+/* Whether the processor has AMX for bfloat16, and Linux lets this process use its registers, which
+ * it must be asked for. */
+static bool amx_usable(void)
+{
+#if defined(__linux__) && !defined(__APPLE__)
+    enum { ASK = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILES = 18 /* XFEATURE_XTILEDATA */ };
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & bit_AMX_BF16) != 0 &&
+           (d & bit_AMX_TILE) != 0 && syscall(SYS_arch_prctl, ASK, TILES) == 0;
+#else
+    return false;
+#endif
+}
+#endif
+
 const struct dpe_cpu_bf16 *dpe_cpu_bf16_choose(void)
 {
 #if defined(__x86_64__)
     if (strcmp(dpe_cpu_kernels_choose()->name, "avx512") == 0 &&
         __builtin_cpu_supports("avx512bf16")) {
-        return dpe_cpu_bf16();
+        return getenv("DPE_CPU") == NULL && amx_usable() ? dpe_cpu_amx() : dpe_cpu_bf16();
     }
 #endif
     return NULL;

@@ -24,6 +24,7 @@
 enum {
     DPE_CPU_MAX_LANES = 16,
     DPE_CPU_MAX_MR = 12,
+    DPE_CPU_MOST_MR = 32,     /**< of any set, those for bfloat16 too */
     DPE_CPU_BLOCK = 256,      /**< keys of one step of the online softmax; floats in a row of S */
     DPE_CPU_MAX_PRODUCTS = 3, /**< that run together */
     DPE_CPU_MAX_SPANS = 64,   /**< of `accumulate`: panels in a block at most */
@@ -164,8 +165,16 @@ const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void);
  * Both factors of a product are rounded to bfloat16 (to the nearest, ties to even), sums are float.
  * A pair is two numbers in the place of one float, which are multiplied with another pair and added
  * together: two neighbours of k in a linear layer and in query · key, two neighbouring keys in
- * probabilities · V. Row packs, panels, P and V have the layouts above, with pairs for floats. */
+ * probabilities · V. Panels, P and V have the layouts above, with pairs for floats. */
 struct dpe_cpu_bf16 {
+    int64_t mr;    /**< rows of a row pack, in the place of the other kernels' */
+    int64_t depth; /**< pairs of k that a row pack is filled up to */
+    int64_t keys;  /**< that accumulate adds together, from a multiple of them on */
+    /** By each thread before it calls tile or accumulate…, and after. */
+    void (*begin)(void);
+    void (*end)(void);
+    /** As dpe_cpu_kernels.pack_rows, of k pairs; NULL: that one. */
+    void (*pack_rows)(const float *x, int64_t ld, int64_t n, int64_t k, float *out);
     /** pairs [(n+1)/2] of x [n]; the second of a last single number is 0. They may begin at x. */
     void (*halve)(const float *x, int64_t n, float *pairs);
     /** dpe_cpu_kernels.tile of packs and panels of k pairs. */
@@ -175,18 +184,49 @@ struct dpe_cpu_bf16 {
     /** dpe_cpu_kernels.accumulate of pairs of keys; sums, alpha and o are float. */
     void (*accumulate)(const float *p, const struct dpe_cpu_spans *spans, const float *v,
                        const float *alpha, float *o, int64_t width);
-    /** o[r] += p[r · DPE_CPU_BLOCK] · v, a pair of keys, for the rows r = first … mr−1; for row
-     *  `first` the second key is not read. */
-    void (*accumulate_row)(const float *p, int64_t first, const float *v, float *o, int64_t width);
+    /** o[r] += p[r · DPE_CPU_BLOCK …] · v, `keys` keys, for the rows r = first … mr−1, of which
+     *  first + i sees keys 0 … i and has a weight of 0 for the others. first > −keys. */
+    void (*accumulate_late)(const float *p, int64_t first, const float *v, float *o, int64_t width);
     /** dpe_cpu_kernels.dots of pairs of x (row stride ldx in pairs) and weights in bfloat16, which
      *  are read as they lie; k and ldw count numbers. A row of x gets the same bits with any others
      *  beside it. */
     void (*dots)(const struct dpe_cpu_dots *dots);
 };
 
-/** NULL where this build or this processor does not have them, or DPE_CPU names a narrower set. */
+/** Those of AMX where the processor and the system have it, else those of AVX512-BF16 (also with
+ *  DPE_CPU=avx512). NULL where this build or this processor does not have them, or DPE_CPU names a
+ *  narrower set. */
 const struct dpe_cpu_bf16 *dpe_cpu_bf16_choose(void);
-/** Those of this build (cpu_bf16.c, x86 only), for any processor. */
+/** Those of this build (cpu_bf16.c, cpu_amx.c, x86 only), for any processor. */
 const struct dpe_cpu_bf16 *dpe_cpu_bf16(void);
+const struct dpe_cpu_bf16 *dpe_cpu_amx(void);
+/* What both have in common (cpu_bf16.c). */
+void dpe_cpu_bf16_halve(const float *x, int64_t n, float *pairs);
+void dpe_cpu_bf16_pair(const float *x, const float *y, int64_t n, float *pairs);
+void dpe_cpu_bf16_dots(const struct dpe_cpu_dots *dots);
+
+/** Rows of a row pack, and what makes one; bf16: NULL or those kernels. */
+static inline int64_t dpe_cpu_mr(const struct dpe_cpu_kernels *kernels,
+                                 const struct dpe_cpu_bf16 *bf16)
+{
+    return bf16 != NULL ? bf16->mr : kernels->mr;
+}
+
+static inline void dpe_cpu_pack_rows(const struct dpe_cpu_kernels *kernels,
+                                     const struct dpe_cpu_bf16 *bf16, const float *x, int64_t n,
+                                     int64_t k, float *out)
+{
+    bool own = bf16 != NULL && bf16->pack_rows != NULL;
+    (own ? bf16->pack_rows : kernels->pack_rows)(x, k, n, k, out);
+}
+
+/** Floats of a row pack of k columns, or pairs of them in bfloat16: a multiple of 16. */
+static inline int64_t dpe_cpu_pack_floats(const struct dpe_cpu_kernels *kernels,
+                                          const struct dpe_cpu_bf16 *bf16, int64_t k)
+{
+    int64_t depth = bf16 != NULL ? bf16->depth : 1;
+    k = (k + depth - 1) / depth * depth;
+    return (k * dpe_cpu_mr(kernels, bf16) + kernels->lanes + 15) / 16 * 16;
+}
 
 #endif

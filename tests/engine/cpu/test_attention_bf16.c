@@ -416,5 +416,12 @@ int main(void)
         fprintf(stderr, "this machine lacks AVX512-BF16\n");
         return 125;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("dpe_cpu_bf16_choose", tests, NULL, NULL);
+    setenv("DPE_CPU", "avx512", 1); /* without AMX */
+    const struct dpe_cpu_bf16 *widest = bf16;
+    bf16 = dpe_cpu_bf16_choose();
+    if (bf16 != widest) {
+        failed += cmocka_run_group_tests_name("DPE_CPU=avx512", tests, NULL, NULL);
+    }
+    return failed;
 }
