@@ -321,6 +321,7 @@ static void fill_ops(void)
     cpu_ops.logits = cpu_logits;
     bf16_ops = cpu_ops;
     bf16_ops.name = "cpu-bf16";
+    bf16_ops.logit_rows = 256;
     bf16_ops.open = bf16_open;
     bf16_ops.supports = bf16_supports;
     bf16_ops.attention_workspace = bf16_attention_workspace;

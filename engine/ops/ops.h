@@ -195,6 +195,9 @@ struct dpe_ops {
     bool keeps_marks;
     /** Backends opened for one thread work in several threads at once. */
     bool side_by_side;
+    /** Rows of the LM head at once in likelihoods; 0: 64. More where unpacking its weights counts.
+     */
+    int64_t logit_rows;
 
     /** Name of a way of a part (dpe_ways) for models of this configuration; NULL: there are no
      * more. A failure says "failed in CALL, …": it is of the way whose name's last word (after

@@ -66,7 +66,7 @@ int32_t dpe_likeliest(const float *logits, int64_t vocab)
 /* Σ e^(x − largest) of a block of finite x ≤ largest, with the polynomial of the kernels
  * (cpu_kernels.c) in loops that compilers turn into vectors: with libm a third of the likelihood of
  * a model of 262,144 tokens was spent here. */
-static double sum_powers(const float *x, int64_t n, float largest)
+static inline __attribute__((always_inline)) double sum_of(const float *x, int64_t n, float largest)
 {
     enum { LANES = 16 };
     const float shift = 0x1.8p23F; /* x + shift − shift is x rounded to an integer */
@@ -101,15 +101,35 @@ static double sum_powers(const float *x, int64_t n, float largest)
     return total;
 }
 
+static double sum_powers(const float *x, int64_t n, float largest)
+{
+    return sum_of(x, n, largest);
+}
+
+#if defined(__x86_64__)
+/* The same bits in wider vectors. */
+static __attribute__((target("avx512f,avx512dq"))) double
+sum_powers_avx512(const float *x, int64_t n, float largest)
+{
+    return sum_of(x, n, largest);
+}
+#endif
+
 double dpe_log_sum(const float *logits, int64_t vocab)
 {
     if (dpe_first_nonfinite(logits, vocab) >= 0) {
         return (double)NAN;
     }
     float largest = logits[dpe_likeliest(logits, vocab)];
+    double (*sum)(const float *, int64_t, float) = sum_powers;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
+        sum = sum_powers_avx512;
+    }
+#endif
     double total = 0.0;
     for (int64_t at = 0; at < vocab; at += SUM_BLOCK) {
-        total += sum_powers(logits + at, dpe_least(SUM_BLOCK, vocab - at), largest);
+        total += sum(logits + at, dpe_least(SUM_BLOCK, vocab - at), largest);
     }
     return (double)largest + log(total);
 }

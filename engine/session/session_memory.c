@@ -179,7 +179,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
     int64_t rows = options->prefill_chunk;
     int64_t branches = options->branches;
     rows = rows < branches ? branches : rows;
-    int64_t logit_rows = rows < LOGIT_ROWS ? rows : LOGIT_ROWS;
+    int64_t logit_rows = dpe_least(rows, ops->logit_rows > 0 ? ops->logit_rows : LOGIT_ROWS);
     struct dpe_session_bytes b = {
         .rows = rows,
         .residual = dpe_bytes_of(rows, c->hidden, 1, f),
