@@ -36,6 +36,10 @@ grep -q "^--budget: --select joint, 8 samples, the number of key pairs is measur
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $reference --dry-run >"$work/out" 2>"$work/err" || fail "--dry-run: $(cat "$work/err")"
 [ "$(grep -cE "^(quick|default|thorough) .* points of recall\$" "$work/out")" = 3 ] || fail "--dry-run: $(tail -5 "$work/out")"
+# What bfloat16 is worth is not said where a type is given.
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $reference --dry-run --dtype f32 >"$work/out" 2>"$work/err" || fail "--dtype f32: $(cat "$work/err")"
+! grep -q "times as fast here" "$work/out" || fail "--dtype f32: $(tail -5 "$work/out")"
 # A text is read once for all batches of answers.
 [ "$(wc -l <"$work/cache/dpe/speeds")" -gt "$(cut -d " " -f 4 "$work/cache/dpe/speeds" | sort -u | wc -l)" ] ||
     fail "speeds that are kept: $(cat "$work/cache/dpe/speeds")"
