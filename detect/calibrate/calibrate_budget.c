@@ -380,9 +380,7 @@ static dpe_status print_settings(struct batch *batch, struct dpe_error *err)
     batch->args = line;
     batch->chooses = chooses;
     if (status == DPE_OK && batch->bf16_gain > worth) {
-        dpe_print("\n--dtype bf16     reads %.1f times as fast here; quick takes it, default and "
-                  "thorough "
-                  "only where it is given\n",
+        dpe_print("\n--dtype bf16     reads %.1f times as fast here; only quick takes it unasked\n",
                   batch->bf16_gain);
     }
     return status;

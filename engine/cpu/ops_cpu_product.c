@@ -299,7 +299,7 @@ static void pack_x(const struct job *job, int64_t first, int64_t n, float *halve
     const struct dpe_cpu_kernels *kernels = job->all->kernels;
     const float *x = job->product->x + first * job->k;
     if (job->all->bf16 == NULL) {
-        dpe_cpu_pack_rows(kernels, NULL, x, n, job->k, packed);
+        kernels->pack_rows(x, job->k, n, job->k, packed);
         return;
     }
     int64_t k = units(job, job->k);

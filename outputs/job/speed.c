@@ -5,6 +5,7 @@
 
 #include <omp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -131,13 +132,14 @@ static bool find_key(const struct place *place, int64_t branches, char key[KEY +
                                plan->n_bands > 1,
                                (int64_t)options->max_memory};
     struct dpe_sha256 *hash = dpe_sha256_new();
+    const char *kernels = getenv("DPE_CPU");
     (void)gethostname(host, sizeof host - 1);
     if (dpe_selects(&plan->selection)) {
         dpe_plan_selection_text(plan, selection);
     }
     const char *const texts[] = {
-        dpe_version(),         host,     dpe_model_fingerprint(place->model), job->device,
-        job->device_info.name, selection};
+        dpe_version(),         host,      dpe_model_fingerprint(place->model), job->device,
+        job->device_info.name, selection, kernels != NULL ? kernels : ""};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         dpe_sha256_text(hash, texts[i]);
     }

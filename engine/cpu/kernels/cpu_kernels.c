@@ -4,6 +4,7 @@
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/kernels/cpu_blocks.h"
 #include "engine/cpu/kernels/cpu_simd.h"
+#include "engine/ops/ops_head.h"
 
 #include <math.h>
 
@@ -35,19 +36,16 @@ static inline void prefetch(const float *p, int64_t ahead)
 }
 
 /* 2^x within 2 units in the last place for −126 ≤ x < 128; 0 below −126.5; NaN stays NaN.
- * x = n + r with |r| ≤ ½ and a minimax polynomial of degree 6 for 2^r (relative error 1.9e-9 before
- * rounding, found with the Remez exchange; one of degree 5 would cost a unit). */
+ * x = n + r with |r| ≤ ½ and dpe_exp2_polynomial for 2^r. */
 static inline vec exp2_reduced(vec x)
 {
     vec t = v_add(x, v_set1(V_ROUND_MAGIC));
     vec r = v_sub(x, v_sub(t, v_set1(V_ROUND_MAGIC)));
-    vec p = v_set1(0x1.41d334p-13F);
-    p = v_fma(p, r, v_set1(0x1.5f456ap-10F));
-    p = v_fma(p, r, v_set1(0x1.3b2dbcp-7F));
-    p = v_fma(p, r, v_set1(0x1.c6aed4p-5F));
-    p = v_fma(p, r, v_set1(0x1.ebfbdap-3F));
-    p = v_fma(p, r, v_set1(0x1.62e43p-1F));
-    p = v_fma(p, r, v_set1(1.0F));
+    vec p = v_set1(dpe_exp2_polynomial[0]);
+#pragma GCC unroll 6
+    for (int i = 1; i <= DPE_EXP2_DEGREE; i++) {
+        p = v_fma(p, r, v_set1(dpe_exp2_polynomial[i]));
+    }
     return v_mul(p, v_pow2(t));
 }
 

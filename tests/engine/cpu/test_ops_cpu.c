@@ -11,6 +11,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/product.h"
+#include "engine/ops/ops_head.h"
 #include "engine/ops/ops_host.h"
 #include "tests/engine/cpu/kernel_sets.h"
 #include "tests/lib/near.h"
@@ -523,10 +524,43 @@ static void exact_plans_are_refused(void **state)
     assert_non_null(strstr(err.text, "reference"));
 }
 
+/* Any number of logits, some far below the largest, against double. */
+static void log_sums_are_near_double(void **state)
+{
+    (void)state;
+    const int64_t vocabs[] = {1, 2, 15, 255, 256, 257, 5000};
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 8, 1);
+    for (size_t i = 0; i < sizeof vocabs / sizeof vocabs[0]; i++) {
+        int64_t n = vocabs[i];
+        float *x = malloc((size_t)n * sizeof *x);
+        for (double width = 0.0; width < 1e4; width = width * 20.0 + 0.5) {
+            double largest = -(double)INFINITY;
+            double total = 0.0;
+            for (int64_t j = 0; j < n; j++) {
+                x[j] = (float)((dpe_rng_unit(&rng) - 0.7) * width);
+                largest = fmax(largest, (double)x[j]);
+            }
+            for (int64_t j = 0; j < n; j++) {
+                total += exp((double)x[j] - largest);
+            }
+            double want = largest + log(total);
+            assert_true(fabs(dpe_log_sum(x, n) - want) <= 2e-6 + 1e-7 * fabs(want));
+        }
+        const float bad[] = {NAN, INFINITY, -INFINITY};
+        for (int j = 0; j < 3; j++) {
+            x[n / 2] = bad[j];
+            assert_true(isnan(dpe_log_sum(x, n)) != 0);
+        }
+        free(x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp2_within_two_units),
+        cmocka_unit_test(log_sums_are_near_double),
         cmocka_unit_test(every_half_and_bfloat_is_widened_exactly),
         cmocka_unit_test(products_of_any_shape),
         cmocka_unit_test(products_in_bfloat16),
