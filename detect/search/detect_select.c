@@ -16,13 +16,14 @@ const char *const dpe_detect_rule_names[] = {"paper", "guarded", "sequential", "
 
 /* ----------------------------------------------------------------------------------- one choice */
 
-/* Values of one cell, larger = better. */
+/* Of one cell, what tests are of, and what a choice goes by. */
 static void take_values(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
-                        int cell, double *values)
+                        int cell, double *values, double *goodness)
 {
     size_t n = (size_t)scores->n_samples;
     for (size_t s = 0; s < n; s++) {
-        values[s] = dpe_detect_goodness(scores, criterion, (size_t)cell * n + s);
+        values[s] = dpe_detect_value(scores, criterion, (size_t)cell * n + s);
+        goodness[s] = dpe_detect_goodness(scores, criterion, (size_t)cell * n + s);
     }
 }
 
@@ -76,15 +77,17 @@ dpe_status dpe_detect_choose(const struct dpe_detect_scores *scores,
     }
     size_t n = (size_t)scores->n_samples;
     DPE_OWNED double *values = NULL;
-    DPE_TRY(DPE_NEW(&values, 2 * n, err, "out of memory for a choice on %zu samples", n));
+    DPE_TRY(DPE_NEW(&values, 4 * n, err, "out of memory for a choice on %zu samples", n));
     double *had = values + n;
+    double *goodness = values + 2 * n;
+    double *good = values + 3 * n;
     int64_t pairs[DPE_DETECT_MAX_LENGTHS] = {0};
     int compared = 0;
     choice->from = from;
-    take_values(scores, criterion, first + from, had);
+    take_values(scores, criterion, first + from, had, good);
     for (int t = 0; t < n_lengths; t++) {
-        take_values(scores, criterion, first + t, values);
-        pairs[t] = compare_pairs(values, had, n, &choice->gain[t]);
+        take_values(scores, criterion, first + t, values, goodness);
+        pairs[t] = compare_pairs(goodness, good, n, &choice->gain[t]);
         compared += t != from && pairs[t] > 0;
         choice->p[t] =
             dpe_sign_flip(values, had, n,
@@ -437,6 +440,7 @@ static void bound_loss(const double *contexts, int64_t stride, bool recall, int 
         double mean = sum / n;
         double variance = fmax(squares / n - mean * mean, 0.0) / (n - 1.0);
         candidate->at_most = mean + dpe_student_quantile(level, (int64_t)n - 1) * sqrt(variance);
+        candidate->at_most = recall ? fmin(candidate->at_most, 1.0) : candidate->at_most;
     }
 }
 

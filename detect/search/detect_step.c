@@ -112,7 +112,19 @@ struct trial {
     int64_t run[DPE_DETECT_MOST_CANDIDATES]; /* samples that each is run on */
 };
 
-/* Larger = better; NaN where there is none, or none that counts. */
+/* What a row measured, and what a choice goes by. Larger = better; NaN where there is none, or none
+ * that counts. */
+typedef double of_row(const struct trial *trial, int cell, int64_t sample);
+
+static double measured(const struct trial *trial, int cell, int64_t sample)
+{
+    const enum dpe_detect_criterion criterion = trial->options->criterion;
+    const size_t at = (size_t)cell * (size_t)trial->scores->n_samples + (size_t)sample;
+    const double sign = criterion == DPE_DETECT_RECALL ? 1.0 : -1.0;
+    return sample < trial->run[cell] ? sign * dpe_detect_value(trial->scores, criterion, at)
+                                     : (double)NAN;
+}
+
 static double goodness(const struct trial *trial, int cell, int64_t sample)
 {
     const size_t at = (size_t)cell * (size_t)trial->scores->n_samples + (size_t)sample;
@@ -133,12 +145,12 @@ static bool has_rows(const struct trial *trial, int cell, int64_t samples)
 }
 
 /* Mean paired improvement over the step's first plan; *pairs of samples valid under both. */
-static double gain_of(const struct trial *trial, int cell, int64_t *pairs)
+static double gain_of(const struct trial *trial, of_row *of, int cell, int64_t *pairs)
 {
     double sum = 0.0;
     *pairs = 0;
     for (int64_t s = 0; s < trial->run[cell]; s++) {
-        double gain = goodness(trial, cell, s) - goodness(trial, 0, s);
+        double gain = of(trial, cell, s) - of(trial, 0, s);
         if (isfinite(gain)) {
             sum += gain;
             (*pairs)++;
@@ -158,7 +170,7 @@ static bool can_be_shown(const struct trial *trial)
     for (int64_t first = 0; first < n && least_p >= DPE_DETECT_SEARCH_LEVEL; first += together) {
         bool loses = false;
         for (int64_t s = first; s < n && s < first + together; s++) {
-            double value = goodness(trial, 0, s);
+            double value = measured(trial, 0, s);
             loses = loses || (recall ? value < 1.0 - tie : isfinite(value));
         }
         least_p *= loses ? 0.5 : 1.0;
@@ -189,7 +201,7 @@ static void halve(struct trial *trial)
     int n = 0;
     for (int i = 1; i < trial->step->n; i++) {
         int64_t pairs = 0;
-        gain[i] = gain_of(trial, i, &pairs);
+        gain[i] = gain_of(trial, goodness, i, &pairs);
         gain[i] = 2 * pairs >= trial->run[i] ? gain[i] : (double)-INFINITY;
         n += trial->live[i];
     }
@@ -218,7 +230,8 @@ static double guard_limit(const struct trial *trial)
         int64_t pairs = 0;
         if (trial->live[i] && isfinite(tried->nll)) {
             predicted = true;
-            least = i > 0 && gain_of(trial, i, &pairs) > tie ? fmin(least, tried->nll) : least;
+            least = i > 0 && gain_of(trial, measured, i, &pairs) > tie ? fmin(least, tried->nll)
+                                                                       : least;
         }
     }
     return isfinite(least) ? least + log1p(trial->options->guard) + tie
@@ -240,7 +253,7 @@ static void find_best(const struct trial *trial)
     step->best = -1;
     for (int i = 1; i < step->n; i++) {
         int64_t pairs = 0;
-        double gain = gain_of(trial, i, &pairs);
+        double gain = gain_of(trial, goodness, i, &pairs);
         if (trial->live[i] && 2 * pairs >= trial->run[i] && is_within(&step->tried[i], limit) &&
             gain > most + tie) {
             step->best = i;
@@ -262,8 +275,8 @@ static dpe_status choose(struct trial *trial, struct dpe_error *err)
     DPE_OWNED double *values = NULL;
     DPE_TRY(DPE_NEW(&values, 2 * n, err, "out of memory for a test of %zu samples", n));
     for (size_t s = 0; s < n; s++) {
-        values[s] = goodness(trial, step->best, (int64_t)s);
-        values[n + s] = goodness(trial, 0, (int64_t)s);
+        values[s] = measured(trial, step->best, (int64_t)s);
+        values[n + s] = measured(trial, 0, (int64_t)s);
     }
     const struct dpe_resampling how = {
         .together = trial->options->together, .rounds = FLIPS, .seed = STATISTICS_SEED};
@@ -287,11 +300,11 @@ static dpe_status summarize(struct trial *trial, int rounds, struct dpe_error *e
         int64_t pairs = 0;
         int64_t run = trial->run[i] < (int64_t)n ? trial->run[i] : (int64_t)n;
         for (int64_t s = 0; s < run; s++) {
-            double value = goodness(trial, i, s);
+            double value = measured(trial, i, s);
             values[s] = recall ? value : -value;
         }
         tried->samples = run;
-        tried->gain = i > 0 ? gain_of(trial, i, &pairs) : (double)NAN;
+        tried->gain = i > 0 ? gain_of(trial, measured, i, &pairs) : (double)NAN;
         tried->value = recall ? dpe_bootstrap_share(values, (size_t)run, &how)
                               : dpe_bootstrap_mean(values, (size_t)run, &how);
     }

@@ -74,14 +74,23 @@ void dpe_detect_scores_free(struct dpe_detect_scores *scores)
 double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
                         size_t at)
 {
-    static const double weight = 1e-6;
-    const double margin = scores->margin[at];
     if (criterion == DPE_DETECT_RECALL) {
-        return isfinite(margin) ? (scores->recall[at] + weight * margin) / (1.0 + weight)
-                                : scores->recall[at];
+        return scores->recall[at];
     }
     return scores->n_tokens[at] > 0 ? scores->nll_sum[at] / (double)scores->n_tokens[at]
                                     : (double)NAN;
+}
+
+double dpe_detect_goodness(const struct dpe_detect_scores *scores,
+                           enum dpe_detect_criterion criterion, size_t at)
+{
+    static const double weight = 1e-6;
+    const double value = dpe_detect_value(scores, criterion, at);
+    const double margin = scores->margin[at];
+    if (criterion == DPE_DETECT_RECALL) {
+        return isfinite(margin) ? (value + weight * margin) / (1.0 + weight) : value;
+    }
+    return -value;
 }
 
 dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const char *const *keys,
@@ -257,25 +266,28 @@ static dpe_status compare_group(const struct dpe_detect_scores *scores,
 }
 
 /* Smaller is better. Recall is rounded first, so that shares such as 1/3 + 2/3 tie with 1. */
-static double badness(const struct comparison *with, int i, enum dpe_detect_criterion criterion)
+static double badness(const struct dpe_detect_scores *scores, const struct comparison *with,
+                      int cell, enum dpe_detect_criterion criterion)
 {
     double sum = 0.0;
     double weight = 0.0;
     for (int64_t s = 0; s < with->common.n_samples; s++) {
-        sum += with->weights[s] * with->common.values[i * with->common.n_samples + s];
+        const int64_t at = cell * scores->n_samples + with->common.sample[s];
+        sum += with->weights[s] * dpe_detect_goodness(scores, criterion, (size_t)at);
         weight += with->weights[s];
     }
     double mean = sum / weight;
-    return criterion == DPE_DETECT_RECALL ? -round(mean * 1e9) : mean;
+    return criterion == DPE_DETECT_RECALL ? -round(mean * 1e9) : -mean;
 }
 
-static void rank_group(const struct comparison *with, const int64_t *lengths,
-                       struct dpe_detect_ranking *ranking, int group)
+static void rank_group(const struct dpe_detect_scores *scores, const struct comparison *with,
+                       const int64_t *lengths, struct dpe_detect_ranking *ranking, int group)
 {
     double bad[DPE_DETECT_MAX_LENGTHS];
     int32_t *rank = ranking->rank + group * ranking->n_lengths;
     for (int i = 0; i < with->n_lengths; i++) {
-        bad[i] = badness(with, i, ranking->criterion);
+        bad[i] =
+            badness(scores, with, group * ranking->n_lengths + with->which[i], ranking->criterion);
     }
     for (int i = 0; i < with->n_lengths; i++) {
         int better = 0;
@@ -359,7 +371,7 @@ dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
         DPE_SCOPED(comparison_free) struct comparison with = {0};
         DPE_TRY(compare_group(scores, &made, g, &with, err));
         if (with.common.n_samples > 0) {
-            rank_group(&with, lengths, &made, g);
+            rank_group(scores, &with, lengths, &made, g);
         }
     }
     *ranking = made;

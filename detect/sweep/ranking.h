@@ -44,17 +44,14 @@ enum dpe_detect_criterion {
     DPE_DETECT_RECALL,     /**< higher is better */
     DPE_DETECT_PERPLEXITY, /**< lower is better */
 };
-/** The value of a row that decides: recall, or nats per token; NaN when it is not valid. Ties of a
- * score by steps are broken by its margin, which weighs a millionth. */
+/** What a row measured: recall, or nats per token; NaN when it is not valid. Tests and intervals
+ * are of it. */
 double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
                         size_t at);
-/** The same, larger = better. */
-static inline double dpe_detect_goodness(const struct dpe_detect_scores *scores,
-                                         enum dpe_detect_criterion criterion, size_t at)
-{
-    const double value = dpe_detect_value(scores, criterion, at);
-    return criterion == DPE_DETECT_RECALL ? value : -value;
-}
+/** What a choice goes by, larger = better: the same, and a millionth of the margin of a score by
+ * steps, which breaks ties. */
+double dpe_detect_goodness(const struct dpe_detect_scores *scores,
+                           enum dpe_detect_criterion criterion, size_t at);
 
 /** What follows from the scores. Arrays owned; free with dpe_detect_ranking_free. */
 struct dpe_detect_ranking {

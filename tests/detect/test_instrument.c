@@ -91,12 +91,53 @@ static void test_reliability(void **state)
     dpe_detect_read(&scores, live, 4, &reading);
     near(reading.noise, 0.04);
     near(reading.reliability, 1.0 - 0.04 / 0.36);
-    assert_true(dpe_detect_value(&scores, DPE_DETECT_RECALL, 0) == 0.9);
+    assert_true(dpe_detect_goodness(&scores, DPE_DETECT_RECALL, 0) == 0.9);
     scores.margin[0] = 0.8;
     scores.margin[1] = 0.7;
-    double more = dpe_detect_value(&scores, DPE_DETECT_RECALL, 0);
-    double less = dpe_detect_value(&scores, DPE_DETECT_RECALL, 1);
+    double more = dpe_detect_goodness(&scores, DPE_DETECT_RECALL, 0);
+    double less = dpe_detect_goodness(&scores, DPE_DETECT_RECALL, 1);
     assert_true(more > less && more - less < 1e-6 && fabs(more - 0.9) < 1e-6);
+    assert_true(dpe_detect_value(&scores, DPE_DETECT_RECALL, 0) == 0.9);
+    dpe_detect_scores_free(&scores);
+}
+
+/* Three plans find everything, the last one by the widest margin: a choice takes it, and nothing is
+ * claimed of it. */
+static void test_ties(void **state)
+{
+    (void)state;
+    enum { PLANS = 3, SAMPLES = 24 };
+    static const int64_t lengths[PLANS] = {256, 128, 64};
+    double recall[PLANS * SAMPLES];
+    struct dpe_detect_scores scores = {0};
+    struct dpe_detect_validation v;
+    struct dpe_detect_ranking ranking;
+    struct dpe_detect_choice choice;
+    struct dpe_error err = {0};
+    for (int i = 0; i < PLANS * SAMPLES; i++) {
+        recall[i] = 1.0;
+    }
+    fill(&scores, PLANS, SAMPLES, 1, recall);
+    for (int i = 0; i < PLANS * SAMPLES; i++) {
+        scores.margin[i] = 0.3 * (1 + i / SAMPLES);
+    }
+    assert_int_equal(dpe_detect_validate(&scores, NULL, DPE_DETECT_RECALL, NULL, &v, &err), DPE_OK);
+    for (int i = 0; i < PLANS; i++) {
+        assert_true(v.minus[i].minus.mean == 0.0 && v.minus[i].p == 1.0);
+    }
+    assert_true(v.too_easy && v.needed == 0 && v.kept_needed[DPE_DETECT_ROPE] == 0);
+    assert_int_equal(dpe_detect_rank(&scores, 1, lengths, PLANS, DPE_DETECT_RECALL, &ranking, &err),
+                     DPE_OK);
+    assert_int_equal(ranking.effective[0], 64);
+    assert_true(ranking.p_value[0] == 1.0 && ranking.informative[0] == 0);
+    dpe_detect_ranking_free(&ranking);
+    for (int tested = 0; tested < 2; tested++) {
+        assert_int_equal(dpe_detect_choose(&scores, DPE_DETECT_RECALL, 0, PLANS, 0,
+                                           tested ? 0.05 : 1.0, &choice, &err),
+                         DPE_OK);
+        assert_int_equal(choice.to, tested ? 0 : 2);
+        assert_true(choice.p[2] == 1.0);
+    }
     dpe_detect_scores_free(&scores);
 }
 
@@ -313,11 +354,12 @@ static void test_race_of_ready(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),     cmocka_unit_test(test_questions),
-        cmocka_unit_test(test_reliability), cmocka_unit_test(test_faint),
-        cmocka_unit_test(test_floor),       cmocka_unit_test(test_order),
-        cmocka_unit_test(test_best),        cmocka_unit_test(test_advice),
-        cmocka_unit_test(test_final),       cmocka_unit_test(test_race_of_ready),
+        cmocka_unit_test(test_by_hand),       cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_reliability),   cmocka_unit_test(test_faint),
+        cmocka_unit_test(test_ties),          cmocka_unit_test(test_floor),
+        cmocka_unit_test(test_order),         cmocka_unit_test(test_best),
+        cmocka_unit_test(test_advice),        cmocka_unit_test(test_final),
+        cmocka_unit_test(test_race_of_ready),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
