@@ -293,7 +293,7 @@ static dpe_status put_attributes(const struct dpe_results *results, const char *
         const char *name, *value;
     } texts[] = {
         {"title", suite->kind->title},
-        {"unit", suite->kind->unit},
+        {"unit", suite->unit},
         {"explanation", suite->kind->explanation},
         {"parameters", parameters.bytes},
         {"score", suite->score},

@@ -16,8 +16,6 @@ static const struct dpe_suite_kind kinds[] = {
      .title = "Needles",
      .about = "needles in a haystack, all values of a key: recall",
      .explanation = needles,
-     .unit = "recall (share of needles found)",
-     .score = "recall of the needles",
      .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_NEEDLES,
      .needs_corpus = true,
      .half = true,
@@ -26,8 +24,6 @@ static const struct dpe_suite_kind kinds[] = {
      .title = "Needles by depth",
      .about = "one needle, by depth and length: recall",
      .explanation = needles,
-     .unit = "recall (share of needles found)",
-     .score = "recall of the needles",
      .takes = DPE_SUITE_CHAT_TEMPLATE | DPE_SUITE_NEEDLES | DPE_SUITE_DEPTHS,
      .needs_corpus = true,
      .half = true,
@@ -161,7 +157,8 @@ dpe_status dpe_suite_open(const char *name, const struct dpe_suite_options *opti
     suite->perplexity = kind->perplexity;
     suite->half = kind->half;
     snprintf(suite->name, sizeof suite->name, "%s", kind->name);
-    snprintf(suite->score, sizeof suite->score, "%s", kind->score);
+    suite->unit = kind->unit;
+    snprintf(suite->score, sizeof suite->score, "%s", kind->score != NULL ? kind->score : "");
     dpe_status status = kind->open(options, suite, err);
     if (status != DPE_OK) {
         dpe_suite_close(suite);

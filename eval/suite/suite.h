@@ -33,8 +33,8 @@ struct dpe_suite_kind {
     const char *about;       /**< in lists of suites: a line */
     const char *explanation; /**< in reports: what its numbers mean */
     const char *unit;        /**< in reports: what a mean is, for axes */
-    const char *score;       /**< what a score is; an opener may write another into the suite */
-    unsigned takes;          /**< DPE_SUITE_… */
+    const char *score; /**< what a score is; both NULL: the opener writes them into the suite */
+    unsigned takes;    /**< DPE_SUITE_… */
     bool needs_corpus;
     bool generates;   /**< makes its samples itself unless `data` is given, which then words the
                            prompts instead of the template */
@@ -90,6 +90,7 @@ struct dpe_suite {
     char name[16];
     const struct dpe_suite_kind *kind; /**< its entry in the registry */
     bool perplexity, half;             /**< the kind's */
+    const char *unit;                  /**< "recall (share of needles found)" */
     char score[64];                    /**< what a score is: "recall of the needles" */
     struct dpe_suite_task *tasks;      /**< [n_tasks]: by length, then in the suite's own order */
     size_t n_tasks;

@@ -44,6 +44,9 @@ static dpe_status describe(struct dpe_suite *suite, const struct dpe_niah_params
 {
     char spec[256];
     dpe_niah_format(params, spec, sizeof spec);
+    suite->unit = params->steps ? "step score (share of steps that name a missing value)"
+                                : "recall (share of needles found)";
+    snprintf(suite->score, sizeof suite->score, "%s of the needles", dpe_identity_measure(spec));
     DPE_TRY(dpe_identity_add(&suite->parameters, "parameters", spec, err));
     return dpe_identity_add(&suite->parameters, "template", hash, err);
 }

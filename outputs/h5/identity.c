@@ -77,6 +77,11 @@ const char *dpe_identity_get(const struct dpe_identity *identity, const char *na
     return NULL;
 }
 
+static bool is_by_steps(const char *niah)
+{
+    return niah != NULL && strstr(niah, ",score=steps") != NULL;
+}
+
 const char *dpe_identity_task_words(const char *niah, char text[DPE_TASK_WORDS])
 {
     int keys = 0;
@@ -101,8 +106,13 @@ const char *dpe_identity_task_words(const char *niah, char text[DPE_TASK_WORDS])
     }
     snprintf(text, DPE_TASK_WORDS, "%s key%s of %s value%s%s%s", n_keys, keys != 1 ? "s" : "",
              n_values, values != 1 ? "s" : "", at_once,
-             strstr(niah, ",score=steps") != NULL ? ", scored by steps" : "");
+             is_by_steps(niah) ? ", scored by steps" : "");
     return text;
+}
+
+const char *dpe_identity_measure(const char *niah)
+{
+    return is_by_steps(niah) ? "step score" : "recall";
 }
 
 dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, const char *value,

@@ -81,6 +81,8 @@ const char *dpe_identity_get(const struct dpe_identity *identity, const char *na
  * at once". Returns the buffer; "" when the text is not such a field, or NULL. */
 enum { DPE_TASK_WORDS = 96 };
 const char *dpe_identity_task_words(const char *niah, char text[DPE_TASK_WORDS]);
+/** What its score is: "recall", or "step score" of a score by steps. */
+const char *dpe_identity_measure(const char *niah);
 /** SHA-256 of all names and values in their order; 64 hex digits and a NUL. DPE_NO_MEMORY. */
 dpe_status dpe_identity_hash(const struct dpe_identity *identity, char hex[65],
                              struct dpe_error *err);
