@@ -49,6 +49,14 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
                         "(head_scale) would be lost; write h5, json, hf or safetensors",
                         form);
     }
+    if (dpe_table_has_method(values) != 0 && values->unrounded == 0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--format %s has one factor for all logits of every layer and position: "
+                        "what this table has besides frequencies (log-n, another factor in deeper "
+                        "layers, or a factor on logits of pairs that do not rotate) would be lost; "
+                        "write h5, json, hf or safetensors",
+                        form);
+    }
     return dpe_fail(
         err, DPE_USAGE,
         "--format %s has one factor for each pair, at every distance: of this DPE table "
