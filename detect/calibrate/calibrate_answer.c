@@ -367,16 +367,20 @@ static void put_uses(bool factors, const char *before, struct dpe_text *words)
 static void print_uses(const struct batch *batch, bool factors)
 {
     DPE_SCOPED(dpe_text_free) struct dpe_text words = {0};
-    bool plain = false;
-    for (int e = 0; e < batch->state.n_entries; e++) {
-        plain = plain || batch->state.entries[e].plain[0] != '\0';
-    }
+    const char *before = "; ";
     put_uses(false, "table.h5 for", &words);
     if (factors) {
         put_uses(true, "; by dpe-export for", &words);
     }
+    for (int e = 0; e < batch->state.n_entries; e++) {
+        const struct entry *entry = &batch->state.entries[e];
+        if (entry->plain[0] != '\0') {
+            dpe_text_put(&words, "%s%sno-adapter.json", before, entry->folder);
+            before = ", ";
+        }
+    }
     dpe_text_put(&words, "%s; commands in report.html",
-                 plain ? "; no-adapter.json for runtimes as they are" : "");
+                 before[0] == ',' ? " for runtimes as they are" : "");
     dpe_print_labelled(NULL, "files", words.n > 0 ? words.bytes : "");
 }
 

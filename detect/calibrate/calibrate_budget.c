@@ -59,6 +59,18 @@ static const char *difference_text(const struct calibrate_arguments *args, int64
 
 /* ------------------------------------------------------------------------------------- settings */
 
+/* The setting's rule, unless something was given that it does not have. */
+static enum dpe_detect_rule rule_of(const struct dpe_detect_arguments *asked,
+                                    const struct setting *setting)
+{
+    const bool guards = asked->guard_given && asked->guard > 0.0;
+    const bool own = asked->rule_given || asked->frequencies || !asked->use_niah || asked->race ||
+                     asked->against_tuned || asked->score == DETECT_SCORE_STEPS;
+    return own                                           ? asked->rule
+           : guards && setting->rule == DPE_DETECT_READY ? DPE_DETECT_BRIEF
+                                                         : setting->rule;
+}
+
 /* The arguments with a setting, where they were not given. */
 static void apply(const struct calibrate_arguments *given, const struct setting *setting,
                   int64_t trained_length, struct calibrate_arguments *args)
@@ -67,10 +79,7 @@ static void apply(const struct calibrate_arguments *given, const struct setting 
     *args = *given;
     args->detect = given->asked;
     struct dpe_detect_arguments *detect = &args->detect;
-    detect->rule = detect->rule_given || detect->frequencies || !detect->use_niah || detect->race ||
-                           detect->against_tuned
-                       ? detect->rule
-                       : setting->rule;
+    detect->rule = rule_of(&given->asked, setting);
     detect->groups = detect->groups_given ? detect->groups : setting->groups;
     if (!detect->job.samples_given) {
         detect->job.samples = setting->samples;

@@ -287,16 +287,6 @@ struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *
                                        : report->search.point;
 }
 
-/* Frequencies and a factor on the logits alone, in every layer. */
-static bool is_plain(const struct dpe_config *config, const struct dpe_table_values *values)
-{
-    bool plain = values->applied_inv_freq != NULL && dpe_table_needs_adapter(values) == 0;
-    for (int64_t layer = 0; layer < config->n_layers; layer++) {
-        plain = plain && dpe_config_moves(config, layer);
-    }
-    return plain;
-}
-
 bool dpe_detect_report_static(const struct dpe_detect_report *report)
 {
     return report->kept.plan != DPE_DETECT_ROPE && report->statics[report->kept.plan];
@@ -378,7 +368,7 @@ static dpe_status find_tables(struct dpe_detect_report *report, struct dpe_error
             DPE_TRY(dpe_detect_holds(report->grid, report->context, &report->plans[v].plan, &entry,
                                      &report->tables[v], err));
             report->statics[v] =
-                report->tables[v] && is_plain(report->context->config, &entry.values);
+                report->tables[v] && dpe_detect_is_plain(report->context->config, &entry.values);
         }
     }
     return DPE_OK;
@@ -473,36 +463,32 @@ bool dpe_detect_report_disagrees(const struct dpe_detect_report *report)
            dpe_detect_disagree(&deciding->validation, &report->users.validation);
 }
 
-/* The plan that finds most of those that need no adapter. */
+/* Which of two plans that need no adapter: one of the final, the better one. */
+static bool is_better_plain(const struct dpe_detect_validation *v, int plan, int other)
+{
+    const bool in_final = dpe_detect_in_final(v, plan);
+    const double more = v->value[plan].mean - v->value[other].mean;
+    return in_final != dpe_detect_in_final(v, other) ? in_final
+           : v->criterion == DPE_DETECT_RECALL       ? more > 0.0
+                                                     : more < 0.0;
+}
+
+/* Of those that need no adapter the kept plan, else the best. */
 static void find_plain(struct dpe_detect_report *report)
 {
     const struct dpe_detect_validation *v = &dpe_detect_deciding(report)->validation;
-    const bool recall = v->criterion == DPE_DETECT_RECALL;
+    const bool compares = report->rule == DPE_DETECT_JOINTLY || !dpe_detect_sweeps(report->rule);
     report->plain = -1;
-    if (report->rule != DPE_DETECT_JOINTLY || report->grid->params.frequencies) {
+    if (!compares || report->grid->params.frequencies) {
         return;
     }
     for (int i = 0; i < report->n_validated; i++) {
-        double mean = v->value[i].mean;
-        double best = report->plain >= 0 ? v->value[report->plain].mean : (double)NAN;
         if (report->statics[i] && v->value[i].n > 0 &&
-            (report->plain < 0 || (recall ? mean > best : mean < best))) {
+            (report->plain < 0 || is_better_plain(v, i, report->plain))) {
             report->plain = i;
         }
     }
-}
-
-/* Tokens of the prompts of all rows that have a value. */
-static int64_t count_tokens(const struct dpe_run *run)
-{
-    size_t n = 0;
-    int64_t tokens = 0;
-    const struct dpe_row *rows = dpe_run_rows(run, &n);
-    for (size_t i = 0; i < n; i++) {
-        const int64_t own = rows[i].prompt_tokens > 0 ? rows[i].prompt_tokens : rows[i].n_tokens;
-        tokens += rows[i].status == DPE_ROW_OK ? own : 0;
-    }
-    return tokens;
+    report->plain = report->statics[report->kept.plan] ? report->kept.plan : report->plain;
 }
 
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
@@ -511,7 +497,6 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
     struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
                                                  &report->users, &report->texts};
     int kept = DPE_DETECT_JOINT;
-    report->read_tokens = count_tokens(run);
     DPE_TRY(find_tables(report, err));
     for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
         if (results[i]->used) {
@@ -520,8 +505,9 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
         }
     }
     DPE_TRY(settle_kept(report, &kept, err));
+    DPE_TRY(keep(report, kept, err));
     find_plain(report);
-    return keep(report, kept, err);
+    return DPE_OK;
 }
 
 void dpe_detect_report_free(struct dpe_detect_report *report)

@@ -47,7 +47,17 @@ static const char *const titles[DPE_DETECT_N_MOVES] = {"temperature",
                                                        "other methods",
                                                        "temperature, near window and lengths"};
 
-/* The steps that were not run, for one reason, in one line. */
+static bool was_tested(const struct dpe_detect_search *search, enum dpe_detect_move move)
+{
+    for (int i = 0; i < search->n_steps; i++) {
+        if (search->steps[i].tested && search->steps[i].move == move) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What no step tried, for one reason, in one line. */
 static void put_untested(struct dpe_text *page, const struct dpe_detect_search *search,
                          bool nothing, const char *reason)
 {
@@ -55,7 +65,8 @@ static void put_untested(struct dpe_text *page, const struct dpe_detect_search *
     bool told[DPE_DETECT_N_MOVES] = {0};
     for (int i = 0; i < search->n_steps; i++) {
         const struct dpe_detect_step *step = &search->steps[i];
-        if (!step->tested && (step->n < 2) == nothing && !told[step->move]) {
+        if (!step->tested && (step->n < 2) == nothing && !told[step->move] &&
+            !was_tested(search, step->move)) {
             told[step->move] = true;
             dpe_text_put(page, "%s%s", n++ > 0 ? ", " : "\nnot tried: ", titles[step->move]);
         }
@@ -117,9 +128,10 @@ static void put_step(struct dpe_text *page, const struct dpe_detect_report *repo
 void dpe_detect_search_table(const struct dpe_detect_report *report, struct dpe_text *out)
 {
     const struct dpe_detect_search *search = &report->search;
-    dpe_text_put(out, "Search, %s%s; * the plan that each step ends with\n",
-                 report->searching.criterion == DPE_DETECT_RECALL ? "recall of needles"
-                                                                  : "nats per token",
+    const bool recall = report->searching.criterion == DPE_DETECT_RECALL;
+    dpe_text_put(out, "Search, %s%s%s; * the plan that each step ends with\n",
+                 recall ? dpe_identity_measure(report->niah_spec) : "nats per token",
+                 recall ? " of needles" : "",
                  report->searching.texts > 0 ? " and perplexity of texts" : "");
     for (int i = 0; i < search->n_steps; i++) {
         put_step(out, report, &search->steps[i]);
@@ -239,11 +251,14 @@ void dpe_detect_kept_line(const struct dpe_detect_report *report, struct dpe_tex
     }
 }
 
-/* "0.391 [0.297, 0.484] of 0.96": what the unchanged model finds in its trained length. */
-static void put_ceiling(struct dpe_text *page, const struct dpe_interval *ceiling)
+/* "0.391 [0.297, 0.484] of 0.96 possible": what the unchanged model finds in its trained length. A
+ * plan may find more. */
+static void put_ceiling(struct dpe_text *page, double found, const struct dpe_interval *ceiling)
 {
     if (ceiling->n > 0) {
-        dpe_text_put(page, " of %.2f possible", ceiling->mean);
+        dpe_text_put(page,
+                     found > ceiling->mean ? " (%.2f in the trained length)" : " of %.2f possible",
+                     ceiling->mean);
     }
 }
 
@@ -259,7 +274,7 @@ static void put_users(struct dpe_text *page, const struct dpe_detect_report *rep
     dpe_detect_interval_text(v->criterion, &v->value[v->kept], true, value);
     dpe_text_put(page, "  On texts with %s it finds %s",
                  dpe_identity_task_words(report->users_spec, task), value);
-    put_ceiling(page, &report->users.ceiling);
+    put_ceiling(page, v->value[v->kept].mean, &report->users.ceiling);
     dpe_text_put(page, " on %lld fresh samples\n", (long long)v->value[v->kept].n);
     for (int kind = DPE_DETECT_BETTER; kind <= DPE_DETECT_WORSE; kind++) {
         int n = 0;
@@ -294,6 +309,7 @@ void dpe_detect_words(const struct dpe_detect_report *report, struct dpe_text *o
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     const struct dpe_detect_validation *v = &deciding->validation;
     bool recall = v->criterion == DPE_DETECT_RECALL;
+    int compared = 0;
     char value[64];
     char task[DPE_TASK_WORDS];
     if (!deciding->validated || !dpe_detect_sweeps(report->rule)) {
@@ -302,8 +318,8 @@ void dpe_detect_words(const struct dpe_detect_report *report, struct dpe_text *o
     }
     dpe_detect_interval_text(v->criterion, &v->value[v->kept], true, value);
     dpe_text_put(out, "The table holds %s: %s %s", name_of(report, v->kept),
-                 recall ? "recall" : "perplexity", value);
-    put_ceiling(out, &deciding->ceiling);
+                 dpe_detect_measure(report, deciding), value);
+    put_ceiling(out, v->value[v->kept].mean, &deciding->ceiling);
     dpe_text_put(out, " on %lld %s %s\n", (long long)v->value[v->kept].n,
                  deciding->fresh ? "fresh" : "of the sweep's", recall ? "samples" : "books");
     if (dpe_detect_report_chooses(report)) {
@@ -318,7 +334,12 @@ void dpe_detect_words(const struct dpe_detect_report *report, struct dpe_text *o
     for (int plan = 0; plan < v->n_plans; plan++) {
         if (plan != v->kept && strcmp(report->keys[plan], report->keys[v->kept]) != 0) {
             put_against(out, report, v, plan);
+            compared++;
         }
+    }
+    if (compared > 1) {
+        dpe_text_put(out, "  (paired tests on the same %s, not corrected for being %d)\n",
+                     recall ? "samples" : "books", compared);
     }
     put_users(out, report);
     put_guard(out, report);

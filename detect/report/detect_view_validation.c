@@ -114,6 +114,7 @@ void dpe_detect_ready_words(const struct dpe_detect_report *report, struct dpe_t
         put_shown(out, report, &result->validation);
         dpe_detect_guard_words(report, words, sizeof words);
         dpe_text_put(out, words[0] != '\0' ? "  Guard: %s.\n" : "", words);
+        dpe_detect_plain_text(report, out);
     }
 }
 
@@ -144,6 +145,15 @@ void dpe_detect_ready(const struct dpe_detect_report *report, struct dpe_text *o
 }
 
 /* ------------------------------------------------------------------------------------- numbers */
+
+const char *dpe_detect_measure(const struct dpe_detect_report *report,
+                               const struct dpe_detect_result *result)
+{
+    return result->criterion != DPE_DETECT_RECALL
+               ? "perplexity"
+               : dpe_identity_measure(result == &report->users ? report->users_spec
+                                                               : report->niah_spec);
+}
 
 void dpe_detect_interval_text(enum dpe_detect_criterion criterion, const struct dpe_interval *value,
                               bool with_bounds, char text[64])
@@ -421,20 +431,40 @@ static void put_worth(struct dpe_text *page, const struct dpe_detect_validation 
 static void put_perplexity(struct dpe_text *page, const struct dpe_detect_validation *v, int plain)
 {
     const struct dpe_interval *d = &v->kept_minus[plain].minus;
-    dpe_text_put(page, "\n  perplexity %.4g in place of %.4g (%+.1f %%", v->value[v->kept].mean,
+    dpe_text_put(page, "  perplexity %.4g in place of %.4g (%+.1f %%", v->value[v->kept].mean,
                  v->value[plain].mean, 100.0 * expm1(d->mean));
     if (isfinite(d->low) && isfinite(d->high)) {
         dpe_text_put(page, " [%+.1f, %+.1f]", 100.0 * expm1(d->low), 100.0 * expm1(d->high));
     }
-    dpe_text_put(page, ")");
+    dpe_text_put(page, ")\n");
+}
+
+/* What the kept plan has more than `plain`. */
+static void put_more(struct dpe_text *page, const struct dpe_detect_report *report, int plain)
+{
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    if (deciding->criterion == DPE_DETECT_RECALL) {
+        dpe_text_put(page, "  in %s", dpe_detect_measure(report, deciding));
+        put_worth(page, &deciding->validation, plain, " the adapter is worth %s");
+        if (report->users.validated) {
+            put_worth(page, &report->users.validation, plain, "; on your task %s");
+        }
+        dpe_text_put(page, "\n");
+    } else {
+        put_perplexity(page, &deciding->validation, plain);
+    }
+    if (report->texts.validated) {
+        put_perplexity(page, &report->texts.validation, plain);
+    }
 }
 
 void dpe_detect_plain_text(const struct dpe_detect_report *report, struct dpe_text *out)
 {
-    const struct dpe_detect_validation *v = &dpe_detect_deciding(report)->validation;
+    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
+    const struct dpe_detect_validation *v = &deciding->validation;
     const int plain = report->plain;
     char text[64];
-    if (plain < 0 || v->criterion != DPE_DETECT_RECALL) {
+    if (plain < 0 || v->kept == DPE_DETECT_ROPE) {
         return;
     }
     if (plain == v->kept) {
@@ -443,16 +473,21 @@ void dpe_detect_plain_text(const struct dpe_detect_report *report, struct dpe_te
         return;
     }
     dpe_detect_interval_text(v->criterion, &v->value[plain], true, text);
-    dpe_text_put(out, "Without an adapter take %s: recall %s\n",
-                 plain == DPE_DETECT_ROPE ? "the model as it is" : report->names[plain], text);
-    put_worth(out, v, plain, "  the adapter is worth %s of recall");
-    if (report->users.validated) {
-        put_worth(out, &report->users.validation, plain, "; on your task %s");
+    if (plain == DPE_DETECT_ROPE) {
+        dpe_text_put(out,
+                     "Without an adapter nothing that was compared is better than the model as it "
+                     "is: %s %s\n",
+                     dpe_detect_measure(report, deciding), text);
+        return;
     }
-    if (report->texts.validated) {
-        put_perplexity(out, &report->texts.validation, plain);
+    dpe_text_put(out, "Without an adapter take %s: %s %s", report->names[plain],
+                 dpe_detect_measure(report, deciding), text);
+    if (!dpe_detect_in_final(v, plain)) {
+        dpe_text_put(out, " after %lld samples", (long long)v->value[plain].n);
     }
-    dpe_text_put(
-        out, "\n  The table is for the vLLM plugin, the transformers adapter and dpe-serve; this "
-             "plan for runtimes as they are\n");
+    dpe_text_put(out, "\n");
+    put_more(out, report, plain);
+    dpe_text_put(out,
+                 "  The table is for the vLLM plugin, the transformers adapter and dpe-serve; this "
+                 "plan for runtimes as they are\n");
 }

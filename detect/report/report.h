@@ -85,7 +85,7 @@ struct dpe_detect_report {
                   −1 */
     uint64_t seed, validation_seed;
     struct dpe_session_work work; /**< of this session's processes, for /run */
-    int64_t read_tokens;          /**< of the prompts of all rows, once validated */
+    int64_t read_tokens; /**< of the prompts of all rows, a shared context once; 0: not known */
     /* what the run was about, for /model, /tokenizer, /corpus and /detect */
     const struct dpe_model *model;
     const char *fingerprint; /**< of weights that another program has; NULL: the model's */

@@ -74,6 +74,9 @@ void dpe_detect_live_line(const struct dpe_detect_progress *progress, int width,
 
 /* ---------------------------------------------------------------------- parts of several texts */
 
+/** What a result measured: "recall", "step score" or "perplexity". */
+const char *dpe_detect_measure(const struct dpe_detect_report *report,
+                               const struct dpe_detect_result *result);
 /** A mean of recall or a perplexity, with its interval where it has one: "0.938 [0.900, 0.970]". */
 void dpe_detect_interval_text(enum dpe_detect_criterion criterion, const struct dpe_interval *value,
                               bool with_bounds, char text[64]);

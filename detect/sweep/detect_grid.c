@@ -238,6 +238,15 @@ void dpe_detect_entry_free(struct dpe_detect_entry *entry)
     *entry = (struct dpe_detect_entry){0};
 }
 
+bool dpe_detect_is_plain(const struct dpe_config *config, const struct dpe_table_values *values)
+{
+    bool plain = values->applied_inv_freq != NULL && dpe_table_needs_adapter(values) == 0;
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        plain = plain && dpe_config_moves(config, layer);
+    }
+    return plain;
+}
+
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, const struct dpe_plan *plan,
                             struct dpe_detect_entry *entry, bool *holds, struct dpe_error *err)
@@ -245,15 +254,14 @@ dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
     struct dpe_table_values *values = &entry->values;
     const size_t n = (size_t)grid->n_pairs;
     *holds = false;
-    if (grid->params.frequencies) {
-        return DPE_OK;
-    }
     DPE_TRY(dpe_detect_entry_make(grid, context, entry, err));
+    values->frequencies = 0; /* it names its own */
     DPE_TRY(dpe_table_of_plan(plan, context, entry->room, values, holds, err));
     if (values->applied_inv_freq != NULL) { /* the plan's, which may end before */
         values->applied_inv_freq =
             memcpy(values->inv_freq + n, plan->inv_freq, n * sizeof *plan->inv_freq);
     }
+    *holds = *holds && (!grid->params.frequencies || dpe_detect_is_plain(context->config, values));
     return DPE_OK;
 }
 

@@ -118,11 +118,14 @@ dpe_status dpe_detect_entry_make(const struct dpe_detect_grid *grid,
 void dpe_detect_entry_free(struct dpe_detect_entry *entry);
 /** Whether a table with the grid's groups can hold this plan, made from any spec: then *entry is
  * made, and its. Such are dpe with these groups (or fewer that divide them), and all that
- * dpe_table_of_plan names; a table of frequencies is asked for none. Errors as dpe_table_of_plan.
- */
+ * dpe_table_of_plan names; where frequencies are moved, only those that need no adapter. Errors as
+ * dpe_table_of_plan. */
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, const struct dpe_plan *plan,
                             struct dpe_detect_entry *entry, bool *holds, struct dpe_error *err);
+/** Whether values of another method are frequencies and a factor on the logits alone, in every
+ * layer. */
+bool dpe_detect_is_plain(const struct dpe_config *config, const struct dpe_table_values *values);
 /** The plan with those scales; all pairs of every group move. */
 dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
                                  const struct dpe_plan_context *context, const double *scale,

@@ -91,6 +91,25 @@ static void set_task(struct detect_inputs *inputs, const struct questions *quest
     dpe_detect_inputs_set_niah(inputs);
 }
 
+static const char *name_of(const struct questions *questions, char name[12])
+{
+    snprintf(name, 12, "-%d-%d", questions->keys, questions->values);
+    return name;
+}
+
+int64_t dpe_detect_pilot_together(const struct detect_inputs *inputs, const char *task)
+{
+    const bool ready = !dpe_detect_sweeps(inputs->args->rule);
+    for (int i = 0; i < (ready ? (int)READY_RUNGS : (int)RUNGS); i++) {
+        const struct questions *rung = ready ? &ready_rungs[i] : &rungs[i];
+        char name[12];
+        if (strstr(task, name_of(rung, name)) != NULL) {
+            return rung->asked;
+        }
+    }
+    return 1;
+}
+
 /* Open samples of them, in so many tokens; *opens false where a context has no room for its
  * needles. */
 static dpe_status open_task(struct detect_inputs *inputs, const struct questions *questions,
@@ -98,8 +117,8 @@ static dpe_status open_task(struct detect_inputs *inputs, const struct questions
                             bool *opens, struct dpe_error *err)
 {
     char name[32];
-    snprintf(name, sizeof name, "%s-%d-%d%s", what, questions->keys, questions->values,
-             steps ? "-steps" : "");
+    char of[12];
+    snprintf(name, sizeof name, "%s%s%s", what, name_of(questions, of), steps ? "-steps" : "");
     set_task(inputs, questions, steps);
     dpe_status status = dpe_detect_inputs_niah(
         inputs, &inputs->niah, length, name,

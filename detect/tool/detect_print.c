@@ -1,4 +1,5 @@
 /* The result of dpe-detect: in words, as a suggestion of what to do next, and for scripts. */
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,12 +41,15 @@ static const char *name_samples(const struct dpe_detect_result *result, char *wo
 }
 
 static void render_result(const struct detect_inputs *inputs,
+                          const struct dpe_detect_report *report,
                           const struct dpe_detect_result *result, bool decides, int width,
                           enum dpe_detect_colour colour, struct dpe_text *page)
 {
     char samples[96];
-    dpe_text_put(page, "%s%s, %lld %s, 95 %% intervals%s\n\n", page->n > 0 ? "\n" : "",
-                 result->criterion == DPE_DETECT_RECALL ? "Recall of needles" : "Perplexity",
+    const char *measure = dpe_detect_measure(report, result);
+    dpe_text_put(page, "%s%c%s%s, %lld %s, 95 %% intervals%s\n\n", page->n > 0 ? "\n" : "",
+                 toupper((unsigned char)measure[0]), measure + 1,
+                 result->criterion == DPE_DETECT_RECALL ? " of needles" : "",
                  (long long)result->n_samples, name_samples(result, samples, sizeof samples),
                  decides ? "" : " (does not decide)");
     dpe_detect_heatmap(&inputs->grid, &result->ranking, width, colour, page);
@@ -58,8 +62,7 @@ static void render_validation(const struct dpe_detect_report *report,
                               struct dpe_text *page)
 {
     char samples[96];
-    dpe_text_put(page, "\nValidation, %s on %lld %s %s\n\n",
-                 result->criterion == DPE_DETECT_RECALL ? "recall" : "perplexity",
+    dpe_text_put(page, "\nValidation, %s on %lld %s %s\n\n", dpe_detect_measure(report, result),
                  (long long)result->n_validated, result->fresh ? "other" : "of the same",
                  name_samples(result, samples, sizeof samples));
     dpe_detect_validation_table(&result->validation, report->names,
@@ -108,8 +111,7 @@ static void suggest_plain(const struct detect_inputs *inputs,
 {
     char method[DPE_DETECT_PLAN_NAME + 16];
     const int plain = report->plain;
-    if (report->rule == DPE_DETECT_JOINTLY && plain > DPE_DETECT_ROPE &&
-        plain != report->kept.plan) {
+    if (plain > DPE_DETECT_ROPE && plain != report->kept.plan) {
         dpe_tool_next("dpe-export --method %s -m %s --length %lld --format longrope -o config.json",
                       dpe_tool_quote(report->names[plain], method, sizeof method), model,
                       (long long)inputs->args->job.length);
@@ -191,7 +193,7 @@ static void render(const struct detect_inputs *inputs, const struct dpe_detect_r
     for (int i = 0; i < 2; i++) {
         const struct dpe_detect_result *result = &report->results[i];
         if (result->used) {
-            render_result(inputs, result, result == deciding, width, colour, page);
+            render_result(inputs, report, result, result == deciding, width, colour, page);
         }
     }
     dpe_text_put(page, width < 60 ? "\n* best of its group\n? no difference\n"
@@ -328,7 +330,7 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
         dpe_temperature_text(&temperature, text);
         dpe_result_text(out, "kept", report->names[report->kept.plan]);
         dpe_result_text(out, "temperature", text);
-        if (report->rule == DPE_DETECT_JOINTLY && report->plain >= 0) {
+        if (report->plain >= 0) {
             dpe_result_text(out, "without_adapter", report->names[report->plain]);
         }
         dpe_result_text(out, "groups_add", dpe_detect_worth_names[dpe_detect_report_worth(report)]);

@@ -79,10 +79,46 @@ static void add_to_best(void *user, const struct dpe_item *item, const struct dp
 
 /* --------------------------------------------------------------------------------------- stages */
 
+/* Samples in a row that share a context, by the name of their task. */
+static int64_t together_of(const struct detect_inputs *inputs, const char *task)
+{
+    for (int i = 0; i < inputs->n_tasks; i++) {
+        if (strcmp(task, inputs->tasks[i].name) == 0 ||
+            strcmp(task, inputs->validate_tasks[i].name) == 0) {
+            return inputs->tasks[i].together;
+        }
+    }
+    for (int i = 0; i < DETECT_N_HELD; i++) {
+        if (inputs->held[i].n > 0 && strcmp(task, inputs->held[i].task.name) == 0) {
+            return inputs->held[i].task.together;
+        }
+    }
+    return dpe_detect_pilot_together(inputs, task);
+}
+
+/* Tokens of the prompts of all rows that have a value, of questions that share a context the
+ * first's: their own few tokens are left out. */
+static int64_t count_tokens(const struct detect_inputs *inputs, const struct dpe_run *run)
+{
+    size_t n = 0;
+    int64_t tokens = 0;
+    const struct dpe_row *rows = dpe_run_rows(run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct dpe_row *row = &rows[i];
+        const int64_t together = together_of(inputs, row->task);
+        const bool again = together > 1 && row->sample % together != 0 &&
+                           dpe_run_find(run, row->task, row->plan, row->sample - 1) != NULL;
+        const int64_t own = row->prompt_tokens > 0 ? row->prompt_tokens : row->n_tokens;
+        tokens += row->status == DPE_ROW_OK && !again ? own : 0;
+    }
+    return tokens;
+}
+
 static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error *err)
 {
     struct sweep *sweep = user;
     const struct dpe_run *run = sweep->inputs->job.run;
+    sweep->report->read_tokens = count_tokens(sweep->inputs, run);
     sweep->report->work = dpe_job_work(&sweep->inputs->job);
     DPE_TRY(dpe_detect_report_sweep(sweep->report, run, err));
     if (sweep->report->keys[DPE_DETECT_JOINT] != NULL) {

@@ -130,6 +130,8 @@ dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error
 int64_t dpe_detect_inputs_sweep_samples(const struct detect_inputs *inputs, int64_t samples);
 /** Set what follows from inputs->niah: its spec, and how many samples a configuration gets. */
 void dpe_detect_inputs_set_niah(struct detect_inputs *inputs);
+/** Questions on each context of a pilot's task, by its name; 1: it is none. */
+int64_t dpe_detect_pilot_together(const struct detect_inputs *inputs, const char *task);
 /** Rows of the pilot at most: of --length tokens, of L0, and of a quarter of that. */
 struct detect_pilot_rows {
     int64_t longs, shorts, quarters;

@@ -122,8 +122,10 @@ const struct dpe_table_field dpe_table_fields[] = {
            "what a text of at most the trained length loses; 0 where it runs unchanged; -1 = not "
            "known")},
     {FIELD(evidence_tokens, WHOLE, EVIDENCE), RANGE(0, 0x1p50, 0),
-     WORDS("tokens", "prompt tokens that the detection read, 0 = not known",
-           "of all prompts that the detection read to make the entry; 0 or missing = not known"),
+     WORDS(
+         "tokens", "prompt tokens that the detection read, 0 = not known",
+         "of all prompts that the detection read to make the entry, a context that questions share "
+         "once; 0 or missing = not known"),
      .fact = "prompt tokens that the detection read"},
 };
 const size_t dpe_n_table_fields = sizeof dpe_table_fields / sizeof dpe_table_fields[0];

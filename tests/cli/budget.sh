@@ -19,6 +19,12 @@ grep -q "^--budget: --select [a-z]*, [0-9]* samples, the best of the methods tha
 grep -A2 "^512 tokens, 2 times the trained length; [0-9]* samples of .*, [0-9]* of them of the validation:\$" "$work/out" |
     grep -A1 "^  unchanged    .* at its trained length\$" | grep -q "^  the table    .* (p .*)" ||
     fail "the answer: $(tail -9 "$work/out")"
+# The table says how many tokens were read, but for those of questions.
+read=$(sed -n 's/^\([0-9]*\) tokens were read, .*/\1/p' "$work/err")
+said=$("$bin/dpe-export" "$work/ready/table.h5" --show | sed -n 's/^made from  *\([0-9]*\) prompt tokens.*/\1/p')
+[ "$said" -le "$read" ] && [ $((said * 11)) -ge $((read * 10)) ] || fail "$read tokens were read, the table says $said"
+[ -s "$work/ready/no-adapter.json" ] && grep -q "^Without an adapter take " "$work/out" && grep -q "; no-adapter.json for runtimes" "$work/out" ||
+    fail "without an adapter: $(tail -12 "$work/out")"
 (cd "$work/ready" && sha256sum ./*) >"$work/before"
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $reference --budget 60ktok -o "$work/ready" >"$work/out" 2>"$work/err" || fail "again: $(cat "$work/err")"
@@ -33,6 +39,14 @@ code=$?
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $reference --budget 10Mtok --samples 8 --groups 3 --dry-run >"$work/out" 2>"$work/err" || fail "10Mtok: $(cat "$work/err")"
 grep -q "^--budget: --select joint, 8 samples, the number of key pairs is measured" "$work/err" && grep -q "^configurations .* of 3 x" "$work/out" || fail "10Mtok: $(cat "$work/out" "$work/err")"
+# Methods that are ready have no guard, and no steps.
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $reference --budget 60ktok --guard 0.1 --dry-run >"$work/out" 2>"$work/err" || fail "--guard: $(cat "$work/err")"
+grep -q "^--budget: --select brief" "$work/err" || fail "--guard: $(cat "$work/err")"
+# shellcheck disable=SC2086
+"$bin/dpe-calibrate" $reference --budget 60ktok --score steps --dry-run >"$work/out" 2>"$work/err"
+code=$?
+[ $code = 64 ] || fail "--score steps: exit $code, $(cat "$work/err")"
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $reference --dry-run >"$work/out" 2>"$work/err" || fail "--dry-run: $(cat "$work/err")"
 [ "$(grep -cE "^(quick|default|thorough) .* points of recall\$" "$work/out")" = 3 ] || fail "--dry-run: $(tail -5 "$work/out")"

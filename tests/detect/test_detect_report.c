@@ -226,6 +226,9 @@ static void which_methods_a_table_can_hold(void **state)
     struct dpe_detect_grid grid;
     struct dpe_error err = {0};
     grid_of(&params, &config, &grid);
+    struct dpe_detect_grid factors = grid;
+    factors.params.frequencies = true;
+    factors.params.window = 1;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dpe_plan plan = {0};
         DPE_SCOPED(dpe_detect_entry_free) struct dpe_detect_entry entry = {0};
@@ -244,6 +247,12 @@ static void which_methods_a_table_can_hold(void **state)
             assert_int_equal(values->applied_inv_freq != NULL, cases[i].frequencies);
             assert_int_equal(values->n_bands, cases[i].bands);
         }
+        /* Where frequencies are moved, those that runtimes apply as they are. */
+        DPE_SCOPED(dpe_detect_entry_free) struct dpe_detect_entry plain = {0};
+        assert_int_equal(dpe_detect_holds(&factors, &context, &plan, &plain, &holds, &err), DPE_OK);
+        assert_int_equal(holds, cases[i].frequencies && strstr(cases[i].spec, "log-n") == NULL);
+        assert_true(!holds ||
+                    (plain.values.frequencies == 0 && dpe_table_needs_adapter(&plain.values) == 0));
         dpe_plan_free(&plan);
     }
     dpe_detect_grid_free(&grid);
@@ -290,15 +299,36 @@ static void the_plan_without_an_adapter(void **state)
     for (int i = 0; i < 2; i++) {
         dpe_plan_free(&plans[PLANS + i].plan);
     }
+    dpe_text_free(&text);
     /* Log-n is none of a runtime's, so the model as it is is left. */
+    text = (struct dpe_text){0};
     open_world(&world, *state, DPE_DETECT_JOINTLY, low);
     add_methods(&world, neither, others, plans);
     assert_int_equal(world.report.plain, DPE_DETECT_ROPE);
+    dpe_detect_plain_text(&world.report, &text);
+    assert_non_null(strstr(text.bytes, "nothing that was compared is better than the model"));
     close_world(&world);
     for (int i = 0; i < 2; i++) {
         dpe_plan_free(&plans[PLANS + i].plan);
     }
     dpe_text_free(&text);
+    /* Also of methods that are ready; a table that needs no adapter is that plan itself. */
+    for (int needs = 0; needs < 2; needs++) {
+        static const double finds[2][2] = {{0.6, 0.5}, {0.5, 0.6}};
+        text = (struct dpe_text){0};
+        open_world(&world, *state, DPE_DETECT_READY, low);
+        add_methods(&world, specs, finds[needs], plans);
+        assert_int_equal(world.report.plain, DPE_DETECT_N_VALIDATED);
+        assert_int_equal(world.report.kept.plan, DPE_DETECT_N_VALIDATED + needs);
+        dpe_detect_words(&world.report, &text);
+        assert_int_equal(strstr(text.bytes, "Without an adapter take mrrope") != NULL, needs);
+        assert_int_equal(strstr(text.bytes, "It needs no adapter") != NULL, !needs);
+        close_world(&world);
+        for (int i = 0; i < 2; i++) {
+            dpe_plan_free(&plans[DPE_DETECT_N_VALIDATED + i].plan);
+        }
+        dpe_text_free(&text);
+    }
 }
 
 /* With every rule: what the table holds leads, and comparisons follow, indented, a line each.
