@@ -428,9 +428,13 @@ static void put_worth(struct dpe_text *page, const struct dpe_detect_validation 
     dpe_text_put(page, words, text);
 }
 
+/* Nothing where one of them read no text. */
 static void put_perplexity(struct dpe_text *page, const struct dpe_detect_validation *v, int plain)
 {
     const struct dpe_interval *d = &v->kept_minus[plain].minus;
+    if (!isfinite(d->mean)) {
+        return;
+    }
     dpe_text_put(page, "  perplexity %.4g in place of %.4g (%+.1f %%", v->value[v->kept].mean,
                  v->value[plain].mean, 100.0 * expm1(d->mean));
     if (isfinite(d->low) && isfinite(d->high)) {

@@ -295,6 +295,21 @@ static void the_plan_without_an_adapter(void **state)
         strstr(text.bytes, "Without an adapter take mrrope:logit-scale=1.2: recall 0.500"));
     assert_non_null(
         strstr(text.bytes, "the adapter is worth +0.438")); /* 15 of 16 samples in place of 8 */
+    /* Texts that only the table's plan has read say nothing of the other. */
+    struct dpe_detect_validation *texts = &world.report.texts.validation;
+    for (int read = 0; read < 2; read++) {
+        struct dpe_text with = {0};
+        world.report.texts.validated = true;
+        texts->kept = DPE_DETECT_JOINT;
+        texts->value[DPE_DETECT_JOINT].mean = 2.0;
+        texts->value[PLANS].mean = read ? 4.0 : (double)NAN;
+        texts->kept_minus[PLANS].minus.mean = read ? -log(2.0) : (double)NAN;
+        dpe_detect_plain_text(&world.report, &with);
+        assert_int_equal(strstr(with.bytes, "perplexity 2 in place of 4 (-50.0 %") != NULL, read);
+        assert_null(strstr(with.bytes, "nan"));
+        dpe_text_free(&with);
+    }
+    world.report.texts = (struct dpe_detect_result){0};
     close_world(&world);
     for (int i = 0; i < 2; i++) {
         dpe_plan_free(&plans[PLANS + i].plan);

@@ -205,6 +205,53 @@ static void steps_are_those_of_generation(void **state)
     dpe_niah_close(niah);
 }
 
+/* Of one value that is found every token is greedy and right: the margin is that of the least gap
+ * between the two likeliest tokens. */
+static void a_margin_is_that_of_the_least_gap(void **state)
+{
+    (void)state;
+    enum { SAMPLES = 8 };
+    const int64_t vocab = dpe_session_limits(session).vocab;
+    float *logits = calloc((size_t)vocab, sizeof *logits);
+    struct dpe_niah *niah = NULL;
+    int checked = 0;
+    open_niah("score=steps,values=1", &niah);
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        struct dpe_sample sample;
+        struct dpe_steps steps;
+        struct dpe_text text = {0};
+        struct dpe_error err = {0};
+        double least = INFINITY;
+        assert_int_equal(dpe_niah_sample(niah, i, &sample, &err), DPE_OK);
+        const int64_t prompt = (int64_t)sample.prompt.n;
+        assert_int_equal(dpe_session_cut(session, 0, &err), DPE_OK);
+        assert_int_equal(dpe_steps_run(session, &sample, prompt, tokenizer, &steps, &text, &err),
+                         DPE_OK);
+        assert_int_equal(dpe_session_cut(session, 0, &err), DPE_OK);
+        assert_int_equal(dpe_session_feed(session, sample.prompt.ids, prompt, logits, &err),
+                         DPE_OK);
+        for (int64_t step = 0; step < steps.new_tokens; step++) {
+            int32_t best = 0;
+            double second = -INFINITY;
+            for (int32_t t = 1; t < vocab; t++) {
+                second = fmax(second, logits[t] > logits[best] ? logits[best] : logits[t]);
+                best = logits[t] > logits[best] ? t : best;
+            }
+            least = fmin(least, (double)logits[best] - second);
+            assert_int_equal(dpe_session_feed(session, &best, 1, logits, &err), DPE_OK);
+        }
+        if (steps.found == 1.0) {
+            assert_true(fabs(steps.margin - 1.0 / (1.0 + exp(-least / 0.3))) < 1e-3);
+            checked++;
+        }
+        dpe_text_free(&text);
+        dpe_sample_free(&sample);
+    }
+    assert_true(checked >= SAMPLES / 2);
+    dpe_niah_close(niah);
+    free(logits);
+}
+
 /* Rows alone, and of questions that share a context. */
 static void rows_hold_what_was_measured(void **state)
 {
@@ -232,7 +279,7 @@ static void rows_hold_what_was_measured(void **state)
 }
 
 /* More values than an answer has room for are refused when the task is opened. */
-static void too_many_values_are_refused(void **state)
+static void a_score_is_named(void **state)
 {
     (void)state;
     struct dpe_niah_params params;
@@ -257,7 +304,8 @@ int main(void)
         cmocka_unit_test(what_has_no_steps_is_named),
         cmocka_unit_test(steps_are_those_of_generation),
         cmocka_unit_test(rows_hold_what_was_measured),
-        cmocka_unit_test(too_many_values_are_refused),
+        cmocka_unit_test(a_margin_is_that_of_the_least_gap),
+        cmocka_unit_test(a_score_is_named),
     };
     return cmocka_run_group_tests(tests, open_all, close_reference);
 }
