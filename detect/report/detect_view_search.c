@@ -338,8 +338,8 @@ void dpe_detect_words(const struct dpe_detect_report *report, struct dpe_text *o
         }
     }
     if (compared > 1) {
-        dpe_text_put(out, "  (paired tests on the same %s, not corrected for being %d)\n",
-                     recall ? "samples" : "books", compared);
+        dpe_text_put(out, "  (%d paired tests on the same %s, not corrected for their number)\n",
+                     compared, recall ? "samples" : "books");
     }
     put_users(out, report);
     put_guard(out, report);
