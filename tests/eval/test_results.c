@@ -32,6 +32,7 @@ static struct dpe_suite make_suite(struct dpe_suite_task *tasks)
     }
     return (struct dpe_suite){.name = "madeup",
                               .kind = dpe_suite_find("ruler"),
+                              .unit = "score (1 = all right)",
                               .score = "share",
                               .tasks = tasks,
                               .n_tasks = TASKS};
