@@ -113,7 +113,13 @@ void dpe_detect_ready_words(const struct dpe_detect_report *report, struct dpe_t
         put_advice(out, report, &advice);
         put_shown(out, report, &result->validation);
         dpe_detect_guard_words(report, words, sizeof words);
-        dpe_text_put(out, words[0] != '\0' ? "  Guard: %s.\n" : "", words);
+        if (words[0] != '\0') {
+            dpe_text_put(out, "  Guard: %s.\n", words);
+        } else if (report->kept.plan != DPE_DETECT_ROPE) {
+            dpe_text_put(out,
+                         "  No text was read: dpe-eval ppl compares perplexities, and --select "
+                         "brief has a guard\n");
+        }
         dpe_detect_plain_text(report, out);
     }
 }

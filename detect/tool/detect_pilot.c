@@ -128,6 +128,15 @@ static dpe_status open_task(struct detect_inputs *inputs, const struct questions
     return status == DPE_USAGE ? DPE_OK : status;
 }
 
+/* The validation of a search asks the user's questions, too. */
+static dpe_status check_users(const struct detect_inputs *inputs, struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_niah_close_scoped) struct dpe_niah *niah = NULL;
+    return dpe_niah_open(&inputs->users_niah, inputs->args->job.length, inputs->job.corpus,
+                         inputs->job.tokenizer, inputs->args->job.chat_template,
+                         inputs->validation_seed, &niah, err);
+}
+
 dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const bool ready = !dpe_detect_sweeps(inputs->args->rule);
@@ -137,7 +146,7 @@ dpe_status dpe_detect_pilot_begin(struct detect_inputs *inputs, struct dpe_error
         DPE_TRY(open_task(inputs, ready ? &ready_rungs[rung] : &rungs[rung], false,
                           inputs->args->job.length, "pilot", &task, &opens, err));
         if (opens) {
-            return DPE_OK;
+            return ready ? DPE_OK : check_users(inputs, err);
         }
     }
     dpe_detect_inputs_set_users(inputs); /* whose error says what does not fit */

@@ -74,6 +74,10 @@ static void temperature_and_plan_are_found(void **state)
     /* A table of dpe-detect has no settings of a method. */
     detect(JOINT "--against joint.h5 -o no.h5", 65,
            "joint.h5: expected a finished table of dpe-eval tune, found another");
+    /* What the user asks for has no room, and the pilot's easiest task does. */
+    detect(TOOL_TEXTS "-l 80 --trained-length 64 --samples 8 --groups 2 -o room.h5", 64,
+           "length 80 is too short");
+    assert_int_not_equal(access("room.h5.journal", F_OK), 0);
 }
 
 static void perplexity_decides_as_well(void **state)
