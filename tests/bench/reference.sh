@@ -190,7 +190,7 @@ for part in "$@"; do
             done
             ;;
         tuned) "$here/tuned.sh" "$bin" "$out/tuned" ;;
-        tuned-others) KEYS=others "$here/tuned.sh" "$bin" "$out/tuned" 1024 4096 ;;
+        tuned-others) KEYS=others "$here/tuned.sh" "$bin" "$out/tuned" 1024 2048 4096 ;;
         tuned-keys)
             KEYS=4 "$here/tuned.sh" "$bin" "$out/tuned"
             # What it chose, on an easier task and on books.

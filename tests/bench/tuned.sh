@@ -46,7 +46,8 @@ others() {
         --method "llama3:scale=$scales,$factors" --method "dca:chunk=128/192,local=32/64,$factors" \
         --method "string:shift=$((length / 3))/$((length / 2)),$factors" --method "streaming-llm:window=128/252,$factors" \
         --method "lm-infinite:window=128/256,$factors" --method "cope:clip=6/10/14,$factors" --method "dope:$factors" \
-        --method "hirope:segment=$scales,split=16/24,$factors" --method "adagrope:first=32/64,$factors"
+        --method "hirope:segment=$scales,split=16/24,$factors" --method "adagrope:first=32/64,$factors" \
+        --method mrrope --method jet-long --method jetlong_freq --method self # these with the grid of dpe-eval tune
 }
 
 one_key() {
