@@ -19,12 +19,14 @@ frequency 0: they do not, and attention_scaling is not for them.
 """
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
 import re
 import stat
 import struct
+import zlib
 
 import numpy as np
 import torch
@@ -645,21 +647,54 @@ def _h5_get(group, name):
     found = group[name] if isinstance(link, h5py.HardLink) else None
     if found is None or isinstance(found, h5py.Dataset) and (found.external or found.is_virtual):
         raise TableError(f"{where}: points to another file or object, which is not followed; expected the object itself")
-    if isinstance(found, h5py.Dataset) and not _chunks_are_ours(found):
-        raise TableError(f"{where}: expected chunks of at most 64 KiB with the filters shuffle, deflate and fletcher32, "
-                         "found others; h5repack -l CONTI -f NONE stores it without any")
+    if isinstance(found, h5py.Dataset) and not _is_whole(found):
+        raise TableError(f"{where}: expected chunks of at most 64 KiB with the filters shuffle, deflate and fletcher32, and as "
+                         "many bytes as the shape says, found others; h5repack -l CONTI -f NONE stores it without any")
     return found
 
 
-def _chunks_are_ours(dataset):
-    """HDF5 unpacks whole chunks, whose size the file only claims."""
+DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3  # HDF5's numbers
+
+
+def _is_whole(dataset):
+    """Whether every element has its bytes in the file, or a value where nothing is stored (inside.c has the same rules). What is
+    missing HDF5 takes from its memory; and it unpacks whole chunks, whose size the file only claims."""
+    import h5py
+
+    created = dataset.id.get_create_plist()
+    fills = created.get_fill_time() != h5py.h5d.FILL_TIME_NEVER and created.fill_value_defined() != h5py.h5d.FILL_VALUE_UNDEFINED
     if dataset.chunks is None:
-        return True
-    created, most = dataset.id.get_create_plist(), math.prod(dataset.chunks) * dataset.dtype.itemsize
+        stored = dataset.id.get_storage_size()
+        return stored == dataset.size * dataset.dtype.itemsize or stored == 0 and fills
+    most = math.prod(dataset.chunks) * dataset.dtype.itemsize
     filters = [created.get_filter(i)[0] for i in range(created.get_nfilters())]
-    count = dataset.id.get_num_chunks()
-    return most <= 65536 and set(filters) <= {1, 2, 3} and filters.count(1) <= 1 and count <= 4096 and \
-        all(dataset.id.get_chunk_info(i).size <= most + most // 64 + 64 for i in range(count))
+    if most > 65536 or not set(filters) <= {DEFLATE, SHUFFLE, FLETCHER32} or filters.count(DEFLATE) > 1 or \
+            math.prod(-(-size // chunk) for size, chunk in zip(dataset.shape, dataset.chunks)) > 4096:
+        return False
+    for place in itertools.product(*map(range, [0] * dataset.ndim, dataset.shape, dataset.chunks)):
+        info = dataset.id.get_chunk_info_by_coord(place)
+        if info.byte_offset is None or info.size == 0:
+            if not fills:
+                return False
+        elif info.filter_mask != 0 or info.size > most + most // 64 + 64 or \
+                not _unpacks_to(most, info.size, dataset.id.read_direct_chunk(place)[1], filters):
+            return False
+    return True
+
+
+def _unpacks_to(size, length, stored, filters):
+    """Whether the `length` bytes that are stored of a chunk (h5py may give out others) are `size` bytes behind the filters."""
+    for one in filters:  # as they are written
+        size += 4 if one == FLETCHER32 else 0
+        if one == DEFLATE:
+            behind = 4 * filters[filters.index(DEFLATE):].count(FLETCHER32)
+            stream = zlib.decompressobj()
+            try:
+                unpacked = stream.decompress(stored[:length - behind], size + 1)
+            except zlib.error:
+                return False
+            return stream.eof and len(unpacked) == size
+    return length == size
 
 
 def _h5_array(table, name, rank, kinds):

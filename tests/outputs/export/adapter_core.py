@@ -26,6 +26,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from checksum import add_checksum  # noqa: E402
 sys.path.insert(0, ADAPTER)
 from dpe_attention import Attention, TableError, load_table  # noqa: E402
+from dpe_plan import Map  # noqa: E402
 
 torch.set_num_threads(1)
 LAYERS, HEADS, KV_HEADS, DIM = 2, 6, 2, 16
@@ -362,6 +363,20 @@ def test_far_positions_are_those_of_a_long_text(folder):
             assert (query[:, pair] == divide(n, s) + (1000 - divide(1000, s))).all()
 
 
+def test_groups_are_those_of_the_curve(folder):  # pylint: disable=unused-argument
+    """Group i has as many tokens as the curve says, also where nearly a million sizes occur in no group."""
+    for most, rate, start in ((2, 0.01, 3), (5, 0.125, 10), (37, 0.02, 0), (300, 0.31, 1), (2 ** 20, 1e6, 0), (2 ** 20, 0.7, 5),
+                              (2 ** 20, 3e-3, 0), (2 ** 20 - 1, 1e-7, 0)):
+        found = Map(np.ones(1), np.zeros(1), groups=(most, rate, start)).positions(0, 4000)[:, 0]
+        token, group = start, 0
+        expected = np.zeros(4000)
+        while token < 4000:
+            size = min(most - 1, max(1, math.floor(most / (1 + (most - 1) * math.exp(-rate * group)))))
+            expected[token:token + size] = group
+            token, group = token + size, group + 1
+        assert np.array_equal(found, expected), (most, rate, start)
+
+
 def test_half_precision(folder):
     """A bfloat16 cache: rotation and softmax stay in float32."""
     loaded = load_table(write(folder, table()))
@@ -376,7 +391,7 @@ def test_half_precision(folder):
     assert spread_error(rough.float().numpy(), high.numpy()) < 2.0 ** -5
 
 
-def refused(path, words):
+def refused(path, words, c_too=True):
     """By the adapter, naming the reason, and by the C library."""
     try:
         load_table(path)
@@ -385,7 +400,7 @@ def refused(path, words):
     else:
         raise AssertionError(f"accepted although: {words}")
     c = subprocess.run([PROBE, "check", path], stderr=subprocess.PIPE)
-    assert c.returncode == 65 and c.stderr, (words, c)
+    assert not c_too or c.returncode == 65 and c.stderr, (words, c)
 
 
 def changed(path, value):
@@ -731,6 +746,40 @@ def test_chunks_that_dpe_does_not_write_are_refused(folder):
         bomb.id.write_direct_chunk((0, 0, 0), zlib.compress(bytes(4 << 20)))
     add_checksum(path)
     refused(path, "expected chunks of at most 64 KiB")
+
+
+def test_what_is_stored_short_is_refused(folder):
+    """HDF5 gives out memory in the place of what is missing, with no error: the same as test_inside.c in Python."""
+    data = h5py.File(write_h5(folder, table()), "r")["table/mask"][()]
+    raw, packed = data.tobytes(), zlib.compress(data.tobytes())
+    deflate, checked = dict(compression="gzip"), dict(compression="gzip", fletcher32=True)
+    for good, kind, chunk, mask in (
+            (True, {}, raw, 0), (False, {}, raw[:-1], 0), (False, {}, raw[:5], 0), (False, {}, raw + b"\0", 0),
+            (True, deflate, packed, 0), (False, deflate, raw, 1), (False, deflate, raw[:9], 1),
+            (False, deflate, zlib.compress(raw[:-1]), 0), (False, deflate, zlib.compress(b""), 0),
+            (False, deflate, zlib.compress(raw + b"\1"), 0), (False, deflate, packed[:-1], 0), (False, deflate, b"\0" * 20, 0),
+            (False, checked, packed, 0), (False, checked, packed + b"\0" * 4, 2), (True, dict(deflate, track_times=False), None, 0),
+            (False, dict(fillvalue="never"), None, 0)):
+        path = write_h5(folder, table())
+        never = kind.get("fillvalue") == "never"
+        with h5py.File(path, "r+") as file:
+            del file["table/mask"]
+            if never:
+                created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+                created.set_chunk(data.shape)
+                created.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+                h5py.h5d.create(file["table"].id, b"mask", h5py.h5t.NATIVE_UINT8, h5py.h5s.create_simple(data.shape), created)
+            else:
+                one = file.create_dataset("table/mask", data.shape, data.dtype, chunks=data.shape, **kind)
+                if chunk is not None:
+                    one.id.write_direct_chunk((0, 0, 0), chunk, mask)
+        add_checksum(path)
+        if good and chunk is not None:
+            load_table(path)
+        elif good:  # nothing stored: zeros, which mark too few pairs
+            refused(path, "marks 0 pairs")
+        else:
+            refused(path, "as many bytes as the shape says", c_too=False)
 
 
 def test_no_lock_is_needed(folder):
