@@ -50,19 +50,29 @@ class Map:
         return np.minimum((np.floor(x) if self.floored else x) + self.offset, self.cap)
 
     def _group_of(self, x):
-        """Groups of k tokens end before the first that the curve gives k + 1."""
+        """Groups of k tokens end before the first that the curve gives k + 1. Sizes that no group has are passed by: there may be
+        a million of them, and of the others there are at most the root of twice the tokens."""
         most, rate, start = self.groups
+
+        def end_of(k):
+            return math.ceil(math.log((k + 1) * (most - 1) / (most - k - 1)) / rate) if k < most - 1 else math.inf
+
         left = np.maximum(x - start, 0)
-        number, begin, tokens = np.zeros_like(left), 0.0, 0.0
-        for k in range(1, int(most)):
-            end = math.ceil(math.log((k + 1) * (most - 1) / (most - k - 1)) / rate) if k < most - 1 else math.inf
-            inside = left >= tokens
-            number[inside] = begin + np.floor((left[inside] - tokens) / k)
-            tokens += max(0.0, end - begin) * k
-            begin = max(begin, end)
-            if tokens > left.max():
-                break
-        return number
+        last, parts, k = left.max(initial=0), [(0.0, 0.0, 1)], 1  # first token of each size, its number, and the size
+        while (end := end_of(k)) < math.inf:
+            tokens, begin, size = parts[-1]
+            if end > begin:
+                tokens += (end - begin) * size
+                if tokens > last:
+                    break
+                begin = end
+            low, k = k, int(most) - 1  # the first k whose groups end behind `begin`
+            while k - low > 1:
+                middle = (low + k) // 2
+                low, k = (low, middle) if end_of(middle) > begin else (middle, k)
+            parts.append((tokens, begin, k))
+        tokens, begin, size = np.array(parts)[np.searchsorted([part[0] for part in parts], left, side="right") - 1].transpose(2, 0, 1)
+        return begin + np.floor((left - tokens) / size)
 
     def content(self):
         """Equal for maps that give equal positions."""
