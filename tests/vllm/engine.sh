@@ -54,4 +54,6 @@ for kind in product-of-means mean-of-products; do
 done
 asked hostile || exit 0
 "$wire" "$model" "$trained" 1024 self-extend >"$work/wire.json" || exit 1
-"$python" "$here/hostile.py" $url "$model" "$work/wire.json"
+"$python" "$here/hostile.py" $url "$work/wire.json" || exit 1
+head -c 1200 "$corpus/test/900000.txt" >"$work/asked.txt"
+"$python" "$here/names.py" $url "$model" "$work/asked.txt"

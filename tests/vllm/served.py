@@ -396,17 +396,18 @@ def check_taken():
     lines = [json.loads(line) for line in subprocess.run([wire, MODEL, str(TRAINED), str(LENGTH), *specs], check=True,
                                                          stdout=subprocess.PIPE, text=True).stdout.splitlines()]
     take = functools.partial(engine.llm.collective_rpc, "dpe_take_plan")
-    reason, digest = take(args=(lines[0]["plan"],))[0]
+    reason, digest = take(args=(json.dumps(lines[0]["plan"]),))[0]
     assert "differs from the exact path by" in reason and not digest, reason
     print("refused:", reason, flush=True)
     os.environ["DPE_TEST_KERNEL"] = ""
+    from dpe_vllm.serving import Asked
     from vllm import SamplingParams
 
     path, ids = text_of(TOKENS)
     params = []
     for line in lines:
-        assert take(args=(line["plan"],))[0] == ["", line["digest"]]
-        params.append(SamplingParams(max_tokens=2, temperature=0, prompt_logprobs=0, extra_args={"dpe_plan": line["digest"]}))
+        assert take(args=(json.dumps(line["plan"]),))[0] == ["", line["digest"]]
+        params.append(SamplingParams(max_tokens=2, temperature=0, prompt_logprobs=0, extra_args=Asked(dpe_plan=line["digest"])))
     answers = engine.llm.generate([{"prompt_token_ids": ids}] * len(lines), params, use_tqdm=False)
     for spec, answer in zip(specs, answers):
         same(answer, path, TOKENS, f"taken, {spec}", "--method", spec, "--length", str(LENGTH))

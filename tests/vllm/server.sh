@@ -41,7 +41,7 @@ def ask(path, **body):
 
 
 about = ask("/v1/dpe")
-assert [one["length"] for one in about["entries"]] == [1024] and about["table"] == work + "/served.h5", about
+assert [one["length"] for one in about["entries"]] == [1024] and about["table"] == "served.h5", about
 with open(work + "/asked.txt", encoding="utf-8") as file:
     prompt = file.read()
 for text, entry in ((prompt, 1024), (prompt[:100], None)):
@@ -64,3 +64,5 @@ except urllib.error.HTTPError as error:
 else:
     raise AssertionError("an answer that was never given")
 END
+[ $? = 0 ] || exit 1
+"$python" "$here/names.py" "http://127.0.0.1:$port" model "$work/asked.txt"

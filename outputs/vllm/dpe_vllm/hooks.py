@@ -2,15 +2,16 @@
 
 * EngineArgs.create_engine_config: settings that a table needs, and refusals before anything is loaded.
 * Request.__init__: the prefix cache's salt, from the entry, before the first block is hashed.
-* InputProcessor.process_inputs: which entry each answer has, for the log and GET /v1/dpe.
+* InputProcessor.process_inputs: which entry each answer has, for the log and GET /v1/dpe; and names of ours that a client sends.
 * GPUModelRunner.__init__: a backend sees tokens; which texts they belong to is known to the runner.
 """
 import functools
+import inspect
 import os
 
 from dpe_attention import TableError
 
-from dpe_vllm.serving import logger, plan_asked, serving
+from dpe_vllm.serving import logger, names_of_ours, norms_asked, plan_asked, serving
 
 RUNNERS = []  # of this process; more than one only where a test makes several engines
 TESTED = "0.32"
@@ -126,8 +127,6 @@ def tokens_of(sampling_params, pooling_params):
 
 
 def _request(original, request, *args, **kwargs):
-    import inspect
-
     names = inspect.signature(original).bind(request, *args, **kwargs).arguments
     ids, embeds = names.get("prompt_token_ids"), names.get("prompt_embeds")
     prompt = len(ids) if ids is not None else len(embeds)
@@ -139,17 +138,18 @@ def _request(original, request, *args, **kwargs):
 
 
 def _process_inputs(original, *args, **kwargs):
+    found = names_of_ours(getattr(inspect.signature(original).bind(*args, **kwargs).arguments["params"], "extra_args", None))
+    if found:
+        from vllm.exceptions import VLLMValidationError
+
+        raise VLLMValidationError(f"{', '.join(found)}: only the routes /v1/dpe/completions and /v1/dpe/norms of an engine set these; "
+                                  "leave them out")
     request = original(*args, **kwargs)
+    if plan_asked(request.sampling_params) is not None:
+        return request
     ids, embeds = request.prompt_token_ids, request.prompt_embeds
     prompt = len(ids) if ids is not None else len(embeds)
     new = tokens_of(request.sampling_params, request.pooling_params)
-    asked = plan_asked(request.sampling_params)
-    if asked is not None:
-        if asked not in serving().plans:
-            from vllm.exceptions import VLLMValidationError
-
-            raise VLLMValidationError("dpe_plan: this server has no plan with that digest; give it with POST /v1/dpe/plan")
-        return request
     entry = serving().entry(prompt, new)
     serving().remember(request.request_id, entry)
     logger.debug("DPE: request %s of %d + %d tokens: %s", request.request_id, prompt, new or 0,
@@ -169,9 +169,9 @@ def plans_of_batch(runner, count):
     for name in runner.input_batch.req_ids[:count]:
         text = runner.requests[name]
         params = text.sampling_params
-        plans.append(serving().digest(text.num_prompt_tokens, tokens_of(params, text.pooling_params), plan_asked(params)))
-        norms.append((params.extra_args.get("dpe_norms"), params.extra_args.get("dpe_products"))
-                     if plan_asked(params) and params.extra_args.get("dpe_norms") else None)
+        digest = serving().digest(text.num_prompt_tokens, tokens_of(params, text.pooling_params), plan_asked(params))
+        plans.append(digest if digest in serving().plans else None)
+        norms.append(None if plans[-1] is None else norms_asked(params))
     none = [None] * (count - len(plans))
     return plans + none, norms + none
 

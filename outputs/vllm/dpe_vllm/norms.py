@@ -12,23 +12,25 @@ class Sums:
     (in q alone), else of each."""
 
     def __init__(self, products):
-        self.products, self.layers = products, {}
+        self.products, self.layers, self.whole = products, {}, True
 
     def add(self, layer, first, q, k):
         """q [rows, heads, head_dim], k [rows, KV heads, head_dim] in the table's order of components, of the tokens from `first`
-        on. A text that was preempted comes again from an earlier token; each counts once."""
+        on. A text that was preempted comes again from an earlier token; each counts once. Where tokens before `first` are missing
+        there is no sum: the model, which runs other texts as well, goes on."""
         rows, sum_q, sum_k = self.layers.get(layer, (0, 0.0, 0.0))
-        if first > rows:
-            raise RuntimeError(f"layer {layer}: norms of the tokens {rows} to {first} are missing")
+        self.whole = self.whole and first <= rows
+        if not self.whole:
+            return
         q, k = (_norms(x[rows - first:]) for x in (q, k))
         if self.products:
             q, k = q * k.repeat_interleave(q.shape[1] // k.shape[1], dim=1), k[:0]
         self.layers[layer] = (rows + len(q), sum_q + q.sum(0), sum_k + k.sum(0))
 
     def lists(self):
-        """[layer, rows, q, k] of each layer, the sums as bytes of float64."""
-        return [[layer, rows, *(x.cpu().numpy().tobytes() for x in sums)]
-                for layer, (rows, *sums) in sorted(self.layers.items())]
+        """[layer, rows, q, k] of each layer, the sums as bytes of float64; none where tokens were missing."""
+        return [] if not self.whole else [[layer, rows, *(x.cpu().numpy().tobytes() for x in sums)]
+                                          for layer, (rows, *sums) in sorted(self.layers.items())]
 
 
 def _norms(x):

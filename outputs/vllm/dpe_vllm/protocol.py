@@ -20,7 +20,8 @@ MAP_REALS = ("period", "cap", "group_most", "group_rate", "group_from")
 
 class WirePlan:
     """plan: as dpe_attention takes it. digest: that of the engine's dpe_plan_digest. multiplier, cap, growth: what the plan's
-    model does with logits, which vLLM's model does by itself: 0: 1 / sqrt(head_dim), no cap, no growth."""
+    model does with logits, which vLLM's model does by itself: 0: 1 / sqrt(head_dim), no cap, no growth. growth: b and L of
+    query_growth."""
 
     def __init__(self, value, n_kv_heads):
         """TableError names the member that is not as expected."""
@@ -42,8 +43,8 @@ class WirePlan:
             raise TableError("inv_freq, logit_factor: expected finite numbers from 0 on, and factors above 0")
         read = [_band(band, self.n_pairs, chunk, i == 0) for i, band in enumerate(bands)]
         mask, heads = _mask(value, sizes), _heads(value, sizes)
-        self.multiplier, self.cap, self.growth = (reals[name] for name in ("attention_multiplier", "attention_cap",
-                                                                           "query_growth"))
+        self.multiplier, self.cap = reals["attention_multiplier"], reals["attention_cap"]
+        self.growth = (reals["query_growth"], reals["query_length"] if reals["query_growth"] else 0)
         self.digest = _digest(sizes, frequencies, reals, heads, still, chunk, bands, read, mask)
         self.plan = Plan(read, frequencies, (self.n_layers, self.n_heads, n_kv_heads, 2 * self.n_pairs), reals["logit_factor"],
                          reals["log_n_length"], reals["log_n_power"], reals["log_n_decay"], still, reals["still_factor"], chunk,

@@ -2,6 +2,7 @@
 
 GET /v1/dpe: which table a server runs with, and which entry an answer had. With DPE_ENGINE=1 it also says what tools ask of an
 engine (outputs/remote/remote.h), and these run on it: POST /v1/dpe/plan, /v1/dpe/completions, /v1/dpe/norms."""
+import json
 import math
 import os
 import uuid
@@ -10,7 +11,7 @@ from dpe_attention import TableError, fingerprint
 
 from dpe_vllm import norms
 from dpe_vllm.protocol import WirePlan
-from dpe_vllm.serving import file_digest, serving
+from dpe_vllm.serving import Asked, file_digest, serving
 
 
 class Refusal(Exception):
@@ -42,7 +43,7 @@ class Engine:
 
     async def take_plan(self, body):
         taken = WirePlan(body, 1)
-        answers = await self.client.collective_rpc("dpe_take_plan", args=(body,))
+        answers = await self.client.collective_rpc("dpe_take_plan", args=(json.dumps(body),))
         for reason, digest in answers:
             if reason or digest != taken.digest:
                 raise TableError(reason or "the processes of this server read the plan in different ways")
@@ -62,7 +63,7 @@ class Engine:
         self._check_length(len(ids) + max(new, 1))
         params = SamplingParams(max_tokens=max(new, 1), temperature=0, ignore_eos=True, detokenize=False, logprobs=0,
                                 stop_token_ids=[] if body.get("ignore_eos") else self.ends,
-                                prompt_logprobs=0 if scored else None, extra_args={"dpe_plan": digest})
+                                prompt_logprobs=0 if scored else None, extra_args=Asked(dpe_plan=digest))
         output = await self._run(ids, params)
         made, logs = list(output.outputs[0].token_ids), [None] + [
             step[token].logprob for step, token in zip((output.prompt_logprobs or [])[1:], ids[1:])]
@@ -85,10 +86,12 @@ class Engine:
         products, name = bool(body.get("products")), uuid.uuid4().hex
         self._check_length(len(ids) + 1)
         params = SamplingParams(max_tokens=1, temperature=0, detokenize=False, skip_reading_prefix_cache=True,
-                                extra_args={"dpe_plan": digest, "dpe_norms": name, "dpe_products": products})
+                                extra_args=Asked(dpe_plan=digest, dpe_norms=name, dpe_products=products))
         await self._run(ids, params)
         parts = await self.client.collective_rpc("dpe_pop_norms", args=(name,))
         config = self.config
+        if not all(lists for _, _, lists in parts):
+            raise Refusal(500, "norms of some tokens are missing: too many texts at once", "norms_missing")
         if any(abs(factor - 1) > 1e-6 for _, factor, _ in parts):
             raise Refusal(400, "norms: layers of this model rotate with a factor, which their norms would have")
         rows, q, k = norms.join([(rank, lists) for rank, _, lists in parts], config.num_hidden_layers,
@@ -130,6 +133,8 @@ def _end_tokens(model):
 
 def _plan_and_prompt(body):
     digest, ids = body.get("dpe_plan"), body.get("prompt")
+    if not isinstance(digest, str):
+        raise Refusal(400, "dpe_plan: expected the digest of a plan, a string")
     if digest not in serving().plans:
         raise Refusal(404, "dpe_plan: this server has no plan with that digest; give it with POST /v1/dpe/plan",
                       "plan_not_found")
@@ -174,7 +179,7 @@ class Routes:
             except Refusal as error:
                 status, code = error.status, error.code
                 reason = str(error)
-            except (TableError, ValueError) as error:
+            except (TableError, ValueError, RecursionError) as error:
                 status, code, reason = 400, None, str(error)
             return JSONResponse({"error": {"message": reason, "code": code}}, status_code=status)
 
@@ -182,7 +187,7 @@ class Routes:
             async def run(request: Request):
                 try:
                     body = await request.json()
-                except ValueError:
+                except (ValueError, RecursionError):
                     body = None
                 if not isinstance(body, dict):
                     return JSONResponse({"error": {"message": "expected a JSON object", "code": None}}, status_code=400)

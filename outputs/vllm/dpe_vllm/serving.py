@@ -66,17 +66,38 @@ class Serving:
     def describe(self):
         if self.table is None:
             return {}
-        return {"table": os.path.abspath(self.path), "schema_version": self.table.schema_version,
+        return {"table": os.path.basename(self.path), "schema_version": self.table.schema_version,
                 "model_type": self.table.model_type, "fingerprint": self.table.fingerprint,
                 "trained_length": self.table.trained_length,
                 "entries": [{"length": entry.evaluated_length, "digest": self.entries[entry.evaluated_length],
                              "evidence": entry.evidence()} for entry in self.table.entries]}
 
 
+class Asked(dict):
+    """The extra_args of a request that our own routes make. Requests of clients have plain dicts there, whatever their JSON says."""
+
+
+def names_of_ours(extra):
+    """The names in extra_args that only our routes may set, where another made them."""
+    return [] if isinstance(extra, Asked) or not isinstance(extra, dict) else [name for name in extra if str(name).startswith("dpe_")]
+
+
 def plan_asked(sampling_params):
-    """The digest of the plan that a request asks for, None: none."""
+    """The digest of the plan that a tool asks for, None: none."""
+    return _text_asked(sampling_params, "dpe_plan")
+
+
+def norms_asked(sampling_params):
+    """The name of the sums that a tool asks for and their kind (norms.py), None: none."""
+    name = _text_asked(sampling_params, "dpe_norms")
+    return None if name is None else (name, bool(sampling_params.extra_args.get("dpe_products")))
+
+
+def _text_asked(sampling_params, name):
+    """Never an error: it is also asked while the model runs."""
     extra = getattr(sampling_params, "extra_args", None)
-    return extra.get("dpe_plan") if extra else None
+    found = extra.get(name) if isinstance(extra, dict) and serving().engine else None
+    return found if isinstance(found, str) else None
 
 
 _CURRENT = []

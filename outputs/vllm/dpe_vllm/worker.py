@@ -1,4 +1,6 @@
 """What each worker of an engine does for tools (DPE_ENGINE=1): vLLM's --worker-extension-cls, called by collective_rpc."""
+import json
+
 from dpe_attention import TableError
 
 from dpe_vllm.model import check_plan
@@ -10,17 +12,17 @@ from dpe_vllm.serving import serving
 class Worker:
     """Mixed into vLLM's worker."""
 
-    def dpe_take_plan(self, value):
-        """[reason, ""], what the plan is refused with, or ["", digest]."""
+    def dpe_take_plan(self, text):
+        """[reason, ""], what the plan (as JSON) is refused with, or ["", digest]."""
         runner = self.model_runner
         moved, impl = runner.dpe_moved, runner.dpe_moved.one.impl
         try:
-            taken = WirePlan(value, impl.num_kv_heads * moved.size)
+            taken = WirePlan(json.loads(text), impl.num_kv_heads * moved.size)
             check_plan(moved, taken)
             serving().take(taken.digest, taken.plan)
             if hasattr(impl, "calls"):  # of cards: compare them before a text needs them
                 impl.calls(moved, taken.digest, self.device, runner.model_config.dtype)
-        except TableError as error:
+        except (TableError, RecursionError) as error:
             return [str(error), ""]
         return ["", taken.digest]
 

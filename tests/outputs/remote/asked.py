@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""What a request can ask of the plugin for vLLM, without vLLM: asked.py OUTPUTS. Only our routes' requests have a plan and norms, and no
+value that a client could send raises where the model runs. tests/vllm/names.py asks a real server. Exits with 125 when torch is not
+there."""
+import copy
+import itertools
+import os
+import sys
+from types import SimpleNamespace
+
+try:
+    import numpy as np
+    import torch
+except ImportError as missing:
+    print("skipped:", missing)
+    sys.exit(125)
+
+sys.path[:0] = [os.path.join(sys.argv[1], "transformers"), os.path.join(sys.argv[1], "vllm")]
+from dpe_plan import DISTANCE, NO_END, Band, Map, Plan  # noqa: E402
+from dpe_vllm import hooks, norms, serving  # noqa: E402
+
+NAMES = ("dpe_plan", "dpe_norms", "dpe_products", "dpe_later")
+VALUES = ("x", 1, 2.5, True, None, ["x"], [1], [], {"a": "b"}, {}, [["x"]], b"x", ("x",), float("nan"))
+
+
+def a_plan():
+    true = Map(np.ones(4), np.zeros(4))
+    return Plan([Band(DISTANCE, 0, NO_END, False, true, true)], 0.1 ** np.arange(4), (2, 2, 1, 8))
+
+
+def engine(on):
+    os.environ["DPE_ENGINE"] = "1" if on else "0"
+    state, plan = serving.use(None), a_plan()
+    state.take(plan.digest(), plan)
+    return plan.digest()
+
+
+def batch_of(extras):
+    """Of a running model, as hooks.plans_of_batch reads it."""
+    texts = {str(i): SimpleNamespace(num_prompt_tokens=9, pooling_params=None,
+                                     sampling_params=SimpleNamespace(max_tokens=1, extra_args=extra)) for i, extra in enumerate(extras)}
+    return SimpleNamespace(input_batch=SimpleNamespace(req_ids=list(texts)), requests=texts)
+
+
+def test_names():
+    for name, value in itertools.product(NAMES, VALUES):
+        assert serving.names_of_ours({name: value, "other": 1}) == [name]
+        assert serving.names_of_ours(serving.Asked({name: value})) == []
+    assert serving.names_of_ours(None) == serving.names_of_ours({}) == serving.names_of_ours({"dpe": 1, "kv": "x"}) == []
+    # vLLM copies what a route gives.
+    assert type(copy.deepcopy(serving.Asked(dpe_plan="x"))) is serving.Asked
+
+
+def test_batch():
+    digest = engine(True)
+    extras = [None, {}, {"dpe_plan": digest}, {"dpe_plan": digest, "dpe_norms": "n", "dpe_products": 1}, {"dpe_plan": "00" * 32}]
+    plans, asked = hooks.plans_of_batch(batch_of(extras), 6)
+    assert plans == [None, None, digest, digest, None, None] and asked == [None] * 3 + [("n", True)] + [None] * 2, (plans, asked)
+    extras = [{name: value, other: again} for name, other in itertools.product(NAMES, NAMES)
+              for value, again in itertools.product((digest, *VALUES), VALUES)]
+    plans, asked = hooks.plans_of_batch(batch_of(extras), len(extras))
+    assert all(plan is None or extra["dpe_plan"] == digest for plan, extra in zip(plans, extras)) and digest in plans
+    assert all(one is None or type(one[0]) is str and plan == digest for one, plan in zip(asked, plans)) and any(asked)
+    engine(False)
+    plans, asked = hooks.plans_of_batch(batch_of(extras), len(extras))
+    assert set(plans) == set(asked) == {None}, "a server that is no engine keeps sums"
+
+
+def test_sums():
+    q, k = torch.randn(7, 2, 8), torch.randn(7, 1, 8)
+
+    def of(*parts):
+        sums = norms.Sums(False)
+        for begin, end in parts:
+            sums.add(0, begin, q[begin:end], k[begin:end])
+        return sums.lists()
+
+    whole = of((0, 7))
+    for parts in (((0, 3), (3, 7)), ((0, 3), (0, 7)), ((0, 5), (2, 4), (4, 7))):
+        assert [row[:2] for row in of(*parts)] == [[0, 7]]
+        assert np.allclose(np.frombuffer(of(*parts)[0][2]), np.frombuffer(whole[0][2]), rtol=1e-12)
+    assert of((3, 7)) == of((0, 2), (3, 7)) == of((3, 7), (0, 7)) == [], "sums of a text of which tokens are missing"
+
+
+for test in (test_names, test_batch, test_sums):
+    test()
+print("only our routes set a plan and norms, and nothing raises where the model runs")
