@@ -125,10 +125,8 @@ static void put_result(struct dpe_h5 *table, const struct dpe_detect_report *rep
     dpe_h5_attr_i64(table, folder, "samples_together", result->together);
     dpe_h5_attr_text(
         table, folder, "interval_rule",
-        recall
-            ? "percentile bootstrap over samples, those of one context together, 2000 resamples; "
-              "Wilson score where all samples agree"
-            : "delete-one-book jackknife of the log");
+        recall ? "Wilson score of so many trials as have the moderated variance of contexts"
+               : "delete-one-book jackknife of the log");
     bool decides = dpe_detect_deciding(report) == result;
     dpe_datasets_put(&dpe_ranking_kind, &ranks, decides ? "/detect" : folder, table);
 }

@@ -165,7 +165,6 @@ dpe_status dpe_kld_read(const struct dpe_kld_base *base, struct dpe_session *oth
 
 /* ------------------------------------------------------------------------- numbers over tokens */
 
-enum { ROUNDS = 2000 };
 static const double level = 0.95;
 
 int64_t dpe_kld_buckets(int64_t n)
@@ -205,10 +204,10 @@ static void add_tokens(const struct dpe_kld_token *const *texts, int64_t n_texts
 }
 
 dpe_status dpe_kld_summarize(const struct dpe_kld_token *const *texts, int64_t n_texts, int64_t n,
-                             int64_t first, int64_t end, uint64_t seed, struct dpe_kld_cell *cell,
+                             int64_t first, int64_t end, struct dpe_kld_cell *cell,
                              struct dpe_error *err)
 {
-    const struct dpe_resampling how = {1, level, ROUNDS, seed};
+    const struct dpe_resampling how = {.together = 1, .level = level};
     end = dpe_least(end, n + 1);
     DPE_OWNED double *kl = dpe_alloc((size_t)n_texts, (size_t)(end - first) * sizeof *kl);
     DPE_OWNED double *means = dpe_alloc(2, (size_t)n_texts * sizeof *means);
@@ -224,6 +223,7 @@ dpe_status dpe_kld_summarize(const struct dpe_kld_token *const *texts, int64_t n
         *quantiles[i] = cell->n > 0 ? dpe_quantile(kl, (size_t)cell->n, shares[i]) : (double)NAN;
     }
     cell->mean = dpe_bootstrap_mean(means, (size_t)n_texts, &how);
+    cell->mean.low = cell->mean.low < 0.0 ? 0.0 : cell->mean.low; /* none is negative */
     struct dpe_interval ratio = dpe_bootstrap_mean(means + n_texts, (size_t)n_texts, &how);
     cell->ratio = (struct dpe_interval){
         .mean = exp(ratio.mean), .low = exp(ratio.low), .high = exp(ratio.high), .n = ratio.n};

@@ -47,7 +47,7 @@ enum { DPE_KLD_BYTES = 64 << 20 };
  * where it is not there. The cell of positions first … end − 1 (of the token that is expected: 1 …
  * n) over all texts. Intervals are of the mean over texts. DPE_NO_MEMORY. */
 dpe_status dpe_kld_summarize(const struct dpe_kld_token *const *texts, int64_t n_texts, int64_t n,
-                             int64_t first, int64_t end, uint64_t seed, struct dpe_kld_cell *cell,
+                             int64_t first, int64_t end, struct dpe_kld_cell *cell,
                              struct dpe_error *err);
 /** The buckets of positions: 1, 2, 4, … up to n. */
 int64_t dpe_kld_buckets(int64_t n);

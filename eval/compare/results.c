@@ -125,7 +125,6 @@ static void summarize(struct dpe_results *results, int method, int task, uint64_
     const double *against = r->score + dpe_results_cell(results, results->against, task) * n;
     const struct dpe_resampling how = {results->suite->tasks[task].task.together, level, ROUNDS,
                                        seed};
-    const struct dpe_resampling mean_alone = {how.together, level, 0, seed};
     const bool ppl = results->suite->perplexity;
     r->mean[at] = ppl ? dpe_perplexity(r->nll_sum + first, r->n_tokens + first, n, level)
                       : dpe_bootstrap_share(score, n, &how);
@@ -134,7 +133,7 @@ static void summarize(struct dpe_results *results, int method, int task, uint64_
     }
     r->difference[at] = dpe_compare(score, against, n, !ppl, &how);
     if (results->suite->half) {
-        r->half_mean[at] = dpe_bootstrap_mean(r->half + first, n, &mean_alone).mean;
+        r->half_mean[at] = dpe_bootstrap_mean(r->half + first, n, &how).mean;
     }
 }
 
@@ -301,13 +300,12 @@ static dpe_status put_attributes(const struct dpe_results *results, const char *
         {"interval_rule",
          suite->perplexity
              ? "95 %, Student's t over the delete-one-book jackknife of nats per token"
-             : "95 %, percentiles of 2000 bootstrap means; samples of one context are drawn "
-               "together; Wilson score where all samples agree"},
+             : "95 %, Wilson score of so many trials as have the moderated variance of contexts"},
         {"difference_rule",
          "score - score of the method /eval@against over samples valid under "
-         "both: 95 % of 2000 bootstrap means; two-sided sign-flip test, exact up to 16 "
-         "differing contexts, else 2000 flips; of fewer than 12 contexts of several questions "
-         "Student's t with a moderated variance; not corrected for their number"},
+         "both: 95 %, Student's t over contexts, of shares with a moderated variance; two-sided "
+         "sign-flip test, exact up to 16 differing contexts, else 2000 flips; of fewer than 12 "
+         "contexts of several questions that t; not corrected for their number"},
     };
     size_t n = sizeof texts / sizeof texts[0] - (differences ? 0 : 1);
     for (size_t i = 0; i < n; i++) {

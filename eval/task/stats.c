@@ -1,5 +1,5 @@
-/* Intervals and tests over rows, and races. Everything is drawn from a seeded generator and summed
- * in index order, so equal input gives equal bits. */
+/* Intervals and tests over rows, and races. Sums are in index order and signs are drawn from a
+ * seeded generator, so equal input gives equal bits. */
 #include "eval/task/stats.h"
 
 #include <math.h>
@@ -7,9 +7,7 @@
 
 #include "engine/base/base.h"
 
-/* Streams of the generator, so that two statistics with one seed share no draws. */
-enum { STREAM_BOOTSTRAP = 1, STREAM_SIGN_FLIP = 2 };
-enum { EXACT_FLIPS = 16 };
+enum { STREAM_SIGN_FLIP = 2, EXACT_FLIPS = 16 };
 static const double rounding = 1e-12; /* of sums, relative to that of their absolute values */
 
 /* Sums over the valid values of each context that has any. */
@@ -64,115 +62,6 @@ static bool units_take(struct units *units, const double *a, const double *b, si
         }
     }
     return true;
-}
-
-static double resampled_mean(const struct units *units, struct dpe_rng *rng)
-{
-    double sum = 0.0;
-    int64_t count = 0;
-    for (size_t i = 0; i < units->n; i++) {
-        uint32_t drawn = dpe_rng_below(rng, (uint32_t)units->n);
-        sum += units->sum[drawn];
-        count += units->count[drawn];
-    }
-    return sum / (double)count;
-}
-
-static void bootstrap(const struct units *units, const struct dpe_resampling *how,
-                      struct dpe_interval *out)
-{
-    size_t rounds = how->rounds < 1 ? 0 : (size_t)how->rounds;
-    if (units->n < 2 || rounds == 0 || units->n > UINT32_MAX ||
-        !(how->level > 0.0 && how->level < 1.0)) {
-        return;
-    }
-    DPE_OWNED double *means = dpe_alloc(rounds, sizeof *means);
-    if (means == NULL) {
-        return;
-    }
-    struct dpe_rng rng;
-    dpe_rng_seed(&rng, how->seed, STREAM_BOOTSTRAP);
-    for (size_t i = 0; i < rounds; i++) {
-        means[i] = resampled_mean(units, &rng);
-    }
-    dpe_sort(means, rounds);
-    out->low = dpe_quantile(means, rounds, (1.0 - how->level) / 2.0);
-    out->high = dpe_quantile(means, rounds, (1.0 + how->level) / 2.0);
-}
-
-struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n,
-                                       const struct dpe_resampling *how)
-{
-    return dpe_bootstrap_paired(values, NULL, n, how);
-}
-
-struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_t n,
-                                         const struct dpe_resampling *how)
-{
-    struct dpe_interval out = {NAN, NAN, NAN, 0};
-    DPE_SCOPED(units_free) struct units units = {0};
-    if (!units_take(&units, a, b, n, how->together)) {
-        return out;
-    }
-    out.n = units.n_values;
-    if (units.n_values > 0) {
-        out.mean = units.total / (double)units.n_values;
-        bootstrap(&units, how, &out);
-    }
-    return out;
-}
-
-struct dpe_interval dpe_wilson(double share, int64_t n, double level)
-{
-    struct dpe_interval out = {share, NAN, NAN, n};
-    if (n < 1 || !(share >= 0.0 && share <= 1.0) || !(level > 0.0 && level < 1.0)) {
-        return out;
-    }
-    /* The z with P(|Z| <= z) = level of the normal distribution, by bisection. */
-    double low = 0.0;
-    double high = 40.0;
-    for (int i = 0; i < 100; i++) {
-        double middle = 0.5 * (low + high);
-        if (erf(middle / sqrt(2.0)) < level) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    double z2 = low * low / (double)n;
-    double centre = (share + z2 / 2.0) / (1.0 + z2);
-    double reach = sqrt(z2 * (share * (1.0 - share) + z2 / 4.0)) / (1.0 + z2);
-    /* A share of exactly 0 or 1 lies in its interval, whatever the rounding. */
-    out.low = fmin(fmax(centre - reach, 0.0), share);
-    out.high = fmax(fmin(centre + reach, 1.0), share);
-    return out;
-}
-
-struct dpe_interval dpe_bootstrap_share(const double *values, size_t n,
-                                        const struct dpe_resampling *how)
-{
-    struct dpe_interval out = dpe_bootstrap_mean(values, n, how);
-    DPE_SCOPED(units_free) struct units units = {0};
-    /* Only where there is a bootstrap without width; NaN bounds compare unequal. */
-    if (out.low == out.high && units_take(&units, values, NULL, n, how->together)) {
-        struct dpe_interval score = dpe_wilson(out.mean, (int64_t)units.n, how->level);
-        out.low = score.low;
-        out.high = score.high;
-    }
-    return out;
-}
-
-struct dpe_interval dpe_bootstrap_difference(const double *a, const double *b, size_t n,
-                                             const struct dpe_resampling *how)
-{
-    struct dpe_interval out = dpe_bootstrap_paired(a, b, n, how);
-    DPE_SCOPED(units_free) struct units units = {0};
-    if (a != b && out.low == out.high && units_take(&units, a, b, n, how->together)) {
-        double reach = dpe_wilson(0.0, (int64_t)units.n, how->level).high;
-        out.low = fmax(out.mean - reach, -1.0);
-        out.high = fmin(out.mean + reach, 1.0);
-    }
-    return out;
 }
 
 /* |Σ ± d| with signs from the bits of `flips`, bit i for d[i]. */
@@ -268,7 +157,7 @@ double dpe_student_quantile(double level, int64_t freedom)
     while (t_inside(high, freedom) < level && high < 1e12) {
         high *= 2.0;
     }
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 60; i++) {
         double middle = 0.5 * (low + high);
         if (t_inside(middle, freedom) < level) {
             low = middle;
@@ -279,12 +168,108 @@ double dpe_student_quantile(double level, int64_t freedom)
     return 0.5 * (low + high);
 }
 
-/* Below so many contexts of several questions, their own variance says too little alone. */
+/* ------------------------------------------------------------------------------------ intervals */
+
+/* Below so many contexts of several questions, a sign-flip test says too little. */
 enum { MANY_CONTEXTS = 12 };
-/* What is expected of it before: the share of the variance of a question's difference that
- * questions of one context have in common, which counts as so many contexts. */
+/* What is expected of the variance of contexts before any was seen: the share of the variance of a
+ * question that questions of one context have in common, which counts as so many contexts. */
 static const double in_common = 0.3;
 enum { EXPECTED_COUNTS = 4 };
+/* Of a context: a share of few trials has steps, as a normal distribution has none. */
+static const double step = 0.1;
+
+/* Of the means of contexts, times their number less one. */
+static double squares_of_contexts(const struct units *units)
+{
+    double mean = 0.0;
+    double squares = 0.0;
+    for (size_t i = 0; i < units->n; i++) {
+        double value = units->sum[i] / (double)units->count[i];
+        double off = value - mean;
+        mean += off / (double)(i + 1);
+        squares += off * (value - mean);
+    }
+    return squares;
+}
+
+/* The variance of a context's mean that is expected, as a share of that of a question. */
+static double expected_share(const struct units *units)
+{
+    return in_common + (1.0 - in_common) * (double)units->n / (double)units->n_values;
+}
+
+/* Wilson 1927 for a share of so many trials, which need not be whole, at z standard errors. */
+static void score_interval(double trials, double z, struct dpe_interval *out)
+{
+    const double z2 = z * z / trials;
+    const double most = out->mean * (1.0 - out->mean);
+    const double centre = (out->mean + z2 / 2.0) / (1.0 + z2);
+    const double reach = (sqrt(z2 * (most + z2 / 4.0)) + step / trials) / (1.0 + z2);
+    /* A share of exactly 0 or 1 lies in its interval, whatever the rounding. */
+    out->low = fmin(fmax(centre - reach, 0.0), out->mean);
+    out->high = fmax(fmin(centre + reach, 1.0), out->mean);
+}
+
+/* The variance of contexts as a share of p (1 − p) is that which is expected and that which was
+ * seen, weighed by their degrees of freedom; contexts say less about it where p is near 0 or 1. */
+static void interval_of_share(const struct units *units, double level, struct dpe_interval *out)
+{
+    const double contexts = (double)units->n;
+    const double seen = 4.0 * fmax(out->mean * (1.0 - out->mean), 0.0) * (contexts - 1.0);
+    const double freedom = EXPECTED_COUNTS + seen;
+    const double squares = seen > 0.0 ? 4.0 * squares_of_contexts(units) : 0.0;
+    const double share = (EXPECTED_COUNTS * expected_share(units) + squares) / freedom;
+    score_interval(contexts / share, dpe_student_quantile(level, (int64_t)freedom), out);
+}
+
+/* Of a[i] − b[i], b NULL: a[i]; whether there can be bounds. */
+static bool take_mean(const double *a, const double *b, size_t n, const struct dpe_resampling *how,
+                      struct units *units, struct dpe_interval *out)
+{
+    *out = (struct dpe_interval){NAN, NAN, NAN, 0};
+    if (!units_take(units, a, b, n, how->together)) {
+        return false;
+    }
+    out->n = units->n_values;
+    out->mean = out->n > 0 ? units->total / (double)out->n : out->mean;
+    return units->n > 1 && how->level > 0.0 && how->level < 1.0;
+}
+
+struct dpe_interval dpe_bootstrap_share(const double *values, size_t n,
+                                        const struct dpe_resampling *how)
+{
+    struct dpe_interval out;
+    DPE_SCOPED(units_free) struct units units = {0};
+    if (take_mean(values, NULL, n, how, &units, &out)) {
+        interval_of_share(&units, how->level, &out);
+    }
+    return out;
+}
+
+/* Student's t; the standard error. */
+static double spread(double variance, int64_t freedom, double contexts, double level,
+                     struct dpe_interval *out)
+{
+    const double error = sqrt(variance / contexts);
+    const double reach = dpe_student_quantile(level, freedom) * error;
+    out->low = out->mean - reach;
+    out->high = out->mean + reach;
+    return error;
+}
+
+struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n,
+                                       const struct dpe_resampling *how)
+{
+    struct dpe_interval out;
+    DPE_SCOPED(units_free) struct units units = {0};
+    if (take_mean(values, NULL, n, how, &units, &out)) {
+        const double contexts = (double)units.n;
+        spread(squares_of_contexts(&units) / (contexts - 1.0), (int64_t)units.n - 1, contexts,
+               how->level, &out);
+    }
+    return out;
+}
 
 /* Contexts of one question below which no sign-flip test has p < 0.05; of several questions one
  * context has nothing that it could be held against. */
@@ -339,58 +324,34 @@ static double variance_of_questions(const double *a, const double *b, size_t n, 
     return (squares - sum * sum / ((double)valid + 2.0)) / ((double)valid + 1.0);
 }
 
-/* Of the mean differences of contexts, times their number less one. */
-static double squares_of_contexts(const struct units *units)
-{
-    double mean = 0.0;
-    double squares = 0.0;
-    for (size_t i = 0; i < units->n; i++) {
-        double value = units->sum[i] / (double)units->count[i];
-        double off = value - mean;
-        mean += off / (double)(i + 1);
-        squares += off * (value - mean);
-    }
-    return squares;
-}
-
-/* Smyth 2004: the variance of contexts is that which is expected and that which was seen, weighed
- * by their degrees of freedom; Student's t has those of both. */
-static double moderate(const double *a, const double *b, size_t n, const struct units *units,
-                       double level, struct dpe_difference *out)
-{
-    const double contexts = (double)units->n;
-    const double questions = (double)units->n_values / contexts;
-    const double expected = variance_of_questions(a, b, n, units->n_values) *
-                            (in_common + (1.0 - in_common) / questions);
-    const int64_t freedom = (int64_t)units->n - 1 + EXPECTED_COUNTS;
-    const double variance =
-        (EXPECTED_COUNTS * expected + squares_of_contexts(units)) / (double)freedom;
-    const double error = sqrt(variance / contexts);
-    const double reach = dpe_student_quantile(level, freedom) * error;
-    out->minus.low = fmax(out->minus.mean - reach, -1.0);
-    out->minus.high = fmin(out->minus.mean + reach, 1.0);
-    out->p = 1.0 - t_inside(fabs(out->minus.mean) / error, freedom);
-    return variance;
-}
-
 struct dpe_difference dpe_compare(const double *a, const double *b, size_t n, bool shares,
                                   const struct dpe_resampling *how)
 {
-    struct dpe_difference out = {.minus = shares ? dpe_bootstrap_difference(a, b, n, how)
-                                                 : dpe_bootstrap_paired(a, b, n, how)};
+    struct dpe_difference out = {.p = (double)NAN, .detectable = (double)NAN};
     DPE_SCOPED(units_free) struct units units = {0};
-    bool few = false;
-    out.detectable = (double)NAN;
-    if (units_take(&units, a, b, n, how->together)) {
-        few = shares && how->together > 1 && a != b && units.n > 1 && units.n < MANY_CONTEXTS;
-        const double variance = few ? moderate(a, b, n, &units, how->level, &out)
-                                : units.n > 1
-                                    ? squares_of_contexts(&units) / ((double)units.n - 1.0)
-                                    : 0.0;
+    const bool bounded = take_mean(a, b, n, how, &units, &out.minus);
+    bool flips = true;
+    if (a == b) {
+        out.minus.low = out.minus.high = out.minus.mean;
+    } else if (bounded) {
+        /* Smyth 2004: what is expected and what was seen, weighed by their degrees of freedom. */
+        const int counts = shares ? EXPECTED_COUNTS : 0;
+        const int64_t freedom = (int64_t)units.n - 1 + counts;
+        const double expected =
+            shares ? variance_of_questions(a, b, n, units.n_values) * expected_share(&units) : 0.0;
+        const double seen = squares_of_contexts(&units);
+        /* Contexts that agree show nothing of how others would differ. */
+        const double variance =
+            seen > 0.0 ? (counts * expected + seen) / (double)freedom : expected;
+        const double error = spread(variance, freedom, (double)units.n, how->level, &out.minus);
         const double least = dpe_shown_difference(variance, (int64_t)units.n, how->together);
         out.detectable = variance > 0.0 && isfinite(least) ? least : (double)NAN;
+        flips = !shares || how->together < 2 || units.n >= MANY_CONTEXTS;
+        out.p = 1.0 - t_inside(fabs(out.minus.mean) / error, freedom);
+        out.minus.low = shares ? fmax(out.minus.low, -1.0) : out.minus.low;
+        out.minus.high = shares ? fmin(out.minus.high, 1.0) : out.minus.high;
     }
-    out.p = few ? out.p : dpe_sign_flip(a, b, n, how);
+    out.p = flips ? dpe_sign_flip(a, b, n, how) : out.p;
     return out;
 }
 

@@ -8,49 +8,42 @@
 #include "engine/base/base.h"
 #include "outputs/h5/interval.h"
 
-/** How means are resampled. Samples that share a context, or its first half, are not independent:
- *  they are drawn, and change their sign, as one. "Contexts" below are such samples in a row. */
+/** How samples are counted. Those that share a context, or its first half, are not independent:
+ * they change their sign as one, and the variance is that of contexts. "Contexts" below are such
+ * samples in a row. */
 struct dpe_resampling {
     int64_t together; /**< values in a row that belong together, ≥ 1; the last ones may be fewer */
     double level;     /**< of an interval, e.g. 0.95 */
-    int rounds;       /**< resamples */
+    int rounds;       /**< random flips of a test that is not exact */
     uint64_t seed;
 };
-/** Mean and percentile bootstrap interval (quantiles linear between order statistics). NaN values
- *  are left out; contexts differ in how many valid ones they have, so a resampled mean is the sum
- *  of what was drawn over its number. */
-struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n,
-                                       const struct dpe_resampling *how);
-/** Same for the mean of a[i] − b[i] over pairs where both are valid. */
-struct dpe_interval dpe_bootstrap_paired(const double *a, const double *b, size_t n,
-                                         const struct dpe_resampling *how);
-/** The score interval of a share of n independent trials (Wilson 1927): unlike a bootstrap it has
- *  width where every trial ended alike. For values in [0, 1] with that mean it is at least as wide
- * as needed, because 0 and 1 spread most. Bounds are NaN for n < 1, a share outside [0, 1] or a
- * level outside (0, 1). */
-struct dpe_interval dpe_wilson(double share, int64_t n, double level);
-/** dpe_bootstrap_mean of values in [0, 1]. Where all contexts agree, a bootstrap has no width: then
- *  the bounds are dpe_wilson's, with the contexts as trials. */
+/** Mean of values in [0, 1] and its interval, within [0, 1]: Wilson's score interval (1927) of so
+ * many trials as have the variance of the contexts. That variance is moderated (Smyth 2004): the
+ * one that was seen, with n − 1 degrees of freedom where the mean is 0.5 and 4 p (1 − p) of them
+ * elsewhere, and the one that is expected, p (1 − p) (0.3 + 0.7 / m) for m questions of which 0.3
+ * is in common, with
+ *  4. tests/eval/test_stats.c simulates how often it holds the truth, from two contexts on. NaN
+ * values are left out. */
 struct dpe_interval dpe_bootstrap_share(const double *values, size_t n,
                                         const struct dpe_resampling *how);
-/** dpe_bootstrap_paired of values in [0, 1]. Where all contexts differ by the same, a bootstrap has
- * no width: then the bounds are as far from it as dpe_wilson's are from a share of 0 or 1, with the
- * contexts as trials. With a == b the difference is 0 without a doubt. */
-struct dpe_interval dpe_bootstrap_difference(const double *a, const double *b, size_t n,
-                                             const struct dpe_resampling *how);
+/** Mean of values without bounds; Student's t over contexts. */
+struct dpe_interval dpe_bootstrap_mean(const double *values, size_t n,
+                                       const struct dpe_resampling *how);
 /** Two-sided p-value of a sign-flip permutation test of mean(a − b) = 0 over pairs where both are
  *  valid; exact for ≤ 16 contexts whose sum is not zero, else how->rounds random flips (+1 rule).
  *  1 when there is no difference at all. */
 double dpe_sign_flip(const double *a, const double *b, size_t n, const struct dpe_resampling *how);
 /** Compare two plans on the same samples. shares: values in [0, 1], as recall.
  *
- *  Usually the interval is a bootstrap over contexts, and p that of dpe_sign_flip. But fewer than
- * twelve contexts of several questions each can show little that way (below six contexts nothing),
- * although their questions say much. There both are Student's t over contexts, with a moderated
- * variance (Smyth 2004): that of contexts, with n − 1 degrees of freedom, and the one that is
- * expected from that of questions, σ² (0.3 + 0.7 / m) for m questions of which 0.3 is in common,
- * with 4. So p < 0.05 is where the interval leaves 0 out. tests/eval/test_stats.c simulates how
- * often it is wrong (at most 6 % where 0.3 is in common), and what it shows. */
+ *  The interval is Student's t over contexts; of shares with a moderated variance (Smyth 2004):
+ * that of contexts, with n − 1 degrees of freedom, and the one that is expected from that of
+ * questions, σ² (0.3 + 0.7 / m) for m questions of which 0.3 is in common, with 4; that alone where
+ * all contexts agree. With a == b the difference is 0 without a doubt.
+ *
+ *  p is that of dpe_sign_flip. But fewer than twelve contexts of several questions each can show
+ * little that way (below six contexts nothing), although their questions say much: there p < 0.05
+ * is where the interval leaves 0 out. tests/eval/test_stats.c simulates how often it is wrong (at
+ * most 6 % where 0.3 is in common), and what it shows. */
 struct dpe_difference dpe_compare(const double *a, const double *b, size_t n, bool shares,
                                   const struct dpe_resampling *how);
 /** The usual size of a paired comparison at 5 %, two-sided, with a power of 80 % (1.96 + 0.84

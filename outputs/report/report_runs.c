@@ -325,9 +325,8 @@ void dpe_sections_provenance(struct dpe_report *report)
         report, BLOCK_TEXT,
         "The identity of a result is all that decides its numbers: model, tokenizer, corpus, "
         "task and seed, among others. Equal identities give equal numbers, bit for bit. Times "
-        "and machines, which may differ between such runs, are listed separately. A share in "
-        "which all samples agree has a Wilson score interval, because a bootstrap interval "
-        "would have no width.");
+        "and machines, which may differ between such runs, are listed separately. A mean "
+        "of few contexts has a wide interval, because few say little about how contexts differ.");
     struct dpe_sheet *sheet = dpe_report_sheet(
         report, "sessions", "file:t|started:t|command:t|ran on:t", "Commands and machines");
     for (size_t i = 0; i < report->n; i++) {

@@ -404,8 +404,8 @@ static void validate_recalls(const double *base, const double *joint, int n, int
     dpe_detect_scores_free(&scores);
 }
 
-/* Twelve samples, one of which lost three needles of four: the interval ends at 0, and so does what
- * they show. */
+/* Twelve samples, one of which lost three needles of four: the interval has 0, and so they show
+ * nothing. */
 static void worse_needs_interval_and_test(void **state)
 {
     (void)state;
@@ -419,7 +419,7 @@ static void worse_needs_interval_and_test(void **state)
     }
     validate_recalls(base, joint, N, 1, &validation);
     assert_true(validation.minus[DPE_DETECT_BASE].minus.mean < 0.0 &&
-                validation.minus[DPE_DETECT_BASE].minus.high == 0.0);
+                validation.minus[DPE_DETECT_BASE].minus.high > 0.0);
     assert_true(validation.minus[DPE_DETECT_BASE].p == 1.0);
     assert_int_equal(validation.verdict, DPE_DETECT_INDISTINCT);
     assert_false(validation.too_easy);

@@ -193,20 +193,26 @@ static void cells_over_texts(void **state)
     assert_int_equal(dpe_kld_buckets(1), 1);
     assert_int_equal(dpe_kld_buckets(4), 3);
     assert_int_equal(dpe_kld_buckets(7), 3);
-    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 1, 5, 1, &cell, &err), DPE_OK);
+    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 1, 5, &cell, &err), DPE_OK);
     assert_true(cell.n == 8 && cell.mean.n == 2 && fabs(cell.mean.mean - 4.0) < 1e-12);
+    /* Texts of 4 and 4 have no spread; of 1 and 0, below, Student's t of one degree. */
+    assert_true(cell.mean.low == 4.0 && cell.mean.high == 4.0);
     assert_true(fabs(cell.median - 3.5) < 1e-12 && cell.most == 10.0);
     assert_true(fabs(cell.same_top - 0.25) < 1e-12);
     assert_true(fabs(cell.change_mean) < 1e-12 && fabs(cell.change_rms - 0.25) < 1e-12);
     assert_true(fabs(cell.ratio.mean - exp(log(2.0) / 8.0)) < 1e-12);
     /* The last bucket, 4 … 7, ends with the text. */
-    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 4, 8, 1, &cell, &err), DPE_OK);
+    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 4, 8, &cell, &err), DPE_OK);
     assert_true(cell.n == 2 && fabs(cell.mean.mean - 8.5) < 1e-12);
+    const double reach = 12.706204736;
+    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 1, 2, &cell, &err), DPE_OK);
+    assert_true(fabs(cell.mean.mean - 0.5) < 1e-12 && cell.mean.low == 0.0);
+    assert_true(fabs(cell.mean.high - (0.5 + 0.5 * reach)) < 1e-6);
     texts[1] = NULL;
-    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 2, 4, 1, &cell, &err), DPE_OK);
+    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 2, 4, &cell, &err), DPE_OK);
     assert_true(cell.n == 2 && cell.mean.n == 1 && fabs(cell.mean.mean - 4.0) < 1e-12);
     texts[0] = NULL;
-    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 1, 5, 1, &cell, &err), DPE_OK);
+    assert_int_equal(dpe_kld_summarize(texts, 2, 4, 1, 5, &cell, &err), DPE_OK);
     assert_true(cell.n == 0 && isnan(cell.mean.mean) && isnan(cell.median));
 }
 

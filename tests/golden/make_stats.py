@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints stats_golden.h: the statistics of eval/task/stats.h as numpy computes them, with the resamples drawn
-from the project's own generator (PCG-XSH-RR 64/32, seeded by splitmix64).
+"""Prints stats_golden.h: the statistics of eval/task/stats.h as numpy computes them, with signs drawn from the
+project's own generator (PCG-XSH-RR 64/32, seeded by splitmix64).
 
     python3 make_stats.py > stats_golden.h
 """
@@ -39,21 +39,6 @@ class Rng:
                 return draw % n
 
 
-def bootstrap(values, level, rounds, seed):
-    rng = Rng(seed, 1)
-    n = len(values)
-    means = [np.mean([values[rng.below(n)] for _ in range(n)]) for _ in range(rounds)]
-    return np.mean(values), *np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-
-
-def bootstrap_of_contexts(values, together, level, rounds, seed):
-    rng = Rng(seed, 1)
-    contexts = [np.array(values[i:i + together]) for i in range(0, len(values), together)]
-    n = len(contexts)
-    means = [np.concatenate([contexts[rng.below(n)] for _ in range(n)]).mean() for _ in range(rounds)]
-    return np.mean(values), *np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-
-
 def sign_flip(d, rounds, seed):
     rng = Rng(seed, 2)
     extreme = 1
@@ -78,13 +63,10 @@ tokens = draw.integers(1000, 3000, 9)
 print("/* Made by make_stats.py with numpy; not written by hand. */")
 array("golden_a", scores)
 array("golden_b", other)
-array("golden_mean", bootstrap(scores, 0.95, 500, 11))
-array("golden_paired", bootstrap(other - scores, 0.9, 300, 12))
 d = (other - scores)[other != scores]
 assert len(d) > 16
 print("static const double golden_flip = %.17g;" % sign_flip(d, 400, 13))
-# Three samples a context, the last one alone in its own.
-array("golden_contexts", bootstrap_of_contexts(other - scores, 3, 0.9, 300, 12))
+# Three samples a context.
 long = np.tile(other - scores, 2)
 long[::7] = -0.5
 array("golden_long", long)

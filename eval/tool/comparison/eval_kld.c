@@ -192,17 +192,16 @@ static void find_texts(const struct kld *kld, int method, const struct dpe_kld_t
 static dpe_status fill_cells(const struct kld *kld, const struct dpe_kld_token **texts,
                              struct dpe_kld_result *result, struct dpe_error *err)
 {
-    const uint64_t seed = kld->comparison.args->job.seed;
     const int64_t n = kld->length - 1;
     const int64_t buckets = result->n[DPE_KLD_POSITION];
     for (int m = 0; m < kld->comparison.n_methods; m++) {
         find_texts(kld, m, texts);
         result->plan[m] = kld->comparison.keys[m];
-        DPE_TRY(dpe_kld_summarize(texts, kld->n_texts, n, 1, n + 1, seed, &result->whole[m], err));
+        DPE_TRY(dpe_kld_summarize(texts, kld->n_texts, n, 1, n + 1, &result->whole[m], err));
         for (int64_t b = 0; b < buckets; b++) {
             result->position[b] = INT64_C(1) << b;
             DPE_TRY(dpe_kld_summarize(texts, kld->n_texts, n, INT64_C(1) << b, INT64_C(2) << b,
-                                      seed, &result->at[m * buckets + b], err));
+                                      &result->at[m * buckets + b], err));
         }
     }
     return DPE_OK;
