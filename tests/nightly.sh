@@ -2,8 +2,9 @@
 # nightly.sh [SECONDS]: what run.sh leaves out, for a machine that has the night: every test of the optimised build, the
 # bare machines of fresh.sh among them; every C test under the sanitizers, and the scripts that are not nightly; each fuzzer for
 # SECONDS (default 600) from random numbers of its own; then as long hostile runs of whole tools, and a kill for every two
-# of the SECONDS (tests/fuzz/README.md). Each part runs, also when one before it failed; the last lines say how each ended. What they
-# printed is in build-nightly/. Exit status 0 when all passed.
+# of the SECONDS (tests/fuzz/README.md); the adapters with PyPI's newest transformers and vLLM (newest.sh), whose versions
+# are printed. Each part runs, also when one before it failed; the last lines say how each ended. What they printed is in
+# build-nightly/. Exit status 0 when all passed.
 set -eu
 dpe_root=$(cd "$(dirname "$0")/.." && pwd)
 . "$dpe_root/tests/setup.sh"
@@ -12,7 +13,7 @@ export DPE_TEST_LONG=1     # pages in every colour at every width
 seconds=${1:-600}
 case $seconds in
 *[!0-9]*)
-    sed -n 's/^# //p' "$0" | head -7
+    sed -n 's/^# //p' "$0" | head -8
     exit 64
     ;;
 esac
@@ -51,6 +52,8 @@ part http python3 "$dpe_root/tests/fuzz/hostile_http.py" "$dpe_root/build-asan/b
     --log "$log/http-$seed.log"
 part kills python3 "$dpe_root/tests/fuzz/kills.py" "$dpe_root/build/bin" --kills $((seconds / 2)) --seed "$seed" \
     --log "$log/kills-$seed.log"
+part newest "$dpe_root/tests/newest.sh" "$dpe_root/build"
+grep '^met' "$log/newest.log" || true
 echo "All parts:"
 cat "$log/parts"
 ! grep -qv ': exit 0,' "$log/parts"

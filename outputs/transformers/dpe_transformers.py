@@ -51,6 +51,14 @@ def keep_mask(mask_function=causal_mask_function, config=None, **kwargs):
     return native(mask_function=mask_function, config=config, **kwargs)
 
 
+def _cache_of(values):
+    """The cache among arguments, or in an output (no dict: none). Since transformers 5.24 it is `cache`; callers may use the
+    older name for some time."""
+    named = values if isinstance(values, dict) else {}
+    cache = named.get("cache")
+    return named.get("past_key_values") if cache is None else cache
+
+
 def _paddings(attention_mask, batch, tokens):
     """Padding tokens on the left of each text of a batch."""
     if attention_mask is None:
@@ -260,7 +268,7 @@ class Switch:
         return None if entry is None else entry.evaluated_length
 
     def _before(self, module, args, kwargs):
-        cache = kwargs.get("past_key_values")
+        cache = _cache_of(kwargs)
         cached = cache.get_seq_length() if cache is not None else 0
         ids = args[0] if args else kwargs.get("input_ids")
         ids = kwargs.get("inputs_embeds") if ids is None else ids
@@ -286,7 +294,7 @@ class Switch:
             cache.dpe_entry = self.entry
 
     def _after(self, module, args, output):
-        cache = getattr(output, "past_key_values", None)
+        cache = _cache_of(output)
         if cache is not None:
             cache.dpe_entry = self.entry
 

@@ -2,9 +2,9 @@
 """transformers under the adapter against the engine, for the same tables; by hand, with a Python that
 has transformers 5:
 
-    python3 tests/golden/adapter_transformers.py [--probe build/tests/adapter_probe] [--samples 10]
+    python3 tests/golden/adapter_transformers.py [--probe build/tests/adapter_probe] [--samples 10] [-o FILE]
 
-Writes what it measured to adapter_transformers.json beside it. Fails when a logit differs by more
+Writes what it measured to FILE, by default adapter_transformers.json beside it. Fails when a logit differs by more
 than 1e-4 of the spread of the logits, or when needle recall does not agree.
 """
 import argparse
@@ -328,6 +328,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--probe", default=os.path.join(ROOT, "build", "tests", "adapter_probe"))
     parser.add_argument("--samples", type=int, default=10)
+    parser.add_argument("-o", "--output", default=os.path.join(HERE, "adapter_transformers.json"))
     args = parser.parse_args()
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
@@ -364,7 +365,7 @@ def main():
             results["needles"] = compare_needles(args, scratch, reference)
     text = json.dumps(results, indent=1)
     print(text)
-    with open(os.path.join(HERE, "adapter_transformers.json"), "w", encoding="utf-8") as file:
+    with open(args.output, "w", encoding="utf-8") as file:
         file.write(text + "\n")
 
 
