@@ -285,6 +285,53 @@ class Table:
         return np.repeat(self.scale_factor, np.diff(self.group_edge))
 
 
+NOT_MEASURED = "nothing was measured; dpe-detect --engine measures it"
+
+
+def formula(trained_length, length, pairs):
+    """What `dpe` without keys is for a text of `length` tokens (engine/plan/methods), in the fields of a table: of a model with
+    `pairs` pairs that rotate. Nothing was measured of it."""
+    groups, window = min(8, pairs), max(1, min(trained_length // 8, 1024))
+    if length <= 2 * trained_length:
+        kept, window, scale = 0, max(window, trained_length // 2), 2 * length / trained_length
+    else:
+        kept, scale = groups // 8, length / trained_length
+        halves = 4 if kept == 0 else 2 if length > 16 * trained_length else 3
+        window = min(window * halves // 2, max(window, trained_length))
+    return {"local_window": window, "group_edge": [g * pairs // groups for g in range(groups + 1)],
+            "scale_factor": [1.0] * kept + [scale] * (groups - kept), "log_n_length": float(trained_length), "log_n_power": 0.7}
+
+
+def trained_length_of(config):
+    """Of a model's config.json, by the rule of dpe_config_trained (engine/model/config/config.h)."""
+    return getattr(config, "dpe_trained_length", 0) or config.max_position_embeddings
+
+
+def formula_lengths(trained_length, length):
+    """The entries of a table of the formula: twice the trained length, four times, …, and `length`."""
+    if length <= trained_length:
+        raise TableError(f"the formula is for texts beyond the trained length, {trained_length} tokens: expected more, found {length}")
+    doubled = (trained_length << i for i in range(1, MOST_ENTRIES))
+    return list(itertools.takewhile(lambda one: one < length, doubled)) + [length]
+
+
+def formula_table(trained_length, length, inv_freq, attention_scaling, model_type, **sizes):
+    """A table of the formula's plans up to `length` tokens. inv_freq: of the pairs that rotate; sizes: n_layers, n_heads, n_kv_heads,
+    head_dim."""
+    inv_freq, still = np.asarray(inv_freq, np.float64), sizes["head_dim"] // 2 - len(inv_freq)
+    shared = dict(sizes, schema_version=SCHEMA, model_type=model_type, fingerprint="")
+    entries = []
+    for one in formula_lengths(trained_length, length):
+        found = dict({name: 1.0 for name in FIELDS if name.startswith("logit_scale")}, log_n_decay=0.0, trained_length=trained_length,
+                     evaluated_length=one, attention_scaling=float(attention_scaling), inv_freq=np.append(inv_freq, np.zeros(still)),
+                     **formula(trained_length, one, len(inv_freq)))
+        found["group_edge"] = np.array(found["group_edge"][:-1] + [sizes["head_dim"] // 2])
+        found["scale_factor"] = np.array(found["scale_factor"])
+        found["effective_length"] = one / found["scale_factor"]
+        entries.append(Table(dict(shared, **_entry(shared, found.__contains__, lambda name, *_: found[name]))))
+    return Table.of_entries(entries)
+
+
 class PlanFile(Table):
     """A plan of any method, as dpe-run --show-plan --json writes it, in the place of a table of one entry. inv_freq and
     attention_scaling are the model's own, as in a table."""

@@ -1,7 +1,7 @@
 """Runs a model of `transformers` 5 under a DPE table; MODEL_TYPES are the families it was tested with.
 
     model = AutoModelForCausalLM.from_pretrained(FOLDER)
-    dpe_transformers.apply(model, "TABLE.h5")           # or its JSON form
+    dpe_transformers.apply(model, "TABLE.h5")           # or its JSON form; length=131072 in its place: the formula
     model.generate(...)                                 # remove(model) undoes it
 
 Which entry of the table runs a text is decided once, when its first tokens are read: by the tokens of
@@ -33,7 +33,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function
 
-from dpe_attention import Attention, Table, TableError, fingerprint, load_table, rope_block
+from dpe_attention import NOT_MEASURED, Attention, Table, TableError, fingerprint, formula_table, load_table, rope_block, \
+    trained_length_of
 
 NAME = "dpe"
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "phi3", "olmo2", "olmo3", "granite",
@@ -178,9 +179,8 @@ def _rope_types(text):
     return types.values() if isinstance(types, dict) else [types]
 
 
-def _check_model(model, table):
-    """Refuses what cannot be run under the table. Returns the order of a head's components."""
-    text = model.get_decoder()
+def _check_layers(text):
+    """Refuses a model that no table can move. Returns the layers that move."""
     config = text.config
     if config.model_type not in MODEL_TYPES:
         raise TableError(f"a {config.model_type} model: expected one of {', '.join(MODEL_TYPES)}")
@@ -197,6 +197,13 @@ def _check_model(model, table):
                          ", so there is nothing that a table could move")
     if not all(getattr(module, "is_causal", True) for module in moving):
         raise TableError("a model with bidirectional attention: DPE attention is causal")
+    return moving
+
+
+def _check_model(model, table):
+    """Refuses what cannot be run under the table. Returns the order of a head's components."""
+    text = model.get_decoder()
+    config, moving = text.config, _check_layers(text)
     table.check_model(config.model_type, n_layers=len(text.layers), n_heads=config.num_attention_heads,
                       n_kv_heads=config.num_key_value_heads, head_dim=moving[0].head_dim)
     order, frequencies, factor = _head_order(text, moving[0])
@@ -206,6 +213,20 @@ def _check_model(model, table):
     if not set(_rope_types(text)) & set(LENGTH_DEPENDENT):
         table.check_frequencies(frequencies, factor)
     return None if order == list(range(len(order))) else order
+
+
+def _formula(model, length):
+    """A table of the formula's plans for the model, up to `length` tokens."""
+    text = model.get_decoder()
+    config, moving = text.config, _check_layers(text)
+    if set(_rope_types(text)) & set(LENGTH_DEPENDENT):
+        raise TableError("the frequencies of this model depend on the length of the text: dpe-export --method dpe makes its table")
+    _, frequencies, factor = _head_order(text, moving[0])
+    trained = trained_length_of(config)
+    table = formula_table(trained, length, frequencies, factor, config.model_type, n_layers=len(text.layers),
+                          n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads, head_dim=moving[0].head_dim)
+    warnings.warn(f"texts of more than {trained} tokens, up to {length}, run under the formula: {NOT_MEASURED}")
+    return table
 
 
 class Switch:
@@ -337,11 +358,16 @@ def _check_weights(model, table):
                       f"other weights of the same shape. dpe-eval check TABLE -m {folder} measures whether it holds there")
 
 
-def apply(model, table, **options):
-    """Run `model` under `table` (a path, or a Table). TableError when the table is not valid or was
+def apply(model, table=None, length=None, **options):
+    """Run `model` under `table` (a path, or a Table), or without one under the formula for texts of up to `length`
+    tokens, of which nothing was measured. TableError when the table is not valid or was
     made for another kind of model; then the model is unchanged. `options` go to Attention
     (query_block, key_block, compute). Returns the model. A cache filled before does not fit any more.
     """
+    if (table is None) == (length is None):
+        raise TypeError("apply: expected a table, or a length in its place")
+    if table is None:
+        return _apply(model, _formula(model, length), **options)
     table = table if isinstance(table, Table) else load_table(table)
     _apply(model, table, **options)
     _check_weights(model, table)

@@ -9,9 +9,9 @@ import functools
 import inspect
 import os
 
-from dpe_attention import TableError
+from dpe_attention import NOT_MEASURED, TableError, trained_length_of
 
-from dpe_vllm.serving import logger, names_of_ours, norms_asked, plan_asked, serving
+from dpe_vllm.serving import logger, names_of_ours, norms_asked, plan_asked, serving, use
 
 RUNNERS = []  # of this process; more than one only where a test makes several engines
 TESTED = "0.32"
@@ -66,6 +66,8 @@ def _create_engine_config(original, args, *rest, **kwargs):
     set_by_us = {}
     if args.max_model_len is None and state.table is not None:
         args.max_model_len = set_by_us["max_model_len"] = state.table.evaluated_length
+    if state.formula and args.max_model_len is None:
+        raise TableError("DPE_PLAN=auto: say with --max-model-len how long texts may be")
     if not args.enforce_eager:
         args.enforce_eager = set_by_us["enforce_eager"] = True
     if not current_platform.is_cpu() and args.attention_backend is None:
@@ -74,15 +76,21 @@ def _create_engine_config(original, args, *rest, **kwargs):
         args.worker_extension_cls = "dpe_vllm.worker.Worker"
     config = original(args, *rest, **kwargs)
     refuse_config(config)
+    if state.formula:
+        # Processes that vLLM starts from here on read it.
+        os.environ["DPE_PLAN"] = f"auto {trained_length_of(config.model_config.hf_text_config)} {config.model_config.max_model_len}"
+        state = use(None, os.environ["DPE_PLAN"])
     _announce(state, config, set_by_us)
     return config
 
 
 def _announce(state, config, set_by_us):
     parts = []
-    if state.table is not None:
+    if state.entries:
         lengths = ", ".join(str(length) for length in sorted(state.entries))
-        parts.append(f"table {state.path}, entries for {lengths} tokens, up to {state.table.trained_length} the model's own path")
+        parts.append(("the formula" if state.formula else f"table {state.path}") +
+                     f", entries for {lengths} tokens, up to {state.trained_length} the model's own path" +
+                     (f"; {NOT_MEASURED}" if state.formula else ""))
     if state.engine:
         parts.append("an engine that takes the plans of tools")
     logger.info("DPE: %s; %s", "; ".join(parts),

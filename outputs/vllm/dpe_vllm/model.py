@@ -8,7 +8,7 @@ from vllm.model_executor.layers.attention import Attention as AttentionLayer
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
 from vllm.v1.attention.backend import AttentionType
 
-from dpe_attention import Attention, TableError, fingerprint
+from dpe_attention import Attention, TableError, fingerprint, formula_table
 
 from dpe_vllm.serving import logger, serving
 
@@ -95,9 +95,16 @@ def _prepare(runner):
     one = next(iter(moving.values()))
     size = get_tensor_model_parallel_world_size()
     head_dim = one.attn.head_size
+    sizes = {"n_layers": config.num_hidden_layers, "n_heads": config.num_attention_heads,
+             "n_kv_heads": getattr(config, "num_key_value_heads", config.num_attention_heads), "head_dim": head_dim}
+    if serving().formula:
+        if _rope_type(config) in LENGTH_DEPENDENT:
+            raise TableError("DPE_PLAN=auto: the frequencies of this model depend on the length of the text; dpe-export --method dpe "
+                             "makes its table, for DPE_TABLE")
+        made = formula_table(serving().trained_length, max(serving().entries), *_rotation(one.rotary_emb), config.model_type, **sizes)
+        serving().bind(made, [serving().entries[entry.evaluated_length] for entry in made.entries])
     if table is not None:
-        table.check_model(config.model_type, n_layers=config.num_hidden_layers, n_heads=config.num_attention_heads,
-                          n_kv_heads=getattr(config, "num_key_value_heads", config.num_attention_heads), head_dim=head_dim)
+        table.check_model(config.model_type, **sizes)
         _check_fingerprint(runner.model_config)
         _check_rotation(config, one.rotary_emb)
     order = _order(one.rotary_emb, head_dim)
@@ -196,11 +203,19 @@ def _check_rotation(config, rotary):
     if half != table.rotating_pairs():
         raise TableError(f"the table was made for a model that rotates {table.rotating_pairs()} pairs of a head, this one "
                          f"rotates {half}")
+    if _rope_type(config) not in LENGTH_DEPENDENT:
+        table.check_frequencies(*_rotation(rotary))
+
+
+def _rope_type(config):
     scaling = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    kind = scaling.get("full_attention", scaling).get("rope_type", "default")
-    if kind not in LENGTH_DEPENDENT:
-        cos, sin = rotary._compute_cos_sin_cache()[1].double().cpu().chunk(2)
-        table.check_frequencies(torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).mean()))
+    return scaling.get("full_attention", scaling).get("rope_type", "default")
+
+
+def _rotation(rotary):
+    """Frequencies of the pairs that rotate, and the factor on their cosines."""
+    cos, sin = rotary._compute_cos_sin_cache()[1].double().cpu().chunk(2)
+    return torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).mean())
 
 
 def _order(rotary, head_dim):

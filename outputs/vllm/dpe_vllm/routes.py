@@ -150,7 +150,7 @@ class Routes:
     def attach_router(self, app):
         from fastapi import HTTPException
 
-        if not os.environ.get("DPE_TABLE") and not serving().engine:
+        if not serving().entries and not serving().engine:
             return
 
         @app.get("/v1/dpe")

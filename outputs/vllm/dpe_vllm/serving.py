@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 
-from dpe_attention import TableError, load_table
+from dpe_attention import NOT_MEASURED, TableError, formula_lengths, load_table
 
 logger = logging.getLogger("vllm.dpe")
 MOST_REMEMBERED = 10000
@@ -14,24 +14,38 @@ MOST_TAKEN = 4096  # plans
 
 class Serving:
     """plans: by digest. entries: digests of the table's, by their lengths; none where DPE_TABLE names no table. Answers are
-    remembered by the process that takes requests."""
+    remembered by the process that takes requests. formula: "auto", and when a model is known (hooks.py) its trained length and
+    the longest text behind it; the plans themselves need the model's frequencies (bind)."""
 
-    def __init__(self, path):
+    def __init__(self, path, formula=None):
         self.path, self.engine = path, os.environ.get("DPE_ENGINE") == "1"
-        self.table = load_table(path) if path else None
-        self.plans, self.entries = {}, {}
+        self.table, self.formula = load_table(path) if path else None, (formula or "").split()
+        self.plans, self.entries, self.trained_length = {}, {}, 0
+        if path and self.formula or self.formula[:1] not in ([], ["auto"]):
+            raise TableError(f"DPE_PLAN={formula}: expected auto, and no DPE_TABLE beside it")
+        if path:
+            self.bind(self.table, [entry.plan.digest() for entry in self.table.entries])
+        elif self.formula[1:]:
+            self.trained_length, length = (int(one) for one in self.formula[1:])
+            self.entries = {one: hashlib.sha256(f"formula {self.trained_length} {one}".encode()).hexdigest()
+                            for one in formula_lengths(self.trained_length, length)}
         for entry in self.table.entries if path else ():
-            plan = entry.plan
-            self.entries[entry.evaluated_length] = plan.digest()
-            self.plans[plan.digest()] = plan
             if entry.evidence():
                 logger.info("DPE: %s: it %s", path, entry.evidence())
         self._answers, self._lock = collections.OrderedDict(), threading.Lock()
 
+    def bind(self, table, digests):
+        """The plans of a table's entries."""
+        self.trained_length = table.trained_length
+        for entry, digest in zip(table.entries, digests):
+            self.entries[entry.evaluated_length], self.plans[digest] = digest, entry.plan
+
     def entry(self, prompt, new):
-        """Length of the entry that runs a text of so many tokens, None: the model's own path."""
-        entry = None if self.table is None else self.table.choose(prompt + (new or 0))
-        return None if entry is None else entry.evaluated_length
+        """Length of the entry that runs a text of so many tokens (Table.choose), None: the model's own path."""
+        tokens = prompt + (new or 0)
+        if not self.entries or tokens <= self.trained_length:
+            return None
+        return min((length for length in self.entries if length >= tokens), default=max(self.entries))
 
     def digest(self, prompt, new, asked=None):
         """Of the plan that runs such a text, None: the model's own path. asked: the request's own (plan_asked)."""
@@ -64,6 +78,10 @@ class Serving:
                     if full == name or name in full and not full.replace(name, "", 1).strip("-_0123456789abcdef")}
 
     def describe(self):
+        if self.formula[1:]:
+            return {"plan": "auto", "trained_length": self.trained_length,
+                    "entries": [{"length": length, "digest": digest, "evidence": NOT_MEASURED}
+                                for length, digest in sorted(self.entries.items())]}
         if self.table is None:
             return {}
         return {"table": os.path.basename(self.path), "schema_version": self.table.schema_version,
@@ -105,12 +123,12 @@ _CURRENT = []
 
 def serving():
     """Of this process. TableError says what is wrong with the table."""
-    return _CURRENT[0] if _CURRENT else use(os.environ.get("DPE_TABLE"))
+    return _CURRENT[0] if _CURRENT else use(os.environ.get("DPE_TABLE"), os.environ.get("DPE_PLAN"))
 
 
-def use(path):
-    """Take another table from here on, in this process alone. Texts that are running must have ended."""
-    _CURRENT[:] = [Serving(path)]
+def use(path, formula=None):
+    """Take another table, or the formula, from here on, in this process alone. Texts that are running must have ended."""
+    _CURRENT[:] = [Serving(path, formula)]
     return _CURRENT[0]
 
 

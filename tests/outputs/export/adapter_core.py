@@ -25,7 +25,7 @@ PROBE, EXPORT, ADAPTER, RUN = sys.argv[1:5]
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from checksum import add_checksum  # noqa: E402
 sys.path.insert(0, ADAPTER)
-from dpe_attention import Attention, TableError, load_table  # noqa: E402
+from dpe_attention import Attention, TableError, formula, formula_table, load_table  # noqa: E402
 from dpe_plan import Map  # noqa: E402
 
 torch.set_num_threads(1)
@@ -375,6 +375,40 @@ def test_groups_are_those_of_the_curve(folder):  # pylint: disable=unused-argume
             expected[token:token + size] = group
             token, group = token + size, group + 1
         assert np.array_equal(found, expected), (most, rate, start)
+
+
+def test_formula(folder):
+    """The table of the formula is what dpe-export writes of the same numbers, for every length that has numbers of its own."""
+    model = os.path.join(ADAPTER, "../../data/reference")
+    with open(os.path.join(model, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    pairs = config["hidden_size"] // config["num_attention_heads"] // 2
+    own = config["rope_theta"] ** (-np.arange(pairs) / pairs)
+    trained = config["max_position_embeddings"]
+    made = formula_table(trained, 20 * trained, own, 1.0, "llama", n_layers=config["num_hidden_layers"], head_dim=2 * pairs,
+                         n_heads=config["num_attention_heads"], n_kv_heads=config["num_key_value_heads"])
+    assert [entry.evaluated_length for entry in made.entries] == [trained * i for i in (2, 4, 8, 16, 20)]
+    for entry in made.entries:
+        length = entry.evaluated_length
+        numbers = formula(trained, length, pairs)
+        spec = f"dpe:window={numbers['local_window']},scales={'/'.join(str(one) for one in numbers['scale_factor'])},groups=8," \
+               f"log-n={numbers['log_n_length']},log-n-power={numbers['log_n_power']}"
+        path = os.path.join(folder, "formula.h5")
+        subprocess.run([EXPORT, "--method", spec, "-m", model, "--length", str(length), "-o", path, "--force"], check=True,
+                       stdout=subprocess.DEVNULL)
+        expected = load_table(path)
+        assert np.allclose(entry.inv_freq, expected.inv_freq, rtol=1e-15, atol=0)
+        entry.applied_inv_freq = expected.inv_freq  # which differ in the last bit
+        assert entry.plan.digest() == expected.plan.digest(), length
+        assert made.choose(length - 1) is entry
+    assert made.choose(trained) is None
+    for lengths in ((8192, 8192), (8192, 8000)):
+        try:
+            formula_table(*lengths, own, 1.0, "llama", n_layers=1, n_heads=1, n_kv_heads=1, head_dim=2 * pairs)
+        except TableError as error:
+            assert "beyond the trained length" in str(error)
+        else:
+            raise AssertionError(lengths)
 
 
 def test_half_precision(folder):
