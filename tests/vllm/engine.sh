@@ -19,7 +19,7 @@ export VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 VLLM_PLUGINS=dpe DPE_ENGINE=1
 server=$!
 sleep 0
 trap 'kill $server 2>/dev/null; wait $server 2>/dev/null' EXIT
-for _ in $(seq 300); do
+for _ in $(seq 900); do
     curl -sf "$url/health" >/dev/null && break
     kill -0 $server 2>/dev/null || { tail -n 20 "$work/engine.log"; exit 1; }
     sleep 2

@@ -48,6 +48,8 @@ check preemption served preemption
 check native-write served native write
 check native served native compare
 check refusals served refusals
+check auto served auto
+check auto-ngram served auto ngram
 check other served other
 for spec in yarn pi ntk mrrope; do check "flags-$spec" served flags "$spec"; done
 check two-calls served two_calls

@@ -229,6 +229,39 @@ def check_table():
     print("prefixes were reused within an entry, and not between entries", flush=True)
 
 
+def check_auto():
+    """DPE_PLAN=auto: no table, and each text under the formula of its length. NAMES: "ngram": with drafts from the text itself, of
+    which some are refused; neither likelihoods nor greedy text change."""
+    os.environ["DPE_PLAN"] = "auto"
+    drafts = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+    engine = Engine(**({"speculative_config": drafts, "disable_log_stats": False} if NAMES else {}))
+    from dpe_attention import NOT_MEASURED, formula
+    from dpe_vllm.serving import serving
+
+    state = serving()
+    assert sorted(state.entries) == [state.trained_length * i for i in (2, 4, 8)], state.entries
+    assert all(one["evidence"] == NOT_MEASURED for one in state.describe()["entries"])
+    TOKENIZER[:] = [engine.llm.get_tokenizer()]
+    pairs, new = engine.llm.llm_engine.model_config.get_head_size() // 2, 4 * NEW
+    texts = [(*text_of(length, 700 * i), length) for i, length in enumerate((TRAINED - new, TRAINED + 30, TOKENS, TRAINED * 2 + 17))]
+    for (path, ids, length), answer in zip(texts, engine.answers([ids for _, ids, _ in texts], new, likelihoods=True)):
+        entry = state.entry(length, new)
+        plan_of_run = ("--method", "rope")
+        if entry is not None:
+            numbers = formula(state.trained_length, entry, pairs)
+            scales = "/".join(str(one) for one in numbers["scale_factor"])
+            plan_of_run = ("--length", str(entry), "--method", f"dpe:window={numbers['local_window']},scales={scales},groups=8,"
+                           f"log-n={numbers['log_n_length']},log-n-power={numbers['log_n_power']}")
+        what = f"auto{' with drafts' if NAMES else ''}, {length} + {new} tokens, entry {entry}"
+        same(answer, path, length, what, *plan_of_run)
+        same_text(answer, ids, what, "--max-new", str(new), *plan_of_run)
+    if NAMES:
+        counted = {one.name: getattr(one, "value", 0) for one in engine.llm.get_metrics() if "spec_decode" in one.name}
+        drafted, accepted = (counted[f"vllm:spec_decode_num_{kind}_tokens"] for kind in ("draft", "accepted"))
+        assert drafted > accepted > 0, counted
+        print(f"{drafted} tokens were drafted, {accepted} of them accepted, and the texts are the same", flush=True)
+
+
 def check_preemption():
     """A cache that is too small for what eight texts grow to."""
     file = table()
