@@ -226,6 +226,9 @@ static dpe_status print_result(const struct profile *profile, const struct dpe_n
     dpe_result_whole(out, "pairs", pairs);
     for (int64_t row = 0; row < config->n_layers * config->n_heads; row++) {
         int64_t at = row * pairs;
+        if (!dpe_config_attends(config, row / config->n_heads)) {
+            continue;
+        }
         dpe_result_row(out, "heads");
         dpe_result_whole(out, "layer", row / config->n_heads);
         dpe_result_whole(out, "head", row % config->n_heads);
@@ -393,7 +396,9 @@ static dpe_status print_summary(void *state, struct dpe_error *err)
               (long long)profile->args->job.samples, profile->n_lengths);
     dpe_print("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
     for (int64_t layer = 0; layer < config->n_layers; layer++) {
-        print_layer(&result, layer, config->n_heads);
+        if (dpe_config_attends(config, layer)) {
+            print_layer(&result, layer, config->n_heads);
+        }
     }
     dpe_print("entropy in bits; %.3f if all pairs contribute equally\n",
               log2((double)result.n[DPE_NORMS_PAIR]));

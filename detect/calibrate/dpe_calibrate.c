@@ -326,10 +326,7 @@ static dpe_status prepare(struct batch *batch, struct dpe_error *err)
     batch->n_pairs = dpe_config_pairs(config);
     batch->needles = args->detect.use_niah;
     batch->frequencies = args->detect.frequencies;
-    batch->alike = true;
-    for (int64_t layer = 0; layer < config->n_layers; layer++) {
-        batch->alike = batch->alike && dpe_config_moves(config, layer);
-    }
+    batch->alike = dpe_config_alike(config);
     if (batch->frequencies && !batch->alike) {
         dpe_log_info("config.json will be left out: layers of this model have windows or "
                      "rotations of their own, which longrope's one list of factors cannot hold; "

@@ -240,11 +240,8 @@ void dpe_detect_entry_free(struct dpe_detect_entry *entry)
 
 bool dpe_detect_is_plain(const struct dpe_config *config, const struct dpe_table_values *values)
 {
-    bool plain = values->applied_inv_freq != NULL && dpe_table_needs_adapter(values) == 0;
-    for (int64_t layer = 0; layer < config->n_layers; layer++) {
-        plain = plain && dpe_config_moves(config, layer);
-    }
-    return plain;
+    return values->applied_inv_freq != NULL && dpe_table_needs_adapter(values) == 0 &&
+           dpe_config_alike(config);
 }
 
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,

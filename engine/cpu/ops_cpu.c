@@ -8,6 +8,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/product.h"
+#include "engine/cpu/recurrent/recur_cpu.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
 
@@ -297,6 +298,28 @@ static void cpu_attention(struct dpe_backend *backend, const struct dpe_attentio
     dpe_cpu_attention(backend->cpu->kernels, backend->cpu->products.bf16, args);
 }
 
+static void cpu_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n)
+{
+    enum { BLOCK = 1 << 12 };
+#pragma omp parallel for num_threads(n <= SMALL_WORK ? 1 : backend->n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        backend->cpu->kernels->sigmoid((float *)out + i, (const float *)gate + i,
+                                       dpe_least(BLOCK, n - i));
+    }
+}
+
+static void cpu_recur(struct dpe_backend *backend, const struct dpe_recurrence *args)
+{
+    dpe_cpu_recur(backend->cpu->kernels, backend->config, &backend->weights->layers[args->layer],
+                  args, backend->n_threads);
+}
+
+static uint64_t cpu_recur_workspace(const struct dpe_config *config, int64_t rows, int n_threads)
+{
+    (void)rows;
+    return dpe_cpu_recur_workspace(config, n_threads);
+}
+
 static void fill_ops(void)
 {
     cpu_ops = *dpe_ops_reference();
@@ -316,6 +339,9 @@ static void fill_ops(void)
     cpu_ops.represent = cpu_represent;
     cpu_ops.attention_workspace = cpu_attention_workspace;
     cpu_ops.attention = cpu_attention;
+    cpu_ops.output_gate = cpu_output_gate;
+    cpu_ops.recur = cpu_recur;
+    cpu_ops.recur_workspace = cpu_recur_workspace;
     cpu_ops.activate = cpu_activate;
     cpu_ops.experts = cpu_experts;
     cpu_ops.logits = cpu_logits;

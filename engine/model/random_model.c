@@ -190,13 +190,31 @@ static dpe_status make_experts(struct maker *maker, struct dpe_layer_weights *la
     return DPE_OK;
 }
 
-static dpe_status make_layer(struct maker *maker, struct dpe_layer_weights *layer)
+/* Rates are below 0: a state that grew would not be one of a trained model. */
+static dpe_status make_rates(struct maker *maker, struct dpe_tensor *rates)
 {
+    float *made = dpe_model_own(maker->model, (size_t)rates->cols * sizeof *made);
+    DPE_TRY(DPE_MADE(made, maker->err, "random weights: out of memory"));
+    dpe_dtype_read(rates->dtype, rates->data, 0, rates->cols, made);
+    for (int64_t i = 0; i < rates->cols; i++) {
+        made[i] = -0.1F * fabsf(made[i]);
+    }
+    rates->data = made;
+    rates->dtype = DPE_F32;
+    return DPE_OK;
+}
+
+static dpe_status make_layer(struct maker *maker, int64_t index)
+{
+    struct dpe_layer_weights *layer = &maker->model->weights.layers[index];
     for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
         struct dpe_layer_shape shape =
-            dpe_layer_shape(&maker->model->config, (enum dpe_weight)which);
+            dpe_layer_shape(&maker->model->config, index, (enum dpe_weight)which);
         if (shape.rows > 0) {
             DPE_TRY(make(maker, shape.rows, shape.cols, &layer->weight[which]));
+            if (which == DPE_WEIGHT_RATE && maker->on_host) {
+                DPE_TRY(make_rates(maker, &layer->weight[which]));
+            }
         }
         if (shape.bias > 0) {
             DPE_TRY(make(maker, 1, shape.bias, &layer->bias[which]));
@@ -226,7 +244,7 @@ static dpe_status make_all(struct maker *maker, const struct dpe_config *config)
     DPE_TRY(make(maker, config->vocab, config->hidden, &w->embedding));
     DPE_TRY(copy_kinds(config, maker->model, maker->err));
     for (int64_t i = 0; i < config->n_layers; i++) {
-        DPE_TRY(make_layer(maker, &w->layers[i]));
+        DPE_TRY(make_layer(maker, i));
     }
     DPE_TRY(make(maker, 1, config->hidden, &w->final_norm));
     w->lm_head = w->embedding;

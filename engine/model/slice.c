@@ -12,7 +12,8 @@ dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,
         return dpe_fail(err, DPE_USAGE, "session: expected a process index from 0 to %d, found %d",
                         size - 1, index);
     }
-    const char *beyond = config->n_experts > 0                  ? "experts"
+    const char *beyond = config->recurrent.value_heads > 0      ? "recurrent layers"
+                         : config->n_experts > 0                ? "experts"
                          : config->sinks                        ? "attention sinks"
                          : config->qk_norm == DPE_QK_NORM_WHOLE ? "norms over all heads"
                                                                 : NULL;
@@ -80,13 +81,14 @@ static dpe_status check_blocks(const struct dpe_model *model, int size, struct d
             const struct dpe_block_type *type = &dpe_block_types[weight->dtype];
             if (dpe_layer_tensors[which].sliced == DPE_SLICED_COLUMNS &&
                 weight->cols % (type->elements * size) != 0) {
-                return dpe_fail(
-                    err, DPE_USAGE,
-                    "tensor parallel: %d processes cannot share the %" PRId64
-                    " columns of layer %" PRId64 "'s %s: blocks of type %s have %" PRId64
-                    " numbers; use fewer processes for each model",
-                    size, weight->cols, i, dpe_layer_name(&model->config, (enum dpe_weight)which),
-                    type->name, type->elements);
+                return dpe_fail(err, DPE_USAGE,
+                                "tensor parallel: %d processes cannot share the %" PRId64
+                                " columns of layer %" PRId64
+                                "'s %s: blocks of type %s have %" PRId64
+                                " numbers; use fewer processes for each model",
+                                size, weight->cols, i,
+                                dpe_layer_name(&model->config, i, (enum dpe_weight)which),
+                                type->name, type->elements);
             }
         }
     }

@@ -63,6 +63,7 @@ struct dpe_attention {
                            sees are valid */
     const float *v;   /**< as k */
     struct dpe_kv *kv;    /**< where keys, values and queries are instead; NULL: k, v, queries */
+    int64_t kv_layer;     /**< dpe_config_attending: which layer of kv it is */
     float *out;           /**< [rows][n_heads][head_dim]; rows without any visible key are 0 */
     const float *queries; /**< [n_heads][capacity][head_dim], unrotated, rows as those of k; NULL
                                unless dpe_selection_keeps_queries */
@@ -110,7 +111,7 @@ static inline const float *dpe_attention_rows(const struct dpe_attention *args,
                                               int64_t count, float *room)
 {
     if (args->kv != NULL) {
-        const struct dpe_kv_rows rows = {part, args->layer, head, row, count};
+        const struct dpe_kv_rows rows = {part, args->kv_layer, head, row, count};
         dpe_kv_read(args->kv, &rows, room);
         return room;
     }
@@ -131,6 +132,21 @@ struct dpe_logit_room {
     int n_threads;
 };
 
+/** Rows of a layer with a state: the tokens of a run after those that the state has seen, or one
+ *  token each of several states. */
+struct dpe_recurrence {
+    int64_t layer, rows;
+    dpe_mem q, k, v;      /**< [rows][dpe_recurrent_keys or _values], as projected */
+    dpe_mem gate;         /**< [rows][dpe_recurrent_values], before silu; anything afterwards */
+    dpe_mem beta, decay;  /**< [rows][value_heads], before the sigmoid and the softplus */
+    dpe_mem out;          /**< [rows][dpe_recurrent_values] */
+    dpe_mem states;       /**< [states][dpe_recurrent_floats], float: that of the rows is changed */
+    int64_t start;        /**< of a run: tokens that the state has seen */
+    int64_t state;        /**< of a run */
+    const int64_t *which; /**< [rows] the state of each row (host), different ones; NULL: a run */
+    void *workspace;      /**< as of attention */
+};
+
 /** Tokens that go through the layers together: a run of one branch, or one token of each of
  *  several. Positions and offsets as in struct dpe_attention. */
 struct dpe_batch {
@@ -141,6 +157,8 @@ struct dpe_batch {
     const int64_t *positions, *offsets; /**< [rows], or NULL: a run */
     struct dpe_lent lent;
     const struct dpe_lent *lents; /**< [rows], or NULL */
+    int64_t branch;               /**< of a run */
+    const int64_t *branches;      /**< [rows], or NULL: of each row */
     int32_t *best; /**< [wanted] host: the likeliest next tokens (slot `best`), or NULL */
     struct dpe_logit_room room; /**< for them */
 };
@@ -154,7 +172,7 @@ struct dpe_store {
     int64_t capacity;
     struct dpe_kv *kv; /**< where they go instead, `keeps_queries` too; NULL: the caches above */
     bool keeps_queries;
-    int64_t layer;
+    int64_t layer; /**< dpe_config_attending: of `kv` */
 };
 
 /** The experts of a layer's MLP for some rows, and room to work in. */
@@ -277,6 +295,15 @@ struct dpe_ops {
     uint64_t (*attention_workspace)(const struct dpe_config *config, const struct dpe_plan *plan,
                                     int64_t keys, int64_t rows, int n_threads);
     void (*attention)(struct dpe_backend *backend, const struct dpe_attention *args);
+    /** out [n] = out · σ(gate), n numbers of attention's output and of its gate. */
+    void (*output_gate)(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n);
+    /** Rows of a layer with a state (recurrent.h). Where a run is cut into calls does not change
+     * more than rounding, and nothing at multiples of 64 tokens. */
+    void (*recur)(struct dpe_backend *backend, const struct dpe_recurrence *args);
+    /** Bytes that it needs as workspace. */
+    uint64_t (*recur_workspace)(const struct dpe_config *config, int64_t rows, int n_threads);
+    /** `bytes` bytes of memory become those at `from`, NULL: zeros. */
+    void (*copy_state)(struct dpe_backend *backend, dpe_mem to, dpe_mem from, uint64_t bytes);
     /** gate [rows][intermediate] = what the configuration's activation makes of gate and up. */
     void (*activate)(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
     /** out += Σ weight · expert(x) over the experts_per_token experts of each row that the router

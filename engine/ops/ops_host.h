@@ -66,6 +66,15 @@ void dpe_reference_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_
 void dpe_reference_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
                          dpe_mem out);
 
+/* ops_reference_recur.c */
+
+void dpe_reference_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n);
+void dpe_reference_recur(struct dpe_backend *backend, const struct dpe_recurrence *args);
+uint64_t dpe_reference_recur_workspace(const struct dpe_config *config, int64_t rows,
+                                       int n_threads);
+void dpe_reference_copy_state(struct dpe_backend *backend, dpe_mem to, dpe_mem from,
+                              uint64_t bytes);
+
 /** Add norms of rows of these heads, as slot sum_norms does, in the order of the rows: the bits do
  * not depend on n_threads. */
 void dpe_norms_add(const struct dpe_config *config, int n_threads, const float *q, const float *k,

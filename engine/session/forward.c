@@ -140,7 +140,7 @@ struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)
                               .capacity = s->options.capacity,
                               .kv = s->kv,
                               .keeps_queries = keeps,
-                              .layer = layer};
+                              .layer = dpe_config_attending(s->config, layer)};
 }
 
 /* Attention of a layer for the rows of a batch from `first` on, whose queries are in the lane. */
@@ -172,6 +172,7 @@ static struct dpe_attention attention_of(const struct dpe_lane *l, int64_t layer
         .k = s->kept[layer].k,
         .v = s->kept[layer].v,
         .kv = s->kv,
+        .kv_layer = dpe_config_attending(c, layer),
         .out = row_of(l, l->attended, first, width),
         .queries = s->kept[layer].q,
         .marks = s->kept[layer].marks,
@@ -218,6 +219,11 @@ static void attend(struct dpe_lane *l, int64_t layer, const struct dpe_batch *ba
     }
     if (l->config->branches) {
         l->ops->merge(l->backend, &branches);
+    }
+    if (l->config->output_gate) {
+        const int64_t width = l->config->n_heads * l->config->head_dim;
+        l->ops->output_gate(l->backend, args.out, row_of(l, l->gates, first, width),
+                            args.rows * width);
     }
 }
 
@@ -270,9 +276,9 @@ static bool adds(const struct dpe_lane *l)
     return l->session->options.peers->index == 0;
 }
 
-static bool has(const struct dpe_lane *l, enum dpe_weight which)
+static bool has(const struct dpe_lane *l, int64_t layer, enum dpe_weight which)
 {
-    return dpe_layer_name(l->config, which) != NULL;
+    return dpe_layer_name(l->config, layer, which) != NULL;
 }
 
 /* What the products of attention or of the MLP read: x normalised, or x as it is where the family
@@ -280,7 +286,7 @@ static bool has(const struct dpe_lane *l, enum dpe_weight which)
 static dpe_mem read_stream(struct dpe_lane *l, enum dpe_weight norm, int64_t layer, dpe_mem x,
                            int64_t rows)
 {
-    if (!has(l, norm)) {
+    if (!has(l, layer, norm)) {
         return l->ops->narrow(l->backend, x, rows * l->config->hidden, l->normed);
     }
     l->ops->rmsnorm(l->backend, norm, layer, l->config->hidden, x, rows, l->normed);
@@ -293,7 +299,7 @@ static dpe_status add_to_stream(struct dpe_lane *l, int64_t layer, enum dpe_weig
                                 struct dpe_error *err)
 {
     const struct dpe_ops *ops = l->ops;
-    if (!has(l, after)) {
+    if (!has(l, layer, after)) {
         ops->linear(l->backend, layer, which, from, rows, x, adds(l));
         return gather(l, x, rows, err);
     }
@@ -347,6 +353,10 @@ static void project(struct dpe_lane *l, int64_t layer, int64_t rows, int64_t fir
         ops->linear(b, layer, DPE_WEIGHT_BRANCH_GATES, row_of(l, in, first, c->hidden),
                     rows - first, branches_of(l, rows, first).gates, false);
     }
+    if (first < rows && c->output_gate) {
+        ops->linear(b, layer, DPE_WEIGHT_OUTPUT_GATE, row_of(l, in, first, c->hidden), rows - first,
+                    row_of(l, l->gates, first, c->n_heads * c->head_dim), false);
+    }
 }
 
 /* H of the plan's temperature, on the queries of branches from row `first` on. The layers that the
@@ -394,6 +404,45 @@ static dpe_status add_attention(struct dpe_lane *l, const struct dpe_batch *batc
     return add_to_stream(l, layer, DPE_WEIGHT_O, DPE_WEIGHT_ATTENTION_AFTER,
                          row_of(l, l->attended, first, c->n_heads * c->head_dim), rows - first,
                          row_of_x(l, first), err);
+}
+
+/* x += O · what the layer's state and the tokens before give, for the rows from `first` on; the
+ * state goes on by all. */
+static dpe_status add_recurrence(struct dpe_lane *l, const struct dpe_batch *batch, int64_t layer,
+                                 int64_t first, struct dpe_error *err)
+{
+    const struct dpe_ops *ops = l->ops;
+    struct dpe_backend *b = l->backend;
+    const struct dpe_recurrent *r = &l->config->recurrent;
+    const int64_t rows = batch->rows;
+    const int64_t values = dpe_recurrent_values(r);
+    dpe_mem in = read_stream(l, DPE_WEIGHT_ATTENTION_NORM, layer, l->x, rows);
+    const struct dpe_recurrence args = {.layer = layer,
+                                        .rows = rows,
+                                        .q = l->q,
+                                        .k = l->k,
+                                        .v = l->v,
+                                        .gate = l->gates,
+                                        .beta = row_of(l, l->gates, rows, values),
+                                        .decay = row_of(l, l->gates, rows, values + r->value_heads),
+                                        .out = l->attended,
+                                        .states = l->session->kept[layer].states,
+                                        .start = batch->start,
+                                        .state = batch->branch,
+                                        .which = batch->branches,
+                                        .workspace = l->workspace};
+    if (l->session->sums.q != NULL) {
+        l->session->sums.rows[layer] += rows; /* of which no pair has a norm */
+    }
+    ops->project(b, layer, in, rows, l->q, l->k, l->v);
+    ops->linear(b, layer, DPE_WEIGHT_OUTPUT_GATE, in, rows, args.gate, false);
+    ops->linear(b, layer, DPE_WEIGHT_BETA, in, rows, args.beta, false);
+    ops->linear(b, layer, DPE_WEIGHT_DECAY, in, rows, args.decay, false);
+    ops->recur(b, &args);
+    return first == rows ? DPE_OK
+                         : add_to_stream(l, layer, DPE_WEIGHT_O, DPE_WEIGHT_ATTENTION_AFTER,
+                                         row_of(l, l->attended, first, values), rows - first,
+                                         row_of_x(l, first), err);
 }
 
 /* x += Down · (act(Gate x') ⊙ Up x'),  x' = rmsnorm(x), or the sum over experts of such. */
@@ -444,7 +493,8 @@ dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct
         if (status != DPE_OK) {
             return dpe_session_agree(s, status, err);
         }
-        DPE_TRY(add_attention(l, batch, layer, first, err));
+        DPE_TRY(dpe_config_attends(l->config, layer) ? add_attention(l, batch, layer, first, err)
+                                                     : add_recurrence(l, batch, layer, first, err));
         DPE_TRY(first < rows ? add_mlp(l, batch, layer, first, err) : DPE_OK);
         status = dpe_kv_status(s->kv, err);
         if (status == DPE_OK && first < rows) {
@@ -496,7 +546,8 @@ dpe_status dpe_session_measure_attention(struct dpe_session *s, int64_t length, 
         double layers = 0.0;
         double one = 0.0;
         for (int64_t i = 0; i < c->n_layers; i++) {
-            bool same = c->layer_kinds == NULL || c->layer_kinds[i] == kind;
+            bool same =
+                dpe_config_attends(c, i) && (c->layer_kinds == NULL || c->layer_kinds[i] == kind);
             last = same ? i : last;
             layers += same;
         }

@@ -28,8 +28,14 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
     s->tokens = dpe_alloc(b->tokens, 1);
     s->length = dpe_alloc_zero(3 * (size_t)s->options.branches, sizeof *s->length);
     s->lent = dpe_alloc_zero(2 * (size_t)s->options.branches, sizeof *s->lent);
+    if (b->states > 0) {
+        s->states.at = dpe_alloc((size_t)s->options.branches, sizeof *s->states.at);
+    }
+    for (int64_t i = 0; s->states.at != NULL && i < s->options.branches; i++) {
+        s->states.at[i] = -1;
+    }
     if (s->kept == NULL || s->logits == NULL || s->tap_q == NULL || s->length == NULL ||
-        s->lent == NULL || s->tokens == NULL) {
+        s->lent == NULL || s->tokens == NULL || (b->states > 0 && s->states.at == NULL)) {
         return dpe_session_out_of_memory(s, err);
     }
     s->tap_k = s->tap_q + b->rows * dpe_model_config(s->model)->n_heads * s->config->head_dim;
@@ -87,7 +93,7 @@ static void find_channels(const struct dpe_session *s, int64_t layer, float *row
     const struct dpe_tensor *bias = &s->weights->layers[layer].bias[DPE_WEIGHT_K];
     int64_t width = c->n_kv_heads * c->head_dim;
     float *scale = row + weight->cols;
-    bool normed = dpe_layer_name(c, DPE_WEIGHT_ATTENTION_NORM) != NULL;
+    bool normed = dpe_layer_name(c, layer, DPE_WEIGHT_ATTENTION_NORM) != NULL;
     if (normed) {
         dpe_tensor_read(dpe_norm_weight(s->weights, DPE_WEIGHT_ATTENTION_NORM, layer), 0,
                         weight->cols, scale);
@@ -133,9 +139,12 @@ static dpe_status make_kv(struct dpe_session *s, struct dpe_error *err)
     DPE_OWNED float *channels = NULL;
     DPE_TRY(DPE_NEW(&row, 2 * hidden, err, "out of memory: channels of keys"));
     DPE_TRY(DPE_NEW(&channels, width, err, "out of memory: channels of keys"));
-    for (int64_t layer = 0; layer < shape.layers; layer++) {
-        find_channels(s, layer, row, channels);
-        DPE_TRY(dpe_kv_set_channels(s->kv, layer, channels, err));
+    for (int64_t layer = 0; layer < s->config->n_layers; layer++) {
+        if (dpe_config_attends(s->config, layer)) {
+            const int64_t at = dpe_config_attending(s->config, layer);
+            find_channels(s, layer, row, channels);
+            DPE_TRY(dpe_kv_set_channels(s->kv, at, channels, err));
+        }
     }
     return DPE_OK;
 }
@@ -148,8 +157,9 @@ static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
         return make_kv(s, err);
     }
     for (int64_t layer = 0; layer < s->config->n_layers; layer++) {
-        if (!allocate_layer(s, b->cache, &s->kept[layer].k) ||
-            !allocate_layer(s, b->cache, &s->kept[layer].v)) {
+        const uint64_t bytes = dpe_config_attends(s->config, layer) ? b->cache : 0;
+        if (!allocate_layer(s, bytes, &s->kept[layer].k) ||
+            !allocate_layer(s, bytes, &s->kept[layer].v)) {
             return not_allocated(s, err);
         }
     }
@@ -175,15 +185,38 @@ static void drop_cache(struct dpe_session *s)
     s->bytes.cache = s->bytes.kv = s->bytes.file = 0;
 }
 
+/* The states of the layers that have them: of the model alone, whatever the plan. */
+static dpe_status allocate_states(struct dpe_session *s, struct dpe_error *err)
+{
+    for (int64_t layer = 0; layer < s->config->n_layers; layer++) {
+        const uint64_t bytes = dpe_config_attends(s->config, layer) ? 0 : s->bytes.states;
+        if (!allocate_layer(s, bytes, &s->kept[layer].states)) {
+            return not_allocated(s, err);
+        }
+    }
+    return DPE_OK;
+}
+
+static void release_states(struct dpe_session *s)
+{
+    for (int64_t layer = 0; s->kept != NULL && layer < s->config->n_layers; layer++) {
+        s->ops->release(s->own.backend, s->kept[layer].states);
+        s->kept[layer].states = NULL;
+    }
+}
+
 /* Everything that lies where the backend computes. */
 static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 {
     DPE_TRY(dpe_lane_allocate(&s->own, &s->bytes) ? allocate_cache(s, err) : not_allocated(s, err));
+    DPE_TRY(allocate_states(s, err));
     DPE_TRY(allocate_selection(s, err));
     DPE_TRY(s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err));
     for (int kind = 1; kind < s->config->n_kinds; kind++) {
-        DPE_TRY(s->ops->set_plan(s->own.backend, kind, &s->kind_plans[kind],
-                                 &s->kind_rotations[kind], err));
+        if (!s->config->kinds[kind].recurrent) {
+            DPE_TRY(s->ops->set_plan(s->own.backend, kind, &s->kind_plans[kind],
+                                     &s->kind_rotations[kind], err));
+        }
     }
     return DPE_OK;
 }
@@ -192,6 +225,7 @@ static void release(struct dpe_session *s)
 {
     dpe_lane_release(&s->own);
     release_cache(s);
+    release_states(s);
     release_selection(s);
 }
 
@@ -217,6 +251,9 @@ static dpe_status make_kinds(struct dpe_session *s, struct dpe_error *err)
     int64_t length = s->options.positions;
     for (int kind = 1; kind < c->n_kinds; kind++) {
         struct dpe_plan *plan = &s->kind_plans[kind];
+        if (c->kinds[kind].recurrent) {
+            continue;
+        }
         DPE_TRY(dpe_plan_make_layer(c, &c->kinds[kind], length, s->plan.angle, plan, err));
         DPE_TRY(
             dpe_rotation_make(plan, length, s->options.n_threads, &s->kind_rotations[kind], err));
@@ -249,6 +286,7 @@ static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struc
 
 void dpe_session_join(struct dpe_session *s, int64_t keep)
 {
+    dpe_session_states_join(s, keep);
     s->prefix = 0;
     s->room = s->options.capacity;
     s->n_branches = 1;
@@ -336,6 +374,7 @@ void dpe_session_destroy(struct dpe_session *s)
     free(s->tap_q);
     free(s->length);
     free(s->lent);
+    free(s->states.at);
     free(s->tokens);
     dpe_rotation_free(&s->rotation);
     dpe_plan_free(&s->plan);

@@ -37,6 +37,10 @@ typedef dpe_status (*dpe_tap)(void *user, int64_t layer, int64_t start, int64_t 
                               const float *q, const float *k, struct dpe_error *err);
 
 enum { DPE_MAX_BRANCHES = 4096 };
+/** Layers with a state (dpe_config.recurrent) have one for each branch, and so many more: what a
+ * branch is cut back to goes on from the nearest one, and the tokens after it run again. Cuts,
+ * copies and branches may be anywhere; they cost the time of these tokens. */
+enum { DPE_KEPT_STATES = 4 };
 
 /** Bytes that a session needs. */
 struct dpe_session_needs {

@@ -25,6 +25,9 @@ struct dpe_session_bytes {
     uint64_t sinks;    /**< log-sum-exps: [rows][n_heads], float */
     uint64_t added; /**< to the chosen keys (dpe_config.branches): what compressed and windowed keys
                          make, each [rows][n_heads][head_dim], and gates [rows][n_heads][3] */
+    uint64_t gates; /**< of the output, [rows][attention's or a state's values], and β and decays,
+                         each [rows][value heads of a state] */
+    uint64_t states;    /**< of one layer with a state: of all branches, and those that are kept */
     uint64_t experts;   /**< gathered and made, each: [rows][hidden], float */
     uint64_t scores;    /**< of experts: [rows][n_experts], float */
     uint64_t cache;     /**< keys, and values, of one layer: [n_kv_heads][capacity][head_dim] */
@@ -55,7 +58,12 @@ struct dpe_lane {
     int n_threads;
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
     /** NULL where the model does not need them. */
-    dpe_mem part, lse, gathered, made, scores, added;
+    dpe_mem part, lse, gathered, made, scores, added, gates;
+};
+
+/** A state that a session keeps beside those of its branches (session_states.c). */
+struct dpe_kept_state {
+    int64_t branch, tokens; /**< 0 tokens: it is free */
 };
 
 struct dpe_session {
@@ -92,8 +100,13 @@ struct dpe_session {
     /** [n_layers] what each keeps of the rows; NULL: it is in `kv`, or the plan does not need it.
      */
     struct dpe_kept {
-        dpe_mem k, v, q, marks;
+        dpe_mem k, v, q, marks, states;
     } * kept;
+    struct dpe_states {
+        int64_t *at; /**< [options.branches] tokens in the state of each; −1: it has none. NULL: no
+                          layer has states */
+        struct dpe_kept_state kept[DPE_KEPT_STATES];
+    } states;
     float *logits;             /**< host */
     float *tap_q, *tap_k;      /**< host copies for the tap */
     struct dpe_norm_sums sums; /**< q NULL: none */
@@ -212,6 +225,26 @@ dpe_status dpe_session_run_lanes(struct dpe_session *session, const struct dpe_b
 /** Logits of the rows in lane->normed; positions NULL: one row at `position`. */
 dpe_status dpe_lane_logits(struct dpe_lane *lane, int64_t rows, const int64_t *positions,
                            int64_t position, float *logits, struct dpe_error *err);
+
+/* session_states.c; all of it nothing for models without states. */
+
+/** Bytes of the states of one layer that has them; 0: no layer does. */
+uint64_t dpe_session_state_bytes(const struct dpe_config *config, int64_t branches);
+/** Bring the states of a branch to its length, before it goes on; as dpe_forward. */
+dpe_status dpe_session_states_ready(struct dpe_session *session, int64_t branch,
+                                    struct dpe_error *err);
+/** They went with it to its new length. */
+void dpe_session_states_passed(struct dpe_session *session, int64_t branch);
+/** A pass of it failed. */
+void dpe_session_states_lost(struct dpe_session *session, int64_t branch);
+/** Its tokens beyond the first `most` are gone. */
+void dpe_session_states_cut(struct dpe_session *session, int64_t branch, int64_t most);
+/** There will be one branch, of at most so many tokens. */
+void dpe_session_states_join(struct dpe_session *session, int64_t most);
+/** What branch 0 has becomes the prefix of others. */
+dpe_status dpe_session_states_branch(struct dpe_session *session, struct dpe_error *err);
+/** `to` has the first n tokens of `from`. */
+void dpe_session_states_copy(struct dpe_session *session, int64_t from, int64_t to, int64_t n);
 
 /** Test the device of `options` with `tokens` tokens, on a small model of the kind of `config`
  * under such a selection, unless it has passed in this process: `ways` are those that are right.

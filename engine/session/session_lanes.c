@@ -26,6 +26,7 @@ static const struct {
     BUFFER(gate, mlp),       BUFFER(up, mlp),        BUFFER(workspace, workspace),
     BUFFER(part, part),      BUFFER(lse, sinks),     BUFFER(gathered, experts),
     BUFFER(made, experts),   BUFFER(scores, scores), BUFFER(added, added),
+    BUFFER(gates, gates),
 };
 
 enum { N_BUFFERS = sizeof buffers / sizeof buffers[0] };
@@ -176,6 +177,7 @@ static dpe_status run_lane(struct dpe_lane *lane, const struct dpe_batch *all, i
     batch.positions += first;
     batch.offsets += first;
     batch.lents += first;
+    batch.branches += first;
     batch.rows = rows;
     batch.wanted = all->wanted > 0 ? rows : 0;
     batch.best = all->best != NULL ? all->best + first : NULL;

@@ -103,7 +103,7 @@ struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_session_ask *ask)
     const struct dpe_session_options *options = ask->options;
     bool queries = dpe_selection_keeps_queries(&ask->plan->selection);
     return (struct dpe_kv_shape){.type = options->kv_type,
-                                 .layers = c->n_layers,
+                                 .layers = dpe_config_attending(c, c->n_layers),
                                  .heads = c->n_kv_heads,
                                  .capacity = options->capacity,
                                  .width = c->head_dim,
@@ -113,14 +113,21 @@ struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_session_ask *ask)
 /* The tables of the kinds of layers that the plan does not move: one each. */
 static uint64_t kind_bytes(const struct dpe_config *c, int64_t positions)
 {
-    int64_t kinds = c->n_kinds > 1 ? c->n_kinds - 1 : 0;
+    int64_t kinds = 0;
+    for (int kind = 1; kind < c->n_kinds; kind++) {
+        kinds += !c->kinds[kind].recurrent;
+    }
     return dpe_bytes_of(kinds, positions, c->head_dim, sizeof(float));
 }
 
 static bool has_norm_after(const struct dpe_config *c)
 {
-    return dpe_layer_name(c, DPE_WEIGHT_ATTENTION_AFTER) != NULL ||
-           dpe_layer_name(c, DPE_WEIGHT_MLP_AFTER) != NULL;
+    bool has = false;
+    for (int64_t layer = 0; layer < c->n_layers; layer++) {
+        has = has || dpe_layer_name(c, layer, DPE_WEIGHT_ATTENTION_AFTER) != NULL ||
+              dpe_layer_name(c, layer, DPE_WEIGHT_MLP_AFTER) != NULL;
+    }
+    return has;
 }
 
 /* Queries and representatives that a selection keeps in one layer. */
@@ -150,7 +157,10 @@ static uint64_t workspace_bytes(const struct dpe_session_ask *ask, int64_t rows)
     window.selection = (struct dpe_selection){0};
     uint64_t other =
         c->n_kinds > 1 ? ask->ops->attention_workspace(c, &window, keys, rows, n_threads) : 0;
-    return own > other ? own : other;
+    uint64_t states =
+        c->recurrent.value_heads > 0 ? ask->ops->recur_workspace(c, rows, n_threads) : 0;
+    own = own > other ? own : other;
+    return own > states ? own : states;
 }
 
 static int64_t layers_moved(const struct dpe_config *c)
@@ -169,6 +179,16 @@ uint64_t dpe_session_weight_bytes(const struct dpe_config *c)
                : dpe_bytes_of(dpe_config_parameters(c), 1, 1, c->dtype == DPE_F32 ? 4 : 2);
 }
 
+/* Numbers of a row of so many heads, or of q, k, v or the output of a layer with a state. */
+static int64_t widest(const struct dpe_config *c, int64_t heads)
+{
+    const int64_t width = heads * c->head_dim;
+    const int64_t keys = dpe_recurrent_keys(&c->recurrent);
+    const int64_t values = dpe_recurrent_values(&c->recurrent);
+    const int64_t state = keys > values ? keys : values;
+    return width > state ? width : state;
+}
+
 struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *ask)
 {
     const struct dpe_config *c = ask->config;
@@ -178,14 +198,20 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
     const uint64_t e = ops->element_bytes(c);
     int64_t rows = options->prefill_chunk;
     int64_t branches = options->branches;
+    const int64_t attending = dpe_config_attending(c, c->n_layers);
     rows = rows < branches ? branches : rows;
     int64_t logit_rows = dpe_least(rows, ops->logit_rows > 0 ? ops->logit_rows : LOGIT_ROWS);
     struct dpe_session_bytes b = {
         .rows = rows,
         .residual = dpe_bytes_of(rows, c->hidden, 1, f),
         .hidden = dpe_bytes_of(rows, c->hidden, 1, e),
-        .heads = dpe_bytes_of(rows, c->n_heads, c->head_dim, e),
-        .kv_heads = dpe_bytes_of(rows, c->n_kv_heads, c->head_dim, e),
+        .heads = dpe_bytes_of(rows, widest(c, c->n_heads), 1, e),
+        .kv_heads = dpe_bytes_of(rows, widest(c, c->n_kv_heads), 1, e),
+        .gates =
+            c->output_gate || c->recurrent.value_heads > 0
+                ? dpe_bytes_of(rows, widest(c, c->n_heads) + 2 * c->recurrent.value_heads, 1, e)
+                : 0,
+        .states = dpe_session_state_bytes(c, branches),
         .mlp = dpe_bytes_of(rows, c->intermediate, 1, e),
         .cache = options->kv_type == DPE_KV_F32
                      ? dpe_bytes_of(options->capacity, c->n_kv_heads, c->head_dim, e)
@@ -201,7 +227,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
         .workspace = workspace_bytes(ask, rows),
         .taps =
             dpe_bytes_of(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
-        .branches = (uint64_t)branches * (3 * sizeof(int64_t) + 2 * sizeof(struct dpe_lent)),
+        .branches = (uint64_t)branches * (4 * sizeof(int64_t) + 2 * sizeof(struct dpe_lent)),
         .tokens = dpe_bytes_of(options->capacity, 1, 1, sizeof(int32_t)),
         .state = ops->state_bytes(c, ask->plan, options),
     };
@@ -214,7 +240,8 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
     b.lanes = dpe_session_lanes_bytes(ask);
     const uint64_t parts[] = {
         dpe_session_buffer_bytes(&b),
-        dpe_bytes_of(2, c->n_layers, 1, b.cache),
+        dpe_bytes_of(2, attending, 1, b.cache),
+        dpe_bytes_of(c->n_layers - attending, 1, 1, b.states),
         dpe_bytes_of(layers_moved(c), 1, 1, dpe_bytes_plus(b.queries, b.marks)),
         b.lanes,
         b.rotation,
@@ -261,7 +288,8 @@ static struct dpe_session_bytes put_into_file(const struct dpe_session_ask *ask,
     const struct dpe_config *c = ask->config;
     const uint64_t available = ask->options->max_memory;
     const struct dpe_kv_shape shape = dpe_session_kv_shape(ask);
-    uint64_t cache = dpe_bytes_plus(dpe_bytes_of(2, c->n_layers, 1, b.cache), b.kv);
+    const int64_t attending = dpe_config_attending(c, c->n_layers);
+    uint64_t cache = dpe_bytes_plus(dpe_bytes_of(2, attending, 1, b.cache), b.kv);
     cache = dpe_bytes_plus(cache, dpe_bytes_of(layers_moved(c), 1, 1, b.queries));
     uint64_t rest = b.total - cache;
     uint64_t least = dpe_kv_least_bytes(&shape);

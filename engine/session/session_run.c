@@ -47,6 +47,7 @@ dpe_status dpe_session_branch(struct dpe_session *s, int64_t n, int64_t room, st
                         n, room, prefix, s->n_branches, s->options.branches, s->options.positions,
                         s->options.capacity);
     }
+    DPE_TRY(dpe_session_states_branch(s, err));
     s->prefix = prefix;
     s->room = room;
     s->n_branches = n;
@@ -255,7 +256,9 @@ static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struc
     int64_t *length = &s->length[run->branch];
     int64_t before = *length;
     int64_t chunk = s->options.prefill_chunk;
-    struct dpe_batch batch = {.offset = run->branch * s->room, .lent = s->lent[run->branch]};
+    struct dpe_batch batch = {
+        .offset = run->branch * s->room, .lent = s->lent[run->branch], .branch = run->branch};
+    DPE_TRY(run->n > 0 ? dpe_session_states_ready(s, run->branch, err) : DPE_OK);
     if (run->n > 0) {
         memcpy(s->tokens + before + batch.offset, run->tokens, (size_t)run->n * sizeof *s->tokens);
     }
@@ -271,9 +274,12 @@ static dpe_status run_tokens(struct dpe_session *s, const struct run *run, struc
         status = run_piece(s, run, &batch, done, err);
         *length += batch.rows;
         s->work.fed += batch.rows;
+        dpe_session_states_passed(s, run->branch);
     }
     if (status != DPE_OK) {
         *length = before;
+        dpe_session_states_cut(s, run->branch, before);
+        dpe_session_states_lost(s, run->branch);
     }
     return status;
 }
@@ -336,6 +342,17 @@ static dpe_status check_best(const struct dpe_session *s, int64_t n, const int32
     return DPE_OK;
 }
 
+static dpe_status run_step(struct dpe_session *s, const struct dpe_batch *batch, float *logits,
+                           struct dpe_error *err)
+{
+    if (dpe_session_takes_lanes(s, batch)) {
+        return dpe_session_run_lanes(s, batch, logits, err);
+    }
+    DPE_TRY(dpe_forward(&s->own, batch, err));
+    return logits != NULL ? dpe_lane_logits(&s->own, batch->rows, s->positions, 0, logits, err)
+                          : DPE_OK;
+}
+
 /* A step; `best` [n] not NULL: the likeliest next tokens instead of logits. */
 static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches,
                        const int32_t *tokens, float *logits, int32_t *best, struct dpe_error *err)
@@ -348,6 +365,7 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         return dpe_session_agree(s, status, err);
     }
     for (int64_t i = 0; i < n; i++) {
+        DPE_TRY(dpe_session_states_ready(s, branches[i], err));
         s->positions[i] = s->length[branches[i]];
         s->offsets[i] = branches[i] * s->room;
         s->lents[i] = s->lent[branches[i]];
@@ -359,23 +377,26 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         .positions = s->positions,
         .offsets = s->offsets,
         .lents = s->lents,
+        .branches = branches,
         .best = best,
         .room = logit_room(s),
     };
-    if (dpe_session_takes_lanes(s, &batch)) {
-        DPE_TRY(dpe_session_run_lanes(s, &batch, logits, err));
-    } else {
-        DPE_TRY(dpe_forward(&s->own, &batch, err));
-        DPE_TRY(logits != NULL ? dpe_lane_logits(&s->own, n, s->positions, 0, logits, err)
-                               : DPE_OK);
+    status = run_step(s, &batch, logits, err);
+    s->work.decoded += status == DPE_OK ? n : 0;
+    s->work.steps += status == DPE_OK;
+    if (status == DPE_OK && best != NULL) {
+        status = check_best(s, n, best, err);
     }
-    s->work.decoded += n;
-    s->work.steps++;
-    DPE_TRY(best != NULL ? check_best(s, n, best, err) : DPE_OK);
     for (int64_t i = 0; i < n; i++) {
+        if (status != DPE_OK) {
+            dpe_session_states_lost(s, branches[i]);
+            continue;
+        }
         s->tokens[s->positions[i] + s->offsets[i]] = tokens[i];
         s->length[branches[i]]++;
+        dpe_session_states_passed(s, branches[i]);
     }
+    DPE_TRY(status);
     return DPE_OK;
 }
 
@@ -444,6 +465,9 @@ static bool can_lend(const struct dpe_session *s)
 static void copy_rows(struct dpe_session *s, int64_t from, int64_t to, int64_t first, int64_t end)
 {
     for (int64_t layer = 0; layer < s->config->n_layers && first < end; layer++) {
+        if (!dpe_config_attends(s->config, layer)) {
+            continue;
+        }
         const struct dpe_store store = dpe_session_store(s, layer);
         s->ops->copy_kv(s->own.backend, &store, from + first, to + first, end - first);
     }
@@ -500,6 +524,7 @@ dpe_status dpe_session_branch_cut(struct dpe_session *s, int64_t branch, int64_t
         s->lent[branch].positions = whole;
     }
     s->length[branch] = keep;
+    dpe_session_states_cut(s, branch, keep);
     return dpe_kv_status(s->kv, err);
 }
 
@@ -542,5 +567,6 @@ dpe_status dpe_session_branch_copy(struct dpe_session *s, int64_t from, int64_t 
     memcpy(s->tokens + s->prefix + to * s->room, s->tokens + s->prefix + from * s->room,
            (size_t)(n - s->prefix) * sizeof *s->tokens);
     s->length[to] = n;
+    dpe_session_states_copy(s, from, to, n);
     return dpe_kv_status(s->kv, err);
 }

@@ -47,7 +47,14 @@ static void show_layers(const struct dpe_config *config)
         const struct dpe_layer_kind *kind = &config->kinds[i];
         dpe_print("\nit leaves       layers ");
         show_layers_of(config, i);
-        dpe_print(kind->rope < 0 ? " (without positions" : " (");
+        if (kind->recurrent) {
+            char bytes[32];
+            const uint64_t state = (uint64_t)dpe_recurrent_floats(&config->recurrent);
+            dpe_print(" (recurrent, a state of %s each",
+                      dpe_format_bytes(state * sizeof(float), bytes));
+        } else {
+            dpe_print(kind->rope < 0 ? " (without positions" : " (");
+        }
         if (kind->window > 0) {
             dpe_print("%sa window of %lld tokens", kind->rope < 0 ? ", " : "",
                       (long long)kind->window);
@@ -65,7 +72,15 @@ static const char *const dtypes[] = {"F32", "F16", "BF16"};
 /* Of a token's keys and values, as numbers of 32 bits. */
 static int64_t cache_bytes(const struct dpe_config *config)
 {
-    return config->n_layers * config->n_kv_heads * config->head_dim * 2 * (int64_t)sizeof(float);
+    return dpe_config_attending(config, config->n_layers) * config->n_kv_heads * config->head_dim *
+           2 * (int64_t)sizeof(float);
+}
+
+/* Of the states of a sequence, in all layers that have one. */
+static int64_t state_bytes(const struct dpe_config *config)
+{
+    const int64_t layers = config->n_layers - dpe_config_attending(config, config->n_layers);
+    return layers * dpe_recurrent_floats(&config->recurrent) * (int64_t)sizeof(float);
 }
 
 static int64_t layers_moved(const struct dpe_config *config)
@@ -111,7 +126,8 @@ static dpe_status info_json(const struct run *run, struct dpe_error *err)
                   {"layers_moved", layers_moved(config)},
                   {"vocabulary", config->vocab},
                   {"trained_length", run->trained_length},
-                  {"kv_bytes_per_token", cache_bytes(config)}};
+                  {"kv_bytes_per_token", cache_bytes(config)},
+                  {"state_bytes", state_bytes(config)}};
     for (size_t i = 0; i < sizeof wholes / sizeof wholes[0]; i++) {
         dpe_result_whole(result, wholes[i].name, wholes[i].value);
     }
@@ -162,6 +178,10 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
               run->args->trained_length > 0 ? "--trained-length" : dpe_config_trained_key(config));
     dpe_print("KV cache        %s per token (f32)\n",
               dpe_format_bytes((uint64_t)cache_bytes(config), buffer));
+    if (state_bytes(config) > 0) {
+        dpe_print("states          %s of each sequence, and of %d points to cut back to\n",
+                  dpe_format_bytes((uint64_t)state_bytes(config), buffer), DPE_KEPT_STATES);
+    }
     return DPE_OK;
 }
 

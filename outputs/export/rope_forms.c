@@ -153,7 +153,7 @@ static dpe_status check_model(const struct dpe_table_values *values,
                         (long long)config->n_heads, (long long)config->head_dim);
     }
     for (int64_t layer = 0; layer < config->n_layers && !some; layer++) {
-        if (!dpe_config_moves(config, layer)) {
+        if (dpe_config_attends(config, layer) && !dpe_config_moves(config, layer)) {
             return dpe_fail(err, DPE_BAD_DATA,
                             "%s: layer %lld has a window or a rotation of its own, which a table "
                             "leaves as it is; longrope's one list of factors would change it too",

@@ -41,6 +41,12 @@ def types(*windowed):
     return ["sliding_attention" if w else "full_attention" for w in windowed]
 
 
+def hybrid(*recurrent):
+    return ["linear_attention" if r else "full_attention" for r in recurrent]
+
+
+STATES = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=12,
+              linear_value_head_dim=20, linear_conv_kernel_dim=4)
 YARN = dict(factor=4.0, original_max_position_embeddings=16, beta_fast=4.0, beta_slow=1.0)
 
 # name, class, keys, schema of the rotation in config.json ("new": v5's, "legacy": v4's)
@@ -87,6 +93,10 @@ MODELS = [
           rope_parameters={
               "full_attention": dict(rope_type="yarn", rope_theta=500000.0, **YARN),
               "sliding_attention": dict(rope_type="default", rope_theta=500000.0)}), "typed"),
+    ("qwen3_5", "Qwen3_5Text",
+     dict(num_hidden_layers=5, layer_types=hybrid(1, 1, 0, 1, 0), head_dim=16, **STATES,
+          rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
+                               mrope_section=[2, 1, 1], mrope_interleaved=True)), "new"),
     ("qwen3_moe", "Qwen3Moe",
      dict(moe_intermediate_size=8, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True),
      "new"),
@@ -100,14 +110,19 @@ MODELS = [
 
 def fill(model, generator):
     """As tiny's, for the shapes of experts, sinks and norms that multiply by 1 + weight."""
-    gemma = "Gemma" in type(model).__name__
+    shifted = any(name in type(model).__name__ for name in ("Gemma", "Qwen3_5", "Qwen3Next"))
     with torch.no_grad():
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
             if name.endswith("bias") or "sinks" in name:
                 weight.copy_(noise)
+            elif "A_log" in name:
+                weight.copy_(0.7 * noise)
             elif weight.ndim == 1:
-                weight.copy_(0.3 * noise + (0.0 if gemma else 1.0))
+                state = "linear_attn" in name
+                weight.copy_(0.3 * noise + (0.0 if shifted and not state else 1.0))
+            elif "conv1d" in name:
+                weight.copy_(noise * 0.7)
             elif "q_proj" in name or "k_proj" in name or "qkv" in name:
                 weight.copy_(noise * 2.0 / weight.shape[-1] ** 0.5)
             elif weight.ndim == 3:
@@ -150,7 +165,7 @@ def make_model(family, keys):
         return transformers.Mistral3ForConditionalGeneration(config)
     keys = {key: value for key, value in {**BASE, **keys}.items() if value is not None}
     config = getattr(transformers, family + "Config")(**keys)
-    name = "Gemma3ForCausalLM" if family == "Gemma3Text" else family + "ForCausalLM"
+    name = family.removesuffix("Text") + "ForCausalLM"
     return getattr(transformers, name)(config)
 
 

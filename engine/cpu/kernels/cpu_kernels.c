@@ -401,6 +401,79 @@ static void kernel_swiglu(float *gate, const float *up, int64_t n)
     }
 }
 
+static void kernel_sigmoid(float *out, const float *gate, int64_t n)
+{
+    const vec one = v_set1(1.0F);
+    for (int64_t i = 0; i < n; i += VL) {
+        const int64_t few = n - i < VL ? n - i : VL;
+        float lanes[VL];
+        vec x = load_few((const char *)(out + i), DPE_F32, few);
+        vec g = load_few((const char *)(gate + i), DPE_F32, few);
+        v_store(lanes, sigmoid_times(x, g, one));
+        memcpy(out + i, lanes, (size_t)few * sizeof *out);
+    }
+}
+
+/* `rows` ≤ MR rows of a small product, 2 · VL columns from `column` on. */
+static ALWAYS_INLINE void small_tile(const struct dpe_cpu_small *p, int64_t row, int64_t column,
+                                     int rows)
+{
+    vec sum[MR][2];
+    const float *a = p->a + row * p->a_row;
+    const float *b = p->b + column;
+    for (int r = 0; r < rows; r++) {
+        sum[r][0] = sum[r][1] = v_set1(0.0F);
+    }
+    for (int64_t i = 0; i < p->k; i++) {
+        vec b0 = v_load(b);
+        vec b1 = v_load(b + VL);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            vec x = v_set1(a[r * p->a_row]);
+            sum[r][0] = v_fma(x, b0, sum[r][0]);
+            sum[r][1] = v_fma(x, b1, sum[r][1]);
+        }
+        a += p->a_column;
+        b += p->ldb;
+    }
+    for (int r = 0; r < rows; r++) {
+        float *c = p->c + (row + r) * p->ldc + column;
+        if (p->keep != 0.0F) {
+            sum[r][0] = v_fma(v_set1(p->keep), v_load(c), sum[r][0]);
+            sum[r][1] = v_fma(v_set1(p->keep), v_load(c + VL), sum[r][1]);
+        }
+        v_store(c, sum[r][0]);
+        v_store(c + VL, sum[r][1]);
+    }
+}
+
+static void kernel_small(const struct dpe_cpu_small *p)
+{
+    const int64_t wide = p->n / PANEL * PANEL;
+    for (int64_t column = 0; column < wide; column += PANEL) {
+        int64_t row = 0;
+        for (; row + MR <= p->m; row += MR) {
+            small_tile(p, row, column, MR);
+        }
+        for (; row + 2 <= p->m; row += 2) {
+            small_tile(p, row, column, 2);
+        }
+        if (row < p->m) {
+            small_tile(p, row, column, 1);
+        }
+    }
+    for (int64_t row = 0; row < p->m; row++) {
+        for (int64_t column = wide; column < p->n; column++) {
+            float sum = 0.0F;
+            for (int64_t i = 0; i < p->k; i++) {
+                sum += p->a[row * p->a_row + i * p->a_column] * p->b[i * p->ldb + column];
+            }
+            float *c = p->c + row * p->ldc + column;
+            *c = p->keep != 0.0F ? sum + p->keep * *c : sum;
+        }
+    }
+}
+
 static double kernel_peak(int64_t rounds)
 {
     enum { CHAINS = 10 };
@@ -443,11 +516,13 @@ const struct dpe_cpu_kernels *DPE_KERNELS_NAME(void)
         .accumulate_row = kernel_accumulate_row,
         .accumulate_few = kernel_accumulate_few,
         .write_tile = kernel_write_tile,
+        .small = kernel_small,
         .dots = kernel_dots,
         .dots_rotated = kernel_dots_rotated,
         .widen = kernel_widen,
         .rmsnorm = kernel_rmsnorm,
         .swiglu = kernel_swiglu,
+        .sigmoid = kernel_sigmoid,
         .activate = kernel_activate,
         .cap = kernel_cap,
         .peak = kernel_peak,

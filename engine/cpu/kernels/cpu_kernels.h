@@ -77,6 +77,20 @@ struct dpe_cpu_key_dots {
     const float *after; /**< [n][k] that is read next, requested meanwhile; or NULL */
 };
 
+/** c [m][n] (row stride ldc) = keep · c + A · b, with A_ip = a[i · a_row + p · a_column] over p < k
+ *  and b [k][n] (row stride ldb): small matrices, as they lie. keep 0: c is not read. A row of c
+ * has the same bits for any m. */
+struct dpe_cpu_small {
+    int64_t m, n, k;
+    const float *a;
+    int64_t a_row, a_column;
+    const float *b;
+    int64_t ldb;
+    float *c;
+    int64_t ldc;
+    float keep;
+};
+
 /** A tile [rows ≤ mr][panel] of a product and what happens to its first `columns` columns on the
  *  way out: + bias where not NULL, + what is there already where `keep`. */
 struct dpe_cpu_tile {
@@ -130,6 +144,7 @@ struct dpe_cpu_kernels {
     void (*accumulate_few)(const struct dpe_cpu_few *few, float *o);
     /** Row stride ldo. */
     void (*write_tile)(const struct dpe_cpu_tile *tile, float *out, int64_t ldo);
+    void (*small)(const struct dpe_cpu_small *product);
     void (*dots)(const struct dpe_cpu_dots *dots);
     void (*dots_rotated)(const struct dpe_cpu_key_dots *dots);
     /** out [n] = the numbers of any type as float. */
@@ -138,7 +153,9 @@ struct dpe_cpu_kernels {
     void (*rmsnorm)(const float *x, const float *weight, int64_t n, float eps, float *out);
     /** gate = gate / (1 + e^−gate) · up, n elements. */
     void (*swiglu)(float *gate, const float *up, int64_t n);
-    /** The same for any activation. */
+    /** out [n] = out / (1 + e^−gate). */
+    void (*sigmoid)(float *out, const float *gate, int64_t n);
+    /** swiglu for any activation. */
     void (*activate)(enum dpe_activation activation, float *gate, const float *up, int64_t n);
     /** x[i] = outer · tanh(inner · x[i]), −∞ stays; n a multiple of lanes. */
     void (*cap)(float *x, int64_t n, float inner, float outer);

@@ -182,6 +182,12 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
             "(%s); use --device reference, or remove exact=1",
             plan->name);
     }
+    if (config->recurrent.value_heads > 0) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda does not carry recurrent layers yet (model_type %s); use "
+                        "--device cpu",
+                        config->model_type);
+    }
     if (dpe_attention_plain_shape(config->head_dim).rows == 0) {
         return dpe_fail(err, DPE_NO_DEVICE,
                         "device cuda does not support a head dimension of %lld; use --device cpu",

@@ -52,7 +52,7 @@ static void product_of(struct dpe_backend *b, const struct dpe_rt_product *p)
 void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which, dpe_mem x,
                      int64_t rows, dpe_mem out, bool accumulate)
 {
-    struct dpe_layer_shape shape = dpe_layer_shape(b->config, which);
+    struct dpe_layer_shape shape = dpe_layer_shape(b->config, layer, which);
     bool residual = which == DPE_WEIGHT_O || which == DPE_WEIGHT_DOWN;
     const struct dpe_rt_product p = {
         .dtype = b->dtype,
@@ -84,7 +84,7 @@ static struct dpe_few_weight few_weight(const struct dpe_backend *b, int64_t lay
     return (struct dpe_few_weight){.w = b->layers[layer].weight[which],
                                    .bias = b->layers[layer].bias[which],
                                    .out = out,
-                                   .n = dpe_layer_shape(b->config, which).rows};
+                                   .n = dpe_layer_shape(b->config, layer, which).rows};
 }
 
 void dpe_cuda_project(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows, dpe_mem q,

@@ -25,15 +25,15 @@ static uint64_t expert_bytes(const struct dpe_config *c)
 uint64_t dpe_cuda_weight_bytes(const struct dpe_config *c)
 {
     uint64_t e = element_of(c);
-    uint64_t layer = 0;
-    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
-        struct dpe_layer_shape shape = dpe_layer_shape(c, (enum dpe_weight)which);
-        layer = dpe_bytes_plus(
-            layer, dpe_bytes_of(shape.rows, shape.cols, 1, shape.vector ? sizeof(float) : e));
-        layer = dpe_bytes_plus(layer, dpe_bytes_of(shape.bias, 1, 1, sizeof(float)));
+    uint64_t all = dpe_bytes_of(c->n_layers, c->n_experts, 1, expert_bytes(c));
+    for (int64_t layer = 0; layer < c->n_layers; layer++) {
+        for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+            struct dpe_layer_shape shape = dpe_layer_shape(c, layer, (enum dpe_weight)which);
+            all = dpe_bytes_plus(
+                all, dpe_bytes_of(shape.rows, shape.cols, 1, shape.vector ? sizeof(float) : e));
+            all = dpe_bytes_plus(all, dpe_bytes_of(shape.bias, 1, 1, sizeof(float)));
+        }
     }
-    layer = dpe_bytes_plus(layer, dpe_bytes_of(c->n_experts, 1, 1, expert_bytes(c)));
-    uint64_t all = dpe_bytes_of(c->n_layers, 1, 1, layer);
     all = dpe_bytes_plus(all, dpe_bytes_of(c->vocab, c->hidden, 1, c->tied_embeddings ? e : 2 * e));
     return dpe_bytes_plus(all, dpe_bytes_of(c->hidden, 1, 1, sizeof(float)));
 }
@@ -102,11 +102,12 @@ static dpe_status upload(struct dpe_backend *b, const struct dpe_tensor *tensor,
 }
 
 /* Vectors are float on the device, whatever the matrices are. */
-static dpe_status upload_layer(struct dpe_backend *b, const struct dpe_layer_weights *from,
-                               struct dpe_cuda_layer *to, struct dpe_error *err)
+static dpe_status upload_layer(struct dpe_backend *b, int64_t layer, struct dpe_error *err)
 {
+    const struct dpe_layer_weights *from = &b->weights->layers[layer];
+    struct dpe_cuda_layer *to = &b->layers[layer];
     for (int i = 0; i < DPE_WEIGHTS_PER_LAYER; i++) {
-        bool vector = dpe_layer_shape(b->config, (enum dpe_weight)i).vector;
+        bool vector = dpe_layer_shape(b->config, layer, (enum dpe_weight)i).vector;
         if (from->weight[i].cols > 0) {
             DPE_TRY(upload(b, &from->weight[i], vector ? DPE_F32 : b->dtype, &to->weight[i], err));
         }
@@ -150,7 +151,7 @@ dpe_status dpe_cuda_upload(struct dpe_backend *b, struct dpe_error *err)
     DPE_TRY(DPE_NEW(&b->layers, (size_t)b->config->n_layers, err, "cuda: out of host memory"));
     DPE_TRY(upload(b, &w->embedding, b->dtype, &b->embedding, err));
     for (int64_t i = 0; i < b->config->n_layers; i++) {
-        DPE_TRY(upload_layer(b, &w->layers[i], &b->layers[i], err));
+        DPE_TRY(upload_layer(b, i, err));
         DPE_TRY(upload_experts(b, w->layers[i].experts, &b->layers[i], err));
     }
     DPE_TRY(upload(b, &w->final_norm, DPE_F32, &b->final_norm, err));

@@ -426,15 +426,17 @@ const char *dpe_config_trained_key(const struct dpe_config *config)
 
 int64_t dpe_config_parameters(const struct dpe_config *config)
 {
-    int64_t layer = 0;
-    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
-        struct dpe_layer_shape shape = dpe_layer_shape(config, (enum dpe_weight)which);
-        layer += shape.rows * shape.cols + shape.bias;
+    int64_t layers = 0;
+    for (int64_t i = 0; i < config->n_layers; i++) {
+        for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+            struct dpe_layer_shape shape = dpe_layer_shape(config, i, (enum dpe_weight)which);
+            layers += shape.rows * shape.cols + shape.bias;
+        }
     }
     bool biased = dpe_family_of(config)->experts_biased;
     int64_t expert = 3 * config->hidden * config->intermediate;
     expert += biased ? config->hidden + 2 * config->intermediate : 0;
-    layer += config->n_experts * expert;
+    layers += config->n_layers * config->n_experts * expert;
     int64_t embeddings = config->vocab * config->hidden * (config->tied_embeddings ? 1 : 2);
-    return config->n_layers * layer + embeddings + config->hidden;
+    return layers + embeddings + config->hidden;
 }

@@ -7,6 +7,7 @@
 
 #include "engine/base/base.h"
 #include "engine/gguf/blocks.h"
+#include "engine/model/config/recurrent.h"
 #include "engine/model/config/selection.h"
 
 /** Native rope scaling of a checkpoint (config.json: rope_scaling or rope_parameters). */
@@ -68,6 +69,7 @@ enum dpe_activation {
 struct dpe_layer_kind {
     int64_t window; /**< keys that a query sees, itself included; 0: all before it */
     int rope;       /**< 0: dpe_config.rope, 1: dpe_config.local_rope, -1: without positions */
+    bool recurrent; /**< a state (dpe_config.recurrent) in place of keys */
 };
 enum { DPE_MAX_LAYER_KINDS = 4 };
 
@@ -117,7 +119,9 @@ struct dpe_config {
     bool
         branches; /**< attention is three that gates add up: of the means of the selection's blocks,
                        of the chosen keys, and of the window of kind 1, where there is one (NSA) */
-    int64_t n_experts; /**< of each layer's MLP; 0: one dense MLP */
+    struct dpe_recurrent recurrent; /**< the layers whose kind says so */
+    bool output_gate;               /**< attention's output times the sigmoid of a gate, before O */
+    int64_t n_experts;              /**< of each layer's MLP; 0: one dense MLP */
     int64_t experts_per_token;
     bool experts_normalised; /**< the weights of a token's experts add up to 1 */
     int64_t bos_id;          /**< -1 when none */
@@ -141,8 +145,14 @@ static inline enum dpe_dtype dpe_config_unpacked(const struct dpe_config *config
 int64_t dpe_config_parameters(const struct dpe_config *config);
 /** The kind of a layer; {0, 0} for all layers of most models. */
 struct dpe_layer_kind dpe_config_layer(const struct dpe_config *config, int64_t layer);
+/** Whether the layer has keys and values, and how many before it have: where they are in a cache
+ *  that holds no other layers. */
+bool dpe_config_attends(const struct dpe_config *config, int64_t layer);
+int64_t dpe_config_attending(const struct dpe_config *config, int64_t layer);
 /** Whether a position plan moves the layer: full attention, with `rope`. */
 bool dpe_config_moves(const struct dpe_config *config, int64_t layer);
+/** Whether a plan moves all layers that have keys: one rotation in config.json is theirs alone. */
+bool dpe_config_alike(const struct dpe_config *config);
 /** The key of a config.json by which dpe-export keeps the trained length of a model whose
  *  max_position_embeddings it replaces. */
 #define DPE_TRAINED_KEY "dpe_trained_length"

@@ -50,6 +50,24 @@ static bool windowed_by_rule(struct dpe_json_reader *top, const struct dpe_confi
     return false;
 }
 
+/* Whether a layer has a state in place of keys, in a family that has such layers. */
+static bool recurrent_layer(struct dpe_json_reader *top, const struct dpe_config *config,
+                            const json_t *types, int64_t layer)
+{
+    if (types == NULL) {
+        int64_t every = dpe_json_integer(top, "full_attention_interval", 1, MAX_LAYERS, 4);
+        /* A model that is too short for the pattern ends in attention. */
+        return (layer + 1) % every != 0 &&
+               !(config->n_layers < every && layer == config->n_layers - 1);
+    }
+    const char *kind = json_string_value(json_array_get(types, (size_t)layer));
+    bool recurrent = kind != NULL && strcmp(kind, "linear_attention") == 0;
+    if (!recurrent && (kind == NULL || strcmp(kind, "full_attention") != 0)) {
+        dpe_json_expected(top, "layer_types", "full_attention or linear_attention for each layer");
+    }
+    return recurrent;
+}
+
 /* 1: windowed, 0: full; by layer_types where the family reads it. */
 static bool windowed_layer(struct dpe_json_reader *top, const struct dpe_config *config,
                            const json_t *types, int64_t layer)
@@ -92,7 +110,8 @@ static uint8_t kind_index(struct dpe_config *config, struct dpe_layer_kind kind)
 {
     int i = 0;
     while (i < config->n_kinds &&
-           (config->kinds[i].window != kind.window || config->kinds[i].rope != kind.rope)) {
+           (config->kinds[i].window != kind.window || config->kinds[i].rope != kind.rope ||
+            config->kinds[i].recurrent != kind.recurrent)) {
         i++;
     }
     if (i == config->n_kinds) {
@@ -135,6 +154,39 @@ static void read_branches(struct dpe_json_reader *top, struct dpe_config *config
     }
 }
 
+/* What all layers with a state have. Bounds keep the bytes of a state within 31 bits. */
+static void read_recurrent(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    enum { MOST_HEADS = 1 << 12, MOST_DIM = 1 << 10, MOST_WIDTH = 16, MOST_FLOATS = 1 << 28 };
+    const struct dpe_family_recurrent *family = dpe_family_of(config)->recurrent;
+    struct dpe_recurrent *r = &config->recurrent;
+    const bool own = family->layout == DPE_RECURRENT_APART; /* sizes follow from the others' */
+    r->key_heads =
+        dpe_json_integer(top, "linear_num_key_heads", 1, MOST_HEADS, own ? config->n_heads : 16);
+    r->value_heads =
+        dpe_json_integer(top, "linear_num_value_heads", 1, MOST_HEADS, own ? config->n_heads : 32);
+    const int64_t dim = own && r->key_heads > 0 ? config->hidden * 3 / (4 * r->key_heads) : 128;
+    r->key_dim = dpe_json_integer(top, "linear_key_head_dim", 1, MOST_DIM, dim);
+    r->value_dim =
+        dpe_json_integer(top, "linear_value_head_dim", 1, MOST_DIM, own ? 2 * r->key_dim : 128);
+    r->width = dpe_json_integer(top, "linear_conv_kernel_dim", 2, MOST_WIDTH, 4);
+    r->eps = family->eps > 0.0 ? family->eps : config->rms_eps;
+    r->doubled = own && dpe_json_bool(top, "linear_allow_neg_eigval", true);
+    if (top->status != DPE_OK) {
+        return;
+    }
+    if (r->value_heads % r->key_heads != 0) {
+        dpe_json_expected(top, "linear_num_value_heads", "a multiple of linear_num_key_heads");
+    } else if (dpe_recurrent_floats(r) > MOST_FLOATS) {
+        dpe_json_expected(top, "linear_value_head_dim",
+                          "a state of at most 2^28 numbers in each layer");
+    }
+    config->output_gate = family->layout != DPE_RECURRENT_APART;
+    if (config->output_gate && !dpe_json_bool(top, "attn_output_gate", true)) {
+        dpe_json_expected(top, "attn_output_gate", "true (attention of this family has a gate)");
+    }
+}
+
 void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_family *family = dpe_family_of(config);
@@ -145,7 +197,7 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
         return;
     }
     config->n_kinds = 1;
-    config->kinds[0] = (struct dpe_layer_kind){0, 0};
+    config->kinds[0] = (struct dpe_layer_kind){0};
     top->status = DPE_NEW(&config->layer_kinds, (size_t)config->n_layers, top->err,
                           "%s: out of memory", top->file);
     if (top->status != DPE_OK) {
@@ -153,9 +205,10 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
     }
     bool movable = false;
     for (int64_t i = 0; i < config->n_layers && top->status == DPE_OK; i++) {
-        bool windowed = windowed_layer(top, config, types, i);
-        struct dpe_layer_kind kind = {.window = windowed ? window : 0};
-        if (!rotating_layer(top, config, rotating, i)) {
+        bool recurrent = family->recurrent != NULL && recurrent_layer(top, config, types, i);
+        bool windowed = family->recurrent == NULL && windowed_layer(top, config, types, i);
+        struct dpe_layer_kind kind = {.window = windowed ? window : 0, .recurrent = recurrent};
+        if (recurrent || !rotating_layer(top, config, rotating, i)) {
             kind.rope = -1;
         } else if (windowed && family->local_rope != DPE_LOCAL_ROPE_SAME) {
             kind.rope = 1;
@@ -169,15 +222,41 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
     if (family->branches) {
         read_branches(top, config);
     }
+    if (family->recurrent != NULL) {
+        read_recurrent(top, config);
+    }
 }
 
 struct dpe_layer_kind dpe_config_layer(const struct dpe_config *config, int64_t layer)
 {
-    return config->layer_kinds == NULL ? (struct dpe_layer_kind){0, 0}
+    return config->layer_kinds == NULL ? (struct dpe_layer_kind){0}
                                        : config->kinds[config->layer_kinds[layer]];
+}
+
+bool dpe_config_attends(const struct dpe_config *config, int64_t layer)
+{
+    return !dpe_config_layer(config, layer).recurrent;
+}
+
+int64_t dpe_config_attending(const struct dpe_config *config, int64_t layer)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < layer; i++) {
+        n += dpe_config_attends(config, i);
+    }
+    return n;
 }
 
 bool dpe_config_moves(const struct dpe_config *config, int64_t layer)
 {
     return config->layer_kinds == NULL || config->layer_kinds[layer] == 0;
+}
+
+bool dpe_config_alike(const struct dpe_config *config)
+{
+    bool alike = true;
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        alike = alike && (dpe_config_moves(config, layer) || !dpe_config_attends(config, layer));
+    }
+    return alike;
 }

@@ -35,6 +35,9 @@ static const struct dpe_family_names names_nsa = {
     "num_heads", "num_kv_heads", "norm_eps", "qkv_bias", "swish", "embeddings", weights_nsa,
 };
 
+static const struct dpe_family_recurrent recurrent_qwen3_5 = {.layout = DPE_RECURRENT_QKV,
+                                                              .norms = &norms_before};
+
 static const struct dpe_family families[] = {
     {
         .model_type = "llama",
@@ -77,6 +80,26 @@ static const struct dpe_family families[] = {
         .qkv_bias = DPE_BIAS_BY_KEY,
         .o_bias = DPE_BIAS_BY_KEY,
         .experts = DPE_EXPERTS_APART,
+    },
+    {
+        .model_type = "qwen3_5",
+        .architecture = "Qwen3_5ForConditionalGeneration",
+        .text = "qwen3_5_text",
+    },
+    {
+        .model_type = "qwen3_5_text",
+        .architecture = "Qwen3_5ForCausalLM",
+        .norms = &norms_before,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .partial = true,
+        .norm_plus_one = true,
+        .recurrent = &recurrent_qwen3_5,
+        .defaults = {.n_heads = 16,
+                     .n_kv_heads = 4,
+                     .head_dim = 256,
+                     .vocab = 248320,
+                     .max_position = 32768,
+                     .partial_rotary = 0.25},
     },
     {
         .model_type = "phi3",

@@ -27,6 +27,34 @@ const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
     T(SINKS,           "self_attn.sinks",  ONE,          HEADS,      SINKS,   NEVER,       WHOLE),
     T(ROUTER,          NULL,               EXPERTS,      HIDDEN,     ROUTED,  ROUTER_BIAS, WHOLE),
     T(BRANCH_GATES,    "self_attn.g_proj", BRANCHES,     HIDDEN,     BRANCHES, NEVER,      ROWS),
+    T(OUTPUT_GATE,     "self_attn.q_proj", QUERY,        HIDDEN,     OUTPUT_GATE, NEVER,   ROWS),
+};
+const struct dpe_layer_tensor dpe_recurrent_tensors[DPE_WEIGHTS_PER_LAYER] = {
+    T(ATTENTION_NORM,  NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
+    T(Q,               "linear_attn.in_proj_qkv", STATE_KEYS, HIDDEN, ALWAYS, NEVER,       WHOLE),
+    T(K,               "linear_attn.in_proj_qkv", STATE_KEYS, HIDDEN, ALWAYS, NEVER,       WHOLE),
+    T(V,               "linear_attn.in_proj_qkv", STATE_VALUES, HIDDEN, ALWAYS, NEVER,     WHOLE),
+    T(O,               "linear_attn.out_proj", HIDDEN,   STATE_VALUES, ALWAYS, NEVER,      WHOLE),
+    T(MLP_NORM,        NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
+    T(GATE,            "mlp.gate_proj",    INTERMEDIATE, HIDDEN,     DENSE,   MLP_BIAS,    WHOLE),
+    T(UP,              "mlp.up_proj",      INTERMEDIATE, HIDDEN,     DENSE,   MLP_BIAS,    WHOLE),
+    T(DOWN,            "mlp.down_proj",    HIDDEN,       INTERMEDIATE, DENSE, MLP_BIAS,    WHOLE),
+    T(Q_NORM,          "self_attn.q_norm", ONE,          QUERY_NORM, NEVER,   NEVER,       WHOLE),
+    T(K_NORM,          "self_attn.k_norm", ONE,          KEY_NORM,   NEVER,   NEVER,       WHOLE),
+    T(ATTENTION_AFTER, NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
+    T(MLP_AFTER,       NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
+    T(SINKS,           "self_attn.sinks",  ONE,          HEADS,      NEVER,   NEVER,       WHOLE),
+    T(ROUTER,          NULL,               EXPERTS,      HIDDEN,     ROUTED,  ROUTER_BIAS, WHOLE),
+    T(BRANCH_GATES,    "self_attn.g_proj", BRANCHES,     HIDDEN,     NEVER,   NEVER,       WHOLE),
+    T(OUTPUT_GATE,     "linear_attn.in_proj_z", STATE_VALUES, HIDDEN, ALWAYS, NEVER,       WHOLE),
+    T(BETA,            "linear_attn.in_proj_b", STATE_HEADS, HIDDEN, ALWAYS,  NEVER,       WHOLE),
+    T(DECAY,           "linear_attn.in_proj_a", STATE_HEADS, HIDDEN, ALWAYS,  NEVER,       WHOLE),
+    T(CONVOLUTION_Q,   "linear_attn.conv1d", STATE_KEYS, CONVOLUTION, ALWAYS, NEVER,       WHOLE),
+    T(CONVOLUTION_K,   "linear_attn.conv1d", STATE_KEYS, CONVOLUTION, ALWAYS, NEVER,       WHOLE),
+    T(CONVOLUTION_V,   "linear_attn.conv1d", STATE_VALUES, CONVOLUTION, ALWAYS, NEVER,     WHOLE),
+    T(RATE,            "linear_attn.A_log", ONE,         STATE_HEADS, ALWAYS, NEVER,       WHOLE),
+    T(STEP,            "linear_attn.dt_bias", ONE,       STATE_HEADS, ALWAYS, NEVER,       WHOLE),
+    T(OUTPUT_NORM,     "linear_attn.norm", ONE,          STATE_VALUE, ALWAYS, NEVER,       WHOLE),
 #undef T
 };
 /* clang-format on */
@@ -54,32 +82,57 @@ static int64_t width(const struct dpe_config *config, enum dpe_width which)
         return config->n_experts;
     case DPE_WIDTH_BRANCHES:
         return 3 * config->n_heads;
+    case DPE_WIDTH_STATE_KEYS:
+        return dpe_recurrent_keys(&config->recurrent);
+    case DPE_WIDTH_STATE_VALUES:
+        return dpe_recurrent_values(&config->recurrent);
+    case DPE_WIDTH_STATE_HEADS:
+        return config->recurrent.value_heads;
+    case DPE_WIDTH_STATE_VALUE:
+        return config->recurrent.value_dim;
+    case DPE_WIDTH_CONVOLUTION:
+        return config->recurrent.width;
     }
     return 0;
 }
 
-const char *dpe_layer_name(const struct dpe_config *config, enum dpe_weight which)
+static const struct dpe_layer_tensor *line_of(const struct dpe_config *config, int64_t layer,
+                                              enum dpe_weight which)
+{
+    return dpe_config_attends(config, layer) ? &dpe_layer_tensors[which]
+                                             : &dpe_recurrent_tensors[which];
+}
+
+const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum dpe_weight which)
 {
     const struct dpe_family *family = dpe_family_of(config);
+    const bool recurrent = !dpe_config_attends(config, layer);
+    const struct dpe_norm_names *norms = recurrent ? family->recurrent->norms : family->norms;
     switch (which) {
     case DPE_WEIGHT_ATTENTION_NORM:
-        return family->norms->before_attention;
+        return norms->before_attention;
     case DPE_WEIGHT_ATTENTION_AFTER:
-        return family->norms->after_attention;
+        return norms->after_attention;
     case DPE_WEIGHT_MLP_NORM:
-        return family->norms->before_mlp;
+        return norms->before_mlp;
     case DPE_WEIGHT_MLP_AFTER:
-        return family->norms->after_mlp;
+        return norms->after_mlp;
     case DPE_WEIGHT_ROUTER:
         return family->experts == DPE_EXPERTS_STACKED ? "mlp.router" : "mlp.gate";
+    case DPE_WEIGHT_OUTPUT_GATE:
+        if (!recurrent && !config->output_gate) {
+            return NULL;
+        }
+        break;
     default:
         break;
     }
-    const char *const *own = dpe_family_names_of(config)->weights;
-    return own != NULL && own[which] != NULL ? own[which] : dpe_layer_tensors[which].name;
+    const char *const *own =
+        recurrent ? family->recurrent->weights : dpe_family_names_of(config)->weights;
+    return own != NULL && own[which] != NULL ? own[which] : line_of(config, layer, which)->name;
 }
 
-static bool holds(const struct dpe_config *config, enum dpe_weight which,
+static bool holds(const struct dpe_config *config, int64_t layer, enum dpe_weight which,
                   enum dpe_condition condition)
 {
     switch (condition) {
@@ -94,7 +147,7 @@ static bool holds(const struct dpe_config *config, enum dpe_weight which,
     case DPE_IF_MLP_BIAS:
         return config->mlp_bias;
     case DPE_IF_NAMED:
-        return dpe_layer_name(config, which) != NULL;
+        return dpe_layer_name(config, layer, which) != NULL;
     case DPE_IF_QK_NORM:
         return config->qk_norm != DPE_QK_NORM_NONE;
     case DPE_IF_SINKS:
@@ -107,18 +160,21 @@ static bool holds(const struct dpe_config *config, enum dpe_weight which,
         return dpe_family_of(config)->experts_biased;
     case DPE_IF_BRANCHES:
         return config->branches;
+    case DPE_IF_OUTPUT_GATE:
+        return config->output_gate;
     }
     return false;
 }
 
-struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, enum dpe_weight which)
+struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, int64_t layer,
+                                       enum dpe_weight which)
 {
-    const struct dpe_layer_tensor *line = &dpe_layer_tensors[which];
+    const struct dpe_layer_tensor *line = line_of(config, layer, which);
     struct dpe_layer_shape shape = {.vector = line->rows == DPE_WIDTH_ONE};
-    if (holds(config, which, line->present)) {
+    if (holds(config, layer, which, line->present)) {
         shape.rows = width(config, line->rows);
         shape.cols = width(config, line->cols);
-        shape.bias = holds(config, which, line->bias) ? shape.rows : 0;
+        shape.bias = holds(config, layer, which, line->bias) ? shape.rows : 0;
     }
     return shape;
 }
@@ -135,16 +191,22 @@ void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t le
 {
     double h = (double)config->hidden;
     double q = (double)(config->n_heads * config->head_dim);
-    double layer = 0.0;
-    for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
-        struct dpe_layer_shape shape = dpe_layer_shape(config, (enum dpe_weight)which);
-        layer += shape.vector ? 0.0 : (double)shape.rows * (double)shape.cols;
+    double layers = 0.0;
+    for (int64_t i = 0; i < config->n_layers; i++) {
+        for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
+            struct dpe_layer_shape shape = dpe_layer_shape(config, i, (enum dpe_weight)which);
+            layers += shape.vector ? 0.0 : (double)shape.rows * (double)shape.cols;
+        }
+        if (!dpe_config_attends(config, i)) {
+            /* what a state gives q and k, and what is added to it, in each value head */
+            const struct dpe_recurrent *r = &config->recurrent;
+            layers += 3.0 * (double)r->value_heads * (double)(r->key_dim * r->value_dim);
+        }
+        /* gate, up and down of the experts that a token goes through */
+        layers += 3.0 * (double)config->experts_per_token * h * (double)config->intermediate;
     }
-    /* gate, up and down of the experts that a token goes through */
-    layer += 3.0 * (double)config->experts_per_token * h * (double)config->intermediate;
     double n = (double)length;
-    *products = 2.0 * (n * (double)config->n_layers * layer +
-                       (double)logit_rows * h * (double)config->vocab);
+    *products = 2.0 * (n * layers + (double)logit_rows * h * (double)config->vocab);
     *attention = 4.0 * q * dpe_config_seen(config, start, length);
 }
 
@@ -164,7 +226,7 @@ double dpe_config_seen(const struct dpe_config *config, int64_t start, int64_t l
     double sum = 0.0;
     for (int64_t i = 0; i < config->n_layers; i++) {
         const struct dpe_layer_kind kind = dpe_config_layer(config, i);
-        sum += kind.window > 0 ? pairs(from, n, (double)kind.window) : all;
+        sum += kind.recurrent ? 0.0 : kind.window > 0 ? pairs(from, n, (double)kind.window) : all;
     }
     if (config->branches) {
         /* the means of blocks, the keys of the blocks that they choose, and the window */

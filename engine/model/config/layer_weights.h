@@ -42,6 +42,16 @@ enum dpe_weight {
     DPE_WEIGHT_SINKS,           /**< a logit per query head */
     DPE_WEIGHT_ROUTER,          /**< scores of the experts */
     DPE_WEIGHT_BRANCH_GATES,    /**< of each query head: of compressed, chosen and windowed keys */
+    DPE_WEIGHT_OUTPUT_GATE,     /**< of attention's output, or of a recurrent layer's */
+    /* Of layers with a state, whose Q, K, V and O have their own widths (recurrent.h). */
+    DPE_WEIGHT_BETA,
+    DPE_WEIGHT_DECAY,
+    DPE_WEIGHT_CONVOLUTION_Q, /**< [channels][width], the last number is of the token itself */
+    DPE_WEIGHT_CONVOLUTION_K,
+    DPE_WEIGHT_CONVOLUTION_V,
+    DPE_WEIGHT_RATE, /**< < 0, of each value head */
+    DPE_WEIGHT_STEP,
+    DPE_WEIGHT_OUTPUT_NORM, /**< of a head's output */
     DPE_WEIGHTS_PER_LAYER,
     DPE_WEIGHT_FINAL_NORM = DPE_WEIGHTS_PER_LAYER, /**< struct dpe_weights.final_norm */
 };
@@ -79,7 +89,12 @@ enum dpe_width {
     DPE_WIDTH_KEY_NORM,
     DPE_WIDTH_HEADS, /**< n_heads */
     DPE_WIDTH_EXPERTS,
-    DPE_WIDTH_BRANCHES, /**< 3 * n_heads */
+    DPE_WIDTH_BRANCHES,     /**< 3 * n_heads */
+    DPE_WIDTH_STATE_KEYS,   /**< dpe_recurrent_keys */
+    DPE_WIDTH_STATE_VALUES, /**< dpe_recurrent_values */
+    DPE_WIDTH_STATE_HEADS,  /**< value_heads of the state */
+    DPE_WIDTH_STATE_VALUE,  /**< value_dim */
+    DPE_WIDTH_CONVOLUTION,  /**< its width */
 };
 
 /** When a model has a tensor. */
@@ -96,6 +111,7 @@ enum dpe_condition {
     DPE_IF_ROUTED, /**< with experts */
     DPE_IF_ROUTER_BIAS,
     DPE_IF_BRANCHES,
+    DPE_IF_OUTPUT_GATE,
 };
 
 /** What a process of a tensor-parallel session has of a tensor (slice.h). */
@@ -114,17 +130,20 @@ struct dpe_layer_tensor {
     enum dpe_sliced sliced;
 };
 extern const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER];
+/** The same of layers with a state. */
+extern const struct dpe_layer_tensor dpe_recurrent_tensors[DPE_WEIGHTS_PER_LAYER];
 
-/** Sizes of a weight under a configuration, in elements. */
+/** Sizes of a weight of a layer under a configuration, in elements. */
 struct dpe_layer_shape {
     int64_t rows, cols; /**< 0, 0: the model does not have it */
     int64_t bias;       /**< elements of its bias; 0: it has none */
     bool vector;        /**< a checkpoint holds it with one dimension: a norm */
 };
-struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, enum dpe_weight which);
+struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, int64_t layer,
+                                       enum dpe_weight which);
 
 /** The name of a weight in a layer of a checkpoint of this family, NULL when it has none. */
-const char *dpe_layer_name(const struct dpe_config *config, enum dpe_weight which);
+const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum dpe_weight which);
 
 /** The tensor of a norm; `layer` does not matter for the final norm. Borrowed from `weights`. */
 const struct dpe_tensor *dpe_norm_weight(const struct dpe_weights *weights, enum dpe_weight which,

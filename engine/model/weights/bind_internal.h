@@ -44,8 +44,18 @@ float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at);
 dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double shift, double factor,
                           struct dpe_tensor *tensor);
 /** Norms with their 1, q and k in the engine's order. */
-dpe_status dpe_bind_arrange(struct dpe_binder *binder, enum dpe_weight which,
+dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_weight which,
                             struct dpe_layer_weights *layer);
+
+/* weights_recurrent.c */
+
+/** Whether a checkpoint of the family has a weight of a layer as some rows of a tensor. */
+bool dpe_bind_is_part(const struct dpe_config *config, int64_t index, enum dpe_weight which);
+/** All such weights of a layer. */
+dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index,
+                          struct dpe_layer_weights *layer);
+/** A vector a as −e^a. */
+dpe_status dpe_bind_rates(struct dpe_binder *binder, struct dpe_tensor *rates);
 
 /** A matrix of type F8_E4M3 with its scales (NAME_scale or NAME_scale_inv: one, one for each row,
  * or one for each block of dpe_config.fp8_block), as a bfloat16 copy. Its shape was checked. */

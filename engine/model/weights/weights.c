@@ -141,7 +141,7 @@ struct part {
     bool fused;
 };
 
-static struct part part_of(const struct dpe_config *config, enum dpe_weight which)
+static struct part part_of(const struct dpe_config *config, int64_t layer, enum dpe_weight which)
 {
     const struct dpe_family *family = dpe_family_of(config);
     int64_t q = config->n_heads * config->head_dim;
@@ -156,8 +156,9 @@ static struct part part_of(const struct dpe_config *config, enum dpe_weight whic
         int64_t first = which == DPE_WEIGHT_Q ? 0 : which == DPE_WEIGHT_K ? q : q + k;
         return (struct part){"self_attn.qkv_proj", first, q + 2 * k, true};
     }
-    struct dpe_layer_shape shape = dpe_layer_shape(config, which);
-    return (struct part){dpe_layer_name(config, which), 0, shape.vector ? 0 : shape.rows, false};
+    struct dpe_layer_shape shape = dpe_layer_shape(config, layer, which);
+    return (struct part){dpe_layer_name(config, layer, which), 0, shape.vector ? 0 : shape.rows,
+                         false};
 }
 
 dpe_status dpe_bind_part(struct dpe_binder *binder, int64_t index, const char *own,
@@ -187,14 +188,16 @@ static dpe_status bind_weight(struct dpe_binder *binder, int64_t index, enum dpe
                               struct dpe_layer_weights *layer)
 {
     const struct dpe_config *config = &binder->model->config;
-    struct dpe_layer_shape shape = dpe_layer_shape(config, which);
-    struct part part = part_of(config, which);
+    struct dpe_layer_shape shape = dpe_layer_shape(config, index, which);
+    struct part part = part_of(config, index, which);
     struct dpe_tensor *weight = &layer->weight[which];
+    const bool bare =
+        which == DPE_WEIGHT_SINKS || which == DPE_WEIGHT_RATE || which == DPE_WEIGHT_STEP;
     if (part.name == NULL) {
         return DPE_OK;
     }
-    DPE_TRY(dpe_bind_part(binder, index, part.name, which == DPE_WEIGHT_SINKS ? "" : ".weight",
-                          part.whole, shape.cols, shape.rows > 0, weight));
+    DPE_TRY(dpe_bind_part(binder, index, part.name, bare ? "" : ".weight", part.whole, shape.cols,
+                          shape.rows > 0, weight));
     if (part.fused) {
         if (weight->data != NULL) {
             weight->data = dpe_tensor_at(weight, part.first * shape.cols);
@@ -210,11 +213,14 @@ static dpe_status bind_layer(struct dpe_binder *binder, int64_t index,
                              struct dpe_layer_weights *layer)
 {
     const struct dpe_config *config = &binder->model->config;
+    DPE_TRY(dpe_bind_parts(binder, index, layer));
     for (int i = 0; i < DPE_WEIGHTS_PER_LAYER; i++) {
         enum dpe_weight which = (enum dpe_weight)i;
-        DPE_TRY(bind_weight(binder, index, which, layer));
-        if (dpe_layer_shape(config, which).rows > 0) {
-            DPE_TRY(dpe_bind_arrange(binder, which, layer));
+        if (!dpe_bind_is_part(config, index, which)) {
+            DPE_TRY(bind_weight(binder, index, which, layer));
+        }
+        if (dpe_layer_shape(config, index, which).rows > 0) {
+            DPE_TRY(dpe_bind_arrange(binder, index, which, layer));
         }
     }
     return config->n_experts > 0 ? dpe_bind_experts(binder, index, layer) : DPE_OK;
@@ -235,7 +241,7 @@ static void find_head_dim(const struct dpe_binder *binder, struct dpe_config *co
 {
     char name[96];
     snprintf(name, sizeof name, "%slayers.0.%s.weight", binder->prefix,
-             dpe_layer_name(config, DPE_WEIGHT_Q));
+             dpe_layer_name(config, 0, DPE_WEIGHT_Q));
     const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
     int64_t rows = found != NULL && found->rank == 2 ? found->shape[0] : 0;
     if (config->branches && rows > 0 && rows % (2 * config->n_heads) == 0 &&
@@ -308,7 +314,7 @@ static void note_matrices(struct dpe_config *config, const struct dpe_weights *w
     note_matrix(config, &weights->lm_head);
     for (int64_t i = 0; i < config->n_layers; i++) {
         for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
-            struct dpe_layer_shape shape = dpe_layer_shape(config, (enum dpe_weight)which);
+            struct dpe_layer_shape shape = dpe_layer_shape(config, i, (enum dpe_weight)which);
             if (!shape.vector && shape.rows > 0) {
                 note_matrix(config, &weights->layers[i].weight[which]);
             }
@@ -323,8 +329,8 @@ static void note_matrices(struct dpe_config *config, const struct dpe_weights *w
 static dpe_status check_layers_end(const struct dpe_binder *binder)
 {
     const struct dpe_config *config = &binder->model->config;
-    const char *norm = dpe_layer_name(config, DPE_WEIGHT_ATTENTION_NORM);
-    norm = norm != NULL ? norm : dpe_layer_name(config, DPE_WEIGHT_ATTENTION_AFTER);
+    const char *norm = dpe_layer_name(config, 0, DPE_WEIGHT_ATTENTION_NORM);
+    norm = norm != NULL ? norm : dpe_layer_name(config, 0, DPE_WEIGHT_ATTENTION_AFTER);
     char name[128];
     snprintf(name, sizeof name, "%slayers.%lld.%s.weight", binder->prefix,
              (long long)config->n_layers, norm);

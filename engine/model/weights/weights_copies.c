@@ -70,15 +70,22 @@ static dpe_status reorder_heads(struct dpe_binder *binder, const char *name, int
     return DPE_OK;
 }
 
-dpe_status dpe_bind_arrange(struct dpe_binder *binder, enum dpe_weight which,
+dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_weight which,
                             struct dpe_layer_weights *layer)
 {
     const struct dpe_config *config = &binder->model->config;
-    struct dpe_layer_shape shape = dpe_layer_shape(config, which);
+    struct dpe_layer_shape shape = dpe_layer_shape(config, index, which);
     struct dpe_tensor *weight = &layer->weight[which];
-    const char *name = dpe_layer_name(config, which);
-    if (shape.vector && which != DPE_WEIGHT_SINKS && dpe_family_of(config)->norm_plus_one) {
+    const char *name = dpe_layer_name(config, index, which);
+    const bool norm = shape.vector && which != DPE_WEIGHT_SINKS && which < DPE_WEIGHT_RATE;
+    if (norm && dpe_family_of(config)->norm_plus_one) {
         DPE_TRY(dpe_bind_shift(binder, name, 1.0, 1.0, weight));
+    }
+    if (which == DPE_WEIGHT_RATE) {
+        return dpe_bind_rates(binder, weight);
+    }
+    if (!dpe_config_attends(config, index)) {
+        return DPE_OK;
     }
     if (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K) {
         DPE_TRY(reorder_heads(binder, name, shape.rows, shape.cols, weight));

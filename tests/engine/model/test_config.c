@@ -369,6 +369,71 @@ static dpe_status parse_nsa(const char *keys, struct dpe_config *config, struct 
     return dpe_config_parse("config.json", json, (size_t)n, NULL, NULL, 0, config, err);
 }
 
+/* Layers with a state: which they are, their sizes, and what cannot be. */
+static dpe_status parse_hybrid(const char *keys, struct dpe_config *config, struct dpe_error *err)
+{
+    char json[768];
+    int n = snprintf(json, sizeof json,
+                     "{\"model_type\": \"qwen3_5_text\", \"hidden_size\": 1024, "
+                     "\"intermediate_size\": 3584, \"num_hidden_layers\": 6, "
+                     "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e7, "
+                     "\"mrope_section\": [11, 11, 10]}%s}",
+                     keys);
+    return dpe_config_parse("config.json", json, (size_t)n, NULL, NULL, 0, config, err);
+}
+
+static void recurrent_layers_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *want;
+    } rows[] = {
+        {", \"linear_conv_kernel_dim\": 1", "linear_conv_kernel_dim: expected an integer from 2"},
+        {", \"linear_conv_kernel_dim\": 17", "linear_conv_kernel_dim: expected an integer from 2"},
+        {", \"linear_num_key_heads\": 12",
+         "linear_num_value_heads: expected a multiple of linear_num_key_heads"},
+        {", \"linear_num_value_heads\": 0", "linear_num_value_heads: expected an integer from 1"},
+        {", \"linear_key_head_dim\": 1025", "linear_key_head_dim: expected an integer from 1"},
+        {", \"linear_num_value_heads\": 4096, \"linear_key_head_dim\": 512, "
+         "\"linear_value_head_dim\": 512",
+         "linear_value_head_dim: expected a state of at most 2^28 numbers"},
+        {", \"layer_types\": [\"linear_attention\", \"mamba\"]",
+         "layer_types: expected full_attention or linear_attention"},
+        {", \"layer_types\": [\"full_attention\"]",
+         "layer_types: expected full_attention or linear_attention"},
+        {", \"layer_types\": [\"linear_attention\", \"linear_attention\", "
+         "\"linear_attention\", \"linear_attention\", \"linear_attention\", "
+         "\"linear_attention\"]",
+         "no full-attention layer has rotary positions"},
+        {", \"attn_output_gate\": false", "attn_output_gate: expected true"},
+        {", \"partial_rotary_factor\": 0.001", "partial_rotary_factor: expected a share"},
+    };
+    struct dpe_config config;
+    struct dpe_error err = {0};
+    assert_int_equal(parse_hybrid("", &config, &err), DPE_OK);
+    for (int64_t i = 0; i < 6; i++) {
+        assert_true(dpe_config_attends(&config, i) == (i == 3));
+        assert_true(dpe_config_moves(&config, i) == (i == 3));
+    }
+    assert_true(dpe_config_alike(&config));
+    assert_int_equal(dpe_config_attending(&config, 3), 0);
+    assert_int_equal(dpe_config_attending(&config, 6), 1);
+    assert_int_equal(dpe_config_pairs(&config), 32);
+    assert_int_equal(config.recurrent.key_heads, 16);
+    assert_int_equal(config.recurrent.value_heads, 32);
+    assert_int_equal(dpe_recurrent_floats(&config.recurrent), 3 * 8192 + 32 * 128 * 128);
+    dpe_config_release(&config);
+    assert_int_equal(parse_hybrid(", \"full_attention_interval\": 2", &config, &err), DPE_OK);
+    assert_int_equal(dpe_config_attending(&config, 6), 3);
+    dpe_config_release(&config);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(parse_hybrid(rows[i].keys, &config, &err), DPE_BAD_DATA);
+        if (strstr(err.text, rows[i].want) == NULL) {
+            fail_msg("%s: %s", rows[i].keys, err.text);
+        }
+    }
+}
+
 /* NSA's names, what they are when they are absent, and what cannot be. */
 static void branches_and_their_keys(void **state)
 {
@@ -657,6 +722,7 @@ int main(void)
         cmocka_unit_test(both_schemas_give_one_rotation),
         cmocka_unit_test(two_blocks_are_one_rotation),
         cmocka_unit_test(a_family_s_own_rotation),
+        cmocka_unit_test(recurrent_layers_are_read),
         cmocka_unit_test(factors_that_follow_the_length),
         cmocka_unit_test(end_ids),
     };

@@ -199,7 +199,7 @@ static void every_tensor_of_a_layer_is_counted_and_sliced(void **state)
             for (int i = 0; i < 2; i++) {
                 const struct dpe_layer_weights *half = &halves[i].weights.layers[l];
                 struct dpe_layer_shape shape =
-                    dpe_layer_shape(&halves[i].config, (enum dpe_weight)which);
+                    dpe_layer_shape(&halves[i].config, l, (enum dpe_weight)which);
                 assert_int_equal(half->weight[which].rows, shape.rows);
                 assert_int_equal(half->weight[which].cols, shape.cols);
                 sliced += elements(&half->weight[which]) + elements(&half->bias[which]);

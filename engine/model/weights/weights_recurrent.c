@@ -1,0 +1,166 @@
+/* Projections that a checkpoint holds as rows of one tensor: those of layers with a state, and
+ * queries with the gate of attention's output. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/model/config/family.h"
+#include "engine/model/weights/bind_internal.h"
+
+/* Where the rows of a weight are in a tensor: `count` times `size` rows, from `first` on, a new one
+ * every `step` rows. */
+struct part {
+    int64_t first, size, step, count;
+};
+
+static struct part part_of(const struct dpe_config *c, int64_t index, enum dpe_weight which)
+{
+    const struct dpe_recurrent *r = &c->recurrent;
+    const int64_t keys = dpe_recurrent_keys(r);
+    const int64_t group = keys > 0 ? r->value_heads / r->key_heads : 0;
+    const int64_t own = group * r->value_dim;
+    if (dpe_config_attends(c, index)) {
+        const int64_t d = c->head_dim;
+        return (struct part){which == DPE_WEIGHT_Q ? 0 : d, d, 2 * d, c->n_heads};
+    }
+    const bool together = dpe_family_of(c)->recurrent->layout == DPE_RECURRENT_KEYS;
+    switch (which) {
+    case DPE_WEIGHT_BETA:
+        return (struct part){0, group, 2 * group, r->key_heads};
+    case DPE_WEIGHT_DECAY:
+        return (struct part){group, group, 2 * group, r->key_heads};
+    case DPE_WEIGHT_OUTPUT_GATE:
+        return (struct part){2 * r->key_dim + own, own, 2 * (r->key_dim + own), r->key_heads};
+    default:
+        break;
+    }
+    const bool v = which == DPE_WEIGHT_V || which == DPE_WEIGHT_CONVOLUTION_V;
+    const bool q = which == DPE_WEIGHT_Q || which == DPE_WEIGHT_CONVOLUTION_Q;
+    const bool convolved = which >= DPE_WEIGHT_CONVOLUTION_Q && which <= DPE_WEIGHT_CONVOLUTION_V;
+    const int64_t before = v ? 2 : q ? 0 : 1;
+    if (together && !convolved) {
+        return (struct part){before * r->key_dim, v ? own : r->key_dim, 2 * (r->key_dim + own),
+                             r->key_heads};
+    }
+    return (struct part){before * keys, v ? r->key_heads * own : keys,
+                         2 * keys + r->key_heads * own, 1};
+}
+
+/* Whether the checkpoint has the weight as a part of a tensor. */
+static bool is_part(const struct dpe_config *c, int64_t index, enum dpe_weight which)
+{
+    const bool projected = which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K || which == DPE_WEIGHT_V;
+    const bool gated =
+        which == DPE_WEIGHT_OUTPUT_GATE || which == DPE_WEIGHT_BETA || which == DPE_WEIGHT_DECAY;
+    if (dpe_config_attends(c, index)) {
+        return c->output_gate && (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_OUTPUT_GATE);
+    }
+    switch (dpe_family_of(c)->recurrent->layout) {
+    case DPE_RECURRENT_QKV:
+        return projected;
+    case DPE_RECURRENT_KEYS:
+        return projected || gated;
+    case DPE_RECURRENT_APART:
+        break;
+    }
+    return false;
+}
+
+static bool is_convolution(enum dpe_weight which)
+{
+    return which >= DPE_WEIGHT_CONVOLUTION_Q && which <= DPE_WEIGHT_CONVOLUTION_V;
+}
+
+/* The rows of a part of `whole`: where they are, or a copy where others stand between them. */
+static dpe_status take_part(struct dpe_binder *binder, const char *name, const struct part *part,
+                            const struct dpe_tensor *whole, struct dpe_tensor *tensor)
+{
+    *tensor = *whole;
+    tensor->rows = part->size * part->count;
+    if (part->count == 1) {
+        tensor->data = dpe_tensor_at(whole, part->first * whole->cols);
+        return DPE_OK;
+    }
+    const size_t row = (size_t)dpe_dtype_bytes(whole->dtype, whole->cols);
+    const size_t bytes = (size_t)part->size * row;
+    char *copy = NULL;
+    DPE_TRY(dpe_bind_copy(binder, name, bytes * (size_t)part->count, &copy));
+    for (int64_t i = 0; i < part->count; i++) {
+        memcpy(copy + (size_t)i * bytes,
+               (const char *)whole->data + (size_t)(part->first + i * part->step) * row, bytes);
+    }
+    tensor->data = copy;
+    return DPE_OK;
+}
+
+/* A whole tensor. A convolution [channels][width] has one plane for each channel in a folder. */
+static dpe_status bind_whole(struct dpe_binder *binder, const char *name, int64_t rows,
+                             int64_t cols, bool planes, struct dpe_tensor *tensor)
+{
+    const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
+    const bool deep = planes && found != NULL && found->rank == 3;
+    return dpe_bind_shape(binder, name, (const int64_t[]){deep ? rows : 0, deep ? 1 : rows, cols},
+                          tensor);
+}
+
+/* The name of a convolution of its own, which some checkpoints of OLMo Hybrid have. */
+static bool has_own_convolution(const struct dpe_binder *binder, int64_t index,
+                                enum dpe_weight which, char name[128])
+{
+    static const char letters[] = "qkv";
+    snprintf(name, 128, "%slayers.%lld.linear_attn.%c_conv1d.weight", binder->prefix,
+             (long long)index, letters[which - DPE_WEIGHT_CONVOLUTION_Q]);
+    return dpe_shard_table_find(binder->table, name) != NULL;
+}
+
+dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index, struct dpe_layer_weights *layer)
+{
+    const struct dpe_config *c = &binder->model->config;
+    char name[128] = "";
+    char last[128] = "";
+    struct dpe_tensor whole = {0};
+    for (int i = 0; i < DPE_WEIGHTS_PER_LAYER; i++) {
+        const enum dpe_weight which = (enum dpe_weight)i;
+        const struct dpe_layer_shape shape = dpe_layer_shape(c, index, which);
+        if (!dpe_bind_is_part(c, index, which)) {
+            continue;
+        }
+        if (is_convolution(which) && has_own_convolution(binder, index, which, name)) {
+            DPE_TRY(bind_whole(binder, name, shape.rows, shape.cols, true, &layer->weight[which]));
+            continue;
+        }
+        const struct part part = part_of(c, index, which);
+        snprintf(name, sizeof name, "%slayers.%lld.%s.weight", binder->prefix, (long long)index,
+                 dpe_layer_name(c, index, which));
+        if (strcmp(name, last) != 0) {
+            whole = (struct dpe_tensor){0};
+            DPE_TRY(bind_whole(binder, name, part.step * part.count, shape.cols,
+                               is_convolution(which), &whole));
+            memcpy(last, name, sizeof last);
+        }
+        if (whole.data != NULL) {
+            DPE_TRY(take_part(binder, name, &part, &whole, &layer->weight[which]));
+        }
+    }
+    return DPE_OK;
+}
+
+bool dpe_bind_is_part(const struct dpe_config *c, int64_t index, enum dpe_weight which)
+{
+    return is_part(c, index, which) || (!dpe_config_attends(c, index) && is_convolution(which));
+}
+
+dpe_status dpe_bind_rates(struct dpe_binder *binder, struct dpe_tensor *rates)
+{
+    float *copy = NULL;
+    if (rates->data == NULL) {
+        return DPE_OK;
+    }
+    DPE_TRY(dpe_bind_copy(binder, "A_log", (size_t)rates->cols * sizeof *copy, &copy));
+    for (int64_t i = 0; i < rates->cols; i++) {
+        copy[i] = -expf(dpe_bind_element(rates, i));
+    }
+    rates->data = copy;
+    rates->dtype = DPE_F32;
+    return DPE_OK;
+}
