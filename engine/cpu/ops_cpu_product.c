@@ -42,6 +42,8 @@ static void sizes(const struct dpe_cpu_kernels *kernels, const struct dpe_config
     int64_t heads = config->n_heads * config->head_dim;
     products->kernels = kernels;
     products->n_threads = n_threads;
+    const int64_t state = dpe_recurrent_values(&config->recurrent); /* that O reads */
+    heads = dpe_most(heads, state);
     products->most_columns = dpe_most(dpe_most(config->hidden, heads), config->intermediate);
     /* Those of q, k and v, and of gate and up, are widened together. */
     int64_t qkv = heads + 2 * config->n_kv_heads * config->head_dim;
