@@ -50,6 +50,14 @@ refused(400, "max_tokens", "/v1/dpe/completions", dict(good, max_tokens=0))
 refused(400, "", "/v1/dpe/completions", dict(good, prompt=[1 << 40]))
 refused(400, "--max-model-len", "/v1/dpe/completions", dict(good, max_tokens=1 << 30))
 refused(400, "--max-model-len", "/v1/dpe/norms", dict(good, prompt=[5] * 100000))
+# A million sizes of groups, which nearly no group has, take no time.
+far = dict(LINE["plan"]["bands"][1])
+for side in ("q", "k"):
+    far[side] = dict(far[side], group_most=float(2 ** 20), group_rate=1e6, group_from=0.0)
+code, answer = ask("/v1/dpe/plan", dict(LINE["plan"], bands=[LINE["plan"]["bands"][0], far]))
+assert code == 200, answer
+code, answer = ask("/v1/dpe/completions", dict(good, dpe_plan=answer["plan"], prompt=[5 + i % 40 for i in range(600)]))
+assert code == 200, answer
 code, answer = ask("/v1/dpe/completions", good)
 assert code == 200 and len(answer["choices"][0]["token_ids"]) <= 2 and answer["dpe"]["digest"] == LINE["digest"], answer
 code, answer = ask("/v1/dpe/norms", good)

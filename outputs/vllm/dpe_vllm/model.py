@@ -26,6 +26,9 @@ class Unrotated(torch.nn.Module):
 
     def forward(self, positions, query, key=None):
         batch = batch_of(self.layer_name)
+        # Drafts of a text that ends at the trained length may lie behind the table of cosines. They are never kept, but what is
+        # read there may be NaN, which spoils the tokens before them.
+        positions = positions.clamp(max=len(self.rotary.cos_sin_cache) - 1) if hasattr(self.rotary, "cos_sin_cache") else positions
         if batch is None:
             return self.rotary(positions, query, key)
         if batch.native is None:
