@@ -1,4 +1,5 @@
-"""What the plugin changes in vLLM 0.32, each with the name that it has there. vLLM has no other seam for these:
+"""What the plugin changes in vLLM, each with the name that it has there in 0.32 and 0.33, which do not differ in what it uses.
+vLLM has no other seam for these:
 
 * EngineArgs.create_engine_config: settings that a table needs, and refusals before anything is loaded.
 * Request.__init__: the prefix cache's salt, from the entry, before the first block is hashed.
@@ -14,7 +15,7 @@ from dpe_attention import NOT_MEASURED, TableError, trained_length_of
 from dpe_vllm.serving import logger, names_of_ours, norms_asked, plan_asked, serving, use
 
 RUNNERS = []  # of this process; more than one only where a test makes several engines
-TESTED = "0.32"
+TESTED = ("0.32", "0.33")
 # Drafts of these are made from the text itself: there is no draft model whose keys a plan would move.
 DRAFTS_WITHOUT_MODEL = ("ngram", "ngram_gpu", "suffix")
 
@@ -40,7 +41,7 @@ def install():
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
     if not vllm.__version__.startswith(TESTED):
-        logger.warning("DPE: tested with vLLM %s, this is %s", TESTED, vllm.__version__)
+        logger.warning("DPE: tested with vLLM %s, this is %s", " and ".join(TESTED), vllm.__version__)
     # Lengths above max_position_embeddings are what the table is for; the plugin sees to the positions (model.py).
     os.environ.setdefault("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
