@@ -1,4 +1,5 @@
 /* The attention temperature: what makes one valid, its factor, and its one canonical text. */
+#include "engine/plan/fields.h"
 #include "engine/plan/plan.h"
 
 #include <math.h>
@@ -9,38 +10,18 @@
 const struct dpe_temperature dpe_temperature_none = {
     .log_n_power = 1.0, .logit_scale = 1.0, .depth = DPE_LEVEL};
 
-static const char *const depth_keys[] = {"logit-scale-first", "logit-scale-middle",
-                                         "logit-scale-last"};
-
 bool dpe_temperature_is_none(const struct dpe_temperature *temperature)
 {
-    return temperature->log_n_length == 0.0 && temperature->logit_scale == 1.0 &&
-           dpe_temperature_is_level(temperature) && temperature->n_heads == 0;
+    bool none = temperature->n_heads == 0;
+    for (size_t i = 0; i < dpe_temperature_numbers.n; i++) {
+        none = none && !dpe_number_says(&dpe_temperature_numbers.of[i], temperature);
+    }
+    return none;
 }
 
 dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, struct dpe_error *err)
 {
-    double n = temperature->log_n_length;
-    if (n != 0.0 && !(n > 1.0 && isfinite(n))) {
-        return dpe_fail(err, DPE_USAGE,
-                        "log-n: expected 0 (off) or a number of tokens above 1, found %g", n);
-    }
-    const struct {
-        const char *key;
-        double value, high;
-    } positive[] = {
-        {"log-n-power", temperature->log_n_power, DPE_MOST_LOG_N_POWER},
-        {"logit-scale", temperature->logit_scale, DPE_MOST_LOGIT_SCALE},
-        {depth_keys[0], temperature->depth[0], DPE_MOST_LOGIT_SCALE},
-        {depth_keys[1], temperature->depth[1], DPE_MOST_LOGIT_SCALE},
-        {depth_keys[2], temperature->depth[2], DPE_MOST_LOGIT_SCALE},
-    };
-    for (size_t i = 0; i < sizeof positive / sizeof positive[0]; i++) {
-        if (!(positive[i].value > 0.0 && positive[i].value <= positive[i].high)) {
-            return dpe_fail(err, DPE_USAGE, "%s: expected a number above 0, at most %g, found %g",
-                            positive[i].key, positive[i].high, positive[i].value);
-        }
-    }
+    DPE_TRY(dpe_numbers_check(&dpe_temperature_numbers, temperature, err));
     for (int i = 0; i < temperature->n_heads; i++) {
         const struct dpe_head_factor *at = &temperature->heads[i];
         if (!(at->factor > 0.0 && at->factor <= DPE_MOST_LOGIT_SCALE)) {
@@ -50,11 +31,6 @@ dpe_status dpe_temperature_check(const struct dpe_temperature *temperature, stru
                 "layer %d",
                 DPE_MOST_LOGIT_SCALE, at->factor, at->head, at->layer);
         }
-    }
-    double decay = temperature->log_n_decay;
-    if (!(decay >= 0.0 && decay <= DPE_MOST_LOG_N_DECAY)) {
-        return dpe_fail(err, DPE_USAGE, "log-n-decay: expected a number from 0 to %g, found %g",
-                        DPE_MOST_LOG_N_DECAY, decay);
     }
     return DPE_OK;
 }
@@ -153,25 +129,10 @@ void dpe_temperature_text(const struct dpe_temperature *temperature,
                           char text[DPE_TEMPERATURE_TEXT])
 {
     text[0] = '\0';
-    if (dpe_temperature_is_none(temperature)) {
-        snprintf(text, DPE_TEMPERATURE_TEXT, "off");
-        return;
-    }
-    if (temperature->log_n_length > 0.0) {
-        put(text, "log-n", temperature->log_n_length);
-        if (temperature->log_n_power != 1.0) {
-            put(text, "log-n-power", temperature->log_n_power);
-        }
-        if (temperature->log_n_decay != 0.0) {
-            put(text, "log-n-decay", temperature->log_n_decay);
-        }
-    }
-    if (temperature->logit_scale != 1.0) {
-        put(text, "logit-scale", temperature->logit_scale);
-    }
-    for (int i = 0; i < 3; i++) {
-        if (temperature->depth[i] != 1.0) {
-            put(text, depth_keys[i], temperature->depth[i]);
+    const struct dpe_numbers *numbers = &dpe_temperature_numbers;
+    for (const struct dpe_number *at = numbers->of; at < numbers->of + numbers->n; at++) {
+        if (dpe_number_says(at, temperature)) {
+            put(text, at->key, dpe_number_get(at, temperature));
         }
     }
     for (int i = 0; i < temperature->n_heads; i++) {
@@ -183,6 +144,7 @@ void dpe_temperature_text(const struct dpe_temperature *temperature,
                                      : "logit-scale-heads=",
                    at->layer, at->head, exact(at->factor, number));
     }
+    dpe_append(text, DPE_TEMPERATURE_TEXT, "%s", text[0] == '\0' ? "off" : "");
 }
 
 dpe_status dpe_plan_set_temperature(struct dpe_plan *plan,
@@ -190,11 +152,13 @@ dpe_status dpe_plan_set_temperature(struct dpe_plan *plan,
                                     struct dpe_error *err)
 {
     DPE_TRY(dpe_temperature_check(temperature, err));
-    const struct dpe_temperature had = plan->temperature;
+    const struct dpe_numbers *numbers = &dpe_temperature_numbers;
+    struct dpe_temperature had = plan->temperature;
     plan->temperature = *temperature;
-    plan->temperature.logit_scale *= had.logit_scale;
-    for (int i = 0; i < 3; i++) {
-        plan->temperature.depth[i] *= had.depth[i];
+    for (const struct dpe_number *at = numbers->of; at < numbers->of + numbers->n; at++) {
+        if ((at->is & DPE_NUMBER_TIMES) != 0) {
+            *dpe_number_real(at, &plan->temperature) *= *dpe_number_real(at, &had);
+        }
     }
     return DPE_OK;
 }

@@ -491,11 +491,11 @@ static void print_row(const char *name, const char *about, const char *keys, int
 
 void dpe_run_tool_methods(void)
 {
+    char line[1024], temperature[DPE_TEMPERATURE_KEYS];
     int width = dpe_terminal_width(stdout) - 1;
     width = width < LEAST_WIDTH ? LEAST_WIDTH : width > MOST_WIDTH ? MOST_WIDTH : width;
     print_row("METHOD", "WHAT IT DOES", "KEYS AND THEIR DEFAULTS", width);
     for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
-        char line[1024];
         snprintf(line, sizeof line, "%s", dpe_plan_method(i));
         char *keys = strchr(line, '\t');
         *keys++ = '\0';
@@ -516,5 +516,5 @@ void dpe_run_tool_methods(void)
               "logit-scale-heads=LAYER.HEAD:FACTOR/... multiplies it for single heads.\n\n"
               "A text of at most L0 tokens, with what may be generated, is run unchanged, as\n"
               "with a table; always=1, a key of every method, applies the method there too.\n",
-              dpe_plan_temperature_keys());
+              dpe_plan_temperature_keys(temperature));
 }

@@ -61,9 +61,10 @@ void dpe_plan_selection_text(const struct dpe_plan *plan, char *text);
 /** Line i of the methods, NULL after the last: "name<TAB>key=default key=default …<TAB>what it
  * does and its source". */
 const char *dpe_plan_method(size_t i);
+enum { DPE_TEMPERATURE_KEYS = 320 };
 /** The keys of the temperature, which every method has besides its own and `always`, in the same
- *  form. */
-const char *dpe_plan_temperature_keys(void);
+ *  form. Returns the buffer. */
+const char *dpe_plan_temperature_keys(char text[DPE_TEMPERATURE_KEYS]);
 
 /** The parameters of DPE (and of Self-Extend, which is DPE with one group and all pairs). */
 struct dpe_dpe_params {

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/plan/fields.h"
+
 void dpe_spec_fail(struct dpe_spec *spec, const char *format, ...)
 {
     char text[4096];
@@ -164,11 +166,6 @@ static bool method_is(const struct dpe_method *method, const char *name)
     return strncmp(method->line, name, n) == 0 && method->line[n] == '\t';
 }
 
-/* The keys of struct dpe_temperature, which every method has. */
-static const char temperature_keys[] =
-    "log-n=0 log-n-power=1 log-n-decay=0 infoscale=0 logit-scale=1 logit-scale-first=1 "
-    "logit-scale-middle=1 logit-scale-last=1 logit-scale-heads=(none)";
-
 /* The key of struct dpe_plan that every method has too, but not a selection for another plan. */
 static const char text_keys[] = "always=0";
 
@@ -194,12 +191,35 @@ static bool method_has_key(const struct dpe_method *method, const char *key)
     return list_has_key(keys, strchr(keys, '\t'), key);
 }
 
+/* Keys of a temperature that are no number of it. */
+static const char infoscale[] = "infoscale", of_heads[] = "logit-scale-heads";
+
+static const struct dpe_number *number_of_key(const char *key)
+{
+    size_t i = 0;
+    while (i < dpe_temperature_numbers.n && strcmp(dpe_temperature_numbers.of[i].key, key) != 0) {
+        i++;
+    }
+    return i < dpe_temperature_numbers.n ? &dpe_temperature_numbers.of[i] : NULL;
+}
+
+const char *dpe_plan_temperature_keys(char text[DPE_TEMPERATURE_KEYS])
+{
+    text[0] = '\0';
+    for (size_t i = 0; i < dpe_temperature_numbers.n; i++) {
+        dpe_append(text, DPE_TEMPERATURE_KEYS, "%s=%.15g ", dpe_temperature_numbers.of[i].key,
+                   dpe_temperature_numbers.of[i].usual);
+    }
+    dpe_append(text, DPE_TEMPERATURE_KEYS, "%s=0 %s=(none)", infoscale, of_heads);
+    return text;
+}
+
 static bool spec_has_key(const struct dpe_spec *spec, const struct dpe_method *method,
                          const char *key)
 {
     bool whole = method->build != NULL && !spec->alone;
-    return method_has_key(method, key) ||
-           list_has_key(temperature_keys, temperature_keys + strlen(temperature_keys), key) ||
+    return method_has_key(method, key) || number_of_key(key) != NULL ||
+           strcmp(key, infoscale) == 0 || strcmp(key, of_heads) == 0 ||
            (whole && list_has_key(text_keys, text_keys + strlen(text_keys), key));
 }
 
@@ -231,12 +251,13 @@ static dpe_status add_key(struct dpe_spec *spec, const struct dpe_method *method
     *equals = 0;
     if (!spec_has_key(spec, method, item)) {
         const char *keys = strchr(method->line, '\t') + 1;
-        char known[512];
+        char known[640];
         char meant[96];
+        char temperature[DPE_TEMPERATURE_KEYS];
         const char *over = spec->alone ? strstr(keys, " over=") : NULL;
         int n = over != NULL ? (int)(over - keys) : (int)strcspn(keys, "\t");
         snprintf(known, sizeof known, "%.*s%s%s%s%s", n, keys, n == 0 || spec->alone ? "" : " ",
-                 spec->alone ? "" : temperature_keys,
+                 spec->alone ? "" : dpe_plan_temperature_keys(temperature),
                  spec->alone || method->build == NULL ? "" : " ",
                  spec->alone || method->build == NULL ? "" : text_keys);
         return dpe_fail(spec->err, DPE_USAGE,
@@ -264,35 +285,29 @@ static void fail_temperature(struct dpe_spec *spec, const char *key, const char 
                   has(spec, key) ? find(spec, key) : "nothing");
 }
 
-/* A number above 0, or with `off` 0 or a number above 1; absent keys are not noted, so that a plan
- * without them has the name that it always had. */
-static double temperature_number(struct dpe_spec *spec, const char *key, double fallback,
-                                 double high, bool off)
+/* What a spec says of a number, under `key`; where it says nothing, what is there, or of one that
+ * multiplies 1. Keys that are absent are not noted. */
+static void temperature_number(struct dpe_spec *spec, const char *key,
+                               const struct dpe_number *number, struct dpe_temperature *temperature)
 {
-    if (!has(spec, key)) {
-        return fallback;
-    }
     const char *text = find(spec, key);
-    double value = fallback;
+    double *value = dpe_number_real(number, temperature);
     int64_t tokens = 0;
-    bool good = read_number(&text, 0, &value);
-    if (!good && off && dpe_parse_length(text, 0, INT64_MAX, &tokens)) { /* 8k */
-        good = true;
-        value = (double)tokens;
+    *value = (number->is & DPE_NUMBER_TIMES) != 0 ? number->usual : *value;
+    if (text != NULL) {
+        bool good = read_number(&text, 0, value);
+        if (!good && dpe_parse_length(text, 0, INT64_MAX, &tokens)) { /* 8k */
+            good = true;
+            *value = (double)tokens;
+        }
+        if (!good || !dpe_number_fits(number, *value)) {
+            char expected[DPE_NUMBER_TEXT];
+            fail_temperature(spec, key, dpe_number_range(number, expected));
+            return;
+        }
+        note_key(spec, key);
+        note_number(spec, *value);
     }
-    good = good && value <= high;
-    if (!good || !(off ? value == 0.0 || value > 1.0 : value > 0.0)) {
-        char expected[96];
-        snprintf(expected, sizeof expected,
-                 off ? "0 (off) or a number of tokens above 1, at most %.15g"
-                     : "a number above 0, at most %.15g",
-                 high);
-        fail_temperature(spec, key, expected);
-        return fallback;
-    }
-    note_key(spec, key);
-    note_number(spec, value);
-    return value;
 }
 
 /* "layer.head:factor", up to a slash or the end. */
@@ -310,11 +325,10 @@ static bool read_head(const char **text, struct dpe_temperature *temperature)
 
 static void read_heads(struct dpe_spec *spec, struct dpe_temperature *temperature)
 {
-    static const char key[] = "logit-scale-heads";
-    if (!has(spec, key)) {
+    const char *text = find(spec, of_heads);
+    if (text == NULL) {
         return;
     }
-    const char *text = find(spec, key);
     bool good = read_head(&text, temperature);
     while (good && *text == '/') {
         text++;
@@ -326,48 +340,34 @@ static void read_heads(struct dpe_spec *spec, struct dpe_temperature *temperatur
                  "LAYER.HEAD:FACTOR/… of at most %d heads, each once, factors above 0 and at most "
                  "%.15g",
                  DPE_HEAD_FACTORS, DPE_MOST_LOGIT_SCALE);
-        fail_temperature(spec, key, expected);
+        fail_temperature(spec, of_heads, expected);
         return;
     }
-    note_key(spec, key);
-    note(spec, find(spec, key));
+    note_key(spec, of_heads);
+    note(spec, find(spec, of_heads));
 }
 
 /* The temperature keys; those that are absent change nothing. */
 static void read_temperature(struct dpe_spec *spec, int64_t head_dim,
                              struct dpe_temperature *temperature)
 {
-    const double most_tokens = 0x1p31;
-    if (has(spec, "infoscale") &&
-        (has(spec, "log-n") || has(spec, "log-n-power") || has(spec, "log-n-decay"))) {
-        fail_temperature(spec, "infoscale",
-                         "it without log-n, log-n-power and log-n-decay, "
-                         "which it stands for");
-        return;
+    const bool stands = has(spec, infoscale); /* for log-n, its power and its decay */
+    for (size_t i = 0; i < dpe_temperature_numbers.n; i++) {
+        const struct dpe_number *number = &dpe_temperature_numbers.of[i];
+        const struct dpe_number *whole = dpe_number_whole(number);
+        const bool given = has(spec, number->key);
+        if (stands && given && strncmp(whole->key, "log-n", 5) == 0) {
+            fail_temperature(spec, infoscale,
+                             "it without log-n and what shapes it, which it stands for");
+        } else if (given && !has(spec, whole->key) &&
+                   dpe_number_get(whole, temperature) == whole->usual) {
+            fail_temperature(spec, whole->key, "it beside the keys that shape it");
+        }
+        temperature_number(spec, stands && i == 0 ? infoscale : number->key, number, temperature);
     }
-    temperature->log_n_length =
-        temperature_number(spec, "log-n", temperature->log_n_length, most_tokens, true);
-    temperature->log_n_power = temperature_number(spec, "log-n-power", temperature->log_n_power,
-                                                  DPE_MOST_LOG_N_POWER, false);
-    if (has(spec, "log-n-decay")) {
-        temperature->log_n_decay =
-            dpe_spec_number(spec, "log-n-decay", 0.0, 0.0, DPE_MOST_LOG_N_DECAY);
-    }
-    if (has(spec, "infoscale")) {
-        temperature->log_n_length = temperature_number(spec, "infoscale", 0.0, most_tokens, true);
+    if (stands) {
         temperature->log_n_power = 0.5;
         temperature->log_n_decay = 2.0 / (double)head_dim;
-    } else if (temperature->log_n_length == 0.0 && !has(spec, "log-n") &&
-               (has(spec, "log-n-power") || has(spec, "log-n-decay"))) {
-        fail_temperature(spec, "log-n", "a number of tokens beside log-n-power or log-n-decay");
-    }
-    temperature->logit_scale =
-        temperature_number(spec, "logit-scale", 1.0, DPE_MOST_LOGIT_SCALE, false);
-    static const char *const depth[] = {"logit-scale-first", "logit-scale-middle",
-                                        "logit-scale-last"};
-    for (int i = 0; i < 3; i++) {
-        temperature->depth[i] =
-            temperature_number(spec, depth[i], 1.0, DPE_MOST_LOGIT_SCALE, false);
     }
     read_heads(spec, temperature);
 }
@@ -428,11 +428,6 @@ dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,
     DPE_TRY(dpe_temperature_check(&read, err));
     *temperature = read;
     return DPE_OK;
-}
-
-const char *dpe_plan_temperature_keys(void)
-{
-    return temperature_keys;
 }
 
 /* -------------------------------------------------------------------------------- the way there */
