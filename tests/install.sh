@@ -36,7 +36,7 @@ done
 # Two heads of four pairs in two groups, scales 4 and 1; the second head moves no pair.
 fingerprint=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
 cat >"$work/table.json" <<END
-{"schema_name": "dpe-table", "schema_version": "8.0.0", "adapter_required": true,
+{"schema_name": "dpe-table", "schema_version": "9.0.0", "adapter_required": true,
  "model": {"model_type": "llama", "fingerprint": "$fingerprint", "n_layers": 1, "n_heads": 2,
            "n_kv_heads": 1, "head_dim": 8},
  "trained_length": 64, "evaluated_length": 104, "local_window": 16, "top_k": 2,
@@ -45,7 +45,7 @@ cat >"$work/table.json" <<END
  "scale_factor": [4, 1], "attention_scaling": 1, "inv_freq": [1, 0.1, 0.01, 0.002],
  "key_pairs": [[[0, 2], [2, 3]]]}
 END
-sed 's/"8.0.0"/"8.0.0", "logit_scale": 1.5, "logit_scale_first": 1, "logit_scale_middle": 1, "logit_scale_last": 1, "log_n_length": 8, "log_n_power": 2, "log_n_decay": 0/' \
+sed 's/"9.0.0"/"9.0.0", "logit_scale": 1.5, "logit_scale_first": 1, "logit_scale_middle": 1, "logit_scale_last": 1, "log_n_length": 8, "log_n_power": 2, "log_n_decay": 0/' \
     "$work/table.json" >"$work/warm.json"
 # Token 103: far query 103/4 -> 25 + 16 - 16/4 = 37, far key 25; unmoved 103.
 cat >"$work/want" <<'END'

@@ -116,9 +116,7 @@ dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result
  * method's; else "". */
 void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
                             const char *entry);
-/** The same as a JSON document: the fields of struct dpe_plan, what is infinite as null, and of the
- * model its own rotation (head_dim / 2 frequencies, attention factor). DPE_NO_MEMORY, or what
- * dpe_rope_native fails with. */
+/** The same as a table of one entry in its JSON form. DPE_NO_MEMORY, and as dpe_table_for_plan. */
 dpe_status dpe_run_tool_plan_json(const struct run *run, const struct dpe_plan *plan,
                                   int64_t length, struct dpe_error *err);
 

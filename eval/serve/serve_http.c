@@ -31,7 +31,7 @@ struct route {
     bool open; /* without a key */
     enum dpe_serve_kind kind;
     json_t *(*value)(const struct dpe_serve_world *world);
-    bool (*compute)(const struct dpe_serve_world *world, const json_t *body,
+    bool (*compute)(const struct dpe_serve_world *world, const json_t *body, const char *digest,
                     struct dpe_text *answer, struct dpe_serve_refusal *refusal);
 };
 
@@ -139,9 +139,11 @@ static enum MHD_Result one_model(struct dpe_serve_exchange *exchange, const stru
 static enum MHD_Result computed(struct dpe_serve_exchange *exchange, const struct route *route)
 {
     struct dpe_text answer = {0};
+    char digest[65] = "";
+    (void)dpe_sha256_bytes(exchange->body, exchange->n, digest, NULL);
     json_t *body = dpe_serve_body_json(exchange);
-    bool good =
-        body != NULL && route->compute(exchange->http->world, body, &answer, &exchange->refusal);
+    bool good = body != NULL &&
+                route->compute(exchange->http->world, body, digest, &answer, &exchange->refusal);
     json_decref(body);
     if (good && answer.failed) {
         good = dpe_serve_refuse(&exchange->refusal, 503, "", "out of memory for this request");

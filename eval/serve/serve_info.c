@@ -56,9 +56,10 @@ static void write_ids(const struct dpe_tokens *ids, int64_t length, struct dpe_t
     dpe_text_put(answer, "],\"count\":%zu,\"max_model_len\":%lld}", ids->n, (long long)length);
 }
 
-bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
+bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body, const char *digest,
                         struct dpe_text *answer, struct dpe_serve_refusal *refusal)
 {
+    (void)digest;
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens ids = {0};
     const json_t *prompt = json_object_get(body, "prompt");
     bool special = dpe_serve_flag(body, "add_special_tokens", true, refusal);
@@ -80,8 +81,10 @@ bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
 }
 
 bool dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *body,
-                          struct dpe_text *answer, struct dpe_serve_refusal *refusal)
+                          const char *digest, struct dpe_text *answer,
+                          struct dpe_serve_refusal *refusal)
 {
+    (void)digest;
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens ids = {0};
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     struct dpe_error err = {0};
@@ -193,13 +196,11 @@ json_t *dpe_serve_about(const struct dpe_serve_world *world)
 }
 
 bool dpe_serve_take_plan(const struct dpe_serve_world *world, const json_t *body,
-                         struct dpe_text *answer, struct dpe_serve_refusal *refusal)
+                         const char *digest, struct dpe_text *answer,
+                         struct dpe_serve_refusal *refusal)
 {
-    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     struct dpe_error err = {0};
-    char digest[65];
-    if (dpe_plan_from_json(body, &plan, &err) != DPE_OK ||
-        dpe_serve_taken_add(world, &plan, digest, &err) != DPE_OK) {
+    if (dpe_serve_taken_add(world, body, digest, &err) != DPE_OK) {
         return dpe_serve_refuse_error(refusal, "plan", &err);
     }
     dpe_text_put(answer, "{\"plan\":\"%s\",\"model\":\"%s\"}", digest,

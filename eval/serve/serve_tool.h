@@ -112,16 +112,18 @@ json_t *dpe_serve_usage_piece(const struct dpe_serve_world *world,
 json_t *dpe_serve_error(const struct dpe_serve_refusal *refusal);
 json_t *dpe_serve_models(const struct dpe_serve_world *world);
 json_t *dpe_serve_tokenizer_info(const struct dpe_serve_world *world);
-/** Put the JSON of the answer; false with a refusal. */
-bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
+/** Put the JSON of the answer; false with a refusal. `digest`: of the bytes of the body. */
+bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body, const char *digest,
                         struct dpe_text *answer, struct dpe_serve_refusal *refusal);
 bool dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *body,
-                          struct dpe_text *answer, struct dpe_serve_refusal *refusal);
+                          const char *digest, struct dpe_text *answer,
+                          struct dpe_serve_refusal *refusal);
 /** Who the engine is, for tools of this project. */
 json_t *dpe_serve_about(const struct dpe_serve_world *world);
-/** Take the plan in the body; put its digest and the model's fingerprint. */
+/** Take the plan in the body, a table of one entry; put the digest and the model's fingerprint. */
 bool dpe_serve_take_plan(const struct dpe_serve_world *world, const json_t *body,
-                         struct dpe_text *answer, struct dpe_serve_refusal *refusal);
+                         const char *digest, struct dpe_text *answer,
+                         struct dpe_serve_refusal *refusal);
 json_t *dpe_serve_state(const struct dpe_serve_world *world, const struct dpe_serve_counts *counts);
 void dpe_serve_metrics(const struct dpe_serve_counts *counts, struct dpe_text *text);
 

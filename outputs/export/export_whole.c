@@ -89,174 +89,12 @@ dpe_status dpe_export_write_h5(const struct export_table *table, const char *pat
 
 /* ----------------------------------------------------------------------------------------- JSON */
 
-/* Numbers that read back as the same double. */
-static const size_t json_flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);
-
-static json_t *number(const struct dpe_table_field *field, double value)
-{
-    return field->type == DPE_FIELD_REAL   ? json_real(value)
-           : field->type == DPE_FIELD_FLAG ? json_boolean(value != 0.0)
-                                           : json_integer((json_int_t)value);
-}
-
-/* A number, or a list of them. */
-static json_t *numbers(const struct dpe_table_field *field, const struct dpe_table_values *values)
-{
-    const void *data = dpe_field_data(field, values);
-    size_t n = dpe_field_count(field, values);
-    if (field->type == DPE_FIELD_TEXT) {
-        return json_string(data);
-    }
-    if (dpe_field_rank(field) == 0) {
-        return number(field, dpe_field_get(field, data, 0));
-    }
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) {
-        json_array_append_new(list, number(field, dpe_field_get(field, data, i)));
-    }
-    return list;
-}
-
-static json_t *key_pairs(const struct dpe_table_values *values)
-{
-    const uint8_t *mask = values->mask;
-    json_t *layers = json_array();
-    for (int64_t layer = 0; layer < values->n_layers; layer++) {
-        json_t *heads = json_array();
-        for (int64_t head = 0; head < values->n_heads; head++, mask += values->n_pairs) {
-            json_t *pairs = json_array();
-            for (int64_t j = 0; j < values->n_pairs; j++) {
-                if (mask[j] != 0) {
-                    json_array_append_new(pairs, json_integer(j));
-                }
-            }
-            json_array_append_new(heads, pairs);
-        }
-        json_array_append_new(layers, heads);
-    }
-    return layers;
-}
-
-static void add_conventions(json_t *object, const struct dpe_table_values *values)
-{
-    bool frequencies = values->frequencies != 0;
-    if (frequencies) {
-        json_object_set_new(object, "moves", json_string("frequencies"));
-    }
-    for (size_t i = 0; i < dpe_n_table_conventions; i++) {
-        json_object_set_new(
-            object, dpe_table_conventions[i].name,
-            json_string(dpe_table_convention(&dpe_table_conventions[i], frequencies)));
-    }
-}
-
-/* What an entry has, appended to `entry`; its key pairs last. */
-static void add_entry(json_t *entry, const struct dpe_table_values *values, unsigned parts)
-{
-    for (size_t i = 0; i < dpe_n_table_fields; i++) {
-        const struct dpe_table_field *field = &dpe_table_fields[i];
-        if (field->type != DPE_FIELD_MARKS && dpe_field_written(field, values, parts)) {
-            json_object_set_new(entry, field->name, numbers(field, values));
-        }
-    }
-    json_object_set_new(entry, "key_pairs", key_pairs(values));
-}
-
-/* The table, its model and its conventions. NULL: out of memory. */
-static json_t *header(const struct dpe_table *table)
-{
-    const struct dpe_table_values *values = dpe_table_values(table);
-    json_t *model = json_object();
-    for (size_t i = 0; i < dpe_n_model_fields; i++) {
-        const void *at = (const char *)values + dpe_model_fields[i].at;
-        json_object_set_new(model, dpe_model_fields[i].name,
-                            dpe_model_fields[i].text ? json_string(*(const char *const *)at)
-                                                     : json_integer(*(const int64_t *)at));
-    }
-    json_t *root = json_pack("{s:s, s:s, s:b, s:o}", "schema_name", "dpe-table", "schema_version",
-                             DPE_TABLE_SCHEMA, "adapter_required",
-                             (int)dpe_export_needs_adapter(table), "model", model);
-    if (root != NULL) {
-        add_conventions(root, values);
-    }
-    return root;
-}
-
-static void put_json(struct dpe_text *out, const json_t *value, size_t flags)
-{
-    DPE_OWNED char *dumped = json_dumps(value, flags);
-    out->failed = out->failed || dumped == NULL;
-    if (dumped != NULL) {
-        dpe_text_put_bytes(out, dumped, strlen(dumped));
-    }
-}
-
-/* The table as one block, NULL: out of memory. */
-static json_t *block(const struct dpe_table *table)
-{
-    const int64_t n = dpe_table_count(table);
-    const unsigned parts = dpe_table_parts_of(table);
-    json_t *root = header(table);
-    if (root != NULL && n == 1) {
-        add_entry(root, dpe_table_values(table), parts);
-        return root;
-    }
-    json_t *list = json_array();
-    for (int64_t i = 0; i < n && root != NULL; i++) {
-        json_t *entry = json_object();
-        add_entry(entry, dpe_table_values(dpe_table_entry(table, i)), parts);
-        json_array_append_new(list, entry);
-    }
-    json_object_set_new(root, "entries", list);
-    return root;
-}
-
-static void put_object(struct dpe_text *out, json_t *object, int indent);
-
-/* A line for each element: a layer's key pairs, or an entry. */
-static void put_list(struct dpe_text *out, json_t *list, int indent)
-{
-    dpe_text_put(out, "[");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        json_t *element = json_array_get(list, i);
-        dpe_text_put(out, "%s\n%*s", i > 0 ? "," : "", indent + 2, "");
-        if (json_is_object(element)) {
-            put_object(out, element, indent + 2);
-        } else {
-            put_json(out, element, json_flags);
-        }
-    }
-    dpe_text_put(out, "\n%*s]", indent, "");
-}
-
-/* A line for each member, and for each layer of its key pairs: readable, and short enough for a
- * diff. jansson's own layouts are one line for all, or one for each number. */
-static void put_object(struct dpe_text *out, json_t *object, int indent)
-{
-    const char *key = NULL;
-    const char *end = "";
-    json_t *value = NULL;
-    dpe_text_put(out, "{");
-    json_object_foreach(object, key, value)
-    {
-        dpe_text_put(out, "%s\n%*s\"%s\": ", end, indent + 2, "", key);
-        if (strcmp(key, "key_pairs") == 0 || strcmp(key, "entries") == 0) {
-            put_list(out, value, indent + 2);
-        } else {
-            put_json(out, value, json_flags);
-        }
-        end = ",";
-    }
-    dpe_text_put(out, "\n%*s}", indent, "");
-}
-
 dpe_status dpe_export_json(const struct dpe_table *table, struct dpe_text *out,
                            struct dpe_error *err)
 {
-    json_auto_t *root = block(table);
-    DPE_TRY(DPE_MADE(root, err, "out of memory for JSON"));
-    put_object(out, root, 0);
-    dpe_text_put(out, "\n");
+    DPE_OWNED char *text = dpe_table_json(table);
+    DPE_TRY(DPE_MADE(text, err, "out of memory for JSON"));
+    dpe_text_put(out, "%s", text);
     return dpe_text_done(out, err);
 }
 
@@ -282,13 +120,14 @@ dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
 {
     json_auto_t *config = NULL;
     DPE_TRY(dpe_json_parse("config.json", config_json, strlen(config_json), &config, err));
-    json_auto_t *rope = block(table);
+    DPE_OWNED char *text = dpe_table_json(table);
+    json_auto_t *rope = text != NULL ? json_loads(text, 0, NULL) : NULL;
     DPE_TRY(DPE_MADE(rope, err, "out of memory for JSON"));
     json_object_set_new(rope, "rope_type", json_string("dpe"));
     /* The checkpoint's own block is kept inside: the adapter restores it for what DPE leaves alone.
      */
-    json_t *text = json_object_get(config, "text_config");
-    json_t *model = json_is_object(text) ? text : config;
+    json_t *inner = json_object_get(config, "text_config");
+    json_t *model = json_is_object(inner) ? inner : config;
     const char *name =
         json_object_get(model, "rope_parameters") != NULL ? "rope_parameters" : "rope_scaling";
     json_t *native = json_object_get(model, name);
@@ -297,7 +136,9 @@ dpe_status dpe_export_hf(const struct dpe_table *table, const char *config_json,
     json_object_set(rope, "native", both != NULL ? both : native != NULL ? native : json_null());
     json_object_del(model, "rope_scaling");
     json_object_set(model, name, rope);
-    put_json(out, config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    DPE_OWNED char *dumped = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    DPE_TRY(DPE_MADE(dumped, err, "out of memory for JSON"));
+    dpe_text_put(out, "%s", dumped);
     dpe_text_put(out, "\n");
     return dpe_text_done(out, err);
 }

@@ -51,6 +51,7 @@ static dpe_status open_engine(struct dpe_job *job, struct dpe_error *err)
         .in_flight = options->in_flight,
         .patience = PATIENCE,
         .tokenizer = job->tokenizer,
+        .config = dpe_model_config(job->model),
         .poll = poll_job,
         .poll_user = job,
     };

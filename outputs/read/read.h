@@ -41,21 +41,26 @@ const char *dpe_table_selection(struct dpe_h5 *file, char text[DPE_TABLE_SELECTI
 dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
                              const struct dpe_plan_context *context, struct dpe_plan *plan,
                              struct dpe_error *err);
-/** The reverse: what a table entry of the caller's groups (n_groups, group_edge) holds of a plan in
- * which all pairs move, made for the lengths of `context`. Filled are the numbers of the model, the
- * lengths, the window (kept where the plan has none), scale_factor [n_groups] and inv_freq
- * [n_pairs], which are the caller's, applied_inv_freq (the plan's, or NULL), unrounded and the
- * temperature; texts and mask are not. `room` (NULL: none) is the caller's, for what not every plan
- * has: head_scale, and, where scales are not enough, bands, beside which scales are 1. *holds:
- * whether dpe_plan_of_table of the values is the same plan. It is for DPE and Self-Extend with
- * these groups, for Leaky ReRoPE, and for methods that change frequencies alone; with `room` for
- * every plan that selects no keys, moves all pairs of all heads and rotates the pairs that the
- * model does. DPE_NO_MEMORY, and as dpe_rope_native. */
+/** The reverse: what a table entry of the caller's groups (n_groups, group_edge) holds of a plan,
+ * made for the lengths of `context`. Filled are the numbers of the model, the lengths, the window
+ * (kept where the plan has none), scale_factor [n_groups] and inv_freq [n_pairs], which are the
+ * caller's, applied_inv_freq (the plan's, or NULL), unrounded and the temperature; other texts are
+ * not. Of the caller's are, each NULL for none, what not every plan has: mask; selection, with room
+ * for a plan's name; `room` for head_scale, and, where scales are not enough, bands, beside which
+ * scales are 1. *holds: whether dpe_plan_of_table of the values is the same plan. It is for DPE and
+ * Self-Extend with these groups, for Leaky ReRoPE, and for methods that change frequencies alone;
+ * with all of those for every plan without an exact form or angles in float64. DPE_NO_MEMORY, and
+ * as dpe_rope_native. */
 dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
                              double *room, struct dpe_table_values *values, bool *holds,
                              struct dpe_error *err);
 /** Numbers of that room: rows of bands, then a factor for each head of each layer. */
 size_t dpe_table_room(const struct dpe_config *config);
+/** The table of one entry that holds the plan, made for the lengths of `context`. DPE_USAGE where
+ * none does. */
+dpe_status dpe_table_for_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
+                              const char *fingerprint, struct dpe_table **table,
+                              struct dpe_error *err);
 enum { DPE_TABLE_NOTE = 1024 };
 /** The lengths of a table's entries, "512, 1024, 2048", cut off with "…" where there are too many.
  *  Returns the buffer. */

@@ -7,12 +7,14 @@
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"
+#include "engine/plan/fields.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 #include "engine/tool/tool.h"
 #include "outputs/h5/h5.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
+#include "outputs/table/fields.h"
 #include "outputs/table/trailer.h"
 
 /* HDF5 holds any bytes; JSON, which most forms of a table have inside, holds UTF-8. */
@@ -64,14 +66,25 @@ void dpe_model_put(struct dpe_h5 *file, const struct dpe_config *config, const c
     dpe_h5_put_model(file, &model);
 }
 
+/* The table's field of a number. */
+static const struct dpe_table_field *field_of(const struct dpe_number *number)
+{
+    size_t i = 0;
+    while (strcmp(dpe_table_fields[i].name, number->name) != 0) {
+        i++;
+    }
+    return &dpe_table_fields[i];
+}
+
 struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *values)
 {
-    struct dpe_temperature temperature = {
-        .log_n_length = values->log_n_length,
-        .log_n_power = values->log_n_power,
-        .log_n_decay = values->log_n_decay,
-        .logit_scale = values->logit_scale,
-        .depth = {values->logit_scale_first, values->logit_scale_middle, values->logit_scale_last}};
+    struct dpe_temperature temperature = {0};
+    for (size_t i = 0; i < dpe_temperature_numbers.n; i++) {
+        const struct dpe_number *number = &dpe_temperature_numbers.of[i];
+        const struct dpe_table_field *field = field_of(number);
+        *dpe_number_real(number, &temperature) =
+            dpe_field_get(field, dpe_field_data(field, values), 0);
+    }
     for (int64_t i = 0; values->head_scale != NULL && i < values->n_layers * values->n_heads; i++) {
         dpe_temperature_set_head(&temperature, i / values->n_heads, i % values->n_heads,
                                  values->head_scale[i]);
@@ -82,14 +95,13 @@ struct dpe_temperature dpe_table_temperature(const struct dpe_table_values *valu
 void dpe_table_put_temperature(const struct dpe_temperature *temperature, double *room,
                                struct dpe_table_values *values)
 {
-    const bool log_n = temperature->log_n_length > 0.0;
-    values->log_n_length = temperature->log_n_length;
-    values->log_n_power = log_n ? temperature->log_n_power : 1.0;
-    values->log_n_decay = log_n ? temperature->log_n_decay : 0.0;
-    values->logit_scale = temperature->logit_scale;
-    values->logit_scale_first = temperature->depth[0];
-    values->logit_scale_middle = temperature->depth[1];
-    values->logit_scale_last = temperature->depth[2];
+    for (size_t i = 0; i < dpe_temperature_numbers.n; i++) {
+        const struct dpe_number *number = &dpe_temperature_numbers.of[i];
+        const struct dpe_table_field *field = field_of(number);
+        const bool says = dpe_number_says(number, temperature);
+        dpe_field_set(field, (char *)values + field->at, 0,
+                      says ? dpe_number_get(number, temperature) : number->usual);
+    }
     values->head_scale = temperature->n_heads > 0 ? room : NULL;
     for (int64_t i = 0; values->head_scale != NULL && i < values->n_layers * values->n_heads; i++) {
         room[i] = dpe_temperature_head(temperature, i / values->n_heads, i % values->n_heads);
@@ -149,6 +161,7 @@ static dpe_status fill_bands(const struct dpe_table_values *values,
     for (int64_t b = 0; b < values->n_bands; b++) {
         const double *row = values->bands + 2 * b * n;
         struct dpe_band *band = &plan->bands[b];
+        band->per_head = row[DPE_TABLE_BAND_HEADS] != 0.0;
         band->kind = kinds[(int)row[DPE_TABLE_BAND_BY]];
         band->lo = (int64_t)row[DPE_TABLE_BAND_LOW];
         band->hi = row[DPE_TABLE_BAND_HIGH] > 0.0 ? (int64_t)row[DPE_TABLE_BAND_HIGH] : INT64_MAX;
@@ -161,6 +174,9 @@ static dpe_status fill_bands(const struct dpe_table_values *values,
     if (values->applied_inv_freq != NULL) {
         memcpy(plan->inv_freq, values->applied_inv_freq,
                (size_t)values->n_pairs * sizeof *plan->inv_freq);
+    }
+    if (dpe_table_masks(values)) {
+        DPE_TRY(dpe_plan_set_mask(plan, values->mask, err));
     }
     char text[DPE_TEMPERATURE_TEXT];
     dpe_temperature_text(temperature, text);
@@ -221,7 +237,7 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
         .n_groups = (int)values->n_groups,
         .edges = values->group_edge,
         .scale = values->scale_factor,
-        .mask = values->top_k < values->n_pairs ? values->mask : NULL,
+        .mask = dpe_table_masks(values) ? values->mask : NULL,
         .temperature = &temperature,
         .unrounded = values->unrounded != 0,
         .inv_freq = values->applied_inv_freq,
@@ -229,6 +245,7 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
     struct dpe_plan_context made_for = *context;
     made_for.length = values->length;
     made_for.trained_length = values->trained_length;
+    made_for.select = context->select != NULL ? context->select : values->selection;
     DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
     struct dpe_error why = {0};
     const dpe_status status = values->n_bands > 0
@@ -242,6 +259,29 @@ dpe_status dpe_plan_of_table(const struct dpe_table_values *values,
     *plan = made;
     made = (struct dpe_plan){0};
     return DPE_OK;
+}
+
+/* The key pairs, where the caller has room for them. */
+static void put_mask(const struct dpe_plan *plan, struct dpe_table_values *values)
+{
+    const size_t n = (size_t)plan->n_pairs;
+    bool by_head = false;
+    for (int b = 0; b < plan->n_bands; b++) {
+        by_head = by_head || plan->bands[b].per_head;
+    }
+    values->top_k = plan->n_pairs;
+    if (plan->mask == NULL || values->mask == NULL || !by_head) {
+        return;
+    }
+    memcpy(values->mask, plan->mask, (size_t)(plan->n_layers * plan->n_heads) * n);
+    values->top_k = 0;
+    for (int64_t row = 0; row < plan->n_layers * plan->n_heads; row++) {
+        int64_t count = 0;
+        for (size_t j = 0; j < n; j++) {
+            count += plan->mask[(size_t)row * n + j];
+        }
+        values->top_k = count > values->top_k ? count : values->top_k;
+    }
 }
 
 /* What a table would hold of the plan, if it can hold it. */
@@ -260,7 +300,7 @@ static dpe_status guess_values(const struct dpe_plan *plan, const struct dpe_pla
     values->n_kv_heads = config->n_kv_heads;
     values->head_dim = config->head_dim;
     values->n_pairs = plan->n_pairs;
-    values->top_k = plan->n_pairs;
+    put_mask(plan, values);
     values->trained_length = context->trained_length;
     values->length = context->length;
     values->window = far != NULL ? far->lo : values->window;
@@ -269,6 +309,12 @@ static dpe_status guess_values(const struct dpe_plan *plan, const struct dpe_pla
     values->attention_scaling = a;
     dpe_table_put_temperature(&plan->temperature, heads, values);
     values->logit_scale /= a * a;
+    if (values->selection != NULL && !dpe_selects(&config->selection)) {
+        dpe_plan_selection_text(plan, values->selection);
+    }
+    if (values->selection != NULL && values->selection[0] == '\0') {
+        values->selection = NULL;
+    }
     for (int64_t g = 0; g < values->n_groups; g++) {
         values->scale_factor[g] = far != NULL ? far->k.scale[values->group_edge[g]] : 1.0;
     }
@@ -290,6 +336,7 @@ static void store_map(const struct dpe_band *band, int64_t chunk,
     row[DPE_TABLE_BAND_LOW] = (double)band->lo;
     row[DPE_TABLE_BAND_HIGH] = band->hi == INT64_MAX ? 0.0 : (double)band->hi;
     row[DPE_TABLE_BAND_CHUNK] = band->kind == DPE_BAND_CHUNK ? (double)chunk : 0.0;
+    row[DPE_TABLE_BAND_HEADS] = band->per_head ? 1.0 : 0.0;
     row[DPE_TABLE_MAP_FLOOR] = map->floored ? 1.0 : 0.0;
     row[DPE_TABLE_MAP_PERIOD] = finite_or_zero(map->period);
     row[DPE_TABLE_MAP_CAP] = finite_or_zero(map->cap);
@@ -329,11 +376,6 @@ static dpe_status check_held(const struct dpe_plan *plan, const struct dpe_plan_
     char key[33];
     DPE_SCOPED(dpe_plan_free) struct dpe_plan held = {0};
     struct dpe_error why = {0};
-    for (int64_t j = 0; j < plan->n_pairs; j++) {
-        if (!(plan->inv_freq[j] > 0.0) && values->inv_freq[j] > 0.0) {
-            return DPE_OK; /* a pair that no longer rotates: CoPE */
-        }
-    }
     /* Values that no table can have belong to a plan of another kind. */
     if (dpe_plan_of_table(values, context, &held, &why) != DPE_OK) {
         return why.status == DPE_NO_MEMORY ? dpe_fail(err, DPE_NO_MEMORY, "%s", why.text) : DPE_OK;
@@ -378,6 +420,90 @@ dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_
         DPE_TRY(check_held(plan, context, values, holds, err));
     }
     return DPE_OK;
+}
+
+/* Groups of the plan: pairs in a row that have one far scale. edges [n_pairs + 1]. */
+static int64_t find_groups(const struct dpe_plan *plan, int32_t *edges)
+{
+    const double *scale = plan->n_bands == 2 ? plan->bands[1].k.scale : NULL;
+    int64_t n = 0;
+    edges[0] = 0;
+    for (int64_t j = 1; scale != NULL && j < plan->n_pairs; j++) {
+        if (scale[j] != scale[j - 1]) {
+            edges[++n] = (int32_t)j;
+        }
+    }
+    edges[++n] = (int32_t)plan->n_pairs;
+    return n;
+}
+
+/* The buffers that the values point to: of numbers those for scales, lengths and frequencies come
+ * first, then dpe_table_room. */
+struct buffers {
+    int32_t *edges;
+    double *numbers;
+    uint8_t *mask;
+    char selection[sizeof((struct dpe_plan *)0)->name];
+};
+
+static dpe_status make_buffers(const struct dpe_config *config, struct buffers *buffers,
+                               struct dpe_error *err)
+{
+    const size_t pairs = (size_t)(config->head_dim / 2);
+    const size_t cells = (size_t)(config->n_layers * config->n_heads) * pairs;
+    const size_t numbers = 3 * pairs + dpe_table_room(config);
+    DPE_TRY(DPE_NEW(&buffers->edges, pairs + 1, err, "out of memory for a table"));
+    DPE_TRY(DPE_NEW(&buffers->numbers, numbers, err, "out of memory for a table"));
+    DPE_TRY(DPE_NEW(&buffers->mask, cells, err, "out of memory for a table"));
+    memset(buffers->mask, 1, cells);
+    return DPE_OK;
+}
+
+static void free_buffers(struct buffers *buffers)
+{
+    free(buffers->edges);
+    free(buffers->numbers);
+    free(buffers->mask);
+}
+
+dpe_status dpe_table_for_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
+                              const char *fingerprint, struct dpe_table **table,
+                              struct dpe_error *err)
+{
+    const struct dpe_config *config = context->config;
+    char why[DPE_TABLE_MESSAGE];
+    bool holds = false;
+    DPE_SCOPED(free_buffers) struct buffers buffers = {0};
+    DPE_TRY(make_buffers(config, &buffers, err));
+    struct dpe_table_values values = {
+        .schema_version = (char *)(uintptr_t)DPE_TABLE_SCHEMA,
+        .model_type = (char *)(uintptr_t)config->model_type,
+        .model_fingerprint = (char *)(uintptr_t)fingerprint,
+        .window = 1, /* of a plan that has none: any */
+        .n_groups = find_groups(plan, buffers.edges),
+        .group_edge = buffers.edges,
+        .scale_factor = buffers.numbers,
+        .effective_length = buffers.numbers + plan->n_pairs,
+        .inv_freq = buffers.numbers + 2 * plan->n_pairs,
+        .mask = buffers.mask,
+        .selection = buffers.selection,
+    };
+    DPE_TRY(dpe_table_of_plan(plan, context, buffers.numbers + 3 * plan->n_pairs, &values, &holds,
+                              err));
+    if (!holds) {
+        return dpe_fail(err, DPE_USAGE,
+                        "a table holds every plan but those with exact=1 or angles in float64");
+    }
+    if (values.n_bands > 0) {
+        values.n_groups = 1; /* bands know no groups */
+        buffers.edges[1] = (int32_t)plan->n_pairs;
+    }
+    values.length = values.window > values.length ? values.window : values.length;
+    for (int64_t g = 0; g < values.n_groups; g++) {
+        values.effective_length[g] = fmax(1.0, (double)values.length / values.scale_factor[g]);
+    }
+    const int error = dpe_table_make(&values, table, why);
+    return error == DPE_TABLE_OK ? DPE_OK : dpe_fail(err, dpe_table_status(error), "%s", why);
 }
 
 static dpe_status check_fingerprint(const struct dpe_table_values *values, const char *fingerprint,

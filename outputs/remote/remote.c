@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/plan/methods/methods.h"
 #include "engine/text/json.h"
+#include "outputs/read/read.h"
 #include "outputs/remote/remote_internal.h"
 
 enum {
@@ -21,7 +23,10 @@ struct dpe_remote_engine {
     struct dpe_http http;
     struct dpe_remote_about about;
     const struct dpe_tokenizer *tokenizer;
-    char plan[65]; /* digest of the plan that the session is under; "": of a server without plans */
+    const struct dpe_config *config;
+    char plan[65]; /* what the engine calls the plan that the session is under; of a server without
+                      plans anything */
+    char own[65];  /* its digest here */
     bool has_plan;
     struct dpe_session_remote session;
 };
@@ -75,15 +80,13 @@ static void free_exchange(struct dpe_http_exchange *exchange)
     dpe_text_free(&exchange->answer);
 }
 
-/* One request and its JSON. */
-static dpe_status ask(const struct dpe_remote_engine *engine, const char *path, const json_t *body,
+/* One request and its JSON. `body`: NULL: GET. */
+static dpe_status ask(const struct dpe_remote_engine *engine, const char *path, const char *body,
                       json_t **value, long *http_status, struct dpe_error *err)
 {
     DPE_SCOPED(free_exchange)
     struct dpe_http_exchange exchange = {
-        .path = path,
-        .body = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL,
-        .most = ANSWER_BYTES};
+        .path = path, .body = body != NULL ? strdup(body) : NULL, .most = ANSWER_BYTES};
     if (body != NULL) {
         DPE_TRY(DPE_MADE(exchange.body, err, "%s: out of memory for a request", engine->http.url));
     }
@@ -94,37 +97,50 @@ static dpe_status ask(const struct dpe_remote_engine *engine, const char *path, 
 
 /* --------------------------------------------------------------------------------------- plans */
 
+/* The plan as a table of one entry, which the engine calls by the digest of these bytes. */
+static dpe_status write_plan(const struct dpe_remote_engine *engine, const struct dpe_plan *plan,
+                             char **text, struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
+    const struct dpe_plan_context context = {.config = engine->config,
+                                             .trained_length = dpe_config_trained(engine->config),
+                                             .length = engine->about.length,
+                                             .official = true};
+    if (dpe_table_for_plan(plan, &context, engine->about.model, &table, err) != DPE_OK) {
+        return dpe_fail_prefix(err, "%s: %.200s", engine->http.url, plan->name);
+    }
+    *text = dpe_table_json(table);
+    return DPE_MADE(*text, err, "out of memory for a plan");
+}
+
 static dpe_status take_plan(void *user, const struct dpe_plan *plan, struct dpe_error *err)
 {
     struct dpe_remote_engine *engine = user;
     char wanted[65];
     DPE_TRY(dpe_plan_digest(plan, wanted, err));
-    if (engine->has_plan && strcmp(engine->plan, wanted) == 0) {
+    if (engine->has_plan && strcmp(engine->own, wanted) == 0) {
         return DPE_OK;
     }
-    if (!engine->about.plans) {
-        /* Each is a name for the one that it runs, which tools see to. */
-        snprintf(engine->plan, sizeof engine->plan, "%s", wanted);
-        engine->has_plan = true;
-        return DPE_OK;
-    }
-    DPE_SCOPED(json_decrefp) json_t *body = dpe_plan_to_json(plan);
-    DPE_SCOPED(json_decrefp) json_t *answer = NULL;
-    long code = 0;
-    engine->has_plan = false;
-    DPE_TRY(DPE_MADE(body, err, "out of memory for a plan"));
-    DPE_TRY(ask(engine, "/v1/dpe/plan", body, &answer, &code, err));
-    const char *got = json_string_value(json_object_get(answer, "plan"));
-    const char *model = json_string_value(json_object_get(answer, "model"));
-    if (got == NULL || strcmp(got, wanted) != 0) {
-        return dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected plan %.16s, found %.16s",
-                        engine->http.url, wanted, got != NULL ? got : "none");
-    }
-    if (model == NULL || strcmp(model, engine->about.model) != 0) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: its model has changed since it was asked first",
-                        engine->http.url);
-    }
-    snprintf(engine->plan, sizeof engine->plan, "%s", wanted);
+    if (engine->about.plans) {
+        DPE_OWNED char *body = NULL;
+        DPE_SCOPED(json_decrefp) json_t *answer = NULL;
+        long code = 0;
+        engine->has_plan = false;
+        DPE_TRY(write_plan(engine, plan, &body, err));
+        DPE_TRY(dpe_sha256_bytes(body, strlen(body), engine->plan, err));
+        DPE_TRY(ask(engine, "/v1/dpe/plan", body, &answer, &code, err));
+        const char *got = json_string_value(json_object_get(answer, "plan"));
+        const char *model = json_string_value(json_object_get(answer, "model"));
+        if (got == NULL || strcmp(got, engine->plan) != 0) {
+            return dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected plan %.16s, found %.16s",
+                            engine->http.url, engine->plan, got != NULL ? got : "none");
+        }
+        if (model == NULL || strcmp(model, engine->about.model) != 0) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: its model has changed since it was asked first",
+                            engine->http.url);
+        }
+    } /* else each is a name for the one that it runs, which tools see to */
+    memcpy(engine->own, wanted, sizeof wanted);
     engine->has_plan = true;
     return DPE_OK;
 }
@@ -493,6 +509,7 @@ dpe_status dpe_remote_open(const struct dpe_remote_options *options,
                                    .poll = options->poll,
                                    .poll_user = options->poll_user};
     made->tokenizer = options->tokenizer;
+    made->config = options->config;
     made->session = (struct dpe_session_remote){made, take_plan, generate, likelihood, sum_norms};
     if (options->key_file != NULL) {
         DPE_TRY(read_key(options->key_file, &made->http.key, err));

@@ -6,8 +6,8 @@
  *
  * The protocol of an engine:
  *  - GET /v1/dpe: who it is (struct dpe_remote_about);
- *  - POST /v1/dpe/plan with a plan (dpe_plan_to_json): answers {"plan": DIGEST, "model":
- *    FINGERPRINT};
+ *  - POST /v1/dpe/plan with a plan, a table of one entry in its JSON form (dpe_table_json): answers
+ *    {"plan": DIGEST, "model": FINGERPRINT}, DIGEST being the SHA-256 of the body;
  *  - POST /v1/dpe/completions: OpenAI's completions with token ids as a prompt, and besides
  * "dpe_plan": DIGEST, under which it runs, and "return_token_ids": true; the "dpe" of the answer
  * names the digest again. Another server is asked for /v1/completions;
@@ -19,16 +19,9 @@
 #ifndef DPE_REMOTE_H
 #define DPE_REMOTE_H
 
-#include <jansson.h>
-
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
-
-/** A plan as JSON with every number as it is; NULL: out of memory. */
-json_t *dpe_plan_to_json(const struct dpe_plan *plan);
-/** The plan of such a value, checked (dpe_plan_check); free it. DPE_BAD_DATA names the member. */
-dpe_status dpe_plan_from_json(const json_t *value, struct dpe_plan *plan, struct dpe_error *err);
 
 /** What a server says of itself; "" and 0: nothing. */
 struct dpe_remote_about {
@@ -46,7 +39,8 @@ struct dpe_remote_options {
     const char *key_file; /**< its first line is the key; NULL: none */
     int64_t in_flight;    /**< requests at once, ≥ 1 */
     double patience;      /**< seconds for which a server that is busy or gone is tried again */
-    const struct dpe_tokenizer *tokenizer; /**< borrowed */
+    const struct dpe_tokenizer *tokenizer; /**< borrowed, as is */
+    const struct dpe_config *config;       /**< of the model */
     dpe_poll poll;                         /**< called about ten times a second; NULL: none */
     void *poll_user;
 };

@@ -49,10 +49,10 @@ static const char *check_numbers(const double *row)
     if (!whole(row[DPE_TABLE_BAND_CHUNK], chunks ? 1.0 : 0.0, chunks ? most : 0.0)) {
         return "a chunk of whole tokens where it goes by chunks, else 0";
     }
-    if (!whole(row[DPE_TABLE_MAP_FLOOR], 0.0, 1.0) ||
+    if (!whole(row[DPE_TABLE_BAND_HEADS], 0.0, 1.0) || !whole(row[DPE_TABLE_MAP_FLOOR], 0.0, 1.0) ||
         !whole(row[DPE_TABLE_MAP_PERIOD], 0.0, most) ||
         !(row[DPE_TABLE_MAP_CAP] >= 0.0 && row[DPE_TABLE_MAP_CAP] <= most)) {
-        return "a flag of rounding, a period and a cap";
+        return "flags of heads and of rounding, a period and a cap";
     }
     double groups = row[DPE_TABLE_MAP_GROUP_MOST];
     double rate = row[DPE_TABLE_MAP_GROUP_RATE];
@@ -68,7 +68,7 @@ static int check_row(const struct dpe_table_values *values, int64_t band, int64_
     const double *row = row_of(values, band, side);
     const double *scale = row + DPE_TABLE_BAND_NUMBERS;
     const char *wrong = check_numbers(row);
-    for (int number = 0; number <= DPE_TABLE_BAND_CHUNK && wrong == NULL; number++) {
+    for (int number = 0; number <= DPE_TABLE_BAND_HEADS && wrong == NULL; number++) {
         wrong = row[number] == row_of(values, band, 0)[number] ? NULL : "one range for both sides";
     }
     for (int64_t j = 0; j < values->n_pairs && wrong == NULL; j++) {
@@ -90,17 +90,16 @@ static int check_bands(const struct dpe_table_values *values, char *message)
     if (values->n_bands == 0) {
         return DPE_TABLE_OK;
     }
-    bool alone =
-        values->frequencies == 0 && values->unrounded == 0 && values->top_k == values->n_pairs;
+    bool alone = values->frequencies == 0 && values->unrounded == 0 &&
+                 values->bands[DPE_TABLE_BAND_HEADS] == 0.0;
     for (int64_t g = 0; g < values->n_groups; g++) {
         alone = alone && values->scale_factor[g] == 1.0;
     }
     if (!alone) {
         return dpe_table_fail(
             message, DPE_TABLE_BAD_FILE,
-            "a table of bands moves all pairs by them alone: expected scales of 1, "
-            "unrounded 0 and top_k %lld",
-            (long long)values->n_pairs);
+            "a table of bands moves pairs by them alone: expected scales of 1, unrounded 0 and a "
+            "first band that is not by head");
     }
     int error = DPE_TABLE_OK;
     for (int64_t i = 0; i < 2 * values->n_bands && error == DPE_TABLE_OK; i++) {
@@ -307,9 +306,13 @@ int dpe_table_has_temperature(const struct dpe_table_values *values)
 int dpe_table_needs_adapter(const struct dpe_table_values *values)
 {
     bool moves = values->log_n_length != 0.0 || !is_level(values) || values->head_scale != NULL ||
-                 dpe_table_has_method(values) == 0 || values->n_bands > 0;
+                 dpe_table_has_method(values) == 0 || values->n_bands > 0 ||
+                 values->selection != NULL;
     /* Runtimes have the factor on the pairs that rotate alone. */
     moves = moves || (values->inv_freq[values->n_pairs - 1] == 0.0 && values->logit_scale != 1.0);
+    for (int64_t j = 0; values->applied_inv_freq != NULL && j < values->n_pairs; j++) {
+        moves = moves || (values->applied_inv_freq[j] == 0.0 && values->inv_freq[j] > 0.0);
+    }
     for (int64_t g = 0; g < values->n_groups; g++) {
         moves = moves || values->scale_factor[g] != 1.0;
     }
@@ -345,16 +348,17 @@ static int check_rotations(const struct dpe_table_values *values, char *message)
         double applied =
             values->applied_inv_freq != NULL ? values->applied_inv_freq[j] : values->inv_freq[j];
         double factor = values->inv_freq[j] / applied;
-        if (still ? applied != 0.0 : !(factor >= 1e-9 && factor <= 1e9)) {
-            return dpe_table_fail(
-                message, DPE_TABLE_BAD_FILE, "applied_inv_freq[%lld] is %g, expected %s",
-                (long long)j, applied, still ? "0 as in inv_freq" : "1e-9 to 1e9 times inv_freq");
+        if (applied != 0.0 && (still || !(factor >= 1e-9 && factor <= 1e9))) {
+            return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                                  "applied_inv_freq[%lld] is %g, expected %s", (long long)j,
+                                  applied,
+                                  still ? "0 as in inv_freq" : "1e-9 to 1e9 times inv_freq, or 0");
         }
     }
     return DPE_TABLE_OK;
 }
 
-/* As many key pairs in every head as top_k says. */
+/* As many key pairs in every head as top_k says; with bands at most. */
 static int check_mask(const struct dpe_table_values *values, char *message)
 {
     for (int64_t row = 0; row < values->n_layers * values->n_heads; row++) {
@@ -362,7 +366,7 @@ static int check_mask(const struct dpe_table_values *values, char *message)
         for (int64_t j = 0; j < values->n_pairs; j++) {
             count += values->mask[row * values->n_pairs + j];
         }
-        if (count != values->top_k) {
+        if (count != values->top_k && (values->n_bands == 0 || count > values->top_k)) {
             return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
                                   "mask of layer %lld, head %lld marks %lld pairs, top_k is %lld",
                                   (long long)(row / values->n_heads),
@@ -481,12 +485,16 @@ const struct dpe_table_values *dpe_table_values(const struct dpe_table *table)
     return &table->values;
 }
 
+static bool is_key_pair(const struct dpe_table_values *values, int64_t layer, int64_t head,
+                        int64_t pair)
+{
+    return values->mask[(layer * values->n_heads + head) * values->n_pairs + pair] != 0;
+}
+
 double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair)
 {
     const struct dpe_table_values *values = &table->values;
-    int64_t row = layer * values->n_heads + head;
-    bool key_pair = values->mask[row * values->n_pairs + pair] != 0;
-    return key_pair ? values->scale_factor[table->group[pair]] : 1.0;
+    return is_key_pair(values, layer, head, pair) ? values->scale_factor[table->group[pair]] : 1.0;
 }
 
 /* ln x, or what takes its place with a decay. */
@@ -525,7 +533,10 @@ double dpe_table_position(const struct dpe_table *table, int64_t layer, int64_t 
 {
     bool frequencies = table->values.frequencies != 0;
     if (table->values.n_bands > 0) {
-        return band_position(&table->values, (int)band, side == DPE_TABLE_KEY, pair, position);
+        const bool own = row_of(&table->values, band, 0)[DPE_TABLE_BAND_HEADS] == 0.0 ||
+                         is_key_pair(&table->values, layer, head, pair);
+        return band_position(&table->values, own ? (int)band : 0, side == DPE_TABLE_KEY, pair,
+                             position);
     }
     double scale =
         band == DPE_TABLE_FAR || frequencies ? dpe_table_scale(table, layer, head, pair) : 1.0;

@@ -48,10 +48,14 @@
  *
  *     min(f((g(x) mod period) / scale_j) + offset_j, cap)
  *
- * by the band's map for queries or that for keys: f is floor or nothing, a scale of 0 leaves
+ * by the band's map for queries or that for keys, or where the band is by head and j is no key pair
+ * of the query head by those of the first band: f is floor or nothing, a scale of 0 leaves
  * offset_j alone, and g(x) = x, or where group_most C is not 0 the number of x's group: from
  * group_from on, group i (0, 1, …) has floor(C / (1 + (C − 1) exp(−group_rate i))) tokens, at most
  * C − 1; earlier tokens are in group 0.
+ *
+ * A table with a `selection` holds the keys of the method `select` (dpe-run --method help): which
+ * keys a query meets besides. This library does not apply it, and no adapter does.
  *
  * Tables of an earlier major schema version (DPE_TABLE_SCHEMA), from before the first release, are
  * refused; the message has the command that makes them again.
@@ -67,7 +71,7 @@
 
 /** The schema version of every table that is written. Tables of the same major are read, and what a
  * larger minor adds is ignored: it changes no number that a model computes. */
-#define DPE_TABLE_SCHEMA "8.0.0"
+#define DPE_TABLE_SCHEMA "9.0.0"
 
 #ifdef __cplusplus
 extern "C" {
@@ -114,12 +118,14 @@ struct dpe_table_values {
     double log_n_length; /**< N > 1, tokens; 0: f is 1 */
     double log_n_power;  /**< G in (0, 64]; 1 when log_n_length is 0 */
     double log_n_decay;  /**< B in [0, 64]; 0: the logarithm itself */
-    uint8_t *mask;       /**< [n_layers][n_heads][n_pairs], 1 = key pair */
-    int64_t n_bands;     /**< 0: the two of window and scale_factor; else these, all pairs moving,
-                              every scale 1, and a window that says nothing */
+    uint8_t *mask;       /**< [n_layers][n_heads][n_pairs], 1 = key pair; of each head as many as
+                              top_k, with bands at most */
+    int64_t n_bands;     /**< 0: the two of window and scale_factor; else these, every scale 1,
+                              and a window that says nothing */
     double *bands;       /**< [n_bands][2: query, key][DPE_TABLE_BAND_NUMBERS + 2 n_pairs]: numbers
-                              by enum dpe_table_band_number (the first four alike for both
+                              by enum dpe_table_band_number (the first five alike for both
                               sides), then scale_j [n_pairs] and offset_j [n_pairs]; NULL: none */
+    char *selection;     /**< "k=8,block=64": a query meets chosen keys alone; NULL: all */
     char *evidence_task; /**< what was measured under this entry, "needles: 4 keys of 4 values" or
                               "perplexity"; NULL: nothing, and the numbers below are 0 */
     double evidence_score;              /**< share of the needles that was found, or perplexity */
@@ -141,6 +147,8 @@ enum dpe_table_band_number {
     DPE_TABLE_BAND_LOW,       /**< the range is low ≤ x < high */
     DPE_TABLE_BAND_HIGH,      /**< 0: no end */
     DPE_TABLE_BAND_CHUNK,     /**< tokens, where the band goes by chunks; else 0 */
+    DPE_TABLE_BAND_HEADS,     /**< 1: pairs that are no key pairs of a head have the first band's
+                                   maps; else 0 */
     DPE_TABLE_MAP_FLOOR,      /**< 1: f is floor */
     DPE_TABLE_MAP_PERIOD,     /**< tokens; 0: none */
     DPE_TABLE_MAP_CAP,        /**< > 0; 0: none */
@@ -160,6 +168,11 @@ int dpe_table_open(const char *path, struct dpe_table **table, char *message);
  *  well, where dpe_table_open returns DPE_TABLE_BAD_FILE: libhdf5 1.10 may crash on a damaged one.
  */
 int dpe_table_open_unchecked(const char *path, struct dpe_table **table, char *message);
+/** The same of a text in memory in the JSON form; `name` is for messages. */
+int dpe_table_parse(const char *name, const char *bytes, size_t n, struct dpe_table **table,
+                    char *message);
+/** The table in the JSON form: a text that the caller frees; NULL: out of memory. */
+char *dpe_table_json(const struct dpe_table *table);
 /** NULL is allowed. */
 void dpe_table_close(struct dpe_table *table);
 

@@ -212,12 +212,12 @@ static void read_values(struct reader *reader, const json_t *root, bool frequenc
 
 /* The table itself: of a config.json made by `dpe-export --format hf` the block of type "dpe",
  * which is in text_config where the model has one. */
-static json_t *table_of(json_t *root)
+static const json_t *table_of(const json_t *root)
 {
     static const char *const names[] = {"rope_parameters", "rope_scaling"};
-    json_t *text = json_object_get(root, "text_config");
+    const json_t *text = json_object_get(root, "text_config");
     for (int i = 0; i < 4; i++) {
-        json_t *block = json_object_get(i < 2 ? text : root, names[i % 2]);
+        const json_t *block = json_object_get(i < 2 ? text : root, names[i % 2]);
         const char *type = json_string_value(json_object_get(block, "rope_type"));
         if (type != NULL && strcmp(type, "dpe") == 0) {
             return block;
@@ -252,17 +252,16 @@ static void read_entries(struct reader *reader, const json_t *root, const char *
     }
 }
 
-/* As dpe_table_read_h5. */
-static int read_json(const char *path, struct dpe_table_list *list, char *message)
+/* As dpe_table_read_h5; of a root that was read, and why it was not. */
+static int read_json(const char *path, const json_t *root, const json_error_t *why,
+                     struct dpe_table_list *list, char *message)
 {
     struct reader reader = {.path = path, .message = message};
     char *version = NULL;
-    json_error_t why;
-    json_auto_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(root)) {
         reader.error = dpe_table_fail(message, DPE_TABLE_BAD_FILE, "%s: line %d: %s", path,
-                                      root == NULL ? why.line : 1,
-                                      root == NULL ? why.text : "expected an object at the top");
+                                      root == NULL ? why->line : 1,
+                                      root == NULL ? why->text : "expected an object at the top");
     } else {
         const json_t *table = table_of(root);
         bool frequencies = read_conventions(&reader, table, &version);
@@ -272,6 +271,37 @@ static int read_json(const char *path, struct dpe_table_list *list, char *messag
     }
     free(version);
     return reader.error;
+}
+
+/* The table of what was read, or the reader's error. */
+static int adopt(const char *path, int error, struct dpe_table_list *list, struct dpe_table **table,
+                 char *message)
+{
+    char why[DPE_TABLE_MESSAGE];
+    if (error != DPE_TABLE_OK) {
+        dpe_table_list_free(list);
+        return error;
+    }
+    error = dpe_table_adopt_list(list, table, why);
+    return error == DPE_TABLE_OK
+               ? error
+               : dpe_table_fail(message, (enum dpe_table_error)error, "%s: %.400s", path, why);
+}
+
+int dpe_table_of_json(const char *name, const struct json_t *root, struct dpe_table **table,
+                      char *message)
+{
+    struct dpe_table_list list = {0};
+    return adopt(name, read_json(name, root, NULL, &list, message), &list, table, message);
+}
+
+int dpe_table_parse(const char *name, const char *bytes, size_t n, struct dpe_table **table,
+                    char *message)
+{
+    struct dpe_table_list list = {0};
+    json_error_t why;
+    json_auto_t *root = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &why);
+    return adopt(name, read_json(name, root, &why, &list, message), &list, table, message);
 }
 
 /* By its first bytes: other forms of a table begin with a comment, a name or a number. */
@@ -316,17 +346,11 @@ static int open_table(const char *path, bool unchecked, struct dpe_table **table
                               path);
     }
     struct dpe_table_list list = {0};
-    int error =
-        hdf5 ? dpe_table_read_h5(path, unchecked, &list, message) : read_json(path, &list, message);
-    if (error != DPE_TABLE_OK) {
-        dpe_table_list_free(&list);
-        return error;
-    }
-    char why[DPE_TABLE_MESSAGE];
-    error = dpe_table_adopt_list(&list, table, why);
-    return error == DPE_TABLE_OK
-               ? error
-               : dpe_table_fail(message, (enum dpe_table_error)error, "%s: %.400s", path, why);
+    json_error_t why;
+    json_auto_t *root = hdf5 ? NULL : json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    int error = hdf5 ? dpe_table_read_h5(path, unchecked, &list, message)
+                     : read_json(path, root, &why, &list, message);
+    return adopt(path, error, &list, table, message);
 }
 
 int dpe_table_open(const char *path, struct dpe_table **table, char *message)
@@ -337,4 +361,184 @@ int dpe_table_open(const char *path, struct dpe_table **table, char *message)
 int dpe_table_open_unchecked(const char *path, struct dpe_table **table, char *message)
 {
     return open_table(path, true, table, message);
+}
+
+/* ------------------------------------------------------------------------------------- writing */
+
+/* Numbers that read back as the same double. */
+static const size_t json_flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);
+
+static json_t *number(const struct dpe_table_field *field, double value)
+{
+    return field->type == DPE_FIELD_REAL   ? json_real(value)
+           : field->type == DPE_FIELD_FLAG ? json_boolean(value != 0.0)
+                                           : json_integer((json_int_t)value);
+}
+
+/* A number, or a list of them. */
+static json_t *numbers_of(const struct dpe_table_field *field,
+                          const struct dpe_table_values *values)
+{
+    const void *data = dpe_field_data(field, values);
+    size_t n = dpe_field_count(field, values);
+    if (field->type == DPE_FIELD_TEXT) {
+        return json_string(data);
+    }
+    if (dpe_field_rank(field) == 0) {
+        return number(field, dpe_field_get(field, data, 0));
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(list, number(field, dpe_field_get(field, data, i)));
+    }
+    return list;
+}
+
+static json_t *key_pairs(const struct dpe_table_values *values)
+{
+    const uint8_t *mask = values->mask;
+    json_t *layers = json_array();
+    for (int64_t layer = 0; layer < values->n_layers; layer++) {
+        json_t *heads = json_array();
+        for (int64_t head = 0; head < values->n_heads; head++, mask += values->n_pairs) {
+            json_t *pairs = json_array();
+            for (int64_t j = 0; j < values->n_pairs; j++) {
+                if (mask[j] != 0) {
+                    json_array_append_new(pairs, json_integer(j));
+                }
+            }
+            json_array_append_new(heads, pairs);
+        }
+        json_array_append_new(layers, heads);
+    }
+    return layers;
+}
+
+static void add_conventions(json_t *object, const struct dpe_table_values *values)
+{
+    bool frequencies = values->frequencies != 0;
+    if (frequencies) {
+        json_object_set_new(object, "moves", json_string("frequencies"));
+    }
+    for (size_t i = 0; i < dpe_n_table_conventions; i++) {
+        json_object_set_new(
+            object, dpe_table_conventions[i].name,
+            json_string(dpe_table_convention(&dpe_table_conventions[i], frequencies)));
+    }
+}
+
+/* What an entry has, appended to `entry`; its key pairs last. */
+static void add_entry(json_t *entry, const struct dpe_table_values *values, unsigned parts)
+{
+    for (size_t i = 0; i < dpe_n_table_fields; i++) {
+        const struct dpe_table_field *field = &dpe_table_fields[i];
+        if (field->type != DPE_FIELD_MARKS && dpe_field_written(field, values, parts)) {
+            json_object_set_new(entry, field->name, numbers_of(field, values));
+        }
+    }
+    if ((parts >> DPE_PART_KEYS & 1) != 0) {
+        json_object_set_new(entry, "key_pairs", key_pairs(values));
+    }
+}
+
+/* The table, its model and its conventions. NULL: out of memory. */
+static json_t *header(const struct dpe_table *table)
+{
+    const struct dpe_table_values *values = dpe_table_values(table);
+    json_t *model = json_object();
+    for (size_t i = 0; i < dpe_n_model_fields; i++) {
+        const void *at = (const char *)values + dpe_model_fields[i].at;
+        json_object_set_new(model, dpe_model_fields[i].name,
+                            dpe_model_fields[i].text ? json_string(*(const char *const *)at)
+                                                     : json_integer(*(const int64_t *)at));
+    }
+    json_t *root = json_pack(
+        "{s:s, s:s, s:b, s:o}", "schema_name", "dpe-table", "schema_version", DPE_TABLE_SCHEMA,
+        "adapter_required",
+        (int)(dpe_table_count(table) > 1 || dpe_table_needs_adapter(values) != 0), "model", model);
+    if (root != NULL) {
+        add_conventions(root, values);
+    }
+    return root;
+}
+
+/* The table as one block, NULL: out of memory. */
+static json_t *block(const struct dpe_table *table)
+{
+    const int64_t n = dpe_table_count(table);
+    unsigned parts = dpe_table_parts_of(table) & ~(1u << DPE_PART_KEYS);
+    for (int64_t i = 0; i < n; i++) { /* without them every pair is one */
+        const bool masks = dpe_table_masks(dpe_table_values(dpe_table_entry(table, i)));
+        parts |= masks ? 1u << DPE_PART_KEYS : 0;
+    }
+    json_t *root = header(table);
+    if (root != NULL && n == 1) {
+        add_entry(root, dpe_table_values(table), parts);
+        return root;
+    }
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n && root != NULL; i++) {
+        json_t *entry = json_object();
+        add_entry(entry, dpe_table_values(dpe_table_entry(table, i)), parts);
+        json_array_append_new(list, entry);
+    }
+    json_object_set_new(root, "entries", list);
+    return root;
+}
+
+static void put_object(FILE *out, json_t *object, int indent);
+
+/* A line for each element: a layer's key pairs, or an entry. */
+static void put_list(FILE *out, json_t *list, int indent)
+{
+    fprintf(out, "[");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *element = json_array_get(list, i);
+        fprintf(out, "%s\n%*s", i > 0 ? "," : "", indent + 2, "");
+        if (json_is_object(element)) {
+            put_object(out, element, indent + 2);
+        } else {
+            json_dumpf(element, out, json_flags);
+        }
+    }
+    fprintf(out, "\n%*s]", indent, "");
+}
+
+/* A line for each member, and for each layer of its key pairs: readable, and short enough for a
+ * diff. jansson's own layouts are one line for all, or one for each number. */
+static void put_object(FILE *out, json_t *object, int indent)
+{
+    const char *key = NULL;
+    const char *end = "";
+    json_t *value = NULL;
+    fprintf(out, "{");
+    json_object_foreach(object, key, value)
+    {
+        fprintf(out, "%s\n%*s\"%s\": ", end, indent + 2, "", key);
+        if (strcmp(key, "key_pairs") == 0 || strcmp(key, "entries") == 0) {
+            put_list(out, value, indent + 2);
+        } else {
+            json_dumpf(value, out, json_flags);
+        }
+        end = ",";
+    }
+    fprintf(out, "\n%*s}", indent, "");
+}
+
+char *dpe_table_json(const struct dpe_table *table)
+{
+    char *text = NULL;
+    size_t n = 0;
+    json_t *root = block(table);
+    FILE *out = root != NULL ? open_memstream(&text, &n) : NULL;
+    if (out != NULL) {
+        put_object(out, root, 0);
+        const bool whole = fprintf(out, "\n") > 0 && ferror(out) == 0;
+        if (fclose(out) != 0 || !whole) {
+            free(text);
+            text = NULL;
+        }
+    }
+    json_decref(root);
+    return text;
 }

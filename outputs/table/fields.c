@@ -81,16 +81,20 @@ const struct dpe_table_field dpe_table_fields[] = {
     {FIELD(applied_inv_freq, REAL, METHOD), .axes = {DPE_AXIS_PAIR}, RANGE(0, 1e18, 0),
      WORDS("radians/token", "rotation frequency that is applied in place of the model's own",
            "what the pairs rotate by at every distance, in place of inv_freq; 1e-9 to 1e9 times "
-           "that, 0 where that is 0")},
+           "that, or 0")},
     {FIELD(bands, REAL, BANDS), .axes = {DPE_AXIS_BAND_NUMBER}, RANGE(-LONGEST, LONGEST, -LONGEST),
      WORDS("1",
-           "for each band a row for queries and one for keys: 10 numbers, a scale and an offset of "
+           "for each band a row for queries and one for keys: 11 numbers, a scale and an offset of "
            "each pair",
            "rows of numbers, below")},
     {FIELD(head_scale, REAL, HEADS), .axes = {DPE_AXIS_LAYER, DPE_AXIS_HEAD}, RANGE(0, 1024, 1),
      .above = true,
      WORDS("1", "further factor on the logits of the head; 1 = none",
            "further factor on the logits of the query head; 1 = none")},
+    {FIELD(selection, TEXT, SELECTION),
+     WORDS("", "",
+           "keys of the method select: a query meets chosen keys alone; applied by the tools' own "
+           "engine")},
     {FIELD(evidence_task, TEXT, EVIDENCE),
      WORDS("", "",
            "what was measured at the evaluated length under this entry: needles with their keys "
@@ -277,6 +281,8 @@ static bool has_part(const struct dpe_table_values *values, enum dpe_field_part 
         return values->n_bands > 0;
     case DPE_PART_HEADS:
         return values->head_scale != NULL;
+    case DPE_PART_SELECTION:
+        return values->selection != NULL;
     case DPE_PART_EVIDENCE:
         return values->evidence_task != NULL;
     case DPE_PART_CORE:
@@ -284,6 +290,12 @@ static bool has_part(const struct dpe_table_values *values, enum dpe_field_part 
         break;
     }
     return true;
+}
+
+bool dpe_table_masks(const struct dpe_table_values *values)
+{
+    const int64_t n = values->n_layers * values->n_heads * values->n_pairs;
+    return values->mask != NULL && memchr(values->mask, 0, (size_t)n) != NULL;
 }
 
 /* A table of one entry leaves out what says nothing; one of several has every temperature. */

@@ -46,6 +46,7 @@ enum dpe_field_part {
     DPE_PART_METHOD,      /**< the plan of another method; without, it is DPE's */
     DPE_PART_BANDS,       /**< in place of window and scales; without, these are the plan */
     DPE_PART_HEADS,       /**< a temperature by head; without, all heads have the layer's */
+    DPE_PART_SELECTION,   /**< which keys a query meets; without, all */
     DPE_PART_EVIDENCE,    /**< what was measured under the entry; without, it is not known */
     DPE_PARTS,
 };
@@ -113,6 +114,8 @@ void **dpe_field_array(const struct dpe_table_field *field, struct dpe_table_val
 double dpe_field_get(const struct dpe_table_field *field, const void *data, size_t i);
 void dpe_field_set(const struct dpe_table_field *field, void *data, size_t i, double value);
 
+/** Whether some pair is no key pair of its head. */
+bool dpe_table_masks(const struct dpe_table_values *values);
 /** Numbers in a row of bands. */
 static inline int64_t dpe_table_band_row(const struct dpe_table_values *values)
 {
@@ -146,6 +149,10 @@ struct dpe_field_source {
  * also on failure. DPE_TABLE_BAD_FILE: counts that no model has, a part that is not complete. */
 int dpe_table_read_fields(const struct dpe_field_source *source, struct dpe_table_values *values,
                           char *message);
+struct json_t;
+/** dpe_table_parse of what was parsed, which stays the caller's. */
+int dpe_table_of_json(const char *name, const struct json_t *root, struct dpe_table **table,
+                      char *message);
 /** Deep copies of arrays and texts. False without memory: then nothing is left to free. */
 bool dpe_table_values_copy(const struct dpe_table_values *from, struct dpe_table_values *copy);
 /** Free every array and text and forget it. */

@@ -31,7 +31,7 @@ import zlib
 import numpy as np
 import torch
 
-from dpe_plan import CHUNK, DISTANCE, KEY, NO_END, Band, Map, Plan, good_groups, plan_of_table
+from dpe_plan import Plan, good_groups, plan_of_table
 
 
 class TableError(ValueError):
@@ -41,7 +41,7 @@ class TableError(ValueError):
 CONVENTIONS = {"near_rule": "distance < local_window", "rounding": "separable",
                "angle_precision": "f32", "pair_layout": "half-split"}
 MODEL_SIZES = ("n_layers", "n_heads", "n_kv_heads", "head_dim")
-SCHEMA = "8.0.0"
+SCHEMA = "9.0.0"
 # The fields of an entry, as outputs/table/fields.c describes them (the test table_fields compares): kind, part, axes, the
 # lowest and the highest that an element is, whether the lowest is excluded, what it is besides, and the number where
 # the part is not there.
@@ -67,6 +67,7 @@ FIELDS = {
     "applied_inv_freq": ("real", "method", "pair", 0, 1e18, False, 0, 0),
     "bands": ("real", "bands", "band_number", -2 ** 40, 2 ** 40, False, -2 ** 40, 0),
     "head_scale": ("real", "heads", "layer, head", 0, 1024, True, 1, 0),
+    "selection": ("text", "selection", "", 0, 0, False, 0, 0),
     "evidence_task": ("text", "evidence", "", 0, 0, False, 0, 0),
     "evidence_score": ("real", "evidence", "", 0, 2 ** 40, False, 0, 0),
     "evidence_low": ("real", "evidence", "", 0, 2 ** 40, False, -1, 0),
@@ -78,7 +79,7 @@ FIELDS = {
     "evidence_rival_score": ("real", "evidence", "", 0, 2 ** 40, False, -1, 0),
     "evidence_short_loss": ("real", "evidence", "", 0, 64, False, -1, 0),
 }
-BAND_NUMBERS, MOST_BANDS = 10, 4
+BAND_NUMBERS, MOST_BANDS = 11, 4
 MOST_ENTRIES = 64
 MOST_NUMBERS = 1 << 26  # of one dataset
 
@@ -87,7 +88,7 @@ class Table:
     """What a table says, checked. Attributes: those of the JSON form; the lists are float64 arrays
     (group_edge int64); mask is bool [n_layers, n_heads, n_pairs], None when all pairs are key pairs.
     Without the plan of another method unrounded is False and applied_inv_freq equal to inv_freq; bands are None, else float64
-    [n_bands, 2, 10 + 2 n_pairs].
+    [n_bands, 2, 11 + 2 n_pairs]. digest: of the bytes that it was read from and its length, for caches.
     `entries` are its entries by increasing length, each a Table of one entry. The attributes of a
     table of several are those of the longest.
     """
@@ -97,6 +98,8 @@ class Table:
         self._entries = None
         self.n_pairs = self.head_dim // 2
         self.n_groups = len(self.scale_factor)
+        if self.selection is not None:
+            raise TableError("a plan that selects keys: applied by dpe-run, dpe-eval and dpe-serve alone")
         self._check_sizes()
         self._check_fields()
         self._check_groups()
@@ -113,15 +116,15 @@ class Table:
         if not 0 < self.bands.size <= 2 * MOST_BANDS * row or self.bands.size % (2 * row):
             raise TableError(f"bands holds {self.bands.size} numbers, expected two rows of {row} for 1 to {MOST_BANDS} bands")
         self.bands = self.bands.reshape(-1, 2, row)
-        if self.unrounded or self.mask is not None or (self.scale_factor != 1).any():
-            raise TableError("a table of bands moves all pairs by them alone: expected scales of 1, unrounded 0 "
-                             f"and top_k {self.n_pairs}")
+        if self.unrounded or (self.scale_factor != 1).any() or self.bands[0, 0, 4]:
+            raise TableError("a table of bands moves pairs by them alone: expected scales of 1, unrounded 0 and a first band "
+                             "that is not by head")
         for band, side in np.ndindex(self.bands.shape[:2]):
             numbers, scale = self.bands[band, side, :BAND_NUMBERS], self.bands[band, side, BAND_NUMBERS:][:self.n_pairs]
-            by, low, high, chunk, floor, period, cap, most, rate, first = numbers
-            good = not (np.delete(numbers, (6, 8)) % 1).any() and by in (0, 1, 2) and low >= 0 and (high == 0 or high > low) and \
-                (numbers[:4] == self.bands[band, 0, :4]).all() and (chunk > 0) == (by == 1) and chunk >= 0 and \
-                floor in (0, 1) and period >= 0 and cap >= 0 and good_groups(most, rate, first) and \
+            by, low, high, chunk, heads, floor, period, cap, most, rate, first = numbers
+            good = not (np.delete(numbers, (7, 9)) % 1).any() and by in (0, 1, 2) and low >= 0 and (high == 0 or high > low) and \
+                (numbers[:5] == self.bands[band, 0, :5]).all() and (chunk > 0) == (by == 1) and chunk >= 0 and \
+                heads in (0, 1) and floor in (0, 1) and period >= 0 and cap >= 0 and good_groups(most, rate, first) and \
                 ((scale == 0) | (scale >= 1)).all()
             if not good:
                 raise TableError(f"bands: band {band}, {'keys' if side else 'queries'}: expected a range, a map and scales "
@@ -199,19 +202,20 @@ class Table:
 
     def _check_method(self):
         applied, own = self.applied_inv_freq, self.inv_freq
-        near = (applied >= 1e-9 * own) & (applied <= 1e9 * own)  # 0 where inv_freq is 0
-        _expect_all("applied_inv_freq", applied, near, "1e-9 to 1e9 times inv_freq")
+        near = (applied == 0) | (applied >= 1e-9 * own) & (applied <= 1e9 * own)
+        _expect_all("applied_inv_freq", applied, near, "1e-9 to 1e9 times inv_freq, or 0")
         self.unrounded = bool(self.unrounded)
 
     def _check_mask(self):
         if self.mask is None:
             return
         counts = self.mask.sum(axis=2)
-        if (counts != self.top_k).any():
-            layer, head = np.argwhere(counts != self.top_k)[0]
+        wrong = counts != self.top_k if self.bands is None else counts > self.top_k
+        if wrong.any():
+            layer, head = np.argwhere(wrong)[0]
             raise TableError(f"mask of layer {layer}, head {head} marks {counts[layer, head]} pairs, "
                              f"top_k is {self.top_k}")
-        if self.top_k == self.n_pairs:
+        if self.mask.all():
             self.mask = None
 
     @classmethod
@@ -332,23 +336,6 @@ def formula_table(trained_length, length, inv_freq, attention_scaling, model_typ
     return Table.of_entries(entries)
 
 
-class PlanFile(Table):
-    """A plan of any method, as dpe-run --show-plan --json writes it, in the place of a table of one entry. inv_freq and
-    attention_scaling are the model's own, as in a table."""
-
-    def __init__(self, values):  # pylint: disable=super-init-not-called
-        self.__dict__.update(values)
-        self._entries, self.n_pairs, self.n_groups = None, self.head_dim // 2, 0
-        self._check_model()
-        rotating = np.arange(self.n_pairs) < self.rotating_pairs()
-        _expect_all("model_inv_freq", self.inv_freq, np.where(rotating, self.inv_freq > 0, self.inv_freq == 0),
-                    "positive numbers, and behind them zeros")
-
-    @property
-    def plan(self):
-        return self.read_plan
-
-
 def _expect_all(name, values, good, expected):
     """NaN fails every comparison, so `good` need not think of it."""
     good = good & np.isfinite(values)
@@ -359,19 +346,19 @@ def _expect_all(name, values, good, expected):
 
 # ------------------------------------------------------------------------------------------ reading
 
-def load_table(path, unchecked=False):
-    """Read TABLE.h5 or its JSON form, told apart by content. TableError says what is wrong. An HDF5
-    file ends with a checksum; one that has none is read only when `unchecked`: HDF5 itself does not
-    see every damage, and can crash on it."""
+def load_table(path, unchecked=False, data=None):
+    """Read TABLE.h5 or its JSON form, told apart by content, or `data`, the bytes of one, of which path then is the name.
+    TableError says what is wrong. An HDF5 file ends with a checksum; one that has none is read only when `unchecked`: HDF5
+    itself does not see every damage, and can crash on it."""
     try:
-        data = _read_file(path)
+        data = _read_file(path) if data is None else data
         hdf5 = data[:8] == b"\x89HDF\r\n\x1a\n"
         if hdf5:
             _check_bytes(data, unchecked)
         entries = _read_h5(data) if hdf5 else _read_json(data)
         if not 1 <= len(entries) <= MOST_ENTRIES:
             raise TableError(f"expected 1 to {MOST_ENTRIES} entries, found {len(entries)}")
-        return Table.of_entries([_table_of(values, len(entries)) for values in entries])
+        return Table.of_entries([_table_of(values, len(entries), data) for values in entries])
     except TableError as error:
         raise TableError(f"{path}: {error}") from None
     except (OSError, RuntimeError, KeyError, MemoryError, RecursionError, TypeError, ValueError,
@@ -415,9 +402,12 @@ def _check_bytes(data, unchecked):
                          f"{found:08x}; copy it again")
 
 
-def _table_of(values, n_entries):
+def _table_of(values, n_entries, data):
     try:
-        return PlanFile(values) if "read_plan" in values else Table(values)
+        table = Table(values)
+        of_entry = b"" if n_entries == 1 else b" %d" % table.evaluated_length
+        table.digest = hashlib.sha256(data + of_entry).hexdigest()
+        return table
     except TableError as error:
         if n_entries == 1:
             raise
@@ -446,7 +436,7 @@ def _entry(shared, has, read):
         if part in parts:
             values[name] = read(name, kind, axes, dict(shared, **values))
         else:
-            values[name] = None if axes or part == "evidence" else absent
+            values[name] = None if axes or kind == "text" else absent if part != "evidence" else None
     if values["mask"] is None:  # a detection alone knows no key pairs: then all are
         values["top_k"] = shared["head_dim"] // 2
     if values["applied_inv_freq"] is None:
@@ -485,8 +475,6 @@ def _read_json(data):
                          "dpe-export --format hf writes one with a table")
     text = ((str,), "a string")
     name, version = (_member(root, key, *text) for key in ("schema_name", "schema_version"))
-    if name == "dpe-plan":
-        return [_read_plan(root)]
     _check_header(name, version)
     _check_moves(root.get("moves"))
     for name, expected in CONVENTIONS.items():
@@ -523,107 +511,6 @@ def _json_entry(root, shared):
         return _json_list(root, name) if axes else _member(root, name, *expected[kind])
 
     return _entry(shared, lambda name: isinstance(root, dict) and ("key_pairs" if name == "mask" else name) in root, read)
-
-
-def _read_plan(root):
-    """The values of a PlanFile."""
-    text, whole, number, flag = (((str,), "a string"), ((int,), "a whole number"), ((int, float), "a number"),
-                                 ((bool,), "true or false"))
-    version = _member(root, "schema_version", *text)
-    if not version.startswith("1."):
-        raise TableError(f"plan of schema version {version}, this adapter reads 1.x")
-    _check_convention("angle_precision", _member(root, "angle_precision", *text), ("f32",))
-    for name, what in (("selects", "a plan that selects keys"), ("exact", "exact positions (exact=1)")):
-        if _member(root, name, *flag):
-            raise TableError(f"{what}: applied by dpe-run, dpe-eval and dpe-serve alone")
-    values = {name: _member(root, name, *text) for name in ("model_type", "fingerprint", "name", "key")}
-    values.update((name, _member(root, name, *whole)) for name in MODEL_SIZES + ("trained_length", "evaluated_length"))
-    pairs = values["head_dim"] // 2
-    if not 1 <= pairs <= 1 << 15 or values["head_dim"] % 2:
-        raise TableError(f"head_dim is {values['head_dim']}, expected an even number from 2 to 65536")
-    values.update(schema_version=version, inv_freq=_numbers(root, "model_inv_freq", pairs),
-                  attention_scaling=float(_member(root, "attention_scaling", *number)))
-    factors = {name: float(_member(root, name, *number))
-               for name in ("logit_factor", "log_n_length", "log_n_power", "log_n_decay", "still_factor")}
-    if not all(math.isfinite(value) and value >= 0 for value in factors.values()) or factors["logit_factor"] == 0 or \
-            0 < factors["log_n_length"] <= 1:
-        raise TableError(f"{factors}: expected numbers of 0 or more, a logit_factor above 0, a log_n_length of 0 or "
-                         "above 1")
-    depth = _numbers(root, "logit_depth", 3)
-    if not (depth > 0).all():
-        raise TableError(f"logit_depth: expected three numbers above 0, found {list(depth)}")
-    heads = _scales_of_heads(root, values) if "head_scales" in root else None
-    chunk, still = (_member(root, name, *whole) for name in ("chunk", "n_still"))
-    applied = _numbers(root, "inv_freq", pairs)
-    if not 0 <= still <= pairs or (applied < 0).any() or (applied[pairs - still:] != 0).any():
-        raise TableError("inv_freq: expected numbers of 0 or more, and 0 for the last n_still")
-    bands = _member(root, "bands", (list,), "a list")
-    if not 1 <= len(bands) <= 4:
-        raise TableError(f"expected 1 to 4 bands, found {len(bands)}")
-    values["read_plan"] = Plan([_read_band(band, pairs, chunk, i == 0) for i, band in enumerate(bands)], applied,
-                               tuple(values[name] for name in MODEL_SIZES), n_still=still, chunk=chunk,
-                               mask=_mask_of_heads(root, values) if "heads" in root else None,
-                               logit_depth=[float(one) for one in depth], logit_heads=heads, **factors)
-    return values
-
-
-def _scales_of_heads(root, values):
-    sizes = values["n_layers"], values["n_heads"]
-    scales = np.ones(sizes)
-    for row in _member(root, "head_scales", (list,), "a list"):
-        at = tuple(_member(row, name, (int,), "a whole number") for name in ("layer", "head"))
-        factor = _member(row, "factor", (int, float), "a number")
-        if not all(0 <= i < size for i, size in zip(at, sizes)) or not 0 < factor <= 1024:
-            raise TableError(f"head_scales: expected a head of the model and a factor above 0, at most 1024, found {row}")
-        scales[at] = factor
-    return scales
-
-
-def _read_band(band, pairs, chunk, first):
-    kind = _member(band, "kind", (str,), "a string")
-    low = _member(band, "low", (int,), "a whole number")
-    high = _member(band, "high", (int, float, type(None)), "a number or null")
-    per_head = _member(band, "per_head", (bool,), "true or false")
-    high = NO_END if high is None else int(high)
-    if kind not in (DISTANCE, CHUNK, KEY) or not 0 <= low < high <= NO_END or kind == CHUNK and chunk < 1 or \
-            first and per_head:
-        raise TableError(f"a band of kind {kind!r} from {low} to {high}: expected distance, chunk (with a chunk of 1 or "
-                         "more) or key, and an order; the first band is not by head")
-    maps = []
-    for side in ("query", "key"):
-        scale, offset = _numbers(band, side + "_scale", pairs, True), _numbers(band, side + "_offset", pairs)
-        period, cap = (_member(band, f"{side}_{name}", (int, float, type(None)), "a number or null")
-                       for name in ("period", "cap"))
-        period, cap = (math.inf if value is None else float(value) for value in (period, cap))
-        if not (scale >= 1).all() or not (np.abs(offset) <= 2.0 ** 40).all() or not period >= 1 or \
-                math.isfinite(period) and period != math.floor(period) or not -2.0 ** 40 <= cap:
-            raise TableError(f"a map of a band's {side} side: expected scales of 1 or more, offsets and a cap of at most "
-                             "2^40 tokens, a whole period")
-        groups = _numbers(band, side + "_groups", 3)
-        if not good_groups(*groups):
-            raise TableError(f"{side}_groups: expected a most, a rate and a token, or three zeros, found {groups.tolist()}")
-        maps.append(Map(scale, offset, _member(band, side + "_floored", (bool,), "true or false"), period, cap, groups))
-    return Band(kind, low, high, per_head, *maps)
-
-
-def _numbers(root, name, count, infinite=False):
-    """A list of `count` numbers; infinite: null is infinity."""
-    numbers = _member(root, name, (list,), "a list of numbers")
-    kinds = (int, float, type(None)) if infinite else (int, float)
-    if len(numbers) != count or any(type(number) not in kinds for number in numbers):
-        raise TableError(f'"{name}": expected {count} numbers')
-    return np.array([math.inf if number is None else number for number in numbers], np.float64)
-
-
-def _mask_of_heads(root, values):
-    layers = [[None] * values["n_heads"] for _ in range(min(values["n_layers"], 1 << 16))] \
-        if 0 < values["n_heads"] <= 1 << 16 else []
-    for row in _member(root, "heads", (list,), "a list"):
-        layer, head = (_member(row, name, (int,), "a whole number") for name in ("layer", "head"))
-        if not (0 <= layer < len(layers) and 0 <= head < values["n_heads"]):
-            raise TableError(f'"heads": the model has no layer {layer}, head {head}')
-        layers[layer][head] = _member(row, "key_pairs", (list,), "a list")
-    return _mask_of_lists(layers, values)
 
 
 def _json_list(root, name):

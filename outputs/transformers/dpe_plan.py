@@ -12,10 +12,9 @@ Logits of query m in layer l of n are multiplied by logit_factor D(l) f(m), D th
 logit_depth at t = l / (n - 1), (1 - t)^2 first + 2 t (1 - t) middle + t^2 last, and f(m) =
 max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a log_n_decay B above 0 puts 1 - x^-B in the place of ln x.
 
-An entry of a table has one (dpe_attention.Table.plan). A file of `dpe-run -m DIR --show-plan --json --method NAME
---length L` holds one of any method but those that select keys; dpe_attention.load_table reads it.
+An entry of a table has one (dpe_attention.Table.plan); `dpe-run -m DIR --show-plan --json --method NAME --length L` prints one of any
+method.
 """
-import hashlib
 import math
 
 import numpy as np
@@ -189,22 +188,6 @@ class Plan:
                     self.logit_factor, self.log_n_length, self.log_n_power, self.log_n_decay, self.n_still,
                     self.still_factor, self.chunk, mask, self.logit_depth, heads)
 
-    def digest(self):
-        """Equal for equal plans, 64 hex digits."""
-        numbers = [self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim, self.logit_factor, self.log_n_length,
-                   self.log_n_power, self.log_n_decay, self.n_still, self.still_factor, self.chunk, *self.logit_depth]
-        numbers += [value for b in self.bands
-                    for value in ((DISTANCE, CHUNK, KEY).index(b.kind), b.lo, b.hi, b.per_head, b.q_map, b.k_map)]
-        digest = hashlib.sha256(repr([float(number) for number in numbers]).encode())
-        digest.update(self.inv_freq.tobytes())
-        for one in self.maps:
-            digest.update(repr(one.content()).encode())
-        if self.mask is not None:
-            digest.update(np.packbits(self.mask).tobytes())
-        if self.logit_heads is not None:
-            digest.update(b"heads" + self.logit_heads.tobytes())
-        return digest.hexdigest()
-
 
 def plan_of_table(entry):
     """The plan of a Table of one entry. Where all scales are 1 positions are those of the tokens: one band."""
@@ -228,15 +211,15 @@ def plan_of_table(entry):
 
 
 def _bands_of(rows):
-    """Of a table with bands [n_bands, 2, 10 + 2 n_pairs] (dpe_table.h): its bands, and their chunk."""
-    bands, chunk, pairs = [], 0, (rows.shape[2] - 10) // 2
+    """Of a table with bands [n_bands, 2, 11 + 2 n_pairs] (dpe_table.h): its bands, and their chunk."""
+    bands, chunk, pairs = [], 0, (rows.shape[2] - 11) // 2
     for both in rows:
         kind, low, high, of_chunk = (int(x) for x in both[0, :4])
         chunk = max(chunk, of_chunk)
         maps = []
-        for _, _, _, _, floored, period, cap, most, rate, first, *values in both:
+        for _, _, _, _, _, floored, period, cap, most, rate, first, *values in both:
             scale = np.array(values[:pairs])
             maps.append(Map(np.where(scale == 0, np.inf, scale), values[pairs:], floored, period or math.inf,
                             cap or math.inf, (most, rate, first)))
-        bands.append(Band((DISTANCE, CHUNK, KEY)[kind], low, high or NO_END, False, *maps))
+        bands.append(Band((DISTANCE, CHUNK, KEY)[kind], low, high or NO_END, bool(both[0, 4]), *maps))
     return bands, chunk

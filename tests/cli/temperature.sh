@@ -25,8 +25,8 @@ detect --temperature off -o "$work/off.h5" || fail "off: $(cat "$work/err")"
 detect --temperature log-n=128,log-n-power=2,logit-scale=1.2 -o "$work/warm.h5" ||
     fail "log-n: $(cat "$work/err")"
 h5diff --exclude-path=/run "$work/plain.h5" "$work/off.h5" >"$work/diff" 2>&1 || fail "off is not without: $(cat "$work/diff")"
-version "$work/plain.h5" 8.0.0
-version "$work/warm.h5" 8.0.0
+version "$work/plain.h5" 9.0.0
+version "$work/warm.h5" 9.0.0
 for pair in logit_scale/1.2 log_n_length/128 log_n_power/2 log_n_decay/0; do
     h5dump -d "/table/${pair%/*}" "$work/warm.h5" | grep -q "(0): ${pair#*/}\$" || fail "/table/${pair%/*}: $(h5dump -d "/table/${pair%/*}" "$work/warm.h5")"
 done
@@ -41,7 +41,7 @@ h5dump -d /plans/plan "$work/warm.h5" | grep -o '"[0-9a-f]\{32\}"' | sort -u >"$
 
 # The forms that carry it return it; those that cannot are refused unless an option drops it.
 export_ "$work/warm.h5" -o "$work/table.h5" || fail "h5: $(cat "$work/err")"
-version "$work/table.h5" 8.0.0
+version "$work/table.h5" 9.0.0
 export_ "$work/table.h5" -o "$work/table.json" || fail "json: $(cat "$work/err")"
 export_ "$work/table.json" -o "$work/table.safetensors" || fail "safetensors: $(cat "$work/err")"
 export_ "$work/table.safetensors" -o "$work/back.h5" || fail "back: $(cat "$work/err")"
@@ -94,7 +94,7 @@ for bad in log-n=1 log-n=-3 log-n=nan logit-scale=0 logit-scale=inf log-n=256,lo
 done
 refused 64 "logit-scale: expected a number above 0" "$bin/dpe-run" -m "$model" --show-plan --method dpe:logit-scale=0
 for change in '"log_n_length": 128.0/"log_n_length": 1.0' '"logit_scale": 1.2/"logit_scale": -1.2' \
-    '"log_n_power": 2.0/"log_n_power": 0.0' '"schema_version": "8.0.0"/"schema_version": "2.0.0"'; do
+    '"log_n_power": 2.0/"log_n_power": 0.0' '"schema_version": "9.0.0"/"schema_version": "2.0.0"'; do
     sed "s/$change/" "$work/table.json" >"$work/bad.json"
     cmp -s "$work/table.json" "$work/bad.json" && fail "$change changes nothing"
     "$bin/dpe-run" -m "$model" --show-plan --table "$work/bad.json" >"$work/out" 2>"$work/err"

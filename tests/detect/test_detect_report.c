@@ -214,7 +214,8 @@ static void which_methods_a_table_can_hold(void **state)
          false,
          0},
         {"rerope", true, {1.0, 1.0}, false, false, 2},
-        {"cope", false, {0}, false, false, 0},
+        {"cope", true, {1.0, 1.0}, false, true, 0},
+        {"dope", false, {0}, false, false, 0},
         {"lampe", true, {1.0, 1.0}, false, false, 3},
         {"dca", true, {1.0, 1.0}, false, false, 3},
         {"streaming-llm", true, {1.0, 1.0}, false, false, 2},
@@ -250,7 +251,8 @@ static void which_methods_a_table_can_hold(void **state)
         /* Where frequencies are moved, those that runtimes apply as they are. */
         DPE_SCOPED(dpe_detect_entry_free) struct dpe_detect_entry plain = {0};
         assert_int_equal(dpe_detect_holds(&factors, &context, &plan, &plain, &holds, &err), DPE_OK);
-        assert_int_equal(holds, cases[i].frequencies && strstr(cases[i].spec, "log-n") == NULL);
+        assert_int_equal(holds, cases[i].frequencies && strstr(cases[i].spec, "log-n") == NULL &&
+                                    strcmp(cases[i].spec, "cope") != 0);
         assert_true(!holds ||
                     (plain.values.frequencies == 0 && dpe_table_needs_adapter(&plain.values) == 0));
         dpe_plan_free(&plan);

@@ -178,8 +178,12 @@ static void a_name_is_a_table(void **state)
                                         "lampe:log-n=9",
                                         "dca",
                                         "jet-long",
-                                        "self"};
-    static const char *const none[] = {"cope", "dope", "select:k=8", "select:over=lampe"};
+                                        "self",
+                                        "cope",
+                                        "dope",
+                                        "select:k=8",
+                                        "select:over=lampe"};
+    static const char *const none[] = {"self-extend:exact=1"};
     char line[256], text[128];
     (void)state;
     for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {

@@ -54,7 +54,7 @@ static void temperature_and_plan_are_found(void **state)
     }
     dpe_h5_close(table);
     expect_attribute("joint.h5", "/validate", "kept", "joint");
-    expect_attribute("joint.h5", "/", "schema_version", "8.0.0");
+    expect_attribute("joint.h5", "/", "schema_version", "9.0.0");
     /* The table computes what the joint plan of its validation does; what that is held against is
      * the method as released, with its log-n. */
     eval("niah" SHORT "--samples 1 --table joint.h5 --method leaky-rerope -o of-joint.h5", 0, NULL);

@@ -41,7 +41,7 @@ struct object {
 
 static const struct object objects[] = {
     {"/", "schema_name", "dpe-table", 0, {0}, 0, 0},
-    {"/", "schema_version", "8.0.0", 0, {0}, 0, 0},
+    {"/", "schema_version", "9.0.0", 0, {0}, 0, 0},
     {"/model", "model_type", "llama", 0, {0}, 0, 0},
     {"/model", "fingerprint", "00ff", 0, {0}, 0, 0},
     {"/model", "layers", NULL, 0, {0}, 1, 0},

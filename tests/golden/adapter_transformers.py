@@ -46,7 +46,7 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
     frequencies, scaling = rotation or \
         ([config.rope_parameters["rope_theta"] ** (-2.0 * j / dim) for j in range(pairs)], 1.0)
     moving = sum(frequency > 0 for frequency in frequencies)
-    table = {"schema_name": "dpe-table", "schema_version": "8.0.0", "adapter_required": True,
+    table = {"schema_name": "dpe-table", "schema_version": "9.0.0", "adapter_required": True,
              "model": {"model_type": config.model_type, "fingerprint": "0",
                        "n_layers": config.num_hidden_layers, "n_heads": config.num_attention_heads,
                        "n_kv_heads": config.num_key_value_heads, "head_dim": dim},

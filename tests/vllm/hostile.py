@@ -8,6 +8,7 @@ import urllib.request
 URL = sys.argv[1]
 with open(sys.argv[2], encoding="utf-8") as given:
     LINE = json.load(given)
+PLAN = json.loads(LINE["plan"])
 
 
 def ask(path, body):
@@ -25,22 +26,20 @@ def refused(status, words, path, body):
     assert code == status and words in message, (path, code, message)
 
 
-taken = ask("/v1/dpe/plan", LINE["plan"])
+taken = ask("/v1/dpe/plan", LINE["plan"].encode())
 assert taken[0] == 200 and taken[1]["plan"] == LINE["digest"], taken
 good = {"dpe_plan": LINE["digest"], "prompt": list(range(5, 45)), "max_tokens": 2, "temperature": 0}
 for path in ("/v1/dpe/plan", "/v1/dpe/completions", "/v1/dpe/norms"):
     for wrong in (b"", b"\xff\xfe", b"[1,2]", b"{", b"null", b"3", b"[" * 200000, b'{"a":' * 200000):
         refused(400, "expected", path, wrong)
-refused(400, "n_layers", "/v1/dpe/plan", dict(LINE["plan"], n_layers=0))
-refused(400, "layers", "/v1/dpe/plan", dict(LINE["plan"], n_layers=LINE["plan"]["n_layers"] + 1, mask=None))
-refused(400, "do not rotate", "/v1/dpe/plan",
-        dict(LINE["plan"], n_still=1, inv_freq=LINE["plan"]["inv_freq"][:-1] + [0.0]))
-refused(400, "the factor", "/v1/dpe/plan", dict(LINE["plan"], attention_multiplier=0.5))
-refused(400, "queries grow", "/v1/dpe/plan", dict(LINE["plan"], query_growth=0.1, query_length=8192.0))
+for wrong, words in ((dict(PLAN["model"], n_layers=0), "key_pairs"), (dict(PLAN["model"], n_heads=6, n_kv_heads=6), "n_heads"),
+                     (dict(PLAN["model"], fingerprint="00ff"), "00ff"), (dict(PLAN["model"], model_type="gpt2"), "model_type")):
+    refused(400, words if words != "key_pairs" else "", "/v1/dpe/plan", dict(PLAN, model=wrong))
+refused(400, "do not rotate", "/v1/dpe/plan", dict(PLAN, inv_freq=PLAN["inv_freq"][:-1] + [0.0]))
 refused(400, "", "/v1/dpe/plan", b'{"bands": ' + b"[" * 900 + b"]" * 900 + b"}")
-code, answer = ask("/v1/dpe/plan", json.dumps(LINE["plan"]).encode()[:-1] + b', "more": ' + b"[" * 900 + b"]" * 900 + b"}")
+code, answer = ask("/v1/dpe/plan", LINE["plan"].encode().rstrip()[:-1] + b', "more": ' + b"[" * 900 + b"]" * 900 + b"}")
 assert code in (200, 400), (code, answer)
-refused(400, "selects keys", "/v1/dpe/plan", dict(LINE["plan"], selection=dict(LINE["plan"]["selection"], block=16)))
+refused(400, "selects keys", "/v1/dpe/plan", dict(PLAN, selection="k=8,block=16"))
 refused(404, "no plan with that digest", "/v1/dpe/completions", dict(good, dpe_plan="00" * 32))
 refused(400, "a list of token ids", "/v1/dpe/completions", dict(good, prompt="text"))
 refused(400, "a list of token ids", "/v1/dpe/completions", dict(good, prompt=[1, -2]))

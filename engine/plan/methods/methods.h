@@ -55,8 +55,8 @@ dpe_status dpe_plan_for_text(const char *spec, const struct dpe_plan_context *co
  *  none is `over` or a temperature's, and its name. DPE_USAGE as dpe_plan_make. */
 dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
                            const struct dpe_plan_context *context, struct dpe_error *err);
-/** The keys of `select` that make the plan's selection again, from its name; "" without one. `text`
- * has room for the name. */
+/** The keys of `select` that make the plan's selection again; "" without one, and for one that a
+ * model was trained with. `text` has room for the plan's name. */
 void dpe_plan_selection_text(const struct dpe_plan *plan, char *text);
 /** Line i of the methods, NULL after the last: "name<TAB>key=default key=default …<TAB>what it
  * does and its source". */

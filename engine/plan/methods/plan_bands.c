@@ -279,23 +279,19 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dp
 
 static void name_dpe(const struct dpe_dpe_params *params, struct dpe_plan *plan)
 {
-    size_t room = sizeof plan->name;
-    int used =
-        params->frequencies
-            ? snprintf(plan->name, room, "frequencies:scales=")
-            : snprintf(plan->name, room, "dpe:window=%" PRId64 "%s%s%s%s,scales=", params->window,
-                       params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "",
-                       params->unrounded ? ",unrounded" : "",
-                       params->inv_freq != NULL ? ",other frequencies" : "");
-    for (int g = 0; g < params->n_groups && used < (int)room; g++) {
-        used += snprintf(plan->name + used, room - (size_t)used, "%s%.15g", g == 0 ? "" : "/",
-                         params->scale[g]);
+    char *const name = plan->name, near[48], text[DPE_TEMPERATURE_TEXT];
+    snprintf(near, sizeof near, "dpe:window=%" PRId64, params->window);
+    snprintf(name, sizeof plan->name,
+             "%s%s%s%s%s%cscales=", params->frequencies ? "frequencies" : near,
+             params->exact ? ",exact=1" : "", params->mask != NULL ? ",masked" : "",
+             params->unrounded ? ",unrounded" : "",
+             params->inv_freq != NULL ? ",other frequencies" : "", params->frequencies ? ':' : ',');
+    for (int g = 0; g < params->n_groups; g++) {
+        dpe_append(name, sizeof plan->name, "%s%.15g", g == 0 ? "" : "/", params->scale[g]);
     }
-    if (params->temperature != NULL && !dpe_temperature_is_none(params->temperature) &&
-        used < (int)room) {
-        char text[DPE_TEMPERATURE_TEXT];
+    if (params->temperature != NULL && !dpe_temperature_is_none(params->temperature)) {
         dpe_temperature_text(params->temperature, text);
-        snprintf(plan->name + used, room - (size_t)used, ",%s", text);
+        dpe_append(name, sizeof plan->name, ",%s", text);
     }
 }
 

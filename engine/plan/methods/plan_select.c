@@ -2,6 +2,7 @@
  * selection. */
 #include "engine/plan/methods/methods_internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -146,17 +147,28 @@ static void build_reattention(struct dpe_spec *spec, struct dpe_plan *plan)
     s->positions = DPE_PLACE_PACKED;
 }
 
-static void build_minference(struct dpe_spec *spec, struct dpe_plan *plan)
+/* Each head's own block and the k-1 best by their mean keys. */
+static void own_and_best(struct dpe_spec *spec, struct dpe_plan *plan, int64_t block, int64_t k,
+                         int64_t refresh)
 {
     plain_positions(spec, plan);
     struct dpe_selection *s = &plan->selection;
-    s->block = dpe_spec_tokens(spec, "block", dpe_least(64, trained_share(spec, 16)));
-    /* The query's own block is one of them. */
-    s->k = dpe_spec_whole(spec, "k", 100, 1, DPE_MOST_TOKENS) - 1;
+    s->block = dpe_spec_tokens(spec, "block", dpe_least(block, trained_share(spec, 16)));
+    s->k = dpe_spec_whole(spec, "k", k, 1, DPE_MOST_TOKENS) - 1;
     s->local = 1;
-    s->refresh = dpe_spec_tokens(spec, "refresh", s->block);
+    s->refresh = dpe_spec_tokens(spec, "refresh", refresh > 0 ? refresh : s->block);
     s->unit = DPE_CHOICE_HEAD;
     s->scored = DPE_SCORE_TRUE;
+}
+
+static void build_minference(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    own_and_best(spec, plan, 64, 100, 0);
+}
+
+static void build_moba(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    own_and_best(spec, plan, 4096, 12, 1);
 }
 
 static void build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan)
@@ -171,18 +183,6 @@ static void build_vertical_slash(struct dpe_spec *spec, struct dpe_plan *plan)
     s->last = dpe_spec_tokens(spec, "last", dpe_least(64, trained_share(spec, 16)));
     s->refresh = dpe_spec_tokens(spec, "refresh", 16 * s->last);
     s->representative = DPE_REPRESENT_PROBABILITY;
-    s->unit = DPE_CHOICE_HEAD;
-    s->scored = DPE_SCORE_TRUE;
-}
-
-static void build_moba(struct dpe_spec *spec, struct dpe_plan *plan)
-{
-    plain_positions(spec, plan);
-    struct dpe_selection *s = &plan->selection;
-    s->block = dpe_spec_tokens(spec, "block", dpe_least(4096, trained_share(spec, 16)));
-    s->k = dpe_spec_whole(spec, "k", 12, 1, DPE_MOST_TOKENS) - 1;
-    s->local = 1;
-    s->refresh = dpe_spec_tokens(spec, "refresh", 1);
     s->unit = DPE_CHOICE_HEAD;
     s->scored = DPE_SCORE_TRUE;
 }
@@ -269,9 +269,8 @@ dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
                         keys);
     }
     plan->selection = made.selection;
-    char *over = strstr(made.name, "over=");
-    int n = over != NULL ? (int)(over - made.name) : 0;
-    snprintf(name, sizeof name, "%.*sover=%s", n, made.name, plan->name);
+    dpe_plan_selection_text(plan, spec);
+    snprintf(name, sizeof name, "%s%s,over=%s", begin, spec, plan->name);
     name[sizeof plan->name - 1] = '\0'; /* cut if longer */
     memcpy(plan->name, name, sizeof plan->name);
     return dpe_plan_check(plan, err);
@@ -279,9 +278,17 @@ dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
 
 void dpe_plan_selection_text(const struct dpe_plan *plan, char *text)
 {
-    const char *keys = strchr(plan->name, ':');
-    const char *over = strstr(plan->name, ",over=");
-    bool selects = strncmp(plan->name, "select:", 7) == 0 && over != NULL;
-    snprintf(text, sizeof plan->name, "%.*s", selects ? (int)(over - keys - 1) : 0,
-             selects ? keys + 1 : "");
+    const struct dpe_selection *s = &plan->selection;
+    char own[96] = "";
+    if (s->representative == DPE_REPRESENT_ATTENDED) {
+        snprintf(own, sizeof own, ",attended=%" PRId64, s->attended);
+    } else if (s->representative == DPE_REPRESENT_PROBABILITY) {
+        snprintf(own, sizeof own, ",last=%" PRId64 ",slashes=%" PRId64, s->last, s->slashes);
+    }
+    snprintf(text, sizeof plan->name,
+             "k=%" PRId64 ",block=%" PRId64 ",sinks=%" PRId64 ",local=%" PRId64 ",refresh=%" PRId64
+             ",representative=%s%s,unit=%s,positions=%s,scored=%s",
+             s->k, s->block, s->sinks, s->local, s->refresh, representatives[s->representative],
+             own, units[s->unit], places[s->positions], scored[s->scored]);
+    text[0] = dpe_selects(s) && s->first == 0 ? text[0] : '\0';
 }

@@ -90,10 +90,10 @@ const struct dpe_serve_plan *dpe_serve_world_plan(const struct dpe_serve_world *
                                                   int64_t index);
 /** The index of the plan with this digest, −1: there is none. */
 int64_t dpe_serve_world_find(const struct dpe_serve_world *world, const char *digest);
-/** Keep a copy of the plan unless it is there; its digest. DPE_BAD_DATA: it is of a model of
- * another shape. */
-dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const struct dpe_plan *plan,
-                               char digest[65], struct dpe_error *err);
+/** Keep the plan of a table of one entry in its JSON form, unless one of this digest is there.
+ * DPE_BAD_DATA: it is no table, or one of another model. */
+dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const struct json_t *value,
+                               const char *digest, struct dpe_error *err);
 /** The index of the plan that a text of so many tokens is run with. */
 int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t tokens);
 /** The most new tokens after a prompt of so many, when the client names no number: as many as the

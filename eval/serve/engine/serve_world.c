@@ -12,6 +12,7 @@
 #include "eval/serve/engine/serve_engine_internal.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
+#include "outputs/table/fields.h"
 
 /* The plan of texts of up to `text` tokens, made for `length`; by the same way as dpe-run. */
 static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64_t text,
@@ -134,25 +135,7 @@ int64_t dpe_serve_world_find(const struct dpe_serve_world *world, const char *di
     return found;
 }
 
-/* Whether the plan is one of this model. */
-static dpe_status check(const struct dpe_serve_world *world, const struct dpe_plan *plan,
-                        struct dpe_error *err)
-{
-    const struct dpe_config *config = dpe_model_config(world->model);
-    DPE_SCOPED(dpe_plan_free) struct dpe_plan own = {0};
-    DPE_TRY(dpe_plan_init_for(&own, config, err));
-    return own.n_pairs == plan->n_pairs && own.n_layers == plan->n_layers &&
-                   own.n_heads == plan->n_heads
-               ? DPE_OK
-               : dpe_fail(err, DPE_BAD_DATA,
-                          "expected a plan of %lld pairs, %lld layers and %lld heads, found one of "
-                          "%lld, %lld and %lld",
-                          (long long)own.n_pairs, (long long)own.n_layers, (long long)own.n_heads,
-                          (long long)plan->n_pairs, (long long)plan->n_layers,
-                          (long long)plan->n_heads);
-}
-
-static dpe_status add(const struct dpe_serve_world *world, const struct dpe_plan *plan,
+static dpe_status add(const struct dpe_serve_world *world, struct dpe_plan *plan,
                       const char *digest, struct dpe_error *err)
 {
     struct dpe_serve_taken *taken = world->taken;
@@ -163,7 +146,8 @@ static dpe_status add(const struct dpe_serve_world *world, const struct dpe_plan
                         SERVE_MOST_TAKEN);
     }
     DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for a plan"));
-    DPE_TRY(dpe_plan_copy(&made->plan, plan, err));
+    made->plan = *plan;
+    *plan = (struct dpe_plan){0};
     made->length = world->length;
     memcpy(made->digest, digest, sizeof made->digest);
     taken->plans[taken->n++] = made;
@@ -171,16 +155,38 @@ static dpe_status add(const struct dpe_serve_world *world, const struct dpe_plan
     return DPE_OK;
 }
 
-dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const struct dpe_plan *plan,
-                               char digest[65], struct dpe_error *err)
+/* The plan of a table of this model, with one entry. */
+static dpe_status read_plan(const struct dpe_serve_world *world, const json_t *value,
+                            struct dpe_plan *plan, struct dpe_error *err)
 {
-    DPE_TRY(check(world, plan, err));
-    DPE_TRY(dpe_plan_digest(plan, digest, err));
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
+    char why[DPE_TABLE_MESSAGE];
+    const int error = dpe_table_of_json("the plan", value, &table, why);
+    if (error != DPE_TABLE_OK || dpe_table_count(table) != 1) {
+        return dpe_fail(err, error != DPE_TABLE_OK ? dpe_table_status(error) : DPE_BAD_DATA, "%s",
+                        error != DPE_TABLE_OK ? why : "expected a table of one entry");
+    }
+    const struct dpe_table_values *values = dpe_table_values(table);
+    const char *fingerprint = dpe_model_fingerprint(world->model);
+    if (strcmp(values->model_fingerprint, fingerprint) != 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "expected a plan for the model %.16s…, found %.16s…",
+                        fingerprint, values->model_fingerprint);
+    }
+    const struct dpe_plan_context context = {.config = dpe_model_config(world->model),
+                                             .official = true};
+    return dpe_plan_of_table(values, &context, plan, err);
+}
+
+dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const json_t *value,
+                               const char *digest, struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     if (dpe_serve_world_find(world, digest) >= 0) {
         return DPE_OK;
     }
+    DPE_TRY(read_plan(world, value, &plan, err));
     pthread_mutex_lock(&world->taken->lock);
-    dpe_status status = add(world, plan, digest, err);
+    dpe_status status = add(world, &plan, digest, err);
     pthread_mutex_unlock(&world->taken->lock);
     return status;
 }

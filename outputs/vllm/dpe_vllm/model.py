@@ -115,8 +115,6 @@ def _prepare(runner):
     numbers = {name: _number(name) for name in parents}
     moved = Moved({name: numbers[name] for name in moving}, numbers, order, get_tensor_model_parallel_rank(), size)
     moved.one, moved.still = one.attn, head_dim // 2 - one.rotary_emb.rotary_dim // 2
-    moved.growth = (one.llama_4_scaling_beta, one.llama_4_scaling_original_max_position_embeddings) \
-        if getattr(one, "do_llama_4_scaling", False) else (0, 0)
     moved.factors = {name: _factor(parent.rotary_emb) for name, (parent, _) in parents.items()
                      if name not in moving and isinstance(getattr(parent, "rotary_emb", None), RotaryEmbeddingBase)}
     for name, parent in moving.items():
@@ -124,21 +122,15 @@ def _prepare(runner):
     return moved
 
 
-def check_plan(moved, taken):
-    """TableError where a plan of a tool's (protocol.WirePlan) is not one of this model."""
-    impl = moved.one.impl
-    sizes = (len(moved.all_layers), impl.num_heads * moved.size, impl.head_size // 2)
-    if (taken.n_layers, taken.n_heads, taken.n_pairs) != sizes:
-        raise TableError(f"expected a plan of {sizes[0]} layers, {sizes[1]} heads and {sizes[2]} pairs, found one of "
-                         f"{taken.n_layers}, {taken.n_heads} and {taken.n_pairs}")
-    if taken.growth != moved.growth:
-        raise TableError(f"expected a plan whose queries grow as those of this model, by {moved.growth}, found {taken.growth}")
-    if taken.plan.n_still != moved.still:
-        raise TableError(f"expected a plan in which {moved.still} pairs of a head do not rotate, found {taken.plan.n_still}")
-    scale, cap = taken.multiplier or impl.head_size ** -0.5, getattr(impl, "logits_soft_cap", None) or 0.0
-    if abs(scale / impl.scale - 1) > 1e-6 or abs(taken.cap - cap) > 1e-6 * cap:
-        raise TableError(f"expected a plan whose logits have the factor {impl.scale:g} and the cap {cap:g} of this model, found "
-                         f"{scale:g} and {taken.cap:g}")
+def check_plan(runner, table):
+    """TableError where a tool's plan is not one of this model's shape."""
+    config, moved = runner.model_config.hf_text_config, runner.dpe_moved
+    table.check_model(config.model_type, n_layers=config.num_hidden_layers, n_heads=config.num_attention_heads,
+                      n_kv_heads=getattr(config, "num_key_value_heads", config.num_attention_heads),
+                      head_dim=moved.one.impl.head_size)
+    if table.n_pairs - table.rotating_pairs() != moved.still:
+        raise TableError(f"expected a plan in which {moved.still} pairs of a head do not rotate, found "
+                         f"{table.n_pairs - table.rotating_pairs()}")
 
 
 def _factor(rotary):

@@ -2,15 +2,13 @@
 
 GET /v1/dpe: which table a server runs with, and which entry an answer had. With DPE_ENGINE=1 it also says what tools ask of an
 engine (outputs/remote/remote.h), and these run on it: POST /v1/dpe/plan, /v1/dpe/completions, /v1/dpe/norms."""
-import json
 import math
 import os
 import uuid
 
-from dpe_attention import TableError, fingerprint
+from dpe_attention import TableError, fingerprint, load_table
 
 from dpe_vllm import norms
-from dpe_vllm.protocol import WirePlan
 from dpe_vllm.serving import Asked, file_digest, serving
 
 
@@ -41,9 +39,13 @@ class Engine:
             "length": model.max_model_len - 1}
         self.ends = _end_tokens(model)
 
-    async def take_plan(self, body):
-        taken = WirePlan(body, 1)
-        answers = await self.client.collective_rpc("dpe_take_plan", args=(json.dumps(body),))
+    async def take_plan(self, text):
+        """text: a table of one entry as JSON. Its digest is that of the bytes, which the tool compares."""
+        taken = load_table("the plan", data=text)
+        if len(taken.entries) != 1 or taken.fingerprint != self.about["model"]:
+            raise TableError(f"expected one entry, for the model {self.about['model'][:16]}, found {len(taken.entries)} for "
+                             f"{taken.fingerprint[:16]}")
+        answers = await self.client.collective_rpc("dpe_take_plan", args=(text.decode(),))
         for reason, digest in answers:
             if reason or digest != taken.digest:
                 raise TableError(reason or "the processes of this server read the plan in different ways")
@@ -186,10 +188,10 @@ class Routes:
         def route(path, method):
             async def run(request: Request):
                 try:
-                    body = await request.json()
+                    body = await (request.body() if method == "take_plan" else request.json())
                 except (ValueError, RecursionError):
                     body = None
-                if not isinstance(body, dict):
+                if not isinstance(body, (dict, bytes)):
                     return JSONResponse({"error": {"message": "expected a JSON object", "code": None}}, status_code=400)
                 return await answer(getattr(self.engine, method), request, body)
 

@@ -24,7 +24,7 @@ class Serving:
         if path and self.formula or self.formula[:1] not in ([], ["auto"]):
             raise TableError(f"DPE_PLAN={formula}: expected auto, and no DPE_TABLE beside it")
         if path:
-            self.bind(self.table, [entry.plan.digest() for entry in self.table.entries])
+            self.bind(self.table, [entry.digest for entry in self.table.entries])
         elif self.formula[1:]:
             self.trained_length, length = (int(one) for one in self.formula[1:])
             self.entries = {one: hashlib.sha256(f"formula {self.trained_length} {one}".encode()).hexdigest()

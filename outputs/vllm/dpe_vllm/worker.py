@@ -1,11 +1,8 @@
 """What each worker of an engine does for tools (DPE_ENGINE=1): vLLM's --worker-extension-cls, called by collective_rpc."""
-import json
-
-from dpe_attention import TableError
+from dpe_attention import TableError, load_table
 
 from dpe_vllm.model import check_plan
 from dpe_vllm.norms import TEXTS
-from dpe_vllm.protocol import WirePlan
 from dpe_vllm.serving import serving
 
 
@@ -13,16 +10,16 @@ class Worker:
     """Mixed into vLLM's worker."""
 
     def dpe_take_plan(self, text):
-        """[reason, ""], what the plan (as JSON) is refused with, or ["", digest]."""
+        """[reason, ""], what the plan, a table as JSON, is refused with, or ["", digest]."""
         runner = self.model_runner
-        moved, impl = runner.dpe_moved, runner.dpe_moved.one.impl
+        impl = runner.dpe_moved.one.impl
         try:
-            taken = WirePlan(json.loads(text), impl.num_kv_heads * moved.size)
-            check_plan(moved, taken)
+            taken = load_table("the plan", data=text.encode())
+            check_plan(runner, taken)
             serving().take(taken.digest, taken.plan)
             if hasattr(impl, "calls"):  # of cards: compare them before a text needs them
-                impl.calls(moved, taken.digest, self.device, runner.model_config.dtype)
-        except (TableError, RecursionError) as error:
+                impl.calls(runner.dpe_moved, taken.digest, self.device, runner.model_config.dtype)
+        except TableError as error:
             return [str(error), ""]
         return ["", taken.digest]
 

@@ -63,12 +63,12 @@ def yarn():
     return method(warm(table(scales=ONES, top_k=PAIRS), log_n_length=0), base=1e6)
 
 
-def band(by, low, high, query, key=(), chunk=0):
+def band(by, low, high, query, key=(), chunk=0, heads=0):
     """Two rows of a band. query, key: scale, offset and further numbers by name."""
-    places = {"floor": 4, "period": 5, "cap": 6, "most": 7, "rate": 8, "start": 9}
+    places = {"floor": 5, "period": 6, "cap": 7, "most": 8, "rate": 9, "start": 10}
     rows = []
     for scale, offset, *rest in (query, key or query):
-        row = [by, low, high, chunk] + [0] * 6
+        row = [by, low, high, chunk, heads] + [0] * 6
         for name, value in (rest[0] if rest else {}).items():
             row[places[name]] = value
         rows += row + [scale * (1 + 0.25 * j) if scale else 0 for j in range(PAIRS)] + [offset + j % 3 for j in range(PAIRS)]
@@ -78,7 +78,7 @@ def band(by, low, high, query, key=(), chunk=0):
 def banded(*bands, **changes):
     """A table of bands, which is version 6."""
     value = method(warm(table(top_k=PAIRS, **changes)))
-    return dict(value, schema_version="8.0.0", group_edge=[0, PAIRS], effective_length=[512.0], scale_factor=[1.0],
+    return dict(value, schema_version="9.0.0", group_edge=[0, PAIRS], effective_length=[512.0], scale_factor=[1.0],
                 bands=[number for one in bands for number in one])
 
 
@@ -86,7 +86,7 @@ def table(window=9, scales=(2.0, 3.5, 8.0), top_k=5, scaling=1.0):
     """A valid table in the JSON form; heads have different key pairs."""
     pairs = [[sorted((layer + 3 * head + 5 * i) % PAIRS for i in range(top_k))
               for head in range(HEADS)] for layer in range(LAYERS)]
-    return {"schema_name": "dpe-table", "schema_version": "8.0.0", "adapter_required": True,
+    return {"schema_name": "dpe-table", "schema_version": "9.0.0", "adapter_required": True,
             "model": {"model_type": "llama", "fingerprint": "00ff", "n_layers": LAYERS,
                       "n_heads": HEADS, "n_kv_heads": KV_HEADS, "head_dim": DIM},
             "trained_length": 64, "evaluated_length": 512, "local_window": window, "top_k": top_k,
@@ -242,41 +242,13 @@ def test_plans_of_methods(folder):
                       torch.cat([small(tq[:, :, m:m + 1], tk[:, :, :m + 1], tv[:, :, :m + 1], 1)
                                  for m in range(length)], dim=2)):
             assert spread_error(found[0].numpy(), expected) < 2e-6, method
-        digests.append(loaded.plan.digest())
-        if method == "dca:chunk=24,local=7":
-            refused_plans(folder, path)
+        digests.append(loaded.digest)
     assert len(set(digests)) == len(METHODS)
-    for method in ("select", "self-extend:exact=1"):
-        with open(os.path.join(folder, "plan.json"), "w", encoding="utf-8") as file:
-            subprocess.run([RUN, "-m", model, "--show-plan", "--json", "--method", method, "--length", "4096"], check=True,
-                           stdout=file)
-        refused(os.path.join(folder, "plan.json"), "applied by dpe-run")
-
-
-def refused_plans(folder, path):
-    with open(path, encoding="utf-8") as file:
-        good = json.load(file)
-
-    def band(**members):
-        return dict(good, bands=[good["bands"][0], dict(good["bands"][1], **members)])
-
-    pairs = len(good["inv_freq"])
-    for value, words in ((dict(good, schema_version="2.0.0"), "2.0.0"), (dict(good, bands=[]), "1 to 4 bands"),
-                         (dict(good, chunk=0), "a band of kind 'chunk'"), (dict(good, head_dim=7), "head_dim"),
-                         (dict(good, inv_freq=[1.0]), '"inv_freq": expected'), (dict(good, n_still=-1), "n_still"),
-                         (dict(good, inv_freq=[-1.0] * pairs), "inv_freq"), (dict(good, logit_factor=0), "logit_factor"),
-                         (dict(good, log_n_length=0.5), "log_n_length"), (dict(good, n_heads="2"), "n_heads"),
-                         (dict(good, angle_precision="f64"), "angle_precision"), (dict(good, bands=[1]), "kind"),
-                         (dict(good, head_scales=[{"layer": 0, "head": 99, "factor": 2}]), "a head of the model"),
-                         (dict(good, head_scales=[{"layer": 0, "head": 0, "factor": 0}]), "a factor above 0"),
-                         (dict(good, heads=[{"layer": 9, "head": 0, "key_pairs": []}]), "no layer 9"),
-                         (dict(good, heads=[]), "key_pairs"), (dict(good, trained_length=0), "trained_length"),
-                         (band(kind="ring"), "'ring'"), (band(low=5, high=5), "from 5 to 5"), (band(low=-1), "from -1"),
-                         (band(query_scale=[0.5] * pairs), "query side"), (band(key_offset=[1e300] * pairs), "key side"),
-                         (band(query_period=1.5), "query side"), (band(key_scale=[1.0]), "key_scale"),
-                         (band(query_groups=[1.0, 0.1, 0.0]), "query_groups"), (band(key_groups=[4.0, 0.0, 0.0]), "key_groups"),
-                         (band(key_groups=[0.0]), "key_groups")):
-        refused(write(folder, value, "bad.json"), words)
+    shown = [RUN, "-m", model, "--show-plan", "--json", "--length", "4096", "--method"]
+    with open(os.path.join(folder, "plan.json"), "w", encoding="utf-8") as file:
+        subprocess.run([*shown, "select"], check=True, stdout=file)
+    refused(os.path.join(folder, "plan.json"), "applied by dpe-run", c_too=False)
+    assert subprocess.run([*shown, "self-extend:exact=1"], check=False, stdout=subprocess.PIPE).returncode == 64
 
 
 def test_what_models_add(folder):
@@ -377,6 +349,12 @@ def test_groups_are_those_of_the_curve(folder):  # pylint: disable=unused-argume
         assert np.array_equal(found, expected), (most, rate, start)
 
 
+def numbers_of(plan):
+    return ([(band.kind, band.lo, band.hi, band.per_head, band.q_map, band.k_map) for band in plan.bands], plan.chunk,
+            [one.content() for one in plan.maps], plan.inv_freq.tolist(), plan.n_still, plan.still_factor, plan.logit_depth,
+            plan.query_scales(0, 9999).tolist(), plan.mask is None, plan.logit_heads is None)
+
+
 def test_formula(folder):
     """The table of the formula is what dpe-export writes of the same numbers, for every length that has numbers of its own."""
     model = os.path.join(ADAPTER, "../../data/reference")
@@ -399,7 +377,7 @@ def test_formula(folder):
         expected = load_table(path)
         assert np.allclose(entry.inv_freq, expected.inv_freq, rtol=1e-15, atol=0)
         entry.applied_inv_freq = expected.inv_freq  # which differ in the last bit
-        assert entry.plan.digest() == expected.plan.digest(), length
+        assert numbers_of(entry.plan) == numbers_of(expected.plan), length
         assert made.choose(length - 1) is entry
     assert made.choose(trained) is None
     for lengths in ((8192, 8192), (8192, 8000)):
@@ -452,7 +430,7 @@ def changed(path, value):
 
 HOSTILE = [
     (("schema_name",), "other", "schema_name"), (("schema_name",), None, "schema_name"),
-    (("schema_version",), "9.0.0", "9.0.0, this adapter reads 8.0.0"), (("schema_version",), "5.0.0", "make the table again"),
+    (("schema_version",), "10.0.0", "10.0.0, this adapter reads 9.0.0"), (("schema_version",), "5.0.0", "make the table again"),
     (("moves",), "frequencies", "needs no adapter"), (("entries",), [], "1 to 64 entries"),
     (("schema_version",), 1, "schema_version"),
     (("head_scale",), [1.0] * 3, "head_scale has shape (3,)"), (("head_scale",), [0.0] * (LAYERS * HEADS), "head_scale[0] is 0.0"),
@@ -514,8 +492,8 @@ def test_hostile_temperatures(folder):
 
 def test_hostile_methods(folder):
     for good in (leaky(), yarn()):
-        assert load_table(write(folder, good)).schema_version == "8.0.0"
-        assert load_table(write(folder, dict(good, schema_version="8.1.0", later=[1]))).schema_version == "8.1.0"
+        assert load_table(write(folder, good)).schema_version == "9.0.0"
+        assert load_table(write(folder, dict(good, schema_version="9.1.0", later=[1]))).schema_version == "9.1.0"
         for member, wrong, words in (("unrounded", 2, "unrounded"), ("unrounded", 0, "unrounded"),
                                      ("unrounded", "true", "unrounded"), ("unrounded", None, "unrounded"),
                                      ("applied_inv_freq", [1.0], "applied_inv_freq"),
@@ -561,7 +539,7 @@ def test_hostile_bands(folder):
     """Each number of a row outside of what it may be, in JSON and in HDF5."""
     row = 10 + 2 * PAIRS
     for good in BANDED.values():
-        assert load_table(write(folder, good)).schema_version == "8.0.0"
+        assert load_table(write(folder, good)).schema_version == "9.0.0"
         subprocess.run([PROBE, "check", write(folder, good)], check=True)
         for change, words in (({"bands": good["bands"][:-1]}, "bands"), ({"bands": good["bands"] * 5}, "bands"),
                               ({"bands": 1.0}, "bands"), ({"bands": ["1"] * len(good["bands"])}, "bands"),
@@ -578,7 +556,7 @@ def test_hostile_bands(folder):
                 for odd in (math.nan, math.inf):
                     bands[place] = odd
                     refused(write_h5(folder, good, bands=np.array(bands)), "bands")
-    assert load_table(write(folder, dict(leaky(), schema_version="8.0.0", bands=[]))).bands is None
+    assert load_table(write(folder, dict(leaky(), schema_version="9.0.0", bands=[]))).bands is None
 
 
 def test_evidence(folder):
@@ -701,9 +679,9 @@ def test_hdf5(folder):
         refused(path, "is damaged")
     path = write_h5(folder, table())
     with h5py.File(path, "r+") as file:
-        file.attrs["schema_version"] = "9.0.0"
+        file.attrs["schema_version"] = "10.0.0"
     add_checksum(path)
-    refused(path, "9.0.0")
+    refused(path, "10.0.0")
     path = write_h5(folder, table())
     with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) // 2)
@@ -750,7 +728,7 @@ def test_what_lies_elsewhere_is_refused(folder):
         add_checksum(path)
         refused(path, "points to another file")
     # What a table can do without is not left out where its link leads nowhere.
-    path = write_h5(folder, dict(leaky(), schema_version="8.0.0"))
+    path = write_h5(folder, dict(leaky(), schema_version="9.0.0"))
     with h5py.File(path, "r+") as file:
         file["table/bands"] = h5py.ExternalLink(os.path.join(folder, "nowhere.h5"), "table/bands")
     add_checksum(path)

@@ -41,7 +41,7 @@ done
 export_ "$work/384.h5" -o "$work/384.json" || fail "json of an entry: $(cat "$work/err")"
 export_ --join "$work/1024.h5" "$work/384.json" "$work/512.h5" -o "$work/table.h5" || fail "--join: $(cat "$work/err")"
 "$schema" "$work/table.h5" || fail "SCHEMA.md and a table of several entries differ"
-h5dump -a /schema_version "$work/table.h5" | grep -q '"8.0.0"' || fail "the version of a table of several entries"
+h5dump -a /schema_version "$work/table.h5" | grep -q '"9.0.0"' || fail "the version of a table of several entries"
 
 # Forms, and each entry back out of each of them.
 export_ "$work/table.h5" -o "$work/table.json" || fail "json: $(cat "$work/err")"

@@ -41,7 +41,7 @@ def has_type(value, name):
 
 
 METHOD = {"unrounded", "applied_inv_freq"}  # the plan of another method
-BANDS = {"bands", "head_scale"}  # which only some entries have
+BANDS = {"bands", "head_scale", "selection"}  # which only some entries have
 
 
 RULES = {
@@ -50,6 +50,7 @@ RULES = {
     "const": lambda value, want: isinstance(value, bool) is isinstance(want, bool) and value == want,
     "enum": lambda value, wanted: value in wanted,
     "required": lambda value, names: all(name in value for name in names),
+    "dependentRequired": lambda value, names: all(set(with_it) <= set(value) for name, with_it in names.items() if name in value),
     "pattern": lambda value, text: re.search(text, value) is not None,
     "minLength": lambda value, n: len(value) >= n,
     "minimum": lambda value, least: value >= least,

@@ -99,7 +99,7 @@ def main(writer, folder):
         os.remove(table)
     subprocess.run([writer, table], check=True)
     with h5py.File(table, "r") as f:
-        assert f.attrs["schema_name"] == "dpe-table" and f.attrs["schema_version"] == "8.0.0"
+        assert f.attrs["schema_name"] == "dpe-table" and f.attrs["schema_version"] == "9.0.0"
         assert f.attrs["complete"] == 1 and len(f.attrs["identity"]) == 64
         names, values = f["identity/field"].asstr()[:], f["identity/value"].asstr()[:]
         assert dict(zip(names, values)) == dict(model="0123456789abcdef", task="niah", seed="1")

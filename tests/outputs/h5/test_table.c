@@ -356,15 +356,15 @@ static void readers_refuse_what_is_not_a_table(void **state)
     char *file = slurp(scratch->table, &n);
     char *version = NULL;
     for (size_t i = 0; i + 5 < n; i++) {
-        version = memcmp(file + i, "8.0.0", 6) == 0 ? file + i : version;
+        version = memcmp(file + i, "9.0.0", 6) == 0 ? file + i : version;
     }
     assert_non_null(version);
-    version[0] = '9';
+    version[1] = '9';
     dpe_trailer_make((unsigned char *)file + n - DPE_TRAILER, file, n - DPE_TRAILER);
     spill(scratch->table, file, n);
     free(file);
     assert_int_equal(dpe_h5_open(scratch->table, &table, &err), DPE_BAD_DATA);
-    assert_non_null(strstr(err.text, "9.0.0"));
+    assert_non_null(strstr(err.text, "990.0"));
     struct dpe_run *run = NULL;
     assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_CANNOT_CREATE);
 }

@@ -30,9 +30,9 @@ def a_plan():
 
 def engine(on):
     os.environ["DPE_ENGINE"] = "1" if on else "0"
-    state, plan = serving.use(None), a_plan()
-    state.take(plan.digest(), plan)
-    return plan.digest()
+    state, digest = serving.use(None), "0f" * 32
+    state.take(digest, a_plan())
+    return digest
 
 
 def batch_of(extras):

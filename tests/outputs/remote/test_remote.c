@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "engine/plan/methods/methods.h"
+#include "outputs/read/read.h"
 #include "outputs/remote/remote.h"
 
 /* A server whose answers are given: the text after the status line, for a path. "@D" stands for the
@@ -106,14 +107,12 @@ static void *serve(void *user)
         }
         server->requests++;
         if (strstr(head, "/v1/dpe/plan ") != NULL) { /* a real server takes it */
-            json_error_t wrong;
-            json_t *value = json_loads(body, 0, &wrong);
-            struct dpe_plan plan = {0};
-            if (value != NULL && dpe_plan_from_json(value, &plan, NULL) == DPE_OK) {
-                dpe_plan_digest(&plan, server->digest, NULL);
+            struct dpe_table *table = NULL;
+            char why[DPE_TABLE_MESSAGE];
+            if (dpe_table_parse("the body", body, strlen(body), &table, why) == DPE_TABLE_OK) {
+                dpe_sha256_bytes(body, strlen(body), server->digest, NULL);
             }
-            dpe_plan_free(&plan);
-            json_decref(value);
+            dpe_table_close(table);
         }
         const char *text = choose(server, head);
         if (text[0] != '\0') { /* "": the connection ends without an answer */
@@ -150,15 +149,21 @@ static const char about[] = JSON "{\"engine\":\"dpe-serve\",\"name\":\"m\",\"mod
                                  "\"tokenizer\":\"t\",\"numbers\":\"f32\",\"length\":512}";
 static const char taken[] = JSON "{\"plan\":\"@D\",\"model\":\"f00d\"}";
 
+static const struct dpe_config small = {
+    .model_type = "llama",
+    .n_layers = 2,
+    .n_heads = 2,
+    .n_kv_heads = 1,
+    .head_dim = 8,
+    .max_position = 64,
+    .rope = {.type = DPE_ROPE_DEFAULT, .theta = 10000.0},
+};
+
 static struct dpe_plan some_plan(void)
 {
+    const struct dpe_plan_context context = {.config = &small, .trained_length = 64, .length = 512};
     struct dpe_plan plan;
-    assert_int_equal(dpe_plan_init(&plan, 4, 2, 2, NULL), DPE_OK);
-    for (int j = 0; j < 4; j++) {
-        plan.inv_freq[j] = 1.0 / (1 + j);
-    }
-    plan.n_bands = 1;
-    plan.bands[0].hi = INT64_MAX;
+    assert_int_equal(dpe_plan_make("rope", &context, &plan, NULL), DPE_OK);
     return plan;
 }
 
@@ -167,7 +172,8 @@ static dpe_status open_engine(const struct server *server, struct dpe_remote_eng
 {
     char url[64];
     snprintf(url, sizeof url, "http://127.0.0.1:%d/v1/", server->port);
-    const struct dpe_remote_options options = {.url = url, .in_flight = 3, .patience = 1.0};
+    const struct dpe_remote_options options = {
+        .url = url, .in_flight = 3, .patience = 1.0, .config = &small};
     return dpe_remote_open(&options, engine, err);
 }
 

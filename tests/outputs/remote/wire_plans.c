@@ -1,53 +1,51 @@
-/* wire_plans MODEL TRAINED LENGTH SPEC…: a line of JSON for each method: its digest and its plan as
- * engines are given it. */
+/* wire_plans MODEL TRAINED LENGTH SPEC…: for each method its plan as engines are given it, a table
+ * of one entry, with what makes it a line: {"digest": of its bytes, "plan": its bytes}. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/plan/methods/methods.h"
-#include "outputs/remote/remote.h"
+#include <jansson.h>
 
-static dpe_status print_plan(const struct dpe_plan_context *context, const char *spec,
-                             struct dpe_error *err)
+#include "engine/model/model.h"
+#include "outputs/read/read.h"
+
+static dpe_status print_plan(const struct dpe_model *model, const struct dpe_plan_context *context,
+                             const char *spec, struct dpe_error *err)
 {
-    struct dpe_plan plan = {0};
+    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
     char digest[65] = "";
-    dpe_status status = dpe_plan_make(spec, context, &plan, err);
+    DPE_TRY(dpe_plan_make(spec, context, &plan, err));
     size_t n = (size_t)(plan.n_layers * plan.n_heads * plan.n_pairs);
-    uint8_t *mask = status == DPE_OK ? calloc(n, 1) : NULL;
-    for (size_t i = 0; mask != NULL && i < n; i++) {
-        mask[i] = i % 3 != 1; /* decides something where a band is by head */
+    DPE_OWNED uint8_t *mask = calloc(n, 1);
+    DPE_TRY(DPE_MADE(mask, err, "out of memory"));
+    for (size_t i = 0; i < n; i++) { /* as many in every head */
+        mask[i] = (i + i / (size_t)plan.n_pairs) % (size_t)plan.n_pairs % 3 != 1;
     }
-    if (mask != NULL) {
-        status = dpe_plan_set_mask(&plan, mask, err);
-    }
-    if (status == DPE_OK) {
-        status = dpe_plan_digest(&plan, digest, err);
-    }
-    if (status == DPE_OK) {
-        json_t *value = dpe_plan_to_json(&plan);
-        char *text = json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
-        printf("{\"digest\":\"%s\",\"plan\":%s}\n", digest, text);
-        free(text);
-        json_decref(value);
-    }
-    free(mask);
-    dpe_plan_free(&plan);
-    return status;
+    DPE_TRY(dpe_plan_set_mask(&plan, mask, err));
+    plan.bands[plan.n_bands - 1].per_head = plan.n_bands > 1;
+    DPE_TRY(dpe_table_for_plan(&plan, context, dpe_model_fingerprint(model), &table, err));
+    DPE_OWNED char *text = dpe_table_json(table);
+    DPE_TRY(DPE_MADE(text, err, "out of memory"));
+    DPE_TRY(dpe_sha256_bytes(text, strlen(text), digest, err));
+    json_t *line = json_pack("{s:s,s:s}", "digest", digest, "plan", text);
+    json_dumpf(line, stdout, JSON_COMPACT);
+    json_decref(line);
+    putchar('\n');
+    return DPE_OK;
 }
 
 int main(int argc, char **argv)
 {
     struct dpe_error err = {0};
     struct dpe_model *model = NULL;
-    const struct dpe_model_options options = {.config_only = true};
-    dpe_status status = argc > 3 ? dpe_model_open(argv[1], &options, &model, &err) : DPE_USAGE;
+    dpe_status status = argc > 3 ? dpe_model_open(argv[1], NULL, &model, &err) : DPE_USAGE;
     for (int i = 4; i < argc && status == DPE_OK; i++) {
         const struct dpe_plan_context context = {.config = dpe_model_config(model),
                                                  .trained_length = strtol(argv[2], NULL, 10),
                                                  .length = strtol(argv[3], NULL, 10),
                                                  .official = true};
-        status = print_plan(&context, argv[i], &err);
+        status = print_plan(model, &context, argv[i], &err);
     }
     if (status != DPE_OK) {
         fprintf(stderr, "wire_plans: %s\n", err.text);

@@ -33,7 +33,7 @@ HOSTILE = [
 def start(path, kind, model=MODEL, complete=1, **fields):
     file = h5py.File(path, "w", libver=("earliest", "v108"))
     for name, value in {
-        "schema_name": "dpe-table", "schema_version": "8.0.0", "title": "Synthetic", "source": "test",
+        "schema_name": "dpe-table", "schema_version": "9.0.0", "title": "Synthetic", "source": "test",
         "software": "dpe", "software_version": "0", "git": "", "identity": "f" * 64,
     }.items():
         file.attrs.create(name, value, dtype=TEXT)

@@ -7,7 +7,7 @@ int main(void)
 {
     static const char *const types[] = {"whole", "real", "edge", "flag", "marks", "text"};
     static const char *const parts[] = {"core",  "keys",  "temperature", "method",
-                                        "bands", "heads", "evidence"};
+                                        "bands", "heads", "selection",   "evidence"};
     static const char *const axes[] = {"", "group", "edge", "pair", "layer", "head", "band_number"};
     printf("{\"schema\": \"%s\", \"fields\": [\n", DPE_TABLE_SCHEMA);
     for (size_t i = 0; i < dpe_n_table_fields; i++) {

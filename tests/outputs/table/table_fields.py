@@ -11,8 +11,9 @@ import subprocess
 import sys
 
 COMPLETE = {"core": "complete", "keys": "exported, detection with --scale-pairs", "temperature": "temperature",
-            "method": "other method", "bands": "bands", "heads": "factors of heads", "evidence": "evidence"}
-OWN = ("bands", "heads", "evidence")  # of an entry, whatever others of its table have
+            "method": "other method", "bands": "bands", "heads": "factors of heads", "selection": "selection",
+            "evidence": "evidence"}
+OWN = ("bands", "heads", "selection", "evidence")  # of an entry, whatever others of its table have
 H5 = {"whole": "int64", "real": "float64", "edge": "int32", "flag": "uint8", "marks": "uint8", "text": "string"}
 
 
@@ -76,7 +77,7 @@ def json_schema(described):
     def kind(what, moves):
         return {name: {"const": one[what]} for one in described["conventions"] for name in [one["name"]]} | \
             ({"adapter_required": {"const": False}, "local_window": {"const": 0}, "log_n_length": {"const": 0}, "entries": False,
-              **{name: False for name in names["method"] + names["bands"] + names["heads"]}} if moves else
+              **{name: False for name in names["method"] + names["bands"] + names["heads"] + names["selection"]}} if moves else
              {"moves": False, "local_window": {"minimum": 1}})
 
     temperature, method = names["temperature"], names["method"]
@@ -86,7 +87,7 @@ def json_schema(described):
         "description": "What dpe-export --format json writes and dpe_table_open reads; made from outputs/table/fields.c. Beyond "
                        "this schema a reader checks: group_edge begins with 0, ends with head_dim / 2 and increases; "
                        "scale_factor and effective_length have one value for each group; inv_freq has head_dim / 2 values, "
-                       "zeros only at its end; key_pairs has n_layers lists of n_heads lists of top_k distinct pairs below "
+                       "zeros only at its end; without key_pairs every pair is one, else it has n_layers lists of n_heads lists of top_k distinct pairs below "
                        "head_dim / 2. Of several entries: their evaluated_length differ and are above trained_length, which is "
                        "the same in all of them, as are group_edge and the pairs that rotate.",
         "type": "object",
@@ -114,7 +115,8 @@ def json_schema(described):
         "else": {"$ref": "#/$defs/entry"},
         "$defs": {"entry": {
             "type": "object",
-            "required": names["core"] + names["keys"],
+            "required": names["core"],
+            "dependentRequired": {name: names["keys"] for name in names["keys"]},
             "properties": dict(member(field) for field in fields),
             "anyOf": [case([], temperature + method + names["bands"]), case(temperature, method + names["bands"]),
                       case(method, temperature), case(temperature + method, [])],

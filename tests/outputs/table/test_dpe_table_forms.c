@@ -133,11 +133,11 @@ static void other_versions_and_conventions_are_refused(void **state)
     struct dpe_text out = {0};
     write_form(dpe_export_json, &v, &out);
     const char *text = out.bytes;
-    expect_json(text, DPE_TABLE_SCHEMA, "9.0.0", DPE_TABLE_VERSION,
-                "expected schema version " DPE_TABLE_SCHEMA ", found '9.0.0'");
+    expect_json(text, DPE_TABLE_SCHEMA, "10.0.0", DPE_TABLE_VERSION,
+                "expected schema version " DPE_TABLE_SCHEMA ", found '10.0.0'");
     expect_json(text, DPE_TABLE_SCHEMA, "2.0.0", DPE_TABLE_VERSION, "make it again");
     /* A larger minor, and a member that it adds, are read. */
-    expect_json(text, DPE_TABLE_SCHEMA "\"", "8.1.0\", \"later\": [1]", DPE_TABLE_OK, "");
+    expect_json(text, DPE_TABLE_SCHEMA "\"", "9.1.0\", \"later\": [1]", DPE_TABLE_OK, "");
     expect_json(text, "\"top_k\": 5", "\"unrounded\": true, \"top_k\": 5", DPE_TABLE_BAD_FILE,
                 "\"applied_inv_freq\": expected a list of 8 numbers");
     expect_json(text, "\"top_k\": 5", "\"applied_inv_freq\": [], \"top_k\": 5", DPE_TABLE_BAD_FILE,
