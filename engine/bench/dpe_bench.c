@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "engine/base/base.h"
+#include "engine/bench/signature.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/model/model.h"
 #include "engine/ops/module.h"
@@ -34,6 +35,7 @@ struct arguments {
     int n_lengths, n_methods;
     int64_t repeats, new_tokens, layers, chunk, branches, trained_length;
     double deadline; /* dpe_clock() */
+    bool signature;
 };
 
 enum { KEY_METHOD = DPE_KEY_PROGRAM };
@@ -60,6 +62,11 @@ static const struct dpe_option options_table[] = {
      DPE_TOKENS(struct arguments, chunk, 1, 1 << 30)},
     {"trained-length", 0, "L0", 0, "Trained length (default: that of the shape)", 1,
      DPE_TOKENS(struct arguments, trained_length, 2, DPE_MOST_TRAINED)},
+    {"signature", 0, NULL, 0,
+     "Measure nothing, but print one number over plans, logits and tokens of a small model, which "
+     "a "
+     "change of the source that changes no result leaves as it is",
+     1, DPE_SWITCH(struct arguments, signature)},
     {0, 0, 0, 0, "Files for the results, in addition to stdout:", 2},
     {"json", 0, "FILE", 0, "Write one JSON object per line to FILE", 2,
      DPE_PATH(struct arguments, json)},
@@ -96,7 +103,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         a->methods[a->n_methods++] = arg;
         return 0;
     case DPE_LINE_END:
-        if (a->shape == NULL && a->gpu_report == NULL) {
+        if (a->shape == NULL && a->gpu_report == NULL && !a->signature) {
             dpe_line_error(state, "--shape is missing");
         }
         if (a->layers > 0 && !dpe_known_shape(a->shape, &known)) {
@@ -589,6 +596,14 @@ DPE_MAIN(dpe_bench)
     dpe_tool_configure(&a.tool);
     dpe_signals_install();
     a.deadline = a.tool.time_budget > 0.0 ? dpe_clock() + a.tool.time_budget : HUGE_VAL;
+    if (a.signature) {
+        char hex[65] = "";
+        dpe_status status = dpe_bench_signature(hex, &err);
+        if (status == DPE_OK) {
+            dpe_print("%.16s\n", hex);
+        }
+        return dpe_tool_end(status, &err);
+    }
     if (a.gpu_report != NULL) {
         return dpe_tool_end(report_device(&a, &err), &err);
     }
