@@ -2,7 +2,9 @@
  * tests/cli/TOOL.errors
  * ("EXIT|WORDS THAT MUST APPEAR|ARGUMENTS") ends with that exit code, prints those words on stderr
  * and nothing on stdout, and leaves no file. TOOL may be dpe-TOOL-COMMAND for the command of a
- * tool. After an intended change, --update rewrites the help; read the diff. */
+ * tool: its page has "= --NAME" for an option that stands in tests/cli/TOOL.options, once for all
+ * commands ("/2": as it stands there the second time). After an intended change, --update rewrites
+ * the help; read the diff. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,6 +41,70 @@ static void expect_page(const char *arguments)
     }
 }
 
+/* The end of an option of a page, which has its words on the lines below; NULL: none begins here.
+ */
+static const char *option_end(const char *line)
+{
+    size_t spaces = strspn(line, " ");
+    if (spaces < 2 || spaces > 6 || line[spaces] != '-') {
+        return NULL;
+    }
+    do {
+        line = strchr(line, '\n');
+        line = line != NULL ? line + 1 : "";
+    } while (strspn(line, " ") > 6);
+    return line;
+}
+
+/* Writes a command's page with the options that `shared` has as lines that name them; with --update
+ * those that it has not are added. */
+static void fold_options(const char *page, char *shared, size_t most, char *out, size_t room)
+{
+    bool example = false; /* whose lines may begin as options do */
+    out[0] = '\0';
+    while (*page != '\0') {
+        example = strncmp(page, "Example", 7) == 0 || (example && *page != '\n');
+        const char *end = example ? NULL : option_end(page);
+        const char *line = strchr(page, '\n');
+        size_t n = end != NULL    ? (size_t)(end - page)
+                   : line != NULL ? (size_t)(line + 1 - page)
+                                  : strlen(page);
+        if (end == NULL) {
+            dpe_append(out, room, "%.*s", (int)n, page);
+            page += n;
+            continue;
+        }
+        char name[64];
+        const char *dash = strstr(page, "--");
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(dash, "=[ \n"), dash);
+        int which = 0;
+        bool found = false;
+        for (const char *at = shared; *at != '\0' && !found;) {
+            const char *next = option_end(at);
+            assert_non_null(next);
+            const char *own = strstr(at, "--");
+            which +=
+                strncmp(own, name, strlen(name)) == 0 && strchr("=[ \n", own[strlen(name)]) != NULL;
+            found = (size_t)(next - at) == n && memcmp(at, page, n) == 0;
+            at = next;
+        }
+        if (!found && update) {
+            which++;
+            dpe_append(shared, most, "%.*s", (int)n, page);
+        }
+        if (found || update) {
+            dpe_append(out, room, "= %s", name);
+            if (which > 1) {
+                dpe_append(out, room, "/%d", which);
+            }
+            dpe_append(out, room, "\n");
+        } else {
+            dpe_append(out, room, "%.*s", (int)n, page);
+        }
+        page += n;
+    }
+}
+
 /* The golden file has the short page, a line, and the page of all options, where that is another.
  */
 static void help_is_as_it_was(void **state)
@@ -52,6 +118,19 @@ static void help_is_as_it_was(void **state)
     expect_page("--help=all");
     if (strcmp(both, tool_out) != 0) {
         dpe_append(both, sizeof both, "---- --help=all\n%s", tool_out);
+    }
+    const char *dash = strrchr(tool, '-');
+    if (strncmp(tool, "dpe-", 4) == 0 && dash > tool + 3) {
+        static char shared[sizeof tool_out], folded[sizeof tool_out];
+        char options[512];
+        snprintf(options, sizeof options, DPE_SOURCE_DIR "/tests/cli/%.*s.options",
+                 (int)(dash - tool), tool);
+        tool_read(options, shared, sizeof shared);
+        fold_options(both, shared, sizeof shared, folded, sizeof folded);
+        snprintf(both, sizeof both, "%s", folded);
+        if (update) {
+            tool_write(options, shared);
+        }
     }
     if (update) {
         tool_write(path, both);
