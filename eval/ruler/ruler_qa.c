@@ -16,6 +16,8 @@ struct reading {
     struct dpe_json_scan scan;
     struct dpe_qa *qa;
     size_t *joined_at; /* HotpotQA: offset of each document in qa->joined */
+    const char *title; /* SQuAD in rows: of the article at hand, and its number */
+    size_t article;
     const char *lacks; /* what a member lacks, or NULL */
     bool memory;       /* false: out of memory */
 };
@@ -52,6 +54,32 @@ static const char *string(struct reading *reading)
 {
     struct dpe_json_scan_text text = {0};
     return dpe_json_scan_string(&reading->scan, &text) ? text.bytes : NULL;
+}
+
+/* The next character that is no white space, '\0' at the end of the file and after a failure. */
+static char peek(struct reading *reading)
+{
+    struct dpe_json_scan *scan = &reading->scan;
+    while (scan->at < scan->n && strchr(" \t\r\n", scan->text[scan->at]) != NULL) {
+        scan->at++;
+    }
+    return good(reading) && scan->at < scan->n ? scan->text[scan->at] : '\0';
+}
+
+/* The elements of a list, or one after another, as the hub's files have them: a row a line. */
+static void read_rows(struct reading *reading, void (*read)(struct reading *reading))
+{
+    bool first = true;
+    if (peek(reading) == '{') {
+        while (peek(reading) != '\0') {
+            read(reading);
+        }
+        return;
+    }
+    dpe_json_scan_open(&reading->scan, '[');
+    while (element(reading, &first)) {
+        read(reading);
+    }
 }
 
 static void lacks(struct reading *reading, const char *what)
@@ -108,25 +136,42 @@ static void add_question(struct reading *reading, struct dpe_qa_question questio
 
 /* --------------------------------------------------------------------------------------- SQuAD */
 
+/* {"text": an answer, …}, or a list of them there, as the hub's rows have it. */
+static void read_answer(struct reading *reading)
+{
+    struct dpe_json_scan_text key;
+    bool first = true, first_text = true, found = false;
+    dpe_json_scan_open(&reading->scan, '{');
+    while (member(reading, &first, &key)) {
+        if (!is(&key, "text")) {
+            dpe_json_scan_skip(&reading->scan);
+            continue;
+        }
+        found = true;
+        if (peek(reading) != '[') {
+            add_answer(reading, string(reading));
+            continue;
+        }
+        dpe_json_scan_open(&reading->scan, '[');
+        while (element(reading, &first_text)) {
+            add_answer(reading, string(reading));
+        }
+    }
+    if (!found) {
+        lacks(reading, "an answer without \"text\"");
+    }
+}
+
 static void read_answers(struct reading *reading)
 {
     bool first = true;
+    if (peek(reading) == '{') {
+        read_answer(reading);
+        return;
+    }
     dpe_json_scan_open(&reading->scan, '[');
     while (element(reading, &first)) {
-        struct dpe_json_scan_text key;
-        bool first_key = true, found = false;
-        dpe_json_scan_open(&reading->scan, '{');
-        while (member(reading, &first_key, &key)) {
-            if (is(&key, "text")) {
-                add_answer(reading, string(reading));
-                found = true;
-            } else {
-                dpe_json_scan_skip(&reading->scan);
-            }
-        }
-        if (!found) {
-            lacks(reading, "an answer without \"text\"");
-        }
+        read_answer(reading);
     }
 }
 
@@ -138,15 +183,28 @@ static bool truth(struct reading *reading)
     return dpe_json_scan_skip(scan) && memchr(scan->text + start, 't', scan->at - start) != NULL;
 }
 
-static void read_squad_question(struct reading *reading, size_t group)
+static void read_articles(struct reading *reading);
+
+/* A question; with `row` one of the hub's, which brings its paragraph and the title of its article,
+ * or the whole file of the authors, which has "data". */
+static void read_squad_question(struct reading *reading, size_t group, bool row)
 {
     struct dpe_qa *qa = reading->qa;
-    struct dpe_qa_question question = {.answers = qa->n_answers, .group = group};
+    struct dpe_qa_question question = {.answers = qa->n_answers};
     struct dpe_json_scan_text key;
-    bool first = true, impossible = false;
+    const char *context = NULL;
+    const char *title = "";
+    bool first = true, impossible = false, whole = false;
     dpe_json_scan_open(&reading->scan, '{');
     while (member(reading, &first, &key)) {
-        if (is(&key, "question")) {
+        if (row && is(&key, "data")) {
+            read_articles(reading);
+            whole = true;
+        } else if (row && is(&key, "context")) {
+            context = string(reading);
+        } else if (row && is(&key, "title")) {
+            title = string(reading);
+        } else if (is(&key, "question")) {
             question.text = string(reading);
         } else if (is(&key, "answers")) {
             read_answers(reading);
@@ -156,6 +214,20 @@ static void read_squad_question(struct reading *reading, size_t group)
             dpe_json_scan_skip(&reading->scan);
         }
     }
+    if (whole) {
+        return;
+    }
+    if (row && good(reading)) {
+        bool same = reading->title != NULL && title != NULL && strcmp(reading->title, title) == 0;
+        reading->title = title;
+        reading->article += !same;
+        group = reading->article;
+        impossible = impossible || qa->n_answers == question.answers;
+        if (context == NULL) {
+            lacks(reading, "a row without \"context\"");
+        }
+    }
+    question.group = group;
     question.n_answers = qa->n_answers - question.answers;
     question.gold = qa->n_gold;
     question.n_gold = 1;
@@ -172,6 +244,9 @@ static void read_squad_question(struct reading *reading, size_t group)
     } else {
         qa->n_answers = question.answers;
     }
+    if (row && good(reading)) {
+        add_document(reading, stripped(context), group);
+    }
 }
 
 static void read_paragraph(struct reading *reading, size_t group)
@@ -187,7 +262,7 @@ static void read_paragraph(struct reading *reading, size_t group)
             bool first_question = true;
             dpe_json_scan_open(&reading->scan, '[');
             while (element(reading, &first_question)) {
-                read_squad_question(reading, group);
+                read_squad_question(reading, group, false);
             }
         } else {
             dpe_json_scan_skip(&reading->scan);
@@ -222,18 +297,9 @@ static void read_articles(struct reading *reading)
     }
 }
 
-static void read_squad(struct reading *reading)
+static void read_squad_row(struct reading *reading)
 {
-    struct dpe_json_scan_text key;
-    bool first = true;
-    dpe_json_scan_open(&reading->scan, '{');
-    while (member(reading, &first, &key)) {
-        if (is(&key, "data")) {
-            read_articles(reading);
-        } else {
-            dpe_json_scan_skip(&reading->scan);
-        }
-    }
+    read_squad_question(reading, 0, true);
 }
 
 /* ------------------------------------------------------------------------------------ HotpotQA */
@@ -246,36 +312,114 @@ static void join(struct reading *reading, const char *text, size_t n)
     }
 }
 
-/* [title, [sentence, …]] as one document. */
-static void read_titled(struct reading *reading)
+/* A document begins with its title, which is read from `titles`, where that is not NULL. */
+static void begin_document(struct reading *reading, struct dpe_json_scan *titles)
 {
     struct dpe_qa *qa = reading->qa;
-    bool first = true, first_sentence = true;
     if (!make_room(reading, &reading->joined_at, qa->n_documents, sizeof *reading->joined_at)) {
         return;
     }
     reading->joined_at[qa->n_documents] = qa->joined.n;
+    struct dpe_json_scan_text title = {0};
+    if (dpe_json_scan_string(titles != NULL ? titles : &reading->scan, &title)) {
+        join(reading, title.bytes, strlen(title.bytes));
+    }
+    join(reading, "\n", 1);
+}
+
+/* The list of sentences, and the document's end. */
+static void end_document(struct reading *reading)
+{
+    bool first = true;
+    dpe_json_scan_open(&reading->scan, '[');
+    while (element(reading, &first)) {
+        const char *sentence = string(reading);
+        join(reading, sentence, sentence != NULL ? strlen(sentence) : 0);
+    }
+    join(reading, "", 1);
+    add_gold(reading, reading->qa->n_documents);
+    add_document(reading, "", SIZE_MAX);
+}
+
+/* [title, [sentence, …]] as one document. */
+static void read_titled(struct reading *reading)
+{
+    bool first = true;
     dpe_json_scan_open(&reading->scan, '[');
     if (!element(reading, &first)) {
         lacks(reading, "a paragraph without a title");
     }
-    const char *title = string(reading);
-    join(reading, title, title != NULL ? strlen(title) : 0);
-    join(reading, "\n", 1);
+    begin_document(reading, NULL);
     if (!element(reading, &first)) {
         lacks(reading, "a paragraph without sentences");
     }
-    dpe_json_scan_open(&reading->scan, '[');
-    while (element(reading, &first_sentence)) {
-        const char *sentence = string(reading);
-        join(reading, sentence, sentence != NULL ? strlen(sentence) : 0);
-    }
+    end_document(reading);
     if (element(reading, &first)) {
         lacks(reading, "a paragraph of two parts, title and sentences");
     }
-    join(reading, "", 1);
-    add_gold(reading, qa->n_documents);
-    add_document(reading, "", SIZE_MAX);
+}
+
+/* Passes over a list without a change to its texts, which are decoded where they stand. */
+static void pass_list(struct reading *reading)
+{
+    struct dpe_json_scan *scan = &reading->scan;
+    int64_t depth = peek(reading) == '[' ? 0 : INT64_MIN;
+    do {
+        char c = scan->at < scan->n ? scan->text[scan->at++] : '\0';
+        depth += c == '[' ? 1 : c == ']' ? -1 : 0;
+        if (c == '"') {
+            while (scan->at < scan->n && scan->text[scan->at] != '"') {
+                scan->at += scan->text[scan->at] == '\\' ? 2 : 1;
+            }
+            scan->at++;
+        }
+    } while (depth > 0 && scan->at < scan->n);
+    if (depth != 0) {
+        lacks(reading, "no list of titles or of sentences");
+    }
+}
+
+/* {"title": [title, …], "sentences": [[sentence, …], …]}, as the hub's rows have them: both lists
+ * are read at once, from where they begin. */
+static void read_columns(struct reading *reading)
+{
+    struct dpe_json_scan titles = {0}, rest = {0};
+    struct dpe_json_scan_text key;
+    size_t sentences = 0;
+    bool first = true, first_title = true;
+    dpe_json_scan_open(&reading->scan, '{');
+    while (member(reading, &first, &key)) {
+        bool title = is(&key, "title");
+        titles = title ? reading->scan : titles;
+        sentences = is(&key, "sentences") ? reading->scan.at : sentences;
+        if (title || is(&key, "sentences")) {
+            pass_list(reading);
+        } else {
+            dpe_json_scan_skip(&reading->scan);
+        }
+    }
+    if (!good(reading) || titles.text == NULL || sentences == 0) {
+        lacks(reading, "a context without \"title\" and \"sentences\"");
+        return;
+    }
+    rest = reading->scan;
+    reading->scan.at = sentences;
+    first = true;
+    dpe_json_scan_open(&titles, '[');
+    dpe_json_scan_open(&reading->scan, '[');
+    while (element(reading, &first)) {
+        if (!dpe_json_scan_element(&titles, &first_title)) {
+            lacks(reading, "more lists of sentences than titles");
+        }
+        begin_document(reading, &titles);
+        end_document(reading);
+    }
+    if (good(reading) && (dpe_json_scan_element(&titles, &first_title) || titles.problem != NULL)) {
+        lacks(reading, titles.problem != NULL ? "a title that is no text"
+                                              : "more titles than lists of sentences");
+    }
+    rest.problem = reading->scan.problem;
+    reading->scan = rest;
 }
 
 static void read_hotpot_question(struct reading *reading)
@@ -291,6 +435,8 @@ static void read_hotpot_question(struct reading *reading)
             question.text = string(reading);
         } else if (is(&key, "answer")) {
             add_answer(reading, string(reading));
+        } else if (is(&key, "context") && peek(reading) == '{') {
+            read_columns(reading);
         } else if (is(&key, "context")) {
             dpe_json_scan_open(&reading->scan, '[');
             while (element(reading, &first_paragraph)) {
@@ -307,15 +453,6 @@ static void read_hotpot_question(struct reading *reading)
                                               : "a question without one \"answer\"");
     }
     add_question(reading, question);
-}
-
-static void read_hotpot(struct reading *reading)
-{
-    bool first = true;
-    dpe_json_scan_open(&reading->scan, '[');
-    while (element(reading, &first)) {
-        read_hotpot_question(reading);
-    }
 }
 
 /* -------------------------------------------------------------------------------------- either */
@@ -408,7 +545,7 @@ dpe_status dpe_qa_read(const char *path, enum dpe_qa_set set, struct dpe_qa *qa,
     reading.memory =
         made.path != NULL && dpe_sha256_bytes(made.bytes, n, made.hash, NULL) == DPE_OK;
     reading.scan = (struct dpe_json_scan){.text = made.bytes, .n = n};
-    set == DPE_QA_SQUAD ? read_squad(&reading) : read_hotpot(&reading);
+    read_rows(&reading, set == DPE_QA_SQUAD ? read_squad_row : read_hotpot_question);
     if (good(&reading)) {
         dpe_json_scan_end(&reading.scan);
     }

@@ -284,6 +284,71 @@ static void questions_have_their_document(void **state)
     dpe_ruler_close(ruler);
 }
 
+/* A row of the hub's form of either set, with other members around. */
+static void put_row(FILE *file, bool hotpot_row, int i)
+{
+    if (!hotpot_row) {
+        fprintf(file,
+                "{\"id\": \"%d\", \"title\": \"T%d\", \"context\": \" In town %d there are "
+                "people%dx, and they like it there.\\n\", \"question\": \"How many people live in "
+                "town %d?\", \"answers\": {\"text\": [\"people%dx\"], \"answer_start\": [3]}}",
+                i, i / 20, i, i, i, i);
+        return;
+    }
+    char titles[200] = "";
+    char sentences[400] = "";
+    for (int d = 0; d < 4; d++) {
+        size_t t = strlen(titles), s = strlen(sentences);
+        snprintf(titles + t, sizeof titles - t, "%s\"Book %d\"", d > 0 ? ", " : "", (i + d) % 800);
+        snprintf(sentences + s, sizeof sentences - s, "%s[\"It was written\", \" by writer%dx.\"]",
+                 d > 0 ? ", " : "", (i + d) % 800);
+    }
+    fprintf(
+        file,
+        "{\"id\": \"]\", \"question\": \"Who wrote book %d?\", \"answer\": \"writer%dx\", "
+        "\"supporting_facts\": {\"title\": [\"x\"]}, \"context\": {\"%s\": [%s], \"%s\": [%s]}}",
+        i, i, i % 2 == 0 ? "title" : "sentences", i % 2 == 0 ? titles : sentences,
+        i % 2 == 0 ? "sentences" : "title", i % 2 == 0 ? sentences : titles);
+}
+
+/* The hub's rows, one a line or in a list, are the same questions. */
+static void rows_of_the_hub_are_the_same_questions(void **state)
+{
+    (void)state;
+    struct dpe_ruler_options options = usual(1000);
+    struct dpe_ruler *ruler = open_ruler(&options);
+    for (int list = 0; list < 2; list++) {
+        char paths[2][256];
+        for (int t = 0; t < 2; t++) {
+            snprintf(paths[t], sizeof paths[t], "%s", in_folder(t == 0 ? "rows.json" : "rows2"));
+            FILE *file = fopen(paths[t], "wb");
+            assert_non_null(file);
+            for (int i = 0; i < 800; i++) {
+                fputs(list == 0 ? "" : i == 0 ? "[" : ",", file);
+                put_row(file, t == 1, i);
+                fputs("\n", file);
+            }
+            fputs(list == 0 ? "" : "]", file);
+            assert_int_equal(fclose(file), 0);
+        }
+        options.squad = paths[0];
+        options.hotpotqa = paths[1];
+        struct dpe_ruler *hub = open_ruler(&options);
+        for (int64_t s = 0; s < 6; s++) {
+            struct made a, b;
+            const char *task = s % 2 == 0 ? "qa_1" : "qa_2";
+            make(ruler, kind(task), 1000, s, &a);
+            make(hub, kind(task), 1000, s, &b);
+            assert_string_equal(a.text.bytes, b.text.bytes);
+            assert_string_equal(a.sample.references[0], b.sample.references[0]);
+            unmake(&a);
+            unmake(&b);
+        }
+        dpe_ruler_close(hub);
+    }
+    dpe_ruler_close(ruler);
+}
+
 /* --------------------------------------------------------------------------------------- seeds */
 
 static void samples_depend_on_seed_and_index_alone(void **state)
@@ -349,6 +414,7 @@ int main(void)
         cmocka_unit_test(common_words_are_common),
         cmocka_unit_test(frequent_codes_are_ranked),
         cmocka_unit_test(questions_have_their_document),
+        cmocka_unit_test(rows_of_the_hub_are_the_same_questions),
         cmocka_unit_test(samples_depend_on_seed_and_index_alone),
         cmocka_unit_test(chat_templates_wrap_the_question),
     };

@@ -115,7 +115,12 @@ static void question_files_are_checked(void **state)
         {"{\"data\": [{\"paragraphs\": [{\"context\": 3", "expected a string"},
         {"{\"data\": []}", "expected questions with answers, found none"},
         {"{\"data\": [", "byte 11"},
-        {"", "expected '{'"},
+        {"", "expected '['"},
+        {"{\"question\": \"q\", \"answers\": {\"text\": [\"a\"]}}", "a row without \"context\""},
+        {"[{\"context\": \"c\", \"answers\": {\"text\": [\"a\"]}}]", "a question without"},
+        {"{\"context\": \"c\", \"question\": \"q\", \"answers\": {}}",
+         "an answer without \"text\""},
+        {"{\"context\": \"c\", \"question\": \"q\", \"answers\": {\"text\": []}}", "found none"},
         {"{\"data\": [\"\xff\"]}", "expected UTF-8"},
     };
     struct dpe_ruler_options options = usual(1024);
@@ -137,7 +142,20 @@ static void question_files_are_checked(void **state)
         {"[{\"question\": \"q\", \"answer\": \"a\", \"context\": [[\"t\", [\"s\"], 3]]}]",
          "of two parts"},
         {"[]", "found none"},
-        {"{\"data\": []}", "expected '['"},
+        {"{\"data\": []}", "a question without \"question\""},
+        {"{\"question\": \"q\", \"answer\": \"a\", \"context\": {\"title\": [\"t\"]}}",
+         "a context without \"title\" and \"sentences\""},
+        {"{\"question\": \"q\", \"answer\": \"a\", \"context\": {\"title\": [], \"sentences\": "
+         "[[\"s\"]]}}",
+         "more lists of sentences than titles"},
+        {"{\"question\": \"q\", \"answer\": \"a\", \"context\": {\"sentences\": [], \"title\": "
+         "[\"t\"]}}",
+         "more titles than lists of sentences"},
+        {"{\"question\": \"q\", \"answer\": \"a\", \"context\": {\"sentences\": 3, \"title\": []}}",
+         "no list of titles or of sentences"},
+        {"{\"question\": \"q\", \"answer\": \"a\", \"context\": {\"title\": [5], \"sentences\": "
+         "[[\"s\"]]}}",
+         "a title that is no text"},
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         options.hotpotqa = file_with("x", others[i].content);
