@@ -147,6 +147,24 @@ struct scope *dpe_template_scope(struct render *render, struct scope *outer)
     return scope;
 }
 
+/* An empty scope for the next round of a loop: that of the last one, whose variables are used
+ * again, unless a macro that was made since then may look at it. */
+static struct scope *next_scope(struct render *render, struct scope *last, struct scope *outer,
+                                int64_t *macros)
+{
+    if (last == NULL || *macros != render->macros) {
+        *macros = render->macros;
+        return dpe_template_scope(render, outer);
+    }
+    while (last->variables != NULL) {
+        struct variable *variable = last->variables;
+        last->variables = variable->next;
+        variable->next = render->spare;
+        render->spare = variable;
+    }
+    return last;
+}
+
 static struct variable *own_variable(const struct scope *scope, struct dpe_span name)
 {
     struct variable *variable = scope->variables;
@@ -171,10 +189,12 @@ void dpe_template_assign(struct render *render, struct dpe_span name, struct val
 {
     struct variable *variable = own_variable(render->scope, name);
     if (variable == NULL) {
-        variable = dpe_template_get(render, sizeof *variable);
+        variable =
+            render->spare != NULL ? render->spare : dpe_template_get(render, sizeof *variable);
         if (variable == NULL) {
             return;
         }
+        render->spare = render->spare != NULL ? variable->next : NULL;
         variable->name = name;
         variable->next = render->scope->variables;
         render->scope->variables = variable;
@@ -258,8 +278,10 @@ static struct items loop_items(struct render *render, const struct node *node, s
     }
     struct value kept = dpe_template_list(render, KIND_LIST, all.n);
     struct scope *outer = render->scope;
+    struct scope *own = NULL;
+    int64_t macros = 0;
     for (size_t i = 0; i < all.n && render->status == DPE_OK; i++) {
-        render->scope = dpe_template_scope(render, outer);
+        own = render->scope = next_scope(render, own, outer, &macros);
         assign_to(render, node->c, all.at[i]);
         if (dpe_template_truth(dpe_template_eval(render, node->b)) && render->status == DPE_OK) {
             dpe_template_add(render, kept, all.at[i]);
@@ -279,9 +301,11 @@ static void run_loop(struct render *render, const struct node *node, struct valu
     }
     *loop = (struct loop){
         .over = loop_items(render, node, values), .depth = depth, .node = node, .outer = outer};
+    struct scope *own = NULL;
+    int64_t macros = 0;
     for (size_t i = 0; i < loop->over.n && dpe_template_step(render, 1); i++) {
         loop->index = i;
-        render->scope = dpe_template_scope(render, outer);
+        own = render->scope = next_scope(render, own, outer, &macros);
         dpe_template_assign(render, dpe_span_of("loop"),
                             (struct value){.kind = KIND_LOOP, .loop = loop});
         assign_to(render, node->c, loop->over.at[i]);
@@ -342,6 +366,7 @@ static void run_macro(struct render *render, const struct node *node)
 {
     struct macro *macro = dpe_template_get(render, sizeof *macro);
     if (macro != NULL) {
+        render->macros++;
         *macro = (struct macro){node, render->scope};
         dpe_template_assign(render, node->name, (struct value){.kind = KIND_MACRO, .macro = macro});
     }
@@ -356,6 +381,7 @@ static void run_caller(struct render *render, const struct node *node)
     if (args == NULL || macro == NULL) {
         return;
     }
+    render->macros++;
     *macro = (struct macro){node, render->scope};
     render->line = node->line;
     if (dpe_template_add_named(render, args, dpe_span_of("caller"),
@@ -488,7 +514,7 @@ dpe_status dpe_template_render(const struct dpe_template *parsed, const json_t *
     struct render render = {
         .where = parsed->where,
         .arena = {.most = options->most_memory > 0 ? options->most_memory
-                                                   : (UINT64_C(256) << 20) + 16 * given},
+                                                   : (UINT64_C(256) << 20) + 64 * given},
         .err = err != NULL ? err : &own,
         .most_steps = options->most_steps > 0 ? options->most_steps : MOST_STEPS + 64 * given,
         .out = &built,

@@ -38,7 +38,7 @@ DPE_SCOPED_HANDLE(struct dpe_template *, dpe_template_free)
 struct dpe_template_options {
     const struct tm *now; /**< what strftime_now formats; NULL: it is not defined */
     uint64_t most_steps;  /**< of the interpreter; 0: 10 million + 64 times the variables' bytes */
-    uint64_t most_memory; /**< bytes, the output included; 0: 256 MiB + 16 times the variables */
+    uint64_t most_memory; /**< bytes, the output included; 0: 256 MiB + 64 times the variables */
 };
 /** Append what the template makes of the variables (a JSON object; borrowed) to `out`. Errors:
  * DPE_BAD_DATA: the template calls raise_exception (its message is in `err`), fails as it would in

@@ -55,9 +55,28 @@ static bool add_all(struct render *render, struct args *args, const struct node 
     return good;
 }
 
+static struct args *take_args(struct render *render)
+{
+    struct args *args = render->spare_args;
+    if (args == NULL) {
+        return dpe_template_get(render, sizeof *args);
+    }
+    render->spare_args = args->next;
+    return args;
+}
+
+void dpe_template_drop_args(struct render *render, struct args *args)
+{
+    *args = (struct args){.at = args->at,
+                          .capacity = args->capacity,
+                          .named = {.at = args->named.at, .capacity = args->named.capacity},
+                          .next = render->spare_args};
+    render->spare_args = args;
+}
+
 struct args *dpe_template_args(struct render *render, const struct node *list)
 {
-    struct args *args = dpe_template_get(render, sizeof *args);
+    struct args *args = take_args(render);
     for (const struct node *node = list; node != NULL && args != NULL; node = node->next) {
         bool all = node->kind == NODE_STAR || node->kind == NODE_STARS;
         struct value value = dpe_template_eval(render, all ? node->a : node);
@@ -98,18 +117,15 @@ static const struct pair *unused(const struct args *args, const bool *used)
     return i < args->named.n ? &args->named.at[i] : NULL;
 }
 
-/* Binds arguments to parameters; false after failing. */
+/* Binds arguments to parameters, which are not NULL; false after failing. */
 static bool bind(struct render *render, const char *what, const struct known *known,
                  const struct args *given, struct args *bound)
 {
+    enum { FEW = 16 };
     const char *name = known->name;
-    *bound = *given;
+    bool few[FEW] = {false};
+    bool *used = given->named.n < FEW ? few : dpe_template_get(render, given->named.n + 1);
     bound->how = known->how;
-    if (known->params == NULL) {
-        return true;
-    }
-    *bound = (struct args){.how = known->how};
-    bool *used = dpe_template_get(render, given->named.n + 1);
     for (const char *at = known->params; *at != '\0' && used != NULL;) {
         size_t n = strcspn(at, " ");
         bool optional = at[n - 1] == '=';
@@ -149,9 +165,20 @@ const struct value *dpe_template_arg(const struct args *args, size_t i)
 struct value dpe_template_apply(struct render *render, const char *what, const struct known *known,
                                 struct value of, const struct args *args)
 {
-    struct args bound;
-    return bind(render, what, known, args, &bound) ? known->call(render, of, &bound)
-                                                   : dpe_template_nothing();
+    struct value result = dpe_template_nothing();
+    if (known->params == NULL) {
+        struct args own = *args;
+        own.how = known->how;
+        return known->call(render, of, &own);
+    }
+    struct args *bound = take_args(render);
+    if (bound != NULL && bind(render, what, known, args, bound)) {
+        result = known->call(render, of, bound);
+    }
+    if (bound != NULL) {
+        dpe_template_drop_args(render, bound);
+    }
+    return result;
 }
 
 const struct value *dpe_template_given(const struct args *args, size_t i)
@@ -296,6 +323,8 @@ struct value dpe_template_call(struct render *render, struct value callee, const
         result = call_macro(render, callee.macro, args);
     } else if (callee.kind == KIND_LOOP) {
         result = dpe_template_call_loop(render, callee.loop, args);
+    } else if (callee.kind == KIND_JOINER) {
+        result = callee.items->turn++ > 0 ? callee.items->at[0] : dpe_template_text("");
     } else if (callee.kind == KIND_METHOD) {
         result = dpe_template_apply(render, "the method", callee.bound->method, callee.bound->self,
                                     args);
@@ -375,6 +404,27 @@ static struct value call_pairs(struct render *render, struct value of, const str
     return made;
 }
 
+static struct value call_cycler(struct render *render, struct value of, const struct args *args)
+{
+    (void)of;
+    struct value made = dpe_template_list_of(render, KIND_TUPLE, args->at, args->n);
+    if (args->n == 0 || args->named.n > 0) {
+        return dpe_template_fail(render, "cycler() takes one value or more");
+    }
+    made.kind = made.kind == KIND_TUPLE ? KIND_CYCLER : made.kind;
+    return made;
+}
+
+static struct value call_joiner(struct render *render, struct value of, const struct args *args)
+{
+    (void)of;
+    struct value between = dpe_template_text(", ");
+    between = dpe_template_arg(args, 0) != NULL ? args->at[0] : between;
+    struct value made = dpe_template_list_of(render, KIND_TUPLE, &between, 1);
+    made.kind = made.kind == KIND_TUPLE ? KIND_JOINER : made.kind;
+    return made;
+}
+
 static struct value call_raise(struct render *render, struct value of, const struct args *args)
 {
     (void)of;
@@ -390,13 +440,28 @@ static struct value call_now(struct render *render, struct value of, const struc
 {
     (void)of;
     struct dpe_span format = dpe_template_arg_text(render, args, 0, "format", NULL);
-    char pattern[128];
+    char pattern[512];
     char text[512];
-    if (format.n >= sizeof pattern || memchr(format.s, '\0', format.n) != NULL) {
+    if (format.n >= sizeof pattern / 4 || memchr(format.s, '\0', format.n) != NULL) {
         return dpe_template_fail(render, "strftime_now(): the format is too long");
     }
-    memcpy(pattern, format.s, format.n);
-    pattern[format.n] = '\0';
+    /* Python's time has no zone and more digits of a second. */
+    size_t n_pattern = 0;
+    for (size_t i = 0; i < format.n && n_pattern + 8 < sizeof pattern; i++) {
+        size_t colon = i + 2 < format.n && format.s[i + 1] == ':';
+        char kind = format.s[i] == '%' && i + 1 < format.n ? format.s[i + 1 + colon] : '\0';
+        if (kind == 'z' || (colon == 0 && (kind == 'Z' || kind == 'f'))) {
+            memcpy(pattern + n_pattern, "000000", 6);
+            n_pattern += kind == 'f' ? 6 : 0;
+            i += 1 + colon;
+        } else {
+            pattern[n_pattern++] = format.s[i];
+            if (kind == '%' && colon == 0) {
+                pattern[n_pattern++] = format.s[++i];
+            }
+        }
+    }
+    pattern[n_pattern] = '\0';
     /* -Wformat-nonliteral: the format is the template's; strftime writes no more than `text`. */
     size_t n = pattern[0] != '\0' ? strftime(text, sizeof text, pattern, render->now) : 0;
     struct builder built = {0};
@@ -405,9 +470,14 @@ static struct value call_now(struct render *render, struct value of, const struc
 }
 
 const struct known dpe_template_functions[] = {
-    {"range", "/start /stop= /step=", call_range}, {"namespace", NULL, call_pairs, KIND_NAMESPACE},
-    {"dict", NULL, call_pairs, KIND_DICT},         {"raise_exception", "message", call_raise},
-    {"strftime_now", "format", call_now},          {NULL},
+    {"range", "/start /stop= /step=", call_range},
+    {"namespace", NULL, call_pairs, KIND_NAMESPACE},
+    {"dict", NULL, call_pairs, KIND_DICT},
+    {"raise_exception", "message", call_raise},
+    {"strftime_now", "format", call_now},
+    {"cycler", NULL, call_cycler},
+    {"joiner", "sep=", call_joiner},
+    {NULL},
 };
 
 /* ---------------------------------------------------------------------------------- the tables */
@@ -445,6 +515,7 @@ const struct known *dpe_template_find_method(enum kind kind, struct dpe_span nam
         [KIND_TUPLE] = {dpe_template_item_methods},
         [KIND_DICT] = {dpe_template_dict_methods},
         [KIND_LOOP] = {dpe_template_loop_methods},
+        [KIND_CYCLER] = {dpe_template_cycler_methods},
     };
     return find_in(tables[kind], name);
 }

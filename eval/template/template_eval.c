@@ -288,8 +288,7 @@ static struct value load(const struct render *render, const struct node *node)
 static struct value apply(struct render *render, const struct node *node)
 {
     struct value of = dpe_template_eval(render, node->a);
-    const struct args *args =
-        render->status == DPE_OK ? dpe_template_args(render, node->list) : NULL;
+    struct args *args = render->status == DPE_OK ? dpe_template_args(render, node->list) : NULL;
     render->line = node->line;
     if (args == NULL) {
         return dpe_template_nothing();
@@ -298,10 +297,10 @@ static struct value apply(struct render *render, const struct node *node)
         return dpe_template_fail(render, "the method '%.*s' is not supported",
                                  SHOWN(node->a->name));
     }
-    if (node->kind == NODE_CALL) {
-        return dpe_template_call(render, of, args);
-    }
-    return dpe_template_apply_node(render, node, of, args);
+    struct value result = node->kind == NODE_CALL ? dpe_template_call(render, of, args)
+                                                  : dpe_template_apply_node(render, node, of, args);
+    dpe_template_drop_args(render, args);
+    return result;
 }
 
 static struct value choose(struct render *render, const struct node *node)

@@ -53,6 +53,49 @@ const struct known dpe_template_loop_methods[] = {
     {NULL},
 };
 
+/* next, and reset with `how`. */
+static struct value do_turn(struct render *render, struct value self, const struct args *args)
+{
+    (void)render;
+    struct items *all = self.items;
+    struct value now = all->at[all->turn];
+    all->turn = args->how != 0 ? 0 : (all->turn + 1) % all->n;
+    return args->how != 0 ? dpe_template_none() : now;
+}
+
+const struct known dpe_template_cycler_methods[] = {
+    {"next", "", do_turn, false},
+    {"reset", "", do_turn, true},
+    {NULL},
+};
+
+/* Macros have a name, what their parameters are called, and what else they take. */
+static struct value macro_member(struct render *render, const struct node *node,
+                                 struct dpe_span name)
+{
+    static const struct {
+        const char *name;
+        unsigned reads;
+    } catches[] = {
+        {"catch_varargs", READS_VARARGS}, {"catch_kwargs", READS_KWARGS}, {"caller", READS_CALLER}};
+    if (dpe_span_equal(name, dpe_span_of("name"))) {
+        return node->name.n > 0 ? dpe_template_string(node->name) : dpe_template_none();
+    }
+    if (dpe_span_equal(name, dpe_span_of("arguments"))) {
+        struct value list = dpe_template_list(render, KIND_TUPLE, 0);
+        for (const struct node *each = node->list; each != NULL; each = each->next) {
+            dpe_template_add(render, list, dpe_template_string(each->name));
+        }
+        return list;
+    }
+    for (size_t i = 0; i < sizeof catches / sizeof catches[0]; i++) {
+        if (dpe_span_equal(name, dpe_span_of(catches[i].name))) {
+            return dpe_template_bool((node->reads & catches[i].reads) != 0);
+        }
+    }
+    return dpe_template_undefined(name);
+}
+
 static struct value bind(struct render *render, struct value self, const struct known *method)
 {
     struct bound *bound = dpe_template_get(render, sizeof *bound);
@@ -87,9 +130,14 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
                                                                 : dpe_template_undefined(name);
     }
     if (of.kind == KIND_MACRO) {
-        return dpe_span_equal(name, dpe_span_of("name"))
-                   ? dpe_template_string(of.macro->node->name)
-                   : dpe_template_fail(render, "macro.%.*s is not supported", SHOWN(name));
+        return macro_member(render, of.macro->node, name);
+    }
+    if (of.kind == KIND_CYCLER && dpe_span_equal(name, dpe_span_of("current"))) {
+        return of.items->at[of.items->turn];
+    }
+    if (of.kind == KIND_JOINER &&
+        (dpe_span_equal(name, dpe_span_of("sep")) || dpe_span_equal(name, dpe_span_of("used")))) {
+        return name.s[0] == 's' ? of.items->at[0] : dpe_template_bool(of.items->turn > 0);
     }
     return dpe_template_undefined(name);
 }

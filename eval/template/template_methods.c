@@ -390,7 +390,7 @@ enum {
     IS_SEQUENCE =
         IS(KIND_STRING) | IS(KIND_LIST) | IS(KIND_TUPLE) | IS(KIND_DICT) | IS(KIND_UNDEFINED),
     IS_ITERABLE = IS_SEQUENCE | IS(KIND_LOOP) | IS(KIND_ITERATOR),
-    IS_CALLABLE = IS(KIND_MACRO) | IS(KIND_FUNCTION) | IS(KIND_METHOD),
+    IS_CALLABLE = IS(KIND_JOINER) | IS(KIND_MACRO) | IS(KIND_FUNCTION) | IS(KIND_METHOD),
 };
 
 static struct value is_kind(struct render *render, struct value of, const struct args *args)

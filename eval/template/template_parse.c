@@ -409,9 +409,19 @@ static struct dpe_span normal_lines(struct arena *arena, const char *source, siz
     return (struct dpe_span){out, m};
 }
 
-bool dpe_template_spells(const struct dpe_template *parsed, const char *letters)
+static bool is_letter(char c)
 {
-    return strstr(parsed->source.s, letters) != NULL;
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+bool dpe_template_spells(const struct dpe_template *parsed, const char *word)
+{
+    const char *source = parsed->source.s;
+    const char *at = strstr(source, word);
+    while (at != NULL && ((at > source && is_letter(at[-1])) || is_letter(at[strlen(word)]))) {
+        at = strstr(at + 1, word);
+    }
+    return at != NULL;
 }
 
 dpe_status dpe_template_parse(const char *where, const char *source, size_t n,

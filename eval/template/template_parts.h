@@ -37,6 +37,8 @@ enum kind {
     KIND_DICT,
     KIND_ITERATOR,
     KIND_NAMESPACE,
+    KIND_CYCLER,
+    KIND_JOINER, /**< called for the first time it is empty, then its text */
     KIND_LOOP,
     KIND_MACRO,
     KIND_FUNCTION,
@@ -50,7 +52,7 @@ struct value {
         int64_t integer; /**< KIND_INT; KIND_BOOL: 0 or 1 */
         double real;
         struct dpe_span text; /**< KIND_STRING, KIND_DIGITS; of KIND_UNDEFINED: the missing name */
-        struct items *items;  /**< KIND_LIST, KIND_TUPLE */
+        struct items *items;  /**< KIND_LIST, KIND_TUPLE; KIND_CYCLER, KIND_JOINER */
         struct pairs *pairs;  /**< KIND_DICT, KIND_NAMESPACE */
         struct iterator *iterator;
         struct loop *loop;
@@ -65,6 +67,8 @@ struct items {
     size_t n, capacity;
     bool grouped; /**< of a tuple: groupby made it, so that its two have the names grouper and list
                    */
+    size_t
+        turn; /**< of a cycler: of the item that is current; of a joiner: how often it was called */
 };
 struct pair {
     struct value key, value;
@@ -258,6 +262,9 @@ struct render {
     uint64_t steps, most_steps;
     struct scope given; /**< of the variables that the caller gave */
     struct scope *scope;
+    struct variable *spare; /**< variables that nobody has any more */
+    struct args *spare_args;
+    int64_t macros; /**< how many were made: each keeps the scope that it was made in */
     struct builder *out;
     enum flow flow;
     const struct tm *now;
@@ -271,8 +278,9 @@ struct args {
     struct value *at; /**< [n] by position */
     size_t n, capacity;
     struct pairs named;
-    uint64_t absent; /**< bit i: parameter i was left out */
-    unsigned how;    /**< that of the struct known that is called */
+    uint64_t absent;   /**< bit i: parameter i was left out */
+    unsigned how;      /**< that of the struct known that is called */
+    struct args *next; /**< of those that are not in use */
 };
 
 /** Records "WHERE: line N: …" unless something failed before; returns an undefined value. */
@@ -355,7 +363,10 @@ struct value dpe_template_slice(struct render *render, struct value of, const st
 struct items dpe_template_pairs(struct render *render, struct value of);
 /** A member or item by a path: names and indices with dots between, or an integer. */
 struct value dpe_template_attribute(struct render *render, struct value of, struct value path);
+/** The arguments of a call; for dpe_template_drop_args when it has returned. */
 struct args *dpe_template_args(struct render *render, const struct node *list);
+/** Nobody looks at them any more: their memory is that of others. */
+void dpe_template_drop_args(struct render *render, struct args *args);
 /** One more argument by name; fails, and is false, where that is given already. */
 bool dpe_template_add_named(struct render *render, struct args *args, struct dpe_span name,
                             struct value value);
@@ -385,7 +396,8 @@ struct known {
 extern const struct known dpe_template_text_filters[], dpe_template_list_filters[],
     dpe_template_format_filters[], dpe_template_tests[], dpe_template_functions[],
     dpe_template_string_methods[], dpe_template_class_methods[], dpe_template_item_methods[],
-    dpe_template_list_methods[], dpe_template_dict_methods[], dpe_template_loop_methods[];
+    dpe_template_list_methods[], dpe_template_dict_methods[], dpe_template_loop_methods[],
+    dpe_template_cycler_methods[];
 /** That of a name, or NULL. */
 const struct known *dpe_template_find(const struct known *table, struct dpe_span name);
 const struct known *dpe_template_find_filter(struct dpe_span name);

@@ -175,6 +175,8 @@ const char *dpe_template_kind_name(struct value value)
         [KIND_DICT] = "a mapping",
         [KIND_ITERATOR] = "an iterator",
         [KIND_NAMESPACE] = "a namespace",
+        [KIND_CYCLER] = "a cycler",
+        [KIND_JOINER] = "a joiner",
         [KIND_LOOP] = "a loop",
         [KIND_MACRO] = "a macro",
         [KIND_FUNCTION] = "a function",

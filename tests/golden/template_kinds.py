@@ -162,4 +162,19 @@ CONSTRUCTS += [
     ("{% macro m(a) %}{{ a }}{% endmacro %}{{ m.name }}{{ m(2) }}{% for recursive in [1] %}{{ recursive }}{% endfor %}", {}),
 ]
 
+LETTERS = {"t": "abcde", "n": ["x", "y", "z"]}
+CONSTRUCTS += [
+    ("{% set c = cycler('odd', 2, none) %}{% for x in t %}{{ c.current }}{{ c.next() }};{% endfor %}{{ c.reset() }}{{ c.next() }}{{ c.foo }}", LETTERS),
+    ("{% set c = cycler(1) %}{{ c.next() }}{{ c.next() + 1 }}{% set d = cycler(*n) %}{{ d['next']() }}{{ d.current }}", LETTERS),
+    ("{{ cycler() }}", {}), ("{{ cycler(a=1) }}", {}), ("{{ cycler(1)() }}", {}),
+    ("{% set j = joiner() %}{% for x in n %}{{ j() }}{{ x }}{% endfor %}{{ j.sep }}{{ j.used }}{{ j is callable }}", LETTERS),
+    ("{% set j = joiner('; ') %}{% set k = joiner(sep=7) %}{{ k.used }}{% for x in n %}{{ j() }}{{ k() }}{{ x }}{% endfor %}{{ j.nope }}", LETTERS),
+    ("{{ joiner(1, 2) }}", {}), ("{{ joiner().next() }}", {}),
+    ("{% macro m(a, b=2) %}{{ varargs }}{% endmacro %}{{ m.arguments }}{{ m.catch_varargs }}{{ m.catch_kwargs }}{{ m.caller }}{{ m.foo }}", {}),
+    ("{% macro m() %}{{ caller() }}{{ kwargs }}{% endmacro %}{{ m.arguments }}{{ m.catch_kwargs }}{{ m.caller }}{{ m.arguments | length }}", {}),
+    ("{% macro m(x) %}{{ x }}{% endmacro %}{% for x in n %}{% macro f() %}[{{ x }}]{% endmacro %}{{ f() }}{{ m(x) }}{% endfor %}", LETTERS),
+    ("{% for x in n %}{% if loop.first %}{% set y = x %}{% endif %}{{ y }}{% for z in t if z > 'b' %}{{ z }}{{ y }}{% endfor %};{% endfor %}", LETTERS),
+    ("{{ strftime_now('%d%Z|%z|%Y') }}{{ strftime_now('%%Z %%%Z%f %H') }}{{ strftime_now('%Z') }}{{ strftime_now('') }}", {}),
+]
+
 KINDS = ARGUMENTS + ITERATORS + TEXT + CONSTRUCTS + SLICES
