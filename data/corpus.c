@@ -15,12 +15,11 @@
 /* The largest book of PG-19 has some 50 MB. */
 static const uint64_t max_text_bytes = (uint64_t)1 << 30;
 
-/* In place: CRLF becomes LF. */
-static size_t normalize(char *bytes, size_t n)
+size_t dpe_text_clean(char *bytes, size_t n, bool lines)
 {
     size_t to = 0;
-    for (size_t from = 0; from < n; from++) {
-        if (bytes[from] == '\r' && from + 1 < n && bytes[from + 1] == '\n') {
+    for (size_t from = n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; from < n; from++) {
+        if (lines && bytes[from] == '\r' && from + 1 < n && bytes[from + 1] == '\n') {
             continue;
         }
         bytes[to++] = bytes[from];
@@ -67,6 +66,8 @@ struct dpe_corpus {
     char *path;
     struct dpe_book *books;
     size_t n;
+    char *empty; /* a file without a word that was left out, of n_empty; NULL: none was */
+    size_t n_empty;
     uint64_t bytes; /* of all texts */
     char fingerprint[65];
 };
@@ -88,10 +89,12 @@ static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char
     DPE_OWNED char *text = NULL;
     size_t n = 0;
     DPE_TRY(dpe_textfile_read(file, max_text_bytes, &text, &n, err));
-    n = normalize(text, n);
+    n = dpe_text_clean(text, n, true);
     int64_t n_words = dpe_count_words(text, n);
     if (n_words == 0) {
-        return dpe_fail(err, DPE_BAD_DATA, "%s: expected a text, found no words", file);
+        corpus->n_empty++;
+        corpus->empty = corpus->empty != NULL ? corpus->empty : strdup(file);
+        return made(corpus->empty, corpus->path, err);
     }
     DPE_OWNED char *own_id = strdup(id);
     DPE_OWNED char *own_title = strdup(title);
@@ -200,7 +203,7 @@ static dpe_status open_pg19(struct dpe_corpus *corpus, const char *csv, const ch
     for (size_t i = 0; i < metadata.n; i++) {
         DPE_TRY(add_listed(corpus, &folders, &metadata.rows[i], err));
     }
-    return corpus->n > 0
+    return corpus->n + corpus->n_empty > 0
                ? DPE_OK
                : dpe_fail(err, DPE_BAD_DATA,
                           "%s: expected texts of the %zu books that %s lists, found none",
@@ -303,6 +306,9 @@ dpe_status dpe_corpus_open(const char *path, const char *split, struct dpe_corpu
     opened->path = strdup(path);
     DPE_TRY(made(opened->path, path, err));
     DPE_TRY(open_any(opened, split, err));
+    if (opened->n == 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "%s: expected a text, found no words", opened->empty);
+    }
     DPE_TRY(hash_books(opened, err));
     *corpus = opened;
     opened = NULL;
@@ -328,8 +334,15 @@ void dpe_corpus_close(struct dpe_corpus *corpus)
         free_shown(corpus->books[i].text);
     }
     free(corpus->books);
+    free(corpus->empty);
     free(corpus->path);
     free(corpus);
+}
+
+size_t dpe_corpus_empty(const struct dpe_corpus *corpus, const char **first)
+{
+    *first = corpus->empty;
+    return corpus->n_empty;
 }
 
 size_t dpe_corpus_size(const struct dpe_corpus *corpus)

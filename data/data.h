@@ -16,10 +16,10 @@ struct dpe_corpus;
 /** Open a PG-19 folder (has metadata.csv: no header needed, four columns book_id,
  *  short_book_title, publication_date, url; a header and extra columns are accepted), a folder of
  *  .txt files (in byte order of their names) or one text file. CRLF becomes LF, a BOM is dropped,
- *  UTF-16 and UTF-32 are refused by name, as is a text without a word. A book whose text is missing
- *  in the split is left out and counted (PG-19's metadata covers all splits); none left is
- *  DPE_BAD_DATA. `split`: of PG-19, "train", "validation" or "test"; NULL: all that are there, up
- *  to 2 GiB. Given for anything but a PG-19 folder it is DPE_USAGE. The caller closes with
+ *  UTF-16 and UTF-32 are refused by name; texts without a word are left out and counted. A book
+ * whose text is missing in the split is left out and counted (PG-19's metadata covers all splits);
+ * none left is DPE_BAD_DATA. `split`: of PG-19, "train", "validation" or "test"; NULL: all that are
+ * there, up to 2 GiB. Given for anything but a PG-19 folder it is DPE_USAGE. The caller closes with
  *  dpe_corpus_close.
  *  Errors name file, line or byte offset, expected, found: DPE_NO_INPUT, DPE_PERMISSION,
  *  DPE_BAD_DATA, DPE_USAGE, DPE_IO, DPE_NO_MEMORY. */
@@ -35,6 +35,12 @@ struct dpe_book {
     size_t n;          /**< bytes */
     int64_t n_words;   /**< dpe_count_words of the text */
 };
+/** How many texts of a folder were left out because they have no word; *first is the file of one.
+ */
+size_t dpe_corpus_empty(const struct dpe_corpus *corpus, const char **first);
+/** In place: a byte-order mark is dropped and, where `lines`, CRLF becomes LF. What is left of the
+ * n bytes, with a NUL behind it. */
+size_t dpe_text_clean(char *bytes, size_t n, bool lines);
 /** Words as Python's str.split counts them: runs of anything but Unicode white space. `text` is
  *  valid UTF-8 of n bytes. */
 int64_t dpe_count_words(const char *text, size_t n);

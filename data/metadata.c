@@ -1,5 +1,6 @@
 /* Files of text, checked; metadata.csv through libcsv: strict, every field bounded, every record
  * checked. */
+#include "data/data.h"
 #include "data/data_parts.h"
 
 #include <csv.h>
@@ -56,11 +57,7 @@ dpe_status dpe_textfile_read(const char *path, uint64_t max_bytes, char **bytes,
                         "the file",
                         path, (unsigned)(unsigned char)read[good], good);
     }
-    const size_t bom = size >= 3 && memcmp(read, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-    *n = size - bom;
-    if (bom > 0) {
-        memmove(read, read + bom, *n + 1);
-    }
+    *n = dpe_text_clean(read, size, false);
     *bytes = read;
     read = NULL;
     return DPE_OK;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
+#include "eval/chat/chat.h"
 #include "outputs/export/export.h"
 #include "outputs/report/report_page.h"
 #include "outputs/storage/storage.h"
@@ -431,6 +432,7 @@ static dpe_status open_job(struct batch *batch, struct dpe_job_options *options,
     DPE_TRY(batch->args->detect.job.output != NULL
                 ? dpe_tool_check_folder(batch->args->detect.job.output, err)
                 : DPE_OK);
+    DPE_TRY(dpe_chat_set_variables(options->template_vars, err));
     return dpe_job_open(&batch->job, options, options->dry_run, err);
 }
 

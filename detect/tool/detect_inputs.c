@@ -5,6 +5,7 @@
 
 #include "detect/tool/detect_tool.h"
 #include "engine/plan/methods/methods.h"
+#include "eval/chat/chat.h"
 #include "outputs/read/read.h"
 
 /* The validation draws from another stream of the same seed. */
@@ -449,6 +450,7 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs,
                                      .samples = args->job.samples};
     dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
         read_pairs, make_grid, check_against, find_families, add_niah, add_ppl, add_texts};
+    DPE_TRY(dpe_chat_set_variables(args->job.template_vars, err));
     DPE_TRY(dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err));
     DPE_TRY(dpe_job_needs_plans(&inputs->job, "its lengths cannot be found by trying", err));
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {

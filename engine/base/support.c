@@ -1,6 +1,7 @@
 /* Small things everything stands on: lists, files, hashes, random numbers. */
 
 #include "engine/base/base.h"
+#include "engine/base/lfs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -288,6 +289,17 @@ static dpe_status read_unsized(int fd, const char *path, uint64_t max_bytes, cha
     return DPE_OK;
 }
 
+dpe_status dpe_refuse_pointer(const char *path, const void *bytes, size_t n, struct dpe_error *err)
+{
+    static const char begin[] = "version https://git-lfs.github.com/spec/";
+    return n < sizeof begin || memcmp(bytes, begin, sizeof begin - 1) != 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected the file itself, found a Git LFS pointer to it; run git "
+                          "lfs pull in its folder, or download it again",
+                          path);
+}
+
 dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, size_t *n,
                          struct dpe_error *err)
 {
@@ -313,6 +325,7 @@ dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, siz
                         (unsigned long long)size, got);
     }
     buffer[got] = '\0';
+    DPE_TRY(dpe_refuse_pointer(path, buffer, got, err));
     *bytes = buffer;
     *n = got;
     buffer = NULL;

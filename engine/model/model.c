@@ -75,6 +75,7 @@ static dpe_status open_weights(struct dpe_model *model, struct dpe_sha256 *hash,
 static dpe_status open_files(struct dpe_model *model, const struct dpe_model_options *options,
                              struct dpe_sha256 *hash, struct dpe_error *err)
 {
+    model->config.max_position = options->trained_length;
     if (dpe_folder_is_gguf(model->folder)) {
         DPE_TRY(dpe_model_open_gguf(model, options->config_only, hash, err));
     } else {

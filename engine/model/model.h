@@ -18,7 +18,8 @@ enum dpe_fingerprint_kind { DPE_FINGERPRINT_FAST, DPE_FINGERPRINT_FULL };
 
 struct dpe_model_options {
     enum dpe_fingerprint_kind fingerprint; /**< default DPE_FINGERPRINT_FAST */
-    bool config_only; /**< do not look at the weights at all (dry runs): tensors are absent */
+    bool config_only;       /**< do not look at the weights at all (dry runs): tensors are absent */
+    int64_t trained_length; /**< max_position_embeddings where the file has none; 0: refuse it */
 };
 
 /** Open a GGUF file (the first of a split one), or a Hugging Face folder (config.json,

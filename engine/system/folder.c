@@ -1,5 +1,6 @@
 /* What people give as the folder of a model, and where files lie that can be lost. */
 #include "engine/system/folder.h"
+#include "engine/base/lfs.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -24,6 +25,16 @@ char *dpe_folder_join(const char *folder, const char *name)
         snprintf(path, n, "%s/%s", folder, name);
     }
     return path;
+}
+
+char *dpe_folder_beside(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    if (is_folder(path) || slash == NULL) {
+        return dpe_folder_join(slash == NULL && !is_folder(path) ? "." : path, name);
+    }
+    DPE_OWNED char *folder = strndup(path, (size_t)(slash - path));
+    return folder != NULL ? dpe_folder_join(folder, name) : NULL;
 }
 
 /* The entries of a folder whose names are accepted: how many, and one of them (the caller's). */
@@ -127,20 +138,26 @@ bool dpe_folder_has_both(const char *given)
     return has_config(given) && count(given, is_model_file, &one) > 0;
 }
 
-bool dpe_folder_is_gguf(const char *path)
+/* The first bytes of a regular file, as many as there are; 0 where there are none. */
+static size_t first_bytes(const char *path, char *bytes, size_t room)
 {
-    char magic[4] = "";
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
-        return false;
+        return 0;
     }
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool is = fd >= 0 && read(fd, magic, sizeof magic) == (ssize_t)sizeof magic &&
-              memcmp(magic, "GGUF", sizeof magic) == 0;
+    ssize_t n = fd >= 0 ? read(fd, bytes, room) : 0;
     if (fd >= 0) {
         close(fd);
     }
-    return is;
+    return n > 0 ? (size_t)n : 0;
+}
+
+bool dpe_folder_is_gguf(const char *path)
+{
+    char magic[4];
+    return first_bytes(path, magic, sizeof magic) == sizeof magic &&
+           memcmp(magic, "GGUF", sizeof magic) == 0;
 }
 
 /* "ORG/NAME" as the hub has them, which is no path here. */
@@ -181,6 +198,8 @@ dpe_status dpe_folder_explain_file(const char *given, struct dpe_error *err)
         dpe_folder_is_gguf(given)) {
         return DPE_OK;
     }
+    char first[64];
+    DPE_TRY(dpe_refuse_pointer(given, first, first_bytes(given, first, sizeof first), err));
     return dpe_fail(
         err, DPE_BAD_DATA, "%s: expected a model folder or a GGUF file, found %s", given,
         info.st_size == 0 ? "an empty file; download it again" : "another kind of file");

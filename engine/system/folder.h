@@ -17,6 +17,9 @@ char *dpe_folder_find(const char *given);
 bool dpe_folder_has_both(const char *given);
 /** "FOLDER/NAME", owned by the caller; NULL when memory is out. */
 char *dpe_folder_join(const char *folder, const char *name);
+/** NAME in the folder at `path`, or beside the file there; owned by the caller; NULL when memory is
+ * out. */
+char *dpe_folder_beside(const char *path, const char *name);
 /** The last part of a path, without trailing slashes; `*n` is its length. "/" is
  * its own last part. */
 const char *dpe_folder_name(const char *path, int *n);

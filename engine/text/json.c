@@ -164,6 +164,17 @@ dpe_status dpe_json_parse_exact(const char *where, const char *bytes, size_t n, 
     return parse(where, bytes, n, true, value, err);
 }
 
+dpe_status dpe_json_read(const char *path, json_t **value, struct dpe_error *err)
+{
+    DPE_OWNED char *bytes = NULL;
+    size_t n = 0;
+    *value = NULL;
+    dpe_status status = dpe_read_file(path, UINT64_C(1) << 28, &bytes, &n, err);
+    return status == DPE_OK         ? dpe_json_parse(path, bytes, n, value, err)
+           : status == DPE_NO_INPUT ? DPE_OK
+                                    : status;
+}
+
 const char *dpe_json_quote(char out[96], const char *text, size_t n)
 {
     enum { ROOM = 96 - 4 };

@@ -32,6 +32,9 @@ dpe_status dpe_json_parse(const char *where, const char *bytes, size_t n, json_t
  * mark and the number's text. */
 dpe_status dpe_json_parse_exact(const char *where, const char *bytes, size_t n, json_t **value,
                                 struct dpe_error *err);
+/** The object in a file of at most 256 MiB, as dpe_json_parse; *value NULL where there is no such
+ * file. */
+dpe_status dpe_json_read(const char *path, json_t **value, struct dpe_error *err);
 /** U+FDD0, which is no character. */
 #define DPE_JSON_EXACT_MARK "\xef\xb7\x90"
 

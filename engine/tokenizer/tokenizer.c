@@ -411,6 +411,9 @@ static dpe_status load(struct dpe_tokenizer *t, const char *path, bool gguf, str
     if (status == DPE_OK && !gguf) {
         status = dpe_json_parse("content", bytes, n, &root, err);
     }
+    if (status == DPE_OK && !gguf) {
+        DPE_TRY(dpe_tokenizer_beside(path, root, t->fingerprint, err));
+    }
     if (status == DPE_OK) {
         status = load_parts(t, root, err);
     }

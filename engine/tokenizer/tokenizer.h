@@ -17,9 +17,9 @@ enum dpe_special_policy {
 };
 
 struct dpe_encode_options {
-    bool add_special; /**< run the file's post_processor (BOS and the like), once; when `special`
-                           parses a BOS that the text has itself, both stand there, as in the
-                           reference */
+    bool add_special; /**< run the file's post_processor (BOS and the like) */
+    bool once; /**< a text that begins with what add_special puts before it, as a chat template with
+                    its BOS, does not get it again; else both stand there, as in the reference */
     enum dpe_special_policy special;
     bool replace_invalid; /**< invalid UTF-8 → U+FFFD instead of an error with the offset */
     const char *advice;   /**< what the user can do where a special token is refused, which ends the

@@ -479,6 +479,13 @@ dpe_status dpe_tokenizer_encode(const struct dpe_tokenizer *tokenizer, const cha
     if (status == DPE_OK && n > 0) {
         status = encode_text(tokenizer, text, n, options, out, err);
     }
+    const size_t prefix = tokenizer->prefix.n;
+    int32_t *ids = out->ids + n_before;
+    if (status == DPE_OK && options->add_special && options->once && prefix > 0 &&
+        out->n - n_before >= 2 * prefix && memcmp(ids, ids + prefix, prefix * sizeof *ids) == 0) {
+        out->n -= prefix;
+        memmove(ids, ids + prefix, (out->n - n_before) * sizeof *ids);
+    }
     if (status == DPE_OK && options->add_special) {
         status = dpe_tokens_append(out, tokenizer->suffix.ids, tokenizer->suffix.n, err);
     }

@@ -93,26 +93,28 @@ static json_t *added_token(uint64_t id, const char *text, bool special)
 }
 
 /* How many ids belong to the model: what is not text comes behind in many files, and unused ids
- * that only fill the embedding come last. */
-static uint64_t model_size(const struct maker *maker, uint64_t *n)
+ * that only fill the embedding come last. Pieces of the user's take part in SentencePiece's merges.
+ */
+static uint64_t model_size(const struct maker *maker, bool merged, uint64_t *n)
 {
     while (*n > 0 && type_of(maker, *n - 1) == TOKEN_UNUSED) {
         (*n)--;
     }
     uint64_t model = *n;
     while (model > 0 && type_of(maker, model - 1) != TOKEN_NORMAL &&
-           type_of(maker, model - 1) != TOKEN_BYTE && type_of(maker, model - 1) != TOKEN_UNUSED) {
+           type_of(maker, model - 1) != TOKEN_BYTE && type_of(maker, model - 1) != TOKEN_UNUSED &&
+           !(merged && type_of(maker, model - 1) == TOKEN_USER_DEFINED)) {
         model--;
     }
     return model;
 }
 
-static void put_tokens(struct maker *maker, json_t *model)
+static void put_tokens(struct maker *maker, bool merged, json_t *model)
 {
     json_t *vocab = json_object();
     json_t *added = json_array();
     uint64_t n = maker->tokens->n;
-    uint64_t size = model_size(maker, &n);
+    uint64_t size = model_size(maker, merged, &n);
     size_t at = 0;
     for (uint64_t id = 0; id < n && maker->in.status == DPE_OK; id++) {
         const char *text = NULL;
@@ -206,7 +208,7 @@ static void make_byte_level(struct maker *maker, json_t *model, bool *bos)
     }
     json_object_set_new(maker->out, "decoder", byte_level(true));
     json_object_set_new(model, "ignore_merges", json_boolean(kind->ignore_merges));
-    put_tokens(maker, model);
+    put_tokens(maker, false, model);
     put_merges(maker, model);
 }
 
@@ -282,7 +284,8 @@ static bool index_pieces(struct deriver *d, const struct maker *maker,
         const char *text = NULL;
         size_t n = 0;
         dpe_gguf_next_string(maker->tokens, &at, &text, &n);
-        if (n == 0 || n > UINT16_MAX || type_of(maker, id) != TOKEN_NORMAL) {
+        int64_t type = type_of(maker, id);
+        if (n == 0 || n > UINT16_MAX || (type != TOKEN_NORMAL && type != TOKEN_USER_DEFINED)) {
             continue;
         }
         d->pieces[id] = (struct piece){text, (uint32_t)n, count_characters(text, n),
@@ -372,10 +375,23 @@ static void derive_merges(struct maker *maker, const struct dpe_gguf_value *scor
     }
 }
 
+static const char mark[] = "\xe2\x96\x81";
+
 static json_t *replace(const char *what, const char *by)
 {
     return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", what, "content",
                      by);
+}
+
+json_t *dpe_sentence_piece_decoder(bool prefix)
+{
+    json_t *parts =
+        json_pack("[o, {s:s}, {s:s}]", replace(mark, " "), "type", "ByteFallback", "type", "Fuse");
+    if (prefix) {
+        json_array_append_new(parts, json_pack("{s:s, s:s, s:i, s:i}", "type", "Strip", "content",
+                                               " ", "start", 1, "stop", 0));
+    }
+    return json_pack("{s:s, s:o}", "type", "Sequence", "decoders", parts);
 }
 
 static void put_unknown(struct maker *maker, json_t *model)
@@ -399,12 +415,10 @@ static void put_unknown(struct maker *maker, json_t *model)
 
 static void make_sentence_piece(struct maker *maker, json_t *model)
 {
-    static const char mark[] = "\xe2\x96\x81";
     bool prefix = dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_space_prefix", true);
     const struct dpe_gguf_value *scores =
         dpe_gguf_array(&maker->in, "tokenizer.ggml.scores", DPE_GGUF_F32);
     json_t *before = json_array();
-    json_t *after = json_array();
     if (scores == NULL || scores->n != maker->tokens->n) {
         dpe_gguf_expected(&maker->in, "tokenizer.ggml.scores", "a number for each token");
     }
@@ -412,21 +426,13 @@ static void make_sentence_piece(struct maker *maker, json_t *model)
         json_array_append_new(before, json_pack("{s:s, s:s}", "type", "Prepend", "prepend", mark));
     }
     json_array_append_new(before, replace(" ", mark));
-    json_array_append_new(after, replace(mark, " "));
-    json_array_append_new(after, json_pack("{s:s}", "type", "ByteFallback"));
-    json_array_append_new(after, json_pack("{s:s}", "type", "Fuse"));
-    if (prefix) {
-        json_array_append_new(after, json_pack("{s:s, s:s, s:i, s:i}", "type", "Strip", "content",
-                                               " ", "start", 1, "stop", 0));
-    }
     json_object_set_new(maker->out, "normalizer",
                         json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", before));
-    json_object_set_new(maker->out, "decoder",
-                        json_pack("{s:s, s:o}", "type", "Sequence", "decoders", after));
+    json_object_set_new(maker->out, "decoder", dpe_sentence_piece_decoder(prefix));
     json_object_set_new(model, "byte_fallback", json_true());
     json_object_set_new(model, "fuse_unk", json_true());
     put_unknown(maker, model);
-    put_tokens(maker, model);
+    put_tokens(maker, true, model);
     if (maker->in.status == DPE_OK) {
         derive_merges(maker, scores, model);
     }

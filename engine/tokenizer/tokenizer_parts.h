@@ -310,6 +310,14 @@ dpe_status dpe_load_decoder(struct dpe_tokenizer *tokenizer, json_t *component,
 dpe_status dpe_load_post_processor(struct dpe_tokenizer *tokenizer, json_t *component,
                                    struct dpe_error *err);
 
+/** What stands beside tokenizer.json at `path` is put into `root`, what is in it: tokens, and the
+ * space before a text. `fingerprint` changes where `root` does. DPE_BAD_DATA names the file that is
+ * no JSON; DPE_NO_MEMORY. */
+dpe_status dpe_tokenizer_beside(const char *path, json_t *root, char fingerprint[65],
+                                struct dpe_error *err);
+/** The decoder of SentencePiece's pieces as in tokenizer.json; `prefix`: a space before the text is
+ * dropped. A new reference, NULL when memory is out. */
+json_t *dpe_sentence_piece_decoder(bool prefix);
 /** The metadata of a GGUF file as JSON: *root (a new reference, after a failure too) is what its
  * tokenizer.json would be, as far as the metadata says; fingerprint is the SHA-256 over the
  * metadata of the tokenizer. DPE_BAD_DATA names what is missing or not supported; as dpe_gguf_open.

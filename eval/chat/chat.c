@@ -27,35 +27,6 @@ static dpe_status had_memory(const void *p, struct dpe_error *err)
     return DPE_MADE(p, err, "out of memory for a chat template");
 }
 
-/* PATH's folder (itself, when it is one) and a name in it; owned by the caller. */
-static char *beside(const char *path, const char *name)
-{
-    struct stat info;
-    bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    const char *slash = strrchr(path, '/');
-    size_t n = folder ? strlen(path) : slash != NULL ? (size_t)(slash - path) : 0;
-    char *joined = malloc(n + strlen(name) + 3);
-    if (joined != NULL) {
-        bool here = n == 0 && !folder && slash == NULL;
-        sprintf(joined, "%.*s/%s", here ? 1 : (int)n, here ? "." : path, name);
-    }
-    return joined;
-}
-
-/* The object in a file; *value NULL when there is no such file. */
-static dpe_status read_object(const char *path, json_t **value, struct dpe_error *err)
-{
-    DPE_OWNED char *bytes = NULL;
-    size_t n = 0;
-    struct stat info;
-    *value = NULL;
-    if (stat(path, &info) != 0) {
-        return DPE_OK;
-    }
-    DPE_TRY(dpe_read_file(path, most_bytes, &bytes, &n, err));
-    return dpe_json_parse(path, bytes, n, value, err);
-}
-
 /* ----------------------------------------------------------------------------------- GGUF files */
 
 /* The text of the token that a key gives the id of, when there is one. */
@@ -165,10 +136,10 @@ static dpe_status read_tokens(struct dpe_chat *chat, const char *model, const js
     DPE_TRY(had_memory(chat->variables, err));
     add_tokens(chat->variables, metadata);
     for (int i = 0; i < 2 && metadata == NULL; i++) {
-        DPE_OWNED char *path = beside(model, files[i]);
+        DPE_OWNED char *path = dpe_folder_beside(model, files[i]);
         json_auto_t *config = NULL;
         DPE_TRY(had_memory(path, err));
-        DPE_TRY(read_object(path, &config, err));
+        DPE_TRY(dpe_json_read(path, &config, err));
         add_tokens(chat->variables, config);
     }
     return DPE_OK;
@@ -293,7 +264,7 @@ static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_
         DPE_TRY(had_memory(chat->source, err));
         return take_config(chat, metadata, there, err);
     }
-    chat->source = beside(model, "chat_template.jinja");
+    chat->source = dpe_folder_beside(model, "chat_template.jinja");
     if (chat->source != NULL && stat(chat->source, &info) == 0) {
         return parse_file(chat, err);
     }
@@ -301,9 +272,9 @@ static dpe_status find_own(struct dpe_chat *chat, const char *model, const json_
     for (size_t i = 0; i < sizeof configs / sizeof configs[0] && !*there; i++) {
         json_auto_t *config = NULL;
         free(chat->source);
-        chat->source = beside(model, configs[i]);
+        chat->source = dpe_folder_beside(model, configs[i]);
         DPE_TRY(had_memory(chat->source, err));
-        DPE_TRY(read_object(chat->source, &config, err));
+        DPE_TRY(dpe_json_read(chat->source, &config, err));
         DPE_TRY(take_config(chat, config, there, err));
     }
     return DPE_OK;
@@ -323,6 +294,63 @@ static bool reads_parts_alone(const struct dpe_chat *chat)
 {
     return chat->jinja != NULL && !writes(chat, json_string(mark)) &&
            writes(chat, json_pack("[{s:s,s:s}]", "type", "text", "text", mark));
+}
+
+/* Variables of all templates, as --template-vars gives them; set before any is opened. */
+static json_t *given;
+
+bool dpe_chat_sets(const char *name)
+{
+    static const char *const own[] = {"messages", "add_generation_prompt", "tools", "documents"};
+    size_t i = 0;
+    while (i < sizeof own / sizeof own[0] && strcmp(own[i], name) != 0) {
+        i++;
+    }
+    return i < sizeof own / sizeof own[0];
+}
+
+dpe_status dpe_chat_set_variables(const char *list, struct dpe_error *err)
+{
+    if (list != NULL) {
+        json_decref(given);
+        given = json_object();
+    }
+    while (list != NULL && *list != '\0') {
+        size_t n = strcspn(list, ",");
+        const char *equals = memchr(list, '=', n);
+        DPE_OWNED char *name = strndup(list, equals != NULL ? (size_t)(equals - list) : n);
+        DPE_TRY(had_memory(name, err));
+        if (equals == NULL || name[0] == '\0' || dpe_chat_sets(name)) {
+            return dpe_fail(err, DPE_USAGE,
+                            "--template-vars: expected NAME=VALUE of a variable of the chat "
+                            "template, found \"%.*s\"",
+                            n < 60 ? (int)n : 60, list);
+        }
+        const char *text = equals + 1;
+        size_t size = n - (size_t)(text - list);
+        json_t *value = json_loadb(text, size, JSON_DECODE_ANY, NULL);
+        value = value != NULL ? value : json_stringn(text, size);
+        DPE_TRY(DPE_MADE(given, err, "out of memory for --template-vars"));
+        json_object_set_new(given, name, value);
+        list += n + (list[n] == ',');
+    }
+    return DPE_OK;
+}
+
+static dpe_status take_given(struct dpe_chat *chat, struct dpe_error *err)
+{
+    const char *name = NULL;
+    json_t *value = NULL;
+    json_object_foreach(given, name, value)
+    {
+        if (!dpe_chat_spells(chat, name)) {
+            return dpe_fail(err, DPE_USAGE,
+                            "--template-vars: %s: the chat template of %s does not read it", name,
+                            chat->source);
+        }
+        json_object_set(chat->variables, name, value);
+    }
+    return DPE_OK;
 }
 
 dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **chat,
@@ -348,6 +376,7 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
         return DPE_OK;
     }
     DPE_TRY(read_tokens(made, model, metadata, err));
+    DPE_TRY(take_given(made, err));
     made->parts = reads_parts_alone(made);
     *chat = made;
     made = NULL;
@@ -414,9 +443,9 @@ static json_t *in_parts(const json_t *messages)
     return made;
 }
 
-bool dpe_chat_spells(const struct dpe_chat *chat, const char *letters)
+bool dpe_chat_spells(const struct dpe_chat *chat, const char *word)
 {
-    return chat->jinja != NULL && dpe_template_spells(chat->jinja, letters);
+    return chat->jinja != NULL && dpe_template_spells(chat->jinja, word);
 }
 
 dpe_status dpe_chat_render(const struct dpe_chat *chat, const struct dpe_chat_turn *turn,

@@ -27,6 +27,13 @@ struct dpe_chat;
  *  file and what is wrong, or the construct that is not supported and its line. */
 dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **chat,
                          struct dpe_error *err);
+/** What --template-vars gives: NAME=VALUE[,NAME=VALUE...], further variables of every template that
+ * this process opens from here on; a VALUE that is JSON but no text is that value. NULL changes
+ * nothing. What a template does not read is refused when it is opened. DPE_USAGE names what is
+ * wrong. Not for use beside other calls of this file. */
+dpe_status dpe_chat_set_variables(const char *list, struct dpe_error *err);
+/** Whether a caller of the template sets this variable itself, for each conversation. */
+bool dpe_chat_sets(const char *name);
 /** NULL is allowed. */
 void dpe_chat_close(struct dpe_chat *chat);
 DPE_SCOPED_HANDLE(struct dpe_chat *, dpe_chat_close)
@@ -52,12 +59,13 @@ bool dpe_chat_ends_with(const struct dpe_chat_ends *ends, int32_t id);
  * a new reference. The texts of parts are joined by newlines; other parts are refused, as are
  * members that the template does not name. `arguments` that are the text of a JSON object become
  * that object; a developer is "system" where the template does not know the word; a content of null
- * is "". DPE_BAD_DATA names the message and the member. */
+ * is "". A message that the template leaves out because of its role is refused. DPE_BAD_DATA names
+ * the message and the member. */
 dpe_status dpe_chat_messages(const struct dpe_chat *chat, const json_t *given, json_t **messages,
                              struct dpe_error *err);
-/** Whether the template has these letters somewhere: it does not know a role or variable that it
- * does not spell. */
-bool dpe_chat_spells(const struct dpe_chat *chat, const char *letters);
+/** Whether the template has this word somewhere: it does not know a role or variable that it does
+ * not spell. */
+bool dpe_chat_spells(const struct dpe_chat *chat, const char *word);
 
 /** What a template is rendered for. */
 struct dpe_chat_turn {

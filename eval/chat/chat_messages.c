@@ -2,6 +2,7 @@
  * with which tokens a model ends its turn. */
 #include "eval/chat/chat.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/text/json.h"
@@ -206,6 +207,58 @@ static json_t *plain_message(struct reading *reading, const json_t *given)
     return message;
 }
 
+static const char mark[] = "answer0mark";
+
+/* What the template makes of the messages with another text in message i, or (NULL) without it;
+ * false where it refuses them. */
+static bool render_changed(const struct reading *reading, const json_t *messages, size_t i,
+                           const char *content, struct dpe_text *text)
+{
+    json_auto_t *changed = json_copy((json_t *)(uintptr_t)messages);
+    json_t *message = json_copy(json_array_get(messages, i));
+    if (content != NULL) {
+        json_object_set_new(message, "content", json_string(content));
+        json_array_set_new(changed, i, message);
+    } else {
+        json_decref(message);
+        json_array_remove(changed, i);
+    }
+    const struct dpe_chat_turn turn = {.messages = changed};
+    return dpe_chat_render(reading->chat, &turn, text, NULL) == DPE_OK &&
+           dpe_text_append(text, "", 0, NULL) == DPE_OK;
+}
+
+/* A message that the template leaves out would be lost without a word: of each role that is not one
+ * of the two that every template has, one message is looked for. What the template refuses, it
+ * says. */
+static void check_read(struct reading *reading, const json_t *messages)
+{
+    json_auto_t *seen = json_pack("{s:n,s:n}", "user", "assistant");
+    for (size_t i = 0; i < json_array_size(messages) && reading->status == DPE_OK; i++) {
+        const json_t *message = json_array_get(messages, i);
+        const char *role = json_string_value(json_object_get(message, "role"));
+        DPE_SCOPED(dpe_text_free) struct dpe_text with = {0};
+        DPE_SCOPED(dpe_text_free) struct dpe_text without = {0};
+        if (json_object_get(seen, role) != NULL ||
+            json_string_length(json_object_get(message, "content")) == 0) {
+            continue;
+        }
+        json_object_set_new(seen, role, json_null());
+        bool lost = render_changed(reading, messages, i, mark, &with) &&
+                    strstr(with.bytes, mark) == NULL &&
+                    (!render_changed(reading, messages, i, NULL, &without) ||
+                     strcmp(with.bytes, without.bytes) == 0);
+        if (lost) {
+            char name[96];
+            char what[200];
+            snprintf(what, sizeof what, "the chat template leaves out messages of the role \"%s\"",
+                     dpe_json_quote(name, role, strlen(role)));
+            reading->index = i;
+            wrong(reading, "role", what);
+        }
+    }
+}
+
 dpe_status dpe_chat_messages(const struct dpe_chat *chat, const json_t *given, json_t **messages,
                              struct dpe_error *err)
 {
@@ -223,6 +276,7 @@ dpe_status dpe_chat_messages(const struct dpe_chat *chat, const json_t *given, j
             break;
         }
     }
+    check_read(&reading, *messages);
     if (reading.status != DPE_OK) {
         json_decref(*messages);
         *messages = NULL;
@@ -231,8 +285,6 @@ dpe_status dpe_chat_messages(const struct dpe_chat *chat, const json_t *given, j
 }
 
 /* ----------------------------------------------------------------------------------------- ends */
-
-static const char mark[] = "answer0mark";
 
 /* Append what the template puts after the last of these messages, which is the mark. Takes them. */
 static dpe_status after_mark(const struct dpe_chat *chat, json_t *given, struct dpe_text *after,

@@ -167,11 +167,13 @@ static dpe_status encode_prompt(struct fit *fit, struct dpe_error *err)
     const struct dpe_niah *niah = fit->niah;
     bool chat = dpe_chat_framed(&niah->frame);
     const struct dpe_encode_options options = {.add_special = true,
+                                               .once = chat,
                                                .special =
                                                    chat ? DPE_SPECIAL_PARSE : niah->params.special,
                                                .advice = advice(niah)};
-    dpe_status status =
-        dpe_prompt_encode(niah->tokenizer, &fit->text, &options, chat, &fit->tokens, err);
+    fit->tokens.n = 0;
+    dpe_status status = dpe_tokenizer_encode(niah->tokenizer, fit->text.bytes, fit->text.n,
+                                             &options, &fit->tokens, err);
     if (status != DPE_OK) {
         dpe_fail_prefix(err, "niah: prompt");
     }

@@ -84,8 +84,11 @@ static dpe_status compose(struct dpe_ruler_draw *draw, int64_t n, struct prompt 
     text->failed = text->failed || answer.failed;
     DPE_TRY(dpe_text_done(text, err));
     options.add_special = true;
+    options.once = chat;
     options.special = chat ? DPE_SPECIAL_PARSE : ruler->special;
-    if (dpe_prompt_encode(ruler->tokenizer, text, &options, chat, &prompt->tokens, err) != DPE_OK) {
+    prompt->tokens.n = 0;
+    if (dpe_tokenizer_encode(ruler->tokenizer, text->bytes, text->n, &options, &prompt->tokens,
+                             err) != DPE_OK) {
         return dpe_fail_prefix(err, "%s%s%s: prompt of sample %lld",
                                draw->file != NULL ? draw->file : "", draw->file != NULL ? ": " : "",
                                draw->kind->name, (long long)draw->index);

@@ -5,6 +5,7 @@
 
 #include "engine/plan/methods/methods.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "eval/chat/chat.h"
 #include "eval/run/run_tool.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
@@ -48,6 +49,9 @@ static const struct dpe_option options_table[] = {
     {"chat-template", 0, "auto|FILE", 0,
      "With --chat: the template of the turns (auto, the default: the model's own)", 2,
      DPE_TEXT(struct arguments, chat_template)},
+    {"template-vars", 0, "NAME=VALUE[,...]", 0,
+     "Variables of the chat template, such as enable_thinking=false", 2,
+     DPE_TEXT(struct arguments, template_vars)},
     {"max-new", 'n', "N", DPE_BASIC,
      "Generate at most N tokens (default 64; with --chat 512 an answer)", 2,
      DPE_TOKENS(struct arguments, max_new, 1, DPE_MOST_COUNT)},
@@ -172,6 +176,8 @@ static void check_usage(const struct arguments *args)
     } rules[] = {
         {args->chat && args->mode != MODE_GENERATE,
          "--chat goes with generating, not with --tokenize, --nll, --info, --show or --show-plan"},
+        {!args->chat && !show && args->template_vars != NULL,
+         "--template-vars goes with --chat and --show"},
         {!args->chat && (args->system != NULL || (template != NULL && !show)),
          "--system and --chat-template go with --chat"},
         {args->chat && template != NULL && strcmp(template, "none") == 0,
@@ -218,7 +224,9 @@ static dpe_status run_open(struct run *run, const struct arguments *args, struct
     bool weights = args->mode == MODE_GENERATE || args->mode == MODE_NLL || args->mode == MODE_SHOW;
     bool named =
         args->mode == MODE_INFO || args->result == DPE_RESULT_JSON; /* by its fingerprint */
-    struct dpe_model_options options = {.config_only = !weights && !named};
+    struct dpe_model_options options = {.config_only = !weights && !named,
+                                        .trained_length = args->trained_length};
+    DPE_TRY(dpe_chat_set_variables(args->template_vars, err));
     if (args->mode != MODE_TOKENIZE) {
         DPE_TRY(dpe_model_open(args->model, &options, &run->model, err));
         if (dpe_model_warning(run->model) != NULL) {
@@ -308,6 +316,7 @@ static dpe_status encode(const struct run *run, const char *text, const char *fi
     }
     const struct dpe_encode_options options = {
         .add_special = !run->args->raw,
+        .once = true,
         .special = run->args->special,
         .advice = "choose whether it is ordinary text (literal) or the token (parse) with "
                   "--special-in-text",

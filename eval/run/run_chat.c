@@ -48,13 +48,14 @@ dpe_status dpe_run_tool_read(const struct run *run, const char *file, char **byt
         if (dpe_signals_asked() == DPE_STOP_NOW) {
             DPE_TRY(dpe_signals_poll(NULL, err));
         }
-        return DPE_OK;
-    }
-    if (most > 0 && stat(file, &info) == 0 && (uint64_t)info.st_size > most) {
+    } else if (most > 0 && stat(file, &info) == 0 && (uint64_t)info.st_size > most) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: the file has %lld bytes, --max-memory allows %llu",
                         file, (long long)info.st_size, (unsigned long long)most);
+    } else {
+        DPE_TRY(dpe_read_file(file, most_bytes, bytes, n, err));
     }
-    return dpe_read_file(file, most_bytes, bytes, n, err);
+    *n = dpe_text_clean(*bytes, *n, run->args->mode == MODE_NLL);
+    return DPE_OK;
 }
 
 void dpe_run_tool_print(struct stream *stream, const int32_t *ids, size_t n, bool last)

@@ -36,8 +36,8 @@ struct arguments {
     double temperature, top_p; /**< of an answer; 0 and 1: the likeliest token, always */
     bool temperature_given, top_p_given;
     bool raw, other_model;
-    bool chat;                          /**< generate: answer the messages of a conversation */
-    const char *system, *chat_template; /**< of a conversation */
+    bool chat; /**< generate: answer the messages of a conversation */
+    const char *system, *chat_template, *template_vars; /**< of a conversation */
     enum dpe_result_format result;
 };
 

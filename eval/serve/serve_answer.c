@@ -117,8 +117,15 @@ static bool has_no_part(const struct dpe_serve_world *world,
                         const struct dpe_serve_sequence *sequence, int64_t i)
 {
     const struct dpe_serve_request *request = sequence->request;
-    bool as_text = request->texts[sequence->prompt - request->prompts] != NULL;
-    return as_text && request->add_special && i < dpe_tokenizer_prefix_size(world->tokenizer);
+    const char *text = request->texts[sequence->prompt - request->prompts];
+    const int prefix = dpe_tokenizer_prefix_size(world->tokenizer);
+    if (text == NULL || !request->add_special || i >= prefix) {
+        return false;
+    }
+    DPE_SCOPED(dpe_text_free) struct dpe_text added = {0};
+    dpe_tokenizer_decode(world->tokenizer, sequence->prompt->ids, (size_t)prefix, false, &added,
+                         NULL);
+    return added.n == 0 || strncmp(text, added.bytes, added.n) != 0;
 }
 
 /* The text begins anew: with the prompt that is echoed, then with the answer. */

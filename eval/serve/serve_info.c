@@ -66,7 +66,7 @@ bool dpe_serve_tokenize(const struct dpe_serve_world *world, const json_t *body,
     bool chat = json_object_get(body, "messages") != NULL;
     /* What the request for the answer would have as well may stand here. */
     unsigned kinds = 1U << SERVE_TOKENIZE | 1U << (chat ? SERVE_CHAT : SERVE_COMPLETION);
-    bool good = dpe_serve_check_members(body, kinds, refusal);
+    bool good = dpe_serve_check_members(world, body, kinds, refusal);
     if (chat) {
         good = good && dpe_serve_chat_prompt(world, body, &ids, refusal);
     } else if (!json_is_string(prompt)) {
@@ -89,7 +89,7 @@ bool dpe_serve_detokenize(const struct dpe_serve_world *world, const json_t *bod
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     struct dpe_error err = {0};
     const json_t *list = json_object_get(body, "tokens");
-    if (!dpe_serve_check_members(body, 1U << SERVE_DETOKENIZE, refusal)) {
+    if (!dpe_serve_check_members(world, body, 1U << SERVE_DETOKENIZE, refusal)) {
         return false;
     }
     if (!json_is_array(list)) {

@@ -139,8 +139,8 @@ bool dpe_serve_ids(const struct dpe_serve_world *world, const json_t *list, cons
 bool dpe_serve_encode(const struct dpe_serve_world *world, const json_t *text, const char *key,
                       bool special, struct dpe_tokens *ids, struct dpe_serve_refusal *refusal)
 {
-    const struct dpe_encode_options options = {.add_special = special,
-                                               .special = DPE_SPECIAL_PARSE};
+    const struct dpe_encode_options options = {
+        .add_special = special, .once = true, .special = DPE_SPECIAL_PARSE};
     struct dpe_error err = {0};
     dpe_status status = dpe_tokenizer_encode(world->tokenizer, json_string_value(text),
                                              json_string_length(text), &options, ids, &err);
@@ -149,27 +149,41 @@ bool dpe_serve_encode(const struct dpe_serve_world *world, const json_t *text, c
 
 /* ---------------------------------------------------------------------------------------- chats */
 
-/* Variables for the template, as Qwen's enable_thinking; NULL: none. Those that the server sets are
- * not theirs. */
-static const json_t *template_variables(const json_t *body, struct dpe_serve_refusal *refusal)
+/* Members of a request that are variables of a template that names them. */
+static bool is_variable(const struct dpe_serve_world *world, const char *key)
 {
-    static const char *const own[] = {"messages", "add_generation_prompt", "tools", "documents"};
-    const json_t *given = json_object_get(body, "chat_template_kwargs");
-    if (given == NULL || json_is_null(given)) {
-        return NULL;
-    }
-    if (!json_is_object(given)) {
-        dpe_serve_refuse(refusal, 400, "chat_template_kwargs",
-                         "chat_template_kwargs: expected an object");
-        return NULL;
-    }
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-        if (json_object_get(given, own[i]) != NULL) {
-            dpe_serve_refuse(refusal, 400, "chat_template_kwargs",
-                             "chat_template_kwargs: %s cannot be given here", own[i]);
+    return (strcmp(key, "reasoning_effort") == 0 || strcmp(key, "enable_thinking") == 0 ||
+            strcmp(key, "thinking") == 0) &&
+           world->chat != NULL && dpe_chat_spells(world->chat, key);
+}
+
+/* Variables for the template, a new reference: those members, and what chat_template_kwargs has,
+ * which wins. Those that the server sets are not theirs. */
+static json_t *template_variables(const struct dpe_serve_world *world, const json_t *body,
+                                  struct dpe_serve_refusal *refusal)
+{
+    static const char more[] = "chat_template_kwargs";
+    json_t *given = json_object_get(body, more);
+    json_t *all = json_object();
+    const char *key = NULL;
+    json_t *value = NULL;
+    json_object_foreach((json_t *)(uintptr_t)body, key, value)
+    {
+        if (is_variable(world, key) && !json_is_null(value)) {
+            json_object_set(all, key, value);
         }
     }
-    return given;
+    if (given != NULL && !json_is_null(given) && !json_is_object(given)) {
+        dpe_serve_refuse(refusal, 400, more, "%s: expected an object", more);
+    }
+    json_object_foreach(given, key, value)
+    {
+        if (dpe_chat_sets(key)) {
+            dpe_serve_refuse(refusal, 400, more, "%s: %s cannot be given here", more, key);
+        }
+        json_object_set(all, key, value);
+    }
+    return all;
 }
 
 /* The tools that a model may call, for the template; NULL: none. Nothing reads calls out of an
@@ -221,10 +235,11 @@ bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *bo
     struct tm now;
     localtime_r(&seconds, &now);
     json_auto_t *messages = NULL;
+    json_auto_t *variables = template_variables(world, body, refusal);
     struct dpe_chat_turn turn = {.now = &now,
                                  .prompt =
                                      dpe_serve_flag(body, "add_generation_prompt", true, refusal),
-                                 .more = template_variables(body, refusal),
+                                 .more = variables,
                                  .tools = tools_of(world, body, refusal)};
     if (refusal->status != 0) {
         return false;
@@ -427,7 +442,8 @@ static void refuse_member(const char *key, struct dpe_serve_refusal *refusal)
                         instead != NULL ? "give " : "leave it out", instead != NULL ? instead : "");
 }
 
-bool dpe_serve_check_members(const json_t *body, unsigned kinds, struct dpe_serve_refusal *refusal)
+bool dpe_serve_check_members(const struct dpe_serve_world *world, const json_t *body,
+                             unsigned kinds, struct dpe_serve_refusal *refusal)
 {
     bool tools = !dpe_json_is_nothing(json_object_get(body, "tools")) ||
                  !dpe_json_is_nothing(json_object_get(body, "functions"));
@@ -435,7 +451,8 @@ bool dpe_serve_check_members(const json_t *body, unsigned kinds, struct dpe_serv
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)body, key, value)
     {
-        if (!is_read(key, kinds) && !changes_nothing(key, value, tools)) {
+        bool variable = (kinds & (CHAT | TOKENIZE)) != 0 && is_variable(world, key);
+        if (!variable && !is_read(key, kinds) && !changes_nothing(key, value, tools)) {
             refuse_member(key, refusal);
         }
     }

@@ -338,7 +338,7 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
     }
     snprintf(request->id, sizeof request->id, "%s-%016llx", prefixes[kind],
              (unsigned long long)random);
-    dpe_serve_check_members(body, 1U << kind, refusal);
+    dpe_serve_check_members(world, body, 1U << kind, refusal);
     request->add_special = dpe_serve_flag(body, "add_special_tokens", true, refusal);
     parse_values(body, request, refusal);
     request->plan = parse_plan(world, body, refusal);

@@ -63,7 +63,8 @@ bool dpe_serve_request_parse(const struct dpe_serve_world *world, enum dpe_serve
 uint64_t dpe_serve_request_bytes(const struct dpe_serve_request *request);
 /** Refuse members that these kinds of request (bits 1 << kind) do not read and that may change an
  * answer. */
-bool dpe_serve_check_members(const json_t *body, unsigned kinds, struct dpe_serve_refusal *refusal);
+bool dpe_serve_check_members(const struct dpe_serve_world *world, const json_t *body,
+                             unsigned kinds, struct dpe_serve_refusal *refusal);
 void dpe_serve_request_free(struct dpe_serve_request *request);
 /** The prompt of a chat, rendered with the folder's template. */
 bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *body,

@@ -240,9 +240,11 @@ static dpe_status encode(const struct official *official, int64_t line, int64_t 
                          struct dpe_error *err)
 {
     const struct dpe_official_options *options = &official->options;
-    const struct dpe_encode_options how = {.add_special = true, .special = DPE_SPECIAL_PARSE};
+    const struct dpe_encode_options how = {
+        .add_special = true, .once = true, .special = DPE_SPECIAL_PARSE};
+    tokens->n = 0;
     DPE_TRY(dpe_text_done(text, err));
-    DPE_TRY(dpe_prompt_encode(options->tokenizer, text, &how, true, tokens, err));
+    DPE_TRY(dpe_tokenizer_encode(options->tokenizer, text->bytes, text->n, &how, tokens, err));
     int64_t most = options->length - room;
     if (!official->ruler) {
         keep_halves(tokens, most);

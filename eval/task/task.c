@@ -49,22 +49,6 @@ void dpe_draw_order(struct dpe_rng *rng, size_t *order, size_t n)
     }
 }
 
-dpe_status dpe_prompt_encode(const struct dpe_tokenizer *tokenizer, const struct dpe_text *text,
-                             const struct dpe_encode_options *options, bool once,
-                             struct dpe_tokens *tokens, struct dpe_error *err)
-{
-    tokens->n = 0;
-    DPE_TRY(dpe_tokenizer_encode(tokenizer, text->bytes, text->n, options, tokens, err));
-    const size_t prefix = (size_t)dpe_tokenizer_prefix_size(tokenizer);
-    int32_t *ids = tokens->ids;
-    if (once && prefix > 0 && tokens->n >= 2 * prefix &&
-        memcmp(ids, ids + prefix, prefix * sizeof *ids) == 0) {
-        tokens->n -= prefix;
-        memmove(ids, ids + prefix, tokens->n * sizeof *ids);
-    }
-    return DPE_OK;
-}
-
 double dpe_recall(const char *text, char *const *references, size_t n)
 {
     size_t found = 0;

@@ -28,12 +28,6 @@ struct dpe_sample {
 void dpe_sample_free(struct dpe_sample *sample);
 /** A random order of 0 … n − 1. */
 void dpe_draw_order(struct dpe_rng *rng, size_t *order, size_t n);
-/** Encode a finished prompt into `tokens`, which is emptied first. Where `once`, a text that begins
- * with the tokenizer's prefix itself, as a chat template with its BOS, does not get a second one.
- */
-dpe_status dpe_prompt_encode(const struct dpe_tokenizer *tokenizer, const struct dpe_text *text,
-                             const struct dpe_encode_options *options, bool once,
-                             struct dpe_tokens *tokens, struct dpe_error *err);
 /** Share of references that occur in text, ASCII-case-insensitive substrings; NaN when n is 0. */
 double dpe_recall(const char *text, char *const *references, size_t n);
 

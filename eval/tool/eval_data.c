@@ -6,15 +6,17 @@
 #include <unistd.h>
 
 #include "engine/tool/tool.h"
+#include "eval/chat/chat.h"
 #include "eval/ruler/ruler.h"
 #include "eval/score/jsonl.h"
 #include "eval/suite/suite.h"
 #include "eval/tool/eval_commands.h"
+#include "outputs/job/job.h"
 #include "outputs/storage/storage.h"
 
 struct data_arguments {
-    const char *model, *output, *corpus, *split, *chat_template, *template_file, *tasks, *squad,
-        *hotpotqa, *ruler2;
+    const char *model, *output, *corpus, *split, *chat_template, *template_vars, *template_file,
+        *tasks, *squad, *hotpotqa, *ruler2;
     int64_t length, samples, seed, threads;
     bool seed_given;
     enum dpe_special_policy special;
@@ -35,6 +37,9 @@ static const struct dpe_option options_table[] = {
     {"chat-template", 0, "auto|none|FILE", 0,
      "Chat template to wrap prompts in (default none; auto: the model's own)", 1,
      DPE_TEXT(struct data_arguments, chat_template)},
+    {"template-vars", 0, "NAME=VALUE[,...]", 0,
+     "Variables of the chat template, such as enable_thinking=false", 1,
+     DPE_TEXT(struct data_arguments, template_vars)},
     {"template", 0, "FILE", 0, "Words of the prompts (default: eval/templates)", 1,
      DPE_TEXT(struct data_arguments, template_file)},
     {"tasks", 0, "NAME[,NAME...]", DPE_BASIC, "Only these tasks, or categories (default: all)", 1,
@@ -352,7 +357,7 @@ static dpe_status write_ruler(const struct data_arguments *args, struct dpe_toke
     DPE_SCOPED(dpe_corpus_close_scoped) struct dpe_corpus *corpus = NULL;
     DPE_SCOPED(dpe_ruler_close_scoped) struct dpe_ruler *ruler = NULL;
     if (args->corpus != NULL) {
-        DPE_TRY(dpe_corpus_open(args->corpus, args->split, &corpus, err));
+        DPE_TRY(dpe_job_corpus(args->corpus, args->split, &corpus, err));
     }
     const struct dpe_ruler_options options = {.tokenizer = tokenizer,
                                               .corpus = corpus,
@@ -372,6 +377,7 @@ static dpe_status write_data(const struct data_arguments *args, struct dpe_error
     const bool second = args->ruler2 != NULL;
     const struct dpe_tokenizer_limits limits = {.poll = dpe_signals_poll};
     DPE_SCOPED(dpe_tokenizer_close_scoped) struct dpe_tokenizer *tokenizer = NULL;
+    DPE_TRY(dpe_chat_set_variables(args->template_vars, err));
     DPE_TRY(dpe_suite_check_tasks(second ? "ruler2" : "ruler", args->tasks, err));
     DPE_TRY(dpe_tool_check_folder(args->output, err));
     DPE_TRY(dpe_tokenizer_open(args->model, &tokenizer, err));

@@ -321,7 +321,8 @@ static dpe_status from_method(const struct dpe_export_arguments *args, struct ex
 {
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
-    const struct dpe_model_options options = {.config_only = args->fingerprint != NULL};
+    const struct dpe_model_options options = {.config_only = args->fingerprint != NULL,
+                                              .trained_length = args->trained};
     DPE_TRY(dpe_model_open(args->model, &options, &model, err));
     const char *fingerprint =
         args->fingerprint != NULL ? args->fingerprint : dpe_model_fingerprint(model);

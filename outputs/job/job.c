@@ -68,11 +68,25 @@ static dpe_status open_engine(struct dpe_job *job, struct dpe_error *err)
     return DPE_OK;
 }
 
+dpe_status dpe_job_corpus(const char *path, const char *split, struct dpe_corpus **corpus,
+                          struct dpe_error *err)
+{
+    const char *first = NULL;
+    DPE_TRY(dpe_corpus_open(path, split, corpus, err));
+    size_t n = dpe_corpus_empty(*corpus, &first);
+    if (n > 0) {
+        dpe_log_warning("%s: %zu text%s without a word left out: %s%s", path, n, n > 1 ? "s" : "",
+                        first, n > 1 ? " and others" : "");
+    }
+    return DPE_OK;
+}
+
 static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_error *err)
 {
     const struct dpe_job_options *options = job->options;
     const struct dpe_model_options model_options = {.config_only =
-                                                        config_only || options->engine != NULL};
+                                                        config_only || options->engine != NULL,
+                                                    .trained_length = options->trained_length};
     DPE_TRY(check_forced(options, err));
     DPE_TRY(dpe_model_open(options->model, &model_options, &job->model, err));
     if (dpe_model_warning(job->model) != NULL) {
@@ -89,7 +103,7 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     DPE_TRY(options->engine != NULL ? open_engine(job, err) : DPE_OK);
     return options->corpus == NULL
                ? DPE_OK
-               : dpe_corpus_open(options->corpus, options->split, &job->corpus, err);
+               : dpe_job_corpus(options->corpus, options->split, &job->corpus, err);
 }
 
 /* The device of this process, and its share of the device's memory. "cuda" is the one that the rank
@@ -154,6 +168,12 @@ static dpe_status join(struct dpe_job *job, struct dpe_error *err)
 {
     struct dpe_ranks ranks = {.limit = job->options->rank_timeout};
     dpe_status status = dpe_ranks_start(&ranks, err);
+    const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+    if (status == DPE_OK && ranks.size == 1 && tasks != NULL && atoi(tasks) > 1) {
+        dpe_log_warning("srun started %s tasks that do not know of each other through MPI: each is "
+                        "a run of its own; give srun --mpi=pmix, or start with mpirun",
+                        tasks);
+    }
     dpe_tool_set_rank(ranks.rank);
     job->ranks = dpe_alloc(1, sizeof *job->ranks);
     job->works = dpe_alloc_zero((size_t)ranks.size, sizeof *job->works);

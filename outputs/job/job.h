@@ -38,6 +38,7 @@ struct dpe_job_options {
     const char *model, *corpus;
     const char *split;         /**< NULL: all */
     const char *chat_template; /**< "auto", "none" or a file; NULL: not given */
+    const char *template_vars; /**< of the chat template, or NULL */
     const char *output;
     const char *engine;        /**< URL of the program that runs the model; NULL: this one */
     const char *engine_key;    /**< file with its key, or NULL */
@@ -125,6 +126,9 @@ dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const c
  * of the openings. Close with dpe_job_close, after an error too. */
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err);
+/** dpe_corpus_open, with a warning where texts were left out. */
+dpe_status dpe_job_corpus(const char *path, const char *split, struct dpe_corpus **corpus,
+                          struct dpe_error *err);
 /** Use another device from here on: one that this process can have, as one process does. */
 dpe_status dpe_job_use_device(struct dpe_job *job, const char *device, struct dpe_error *err);
 /** Whether this process is rank 0, which writes what a job has once: it holds all rows. */

@@ -127,6 +127,9 @@ static const struct dpe_option prompt_table[] = {
     {"chat-template", 0, "auto|none|FILE", 0,
      "Chat template to wrap prompts in (auto, the default: the model's own, if it has one)", 2,
      DPE_TEXT(struct dpe_job_options, chat_template)},
+    {"template-vars", 0, "NAME=VALUE[,...]", 0,
+     "Variables of the chat template, such as enable_thinking=false", 2,
+     DPE_TEXT(struct dpe_job_options, template_vars)},
     {0},
 };
 

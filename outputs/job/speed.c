@@ -212,7 +212,8 @@ dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan
         place.path[0] = '\0';
     }
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
-    DPE_TRY(dpe_model_open(job->options->model, NULL, &model, err));
+    const struct dpe_model_options options = {.trained_length = job->options->trained_length};
+    DPE_TRY(dpe_model_open(job->options->model, &options, &model, err));
     place.model = model;
     return find_or_measure(&place, speed, err);
 }

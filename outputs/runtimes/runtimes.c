@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/model/config/family.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
 #include "engine/text/json.h"
@@ -212,11 +213,13 @@ static dpe_status check_names(const char *which, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* The components of a head that may rotate, 0: the file does not say. */
-static int64_t find_head_dim(const json_t *config)
+/* The components of a head that may rotate, 0: neither the file nor its class (`family`, may be
+ * NULL) says. */
+static int64_t find_head_dim(const json_t *config, const struct dpe_family *family)
 {
     int64_t latent = json_integer_value(json_object_get(config, "qk_rope_head_dim"));
     int64_t own = json_integer_value(json_object_get(config, "head_dim"));
+    own = own == 0 && family != NULL ? family->defaults.head_dim : own;
     int64_t hidden = json_integer_value(json_object_get(config, "hidden_size"));
     int64_t heads = json_integer_value(json_object_get(config, "num_attention_heads"));
     int64_t dim = latent > 0 ? latent : own > 0 ? own : heads > 0 ? hidden / heads : 0;
@@ -228,13 +231,24 @@ static dpe_status find_source(const char *file, const json_t *root, int64_t leng
                               struct dpe_runtime_source *source, struct dpe_error *err)
 {
     const json_t *inner = json_object_get(root, "text_config");
-    const json_t *config = json_is_object(inner) && find_head_dim(inner) > 0 ? inner : root;
+    const char *whole = json_string_value(json_object_get(root, "model_type"));
+    const char *part = json_string_value(json_object_get(inner, "model_type"));
+    const struct dpe_family *family = whole != NULL ? dpe_family_find(whole) : NULL;
+    if (json_is_object(inner) && part == NULL && family != NULL) {
+        part = family->text;
+    }
+    family = part != NULL ? dpe_family_find(part) : NULL;
+    bool inside = json_is_object(inner) && find_head_dim(inner, family) > 0;
+    const json_t *config = inside ? inner : root;
+    const char *type = inside ? part : whole;
+    family = type != NULL ? dpe_family_find(type) : NULL;
     const json_t *position = json_object_get(config, "max_position_embeddings");
-    const char *type = json_string_value(json_object_get(config, "model_type"));
     source->config = config;
     source->model_type = type != NULL ? type : "";
-    source->head_dim = find_head_dim(config);
-    source->max_position = json_number_value(position);
+    source->head_dim = find_head_dim(config, family);
+    source->max_position = position == NULL && family != NULL
+                               ? (double)family->defaults.max_position
+                               : json_number_value(position);
     if (source->head_dim < 2) {
         return dpe_fail(
             err, DPE_BAD_DATA,

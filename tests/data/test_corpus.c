@@ -76,6 +76,34 @@ static void pg19_as_published(void **state)
     dpe_corpus_close(corpus);
 }
 
+/* Texts without a word are left out of a folder and counted; alone they are refused. */
+static void texts_without_a_word_are_left_out(void **state)
+{
+    (void)state;
+    const char *first = NULL;
+    file_with("a.txt", "");
+    file_with("b.txt", "\xef\xbb\xbf");
+    file_with("c.txt", "one two");
+    file_with("d.txt", " \r\n\t\xe3\x80\x80");
+    struct dpe_corpus *corpus = opened(folder, NULL);
+    assert_int_equal(dpe_corpus_size(corpus), 1);
+    assert_string_equal(dpe_corpus_book(corpus, 0)->id, "c");
+    assert_int_equal(dpe_corpus_empty(corpus, &first), 3);
+    assert_non_null(strstr(first, "a.txt"));
+    dpe_corpus_close(corpus);
+    REFUSED(in_folder("d.txt"), NULL, DPE_BAD_DATA, "expected a text, found no words");
+    remove(in_folder("c.txt"));
+    REFUSED(folder, NULL, DPE_BAD_DATA, "expected a text, found no words");
+    file_with("d.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n");
+    REFUSED(folder, NULL, DPE_BAD_DATA, "d.txt", "git lfs pull");
+    char text[] = "\xef\xbb\xbf"
+                  "a\r\nb\r\r\n\r";
+    assert_int_equal(dpe_text_clean(text, strlen(text), true), 6);
+    assert_string_equal(text, "a\nb\r\n\r");
+    char other[] = "a\r\n";
+    assert_int_equal(dpe_text_clean(other, 3, false), 3);
+}
+
 static void header_is_read_by_names(void **state)
 {
     (void)state;
@@ -325,6 +353,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(pg19_as_published),
         IN_FOLDER(header_is_read_by_names),
+        IN_FOLDER(texts_without_a_word_are_left_out),
         IN_FOLDER(bad_records_are_named),
         IN_FOLDER(damaged_metadata_never_crashes),
         IN_FOLDER(huge_fields_are_refused_early),

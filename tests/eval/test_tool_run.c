@@ -49,6 +49,13 @@ static void texts_are_continued(void **state)
     assert_int_equal(strtol(tool_out, NULL, 10), 2558); /* BOS of its config.json */
     run(MODEL "-p 'Once upon a time' --tokenize --raw", 0, NULL);
     assert_string_equal(tool_out, strchr(greedy, ' ') + 1);
+    /* A byte-order mark is no text, and a BOS that is there already is the one. */
+    tool_write("prompt.txt", "\xef\xbb\xbfOnce upon a time");
+    run(MODEL "--prompt-file prompt.txt --tokenize", 0, NULL);
+    assert_string_equal(tool_out, greedy);
+    run(MODEL "-p '<|bos|>Once upon a time' --tokenize --special-in-text parse", 0, NULL);
+    assert_string_equal(tool_out, greedy);
+    run(MODEL "-p '<|bos|><|bos|>Once' --tokenize --special-in-text parse", 0, "2558 2558 ");
     run(MODEL "-p 'Once upon a time' -n 100 --time-budget 0.000001", 75,
         "the time budget is used up");
     unlink("in");
@@ -72,6 +79,15 @@ static void perplexity_is_of_windows(void **state)
     assert_true(tool_number("\"windows\":") == windows &&
                 tool_number("\"scored\":") == windows * 63);
     assert_true(tool_number("\"nll\":") > nats); /* the first half of a window has less context */
+    /* The same text as another system writes it. */
+    static char other[2 * sizeof book];
+    size_t n = (size_t)snprintf(other, sizeof other, "\xef\xbb\xbf");
+    for (const char *at = book; *at != '\0'; at++) {
+        n += (size_t)snprintf(other + n, sizeof other - n, *at == '\n' ? "\r\n" : "%c", *at);
+    }
+    tool_write("book.txt", other);
+    run(MODEL "--nll book.txt --context 64", 0, "windows");
+    assert_true(tool_number("nll ") == nats && tool_number("windows ") == windows);
     tool_write("short.txt", "Two words");
     run(MODEL "--nll short.txt", 65, "expected at least one window of 256 tokens");
 }

@@ -126,7 +126,23 @@ static int64_t ratio_width(struct dpe_json_reader *top, const struct dpe_config 
     return (config->hidden * ratio * 2 / 3 + STEP - 1) / STEP * STEP;
 }
 
-static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
+/* Where max_position_embeddings holds with chunked attention alone, which is not run here, the
+ * model was trained at the length before that. */
+static void read_dual_chunk(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    struct dpe_json_reader inner = *top;
+    inner.from = dpe_json_object(top, "dual_chunk_attention_config");
+    inner.object = "dual_chunk_attention_config.";
+    if (inner.from != NULL && top->status == DPE_OK && config->made_longer == 0) {
+        int64_t chunk = dpe_json_integer(&inner, "chunk_size", 2, config->max_position, 0);
+        config->made_longer = -dpe_json_integer(&inner, "original_max_position_embeddings", 2,
+                                                config->max_position, chunk);
+        top->status = inner.status;
+    }
+}
+
+/* `trained`: what max_position_embeddings is where neither the file nor the family says it. */
+static void read_sizes(struct dpe_json_reader *top, int64_t trained, struct dpe_config *config)
 {
     const struct dpe_family_defaults *defaults = &dpe_family_of(config)->defaults;
     const struct dpe_family_names *names = dpe_family_names_of(config);
@@ -140,8 +156,10 @@ static void read_sizes(struct dpe_json_reader *top, struct dpe_config *config)
     config->n_heads = dpe_json_integer(top, names->heads, 1, MAX_HEADS, defaults->n_heads);
     config->vocab = dpe_json_integer(top, "vocab_size", 1, MAX_VOCAB, defaults->vocab);
     config->max_position =
-        dpe_json_integer(top, "max_position_embeddings", 2, max_positions, defaults->max_position);
+        dpe_json_integer(top, "max_position_embeddings", 2, max_positions,
+                         defaults->max_position > 0 ? defaults->max_position : trained);
     config->made_longer = dpe_json_integer(top, DPE_TRAINED_KEY, 0, config->max_position, 0);
+    read_dual_chunk(top, config);
     /* null means "as many as query heads" everywhere; an absent key means that in Llama only (the
      * others default to a number of their own). */
     json_t *kv_heads = json_object_get(top->from, names->kv_heads);
@@ -290,11 +308,30 @@ static void read_quantisation(struct dpe_json_reader *top, struct dpe_config *co
                 dpe_json_expected(&inner, "weight_block_size", "two numbers of at least 1");
             }
         }
+    } else if (inner.status == DPE_OK && strcmp(method, "modelopt") == 0) {
+        const char *algorithm = dpe_json_string(&inner, "quant_algo", "");
+        if (inner.status == DPE_OK && strcmp(algorithm, "FP8") != 0) {
+            dpe_json_expected(&inner, "quant_algo", "\"FP8\"");
+        }
     } else if (inner.status == DPE_OK && strcmp(method, "fbgemm_fp8") != 0) {
         dpe_json_expected(&inner, "quant_method",
-                          "\"fp8\", \"fbgemm_fp8\" or \"compressed-tensors\"");
+                          "\"fp8\", \"fbgemm_fp8\", \"compressed-tensors\" or \"modelopt\"");
     }
     top->status = inner.status;
+}
+
+/* Attention in both directions makes an encoder of any family. Gemma has a key of its own, which is
+ * "vision" where texts are causal. */
+static void refuse_encoder(struct dpe_json_reader *top)
+{
+    static const char both[] = "use_bidirectional_attention";
+    const json_t *ways = dpe_json_member(top, both);
+    bool text = json_is_string(ways) && strcmp(json_string_value(ways), "vision") == 0;
+    if (!dpe_json_bool(top, "is_causal", true)) {
+        dpe_json_expected(top, "is_causal", "true (a language model; this is an encoder)");
+    } else if (!dpe_json_is_nothing(ways) && !text) {
+        dpe_json_expected(top, both, "false (a language model; this is an encoder)");
+    }
 }
 
 static void read_switches(struct dpe_json_reader *top, struct dpe_config *config)
@@ -310,6 +347,7 @@ static void read_switches(struct dpe_json_reader *top, struct dpe_config *config
     config->mlp_bias = has_bias(top, family->mlp_bias, "mlp_bias", false);
     config->qk_norm = family->qk_norm;
     config->sinks = family->sinks;
+    refuse_encoder(top);
     read_activation(top, config);
     read_factors(top, config);
     read_experts(top, config);
@@ -367,6 +405,7 @@ static void read_outside(struct dpe_json_reader *top, const json_t *text, struct
     bool said = json_is_boolean(json_object_get(text, "tie_word_embeddings"));
     config->tied_outside = dpe_json_bool(top, "tie_word_embeddings", config->tied_embeddings);
     config->tied_embeddings = said ? config->tied_embeddings : config->tied_outside;
+    refuse_encoder(top);
     read_quantisation(top, config);
     read_ids(top, config);
 }
@@ -377,11 +416,12 @@ dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
 {
     DPE_SCOPED(json_decrefp) json_t *root = NULL;
     DPE_SCOPED(json_decrefp) json_t *second = NULL;
+    const int64_t trained = config->max_position;
     *config = (struct dpe_config){.bos_id = -1};
     DPE_TRY(dpe_json_parse(file, json, n, &root, err));
     struct dpe_json_reader top = {.file = file, .object = "", .from = root, .err = err};
     read_family(&top, config);
-    read_sizes(&top, config);
+    read_sizes(&top, trained, config);
     read_switches(&top, config);
     dpe_config_parse_layers(&top, config);
     read_ids(&top, config);
@@ -416,12 +456,14 @@ void dpe_config_release(struct dpe_config *config)
 
 int64_t dpe_config_trained(const struct dpe_config *config)
 {
-    return config->made_longer > 0 ? config->made_longer : config->max_position;
+    return config->made_longer != 0 ? llabs(config->made_longer) : config->max_position;
 }
 
 const char *dpe_config_trained_key(const struct dpe_config *config)
 {
-    return config->made_longer > 0 ? DPE_TRAINED_KEY : "max_position_embeddings";
+    return config->made_longer == 0  ? "max_position_embeddings"
+           : config->made_longer < 0 ? "dual_chunk_attention_config"
+                                     : DPE_TRAINED_KEY;
 }
 
 int64_t dpe_config_parameters(const struct dpe_config *config)

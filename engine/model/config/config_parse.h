@@ -10,9 +10,10 @@
 #include "engine/text/json.h"
 
 /** Fill *config from the text of config.json and, when not NULL, of generation_config.json.
- * The names of the files are for messages. On success the lists of config->rope are owned by the
- * caller (dpe_config_release). config->dtype is the file's dtype (F32 when it has none).
- *  Errors: DPE_BAD_DATA (file, key, expected, found), DPE_NO_MEMORY. */
+ * config->max_position is, before, what it is where neither the file nor the family says it; 0:
+ * then the file is refused. The names of the files are for messages. On success the lists of
+ * config->rope are owned by the caller (dpe_config_release). config->dtype is the file's dtype (F32
+ * when it has none). Errors: DPE_BAD_DATA (file, key, expected, found), DPE_NO_MEMORY. */
 dpe_status dpe_config_parse(const char *file, const char *json, size_t n,
                             const char *generation_file, const char *generation,
                             size_t n_generation, struct dpe_config *config, struct dpe_error *err);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "engine/base/bytes.h"
+#include "engine/base/lfs.h"
 #include "engine/system/folder.h"
 #include "engine/system/platform.h"
 #include "engine/text/json.h"
@@ -269,14 +270,17 @@ static dpe_status read_tensors(struct header *header)
 /* The header's bytes, NUL-terminated, and its length; the shard owns them. */
 static dpe_status read_header(struct dpe_shard *shard, uint64_t *n, struct dpe_error *err)
 {
-    unsigned char length[8];
+    unsigned char length[8], first[64];
+    uint64_t some = shard->size < sizeof first ? shard->size : sizeof first;
+    DPE_TRY(dpe_shard_read(shard, 0, some, first, err));
+    DPE_TRY(dpe_refuse_pointer(shard->path, first, (size_t)some, err));
     if (shard->size < sizeof length) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: expected at least 8 bytes, found %llu: not a safetensors file, or "
                         "a truncated one",
                         shard->path, (unsigned long long)shard->size);
     }
-    DPE_TRY(dpe_shard_read(shard, 0, sizeof length, length, err));
+    memcpy(length, first, sizeof length);
     *n = dpe_load_u64(length, sizeof length);
     if (*n > max_header || *n > shard->size - sizeof length) {
         return dpe_fail(err, DPE_BAD_DATA,

@@ -122,6 +122,9 @@ static void put_sizes(struct maker *maker)
     int64_t kv = read_whole(maker, "attention.head_count_kv");
     put(maker, "num_key_value_heads", json_integer(kv < 0 ? heads : kv));
     put_whole(maker, "context_length", "max_position_embeddings");
+    if (!dpe_gguf_flag(&maker->in, key_of(maker, "attention.causal", key), true)) {
+        dpe_gguf_expected(&maker->in, key, "true (a language model; this is an encoder)");
+    }
     if (maker->family->experts != DPE_EXPERTS_NONE) {
         put_whole(maker, "expert_feed_forward_length",
                   routed ? "moe_intermediate_size" : "intermediate_size");

@@ -37,7 +37,7 @@ enum {
 /** The command line; NULL or 0: not given. */
 struct dpe_serve_arguments {
     struct dpe_tool_options tool;
-    const char *model, *name, *method, *table, *host, *key_file, *chat_template;
+    const char *model, *name, *method, *table, *host, *key_file, *chat_template, *template_vars;
     const char *given; /**< --model as it was given; `model` is the folder or file that it means */
     int64_t trained_length, length, chunk, slots, queue, port;
     int64_t answer_room;                   /**< tokens; see dpe_serve_world_room */

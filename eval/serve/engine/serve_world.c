@@ -278,22 +278,19 @@ static dpe_status read_tokenizer_config(struct dpe_serve_world *world, struct dp
         return DPE_OK;
     }
     DPE_OWNED char *path = dpe_folder_join(world->args->model, "tokenizer_config.json");
-    DPE_OWNED char *bytes = NULL;
-    size_t n = 0;
     DPE_TRY(DPE_MADE(path, err, "out of memory"));
-    dpe_status status = dpe_read_file(path, UINT64_C(1) << 28, &bytes, &n, err);
-    if (status == DPE_NO_INPUT) {
+    DPE_TRY(dpe_json_read(path, &world->tokenizer_config, err));
+    if (world->tokenizer_config == NULL) {
         world->tokenizer_config = json_object();
-        return DPE_OK;
     }
-    DPE_TRY(status);
-    return dpe_json_parse(path, bytes, n, &world->tokenizer_config, err);
+    return DPE_MADE(world->tokenizer_config, err, "out of memory");
 }
 
 /* Completions work without a template that can be used. */
 static dpe_status read_template(struct dpe_serve_world *world, struct dpe_error *err)
 {
     const char *what = world->args->chat_template;
+    DPE_TRY(dpe_chat_set_variables(world->args->template_vars, err));
     dpe_status status =
         dpe_chat_open(what != NULL ? what : "auto", world->args->model, &world->chat, err);
     if (status == DPE_BAD_DATA && what == NULL) {
@@ -308,12 +305,13 @@ static dpe_status read_template(struct dpe_serve_world *world, struct dpe_error 
 dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
                                 struct dpe_serve_world *world, struct dpe_error *err)
 {
+    const struct dpe_model_options options = {.trained_length = args->trained_length};
     *world = (struct dpe_serve_world){.args = args, .started = (int64_t)time(NULL)};
     name_model(world);
     DPE_TRY(DPE_NEW(&world->taken, 1, err, "out of memory"));
     pthread_mutex_init(&world->taken->lock, NULL);
     DPE_TRY(read_keys(world, err));
-    DPE_TRY(dpe_model_open(args->model, NULL, &world->model, err));
+    DPE_TRY(dpe_model_open(args->model, &options, &world->model, err));
     DPE_TRY(dpe_tool_check_dtype(&args->tool, world->model, err));
     DPE_TRY(dpe_tokenizer_open(args->model, &world->tokenizer, err));
     DPE_TRY(read_tokenizer_config(world, err));

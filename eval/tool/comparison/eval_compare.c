@@ -135,6 +135,7 @@ static dpe_status comparison_open(void *state, const void *asked, struct dpe_err
     struct dpe_comparison *comparison = state;
     const struct dpe_eval_arguments *args = asked;
     comparison->args = args;
+    DPE_TRY(dpe_chat_set_variables(args->job.template_vars, err));
     DPE_TRY(dpe_job_open(&comparison->job, &args->job, false, err));
     DPE_TRY(dpe_eval_comparison_methods(comparison, err));
     DPE_TRY(choose_lengths(comparison, err));

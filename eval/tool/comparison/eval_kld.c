@@ -84,7 +84,7 @@ static dpe_status open_base(struct kld *kld, struct dpe_error *err)
     const struct dpe_eval_arguments *args = kld->comparison.args;
     const struct dpe_job *job = &kld->comparison.job;
     if (args->base_model != NULL) {
-        const struct dpe_model_options options = {.config_only = false};
+        const struct dpe_model_options options = {.trained_length = args->job.trained_length};
         DPE_TRY(dpe_model_open(args->base_model, &options, &kld->model, err));
         DPE_TRY(dpe_tokenizer_open(args->base_model, &kld->tokenizer, err));
         DPE_TRY(check_base(kld, err));

@@ -149,6 +149,12 @@ static int parse_piece(int key, char *arg, struct dpe_command_line *state)
             "one)",                                                                                \
             2, DPE_TEXT(struct dpe_eval_arguments, general.chat_template)                          \
     }
+#define TEMPLATE_VARS                                                                              \
+    {                                                                                              \
+        "template-vars", 0, "NAME=VALUE[,...]", 0,                                                 \
+            "Variables of the chat template, such as enable_thinking=false", 2,                    \
+            DPE_TEXT(struct dpe_eval_arguments, job.template_vars)                                 \
+    }
 #define DETAILS                                                                                    \
     {                                                                                              \
         "details", 0, NULL, 0,                                                                     \
@@ -189,6 +195,7 @@ static const struct dpe_option needle_table[] = {
     {"niah", 0, "K=V,...", DPE_BASIC, "Parameters of the needle task, as in dpe-detect", 2,
      DPE_TEXT(struct dpe_eval_arguments, general.niah)},
     CHAT_TEMPLATE,
+    TEMPLATE_VARS,
     {0},
 };
 static const struct dpe_option grid_table[] = {
@@ -291,6 +298,7 @@ static const struct dpe_option kld_table[] = {
 
 static const struct dpe_option chat_table[] = {
     CHAT_TEMPLATE,
+    TEMPLATE_VARS,
     {0},
 };
 static const struct dpe_option benchmark_table[] = {

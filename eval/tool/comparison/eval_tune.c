@@ -1,6 +1,7 @@
 /* dpe-eval tune: the settings of each method race on the same samples, for the same number of rows;
  * what they chose is compared on fresh samples. */
 #include "engine/plan/methods/methods.h"
+#include "eval/chat/chat.h"
 #include "eval/tool/comparison/tune.h"
 
 #include <math.h>
@@ -133,6 +134,7 @@ static dpe_status tuning_open(void *state, const void *asked, struct dpe_error *
     struct dpe_comparison *comparison = &tuning->comparison;
     comparison->args = args;
     tuning->fresh = args->job.samples;
+    DPE_TRY(dpe_chat_set_variables(args->job.template_vars, err));
     DPE_TRY(dpe_job_open(&comparison->job, &args->job, args->job.dry_run, err));
     comparison->n_lengths = args->n_lengths;
     comparison->n_methods = args->n_methods;

@@ -15,7 +15,7 @@ ROOT = HERE.parents[3]
 sys.path[:0] = [str(HERE.parents[2] / "lib"), str(HERE.parent)]
 from gguf_models import convert, floats, quantise  # noqa: E402
 from gguf_tokenizer import byte_level  # noqa: E402
-from gguf_writer import STRING, write  # noqa: E402
+from gguf_writer import BOOL, F32, I32, STRING, U32, write  # noqa: E402
 
 BIN = os.path.abspath(sys.argv[1])
 MODEL = ROOT / "data" / "reference"
@@ -49,6 +49,34 @@ def make(work):
     return paths
 
 
+def pieces_of_the_user(work):
+    """Symbols of the user's that are written with the word's mark take part in the merges, wherever they stand; found by
+    llama.cpp (llama-cpp-python 0.3.36)."""
+    bar = "\u2581"
+    words = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)] + [bar * 3, bar, "x", "y", bar + "x", bar * 2, "xy"]
+    kinds = [2, 3, 3] + [6] * 256 + [4, 1, 1, 1, 1, 4, 1]
+    scores = [0.0] * 259 + [0.0, -1.0, -2.0, -3.0, -0.5, 0.0, -0.25]
+    meta, tensors = convert(MODEL)
+    meta = [line for line in meta if not line[0].startswith("tokenizer.")] + [
+        ("tokenizer.ggml.model", STRING, "llama"), ("tokenizer.ggml.tokens", STRING, words), ("tokenizer.ggml.scores", F32, scores),
+        ("tokenizer.ggml.token_type", I32, kinds), ("tokenizer.ggml.unknown_token_id", U32, 0),
+        ("tokenizer.ggml.bos_token_id", U32, 1), ("tokenizer.ggml.add_space_prefix", BOOL, False)]
+    path = os.path.join(work, "pieces.gguf")
+    write(path, meta, tensors)
+    for text, ids in (("y   xy", "1 262 259 265"), ("x  y x", "1 261 264 262 263"), ("    ", "1 264 264"), ("xyx", "1 265 261")):
+        found = tool("dpe-run", "-m", path, "-p", text, "--tokenize").strip()
+        assert found == ids, (text, found, ids)
+    architecture = next(value for key, _, value in meta if key == "general.architecture")
+    write(path, [*meta, (architecture + ".attention.causal", BOOL, False)], tensors)
+    assert "attention.causal" in tool_error("dpe-run", "-m", path, "--info")
+
+
+def tool_error(*words):
+    ran = subprocess.run([os.path.join(BIN, words[0]), *words[1:]], capture_output=True, check=False, timeout=600)
+    assert ran.returncode == 65, (words, ran.returncode)
+    return ran.stderr.decode(errors="replace")
+
+
 def perplexity(model, text, *words, **environment):
     out = tool("dpe-run", "-m", model, "--nll", text, "--context", "128", "--threads", "2", "--json", *words, **environment)
     return json.loads(out)["perplexity"]
@@ -56,6 +84,7 @@ def perplexity(model, text, *words, **environment):
 
 def main():
     with tempfile.TemporaryDirectory() as work:
+        pieces_of_the_user(work)
         same, packed, unpacked = make(work)
         for words in (("--tokenize", "--prompt-file", TEXT), ("-p", "Once", "-n", "16"), ("-p", "Once", "-n", "4", "--raw")):
             assert tool("dpe-run", "-m", same, *words) == tool("dpe-run", "-m", MODEL, *words), words

@@ -16,7 +16,7 @@ CUDA = pathlib.Path(BIN).parent / "tests" / "libdpe_cuda_emulated.so"  # there w
 MODEL = ROOT / "data" / "reference"
 METHODS = {
     "tensor": {"quant_method": "compressed-tensors", "format": "float-quantized"},
-    "rows": {"quant_method": "compressed-tensors", "format": "float-quantized"},
+    "rows": {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": None, "ignore": ["lm_head"]},
     "blocks": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [96, 128]}}
 
 
@@ -82,6 +82,8 @@ def convert(tensors, kind):
         scale = name + ("_scale_inv" if kind == "blocks" else "_scale")
         scale_shape = {"tensor": [1], "rows": [rows, 1], "blocks": [down, across]}[kind]
         packed[scale] = ("F32", scale_shape, struct.pack(f"<{len(scales)}f", *scales))
+        if kind == "rows":  # of what goes in, which is not quantised here
+            packed[name[:-len("weight")] + "input_scale"] = ("F32", [], struct.pack("<f", 0.5))
         unpacked[name] = ("BF16", shape, struct.pack(f"<{rows * cols}H", *words))
     return packed, unpacked
 
@@ -125,6 +127,13 @@ def main():
         for what, method in refused.items():
             write(work / "packed", packed, method, num_hidden_layers=1)
             assert what in run(work / "packed", "--info", code=65), what
+        # Files that git left in the place of large ones.
+        for name, text in (("model.safetensors", "oid sha256:" + "5e" * 32 + "\nsize 9\n"), ("config.json", "size 1\n"),
+                           ("tokenizer.json", "oid x\n"), ("../alone.gguf", "oid y\n")):
+            write(work / "packed", tensors, None, num_hidden_layers=1)
+            (work / "packed" / name).write_text("version https://git-lfs.github.com/spec/v1\n" + text)
+            folder = work / "alone.gguf" if ".gguf" in name else work / "packed"
+            assert "git lfs pull" in run(folder, *(("-p", "a", "-n", "1") if "tokenizer" in name else ("--info",)), code=65), name
         print("refusals ok")
 
 

@@ -335,6 +335,17 @@ static void families_and_their_keys(void **state)
         {"\"qwen3_moe\"", NULL, NULL, "num_local_experts: expected an integer"},
         {"\"qwen3_moe\"", "num_experts", "3", "num_experts_per_tok: expected at most"},
         {"\"qwen3_moe\"", "num_experts", "100000", "num_experts: expected an integer from 1"},
+        {"\"qwen3\"", "is_causal", "false", "is_causal: expected true"},
+        {"\"gemma3_text\"", "use_bidirectional_attention", "true",
+         "use_bidirectional_attention: e"},
+        {"\"mistral\"", "use_bidirectional_attention", "\"all\"", "use_bidirectional_attention: e"},
+        {"\"qwen2\"", "dual_chunk_attention_config", "{\"local_size\": 4}",
+         "dual_chunk_attention_config.chunk_size: expected an integer"},
+        {"\"qwen2\"", "dual_chunk_attention_config", "{\"chunk_size\": 8, \"original_max_position_embeddings\": 9999999}",
+         "dual_chunk_attention_config.original_max_position_embeddings: expected an integer"},
+        {"\"qwen2\"", "quantization_config",
+         "{\"quant_method\":\"modelopt\",\"quant_algo\":\"W4A8\"}",
+         "quantization_config.quant_algo: expected \"FP8\""},
         {"\"gpt_oss\"", "quantization_config", "{\"quant_method\":\"mxfp4\"}",
          "mxfp4 cannot be used"},
         {"\"ministral3\"", "rope_parameters", "{\"llama_4_scaling_beta\":0.1}",
@@ -356,6 +367,44 @@ static void families_and_their_keys(void **state)
         write_config(&folder, members, sizeof members / sizeof members[0]);
         expect_open(&folder, rows[i].type, DPE_BAD_DATA, "config.json", rows[i].want);
     }
+    folder_remove(&folder);
+}
+
+/* Lengths that a file says otherwise, or not at all. */
+static void trained_lengths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *most, *chunks;
+        int64_t option, trained;
+        const char *key;
+    } rows[] = {
+        {"512", "{\"chunk_size\": 128, \"original_max_position_embeddings\": 96}", 0, 96,
+         "dual_chunk_attention_config"},
+        {"512", "{\"chunk_size\": 128}", 0, 128, "dual_chunk_attention_config"},
+        {"512", NULL, 64, 512, "max_position_embeddings"},
+        {NULL, NULL, 64, 64, "max_position_embeddings"},
+    };
+    struct model_folder folder = folder_make();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct config_member members[] = {
+            {"max_position_embeddings", rows[i].most},
+            {"dual_chunk_attention_config", rows[i].chunks},
+            {"use_bidirectional_attention", i % 2 == 0 ? "\"vision\"" : "false"},
+            {"is_causal", i % 2 == 0 ? "true" : NULL},
+        };
+        const struct dpe_model_options options = {.config_only = true,
+                                                  .trained_length = rows[i].option};
+        struct dpe_model *model = NULL;
+        struct dpe_error err = {0};
+        write_config(&folder, members, sizeof members / sizeof members[0]);
+        assert_int_equal(dpe_model_open(folder.path, &options, &model, &err), DPE_OK);
+        assert_int_equal(dpe_config_trained(dpe_model_config(model)), rows[i].trained);
+        assert_string_equal(dpe_config_trained_key(dpe_model_config(model)), rows[i].key);
+        dpe_model_close(model);
+    }
+    expect_open(&folder, "no length", DPE_BAD_DATA, "config.json: max_position_embeddings",
+                "found nothing");
     folder_remove(&folder);
 }
 
@@ -718,6 +767,7 @@ int main(void)
         cmocka_unit_test(large_integers_are_numbers),
         cmocka_unit_test(sliding_windows),
         cmocka_unit_test(families_and_their_keys),
+        cmocka_unit_test(trained_lengths),
         cmocka_unit_test(branches_and_their_keys),
         cmocka_unit_test(both_schemas_give_one_rotation),
         cmocka_unit_test(two_blocks_are_one_rotation),

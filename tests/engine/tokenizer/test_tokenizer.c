@@ -17,6 +17,7 @@
 #include "engine/base/base.h"
 #include "engine/text/unicode.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "tests/lib/test_folder.h"
 
 static json_t *golden;
 
@@ -522,13 +523,13 @@ static void qwen_gives_its_vectors(void **state)
 static void llama2_gives_its_vectors(void **state)
 {
     (void)state;
-    const char *folder = getenv("DPE_SPM_TOKENIZERS");
-    if (folder == NULL) {
+    const char *given = getenv("DPE_SPM_TOKENIZERS");
+    if (given == NULL) {
         print_message("DPE_SPM_TOKENIZERS names no folder with what tokenizer_spm.py writes\n");
         skip();
     }
     char path[512];
-    snprintf(path, sizeof path, "%s/llama2-prepend.json", folder);
+    snprintf(path, sizeof path, "%s/llama2-prepend.json", given);
     check_vectors(path, "llama-spm", NULL);
 }
 
@@ -561,9 +562,61 @@ static void classes_are_those_of_the_reference(void **state)
     }
 }
 
+/* Tokens and settings beside tokenizer.json, at random (golden/make_tokens_beside.py). */
+static void what_stands_beside_decides_as_in_the_reference(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
+                                        "special_tokens_map.json", "added_tokens.json"};
+    const struct dpe_encode_options options = {.add_special = true, .special = DPE_SPECIAL_PARSE};
+    json_t *all = json_load_file(DPE_SOURCE_DIR "/tests/golden/tokens_beside.json", 0, NULL);
+    json_t *texts = json_object_get(all, "texts"), *shared = json_object_get(all, "shared");
+    json_t *one = NULL;
+    size_t i = 0;
+    int bad = 0, changed = 0;
+    char first[65] = "";
+    json_array_foreach(json_object_get(all, "cases"), i, one)
+    {
+        struct dpe_tokenizer *tokenizer = NULL;
+        struct dpe_error err = {0};
+        for (size_t k = 0; k < 4; k++) {
+            json_t *file = json_object_get(json_object_get(one, "files"), names[k]);
+            file = json_is_null(file) ? shared : file;
+            remove(in_folder(names[k]));
+            if (file != NULL) {
+                assert_int_equal(json_dump_file(file, in_folder(names[k]), 0), 0);
+            }
+        }
+        if (dpe_tokenizer_open(folder, &tokenizer, &err) != DPE_OK) {
+            fail_msg("case %zu: %s", i, err.text);
+        }
+        for (size_t k = 0; k < json_array_size(texts); k++) {
+            char what[32];
+            json_t *text = json_array_get(texts, k);
+            snprintf(what, sizeof what, "case %zu", i);
+            bad += differs(tokenizer, what, json_string_value(text), json_string_length(text),
+                           &options, json_array_get(json_object_get(one, "ids"), k));
+        }
+        /* Other tokens are another tokenizer. */
+        changed += strcmp(first, dpe_tokenizer_fingerprint(tokenizer)) != 0;
+        snprintf(first, sizeof first, "%s", dpe_tokenizer_fingerprint(tokenizer));
+        dpe_tokenizer_close(tokenizer);
+    }
+    json_decref(all);
+    assert_true(i >= 60 && changed >= 50);
+    assert_int_equal(bad, 0);
+    struct dpe_tokenizer *tokenizer = NULL;
+    struct dpe_error err = {0};
+    file_with(names[1], "{\"pad_token\": ");
+    assert_int_equal(dpe_tokenizer_open(folder, &tokenizer, &err), DPE_BAD_DATA);
+    assert_non_null(strstr(err.text, names[1]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_stands_beside_decides_as_in_the_reference, make_folder,
+                                        remove_folder),
         cmocka_unit_test(shapes_encode_like_the_reference),
         cmocka_unit_test(invalid_utf8_is_refused_or_replaced),
         cmocka_unit_test(shapes_decode_like_the_reference),

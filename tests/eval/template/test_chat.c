@@ -321,6 +321,72 @@ static void messages_are_refused(void **state)
     }
 }
 
+/* A message of a role that the template does not read is refused, not lost. */
+static void roles_are_read_or_refused(void **state)
+{
+    static const char known[] = "{% for m in messages %}{% if m.role in ['system', 'user', "
+                                "'assistant', 'tool'] %}<{{ m.role }}>{{ m.content }}{% endif %}"
+                                "{% endfor %}";
+    static const struct {
+        const char *template, *given, *text, *wrong;
+    } cases[] = {
+        {known, "[{'role':'System','content':'a'},{'role':'user','content':'b'}]", NULL,
+         "messages[0].role: the chat template leaves out messages of the role \"System\""},
+        {known, "[{'role':'user','content':'b'},{'role':'ASSISTANT','content':'c'}]", NULL,
+         "messages[1].role: the chat template leaves out messages of the role \"ASSISTANT\""},
+        {known, "[{'role':'User','content':'a'}]", NULL, "\"User\""},
+        {known, "[{'role':'user','content':'b'},{'role':'function','name':'f','content':'4'}]",
+         NULL, "\"function\""},
+        {known, "[{'role':'tool','content':'4'},{'role':'user','content':'b'}]", "<tool>4<user>b",
+         NULL},
+        {"{% for m in messages if m.role != 'tool' %}{{ m.content }}{% endfor %}",
+         "[{'role':'user','content':'b'},{'role':'tool','content':'4'}]", NULL, "\"tool\""},
+        {turns, "[{'role':'critic','content':'a'}]", "<critic>a", NULL},
+        {"{{ messages[0].content }}", "[{'role':'judge','content':'a'}]", "a", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_error err = {0};
+        struct dpe_text out = {0};
+        char given[256];
+        snprintf(given, sizeof given, "%s", cases[i].given);
+        for (char *at = given; (at = strchr(at, '\'')) != NULL;) {
+            *at = '"';
+        }
+        dpe_status status = render(cases[i].template, given, &out, &err);
+        if (cases[i].wrong != NULL) {
+            assert_int_equal(status, DPE_BAD_DATA);
+            assert_non_null(strstr(err.text, cases[i].wrong));
+        } else {
+            assert_string_equal(status == DPE_OK ? out.bytes : err.text, cases[i].text);
+        }
+        dpe_text_free(&out);
+    }
+}
+
+/* --template-vars: variables of every template that is opened from then on. The last test: they
+ * stay for the process. */
+static void variables_are_given(void **state)
+{
+    static const char *const wrong[] = {"effort", "=low", "messages=[]", "tools=1", "a=1,b"};
+    struct dpe_error err = {0};
+    char path[160];
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(dpe_chat_set_variables(wrong[i], &err), DPE_USAGE);
+        assert_non_null(strstr(err.text, "--template-vars: expected NAME=VALUE"));
+    }
+    assert_int_equal(dpe_chat_set_variables("effort=low,think=false,n=3", &err), DPE_OK);
+    assert_int_equal(dpe_chat_set_variables(NULL, &err), DPE_OK);
+    snprintf(path, sizeof path, "%s",
+             put("other.jinja", "<{{ effort }} {{ n + 1 }}{% if not think %} still{% endif %}>"
+                                "{{ messages[0].content }}"));
+    expect_wrap(path, "<low 4 still>", "");
+    snprintf(path, sizeof path, "%s",
+             put("other.jinja", "<{{ effort }} {{ nn }} {{ think }}>{{ messages[0].content }}"));
+    expect_refusal(path, DPE_USAGE, "--template-vars: n: the chat template of");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +396,8 @@ int main(void)
         cmocka_unit_test(conversations_are_rendered),
         cmocka_unit_test(messages_mean),
         cmocka_unit_test(messages_are_refused),
+        cmocka_unit_test(roles_are_read_or_refused),
+        cmocka_unit_test(variables_are_given),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

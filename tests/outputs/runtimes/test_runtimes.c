@@ -334,6 +334,40 @@ static void agreement(void **state)
     }
 }
 
+/* What a file leaves out has the value of the class, as --info knows. */
+static void classes_fill_in(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *type;
+        int64_t pairs, length;
+        double base;
+    } cases[] = {
+        {"{\"model_type\": \"gemma3\", \"text_config\": {\"hidden_size\": 640, \"rope_scaling\": "
+         "{\"rope_type\": \"linear\", \"factor\": 3}}}",
+         "linear", 128, 131072, 1e6},
+        {"{\"model_type\": \"gemma3_text\", \"max_position_embeddings\": 2048}", "default", 128,
+         2048, 1e6},
+        {"{\"model_type\": \"gemma2\", \"hidden_size\": 2304, \"num_attention_heads\": 8, "
+         "\"max_position_embeddings\": 8192}",
+         "default", 128, 8192, 1e4},
+        {"{\"model_type\": \"ministral3\"}", "yarn", 64, 262144, 1e6},
+        {"{\"model_type\": \"mistral3\", \"text_config\": {\"head_dim\": 96, "
+         "\"max_position_embeddings\": 4096}}",
+         "default", 48, 4096, 1e4},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_readings readings;
+        make(cases[i].json, 0, &readings);
+        const struct dpe_reading *reading = find(&readings, "transformers", false);
+        assert_string_equal(reading->type, cases[i].type);
+        assert_int_equal(readings.n_pairs, cases[i].pairs);
+        assert_int_equal(readings.length, cases[i].length);
+        assert_true(reading->base == cases[i].base);
+        dpe_readings_free(&readings);
+    }
+}
+
 /* Blocks of strange members are readings or refusals, never errors. */
 static void strange_blocks(void **state)
 {
@@ -384,7 +418,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_the_runtimes),   cmocka_unit_test(as_llama_cpp_s_converter),
         cmocka_unit_test(growth_of_queries), cmocka_unit_test(yarn_and_dynamic_in_sglang),
-        cmocka_unit_test(agreement),         cmocka_unit_test(strange_blocks),
+        cmocka_unit_test(classes_fill_in),   cmocka_unit_test(agreement),
+        cmocka_unit_test(strange_blocks),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
