@@ -10,7 +10,7 @@
  *   *.safetensors           in, "model": names, sizes, headers and blocks of the data of all shards
  *   model.safetensors.index.json  out: it maps tensors to shards, and each shard's
  *                           header, which is in, has to agree
- *   tokenizer.json          in, "tokenizer": its bytes, and the tokens that the files beside it add.
+ *   tokenizer.json          in, "tokenizer": its bytes, and the tokens that files beside it add.
  *                           Special tokens, what is put before a
  *                           prompt, normalisation and splitting are read from it
  *   tokenizer_config.json, special_tokens_map.json, chat_template.jinja  in as far as they decide
