@@ -1,6 +1,6 @@
 #!/bin/sh
 # temperature.sh BIN: an attention temperature from the command line of dpe-detect through its table and every form
-# of it to what dpe-run computes; what must be refused, and that without one nothing changes.
+# of it to what dpe-run computes; what must be refused, and that one which changes nothing is none.
 set -u
 bin=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -10,7 +10,7 @@ corpus=$root/data/sample
 . "$root/tests/work.sh"
 
 detect() {
-    "$bin/dpe-detect" -m "$model" -l 512 --corpus "$corpus" --samples 1 --groups 2 --lengths 128,512 --select paper --temperature off \
+    "$bin/dpe-detect" -m "$model" -l 512 --corpus "$corpus" --samples 1 --groups 2 --lengths 128,512 --select paper \
         --device cpu --quiet "$@" >"$work/out" 2>"$work/err"
 }
 export_() {
@@ -20,11 +20,11 @@ version() {
     h5dump -a /schema_version "$1" | grep -q "\"$2\"" || fail "$1 is not version $2"
 }
 
-detect -o "$work/plain.h5" || fail "without: $(cat "$work/err")"
-detect --temperature off -o "$work/off.h5" || fail "off: $(cat "$work/err")"
+detect --temperature off -o "$work/plain.h5" || fail "off: $(cat "$work/err")"
+detect --temperature logit-scale=1 -o "$work/off.h5" || fail "logit-scale=1: $(cat "$work/err")"
 detect --temperature log-n=128,log-n-power=2,logit-scale=1.2 -o "$work/warm.h5" ||
     fail "log-n: $(cat "$work/err")"
-h5diff --exclude-path=/run "$work/plain.h5" "$work/off.h5" >"$work/diff" 2>&1 || fail "off is not without: $(cat "$work/diff")"
+h5diff --exclude-path=/run "$work/plain.h5" "$work/off.h5" >"$work/diff" 2>&1 || fail "a scale of 1 is not off: $(cat "$work/diff")"
 version "$work/plain.h5" 9.0.0
 version "$work/warm.h5" 9.0.0
 for pair in logit_scale/1.2 log_n_length/128 log_n_power/2 log_n_decay/0; do

@@ -85,14 +85,20 @@ static void a_detection_is_varied(void **state)
     (void)state;
     made_world = (struct made_world){.best = {48, 48}, .noise = 0.1};
     eval("ablate" TOOL_TEXTS "--table detect.h5 --what rank --samples 6 -o rank.h5", 0, "rank");
-    eval("ablate" TOOL_TEXTS "--table detect.h5 --what window --suite ppl --samples 3 -o window.h5",
-         0, NULL);
+    /* This world finds most at its best length, and the less the farther a plan is from it. */
+    eval("ablate" TOOL_TEXTS
+         "--table detect.h5 --what window --values 16,32 --suite ppl --samples 3 -o window.h5",
+         0, "\nwindow 16 ");
+    assert_true(cell("window 16", 0) > 1.0 && cell("window 32", 0) > 1.0 && cell("rope", 0) > 1.0);
     eval("ablate" TOOL_TEXTS
          "--table detect.h5 --norms norms.h5 --what top-k --values 8,16 --samples 6 -o top.h5",
-         0, NULL);
+         0, "\ntop-k 8 ");
+    assert_true(cell("top-k 8", 0) <= 100.0 && cell("top-k 16", 0) <= 100.0);
+    assert_true(cell("top-k 16", 0) > cell("rope", 0));
     eval("ablate" TOOL_TEXTS
-         "--table detect.h5 --norms norms.h5 --what scaled-length --samples 3 -o scaled.h5",
+         "--table detect.h5 --what scaled-length --values 48,512 --samples 8 -o scaled.h5",
          0, NULL);
+    assert_true(cell("scaled-length 48", 0) > cell("scaled-length 512", 0));
     eval("ablate" TOOL_TEXTS "--table detect.h5 --what top-k --samples 3 -o none.h5", 64,
          "--norms");
 }

@@ -259,25 +259,22 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
     }
 }
 
-/* Why weights of a kind that people know cannot be used; NULL: no reason is known. */
-static const char *refused_method(const char *method)
+/* A word of quantization_config that has to be one of these, between blanks. */
+static void one_of(struct dpe_json_reader *inner, const char *key, const char *fallback,
+                   const char *words)
 {
-    static const char *const reasons[][2] = {
-        {"gptq", "GPTQ packs weights as integers of groups in an order of their own"},
-        {"awq", "AWQ packs weights as integers of groups in an order of their own"},
-        {"bitsandbytes", "bitsandbytes keeps its own tables of values beside the weights"},
-        {"mxfp4", "the experts are MXFP4, which this program reads from GGUF files alone"},
-    };
-    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
-        if (strcmp(reasons[i][0], method) == 0) {
-            return reasons[i][1];
-        }
+    const char *found = dpe_json_string(inner, key, fallback);
+    char between[64];
+    snprintf(between, sizeof between, " %.60s ", found != NULL ? found : "");
+    if (inner->status == DPE_OK && strstr(words, between) == NULL) {
+        char what[160];
+        snprintf(what, sizeof what, "one of:%s", words);
+        dpe_json_expected(inner, key, what);
     }
-    return NULL;
 }
 
-/* Which quantised weights these are: those of 8-bit floats are read with their scales
- * (weights_copies.c). */
+/* Which quantised weights these are: the tensors say how they are packed (weights_packed.c); those
+ * of 8-bit floats are read with their scales (weights_copies.c). */
 static void read_quantisation(struct dpe_json_reader *top, struct dpe_config *config)
 {
     json_t *object = dpe_json_object(top, "quantization_config");
@@ -287,19 +284,22 @@ static void read_quantisation(struct dpe_json_reader *top, struct dpe_config *co
     struct dpe_json_reader inner = *top;
     inner.from = object;
     inner.object = "quantization_config.";
+    one_of(&inner, "quant_method", "",
+           " fp8 fbgemm_fp8 compressed-tensors modelopt gptq awq mxfp4 ");
     const char *method = dpe_json_string(&inner, "quant_method", "");
-    const char *reason = method == NULL ? NULL : refused_method(method);
-    if (inner.status == DPE_OK && reason != NULL) {
-        inner.status =
-            dpe_fail(top->err, DPE_BAD_DATA,
-                     "%s: quantization_config.quant_method: %s cannot be used: %s; use the "
-                     "original weights, a copy in FP8, or a GGUF file",
-                     top->file, method, reason);
-    } else if (inner.status == DPE_OK && strcmp(method, "compressed-tensors") == 0) {
-        const char *format = dpe_json_string(&inner, "format", "");
-        if (inner.status == DPE_OK && strcmp(format, "float-quantized") != 0) {
-            dpe_json_expected(&inner, "format", "\"float-quantized\" (FP8)");
+    if (inner.status == DPE_OK && strcmp(method, "compressed-tensors") == 0) {
+        one_of(&inner, "format", "", " float-quantized pack-quantized nvfp4-pack-quantized ");
+    } else if (inner.status == DPE_OK && strcmp(method, "modelopt") == 0) {
+        one_of(&inner, "quant_algo", "", " FP8 NVFP4 ");
+    } else if (inner.status == DPE_OK && strcmp(method, "gptq") == 0) {
+        int64_t bits = dpe_json_integer(&inner, "bits", 2, 8, 4);
+        if (bits > 4 && bits < 8) {
+            dpe_json_expected(&inner, "bits", "2, 3, 4 or 8");
         }
+        one_of(&inner, "checkpoint_format", "gptq", " gptq gptq_v2 ");
+    } else if (inner.status == DPE_OK && strcmp(method, "awq") == 0) {
+        dpe_json_integer(&inner, "bits", 4, 4, 4);
+        one_of(&inner, "version", "gemm", " gemm GEMM ");
     } else if (inner.status == DPE_OK && strcmp(method, "fp8") == 0) {
         const json_t *block = dpe_json_member(&inner, "weight_block_size");
         for (size_t i = 0; i < 2 && block != NULL; i++) {
@@ -308,14 +308,6 @@ static void read_quantisation(struct dpe_json_reader *top, struct dpe_config *co
                 dpe_json_expected(&inner, "weight_block_size", "two numbers of at least 1");
             }
         }
-    } else if (inner.status == DPE_OK && strcmp(method, "modelopt") == 0) {
-        const char *algorithm = dpe_json_string(&inner, "quant_algo", "");
-        if (inner.status == DPE_OK && strcmp(algorithm, "FP8") != 0) {
-            dpe_json_expected(&inner, "quant_algo", "\"FP8\"");
-        }
-    } else if (inner.status == DPE_OK && strcmp(method, "fbgemm_fp8") != 0) {
-        dpe_json_expected(&inner, "quant_method",
-                          "\"fp8\", \"fbgemm_fp8\", \"compressed-tensors\" or \"modelopt\"");
     }
     top->status = inner.status;
 }

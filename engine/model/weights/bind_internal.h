@@ -62,6 +62,22 @@ dpe_status dpe_bind_rates(struct dpe_binder *binder, struct dpe_tensor *rates);
 dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
                         const struct dpe_shard_tensor *found, struct dpe_tensor *tensor);
 
+/** The number that eight bits of F8_E4M3 are. */
+float dpe_bind_e4m3(unsigned char bits);
+
+/* weights_packed.c */
+
+/** The matrix NAME ("….weight") that the checkpoint holds packed, under names beside it; *found is
+ * whether it does. The tensor is a copy in blocks of GGUF where these hold the same values, else in
+ * bfloat16. DPE_BAD_DATA names file and tensor: another type or shape, groups that do not divide
+ * the columns, zero points and groups out of range. */
+dpe_status dpe_bind_packed(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,
+                           struct dpe_tensor *tensor, bool *found);
+/** The experts of gpt-oss as published: NAME_blocks [experts][outputs][inputs/32][16] and
+ * NAME_scales [experts][outputs][inputs/32], as rows of blocks of MXFP4; *found as above. */
+dpe_status dpe_bind_mxfp4(struct dpe_binder *binder, const char *name, int64_t experts,
+                          int64_t outputs, int64_t inputs, struct dpe_tensor *tensor, bool *found);
+
 /** All experts of a layer. */
 dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
                             struct dpe_layer_weights *layer);

@@ -129,7 +129,11 @@ dpe_status dpe_bind_found(struct dpe_binder *binder, const struct dpe_shard_tens
 static dpe_status bind(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,
                        struct dpe_tensor *tensor)
 {
-    return dpe_bind_shape(binder, name, (const int64_t[]){0, rows, cols}, tensor);
+    bool packed = false;
+    if (rows > 0 && binder->model->types[0] == '\0') {
+        DPE_TRY(dpe_bind_packed(binder, name, rows, cols, tensor, &packed));
+    }
+    return packed ? DPE_OK : dpe_bind_shape(binder, name, (const int64_t[]){0, rows, cols}, tensor);
 }
 
 /* -------------------------------------------------------------------------------------- layers */

@@ -161,6 +161,14 @@ static dpe_status cut_expert(struct dpe_binder *binder, const struct dpe_tensor 
     return DPE_OK;
 }
 
+static struct dpe_tensor rows_of(const struct dpe_tensor *all, int64_t first, int64_t n)
+{
+    struct dpe_tensor part = *all;
+    part.data = dpe_tensor_at(all, first * all->cols);
+    part.rows = n;
+    return part;
+}
+
 /* All experts of a layer from tensors of all, [experts · inputs][outputs]. */
 static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct dpe_expert *experts)
 {
@@ -184,18 +192,32 @@ static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct 
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         char name[128];
+        bool found = false;
         snprintf(name, sizeof name, "%slayers.%lld.%s", binder->prefix, (long long)index,
                  parts[i].name);
         const int64_t shape[] = {parts[i].planes, parts[i].rows, parts[i].cols};
-        DPE_TRY(dpe_bind_shape(binder, name, shape, parts[i].tensor));
+        if (parts[i].planes > 0) {
+            DPE_TRY(dpe_bind_mxfp4(binder, name, n, parts[i].cols, parts[i].rows, parts[i].tensor,
+                                   &found));
+        }
+        DPE_TRY(found ? DPE_OK : dpe_bind_shape(binder, name, shape, parts[i].tensor));
     }
     bool there =
         in.data != NULL && in_bias.data != NULL && out.data != NULL && out_bias.data != NULL;
     for (int64_t e = 0; there && e < n; e++) {
         struct dpe_expert *x = &experts[e];
-        DPE_TRY(cut_expert(binder, &in, e, 0, 2, h, &x->gate));
-        DPE_TRY(cut_expert(binder, &in, e, 1, 2, h, &x->up));
-        DPE_TRY(cut_expert(binder, &out, e, 0, 1, m, &x->down));
+        if (in.dtype == DPE_MXFP4) { /* all rows of gates, then those of the others */
+            x->gate = rows_of(&in, 2 * e * m, m);
+            x->up = rows_of(&in, (2 * e + 1) * m, m);
+        } else {
+            DPE_TRY(cut_expert(binder, &in, e, 0, 2, h, &x->gate));
+            DPE_TRY(cut_expert(binder, &in, e, 1, 2, h, &x->up));
+        }
+        if (out.dtype == DPE_MXFP4) {
+            x->down = rows_of(&out, e * h, h);
+        } else {
+            DPE_TRY(cut_expert(binder, &out, e, 0, 1, m, &x->down));
+        }
         DPE_TRY(cut_bias(binder, &in_bias, e, 0, 2, &x->gate_bias));
         DPE_TRY(cut_bias(binder, &in_bias, e, 1, 2, &x->up_bias));
         DPE_TRY(cut_bias(binder, &out_bias, e, 0, 1, &x->down_bias));
@@ -225,7 +247,7 @@ dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
 
 /* Sign, four bits of exponent with a bias of 7, three of fraction; all ones are NaN, and there is
  * no infinity. */
-static float from_e4m3(unsigned char bits)
+float dpe_bind_e4m3(unsigned char bits)
 {
     int exponent = (bits >> 3) & 15;
     int fraction = bits & 7;
@@ -310,7 +332,7 @@ dpe_status dpe_bind_fp8(struct dpe_binder *binder, const char *name,
     uint16_t *copy = NULL;
     DPE_TRY(dpe_bind_copy(binder, name, (size_t)(rows * cols) * sizeof *copy, &copy));
     for (int i = 0; i < 256; i++) {
-        values[i] = from_e4m3((unsigned char)i);
+        values[i] = dpe_bind_e4m3((unsigned char)i);
     }
     const unsigned char *bytes = binder->model->shards[found->shard].map + found->begin;
     int64_t across = (cols + scales.cols - 1) / scales.cols;

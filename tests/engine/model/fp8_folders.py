@@ -120,8 +120,8 @@ def main():
             broken = {key: value for key, value in packed.items() if key != scale}
             write(work / "packed", broken | ({scale: tensor} if tensor else {}), METHODS["blocks"], num_hidden_layers=1)
             assert name in run(work / "packed", "--info", code=65), what
-        refused = {"gptq": {"quant_method": "gptq"}, "awq": {"quant_method": "awq"},
-                   "float-quantized": {"quant_method": "compressed-tensors", "format": "pack-quantized"},
+        refused = {"bitsandbytes": {"quant_method": "bitsandbytes"},
+                   "float-quantized": {"quant_method": "compressed-tensors", "format": "marlin-24"},
                    "weight_block_size": {"quant_method": "fp8", "weight_block_size": [0, 128]},
                    "fbgemm_fp8": {"quant_method": "other"}, "quantization_config": 3}
         for what, method in refused.items():

@@ -346,9 +346,9 @@ static void families_and_their_keys(void **state)
          "dual_chunk_attention_config.original_max_position_embeddings: expected an integer"},
         {"\"qwen2\"", "quantization_config",
          "{\"quant_method\":\"modelopt\",\"quant_algo\":\"W4A8\"}",
-         "quantization_config.quant_algo: expected \"FP8\""},
-        {"\"gpt_oss\"", "quantization_config", "{\"quant_method\":\"mxfp4\"}",
-         "mxfp4 cannot be used"},
+         "quantization_config.quant_algo: expected one of: FP8 NVFP4"},
+        {"\"gpt_oss\"", "quantization_config", "{\"quant_method\":\"mxfp8\"}",
+         "quantization_config.quant_method: expected one of: fp8"},
         {"\"ministral3\"", "rope_parameters", "{\"llama_4_scaling_beta\":0.1}",
          "original_max_position_embeddings: expected a number > 0, found nothing"},
     };
