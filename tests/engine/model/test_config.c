@@ -57,7 +57,7 @@ static const struct {
     {{"architectures", "[\"LlamaForSequenceClassification\"]"}, "architectures: expected"},
     {{"architectures", "7"}, "architectures: expected"},
     {{"hidden_act", "\"gelu\""}, "hidden_act: expected \"silu\", found \"gelu\""},
-    {{"quantization_config", "{\"quant_method\":\"awq\"}"}, "awq cannot be used"},
+    {{"quantization_config", "{\"quant_method\":\"aqlm\"}"}, "quant_method: expected one of: fp8"},
     {{"tie_word_embeddings", "1"}, "tie_word_embeddings: expected true or false"},
     {{"partial_rotary_factor", "0.5"}, "partial_rotary_factor: expected 1"},
     {{"eos_token_id", "-1"}, "eos_token_id: expected a token id"},
