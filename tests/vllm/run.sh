@@ -36,6 +36,20 @@ served() {
     "$DPE_VLLM_PYTHON" "$here/served.py" "$bin" "$model" "$work" "$text" "$@"
 }
 
+# What dpe-serve answers, in the place of vLLM; server.sh asks vLLM the same.
+long_tasks() {
+    local port=$((20000 + RANDOM % 20000)) code=0
+    "$bin/dpe-export" --method self-extend -m "$model" --length 2048 -o "$work/long.h5" --force >/dev/null || return 1
+    "$bin/dpe-serve" -m "$model" --table "$work/long.h5" --port "$port" &
+    local server=$!
+    sleep 1
+    "$DPE_VLLM_PYTHON" "$here/long_tasks.py" "http://127.0.0.1:$port" "$(basename "$model")" "$model" "$work/long.h5" "$work" 400 ||
+        code=$?
+    kill $server
+    wait $server 2>/dev/null
+    [ $code = 125 ] || return $code # without lm_eval
+}
+
 "$DPE_VLLM_PYTHON" -c 'import importlib.metadata as m, vllm, torch
 print("vllm", vllm.__version__, "torch", torch.__version__, "transformers", m.version("transformers"))' 2>/dev/null
 check methods served methods ${METHODS:-rope yarn ntk cope rerope leaky-rerope self-extend dpe lampe dca string streaming-llm \
@@ -56,6 +70,7 @@ check two-calls served two_calls
 check two-calls-wrong served two_calls wrong
 check two-calls-none served two_calls none
 check taken served taken
+check long-tasks long_tasks
 check server "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text"
 check server-data "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text" --data-parallel-size 2
 check engine "$here/engine.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work"

@@ -65,4 +65,6 @@ else:
     raise AssertionError("an answer that was never given")
 END
 [ $? = 0 ] || exit 1
-"$python" "$here/names.py" "http://127.0.0.1:$port" model "$work/asked.txt"
+"$python" "$here/names.py" "http://127.0.0.1:$port" model "$work/asked.txt" || exit 1
+[ $# = 0 ] || exit 0
+"$python" "$here/long_tasks.py" "http://127.0.0.1:$port" model "$model" "$work/served.h5" "$work" 400 || [ $? = 125 ]
