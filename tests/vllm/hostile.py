@@ -50,10 +50,17 @@ refused(400, "", "/v1/dpe/completions", dict(good, prompt=[1 << 40]))
 refused(400, "--max-model-len", "/v1/dpe/completions", dict(good, max_tokens=1 << 30))
 refused(400, "--max-model-len", "/v1/dpe/norms", dict(good, prompt=[5] * 100000))
 # A million sizes of groups, which nearly no group has, take no time.
-far = dict(LINE["plan"]["bands"][1])
-for side in ("q", "k"):
-    far[side] = dict(far[side], group_most=float(2 ** 20), group_rate=1e6, group_from=0.0)
-code, answer = ask("/v1/dpe/plan", dict(LINE["plan"], bands=[LINE["plan"]["bands"][0], far]))
+pairs = PLAN["model"]["head_dim"] // 2
+
+
+def side(low, high, *rest):
+    """A band by distance with scales of 1, one side of it (dpe_table.h)."""
+    return [0.0, low, high, 0.0, 0.0, *rest] + [1.0] * pairs + [0.0] * pairs
+
+
+grown = side(0.0, 32.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0) * 2 + side(32.0, 0.0, 1.0, 0.0, 0.0, 2.0 ** 20, 1e6, 0.0) * 2
+code, answer = ask("/v1/dpe/plan", dict(PLAN, group_edge=[0, pairs], scale_factor=[1.0], bands=grown,
+                                        effective_length=[float(PLAN["evaluated_length"])]))
 assert code == 200, answer
 code, answer = ask("/v1/dpe/completions", dict(good, dpe_plan=answer["plan"], prompt=[5 + i % 40 for i in range(600)]))
 assert code == 200, answer
