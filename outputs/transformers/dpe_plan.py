@@ -188,6 +188,12 @@ class Plan:
                     self.logit_factor, self.log_n_length, self.log_n_power, self.log_n_decay, self.n_still,
                     self.still_factor, self.chunk, mask, self.logit_depth, heads)
 
+    def still(self, window=None):
+        """That of a layer of the same model which does not move: queries and keys as they are, at most `window` keys."""
+        one = Map(np.ones(len(self.inv_freq)), np.zeros(len(self.inv_freq)))
+        return Plan([Band(DISTANCE, 0, window or NO_END, False, one, one)], np.zeros(len(self.inv_freq)),
+                    (self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim))
+
 
 def plan_of_table(entry):
     """The plan of a Table of one entry. Where all scales are 1 positions are those of the tokens: one band."""

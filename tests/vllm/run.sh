@@ -52,8 +52,8 @@ long_tasks() {
 
 "$DPE_VLLM_PYTHON" -c 'import importlib.metadata as m, vllm, torch
 print("vllm", vllm.__version__, "torch", torch.__version__, "transformers", m.version("transformers"))' 2>/dev/null
-check methods served methods ${METHODS:-rope yarn ntk cope rerope leaky-rerope self-extend dpe lampe dca string streaming-llm \
-    lm-infinite hirope adagrope dope}
+methods="rope yarn ntk cope rerope leaky-rerope self-extend dpe lampe dca string streaming-llm lm-infinite hirope adagrope dope"
+check methods served methods ${METHODS:-$methods}
 check methods-64 env DPE_TEST_CHUNK=64 "$DPE_VLLM_PYTHON" "$here/served.py" "$bin" "$model" "$work" "$text" methods self-extend dca
 check table-512 served table 512
 check table-64 served table 64
@@ -66,9 +66,13 @@ check auto served auto
 check auto-ngram served auto ngram
 check other served other
 for spec in yarn pi ntk mrrope; do check "flags-$spec" served flags "$spec"; done
-check two-calls served two_calls
-check two-calls-wrong served two_calls wrong
-check two-calls-none served two_calls none
+check kernel "$DPE_VLLM_PYTHON" "$here/kernel.py" "$bin" "$model" ${METHODS:-$methods}
+check kernel-compiles "$DPE_VLLM_PYTHON" "$here/kernel_compiles.py"
+check kernel-served served kernel
+check kernel-wrong served kernel wrong
+check graphs served graphs
+check fp8 served fp8
+check fp8-kernel served fp8 kernel
 check taken served taken
 check long-tasks long_tasks
 check server "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text"

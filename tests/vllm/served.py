@@ -310,7 +310,7 @@ def check_refusals():
     from vllm.engine.arg_utils import EngineArgs
 
     config = EngineArgs(model=MODEL, dtype="float32").create_engine_config()
-    assert config.model_config.enforce_eager and config.model_config.max_model_len == LENGTH
+    assert not config.model_config.enforce_eager and config.model_config.max_model_len == LENGTH
     from dpe_vllm import hooks
 
     def refused(words, change=None, **arguments):
@@ -327,7 +327,7 @@ def check_refusals():
         else:
             raise AssertionError(f"accepted: {words}")
 
-    refused("fp8", kv_cache_dtype="fp8")
+    refused("nvfp4", kv_cache_dtype="nvfp4")
     refused("DCP", lambda one: setattr(one.parallel_config, "decode_context_parallel_size", 2))
     refused("PCP", lambda one: setattr(one.parallel_config, "prefill_context_parallel_size", 2))
 
@@ -381,69 +381,103 @@ def check_flags():
     same(answer, path, TOKENS, f"flags of {spec}", "--method", spec, "--length", str(LENGTH))
 
 
-def register_two_calls():
+def register_kernel():
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
     from vllm.plugins import load_general_plugins
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
     import vllm.engine.arg_utils
 
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     load_general_plugins()
-    register_backend(AttentionBackendEnum.CPU_ATTN, "cpu_two_calls.Backend")
+    register_backend(AttentionBackendEnum.CPU_ATTN, "cpu_kernel.Backend")
 
 
-def check_two_calls():
-    """The way of cards, with FlashAttention's calls answered in PyTorch; NAMES: "wrong", "none": by a kernel that is wrong, or refuses."""
-    plans = {spec: plan(spec) for spec in ("self-extend", "leaky-rerope", "yarn", "dca")}
-    os.environ["DPE_TABLE"] = plans["self-extend"]
-    register_two_calls()
+def check_kernel():
+    """The way of cards, with the kernel in Triton's interpreter: the table's entries beside each other and other plans; NAMES: "wrong",
+    with a kernel that is refused."""
+    file = table()
+    os.environ["DPE_TABLE"] = file
+    register_kernel()
     if NAMES:
         os.environ["DPE_TEST_KERNEL"] = NAMES[0]
-        words = {"wrong": "differs from the exact path by", "none": "no kernel for this head"}[NAMES[0]]
         try:
             Engine()
         except Exception as error:
-            assert words in str(error) and "DPE_VLLM_EXACT" in str(error), error
+            assert "differs from the exact path by" in str(error), error
             print("refused:", str(error).splitlines()[-1], flush=True)
-        else:
-            raise AssertionError("a wrong kernel was accepted")
-        os.environ["DPE_VLLM_EXACT"] = "1"
+            return
+        raise AssertionError("a wrong kernel was accepted")
     engine = Engine()
     from dpe_vllm.serving import use
 
-    texts = mixture(5)
-    for spec, file in plans.items():
-        use(file)
-        answers = engine.answers([ids for _, ids, _ in texts], likelihoods=True)
-        for (path, _, length), answer in zip(texts, answers):
-            of_run = ("--method", spec, "--length", str(LENGTH)) if length + NEW > TRAINED else ("--method", "rope")
-            same(answer, path, length, f"two calls, {spec}, {length} tokens", *of_run)
+    texts = mixture(3)
+    compare_texts(engine, file, texts, 4)  # the interpreter takes most of a second for a launch
+    import cpu_kernel
+
+    # A text of the model's own and those of two entries, alone: single tokens of each are the same launches, as in a graph.
+    cpu_kernel.LAUNCHES.clear()
+    cpu_kernel.PLANS.clear()
+    for _, ids, _ in texts:
+        engine.answers([ids], 2)
+    assert all(len(found) == 1 for found in cpu_kernel.LAUNCHES.values()), cpu_kernel.LAUNCHES
+    assert any(len(found) == 3 for found in cpu_kernel.PLANS.values()), cpu_kernel.PLANS
+    print("launches depend on the shape of a batch alone", flush=True)
+    path, ids = text_of(TRAINED + 30)
+    for spec in ("dca", "streaming-llm"):
+        use(plan(spec))
+        same(engine.answers([ids], 2, likelihoods=True)[0], path, TRAINED + 30, f"kernel, {spec}", "--method", spec, "--length", str(LENGTH))
 
 
 def check_taken():
     """A tool's plan is compared when it is taken, and refused where the kernel is wrong; right ones run beside each other."""
     os.environ.update(DPE_ENGINE="1", DPE_TEST_KERNEL="wrong")
-    register_two_calls()
+    register_kernel()
     engine = Engine()
-    wire = os.path.join(BIN, "..", "tests", "wire_plans")
-    specs = ("self-extend", "dca", "leaky-rerope")
-    lines = [json.loads(line) for line in subprocess.run([wire, MODEL, str(TRAINED), str(LENGTH), *specs], check=True,
-                                                         stdout=subprocess.PIPE, text=True).stdout.splitlines()]
+    texts, specs = [], ("self-extend", "dca", "leaky-rerope")
+    for spec in specs:
+        with open(plan(spec), encoding="utf-8") as file:
+            texts.append(file.read())
     take = functools.partial(engine.llm.collective_rpc, "dpe_take_plan")
-    reason, digest = take(args=(json.dumps(lines[0]["plan"]),))[0]
+    reason, digest = take(args=(texts[0],))[0]
     assert "differs from the exact path by" in reason and not digest, reason
     print("refused:", reason, flush=True)
     os.environ["DPE_TEST_KERNEL"] = ""
     from dpe_vllm.serving import Asked
     from vllm import SamplingParams
 
-    path, ids = text_of(TOKENS)
+    path, ids = text_of(TRAINED + 30)
     params = []
-    for line in lines:
-        assert take(args=(json.dumps(line["plan"]),))[0] == ["", line["digest"]]
-        params.append(SamplingParams(max_tokens=2, temperature=0, prompt_logprobs=0, extra_args=Asked(dpe_plan=line["digest"])))
-    answers = engine.llm.generate([{"prompt_token_ids": ids}] * len(lines), params, use_tqdm=False)
+    for text in texts:
+        reason, digest = take(args=(text,))[0]
+        assert not reason, reason
+        params.append(SamplingParams(max_tokens=2, temperature=0, prompt_logprobs=0, extra_args=Asked(dpe_plan=digest)))
+    answers = engine.llm.generate([{"prompt_token_ids": ids}] * len(texts), params, use_tqdm=False)
     for spec, answer in zip(specs, answers):
-        same(answer, path, TOKENS, f"taken, {spec}", "--method", spec, "--length", str(LENGTH))
+        same(answer, path, TRAINED + 30, f"taken, {spec}", "--method", spec, "--length", str(LENGTH))
+
+
+def check_graphs():
+    """A model that vLLM compiles, as it does where nothing else is said: the same texts, and their rotation is in the compiled model."""
+    file = table()
+    os.environ["DPE_TABLE"] = file
+    engine = Engine(enforce_eager=False)
+    assert not engine.llm.llm_engine.vllm_config.model_config.enforce_eager
+    compare_texts(engine, file, mixture(), NEW)
+
+
+def check_fp8():
+    """A cache of FP8: what it costs under an entry, beside what it costs the model itself. NAMES: "kernel", the way of cards."""
+    file = table()
+    os.environ["DPE_TABLE"] = file
+    if NAMES:
+        register_kernel()
+    engine = Engine(kv_cache_dtype="fp8")
+    texts = mixture(3)
+    answers = engine.answers([ids for _, ids, _ in texts], likelihoods=True)
+    for (path, _, length), answer in zip(texts, answers):
+        cost = nll(answer) - expected_nll(path, length, *under(length + NEW, file))
+        assert abs(cost) < 0.05, (length, cost)
+        print(f"{length} tokens, FP8 cache: {cost:+.4f} nats a token", flush=True)
 
 
 def check_throughput():

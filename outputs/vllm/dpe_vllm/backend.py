@@ -1,14 +1,19 @@
-"""Attention under a table over vLLM's paged cache: exact, in PyTorch, on any device that vLLM runs on.
+"""Attention under a table over vLLM's paged cache. Texts that the model runs by itself are the platform's own backend's, in the
+same call: it is told that the others are short, and what it writes for these is written again.
 
-Texts that the model runs by itself take the platform's own backend, in calls of their own where a batch has both kinds.
+Here the others are computed in PyTorch, exactly, on any device that vLLM runs on; cards.py has the kernel.
 """
 import dataclasses
+import functools
 
 import torch
+from vllm.forward_context import get_forward_context
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 from dpe_vllm import hooks, norms
-from dpe_vllm.model import batch_of, prepare
+
+# What a cache of each name holds.
+EIGHT_BITS = {"fp8": torch.float8_e4m3fn, "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
 
 @dataclasses.dataclass
@@ -25,181 +30,126 @@ class Text:
 
 @dataclasses.dataclass
 class Batch:
-    """native: metadata of the texts that the model runs by itself, None when there are none."""
-    moved: list
-    moved_rows: torch.Tensor
-    native: object = None
-    native_rows: torch.Tensor = None
-    together: dict = dataclasses.field(default_factory=dict)  # two_calls.py: what it runs
+    """moved: the model's; common: what vLLM says of the batch, None for layers of a group in which none moves; numbers: of the
+    texts, as Moved.numbers; texts: those under a plan, where Python reads them."""
+    moved: object
+    common: object
+    numbers: torch.Tensor
+    texts: list
 
 
 class Pages:
-    """Keys and values of a text in the cache, as dpe_attention.Tokens has them. keys, values: views of the cache, [blocks,
-    KV heads, tokens of a block, head_dim]."""
+    """Keys and values of a text in the cache, as dpe_attention.Tokens has them. views: both, [blocks, KV heads, tokens of a block,
+    head_dim]; scales: factors on what they hold."""
 
-    def __init__(self, keys, values, blocks):
-        self._keys, self._values, self._blocks, self._size = keys, values, blocks, keys.shape[2]
+    def __init__(self, views, blocks, scales):
+        self._views, self._blocks, self._scales, self._size = views, blocks, scales, views[0].shape[2]
 
-    def _part(self, view, begin, end):
-        first = begin // self._size
-        part = view[self._blocks[first:-(-end // self._size)]]
+    def _part(self, which, begin, end):
+        first, view = begin // self._size, self._views[which]
+        part = view[self._blocks[first:-(-end // self._size)]].float() * self._scales[which]
         part = part.transpose(0, 1).reshape(view.shape[1], -1, view.shape[3])
         return part[None, :, begin - first * self._size:end - first * self._size]
 
-    def keys(self, begin, end):
-        return self._part(self._keys, begin, end)
-
-    def values(self, begin, end):
-        return self._part(self._values, begin, end)
-
-
-def select(common, texts):
-    """CommonAttentionMetadata of some texts of a batch, and their rows."""
-    starts = common.query_start_loc_cpu.tolist()
-    rows = torch.cat([torch.arange(starts[i], starts[i + 1]) for i in texts]).to(common.slot_mapping.device)
-    counts = torch.tensor([0] + [starts[i + 1] - starts[i] for i in texts], dtype=common.query_start_loc_cpu.dtype)
-    start = counts.cumsum(0).to(counts.dtype)
-    index = torch.tensor(texts, device=common.seq_lens.device)
-
-    def of_texts(values):
-        return None if values is None else values[index.to(values.device)]
-
-    return dataclasses.replace(
-        common, query_start_loc=start.to(common.query_start_loc.device), query_start_loc_cpu=start,
-        seq_lens=of_texts(common.seq_lens), num_reqs=len(texts), num_actual_tokens=len(rows),
-        max_query_len=int(counts.max()), block_table_tensor=of_texts(common.block_table_tensor),
-        slot_mapping=common.slot_mapping[rows], is_prefilling=of_texts(common.is_prefilling),
-        seq_lens_cpu_upper_bound=of_texts(common.seq_lens_cpu_upper_bound),
-        positions=None if common.positions is None else common.positions[rows]), rows
+    keys, values = functools.partialmethod(_part, 0), functools.partialmethod(_part, 1)
 
 
 class Builder:
-    """Mixed into the platform's metadata builder."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        if self._runner() is not None:
-            prepare(self._runner())
+    """Mixed into the platform's metadata builder. OWN_ROWS: whether the platform's backend is to see, of a text under a plan, the
+    rows of the batch, else no key at all."""
+    OWN_ROWS = 0
+    # Copies of metadata with other blocks (hybrid caches) would keep those of the texts under an entry.
+    supports_update_block_table = False
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
-        # A prefix of several texts is read in one call (cascade) by some backends: never where plans may differ.
         common = common_attn_metadata
-        metadata = super().build(0, common, fast_build)
-        metadata.dpe = None
-        runner = self._runner()
+        runner = next((one for one in hooks.RUNNERS if one.vllm_config is self.vllm_config), None)
         if runner is None:
-            return metadata
-        plans, asked = hooks.plans_of_batch(runner, common.num_reqs)
-        if any(plan is not None for plan in plans):
-            metadata.dpe = self._divide(common, plans, asked, fast_build)
+            return super().build(0, common, fast_build)
+        moved, count = runner.dpe_moved, common.num_reqs
+        plans, asked = hooks.plans_of_batch(runner, count)
+        moves = any(name in moved.layers for name in self.layer_names)
+        numbers, mine = moved.numbers.gpu[:count], common
+        if moves:
+            moved.numbers.np[:count] = self.numbers(moved, plans)
+            moved.numbers.copy_to_gpu(count)
+            rows = (moved.numbers.cpu[:count] > 0).repeat_interleave(common.query_start_loc_cpu.diff())
+            moved.rows.cpu[:len(rows)] = rows
+            moved.rows.copy_to_gpu(len(rows))
+            # A buffer, whose place a graph may keep.
+            self.lengths = getattr(self, "lengths", torch.empty_like(runner.seq_lens))
+            torch.where(numbers > 0, common.query_start_loc.diff() * self.OWN_ROWS, common.seq_lens, out=self.lengths[:count])
+            mine = dataclasses.replace(common, seq_lens=self.lengths[:count])
+        metadata = super().build(0, mine, fast_build)
+        metadata.dpe = Batch(moved, common if moves else None, numbers, self.texts(common, plans, asked))
         return metadata
 
-    def _runner(self):
-        """The runner that this builder belongs to, once its model is there."""
-        for runner in hooks.RUNNERS:
-            if runner.vllm_config is self.vllm_config and getattr(runner, "model", None) is not None:
-                return runner
-        return None
-
-    def _divide(self, common, plans, asked, fast_build):
+    def texts(self, common, plans, asked):
         starts, tokens = common.query_start_loc_cpu.tolist(), common.seq_lens.tolist()
         size = self.kv_cache_spec.block_size
-        moved = [Text(plan, starts[i], starts[i + 1], tokens[i], common.block_table_tensor[i, :-(-tokens[i] // size)].long(),
-                      asked[i])
-                 for i, plan in enumerate(plans) if plan is not None and starts[i] < starts[i + 1]]
-        device = common.slot_mapping.device
-        batch = Batch(moved, torch.cat([torch.arange(text.begin, text.end) for text in moved]).to(device)
-                      if moved else torch.zeros(0, dtype=torch.long, device=device))
-        native = [i for i, plan in enumerate(plans) if plan is None and starts[i] < starts[i + 1]]
-        if native:
-            part, batch.native_rows = select(common, native)
-            batch.native = super().build(0, part, fast_build)
-        return batch
+        return [Text(plan, starts[i], starts[i + 1], tokens[i], common.block_table_tensor[i, :-(-tokens[i] // size)].long(),
+                     asked[i]) for i, plan in enumerate(plans) if plan is not None and starts[i] < starts[i + 1]]
 
-    def use_cascade_attention(self, *args, **kwargs):
-        return False
+    def numbers(self, moved, plans):
+        return [plan is not None for plan in plans]
 
 
 class Impl:
-    """Mixed into the platform's implementation. views(kv_cache): keys and values as Pages takes them."""
+    """Mixed into the platform's implementation."""
 
-    def own(self, kv_cache):
-        """The cache as the platform's own implementation takes it."""
-        return kv_cache
-
-    def _moved(self, layer):
-        """The batch and the layer's number, if this layer moves some of it."""
-        batch = batch_of(layer.layer_name)
-        moved = hooks.moved_of(layer)
-        number = None if moved is None else moved.layers.get(layer.layer_name)
-        return (None, None, None) if batch is None or number is None else (batch, moved, number)
-
-    def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
-        batch, _, _ = self._moved(layer)
-        if batch is None:
-            super().do_kv_cache_update(layer, key, value, self.own(kv_cache), slot_mapping)
-            return
-        if batch.native is not None:
-            rows = batch.native_rows
-            super().do_kv_cache_update(layer, key[rows], value[rows], self.own(kv_cache), slot_mapping[rows])
-        rows = batch.moved_rows
-        keys, values = self.views(kv_cache)
-        slots = slot_mapping[rows].long()
-        block, at = slots // keys.shape[2], slots % keys.shape[2]
-        keys[block, :, at], values[block, :, at] = key[rows].to(keys.dtype), value[rows].to(values.dtype)
-
-    def _add_norms(self, layer, query, key):
-        """Of texts whose norms were asked for; in every layer, whether it moves or not."""
-        batch = batch_of(layer.layer_name)
-        asked = [] if batch is None else [text for text in batch.moved if text.norms is not None]
-        moved = hooks.moved_of(layer) if asked else None
-        for text in asked:
-            rows = slice(text.begin, text.end)
-            norms.TEXTS.of(*text.norms).add(moved.all_layers[layer.layer_name], text.tokens - (text.end - text.begin),
-                                            *(moved.in_order(x[rows]) for x in (query, key)))
+    def views(self, kv_cache):
+        """Keys and values of a cache [blocks, KV heads, tokens of a block, 2 head_dim]: a token's key is before its value."""
+        return kv_cache.view(EIGHT_BITS.get(self.kv_cache_dtype, kv_cache.dtype)).chunk(2, dim=-1)
 
     def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, *args, **kwargs):
-        self._add_norms(layer, query, key)
-        batch, moved, number = self._moved(layer)
+        super().forward(layer, query, key, value, kv_cache, attn_metadata, output, *args, **kwargs)
+        batch = getattr(attn_metadata, "dpe", None)
         if batch is None:
-            return super().forward(layer, query, key, value, self.own(kv_cache), attn_metadata, output, *args, **kwargs)
-        if batch.native is not None:
-            rows = batch.native_rows
-            part = torch.empty_like(output[rows])
-            super().forward(layer, query[rows], key[rows], value[rows], self.own(kv_cache), batch.native, part, *args, **kwargs)
-            output[rows] = part
-        for text in batch.moved:
-            if text.plan not in batch.together:
-                output[text.begin:text.end] = self.attend(moved, number, query[text.begin:text.end], kv_cache, text)
+            return output
+        for text in batch.texts:
+            if text.norms is not None:  # in every layer, whether it moves or not
+                rows, order = slice(text.begin, text.end), batch.moved.in_order
+                norms.TEXTS.of(*text.norms).add(batch.moved.all_layers[layer.layer_name], text.tokens - (text.end - text.begin),
+                                                order(query[rows]), order(key[rows]))
+        if batch.common is not None:
+            self.attend(layer, query, kv_cache, batch, output)
         return output
-
-    def attend(self, moved, number, query, kv_cache, text):
-        """query [rows, heads, head_dim] of one text; the result has its shape."""
-        pages = Pages(*self.views(kv_cache), text.blocks)
-        out = moved.attention(text.plan).attend(query.transpose(0, 1)[None], pages, text.tokens, number, self.scale,
-                                                 self.softcap(), self.sinks)
-        return out[0].transpose(0, 1)
 
 
 class CpuBuilder(Builder, CPUAttentionBackend.get_builder_cls()):
-    pass
+    OWN_ROWS = 1
 
 
 class CpuImpl(Impl, CPUAttentionBackend.get_impl_cls()):
-    def views(self, kv_cache):
-        """Our layout in the same cache [blocks, KV heads, block, 2 head_dim]: a token's key, then its value. The kernels
-        pack the blocks of texts that they run; a block belongs to texts of one kind, since their salts differ."""
-        return kv_cache.chunk(2, dim=-1)
+    """Keys and values of a text under a plan lie row by row in the tensor in which the kernels pack theirs. A block belongs to texts
+    of one kind, since their salts differ."""
 
-    def softcap(self):
-        return self.logits_soft_cap
+    def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
+        batch = getattr(get_forward_context().attn_metadata[layer.layer_name], "dpe", None)
+        moved = None if batch is None or batch.common is None else batch.moved.rows.cpu[:len(slot_mapping)]
+        if moved is None or not moved.any():
+            super().do_kv_cache_update(layer, key, value, kv_cache, slot_mapping)
+            return
+        super().do_kv_cache_update(layer, key, value, kv_cache, torch.where(moved, -1, slot_mapping))
+        moved = moved & (slot_mapping >= 0)
+        slots = slot_mapping[moved].long()
+        for view, new, scale in zip(self.views(kv_cache), (key, value), self.scales(layer)):
+            view[slots // view.shape[2], :, slots % view.shape[2]] = (new[:len(moved)][moved] / scale).to(view.dtype)
+
+    def take(self, moved, digests):
+        """Plans that texts may have: nothing is made for them. Cards make tables, and compare them first (cards.py)."""
+
+    def scales(self, layer):
+        return (layer._k_scale_float, layer._v_scale_float) if self.kv_cache_dtype in EIGHT_BITS else (1.0, 1.0)
+
+    def attend(self, layer, query, kv_cache, batch, output):
+        number, moves = batch.moved.all_layers[layer.layer_name], layer.layer_name in batch.moved.layers
+        for text in batch.texts:
+            attention = batch.moved.attention(text.plan, moves, layer.sliding_window)
+            pages, rows = Pages(self.views(kv_cache), text.blocks, self.scales(layer)), slice(text.begin, text.end)
+            output[rows] = attention.attend(query[rows].transpose(0, 1)[None], pages, text.tokens, number, self.scale,
+                                            self.logits_soft_cap, self.sinks)[0].transpose(0, 1)
 
 
 class CpuBackend(CPUAttentionBackend):
-    @staticmethod
-    def get_impl_cls():
-        return CpuImpl
-
-    @staticmethod
-    def get_builder_cls():
-        return CpuBuilder
+    get_impl_cls, get_builder_cls = staticmethod(lambda: CpuImpl), staticmethod(lambda: CpuBuilder)

@@ -4,7 +4,8 @@ vLLM has no other seam for these:
 * EngineArgs.create_engine_config: settings that a table needs, and refusals before anything is loaded.
 * Request.__init__: the prefix cache's salt, from the entry, before the first block is hashed.
 * InputProcessor.process_inputs: which entry each answer has, for the log and GET /v1/dpe; and names of ours that a client sends.
-* GPUModelRunner.__init__: a backend sees tokens; which texts they belong to is known to the runner.
+* GPUModelRunner.load_model: a backend sees tokens; which texts they belong to is known to the runner. The model is put under the
+  table before vLLM compiles it.
 """
 import functools
 import inspect
@@ -16,6 +17,7 @@ from dpe_vllm.serving import logger, names_of_ours, norms_asked, plan_asked, ser
 
 RUNNERS = []  # of this process; more than one only where a test makes several engines
 TESTED = ("0.32", "0.33")
+CACHES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")
 # Drafts of these are made from the text itself: there is no draft model whose keys a plan would move.
 DRAFTS_WITHOUT_MODEL = ("ngram", "ngram_gpu", "suffix")
 
@@ -46,17 +48,20 @@ def install():
     os.environ.setdefault("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
     if current_platform.is_cpu():
+        from vllm.v1.worker.cpu_model_runner import CPUModelRunner as Runner
+
         register_backend(AttentionBackendEnum.CPU_ATTN, "dpe_vllm.backend.CpuBackend")
     else:
-        register_backend(AttentionBackendEnum.CUSTOM, "dpe_vllm.cuda.CudaBackend")
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner as Runner
+
+        register_backend(AttentionBackendEnum.CUSTOM, "dpe_vllm.cards.CudaBackend")
     _wrap(EngineArgs, "create_engine_config", _create_engine_config)
     from vllm.v1.engine.input_processor import InputProcessor
     from vllm.v1.request import Request
-    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
     _wrap(Request, "__init__", _request)
     _wrap(InputProcessor, "process_inputs", _process_inputs)
-    _wrap(GPUModelRunner, "__init__", _runner)
+    _wrap(Runner, "load_model", _load_model)
 
 
 def _create_engine_config(original, args, *rest, **kwargs):
@@ -69,12 +74,14 @@ def _create_engine_config(original, args, *rest, **kwargs):
         args.max_model_len = set_by_us["max_model_len"] = state.table.evaluated_length
     if state.formula and args.max_model_len is None:
         raise TableError("DPE_PLAN=auto: say with --max-model-len how long texts may be")
-    if not args.enforce_eager:
-        args.enforce_eager = set_by_us["enforce_eager"] = True
+    # A compiled model is kept under a name made from the settings: it is another one than without the plugin.
+    args.additional_config = dict(args.additional_config or {}, dpe=1)
     if not current_platform.is_cpu() and args.attention_backend is None:
         args.attention_backend = set_by_us["attention_backend"] = "CUSTOM"
     if state.engine:
         args.worker_extension_cls = "dpe_vllm.worker.Worker"
+        if not args.enforce_eager:  # plans and norms are asked for while the model runs
+            args.enforce_eager = set_by_us["enforce_eager"] = True
     config = original(args, *rest, **kwargs)
     refuse_config(config)
     if state.formula:
@@ -104,10 +111,8 @@ def _announce(state, config, set_by_us):
 
 def refuse_arguments(args):
     """What vLLM would take long to load before it is refused."""
-    dtype = str(args.kv_cache_dtype)
-    if dtype.startswith(("fp8", "int8", "nvfp4", "turboquant")):
-        raise TableError(f"--kv-cache-dtype {dtype}: DPE keeps keys before rotation, to which the scales of a quantised cache "
-                         "were not fitted: leave it at auto")
+    if str(args.kv_cache_dtype) not in CACHES:
+        raise TableError(f"--kv-cache-dtype {args.kv_cache_dtype}: expected one of {', '.join(CACHES)}, which DPE can read")
     if serving().engine and args.data_parallel_size > 1:
         raise TableError(f"--data-parallel-size {args.data_parallel_size}: a tool's plan goes to one engine (DPE_ENGINE=1): start "
                          "a server for each")
@@ -166,8 +171,11 @@ def _process_inputs(original, *args, **kwargs):
     return request
 
 
-def _runner(original, runner, *args, **kwargs):
+def _load_model(original, runner, *args, **kwargs):
+    from dpe_vllm.model import prepare
+
     original(runner, *args, **kwargs)
+    runner.dpe_moved = prepare(runner)
     RUNNERS.append(runner)
 
 
@@ -184,9 +192,3 @@ def plans_of_batch(runner, count):
     none = [None] * (count - len(plans))
     return plans + none, norms + none
 
-
-def moved_of(layer):
-    """model.Moved of the runner that the attention layer belongs to, None: it is not prepared."""
-    runner = next((one for one in RUNNERS
-                   if one.compilation_config.static_forward_context.get(layer.layer_name) is layer), None)
-    return getattr(runner, "dpe_moved", None)

@@ -1,9 +1,8 @@
 """The loaded model under the table: which layers move, how a head rotates, and queries and keys that arrive unrotated."""
-import collections
+import functools
 import os
 
 import torch
-from vllm.forward_context import get_forward_context, is_forward_context_available
 from vllm.model_executor.layers.attention import Attention as AttentionLayer
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
 from vllm.v1.attention.backend import AttentionType
@@ -18,61 +17,45 @@ LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 class Unrotated(torch.nn.Module):
     """In the place of a moving layer's rotation: tokens of texts under an entry keep the queries and keys that they have, all
-    others get the model's own rotation."""
+    others get the model's own rotation. The first are rotated by a row of cosines of 1 and sines of 0 behind the model's, so that
+    what is launched does not depend on them. rows: bool, whether each token of the batch is one of these (Moved)."""
 
-    def __init__(self, rotary, layer_name):
+    def __init__(self, rotary, rows):
         super().__init__()
-        self.rotary, self.layer_name = rotary, layer_name
+        self.rotary, self.still = rotary, len(rotary.cos_sin_cache) - 1
+        self.register_buffer("rows", rows, persistent=False)
 
     def forward(self, positions, query, key=None):
-        batch = batch_of(self.layer_name)
-        # Drafts of a text that ends at the trained length may lie behind the table of cosines. They are never kept, but what is
-        # read there may be NaN, which spoils the tokens before them.
-        positions = positions.clamp(max=len(self.rotary.cos_sin_cache) - 1) if hasattr(self.rotary, "cos_sin_cache") else positions
-        if batch is None:
-            return self.rotary(positions, query, key)
-        if batch.native is None:
-            return query, key
-        rows = batch.moved_rows
-        kept = [None if x is None else x[rows].clone() for x in (query, key)]
-        # Positions of moved tokens may lie beyond the model's table of cosines.
-        positions = positions.clone()
-        positions[rows] = 0
-        rotated = self.rotary(positions, query, key)
-        for x, rows_of_x in zip(rotated, kept):
-            if x is not None:
-                x[rows] = rows_of_x
-        return rotated
-
-
-def batch_of(layer_name):
-    """What the builder found in the batch that is running (backend.Batch), None: no text under an entry."""
-    if not is_forward_context_available():
-        return None
-    metadata = get_forward_context().attn_metadata
-    metadata = metadata.get(layer_name) if isinstance(metadata, dict) else None
-    return getattr(metadata, "dpe", None)
+        # The last: positions of a warm-up run are those that the tokens before had; and drafts of a text that ends at the trained
+        # length may lie behind the table. They are never kept, but NaN would spoil the tokens before them.
+        at = torch.where(self.rows[:positions.shape[-1]], self.still, positions).clamp(max=self.still)
+        return self.rotary(at, query, key)
 
 
 MOST_KEPT = 8  # plans whose tables of cosines and sines are kept: a tool runs one after another
 
 
 class Moved:
-    """The moving layers of a model, by name, with their numbers, and all layers so; and attention under plans, by digest."""
+    """The moving layers of a model, by name, with their numbers, and all layers so; and attention under plans, by digest.
+    rows, numbers: buffers of vLLM's runner for each token of a batch whether its text is under a plan, and for each text 0 or the
+    number of its plan."""
 
-    def __init__(self, layers, all_layers, order, rank, size):
+    def __init__(self, runner, layers, all_layers, order, rank, size):
         self.layers, self.all_layers, self.order, self.rank, self.size = layers, all_layers, order, rank, size
-        self._attention = collections.OrderedDict()
-        self.two_calls, self.compared = collections.OrderedDict(), set()  # two_calls.py
+        self.runner = runner
+        self.rows = runner._make_buffer(runner.max_num_tokens, dtype=torch.bool)
+        self.numbers = runner._make_buffer(runner.max_num_reqs, dtype=torch.int32)
+        self.attention = functools.lru_cache(MOST_KEPT)(self._attention)
+        self.plans, self.digests, self.compared = None, [], set()  # cards.py
 
-    def attention(self, digest):
-        if digest not in self._attention:
-            self._attention[digest] = Attention(serving().plans[digest].of_heads(self.rank, self.size), order=self.order,
-                                                keep_keys=False)
-        self._attention.move_to_end(digest)
-        while len(self._attention) > MOST_KEPT:
-            self._attention.popitem(last=False)
-        return self._attention[digest]
+    def plan(self, digest):
+        """With the heads of this process alone."""
+        return serving().plans[digest].of_heads(self.rank, self.size)
+
+    def _attention(self, digest, moves=True, window=None):
+        """Of a layer that moves, or of one in a window that does not."""
+        plan = self.plan(digest)
+        return Attention(plan if moves else plan.still(window), order=self.order, keep_keys=False)
 
     def in_order(self, x):
         """x [..., head_dim] in the table's order of components."""
@@ -80,13 +63,7 @@ class Moved:
 
 
 def prepare(runner):
-    """Check the loaded model against the table and put it under it, once. TableError: with the reason."""
-    if getattr(runner, "dpe_moved", None) is None:
-        runner.dpe_moved = _prepare(runner)
-    return runner.dpe_moved
-
-
-def _prepare(runner):
+    """Check the loaded model against the table and put it under it. TableError: with the reason."""
     from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
 
     table, config = serving().table, runner.model_config.hf_text_config
@@ -113,12 +90,17 @@ def _prepare(runner):
     order = _order(one.rotary_emb, head_dim)
     _lengthen(parents, moving, runner.max_model_len)
     numbers = {name: _number(name) for name in parents}
-    moved = Moved({name: numbers[name] for name in moving}, numbers, order, get_tensor_model_parallel_rank(), size)
+    moved = Moved(runner, {name: numbers[name] for name in moving}, numbers, order, get_tensor_model_parallel_rank(), size)
     moved.one, moved.still = one.attn, head_dim // 2 - one.rotary_emb.rotary_dim // 2
     moved.factors = {name: _factor(parent.rotary_emb) for name, (parent, _) in parents.items()
                      if name not in moving and isinstance(getattr(parent, "rotary_emb", None), RotaryEmbeddingBase)}
-    for name, parent in moving.items():
-        parent.rotary_emb = Unrotated(parent.rotary_emb, name)
+    for rotary in {parent.rotary_emb for parent in moving.values()}:
+        still = torch.ones_like(rotary.cos_sin_cache[:1])
+        still.chunk(2, dim=-1)[1].zero_()
+        rotary.cos_sin_cache = torch.cat((rotary.cos_sin_cache, still))
+    for parent in moving.values():
+        parent.rotary_emb = Unrotated(parent.rotary_emb, moved.rows.gpu)
+    one.attn.impl.take(moved, sorted(serving().entries.values()))
     return moved
 
 
@@ -223,14 +205,17 @@ def _order(rotary, head_dim):
     return None if order == list(range(head_dim)) else order
 
 
-def _lengthen(parents, moving, length):
-    """Layers that do not move rotate every token by the model's own table of cosines. vLLM reads behind the end of one that is
-    too short, which gives NaN without a word, so it is made as long as texts can be."""
+def _lengthen(parents, moving, longest):
+    """Layers rotate by the model's own table of cosines: those that do not move every token, the others texts without an entry.
+    vLLM reads behind the end of one that is too short, which gives NaN without a word, so it is made as long as these texts can be."""
     for name, (parent, _) in parents.items():
         rotary = getattr(parent, "rotary_emb", None)
-        if name in moving or not isinstance(rotary, RotaryEmbeddingBase) or len(rotary.cos_sin_cache) >= length:
+        length = serving().trained_length if name in moving and serving().entries else longest
+        if not isinstance(rotary, RotaryEmbeddingBase) or len(rotary.cos_sin_cache) >= length:
             continue
         if type(rotary)._compute_cos_sin_cache is not RotaryEmbeddingBase._compute_cos_sin_cache:
+            if name in moving:
+                continue
             raise TableError(f"layer {name} does not move and has a table of cosines for {len(rotary.cos_sin_cache)} tokens "
                              f"({type(rotary).__name__}), --max-model-len is {length}: expected at most that")
         known = rotary.cos_sin_cache

@@ -17,8 +17,7 @@ class Worker:
             taken = load_table("the plan", data=text.encode())
             check_plan(runner, taken)
             serving().take(taken.digest, taken.plan)
-            if hasattr(impl, "calls"):  # of cards: compare them before a text needs them
-                impl.calls(runner.dpe_moved, taken.digest, self.device, runner.model_config.dtype)
+            impl.take(runner.dpe_moved, [taken.digest])
         except TableError as error:
             return [str(error), ""]
         return ["", taken.digest]
