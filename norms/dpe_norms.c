@@ -11,6 +11,7 @@
 #include "outputs/job/job.h"
 #include "outputs/job/price.h"
 #include "outputs/read/read.h"
+#include "outputs/words/words.h"
 
 enum {
     MAX_LENGTHS = 32,
@@ -332,78 +333,21 @@ static dpe_status measure_rows(void *state, struct dpe_error *err)
 
 /* ------------------------------------------------------------------------------------- printing */
 
-/* Entropy and shares, averaged over the heads of a layer. */
-static void print_layer(const struct dpe_norms_result *result, int64_t layer, int64_t n_heads)
-{
-    int64_t pairs = result->n[DPE_NORMS_PAIR];
-    double entropy = 0.0;
-    double shares[3] = {0.0, 0.0, 0.0};
-    for (int64_t head = 0; head < n_heads; head++) {
-        int64_t at = (layer * n_heads + head) * pairs;
-        entropy += dpe_norms_entropy(result->mean + at, pairs) / (double)n_heads;
-        for (int i = 0; i < 3; i++) {
-            shares[i] += dpe_norms_share(result->mean + at, result->ranking + at, pairs,
-                                         pairs * (i + 1) / 4) /
-                         (double)n_heads;
-        }
-    }
-    dpe_print("%5lld  %8.3f  %8.1f %%  %8.1f %%  %8.1f %%\n", (long long)layer, entropy,
-              100.0 * shares[0], 100.0 * shares[1], 100.0 * shares[2]);
-}
-
-/* The heads whose best quarter of pairs holds most. */
-static void print_dominated(const struct dpe_norms_result *result, int64_t n_heads)
-{
-    int64_t n_rows = result->n[DPE_NORMS_LAYER] * n_heads;
-    int64_t pairs = result->n[DPE_NORMS_PAIR];
-    double last = 2.0;
-    dpe_print(
-        "heads with the most concentrated contributions (share of their top 25 %% of\npairs):");
-    for (int shown = 0; shown < 5; shown++) {
-        int64_t best = -1;
-        double best_share = -1.0;
-        for (int64_t row = 0; row < n_rows; row++) {
-            double share = dpe_norms_share(result->mean + row * pairs,
-                                           result->ranking + row * pairs, pairs, pairs / 4);
-            if (share < last && share > best_share) {
-                best = row;
-                best_share = share;
-            }
-        }
-        if (best < 0) {
-            break;
-        }
-        dpe_print("  %lld.%lld (%.0f %%)", (long long)(best / n_heads), (long long)(best % n_heads),
-                  100.0 * best_share);
-        last = best_share;
-    }
-    dpe_print("\n");
-}
-
 static dpe_status print_summary(void *state, struct dpe_error *err)
 {
     const struct profile *profile = state;
-    const struct dpe_config *config = dpe_model_config(profile->job.model);
     DPE_SCOPED(result_free) struct dpe_norms_result result = {0};
     DPE_TRY(summarize(profile, &result, err));
     if (profile->args->job.result != DPE_RESULT_TEXT) {
         return print_result(profile, &result, err);
     }
-    dpe_print("2-norm contribution of the %lld pairs of each head (%s),\n%lld excerpts of %d "
-              "lengths\n",
-              (long long)result.n[DPE_NORMS_PAIR],
-              dpe_contribution_names[profile->args->contribution],
-              (long long)profile->args->job.samples, profile->n_lengths);
-    dpe_print("layer   entropy  top 25 %%    top 50 %%    top 75 %% of the pairs hold\n");
-    for (int64_t layer = 0; layer < config->n_layers; layer++) {
-        if (dpe_config_attends(config, layer)) {
-            print_layer(&result, layer, config->n_heads);
-        }
-    }
-    dpe_print("entropy in bits; %.3f if all pairs contribute equally\n",
-              log2((double)result.n[DPE_NORMS_PAIR]));
-    print_dominated(&result, config->n_heads);
-    return DPE_OK;
+    const struct dpe_norms_words of = {.contribution =
+                                           dpe_contribution_names[profile->args->contribution],
+                                       .k = dpe_words_usual_k(result.n[DPE_NORMS_PAIR]),
+                                       .k_source = "three quarters, as in the paper"};
+    struct dpe_page page = {.printed = true, .err = err};
+    dpe_words_norms(&page, &result, &of);
+    return dpe_page_print(&page, false);
 }
 
 /* Every excerpt at every length. */

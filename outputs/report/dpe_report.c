@@ -11,7 +11,7 @@
 #include "engine/tool/tool.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
-#include "outputs/report/draw/page.h"
+#include "outputs/page/page.h"
 #include "outputs/report/report_page.h"
 #include "outputs/report/report_parts.h"
 #include "outputs/storage/storage.h"
@@ -58,9 +58,9 @@ static void check_models(struct dpe_report *report)
          input++) {
         first = first == NULL && input->fingerprint != NULL ? input : first;
         if (input->fingerprint != NULL && strcmp(first->fingerprint, input->fingerprint) != 0) {
-            dpe_report_ok(
-                report,
-                dpe_fail(report->err, DPE_MISMATCH,
+            dpe_page_ok(
+                &report->page,
+                dpe_fail(report->page.err, DPE_MISMATCH,
                          "tables of different models: %s was measured on %.12s, %s on %.12s; give "
                          "tables of one model, or --mixed-models to accept them",
                          first->path, first->fingerprint, input->path, input->fingerprint));
@@ -71,11 +71,11 @@ static void check_models(struct dpe_report *report)
 
 static void open_inputs(const struct dpe_report_arguments *args, struct dpe_report *report)
 {
-    report->inputs = dpe_report_alloc(report, args->n, sizeof *report->inputs);
-    for (size_t i = 0; i < args->n && report->status == DPE_OK; i++) {
+    report->inputs = dpe_page_alloc(&report->page, args->n, sizeof *report->inputs);
+    for (size_t i = 0; i < args->n && report->page.status == DPE_OK; i++) {
         dpe_input_open(report, args->inputs[i]);
     }
-    if (report->status == DPE_OK && !args->mixed) {
+    if (report->page.status == DPE_OK && !args->mixed) {
         check_models(report);
     }
 }
@@ -108,14 +108,14 @@ static void name_document(const struct dpe_report_arguments *args, struct dpe_re
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_report_input *input = &report->inputs[i];
         if (type == NULL) {
-            type = dpe_report_clean(report, dpe_input_words(report, input, "/model", "model_type"),
-                                    40);
+            type = dpe_page_clean(&report->page,
+                                  dpe_input_words(report, input, "/model", "model_type"), 40);
             parameters = dpe_input_read_whole(input, "/model", "parameters", 0);
         }
         model = model == NULL ? input->fingerprint : model;
     }
     type = type != NULL ? type : "language";
-    struct dpe_document *document = &report->document;
+    struct dpe_document *document = &report->page.document;
     document->title =
         args->title != NULL ? dpe_draw_clean_text(args->title, 0) : model_title(report, type);
     char now[32], size[64] = "";
@@ -162,12 +162,12 @@ static void compose(const struct dpe_report_arguments *args, struct dpe_report *
         dpe_report_write_section(report, &sections[i]);
     }
     /* A section is missing when its dataset is not there, not when HDF5 could not tell. */
-    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
-        dpe_report_ok(report, dpe_h5_answered(report->inputs[i].table, report->err));
+    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
+        dpe_page_ok(&report->page, dpe_h5_answered(report->inputs[i].table, report->page.err));
     }
-    const struct dpe_document *document = &report->document;
+    const struct dpe_document *document = &report->page.document;
     if (document->failed || document->title == NULL || document->subtitle == NULL) {
-        dpe_report_no_memory(report);
+        dpe_page_no_memory(&report->page);
     }
 }
 
@@ -246,20 +246,20 @@ dpe_status dpe_report_write(const struct dpe_report_arguments *args, struct dpe_
 {
     DPE_SCOPED(dpe_report_free)
     struct dpe_report report = {
-        .top_k = args->top_k, .runtimes = args->runtimes, .length = args->length, .err = err};
-    if (dpe_report_ok(&report, check_output(args, err))) {
+        .top_k = args->top_k, .runtimes = args->runtimes, .length = args->length, .page.err = err};
+    if (dpe_page_ok(&report.page, check_output(args, err))) {
         open_inputs(args, &report);
     }
-    if (report.status == DPE_OK) {
+    if (report.page.status == DPE_OK) {
         compose(args, &report);
     }
     /* Without figures the page shows the tables of their numbers. */
-    for (size_t i = 0; i < report.document.n && args->no_figures; i++) {
-        dpe_text_free(&report.document.blocks[i].figure.body);
+    for (size_t i = 0; i < report.page.document.n && args->no_figures; i++) {
+        dpe_text_free(&report.page.document.blocks[i].figure.body);
     }
-    DPE_TRY(report.status);
-    DPE_TRY(write_figures(args, &report.document, err));
-    return write_page(args, &report.document, err);
+    DPE_TRY(report.page.status);
+    DPE_TRY(write_figures(args, &report.page.document, err));
+    return write_page(args, &report.page.document, err);
 }
 
 /* ------------------------------------------------------------------------------------- the tool */

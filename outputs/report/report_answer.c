@@ -39,9 +39,9 @@ static void count_plans(struct dpe_report *report, const struct dpe_report_input
     v->n = (int)v->r->n[DPE_VALIDATED_PLAN];
     v->kept = JOINT;
     if (v->n < VALIDATED) {
-        dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA,
-                                       "%s: %s: expected at least %d plans, found %d", input->path,
-                                       v->folder, VALIDATED, v->n));
+        dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_BAD_DATA,
+                                            "%s: %s: expected at least %d plans, found %d",
+                                            input->path, v->folder, VALIDATED, v->n));
     }
     for (int i = 0; i < v->n; i++) {
         v->kept = dpe_input_says(input, "/validate", "kept", v->r->plan[i]) ? i : v->kept;
@@ -55,7 +55,7 @@ static struct validation read_validation(struct dpe_report *report,
     const struct dpe_report_input *input = d->input;
     struct validation v = {.folder = folder, .recall = recall, .frequencies = d->frequencies};
     if (!dpe_h5_has(input->table, folder)) {
-        dpe_report_ok(report, dpe_h5_answered(input->table, report->err));
+        dpe_page_ok(&report->page, dpe_h5_answered(input->table, report->page.err));
         return v;
     }
     v.r = dpe_input_get(report, input, &dpe_validated_scores_kinds[0], folder,
@@ -65,8 +65,8 @@ static struct validation read_validation(struct dpe_report *report,
     }
     v.mean = recall ? v.r->recall_mean : v.r->perplexity;
     if (v.mean == NULL || v.r->low == NULL || v.r->high == NULL || v.r->n_valid == NULL) {
-        dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA, "%s: %s is not complete",
-                                       input->path, folder));
+        dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_BAD_DATA,
+                                            "%s: %s is not complete", input->path, folder));
         v.mean = NULL;
     } else {
         count_plans(report, input, &v);
@@ -85,8 +85,8 @@ static void add_dots(struct dpe_report *report, const struct dpe_report_detectio
                                   .digits = v->recall ? 1 : 2,
                                   .x_title =
                                       v->recall ? "needles found, %" : "perplexity per token"};
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, v->recall ? "validation" : "validation-perplexity",
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, v->recall ? "validation" : "validation-perplexity",
         v->recall ? "plan:@|recall, %:i1|valid samples:0" : "plan:@|perplexity:i3|valid samples:0",
         "%s at the target length", v->recall ? "Needles found" : "Perplexity");
     for (int i = 0; i < v->n; i++) {
@@ -99,14 +99,13 @@ static void add_dots(struct dpe_report *report, const struct dpe_report_detectio
             v->r->n_valid[i]);
         dpe_draw_row_mark(sheet, i == v->kept ? ROW_STRONG : 0);
     }
-    dpe_report_figure(report, sheet, &plot,
-                      "The plans on the same samples of %s tokens%s%s. "
-                      "Whether two plans differ is not visible from this%s.",
-                      DPE_LENGTH_TEXT(dpe_detection_length(d)),
-                      dpe_draw_bounded(sheet, 1) ? ", with 95\u00a0% intervals"
-                                                 : ", of one context",
-                      v->recall ? "" : " (lower is better)",
-                      ready ? "" : "; the paired test above compares them sample by sample");
+    dpe_page_figure(&report->page, sheet, &plot,
+                    "The plans on the same samples of %s tokens%s%s. "
+                    "Whether two plans differ is not visible from this%s.",
+                    DPE_LENGTH_TEXT(dpe_detection_length(d)),
+                    dpe_draw_bounded(sheet, 1) ? ", with 95\u00a0% intervals" : ", of one context",
+                    v->recall ? "" : " (lower is better)",
+                    ready ? "" : "; the paired test above compares them sample by sample");
 }
 
 /* -------------------------------------------------------------------------------------- section */
@@ -121,7 +120,7 @@ static void name_table(struct dpe_report *report, const struct dpe_report_detect
         n += dpe_h5_has(report->inputs[i].table, DETECTION);
     }
     if (n == 1 && v->r != NULL) {
-        dpe_draw_same_method(dpe_report_text(report, "table:%s", d->input->name),
+        dpe_draw_same_method(dpe_page_text(&report->page, "table:%s", d->input->name),
                              plan_name(v, v->kept));
     }
 }
@@ -167,12 +166,12 @@ static void add_chosen(struct dpe_report *report, const struct dpe_report_detect
     const uint8_t *informative = d->ranking->informative;
     const struct dpe_table_part *t = d->table;
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "effective-lengths",
-                         selected ? "group:0|chosen length:0|scale:0|rank 1:0|lengths differ?:t|"
-                                    "wavelength, tokens:t|pairs:t"
-                                  : "group:0|effective length:0|scale:0|lengths differ?:t|"
-                                    "wavelength, tokens:t|pairs:t",
-                         "The chosen lengths");
+        dpe_page_sheet(&report->page, "effective-lengths",
+                       selected ? "group:0|chosen length:0|scale:0|rank 1:0|lengths differ?:t|"
+                                  "wavelength, tokens:t|pairs:t"
+                                : "group:0|effective length:0|scale:0|lengths differ?:t|"
+                                  "wavelength, tokens:t|pairs:t",
+                       "The chosen lengths");
     for (int64_t g = 0; g < d->n_groups; g++) {
         char pairs[64] = "–", signal[64] = "–", turns[64], p[32];
         const double rank_1 = (double)d->ranking->effective[g];
@@ -194,11 +193,11 @@ static void add_chosen(struct dpe_report *report, const struct dpe_report_detect
         }
         dpe_draw_row(sheet, signal, turns, pairs);
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
     if (informative != NULL) {
-        dpe_report_say(report, BLOCK_TEXT,
-                       "p is of a permutation test that the best and the worst length of "
-                       "a group do not differ; not of the chosen length against another.");
+        dpe_page_say(&report->page, BLOCK_TEXT,
+                     "p is of a permutation test that the best and the worst length of "
+                     "a group do not differ; not of the chosen length against another.");
     }
 }
 
@@ -207,8 +206,8 @@ static void add_lengths(struct dpe_report *report, const struct dpe_report_detec
 {
     const double times = dpe_detection_length(d) / dpe_detection_trained(d);
     dpe_detection_recall_map(report, d);
-    dpe_report_say(
-        report, BLOCK_TEXT,
+    dpe_page_say(
+        &report->page, BLOCK_TEXT,
         "A rotary position embedding (RoPE) rotates each pair of a head's dimensions at its "
         "own frequency. %s divided by the scale of the pair's frequency group, so that %s "
         "tokens, %.3g times the trained length, span no more than the group's effective length, a "
@@ -217,9 +216,9 @@ static void add_lengths(struct dpe_report *report, const struct dpe_report_detec
                        : "The distances of far keys are",
         DPE_LENGTH_TEXT(dpe_detection_length(d)), times);
     if (is_selected(d)) {
-        dpe_report_say(report, BLOCK_TEXT, "The lengths were chosen by the rule \"%s\"%s%s.",
-                       d->rule, d->rule_words != NULL ? ": " : "",
-                       d->rule_words != NULL ? d->rule_words : "");
+        dpe_page_say(&report->page, BLOCK_TEXT, "The lengths were chosen by the rule \"%s\"%s%s.",
+                     d->rule, d->rule_words != NULL ? ": " : "",
+                     d->rule_words != NULL ? d->rule_words : "");
     }
     add_chosen(report, d);
     dpe_report_lines(report, BLOCK_NOTE, "/detect", "words");
@@ -231,19 +230,19 @@ static void add_words(struct dpe_report *report, const struct dpe_report_detecti
                       const struct validation *v)
 {
     if (v->mean == NULL) {
-        dpe_report_say(report, BLOCK_LEAD,
-                       "The plan of all chosen lengths together was not measured (the run is "
-                       "%s), so how well it works is unknown.",
-                       dpe_input_read_whole(d->input, "/", "complete", 0) != 0 ? "complete"
-                                                                               : "unfinished");
+        dpe_page_say(&report->page, BLOCK_LEAD,
+                     "The plan of all chosen lengths together was not measured (the run is "
+                     "%s), so how well it works is unknown.",
+                     dpe_input_read_whole(d->input, "/", "complete", 0) != 0 ? "complete"
+                                                                             : "unfinished");
         return;
     }
     dpe_report_lines(report, BLOCK_LEAD, "/validate", "words");
     dpe_report_lines(report, BLOCK_TEXT, v->folder, "verdict");
     const char *selection = dpe_identity_get(&d->input->identity, "selection");
     if (selection != NULL) {
-        dpe_report_say(
-            report, BLOCK_TEXT,
+        dpe_page_say(
+            &report->page, BLOCK_TEXT,
             "Every query met only the keys of the selection %s, but with the unchanged model. "
             "The table alone does not apply it: --method select:%s,over=table:FILE does.",
             selection, selection);
@@ -256,17 +255,18 @@ void dpe_detection_result(struct dpe_report *report)
     if (d == NULL) {
         return;
     }
-    dpe_report_section(report, "Result at %s tokens", DPE_LENGTH_TEXT(dpe_detection_length(d)));
+    dpe_page_section(&report->page, "Result at %s tokens",
+                     DPE_LENGTH_TEXT(dpe_detection_length(d)));
     const struct validation all[2] = {read_validation(report, d, "/validate/niah", true),
                                       read_validation(report, d, "/validate/ppl", false)};
-    if (report->status == DPE_OK) {
+    if (report->page.status == DPE_OK) {
         add_words(report, d, &all[d->by_recall ? 0 : 1]);
         name_table(report, d, &all[d->by_recall ? 0 : 1]);
     }
-    if (report->status == DPE_OK && !dpe_detection_is_ready(d)) {
+    if (report->page.status == DPE_OK && !dpe_detection_is_ready(d)) {
         add_lengths(report, d);
     }
-    for (int i = 0; i < 2 && report->status == DPE_OK; i++) {
+    for (int i = 0; i < 2 && report->page.status == DPE_OK; i++) {
         if (all[i].mean != NULL) {
             add_dots(report, d, &all[i]);
         }

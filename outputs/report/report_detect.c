@@ -23,11 +23,11 @@ static bool read_cells(struct dpe_report *report, struct dpe_report_detection *d
     d->by_perplexity =
         dpe_h5_has(input->table, "/detect/ppl/rank")
             ? dpe_input_get(report, input, &dpe_ranking_kind, "/detect/ppl", "rank informative")
-            : dpe_report_alloc(report, 1, sizeof(struct dpe_ranking_result));
+            : dpe_page_alloc(&report->page, 1, sizeof(struct dpe_ranking_result));
     d->table = dpe_input_table(report, input,
                                "effective_length scale_factor group_edge inv_freq trained_length "
                                "evaluated_length");
-    return report->status == DPE_OK;
+    return report->page.status == DPE_OK;
 }
 
 static bool fits(const int64_t n[2], const void *values, int64_t first, int64_t second)
@@ -46,16 +46,17 @@ static bool check_extents(struct dpe_report *report, const struct dpe_report_det
                fits(d->by_perplexity->n, d->by_perplexity->rank, groups, lengths) &&
                (by_group == NULL || n[TABLE_GROUP] == groups) &&
                (d->table->group_edge == NULL || n[TABLE_EDGE] == groups + 1);
-    return fit || dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA,
-                                                 "%s: /detect: expected %lld groups in every task",
-                                                 d->input->path, (long long)groups));
+    return fit ||
+           dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_BAD_DATA,
+                                               "%s: /detect: expected %lld groups in every task",
+                                               d->input->path, (long long)groups));
 }
 
 const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report)
 {
     struct dpe_report_input *input = &report->inputs[report->about.input - report->inputs];
     struct dpe_report_detection *d = input->detection;
-    if (d != NULL || (d = dpe_report_alloc(report, 1, sizeof *d)) == NULL) {
+    if (d != NULL || (d = dpe_page_alloc(&report->page, 1, sizeof *d)) == NULL) {
         return d;
     }
     d->input = input;
@@ -129,11 +130,11 @@ static void add_map(struct dpe_report *report, const struct dpe_report_detection
     const double *mean = recall ? measured->recall_mean : measured->perplexity;
     const double scale = recall ? 100.0 : 1.0;
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, names[recall][ranks].id,
-                         recall  ? "group:0|length:0|recall, %:i1|rank:0|samples:0"
-                         : ranks ? "group:0|length:0|perplexity:i3|rank:0|samples:0"
-                                 : "group:0|length:0|perplexity:i4|rank:0|samples:0",
-                         "%s", names[recall][ranks].title);
+        dpe_page_sheet(&report->page, names[recall][ranks].id,
+                       recall  ? "group:0|length:0|recall, %:i1|rank:0|samples:0"
+                       : ranks ? "group:0|length:0|perplexity:i3|rank:0|samples:0"
+                               : "group:0|length:0|perplexity:i4|rank:0|samples:0",
+                       "%s", names[recall][ranks].title);
     for (int64_t i = 0; i < d->n_groups * d->n_lengths; i++) {
         const int64_t g = i / d->n_lengths;
         const bool flat = informative != NULL && informative[g] == 0;
@@ -159,7 +160,7 @@ static void add_map(struct dpe_report *report, const struct dpe_report_detection
                                   DPE_TITLES("detecting length, tokens",
                                              "frequency group (0 turns fastest)",
                                              names[recall][ranks].bar)};
-    dpe_report_figure(report, sheet, &plot, "%s", caption);
+    dpe_page_figure(&report->page, sheet, &plot, "%s", caption);
 }
 
 static void add_rank_map(struct dpe_report *report, const struct dpe_report_detection *d,
@@ -188,8 +189,8 @@ void dpe_detection_recall_map(struct dpe_report *report, const struct dpe_report
         return;
     }
     add_map(report, d, true, false,
-            dpe_report_text(
-                report,
+            dpe_page_text(
+                &report->page,
                 "Each cell is the percentage of needles found at %s tokens when one frequency "
                 "group is scaled to a detecting length and all other groups %s. The length of rank "
                 "1 has a frame.%s",
@@ -207,8 +208,8 @@ static void detection_maps(struct dpe_report *report, const struct dpe_report_de
     }
     if (d->perplexity->perplexity != NULL) {
         add_map(report, d, false, false,
-                dpe_report_text(
-                    report,
+                dpe_page_text(
+                    &report->page,
                     "Perplexity per token over the books, under the same plans; lower is better "
                     "and brighter. The colour scale covers only the values that occur, so a large "
                     "difference in colour can be a small one in perplexity. The length of rank 1 "
@@ -232,9 +233,9 @@ static struct dpe_sheet *positions_sheet(const struct dpe_report *report,
 {
     const struct dpe_scores_result *r = d->perplexity;
     const int64_t n = r->n[DPE_CELLS_POSITION];
-    struct dpe_sheet *sheet = dpe_report_sheet(report, "detect-positions",
-                                               "group:0|length:0|from position:0|perplexity:3",
-                                               "Perplexity by position, group by group");
+    struct dpe_sheet *sheet = dpe_page_sheet(&report->page, "detect-positions",
+                                             "group:0|length:0|from position:0|perplexity:3",
+                                             "Perplexity by position, group by group");
     for (int64_t i = 0; i < d->n_groups * d->n_lengths * n; i++) {
         dpe_draw_row(sheet, i / n / d->n_lengths, d->ranking->length[i / n % d->n_lengths],
                      r->position[i % n], r->perplexity_at[i]);
@@ -303,14 +304,14 @@ static void add_groups(struct dpe_report *report, const struct dpe_report_detect
                                              relative ? "change, percent" : "perplexity")};
     struct dpe_sheet *sheet = positions_sheet(report, d);
     add_best(dpe_draw_instead(sheet, "group:0|from position:0|value:0"), d);
-    dpe_report_figure(report, sheet, &plot,
-                      "The %s of the tokens from each position to twice that position when one "
-                      "group goes from %s to the length that perplexity ranks first and the other "
-                      "groups keep theirs. Near positions are inside the window, which no length "
-                      "changes. There are no intervals by position: small changes may be chance. "
-                      "All lengths are in the table of numbers.",
-                      relative ? "change in perplexity (less is better)" : "perplexity",
-                      DPE_LENGTH_TEXT(dpe_detection_trained(d) / 2.0));
+    dpe_page_figure(&report->page, sheet, &plot,
+                    "The %s of the tokens from each position to twice that position when one "
+                    "group goes from %s to the length that perplexity ranks first and the other "
+                    "groups keep theirs. Near positions are inside the window, which no length "
+                    "changes. There are no intervals by position: small changes may be chance. "
+                    "All lengths are in the table of numbers.",
+                    relative ? "change in perplexity (less is better)" : "perplexity",
+                    DPE_LENGTH_TEXT(dpe_detection_trained(d) / 2.0));
 }
 
 /* What the base of the cells is. */
@@ -333,8 +334,8 @@ static void add_plans(struct dpe_report *report, const struct dpe_report_detecti
         DPE_TITLES("position in the text, tokens", "perplexity per token", NULL),
         DPE_LINE(dpe_detection_trained(d), "trained length")};
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "validate-positions", "plan:t|from position:0|perplexity:3",
-                         "Perplexity by position, the chosen lengths together");
+        dpe_page_sheet(&report->page, "validate-positions", "plan:t|from position:0|perplexity:3",
+                       "Perplexity by position, the chosen lengths together");
     for (int64_t i = 0; i < r->n[DPE_VALIDATED_PLAN] * n; i++) {
         const char *name = r->plan[i / n];
         dpe_draw_row(sheet, name, r->position[i % n], r->perplexity_at[i]);
@@ -342,8 +343,8 @@ static void add_plans(struct dpe_report *report, const struct dpe_report_detecti
                                      (strcmp(name, "rope") == 0 ? ROW_PLAIN : 0) |
                                      (i % n < first_shown(n) ? ROW_UNDRAWN : 0));
     }
-    dpe_report_figure(
-        report, sheet, &plot,
+    dpe_page_figure(
+        &report->page, sheet, &plot,
         "Books under three plans: rope, the unchanged model; base, %s; joint, the chosen lengths. "
         "Each point is the perplexity of the tokens from its position to twice that position. More "
         "context should lower it; a line that rises shows where a plan stops working.",
@@ -373,8 +374,8 @@ void dpe_detection_section(struct dpe_report *report)
 {
     const struct dpe_report_detection *d = dpe_detection_of(report);
     if (d != NULL && !dpe_detection_is_ready(d)) {
-        dpe_report_section(report, "Detection at %s tokens",
-                           DPE_LENGTH_TEXT(dpe_detection_length(d)));
+        dpe_page_section(&report->page, "Detection at %s tokens",
+                         DPE_LENGTH_TEXT(dpe_detection_length(d)));
         dpe_report_unfinished(report);
         dpe_report_lines(report, BLOCK_NOTE, "/race", "words");
         detection_maps(report, d);
@@ -425,7 +426,7 @@ static void add_step(struct dpe_report *report, const struct dpe_report_detectio
         columns, sizeof columns,
         "plan:t|temperature, or method:t|window:0|lengths of groups:t|%s%s:i3|samples:0|gain:3",
         s->top_k != NULL ? "pairs:t|" : "", d->by_recall ? "recall" : "nats per token");
-    struct dpe_sheet *sheet = dpe_report_sheet(report, id, columns, "%s", title);
+    struct dpe_sheet *sheet = dpe_page_sheet(&report->page, id, columns, "%s", title);
     bool first = true;
     for (size_t i = 0; i < (size_t)s->n[DPE_SEARCH_TRIED]; i++) {
         const struct dpe_searched_plan *tried = &s->tried[i];
@@ -449,12 +450,12 @@ static void add_step(struct dpe_report *report, const struct dpe_report_detectio
         first = false;
     }
     if (isnan(s->steps[step].p)) {
-        dpe_report_say(report, BLOCK_TEXT, "%s: no change was better on all samples.", title);
+        dpe_page_say(&report->page, BLOCK_TEXT, "%s: no change was better on all samples.", title);
     } else {
-        dpe_report_say(report, BLOCK_TEXT, "%s: the best change has %s in a sign-flip test.", title,
-                       dpe_p_text(s->steps[step].p, p));
+        dpe_page_say(&report->page, BLOCK_TEXT, "%s: the best change has %s in a sign-flip test.",
+                     title, dpe_p_text(s->steps[step].p, p));
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
 }
 
 void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *d)
@@ -465,15 +466,15 @@ void dpe_detection_search(struct dpe_report *report, const struct dpe_report_det
     const struct dpe_search_result *s =
         dpe_input_get(report, d->input, &dpe_search_kinds[0], "/search", NULL);
     if (s != NULL && s->n[DPE_SEARCH_GROUP] != d->n_groups) {
-        dpe_report_ok(report, dpe_fail(report->err, DPE_BAD_DATA,
-                                       "%s: /search/length: expected %lld groups", d->input->path,
-                                       (long long)d->n_groups));
+        dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_BAD_DATA,
+                                            "%s: /search/length: expected %lld groups",
+                                            d->input->path, (long long)d->n_groups));
     }
-    const int64_t steps = report->status == DPE_OK ? s->n[DPE_SEARCH_STEP] : 0;
+    const int64_t steps = report->page.status == DPE_OK ? s->n[DPE_SEARCH_STEP] : 0;
     int64_t left = 0;
     if (steps > 0) {
-        dpe_report_say(
-            report, BLOCK_TEXT,
+        dpe_page_say(
+            &report->page, BLOCK_TEXT,
             "Each step of the search runs the plan so far on all samples and its changes by "
             "sequential halving, and takes one only when a test shows that it is better; of other "
             "methods it keeps the best, for the validation to judge.");
@@ -485,9 +486,9 @@ void dpe_detection_search(struct dpe_report *report, const struct dpe_report_det
         }
     }
     if (left > 0) {
-        dpe_report_say(report, BLOCK_TEXT,
-                       "%lld of %lld steps were not run: the plan before them loses too "
-                       "little for a test of these samples to show an improvement.",
-                       (long long)left, (long long)steps);
+        dpe_page_say(&report->page, BLOCK_TEXT,
+                     "%lld of %lld steps were not run: the plan before them loses too "
+                     "little for a test of these samples to show an improvement.",
+                     (long long)left, (long long)steps);
     }
 }

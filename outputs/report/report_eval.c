@@ -50,9 +50,9 @@ static const char *words_of(struct dpe_report *report, const struct dpe_report_s
 
 static void read_suite(struct dpe_report *report, const char *name, struct dpe_report_suite *s)
 {
-    const char *folder = dpe_report_text(report, "/eval/%s", name);
-    s->name = dpe_report_clean(report, name, 0);
-    s->has = dpe_report_text(report, "/eval/%s/mean", name);
+    const char *folder = dpe_page_text(&report->page, "/eval/%s", name);
+    s->name = dpe_page_clean(&report->page, name, 0);
+    s->has = dpe_page_text(&report->page, "/eval/%s/mean", name);
     s->r = dpe_input_get(report, s->input, &dpe_suite_kinds[0], folder, NULL);
     if (s->r == NULL) {
         return;
@@ -63,9 +63,9 @@ static void read_suite(struct dpe_report *report, const char *name, struct dpe_r
     s->unit = words_of(report, s, folder, "unit",
                        s->low_is_better ? "perplexity per token" : "score (1 = all right)");
     const char *bracket = strstr(s->unit, " (");
-    s->measure = dpe_report_text(
-        report, "%.*s", (int)(bracket != NULL ? (size_t)(bracket - s->unit) : strlen(s->unit)),
-        s->unit);
+    s->measure = dpe_page_text(
+        &report->page, "%.*s",
+        (int)(bracket != NULL ? (size_t)(bracket - s->unit) : strlen(s->unit)), s->unit);
     s->explanation =
         words_of(report, s, folder, "explanation",
                  "Scores follow the rules of the benchmark: 1 when all answers are right, 0 when "
@@ -79,21 +79,21 @@ const struct dpe_report_suite *dpe_comparison_suites(struct dpe_report *report,
 {
     struct dpe_report_input *input = &report->inputs[of - report->inputs];
     DPE_SCOPED(dpe_strings_drop) struct dpe_strings names = {0};
-    if (!input->has_suites && report->status == DPE_OK &&
-        dpe_report_ok(report,
-                      dpe_h5_list(input->table, "/eval", &names.at, &names.n, report->err))) {
-        input->suites = dpe_report_alloc(report, names.n, sizeof *input->suites);
+    if (!input->has_suites && report->page.status == DPE_OK &&
+        dpe_page_ok(&report->page,
+                    dpe_h5_list(input->table, "/eval", &names.at, &names.n, report->page.err))) {
+        input->suites = dpe_page_alloc(&report->page, names.n, sizeof *input->suites);
         input->has_suites = true;
     }
-    for (size_t i = 0; i < names.n && report->status == DPE_OK; i++) {
-        const char *label = dpe_report_text(report, "/eval/%s/task_label", names.at[i]);
+    for (size_t i = 0; i < names.n && report->page.status == DPE_OK; i++) {
+        const char *label = dpe_page_text(&report->page, "/eval/%s/task_label", names.at[i]);
         if (label != NULL && dpe_h5_has(input->table, label)) {
             struct dpe_report_suite *suite = &input->suites[input->n_suites++];
             suite->input = input;
             read_suite(report, names.at[i], suite);
         }
     }
-    *n = report->status == DPE_OK ? input->n_suites : 0;
+    *n = report->page.status == DPE_OK ? input->n_suites : 0;
     return input->suites;
 }
 
@@ -140,10 +140,9 @@ size_t dpe_comparison_suite_ranked(const struct dpe_report_suite *s, size_t rank
 /* From now on it is what the report writes about. */
 static void write_about(struct dpe_report *report, const struct dpe_report_suite *s)
 {
-    struct dpe_report_subject *about = &report->about;
-    *about = (struct dpe_report_subject){.input = s->input, .has = s->has};
-    snprintf(about->prefix, sizeof about->prefix, "%s", s->name);
-    for (char *c = about->prefix; *c != '\0'; c++) {
+    dpe_report_about(report, s->input, s->has);
+    snprintf(report->page.prefix, sizeof report->page.prefix, "%s", s->name);
+    for (char *c = report->page.prefix; *c != '\0'; c++) {
         bool plain = (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9');
         *c = (char)(plain ? *c : '-');
     }
@@ -208,7 +207,7 @@ static void add_lead(struct dpe_report *report, const struct dpe_report_suite *s
         value_text(&mean[m * s->n_tasks], !s->low_is_better, value);
         if (i < NAMED) {
             dpe_text_put(&out, "%s%s ", i > 0 && (i + 1 == n || i + 1 == NAMED) ? " and " : ", ",
-                         dpe_report_clean(report, s->r->method[m], 40));
+                         dpe_page_clean(&report->page, s->r->method[m], 40));
             dpe_text_put(&out, i == 0 ? "has a %s of %s" : "%.0s%s", s->measure, value);
         } else if (dpe_worth_is_table(s->r->method[m])) {
             dpe_text_put(&out, ", %s with %s", s->r->method[m], value);
@@ -216,8 +215,8 @@ static void add_lead(struct dpe_report *report, const struct dpe_report_suite *s
         dpe_text_put(&out, "%s", i + 1 == NAMED && n > NAMED ? "; the others follow" : "");
     }
     dpe_text_put(&out, "%s.", n == 0 ? " nothing was measured" : "");
-    dpe_report_say(report, BLOCK_LEAD, "%s", out.bytes != NULL ? out.bytes : "");
-    report->document.failed = report->document.failed || out.failed;
+    dpe_page_say(&report->page, BLOCK_LEAD, "%s", out.bytes != NULL ? out.bytes : "");
+    report->page.document.failed = report->page.document.failed || out.failed;
 }
 
 /* How many differences to the method `against` are not distinguishable from 0: the interval
@@ -238,8 +237,8 @@ static void add_noise(struct dpe_report *report, const struct dpe_report_suite *
     if (compared == 0) {
         return;
     }
-    dpe_report_say(
-        report, BLOCK_NOTE,
+    dpe_page_say(
+        &report->page, BLOCK_NOTE,
         "Of %zu differences to %s, %zu %s not distinguishable from 0: the "
         "95\u00a0%% interval contains 0, or p\u00a0≥\u00a00.05 in a sign-flip test over the "
         "same %s. Where methods do not differ, p is below 0.05 in one of twenty comparisons; "
@@ -257,16 +256,16 @@ static const char *task_name(struct dpe_report *report, const struct dpe_report_
                              size_t task)
 {
     const char *tokens = DPE_LENGTH_TEXT((double)s->r->task_length[task]);
-    return s->single ? dpe_report_text(report, "%s", tokens)
-                     : dpe_report_text(report, "%s at %s", s->r->task_label[task], tokens);
+    return s->single ? dpe_page_text(&report->page, "%s", tokens)
+                     : dpe_page_text(&report->page, "%s at %s", s->r->task_label[task], tokens);
 }
 
 /* The signs that occur. */
 static void explain_marks(struct dpe_report *report, unsigned marks)
 {
     if (marks != 0) {
-        dpe_report_say(
-            report, BLOCK_TEXT, "%s%s%s",
+        dpe_page_say(
+            &report->page, BLOCK_TEXT, "%s%s%s",
             (marks & MARK_BEST) != 0 ? "Bold: the best method of a task." : "",
             (marks & MARK_TIED) != 0
                 ? " ≈: its interval overlaps that of the best; a paired test may still tell "
@@ -286,11 +285,11 @@ static void add_table(struct dpe_report *report, const struct dpe_report_suite *
     size_t rows = by_task ? s->n_tasks : s->n_methods;
     bool intervals = columns <= (by_task ? FEW : WIDE);
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "table", by_task ? "task:t" : "method:@", "%s: %s by %s", s->title,
-                         s->low_is_better ? "perplexity" : "score in percent",
-                         by_task     ? "task and method"
-                         : s->single ? "method and length in tokens"
-                                     : "method and task");
+        dpe_page_sheet(&report->page, "table", by_task ? "task:t" : "method:@", "%s: %s by %s",
+                       s->title, s->low_is_better ? "perplexity" : "score in percent",
+                       by_task     ? "task and method"
+                       : s->single ? "method and length in tokens"
+                                   : "method and task");
     const char *kind = s->low_is_better ? "i3" : "i1";
     unsigned marks = 0;
     for (size_t c = 0; c < columns; c++) {
@@ -309,7 +308,7 @@ static void add_table(struct dpe_report *report, const struct dpe_report_suite *
         marks |= cell.mark;
         dpe_draw_cell(sheet, cell);
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
     explain_marks(report, marks);
 }
 
@@ -332,8 +331,8 @@ static void add_differences(struct dpe_report *report, const struct dpe_report_s
     if (s->n_methods < 2 || s->r->difference == NULL) {
         return;
     }
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, "differences",
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "differences",
         s->low_is_better ? "method:@|task:t|length:0|difference:i3|pairs:0"
                          : "method:@|task:t|length:0|difference, percentage points:i1|pairs:0",
         "%s: difference to %s%s", s->title, s->r->method[s->against],
@@ -356,9 +355,9 @@ static void add_differences(struct dpe_report *report, const struct dpe_report_s
         }
     }
     dpe_draw_shown(sheet, 200, sheet != NULL && sheet->n_cells > 12 * sheet->n_columns);
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
     for (const struct dpe_dataset *d = next_number(NULL); (d = next_number(d)) != NULL;) {
-        dpe_report_say(report, BLOCK_TEXT, "%s: %s.", d->name, d->long_name); /* all but p */
+        dpe_page_say(&report->page, BLOCK_TEXT, "%s: %s.", d->name, d->long_name); /* all but p */
     }
 }
 
@@ -369,18 +368,18 @@ void dpe_comparison_section(struct dpe_report *report)
 {
     size_t n = 0;
     const struct dpe_report_suite *suites = dpe_comparison_suites(report, report->about.input, &n);
-    for (const struct dpe_report_suite *s = suites; s < suites + n && report->status == DPE_OK;
+    for (const struct dpe_report_suite *s = suites; s < suites + n && report->page.status == DPE_OK;
          s++) {
         if (s->n_methods == 0 || s->n_tasks == 0) {
             continue;
         }
         write_about(report, s);
-        dpe_report_section(report, "%s: methods compared", s->title);
+        dpe_page_section(&report->page, "%s: methods compared", s->title);
         dpe_report_unfinished(report);
         if (s->single) {
             add_lead(report, s);
         }
-        dpe_report_say(report, BLOCK_TEXT, "%s", s->explanation);
+        dpe_page_say(&report->page, BLOCK_TEXT, "%s", s->explanation);
         add_noise(report, s);
         dpe_comparison_suite_figures(report, s);
         add_table(report, s);
@@ -428,20 +427,20 @@ void dpe_comparison_glance(struct dpe_report *report)
     if (!whole) {
         return;
     }
-    dpe_report_section(report, "Methods at a glance");
-    dpe_report_say(report, BLOCK_TEXT,
-                   "Each benchmark at the longest length that was measured, with its 95\u00a0%% "
-                   "interval if it has one. Lower is better for perplexity, higher for the others. "
-                   "The sections below explain what each measures and how many differences are "
-                   "distinguishable from 0.");
+    dpe_page_section(&report->page, "Methods at a glance");
+    dpe_page_say(&report->page, BLOCK_TEXT,
+                 "Each benchmark at the longest length that was measured, with its 95\u00a0%% "
+                 "interval if it has one. Lower is better for perplexity, higher for the others. "
+                 "The sections below explain what each measures and how many differences are "
+                 "distinguishable from 0.");
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "glance", "method:@", "Methods on all benchmarks");
+        dpe_page_sheet(&report->page, "glance", "method:@", "Methods on all benchmarks");
     for (size_t i = 0; i < n; i++) {
         const struct dpe_report_suite *s = &suites[i];
         dpe_draw_sheet_column(sheet,
-                              dpe_report_text(report, "%s at %s%s", s->title,
-                                              DPE_LENGTH_TEXT(s->longest),
-                                              s->low_is_better ? "" : ", %"),
+                              dpe_page_text(&report->page, "%s at %s%s", s->title,
+                                            DPE_LENGTH_TEXT(s->longest),
+                                            s->low_is_better ? "" : ", %"),
                               s->low_is_better ? "i2" : "i1");
     }
     for (size_t m = 0; m < suites[0].n_methods; m++) {
@@ -450,5 +449,5 @@ void dpe_comparison_glance(struct dpe_report *report)
             dpe_draw_cell(sheet, value_cell(&suites[i], m));
         }
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
 }

@@ -59,24 +59,24 @@ static void add_lengths(struct dpe_report *report, const struct dpe_report_suite
     plot.sorted = true;
     plot.digits = s->low_is_better ? 2 : 0;
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "lengths", value_columns(s), "%s",
-                         s->low_is_better ? "Perplexity by length" : "Needles found by length");
+        dpe_page_sheet(&report->page, "lengths", value_columns(s), "%s",
+                       s->low_is_better ? "Perplexity by length" : "Needles found by length");
     fill_values(sheet, s, s->r->task_label[0], 0.0);
     if (many) {
-        dpe_report_figure(report, sheet, &plot, "%s Intervals are in the table of numbers.",
-                          s->low_is_better
-                              ? "Lower is better and brighter; the colour scale is logarithmic."
-                              : "A row that stays bright further to the right is a method that "
-                                "works at longer lengths.");
+        dpe_page_figure(&report->page, sheet, &plot, "%s Intervals are in the table of numbers.",
+                        s->low_is_better
+                            ? "Lower is better and brighter; the colour scale is logarithmic."
+                            : "A row that stays bright further to the right is a method that "
+                              "works at longer lengths.");
         return;
     }
-    dpe_report_figure(report, sheet, &plot,
-                      "One line for each method, with 95\u00a0%% intervals. The length axis "
-                      "is logarithmic. Marks are shifted sideways a little so that "
-                      "intervals do not hide each other. %s",
-                      s->low_is_better
-                          ? "Lower is better; the scale is logarithmic."
-                          : "A line that stays high is a method that works at longer lengths.");
+    dpe_page_figure(&report->page, sheet, &plot,
+                    "One line for each method, with 95\u00a0%% intervals. The length axis "
+                    "is logarithmic. Marks are shifted sideways a little so that "
+                    "intervals do not hide each other. %s",
+                    s->low_is_better
+                        ? "Lower is better; the scale is logarithmic."
+                        : "A line that stays high is a method that works at longer lengths.");
 }
 
 static void add_dots(struct dpe_report *report, const struct dpe_report_suite *s)
@@ -84,12 +84,12 @@ static void add_dots(struct dpe_report *report, const struct dpe_report_suite *s
     struct dpe_plot plot = dpe_comparison_suite_plot(s, PLOT_DOTS);
     plot.digits = s->low_is_better ? 2 : 1;
     plot.x_title = s->low_is_better ? s->unit : "percent of what was expected";
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, "methods", value_columns(s), "%s at %s tokens",
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "methods", value_columns(s), "%s at %s tokens",
         s->low_is_better ? "Perplexity" : "Needles found", DPE_LENGTH_TEXT(s->longest));
     fill_values(sheet, s, s->r->task_label[0], s->longest);
-    dpe_report_figure(
-        report, sheet, &plot,
+    dpe_page_figure(
+        &report->page, sheet, &plot,
         "Each method on the same samples%s. Whether two methods differ is not visible from this; "
         "the table of paired differences below compares them sample by sample.",
         dpe_draw_bounded(sheet, 3) ? ", with its 95\u00a0% interval" : "");
@@ -106,19 +106,19 @@ static void add_tasks(struct dpe_report *report, const struct dpe_report_suite *
     plot.x_title = "method";
     plot.y_title = "task";
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "tasks", value_columns(s), "%s at %s tokens, by task", s->title,
-                         DPE_LENGTH_TEXT(s->longest));
-    dpe_report_figure(report, fill_values(sheet, s, NULL, s->longest), &plot,
-                      "Percentage of the expected answers that the model gives, for each "
-                      "task (row) and method (column, in the order of the table below). "
-                      "Intervals are in the table of numbers.");
+        dpe_page_sheet(&report->page, "tasks", value_columns(s), "%s at %s tokens, by task",
+                       s->title, DPE_LENGTH_TEXT(s->longest));
+    dpe_page_figure(&report->page, fill_values(sheet, s, NULL, s->longest), &plot,
+                    "Percentage of the expected answers that the model gives, for each "
+                    "task (row) and method (column, in the order of the table below). "
+                    "Intervals are in the table of numbers.");
 }
 
 static void add_categories(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     const size_t lengths = s->n_category_lengths;
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "categories", "method:t|length:0", "By category, percent");
+        dpe_page_sheet(&report->page, "categories", "method:t|length:0", "By category, percent");
     for (size_t c = 0; c < s->n_categories; c++) {
         dpe_draw_sheet_column(sheet, s->r->category[c], "2");
     }
@@ -130,7 +130,7 @@ static void add_categories(struct dpe_report *report, const struct dpe_report_su
             dpe_draw_cell(sheet, dpe_number_cell(s->r->category_mean[at] * 100.0));
         }
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
 }
 
 /* The mean of all tasks over lengths; it is the last category. */
@@ -144,14 +144,13 @@ static void add_overall(struct dpe_report *report, const struct dpe_report_suite
     plot.high = many ? 100.0 : (double)NAN;
     plot.y_title = many ? "method" : "mean score, percent";
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "lengths", "method:t|length:0|overall, percent:2",
-                         "%s, mean of the tasks by length", s->title);
+        dpe_page_sheet(&report->page, "lengths", "method:t|length:0|overall, percent:2",
+                       "%s, mean of the tasks by length", s->title);
     fill_lines(sheet, s, s->r->category_length, n, s->r->category_mean + (s->n_categories - 1) * n,
                s->n_categories * n, 100.0, 0);
-    dpe_report_figure(
-        report, sheet, &plot,
-        "One line for each method. A mean of tasks has no interval: those of the tasks "
-        "are in the table below.");
+    dpe_page_figure(&report->page, sheet, &plot,
+                    "One line for each method. A mean of tasks has no interval: those of the tasks "
+                    "are in the table below.");
 }
 
 /* ---------------------------------------------------------------------------------- by position */
@@ -168,16 +167,16 @@ static void add_positions(struct dpe_report *report, const struct dpe_report_sui
     plot.digits = 2;
     plot.x_title = many ? "from position, tokens" : "position in the text, tokens";
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "positions", "method:t|from position:0|perplexity:3",
-                         "Perplexity by position in the text");
+        dpe_page_sheet(&report->page, "positions", "method:t|from position:0|perplexity:3",
+                       "Perplexity by position in the text");
     fill_lines(sheet, s, s->r->position, n, s->r->position_mean + task * n, s->n_tasks * n, 1.0,
                first);
     dpe_draw_shown(sheet, 80, false);
-    dpe_report_figure(report, sheet, &plot,
-                      "Tokens are put together by where they stand: the perplexity of those from a "
-                      "position to twice it (the very first have no context and are in the numbers "
-                      "only). More context should lower it; where it rises a method ceases to "
-                      "work. No intervals are kept by position: small steps may be chance.");
+    dpe_page_figure(&report->page, sheet, &plot,
+                    "Tokens are put together by where they stand: the perplexity of those from a "
+                    "position to twice it (the very first have no context and are in the numbers "
+                    "only). More context should lower it; where it rises a method ceases to "
+                    "work. No intervals are kept by position: small steps may be chance.");
 }
 
 /* ------------------------------------------------------------------------ over time and memory */
@@ -188,11 +187,11 @@ static bool read_seconds(struct dpe_report *report, const struct dpe_report_suit
                          double *seconds)
 {
     const size_t cells = s->n_methods * s->n_tasks;
-    double *count = dpe_report_alloc(report, cells + 1, sizeof *count);
+    double *count = dpe_page_alloc(&report->page, cells + 1, sizeof *count);
     DPE_OWNED struct dpe_row *rows = NULL;
     size_t n = 0;
-    if (count == NULL ||
-        !dpe_report_ok(report, dpe_h5_get_rows(s->input->table, &rows, &n, report->err))) {
+    if (count == NULL || !dpe_page_ok(&report->page, dpe_h5_get_rows(s->input->table, &rows, &n,
+                                                                     report->page.err))) {
         return false;
     }
     for (size_t r = 0; r < n; r++) {
@@ -232,8 +231,8 @@ static void add_cost(struct dpe_report *report, const struct dpe_report_suite *s
     snprintf(columns, sizeof columns, "method:t|length:0|%s:%d|%s", cost->column, cost->digits,
              s->low_is_better ? "perplexity:i3" : "recall, %:i1");
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, cost->id, columns, "%s over %s",
-                         s->low_is_better ? "Perplexity" : "Needles found", cost->id);
+        dpe_page_sheet(&report->page, cost->id, columns, "%s over %s",
+                       s->low_is_better ? "Perplexity" : "Needles found", cost->id);
     for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
         const size_t m = i / s->n_tasks;
         dpe_draw_row(sheet, s->r->method[m], s->r->task_length[i % s->n_tasks], costs[i],
@@ -241,8 +240,8 @@ static void add_cost(struct dpe_report *report, const struct dpe_report_suite *s
         mark_row(sheet, s, m, dpe_comparison_suite_rank(s, m, s->n_tasks - 1) < MANY);
     }
     dpe_draw_shown(sheet, 60, false);
-    dpe_report_figure(
-        report, sheet, &plot,
+    dpe_page_figure(
+        &report->page, sheet, &plot,
         s->n_tasks > 1 ? "One line for each method%s, one point for each length: %s, and "
                          "what was found. %s is better. %s"
                        : "One point for each method%s: %s, and what was found. %s is better. %s",
@@ -280,7 +279,7 @@ static double spread(const double *costs, size_t n)
 static void add_costs(struct dpe_report *report, const struct dpe_report_suite *s)
 {
     const size_t cells = s->n_methods * s->n_tasks;
-    double *costs = dpe_report_alloc(report, cells, sizeof *costs);
+    double *costs = dpe_page_alloc(&report->page, cells, sizeof *costs);
     if (costs == NULL || s->n_methods < 2 || !s->single) {
         return;
     }
@@ -294,7 +293,7 @@ static void add_costs(struct dpe_report *report, const struct dpe_report_suite *
         costs[i] = bytes > 0.0 ? bytes / 0x1p20 : (double)NAN;
     }
     /* Methods that need the same differ in nothing here. */
-    if (report->status == DPE_OK && s->r->memory != NULL &&
+    if (report->page.status == DPE_OK && s->r->memory != NULL &&
         (s->n_tasks > 1 || spread(costs, cells) > 1.05)) {
         add_cost(report, s, &of_memory, costs);
     }

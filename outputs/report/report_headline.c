@@ -76,8 +76,8 @@ static void add_figure(struct dpe_report *report, const struct dpe_report_suite 
     plot.value = 2;
     plot.sorted = true;
     plot.y_title = "needles found, %";
-    struct dpe_sheet *sheet = dpe_report_sheet(report, "headline", "method:@|length:0|recall, %:i1",
-                                               "Needles found%s", at);
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "headline", "method:@|length:0|recall, %:i1", "Needles found%s", at);
     for (int c = 0; c < DPE_WORTHS; c++) {
         for (size_t task = 0; task < shown->n && chosen[c] >= 0; task++) {
             dpe_draw_row(sheet, s->r->method[chosen[c]], s->r->task_length[task],
@@ -85,8 +85,8 @@ static void add_figure(struct dpe_report *report, const struct dpe_report_suite 
             dpe_draw_row_mark(sheet, c == DPE_WORTH_TABLE ? ROW_STRONG : 0);
         }
     }
-    dpe_report_figure(
-        report, sheet, &plot, "%s%s%s, on samples of their own, with 95\u00a0%% intervals.",
+    dpe_page_figure(
+        &report->page, sheet, &plot, "%s%s%s, on samples of their own, with 95\u00a0%% intervals.",
         chosen[DPE_WORTH_ALONE] >= 0 ? "The model alone (rope) and the calibrated table ("
                                      : "The table (",
         s->r->method[chosen[DPE_WORTH_TABLE]],
@@ -111,26 +111,26 @@ static const char *command_text(struct dpe_report *report, const char *command, 
     const char *text = "";
     for (const char *next; text != NULL && (next = strstr(command, "TABLE")) != NULL;) {
         const bool word = next[5] != '=';
-        text = dpe_report_text(report, "%s%.*s%s", text, (int)(next - command), command,
-                               word ? table : "TABLE");
+        text = dpe_page_text(&report->page, "%s%.*s%s", text, (int)(next - command), command,
+                             word ? table : "TABLE");
         command = next + 5;
     }
-    return dpe_report_text(report, "%s%s", text != NULL ? text : "", command);
+    return dpe_page_text(&report->page, "%s%s", text != NULL ? text : "", command);
 }
 
 static void add_uses(struct dpe_report *report, const char *table, bool factors)
 {
-    dpe_report_say(report, BLOCK_TEXT,
-                   "To see it on a text: dpe-run -m MODEL --table %s --show --corpus TEXTS", table);
-    struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "uses", "runtime:t|command:t", "Which file for which runtime");
+    dpe_page_say(&report->page, BLOCK_TEXT,
+                 "To see it on a text: dpe-run -m MODEL --table %s --show --corpus TEXTS", table);
+    struct dpe_sheet *sheet = dpe_page_sheet(&report->page, "uses", "runtime:t|command:t",
+                                             "Which file for which runtime");
     for (int i = 0; i < DPE_USES; i++) {
         if (dpe_uses[i].factors && !factors) {
             continue;
         }
         dpe_draw_row(sheet, dpe_uses[i].runtime, command_text(report, dpe_uses[i].command, table));
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
 }
 
 /* What the table of a comparison keeps itself, where it is among the inputs. */
@@ -156,7 +156,7 @@ static void add_line(void *user, const char *label, const char *words)
 {
     struct short_lines *lines = user;
     if (label == NULL) {
-        lines->sheet = dpe_report_sheet(lines->report, "short", "what:t|result:t", "%s", words);
+        lines->sheet = dpe_page_sheet(&lines->report->page, "short", "what:t|result:t", "%s", words);
     } else {
         dpe_draw_row(lines->sheet, label, words);
     }
@@ -175,9 +175,9 @@ static void add_words(struct dpe_report *report, const struct dpe_report_suite *
         dpe_worth_texts(report->inputs[i].table, worth);
     }
     struct short_lines lines = {.report = report};
-    dpe_report_section(report, "In short");
+    dpe_page_section(&report->page, "In short");
     dpe_worth_words(worth, add_line, &lines);
-    dpe_report_add(report, lines.sheet);
+    dpe_page_add(&report->page, lines.sheet);
     if (table != NULL) {
         add_uses(report, table->name, worth->factors);
     }
@@ -224,7 +224,7 @@ void dpe_comparison_headline(struct dpe_report *report)
             }
         }
     }
-    if (widest != NULL && report->status == DPE_OK) {
+    if (widest != NULL && report->page.status == DPE_OK) {
         add_words(report, widest, &best.worth);
         if (!widest->low_is_better) {
             add_figure(report, widest, &best);

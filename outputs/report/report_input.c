@@ -2,7 +2,7 @@
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/rows.h"
-#include "outputs/report/draw/page.h"
+#include "outputs/page/page.h"
 #include "outputs/report/report_parts.h"
 
 #include <ctype.h>
@@ -11,66 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool dpe_report_ok(struct dpe_report *report, dpe_status status)
-{
-    report->status = report->status == DPE_OK ? status : report->status;
-    return report->status == DPE_OK;
-}
-
-void dpe_report_no_memory(struct dpe_report *report)
-{
-    dpe_report_ok(report, dpe_fail(report->err, DPE_NO_MEMORY, "out of memory for the report"));
-}
-
-/* From now on `bytes` are the report's. NULL without memory. */
-static void *keep(struct dpe_report *report, void *bytes, const struct dpe_dataset_kind *kind)
-{
-    if (report->status != DPE_OK) {
-        free(bytes);
-        return NULL;
-    }
-    if (bytes == NULL || !dpe_make_room(&report->kept, report->n_kept, sizeof *report->kept)) {
-        free(bytes);
-        dpe_report_no_memory(report);
-        return NULL;
-    }
-    report->kept[report->n_kept++] = (struct dpe_report_kept){bytes, kind};
-    return bytes;
-}
-
-void *dpe_report_alloc(struct dpe_report *report, size_t n, size_t size)
-{
-    return keep(report, dpe_alloc_zero(n, size), NULL);
-}
-
-char *dpe_report_text(struct dpe_report *report, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    char *text = dpe_format_list(format, args);
-    va_end(args);
-    return keep(report, text, NULL);
-}
-
-char *dpe_report_clean(struct dpe_report *report, const char *text, size_t columns)
-{
-    return text != NULL ? keep(report, dpe_draw_clean_text(text, columns), NULL) : NULL;
-}
-
 void dpe_report_free(struct dpe_report *report)
 {
     for (size_t i = 0; i < report->n; i++) {
         dpe_h5_close(report->inputs[i].table);
         dpe_identity_free(&report->inputs[i].identity);
     }
-    for (size_t i = 0; i < report->n_kept; i++) {
-        if (report->kept[i].kind != NULL) {
-            dpe_datasets_free(report->kept[i].kind, report->kept[i].bytes);
-        }
-        free(report->kept[i].bytes);
+    for (const struct dpe_report_read *read = report->read; read != NULL; read = read->before) {
+        dpe_datasets_free(read->kind, read->result);
     }
-    free(report->kept);
-    dpe_draw_document_free(&report->document);
+    dpe_page_free(&report->page);
     *report = (struct dpe_report){0};
 }
 
@@ -80,19 +30,20 @@ void dpe_input_open(struct dpe_report *report, const char *path)
 {
     struct dpe_report_input *input = &report->inputs[report->n];
     *input = (struct dpe_report_input){.path = path};
-    if (!dpe_report_ok(report, dpe_h5_open(path, &input->table, report->err))) {
+    if (!dpe_page_ok(&report->page, dpe_h5_open(path, &input->table, report->page.err))) {
         return;
     }
     report->n++;
-    if (!dpe_report_ok(report, dpe_h5_get_identity(input->table, &input->identity, report->err))) {
+    if (!dpe_page_ok(&report->page,
+                     dpe_h5_get_identity(input->table, &input->identity, report->page.err))) {
         return;
     }
     const char *kind = dpe_identity_get(&input->identity, "kind");
     const char *model = dpe_identity_get(&input->identity, "model");
     const char *slash = strrchr(path, '/');
-    input->name = dpe_report_clean(report, slash != NULL ? slash + 1 : path, 0);
-    input->kind = dpe_report_clean(report, kind != NULL ? kind : "table", 0);
-    input->fingerprint = model != NULL ? dpe_report_clean(report, model, 0)
+    input->name = dpe_page_clean(&report->page, slash != NULL ? slash + 1 : path, 0);
+    input->kind = dpe_page_clean(&report->page, kind != NULL ? kind : "table", 0);
+    input->fingerprint = model != NULL ? dpe_page_clean(&report->page, model, 0)
                                        : dpe_input_words(report, input, "/model", "fingerprint");
 }
 
@@ -143,17 +94,21 @@ static dpe_status clean(char **text)
 void *dpe_input_get(struct dpe_report *report, const struct dpe_report_input *input,
                     const struct dpe_dataset_kind *kind, const char *folder, const char *names)
 {
-    void *result = dpe_alloc_zero(DPE_INPUT_WORDS, sizeof(void *));
-    if (keep(report, result, kind) == NULL) {
+    void *result = dpe_page_alloc(&report->page, DPE_INPUT_WORDS, sizeof(void *));
+    struct dpe_report_read *read = dpe_page_alloc(&report->page, 1, sizeof *read);
+    if (read == NULL) {
         return NULL;
     }
-    dpe_status status = dpe_datasets_get(kind, result, folder, names, input->table, report->err);
+    *read = (struct dpe_report_read){report->read, kind, result};
+    report->read = read;
+    dpe_status status =
+        dpe_datasets_get(kind, result, folder, names, input->table, report->page.err);
     if (status != DPE_OK) {
-        dpe_fail_prefix(report->err, "%s", input->path);
+        dpe_fail_prefix(report->page.err, "%s", input->path);
     } else if ((status = dpe_datasets_texts(kind, result, clean)) != DPE_OK) {
-        dpe_fail(report->err, status, "%s: out of memory", input->path);
+        dpe_fail(report->page.err, status, "%s: out of memory", input->path);
     }
-    return dpe_report_ok(report, status) ? result : NULL;
+    return dpe_page_ok(&report->page, status) ? result : NULL;
 }
 
 const char *dpe_input_words(struct dpe_report *report, const struct dpe_report_input *input,
@@ -161,7 +116,7 @@ const char *dpe_input_words(struct dpe_report *report, const struct dpe_report_i
 {
     DPE_OWNED char *value = NULL;
     dpe_h5_get_attr_text(input->table, object, name, &value, NULL);
-    return dpe_report_clean(report, value, 0);
+    return dpe_page_clean(&report->page, value, 0);
 }
 
 bool dpe_input_says(const struct dpe_report_input *input, const char *object, const char *name,
@@ -185,22 +140,22 @@ char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input 
 {
     DPE_SCOPED(dpe_strings_drop) struct dpe_strings names = {0};
     *n = 0;
-    if (report->status != DPE_OK || !dpe_h5_has(input->table, path) ||
-        !dpe_report_ok(report,
-                       dpe_h5_get_strings(input->table, path, &names.at, &names.n, report->err))) {
+    if (report->page.status != DPE_OK || !dpe_h5_has(input->table, path) ||
+        !dpe_page_ok(&report->page, dpe_h5_get_strings(input->table, path, &names.at, &names.n,
+                                                       report->page.err))) {
         return NULL;
     }
     *n = names.n;
-    char **kept = dpe_report_alloc(report, *n, sizeof *kept);
+    char **kept = dpe_page_alloc(&report->page, *n, sizeof *kept);
     for (size_t i = 0; kept != NULL && i < *n; i++) {
-        kept[i] = dpe_report_clean(report, names.at[i], 0);
+        kept[i] = dpe_page_clean(&report->page, names.at[i], 0);
     }
     if (expected >= 0 && *n != (size_t)expected) {
-        dpe_report_ok(report,
-                      dpe_fail(report->err, DPE_BAD_DATA, "%s: %s: expected %lld names, found %zu",
-                               input->path, path, (long long)expected, *n));
+        dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_BAD_DATA,
+                                            "%s: %s: expected %lld names, found %zu", input->path,
+                                            path, (long long)expected, *n));
     }
-    *n = report->status == DPE_OK ? *n : 0;
+    *n = report->page.status == DPE_OK ? *n : 0;
     return kept;
 }
 
@@ -213,18 +168,6 @@ static bool is_alike(const struct dpe_report *report, const struct dpe_report_in
     const struct dpe_report_subject *about = &report->about;
     return dpe_h5_has(input->table, about->has) &&
            dpe_h5_has(input->table, "/ablate") == dpe_h5_has(about->input->table, "/ablate");
-}
-
-/* Place of the subject among those of its kind, from 0; *n = how many there are. */
-static size_t place_of(const struct dpe_report *report, size_t *n)
-{
-    size_t place = 0;
-    *n = 0;
-    for (size_t i = 0; i < report->n && report->about.input != NULL; i++) {
-        place = &report->inputs[i] == report->about.input ? *n : place;
-        *n += is_alike(report, &report->inputs[i]);
-    }
-    return place;
 }
 
 /* The first thing in which the subject differs from all others of its kind, in words: "seed 1000";
@@ -248,7 +191,7 @@ static const char *difference(struct dpe_report *report)
                       strcmp(theirs, value) != 0;
         }
         if (differs) {
-            char *words = dpe_report_text(report, "%s %s", name, value);
+            char *words = dpe_page_text(&report->page, "%s %s", name, value);
             for (char *at = words; at != NULL && *at != '\0'; at++) {
                 *at = (char)(*at == '_' ? ' ' : *at);
             }
@@ -258,69 +201,61 @@ static const char *difference(struct dpe_report *report)
     return input->name;
 }
 
+void dpe_report_about(struct dpe_report *report, const struct dpe_report_input *input,
+                      const char *has)
+{
+    struct dpe_page *page = &report->page;
+    size_t n = 0;
+    report->about = (struct dpe_report_subject){input, has};
+    page->prefix[0] = page->suffix[0] = '\0';
+    page->place = 0;
+    for (size_t i = 0; i < report->n && input != NULL; i++) {
+        page->place = &report->inputs[i] == input ? n : page->place;
+        n += is_alike(report, &report->inputs[i]);
+    }
+    page->apart = n > 1 ? difference(report) : NULL;
+}
+
 /* ------------------------------------------------------------------------------------- the page */
 
 void dpe_report_write_section(struct dpe_report *report, const struct dpe_section *section)
 {
-    if (section->has == NULL && report->status == DPE_OK) {
+    if (section->has == NULL && report->page.status == DPE_OK) {
         section->write(report);
     }
-    for (size_t i = 0; i < report->n && section->has != NULL && report->status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && section->has != NULL && report->page.status == DPE_OK;
+         i++) {
         const struct dpe_report_input *input = &report->inputs[i];
         if (!dpe_h5_has(input->table, section->has) ||
             (section->unless != NULL && dpe_h5_has(input->table, section->unless))) {
             continue;
         }
-        report->about = (struct dpe_report_subject){.input = input, .has = section->has};
+        dpe_report_about(report, input, section->has);
         const void *result = section->kind != NULL ? dpe_input_get(report, input, section->kind,
                                                                    section->folder, section->names)
                                                    : NULL;
         if (result != NULL) {
-            dpe_report_section(report, "%s", section->title);
+            dpe_page_section(&report->page, "%s", section->title);
             dpe_report_unfinished(report);
             section->show(report, result);
         } else if (section->kind == NULL) {
             section->write(report);
         }
     }
-    report->about = (struct dpe_report_subject){0};
-}
-
-void dpe_report_section(struct dpe_report *report, const char *format, ...)
-{
-    size_t n = 0;
-    va_list args;
-    va_start(args, format);
-    char *title = dpe_format_list(format, args);
-    va_end(args);
-    place_of(report, &n);
-    if (n > 1 && title != NULL) {
-        char *longer = dpe_draw_format_text("%s (%s)", title, difference(report));
-        free(title);
-        title = longer;
-    }
-    dpe_draw_add(&report->document, BLOCK_SECTION, title, NULL);
+    dpe_report_about(report, NULL, NULL);
 }
 
 void dpe_report_unfinished(struct dpe_report *report)
 {
     const struct dpe_report_input *input = report->about.input;
     if (dpe_input_read_whole(input, "/", "complete", 1) == 0) {
-        dpe_report_say(
-            report, BLOCK_NOTE,
+        dpe_page_say(
+            &report->page, BLOCK_NOTE,
             "The run that wrote %s is unfinished. The values shown are correct, but not all "
             "samples are measured yet: a dash is a cell without samples, and intervals will "
             "become narrower. Run the same command to continue.",
             input->name);
     }
-}
-
-void dpe_report_say(struct dpe_report *report, enum dpe_block_kind kind, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    dpe_draw_add(&report->document, kind, dpe_format_list(format, args), NULL);
-    va_end(args);
 }
 
 void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const char *object,
@@ -332,53 +267,12 @@ void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const
         const size_t n = strcspn(line, "\n");
         next = line + n + (line[n] == '\n');
         line[n] = '\0';
-        char *clean = dpe_report_clean(report, line + strspn(line, " "), 0);
+        char *clean = dpe_page_clean(&report->page, line + strspn(line, " "), 0);
         if (clean != NULL) {
             const bool ends = clean[0] == '\0' || clean[strlen(clean) - 1] == '.';
             clean[0] = (char)toupper((unsigned char)clean[0]);
-            dpe_report_say(report, *line == ' ' ? BLOCK_TEXT : kind, ends ? "%s" : "%s.", clean);
+            dpe_page_say(&report->page, *line == ' ' ? BLOCK_TEXT : kind, ends ? "%s" : "%s.",
+                         clean);
         }
     }
-}
-
-struct dpe_sheet *dpe_report_sheet(const struct dpe_report *report, const char *id,
-                                   const char *columns, const char *title, ...)
-{
-    const struct dpe_report_subject *about = &report->about;
-    char number[24] = "";
-    size_t n = 0;
-    size_t place = place_of(report, &n);
-    if (place > 0) {
-        snprintf(number, sizeof number, "-%zu", place + 1);
-    }
-    va_list args;
-    va_start(args, title);
-    struct dpe_sheet *sheet = dpe_draw_sheet_new(
-        dpe_draw_format_text("%s%s%s%s%s%s", about->prefix, about->prefix[0] != '\0' ? "-" : "", id,
-                             about->suffix[0] != '\0' ? "-" : "", about->suffix, number),
-        dpe_format_list(title, args), columns);
-    va_end(args);
-    return sheet;
-}
-
-void dpe_report_add(struct dpe_report *report, struct dpe_sheet *sheet)
-{
-    dpe_draw_add(&report->document, BLOCK_SHEET, NULL, sheet);
-}
-
-struct dpe_figure *dpe_report_figure(struct dpe_report *report, struct dpe_sheet *sheet,
-                                     const struct dpe_plot *plot, const char *caption, ...)
-{
-    va_list args;
-    va_start(args, caption);
-    char *text = dpe_format_list(caption, args);
-    va_end(args);
-    struct dpe_block *block = dpe_draw_add(&report->document, BLOCK_FIGURE, text, sheet);
-    if (block == NULL) {
-        return NULL;
-    }
-    if (plot != NULL) {
-        dpe_draw_plot(&block->figure, sheet, plot);
-    }
-    return &block->figure;
 }

@@ -71,11 +71,11 @@ static void collect(struct dpe_report *report, const struct dpe_report_input *in
             if (varied->k != NULL && varied->k[m] >= 0 && isfinite(step.value) &&
                 strcmp(step.axis, "scaled-length") == 0) {
                 step.axis = "scaled-by-k";
-                step.line = dpe_report_text(report, "%.0f tokens", step.value);
+                step.line = dpe_page_text(&report->page, "%.0f tokens", step.value);
                 step.value = (double)varied->k[m];
             }
             if (!dpe_make_room(&steps->steps, steps->n, sizeof step)) {
-                dpe_report_no_memory(report);
+                dpe_page_no_memory(&report->page);
                 return;
             }
             steps->steps[steps->n++] = step;
@@ -144,9 +144,9 @@ static void add_axis(struct dpe_report *report, const struct steps *steps, const
     const bool few = count_lines(steps, axis, like) < 3; /* all are what the figure is about */
     bool log = axis->log;
     const char *id =
-        number == 0 ? axis->id : dpe_report_text(report, "%s-%zu", axis->id, number + 1);
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, id,
+        number == 0 ? axis->id : dpe_page_text(&report->page, "%s-%zu", axis->id, number + 1);
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, id,
         s->low_is_better ? "varied:t|value:0|perplexity:i3" : "varied:t|value:0|score, %:i1",
         "%s, %s at %s tokens", axis->title, s->r->task_label[like->task],
         DPE_LENGTH_TEXT((double)s->r->task_length[like->task]));
@@ -166,24 +166,24 @@ static void add_axis(struct dpe_report *report, const struct steps *steps, const
     plot.sorted = true;
     plot.log_x = log;
     plot.x_title = axis->x_title;
-    plot.y_title = dpe_report_text(report, "%s%s", s->measure, s->low_is_better ? "" : ", %");
+    plot.y_title = dpe_page_text(&report->page, "%s%s", s->measure, s->low_is_better ? "" : ", %");
     plot.x_line_title = NULL;
-    dpe_report_figure(report, sheet, &plot,
-                      "%s Bars are 95\u00a0%% intervals; values whose bars overlap widely may "
-                      "differ by chance.",
-                      axis->caption);
+    dpe_page_figure(&report->page, sheet, &plot,
+                    "%s Bars are 95\u00a0%% intervals; values whose bars overlap widely may "
+                    "differ by chance.",
+                    axis->caption);
 }
 
 static void add_section(struct dpe_report *report, const struct steps *steps)
 {
-    dpe_report_section(report, "Ablations");
+    dpe_page_section(&report->page, "Ablations");
     for (size_t i = 0; i < report->n; i++) {
         if (dpe_h5_has(report->inputs[i].table, "/ablate/value")) {
             report->about.input = &report->inputs[i];
             dpe_report_unfinished(report);
         }
     }
-    report->about.input = NULL; /* figures are of several */
+    dpe_report_about(report, NULL, NULL); /* figures are of several */
     for (size_t a = 0; a < AXES; a++) {
         size_t number = 0;
         for (size_t i = 0; i < steps->n; i++) {
@@ -202,12 +202,12 @@ static void add_section(struct dpe_report *report, const struct steps *steps)
 void dpe_comparison_ablations(struct dpe_report *report)
 {
     struct steps steps = {0};
-    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
         if (dpe_h5_has(report->inputs[i].table, "/ablate/value")) {
             collect(report, &report->inputs[i], &steps);
         }
     }
-    if (report->status == DPE_OK && steps.n > 0) {
+    if (report->page.status == DPE_OK && steps.n > 0) {
         add_section(report, &steps);
     }
     free(steps.steps);
@@ -228,8 +228,8 @@ static bool is_best(const struct dpe_tune_result *t, int64_t i)
 
 static void add_tuned(struct dpe_report *report, const struct dpe_tune_result *t)
 {
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, "tune",
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "tune",
         "method:t|length:0|chosen setting:t|defaults:i1|tuned:i1|tuned - defaults:i1|p:p|"
         "rows of the race:0",
         "Recall on fresh samples, in percent");
@@ -241,13 +241,13 @@ static void add_tuned(struct dpe_report *report, const struct dpe_tune_result *t
                      dpe_scaled_cell(&one->plain, 100.0), tuned,
                      dpe_scaled_cell(&one->gain.minus, 100.0), one->gain.p, one->rows);
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
 }
 
 void dpe_comparison_tuning(struct dpe_report *report, const void *result)
 {
-    dpe_report_say(
-        report, BLOCK_TEXT,
+    dpe_page_say(
+        &report->page, BLOCK_TEXT,
         "The settings of each method raced with as many rows as those of the others. The "
         "setting with the best mean was then run on %lld fresh samples, beside the method at "
         "its defaults. 95 %% intervals; p is of a sign-flip test of the difference, not "
@@ -264,10 +264,10 @@ static void add_map(struct dpe_report *report, const struct dpe_grid_result *g, 
     double most = 0.0;
     char id[32];
     snprintf(id, sizeof id, "grid-%zu", method + 1);
-    const char *name = dpe_report_clean(report, g->method[method], 60);
+    const char *name = dpe_page_clean(&report->page, g->method[method], 60);
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, id, "depth:2|length:0|recall, %:i1|samples:0",
-                         "%s: one needle by depth and length", name != NULL ? name : "");
+        dpe_page_sheet(&report->page, id, "depth:2|length:0|recall, %:i1|samples:0",
+                       "%s: one needle by depth and length", name != NULL ? name : "");
     for (size_t i = 0; i < cells; i++) {
         char depth_text[32];
         struct dpe_sheet_cell depth = dpe_number_cell(g->depth[i / lengths]);
@@ -281,16 +281,16 @@ static void add_map(struct dpe_report *report, const struct dpe_grid_result *g, 
         .kind = PLOT_HEAT,
         DPE_ENDS(0.0, 100.0),
         DPE_TITLES("length, tokens", "depth of the needle", "needles found, %")};
-    dpe_report_figure(report, sheet, &plot,
-                      "Percentage of needles found, with %.0f sample%s in each cell.", most,
-                      most == 1.0 ? "" : "s");
+    dpe_page_figure(&report->page, sheet, &plot,
+                    "Percentage of needles found, with %.0f sample%s in each cell.", most,
+                    most == 1.0 ? "" : "s");
 }
 
 void dpe_comparison_grid(struct dpe_report *report, const void *result)
 {
     const struct dpe_grid_result *g = result;
-    dpe_report_say(
-        report, BLOCK_TEXT,
+    dpe_page_say(
+        &report->page, BLOCK_TEXT,
         "One needle is hidden at a depth of the text (0\u00a0%% is its beginning), and a question "
         "at the end asks for it. Single cells of few samples vary by chance (intervals are in the "
         "table of numbers); a dark column or band shows where a method fails.");
@@ -319,9 +319,9 @@ static void add_sheets(struct dpe_report *report, const struct dpe_kld_result *k
 {
     const int64_t buckets = k->n[DPE_KLD_POSITION];
     struct dpe_sheet *whole =
-        dpe_report_sheet(report, "divergence", COLUMNS("tokens:0"), "Over all tokens");
-    struct dpe_sheet *by = dpe_report_sheet(report, "divergence-by-position",
-                                            COLUMNS("from position:0"), "Divergence by position");
+        dpe_page_sheet(&report->page, "divergence", COLUMNS("tokens:0"), "Over all tokens");
+    struct dpe_sheet *by = dpe_page_sheet(&report->page, "divergence-by-position",
+                                          COLUMNS("from position:0"), "Divergence by position");
     for (int64_t m = 0; m < k->n[DPE_KLD_METHOD]; m++) {
         add_row(whole, k->method[m], (double)k->whole[m].n, &k->whole[m]);
         for (int64_t b = 0; b < buckets; b++) {
@@ -334,9 +334,9 @@ static void add_sheets(struct dpe_report *report, const struct dpe_kld_result *k
         .log = true,
         .least = least_drawn,
         DPE_TITLES("position of the token", "KL(base, method), nats", NULL)};
-    dpe_report_add(report, whole);
-    dpe_report_figure(
-        report, by, &plot,
+    dpe_page_add(&report->page, whole);
+    dpe_page_figure(
+        &report->page, by, &plot,
         "Mean over the tokens from each power of two of positions to the next; less than %g "
         "is not drawn.",
         least_drawn);
@@ -347,18 +347,68 @@ void dpe_comparison_divergence(struct dpe_report *report, const void *result)
     const struct dpe_report_input *input = report->about.input;
     const char *base = dpe_input_words(report, input, "/kld", "base");
     const long long trained = dpe_input_read_whole(input, "/kld", "trained_length", 0);
-    dpe_report_say(report, BLOCK_TEXT,
-                   "How far the distribution of the next token is from that of the base "
-                   "(%s), after every token of the same texts: the Kullback-Leibler "
-                   "divergence in nats, 0 where both agree. 95 %% intervals over texts.",
-                   base != NULL ? base : "rope");
+    dpe_page_say(&report->page, BLOCK_TEXT,
+                 "How far the distribution of the next token is from that of the base "
+                 "(%s), after every token of the same texts: the Kullback-Leibler "
+                 "divergence in nats, 0 where both agree. 95 %% intervals over texts.",
+                 base != NULL ? base : "rope");
     if (base != NULL && strcmp(base, "rope") == 0 &&
         dpe_input_read_whole(input, "/kld", "length", 0) > trained) {
-        dpe_report_say(report, BLOCK_TEXT,
-                       "Beyond position %lld, the trained length, the base is no yardstick: "
-                       "unchanged, the model may fail there, and what differs from it may be "
-                       "better.",
-                       trained);
+        dpe_page_say(&report->page, BLOCK_TEXT,
+                     "Beyond position %lld, the trained length, the base is no yardstick: "
+                     "unchanged, the model may fail there, and what differs from it may be "
+                     "better.",
+                     trained);
     }
     add_sheets(report, result);
+}
+
+/* -------------------------------------------------------------------------------------- profiles
+ */
+
+/* How many pairs the line is drawn at: asked for, or of a table in the report, or the paper's three
+ * quarters; and the groups' edges of a table beside it. */
+static void choose_k(struct dpe_report *report, int64_t pairs, struct dpe_norms_words *of)
+{
+    *of = (struct dpe_norms_words){.k = dpe_words_usual_k(pairs),
+                                   .k_source = "three quarters, as in the paper"};
+    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
+        const struct dpe_table_part *part =
+            dpe_input_table(report, &report->inputs[i], "top_k group_edge");
+        if (part != NULL && part->top_k != NULL && *part->top_k >= 0.0 &&
+            *part->top_k <= (double)pairs) {
+            of->k = (int64_t)*part->top_k;
+            of->k_source = "the table's";
+        }
+        if (of->group_edge == NULL && part != NULL && part->group_edge != NULL) {
+            of->group_edge = part->group_edge;
+            of->n_edges = part->n[TABLE_EDGE];
+        }
+    }
+    if (report->top_k != 0.0) {
+        of->k = report->top_k < 0.0 ? (int64_t)llround(-report->top_k * (double)pairs)
+                                    : (int64_t)report->top_k;
+        of->k_source = "from --top-k";
+    }
+    if (of->k > pairs) {
+        dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_USAGE,
+                                            "--top-k: a head has %lld pairs, found %lld",
+                                            (long long)pairs, (long long)of->k));
+    }
+}
+
+void dpe_sections_norms(struct dpe_report *report)
+{
+    const struct dpe_report_input *input = report->about.input;
+    const struct dpe_norms_result *r =
+        dpe_input_get(report, input, &dpe_norms_kind, "/norms", "mean sem");
+    struct dpe_norms_words of;
+    if (r == NULL) {
+        return;
+    }
+    choose_k(report, r->n[DPE_NORMS_PAIR], &of);
+    of.contribution = dpe_input_words(report, input, "/norms", "contribution");
+    if (report->page.status == DPE_OK) {
+        dpe_words_norms(&report->page, r, &of);
+    }
 }

@@ -11,7 +11,8 @@
 #include "outputs/h5/h5.h"
 #include "outputs/h5/interval.h"
 #include "outputs/h5/rows.h"
-#include "outputs/report/draw/page.h"
+#include "outputs/page/page.h"
+#include "outputs/words/words.h"
 
 /** One input table; what it owns is the report's. */
 struct dpe_report_input {
@@ -27,7 +28,7 @@ struct dpe_report_input {
     bool has_suites;
 };
 
-/** The inputs and the document being written. The first failure is kept: what reads and makes gives
+/** The inputs and the page being written. The first failure is kept: what reads and makes gives
  * NULL from then on, and the page is not written. */
 struct dpe_report {
     struct dpe_report_input *inputs;
@@ -35,34 +36,23 @@ struct dpe_report {
     double top_k;         /**< count, minus a share, 0 = by the tables */
     const char *runtimes; /**< a folder, config.json or GGUF file that runtimes read, or NULL */
     int64_t length;       /**< of the text that they read, 0 = the model's longest */
-    struct dpe_document document;
-    /** What is being written about. Ids of its sheets are PREFIX-ID-SUFFIX (without what is ""),
-     * with a number after it where several inputs have the dataset `has`. */
+    struct dpe_page page;
+    /** What is being written about; `has`: the dataset that makes an input one of its kind. */
     struct dpe_report_subject {
         const struct dpe_report_input *input;
         const char *has;
-        char prefix[96], suffix[32];
     } about;
-    dpe_status status;     /**< of the first failure */
-    struct dpe_error *err; /**< its message */
-    struct dpe_report_kept {
-        void *bytes;
-        const struct dpe_dataset_kind *kind; /**< of a result; NULL: of bytes alone */
-    } * kept;                                /**< freed with the report */
-    size_t n_kept;
+    struct dpe_report_read {
+        const struct dpe_report_read *before;
+        const struct dpe_dataset_kind *kind;
+        void *result;
+    } * read; /**< results, the last one first; freed with the report */
 };
-/** Keep a failure, unless there is one. Whether there is none. */
-bool dpe_report_ok(struct dpe_report *report, dpe_status status);
-/** Keep that memory is out. */
-void dpe_report_no_memory(struct dpe_report *report);
-/** Memory and texts that live as long as the report; zeros, and NULL after a failure. */
-void *dpe_report_alloc(struct dpe_report *report, size_t n, size_t size);
-char *dpe_report_text(struct dpe_report *report, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-/** dpe_draw_clean_text; of NULL it is NULL. */
-char *dpe_report_clean(struct dpe_report *report, const char *text, size_t columns);
 /** Close the inputs and free all that the report has. */
 void dpe_report_free(struct dpe_report *report);
+/** From now on the page is about this input (NULL: about all). */
+void dpe_report_about(struct dpe_report *report, const struct dpe_report_input *input,
+                      const char *has);
 
 /** Open report->inputs[report->n] and count it. */
 void dpe_input_open(struct dpe_report *report, const char *path);
@@ -112,34 +102,12 @@ struct dpe_section {
     void (*show)(struct dpe_report *report, const void *result);
 };
 void dpe_report_write_section(struct dpe_report *report, const struct dpe_section *section);
-/** A section's title; where several inputs have the subject's dataset, followed by what this one
- * differs in ("seed 1000"), or by the file's name when nothing tells them apart. */
-void dpe_report_section(struct dpe_report *report, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
 /** A note that the subject's run is unfinished, if it is. */
 void dpe_report_unfinished(struct dpe_report *report);
-/** A paragraph. */
-void dpe_report_say(struct dpe_report *report, enum dpe_block_kind kind, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /** The lines of a text attribute of the subject, if it has one, as paragraphs of sentences: of the
  * kind, those that are indented as BLOCK_TEXT. */
 void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const char *object,
                       const char *name);
-/** A sheet (page.h) about the subject, to be filled and then added alone or as a figure. */
-struct dpe_sheet *dpe_report_sheet(const struct dpe_report *report, const char *id,
-                                   const char *columns, const char *title, ...)
-    __attribute__((format(printf, 4, 5)));
-void dpe_report_add(struct dpe_report *report, struct dpe_sheet *sheet);
-/** A figure of a sheet's rows, with its caption. Returns what is painted, for what no plot paints
- * (NULL); NULL without memory. */
-struct dpe_figure *dpe_report_figure(struct dpe_report *report, struct dpe_sheet *sheet,
-                                     const struct dpe_plot *plot, const char *caption, ...)
-    __attribute__((format(printf, 4, 5)));
-/** value × scale with its interval. */
-static inline struct dpe_sheet_cell dpe_scaled_cell(const struct dpe_interval *value, double scale)
-{
-    return dpe_interval_cell(scale * value->mean, scale * value->low, scale * value->high);
-}
 
 /* ------------------------------------------------------------------------------------- sections */
 

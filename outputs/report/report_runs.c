@@ -36,8 +36,8 @@ static struct bucket *find_bucket(struct dpe_report *report, struct buckets *all
         }
     }
     const struct bucket new = {
-        .input = input, .task = dpe_report_text(report, "%s", task), .method = method};
-    if (report->status != DPE_OK || !dpe_make_room(&all->buckets, all->n, sizeof new)) {
+        .input = input, .task = dpe_page_text(&report->page, "%s", task), .method = method};
+    if (report->page.status != DPE_OK || !dpe_make_room(&all->buckets, all->n, sizeof new)) {
         return NULL;
     }
     all->buckets[all->n] = new;
@@ -66,10 +66,10 @@ static void read_plans(struct dpe_report *report, struct plans *plans)
                                        &plans->n_words);
         return;
     }
-    if (dpe_report_ok(report,
-                      dpe_h5_list(input->table, "/eval", &suites.at, &suites.n, report->err))) {
+    if (dpe_page_ok(&report->page,
+                    dpe_h5_list(input->table, "/eval", &suites.at, &suites.n, report->page.err))) {
         for (size_t s = 0; s < suites.n && plans->n < MOST_SUITES; s++, plans->n++) {
-            const char *plan = dpe_report_text(report, "/eval/%s/plan", suites.at[s]);
+            const char *plan = dpe_page_text(&report->page, "/eval/%s/plan", suites.at[s]);
             plans->keys[plans->n] =
                 dpe_input_names(report, input, plan, -1, &plans->n_keys[plans->n]);
         }
@@ -93,7 +93,7 @@ static void add_row(struct dpe_report *report, struct bucket *bucket, double sec
                     int64_t tokens)
 {
     if (bucket == NULL || !dpe_make_room(&bucket->seconds, bucket->n, sizeof seconds)) {
-        dpe_report_no_memory(report);
+        dpe_page_no_memory(&report->page);
         return;
     }
     bucket->seconds[bucket->n++] = seconds;
@@ -112,9 +112,9 @@ static void collect(struct dpe_report *report, struct buckets *all)
     if (strcmp(input->kind, "detect") != 0) {
         read_plans(report, &plans);
     }
-    if (report->status == DPE_OK &&
-        !dpe_report_ok(report, dpe_h5_get_rows(input->table, &rows, &n, report->err))) {
-        dpe_fail_prefix(report->err, "%s", input->path);
+    if (report->page.status == DPE_OK &&
+        !dpe_page_ok(&report->page, dpe_h5_get_rows(input->table, &rows, &n, report->page.err))) {
+        dpe_fail_prefix(report->page.err, "%s", input->path);
     }
     for (size_t i = 0; i < n; i++) {
         const int64_t tokens = rows[i].prompt_tokens > 0 ? rows[i].prompt_tokens : rows[i].n_tokens;
@@ -136,10 +136,10 @@ static struct dpe_sheet_cell seconds_cell(const struct bucket *one)
 
 static void add_table(struct dpe_report *report, const struct buckets *all)
 {
-    struct dpe_sheet *sheet = dpe_report_sheet(report, "time",
-                                               "file:t|task:t|method:t|samples:0|median and middle "
-                                               "half, s:i3|total, s:1|tokens read per s:0",
-                                               "Time per sample");
+    struct dpe_sheet *sheet = dpe_page_sheet(&report->page, "time",
+                                             "file:t|task:t|method:t|samples:0|median and middle "
+                                             "half, s:i3|total, s:1|tokens read per s:0",
+                                             "Time per sample");
     for (size_t i = 0; i < all->n; i++) {
         const struct bucket *one = &all->buckets[i];
         dpe_draw_row(sheet, one->input->name, one->task,
@@ -148,7 +148,7 @@ static void add_table(struct dpe_report *report, const struct buckets *all)
                      one->total > 0.0 ? one->prompt / one->total : (double)NAN);
     }
     dpe_draw_shown(sheet, 0, all->n > 8);
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
 }
 
 /* What took longest in all first. */
@@ -165,26 +165,27 @@ static void add_dots(struct dpe_report *report, const struct buckets *all)
     enum { SHOWN = 12 };
     const struct dpe_plot plot = {
         .kind = PLOT_DOTS, .high = (double)NAN, .digits = 2, .x_title = "seconds"};
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, "time-samples", "what:t|seconds, median and middle half:i3", "Seconds per sample");
+    struct dpe_sheet *sheet =
+        dpe_page_sheet(&report->page, "time-samples", "what:t|seconds, median and middle half:i3",
+                       "Seconds per sample");
     for (size_t i = 0; i < all->n && i < SHOWN; i++) {
         const struct bucket *one = &all->buckets[i];
         dpe_draw_row(sheet,
                      one->method[0] != '\0'
-                         ? dpe_report_text(report, "%s %s", one->task, one->method)
-                         : dpe_report_text(report, "%s (%s)", one->task, one->input->kind),
+                         ? dpe_page_text(&report->page, "%s %s", one->task, one->method)
+                         : dpe_page_text(&report->page, "%s (%s)", one->task, one->input->kind),
                      seconds_cell(one));
     }
-    dpe_report_figure(report, sheet, &plot,
-                      "The median time of a sample; the bar is the middle half of the samples. The "
-                      "twelve tasks with the largest total time are shown. Times depend on the "
-                      "machine and its load; they are not part of a result's identity.");
+    dpe_page_figure(&report->page, sheet, &plot,
+                    "The median time of a sample; the bar is the middle half of the samples. The "
+                    "twelve tasks with the largest total time are shown. Times depend on the "
+                    "machine and its load; they are not part of a result's identity.");
 }
 
 static void add_memory(struct dpe_report *report)
 {
-    struct dpe_sheet *sheet = dpe_report_sheet(report, "memory", "file:t|most resident, MiB:0",
-                                               "Memory of the process that wrote the table");
+    struct dpe_sheet *sheet = dpe_page_sheet(&report->page, "memory", "file:t|most resident, MiB:0",
+                                             "Memory of the process that wrote the table");
     for (size_t i = 0; i < report->n; i++) {
         int64_t bytes = dpe_input_read_whole(&report->inputs[i], "/run", "peak_memory_bytes", 0);
         if (bytes > 0) {
@@ -192,7 +193,7 @@ static void add_memory(struct dpe_report *report)
         }
     }
     if (sheet == NULL || sheet->failed || sheet->n_cells > 0) {
-        dpe_report_add(report, sheet);
+        dpe_page_add(&report->page, sheet);
     } else {
         dpe_draw_sheet_free(sheet);
     }
@@ -201,16 +202,15 @@ static void add_memory(struct dpe_report *report)
 void dpe_sections_time(struct dpe_report *report)
 {
     struct buckets all = {0};
-    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
-        report->about =
-            (struct dpe_report_subject){.input = &report->inputs[i], .has = "/run/seconds"};
+    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
+        dpe_report_about(report, &report->inputs[i], "/run/seconds");
         if (dpe_h5_has(report->inputs[i].table, "/run/seconds")) {
             collect(report, &all);
         }
     }
-    report->about = (struct dpe_report_subject){0};
-    if (report->status == DPE_OK && all.n > 0) {
-        dpe_report_section(report, "Time and memory");
+    dpe_report_about(report, NULL, NULL);
+    if (report->page.status == DPE_OK && all.n > 0) {
+        dpe_page_section(&report->page, "Time and memory");
         for (size_t i = 0; i < all.n; i++) {
             dpe_sort(all.buckets[i].seconds, all.buckets[i].n);
         }
@@ -234,9 +234,9 @@ static const char *or_else(const char *text, const char *otherwise)
 
 static void add_files(struct dpe_report *report)
 {
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, "files", "file:t|made by:t|complete:t|rows:0|software:t|written:t|identity:t",
-        "Files");
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "files",
+        "file:t|made by:t|complete:t|rows:0|software:t|written:t|identity:t", "Files");
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_report_input *input = &report->inputs[i];
         const char *git = or_else(dpe_input_words(report, input, "/", "git"), "");
@@ -244,12 +244,12 @@ static void add_files(struct dpe_report *report)
         const bool complete = dpe_input_read_whole(input, "/", "complete", 0) != 0;
         dpe_draw_row(sheet, input->name, input->kind, complete ? "yes" : "no, unfinished",
                      dpe_input_read_whole(input, "/", "n_rows", 0),
-                     dpe_report_text(report, "dpe %s%s%s", or_else(version, "?"),
-                                     git[0] != '\0' ? ", git " : "", git),
+                     dpe_page_text(&report->page, "dpe %s%s%s", or_else(version, "?"),
+                                   git[0] != '\0' ? ", git " : "", git),
                      or_else(dpe_input_words(report, input, "/run", "modified"), "–"),
                      or_else(dpe_input_words(report, input, "/", "identity"), "–"));
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
 }
 
 /* Names of the files with a value of a field; "" where a file before `first` has it. */
@@ -263,8 +263,8 @@ static const char *files_with(struct dpe_report *report, size_t first, const cha
             return "";
         }
         if (own != NULL && strcmp(own, value) == 0) {
-            files = dpe_report_text(report, "%s%s%s", files, i > first ? ", " : "",
-                                    report->inputs[i].name);
+            files = dpe_page_text(&report->page, "%s%s%s", files, i > first ? ", " : "",
+                                  report->inputs[i].name);
         }
     }
     return files;
@@ -273,18 +273,18 @@ static const char *files_with(struct dpe_report *report, size_t first, const cha
 /* Fields that decide a result, one table for all files: equal values stand once. */
 static void add_identities(struct dpe_report *report)
 {
-    struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "identity", "field:t|value:t|files:t", "Fields of the identity");
+    struct dpe_sheet *sheet = dpe_page_sheet(&report->page, "identity", "field:t|value:t|files:t",
+                                             "Fields of the identity");
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_identity *own = &report->inputs[i].identity;
-        for (size_t f = 0; f < own->n && report->status == DPE_OK; f++) {
+        for (size_t f = 0; f < own->n && report->page.status == DPE_OK; f++) {
             const char *files = files_with(report, i, own->fields[f].name, own->fields[f].value);
             if (files != NULL && files[0] != '\0') {
                 dpe_draw_row(sheet, own->fields[f].name, own->fields[f].value, files);
             }
         }
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
 }
 
 /* The processes of a run: their commands and machines. */
@@ -307,8 +307,8 @@ static void add_sessions_of(struct dpe_report *report, const struct dpe_report_i
         for (int f = 2; f < FIELDS && machine != NULL; f++) {
             const char *value = s < n[f] ? values[f][s] : "";
             if (value[0] != '\0' && strcmp(value, "0") != 0) {
-                machine = dpe_report_text(report, "%s%s%s: %s", machine,
-                                          machine[0] != '\0' ? "; " : "", fields[f], value);
+                machine = dpe_page_text(&report->page, "%s%s%s: %s", machine,
+                                        machine[0] != '\0' ? "; " : "", fields[f], value);
             }
         }
         dpe_draw_row(sheet, input->name, values[0][s], s < n[1] ? values[1][s] : "", machine);
@@ -320,19 +320,19 @@ void dpe_sections_provenance(struct dpe_report *report)
     if (report->n == 0) {
         return;
     }
-    dpe_report_section(report, "Origin of the numbers");
-    dpe_report_say(
-        report, BLOCK_TEXT,
+    dpe_page_section(&report->page, "Origin of the numbers");
+    dpe_page_say(
+        &report->page, BLOCK_TEXT,
         "The identity of a result is all that decides its numbers: model, tokenizer, corpus, "
         "task and seed, among others. Equal identities give equal numbers, bit for bit. Times "
         "and machines, which may differ between such runs, are listed separately. A mean "
         "of few contexts has a wide interval, because few say little about how contexts differ.");
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, "sessions", "file:t|started:t|command:t|ran on:t", "Commands and machines");
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "sessions", "file:t|started:t|command:t|ran on:t", "Commands and machines");
     for (size_t i = 0; i < report->n; i++) {
         add_sessions_of(report, &report->inputs[i], sheet);
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
     add_files(report);
     add_identities(report);
 }

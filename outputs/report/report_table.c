@@ -31,21 +31,21 @@ static const char several_entries[] = "/table/length";
 
 static void add_groups(struct dpe_report *report, const struct dpe_table_values *v)
 {
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, "table-groups",
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "table-groups",
         "group:0|effective length:0|scale:2|first pair:0|last pair:0|key pairs, %:1", "Groups");
     for (int64_t g = 0; g < v->n_groups; g++) {
         const double effective = v->effective_length[g];
         dpe_draw_row(sheet, g, effective < 0.0 ? (double)NAN : effective, v->scale_factor[g],
                      v->group_edge[g], v->group_edge[g + 1] - 1, 100.0 * key_share(v, -1, g));
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
 }
 
 static void add_map(struct dpe_report *report, const struct dpe_table_values *v)
 {
-    struct dpe_sheet *sheet = dpe_report_sheet(report, "table-pairs", "layer:0|group:0|share:4",
-                                               "Key pairs by layer and group");
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "table-pairs", "layer:0|group:0|share:4", "Key pairs by layer and group");
     const struct dpe_plot plot = {
         .kind = PLOT_HEAT,
         DPE_ENDS(0.0, 1.0),
@@ -56,10 +56,10 @@ static void add_map(struct dpe_report *report, const struct dpe_table_values *v)
         const int64_t group = i % v->n_groups;
         dpe_draw_row(sheet, layer, group, key_share(v, layer, group));
     }
-    dpe_report_figure(report, sheet, &plot,
-                      "The share of a group's pairs that are key pairs, over the heads of each "
-                      "layer. Only key pairs are scaled. A dark column is a frequency group that "
-                      "mostly keeps its true positions, whatever its scale.");
+    dpe_page_figure(&report->page, sheet, &plot,
+                    "The share of a group's pairs that are key pairs, over the heads of each "
+                    "layer. Only key pairs are scaled. A dark column is a frequency group that "
+                    "mostly keeps its true positions, whatever its scale.");
 }
 
 /* The rule by which a runtime positions keys. */
@@ -89,8 +89,8 @@ static void add_rule(struct dpe_report *report, const struct dpe_table_values *v
                      "%sall pairs rotate by frequencies of the table in place of the model's own.",
                      other);
     }
-    dpe_report_say(report, BLOCK_TEXT, "%s%s The model was trained at %lld tokens.", opening,
-                   rule.failed ? "" : rule.bytes, (long long)v->trained_length);
+    dpe_page_say(&report->page, BLOCK_TEXT, "%s%s The model was trained at %lld tokens.", opening,
+                 rule.failed ? "" : rule.bytes, (long long)v->trained_length);
 }
 
 /* One entry, under its heading. */
@@ -100,10 +100,10 @@ static void add_entry(struct dpe_report *report, const struct dpe_table_values *
     char evidence[DPE_TABLE_EVIDENCE];
     add_rule(report, v, opening);
     if (dpe_table_evidence(v, evidence)[0] != '\0') {
-        dpe_report_say(report, BLOCK_TEXT, "Measured under it: %s.", evidence);
+        dpe_page_say(&report->page, BLOCK_TEXT, "Measured under it: %s.", evidence);
     }
     if (dpe_table_facts(v, evidence)[0] != '\0') {
-        dpe_report_say(report, BLOCK_TEXT, "Made from: %s.", evidence);
+        dpe_page_say(&report->page, BLOCK_TEXT, "Made from: %s.", evidence);
     }
     add_groups(report, v);
     add_map(report, v);
@@ -114,9 +114,9 @@ static void add_several(struct dpe_report *report, const struct dpe_table *table
 {
     const int64_t n = dpe_table_count(table);
     const int64_t trained = dpe_table_values(table)->trained_length;
-    dpe_report_section(report, "The table for %lld lengths", (long long)n);
-    dpe_report_say(
-        report, BLOCK_TEXT,
+    dpe_page_section(&report->page, "The table for %lld lengths", (long long)n);
+    dpe_page_say(
+        &report->page, BLOCK_TEXT,
         "A runtime loads this table and chooses an entry once for each text, by the tokens of "
         "its prompt and of what may be generated. Up to %lld tokens, the trained length, the "
         "model is run unchanged. Beyond the largest length the largest entry is used; such "
@@ -126,7 +126,7 @@ static void add_several(struct dpe_report *report, const struct dpe_table *table
     for (int64_t i = 0; i < n; i++) {
         const struct dpe_table_values *v = dpe_table_values(dpe_table_entry(table, i));
         char opening[80];
-        snprintf(report->about.suffix, sizeof report->about.suffix, "%lld", (long long)v->length);
+        snprintf(report->page.suffix, sizeof report->page.suffix, "%lld", (long long)v->length);
         snprintf(opening, sizeof opening, "Texts of %lld to %lld tokens:", (long long)before + 1,
                  (long long)v->length);
         add_entry(report, v, opening);
@@ -136,26 +136,25 @@ static void add_several(struct dpe_report *report, const struct dpe_table *table
 
 void dpe_sections_tables(struct dpe_report *report)
 {
-    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
         const struct dpe_report_input *input = &report->inputs[i];
         const bool several = dpe_h5_has(input->table, several_entries);
         struct dpe_table *table = NULL;
-        report->about = (struct dpe_report_subject){.input = input,
-                                                    .has = several ? several_entries : one_entry};
+        dpe_report_about(report, input, several ? several_entries : one_entry);
         if (!dpe_input_has_table(input) ||
-            !dpe_report_ok(report, dpe_table_load(input->path, &table, report->err))) {
+            !dpe_page_ok(&report->page, dpe_table_load(input->path, &table, report->page.err))) {
             continue;
         }
         if (several) {
             add_several(report, table);
         } else {
-            dpe_report_section(report, "The table for %s tokens",
-                               DPE_LENGTH_TEXT((double)dpe_table_values(table)->length));
+            dpe_page_section(&report->page, "The table for %s tokens",
+                             DPE_LENGTH_TEXT((double)dpe_table_values(table)->length));
             add_entry(report, dpe_table_values(table), "A runtime loads this table.");
         }
         dpe_table_close(table);
     }
-    report->about = (struct dpe_report_subject){0};
+    dpe_report_about(report, NULL, NULL);
 }
 
 /* ------------------------------------------------------------------------------- other runtimes */
@@ -202,8 +201,9 @@ static const char *name_of(struct dpe_report *report, const struct dpe_readings 
 {
     char letter[8];
     letter_of(readings, reading, letter);
-    return dpe_report_text(report, "%s %s%s%s", reading->runtime->name, reading->runtime->versions,
-                           refused(reading) ? "" : ": ", refused(reading) ? "" : letter);
+    return dpe_page_text(&report->page, "%s %s%s%s", reading->runtime->name,
+                         reading->runtime->versions, refused(reading) ? "" : ": ",
+                         refused(reading) ? "" : letter);
 }
 
 /* --------------------------------------------------------------------------------------- sheets */
@@ -231,22 +231,22 @@ static void add_row(struct dpe_sheet *sheet, const struct dpe_readings *readings
 
 static void add_list(struct dpe_report *report, const struct dpe_readings *readings)
 {
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, "runtimes-list",
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "runtimes-list",
         "runtime:t|version:t|reading:t|rotation:t|base:0|logits ×:4|switches after:0|"
         "longest text:0|queries grow:t|where it departs:t|known by:t",
         "What each runtime computes");
     for (int i = 0; i < readings->n; i++) {
         add_row(sheet, readings, &readings->of[i]);
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
 }
 
 /* Radians a token, a row for each pair and a column for each runtime that runs the model. */
 static struct dpe_sheet *list_pairs(struct dpe_report *report, const char *id, const char *title,
                                     const struct dpe_readings *readings)
 {
-    struct dpe_sheet *sheet = dpe_report_sheet(report, id, "pair:0", "%s", title);
+    struct dpe_sheet *sheet = dpe_page_sheet(&report->page, id, "pair:0", "%s", title);
     for (int i = 0; i < readings->n; i++) {
         if (!refused(&readings->of[i])) {
             dpe_draw_sheet_column(sheet, name_of(report, readings, &readings->of[i]), "9");
@@ -283,7 +283,7 @@ static const char *facts_of(struct dpe_report *report, const struct dpe_readings
 {
     char switches[64] = "", longest[64] = "";
     if (refused(reading)) {
-        return dpe_report_text(report, "refused: %s", reading->refused);
+        return dpe_page_text(&report->page, "refused: %s", reading->refused);
     }
     if (reading->switch_length > 0) {
         snprintf(switches, sizeof switches, ", switches after %lld tokens",
@@ -292,8 +292,8 @@ static const char *facts_of(struct dpe_report *report, const struct dpe_readings
     if ((double)readings->length > reading->longest) {
         snprintf(longest, sizeof longest, ", texts to %.0f", reading->longest);
     }
-    return dpe_report_text(report, "logits × %.4g%s%s%s", reading->factor * reading->factor,
-                           switches, reading->growth > 0.0 ? ", queries grow" : "", longest);
+    return dpe_page_text(&report->page, "logits × %.4g%s%s%s", reading->factor * reading->factor,
+                         switches, reading->growth > 0.0 ? ", queries grow" : "", longest);
 }
 
 static void draw(struct dpe_report *report, struct dpe_figure *figure,
@@ -301,7 +301,7 @@ static void draw(struct dpe_report *report, struct dpe_figure *figure,
 {
     const size_t n = (size_t)readings->n;
     const struct dpe_reading *first = find_first(readings);
-    struct dpe_panel *panels = dpe_report_alloc(report, n, sizeof *panels);
+    struct dpe_panel *panels = dpe_page_alloc(&report->page, n, sizeof *panels);
     if (figure == NULL || panels == NULL || first == NULL) {
         return;
     }
@@ -309,7 +309,7 @@ static void draw(struct dpe_report *report, struct dpe_figure *figure,
         const struct dpe_reading *reading = &readings->of[i];
         double *ratio = NULL;
         if (!refused(reading)) {
-            ratio = dpe_report_alloc(report, (size_t)readings->n_pairs, sizeof *ratio);
+            ratio = dpe_page_alloc(&report->page, (size_t)readings->n_pairs, sizeof *ratio);
             relate(reading, first->base, readings->n_pairs, ratio);
         }
         panels[i] = (struct dpe_panel){.name = name_of(report, readings, reading),
@@ -323,7 +323,7 @@ static void draw(struct dpe_report *report, struct dpe_figure *figure,
                                    .reference = panels[first - readings->of].y,
                                    .log_y = true,
                                    .x_title = "pair of head dimensions (0 turns fastest)"};
-    if (report->status == DPE_OK) {
+    if (report->page.status == DPE_OK) {
         dpe_draw_panels(figure, &all);
     }
 }
@@ -331,8 +331,8 @@ static void draw(struct dpe_report *report, struct dpe_figure *figure,
 static void add_figure(struct dpe_report *report, const char *id, const char *title,
                        const struct dpe_readings *readings)
 {
-    struct dpe_figure *figure = dpe_report_figure(
-        report, list_pairs(report, id, title, readings), NULL,
+    struct dpe_figure *figure = dpe_page_figure(
+        &report->page, list_pairs(report, id, title, readings), NULL,
         "The frequency of every pair over that of a plain rotation, in each runtime: 1 is the "
         "model as it was before any extension, 0.25 turns a quarter as far with each token. The "
         "same letter is the same rotation; ≠ marks what is not that of the first which runs the "
@@ -346,14 +346,14 @@ static void add_applied(struct dpe_report *report, const struct dpe_applied *app
 {
     char text[DPE_APPLIED_TEXT];
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "runtimes-table", "runtime:t|version:t|applies:t",
-                         "What each applies of %s, entry of %lld tokens", report->about.input->name,
-                         (long long)applied->values->length);
+        dpe_page_sheet(&report->page, "runtimes-table", "runtime:t|version:t|applies:t",
+                       "What each applies of %s, entry of %lld tokens", report->about.input->name,
+                       (long long)applied->values->length);
     for (int i = 0; i < applied->readings.n; i++) {
         const struct dpe_runtime *runtime = applied->readings.of[i].runtime;
         dpe_draw_row(sheet, runtime->name, runtime->versions, dpe_applied_text(applied, i, text));
     }
-    dpe_report_add(report, sheet);
+    dpe_page_add(&report->page, sheet);
     if (!applied->adapter) {
         add_figure(report, "runtimes-exported", "Frequencies of the table's config.json",
                    &applied->readings);
@@ -366,19 +366,19 @@ static void write_applied(struct dpe_report *report)
     const struct dpe_report_input *input = report->about.input;
     struct dpe_applied applied = {0};
     struct dpe_table *table = NULL;
-    if (!dpe_report_ok(report, dpe_table_load(input->path, &table, report->err))) {
+    if (!dpe_page_ok(&report->page, dpe_table_load(input->path, &table, report->page.err))) {
         return;
     }
     dpe_status status = dpe_applied_make(report->runtimes, input->path, table, which,
-                                         report->length, &applied, report->err);
+                                         report->length, &applied, report->page.err);
     if (status == DPE_OK && applied.values != NULL) {
         add_applied(report, &applied);
     } else if (status == DPE_BAD_DATA || status == DPE_USAGE) {
         /* It has no form without an adapter, or belongs to another model. */
-        dpe_report_say(report, BLOCK_NOTE, "What each applies of %s is not shown: %s", input->name,
-                       report->err->text);
+        dpe_page_say(&report->page, BLOCK_NOTE, "What each applies of %s is not shown: %s",
+                     input->name, report->page.err->text);
     } else {
-        dpe_report_ok(report, status);
+        dpe_page_ok(&report->page, status);
     }
     dpe_applied_free(&applied);
     dpe_table_close(table);
@@ -386,15 +386,15 @@ static void write_applied(struct dpe_report *report)
 
 static void add_readings(struct dpe_report *report, const struct dpe_readings *readings)
 {
-    const char *file = dpe_report_clean(report, report->runtimes, 60);
-    dpe_report_section(report, "What runtimes compute");
-    dpe_report_say(report, BLOCK_TEXT,
-                   "The rotation that each runtime makes of %s for a text of %lld tokens%s. %s",
-                   file != NULL ? file : "the configuration", (long long)readings->length,
-                   readings->gguf ? " (llama.cpp reads the GGUF file; the others a config.json "
-                                    "that says the same)"
-                                  : "",
-                   readings->agree ? "All agree." : "They do not agree.");
+    const char *file = dpe_page_clean(&report->page, report->runtimes, 60);
+    dpe_page_section(&report->page, "What runtimes compute");
+    dpe_page_say(&report->page, BLOCK_TEXT,
+                 "The rotation that each runtime makes of %s for a text of %lld tokens%s. %s",
+                 file != NULL ? file : "the configuration", (long long)readings->length,
+                 readings->gguf ? " (llama.cpp reads the GGUF file; the others a config.json "
+                                  "that says the same)"
+                                : "",
+                 readings->agree ? "All agree." : "They do not agree.");
     add_figure(report, "runtimes", "Frequencies in each runtime", readings);
     add_list(report, readings);
 }
@@ -405,16 +405,15 @@ void dpe_sections_runtimes(struct dpe_report *report)
     if (report->runtimes == NULL) {
         return;
     }
-    if (dpe_report_ok(report, dpe_readings_open(report->runtimes, which, report->length, &readings,
-                                                report->err))) {
+    if (dpe_page_ok(&report->page, dpe_readings_open(report->runtimes, which, report->length,
+                                                     &readings, report->page.err))) {
         add_readings(report, &readings);
     }
-    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
+    for (size_t i = 0; i < report->n && report->page.status == DPE_OK; i++) {
         if (dpe_input_has_table(&report->inputs[i])) {
-            report->about =
-                (struct dpe_report_subject){.input = &report->inputs[i], .has = "/table/mask"};
+            dpe_report_about(report, &report->inputs[i], "/table/mask");
             write_applied(report);
         }
     }
-    report->about = (struct dpe_report_subject){0};
+    dpe_report_about(report, NULL, NULL);
 }

@@ -12,8 +12,8 @@
 #include "engine/base/base.h"
 #include "engine/base/p_text.h"
 #include "engine/tool/tool.h"
-#include "outputs/report/draw/page.h"
-#include "outputs/report/draw/report_svg.h"
+#include "outputs/page/page.h"
+#include "outputs/page/page_svg.h"
 
 /* ------------------------------------------------------------------------------------------- text
  */

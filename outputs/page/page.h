@@ -154,7 +154,7 @@ void dpe_draw_sheet_html(const struct dpe_sheet *sheet, struct dpe_text *out);
 /** Logical pixels: one text line is 12 of them. A phone shows a figure at 0.85 of its size. */
 enum { FIGURE_WIDTH = 420 };
 
-/** What is painted: SVG elements (report_svg.h). */
+/** What is painted: SVG elements (page_svg.h). */
 struct dpe_figure {
     int width, height;
     struct dpe_text body;
@@ -180,6 +180,7 @@ struct dpe_plot {
     int digits;  /**< decimals beside dots and in cells */
     double low,
         high;     /**< ends of values; NaN, and both when they are equal: as the values have them */
+    bool told;    /**< on a terminal the map is shown, too */
     double least; /**< of a line: smaller values are not drawn; 0 = all are */
     const char *x_title, *y_title, *bar_title; /**< bar: of the colour scale */
     double x_line;                             /**< a vertical line, unless outside */
@@ -245,6 +246,7 @@ struct dpe_block {
                    not know the paper */
     struct dpe_sheet *sheet; /**< the numbers of a figure as well; it has a figure's id and title */
     struct dpe_figure figure; /**< empty: the page has the numbers only */
+    struct dpe_plot plot;     /**< that it was painted by; 0 of a field */
 };
 
 /** The figure as PNG, two pixels to a logical one, through rsvg-convert. DPE_NO_INPUT (that is not
@@ -268,10 +270,61 @@ struct dpe_document {
 struct dpe_block *dpe_draw_add(struct dpe_document *document, enum dpe_block_kind kind, char *text,
                                struct dpe_sheet *sheet);
 void dpe_draw_document_free(struct dpe_document *document);
-/** The page's style sheet (report.css). */
+/** The page's style sheet (page.css). */
 extern const unsigned char dpe_draw_style[];
 extern const size_t dpe_draw_style_size;
 /** The whole page. */
 void dpe_draw_document_html(const struct dpe_document *document, struct dpe_text *out);
+/** On a terminal: titles, main results and warnings, sheets that are not folded, and what is told;
+ * with `details` all of it, figures as their numbers. */
+void dpe_draw_document_print(const struct dpe_document *document, bool details);
+
+/** A document while it is written, and the first failure: texts and memory are NULL from then on.
+ * Whoever tells a result (outputs/words) writes to one of these, whether it is printed or becomes a
+ * page. */
+struct dpe_page {
+    struct dpe_document document;
+    /** Ids of sheets are PREFIX-ID-SUFFIX (without what is ""), with place + 1 after it where that
+     * is not 0; titles of sections say `apart` ("seed 1000") unless it is NULL. */
+    char prefix[96], suffix[32];
+    size_t place;
+    const char *apart;
+    bool printed; /**< for a terminal: builders leave out what only a page shows */
+    dpe_status status;     /**< of the first failure */
+    struct dpe_error *err; /**< its message */
+    void **kept;           /**< freed with the page */
+    size_t n_kept;
+};
+/** Keep a failure, unless there is one. Whether there is none. */
+bool dpe_page_ok(struct dpe_page *page, dpe_status status);
+/** Keep that memory is out. */
+void dpe_page_no_memory(struct dpe_page *page);
+/** From now on `bytes` are the page's, to be freed; NULL, and then they are freed, after a failure.
+ */
+void *dpe_page_keep(struct dpe_page *page, void *bytes);
+/** Memory and texts that live as long as the page; zeros, and NULL after a failure. */
+void *dpe_page_alloc(struct dpe_page *page, size_t n, size_t size);
+char *dpe_page_text(struct dpe_page *page, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/** dpe_draw_clean_text; of NULL it is NULL. */
+char *dpe_page_clean(struct dpe_page *page, const char *text, size_t columns);
+void dpe_page_free(struct dpe_page *page);
+/** A section's title. */
+void dpe_page_section(struct dpe_page *page, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/** A paragraph. */
+void dpe_page_say(struct dpe_page *page, enum dpe_block_kind kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** A sheet, to be filled and then added alone or as a figure. */
+struct dpe_sheet *dpe_page_sheet(const struct dpe_page *page, const char *id, const char *columns,
+                                 const char *title, ...) __attribute__((format(printf, 4, 5)));
+void dpe_page_add(struct dpe_page *page, struct dpe_sheet *sheet);
+/** A figure of a sheet's rows, with its caption. Returns what is painted, for what no plot paints
+ * (NULL); NULL without memory. */
+struct dpe_figure *dpe_page_figure(struct dpe_page *page, struct dpe_sheet *sheet,
+                                   const struct dpe_plot *plot, const char *caption, ...)
+    __attribute__((format(printf, 4, 5)));
+/** Print what was written, and free it: the failure, if there was one. */
+dpe_status dpe_page_print(struct dpe_page *page, bool details);
 
 #endif

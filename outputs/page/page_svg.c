@@ -1,6 +1,6 @@
 /* Text made safe for where it goes; elements of figures, their colours, and the figure as a whole:
  * as SVG, and as PNG, which librsvg's program makes of that. */
-#include "outputs/report/draw/report_svg.h"
+#include "outputs/page/page_svg.h"
 #include "engine/base/base.h"
 #include "engine/system/child.h"
 #include "engine/text/unicode.h"

@@ -1,5 +1,5 @@
 /**
- * @file report_svg.h
+ * @file page_svg.h
  * Inside of dpe-report: how its figures are painted. Builders append SVG elements to a figure's
  * body; dpe_draw_put_svg writes the element around them.
  *
@@ -7,10 +7,10 @@
  * a value: one style sheet gives it its value on a light screen and on paper, another on a dark
  * screen. Only the cells of heat maps have a colour of their own, the same everywhere.
  */
-#ifndef DPE_REPORT_SVG_H
-#define DPE_REPORT_SVG_H
+#ifndef DPE_PAGE_SVG_H
+#define DPE_PAGE_SVG_H
 
-#include "outputs/report/draw/page.h"
+#include "outputs/page/page.h"
 
 /** Classes of colours by what they are for. */
 #define DPE_INK     "ink"

@@ -8,8 +8,8 @@
 
 #include "engine/base/base.h"
 #include "engine/base/p_text.h"
-#include "outputs/report/draw/page.h"
-#include "outputs/report/draw/report_svg.h"
+#include "outputs/page/page.h"
+#include "outputs/page/page_svg.h"
 
 /* --------------------------------------------------------------------------------------- sheets */
 
@@ -267,48 +267,6 @@ void dpe_draw_sheet_html(const struct dpe_sheet *sheet, struct dpe_text *out)
         dpe_text_put(out, "<p class=\"quiet\">%zu of %zu rows; the CSV file has all.</p>\n", shown,
                      rows);
     }
-}
-
-/* ------------------------------------------------------------------------------------- the page */
-
-char *dpe_draw_format_text(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    char *text = dpe_format_list(format, args);
-    va_end(args);
-    return text;
-}
-
-/* ------------------------------------------------------------------------------------- document */
-
-struct dpe_block *dpe_draw_add(struct dpe_document *document, enum dpe_block_kind kind, char *text,
-                               struct dpe_sheet *sheet)
-{
-    bool whole = (text != NULL || kind == BLOCK_SHEET) && (sheet != NULL || kind < BLOCK_FIGURE);
-    whole = whole && dpe_make_room(&document->blocks, document->n, sizeof *document->blocks);
-    if (!whole) {
-        document->failed = true;
-        free(text);
-        dpe_draw_sheet_free(sheet);
-        return NULL;
-    }
-    struct dpe_block *block = &document->blocks[document->n++];
-    *block = (struct dpe_block){.kind = kind, .text = text, .sheet = sheet};
-    return block;
-}
-
-void dpe_draw_document_free(struct dpe_document *document)
-{
-    for (size_t i = 0; i < document->n; i++) {
-        free(document->blocks[i].text);
-        dpe_text_free(&document->blocks[i].figure.body);
-        dpe_draw_sheet_free(document->blocks[i].sheet);
-    }
-    free(document->blocks);
-    free(document->title);
-    free(document->subtitle);
-    *document = (struct dpe_document){0};
 }
 
 /* ----------------------------------------------------------------------------------------- HTML */

@@ -1,5 +1,5 @@
 /* Curves with bands or error bars; small plots below each other, all with the same axes. */
-#include "outputs/report/draw/report_svg.h"
+#include "outputs/page/page_svg.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Heat maps: cells with their numbers, and images of many cells. */
-#include "outputs/report/draw/report_svg.h"
+#include "outputs/page/page_svg.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "outputs/report/draw/report_svg.h"
+#include "outputs/page/page_svg.h"
 
 /* ----------------------------------------------------------------------------------------- axes */
 

@@ -1,6 +1,5 @@
 /* A profile: which pairs carry the logits of each head, and the share of its top k. */
-#include "outputs/datasets/kinds.h"
-#include "outputs/report/report_parts.h"
+#include "outputs/words/words.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,10 +12,7 @@ struct profile {
     double *share;  /**< the same, each head's sum = 1; NaN where a head was not measured */
     int64_t *order; /**< the pairs of each head, those with the largest share first */
     double *held;   /**< [k + 1][layer × head]: share of the first k */
-    int64_t k;      /**< key pairs of each head */
-    const char *k_source;
-    const struct dpe_table_part
-        *table; /**< group edges of a table beside it, for the axis; or NULL */
+    const struct dpe_norms_words *of;
 };
 
 /* Insertion sort: a head has some 64 pairs. NaN stays where it is. */
@@ -39,14 +35,14 @@ static double ranked(const struct profile *p, int64_t place)
 }
 
 /* False without memory. */
-static bool derive(struct dpe_report *report, struct profile *p)
+static bool derive(struct dpe_page *page, struct profile *p)
 {
     const int64_t rows = p->layers * p->heads;
     const size_t n = (size_t)(rows * p->pairs);
-    p->share = dpe_report_alloc(report, n, sizeof *p->share);
-    p->order = dpe_report_alloc(report, n, sizeof *p->order);
-    p->held = dpe_report_alloc(report, n + (size_t)rows, sizeof *p->held);
-    for (int64_t r = 0; r < rows && report->status == DPE_OK; r++) {
+    p->share = dpe_page_alloc(page, n, sizeof *p->share);
+    p->order = dpe_page_alloc(page, n, sizeof *p->order);
+    p->held = dpe_page_alloc(page, n + (size_t)rows, sizeof *p->held);
+    for (int64_t r = 0; r < rows && page->status == DPE_OK; r++) {
         const double *mean = p->r->mean + r * p->pairs;
         double total = 0.0;
         for (int64_t j = 0; j < p->pairs; j++) {
@@ -62,45 +58,16 @@ static bool derive(struct dpe_report *report, struct profile *p)
             p->held[(j + 1) * rows + r] = held;
         }
     }
-    return report->status == DPE_OK;
-}
-
-/* How many pairs the line is drawn at: asked for, or of a table in the report, or the paper's three
- * quarters. False after a failure. */
-static bool choose_k(struct dpe_report *report, struct profile *p)
-{
-    p->k = (int64_t)llround(0.75 * (double)p->pairs);
-    p->k_source = "three quarters, as in the paper";
-    for (size_t i = 0; i < report->n && report->status == DPE_OK; i++) {
-        const struct dpe_table_part *part =
-            dpe_input_table(report, &report->inputs[i], "top_k group_edge");
-        if (part != NULL && part->top_k != NULL && *part->top_k >= 0.0 &&
-            *part->top_k <= (double)p->pairs) {
-            p->k = (int64_t)*part->top_k;
-            p->k_source = "the table's";
-        }
-        p->table = p->table == NULL && part != NULL && part->group_edge != NULL ? part : p->table;
-    }
-    if (report->top_k != 0.0) {
-        p->k = report->top_k < 0.0 ? (int64_t)llround(-report->top_k * (double)p->pairs)
-                                   : (int64_t)report->top_k;
-        p->k_source = "from --top-k";
-    }
-    if (report->status == DPE_OK && p->k > p->pairs) {
-        dpe_report_ok(report,
-                      dpe_fail(report->err, DPE_USAGE, "--top-k: a head has %lld pairs, found %lld",
-                               (long long)p->pairs, (long long)p->k));
-    }
-    return report->status == DPE_OK;
+    return page->status == DPE_OK;
 }
 
 /* --------------------------------------------------------------------------------------- sheets */
 
-static struct dpe_sheet *map_sheet(const struct dpe_report *report, const struct profile *p,
+static struct dpe_sheet *map_sheet(const struct dpe_page *page, const struct profile *p,
                                    bool by_size)
 {
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, by_size ? "norms-ranked" : "norms",
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        page, by_size ? "norms-ranked" : "norms",
         by_size ? "layer:0|head:0|place:0|pair:0|share of the head:5|share up to here:5"
                 : "layer:0|head:0|pair:0|share of the head:5|contribution:5|standard error:5",
         "%s",
@@ -147,8 +114,8 @@ enum { MOST_EDGES = 65 };
 static int64_t axis_edges(const struct profile *p, bool by_size, int64_t edges[MOST_EDGES])
 {
     int64_t n = 0;
-    for (; !by_size && p->table != NULL && n < p->table->n[TABLE_EDGE] && n < MOST_EDGES; n++) {
-        edges[n] = (int64_t)p->table->group_edge[n];
+    for (; !by_size && p->of->group_edge != NULL && n < p->of->n_edges && n < MOST_EDGES; n++) {
+        edges[n] = (int64_t)p->of->group_edge[n];
     }
     if (n == 0 || edges[n - 1] != p->pairs) {
         for (n = 0; n <= 4; n++) {
@@ -159,22 +126,22 @@ static int64_t axis_edges(const struct profile *p, bool by_size, int64_t edges[M
 }
 
 /* In units of the even share; the colours end at the largest percent, which few outliers fill. */
-static void add_map(struct dpe_report *report, const struct profile *p, bool by_size)
+static void add_map(struct dpe_page *page, const struct profile *p, bool by_size)
 {
     const int64_t n = p->layers * p->heads * p->pairs;
-    double *value = dpe_report_alloc(report, (size_t)n + 1, 2 * sizeof *value);
+    double *value = dpe_page_alloc(page, (size_t)n + 1, 2 * sizeof *value);
     int64_t edges[MOST_EDGES];
     char cut[48];
-    struct dpe_sheet *sheet = map_sheet(report, p, by_size);
+    struct dpe_sheet *sheet = map_sheet(page, p, by_size);
     struct dpe_figure *figure =
-        by_size ? dpe_report_figure(
-                      report, sheet, NULL,
+        by_size ? dpe_page_figure(
+                      page, sheet, NULL,
                       "The same contributions, sorted within each head. The vertical line follows "
                       "the top %lld of %lld pairs (%s): to its left are the key pairs, whose far "
                       "positions are scaled; the pairs to its right keep their true positions.",
-                      (long long)p->k, (long long)p->pairs, p->k_source)
-                : dpe_report_figure(
-                      report, sheet, NULL,
+                      (long long)p->of->k, (long long)p->pairs, p->of->k_source)
+                : dpe_page_figure(
+                      page, sheet, NULL,
                       "Each row is a query head (%lld in each layer), each column a pair of "
                       "dimensions. The value bounds how much the pair can contribute to the "
                       "head's logits: its mean query norm times its mean key norm, where 1 is an "
@@ -184,7 +151,7 @@ static void add_map(struct dpe_report *report, const struct profile *p, bool by_
         value[i] = (by_size ? ranked(p, i) : p->share[i]) * (double)p->pairs;
         value[n + i] = value[i];
     }
-    snprintf(cut, sizeof cut, "top %lld", (long long)p->k);
+    snprintf(cut, sizeof cut, "top %lld", (long long)p->of->k);
     if (figure != NULL && value != NULL) {
         double high = quantile(value + n, n, 0.99);
         const struct dpe_field field = {
@@ -195,7 +162,7 @@ static void add_map(struct dpe_report *report, const struct profile *p, bool by_
             .row_step = p->heads,
             DPE_TITLES(by_size ? "pairs of the head, largest first" : "pair (0 turns fastest)",
                        "layer", "times the even share"),
-            .cut = by_size ? (double)p->k : (double)NAN,
+            .cut = by_size ? (double)p->of->k : (double)NAN,
             .cut_title = cut,
             .x_edges = edges,
             .n_x_edges = axis_edges(p, by_size, edges)};
@@ -204,43 +171,47 @@ static void add_map(struct dpe_report *report, const struct profile *p, bool by_
 }
 
 /* Share that the top-k hold: a cell for each head. */
-static void add_held(struct dpe_report *report, const struct profile *p)
+static void add_held(struct dpe_page *page, const struct profile *p)
 {
     const int64_t rows = p->layers * p->heads;
-    struct dpe_sheet *sheet = dpe_report_sheet(
-        report, "norms-top-k", "layer:0|head:0|share of the top k:4", "Share of the key pairs");
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        page, "norms-top-k", "layer:0|head:0|share of the top k:4", "Share of the key pairs");
     const struct dpe_plot plot = {
         .kind = PLOT_HEAT, .digits = 3, DPE_TITLES("query head", "layer", "share")};
     for (int64_t r = 0; r < rows; r++) {
-        dpe_draw_row(sheet, r / p->heads, r % p->heads, p->held[p->k * rows + r]);
+        dpe_draw_row(sheet, r / p->heads, r % p->heads, p->held[p->of->k * rows + r]);
     }
-    dpe_report_figure(report, sheet, &plot,
-                      "The share of a head's total contribution that its top %lld of %lld pairs "
-                      "have; an even spread would be %.2f. Bright heads lose little when only "
-                      "their key pairs are scaled; dark heads spread their contribution evenly.",
-                      (long long)p->k, (long long)p->pairs, (double)p->k / (double)p->pairs);
+    dpe_page_figure(page, sheet, &plot,
+                    "The share of a head's total contribution that its top %lld of %lld pairs "
+                    "have; an even spread would be %.2f. Bright heads lose little when only "
+                    "their key pairs are scaled; dark heads spread their contribution evenly.",
+                    (long long)p->of->k, (long long)p->pairs, (double)p->of->k / (double)p->pairs);
+}
+
+/* What k pairs of each head hold: the median head, and all of them. */
+static struct dpe_sheet_cell held_by(const struct profile *p, int64_t k, double *heads)
+{
+    const int64_t rows = p->layers * p->heads;
+    memcpy(heads, p->held + k * rows, (size_t)rows * sizeof *heads);
+    const double middle = quantile(heads, rows, 0.5);
+    return dpe_interval_cell(middle, quantile(heads, rows, 0.0), quantile(heads, rows, 1.0));
 }
 
 /* Median and extremes over the heads, for each k. */
-static void add_cumulative(struct dpe_report *report, const struct profile *p)
+static void add_cumulative(struct dpe_page *page, const struct profile *p, double *heads)
 {
-    const int64_t rows = p->layers * p->heads;
     char line[48];
-    snprintf(line, sizeof line, "top %lld", (long long)p->k);
+    snprintf(line, sizeof line, "top %lld", (long long)p->of->k);
     const struct dpe_plot plot = {.kind = PLOT_CURVES,
                                   DPE_ENDS(0.0, 1.02),
                                   DPE_TITLES("k, pairs of a head", "share of the total", NULL),
-                                  DPE_LINE((double)p->k, line)};
-    double *heads = dpe_report_alloc(report, (size_t)rows, sizeof *heads);
+                                  DPE_LINE((double)p->of->k, line)};
     struct dpe_sheet *sheet =
-        dpe_report_sheet(report, "norms-cumulative", "k:0|share, median and range of heads:i4",
-                         "Share of the top k pairs");
+        dpe_page_sheet(page, "norms-cumulative", "k:0|share, median and range of heads:i4",
+                       "Share of the top k pairs");
     struct dpe_sheet *drawn = dpe_draw_instead(sheet, "line:t|k:0|share:i4");
-    for (int64_t k = 0; heads != NULL && k <= p->pairs; k++) {
-        memcpy(heads, p->held + k * rows, (size_t)rows * sizeof *heads);
-        const double middle = quantile(heads, rows, 0.5);
-        const struct dpe_sheet_cell share =
-            dpe_interval_cell(middle, quantile(heads, rows, 0.0), quantile(heads, rows, 1.0));
+    for (int64_t k = 0; k <= p->pairs; k++) {
+        const struct dpe_sheet_cell share = held_by(p, k, heads);
         dpe_draw_row(sheet, k, share);
         dpe_draw_row(drawn, "median head, range of heads", k, share);
     }
@@ -248,38 +219,78 @@ static void add_cumulative(struct dpe_report *report, const struct profile *p)
         dpe_draw_row(drawn, "even spread", k, (double)k / (double)p->pairs);
         dpe_draw_row_mark(drawn, ROW_PLAIN);
     }
-    dpe_report_figure(report, sheet, &plot,
-                      "The share of a head's total contribution that its k largest pairs have: "
-                      "the median head, and as a band all heads from the most even to the most "
-                      "concentrated. The further the curve is above the even spread, the more "
-                      "pairs can keep their true positions.");
+    dpe_page_figure(page, sheet, &plot,
+                    "The share of a head's total contribution that its k largest pairs have: "
+                    "the median head, and as a band all heads from the most even to the most "
+                    "concentrated. The further the curve is above the even spread, the more "
+                    "pairs can keep their true positions.");
 }
 
 /* -------------------------------------------------------------------------------------- section */
 
-void dpe_sections_norms(struct dpe_report *report)
+int64_t dpe_words_usual_k(int64_t pairs)
 {
-    const struct dpe_report_input *input = report->about.input;
-    struct profile p = {.r = dpe_input_get(report, input, &dpe_norms_kind, "/norms", "mean sem")};
-    if (p.r == NULL) {
+    return (int64_t)llround(0.75 * (double)pairs);
+}
+
+/* The mean over the heads of a layer that were measured. */
+static double mean_of_layer(const struct profile *p, int64_t layer, int64_t k)
+{
+    const double *held = p->held + k * p->layers * p->heads + layer * p->heads;
+    double sum = 0.0;
+    double n = 0.0;
+    for (int64_t head = 0; head < p->heads; head++) {
+        sum += isnan(held[head]) ? 0.0 : held[head];
+        n += isnan(held[head]) ? 0.0 : 1.0;
+    }
+    return sum / n;
+}
+
+static void add_layers(struct dpe_page *page, const struct profile *p)
+{
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        page, "norms-layers", "layer:0|top quarter, %:1|half, %:1|three quarters, %:1",
+        "What the largest pairs hold of a head's contribution, mean of a layer's heads");
+    for (int64_t layer = 0; layer < p->layers; layer++) {
+        dpe_draw_row(sheet, layer);
+        for (int64_t quarter = 1; quarter <= 3; quarter++) {
+            dpe_draw_row(sheet, 100.0 * mean_of_layer(p, layer, p->pairs * quarter / 4));
+        }
+    }
+    dpe_page_add(page, sheet);
+}
+
+void dpe_words_norms(struct dpe_page *page, const struct dpe_norms_result *result,
+                     const struct dpe_norms_words *of)
+{
+    struct profile p = {.layers = result->n[DPE_NORMS_LAYER],
+                        .heads = result->n[DPE_NORMS_HEAD],
+                        .pairs = result->n[DPE_NORMS_PAIR],
+                        .r = result,
+                        .of = of};
+    double *heads = dpe_page_alloc(page, (size_t)(p.layers * p.heads), sizeof *heads);
+    if (!derive(page, &p) || heads == NULL) {
         return;
     }
-    p.layers = p.r->n[DPE_NORMS_LAYER];
-    p.heads = p.r->n[DPE_NORMS_HEAD];
-    p.pairs = p.r->n[DPE_NORMS_PAIR];
-    if (!choose_k(report, &p) || !derive(report, &p)) {
+    const struct dpe_sheet_cell held = held_by(&p, of->k, heads);
+    dpe_page_section(page, "Contribution of each pair");
+    dpe_page_say(page, BLOCK_LEAD,
+                 "The largest %lld of the %lld pairs (%s) hold %.0f\u00a0%% of a head's "
+                 "contribution: the median head; %.0f to %.0f\u00a0%% over all heads.",
+                 (long long)of->k, (long long)p.pairs, of->k_source, 100.0 * held.number[0],
+                 100.0 * held.number[1], 100.0 * held.number[2]);
+    dpe_page_say(page, BLOCK_TEXT,
+                 "Pairs that contribute little to a head's logits need no scaled positions. "
+                 "Contributions are averaged over excerpts of lengths up to the trained one "
+                 "(rule: %s). Their standard errors are in the CSV file; pairs whose "
+                 "contributions differ by less are ties.",
+                 of->contribution != NULL ? of->contribution : "unknown");
+    add_layers(page, &p);
+    if (page->printed) {
         return;
     }
-    const char *rule = dpe_input_words(report, input, "/norms", "contribution");
-    dpe_report_section(report, "Contribution of each pair");
-    dpe_report_say(report, BLOCK_TEXT,
-                   "Pairs that contribute little to a head's logits need no scaled positions. "
-                   "Contributions are averaged over excerpts of lengths up to the trained one "
-                   "(rule: %s). Their standard errors are in the CSV file; pairs whose "
-                   "contributions differ by less are ties.",
-                   rule != NULL ? rule : "unknown");
-    add_map(report, &p, false);
-    add_map(report, &p, true);
-    add_held(report, &p);
-    add_cumulative(report, &p);
+    add_map(page, &p, false);
+    add_map(page, &p, true);
+    add_held(page, &p);
+    add_cumulative(page, &p, heads);
 }
