@@ -122,7 +122,12 @@ int dpe_results_lengths(const struct dpe_suite *suite, int64_t *lengths, int siz
 /** Write /eval/SUITE (outputs/SCHEMA.md, "Comparison"); /method is there. */
 dpe_status dpe_results_put(const struct dpe_results *results, struct dpe_h5 *table,
                            struct dpe_error *err);
-/** The same for the suite niah_grid: depths [n_depths] as it was opened with. */
+/** The suite niah_grid by depth and length: depths [n_depths] as it was opened with, borrowed as
+ * the names are. To be freed, after failures too. */
+dpe_status dpe_results_grid(const struct dpe_results *results, const double *depths, int n_depths,
+                            struct dpe_grid_result *grid, struct dpe_error *err);
+void dpe_results_grid_free(struct dpe_grid_result *grid);
+/** Write /eval/SUITE of it. */
 dpe_status dpe_results_put_grid(const struct dpe_results *results, const double *depths,
                                 int n_depths, struct dpe_h5 *table, struct dpe_error *err);
 

@@ -344,40 +344,45 @@ static void transpose(void *to, const void *from, size_t size, const struct dpe_
 static const char of_grid[] = "length plan score status mean";
 static const char of_grid_halves[] = "at_least_half";
 
-static void drop_grid(struct dpe_grid_result *grid)
+void dpe_results_grid_free(struct dpe_grid_result *grid)
 {
     dpe_datasets_drop(&dpe_grid_kind, grid, of_grid);
     dpe_datasets_drop(&dpe_grid_kind, grid, of_grid_halves);
 }
 
-dpe_status dpe_results_put_grid(const struct dpe_results *results, const double *depths,
-                                int n_depths, struct dpe_h5 *table, struct dpe_error *err)
+dpe_status dpe_results_grid(const struct dpe_results *results, const double *depths, int n_depths,
+                            struct dpe_grid_result *grid, struct dpe_error *err)
 {
     const struct dpe_suite_result *r = &results->r;
     const int n_lengths = results->n_tasks / n_depths;
-    DPE_SCOPED(drop_grid)
-    struct dpe_grid_result grid = {
-        .n = {results->n_methods, n_depths, n_lengths, results->n_samples}, .depth = depths};
-    char folder[64];
-    snprintf(folder, sizeof folder, "/eval/%s", results->suite->name);
-    DPE_TRY(dpe_datasets_make(&dpe_grid_kind, &grid, of_grid, err));
-    if (r->half != NULL) {
-        DPE_TRY(dpe_datasets_make(&dpe_grid_kind, &grid, of_grid_halves, err));
-    }
     const int64_t n = results->n_samples;
-    transpose(grid.score, r->score, sizeof *grid.score, results, n_depths, n);
-    transpose(grid.status, r->status, sizeof *grid.status, results, n_depths, n);
-    transpose(grid.mean, r->mean, sizeof *grid.mean, results, n_depths, 1);
+    *grid = (struct dpe_grid_result){
+        .n = {results->n_methods, n_depths, n_lengths, n}, .method = r->method, .depth = depths};
+    DPE_TRY(dpe_datasets_make(&dpe_grid_kind, grid, of_grid, err));
+    if (r->half != NULL) {
+        DPE_TRY(dpe_datasets_make(&dpe_grid_kind, grid, of_grid_halves, err));
+        transpose(grid->half, r->half, sizeof *grid->half, results, n_depths, n);
+    }
+    transpose(grid->score, r->score, sizeof *grid->score, results, n_depths, n);
+    transpose(grid->status, r->status, sizeof *grid->status, results, n_depths, n);
+    transpose(grid->mean, r->mean, sizeof *grid->mean, results, n_depths, 1);
     for (int l = 0; l < n_lengths; l++) {
-        grid.length[l] = r->task_length[l * n_depths];
+        grid->length[l] = r->task_length[l * n_depths];
     }
     for (int i = 0; i < results->n_methods * n_lengths; i++) {
         /* All depths of a length have one plan. */
-        ((const char **)(uintptr_t)grid.plan)[i] = r->plan[i * n_depths];
+        ((const char **)(uintptr_t)grid->plan)[i] = r->plan[i * n_depths];
     }
-    if (r->half != NULL) {
-        transpose(grid.half, r->half, sizeof *grid.half, results, n_depths, n);
-    }
+    return DPE_OK;
+}
+
+dpe_status dpe_results_put_grid(const struct dpe_results *results, const double *depths,
+                                int n_depths, struct dpe_h5 *table, struct dpe_error *err)
+{
+    DPE_SCOPED(dpe_results_grid_free) struct dpe_grid_result grid = {0};
+    char folder[64];
+    snprintf(folder, sizeof folder, "/eval/%s", results->suite->name);
+    DPE_TRY(dpe_results_grid(results, depths, n_depths, &grid, err));
     DPE_TRY(put_attributes(results, folder, false, table, err));
     dpe_datasets_put(&dpe_grid_kind, &grid, folder, table);
     return dpe_h5_failed(table, err);

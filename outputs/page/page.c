@@ -109,6 +109,15 @@ void dpe_page_section(struct dpe_page *page, const char *format, ...)
         title = longer;
     }
     dpe_draw_add(&page->document, BLOCK_SECTION, title, NULL);
+    if (page->unfinished != NULL) {
+        dpe_page_say(
+            page, BLOCK_NOTE,
+            "The run that wrote %s is unfinished. The values shown are correct, but not all "
+            "samples are measured yet: a dash is a cell without samples, and intervals will "
+            "become narrower. Run the same command to continue.",
+            page->unfinished);
+        page->unfinished = NULL;
+    }
 }
 
 void dpe_page_say(struct dpe_page *page, enum dpe_block_kind kind, const char *format, ...)

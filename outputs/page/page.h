@@ -289,10 +289,11 @@ struct dpe_page {
     char prefix[96], suffix[32];
     size_t place;
     const char *apart;
-    bool printed; /**< for a terminal: builders leave out what only a page shows */
-    dpe_status status;     /**< of the first failure */
-    struct dpe_error *err; /**< its message */
-    void **kept;           /**< freed with the page */
+    const char *unfinished; /**< a run that is; the next section says so. NULL: none */
+    bool printed;           /**< for a terminal: builders leave out what only a page shows */
+    dpe_status status;      /**< of the first failure */
+    struct dpe_error *err;  /**< its message */
+    void **kept;            /**< freed with the page */
     size_t n_kept;
 };
 /** Keep a failure, unless there is one. Whether there is none. */

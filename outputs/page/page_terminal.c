@@ -21,6 +21,13 @@ static int width_of(const char *text)
     return n;
 }
 
+/* A number that its decimals would show as 0 has two digits. */
+static void put_number(struct dpe_text *out, double value, int digits)
+{
+    const bool small = value != 0.0 && fabs(value) < 0.5 * pow(10.0, -digits);
+    dpe_text_put(out, small ? "%.*g" : "%.*f", small ? 2 : digits, value);
+}
+
 /* A text, NULL without memory. */
 static char *cell_text(const struct dpe_sheet_column *column, const struct dpe_sheet_cell *cell)
 {
@@ -38,13 +45,17 @@ static char *cell_text(const struct dpe_sheet_column *column, const struct dpe_s
     }
     struct dpe_text out = {0};
     const int digits = column->digits;
-    dpe_text_put(&out, "%s%.*f",
+    dpe_text_put(&out, "%s",
                  (cell->mark & MARK_BEST) != 0   ? "*"
-                 : (cell->mark & MARK_TIED) != 0 ? "≈"
-                                                 : "",
-                 digits, cell->number[0]);
+                 : (cell->mark & MARK_TIED) != 0 ? "~"
+                                                 : "");
+    put_number(&out, cell->number[0], digits);
     if (column->kind == COLUMN_INTERVAL && !isnan(cell->number[1])) {
-        dpe_text_put(&out, " [%.*f, %.*f]", digits, cell->number[1], digits, cell->number[2]);
+        dpe_text_put(&out, " [");
+        put_number(&out, cell->number[1], digits);
+        dpe_text_put(&out, ", ");
+        put_number(&out, cell->number[2], digits);
+        dpe_text_put(&out, "]");
     }
     if (out.failed) {
         dpe_text_free(&out);
@@ -123,6 +134,14 @@ static void print_sheet(const struct dpe_sheet *sheet, bool details)
         }
         end += end == begin; /* of one column */
     }
+    unsigned marks = 0;
+    for (size_t i = 0; i < sheet->n_cells; i++) {
+        marks |= sheet->cells[i].mark;
+    }
+    if ((marks & MARK_BEST) != 0) {
+        dpe_print("* best%s\n",
+                  (marks & MARK_TIED) != 0 ? "   ~ its interval overlaps that of the best" : "");
+    }
     const size_t all = sheet->n_cells / sheet->n_columns;
     if (grid.rows < all) {
         dpe_print("(%zu of %zu rows)\n", grid.rows, all);
@@ -174,6 +193,15 @@ static void print_map(const struct dpe_sheet *sheet, const struct dpe_plot *plot
     dpe_print("\n");
 }
 
+/* Spaces that do not break lines are for a page. */
+static void print_sentence(const char *text)
+{
+    for (const char *at; (at = strstr(text, "\u00a0")) != NULL; text = at + strlen("\u00a0")) {
+        dpe_print("%.*s ", (int)(at - text), text);
+    }
+    dpe_print("%s\n", text);
+}
+
 void dpe_draw_document_print(const struct dpe_document *document, bool details)
 {
     for (size_t i = 0; i < document->n; i++) {
@@ -189,12 +217,12 @@ void dpe_draw_document_print(const struct dpe_document *document, bool details)
             __attribute__((fallthrough));
         case BLOCK_LEAD:
         case BLOCK_NOTE:
-            dpe_print("%s\n", block->text);
+            print_sentence(block->text);
             break;
         case BLOCK_FIGURE:
-            if (block->plot.told && block->sheet->n_cells > 0) {
+            if (block->plot.told && block->plot.kind == PLOT_HEAT && block->sheet->n_cells > 0) {
                 print_map(block->sheet, &block->plot);
-            } else if (details) {
+            } else if (details || block->plot.told) {
                 print_sheet(block->sheet, false);
             }
             break;

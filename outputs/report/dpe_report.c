@@ -135,22 +135,16 @@ static void name_document(const struct dpe_report_arguments *args, struct dpe_re
 
 static void compose(const struct dpe_report_arguments *args, struct dpe_report *report)
 {
-#define RESULT(words, of, which, declared, shown)                                                  \
-    .title = (words), .folder = (of), .names = (which), .kind = &(declared), .show = (shown)
     static const struct dpe_section sections[] = {
         {dpe_comparison_headline},
         {dpe_detection_result, DETECTION},
         {dpe_comparison_glance, "/method", "/ablate"},
         {dpe_comparison_section, "/method", "/ablate"},
-        {.has = "/tune/method",
-         RESULT("Settings of methods", "/tune", NULL, dpe_tune_kind, dpe_comparison_tuning)},
+        {dpe_sections_tune, "/tune/method"},
         {dpe_detection_section, DETECTION},
         {dpe_comparison_ablations},
-        {.has = "/eval/niah_grid/mean",
-         RESULT("One needle by depth and length", "/eval/niah_grid", "mean ci_low ci_high n_valid",
-                dpe_grid_kind, dpe_comparison_grid)},
-        {.has = "/kld/method",
-         RESULT("Divergence from the base", "/kld", NULL, dpe_kld_kind, dpe_comparison_divergence)},
+        {dpe_sections_grid, "/eval/niah_grid/mean"},
+        {dpe_sections_kld, "/kld/method"},
         {dpe_sections_norms, "/norms/mean"},
         {dpe_sections_tables},
         {dpe_sections_runtimes},

@@ -376,12 +376,9 @@ void dpe_detection_section(struct dpe_report *report)
     if (d != NULL && !dpe_detection_is_ready(d)) {
         dpe_page_section(&report->page, "Detection at %s tokens",
                          DPE_LENGTH_TEXT(dpe_detection_length(d)));
-        dpe_report_unfinished(report);
         dpe_report_lines(report, BLOCK_NOTE, "/race", "words");
         detection_maps(report, d);
         add_positions(report, d);
-    } else if (d != NULL) {
-        dpe_report_unfinished(report);
     }
 }
 

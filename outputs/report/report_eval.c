@@ -1,77 +1,108 @@
-/* Comparisons: a suite of one, read, and what can be asked of it; sentences and tables. */
+/* Comparisons among the inputs: their suites read, to be told by outputs/words. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "outputs/h5/rows.h"
 #include "outputs/report/report_parts.h"
 
-/* Means and their axes are there together, or they are not shown. */
-static void take_axes(struct dpe_report_suite *s)
+/* The longest length that the table of this name was made for, 0 when no input is that table. */
+static double made_for(struct dpe_report *report, const char *method)
 {
-    const int64_t *n = s->r->n;
-    const bool positions = s->r->position != NULL && s->r->position_mean != NULL;
-    const bool categories =
-        s->r->category != NULL && s->r->category_length != NULL && s->r->category_mean != NULL;
-    s->n_methods = (size_t)n[DPE_SUITE_METHOD];
-    s->n_tasks = (size_t)n[DPE_SUITE_TASK];
-    s->n_positions = positions ? (size_t)n[DPE_SUITE_POSITION] : 0;
-    s->n_categories = categories ? (size_t)n[DPE_SUITE_CATEGORY] : 0;
-    s->n_category_lengths = categories ? (size_t)n[DPE_SUITE_CATEGORY_LENGTH] : 0;
-}
-
-/* What follows from the values; tables of other programs may not say what differences are to: the
- * first method. */
-static void derive(struct dpe_report_suite *s)
-{
-    double any = 0.0;
-    take_axes(s);
-    s->single = true;
-    for (size_t m = 0; m < s->n_methods; m++) {
-        s->against = dpe_input_says(s->input, "/eval", "against", s->r->method[m]) ? m : s->against;
-    }
-    for (size_t t = 0; t < s->n_tasks; t++) {
-        const double length = (double)s->r->task_length[t];
-        s->single = s->single && strcmp(s->r->task_label[t], s->r->task_label[0]) == 0;
-        any = fmax(any, length);
-        for (size_t m = 0; m < s->n_methods; m++) {
-            const bool there = !isnan(s->r->mean[m * s->n_tasks + t].mean);
-            s->longest = there ? fmax(s->longest, length) : s->longest;
+    const char *file = strncmp(method, "table:", 6) == 0 ? method + 6 : method;
+    const char *slash = strrchr(file, '/');
+    file = slash != NULL ? slash + 1 : file;
+    double longest = 0.0;
+    for (size_t i = 0; i < report->n; i++) {
+        const struct dpe_table_part *part =
+            strcmp(report->inputs[i].name, file) == 0
+                ? dpe_input_table(report, &report->inputs[i], "length evaluated_length")
+                : NULL;
+        if (part != NULL && part->evaluated_length != NULL) {
+            longest = fmax(longest, *part->evaluated_length);
+        }
+        for (int64_t k = 0; part != NULL && part->length != NULL && k < part->n[TABLE_ENTRY]; k++) {
+            longest = fmax(longest, part->length[k]);
         }
     }
-    s->longest = s->longest > 0.0 ? s->longest : any;
+    return longest;
 }
 
-static const char *words_of(struct dpe_report *report, const struct dpe_report_suite *s,
+/* Mean seconds of the samples of every method and task, [method][task]; NaN: none was timed. NULL
+ * where the table has none, or after a failure. */
+static const double *read_seconds(struct dpe_report *report, const struct dpe_report_input *input,
+                                  const struct dpe_suite_words *s)
+{
+    const size_t cells = s->n_methods * s->n_tasks;
+    double *count = dpe_page_alloc(&report->page, cells + 1, sizeof *count);
+    double *seconds = dpe_page_alloc(&report->page, cells + 1, sizeof *seconds);
+    DPE_OWNED struct dpe_row *rows = NULL;
+    size_t n = 0;
+    if (seconds == NULL || s->r->plan == NULL || s->r->task == NULL || !s->single ||
+        s->n_tasks < 2 || !dpe_h5_has(input->table, "/run/seconds") ||
+        !dpe_page_ok(&report->page, dpe_h5_get_rows(input->table, &rows, &n, report->page.err))) {
+        return NULL;
+    }
+    for (size_t r = 0; r < n; r++) {
+        const struct dpe_row *row = &rows[r];
+        for (size_t i = 0; i < cells && row->status == DPE_ROW_OK && row->seconds >= 0.0; i++) {
+            if (strcmp(s->r->plan[i], row->plan) == 0 &&
+                strcmp(s->r->task[i % s->n_tasks], row->task) == 0) {
+                seconds[i] += row->seconds;
+                count[i] += 1.0;
+            }
+        }
+        dpe_row_free(&rows[r]);
+    }
+    for (size_t i = 0; i < cells; i++) {
+        seconds[i] = count[i] > 0.0 ? seconds[i] / count[i] : (double)NAN;
+    }
+    return seconds;
+}
+
+static const char *words_of(struct dpe_report *report, const struct dpe_report_input *input,
                             const char *folder, const char *name, const char *otherwise)
 {
-    const char *words = dpe_input_words(report, s->input, folder, name);
+    const char *words = dpe_input_words(report, input, folder, name);
     return words != NULL ? words : otherwise;
 }
 
-static void read_suite(struct dpe_report *report, const char *name, struct dpe_report_suite *s)
+/* Tables of other programs may not say what differences are to: the first method. */
+static void read_methods(struct dpe_report *report, const struct dpe_report_input *input,
+                         struct dpe_suite_words *s)
 {
+    double *made = dpe_page_alloc(&report->page, s->n_methods + 1, sizeof *made);
+    for (size_t m = 0; m < s->n_methods && made != NULL; m++) {
+        s->against = dpe_input_says(input, "/eval", "against", s->r->method[m]) ? m : s->against;
+        made[m] = made_for(report, s->r->method[m]);
+    }
+    s->made_for = made;
+    s->seconds = read_seconds(report, input, s);
+}
+
+static void read_suite(struct dpe_report *report, const char *name, struct dpe_report_suite *suite)
+{
+    const struct dpe_report_input *input = suite->input;
     const char *folder = dpe_page_text(&report->page, "/eval/%s", name);
+    struct dpe_suite_words *s = &suite->of;
     s->name = dpe_page_clean(&report->page, name, 0);
-    s->has = dpe_page_text(&report->page, "/eval/%s/mean", name);
-    s->r = dpe_input_get(report, s->input, &dpe_suite_kinds[0], folder, NULL);
+    suite->has = dpe_page_text(&report->page, "/eval/%s/mean", name);
+    s->r = dpe_input_get(report, input, &dpe_suite_kinds[0], folder, NULL);
     if (s->r == NULL) {
         return;
     }
-    s->low_is_better = dpe_input_says(s->input, folder, "better", "lower");
-    s->scale = s->low_is_better ? 1.0 : 100.0;
-    s->title = words_of(report, s, folder, "title", s->name);
-    s->unit = words_of(report, s, folder, "unit",
+    s->low_is_better = dpe_input_says(input, folder, "better", "lower");
+    s->title = words_of(report, input, folder, "title", s->name);
+    s->unit = words_of(report, input, folder, "unit",
                        s->low_is_better ? "perplexity per token" : "score (1 = all right)");
-    const char *bracket = strstr(s->unit, " (");
-    s->measure = dpe_page_text(
-        &report->page, "%.*s",
-        (int)(bracket != NULL ? (size_t)(bracket - s->unit) : strlen(s->unit)), s->unit);
     s->explanation =
-        words_of(report, s, folder, "explanation",
+        words_of(report, input, folder, "explanation",
                  "Scores follow the rules of the benchmark: 1 when all answers are right, 0 when "
                  "none is. All methods read the same samples.");
-    s->together = dpe_input_read_whole(s->input, folder, "samples_together", 1);
-    derive(s);
+    s->together = dpe_input_read_whole(input, folder, "samples_together", 1);
+    s->trained = dpe_input_read_whole(input, "/eval", "trained_length", -1);
+    dpe_words_derive(&report->page, s);
+    read_methods(report, input, s);
 }
 
 const struct dpe_report_suite *dpe_comparison_suites(struct dpe_report *report,
@@ -97,272 +128,6 @@ const struct dpe_report_suite *dpe_comparison_suites(struct dpe_report *report,
     return input->suites;
 }
 
-/* --------------------------------------------------------------------------------------- asking */
-
-int64_t dpe_comparison_suite_task(const struct dpe_report_suite *s, double length)
-{
-    for (size_t t = 0; t < s->n_tasks; t++) {
-        if (strcmp(s->r->task_label[t], s->r->task_label[0]) == 0 &&
-            (double)s->r->task_length[t] == length) {
-            return (int64_t)t;
-        }
-    }
-    return -1;
-}
-
-struct dpe_sheet_cell dpe_comparison_suite_cell(const struct dpe_report_suite *s, size_t method,
-                                                size_t task)
-{
-    return dpe_scaled_cell(&s->r->mean[method * s->n_tasks + task], s->scale);
-}
-
-size_t dpe_comparison_suite_rank(const struct dpe_report_suite *s, size_t method, size_t task)
-{
-    const double own = s->r->mean[method * s->n_tasks + task].mean;
-    size_t n = 0;
-    for (size_t m = 0; m < s->n_methods; m++) {
-        const double other = s->r->mean[m * s->n_tasks + task].mean;
-        const bool above = s->low_is_better ? other < own : other > own;
-        n += above || isnan(own) || (other == own && m < method);
-    }
-    return n;
-}
-
-size_t dpe_comparison_suite_ranked(const struct dpe_report_suite *s, size_t rank, size_t task)
-{
-    size_t m = 0;
-    while (m + 1 < s->n_methods && dpe_comparison_suite_rank(s, m, task) != rank) {
-        m++;
-    }
-    return m;
-}
-
-/* From now on it is what the report writes about. */
-static void write_about(struct dpe_report *report, const struct dpe_report_suite *s)
-{
-    dpe_report_about(report, s->input, s->has);
-    snprintf(report->page.prefix, sizeof report->page.prefix, "%s", s->name);
-    for (char *c = report->page.prefix; *c != '\0'; c++) {
-        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9');
-        *c = (char)(plain ? *c : '-');
-    }
-}
-
-struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *s, enum dpe_plot_kind kind)
-{
-    const bool lines = kind == PLOT_CURVES, low = s->low_is_better;
-    return (struct dpe_plot){
-        .kind = kind,
-        .value = 3,
-        .log_x = true,
-        .log = low,
-        .low_is_good = low,
-        /* Two equal ends: as the values have them. */
-        DPE_ENDS(low || !lines ? 0.0 : -2.0, low     ? 0.0
-                                             : lines ? 104.0
-                                                     : 100.0),
-        DPE_TITLES("length, tokens",
-                   !lines ? "method"
-                   : low  ? "perplexity per token"
-                          : "recall, %",
-                   low ? "perplexity" : "percent"),
-        DPE_LINE((double)dpe_input_read_whole(s->input, "/eval", "trained_length", -1),
-                 "trained length")};
-}
-
-/* ------------------------------------------------------------------------------------ sentences */
-
-/* "44 % (30 to 59 %)" of a share, "2.31 (2.12 to 2.50)" of a perplexity; a single context has no
- * interval. */
-static void value_text(const struct dpe_interval *v, bool share, char text[96])
-{
-    const double scale = share ? 100.0 : 1.0;
-    const int digits = share ? 0 : 2;
-    const char *unit = share ? "\u00a0%" : "";
-    snprintf(text, 96, "no valid sample");
-    if (!isnan(v->mean)) {
-        snprintf(text, 96, "%.*f%s", digits, v->mean * scale, unit);
-    }
-    if (!isnan(v->mean) && !isnan(v->low)) {
-        dpe_append(text, 96, " (%.*f\u00a0to\u00a0%.*f%s)", digits, v->low * scale, digits,
-                   v->high * scale, unit);
-    }
-}
-
-/* The best method and those that follow, at the longest length; only for suites of one task. */
-static void add_lead(struct dpe_report *report, const struct dpe_report_suite *s)
-{
-    enum { NAMED = 4 };
-    const int64_t task = dpe_comparison_suite_task(s, s->longest);
-    const struct dpe_interval *mean = s->r->mean + (task < 0 ? 0 : task);
-    DPE_SCOPED(dpe_text_free) struct dpe_text out = {0};
-    size_t n = 0;
-    for (size_t m = 0; m < s->n_methods && task >= 0; m++) {
-        n += isnan(mean[m * s->n_tasks].mean) ? 0 : 1;
-    }
-    dpe_text_put(&out, "At %s tokens", DPE_LENGTH_TEXT(s->longest));
-    for (size_t i = 0; i < n; i++) {
-        const size_t m = dpe_comparison_suite_ranked(s, i, (size_t)task);
-        char value[96];
-        value_text(&mean[m * s->n_tasks], !s->low_is_better, value);
-        if (i < NAMED) {
-            dpe_text_put(&out, "%s%s ", i > 0 && (i + 1 == n || i + 1 == NAMED) ? " and " : ", ",
-                         dpe_page_clean(&report->page, s->r->method[m], 40));
-            dpe_text_put(&out, i == 0 ? "has a %s of %s" : "%.0s%s", s->measure, value);
-        } else if (dpe_worth_is_table(s->r->method[m])) {
-            dpe_text_put(&out, ", %s with %s", s->r->method[m], value);
-        }
-        dpe_text_put(&out, "%s", i + 1 == NAMED && n > NAMED ? "; the others follow" : "");
-    }
-    dpe_text_put(&out, "%s.", n == 0 ? " nothing was measured" : "");
-    dpe_page_say(&report->page, BLOCK_LEAD, "%s", out.bytes != NULL ? out.bytes : "");
-    report->page.document.failed = report->page.document.failed || out.failed;
-}
-
-/* How many differences to the method `against` are not distinguishable from 0: the interval
- * contains 0, or the sign-flip test does not reject it. */
-static void add_noise(struct dpe_report *report, const struct dpe_report_suite *s)
-{
-    size_t compared = 0;
-    size_t noise = 0;
-    for (size_t i = 0; s->r->difference != NULL && i < s->n_methods * s->n_tasks; i++) {
-        const struct dpe_difference *of = &s->r->difference[i];
-        if (i / s->n_tasks == s->against) {
-            continue;
-        }
-        bool inside = of->minus.low <= 0.0 && of->minus.high >= 0.0;
-        compared += of->p >= 0.0;
-        noise += of->p >= 0.05 || (of->p >= 0.0 && inside);
-    }
-    if (compared == 0) {
-        return;
-    }
-    dpe_page_say(
-        &report->page, BLOCK_NOTE,
-        "Of %zu differences to %s, %zu %s not distinguishable from 0: the "
-        "95\u00a0%% interval contains 0, or p\u00a0≥\u00a00.05 in a sign-flip test over the "
-        "same %s. Where methods do not differ, p is below 0.05 in one of twenty comparisons; "
-        "the values are not corrected for that.",
-        compared, s->r->method[s->against], noise, noise == 1 ? "is" : "are",
-        s->together > 1    ? "contexts"
-        : s->low_is_better ? "books"
-                           : "samples");
-}
-
-/* --------------------------------------------------------------------------------------- tables */
-
-/* What a task is called where tasks are beside each other. */
-static const char *task_name(struct dpe_report *report, const struct dpe_report_suite *s,
-                             size_t task)
-{
-    const char *tokens = DPE_LENGTH_TEXT((double)s->r->task_length[task]);
-    return s->single ? dpe_page_text(&report->page, "%s", tokens)
-                     : dpe_page_text(&report->page, "%s at %s", s->r->task_label[task], tokens);
-}
-
-/* The signs that occur. */
-static void explain_marks(struct dpe_report *report, unsigned marks)
-{
-    if (marks != 0) {
-        dpe_page_say(
-            &report->page, BLOCK_TEXT, "%s%s%s",
-            (marks & MARK_BEST) != 0 ? "Bold: the best method of a task." : "",
-            (marks & MARK_TIED) != 0
-                ? " ≈: its interval overlaps that of the best; a paired test may still tell "
-                  "the two apart."
-                : "",
-            (marks & MARK_OUTSIDE) != 0 ? " Grey: a table at a length that it was not made for."
-                                        : "");
-    }
-}
-
-/* A line for each method; where there are more tasks than fit on a page, a line for each task. */
-static void add_table(struct dpe_report *report, const struct dpe_report_suite *s)
-{
-    enum { WIDE = 8, FEW = 4 };
-    bool by_task = s->n_tasks > WIDE && s->n_methods < s->n_tasks;
-    size_t columns = by_task ? s->n_methods : s->n_tasks;
-    size_t rows = by_task ? s->n_tasks : s->n_methods;
-    bool intervals = columns <= (by_task ? FEW : WIDE);
-    struct dpe_sheet *sheet =
-        dpe_page_sheet(&report->page, "table", by_task ? "task:t" : "method:@", "%s: %s by %s",
-                       s->title, s->low_is_better ? "perplexity" : "score in percent",
-                       by_task     ? "task and method"
-                       : s->single ? "method and length in tokens"
-                                   : "method and task");
-    const char *kind = s->low_is_better ? "i3" : "i1";
-    unsigned marks = 0;
-    for (size_t c = 0; c < columns; c++) {
-        dpe_draw_sheet_column(sheet, by_task ? s->r->method[c] : task_name(report, s, c),
-                              intervals ? kind : kind + 1);
-    }
-    for (size_t i = 0; i < rows * columns; i++) {
-        size_t method = by_task ? i % columns : i / columns;
-        size_t task = by_task ? i / columns : i % columns;
-        if (i % columns == 0) {
-            dpe_draw_cell(
-                sheet, dpe_text_cell(by_task ? task_name(report, s, task) : s->r->method[method]));
-        }
-        struct dpe_sheet_cell cell = dpe_comparison_suite_cell(s, method, task);
-        cell.mark = dpe_comparison_suite_marks(report, s, method, task);
-        marks |= cell.mark;
-        dpe_draw_cell(sheet, cell);
-    }
-    dpe_page_add(&report->page, sheet);
-    explain_marks(report, marks);
-}
-
-/* The next number that the suite's kind declares of a comparison besides the difference itself;
- * NULL: there is none. */
-static const struct dpe_dataset *next_number(const struct dpe_dataset *after)
-{
-    const struct dpe_dataset_kind *kind = &dpe_suite_kinds[0];
-    const struct dpe_dataset *d = after != NULL ? after + 1 : kind->datasets;
-    while (d < kind->datasets + kind->n &&
-           (d->array != offsetof(struct dpe_suite_result, difference) ||
-            d->at < sizeof(struct dpe_interval))) {
-        d++;
-    }
-    return d < kind->datasets + kind->n ? d : NULL;
-}
-
-static void add_differences(struct dpe_report *report, const struct dpe_report_suite *s)
-{
-    if (s->n_methods < 2 || s->r->difference == NULL) {
-        return;
-    }
-    struct dpe_sheet *sheet = dpe_page_sheet(
-        &report->page, "differences",
-        s->low_is_better ? "method:@|task:t|length:0|difference:i3|pairs:0"
-                         : "method:@|task:t|length:0|difference, percentage points:i1|pairs:0",
-        "%s: difference to %s%s", s->title, s->r->method[s->against],
-        s->low_is_better ? ", nats per token (negative is better)" : "");
-    for (const struct dpe_dataset *d = NULL; (d = next_number(d)) != NULL;) {
-        const bool p = strcmp(d->name, "p_value") == 0;
-        dpe_draw_sheet_column(sheet, p ? "p" : d->name, p ? "p" : s->low_is_better ? "3" : "1");
-    }
-    for (size_t i = 0; i < s->n_methods * s->n_tasks; i++) {
-        const struct dpe_difference *of = &s->r->difference[i];
-        if (i / s->n_tasks == s->against) {
-            continue;
-        }
-        dpe_draw_row(sheet, s->r->method[i / s->n_tasks], s->r->task_label[i % s->n_tasks],
-                     s->r->task_length[i % s->n_tasks], dpe_scaled_cell(&of->minus, s->scale),
-                     of->minus.n);
-        for (const struct dpe_dataset *d = NULL; (d = next_number(d)) != NULL;) {
-            const double value = *(const double *)(const void *)((const char *)of + d->at);
-            dpe_draw_cell(sheet, dpe_number_cell(value * (d->units == NULL ? s->scale : 1.0)));
-        }
-    }
-    dpe_draw_shown(sheet, 200, sheet != NULL && sheet->n_cells > 12 * sheet->n_columns);
-    dpe_page_add(&report->page, sheet);
-    for (const struct dpe_dataset *d = next_number(NULL); (d = next_number(d)) != NULL;) {
-        dpe_page_say(&report->page, BLOCK_TEXT, "%s: %s.", d->name, d->long_name); /* all but p */
-    }
-}
-
-/* -------------------------------------------------------------------------------------- section */
-
 /* An ablation is a comparison as well, and has its own section. */
 void dpe_comparison_section(struct dpe_report *report)
 {
@@ -370,48 +135,11 @@ void dpe_comparison_section(struct dpe_report *report)
     const struct dpe_report_suite *suites = dpe_comparison_suites(report, report->about.input, &n);
     for (const struct dpe_report_suite *s = suites; s < suites + n && report->page.status == DPE_OK;
          s++) {
-        if (s->n_methods == 0 || s->n_tasks == 0) {
-            continue;
-        }
-        write_about(report, s);
-        dpe_page_section(&report->page, "%s: methods compared", s->title);
-        dpe_report_unfinished(report);
-        if (s->single) {
-            add_lead(report, s);
-        }
-        dpe_page_say(&report->page, BLOCK_TEXT, "%s", s->explanation);
-        add_noise(report, s);
-        dpe_comparison_suite_figures(report, s);
-        add_table(report, s);
-        add_differences(report, s);
-    }
-}
-
-/* ---------------------------------------------------------------------------------- all suites */
-
-/* The overall score where there is one (it has no interval), the only task's where there is one,
- * else the mean of the tasks. */
-static struct dpe_sheet_cell value_cell(const struct dpe_report_suite *s, size_t method)
-{
-    for (size_t l = 0; l < s->n_category_lengths && s->n_categories > 0; l++) {
-        if ((double)s->r->category_length[l] == s->longest) { /* the last category is of all */
-            const size_t at = (method + 1) * s->n_categories * s->n_category_lengths;
-            return dpe_number_cell(s->r->category_mean[at - s->n_category_lengths + l] * s->scale);
+        if (s->of.n_methods > 0 && s->of.n_tasks > 0) {
+            dpe_report_about(report, s->input, s->has);
+            dpe_words_suite(&report->page, &s->of);
         }
     }
-    if (s->single) {
-        const int64_t task = dpe_comparison_suite_task(s, s->longest);
-        return dpe_comparison_suite_cell(s, method, (size_t)(task < 0 ? 0 : task));
-    }
-    double sum = 0.0;
-    double n = 0.0;
-    for (size_t t = 0; t < s->n_tasks; t++) {
-        if ((double)s->r->task_length[t] == s->longest) {
-            sum += s->r->mean[method * s->n_tasks + t].mean;
-            n += 1.0;
-        }
-    }
-    return dpe_number_cell(sum / n * s->scale);
 }
 
 void dpe_comparison_glance(struct dpe_report *report)
@@ -419,35 +147,14 @@ void dpe_comparison_glance(struct dpe_report *report)
     enum { MOST = 16 };
     size_t n = 0;
     const struct dpe_report_suite *suites = dpe_comparison_suites(report, report->about.input, &n);
+    const struct dpe_suite_words *of[MOST];
     bool whole = n > 1;
     n = n > MOST ? MOST : n;
     for (size_t i = 0; i < n; i++) {
-        whole = whole && suites[i].n_methods > 0 && suites[i].n_tasks > 0;
+        of[i] = &suites[i].of;
+        whole = whole && of[i]->n_methods > 0 && of[i]->n_tasks > 0;
     }
-    if (!whole) {
-        return;
+    if (whole) {
+        dpe_words_glance(&report->page, of, n);
     }
-    dpe_page_section(&report->page, "Methods at a glance");
-    dpe_page_say(&report->page, BLOCK_TEXT,
-                 "Each benchmark at the longest length that was measured, with its 95\u00a0%% "
-                 "interval if it has one. Lower is better for perplexity, higher for the others. "
-                 "The sections below explain what each measures and how many differences are "
-                 "distinguishable from 0.");
-    struct dpe_sheet *sheet =
-        dpe_page_sheet(&report->page, "glance", "method:@", "Methods on all benchmarks");
-    for (size_t i = 0; i < n; i++) {
-        const struct dpe_report_suite *s = &suites[i];
-        dpe_draw_sheet_column(sheet,
-                              dpe_page_text(&report->page, "%s at %s%s", s->title,
-                                            DPE_LENGTH_TEXT(s->longest),
-                                            s->low_is_better ? "" : ", %"),
-                              s->low_is_better ? "i2" : "i1");
-    }
-    for (size_t m = 0; m < suites[0].n_methods; m++) {
-        dpe_draw_cell(sheet, dpe_text_cell(suites[0].r->method[m]));
-        for (size_t i = 0; i < n; i++) {
-            dpe_draw_cell(sheet, value_cell(&suites[i], m));
-        }
-    }
-    dpe_page_add(&report->page, sheet);
 }

@@ -14,57 +14,13 @@ struct headline {
     size_t n; /**< tasks; 0: nothing is shown */
 };
 
-/* ---------------------------------------------------------------------------------------- marks */
-
-/* The longest length that the table of this name was made for, 0 when no input is that table. */
-static double made_for(struct dpe_report *report, const char *method)
-{
-    const char *file = strncmp(method, "table:", 6) == 0 ? method + 6 : method;
-    const char *slash = strrchr(file, '/');
-    file = slash != NULL ? slash + 1 : file;
-    double longest = 0.0;
-    for (size_t i = 0; i < report->n; i++) {
-        const struct dpe_table_part *part =
-            strcmp(report->inputs[i].name, file) == 0
-                ? dpe_input_table(report, &report->inputs[i], "length evaluated_length")
-                : NULL;
-        if (part != NULL && part->evaluated_length != NULL) {
-            longest = fmax(longest, *part->evaluated_length);
-        }
-        for (int64_t k = 0; part != NULL && part->length != NULL && k < part->n[TABLE_ENTRY]; k++) {
-            longest = fmax(longest, part->length[k]);
-        }
-    }
-    return longest;
-}
-
-unsigned dpe_comparison_suite_marks(struct dpe_report *report, const struct dpe_report_suite *s,
-                                    size_t method, size_t task)
-{
-    const struct dpe_interval *all = s->r->mean + task;
-    const struct dpe_interval *own = &all[method * s->n_tasks];
-    const struct dpe_interval *best = &all[dpe_comparison_suite_ranked(s, 0, task) * s->n_tasks];
-    const double longest = made_for(report, s->r->method[method]);
-    const unsigned outside =
-        longest > 0.0 && (double)s->r->task_length[task] > longest ? MARK_OUTSIDE : 0;
-    size_t measured = 0;
-    for (size_t m = 0; m < s->n_methods; m++) {
-        measured += isfinite(all[m * s->n_tasks].mean) ? 1 : 0;
-    }
-    if (!isfinite(own->mean) || measured < 2) {
-        return outside;
-    }
-    const bool tied = own->low <= best->high && best->low <= own->high;
-    return outside | (own->mean == best->mean ? MARK_BEST : tied ? MARK_TIED : 0);
-}
-
 /* ------------------------------------------------------------------------------------- headline */
 
-static void add_figure(struct dpe_report *report, const struct dpe_report_suite *s,
+static void add_figure(struct dpe_report *report, const struct dpe_suite_words *s,
                        const struct headline *shown)
 {
     const int64_t *chosen = shown->worth.method;
-    struct dpe_plot plot = dpe_comparison_suite_plot(s, shown->n > 1 ? PLOT_CURVES : PLOT_DOTS);
+    struct dpe_plot plot = dpe_words_plot(s, shown->n > 1 ? PLOT_CURVES : PLOT_DOTS);
     char at[64] = ", by length", tokens[32];
     if (shown->n == 1) {
         snprintf(at, sizeof at, " at %s tokens",
@@ -81,7 +37,7 @@ static void add_figure(struct dpe_report *report, const struct dpe_report_suite 
     for (int c = 0; c < DPE_WORTHS; c++) {
         for (size_t task = 0; task < shown->n && chosen[c] >= 0; task++) {
             dpe_draw_row(sheet, s->r->method[chosen[c]], s->r->task_length[task],
-                         dpe_comparison_suite_cell(s, (size_t)chosen[c], task));
+                         dpe_words_cell(s, (size_t)chosen[c], task));
             dpe_draw_row_mark(sheet, c == DPE_WORTH_TABLE ? ROW_STRONG : 0);
         }
     }
@@ -147,37 +103,20 @@ static struct dpe_table *keep(const struct dpe_report *report, struct dpe_worth 
     return table;
 }
 
-struct short_lines {
-    struct dpe_report *report;
-    struct dpe_sheet *sheet;
-};
-
-static void add_line(void *user, const char *label, const char *words)
-{
-    struct short_lines *lines = user;
-    if (label == NULL) {
-        lines->sheet = dpe_page_sheet(&lines->report->page, "short", "what:t|result:t", "%s", words);
-    } else {
-        dpe_draw_row(lines->sheet, label, words);
-    }
-}
-
-static void add_words(struct dpe_report *report, const struct dpe_report_suite *s,
+static void add_words(struct dpe_report *report, const struct dpe_suite_words *s,
                       struct dpe_worth *worth)
 {
     const char *name = s->r->method[worth->method[DPE_WORTH_TABLE]];
     worth->table = strncmp(name, "table:", 6) == 0 ? name + 6 : name;
-    worth->trained = dpe_input_read_whole(s->input, "/eval", "trained_length", 0);
+    worth->trained = s->trained > 0 ? s->trained : 0;
     struct dpe_table *kept = keep(report, worth);
     const struct dpe_report_input *table = find_table(report);
     worth->factors = table != NULL && dpe_input_says(table, "/table", "adapter_required", "false");
     for (size_t i = 0; i < report->n; i++) {
         dpe_worth_texts(report->inputs[i].table, worth);
     }
-    struct short_lines lines = {.report = report};
     dpe_page_section(&report->page, "In short");
-    dpe_worth_words(worth, add_line, &lines);
-    dpe_page_add(&report->page, lines.sheet);
+    dpe_words_worth(&report->page, worth);
     if (table != NULL) {
         add_uses(report, table->name, worth->factors);
     }
@@ -185,11 +124,10 @@ static void add_words(struct dpe_report *report, const struct dpe_report_suite *
 }
 
 /* What a suite shows of a table, at how many lengths: n 0, nothing. */
-static struct headline shown_of(const struct dpe_report_suite *s)
+static struct headline shown_of(const struct dpe_suite_words *s)
 {
     struct headline shown = {.n = 0};
-    const int64_t task =
-        s->n_methods > 0 && s->n_tasks > 0 ? dpe_comparison_suite_task(s, s->longest) : -1;
+    const int64_t task = s->n_methods > 0 && s->n_tasks > 0 ? dpe_words_task(s, s->longest) : -1;
     if (task >= 0) {
         dpe_worth_of(s->r, task, s->low_is_better, (int64_t)s->against, &shown.worth);
         /* An unfinished run may have nothing of the table yet. */
@@ -203,7 +141,7 @@ static struct headline shown_of(const struct dpe_report_suite *s)
 void dpe_comparison_headline(struct dpe_report *report)
 {
     static const char *const names[] = {"niah", "ppl"};
-    const struct dpe_report_suite *widest = NULL;
+    const struct dpe_suite_words *widest = NULL;
     struct headline best = {.n = 0};
     for (size_t k = 0; k < 2 && widest == NULL; k++) {
         for (size_t i = 0; i < report->n; i++) {
@@ -214,12 +152,12 @@ void dpe_comparison_headline(struct dpe_report *report)
                                                         : dpe_comparison_suites(report, input, &n);
             for (size_t s = 0; s < n; s++) {
                 struct headline shown = {.n = 0};
-                if (strcmp(suites[s].name, names[k]) == 0) {
-                    shown = shown_of(&suites[s]);
+                if (strcmp(suites[s].of.name, names[k]) == 0) {
+                    shown = shown_of(&suites[s].of);
                 }
                 if (shown.n > best.n) {
                     best = shown;
-                    widest = &suites[s];
+                    widest = &suites[s].of;
                 }
             }
         }

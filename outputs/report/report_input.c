@@ -214,6 +214,8 @@ void dpe_report_about(struct dpe_report *report, const struct dpe_report_input *
         n += is_alike(report, &report->inputs[i]);
     }
     page->apart = n > 1 ? difference(report) : NULL;
+    page->unfinished =
+        input != NULL && dpe_input_read_whole(input, "/", "complete", 1) == 0 ? input->name : NULL;
 }
 
 /* ------------------------------------------------------------------------------------- the page */
@@ -231,31 +233,9 @@ void dpe_report_write_section(struct dpe_report *report, const struct dpe_sectio
             continue;
         }
         dpe_report_about(report, input, section->has);
-        const void *result = section->kind != NULL ? dpe_input_get(report, input, section->kind,
-                                                                   section->folder, section->names)
-                                                   : NULL;
-        if (result != NULL) {
-            dpe_page_section(&report->page, "%s", section->title);
-            dpe_report_unfinished(report);
-            section->show(report, result);
-        } else if (section->kind == NULL) {
-            section->write(report);
-        }
+        section->write(report);
     }
     dpe_report_about(report, NULL, NULL);
-}
-
-void dpe_report_unfinished(struct dpe_report *report)
-{
-    const struct dpe_report_input *input = report->about.input;
-    if (dpe_input_read_whole(input, "/", "complete", 1) == 0) {
-        dpe_page_say(
-            &report->page, BLOCK_NOTE,
-            "The run that wrote %s is unfinished. The values shown are correct, but not all "
-            "samples are measured yet: a dash is a cell without samples, and intervals will "
-            "become narrower. Run the same command to continue.",
-            input->name);
-    }
 }
 
 void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const char *object,

@@ -7,7 +7,6 @@
 
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
-#include "outputs/datasets/worth.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/interval.h"
 #include "outputs/h5/rows.h"
@@ -96,14 +95,8 @@ struct dpe_section {
      * not `unless`: */
     void (*write)(struct dpe_report *report);
     const char *has, *unless;
-    /** or, under a title, a result of a kind: the datasets `names` of a folder. */
-    const char *title, *folder, *names;
-    const struct dpe_dataset_kind *kind;
-    void (*show)(struct dpe_report *report, const void *result);
 };
 void dpe_report_write_section(struct dpe_report *report, const struct dpe_section *section);
-/** A note that the subject's run is unfinished, if it is. */
-void dpe_report_unfinished(struct dpe_report *report);
 /** The lines of a text attribute of the subject, if it has one, as paragraphs of sentences: of the
  * kind, those that are indented as BLOCK_TEXT. */
 void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const char *object,
@@ -118,10 +111,10 @@ void dpe_comparison_headline(struct dpe_report *report);
 void dpe_comparison_glance(struct dpe_report *report);
 void dpe_comparison_section(struct dpe_report *report);
 void dpe_comparison_ablations(struct dpe_report *report);
-/** Of results of one kind each. */
-void dpe_comparison_grid(struct dpe_report *report, const void *result);
-void dpe_comparison_tuning(struct dpe_report *report, const void *result);
-void dpe_comparison_divergence(struct dpe_report *report, const void *result);
+/** Of the subject, results of one kind each. */
+void dpe_sections_tune(struct dpe_report *report);
+void dpe_sections_grid(struct dpe_report *report);
+void dpe_sections_kld(struct dpe_report *report);
 /** Of the subject, a detection: how the chosen lengths score, and which they are; and the maps. */
 void dpe_detection_result(struct dpe_report *report);
 void dpe_detection_section(struct dpe_report *report);
@@ -169,41 +162,11 @@ void dpe_detection_search(struct dpe_report *report, const struct dpe_report_det
 
 struct dpe_report_suite {
     const struct dpe_report_input *input;
-    const char *name;        /**< "niah" */
-    const char *has;         /**< the dataset that makes it one, "/eval/niah/mean" */
-    const char *title;       /**< "RULER" of ruler; the name when the table has none */
-    const char *unit;        /**< "recall (share of needles found)": what a value is, on axes */
-    const char *measure;     /**< its first words alone: "recall" */
-    const char *explanation; /**< what it measures */
-    const struct dpe_suite_result *r;
-    size_t n_methods, n_tasks, n_positions, n_categories, n_category_lengths; /**< as in r->n */
-    size_t against;     /**< the method that differences are relative to */
-    int64_t together;   /**< samples in a row that count as one */
-    bool low_is_better; /**< a perplexity; else a share, shown in percent */
-    bool single;        /**< all tasks have one label (they then differ in length alone) */
-    double scale;       /**< what values are multiplied by: 100, or 1 */
-    double longest;     /**< the longest length that has a value (of those in an unfinished run) */
+    const char *has; /**< the dataset that makes it one, "/eval/niah/mean" */
+    struct dpe_suite_words of;
 };
 /** The suites of an input, *n of them, read once. */
 const struct dpe_report_suite *
 dpe_comparison_suites(struct dpe_report *report, const struct dpe_report_input *input, size_t *n);
-/** Index of the first task's label at a length, −1 = none. */
-int64_t dpe_comparison_suite_task(const struct dpe_report_suite *suite, double length);
-/** The value of a method at a task, as it is shown. */
-struct dpe_sheet_cell dpe_comparison_suite_cell(const struct dpe_report_suite *suite, size_t method,
-                                                size_t task);
-/** How many methods are better at a task: of equal ones the earlier is, of one without a value all
- *  are. And the method of a rank. */
-size_t dpe_comparison_suite_rank(const struct dpe_report_suite *suite, size_t method, size_t task);
-size_t dpe_comparison_suite_ranked(const struct dpe_report_suite *suite, size_t rank, size_t task);
-/** A set of enum dpe_sheet_mark for a value: the best of its task, one whose interval overlaps that
- * of the best, one of a table at a length beyond those that it was made for. */
-unsigned dpe_comparison_suite_marks(struct dpe_report *report, const struct dpe_report_suite *suite,
-                                    size_t method, size_t task);
-/** Figures of one suite. */
-void dpe_comparison_suite_figures(struct dpe_report *report, const struct dpe_report_suite *suite);
-/** How its values are drawn: their axis, and the trained length as a line. */
-struct dpe_plot dpe_comparison_suite_plot(const struct dpe_report_suite *suite,
-                                          enum dpe_plot_kind kind);
 
 #endif

@@ -8,6 +8,7 @@
 #define DPE_WORDS_H
 
 #include "outputs/datasets/kinds.h"
+#include "outputs/datasets/worth.h"
 #include "outputs/page/page.h"
 
 /** value × scale with its interval. */
@@ -29,5 +30,53 @@ int64_t dpe_words_usual_k(int64_t pairs);
 /** A profile: mean, and sem where it is there. */
 void dpe_words_norms(struct dpe_page *page, const struct dpe_norms_result *result,
                      const struct dpe_norms_words *of);
+
+/** A suite of a comparison, and what its tool or its table says of it. */
+struct dpe_suite_words {
+    const struct dpe_suite_result *r;
+    const char *name;        /**< "niah" */
+    const char *title;       /**< "RULER" of ruler; the name when the table has none */
+    const char *unit;        /**< "recall (share of needles found)": what a value is, on axes */
+    const char *explanation; /**< what it measures */
+    size_t against;          /**< the method that differences are relative to */
+    int64_t together;        /**< samples in a row that count as one */
+    int64_t trained;         /**< length, tokens; −1: not known */
+    bool low_is_better;      /**< a perplexity; else a share, shown in percent */
+    const double *made_for; /**< [method] longest length of its table, tokens, 0: not known; NULL */
+    const double *seconds;  /**< [method][task] of a sample; NULL: not known */
+    /* What follows (dpe_words_derive): */
+    const char *measure; /**< the first words of the unit alone: "recall" */
+    size_t n_methods, n_tasks, n_positions, n_categories, n_category_lengths; /**< as in r->n */
+    bool single;    /**< all tasks have one label (they then differ in length alone) */
+    double scale;   /**< what values are multiplied by: 100, or 1 */
+    double longest; /**< the longest length that has a value (of those in an unfinished run) */
+};
+void dpe_words_derive(struct dpe_page *page, struct dpe_suite_words *suite);
+/** Methods compared on it; and several suites of the same methods in one table. */
+void dpe_words_suite(struct dpe_page *page, const struct dpe_suite_words *suite);
+void dpe_words_glance(struct dpe_page *page, const struct dpe_suite_words *const *suites, size_t n);
+/** Index of the first task's label at a length, −1 = none. */
+int64_t dpe_words_task(const struct dpe_suite_words *suite, double length);
+/** The value of a method at a task, as it is shown. */
+struct dpe_sheet_cell dpe_words_cell(const struct dpe_suite_words *suite, size_t method,
+                                     size_t task);
+/** How its values are drawn: their axis, and the trained length as a line. */
+struct dpe_plot dpe_words_plot(const struct dpe_suite_words *suite, enum dpe_plot_kind kind);
+
+/** Settings that were tuned, held on so many fresh samples; one needle by depth and length. */
+void dpe_words_tune(struct dpe_page *page, const struct dpe_tune_result *result, int64_t fresh);
+void dpe_words_grid(struct dpe_page *page, const struct dpe_grid_result *result);
+/** Divergences from a base. */
+struct dpe_kld_words {
+    const char *base;
+    int64_t length, trained; /**< of the texts, and that of the base; tokens */
+};
+void dpe_words_kld(struct dpe_page *page, const struct dpe_kld_result *result,
+                   const struct dpe_kld_words *of);
+
+/** What a table is worth, line by line; and of a comparison at the trained length and the table's
+ * (dpe-eval check), whether it holds on the model. */
+void dpe_words_worth(struct dpe_page *page, const struct dpe_worth *worth);
+void dpe_words_check(struct dpe_page *page, const struct dpe_suite_result *result, int64_t against);
 
 #endif

@@ -195,20 +195,16 @@ static void put_ablation(const struct dpe_comparison *comparison, struct dpe_h5 
                      slash != NULL ? slash + 1 : comparison->args->methods[0]);
 }
 
-static void print_results(const struct dpe_comparison *comparison,
-                          const struct dpe_results *results, bool grid)
+static dpe_status print_results(const struct dpe_comparison *comparison,
+                                const struct dpe_results *results, bool grid, struct dpe_error *err)
 {
     const struct dpe_eval_arguments *args = comparison->args;
     if (comparison->out != NULL) {
         dpe_eval_result_add(comparison->out, results);
-    } else if (grid) {
-        dpe_eval_print_grid(results, args->depths, args->n_depths);
-    } else {
-        dpe_eval_print(results, args->details);
-        if (args->check) {
-            dpe_eval_print_check(results);
-        }
+        return DPE_OK;
     }
+    return grid ? dpe_eval_print_grid(results, args->depths, args->n_depths, err)
+                : dpe_eval_print(comparison, results, err);
 }
 
 static dpe_status put_results(const struct dpe_comparison *comparison, struct dpe_results *results,
@@ -238,7 +234,7 @@ static dpe_status each_suite(const struct dpe_comparison *comparison, struct dpe
         if (table != NULL) {
             DPE_TRY(put_results(comparison, &results, grid, table, err));
         } else {
-            print_results(comparison, &results, grid);
+            DPE_TRY(print_results(comparison, &results, grid, err));
         }
     }
     return DPE_OK;

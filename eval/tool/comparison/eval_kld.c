@@ -5,6 +5,7 @@
 #include "outputs/h5/h5.h"
 #include "outputs/job/price.h"
 #include "outputs/read/read.h"
+#include "outputs/words/words.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -260,54 +261,6 @@ static dpe_status kld_fill(void *user, struct dpe_h5 *table, struct dpe_error *e
 
 /* ----------------------------------------------------------------------------------------- text */
 
-static void print_cell(const struct dpe_kld_cell *cell)
-{
-    dpe_print("%10.3g%10.3g%10.3g%10.3g%8.2f %%%8.2f %%%10.4f\n", cell->mean.mean, cell->median,
-              cell->p99, cell->most, 100.0 * cell->same_top, 100.0 * cell->change_rms,
-              cell->ratio.mean);
-}
-
-/* Of one text there is none. */
-static void print_interval(const struct dpe_interval *interval)
-{
-    if (isfinite(interval->low)) {
-        dpe_print(" [%.4g, %.4g]", interval->low, interval->high);
-    }
-}
-
-static void print_text(const struct kld *kld, const struct dpe_kld_result *result)
-{
-    const int64_t buckets = result->n[DPE_KLD_POSITION];
-    dpe_print("KL(base, method) of the next token in nats; base: %s of %s on %s\n", base_name(kld),
-              base_path(kld), kld->device);
-    for (int64_t m = 0; m < result->n[DPE_KLD_METHOD]; m++) {
-        const struct dpe_kld_cell *whole = &result->whole[m];
-        dpe_print("\n%s: mean %.4g", result->method[m], whole->mean.mean);
-        print_interval(&whole->mean);
-        dpe_print(" over %lld text%s, %lld tokens;\n  perplexity %.4f of the base's",
-                  (long long)whole->mean.n, whole->mean.n == 1 ? "" : "s", (long long)whole->n,
-                  whole->ratio.mean);
-        print_interval(&whole->ratio);
-        dpe_print("\n");
-        dpe_print("%-8s%10s%10s%10s%10s%10s%10s%10s\n", "position", "mean", "median", "99 %", "max",
-                  "same top", "RMS dp", "ppl");
-        for (int64_t b = 0; b < buckets; b++) {
-            dpe_print("%-8lld", (long long)result->position[b]);
-            print_cell(&result->at[m * buckets + b]);
-        }
-        dpe_print("%-8s", "all");
-        print_cell(whole);
-    }
-    const int64_t trained = kld->model != NULL ? dpe_config_trained(dpe_model_config(kld->model))
-                                               : kld->comparison.job.trained_length;
-    if (kld->length > trained && strcmp(base_name(kld), "rope") == 0) {
-        dpe_print(
-            "\nBeyond position %lld, the trained length, the base is no yardstick:\n"
-            "  unchanged, the model may fail there, and what differs from it may be better.\n",
-            (long long)trained);
-    }
-}
-
 static dpe_status print_result(const struct kld *kld, const struct dpe_kld_result *result,
                                struct dpe_error *err)
 {
@@ -335,13 +288,20 @@ static dpe_status kld_print(void *state, struct dpe_error *err)
     if (kld->comparison.args->job.result != DPE_RESULT_TEXT) {
         return print_result(kld, &result, err);
     }
-    print_text(kld, &result);
+    const struct dpe_kld_words of = {
+        .base = base_name(kld),
+        .length = kld->length,
+        .trained = kld->model != NULL ? dpe_config_trained(dpe_model_config(kld->model))
+                                      : kld->comparison.job.trained_length};
+    struct dpe_page page = {.printed = true, .err = err};
+    dpe_words_kld(&page, &result, &of);
     if (kld->saved != NULL) {
-        dpe_print("\nthe base is kept in %s: a divergence of %.3g from what was computed, at most "
-                  "%.3g\n",
-                  kld->comparison.args->save_base, rounding.mean, rounding.most);
+        dpe_page_say(&page, BLOCK_NOTE,
+                     "The base is kept in %s: a divergence of %.3g from what was computed, at most "
+                     "%.3g.",
+                     kld->comparison.args->save_base, rounding.mean, rounding.most);
     }
-    return DPE_OK;
+    return dpe_page_print(&page, false);
 }
 
 /* ----------------------------------------------------------------------------------------- rows */

@@ -8,6 +8,7 @@
 #include "eval/tool/comparison/tune.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
+#include "outputs/words/words.h"
 
 /* ---------------------------------------------------------------------------------------- table */
 
@@ -74,47 +75,6 @@ dpe_status dpe_tune_put(const struct dpe_tuning *tuning, struct dpe_h5 *table,
 
 /* ----------------------------------------------------------------------------------------- text */
 
-static void print_share(const struct dpe_interval *share, char text[48])
-{
-    if (isnan(share->mean)) {
-        snprintf(text, 48, "n/a");
-    } else if (isnan(share->low)) {
-        snprintf(text, 48, "%.1f", 100.0 * share->mean);
-    } else {
-        snprintf(text, 48, "%.1f [%.1f, %.1f]", 100.0 * share->mean, 100.0 * share->low,
-                 100.0 * share->high);
-    }
-}
-
-static void print_gain(const struct dpe_difference *gain, char text[48])
-{
-    if (isnan(gain->minus.mean)) {
-        snprintf(text, 48, "n/a");
-    } else {
-        snprintf(text, 48, "%+.1f (p %.3f)", 100.0 * gain->minus.mean, gain->p);
-    }
-}
-
-static void print_length(const struct dpe_tuning *tuning, int length)
-{
-    int n_methods = tuning->comparison.args->n_methods;
-    dpe_print("niah at %lld tokens: recall in percent on %lld fresh samples, 95 %% intervals\n",
-              (long long)tuning->comparison.lengths[length], (long long)tuning->fresh);
-    dpe_print("%-13s %8s %6s  %-20s %-20s %-17s %-17s %s\n", "method", "settings", "rows",
-              "defaults", "tuned", "tuned - defaults", "tuned - first", "chosen");
-    for (int g = length * n_methods; g < (length + 1) * n_methods; g++) {
-        const struct dpe_tune_group *group = &tuning->groups[g];
-        char plain[48], tuned[48], gain[48], ahead[48];
-        print_share(&group->result.plain, plain);
-        print_share(&group->result.tuned, tuned);
-        print_gain(&group->result.gain, gain);
-        print_gain(&group->result.ahead, ahead);
-        dpe_print("%-13.*s %8d %6lld  %-20s %-20s %-17s %-17s %s\n",
-                  (int)strcspn(group->result.method, ":"), group->result.method, group->n_arms,
-                  (long long)group->result.rows, plain, tuned, gain, ahead, group->result.chosen);
-    }
-}
-
 static struct dpe_result *begin_document(const struct dpe_tuning *tuning)
 {
     const struct dpe_eval_arguments *args = tuning->comparison.args;
@@ -148,11 +108,12 @@ dpe_status dpe_tune_print(void *state, struct dpe_error *err)
     if (tuning->comparison.args->job.result != DPE_RESULT_TEXT) {
         return print_document(tuning, err);
     }
-    for (int l = 0; l < tuning->comparison.n_lengths; l++) {
-        print_length(tuning, l);
-    }
-    dpe_print("p: paired test on the same samples, not corrected for the number of tests\n");
-    return DPE_OK;
+    struct dpe_tune_result result;
+    struct dpe_page page = {.printed = true, .err = err};
+    DPE_TRY(result_of(tuning, &result, err));
+    dpe_words_tune(&page, &result, tuning->fresh);
+    free(result.tuned);
+    return dpe_page_print(&page, false);
 }
 
 /* The plan of any setting whose attention does most: that with most bands. */
