@@ -8,6 +8,7 @@
 #include "engine/tool/result.h"
 #include "eval/run/run_tool.h"
 #include "outputs/export/rope_forms.h"
+#include "outputs/words/words.h"
 
 dpe_status dpe_run_tool_plan_json(const struct run *run, const struct dpe_plan *plan,
                                   int64_t length, struct dpe_error *err)
@@ -22,133 +23,6 @@ dpe_status dpe_run_tool_plan_json(const struct run *run, const struct dpe_plan *
     DPE_TRY(DPE_MADE(text, err, "out of memory for a plan"));
     dpe_print("%s", text);
     return DPE_OK;
-}
-
-static const char *text_of(double value, const char *none, char text[32])
-{
-    if (isfinite(value)) {
-        snprintf(text, 32, "%.9g", value);
-    }
-    return isfinite(value) ? text : none;
-}
-
-static const char *growth_of(const struct dpe_reading *reading, char text[48])
-{
-    snprintf(text, 48, "-");
-    if (reading->growth > 0.0) {
-        snprintf(text, 48, "%.6g after %.0f", reading->growth, reading->growth_length);
-    }
-    return text;
-}
-
-static const char *switch_of(const struct dpe_reading *reading, char text[32])
-{
-    snprintf(text, 32, "-");
-    if (reading->switch_length > 0) {
-        snprintf(text, 32, "%lld%s", (long long)reading->switch_length,
-                 reading->at_start ? " (start)" : "");
-    }
-    return text;
-}
-
-static void print_rows(const struct dpe_readings *readings)
-{
-    dpe_print("%-13s %-13s %-8s %-13s %-11s %-11s %-14s %-9s %s\n", "runtime", "version", "reading",
-              "rotation", "base", "logits x", "switch", "longest", "queries grow");
-    for (int i = 0; i < readings->n; i++) {
-        const struct dpe_reading *reading = &readings->of[i];
-        char base[32];
-        char logits[32];
-        char longest[32];
-        char grow[48];
-        char at[32];
-        bool refused = reading->refused[0] != '\0';
-        bool differs = reading->kind != readings->of[0].kind;
-        dpe_print("%-13s %-13s %c%-7s ", reading->runtime->name, reading->runtime->versions,
-                  (char)('A' + reading->kind), differs ? " *" : "");
-        if (refused) {
-            dpe_print("refused\n");
-            continue;
-        }
-        dpe_print("%-13s %-11s %-11s %-14s %-9s %s\n", reading->type,
-                  text_of(reading->base, "-", base),
-                  text_of(reading->factor * reading->factor, "-", logits), switch_of(reading, at),
-                  text_of(reading->longest, "any", longest), growth_of(reading, grow));
-    }
-}
-
-static void print_notes(const struct dpe_readings *readings)
-{
-    for (int i = 0; i < readings->n; i++) {
-        const struct dpe_reading *reading = &readings->of[i];
-        const struct dpe_runtime *row = reading->runtime;
-        if (reading->refused[0] != '\0') {
-            dpe_print("%s %s refuses it: %s\n", row->name, row->versions, reading->refused);
-        }
-        for (int k = 0; k < reading->n_notes && reading->refused[0] == '\0'; k++) {
-            dpe_print("%s %s %s\n", row->name, row->versions, reading->notes[k]);
-        }
-    }
-}
-
-/* One column for each reading that is not refused. */
-static void print_pairs(const struct dpe_readings *readings)
-{
-    const struct dpe_reading *columns[26];
-    int n = 0;
-    for (int i = 0; i < readings->n && n < 26; i++) {
-        bool seen = false;
-        for (int k = 0; k < n; k++) {
-            seen = seen || columns[k]->kind == readings->of[i].kind;
-        }
-        if (!seen && readings->of[i].refused[0] == '\0') {
-            columns[n++] = &readings->of[i];
-        }
-    }
-    dpe_print("\nradians a token\npair ");
-    for (int k = 0; k < n; k++) {
-        dpe_print("  %c%-13s", (char)('A' + columns[k]->kind), "");
-    }
-    dpe_print("\n");
-    for (int64_t j = 0; j < readings->n_pairs; j++) {
-        dpe_print("%4lld ", (long long)j);
-        for (int k = 0; k < n; k++) {
-            double first = columns[0]->inv_freq[j];
-            double value = columns[k]->inv_freq[j];
-            bool differs = fabs(value - first) > 2e-6 * fmax(fabs(value), fabs(first));
-            dpe_print("  %-13.7g%c", value, differs ? '*' : ' ');
-        }
-        dpe_print("\n");
-    }
-}
-
-static void print_table(const struct dpe_applied *applied, const char *path)
-{
-    char text[DPE_APPLIED_TEXT];
-    if (applied->values == NULL) {
-        return;
-    }
-    dpe_print("\n%s, entry of %lld tokens: what is applied of it\n", path,
-              (long long)applied->values->length);
-    for (int i = 0; i < applied->readings.n; i++) {
-        const struct dpe_runtime *row = applied->readings.of[i].runtime;
-        dpe_print("%-13s %-13s %s\n", row->name, row->versions, dpe_applied_text(applied, i, text));
-    }
-}
-
-static void print_text(const struct arguments *args, const struct dpe_readings *readings,
-                       const struct dpe_applied *applied, bool agree)
-{
-    dpe_print("%s, a text of %lld tokens%s\n\n", args->model, (long long)readings->length,
-              readings->gguf
-                  ? " (llama.cpp reads the GGUF file; the others a config.json that says the same)"
-                  : "");
-    print_rows(readings);
-    dpe_print("\n");
-    print_notes(readings);
-    print_pairs(readings);
-    print_table(applied, args->table);
-    dpe_print("\n%s\n", agree ? "They agree." : "They do not agree.");
 }
 
 static dpe_status print_json(const struct arguments *args, const struct dpe_readings *readings,
@@ -208,6 +82,10 @@ dpe_status dpe_run_tool_runtimes(const struct arguments *args, bool *agree, stru
     if (args->result == DPE_RESULT_JSON) {
         return print_json(args, &readings, &applied, *agree, err);
     }
-    print_text(args, &readings, &applied, *agree);
-    return DPE_OK;
+    struct dpe_page page = {.printed = true, .err = err};
+    dpe_words_runtimes(&page, args->model, &readings);
+    if (applied.values != NULL) {
+        dpe_words_applied(&page, args->table, &applied);
+    }
+    return dpe_page_print(&page, false);
 }

@@ -295,8 +295,7 @@ static void compare(struct dpe_readings *readings)
             first++;
         }
         reading->kind = first < i ? readings->of[first].kind : readings->n_kinds++;
-        bool runs = reading->refused[0] == '\0' && (double)readings->length <= reading->longest;
-        readings->agree = readings->agree && runs && reading->kind == 0;
+        readings->agree = readings->agree && reading->refused[0] == '\0' && reading->kind == 0;
     }
 }
 

@@ -116,7 +116,7 @@ struct dpe_readings {
     double *numbers;        /**< what inv_freq points into */
     int64_t n_pairs, length;
     int n_kinds;
-    bool agree; /**< one kind, and each runs a text of that length */
+    bool agree; /**< one kind, and none refuses the model; one may take shorter texts alone */
     bool gguf;
 };
 

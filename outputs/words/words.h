@@ -9,7 +9,9 @@
 
 #include "outputs/datasets/kinds.h"
 #include "outputs/datasets/worth.h"
+#include "outputs/export/rope_forms.h"
 #include "outputs/page/page.h"
+#include "outputs/runtimes/runtimes.h"
 
 /** value × scale with its interval. */
 static inline struct dpe_sheet_cell dpe_scaled_cell(const struct dpe_interval *value, double scale)
@@ -73,6 +75,11 @@ struct dpe_kld_words {
 };
 void dpe_words_kld(struct dpe_page *page, const struct dpe_kld_result *result,
                    const struct dpe_kld_words *of);
+
+/** What runtimes compute from a configuration, whose name this is; and apply of a table. */
+void dpe_words_runtimes(struct dpe_page *page, const char *file,
+                        const struct dpe_readings *readings);
+void dpe_words_applied(struct dpe_page *page, const char *table, const struct dpe_applied *applied);
 
 /** What a table is worth, line by line; and of a comparison at the trained length and the table's
  * (dpe-eval check), whether it holds on the model. */

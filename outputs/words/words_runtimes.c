@@ -1,0 +1,238 @@
+/* What other runtimes compute from a model's configuration, and apply of a table. */
+#include <math.h>
+#include <stdio.h>
+
+#include "outputs/words/words.h"
+
+static bool refused(const struct dpe_reading *reading)
+{
+    return reading->refused[0] != '\0';
+}
+
+/* The first that runs the model, which the others are compared with; NULL: none does. */
+static const struct dpe_reading *find_first(const struct dpe_readings *readings)
+{
+    for (int i = 0; i < readings->n; i++) {
+        if (!refused(&readings->of[i]) && readings->of[i].base > 0.0) {
+            return &readings->of[i];
+        }
+    }
+    return NULL;
+}
+
+/* Not what the first runtime does, or too short for the text. */
+static bool departs(const struct dpe_readings *readings, const struct dpe_reading *reading)
+{
+    const struct dpe_reading *first = find_first(readings);
+    return !refused(reading) && first != NULL &&
+           (reading->kind != first->kind || (double)readings->length > reading->longest);
+}
+
+/* "A", or "B ≠" where it departs. */
+static void letter_of(const struct dpe_readings *readings, const struct dpe_reading *reading,
+                      char letter[8])
+{
+    snprintf(letter, 8, "%c%s", (char)('A' + reading->kind),
+             departs(readings, reading) ? " ≠" : "");
+    if (refused(reading)) {
+        snprintf(letter, 8, "–");
+    }
+}
+
+static const char *name_of(struct dpe_page *page, const struct dpe_readings *readings,
+                           const struct dpe_reading *reading)
+{
+    char letter[8];
+    letter_of(readings, reading, letter);
+    return dpe_page_text(page, "%s %s%s%s", reading->runtime->name, reading->runtime->versions,
+                         refused(reading) ? "" : ": ", refused(reading) ? "" : letter);
+}
+
+/* --------------------------------------------------------------------------------------- sheets */
+
+static void add_row(struct dpe_sheet *sheet, const struct dpe_readings *readings,
+                    const struct dpe_reading *reading)
+{
+    const double none = (double)NAN;
+    const bool runs = !refused(reading);
+    const bool switches = reading->switch_length > 0;
+    char letter[8];
+    char grow[64] = "";
+    char notes[DPE_READING_ALL_NOTES];
+    letter_of(readings, reading, letter);
+    if (reading->growth > 0.0) {
+        snprintf(grow, sizeof grow, "%.6g after %.0f", reading->growth, reading->growth_length);
+    }
+    dpe_draw_row(sheet, reading->runtime->name, reading->runtime->versions, letter,
+                 runs ? reading->type : "refused", runs ? reading->base : none,
+                 runs ? reading->factor * reading->factor : none,
+                 switches ? (double)reading->switch_length : none, runs ? reading->longest : none,
+                 grow, runs ? dpe_reading_notes(reading, notes) : reading->refused,
+                 reading->runtime->known_by);
+}
+
+static void add_list(struct dpe_page *page, const struct dpe_readings *readings)
+{
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        page, "runtimes-list",
+        "runtime:t|version:t|reading:t|rotation:t|base:0|logits ×:4|switches after:0|"
+        "longest text:0|queries grow:t|where it departs:t|known by:t",
+        "What each runtime computes");
+    for (int i = 0; i < readings->n; i++) {
+        add_row(sheet, readings, &readings->of[i]);
+    }
+    dpe_page_add(page, sheet);
+}
+
+/* Radians a token, a row for each pair and a column for each runtime that runs the model. */
+static struct dpe_sheet *list_pairs(struct dpe_page *page, const char *id, const char *title,
+                                    const struct dpe_readings *readings)
+{
+    struct dpe_sheet *sheet = dpe_page_sheet(page, id, "pair:0", "%s", title);
+    for (int i = 0; i < readings->n; i++) {
+        if (!refused(&readings->of[i])) {
+            dpe_draw_sheet_column(sheet, name_of(page, readings, &readings->of[i]), "9");
+        }
+    }
+    for (int64_t j = 0; j < readings->n_pairs; j++) {
+        dpe_draw_cell(sheet, dpe_number_cell((double)j));
+        for (int i = 0; i < readings->n; i++) {
+            if (!refused(&readings->of[i])) {
+                dpe_draw_cell(sheet, dpe_number_cell(readings->of[i].inv_freq[j]));
+            }
+        }
+    }
+    return sheet;
+}
+
+/* --------------------------------------------------------------------------------------- figure */
+
+/* Frequencies over those of a plain rotation of the same base, by pair; NaN: it does not rotate. */
+static void relate(const struct dpe_reading *reading, double base, int64_t n_pairs, double *ratio)
+{
+    double rotating = 0.0;
+    for (int64_t j = 0; j < n_pairs; j++) {
+        rotating += reading->inv_freq[j] > 0.0;
+    }
+    for (int64_t j = 0; j < n_pairs && ratio != NULL; j++) {
+        double plain = pow(base, -(double)j / rotating);
+        ratio[j] = reading->inv_freq[j] > 0.0 ? reading->inv_freq[j] / plain : (double)NAN;
+    }
+}
+
+static const char *facts_of(struct dpe_page *page, const struct dpe_readings *readings,
+                            const struct dpe_reading *reading)
+{
+    char switches[64] = "", longest[64] = "";
+    if (refused(reading)) {
+        return dpe_page_text(page, "refused: %s", reading->refused);
+    }
+    if (reading->switch_length > 0) {
+        snprintf(switches, sizeof switches, ", switches after %lld tokens",
+                 (long long)reading->switch_length);
+    }
+    if ((double)readings->length > reading->longest) {
+        snprintf(longest, sizeof longest, ", texts to %.0f", reading->longest);
+    }
+    return dpe_page_text(page, "logits × %.4g%s%s%s", reading->factor * reading->factor, switches,
+                         reading->growth > 0.0 ? ", queries grow" : "", longest);
+}
+
+static void draw(struct dpe_page *page, struct dpe_figure *figure,
+                 const struct dpe_readings *readings)
+{
+    const size_t n = (size_t)readings->n;
+    const struct dpe_reading *first = find_first(readings);
+    struct dpe_panel *panels = dpe_page_alloc(page, n, sizeof *panels);
+    if (figure == NULL || panels == NULL || first == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct dpe_reading *reading = &readings->of[i];
+        double *ratio = NULL;
+        if (!refused(reading)) {
+            ratio = dpe_page_alloc(page, (size_t)readings->n_pairs, sizeof *ratio);
+            relate(reading, first->base, readings->n_pairs, ratio);
+        }
+        panels[i] = (struct dpe_panel){.name = name_of(page, readings, reading),
+                                       .facts = facts_of(page, readings, reading),
+                                       .y = ratio,
+                                       .marked = refused(reading) || departs(readings, reading)};
+    }
+    const struct dpe_panels all = {.panels = panels,
+                                   .n = n,
+                                   .n_points = readings->n_pairs,
+                                   .reference = panels[first - readings->of].y,
+                                   .log_y = true,
+                                   .x_title = "pair of head dimensions (0 turns fastest)"};
+    if (page->status == DPE_OK) {
+        dpe_draw_panels(figure, &all);
+    }
+}
+
+static void add_figure(struct dpe_page *page, const char *id, const char *title,
+                       const struct dpe_readings *readings)
+{
+    struct dpe_figure *figure = dpe_page_figure(
+        page, list_pairs(page, id, title, readings), NULL,
+        "The frequency of every pair over that of a plain rotation, in each runtime: 1 is the "
+        "model as it was before any extension, 0.25 turns a quarter as far with each token. The "
+        "same letter is the same rotation; ≠ marks what is not that of the first which runs the "
+        "model, dashed there.");
+    draw(page, figure, readings);
+}
+
+/* -------------------------------------------------------------------------------------- section */
+
+void dpe_words_applied(struct dpe_page *page, const char *table, const struct dpe_applied *applied)
+{
+    char text[DPE_APPLIED_TEXT];
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        page, "runtimes-table", "runtime:t|version:t|applies:t",
+        "What each applies of %s, entry of %lld tokens", table, (long long)applied->values->length);
+    for (int i = 0; i < applied->readings.n; i++) {
+        const struct dpe_runtime *runtime = applied->readings.of[i].runtime;
+        dpe_draw_row(sheet, runtime->name, runtime->versions, dpe_applied_text(applied, i, text));
+    }
+    dpe_page_add(page, sheet);
+    if (!dpe_applied_agree(applied)) {
+        dpe_page_say(page, BLOCK_NOTE, "They do not agree: not every one applies all of it.");
+    }
+    if (!applied->adapter) {
+        add_figure(page, "runtimes-exported", "Frequencies of the table's config.json",
+                   &applied->readings);
+    }
+}
+
+/* Names of those that take no text of that length, ", vLLM 0.32 and SGLang take at most 4096". */
+static void put_shorter(const struct dpe_readings *readings, struct dpe_text *out)
+{
+    const char *between = " ";
+    for (int i = 0; i < readings->n; i++) {
+        const struct dpe_reading *reading = &readings->of[i];
+        if (!refused(reading) && (double)readings->length > reading->longest) {
+            dpe_text_put(out, "%s%s %s takes texts of up to %.0f", between, reading->runtime->name,
+                         reading->runtime->versions, reading->longest);
+            between = ", ";
+        }
+    }
+    dpe_text_put(out, "%s", between[0] == ',' ? "." : "");
+}
+
+void dpe_words_runtimes(struct dpe_page *page, const char *file,
+                        const struct dpe_readings *readings)
+{
+    DPE_SCOPED(dpe_text_free) struct dpe_text shorter = {0};
+    put_shorter(readings, &shorter);
+    dpe_page_section(page, "What runtimes compute");
+    dpe_page_say(page, BLOCK_LEAD,
+                 "The rotation that each runtime makes of %s for a text of %lld tokens%s. %s%s",
+                 file, (long long)readings->length,
+                 readings->gguf ? " (llama.cpp reads the GGUF file; the others a config.json "
+                                  "that says the same)"
+                                : "",
+                 readings->agree ? "All agree." : "They do not agree.",
+                 shorter.bytes != NULL ? shorter.bytes : "");
+    add_figure(page, "runtimes", "Frequencies in each runtime", readings);
+    add_list(page, readings);
+}
