@@ -134,8 +134,6 @@ void dpe_draw_cells(struct dpe_sheet *sheet, const struct dpe_sheet_cell *cells,
 #define dpe_draw_row(sheet, ...)                                                                   \
     dpe_draw_cells(sheet, DPE_ROW(__VA_ARGS__),                                                    \
                    sizeof DPE_ROW(__VA_ARGS__) / sizeof(struct dpe_sheet_cell))
-/** Whether a value of the column has an interval: of one sample, or one context, there is none. */
-bool dpe_draw_bounded(const struct dpe_sheet *sheet, size_t column);
 /** How many rows HTML shows at most (0: all), and whether it is folded. */
 static inline void dpe_draw_shown(struct dpe_sheet *sheet, size_t rows, bool folded)
 {
@@ -164,20 +162,19 @@ struct dpe_figure {
 struct dpe_plot {
     enum dpe_plot_kind {
         PLOT_CURVES, /**< lines with bands or bars over a common x axis, with a legend above */
-        PLOT_DOTS,   /**< one dot with its interval per line, names at the left */
         PLOT_HEAT,   /**< cells of equal size, coloured by value and labelled with it */
     } kind;
     int name, x, value; /**< columns: the name of a line (which has one point at an x: another
-                           begins a line) or dot (of cells: of their row), x (of cells: of their
+                           begins a line) (of cells: of their row), x (of cells: of their
                            column), value. Cells with numbers for names are in their order, else as
-                           they come. Without a value they are 0, 1 and 2, of dots 0 and 1 */
+                           they come. Without a value they are 0, 1 and 2 */
     int framed;         /**< a column: cells where it is 1 have a frame; 0 = none */
     bool log_x, log;    /**< log: of values */
     bool low_is_good;   /**< of cells: low is bright */
     bool bare;          /**< lines without their intervals */
     bool sorted; /**< points of a line in the order of x, not of the rows; several may then have one
                     x */
-    int digits;  /**< decimals beside dots and in cells */
+    int digits;  /**< decimals in cells */
     double low,
         high;     /**< ends of values; NaN, and both when they are equal: as the values have them */
     bool told;    /**< on a terminal the map is shown, too */
@@ -208,23 +205,6 @@ struct dpe_field {
     int64_t n_x_edges;
 };
 void dpe_draw_field(struct dpe_figure *figure, const struct dpe_field *field);
-
-/** One of several plots of the same points. */
-struct dpe_panel {
-    const char *name, *facts; /**< the two lines above it */
-    const double *y;          /**< [n_points], NaN = a gap; NULL = no plot */
-    bool marked;              /**< another than the reference, which is drawn beside it */
-};
-/** Plots below each other with the same axes, and what each is compared with. */
-struct dpe_panels {
-    const struct dpe_panel *panels;
-    size_t n;
-    int64_t n_points;        /**< at 0, 1, … */
-    const double *reference; /**< [n_points] */
-    bool log_y;
-    const char *x_title;
-};
-void dpe_draw_panels(struct dpe_figure *figure, const struct dpe_panels *panels);
 
 /** Points of the colour scale: 0 … 1 → 0xRRGGBB, dark to bright; NaN is a neutral grey. */
 unsigned dpe_draw_color_at(double share);

@@ -112,15 +112,6 @@ void dpe_draw_cells(struct dpe_sheet *sheet, const struct dpe_sheet_cell *cells,
     }
 }
 
-bool dpe_draw_bounded(const struct dpe_sheet *sheet, size_t column)
-{
-    bool bounded = false;
-    for (size_t i = column; sheet != NULL && i < sheet->n_cells; i += sheet->n_columns) {
-        bounded = bounded || isfinite(sheet->cells[i].number[1]);
-    }
-    return bounded;
-}
-
 void dpe_draw_row_mark(struct dpe_sheet *sheet, unsigned marks)
 {
     if (sheet != NULL && !sheet->failed && sheet->n_cells >= sheet->n_columns) {

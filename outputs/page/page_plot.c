@@ -1,4 +1,4 @@
-/* Figures from the rows of sheets: which of them are points of a line, dots, or cells; and axes:
+/* Figures from the rows of sheets: which of them are points of a line, or cells; and axes:
  * where values lie, and which of them are named. */
 #include <math.h>
 #include <stdio.h>
@@ -302,70 +302,6 @@ static void draw_curves(struct dpe_figure *figure, const struct dpe_sheet *data,
     }
 }
 
-/* ----------------------------------------------------------------------------------------- dots */
-
-enum { NAME = 30 }; /* characters of a name */
-
-/* The dot of a row, told apart by shape as well. */
-static void put_dot(struct dpe_text *out, const struct dpe_sheet *data, const struct dpe_plot *plot,
-                    size_t row, const struct dpe_axis *axis, double y)
-{
-    const double *value = cell_at(data, row, plot->value)->number;
-    const bool method = data->columns[plot->name].kind == COLUMN_METHOD;
-    const bool strong = (cell_at(data, row, 0)->mark & ROW_STRONG) != 0;
-    size_t series = method ? dpe_svg_series_of(cell_at(data, row, plot->name)->text) : 0;
-    const char *color = dpe_svg_series(series);
-    if (!dpe_axis_shows(value[0], axis->log)) {
-        return;
-    }
-    if (dpe_axis_shows(value[1], axis->log) && dpe_axis_shows(value[2], axis->log)) {
-        dpe_text_put(
-            out,
-            "<path d=\"M%.5g %.5gv7m0 -3.5H%.5gm0 -3.5v7\" class=\"%s\" stroke=\"currentColor\" "
-            "stroke-width=\"2\"/>\n",
-            dpe_axis_at(axis, value[1]), y - 3.5, dpe_axis_at(axis, value[2]), color);
-    }
-    dpe_svg_mark(out, dpe_axis_at(axis, value[0]), y, strong ? 5.0 : 4.2, series, color);
-}
-
-static void draw_dots(struct dpe_figure *figure, const struct dpe_sheet *data,
-                      const struct dpe_plot *plot)
-{
-    const size_t rows = data->n_cells / data->n_columns;
-    const double height = 24.0, top = 10.0, right = FIGURE_WIDTH - 54.0;
-    struct dpe_text *out = &figure->body;
-    struct dpe_axis axis = dpe_axis_begin(plot->log);
-    struct dpe_ticks ticks;
-    double names = 0.0, n = 0.0;
-    for (size_t r = next_row(data, 0); r < rows; r = next_row(data, r + 1)) {
-        for (int end = 0; end < 3; end++) {
-            dpe_axis_see(&axis, cell_at(data, r, plot->value)->number[end]);
-        }
-        names = fmax(names, dpe_svg_text_width(cell_at(data, r, plot->name)->text, 11, NAME));
-        n += 1.0;
-    }
-    dpe_axis_end(&axis, plot, 0.05);
-    figure->width = FIGURE_WIDTH;
-    figure->height = (int)(12.0 + height * n + 44.0);
-    const double left = 18.0 + names, bottom = figure->height - 46.0;
-    axis.from = left;
-    axis.to = right;
-    dpe_axis_ticks(&axis, 38.0, &ticks);
-    dpe_axis_put(out, &axis, &ticks, top, bottom, figure->height - 10.0, plot->x_title);
-    double y = top + height / 2.0;
-    for (size_t r = next_row(data, 0); r < rows; r = next_row(data, r + 1), y += height) {
-        char text[32] = "–";
-        const double value = cell_at(data, r, plot->value)->number[0];
-        if (isfinite(value)) {
-            snprintf(text, sizeof text, "%.*f", plot->digits, value);
-        }
-        put_dot(out, data, plot, r, &axis, y);
-        dpe_svg_label(out, left - 8.0, y, DPE_SVG_END, DPE_INK, cell_at(data, r, plot->name)->text,
-                      NAME);
-        dpe_svg_label(out, right + 8.0, y, DPE_SVG_START, DPE_INK, text, 0);
-    }
-}
-
 /* ---------------------------------------------------------------------------------------- cells */
 
 static bool same_cell(const struct dpe_sheet_cell *a, const struct dpe_sheet_cell *b, bool text)
@@ -450,9 +386,6 @@ static void draw_heat(struct dpe_figure *figure, const struct dpe_sheet *data,
 void dpe_draw_plot(struct dpe_figure *figure, const struct dpe_sheet *data,
                    const struct dpe_plot *plot)
 {
-    static void (*const draw[])(struct dpe_figure *, const struct dpe_sheet *,
-                                const struct dpe_plot *) = {
-        [PLOT_CURVES] = draw_curves, [PLOT_DOTS] = draw_dots, [PLOT_HEAT] = draw_heat};
     struct dpe_plot ends = *plot;
     if (data != NULL && data->drawn != NULL) {
         data = data->drawn;
@@ -463,10 +396,14 @@ void dpe_draw_plot(struct dpe_figure *figure, const struct dpe_sheet *data,
     }
     if (ends.value == 0) {
         ends.x = 1;
-        ends.value = ends.kind == PLOT_DOTS ? 1 : 2;
+        ends.value = 2;
     }
     if (ends.low == ends.high) {
         ends.low = ends.high = (double)NAN;
     }
-    draw[plot->kind](figure, data, &ends);
+    if (plot->kind == PLOT_CURVES) {
+        draw_curves(figure, data, &ends);
+    } else {
+        draw_heat(figure, data, &ends);
+    }
 }

@@ -1,5 +1,6 @@
 /* dpe-report: result tables become one page that anybody can read, and figures as files. The page:
  * its inputs, its sections, its files. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,11 +70,43 @@ static void check_models(struct dpe_report *report)
     }
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* All tables of a folder, in the order of their names. */
+static void open_folder(const char *folder, struct dpe_report *report)
+{
+    struct dirent **names = NULL;
+    const int n = scandir(folder, &names, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        const char *end = strrchr(names[i]->d_name, '.');
+        const char *path = dpe_page_text(&report->page, "%s/%s", folder, names[i]->d_name);
+        if (end != NULL && strcmp(end, ".h5") == 0 && report->n < DPE_REPORT_MOST_INPUTS &&
+            path != NULL) {
+            dpe_input_open(report, path);
+        }
+        free(names[i]);
+    }
+    free(names);
+}
+
 static void open_inputs(const struct dpe_report_arguments *args, struct dpe_report *report)
 {
-    report->inputs = dpe_page_alloc(&report->page, args->n, sizeof *report->inputs);
+    report->inputs = dpe_page_alloc(&report->page, DPE_REPORT_MOST_INPUTS, sizeof *report->inputs);
     for (size_t i = 0; i < args->n && report->page.status == DPE_OK; i++) {
-        dpe_input_open(report, args->inputs[i]);
+        if (is_folder(args->inputs[i])) {
+            open_folder(args->inputs[i], report);
+        } else if (report->n < DPE_REPORT_MOST_INPUTS) {
+            dpe_input_open(report, args->inputs[i]);
+        }
+    }
+    if (report->page.status == DPE_OK && report->n == 0 && args->runtimes == NULL) {
+        dpe_page_ok(&report->page,
+                    dpe_fail(report->page.err, DPE_NO_INPUT, "%s: holds no result table (NAME.h5)",
+                             args->inputs[0]));
     }
     if (report->page.status == DPE_OK && !args->mixed) {
         check_models(report);
@@ -314,10 +347,15 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         return 0;
     case DPE_LINE_END:
         if (args->n == 0 && args->runtimes == NULL) {
-            dpe_line_error(state, "nothing to read: give RESULT.h5, or --runtimes MODEL");
+            dpe_line_error(state, "nothing to read: give RESULT.h5 or FOLDER, or --runtimes MODEL");
         }
         if (args->length > 0 && args->runtimes == NULL) {
             dpe_line_error(state, "--length goes with --runtimes");
+        }
+        if (args->output == NULL && args->n == 1 && is_folder(args->inputs[0])) {
+            static char inside[4096];
+            snprintf(inside, sizeof inside, "%s/report.html", args->inputs[0]);
+            args->output = inside;
         }
         if (args->output == NULL) {
             dpe_line_error(state, "nothing to write: give -o FILE");
@@ -339,17 +377,19 @@ DPE_MAIN(dpe_report)
     static const struct dpe_option_set options = {
         .options = options_table,
         .parser = parse_option,
-        .args_doc = "[RESULT.h5...]",
+        .args_doc = "[RESULT.h5|FOLDER...]",
         .doc =
             "Make one HTML page from result tables: detections, profiles, comparisons and "
             "ablations, in any order.\v"
             "The page is one file: it loads nothing else, has light and dark colours, and can be "
-            "printed. It has a section for each kind of table that is given. Tables are only "
-            "read.\n\n"
+            "printed. It has a section for each kind of table that is given; of a FOLDER that is "
+            "every NAME.h5 in it, and the page is FOLDER/report.html unless -o names another. "
+            "Tables are only read.\n\n"
             "Exit status: 0 written; 64 usage, 65 bad table, 66 missing input, 73 cannot "
             "create, 74 rsvg-convert failed or disk full, 78 tables of different models, or "
             "FILE is not a report.\n\n"
             "Examples:\n"
+            "  dpe-report calibrated\n"
             "  dpe-report detect.h5 norms.h5 compare.h5 -o report.html\n"
             "  dpe-report norms.h5 -o norms.html --figures figures\n"
             "  dpe-report --runtimes config.json --length 128k -o runtimes.html",

@@ -74,17 +74,11 @@ static struct validation read_validation(struct dpe_report *report,
     return v;
 }
 
-static void add_dots(struct dpe_report *report, const struct dpe_report_detection *d,
-                     const struct validation *v)
+static void add_plans(struct dpe_report *report, const struct dpe_report_detection *d,
+                      const struct validation *v)
 {
     const bool ready = dpe_detection_is_ready(d);
     const double scale = v->recall ? 100.0 : 1.0;
-    const struct dpe_plot plot = {.kind = PLOT_DOTS,
-                                  DPE_ENDS(0.0, v->recall ? 100.0 : 0.0),
-                                  .log = !v->recall,
-                                  .digits = v->recall ? 1 : 2,
-                                  .x_title =
-                                      v->recall ? "needles found, %" : "perplexity per token"};
     struct dpe_sheet *sheet = dpe_page_sheet(
         &report->page, v->recall ? "validation" : "validation-perplexity",
         v->recall ? "plan:@|recall, %:i1|valid samples:0" : "plan:@|perplexity:i3|valid samples:0",
@@ -99,13 +93,7 @@ static void add_dots(struct dpe_report *report, const struct dpe_report_detectio
             v->r->n_valid[i]);
         dpe_draw_row_mark(sheet, i == v->kept ? ROW_STRONG : 0);
     }
-    dpe_page_figure(&report->page, sheet, &plot,
-                    "The plans on the same samples of %s tokens%s%s. "
-                    "Whether two plans differ is not visible from this%s.",
-                    DPE_LENGTH_TEXT(dpe_detection_length(d)),
-                    dpe_draw_bounded(sheet, 1) ? ", with 95\u00a0% intervals" : ", of one context",
-                    v->recall ? "" : " (lower is better)",
-                    ready ? "" : "; the paired test above compares them sample by sample");
+    dpe_page_add(&report->page, sheet);
 }
 
 /* -------------------------------------------------------------------------------------- section */
@@ -268,7 +256,7 @@ void dpe_detection_result(struct dpe_report *report)
     }
     for (int i = 0; i < 2 && report->page.status == DPE_OK; i++) {
         if (all[i].mean != NULL) {
-            add_dots(report, d, &all[i]);
+            add_plans(report, d, &all[i]);
         }
     }
 }

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "outputs/h5/rows.h"
 #include "outputs/report/report_parts.h"
 
 /* The longest length that the table of this name was made for, 0 when no input is that table. */
@@ -28,38 +27,6 @@ static double made_for(struct dpe_report *report, const char *method)
     return longest;
 }
 
-/* Mean seconds of the samples of every method and task, [method][task]; NaN: none was timed. NULL
- * where the table has none, or after a failure. */
-static const double *read_seconds(struct dpe_report *report, const struct dpe_report_input *input,
-                                  const struct dpe_suite_words *s)
-{
-    const size_t cells = s->n_methods * s->n_tasks;
-    double *count = dpe_page_alloc(&report->page, cells + 1, sizeof *count);
-    double *seconds = dpe_page_alloc(&report->page, cells + 1, sizeof *seconds);
-    DPE_OWNED struct dpe_row *rows = NULL;
-    size_t n = 0;
-    if (seconds == NULL || s->r->plan == NULL || s->r->task == NULL || !s->single ||
-        s->n_tasks < 2 || !dpe_h5_has(input->table, "/run/seconds") ||
-        !dpe_page_ok(&report->page, dpe_h5_get_rows(input->table, &rows, &n, report->page.err))) {
-        return NULL;
-    }
-    for (size_t r = 0; r < n; r++) {
-        const struct dpe_row *row = &rows[r];
-        for (size_t i = 0; i < cells && row->status == DPE_ROW_OK && row->seconds >= 0.0; i++) {
-            if (strcmp(s->r->plan[i], row->plan) == 0 &&
-                strcmp(s->r->task[i % s->n_tasks], row->task) == 0) {
-                seconds[i] += row->seconds;
-                count[i] += 1.0;
-            }
-        }
-        dpe_row_free(&rows[r]);
-    }
-    for (size_t i = 0; i < cells; i++) {
-        seconds[i] = count[i] > 0.0 ? seconds[i] / count[i] : (double)NAN;
-    }
-    return seconds;
-}
-
 static const char *words_of(struct dpe_report *report, const struct dpe_report_input *input,
                             const char *folder, const char *name, const char *otherwise)
 {
@@ -77,7 +44,6 @@ static void read_methods(struct dpe_report *report, const struct dpe_report_inpu
         made[m] = made_for(report, s->r->method[m]);
     }
     s->made_for = made;
-    s->seconds = read_seconds(report, input, s);
 }
 
 static void read_suite(struct dpe_report *report, const char *name, struct dpe_report_suite *suite)

@@ -20,20 +20,13 @@ static void add_figure(struct dpe_report *report, const struct dpe_suite_words *
                        const struct headline *shown)
 {
     const int64_t *chosen = shown->worth.method;
-    struct dpe_plot plot = dpe_words_plot(s, shown->n > 1 ? PLOT_CURVES : PLOT_DOTS);
-    char at[64] = ", by length", tokens[32];
-    if (shown->n == 1) {
-        snprintf(at, sizeof at, " at %s tokens",
-                 dpe_length_text((double)s->r->task_length[0], tokens));
-        plot.x_title = "needles found, %";
-        plot.digits = 1;
-    }
+    struct dpe_plot plot = dpe_words_plot(s, PLOT_CURVES);
     plot.x = 1;
     plot.value = 2;
     plot.sorted = true;
     plot.y_title = "needles found, %";
     struct dpe_sheet *sheet = dpe_page_sheet(
-        &report->page, "headline", "method:@|length:0|recall, %:i1", "Needles found%s", at);
+        &report->page, "headline", "method:@|length:0|recall, %:i1", "Needles found, by length");
     for (int c = 0; c < DPE_WORTHS; c++) {
         for (size_t task = 0; task < shown->n && chosen[c] >= 0; task++) {
             dpe_draw_row(sheet, s->r->method[chosen[c]], s->r->task_length[task],
@@ -164,7 +157,7 @@ void dpe_comparison_headline(struct dpe_report *report)
     }
     if (widest != NULL && report->page.status == DPE_OK) {
         add_words(report, widest, &best.worth);
-        if (!widest->low_is_better) {
+        if (!widest->low_is_better && best.n > 1) {
             add_figure(report, widest, &best);
         }
     }

@@ -106,22 +106,6 @@ static bool on_axis(const struct step *step, const struct axis *axis)
            (axis->also != NULL && strcmp(step->axis, axis->also) == 0);
 }
 
-static size_t count_lines(const struct steps *steps, const struct axis *axis,
-                          const struct step *like)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < steps->n; i++) {
-        const struct step *step = &steps->steps[i];
-        bool seen = !on_axis(step, axis) || !same_task(step, like);
-        for (size_t e = 0; e < i && !seen; e++) {
-            seen =
-                same_task(&steps->steps[e], like) && strcmp(steps->steps[e].line, step->line) == 0;
-        }
-        n += !seen;
-    }
-    return n;
-}
-
 /* What the lines are compared with: one value, drawn from side to side. */
 static void add_level(struct dpe_sheet *sheet, const struct steps *steps, const struct step *like,
                       const char *axis, const char *name)
@@ -142,7 +126,6 @@ static void add_axis(struct dpe_report *report, const struct steps *steps, const
                      const struct step *like, size_t number)
 {
     const struct dpe_suite_words *s = like->suite;
-    const bool few = count_lines(steps, axis, like) < 3; /* all are what the figure is about */
     bool log = axis->log;
     const char *id =
         number == 0 ? axis->id : dpe_page_text(&report->page, "%s-%zu", axis->id, number + 1);
@@ -157,7 +140,6 @@ static void add_axis(struct dpe_report *report, const struct steps *steps, const
             log = log && step->value > 0.0;
             dpe_draw_row(sheet, step->line, step->value,
                          dpe_words_cell(step->suite, step->method, step->task));
-            dpe_draw_row_mark(sheet, few ? ROW_STRONG : 0);
         }
     }
     add_level(sheet, steps, like, "base", "base: all groups at half");

@@ -1,4 +1,4 @@
-/* The runs: their time and memory, and where the numbers come from. */
+/* The runs: their time, and where the numbers come from. */
 #include "outputs/h5/rows.h"
 #include "outputs/report/report_parts.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------------------- time and memory */
+/* --------------------------------------------------------------------------------------- time */
 
 /** Rows of one task under one method (or of all methods, where these are configurations). */
 struct bucket {
@@ -159,46 +159,6 @@ static int compare_totals(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-/* The twelve with the largest total: the table has the rest. */
-static void add_dots(struct dpe_report *report, const struct buckets *all)
-{
-    enum { SHOWN = 12 };
-    const struct dpe_plot plot = {
-        .kind = PLOT_DOTS, .high = (double)NAN, .digits = 2, .x_title = "seconds"};
-    struct dpe_sheet *sheet =
-        dpe_page_sheet(&report->page, "time-samples", "what:t|seconds, median and middle half:i3",
-                       "Seconds per sample");
-    for (size_t i = 0; i < all->n && i < SHOWN; i++) {
-        const struct bucket *one = &all->buckets[i];
-        dpe_draw_row(sheet,
-                     one->method[0] != '\0'
-                         ? dpe_page_text(&report->page, "%s %s", one->task, one->method)
-                         : dpe_page_text(&report->page, "%s (%s)", one->task, one->input->kind),
-                     seconds_cell(one));
-    }
-    dpe_page_figure(&report->page, sheet, &plot,
-                    "The median time of a sample; the bar is the middle half of the samples. The "
-                    "twelve tasks with the largest total time are shown. Times depend on the "
-                    "machine and its load; they are not part of a result's identity.");
-}
-
-static void add_memory(struct dpe_report *report)
-{
-    struct dpe_sheet *sheet = dpe_page_sheet(&report->page, "memory", "file:t|most resident, MiB:0",
-                                             "Memory of the process that wrote the table");
-    for (size_t i = 0; i < report->n; i++) {
-        int64_t bytes = dpe_input_read_whole(&report->inputs[i], "/run", "peak_memory_bytes", 0);
-        if (bytes > 0) {
-            dpe_draw_row(sheet, report->inputs[i].name, (double)bytes / 1048576.0);
-        }
-    }
-    if (sheet == NULL || sheet->failed || sheet->n_cells > 0) {
-        dpe_page_add(&report->page, sheet);
-    } else {
-        dpe_draw_sheet_free(sheet);
-    }
-}
-
 void dpe_sections_time(struct dpe_report *report)
 {
     struct buckets all = {0};
@@ -210,14 +170,12 @@ void dpe_sections_time(struct dpe_report *report)
     }
     dpe_report_about(report, NULL, NULL);
     if (report->page.status == DPE_OK && all.n > 0) {
-        dpe_page_section(&report->page, "Time and memory");
+        dpe_page_section(&report->page, "Time");
         for (size_t i = 0; i < all.n; i++) {
             dpe_sort(all.buckets[i].seconds, all.buckets[i].n);
         }
         qsort(all.buckets, all.n, sizeof *all.buckets, compare_totals);
-        add_dots(report, &all);
         add_table(report, &all);
-        add_memory(report);
     }
     for (size_t i = 0; i < all.n; i++) {
         free(all.buckets[i].seconds);
@@ -236,7 +194,8 @@ static void add_files(struct dpe_report *report)
 {
     struct dpe_sheet *sheet = dpe_page_sheet(
         &report->page, "files",
-        "file:t|made by:t|complete:t|rows:0|software:t|written:t|identity:t", "Files");
+        "file:t|made by:t|complete:t|rows:0|most resident, MiB:0|software:t|written:t|identity:t",
+        "Files");
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_report_input *input = &report->inputs[i];
         const char *git = or_else(dpe_input_words(report, input, "/", "git"), "");
@@ -244,6 +203,7 @@ static void add_files(struct dpe_report *report)
         const bool complete = dpe_input_read_whole(input, "/", "complete", 0) != 0;
         dpe_draw_row(sheet, input->name, input->kind, complete ? "yes" : "no, unfinished",
                      dpe_input_read_whole(input, "/", "n_rows", 0),
+                     dpe_input_read_whole(input, "/run", "peak_memory_bytes", 0) / 1048576,
                      dpe_page_text(&report->page, "dpe %s%s%s", or_else(version, "?"),
                                    git[0] != '\0' ? ", git " : "", git),
                      or_else(dpe_input_words(report, input, "/run", "modified"), "–"),

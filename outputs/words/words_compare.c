@@ -191,11 +191,12 @@ static void add_noise(struct dpe_page *page, const struct dpe_suite_words *s)
     }
     dpe_page_say(
         page, BLOCK_NOTE,
-        "Of %zu differences to %s, %zu %s not distinguishable from 0: the "
+        "Of %zu difference%s to %s, %zu %s not distinguishable from 0: the "
         "95\u00a0%% interval contains 0, or p\u00a0≥\u00a00.05 in a sign-flip test over the "
         "same %s. Where methods do not differ, p is below 0.05 in one of twenty comparisons; "
         "the values are not corrected for that.",
-        compared, s->r->method[s->against], noise, noise == 1 ? "is" : "are",
+        compared, compared == 1 ? "" : "s", s->r->method[s->against], noise,
+        noise == 1 ? "is" : "are",
         s->together > 1    ? "contexts"
         : s->low_is_better ? "books"
                            : "samples");
@@ -209,22 +210,6 @@ static const char *task_name(struct dpe_page *page, const struct dpe_suite_words
     const char *tokens = DPE_LENGTH_TEXT((double)s->r->task_length[task]);
     return s->single ? dpe_page_text(page, "%s", tokens)
                      : dpe_page_text(page, "%s at %s", s->r->task_label[task], tokens);
-}
-
-/* The signs that occur. */
-static void explain_marks(struct dpe_page *page, unsigned marks)
-{
-    if (marks != 0) {
-        dpe_page_say(
-            page, BLOCK_TEXT, "%s%s%s",
-            (marks & MARK_BEST) != 0 ? "Bold: the best method of a task." : "",
-            (marks & MARK_TIED) != 0
-                ? " ≈: its interval overlaps that of the best; a paired test may still tell "
-                  "the two apart."
-                : "",
-            (marks & MARK_OUTSIDE) != 0 ? " Grey: a table at a length that it was not made for."
-                                        : "");
-    }
 }
 
 /* A line for each method; where there are more tasks than fit on a page, a line for each task. */
@@ -242,7 +227,6 @@ static void add_table(struct dpe_page *page, const struct dpe_suite_words *s)
                        : s->single ? "method and length in tokens"
                                    : "method and task");
     const char *kind = s->low_is_better ? "i3" : "i1";
-    unsigned marks = 0;
     for (size_t c = 0; c < columns; c++) {
         dpe_draw_sheet_column(sheet, by_task ? s->r->method[c] : task_name(page, s, c),
                               intervals ? kind : kind + 1);
@@ -256,11 +240,13 @@ static void add_table(struct dpe_page *page, const struct dpe_suite_words *s)
         }
         struct dpe_sheet_cell cell = dpe_words_cell(s, method, task);
         cell.mark = marks_of(s, method, task);
-        marks |= cell.mark;
         dpe_draw_cell(sheet, cell);
     }
     dpe_page_add(page, sheet);
-    explain_marks(page, marks);
+    dpe_page_say(page, BLOCK_TEXT,
+                 "Bold: the best method of a task. ≈: its interval overlaps that of the best; a "
+                 "paired test may still tell the two apart. Grey: a table at a length that it was "
+                 "not made for.");
 }
 
 /* The next number that the suite's kind declares of a comparison besides the difference itself;

@@ -170,24 +170,6 @@ static void add_map(struct dpe_page *page, const struct profile *p, bool by_size
     }
 }
 
-/* Share that the top-k hold: a cell for each head. */
-static void add_held(struct dpe_page *page, const struct profile *p)
-{
-    const int64_t rows = p->layers * p->heads;
-    struct dpe_sheet *sheet = dpe_page_sheet(
-        page, "norms-top-k", "layer:0|head:0|share of the top k:4", "Share of the key pairs");
-    const struct dpe_plot plot = {
-        .kind = PLOT_HEAT, .digits = 3, DPE_TITLES("query head", "layer", "share")};
-    for (int64_t r = 0; r < rows; r++) {
-        dpe_draw_row(sheet, r / p->heads, r % p->heads, p->held[p->of->k * rows + r]);
-    }
-    dpe_page_figure(page, sheet, &plot,
-                    "The share of a head's total contribution that its top %lld of %lld pairs "
-                    "have; an even spread would be %.2f. Bright heads lose little when only "
-                    "their key pairs are scaled; dark heads spread their contribution evenly.",
-                    (long long)p->of->k, (long long)p->pairs, (double)p->of->k / (double)p->pairs);
-}
-
 /* What k pairs of each head hold: the median head, and all of them. */
 static struct dpe_sheet_cell held_by(const struct profile *p, int64_t k, double *heads)
 {
@@ -291,6 +273,5 @@ void dpe_words_norms(struct dpe_page *page, const struct dpe_norms_result *resul
     }
     add_map(page, &p, false);
     add_map(page, &p, true);
-    add_held(page, &p);
     add_cumulative(page, &p, heads);
 }

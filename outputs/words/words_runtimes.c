@@ -20,12 +20,11 @@ static const struct dpe_reading *find_first(const struct dpe_readings *readings)
     return NULL;
 }
 
-/* Not what the first runtime does, or too short for the text. */
+/* Not what the first runtime does. */
 static bool departs(const struct dpe_readings *readings, const struct dpe_reading *reading)
 {
     const struct dpe_reading *first = find_first(readings);
-    return !refused(reading) && first != NULL &&
-           (reading->kind != first->kind || (double)readings->length > reading->longest);
+    return !refused(reading) && first != NULL && reading->kind != first->kind;
 }
 
 /* "A", or "B ≠" where it departs. */
@@ -120,66 +119,41 @@ static void relate(const struct dpe_reading *reading, double base, int64_t n_pai
     }
 }
 
-static const char *facts_of(struct dpe_page *page, const struct dpe_readings *readings,
-                            const struct dpe_reading *reading)
+/* A line for each rotation, which is called by its letter and the first that makes it. */
+static void draw_lines(struct dpe_page *page, const struct dpe_readings *readings,
+                       struct dpe_sheet *sheet)
 {
-    char switches[64] = "", longest[64] = "";
-    if (refused(reading)) {
-        return dpe_page_text(page, "refused: %s", reading->refused);
-    }
-    if (reading->switch_length > 0) {
-        snprintf(switches, sizeof switches, ", switches after %lld tokens",
-                 (long long)reading->switch_length);
-    }
-    if ((double)readings->length > reading->longest) {
-        snprintf(longest, sizeof longest, ", texts to %.0f", reading->longest);
-    }
-    return dpe_page_text(page, "logits × %.4g%s%s%s", reading->factor * reading->factor, switches,
-                         reading->growth > 0.0 ? ", queries grow" : "", longest);
-}
-
-static void draw(struct dpe_page *page, struct dpe_figure *figure,
-                 const struct dpe_readings *readings)
-{
-    const size_t n = (size_t)readings->n;
     const struct dpe_reading *first = find_first(readings);
-    struct dpe_panel *panels = dpe_page_alloc(page, n, sizeof *panels);
-    if (figure == NULL || panels == NULL || first == NULL) {
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
+    double *ratio = dpe_page_alloc(page, (size_t)readings->n_pairs, sizeof *ratio);
+    struct dpe_sheet *drawn = dpe_draw_instead(sheet, "runtime:t|pair:0|frequency:4");
+    int64_t seen = -1;
+    for (int i = 0; i < readings->n && first != NULL; i++) {
         const struct dpe_reading *reading = &readings->of[i];
-        double *ratio = NULL;
-        if (!refused(reading)) {
-            ratio = dpe_page_alloc(page, (size_t)readings->n_pairs, sizeof *ratio);
-            relate(reading, first->base, readings->n_pairs, ratio);
+        if (refused(reading) || reading->kind <= seen) {
+            continue;
         }
-        panels[i] = (struct dpe_panel){.name = name_of(page, readings, reading),
-                                       .facts = facts_of(page, readings, reading),
-                                       .y = ratio,
-                                       .marked = refused(reading) || departs(readings, reading)};
-    }
-    const struct dpe_panels all = {.panels = panels,
-                                   .n = n,
-                                   .n_points = readings->n_pairs,
-                                   .reference = panels[first - readings->of].y,
-                                   .log_y = true,
-                                   .x_title = "pair of head dimensions (0 turns fastest)"};
-    if (page->status == DPE_OK) {
-        dpe_draw_panels(figure, &all);
+        seen = reading->kind;
+        relate(reading, first->base, readings->n_pairs, ratio);
+        for (int64_t j = 0; j < readings->n_pairs && ratio != NULL; j++) {
+            dpe_draw_row(drawn, name_of(page, readings, reading), j, ratio[j]);
+        }
     }
 }
 
 static void add_figure(struct dpe_page *page, const char *id, const char *title,
                        const struct dpe_readings *readings)
 {
-    struct dpe_figure *figure = dpe_page_figure(
-        page, list_pairs(page, id, title, readings), NULL,
-        "The frequency of every pair over that of a plain rotation, in each runtime: 1 is the "
-        "model as it was before any extension, 0.25 turns a quarter as far with each token. The "
-        "same letter is the same rotation; ≠ marks what is not that of the first which runs the "
-        "model, dashed there.");
-    draw(page, figure, readings);
+    const struct dpe_plot plot = {
+        .kind = PLOT_CURVES,
+        .log = true,
+        DPE_TITLES("pair of head dimensions (0 turns fastest)", "times a plain rotation", NULL)};
+    struct dpe_sheet *sheet = list_pairs(page, id, title, readings);
+    draw_lines(page, readings, sheet);
+    dpe_page_figure(page, sheet, &plot,
+                    "The frequency of every pair over that of a plain rotation: 1 is the model as "
+                    "it was before any extension, 0.25 turns a quarter as far with each token. A "
+                    "line for each rotation; its letter stands with each runtime in the list. ≠ "
+                    "marks what is not that of the first which runs the model.");
 }
 
 /* -------------------------------------------------------------------------------------- section */
@@ -204,19 +178,16 @@ void dpe_words_applied(struct dpe_page *page, const char *table, const struct dp
     }
 }
 
-/* Names of those that take no text of that length, ", vLLM 0.32 and SGLang take at most 4096". */
+/* Those that take no text of that length. */
 static void put_shorter(const struct dpe_readings *readings, struct dpe_text *out)
 {
-    const char *between = " ";
     for (int i = 0; i < readings->n; i++) {
         const struct dpe_reading *reading = &readings->of[i];
         if (!refused(reading) && (double)readings->length > reading->longest) {
-            dpe_text_put(out, "%s%s %s takes texts of up to %.0f", between, reading->runtime->name,
+            dpe_text_put(out, " %s %s takes at most %.0f tokens.", reading->runtime->name,
                          reading->runtime->versions, reading->longest);
-            between = ", ";
         }
     }
-    dpe_text_put(out, "%s", between[0] == ',' ? "." : "");
 }
 
 void dpe_words_runtimes(struct dpe_page *page, const char *file,

@@ -457,21 +457,6 @@ static void test_heat_without_places(void **state)
     free(svg);
 }
 
-static void test_dots(void **state)
-{
-    (void)state;
-    const struct dpe_plot plot = {
-        .kind = PLOT_DOTS, .value = 1, .high = 100.0, .digits = 1, .x_title = "found"};
-    struct dpe_sheet *sheet = new_sheet("d", "d", "method:@|found, %:i1");
-    dpe_draw_row(sheet, dpe_text_cell("first"), dpe_interval_cell(50.0, 40.0, 60.0));
-    dpe_draw_row(sheet, dpe_text_cell("second"), dpe_number_cell((double)NAN));
-    char *svg = drawn(sheet, &plot);
-    assert_int_equal(count(svg, "v7m0 -3.5H"), 1); /* one interval */
-    assert_int_equal(count(svg, ">50.0</text>") + count(svg, ">–</text>"), 2);
-    assert_int_equal(count(svg, ">first</text>") + count(svg, ">second</text>"), 2);
-    free(svg);
-}
-
 /* A hundred lines of one point, none of which is drawn: nothing is. */
 static void test_nothing_drawn(void **state)
 {
@@ -485,38 +470,6 @@ static void test_nothing_drawn(void **state)
         }
         assert_null(drawn(sheet, &plot));
     }
-}
-
-/* A panel without values has its two lines alone; what differs is filled and drawn with what it is
- * compared with. */
-static void test_panels(void **state)
-{
-    (void)state;
-    const double plain[] = {1.0, 1.0, 1.0, (double)NAN};
-    const double other[] = {1.0, 0.5, 0.25, (double)NAN};
-    const struct dpe_panel panels[] = {{"one", "as it is", plain, false},
-                                       {"two", "another", other, true},
-                                       {"three", "refused", NULL, true}};
-    const struct dpe_panels all = {.panels = panels,
-                                   .n = 3,
-                                   .n_points = 4,
-                                   .reference = plain,
-                                   .log_y = true,
-                                   .x_title = "pair"};
-    struct dpe_figure figure = {0};
-    dpe_draw_panels(&figure, &all);
-    const char *svg = figure.body.bytes;
-    assert_false(figure.body.failed);
-    assert_int_equal(count(svg, ">one</text>") + count(svg, ">another</text>") +
-                         count(svg, ">refused</text>"),
-                     3);
-    assert_int_equal(count(svg, "fill-opacity"), 1);
-    assert_int_equal(count(svg, "stroke-dasharray"), 1);
-    assert_int_equal(count(svg, ">pair</text>"), 1);
-    assert_null(strstr(svg, "nan"));
-    /* The last panel takes less room than the others. */
-    assert_int_equal(figure.height, 6 + 2 * (32 + 42 + 12) + 32 + 40 + 4);
-    dpe_text_free(&figure.body);
 }
 
 int main(void)
@@ -536,10 +489,8 @@ int main(void)
         cmocka_unit_test(test_svg),
         cmocka_unit_test(test_curves),
         cmocka_unit_test(test_heat),
-        cmocka_unit_test(test_dots),
         cmocka_unit_test(test_heat_without_places),
         cmocka_unit_test(test_nothing_drawn),
-        cmocka_unit_test(test_panels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
