@@ -115,21 +115,16 @@ static void open_inputs(const struct dpe_report_arguments *args, struct dpe_repo
 
 /* -------------------------------------------------------------------------------------- content */
 
-/* The last part of the folder of the model, as the first table that knows it was made with. */
 static char *model_title(struct dpe_report *report, const char *type)
 {
     if (report->n == 0) {
         return dpe_draw_format_text("What runtimes compute");
     }
-    for (size_t i = 0; i < report->n; i++) {
-        size_t n = 0;
-        int length = 0;
-        char **folders =
-            dpe_input_names(report, &report->inputs[i], "/run/sessions/model_folder", -1, &n);
-        const char *name = n > 0 ? dpe_folder_name(folders[n - 1], &length) : "";
-        if (length > 1 || (length == 1 && name[0] != '.')) {
-            return dpe_draw_format_text("%.*s: context extension", length, name);
-        }
+    int n = 0;
+    const char *folder = dpe_report_model(report, NULL);
+    if (folder != NULL) {
+        const char *name = dpe_folder_name(folder, &n);
+        return dpe_draw_format_text("%.*s: context extension", n, name);
     }
     return dpe_draw_format_text("Context extension of a %s model", type);
 }

@@ -44,40 +44,50 @@ static void add_figure(struct dpe_report *report, const struct dpe_suite_words *
 
 /* ---------------------------------------------------------------------------------------- words */
 
-/* The finished table among the inputs, the last one. */
-static const struct dpe_report_input *find_table(const struct dpe_report *report)
+/* The last table among the inputs; with `plain` of those of frequencies alone. */
+static const struct dpe_report_input *find_table(const struct dpe_report *report, bool plain)
 {
     const struct dpe_report_input *found = NULL;
     for (size_t i = 0; i < report->n; i++) {
-        found = dpe_input_has_table(&report->inputs[i]) ? &report->inputs[i] : found;
+        const struct dpe_report_input *input = &report->inputs[i];
+        if (dpe_input_has_table(input) &&
+            (!plain || dpe_input_says(input, "/table", "adapter_required", "false"))) {
+            found = input;
+        }
     }
     return found;
 }
 
-/* The command with the table's name in place of TABLE; DPE_TABLE= stays. */
-static const char *command_text(struct dpe_report *report, const char *command, const char *table)
+/* The text with the name in place of a word; the word before "=" stays. */
+static const char *fill_in(struct dpe_report *report, const char *text, const char *word,
+                           const char *name)
 {
-    const char *text = "";
-    for (const char *next; text != NULL && (next = strstr(command, "TABLE")) != NULL;) {
-        const bool word = next[5] != '=';
-        text = dpe_page_text(&report->page, "%s%.*s%s", text, (int)(next - command), command,
-                             word ? table : "TABLE");
-        command = next + 5;
+    const size_t n = strlen(word);
+    const char *filled = "";
+    for (const char *next; filled != NULL && (next = strstr(text, word)) != NULL; text = next + n) {
+        filled = dpe_page_text(&report->page, "%s%.*s%s", filled, (int)(next - text), text,
+                               next[n] == '=' ? word : name);
     }
-    return dpe_page_text(&report->page, "%s%s", text != NULL ? text : "", command);
+    return dpe_page_text(&report->page, "%s%s", filled != NULL ? filled : "", text);
 }
 
-static void add_uses(struct dpe_report *report, const char *table, bool factors)
+/* What needs no adapter takes the last table that needs none. */
+static void add_uses(struct dpe_report *report, const struct dpe_report_input *table)
 {
+    const char *model = dpe_report_model(report, "MODEL");
+    const struct dpe_report_input *plain = find_table(report, true);
     dpe_page_say(&report->page, BLOCK_TEXT,
-                 "To see it on a text: dpe-run -m MODEL --table %s --show --corpus TEXTS", table);
+                 "To see it on a text: dpe-run -m %s --table %s --show --corpus TEXTS", model,
+                 table->name);
     struct dpe_sheet *sheet = dpe_page_sheet(&report->page, "uses", "runtime:t|command:t",
                                              "Which file for which runtime");
     for (int i = 0; i < DPE_USES; i++) {
-        if (dpe_uses[i].factors && !factors) {
-            continue;
+        const struct dpe_report_input *of = dpe_uses[i].factors ? plain : table;
+        if (of != NULL) {
+            dpe_draw_row(sheet, dpe_uses[i].runtime,
+                         fill_in(report, fill_in(report, dpe_uses[i].command, "MODEL", model),
+                                 "TABLE", of->name));
         }
-        dpe_draw_row(sheet, dpe_uses[i].runtime, command_text(report, dpe_uses[i].command, table));
     }
     dpe_page_add(&report->page, sheet);
 }
@@ -103,15 +113,15 @@ static void add_words(struct dpe_report *report, const struct dpe_suite_words *s
     worth->table = strncmp(name, "table:", 6) == 0 ? name + 6 : name;
     worth->trained = s->trained > 0 ? s->trained : 0;
     struct dpe_table *kept = keep(report, worth);
-    const struct dpe_report_input *table = find_table(report);
-    worth->factors = table != NULL && dpe_input_says(table, "/table", "adapter_required", "false");
+    const struct dpe_report_input *table = find_table(report, false);
+    worth->factors = table != NULL && table == find_table(report, true);
     for (size_t i = 0; i < report->n; i++) {
         dpe_worth_texts(report->inputs[i].table, worth);
     }
     dpe_page_section(&report->page, "In short");
     dpe_words_worth(&report->page, worth);
     if (table != NULL) {
-        add_uses(report, table->name, worth->factors);
+        add_uses(report, table);
     }
     dpe_table_close(kept);
 }

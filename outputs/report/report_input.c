@@ -1,5 +1,6 @@
 /* What the report owns, its inputs, and what is read of them. */
 #include "engine/base/base.h"
+#include "engine/system/folder.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/rows.h"
 #include "outputs/page/page.h"
@@ -157,6 +158,21 @@ char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input 
     }
     *n = report->page.status == DPE_OK ? *n : 0;
     return kept;
+}
+
+const char *dpe_report_model(struct dpe_report *report, const char *otherwise)
+{
+    for (size_t i = 0; i < report->n; i++) {
+        size_t n = 0;
+        int length = 0;
+        char **folders =
+            dpe_input_names(report, &report->inputs[i], "/run/sessions/model_folder", -1, &n);
+        const char *name = n > 0 ? dpe_folder_name(folders[n - 1], &length) : "";
+        if (length > 1 || (length == 1 && name[0] != '.')) {
+            return folders[n - 1];
+        }
+    }
+    return otherwise;
 }
 
 /* --------------------------------------------------------------------------------------- naming */

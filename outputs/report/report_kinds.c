@@ -151,9 +151,7 @@ static void add_axis(struct dpe_report *report, const struct steps *steps, const
     plot.x_title = axis->x_title;
     plot.y_title = dpe_page_text(&report->page, "%s%s", s->measure, s->low_is_better ? "" : ", %");
     plot.x_line_title = NULL;
-    dpe_page_figure(&report->page, sheet, &plot,
-                    "%s Bars are 95\u00a0%% intervals; values whose bars overlap widely may "
-                    "differ by chance.",
+    dpe_page_figure(&report->page, sheet, &plot, "%s Bars are 95\u00a0%% intervals.",
                     axis->caption);
 }
 

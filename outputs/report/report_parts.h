@@ -55,6 +55,8 @@ void dpe_report_about(struct dpe_report *report, const struct dpe_report_input *
 
 /** Open report->inputs[report->n] and count it. */
 void dpe_input_open(struct dpe_report *report, const char *path);
+/** The folder of the model, as the first table that knows it was made with. */
+const char *dpe_report_model(struct dpe_report *report, const char *otherwise);
 /** Whether it is a table that runtimes load; a detection of key pairs has a mask as well. */
 bool dpe_input_has_table(const struct dpe_report_input *input);
 /** What a report needs of /table in any table that has one; NULL: not there. */

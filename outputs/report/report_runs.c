@@ -185,11 +185,6 @@ void dpe_sections_time(struct dpe_report *report)
 
 /* -------------------------------------------------------------------------------------- origin */
 
-static const char *or_else(const char *text, const char *otherwise)
-{
-    return text != NULL ? text : otherwise;
-}
-
 static void add_files(struct dpe_report *report)
 {
     struct dpe_sheet *sheet = dpe_page_sheet(
@@ -198,16 +193,16 @@ static void add_files(struct dpe_report *report)
         "Files");
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_report_input *input = &report->inputs[i];
-        const char *git = or_else(dpe_input_words(report, input, "/", "git"), "");
+        const char *git = dpe_input_words(report, input, "/", "git");
         const char *version = dpe_input_words(report, input, "/", "software_version");
         const bool complete = dpe_input_read_whole(input, "/", "complete", 0) != 0;
         dpe_draw_row(sheet, input->name, input->kind, complete ? "yes" : "no, unfinished",
                      dpe_input_read_whole(input, "/", "n_rows", 0),
                      dpe_input_read_whole(input, "/run", "peak_memory_bytes", 0) / 1048576,
-                     dpe_page_text(&report->page, "dpe %s%s%s", or_else(version, "?"),
-                                   git[0] != '\0' ? ", git " : "", git),
-                     or_else(dpe_input_words(report, input, "/run", "modified"), "–"),
-                     or_else(dpe_input_words(report, input, "/", "identity"), "–"));
+                     dpe_page_text(&report->page, "dpe %s%s%s", version != NULL ? version : "?",
+                                   git != NULL ? ", git " : "", git != NULL ? git : ""),
+                     dpe_input_words(report, input, "/run", "modified"),
+                     dpe_input_words(report, input, "/", "identity"));
     }
     dpe_page_add(&report->page, sheet);
 }
@@ -284,9 +279,7 @@ void dpe_sections_provenance(struct dpe_report *report)
     dpe_page_say(
         &report->page, BLOCK_TEXT,
         "The identity of a result is all that decides its numbers: model, tokenizer, corpus, "
-        "task and seed, among others. Equal identities give equal numbers, bit for bit. Times "
-        "and machines, which may differ between such runs, are listed separately. A mean "
-        "of few contexts has a wide interval, because few say little about how contexts differ.");
+        "task and seed, among others. Equal identities give equal numbers, bit for bit.");
     struct dpe_sheet *sheet = dpe_page_sheet(
         &report->page, "sessions", "file:t|started:t|command:t|ran on:t", "Commands and machines");
     for (size_t i = 0; i < report->n; i++) {

@@ -193,8 +193,7 @@ static void add_noise(struct dpe_page *page, const struct dpe_suite_words *s)
         page, BLOCK_NOTE,
         "Of %zu difference%s to %s, %zu %s not distinguishable from 0: the "
         "95\u00a0%% interval contains 0, or p\u00a0≥\u00a00.05 in a sign-flip test over the "
-        "same %s. Where methods do not differ, p is below 0.05 in one of twenty comparisons; "
-        "the values are not corrected for that.",
+        "same %s; p is not corrected for the number of comparisons.",
         compared, compared == 1 ? "" : "s", s->r->method[s->against], noise,
         noise == 1 ? "is" : "are",
         s->together > 1    ? "contexts"
@@ -350,9 +349,7 @@ void dpe_words_glance(struct dpe_page *page, const struct dpe_suite_words *const
     dpe_page_section(page, "Methods at a glance");
     dpe_page_say(page, BLOCK_TEXT,
                  "Each benchmark at the longest length that was measured, with its 95\u00a0%% "
-                 "interval if it has one. Lower is better for perplexity, higher for the others. "
-                 "The sections below explain what each measures and how many differences are "
-                 "distinguishable from 0.");
+                 "interval if it has one. Lower is better for perplexity, higher for the others.");
     struct dpe_sheet *sheet =
         dpe_page_sheet(page, "glance", "method:@", "Methods on all benchmarks");
     for (size_t i = 0; i < n; i++) {

@@ -63,21 +63,13 @@ static void add_lengths(struct dpe_page *page, const struct dpe_suite_words *s)
         dpe_page_sheet(page, "lengths", value_columns(s), "%s",
                        s->low_is_better ? "Perplexity by length" : "Needles found by length");
     fill_values(sheet, s, s->r->task_label[0], 0.0);
-    if (many) {
-        dpe_page_figure(page, sheet, &plot, "%s Intervals are in the table of numbers.",
-                        s->low_is_better
-                            ? "Lower is better and brighter; the colour scale is logarithmic."
-                            : "A row that stays bright further to the right is a method that "
-                              "works at longer lengths.");
-        return;
-    }
-    dpe_page_figure(page, sheet, &plot,
-                    "One line for each method, with 95\u00a0%% intervals. The length axis "
-                    "is logarithmic. Marks are shifted sideways a little so that "
-                    "intervals do not hide each other. %s",
+    dpe_page_figure(page, sheet, &plot, "%s %s",
+                    many ? "One row for each method; intervals are in the table of numbers."
+                         : "One line for each method, with 95\u00a0% intervals. Marks are shifted "
+                           "sideways a little so that intervals do not hide each other.",
                     s->low_is_better
                         ? "Lower is better; the scale is logarithmic."
-                        : "A line that stays high is a method that works at longer lengths.");
+                        : "What stays high further to the right works at longer lengths.");
 }
 
 /* ----------------------------------------------------------------------------------- many tasks */
@@ -138,10 +130,9 @@ static void add_positions(struct dpe_page *page, const struct dpe_suite_words *s
                first);
     dpe_draw_shown(sheet, 80, false);
     dpe_page_figure(page, sheet, &plot,
-                    "Tokens are put together by where they stand: the perplexity of those from a "
-                    "position to twice it (the very first have no context and are in the numbers "
-                    "only). More context should lower it; where it rises a method ceases to "
-                    "work. No intervals are kept by position: small steps may be chance.");
+                    "The perplexity of the tokens from a position to twice it. More context should "
+                    "lower it; where it rises a method ceases to work. No intervals are kept by "
+                    "position: small steps may be chance.");
 }
 
 /* ------------------------------------------------------------------------------------ over memory

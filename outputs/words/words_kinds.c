@@ -88,8 +88,9 @@ void dpe_words_grid(struct dpe_page *page, const struct dpe_grid_result *g)
     dpe_page_say(
         page, BLOCK_TEXT,
         "One needle is hidden at a depth of the text (0\u00a0%% is its beginning), and a question "
-        "at the end asks for it. Single cells of few samples vary by chance (intervals are in the "
-        "table of numbers); a dark column or band shows where a method fails.");
+        "at the end asks for it. A dark column or band shows where a method fails; intervals are "
+        "in "
+        "the table of numbers.");
     for (size_t m = 0; m < (size_t)g->n[DPE_GRID_METHOD]; m++) {
         add_map(page, g, m);
     }
@@ -176,37 +177,40 @@ static void add_line(void *user, const char *label, const char *words)
     }
 }
 
-void dpe_words_worth(struct dpe_page *page, const struct dpe_worth *worth)
-{
-    struct short_lines lines = {.page = page};
-    dpe_worth_words(worth, add_line, &lines);
-    dpe_page_add(page, lines.sheet);
-}
-
 /* What follows from recall with the table, without it, and at the trained length. */
-static const char *verdict(const struct dpe_interval *with, const struct dpe_interval *without,
-                           double possible, double p)
+static const char *verdict(const struct dpe_worth *w)
 {
-    static const double significant = 0.05;
-    if (!isfinite(with->mean) || !isfinite(without->mean)) {
+    const bool shown = w->p < 0.05;
+    const double with = w->value[DPE_WORTH_TABLE].mean;
+    const double without = w->value[DPE_WORTH_ALONE].mean;
+    if (!isfinite(with) || !isfinite(without)) {
         return "Nothing could be measured.";
     }
-    if (possible < 0.5) {
+    if (w->possible < 0.5) {
         return "The model does not find these needles at its trained length either: ask for easier "
                "ones (--niah keys=1).";
     }
-    if (p < significant && with->mean < without->mean) {
+    if (shown && with < without) {
         return "The table harms this model: calibrate it (dpe-calibrate).";
     }
-    if (p < significant && with->mean >= DPE_WORTH_MOST * possible) {
-        return "The table holds on this model.";
+    if (shown) {
+        return with < DPE_WORTH_MOST * w->possible
+                   ? "The table helps this model; it finds more at its trained length."
+                   : "The table holds on this model.";
     }
-    if (p < significant) {
-        return "The table helps this model, but less than it could: calibrating may gain more.";
-    }
-    return without->mean >= DPE_WORTH_MOST * possible
+    return without >= DPE_WORTH_MOST * w->possible
                ? "The model needs no table at this length."
-               : "The table is not shown to help this model: more --samples, or calibrate it.";
+               : "The table is not shown to help this model: more --samples may show it.";
+}
+
+void dpe_words_worth(struct dpe_page *page, const struct dpe_worth *worth)
+{
+    struct short_lines lines = {.page = page};
+    if (!worth->perplexity && worth->method[DPE_WORTH_ALONE] >= 0) {
+        dpe_page_say(page, BLOCK_LEAD, "%s", verdict(worth));
+    }
+    dpe_worth_words(worth, add_line, &lines);
+    dpe_page_add(page, lines.sheet);
 }
 
 void dpe_words_check(struct dpe_page *page, const struct dpe_suite_result *r, int64_t against)
@@ -216,8 +220,5 @@ void dpe_words_check(struct dpe_page *page, const struct dpe_suite_result *r, in
     worth.trained = r->task_length[0];
     worth.possible = r->mean[0].mean;
     dpe_page_section(page, "What the table is worth");
-    dpe_page_say(page, BLOCK_LEAD, "%s",
-                 verdict(&worth.value[DPE_WORTH_TABLE], &worth.value[DPE_WORTH_ALONE],
-                         worth.possible, worth.p));
     dpe_words_worth(page, &worth);
 }

@@ -150,10 +150,9 @@ static void add_figure(struct dpe_page *page, const char *id, const char *title,
     struct dpe_sheet *sheet = list_pairs(page, id, title, readings);
     draw_lines(page, readings, sheet);
     dpe_page_figure(page, sheet, &plot,
-                    "The frequency of every pair over that of a plain rotation: 1 is the model as "
-                    "it was before any extension, 0.25 turns a quarter as far with each token. A "
-                    "line for each rotation; its letter stands with each runtime in the list. ≠ "
-                    "marks what is not that of the first which runs the model.");
+                    "The frequency of every pair over that of a plain rotation: 0.25 turns a "
+                    "quarter as far with each token. A line for each rotation, whose letter stands "
+                    "in the list; ≠: not that of the first which runs the model.");
 }
 
 /* -------------------------------------------------------------------------------------- section */
