@@ -234,9 +234,10 @@ static void add_layers(struct dpe_page *page, const struct profile *p)
         page, "norms-layers", "layer:0|top quarter, %:1|half, %:1|three quarters, %:1",
         "What the largest pairs hold of a head's contribution, mean of a layer's heads");
     for (int64_t layer = 0; layer < p->layers; layer++) {
-        dpe_draw_row(sheet, layer);
-        for (int64_t quarter = 1; quarter <= 3; quarter++) {
-            dpe_draw_row(sheet, 100.0 * mean_of_layer(p, layer, p->pairs * quarter / 4));
+        if (!isnan(mean_of_layer(p, layer, p->pairs))) { /* a recurrent one has no keys */
+            dpe_draw_row(sheet, layer, 100.0 * mean_of_layer(p, layer, p->pairs / 4),
+                         100.0 * mean_of_layer(p, layer, p->pairs / 2),
+                         100.0 * mean_of_layer(p, layer, p->pairs * 3 / 4));
         }
     }
     dpe_page_add(page, sheet);

@@ -90,7 +90,7 @@ tool run -m "$work/model" --info --json
 cp -r "$work/model" "$work/other"
 printf ' ' >>"$work/other/config.json"
 tool eval check "$work/table.h5" --model "$work/other" --corpus "$work/corpus" --niah values=1 --samples 2 -o "$work/held.h5"
-grep -q "^192 tokens, 3 times the trained length; 2 samples:\$" "$work/out" && grep -q "^  the table  *[0-9]* % .*(p " "$work/out" && grep -q "a model of other weights" "$work/err" || fail "check: $(cat "$work/out" "$work/err")"
+grep -q "^192 tokens, 3 times the trained length; 2 samples:\$" "$work/out" && grep -q "^the table  *[0-9]* % .*(p " "$work/out" && grep -q "a model of other weights" "$work/err" || fail "check: $(cat "$work/out" "$work/err")"
 tool run -m "$work/model" --table "$work/table.h5" -p "Once" -n 8
 tool run -m "$work/model" --method yarn:scale=4 --nll "$work/corpus/900000.txt" --context 192
 tool bench -l 64 --shape "$work/model"
