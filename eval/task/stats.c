@@ -331,7 +331,7 @@ struct dpe_difference dpe_compare(const double *a, const double *b, size_t n, bo
     DPE_SCOPED(units_free) struct units units = {0};
     const bool bounded = take_mean(a, b, n, how, &units, &out.minus);
     bool flips = true;
-    if (a == b) {
+    if (a == b && bounded) {
         out.minus.low = out.minus.high = out.minus.mean;
     } else if (bounded) {
         /* Smyth 2004: what is expected and what was seen, weighed by their degrees of freedom. */

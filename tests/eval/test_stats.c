@@ -294,6 +294,7 @@ static void few_contexts_by_hand(void **state)
     got = dpe_compare(ones, ones, 8, true, HOW(4, 0.95, 100, 1));
     assert_true(got.p == 1.0 && got.minus.low == 0.0 && got.minus.high == 0.0);
     assert_true(isnan(got.detectable)); /* nothing varies */
+    assert_true(isnan(dpe_compare(ones, ones, 8, true, HOW(8, 0.95, 100, 1)).minus.low));
     const double copy[8] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
     got = dpe_compare(ones, copy, 8, true, HOW(4, 0.95, 100, 1));
     assert_true(got.p > 0.999 && got.minus.low < 0.0 && got.minus.high > 0.0);
