@@ -3,7 +3,8 @@
 # (apt), builds into build-asan/ with sanitizers and runs the C tests there, the seeds of the fuzzers, and a short run of
 # each tool. Then it builds into build-tests/, with kernels for one card, or for all when kernels changed, and runs the
 # scripts, and the C tests whose results depend on the compiler. Tests with the label nightly are left to nightly.sh. At the
-# end it prints the slowest tests and how many passed. Exit status 0 when every test passed.
+# end it prints the signature of the results (dpe-bench --signature), the slowest tests and how many passed. Exit status 0
+# when every test passed.
 # run.sh ARGUMENT...: builds into build/ only, and runs the tests that `ctest ARGUMENT...` selects; for
 # example run.sh -R test_plan.
 set -eu
@@ -50,6 +51,7 @@ only 'test_self_test|test_ladder' '^(engine/(cuda|kv|model|ops|plan|session)|tes
 echo "Tests of the optimised build:"
 suite "$dpe_root/build-tests" -L 'tool|numbers' -LE nightly -E "$without" || failed=1
 
+echo "Signature: $("$dpe_root/build-tests/bin/dpe-bench" --signature)"
 echo "The slowest tests, in seconds:"
 sed -n 's/^.*Test *#[0-9]*: \([^ ]*\) .*  *\([0-9.]*\) sec.*$/\2 \1/p' "$dpe_root/build-asan/tests.log" \
     "$dpe_root/build-tests/tests.log" | sort -rn | head -n 10

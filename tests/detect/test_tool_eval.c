@@ -70,7 +70,12 @@ static void methods_are_compared(void **state)
     eval("niah" TOOL_TEXTS "--grid -l 512,1k --depths 0,0.5,1 --samples 4 --method rope --method "
          "pi:scale=8 -o grid.h5",
          0, NULL);
+    setenv("SLURM_STEP_NUM_TASKS", "3", 1);
     eval("niah" TOOL_TEXTS "-l 1k --samples 8 --method rope --dry-run", 0, "tokens");
+    assert_non_null(strstr(tool_err, "srun started 3 tasks"));
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+    eval("niah" TOOL_TEXTS "-l 1k --samples 8 --method rope --dry-run", 0, "tokens");
+    assert_null(strstr(tool_err, "srun"));
     eval("compare" TOOL_TEXTS
          "--suite ruler --tasks vt -l 512 --samples 2 --method rope --predictions "
          "answers -o answers.h5",
