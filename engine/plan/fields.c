@@ -78,8 +78,7 @@ double dpe_number_get(const struct dpe_number *number, const void *of)
 
 const struct dpe_number *dpe_number_whole(const struct dpe_number *number)
 {
-    while ((number->is & PART) != 0) {
-        number--;
+    for (; (number->is & PART) != 0; number--) {
     }
     return number;
 }

@@ -153,11 +153,9 @@ dpe_status dpe_plan_slice(const struct dpe_plan *plan, int index, int size, stru
 
 void dpe_plan_free(struct dpe_plan *plan)
 {
-    if (plan != NULL) {
-        free(plan->inv_freq);
-        free(plan->mask);
-        memset(plan, 0, sizeof *plan);
-    }
+    free(plan->inv_freq);
+    free(plan->mask);
+    memset(plan, 0, sizeof *plan);
 }
 
 static dpe_status check_map(const struct dpe_plan *plan, const struct dpe_position_map *map,

@@ -31,7 +31,7 @@ static const struct dpe_option options_table[] = {
      DPE_SWITCH(struct arguments, other_model)},
     {"trained-length", 0, "L0", 0, "Trained length (default: max_position_embeddings)", 1,
      DPE_TOKENS(struct arguments, trained_length, 2, DPE_MOST_TRAINED)},
-    {"length", 0, "L", 0,
+    {"length", 'l', "L", 0,
      "Evaluated length that a method scales for, once prompt and --max-new pass the trained length "
      "(default: what this run needs)",
      1, DPE_TOKENS(struct arguments, length, 1, DPE_MOST_COUNT)},

@@ -18,7 +18,7 @@ dpe_status dpe_run_tool_plan_json(const struct run *run, const struct dpe_plan *
                                              .trained_length = run->trained_length,
                                              .length = length,
                                              .official = true};
-    DPE_TRY(dpe_table_for_plan(plan, &context, dpe_model_fingerprint(run->model), &table, err));
+    DPE_TRY(dpe_table_for_plan(plan, &context, dpe_model_fingerprint(run->model), 0, &table, err));
     DPE_OWNED char *text = dpe_table_json(table);
     DPE_TRY(DPE_MADE(text, err, "out of memory for a plan"));
     dpe_print("%s", text);

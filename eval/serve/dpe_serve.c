@@ -16,7 +16,7 @@ static const struct dpe_option options_table[] = {
      "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1},
     {"method", 0, "NAME[:K=V,...]", DPE_BASIC,
      "Position method, made for --length, for requests that may pass the trained length (default: "
-     "rope)",
+     "where --length does, dpe, a formula of which nothing was measured)",
      1, DPE_TEXT(struct dpe_serve_arguments, method)},
     {"table", 0, "FILE", DPE_BASIC,
      "DPE table (of dpe-detect or dpe-export, or a folder of dpe-calibrate) instead of --method: "
@@ -220,7 +220,6 @@ DPE_MAIN(dpe_serve)
     dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);
     check_usage(&args);
-    args.method = args.method != NULL ? args.method : "rope";
     args.answer_room = args.answer_room > 0 ? args.answer_room : 512;
     dpe_signals_install();
     struct dpe_error err = {0};

@@ -20,7 +20,7 @@ static const struct dpe_option options_table[] = {
      "Key pairs of each head, from NORMS.h5: a count, or a share such as 0.75 (default: all)", 1},
     {"last-k", KEY_LAST_K, "K", 0,
      "As --top-k, with the K pairs that contribute least (for ablations)", 1},
-    {"length", 0, "L", 0,
+    {"length", 'l', "L", 0,
      "Target length in tokens, which sets the scales (default: the detection's)", 1,
      DPE_TOKENS(struct dpe_export_arguments, length, 1, DPE_MOST_TRAINED)},
     {"import-yaml", 0, "FILE", 0,

@@ -315,19 +315,25 @@ static dpe_status add_origin(const struct dpe_export_arguments *args,
                              (long long)context->trained_length);
 }
 
-/* The table that is the plan of --method. DPE_USAGE where no table can hold it. */
+/* The table that is the plan of --method. The formula, which depends on the length, has an entry
+ * for every doubling of the trained length too. DPE_USAGE where no table can hold it. */
 static dpe_status from_method(const struct dpe_export_arguments *args, struct export_table *table,
                               struct dpe_error *err)
 {
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
-    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+    DPE_SCOPED(dpe_tables_close) struct dpe_table *entries[DPE_TABLE_ENTRIES] = {0};
     const struct dpe_model_options options = {.config_only = args->fingerprint != NULL,
                                               .trained_length = args->trained};
+    const bool formula = dpe_plan_is_formula(args->method);
+    char why[DPE_TABLE_MESSAGE];
+    int64_t n = 0;
     DPE_TRY(dpe_model_open(args->model, &options, &model, err));
     const char *fingerprint =
         args->fingerprint != NULL ? args->fingerprint : dpe_model_fingerprint(model);
     const struct dpe_config *config = dpe_model_config(model);
-    const struct dpe_plan_context context = {
+    /* Entries of a table have the same groups. */
+    const int n_groups = formula ? (int)dpe_least(8, dpe_config_pairs(config)) : 0;
+    struct dpe_plan_context context = {
         .config = config,
         .trained_length = args->trained > 0 ? args->trained : dpe_config_trained(config),
         .length = args->length,
@@ -339,10 +345,22 @@ static dpe_status from_method(const struct dpe_export_arguments *args, struct ex
                         "the model is run unchanged; found %lld",
                         (long long)context.trained_length, (long long)context.length);
     }
-    DPE_TRY(dpe_plan_make(args->method, &context, &plan, err));
-    if (dpe_table_for_plan(&plan, &context, fingerprint, &table->table, err) != DPE_OK) {
-        return dpe_fail_prefix(err, "--method %s", args->method);
+    for (int64_t length = formula ? 2 * context.trained_length : args->length;
+         n == 0 || context.length < args->length; length *= 2) {
+        DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+        context.length = dpe_least(length, args->length);
+        DPE_TRY(dpe_plan_make(args->method, &context, &plan, err));
+        if (dpe_table_for_plan(&plan, &context, fingerprint, n_groups, &entries[n++], err) !=
+            DPE_OK) {
+            return dpe_fail_prefix(err, "--method %s", args->method);
+        }
     }
+    if (formula) {
+        dpe_log_info("--method %s: a formula: nothing was measured", args->method);
+    }
+    const int error =
+        dpe_table_join((const struct dpe_table *const *)entries, n, &table->table, why);
+    DPE_TRY(error == DPE_TABLE_OK ? DPE_OK : dpe_fail(err, dpe_table_status(error), "%s", why));
     return add_origin(args, &context, fingerprint, &table->origin, err);
 }
 

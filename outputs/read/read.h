@@ -56,10 +56,10 @@ dpe_status dpe_table_of_plan(const struct dpe_plan *plan, const struct dpe_plan_
                              struct dpe_error *err);
 /** Numbers of that room: rows of bands, then a factor for each head of each layer. */
 size_t dpe_table_room(const struct dpe_config *config);
-/** The table of one entry that holds the plan, made for the lengths of `context`. DPE_USAGE where
- * none does. */
+/** The table of one entry that holds the plan, made for the lengths of `context`; with so many
+ * groups, or where n_groups is 0 one for each far scale. DPE_USAGE where none does. */
 dpe_status dpe_table_for_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
-                              const char *fingerprint, struct dpe_table **table,
+                              const char *fingerprint, int n_groups, struct dpe_table **table,
                               struct dpe_error *err);
 enum { DPE_TABLE_NOTE = 1024 };
 /** The lengths of a table's entries, "512, 1024, 2048", cut off with "…" where there are too many.

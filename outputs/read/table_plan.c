@@ -437,66 +437,45 @@ static int64_t find_groups(const struct dpe_plan *plan, int32_t *edges)
     return n;
 }
 
-/* The buffers that the values point to: of numbers those for scales, lengths and frequencies come
- * first, then dpe_table_room. */
-struct buffers {
-    int32_t *edges;
-    double *numbers;
-    uint8_t *mask;
-    char selection[sizeof((struct dpe_plan *)0)->name];
-};
-
-static dpe_status make_buffers(const struct dpe_config *config, struct buffers *buffers,
-                               struct dpe_error *err)
-{
-    const size_t pairs = (size_t)(config->head_dim / 2);
-    const size_t cells = (size_t)(config->n_layers * config->n_heads) * pairs;
-    const size_t numbers = 3 * pairs + dpe_table_room(config);
-    DPE_TRY(DPE_NEW(&buffers->edges, pairs + 1, err, "out of memory for a table"));
-    DPE_TRY(DPE_NEW(&buffers->numbers, numbers, err, "out of memory for a table"));
-    DPE_TRY(DPE_NEW(&buffers->mask, cells, err, "out of memory for a table"));
-    memset(buffers->mask, 1, cells);
-    return DPE_OK;
-}
-
-static void free_buffers(struct buffers *buffers)
-{
-    free(buffers->edges);
-    free(buffers->numbers);
-    free(buffers->mask);
-}
-
 dpe_status dpe_table_for_plan(const struct dpe_plan *plan, const struct dpe_plan_context *context,
-                              const char *fingerprint, struct dpe_table **table,
+                              const char *fingerprint, int n_groups, struct dpe_table **table,
                               struct dpe_error *err)
 {
     const struct dpe_config *config = context->config;
-    char why[DPE_TABLE_MESSAGE];
+    const size_t pairs = (size_t)(config->head_dim / 2);
+    const size_t cells = (size_t)(config->n_layers * config->n_heads) * pairs;
+    const size_t room = 3 * pairs + dpe_table_room(config);
+    char why[DPE_TABLE_MESSAGE], selection[sizeof plan->name] = "";
     bool holds = false;
-    DPE_SCOPED(free_buffers) struct buffers buffers = {0};
-    DPE_TRY(make_buffers(config, &buffers, err));
+    DPE_OWNED int32_t *edges = NULL;
+    DPE_OWNED double *numbers = NULL;
+    DPE_OWNED uint8_t *mask = NULL;
+    DPE_TRY(DPE_NEW(&edges, pairs + 1, err, "out of memory for a table"));
+    DPE_TRY(DPE_NEW(&numbers, room, err, "out of memory for a table"));
+    DPE_TRY(DPE_NEW(&mask, cells, err, "out of memory for a table"));
+    memset(mask, 1, cells);
+    DPE_TRY(n_groups > 0 ? dpe_plan_model_edges(config, n_groups, edges, err) : DPE_OK);
     struct dpe_table_values values = {
         .schema_version = (char *)(uintptr_t)DPE_TABLE_SCHEMA,
         .model_type = (char *)(uintptr_t)config->model_type,
         .model_fingerprint = (char *)(uintptr_t)fingerprint,
         .window = 1, /* of a plan that has none: any */
-        .n_groups = find_groups(plan, buffers.edges),
-        .group_edge = buffers.edges,
-        .scale_factor = buffers.numbers,
-        .effective_length = buffers.numbers + plan->n_pairs,
-        .inv_freq = buffers.numbers + 2 * plan->n_pairs,
-        .mask = buffers.mask,
-        .selection = buffers.selection,
+        .n_groups = n_groups > 0 ? n_groups : find_groups(plan, edges),
+        .group_edge = edges,
+        .scale_factor = numbers,
+        .effective_length = numbers + plan->n_pairs,
+        .inv_freq = numbers + 2 * plan->n_pairs,
+        .mask = mask,
+        .selection = selection,
     };
-    DPE_TRY(dpe_table_of_plan(plan, context, buffers.numbers + 3 * plan->n_pairs, &values, &holds,
-                              err));
+    DPE_TRY(dpe_table_of_plan(plan, context, numbers + 3 * plan->n_pairs, &values, &holds, err));
     if (!holds) {
         return dpe_fail(err, DPE_USAGE,
                         "a table holds every plan but those with exact=1 or angles in float64");
     }
     if (values.n_bands > 0) {
         values.n_groups = 1; /* bands know no groups */
-        buffers.edges[1] = (int32_t)plan->n_pairs;
+        edges[1] = (int32_t)plan->n_pairs;
     }
     values.length = values.window > values.length ? values.window : values.length;
     for (int64_t g = 0; g < values.n_groups; g++) {
@@ -521,19 +500,14 @@ static dpe_status check_fingerprint(const struct dpe_table_values *values, const
 
 const char *dpe_table_lengths(const struct dpe_table *table, char text[DPE_TABLE_NOTE])
 {
-    static const char more[] = ", …";
-    size_t used = 0;
     text[0] = '\0';
     for (int64_t i = 0; i < dpe_table_count(table); i++) {
-        char item[32];
-        int n = snprintf(item, sizeof item, "%s%lld", i > 0 ? ", " : "",
-                         (long long)dpe_table_values(dpe_table_entry(table, i))->length);
-        if (used + (size_t)n + sizeof more > DPE_TABLE_NOTE - 96) {
-            memcpy(text + used, more, sizeof more);
+        if (strlen(text) > DPE_TABLE_NOTE - 128) {
+            dpe_append(text, DPE_TABLE_NOTE, ", …");
             break;
         }
-        memcpy(text + used, item, (size_t)n + 1);
-        used += (size_t)n;
+        dpe_append(text, DPE_TABLE_NOTE, "%s%lld", i > 0 ? ", " : "",
+                   (long long)dpe_table_values(dpe_table_entry(table, i))->length);
     }
     return text;
 }
@@ -674,6 +648,8 @@ static dpe_status plan_of_spec(const char *spec, const struct dpe_plan_context *
                      "the model is run unchanged up to its trained length, %lld tokens; always=1 "
                      "applies the method there too",
                      (long long)context->trained_length);
+        } else if (note != NULL && dpe_plan_is_formula(spec)) {
+            snprintf(note, DPE_TABLE_NOTE, "%s, a formula: nothing was measured", plan->name);
         }
         return DPE_OK;
     }

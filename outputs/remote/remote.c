@@ -106,7 +106,7 @@ static dpe_status write_plan(const struct dpe_remote_engine *engine, const struc
                                              .trained_length = dpe_config_trained(engine->config),
                                              .length = engine->about.length,
                                              .official = true};
-    if (dpe_table_for_plan(plan, &context, engine->about.model, &table, err) != DPE_OK) {
+    if (dpe_table_for_plan(plan, &context, engine->about.model, 0, &table, err) != DPE_OK) {
         return dpe_fail_prefix(err, "%s: %.200s", engine->http.url, plan->name);
     }
     *text = dpe_table_json(table);

@@ -300,8 +300,7 @@ def formula(trained_length, length, pairs):
         kept, window, scale = 0, max(window, trained_length // 2), 2 * length / trained_length
     else:
         kept, scale = groups // 8, length / trained_length
-        halves = 4 if kept == 0 else 2 if length > 16 * trained_length else 3
-        window = min(window * halves // 2, max(window, trained_length))
+        window = window * (2 if length > 16 * trained_length else 3) // 2
     return {"local_window": window, "group_edge": [g * pairs // groups for g in range(groups + 1)],
             "scale_factor": [1.0] * kept + [scale] * (groups - kept), "log_n_length": float(trained_length), "log_n_power": 0.7}
 

@@ -58,6 +58,13 @@ dpe_status dpe_plan_select(struct dpe_plan *plan, const char *keys,
 /** The keys of `select` that make the plan's selection again; "" without one, and for one that a
  * model was trained with. `text` has room for the plan's name. */
 void dpe_plan_selection_text(const struct dpe_plan *plan, char *text);
+/** Whether the spec is `dpe` without window, scales, lengths and groups: the formula, of which
+ * nothing was measured. */
+bool dpe_plan_is_formula(const char *spec);
+enum { DPE_FORMULA = 1024 };
+/** The spec of `dpe` that such a one stands for, a near window, lengths and log-n by L and L0: to
+ * whole [DPE_FORMULA]. */
+void dpe_plan_formula(const struct dpe_plan_context *context, const char *spec, char *whole);
 /** Line i of the methods, NULL after the last: "name<TAB>key=default key=default …<TAB>what it
  * does and its source". */
 const char *dpe_plan_method(size_t i);

@@ -66,11 +66,12 @@ static const double DPE_MOST_SCALE = 0x1p31;
 double dpe_length_ratio(const struct dpe_plan_context *context);
 /** 2 L/L0, at least 1: the DPE paper's base setting, every pair has an effective length of L0/2. */
 double dpe_half_trained_ratio(const struct dpe_plan_context *context);
-int64_t dpe_at_least_one(int64_t x);
 /** min(1024, L0/8) tokens. */
 int64_t dpe_default_window(const struct dpe_plan_context *context);
 /** The key "scale", from 1 on; L/L0 without it. */
 double dpe_spec_scale(struct dpe_spec *spec);
+/** Where official codes scale q and k by a without a word: the key "official". */
+void dpe_spec_official(struct dpe_spec *spec, struct dpe_plan *plan, double a);
 /** A number of tokens, from 1 on. */
 int64_t dpe_spec_tokens(struct dpe_spec *spec, const char *key, int64_t fallback);
 /** Give the plan the model's own frequencies and factor; the second as dpe_rope_native. */

@@ -20,21 +20,18 @@ static int64_t lampe_length(const struct dpe_plan_context *context)
         double x = 0.00010493097327094324 * 8192.0 * length / trained - 2.466638011138158;
         mapped = 6204.409324666837 / 8192.0 * trained / (1.0 + exp(-x));
     }
-    return dpe_at_least_one((int64_t)mapped);
+    return dpe_most(1, (int64_t)mapped);
 }
 
 static void build_lampe(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
-    int64_t sixteenth = dpe_at_least_one(context->trained_length / 16);
-    int64_t window = dpe_spec_tokens(spec, "window", sixteenth < 512 ? sixteenth : 512);
-    int64_t tail = dpe_spec_tokens(spec, "tail", dpe_at_least_one(25 * window / 64));
+    const int64_t usual = dpe_least(512, dpe_most(1, context->trained_length / 16));
+    int64_t window = dpe_spec_tokens(spec, "window", usual);
+    int64_t tail = dpe_spec_tokens(spec, "tail", dpe_most(1, 25 * window / 64));
     int64_t mapped = dpe_spec_tokens(spec, "map", lampe_length(context));
     int64_t last = context->length - 1;
-    if (dpe_spec_flag(spec, "official", context->official)) {
-        double a = 0.1 * log(2.0) + 1.0;
-        plan->temperature.logit_scale = a * a;
-    }
+    dpe_spec_official(spec, plan, 0.1 * log(2.0) + 1.0);
     dpe_spec_native(spec, plan);
     if (context->length < 2 * window || mapped >= last) {
         dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, INT64_MAX);
@@ -71,7 +68,7 @@ static void build_lampe(struct dpe_spec *spec, struct dpe_plan *plan)
 static int64_t jet_long_window(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t window =
-        dpe_spec_tokens(spec, "window", dpe_at_least_one(spec->context->trained_length / 16));
+        dpe_spec_tokens(spec, "window", dpe_most(1, spec->context->trained_length / 16));
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window + 1);
     return window;
 }
@@ -102,7 +99,7 @@ static void build_jetlong_freq(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
     int64_t window = jet_long_window(spec, plan);
-    double left = (double)dpe_at_least_one(context->trained_length - window);
+    double left = (double)dpe_most(1, context->trained_length - window);
     double usual = (double)(context->length - window) / left;
     double scale = dpe_spec_number(spec, "scale", fmax(1.0, usual), 1.0, DPE_MOST_SCALE);
     double fast = dpe_spec_number(spec, "beta_fast", 32.0, 0x1p-10, DPE_MOST_SCALE);
@@ -159,23 +156,6 @@ static void build_cope(struct dpe_spec *spec, struct dpe_plan *plan)
     }
 }
 
-/* --------------------------------------------------------------------------------------- HiRoPE */
-
-static void build_hirope(struct dpe_spec *spec, struct dpe_plan *plan)
-{
-    const struct dpe_plan_context *context = spec->context;
-    double scale[2] = {1.0, 1.0};
-    int64_t n_pairs = dpe_config_pairs(context->config);
-    int32_t edges[3] = {0, 0, (int32_t)n_pairs};
-    struct dpe_dpe_params params = {.n_groups = 2, .edges = edges, .scale = scale};
-    params.window = dpe_spec_tokens(spec, "window", dpe_default_window(context));
-    scale[1] =
-        (double)dpe_spec_tokens(spec, "segment", (int64_t)ceil(dpe_half_trained_ratio(context)));
-    edges[1] = (int32_t)dpe_spec_whole(spec, "split", n_pairs / 2, 0, n_pairs);
-    dpe_spec_native(spec, plan);
-    dpe_plan_add_dpe_bands(&params, plan);
-}
-
 /* ------------------------------------------------------------------------------------- AdaGroPE */
 
 /* r >= 1 with 1 + r + r^2 + r^3 = total, 1 when total is at most 4. */
@@ -194,7 +174,7 @@ static double solve_reuse(double total)
 static void build_adagrope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     const struct dpe_plan_context *context = spec->context;
-    int64_t first = dpe_spec_tokens(spec, "first", dpe_at_least_one(context->trained_length / 4));
+    int64_t first = dpe_spec_tokens(spec, "first", dpe_most(1, context->trained_length / 4));
     double usual = solve_reuse((double)context->length / (double)first);
     double reuse = dpe_spec_number(spec, "reuse", usual, 1.0, DPE_MOST_SCALE);
     dpe_spec_native(spec, plan);
@@ -286,10 +266,6 @@ const struct dpe_method dpe_adaptive_methods[] = {
      "the lowest frequencies fade to 0 along half a cosine, or with hard=1 are 0 (CoPE, Li et al. "
      "2026: the part without training; released code clips 20 of 64 pairs)",
      build_cope},
-    {"hirope\twindow=min(1024;L0/8) segment=2L/L0 split=pairs/2\t"
-     "pairs from split on count segments beyond the window, the others tokens (HiRoPE, Zhang et "
-     "al. 2024); a segment is so many tokens, where the paper takes a function of the program",
-     build_hirope},
     {"adagrope\tfirst=L0/4 reuse=(L-becomes-L0)\t"
      "farther positions are used more often: four bands of `first` positions, used 1, r, r^2 and "
      "r^3 times (after AdaGroPE, Xu et al. 2025); an approximation made from the paper's "

@@ -9,48 +9,90 @@
 
 enum { MAX_GROUPS = 256 };
 
-/* log-n is what the official ReRoPE code adds without a word. */
-static void official_log_n(struct dpe_spec *spec, struct dpe_plan *plan)
+/* A near window of a share of L0, beyond which distances grow slower by a scale, or not at all. The
+ * log-n is what the official code adds without a word. */
+static void slow_down(struct dpe_spec *spec, struct dpe_plan *plan, int64_t share, int64_t most,
+                      bool leaky)
 {
+    const int64_t trained = spec->context->trained_length;
+    int64_t window = dpe_spec_tokens(spec, "window", dpe_least(most, dpe_most(1, trained / share)));
+    double scale = leaky ? dpe_spec_scale(spec) : (double)INFINITY;
     if (dpe_spec_flag(spec, "official", spec->context->official)) {
-        plan->temperature.log_n_length = (double)spec->context->trained_length;
+        plan->temperature.log_n_length = (double)trained;
     }
-}
-
-static void build_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
-{
-    int64_t quarter = dpe_at_least_one(spec->context->trained_length / 4);
-    int64_t window = dpe_spec_tokens(spec, "window", quarter < 2048 ? quarter : 2048);
-    official_log_n(spec, plan);
-    dpe_spec_native(spec, plan);
-    dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
-    struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
-    dpe_band_fill(far, plan->n_pairs, INFINITY, (double)window);
-}
-
-static void build_leaky_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
-{
-    int64_t sixteenth = dpe_at_least_one(spec->context->trained_length / 16);
-    int64_t window = dpe_spec_tokens(spec, "window", sixteenth < 512 ? sixteenth : 512);
-    double scale = dpe_spec_scale(spec);
-    official_log_n(spec, plan);
     dpe_spec_native(spec, plan);
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
     struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, window, INT64_MAX);
     dpe_band_fill(far, plan->n_pairs, scale, (double)window - (double)window / scale);
 }
 
-static void build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)
+static void build_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
 {
-    const int32_t edges[2] = {0, (int32_t)plan->n_pairs};
-    double scale = 1.0;
-    struct dpe_dpe_params params = {.n_groups = 1, .edges = edges, .scale = &scale};
+    slow_down(spec, plan, 4, 2048, false);
+}
+
+static void build_leaky_rerope(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    slow_down(spec, plan, 16, 512, true);
+}
+
+/* One group of pairs that are scaled beyond the window, or two of which the second is. */
+static void build_groups(struct dpe_spec *spec, struct dpe_plan *plan, const char *key, bool split)
+{
+    const int64_t n_pairs = split ? dpe_config_pairs(spec->context->config) : plan->n_pairs;
+    int32_t edges[3] = {0, 0, (int32_t)n_pairs};
+    double scale[2] = {1.0, 1.0};
+    struct dpe_dpe_params params = {
+        .n_groups = split ? 2 : 1, .edges = edges + !split, .scale = scale + !split};
     params.window = dpe_spec_tokens(spec, "window", dpe_default_window(spec->context));
-    scale = (double)dpe_spec_tokens(spec, "group",
-                                    (int64_t)ceil(dpe_half_trained_ratio(spec->context)));
-    params.exact = dpe_spec_flag(spec, "exact", false);
+    scale[1] =
+        (double)dpe_spec_tokens(spec, key, (int64_t)ceil(dpe_half_trained_ratio(spec->context)));
+    if (split) {
+        edges[1] = (int32_t)dpe_spec_whole(spec, "split", n_pairs / 2, 0, n_pairs);
+    } else {
+        params.exact = dpe_spec_flag(spec, "exact", false);
+    }
     dpe_spec_native(spec, plan);
     dpe_plan_add_dpe_bands(&params, plan);
+}
+
+static void build_self_extend(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    build_groups(spec, plan, "group", false);
+}
+
+static void build_hirope(struct dpe_spec *spec, struct dpe_plan *plan)
+{
+    build_groups(spec, plan, "segment", true);
+}
+
+bool dpe_plan_is_formula(const char *spec)
+{
+    return strncmp(spec, "dpe", 3) == 0 && (spec[3] == '\0' || spec[3] == ':') &&
+           strstr(spec, "window=") == NULL && strstr(spec, "scales=") == NULL &&
+           strstr(spec, "lengths=") == NULL && strstr(spec, "groups=") == NULL;
+}
+
+/* Up to 2·L0 all groups are at L0/2, near keys up to there. In longer texts the fastest groups stay
+ * where they are and the others are at L0, with 3/16 of L0 near, because texts want L0/4 and
+ * needles no more than this; beyond 16·L0 needles want L0/8. log-n to 0.7: at 1/2 recall is lost,
+ * at one perplexity (eval/RESULTS.md). */
+void dpe_plan_formula(const struct dpe_plan_context *context, const char *spec, char *whole)
+{
+    const int64_t trained = context->trained_length, near = dpe_default_window(context);
+    const bool close = context->length <= 2 * trained;
+    const int groups = (int)dpe_least(8, dpe_config_pairs(context->config));
+    const double far = (double)trained / (close ? 2.0 : 1.0);
+    snprintf(
+        whole, DPE_FORMULA, "%s%cwindow=%" PRId64 ",lengths=", spec, spec[3] == ':' ? ',' : ':',
+        close ? dpe_most(near, trained / 2) : near * (context->length > 16 * trained ? 2 : 3) / 2);
+    for (int g = 0; g < groups; g++) {
+        dpe_append(whole, DPE_FORMULA, "%s%.15g", g == 0 ? "" : "/",
+                   close || g >= groups / 8 ? far : (double)context->length);
+    }
+    if (strstr(spec, "log-n") == NULL && strstr(spec, "infoscale") == NULL) {
+        dpe_append(whole, DPE_FORMULA, ",log-n=%" PRId64 ",log-n-power=0.7", trained);
+    }
 }
 
 static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
@@ -74,8 +116,7 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
         scale[g] = dpe_length_scale(context->length, lengths[g]);
     }
     n = n > n_lengths ? n : n_lengths;
-    int64_t usual = most < 8 ? most : 8;
-    int64_t groups = dpe_spec_whole(spec, "groups", n > 1 ? n : usual, 1, most);
+    int64_t groups = dpe_spec_whole(spec, "groups", n > 1 ? n : dpe_least(most, 8), 1, most);
     params.exact = dpe_spec_flag(spec, "exact", false);
     dpe_spec_native(spec, plan);
     if (n > 1 && n != groups) {
@@ -96,15 +137,19 @@ static void build_dpe(struct dpe_spec *spec, struct dpe_plan *plan)
     dpe_plan_add_dpe_bands(&params, plan);
 }
 
+void dpe_spec_official(struct dpe_spec *spec, struct dpe_plan *plan, double a)
+{
+    if (dpe_spec_flag(spec, "official", spec->context->official)) {
+        plan->temperature.logit_scale = a * a;
+    }
+}
+
 static void build_dca(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t trained = spec->context->trained_length;
-    int64_t chunk = dpe_spec_tokens(spec, "chunk", dpe_at_least_one(trained * 3 / 4));
+    int64_t chunk = dpe_spec_tokens(spec, "chunk", dpe_most(1, trained * 3 / 4));
     int64_t local = dpe_spec_whole(spec, "local", trained / 8, 0, chunk - 1);
-    if (dpe_spec_flag(spec, "official", spec->context->official)) {
-        double a = 0.05 * log(dpe_length_ratio(spec->context)) + 1.0;
-        plan->temperature.logit_scale = a * a;
-    }
+    dpe_spec_official(spec, plan, 0.05 * log(dpe_length_ratio(spec->context)) + 1.0);
     dpe_spec_native(spec, plan);
     int64_t block = chunk - local;
     plan->chunk = block;
@@ -124,13 +169,10 @@ static void build_dca(struct dpe_spec *spec, struct dpe_plan *plan)
 
 static void build_string(struct dpe_spec *spec, struct dpe_plan *plan)
 {
-    int64_t third = dpe_at_least_one((int64_t)floor(0.33 * (double)spec->context->length));
+    int64_t third = dpe_most(1, (int64_t)floor(0.33 * (double)spec->context->length));
     int64_t shift = dpe_spec_tokens(spec, "shift", third);
     int64_t window = dpe_spec_tokens(spec, "window", 128);
-    if (dpe_spec_flag(spec, "official", spec->context->official)) {
-        double a = 0.1 * log(2.0) + 1.0;
-        plan->temperature.logit_scale = a * a;
-    }
+    dpe_spec_official(spec, plan, 0.1 * log(2.0) + 1.0);
     dpe_spec_native(spec, plan);
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, shift);
     struct dpe_band *far = dpe_plan_add_band(plan, DPE_BAND_DISTANCE, shift, INT64_MAX);
@@ -141,7 +183,7 @@ static void build_streaming_llm(struct dpe_spec *spec, struct dpe_plan *plan)
 {
     int64_t sinks = dpe_spec_tokens(spec, "sinks", 4);
     int64_t window =
-        dpe_spec_tokens(spec, "window", dpe_at_least_one(spec->context->trained_length - sinks));
+        dpe_spec_tokens(spec, "window", dpe_most(1, spec->context->trained_length - sinks));
     dpe_spec_native(spec, plan);
     dpe_plan_add_band(plan, DPE_BAND_DISTANCE, 0, window);
     /* A query's index inside the cache stops growing once the cache is full. */
@@ -174,8 +216,12 @@ const struct dpe_method dpe_band_methods[] = {
     {"dpe\twindow=min(1024;L0/8) scales=2L/L0 lengths=(instead-of-scales) groups=8 exact=0\t"
      "positions beyond the window are grouped, each range of pairs by its own scale, "
      "scale = max(1, L/length), which Lu et al. 2025 round down; adds floor(w/s), released prefill "
-     "w/s",
+     "w/s; without the first four keys a formula of L/L0, of which nothing was measured",
      build_dpe},
+    {"hirope\twindow=min(1024;L0/8) segment=2L/L0 split=pairs/2\t"
+     "pairs from split on count segments beyond the window, the others tokens (HiRoPE, Zhang et "
+     "al. 2024); a segment is so many tokens, where the paper takes a function of the program",
+     build_hirope},
     {"dca\tchunk=3*L0/4 local=L0/8 official=1\t"
      "three bands by chunk (ChunkLlama, An et al. 2024); official scales the logits",
      build_dca},
@@ -249,20 +295,14 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dp
                         "frequencies: a factor of a frequency holds for every head and distance; "
                         "leave out the key pairs, exact and what other methods have");
     }
-    if (params->exact && params->unrounded) {
-        return dpe_fail(err, DPE_USAGE, "dpe: exact positions are rounded; leave out one of both");
-    }
     if (!params->frequencies && (params->window < 1 || params->window > DPE_MOST_TOKENS)) {
         return dpe_fail(err, DPE_USAGE,
                         "dpe: expected a window from 1 to %" PRId64 ", found %" PRId64,
                         DPE_MOST_TOKENS, params->window);
     }
-    if (params->n_groups < 1 || params->n_groups > n_pairs) {
-        return dpe_fail(err, DPE_USAGE, "dpe: expected 1 to %" PRId64 " groups, found %d", n_pairs,
-                        params->n_groups);
-    }
-    bool edges = params->edges[0] == 0 && params->edges[params->n_groups] == n_pairs;
-    for (int g = 0; g < params->n_groups; g++) {
+    bool edges = params->n_groups >= 1 && params->n_groups <= n_pairs && params->edges[0] == 0 &&
+                 params->edges[params->n_groups] == n_pairs;
+    for (int g = 0; g < params->n_groups && edges; g++) {
         edges = edges && params->edges[g] < params->edges[g + 1];
         if (!(params->scale[g] >= 1.0 && params->scale[g] <= DPE_MOST_SCALE)) {
             return dpe_fail(err, DPE_USAGE,
@@ -271,8 +311,8 @@ static dpe_status check_dpe(const struct dpe_dpe_params *params, const struct dp
         }
     }
     if (!edges) {
-        return dpe_fail(err, DPE_USAGE, "dpe: group edges: expected increasing from 0 to %" PRId64,
-                        n_pairs);
+        return dpe_fail(err, DPE_USAGE,
+                        "dpe: expected edges of groups that increase from 0 to %" PRId64, n_pairs);
     }
     return DPE_OK;
 }

@@ -33,15 +33,9 @@ double dpe_half_trained_ratio(const struct dpe_plan_context *context)
     return fmax(1.0, 2.0 * (double)context->length / (double)context->trained_length);
 }
 
-int64_t dpe_at_least_one(int64_t x)
-{
-    return x < 1 ? 1 : x;
-}
-
 int64_t dpe_default_window(const struct dpe_plan_context *context)
 {
-    int64_t eighth = dpe_at_least_one(context->trained_length / 8);
-    return eighth < 1024 ? eighth : 1024;
+    return dpe_least(1024, dpe_most(1, context->trained_length / 8));
 }
 
 /* ------------------------------------------------------------------------- pieces of a plan */

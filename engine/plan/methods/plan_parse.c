@@ -170,19 +170,14 @@ static bool method_is(const struct dpe_method *method, const char *name)
 static const char text_keys[] = "always=0";
 
 /* Whether the key stands in a list "key=default key=default ...". */
-static bool list_has_key(const char *at, const char *end, const char *key)
+static bool list_has_key(const char *list, const char *end, const char *key)
 {
-    size_t n = strlen(key);
-    while (at < end) {
-        if (strncmp(at, key, n) == 0 && at[n] == '=') {
-            return true;
-        }
-        while (at < end && *at != ' ') {
-            at++;
-        }
-        at++;
+    const size_t n = strlen(key);
+    const char *at = strstr(list, key);
+    while (at != NULL && at < end && !(at[n] == '=' && (at == list || at[-1] == ' '))) {
+        at = strstr(at + 1, key);
     }
-    return false;
+    return at != NULL && at < end && n > 0;
 }
 
 static bool method_has_key(const struct dpe_method *method, const char *key)
@@ -481,7 +476,12 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
 static dpe_status make(const char *text, const struct dpe_plan_context *context, bool alone,
                        struct dpe_plan *plan, struct dpe_error *err)
 {
+    char formula[DPE_FORMULA];
     DPE_TRY(dpe_plan_context_check(context, err));
+    if (dpe_plan_is_formula(text)) {
+        dpe_plan_formula(context, text, formula);
+        text = formula;
+    }
     DPE_OWNED char *own = strdup(text);
     DPE_TRY(DPE_MADE(own, err, "method: out of memory"));
     char *rest = strchr(own, ':');

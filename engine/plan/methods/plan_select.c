@@ -15,7 +15,7 @@ static const char *const scored[] = {"bare", "true", "constant"};
 /* A share of the trained length, at least one token. */
 static int64_t trained_share(const struct dpe_spec *spec, int64_t part)
 {
-    return dpe_at_least_one(spec->context->trained_length / part);
+    return dpe_most(1, spec->context->trained_length / part);
 }
 
 static int64_t spec_count(struct dpe_spec *spec, const char *key, int64_t fallback)

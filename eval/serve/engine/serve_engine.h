@@ -77,6 +77,7 @@ struct dpe_serve_world {
     json_t *tokenizer_config;  /**< tokenizer_config.json, or an empty object */
     char **keys;               /**< [n_keys] of which clients have to send one */
     int64_t n_keys;            /**< 0: none is needed */
+    const char *method;        /**< of the plans; of a table NULL */
     int64_t length;            /**< most tokens of a prompt and its answer */
     int64_t started;           /**< seconds since 1970 */
     struct dpe_serve_plan *plans;

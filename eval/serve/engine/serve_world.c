@@ -31,7 +31,12 @@ static dpe_status add_plan(struct dpe_serve_world *world, int64_t trained, int64
     struct dpe_serve_plan *added = &world->plans[world->n_plans];
     added->length = text;
     DPE_TRY(
-        dpe_plan_asked(args->table, args->method, &context, fingerprint, &added->plan, NULL, err));
+        dpe_plan_asked(args->table, world->method, &context, fingerprint, &added->plan, NULL, err));
+    if (args->table == NULL && dpe_plan_is_formula(world->method) && text > trained) {
+        snprintf(added->evidence, sizeof added->evidence, "a formula: nothing was measured");
+        dpe_log_info("up to %lld tokens: %s, %s", (long long)text, added->plan.name,
+                     added->evidence);
+    }
     world->n_plans++;
     return dpe_plan_digest(&added->plan, added->digest, err);
 }
@@ -62,21 +67,6 @@ static dpe_status add_table(struct dpe_serve_world *world, struct dpe_error *err
     return DPE_OK;
 }
 
-/* Whether the last two plans are one: with always=1, and where the method is the model's own. */
-static dpe_status join_same(struct dpe_serve_world *world, struct dpe_error *err)
-{
-    char short_key[33];
-    char long_key[33];
-    DPE_TRY(dpe_plan_key(&world->plans[0].plan, short_key, err));
-    DPE_TRY(dpe_plan_key(&world->plans[1].plan, long_key, err));
-    if (strcmp(short_key, long_key) == 0) {
-        dpe_plan_free(&world->plans[0].plan);
-        world->plans[0] = world->plans[1];
-        world->n_plans = 1;
-    }
-    return DPE_OK;
-}
-
 /* The unchanged model up to its trained length, then the method, made for all that is served. */
 static dpe_status add_method(struct dpe_serve_world *world, struct dpe_error *err)
 {
@@ -86,12 +76,20 @@ static dpe_status add_method(struct dpe_serve_world *world, struct dpe_error *er
     int64_t trained = given > 0 ? given : dpe_config_trained(config);
     int64_t most = given > 0 ? given : config->max_position;
     world->length = args->length > 0 ? args->length : most;
-    DPE_TRY(DPE_NEW(&world->plans, 2, err, "out of memory"));
-    if (world->length > trained) {
-        DPE_TRY(add_plan(world, trained, trained, world->length, err));
+    world->method = args->method != NULL ? args->method : world->length > most ? "dpe" : "rope";
+    DPE_TRY(DPE_NEW(&world->plans, DPE_TABLE_ENTRIES, err, "out of memory"));
+    /* The formula depends on the length: a plan for every doubling of the trained one. */
+    for (int64_t text = trained; text < world->length;
+         text = dpe_plan_is_formula(world->method) ? 2 * text : world->length) {
+        DPE_TRY(add_plan(world, trained, text, text > trained ? text : world->length, err));
     }
     DPE_TRY(add_plan(world, trained, world->length, world->length, err));
-    return world->n_plans > 1 ? join_same(world, err) : DPE_OK;
+    /* They are one with always=1, and where the method is the model's own. */
+    if (world->n_plans == 2 && strcmp(world->plans[0].digest, world->plans[1].digest) == 0) {
+        dpe_plan_free(&world->plans[0].plan);
+        world->plans[0] = world->plans[--world->n_plans];
+    }
+    return DPE_OK;
 }
 
 int64_t dpe_serve_world_choose(const struct dpe_serve_world *world, int64_t tokens)

@@ -56,7 +56,7 @@ static void names_with_their_defaults(void **state)
         {"self-extend", "self-extend:window=1024,group=32,exact=0"},
         {"dpe:lengths=65536/16384/65536/16384/4096/4096/8192/32768",
          "dpe:window=1024,lengths=65536/16384/65536/16384/4096/4096/8192/32768,groups=8,exact=0"},
-        {"dpe", "dpe:window=1024,scales=32,groups=8,exact=0"},
+        {"dpe:groups=8", "dpe:window=1024,scales=32,groups=8,exact=0"},
         {"rerope", "rerope:window=2048,official=1"},
         {"leaky-rerope", "leaky-rerope:window=512,scale=16,official=1"},
         {"dca", "dca:chunk=6144,local=1024,official=1"},
@@ -236,6 +236,55 @@ static void bad_specs_are_named(void **state)
         if (status != DPE_USAGE || strstr(err.text, bad[i][1]) == NULL) {
             fail_msg("\"%s\": status %d, \"%s\"", bad[i][0], (int)status, err.text);
         }
+    }
+}
+
+/* `dpe` without its own keys, of a model that was trained on 8192 tokens. */
+static void the_formula_is_dpe(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t length;
+        const char *spec, *same;
+    } cases[] = {
+        {16384, "dpe", "dpe:window=4096,lengths=4096,log-n=8192,log-n-power=0.7"},
+        {20000, "dpe",
+         "dpe:window=1536,lengths=20000/8192/8192/8192/8192/8192/8192/8192,log-n=8192,"
+         "log-n-power=0.7"},
+        {131072, "dpe", "dpe:window=1536,scales=1/16/16/16/16/16/16/16,log-n=8192,log-n-power=0.7"},
+        {262144, "dpe", "dpe:window=1024,scales=1/32/32/32/32/32/32/32,log-n=8192,log-n-power=0.7"},
+        {16384, "dpe:logit-scale=1.25",
+         "dpe:window=4096,scales=4,logit-scale=1.25,log-n=8192,log-n-power=0.7"},
+        {16384, "dpe:log-n=100", "dpe:window=4096,scales=4,log-n=100"},
+        {16384, "dpe:log-n=0", "dpe:window=4096,scales=4"},
+        {16384, "dpe:infoscale=64", "dpe:window=4096,scales=4,infoscale=64"},
+        {16384, "select:k=4,over=dpe",
+         "select:k=4,over=dpe:window=4096,scales=4,log-n=8192,log-n-power=0.7"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dpe_plan_context of_length = context;
+        struct dpe_plan made, wanted;
+        struct dpe_error err = {0};
+        of_length.length = cases[i].length;
+        if (dpe_plan_make(cases[i].spec, &of_length, &made, &err) != DPE_OK ||
+            dpe_plan_make(cases[i].same, &of_length, &wanted, &err) != DPE_OK) {
+            fail_msg("%s: %s", cases[i].spec, err.text);
+        }
+        if (!equal(&made, &wanted)) {
+            fail_msg("%s is %s, expected %s", cases[i].spec, made.name, wanted.name);
+        }
+        dpe_plan_free(&made);
+        dpe_plan_free(&wanted);
+    }
+    static const char *const formula[] = {"dpe", "dpe:log-n=9", "dpe:always=1,logit-scale=2"};
+    static const char *const others[] = {
+        "dpe:groups=8",         "dpe:window=8",    "dpes", "self-extend",
+        "dpe:log-n=9,scales=2", "select:over=dpe", ""};
+    for (size_t i = 0; i < sizeof formula / sizeof formula[0]; i++) {
+        assert_true(dpe_plan_is_formula(formula[i]));
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        assert_false(dpe_plan_is_formula(others[i]));
     }
 }
 
@@ -492,7 +541,7 @@ static void groups_at_one_length_are_one_configuration(void **state)
     struct dpe_error err = {0};
     assert_int_equal(dpe_plan_make_dpe(&params, &context, &a, &err), DPE_OK);
     assert_string_equal(a.name, "dpe:window=1024,scales=32/32");
-    struct dpe_plan b = make("dpe");
+    struct dpe_plan b = make("dpe:groups=2");
     assert_true(equal(&a, &b));
     dpe_plan_free(&a);
     dpe_plan_free(&b);
@@ -744,6 +793,7 @@ int main(void)
         cmocka_unit_test(effective_lengths_become_scales),
         cmocka_unit_test(every_method_makes_itself_again_from_its_name),
         cmocka_unit_test(bad_specs_are_named),
+        cmocka_unit_test(the_formula_is_dpe),
         cmocka_unit_test(temperatures_have_one_text),
         cmocka_unit_test(heads_have_factors),
         cmocka_unit_test(temperatures_multiply_the_logits),

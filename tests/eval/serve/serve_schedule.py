@@ -156,6 +156,18 @@ def test_method():
             assert answer["choices"][0]["text"].rstrip("\n") == wanted.rstrip("\n"), (answer, wanted)
 
 
+def test_formula():
+    """Without a table and a method the formula of the next doubling runs longer texts, and says that nothing was measured."""
+    with serve("-l", 1200) as server:
+        plans = server.ask("/health")["plans"]
+        assert [plan["length"] for plan in plans] == [256, 512, 1024, 1200], plans
+        assert ["nothing was measured" in plan.get("evidence", "") for plan in plans] == [False, True, True, True], plans
+        for new, plan, length in ((8, "rope", 256), (400, "dpe:window=128,", 512), (600, "dpe:window=48,", 1024)):
+            answer = server.ask("/v1/completions", {"prompt": "Once upon a time", "max_tokens": new, "temperature": 0,
+                                                    "stop": ["."]})
+            assert answer["dpe"]["plan"].startswith(plan) and answer["dpe"]["length"] == length, answer["dpe"]
+
+
 def test_table():
     """The entry of a table by prompt and new tokens together."""
     table = os.path.join(work, "table.h5")

@@ -30,7 +30,7 @@ static char *text_of(const struct dpe_plan *plan)
 {
     struct dpe_table *table = NULL;
     struct dpe_error err = {0};
-    if (dpe_table_for_plan(plan, &context, "f00d", &table, &err) != DPE_OK) {
+    if (dpe_table_for_plan(plan, &context, "f00d", 0, &table, &err) != DPE_OK) {
         fail_msg("%s: %s", plan->name, err.text);
     }
     char *text = dpe_table_json(table);
@@ -123,7 +123,7 @@ static void no_table_holds_an_exact_form(void **state)
         assert_int_equal(
             dpe_plan_make(i == 0 ? "self-extend:exact=1" : "lampe", &context, &plan, NULL), DPE_OK);
         plan.angle = i == 0 ? DPE_ANGLE_F32 : DPE_ANGLE_F64;
-        assert_int_equal(dpe_table_for_plan(&plan, &context, "f00d", &table, &err), DPE_USAGE);
+        assert_int_equal(dpe_table_for_plan(&plan, &context, "f00d", 0, &table, &err), DPE_USAGE);
         assert_non_null(strstr(err.text, "a table holds every plan but"));
         dpe_plan_free(&plan);
     }

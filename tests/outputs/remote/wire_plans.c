@@ -24,7 +24,7 @@ static dpe_status print_plan(const struct dpe_model *model, const struct dpe_pla
     }
     DPE_TRY(dpe_plan_set_mask(&plan, mask, err));
     plan.bands[plan.n_bands - 1].per_head = plan.n_bands > 1;
-    DPE_TRY(dpe_table_for_plan(&plan, context, dpe_model_fingerprint(model), &table, err));
+    DPE_TRY(dpe_table_for_plan(&plan, context, dpe_model_fingerprint(model), 0, &table, err));
     DPE_OWNED char *text = dpe_table_json(table);
     DPE_TRY(DPE_MADE(text, err, "out of memory"));
     DPE_TRY(dpe_sha256_bytes(text, strlen(text), digest, err));
