@@ -33,6 +33,10 @@ for file in dpe/templates/ruler.json dpe/SCHEMA.md dpe/gguf_to_hf.py dpe/transfo
     [ -s "$work/dpe/share/$file" ] || fail "share/$file is missing"
 done
 
+if command -v lowdown >/dev/null; then
+    grep -q "schema_version" "$work/dpe/share/man/man5/dpe-table.5" || fail "no manual page of tables"
+fi
+
 # Two heads of four pairs in two groups, scales 4 and 1; the second head moves no pair.
 fingerprint=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
 cat >"$work/table.json" <<END
