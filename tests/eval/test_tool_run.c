@@ -98,7 +98,7 @@ static void a_model_and_a_plan_are_described(void **state)
     run(MODEL "--info", 0, "llama");
     run(MODEL "--info --json", 0, "\"trained_length\":");
     assert_true(tool_number("\"trained_length\":") == 256.0);
-    run(MODEL "--show-plan --method self-extend:window=64,group=8 -l 1k", 64, NULL);
+    run(MODEL "--show-plan --method self-extend:window=64,group=8 -L 1k", 64, NULL);
     /* The shortest wavelength of a head is 2 pi tokens, and four times that. */
     run(MODEL "--show-plan --method pi:scale=4 --length 1k", 0, "method          pi");
     assert_true(is_near(tool_number("wavelengths "), 8.0 * acos(-1.0), 1e-3));
