@@ -31,10 +31,10 @@ assert taken[0] == 200 and taken[1]["plan"] == LINE["digest"], taken
 good = {"dpe_plan": LINE["digest"], "prompt": list(range(5, 45)), "max_tokens": 2, "temperature": 0}
 for path in ("/v1/dpe/plan", "/v1/dpe/completions", "/v1/dpe/norms"):
     for wrong in (b"", b"\xff\xfe", b"[1,2]", b"{", b"null", b"3", b"[" * 200000, b'{"a":' * 200000):
-        refused(400, "expected", path, wrong)
-for wrong, words in ((dict(PLAN["model"], n_layers=0), "key_pairs"), (dict(PLAN["model"], n_heads=6, n_kv_heads=6), "n_heads"),
-                     (dict(PLAN["model"], fingerprint="00ff"), "00ff"), (dict(PLAN["model"], model_type="gpt2"), "model_type")):
-    refused(400, words if words != "key_pairs" else "", "/v1/dpe/plan", dict(PLAN, model=wrong))
+        refused(400, "the plan" if path == "/v1/dpe/plan" else "expected", path, wrong)
+for wrong, words in ((dict(PLAN["model"], n_layers=0), ""), (dict(PLAN["model"], n_heads=6, n_kv_heads=6), "n_heads"),
+                     (dict(PLAN["model"], fingerprint="00ff"), "00ff")):
+    refused(400, words, "/v1/dpe/plan", dict(PLAN, model=wrong))
 refused(400, "do not rotate", "/v1/dpe/plan", dict(PLAN, inv_freq=PLAN["inv_freq"][:-1] + [0.0]))
 refused(400, "", "/v1/dpe/plan", b'{"bands": ' + b"[" * 900 + b"]" * 900 + b"}")
 code, answer = ask("/v1/dpe/plan", LINE["plan"].encode().rstrip()[:-1] + b', "more": ' + b"[" * 900 + b"]" * 900 + b"}")

@@ -105,9 +105,9 @@ def prepare(runner):
 
 
 def check_plan(runner, table):
-    """TableError where a tool's plan is not one of this model's shape."""
+    """TableError where a tool's plan, which is of this model by its fingerprint (routes.py), has another shape."""
     config, moved = runner.model_config.hf_text_config, runner.dpe_moved
-    table.check_model(config.model_type, n_layers=config.num_hidden_layers, n_heads=config.num_attention_heads,
+    table.check_model(table.model_type, n_layers=config.num_hidden_layers, n_heads=config.num_attention_heads,
                       n_kv_heads=getattr(config, "num_key_value_heads", config.num_attention_heads),
                       head_dim=moved.one.impl.head_size)
     if table.n_pairs - table.rotating_pairs() != moved.still:
