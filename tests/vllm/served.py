@@ -466,13 +466,14 @@ def check_graphs():
 
 
 def check_fp8():
-    """A cache of FP8: what it costs under an entry, beside what it costs the model itself. NAMES: "kernel", the way of cards."""
+    """A cache of FP8: what it costs texts under an entry. NAMES: "kernel", the way of cards. A text of the model itself has what vLLM has
+    without the plugin, which on processors is another likelihood: 1.5808 nats a token for 1.8919 of 244 tokens."""
     file = table()
     os.environ["DPE_TABLE"] = file
     if NAMES:
         register_kernel()
     engine = Engine(kv_cache_dtype="fp8")
-    texts = mixture(3)
+    texts = mixture(3)[1:]
     answers = engine.answers([ids for _, ids, _ in texts], likelihoods=True)
     for (path, _, length), answer in zip(texts, answers):
         cost = nll(answer) - expected_nll(path, length, *under(length + NEW, file))
