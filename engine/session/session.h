@@ -125,8 +125,9 @@ void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
  * The cache then holds the last one, or anything. On failure some texts may have been added. */
 dpe_status dpe_session_norms(struct dpe_session *session, const struct dpe_norm_text *texts,
                              int64_t n, struct dpe_error *err);
-/** Called before every layer of every chunk or token; NULL: no call. Any status other than DPE_OK
- *  stops the pass with that status. Unlike a tap it does not copy q and k. */
+/** Called before every layer of every chunk or token, and while a new plan's tables are made; NULL:
+ * no call. Any status other than DPE_OK stops the pass with that status. Unlike a tap it does not
+ * copy q and k. */
 typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);
 void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user);
 

@@ -278,20 +278,6 @@ static void drop_cancelled(struct dpe_serve_engine *engine)
 
 /* -------------------------------------------------------------------------------------- norms */
 
-struct norms_run {
-    struct dpe_serve_engine *engine;
-    const struct dpe_serve_sequence *sequence;
-};
-
-static dpe_status stop_norms(void *user, struct dpe_error *err)
-{
-    const struct norms_run *run = user;
-    pthread_mutex_lock(&run->engine->lock);
-    bool gone = run->sequence->request->cancelled;
-    pthread_mutex_unlock(&run->engine->lock);
-    return gone ? dpe_fail(err, DPE_INCOMPLETE, "the client is gone") : DPE_OK;
-}
-
 /* A prompt whose norms are asked for has the session to itself, and the caches are empty
  * afterwards. */
 static void run_norms(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence)
@@ -301,10 +287,7 @@ static void run_norms(struct dpe_serve_engine *engine, struct dpe_serve_sequence
     struct dpe_error again = {0};
     const struct dpe_norm_text text = {sequence->prompt->ids, (int64_t)sequence->prompt->n,
                                        sequence->request->norms};
-    struct norms_run norms_run = {engine, sequence};
-    dpe_session_set_poll(session, stop_norms, &norms_run);
     dpe_status status = dpe_session_norms(session, &text, 1, &err);
-    dpe_session_set_poll(session, NULL, NULL);
     if (dpe_session_cut(session, 0, &again) != DPE_OK ||
         dpe_session_branch(session, engine->n_slots, engine->world->length, &again) != DPE_OK) {
         engine->plan = -1; /* the next text sets its plan, which makes the branches */
@@ -336,8 +319,21 @@ static dpe_status set_plan(struct dpe_serve_engine *engine, int64_t plan, struct
     return DPE_OK;
 }
 
-/* Begin a sequence that was taken from the queue; there is a free slot. */
-static void begin(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence)
+struct begun {
+    struct dpe_serve_engine *engine;
+    const struct dpe_serve_sequence *sequence;
+};
+
+static dpe_status is_cancelled(void *user, struct dpe_error *err)
+{
+    const struct begun *begun = user;
+    pthread_mutex_lock(&begun->engine->lock);
+    bool gone = begun->sequence->request->cancelled;
+    pthread_mutex_unlock(&begun->engine->lock);
+    return gone ? dpe_fail(err, DPE_INCOMPLETE, "the client is gone") : DPE_OK;
+}
+
+static void begin_now(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence)
 {
     struct dpe_error err = {0};
     if (set_plan(engine, sequence->plan, &err) != DPE_OK) {
@@ -355,6 +351,16 @@ static void begin(struct dpe_serve_engine *engine, struct dpe_serve_sequence *se
     pthread_mutex_lock(&engine->lock);
     engine->counts.cached_tokens += sequence->cached;
     pthread_mutex_unlock(&engine->lock);
+}
+
+/* Begin a sequence that was taken from the queue; there is a free slot. A plan's tables, and norms,
+ * take long: its client may go, or its time end, meanwhile. */
+static void begin(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence)
+{
+    struct begun begun = {engine, sequence};
+    dpe_session_set_poll(engine->session, is_cancelled, &begun);
+    begin_now(engine, sequence);
+    dpe_session_set_poll(engine->session, NULL, NULL);
 }
 
 /* Begin waiting sequences, in their order: while there is a free slot, and the plan is the one that
