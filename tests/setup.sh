@@ -3,7 +3,7 @@
 
 # Packages to build and run the tools.
 dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev libopenblas-openmp-dev
-    libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev libpng-dev libmicrohttpd-dev libcurl4-openssl-dev
+    libpcre2-dev libutf8proc-dev libjansson-dev zlib1g-dev libssl-dev libzip-dev libyaml-dev libpng-dev libmicrohttpd-dev libcurl4-openssl-dev
     libopenmpi-dev openmpi-bin help2man lowdown"
 # Packages to build the tests and to run most of them.
 dpe_test_packages="g++ libcmocka-dev ccache hdf5-tools python3 python3-h5py python3-numpy locales procps"
