@@ -82,6 +82,9 @@ static const struct dpe_option options_table[] = {
     {"request-timeout", 0, "SECONDS", 0,
      "Time for a request, its wait included; then it is ended with 504 (default: no limit)", 2,
      DPE_COUNT(struct dpe_serve_arguments, request_timeout, 1, MOST_SECONDS)},
+    {"no-plans", 0, NULL, 0,
+     "Take no plans from clients (POST /v1/dpe/plan, which dpe-eval --engine and the like need)", 2,
+     DPE_SWITCH(struct dpe_serve_arguments, no_plans)},
     {"chunk", 0, "N", 0,
      "Prompt tokens that are read between two steps of the running sequences (default 512)", 2,
      DPE_TOKENS(struct dpe_serve_arguments, chunk, 1, DPE_MOST_COUNT)},
@@ -221,7 +224,6 @@ DPE_MAIN(dpe_serve)
     dpe_tool_configure(&args.tool);
     check_usage(&args);
     args.answer_room = args.answer_room > 0 ? args.answer_room : 512;
-    dpe_signals_install();
     struct dpe_error err = {0};
     return dpe_tool_end(run(&args, &err), &err);
 }

@@ -401,6 +401,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **o
         for (int64_t i = 0; i < request->n_sequences && exchange->sent != NULL; i++) {
             dpe_serve_places_free(&exchange->sent[i].places);
         }
+        dpe_serve_world_release(exchange->http->world, request->plan);
         dpe_serve_request_free(&exchange->request);
     }
     dpe_serve_body_free(exchange);

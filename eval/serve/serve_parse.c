@@ -54,10 +54,12 @@ bool dpe_serve_refuse_error(struct dpe_serve_refusal *refusal, const char *param
 {
     bool theirs = err->status == DPE_BAD_DATA || err->status == DPE_USAGE;
     bool late = err->status == DPE_INCOMPLETE;
+    bool full = err->status == DPE_NO_MEMORY;
     bool first = refusal->status == 0;
     dpe_serve_refuse_as(refusal,
                         theirs ? 400
                         : late ? 504
+                        : full ? 503
                                : 500,
                         err->status == DPE_NONFINITE ? "not_finite" : NULL, param, "%s", err->text);
     if (first) {
