@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -325,6 +326,19 @@ static const struct dpe_option options_table[] = {
     {0},
 };
 
+/* A page under the name of another kind of file misleads programs, and whoever opens it. */
+static void check_ending(struct dpe_command_line *state, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *end = strrchr(slash != NULL ? slash : path, '.');
+    if (end != NULL && strcasecmp(end, ".html") != 0 && strcasecmp(end, ".htm") != 0) {
+        dpe_line_error(state,
+                       "-o: expected a name that ends in .html, found '%s'; --figures DIR writes "
+                       "the numbers as CSV",
+                       path);
+    }
+}
+
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_report_arguments *args = state->input;
@@ -358,6 +372,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         if (strcmp(args->output, "-") == 0) {
             dpe_line_error(state, "the page cannot go to standard output; give -o FILE");
         }
+        check_ending(state, args->output);
         if (args->no_figures && args->figures != NULL) {
             dpe_line_error(state, "--figures DIR and --no-figures exclude each other");
         }
@@ -394,7 +409,6 @@ DPE_MAIN(dpe_report)
     dpe_tool_parse(&options, argc, argv, 0, &args);
     const struct dpe_tool_options talk = {.quiet = args.quiet};
     dpe_tool_configure(&talk);
-    dpe_signals_install();
     struct dpe_error err = {0};
     if (args.unchecked && !dpe_h5_is_unchecked()) {
         int code = 0;
