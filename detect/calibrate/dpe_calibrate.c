@@ -429,7 +429,6 @@ DPE_MAIN(dpe_calibrate)
     args.detect.job.argv = argv;
     dpe_tool_parse(&dpe_calibrate_option_set, argc, argv, 0, &args);
     dpe_tool_configure(&args.detect.job.tool);
-    dpe_signals_install();
     struct batch *batch = dpe_alloc_zero(1, sizeof *batch); /* too large for a small stack */
     struct dpe_job_options options;
     struct dpe_error err = {0};

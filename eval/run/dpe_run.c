@@ -522,7 +522,6 @@ DPE_MAIN(dpe_run)
     }
     args.method = args.method != NULL ? args.method : "rope";
     args.max_new = args.max_new > 0 ? args.max_new : args.chat ? 512 : 64;
-    dpe_signals_install();
     struct dpe_rng rng;
     dpe_rng_seed(&rng, (uint64_t)args.seed, 0);
     const struct dpe_sampling sampling = {args.temperature, args.top_p_given ? args.top_p : 1.0,

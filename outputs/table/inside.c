@@ -93,8 +93,11 @@ enum dpe_trailer_state dpe_trailer_check(int fd, uint64_t *expected, uint64_t *f
         return DPE_TRAILER_UNREADABLE;
     }
     off_t n = info.st_size - DPE_TRAILER;
-    if (n < 0 || pread(fd, trailer, sizeof trailer, n) != DPE_TRAILER ||
-        memcmp(trailer, trailer_magic, sizeof trailer_magic) != 0) {
+    ssize_t got = n < 0 ? 0 : pread(fd, trailer, sizeof trailer, n);
+    if (got < 0) {
+        return DPE_TRAILER_UNREADABLE;
+    }
+    if (got != DPE_TRAILER || memcmp(trailer, trailer_magic, sizeof trailer_magic) != 0) {
         return DPE_TRAILER_NONE;
     }
     *expected = dpe_load_u64(trailer + 16, 8);
