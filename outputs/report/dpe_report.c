@@ -20,6 +20,20 @@
 
 /* ------------------------------------------------------------------------------ before any work */
 
+/* A page under the name of another kind of file misleads programs, and whoever opens it. */
+static dpe_status check_ending(const char *path, struct dpe_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    const char *end = strrchr(slash != NULL ? slash : path, '.');
+    return end == NULL || strcasecmp(end, ".html") == 0 || strcasecmp(end, ".htm") == 0
+               ? DPE_OK
+               : dpe_fail(
+                     err, DPE_USAGE,
+                     "-o: expected a name that ends in .html, found '%s'; --figures DIR writes "
+                     "the numbers as CSV",
+                     path);
+}
+
 /* An existing report is replaced; any other file at its path is kept. */
 static dpe_status check_output(const struct dpe_report_arguments *args, struct dpe_error *err)
 {
@@ -28,7 +42,7 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
     DPE_TRY(dpe_tool_check_folder(args->output, err));
     DPE_TRY(dpe_tool_check_new(args->output, true, err));
     if (stat(args->output, &info) != 0) {
-        return DPE_OK;
+        return check_ending(args->output, err);
     }
     for (size_t i = 0; i < args->n + (args->runtimes != NULL); i++) {
         struct stat input;
@@ -38,6 +52,7 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
                             "%s is an input; give another name for the report", args->output);
         }
     }
+    DPE_TRY(check_ending(args->output, err));
     FILE *file = fopen(args->output, "rb");
     size_t n = file != NULL ? fread(begin, 1, sizeof begin - 1, file) : 0;
     if (file != NULL) {
@@ -326,19 +341,6 @@ static const struct dpe_option options_table[] = {
     {0},
 };
 
-/* A page under the name of another kind of file misleads programs, and whoever opens it. */
-static void check_ending(struct dpe_command_line *state, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    const char *end = strrchr(slash != NULL ? slash : path, '.');
-    if (end != NULL && strcasecmp(end, ".html") != 0 && strcasecmp(end, ".htm") != 0) {
-        dpe_line_error(state,
-                       "-o: expected a name that ends in .html, found '%s'; --figures DIR writes "
-                       "the numbers as CSV",
-                       path);
-    }
-}
-
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_report_arguments *args = state->input;
@@ -372,7 +374,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         if (strcmp(args->output, "-") == 0) {
             dpe_line_error(state, "the page cannot go to standard output; give -o FILE");
         }
-        check_ending(state, args->output);
         if (args->no_figures && args->figures != NULL) {
             dpe_line_error(state, "--figures DIR and --no-figures exclude each other");
         }

@@ -406,6 +406,12 @@ static bool is_whole(uint64_t stored, uint64_t unpacked, const struct packing *p
             (uncompress(room + most_stored(packed), &n, room, from) == Z_OK && n == packed));
 }
 
+/* Without dpe_free_owned, which an installed library has not. */
+static void free_room(unsigned char **room)
+{
+    free(*room);
+}
+
 /* Whether every chunk takes at most what it can, and has what it must; else, what the first one
  * is. */
 static enum dpe_inside look_at_chunks(hid_t dataset, hid_t created)
@@ -428,7 +434,7 @@ static enum dpe_inside look_at_chunks(hid_t dataset, hid_t created)
         return DPE_INSIDE_CHUNKS;
     }
     uint64_t most = most_stored(unpacked + packing.before);
-    DPE_OWNED unsigned char *room = malloc((size_t)(2 * most));
+    DPE_SCOPED(free_room) unsigned char *room = malloc((size_t)(2 * most));
     if (room == NULL) {
         return DPE_INSIDE_LARGE;
     }

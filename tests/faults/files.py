@@ -223,11 +223,11 @@ def test_a_page_is_named_as_one(work):
 
 def test_files_of_options(work):
     """A file of options is a regular one of at most a mebibyte, and text."""
-    os.mkfifo(work + "/fifo")
+    os.mkfifo(work + "/options-fifo")
     write(work + "/large", b"# " + b"x" * (1 << 20))
     write(work + "/zero", b"length 16\nquiet\0\n")
     write(work + "/good", b"# as a note\n\nversion\r\n")
-    for name, code, word in (("/dev/zero", 66, "/dev/zero"), (work + "/fifo", 66, "fifo"), (work, 66, work), (work + "/large", 65, "large"),
+    for name, code, word in (("/dev/zero", 66, "/dev/zero"), (work + "/options-fifo", 66, "fifo"), (work, 66, work), (work + "/large", 65, "large"),
                              (work + "/zero", 64, "line 2"), (work + "/none", 66, "No such file")):
         expect(tool("dpe-run", "--options", name), code, "--options", word)
     expect(tool("dpe-run", "--options=" + work + "/good"), 0)
