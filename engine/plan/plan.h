@@ -223,12 +223,6 @@ struct dpe_rotation {
 };
 dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int n_threads,
                              struct dpe_rotation *rotation, struct dpe_error *err);
-/** The same in two steps, for a caller that looks up meanwhile: room for the tables, and their rows
- * first … end − 1. */
-dpe_status dpe_rotation_room(const struct dpe_plan *plan, int64_t capacity,
-                             struct dpe_rotation *rotation, struct dpe_error *err);
-void dpe_rotation_fill(const struct dpe_plan *plan, int64_t first, int64_t end, int n_threads,
-                       struct dpe_rotation *rotation);
 void dpe_rotation_free(struct dpe_rotation *rotation);
 /** Bytes of the tables that dpe_rotation_make will allocate. */
 uint64_t dpe_rotation_bytes(const struct dpe_plan *plan, int64_t capacity);

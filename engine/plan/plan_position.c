@@ -1,7 +1,7 @@
 /* The evaluator of plans, the oracle of everything that computes positions; and the tables of
  * cosines and sines made from the same maps. */
 #include "engine/base/groups.h"
-#include "engine/plan/plan.h"
+#include "engine/plan/rotation.h"
 
 #include <math.h>
 #include <stdlib.h>

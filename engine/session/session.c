@@ -1,6 +1,7 @@
 /* Sessions: opening one, its plan, closing it. */
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
+#include "engine/plan/rotation.h"
 #include "engine/session/device.h"
 #include "engine/session/session_internal.h"
 
