@@ -52,7 +52,6 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
                             "%s is an input; give another name for the report", args->output);
         }
     }
-    DPE_TRY(check_ending(args->output, err));
     FILE *file = fopen(args->output, "rb");
     size_t n = file != NULL ? fread(begin, 1, sizeof begin - 1, file) : 0;
     if (file != NULL) {
@@ -61,7 +60,7 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
     begin[n] = '\0';
     bool ours = strstr(begin, "content=\"dpe-report\"") != NULL;
     return ours || args->force || info.st_size == 0
-               ? DPE_OK
+               ? check_ending(args->output, err)
                : dpe_fail(
                      err, DPE_MISMATCH,
                      "%s: exists and is not a report; give another name, or --force to replace it",

@@ -214,7 +214,7 @@ def test_what_is_there_needs_force(work):
 
 def test_a_page_is_named_as_one(work):
     """A page is no table, whatever its name says: dpe-report refuses endings of other kinds."""
-    for name in ("x.csv", "x.h5", "a.html/x.json", ".page"):
+    for name in ("x.csv", "x.h5", "x.html.json", ".page"):
         expect(tool("dpe-report", "--no-figures", work + "/source.h5", "-o", f"{work}/{name}"), 64, ".html", "--figures")
         assert not os.path.exists(f"{work}/{name}"), name
     for name in ("x.html", "x.HTM", "x"):
