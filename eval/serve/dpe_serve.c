@@ -68,6 +68,11 @@ static const struct dpe_option options_table[] = {
      "Sequences that run at once, each with a cache of --length tokens (default: as many as fit "
      "into half of the free memory, or nine tenths of a CUDA device's, at most 8)",
      2, DPE_COUNT(struct dpe_serve_arguments, slots, 1, SERVE_MOST_SLOTS)},
+    {"slot-save-path", 0, "DIR", 0,
+     "Folder for what slots hold: POST /slots/N?action=save|restore|erase with {\"filename\": "
+     "NAME}, "
+     "as llama.cpp's server has it; a long text outlives a restart",
+     2, DPE_PATH(struct dpe_serve_arguments, slot_path)},
     {"queue", 0, "N", 0,
      "Sequences that may wait, besides --slots that run; a request beyond them is refused with 503 "
      "(default 128)",

@@ -52,7 +52,8 @@ static void leave_out_folders(char *text)
 bool dpe_serve_refuse_error(struct dpe_serve_refusal *refusal, const char *param,
                             const struct dpe_error *err)
 {
-    bool theirs = err->status == DPE_BAD_DATA || err->status == DPE_USAGE;
+    bool theirs =
+        err->status == DPE_BAD_DATA || err->status == DPE_USAGE || err->status == DPE_MISMATCH;
     bool late = err->status == DPE_INCOMPLETE;
     bool full = err->status == DPE_NO_MEMORY;
     bool first = refusal->status == 0;

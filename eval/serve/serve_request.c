@@ -406,6 +406,7 @@ void dpe_serve_request_free(struct dpe_serve_request *request)
     for (int64_t i = 0; i < request->n_stops; i++) {
         free(request->stops[i]);
     }
+    free(request->move.path);
     free(request->norms.q);
     free(request->norms.k);
     free(request->norms.rows);

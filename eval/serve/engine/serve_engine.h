@@ -38,7 +38,8 @@ enum {
 /** The command line; NULL or 0: not given. */
 struct dpe_serve_arguments {
     struct dpe_tool_options tool;
-    const char *model, *name, *method, *table, *host, *key_file, *chat_template, *template_vars;
+    const char *model, *name, *method, *table, *host, *key_file, *chat_template, *template_vars,
+        *slot_path;
     const char *given; /**< --model as it was given; `model` is the folder or file that it means */
     int64_t trained_length, length, chunk, slots, queue, port;
     int64_t answer_room;                   /**< tokens; see dpe_serve_world_room */
@@ -125,6 +126,7 @@ enum dpe_serve_kind {
     SERVE_RULER,
     SERVE_RULER_ONE,
     SERVE_NORMS,    /**< sums of 2-norms of one prompt, for tools (outputs/remote/remote.h) */
+    SERVE_SLOT,     /**< a slot is saved, restored or erased */
     SERVE_TOKENIZE, /**< the last two are answered without the engine */
     SERVE_DETOKENIZE
 };
@@ -158,6 +160,16 @@ struct dpe_serve_sequence {
     struct dpe_serve_sequence *next; /**< in the queue */
 };
 
+/** What is done with a slot, and what came of it. */
+struct dpe_serve_move {
+    enum { SERVE_SAVE, SERVE_RESTORE, SERVE_ERASE } action;
+    int64_t slot;
+    char *path; /**< of the file */
+    int64_t tokens;
+    uint64_t bytes;
+    double seconds;
+};
+
 /** What a client asked for. */
 struct dpe_serve_request {
     enum dpe_serve_kind kind;
@@ -181,6 +193,7 @@ struct dpe_serve_request {
     struct dpe_serve_sequence *sequences; /**< [n_prompts · n] */
     int64_t n_sequences;
     struct dpe_norm_sums norms; /**< of SERVE_NORMS */
+    struct dpe_serve_move move; /**< of SERVE_SLOT */
     /* Under the engine's lock. */
     int64_t unfinished;
     double deadline;        /**< on dpe_clock; 0: none */
