@@ -186,7 +186,7 @@ static void plans_that_nobody_uses_are_forgotten(void **state)
                                              .trained_length = 256,
                                              .length = 512,
                                              .official = true};
-    if (dpe_table_for_plan(&world.plans[0].plan, &context, dpe_model_fingerprint(world.model),
+    if (dpe_table_for_plan(&world.plans[0].plan, &context, dpe_model_fingerprint(world.model), 0,
                            &table, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
