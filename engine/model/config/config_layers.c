@@ -91,6 +91,11 @@ static bool windowed_layer(struct dpe_json_reader *top, const struct dpe_config 
 static bool rotating_layer(struct dpe_json_reader *top, const struct dpe_config *config,
                            const json_t *list, int64_t layer)
 {
+    if (dpe_family_of(config)->still) {
+        const json_t *rope = dpe_json_member(top, "rope_parameters");
+        return !json_is_null(json_object_get(rope, "rope_theta")) &&
+               (rope != NULL || dpe_json_member(top, "rope_theta") != NULL);
+    }
     if (!dpe_family_of(config)->position_free) {
         return true;
     }

@@ -47,10 +47,11 @@ enum dpe_expert_layout {
 
 /** How a checkpoint holds the projections of a layer with a state. */
 enum dpe_recurrent_layout {
-    DPE_RECURRENT_QKV,  /**< rows of q, k, v in one tensor, the others apart (Qwen3.5) */
-    DPE_RECURRENT_KEYS, /**< rows of q, k, v, gate in one tensor, of beta and decay in another,
-                           those of a key head together (Qwen3-Next) */
-    DPE_RECURRENT_APART /**< one tensor each (OLMo Hybrid) */
+    DPE_RECURRENT_QKV,      /**< rows of q, k, v in one tensor, the others apart (Qwen3.5) */
+    DPE_RECURRENT_KEYS,     /**< rows of q, k, v, gate in one tensor, of beta and decay in another,
+                               those of a key head together (Qwen3-Next) */
+    DPE_RECURRENT_QKV_KEYS, /**< q, k, v, gate as the first, beta and decay as the second (GGUF) */
+    DPE_RECURRENT_APART     /**< one tensor each (OLMo Hybrid) */
 };
 
 /** Names of the norms around attention and MLP, NULL where the family has none. */
@@ -62,8 +63,10 @@ struct dpe_norm_names {
 struct dpe_family_recurrent {
     enum dpe_recurrent_layout layout;
     const struct dpe_norm_names *norms; /**< around these layers */
-    const char *const *weights; /**< [DPE_WEIGHTS_PER_LAYER], NULL: that of layer_weights.c */
-    double eps;                 /**< of the norm of their output; 0: the model's */
+    const char *const *weights;      /**< [DPE_WEIGHTS_PER_LAYER], NULL: that of layer_weights.c */
+    const char *const (*aliases)[2]; /**< names of tensors that checkpoints may have, and ours; ends
+                                          with NULLs; or NULL */
+    double eps;                      /**< of the norm of their output; 0: the model's */
 };
 
 /** Values of keys that a config.json may leave out; 0: the key is required. */
@@ -102,6 +105,7 @@ struct dpe_family {
     bool sinks;                    /**< an attention sink per head */
     bool grows;                    /**< reads llama_4_scaling_beta */
     bool position_free;            /**< reads no_rope_layers */
+    bool still;                    /**< has no positions where its rotation has no base */
     bool branches;                 /**< attention of three branches (NSA) */
     const struct dpe_family_recurrent *recurrent; /**< NULL: no layer has a state */
     enum dpe_activation activation;

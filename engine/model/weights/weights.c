@@ -165,13 +165,28 @@ static struct part part_of(const struct dpe_config *config, int64_t layer, enum 
                          false};
 }
 
+/* The name of a tensor of a layer in the checkpoint: another one, where it has that. */
+static void name_of(const struct dpe_binder *binder, int64_t index, const char *own,
+                    const char *suffix, char name[128])
+{
+    const struct dpe_family_recurrent *family = dpe_family_of(&binder->model->config)->recurrent;
+    const char *const(*aliases)[2] = family != NULL ? family->aliases : NULL;
+    for (int i = 0; aliases != NULL && aliases[i][0] != NULL; i++) {
+        snprintf(name, 128, "%slayers.%lld.%s%s", binder->prefix, (long long)index, aliases[i][0],
+                 suffix);
+        if (strcmp(own, aliases[i][1]) == 0 && dpe_shard_table_find(binder->table, name) != NULL) {
+            return;
+        }
+    }
+    snprintf(name, 128, "%slayers.%lld.%s%s", binder->prefix, (long long)index, own, suffix);
+}
+
 dpe_status dpe_bind_part(struct dpe_binder *binder, int64_t index, const char *own,
                          const char *suffix, int64_t rows, int64_t cols, bool there,
                          struct dpe_tensor *tensor)
 {
     char name[128];
-    snprintf(name, sizeof name, "%slayers.%lld.%s%s", binder->prefix, (long long)index, own,
-             suffix);
+    name_of(binder, index, own, suffix, name);
     if (there) {
         return bind(binder, name, rows, cols, tensor);
     }

@@ -60,6 +60,8 @@ static bool is_part(const struct dpe_config *c, int64_t index, enum dpe_weight w
         return projected;
     case DPE_RECURRENT_KEYS:
         return projected || gated;
+    case DPE_RECURRENT_QKV_KEYS:
+        return projected || (gated && which != DPE_WEIGHT_OUTPUT_GATE);
     case DPE_RECURRENT_APART:
         break;
     }
@@ -103,14 +105,31 @@ static dpe_status bind_whole(struct dpe_binder *binder, const char *name, int64_
                           tensor);
 }
 
-/* The name of a convolution of its own, which some checkpoints of OLMo Hybrid have. */
-static bool has_own_convolution(const struct dpe_binder *binder, int64_t index,
-                                enum dpe_weight which, char name[128])
+/* The convolution of a layer where a checkpoint has three tensors (OLMo Hybrid), one after the
+ * other as a copy, as if it had one. */
+static dpe_status bind_convolutions(struct dpe_binder *binder, int64_t index, int64_t rows,
+                                    int64_t cols, struct dpe_tensor *whole)
 {
-    static const char letters[] = "qkv";
-    snprintf(name, 128, "%slayers.%lld.linear_attn.%c_conv1d.weight", binder->prefix,
-             (long long)index, letters[which - DPE_WEIGHT_CONVOLUTION_Q]);
-    return dpe_shard_table_find(binder->table, name) != NULL;
+    float *copy = NULL;
+    int64_t n = 0;
+    char name[128];
+    DPE_TRY(dpe_bind_copy(binder, "conv1d", (size_t)(rows * cols) * sizeof *copy, &copy));
+    for (const char *letter = "qkv"; *letter != '\0'; letter++) {
+        snprintf(name, sizeof name, "%slayers.%lld.linear_attn.%c_conv1d.weight", binder->prefix,
+                 (long long)index, *letter);
+        const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
+        struct dpe_tensor part = {0};
+        /* The last has what is left: transformers writes three parts of about one size. */
+        int64_t own = found != NULL ? found->shape[0] : 0;
+        own = *letter == 'v' || own > rows - n ? rows - n : own;
+        DPE_TRY(bind_whole(binder, name, own, cols, true, &part));
+        for (int64_t i = 0; part.data != NULL && i < own * cols; i++) {
+            copy[n * cols + i] = dpe_bind_element(&part, i);
+        }
+        n += own;
+    }
+    *whole = (struct dpe_tensor){.data = copy, .dtype = DPE_F32, .rows = rows, .cols = cols};
+    return DPE_OK;
 }
 
 dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index, struct dpe_layer_weights *layer)
@@ -125,17 +144,18 @@ dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index, struct dpe_l
         if (!dpe_bind_is_part(c, index, which)) {
             continue;
         }
-        if (is_convolution(which) && has_own_convolution(binder, index, which, name)) {
-            DPE_TRY(bind_whole(binder, name, shape.rows, shape.cols, true, &layer->weight[which]));
-            continue;
-        }
         const struct part part = part_of(c, index, which);
         snprintf(name, sizeof name, "%slayers.%lld.%s.weight", binder->prefix, (long long)index,
                  dpe_layer_name(c, index, which));
         if (strcmp(name, last) != 0) {
+            const bool apart = is_convolution(which) &&
+                               dpe_family_of(c)->recurrent->layout == DPE_RECURRENT_APART &&
+                               dpe_shard_table_find(binder->table, name) == NULL;
+            const int64_t rows = part.step * part.count;
             whole = (struct dpe_tensor){0};
-            DPE_TRY(bind_whole(binder, name, part.step * part.count, shape.cols,
-                               is_convolution(which), &whole));
+            DPE_TRY(
+                apart ? bind_convolutions(binder, index, rows, shape.cols, &whole)
+                      : bind_whole(binder, name, rows, shape.cols, is_convolution(which), &whole));
             memcpy(last, name, sizeof last);
         }
         if (whole.data != NULL) {
