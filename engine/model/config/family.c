@@ -308,6 +308,15 @@ static const struct {
     {"minicpm3", latent},     {"glm4_moe_lite", latent},     {"longcat_flash", latent},
 };
 
+/* What llama.cpp's converter makes of them: rates, and value heads in an order of its own. */
+static const struct dpe_family_recurrent recurrent_gguf = {
+    .layout = DPE_RECURRENT_QKV, .norms = &norms_before, .tiled = true, .rates = true};
+
+const struct dpe_family_recurrent *dpe_family_recurrent_gguf(const struct dpe_family *family)
+{
+    return family->recurrent == NULL ? NULL : &recurrent_gguf;
+}
+
 const struct dpe_family *dpe_family_at(size_t i)
 {
     return i < sizeof families / sizeof families[0] ? &families[i] : NULL;

@@ -67,6 +67,8 @@ struct dpe_family_recurrent {
     const char *const (*aliases)[2]; /**< names of tensors that checkpoints may have, and ours; ends
                                           with NULLs; or NULL */
     double eps;                      /**< of the norm of their output; 0: the model's */
+    bool tiled;                      /**< dpe_recurrent.tiled */
+    bool rates;                      /**< rates in place of A_log */
 };
 
 /** Values of keys that a config.json may leave out; 0: the key is required. */
@@ -117,6 +119,8 @@ struct dpe_family {
     struct dpe_family_defaults defaults;
 };
 
+/** A family's recurrent layers as a GGUF file has them; NULL: it has none. */
+const struct dpe_family_recurrent *dpe_family_recurrent_gguf(const struct dpe_family *family);
 /** The family of a model_type, NULL when the table does not have it. */
 const struct dpe_family *dpe_family_find(const char *model_type);
 /** Line i of the table, NULL after the last. */

@@ -456,6 +456,9 @@ static void recurrent_layers_are_read(void **state)
          "\"linear_attention\"]",
          "no full-attention layer has rotary positions"},
         {", \"attn_output_gate\": false", "attn_output_gate: expected true"},
+        {", \"model_type\": \"olmo_hybrid\", \"vocab_size\": 64, \"num_attention_heads\": 8, "
+         "\"rope_parameters\": {\"rope_theta\": null}",
+         "no full-attention layer has rotary positions"},
         {", \"partial_rotary_factor\": 0.001", "partial_rotary_factor: expected a share"},
     };
     struct dpe_config config;
