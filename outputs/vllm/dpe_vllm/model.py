@@ -67,6 +67,9 @@ def prepare(runner):
     from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
 
     table, config = serving().table, runner.model_config.hf_text_config
+    if "linear_attention" in (getattr(config, "layer_types", None) or []):
+        raise TableError(f"a {config.model_type} model: this plugin does not carry recurrent layers beside attention; "
+                         "dpe-serve and the adapter for transformers do")
     parents = _attention_modules(runner.model)
     moving = {name: parent for name, (parent, layer) in parents.items() if _moves(config, parent, layer)}
     if not moving:
