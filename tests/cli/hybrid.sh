@@ -25,4 +25,16 @@ model="--model $work/model"
         fail "--nll: $(cat "$work/err")"
     grep -q "perplexity [0-9.]*" "$work/out" || fail "--nll: $(cat "$work/out")"
 }
+
+# What is not there or has another shape is refused with its file and name.
+refused() {
+    python3 "$here/hybrid_model.py" "$root/data/reference" "$work/$1" "$3" ${4:-} || exit 1
+    "$bin/dpe-run" --model "$work/$1" --method rope --nll "$work/corpus/900001.txt" --context 128 >"$work/out" 2>"$work/err"
+    [ $? = 65 ] && grep -q "$1.*$3.*$2" "$work/err" || fail "$1: $(cat "$work/err")"
+}
+refused gate "" model.layers.0.linear_attn.in_proj_z.weight
+refused rates "" model.layers.2.linear_attn.A_log
+refused query "expected shape .256, 32.*found .128, 32" model.layers.1.self_attn.q_proj.weight 128,32
+refused width "expected shape .128, 1, 4.*found .128, 1, 3" model.layers.0.linear_attn.conv1d.weight 128,1,3
+refused rows "expected shape .128, 32.*found .127, 32" model.layers.2.linear_attn.in_proj_qkv.weight 127,32
 exit $failed

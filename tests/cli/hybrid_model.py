@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""hybrid_model.py REFERENCE OUT_DIR: a Qwen3.5 folder with random weights (seed 3), two recurrent layers and two of attention, and the
-tokenizer of REFERENCE; no packages needed."""
+"""hybrid_model.py REFERENCE OUT_DIR [NAME [SHAPE]]: a Qwen3.5 folder with random weights (seed 3), two recurrent layers and two of attention, and the
+tokenizer of REFERENCE; no packages needed. NAME: a tensor that is left out, or has this shape (A,B,...)."""
 
 import array
 import json
@@ -46,7 +46,7 @@ def shapes():
 
 
 def main():
-    reference, out = sys.argv[1:]
+    reference, out, *other = sys.argv[1:]
     os.makedirs(out)
     for name in ("tokenizer.json", "generation_config.json"):
         shutil.copy(os.path.join(reference, name), out)
@@ -55,6 +55,10 @@ def main():
     random.seed(3)
     header, blobs, at = {}, [], 0
     for name, shape, size in shapes():
+        if other and name == other[0]:
+            if len(other) == 1:
+                continue
+            shape = tuple(int(side) for side in other[1].split(","))
         n = 1
         for side in shape:
             n *= side
