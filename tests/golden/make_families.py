@@ -100,13 +100,6 @@ MODELS = [
     ("olmo_hybrid", "OlmoHybrid",
      dict(head_dim=None, num_hidden_layers=5, layer_types=hybrid(1, 0, 1, 1, 0), **STATES,
           rope_parameters=dict(rope_type="default", rope_theta=500000.0)), "new"),
-    ("qwen3_next", "Qwen3Next",
-     dict(num_hidden_layers=4, layer_types=hybrid(1, 0, 1, 0), head_dim=16, **STATES,
-          moe_intermediate_size=8, shared_expert_intermediate_size=12, num_experts=6,
-          num_experts_per_tok=2, decoder_sparse_step=1,
-          rope_parameters=dict(rope_type="default", rope_theta=10000.0,
-                               partial_rotary_factor=0.25)), "legacy"),
-    ("qwen3_5_moe", "Qwen3_5Moe", {}, "new"),
     ("qwen3_moe", "Qwen3Moe",
      dict(moe_intermediate_size=8, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True),
      "new"),
@@ -120,7 +113,7 @@ MODELS = [
 
 def fill(model, generator):
     """As tiny's, for the shapes of experts, sinks and norms that multiply by 1 + weight."""
-    shifted = any(name in type(model).__name__ for name in ("Gemma", "Qwen3_5", "Qwen3Next"))
+    shifted = any(name in type(model).__name__ for name in ("Gemma", "Qwen3_5"))
     with torch.no_grad():
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
@@ -173,19 +166,6 @@ def make_model(family, keys):
         config = transformers.Mistral3Config(text_config=text, vision_config=vision,
                                              spatial_merge_size=1)
         return transformers.Mistral3ForConditionalGeneration(config)
-    if family == "Qwen3_5Moe":
-        text = {k: v for k, v in BASE.items() if k != "intermediate_size"}
-        text.update(model_type="qwen3_5_moe_text", num_hidden_layers=4,
-                    layer_types=hybrid(1, 1, 1, 0), **STATES, moe_intermediate_size=8,
-                    shared_expert_intermediate_size=8, num_experts=6, num_experts_per_tok=2,
-                    rope_parameters=dict(rope_type="default", rope_theta=10000.0,
-                                         partial_rotary_factor=0.5, mrope_section=[1, 1, 0],
-                                         mrope_interleaved=True))
-        vision = dict(depth=1, hidden_size=16, intermediate_size=8, num_heads=1,
-                      out_hidden_size=32, num_position_embeddings=4, patch_size=2,
-                      temporal_patch_size=1)
-        config = transformers.Qwen3_5MoeConfig(text_config=text, vision_config=vision)
-        return transformers.Qwen3_5MoeForConditionalGeneration(config)
     keys = {key: value for key, value in {**BASE, **keys}.items() if value is not None}
     config = getattr(transformers, family + "Config")(**keys)
     name = family.removesuffix("Text") + "ForCausalLM"
@@ -194,7 +174,7 @@ def make_model(family, keys):
 
 def logits_of(folder, tokens, dtype, pieces=None):
     auto = transformers.AutoModelForCausalLM
-    if json.loads((folder / "config.json").read_text())["model_type"] in ("mistral3", "qwen3_5_moe"):
+    if json.loads((folder / "config.json").read_text())["model_type"] == "mistral3":
         auto = transformers.AutoModelForImageTextToText
     model = auto.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
     with torch.no_grad():
