@@ -90,7 +90,7 @@ static uint32_t code(const struct packed *p, const unsigned char *bytes, int64_t
     case FP4:
         break;
     }
-    return bytes[(r * p->cols + c) / 2] >> (c % 2 * 4) & 15U;
+    return (unsigned)bytes[(r * p->cols + c) / 2] >> (c % 2 * 4) & 15U;
 }
 
 /* ------------------------------------------------------------------------- what is beside them */
@@ -460,8 +460,8 @@ dpe_status dpe_bind_mxfp4(struct dpe_binder *binder, const char *name, int64_t e
         unsigned char *to = copy + i * (HALF + 1);
         to[0] = bytes_of(&p, scales)[from];
         for (int k = 0; k < HALF; k++) {
-            unsigned low = bytes[k / 2] >> (k % 2 * 4) & 15U;
-            unsigned high = bytes[HALF / 2 + k / 2] >> (k % 2 * 4) & 15U;
+            unsigned low = (unsigned)bytes[k / 2] >> (k % 2 * 4) & 15U;
+            unsigned high = (unsigned)bytes[HALF / 2 + k / 2] >> (k % 2 * 4) & 15U;
             to[1 + k] = (unsigned char)(low | high << 4);
         }
     }
