@@ -34,8 +34,16 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
         dpe_log_info("--batch %lld: perplexities are computed one by one",
                      (long long)inputs->args->batch);
     }
-    return dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, inputs->args->job.length,
-                             batch, err);
+    DPE_TRY(dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, inputs->args->job.length,
+                              batch, err));
+    /* Candidates are decoded as many together, under plans that may need more. */
+    for (int i = 0; i < inputs->args->n_against; i++) {
+        DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
+        DPE_TRY(dpe_detect_inputs_plan(inputs, inputs->args->against[i], NULL, &plan, err));
+        DPE_TRY(dpe_job_fit_batch(&inputs->job, &plan, inputs->args->job.length, inputs->job.batch,
+                                  err));
+    }
+    return DPE_OK;
 }
 
 int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task)

@@ -465,7 +465,7 @@ def test_methods_that_need_different_memory(work):
     for mib in range(19, 27):  # what a sweep decodes together fits its validation's plans too
         out = f"{work}/against{mib}.h5"
         ran = subprocess.run([BIN + "/dpe-detect", "-m", ROOT + "/data/reference", "--corpus", ROOT + "/data/sample", "-l", "1024",
-                              "--groups", "1", "--lengths", "256", "--samples", "2", "--temperature", "off", "--select", "paper",
+                              "--samples", "2", "--temperature", "off", "--task", "user",
                               "--against", "dca", "--threads", "2", "--kv-cache-dir", "none", "--max-memory", f"{mib}M", "-o", out],
                              capture_output=True, check=False, timeout=GENEROUS)
         codes.append(ran.returncode)
