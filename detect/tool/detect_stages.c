@@ -31,7 +31,8 @@ static dpe_status admit(void *user, struct dpe_detect_tried *tried, bool *fits,
     if (status == DPE_OK) {
         status = dpe_job_check_plan(&inputs->job, &plan, inputs->args->job.length, &why);
     }
-    *fits = status == DPE_OK;
+    /* One that needs more memory than is allowed is left out. */
+    *fits = status == DPE_OK && dpe_job_allows(&inputs->job, &plan, inputs->args->job.length);
     if (!*fits) {
         return status == DPE_NO_MEMORY ? dpe_fail(err, status, "%s", why.text) : DPE_OK;
     }
