@@ -119,7 +119,7 @@ dpe_status dpe_detect_report_search(struct dpe_detect_report *report, struct dpe
 /** Collect the validated rows, compare, and make the entry of the table. May be called again. */
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
                                         struct dpe_error *err);
-/** What follows for somebody who wants the model to work at L. */
+/** The advice to a user who wants the model to work at L. */
 enum dpe_detect_advice {
     DPE_DETECT_ADVICE_NOTHING, /**< the model as it is finds what is possible */
     DPE_DETECT_ADVICE_NONE,    /**< no plan is shown to help */

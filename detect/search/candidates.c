@@ -321,11 +321,11 @@ static void add_windows(struct list *list, const struct dpe_detect_point *now)
 static void add_lengths(struct list *list, const struct dpe_detect_point *now)
 {
     const struct dpe_detect_params *params = list->options->params;
-    const int step = (params->n_groups - 1 + MOST_CUTS - 1) / MOST_CUTS;
+    const int step = (int)dpe_most(1, (params->n_groups - 1 + MOST_CUTS - 1) / MOST_CUTS);
     const int64_t trained = params->trained_length;
     const int64_t lengths[] = {trained / 4, trained / 2, trained * 3 / 4, trained, 2 * trained};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
-        for (int kept = 0; kept<params->n_groups; kept += step> 0 ? step : 1) {
+        for (int kept = 0; kept < params->n_groups; kept += step) {
             const struct dpe_detect_point point =
                 placed(params, &now->temperature, now->window, lengths[i], kept);
             const bool usual = lengths[i] == trained || 2 * lengths[i] == trained;

@@ -14,7 +14,7 @@
 #include "outputs/job/price.h"
 
 enum {
-    DETECT_CEILING_CONTEXTS = 1, /**< of L0 tokens that the model as it is reads; behind a sweep, */
+    DETECT_CEILING_CONTEXTS = 1, /**< of L0 tokens that the model as it is reads; with a sweep, */
     DETECT_CEILING_SAMPLES = 32, /**< at most so many samples */
     DETECT_GUARD_BOOKS = 4,      /**< texts that validated plans read, at most */
     DETECT_SEARCH_TEXTS = 2,     /**< of them that candidates read */

@@ -10,8 +10,8 @@
 
 enum {
     DETECT_MOST_AGAINST = 8,
-    DETECT_BUDGET = 12, /**< contexts of L tokens that a search reads by default: the first heat, */
-    DETECT_BUDGET_SWEPT = 160, /**< and behind a sweep */
+    DETECT_BUDGET = 12, /**< contexts of L tokens that a search reads by default: the first heat; */
+    DETECT_BUDGET_SWEPT = 160, /**< and with a sweep */
 };
 
 /** How much a search may read: at most one of them; 0: not given. */

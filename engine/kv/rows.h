@@ -9,7 +9,7 @@
 
 /** Bytes of one row, whatever its numbers are. */
 uint64_t dpe_kv_row_bytes(enum dpe_kv_type type, int64_t width);
-/** Where the first of some rows is, and the next ones behind it; of a cache in memory. */
+/** The first of these rows in a cache in memory; the others follow it. */
 unsigned char *dpe_kv_at(struct dpe_kv *kv, const struct dpe_kv_rows *rows);
 
 #endif

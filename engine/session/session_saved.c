@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* States of recurrent layers would be moved behind the keys and values; they are not yet. */
+/* States of recurrent layers would follow the keys and values; they are not written yet. */
 dpe_status dpe_session_saved_shape(const struct dpe_session *s, struct dpe_saved_shape *shape,
                                    struct dpe_error *err)
 {

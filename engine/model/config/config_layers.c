@@ -246,6 +246,9 @@ bool dpe_config_attends(const struct dpe_config *config, int64_t layer)
 int64_t dpe_config_attending(const struct dpe_config *config, int64_t layer)
 {
     int64_t n = 0;
+    if (config->recurrent.value_heads == 0) { /* asked for each layer of each token */
+        return layer;
+    }
     for (int64_t i = 0; i < layer; i++) {
         n += dpe_config_attends(config, i);
     }

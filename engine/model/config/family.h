@@ -47,11 +47,8 @@ enum dpe_expert_layout {
 
 /** How a checkpoint holds the projections of a layer with a state. */
 enum dpe_recurrent_layout {
-    DPE_RECURRENT_QKV,      /**< rows of q, k, v in one tensor, the others apart (Qwen3.5) */
-    DPE_RECURRENT_KEYS,     /**< rows of q, k, v, gate in one tensor, of beta and decay in another,
-                               those of a key head together (Qwen3-Next) */
-    DPE_RECURRENT_QKV_KEYS, /**< q, k, v, gate as the first, beta and decay as the second (GGUF) */
-    DPE_RECURRENT_APART     /**< one tensor each (OLMo Hybrid) */
+    DPE_RECURRENT_QKV,  /**< rows of q, k, v in one tensor, the others apart (Qwen3.5) */
+    DPE_RECURRENT_APART /**< one tensor each (OLMo Hybrid) */
 };
 
 /** Names of the norms around attention and MLP, NULL where the family has none. */

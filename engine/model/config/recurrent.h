@@ -1,6 +1,6 @@
 /**
  * @file recurrent.h
- * Layers that keep a state in place of keys and values: a gated delta rule behind a short causal
+ * Layers that keep a state in place of keys and values: a gated delta rule after a short causal
  * convolution (Yang et al. 2024, arXiv 2412.06464), as data.
  *
  * For each value head, whose key head is its number divided by value_heads / key_heads (`tiled`, as

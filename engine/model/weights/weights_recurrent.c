@@ -17,60 +17,29 @@ static struct part part_of(const struct dpe_config *c, int64_t index, enum dpe_w
 {
     const struct dpe_recurrent *r = &c->recurrent;
     const int64_t keys = dpe_recurrent_keys(r);
-    const int64_t group = keys > 0 ? r->value_heads / r->key_heads : 0;
-    const int64_t own = group * r->value_dim;
     if (dpe_config_attends(c, index)) {
         const int64_t d = c->head_dim;
         return (struct part){which == DPE_WEIGHT_Q ? 0 : d, d, 2 * d, c->n_heads};
     }
-    const bool together = dpe_family_of(c)->recurrent->layout == DPE_RECURRENT_KEYS;
-    switch (which) {
-    case DPE_WEIGHT_BETA:
-        return (struct part){0, group, 2 * group, r->key_heads};
-    case DPE_WEIGHT_DECAY:
-        return (struct part){group, group, 2 * group, r->key_heads};
-    case DPE_WEIGHT_OUTPUT_GATE:
-        return (struct part){2 * r->key_dim + own, own, 2 * (r->key_dim + own), r->key_heads};
-    default:
-        break;
-    }
     const bool v = which == DPE_WEIGHT_V || which == DPE_WEIGHT_CONVOLUTION_V;
     const bool q = which == DPE_WEIGHT_Q || which == DPE_WEIGHT_CONVOLUTION_Q;
-    const bool convolved = which >= DPE_WEIGHT_CONVOLUTION_Q && which <= DPE_WEIGHT_CONVOLUTION_V;
-    const int64_t before = v ? 2 : q ? 0 : 1;
-    if (together && !convolved) {
-        return (struct part){before * r->key_dim, v ? own : r->key_dim, 2 * (r->key_dim + own),
-                             r->key_heads};
-    }
-    return (struct part){before * keys, v ? r->key_heads * own : keys,
-                         2 * keys + r->key_heads * own, 1};
+    const int64_t values = dpe_recurrent_values(r);
+    return (struct part){(v ? 2 : q ? 0 : 1) * keys, v ? values : keys, 2 * keys + values, 1};
+}
+
+static bool is_convolution(enum dpe_weight which)
+{
+    return which >= DPE_WEIGHT_CONVOLUTION_Q && which <= DPE_WEIGHT_CONVOLUTION_V;
 }
 
 /* Whether the checkpoint has the weight as a part of a tensor. */
 static bool is_part(const struct dpe_config *c, int64_t index, enum dpe_weight which)
 {
     const bool projected = which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K || which == DPE_WEIGHT_V;
-    const bool gated =
-        which == DPE_WEIGHT_OUTPUT_GATE || which == DPE_WEIGHT_BETA || which == DPE_WEIGHT_DECAY;
     if (dpe_config_attends(c, index)) {
         return c->output_gate && (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_OUTPUT_GATE);
     }
-    switch (dpe_family_of(c)->recurrent->layout) {
-    case DPE_RECURRENT_QKV:
-        return projected;
-    case DPE_RECURRENT_KEYS:
-        return projected || gated;
-    case DPE_RECURRENT_QKV_KEYS:
-        return projected || (gated && which != DPE_WEIGHT_OUTPUT_GATE);
-    case DPE_RECURRENT_APART:
-        break;
-    }
-    return false;
-}
-
-static bool is_convolution(enum dpe_weight which)
-{
-    return which >= DPE_WEIGHT_CONVOLUTION_Q && which <= DPE_WEIGHT_CONVOLUTION_V;
+    return projected && dpe_family_of(c)->recurrent->layout == DPE_RECURRENT_QKV;
 }
 
 /* The rows of a part of `whole`: where they are, or a copy where others stand between them. */
@@ -100,9 +69,10 @@ static dpe_status bind_whole(struct dpe_binder *binder, const char *name, int64_
                              int64_t cols, bool planes, struct dpe_tensor *tensor)
 {
     const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
-    const bool deep = planes && found != NULL && found->rank == 3;
-    return dpe_bind_shape(binder, name, (const int64_t[]){deep ? rows : 0, deep ? 1 : rows, cols},
-                          tensor);
+    if (planes && found != NULL && found->rank == 3) {
+        return dpe_bind_shape(binder, name, (const int64_t[]){rows, 1, cols}, tensor);
+    }
+    return dpe_bind(binder, name, rows, cols, tensor);
 }
 
 /* The convolution of a layer where a checkpoint has three tensors (OLMo Hybrid), one after the

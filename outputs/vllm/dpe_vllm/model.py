@@ -17,7 +17,7 @@ LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 class Unrotated(torch.nn.Module):
     """In the place of a moving layer's rotation: tokens of texts under an entry keep the queries and keys that they have, all
-    others get the model's own rotation. The first are rotated by a row of cosines of 1 and sines of 0 behind the model's, so that
+    others get the model's own rotation. The first are rotated by a row of cosines of 1 and sines of 0 after the model's, so that
     what is launched does not depend on them. rows: bool, whether each token of the batch is one of these (Moved)."""
 
     def __init__(self, rotary, rows):
@@ -27,7 +27,7 @@ class Unrotated(torch.nn.Module):
 
     def forward(self, positions, query, key=None):
         # The last: positions of a warm-up run are those that the tokens before had; and drafts of a text that ends at the trained
-        # length may lie behind the table. They are never kept, but NaN would spoil the tokens before them.
+        # length may lie past the table's end. They are never kept, but NaN would spoil the tokens before them.
         at = torch.where(self.rows[:positions.shape[-1]], self.still, positions).clamp(max=self.still)
         return self.rotary(at, query, key)
 
@@ -210,7 +210,7 @@ def _order(rotary, head_dim):
 
 def _lengthen(parents, moving, longest):
     """Layers rotate by the model's own table of cosines: those that do not move every token, the others texts without an entry.
-    vLLM reads behind the end of one that is too short, which gives NaN without a word, so it is made as long as these texts can be."""
+    vLLM reads past the end of one that is too short, which gives NaN without a word, so it is made as long as these texts can be."""
     for name, (parent, _) in parents.items():
         rotary = getattr(parent, "rotary_emb", None)
         length = serving().trained_length if name in moving and serving().entries else longest
