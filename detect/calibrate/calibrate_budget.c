@@ -81,8 +81,7 @@ static dpe_status choose_dtype(struct batch *batch, struct dpe_error *err)
         (void)dpe_job_measure_here(&batch->job, &plan, length, &speeds[i], err);
     }
     const bool measured = speeds[0].tokens > 0 && speeds[1].tokens > 0;
-    batch->bf16_gain = measured ? speeds[0].seconds / speeds[1].seconds : 0.0;
-    const bool faster = batch->bf16_gain > worth;
+    const bool faster = measured && speeds[0].seconds / speeds[1].seconds > worth;
     DPE_TRY(dpe_job_use_device(&batch->job, faster ? "cpu-bf16" : "cpu", err));
     if (faster) {
         batch->fitted.detect.job.tool.device = "cpu-bf16";
@@ -103,7 +102,7 @@ static double given(const struct batch *batch)
     return budget->tokens > 0.0 ? budget->tokens : usable * budget->seconds;
 }
 
-/* A context of L tokens of the smallest search. */
+/* Tokens of the smallest search. */
 static double least_tokens(const struct batch *batch)
 {
     return (double)(DETECT_BUDGET * batch->entry->length);

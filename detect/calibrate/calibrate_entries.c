@@ -135,7 +135,6 @@ static void look_at_validation(struct dpe_h5 *table, bool needles, struct calibr
     struct dpe_scores_result validated = {.recall = NULL};
     DPE_OWNED char *kept = NULL;
     dpe_calibrate_read_validated(table, needles ? "/validate/niah" : "/validate/ppl", &validated);
-    state->ceiling = validated.ceiling != NULL ? *validated.ceiling : (double)NAN;
     const bool named = dpe_h5_get_attr_text(table, "/validate", "kept", &kept, NULL) == DPE_OK;
     find_rival(&validated, named ? kept : "", needles, state->rival);
     dpe_datasets_free(&dpe_validated_scores_kinds[0], &validated);

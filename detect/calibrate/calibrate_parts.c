@@ -179,11 +179,12 @@ dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, stru
     return work(&dpe_eval_comparison_study, &args, &args.job, way, bill, err);
 }
 
-/* How many methods the check will have: rope, the best other method, where the key pairs were
- * chosen all of them, and the table. */
+/* How many methods the check will have at most: rope, of a search the best other method, where the
+ * key pairs were chosen all of them, and the table. */
 static int64_t count_methods(const struct batch *batch)
 {
-    return 3 + (batch->chooses || batch->state.n_entries > 1);
+    return 2 + dpe_detect_searches(batch->args->detect.rule) +
+           (batch->chooses || batch->state.n_entries > 1);
 }
 
 static dpe_status check(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,

@@ -77,7 +77,6 @@ struct batch {
     bool needles;                           /**< needles decide; else perplexity */
     bool alike;               /**< every layer moves: one list of factors is for all */
     struct dpe_pooled pooled; /**< the check of the longest length with the validation's samples */
-    double bf16_gain;         /**< of --dtype bf16: times as fast as in float; 0: not measured */
     bool checked;             /**< check.h5 is there, and the tables keep what it says */
     bool diverges; /**< the model is one file, a GGUF, and texts are long enough: kld.h5 is made */
     char **paths;  /**< [n_paths] that were asked for */
@@ -92,10 +91,9 @@ struct batch {
     struct calibrate_state {
         struct entry entries[DPE_JOB_LENGTHS]; /**< [n_entries] by increasing length */
         int n_entries;
-        bool done;      /**< everything is there already */
-        bool pairs;     /**< and what was made chose a number of key pairs */
-        bool texts;     /**< needles say little of the model: its plan was chosen by perplexity */
-        double ceiling; /**< of needles, in the longest sweep; NaN: not known */
+        bool done;  /**< everything is there already */
+        bool pairs; /**< and what was made chose a number of key pairs */
+        bool texts; /**< needles say little of the model: its plan was chosen by perplexity */
         char
             rival[CALIBRATE_METHOD]; /**< best method of the longest sweep's validation; "": none */
     } state;

@@ -236,6 +236,7 @@ static dpe_status show_again(struct batch *batch, struct dpe_error *err)
     dpe_log_info("complete: %s has all results of this command; nothing was changed",
                  batch->args->detect.job.output);
     batch->chooses = batch->chooses && batch->state.pairs;
+    batch->needles = batch->needles && !batch->state.texts;
     for (int i = 0; i < batch->state.n_entries && batch->chooses; i++) {
         batch->entry = &batch->state.entries[i];
         DPE_TRY(batch->entry->other ? DPE_OK : lead(batch, dpe_calibrate_choose_pairs, err));

@@ -237,6 +237,18 @@ static dpe_status validate_all(struct dpe_detect_report *report, const struct dp
     return DPE_OK;
 }
 
+/* Whether a plan loses more perplexity of the texts than the guard lets it. */
+static bool is_guarded(const struct dpe_detect_report *report, int plan)
+{
+    const struct dpe_interval *texts = report->texts.validation.value;
+    double least = INFINITY;
+    for (int i = 0; i < report->n_validated && report->texts.validated; i++) {
+        least = fmin(least, texts[i].mean); /* of a NaN the other */
+    }
+    return report->guard_share > 0.0 && isfinite(least) &&
+           !(texts[plan].mean <= least * (1.0 + report->guard_share));
+}
+
 /* The plan that a search chose, unless fresh samples show another to be better, by a test that
  * counts how many there are. */
 static int find_better(const struct dpe_detect_report *report)
@@ -246,7 +258,8 @@ static int find_better(const struct dpe_detect_report *report)
     int better = report->kept;
     for (int i = 0; i < report->n_validated; i++) {
         const double more = v->value[i].mean - v->value[better].mean;
-        if (report->validated[i].table && (recall ? more > 0.0 : more < 0.0) &&
+        if (report->validated[i].table && !is_guarded(report, i) &&
+            (recall ? more > 0.0 : more < 0.0) &&
             dpe_detect_judge(&v->minus[i], v->criterion) == DPE_DETECT_WORSE &&
             v->minus[i].p * report->n_validated < 0.05 &&
             !(report->users.validated &&
@@ -276,12 +289,12 @@ static void find_plain(struct dpe_detect_report *report)
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
                                         struct dpe_error *err)
 {
-    const int chosen = report->kept;
+    report->kept = report->chosen;
     DPE_TRY(validate_all(report, run, err));
-    const int better = dpe_detect_searches(report->rule) ? find_better(report) : chosen;
-    if (better != chosen) {
-        report->kept = better;
-        report->replaced = true;
+    if (dpe_detect_searches(report->rule)) {
+        report->kept = find_better(report);
+    }
+    if (report->kept != report->chosen) {
         DPE_TRY(validate_all(report, run, err));
     }
     DPE_TRY(keep(report, err));

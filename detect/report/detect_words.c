@@ -84,7 +84,7 @@ static void put_plan(struct dpe_text *out, const struct dpe_detect_report *repor
     } else {
         dpe_text_put(out, "Take %s%s%s\n", name_of(report, report->kept),
                      formula ? ", the formula of dpe" : "",
-                     report->replaced
+                     report->kept != report->chosen
                          ? ": fresh samples show it to be better than the plan that was chosen"
                          : "; the table holds it");
     }

@@ -90,10 +90,10 @@ struct dpe_detect_report {
     struct dpe_detect_search search;
     int n_validated;
     struct dpe_detect_validated_plan validated[DPE_DETECT_MOST_VALIDATED];
-    int kept;                      /**< of the validated plans: what the table holds, */
+    int chosen; /**< of the validated plans, by the search or the sweep, */
+    int kept;   /**< and what the table holds: that one, unless fresh samples show a better, */
     struct dpe_detect_entry entry; /**< as its entry */
-    int plain;     /**< that finds most of those that runtimes read without an adapter; −1 */
-    bool replaced; /**< fresh samples showed the chosen plan to be worse than the kept one */
+    int plain; /**< that finds most of those that runtimes read without an adapter; −1 */
     uint64_t seed, validation_seed;
     struct dpe_session_work work; /**< of this session's processes, for /run */
     int64_t read_tokens; /**< of the prompts of all rows, a shared context once; 0: not known */

@@ -135,21 +135,12 @@ static struct dpe_detect_point placed(const struct dpe_detect_params *params,
     return point;
 }
 
-/* Up to 2·L0 near keys up to L0/2, and far ones there. In longer texts the fastest eighth of the
- * groups where they are and the others at L0, near keys up to 3/16 L0; beyond 16·L0 up to L0/8. */
 static struct dpe_detect_point formula(const struct dpe_detect_params *params,
                                        const struct dpe_temperature *temperature)
 {
-    enum { SHARE = 8 };
-    const int64_t trained = params->trained_length;
-    const int kept = params->n_groups / SHARE;
-    if (params->length <= 2 * trained) {
-        return placed(params, temperature, dpe_most(params->window, trained / 2), trained / 2, 0);
-    }
-    const int64_t halves = kept == 0 ? 4 : params->length > 16 * trained ? 2 : 3;
-    const int64_t window =
-        dpe_least(params->window * halves / 2, dpe_most(params->window, trained));
-    return placed(params, temperature, window, trained, kept);
+    const struct dpe_formula found =
+        dpe_formula_of(params->length, params->trained_length, params->window, params->n_groups);
+    return placed(params, temperature, found.window, found.length, found.kept);
 }
 
 /* --------------------------------------------------------------------------------- the first heat

@@ -42,27 +42,31 @@ static int rank_of(const struct dpe_detect_choice *choice, int plan)
     return plan == choice->held ? 2 * DPE_DETECT_FORMULA + 1 : 2 * (int)choice->kinds[plan];
 }
 
-int dpe_detect_choose(const struct dpe_detect_choice *choice)
+/* Whether a plan may be chosen: it is able and within the guard. Where some have read texts, one
+ * that has read none is not. */
+static bool may(const struct dpe_detect_choice *choice, int plan)
 {
     double least = INFINITY;
-    int best = -1;
     for (int i = 0; i < choice->n; i++) {
         least = fmin(least, choice->nll[i]); /* of a NaN the other */
     }
-    const double most = least + log1p(choice->guard);
+    return choice->able[plan] && (choice->guard <= 0.0 || isinf(least) ||
+                                  choice->nll[plan] <= least + log1p(choice->guard));
+}
+
+int dpe_detect_choose(const struct dpe_detect_choice *choice)
+{
+    int best = -1;
     for (int i = 0; i < choice->n; i++) {
-        const bool guarded = choice->guard > 0.0 && choice->nll[i] > most;
         double error = 0.0;
-        if (choice->able[i] && !guarded &&
-            (best < 0 || gain_of(choice, i, best, &error) > DPE_DETECT_TIE)) {
+        if (may(choice, i) && (best < 0 || gain_of(choice, i, best, &error) > DPE_DETECT_TIE)) {
             best = i;
         }
     }
     int chosen = best;
     for (int i = 0; i < choice->n && best >= 0; i++) {
-        const bool guarded = choice->guard > 0.0 && choice->nll[i] > most;
         double error = 0.0;
-        if (choice->able[i] && !guarded && rank_of(choice, i) < rank_of(choice, chosen) &&
+        if (may(choice, i) && rank_of(choice, i) < rank_of(choice, chosen) &&
             -gain_of(choice, i, best, &error) <= error) {
             chosen = i;
         }

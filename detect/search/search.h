@@ -77,8 +77,7 @@ struct dpe_detect_search_options {
     const struct dpe_detect_ranking *ranking; /**< of a sweep, whose first ranks are candidates from
                                                    the second heat on; NULL: none */
     enum dpe_detect_criterion criterion;
-    int64_t together[DPE_DETECT_STREAMS]; /**< samples of a context */
-    int64_t most[DPE_DETECT_STREAMS];     /**< contexts that there are; 0: the task is not read */
+    int64_t most[DPE_DETECT_STREAMS]; /**< contexts that there are; 0: the task is not read */
     double guard;   /**< share of perplexity that the chosen plan may lose to the best */
     int64_t budget; /**< contexts that candidates may read in all */
 };

@@ -277,11 +277,6 @@ static dpe_status cell_plan(const struct dpe_detect_grid *grid,
     return dpe_detect_joint_plan(grid, context, scale, plan, err);
 }
 
-int dpe_detect_base_length(const struct dpe_detect_params *params)
-{
-    return params->frequencies ? -1 : dpe_detect_base_at(params, 0);
-}
-
 /* The configuration of one cell: an earlier one of the same meaning, or a new one. */
 static dpe_status add_cell(struct dpe_detect_grid *grid, const struct dpe_plan_context *context,
                            int group, int length, struct dpe_error *err)

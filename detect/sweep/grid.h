@@ -122,8 +122,4 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
                                  const struct dpe_plan_context *context, const double *scale,
                                  struct dpe_plan *plan, struct dpe_error *err);
 
-/** Index of L0/2 among the lengths, at which every group of the base is; −1 when it is not among
- *  them, or groups of the base have lengths of their own (frequencies). */
-int dpe_detect_base_length(const struct dpe_detect_params *params);
-
 #endif

@@ -197,15 +197,20 @@ static dpe_status count_parts(const struct detect_inputs *inputs, struct part pa
         DPE_TRY(price_of(inputs, &inputs->tasks[i], length, &part->price, err));
     }
     if (dpe_detect_searches(inputs->args->rule)) {
-        enum { VALIDATED = 4 };
+        const int64_t plans = 4 + dpe_detect_sweeps(inputs->args->rule); /* at most, on contexts */
+        const int64_t fresh = dpe_detect_inputs_fresh(inputs, inputs->budget);
+        const int64_t contexts =
+            fresh * (1 + (inputs->streams[DETECT_FRESH_USERS].task.run != NULL)) +
+            (dpe_detect_inputs_by_needles(inputs)
+                 ? dpe_least(inputs->streams[DETECT_GUARD].n, DETECT_GUARD_BOOKS)
+                 : 0);
         const struct dpe_task *task = searched_task(inputs);
         DPE_TRY(price_of(inputs, task, length, &parts[SEARCHED].price, err));
         parts[SEARCHED].name = task->name;
         parts[SEARCHED].rows = (double)(inputs->budget * task->together);
         parts[FRESH] = parts[SEARCHED];
         parts[FRESH].name = "validation";
-        parts[FRESH].rows =
-            (double)(VALIDATED * task->together * dpe_detect_inputs_fresh(inputs, inputs->budget));
+        parts[FRESH].rows = (double)(plans * task->together * contexts);
     }
     if (ceiling->n > 0) {
         parts[SHORTER].name = "unchanged";

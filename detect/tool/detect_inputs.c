@@ -389,6 +389,5 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
                                          .n_own = n_fields,
                                          .length_name = "length",
                                          .length = args->job.length};
-    DPE_TRY(dpe_detect_inputs_fit_batch(inputs, err));
     return dpe_job_start(&inputs->job, &own, plan, args->job.length, err);
 }

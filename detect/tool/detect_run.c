@@ -158,8 +158,7 @@ static size_t fill_items(const struct stage *stage, int64_t per_round, struct dp
         for (int task = 0; task < stage->n_tasks; task++) {
             const int64_t end = dpe_least(first + per_round, stage->n_samples[task]);
             for (int plan = 0; plan < stage->n_plans; plan++) {
-                const bool live = stage->live == NULL || stage->live[plan] != 0;
-                for (int64_t sample = first; sample < end && live; sample++) {
+                for (int64_t sample = first; sample < end; sample++) {
                     items[n++] = (struct dpe_item){task, plan, stage->first[task] + sample};
                 }
             }
@@ -404,6 +403,7 @@ static dpe_status detection_start(void *state, struct dpe_error *err)
 {
     struct detection *detection = state;
     dpe_detect_announce(&detection->inputs);
+    DPE_TRY(dpe_detect_inputs_fit_batch(&detection->inputs, err)); /* rows are priced by it */
     DPE_TRY(dpe_detect_inputs_budget(&detection->inputs, err));
     make_report(&detection->sweep);
     DPE_TRY(sweep_prepare(&detection->sweep, err));

@@ -77,7 +77,6 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .against = args->against,
         .n_against = args->n_against,
         .criterion = needles ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
-        .together = {stream_of(inputs, DPE_DETECT_NEEDLES)->task.together, users->task.together, 1},
         .most = {needles ? DETECT_MOST_CONTEXTS : texts - fresh, needles ? users->n : 0,
                  needles ? dpe_least(texts, DETECT_SEARCH_TEXTS) : 0},
         .guard = args->guard,
@@ -94,7 +93,7 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
     char name[32];
     int n = 0;
     dpe_status status = DPE_OK;
-    /* Too large for a small stack; copies, because a table on the way replays the search. */
+    /* Too large for a small stack. */
     struct dpe_detect_config *configs = NULL;
     DPE_TRY(DPE_NEW(&configs, (size_t)search->n, err, "out of memory for %d plans", search->n));
     for (int i = 0; i < search->n && status == DPE_OK; i++) {
@@ -179,7 +178,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
         dpe_plan_free(&report->validated[v].config.plan);
     }
     report->n_validated = 0;
-    report->replaced = false;
+    report->chosen = DPE_DETECT_ROPE;
     DPE_TRY(add_plan(sweep, "rope", NULL, &at, err));
     const int chosen[] = {search->best, search->plain, search->n > 1 ? 1 : -1};
     for (int i = 0; i < 3 && searches; i++) {
@@ -187,15 +186,13 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
         const bool formula = tried->kind == DPE_DETECT_FORMULA;
         if (chosen[i] > 0 && (i < 2 || (formula && search->heats > 1))) {
             DPE_TRY(add_plan(sweep, tried->spec, tried, &at, err));
-            report->kept = i == 0 ? at : report->kept;
-        } else if (i == 0) {
-            report->kept = DPE_DETECT_ROPE;
+            report->chosen = i == 0 ? at : report->chosen;
         }
     }
     if (dpe_detect_sweeps(report->rule)) {
         DPE_TRY(searches ? DPE_OK : add_plan(sweep, "base", NULL, &at, err));
         DPE_TRY(add_plan(sweep, "joint", NULL, &at, err));
-        report->kept = searches ? report->kept : at;
+        report->chosen = searches ? report->chosen : at;
     }
     return DPE_OK;
 }
@@ -227,7 +224,7 @@ static void set_fresh(struct sweep *sweep)
         const int64_t fresh = texts->n > 1 ? texts->n / 2 : 0;
         ppl->first_validated = fresh > 0 ? texts->n - fresh : 0;
         ppl->n_validated = dpe_least(contexts, fresh > 0 ? fresh : texts->n);
-        ppl->fresh = fresh > 0;
+        ppl->fresh = fresh > 0 && ppl->n_samples <= ppl->first_validated; /* not swept */
     }
 }
 

@@ -154,7 +154,6 @@ struct stage {
     int64_t first[2], n_samples[2]; /* per task */
     int n_plans;
     const struct dpe_detect_config *configs; /**< [n_plans] their plans and keys */
-    const unsigned char *live;               /* [n_plans] 0 = left out; NULL: none is */
 };
 
 /** Make the rows of a list that are missing, and append them to the run. Errors of dpe_job_rows. */

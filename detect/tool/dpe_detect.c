@@ -17,9 +17,8 @@ enum sweep_key {
 static const struct dpe_option sweep_options[] = {
     {"budget", KEY_BUDGET, "TIME|TOKENS", DPE_BASIC,
      "What the search may read: a time such as 20m or 2h, or tokens such as 500ktok or 20Mtok "
-     "(default: twelve contexts of --length tokens; with the sweep, 160). More never finds less: "
-     "it "
-     "reads the same first",
+     "(default: twelve contexts of --length tokens; with the sweep, 160). A larger one reads the "
+     "same first",
      1},
     {NULL, 0, NULL, 0, "Task:", 2},
     {"task", KEY_TASK, "TASK", 0,

@@ -63,4 +63,11 @@ wait $pid
 for table in detect check table; do
     same "$work/weak/$table.h5" "$work/killed/$table.h5"
 done
+# With a choice of key pairs, and the same command again.
+for pass in 1 2; do
+    # shellcheck disable=SC2086
+    "$bin/dpe-calibrate" $weak --budget 4Mtok -o "$work/pairs" >"$work/out" 2>"$work/err" ||
+        fail "a weak model with key pairs, $pass: $(cat "$work/err")"
+done
+grep -q "nothing was changed" "$work/err" && [ -e "$work/pairs/ablate.h5" ] || fail "again: $(cat "$work/err")"
 exit $failed

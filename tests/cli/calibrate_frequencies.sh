@@ -20,7 +20,7 @@ calibrate() {
 }
 
 calibrate none --dry-run || fail "--dry-run: $(cat "$work/err")"
-[ "$(grep -c '^tokens  ' "$work/out")" = 2 ] && grep -q "^check  *at most 24 samples of" "$work/out" ||
+[ "$(grep -c '^tokens  ' "$work/out")" = 2 ] && grep -q "^check  *at most 16 samples of" "$work/out" ||
     fail "--dry-run has other parts than sweep and check: $(cat "$work/out")"
 [ -e "$work/none" ] && fail "a dry run left files"
 

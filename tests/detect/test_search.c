@@ -118,7 +118,6 @@ static struct dpe_detect_search_options options_of(int64_t budget)
                                               .window = true,
                                               .methods = true,
                                               .criterion = DPE_DETECT_RECALL,
-                                              .together = {TOGETHER, 1, 1},
                                               .most = {64, 64, 2},
                                               .guard = 0.05,
                                               .budget = budget};
