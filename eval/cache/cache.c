@@ -202,8 +202,7 @@ static dpe_status check_identity(const struct cache *cache, const json_t *said,
                  {"plan", cache->shape.plan, "position plan"},
                  {"device", cache->shape.device, "device"},
                  {"type", dpe_kv_type_names[cache->shape.type], "--kv-cache-dtype"},
-                 {"chunk", chunk, "chunk"},
-                 {"owner", cache->owner, "owner"}};
+                 {"chunk", chunk, "chunk"}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const char *found = text_of(said, texts[i].key);
         char clean[200];
@@ -214,6 +213,11 @@ static dpe_status check_identity(const struct cache *cache, const json_t *said,
                             cache->path, texts[i].what, texts[i].want,
                             dpe_printable(found, clean, sizeof clean));
         }
+    }
+    if (strcmp(text_of(said, "owner"), cache->owner) != 0) { /* without a word of whose it is */
+        return dpe_fail(err, DPE_MISMATCH,
+                        "%s: was saved for another key or cache_salt; give another file",
+                        cache->path);
     }
     return DPE_OK;
 }

@@ -368,6 +368,11 @@ static dpe_status read_cached(const struct run *run, struct dpe_session *session
         dpe_cache_restore(path, session, 0, "", ids, limits.capacity, &held, &bytes, err);
     DPE_TRY(status == DPE_NO_INPUT ? DPE_OK : status);
     *n = ((int64_t)prompt->n - 1) / limits.chunk * limits.chunk;
+    if (*n == 0) {
+        dpe_log_info("%s: not written: the prompt has no whole chunk of %lld tokens before its "
+                     "last token",
+                     path, (long long)limits.chunk);
+    }
     int64_t keep = dpe_least(dpe_session_common(session, prompt->ids, *n), *n);
     keep = keep / limits.chunk * limits.chunk;
     if (held > 0) {

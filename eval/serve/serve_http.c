@@ -71,7 +71,7 @@ static enum MHD_Result generated(struct dpe_serve_exchange *exchange, const stru
     enum dpe_serve_kind kind = route->kind;
     struct dpe_serve_http *http = exchange->http;
     struct dpe_serve_request *request = &exchange->request;
-    bool empty = kind == SERVE_SLOT && exchange->n == 0; /* to erase needs no body */
+    bool empty = kind == SERVE_SLOT && exchange->n == 0; /* to erase needs only an empty body */
     json_t *body = empty ? json_object() : dpe_serve_body_json(exchange);
     if (body == NULL) {
         return dpe_serve_reply_refusal(exchange);

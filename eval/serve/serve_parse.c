@@ -267,6 +267,7 @@ enum {
     NORMS = 1 << SERVE_NORMS,
     TOKENIZE = 1 << SERVE_TOKENIZE,
     DETOKENIZE = 1 << SERVE_DETOKENIZE,
+    SLOT = 1 << SERVE_SLOT,
     TEXT = COMPLETION | CHAT | RULER | RULER_ONE,
 };
 
@@ -281,7 +282,8 @@ static const struct {
     {"tokens", DETOKENIZE},
     {"add_generation_prompt", CHAT | TOKENIZE},
     {"add_special_tokens", COMPLETION | RULER | RULER_ONE | NORMS | TOKENIZE},
-    {"cache_salt", TEXT},
+    {"cache_salt", TEXT | SLOT},
+    {"filename", SLOT},
     {"dpe_plan", TEXT | NORMS},
     {"products", NORMS},
     {"return_token_ids", COMPLETION},

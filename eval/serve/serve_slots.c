@@ -60,6 +60,9 @@ bool dpe_serve_slot_parse(const struct dpe_serve_world *world, const char *path,
     if (move->action == 3) {
         return dpe_serve_refuse(refusal, 400, "action", "action: expected save, restore or erase");
     }
+    if (!dpe_serve_check_members(world, body, 1U << SERVE_SLOT, refusal)) {
+        return false;
+    }
     if (!dpe_scan_int(&number, 0, SERVE_MOST_SLOTS - 1, &move->slot) || *number != '\0') {
         return dpe_serve_refuse(refusal, 404, "", "there is no slot of that number");
     }

@@ -62,9 +62,10 @@ struct dpe_serve_plan {
 
 /** A plan that a client gave while the server runs. */
 struct dpe_serve_given {
-    struct dpe_serve_plan plan;
-    int64_t number;  /**< among all that were ever given */
-    int64_t holders; /**< requests that name it */
+    struct dpe_serve_plan plan; /**< its digest is that of the request's bytes */
+    char own[65];               /**< the plan's own, which files of slots name */
+    int64_t number;             /**< among all that were ever given */
+    int64_t holders;            /**< requests that name it */
     uint64_t used, bytes;
 };
 /** Those that are kept: where there is no room for another, what was not used for longest goes. */

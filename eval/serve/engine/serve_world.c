@@ -111,13 +111,16 @@ int64_t dpe_serve_world_room(const struct dpe_serve_world *world, int64_t prompt
 
 /* --------------------------------------------------------------------------- plans of clients */
 
-/* The plan of a client with this number, or with this digest; NULL: none. With the lock held. */
+/* The plan of a client with this number, or with this digest, of its request or its own; NULL:
+ * none. With the lock held. */
 static struct dpe_serve_given *find(const struct dpe_serve_taken *taken, int64_t number,
                                     const char *digest)
 {
     for (int64_t i = 0; i < taken->n; i++) {
         struct dpe_serve_given *given = taken->plans[i];
-        if (digest != NULL ? strcmp(given->plan.digest, digest) == 0 : given->number == number) {
+        if (digest != NULL
+                ? strcmp(given->plan.digest, digest) == 0 || strcmp(given->own, digest) == 0
+                : given->number == number) {
             return given;
         }
     }
@@ -190,6 +193,7 @@ static dpe_status add(const struct dpe_serve_world *world, struct dpe_plan *plan
     const uint64_t mask = (uint64_t)(plan->n_layers * plan->n_heads) * pairs;
     DPE_OWNED struct dpe_serve_given *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for a plan"));
+    DPE_TRY(dpe_plan_digest(plan, made->own, err));
     made->bytes = sizeof *made + sizeof(double) * pairs * (1 + 4 * DPE_MAX_BANDS) +
                   (plan->mask != NULL ? mask : 0);
     while (taken->n == SERVE_MOST_TAKEN || taken->bytes + made->bytes > SERVE_MOST_TAKEN_BYTES) {

@@ -104,6 +104,7 @@ def test_a_slot_outlives_the_server():
         slot = 0 if server.raw("POST", "/slots/0?action=save", json.dumps({"filename": "a.bin"}))[0] == 200 else 1
         saved = server.ask(f"/slots/{slot}?action=save", {"filename": "a.bin"})
         assert saved["id_slot"] == slot and saved["filename"] == "a.bin" and saved["n_written"] == os.path.getsize(slots + "/a.bin"), saved
+        assert server.metric("dpe_first_token_seconds_total") >= 0
         assert saved["n_saved"] == first["usage"]["total_tokens"] - 1 and saved["timings"]["save_ms"] > 0, (saved, first["usage"])
         again = server.ask("/v1/completions", longer)
     with serve("--method", "self-extend") as server:
@@ -122,6 +123,7 @@ def test_a_slot_outlives_the_server():
         server.refused(400, "/slots/7?action=erase", {})
         server.refused(404, "/slots/x?action=erase", {})
         server.refused(400, "/slots/0?action=eat", {"filename": "a"})
+        assert server.refused(400, "/slots/0?action=save", {"filename": "a", "file": 1})["code"] == "unsupported_parameter"
         with open(slots + "/a.bin", "rb") as file:
             good = file.read()
         for i, data in enumerate((b"", good[:1000], good[:-1], good[:-9] + b"x" + good[-8:])):
@@ -135,6 +137,22 @@ def test_a_slot_outlives_the_server():
         assert "dtype" in server.refused(400, "/slots/0?action=restore", {"filename": "a.bin"})["message"]
     with Server(f"{bin_folder}/dpe-serve", "-m", model, "-l", 256) as server:
         server.refused(501, "/slots/0?action=restore", {"filename": "a.bin"})
+
+
+def test_a_plan_of_a_client():
+    """A slot that was filled under a plan that a client gave comes back under it."""
+    plan = subprocess.run([f"{bin_folder}/dpe-run", "-m", model, "--show-plan", "--json", "--method", "self-extend:always=1", "-l", "2048"],
+                          check=True, stdout=subprocess.PIPE).stdout
+    with serve() as server:
+        name = json.loads(server.raw("POST", "/v1/dpe/plan", plan)[2])["plan"]
+        ask = {"dpe_plan": name, "prompt": TEXT[:800], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+        first = server.ask("/v1/dpe/completions", ask)
+        slot = [i for i in (0, 1) if server.raw("POST", f"/slots/{i}?action=save", json.dumps({"filename": "plan"}))[0] == 200][0]
+        server.ask(f"/slots/{slot}?action=erase", {})
+        restored = server.ask(f"/slots/{slot}?action=restore", {"filename": "plan"})
+        assert restored["n_restored"] == first["usage"]["total_tokens"] - 1, (restored, first["usage"])
+        again = server.ask("/v1/dpe/completions", ask)
+        assert again["choices"] == first["choices"] and again["dpe"]["cached_tokens"] > 0, (again, first)
 
 
 def test_whose_a_slot_is():
@@ -151,7 +169,8 @@ def test_whose_a_slot_is():
         for i in (0, 1):
             assert server.ask(f"/slots/{i}?action=erase", {}, headers=two)["n_erased"] == 0
             server.refused(400, f"/slots/{i}?action=save", {"filename": "k"}, headers=two)
-            server.refused(400, f"/slots/{i}?action=restore", {"filename": "k"}, headers=two)
+            error = server.refused(400, f"/slots/{i}?action=restore", {"filename": "k"}, headers=two)
+            assert error["message"] == "k: was saved for another key or cache_salt; give another file", error
             server.refused(400, f"/slots/{i}?action=restore", {"filename": "k", "cache_salt": "s"}, headers=one)
         server.ask("/slots/1?action=restore", {"filename": "k"}, headers=one)
 
