@@ -368,6 +368,12 @@ int dpe_detect_candidates(const struct dpe_detect_search_options *options, int h
                           struct dpe_detect_tried *list, int n, int best, int plain)
 {
     struct list made = {options, list, n, heat};
+    for (int i = 0; i < options->n_settings; i++) {
+        add_named(&made, i == 0 ? DPE_DETECT_METHOD : DPE_DETECT_SEARCHED, options->settings[i]);
+    }
+    if (options->n_settings > 0) {
+        return made.n;
+    }
     const struct dpe_detect_params *params = options->params;
     const struct dpe_temperature usual =
         options->temperature ? log_n(params, usual_exponent) : params->temperature;

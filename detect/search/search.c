@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMULA = 1, LEAST_LEFT = 2 };
+enum { FORMULA = 1, LEAST_LEFT = 2, MOST_RUNGS = 62 };
 
 struct walk {
     const struct dpe_detect_search_options *options;
@@ -275,7 +275,8 @@ static dpe_status run_heat(struct walk *walk, int heat, bool *go)
 {
     struct dpe_detect_search *search = walk->search;
     const int64_t most = walk->options->most[DPE_DETECT_NEEDLES];
-    const int rungs = heat == 0 ? 2 : 3;
+    const bool settings = walk->options->n_settings > 0;
+    const int rungs = settings ? MOST_RUNGS : heat == 0 ? 2 : 3;
     const int before = search->n;
     DPE_TRY(admit(walk, heat));
     search->exhausted = search->n == before || (heat > 0 && walk->contexts >= most);
@@ -296,7 +297,8 @@ static dpe_status run_heat(struct walk *walk, int heat, bool *go)
         }
         if (rung < rungs - 1) {
             const int third = (walk->n + 2) / 3;
-            drop(walk, heat == 0 || rung > 0 || third < LEAST_LEFT ? LEAST_LEFT : third);
+            const bool two = !settings && (heat == 0 || rung > 0);
+            drop(walk, two || third < LEAST_LEFT ? LEAST_LEFT : third);
         }
     }
     if (*go && heat > 0) {

@@ -73,6 +73,9 @@ struct dpe_detect_search_options {
     bool methods;                           /**< other methods are candidates too */
     const char *const *against;             /**< [n_against] further candidates */
     int n_against;
+    char (*settings)[DPE_DETECT_SPEC]; /**< [n_settings] these alone are candidates: of one method,
+                                            which is the first at its defaults */
+    int n_settings;
     const struct dpe_detect_ranking *ranking; /**< of a sweep, whose first ranks are candidates from
                                                    the second heat on; NULL: none */
     enum dpe_detect_criterion criterion;
@@ -114,8 +117,10 @@ struct dpe_detect_search {
  * second one, unless the formula leads by DPE_DETECT_CLEAR. Heat h > 0 tries the grid of
  * temperatures, windows and lengths and more methods, and from h = 2 on neighbours of what was
  * best. All read 2^h contexts, the better third 2^(h+1), two 2^(h+2); those also read the guard's
- * texts and the user's task. After each heat dpe_detect_choose chooses. DPE_NO_MEMORY, errors of
- * the source. */
+ * texts and the user's task. After each heat dpe_detect_choose chooses.
+ *
+ *  The settings of a method are one heat: all read one context, the better third two, and so on to
+ *  the two that read until the budget is spent. DPE_NO_MEMORY, errors of the source. */
 dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,
                                     const struct dpe_detect_source *source,
                                     struct dpe_detect_search *search, struct dpe_error *err);

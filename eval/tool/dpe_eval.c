@@ -121,9 +121,9 @@ static const struct command commands[] = {
      "settings of each method, found with as many rows for each",
      "Find a setting for each method on needles in a haystack, with the same number of rows for "
      "each, and compare what was chosen on fresh samples.\v"
-     "The settings of a method race: after each round of samples those that can no longer be the "
-     "best are dropped, until one is left or the budget is spent. The one with the best mean is "
-     "chosen. Then the method at its defaults and the chosen setting run on --samples fresh "
+     "All settings of a method read the first samples, the better third of them twice as many, and "
+     "so on to the last two, until the budget is spent. The one with the best mean is chosen, the "
+     "defaults where they are within its standard error. Then the method at its defaults and the chosen setting run on --samples fresh "
      "samples.\n\n"
      "Example:\n"
      "  dpe-eval tune -m DIR --corpus pg19 -l 32768 --method yarn --method self-extend --method "

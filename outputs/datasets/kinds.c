@@ -127,7 +127,7 @@ const struct dpe_dataset_kind dpe_tune_kind = KIND(tune);
                "1")                                                                                \
     }
 static const struct dpe_dataset race[] = {
-    RECORD_SCALE(struct dpe_race_result, raced, struct dpe_raced, spec, "a setting that raced"),
+    RECORD_SCALE(struct dpe_race_result, raced, struct dpe_raced, spec, "a setting that was tried"),
     RACED(plan, "plan", TEXT, "key in /plans/plan"),
     RACED(of, "of", I64, "index into /tune/method"),
     RACED(samples, "samples", I64, "samples that it ran"),

@@ -110,9 +110,9 @@ extern const struct dpe_dataset_kind dpe_norms_kind;
 
 /** A method at one length that was tuned, in /tune. Recalls of fresh samples. */
 struct dpe_tuned {
-    const char *method, *chosen; /**< as it was given; the setting that its race chose */
+    const char *method, *chosen; /**< as it was given; the setting that its search chose */
     int64_t length;              /**< tokens */
-    int64_t rows, samples;       /**< of the race: all, and those that every setting has */
+    int64_t rows, samples;       /**< of the search: all, and those that the chosen setting has */
     struct dpe_interval plain;   /**< the method at its defaults */
     struct dpe_interval tuned;   /**< the chosen setting */
     struct dpe_difference gain;  /**< tuned − plain */
@@ -124,13 +124,13 @@ struct dpe_tune_result {
 };
 extern const struct dpe_dataset_kind dpe_tune_kind;
 
-/** A setting that raced, in /tune/setting. */
+/** A setting that was tried, in /tune/setting. */
 struct dpe_raced {
     const char *spec, *plan; /**< plan: key in /plans/plan */
     int64_t of;              /**< index of its method and length in /tune/method */
     int64_t samples;         /**< that it ran */
-    int64_t dropped; /**< samples after which it was dropped, −1: in the race at its end */
-    double mean;     /**< recall in the race */
+    int64_t dropped; /**< samples after which it was dropped, −1: it read to the end */
+    double mean;     /**< recall in the search */
 };
 struct dpe_race_result {
     int64_t n[DPE_DATASET_AXES]; /**< n[0]: settings */

@@ -24,7 +24,7 @@ static void add_tuned(struct dpe_page *page, const struct dpe_tune_result *t)
     struct dpe_sheet *sheet = dpe_page_sheet(
         page, "tune",
         "method:t|length:0|chosen setting:t|defaults:i1|tuned:i1|tuned - defaults:i1|p:p|"
-        "tuned - first:i1|p of it:p|rows of the race:0",
+        "tuned - first:i1|p of it:p|rows:0",
         "Recall on fresh samples, in percent");
     for (int64_t i = 0; i < t->n[0]; i++) {
         const struct dpe_tuned *one = &t->tuned[i];
@@ -43,9 +43,8 @@ void dpe_words_tune(struct dpe_page *page, const struct dpe_tune_result *result,
     dpe_page_section(page, "Settings of methods");
     dpe_page_say(
         page, BLOCK_NOTE,
-        "The settings of each method raced with as many rows as those of the others. The "
-        "setting with the best mean was then run on %lld fresh samples, beside the method at "
-        "its defaults. 95 %% intervals; p is of a sign-flip test of the difference, not "
+        "The settings of each method had as many rows as those of the others. What was chosen of "
+        "them was then run on %lld fresh samples, beside the method at its defaults. 95 %% intervals; p is of a sign-flip test of the difference, not "
         "corrected for the number of methods. The largest mean of each length is marked.",
         (long long)fresh);
     add_tuned(page, result);

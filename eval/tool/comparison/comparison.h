@@ -62,7 +62,7 @@ struct dpe_eval_arguments {
     double values[EVAL_MAX_METHODS];
     int n_values;
     bool check;     /**< the command is check: rope is the first method, its table the last */
-    int64_t budget; /**< tune: rows of a method's race at a length, 0: not given */
+    int64_t budget; /**< tune: rows of a method at a length, 0: not given */
     bool tune_temperature;         /**< its settings also with temperatures */
     const char *base, *base_model; /**< kld: what is compared with; NULL: rope, that of --model */
     const char *save_base;         /**< the file that keeps the base's logits, NULL: none */

@@ -263,8 +263,8 @@ static const struct dpe_option tune_table[] = {
      "1 (default): with what the released code of a method adds to its paper; 0: without", 1,
      DPE_CHOICE(struct dpe_eval_arguments, official, NULL)},
     {"budget", 0, "ROWS", DPE_BASIC,
-     "Rows (a sample under a setting) that the race of each method may run at each length "
-     "(default: 100 rounds, 400 rows, more where more than 4 samples share a context)",
+     "Rows (a sample under a setting) that each method may run at each length (default: 400, more "
+     "where more than 4 samples share a context)",
      1, DPE_COUNT(struct dpe_eval_arguments, budget, 1, EVAL_MAX_SAMPLES)},
     {0},
 };

@@ -1,5 +1,6 @@
-/* dpe-eval tune: the settings of each method race on the same samples, for the same number of rows;
- * what they chose is compared on fresh samples. */
+/* dpe-eval tune: a search among the settings of each method, on the same samples and with the same
+ * number of rows; what it chose is compared on fresh samples. */
+#include "detect/search/search.h"
 #include "engine/plan/methods/methods.h"
 #include "eval/chat/chat.h"
 #include "eval/tool/comparison/tune.h"
@@ -11,8 +12,6 @@
 
 enum { ROUNDS = 2000, LEAST_ROUND = 4, USUAL_ROUNDS = 100 };
 static const double level = 0.95;
-/* As the defaults of dpe-detect --race. */
-static const double race_level = 0.05;
 
 /* -------------------------------------------------------------------------------------- opening */
 
@@ -26,7 +25,7 @@ static int64_t round_up(int64_t n, int64_t multiple)
     return (n + multiple - 1) / multiple * multiple;
 }
 
-/* Samples of a race's round. */
+/* Samples that a search reads as one context: several, where each has a context of its own. */
 static int64_t per_round_of(const struct dpe_tuning *tuning)
 {
     return round_up(LEAST_ROUND, dpe_tune_task(tuning, 0)->task.together);
@@ -83,7 +82,7 @@ static dpe_status open_group(struct dpe_tuning *tuning, struct dpe_tune_group *g
     return DPE_OK;
 }
 
-/* Each setting takes part in the race's first round. The method that needs most is named. */
+/* Each setting reads the first samples. The method that needs most is named. */
 static dpe_status check_budget(const struct dpe_tuning *tuning, struct dpe_error *err)
 {
     const struct dpe_tune_group *most = NULL;
@@ -151,80 +150,72 @@ static void free_groups(struct dpe_tuning *tuning)
             dpe_plan_free(&tuning->groups[g].arms[i].plan);
         }
         free(tuning->groups[g].arms);
+        dpe_detect_search_free(&tuning->groups[g].search);
         dpe_tune_settings_free(&tuning->groups[g].settings);
     }
     free(tuning->groups);
 }
 
-/* ----------------------------------------------------------------------------------------- race */
+/* --------------------------------------------------------------------------------------- search */
 
-/* The score of a row, NaN when it is not valid; *there: whether it exists. */
-static double score_of(const struct dpe_tuning *tuning, const struct dpe_tune_group *group,
-                       const struct dpe_tune_arm *arm, int64_t sample, bool *there)
-{
-    const char *task = dpe_tune_task(tuning, group->length)->task.name;
-    const struct dpe_row *row = dpe_run_find(tuning->comparison.job.run, task, arm->key, sample);
-    *there = row != NULL;
-    return row != NULL && row->status == DPE_ROW_OK ? row->score : (double)NAN;
-}
+/* Where a search gets its rows. */
+struct source {
+    const struct dpe_tuning *tuning;
+    const struct dpe_tune_group *group;
+};
 
-static void take_race(struct dpe_tune_group *group, const struct dpe_race_rows *rows,
-                      const struct dpe_race *race)
+/* Arms are plans of the model already, and no two the same. */
+static dpe_status admit(void *user, struct dpe_detect_tried *tried, bool *fits,
+                        struct dpe_error *err)
 {
-    group->result.samples = race->samples;
-    group->done = race->complete;
-    group->result.rows = 0;
-    group->chosen = 0;
-    double best = -INFINITY;
-    for (int i = 0; i < group->n_arms; i++) {
-        struct dpe_tune_arm *arm = &group->arms[i];
-        arm->raced.dropped = race->dropped[i];
-        arm->raced.samples = arm->raced.dropped < 0 ? race->samples : arm->raced.dropped;
-        double mean = dpe_race_mean(rows, i, arm->raced.samples);
-        arm->raced.mean = isfinite(mean) ? mean : (double)NAN;
-        group->result.rows += arm->raced.samples;
-        if (arm->raced.dropped < 0 && mean > best + 1e-9) {
-            best = mean;
-            group->chosen = i;
-        }
+    const struct dpe_tune_group *group = ((const struct source *)user)->group;
+    (void)err;
+    for (int i = 0; i < group->n_arms && !*fits; i++) {
+        *fits = strcmp(group->arms[i].raced.spec, tried->spec) == 0;
+        memcpy(tried->key, group->arms[i].key, sizeof tried->key);
     }
-    group->result.chosen = group->arms[group->chosen].raced.spec;
+    tried->table = true;
+    return DPE_OK;
 }
 
-/* Replay the race on the rows that are there. The budget ends it, before two settings that are left
- * have run all of its samples. */
+static dpe_status scores_of(void *user, enum dpe_detect_stream stream, const char *const *keys,
+                            int n, int64_t contexts, struct dpe_detect_scores *scores,
+                            struct dpe_error *err)
+{
+    const struct source *source = user;
+    const struct dpe_task *task = &dpe_tune_task(source->tuning, source->group->length)->task;
+    (void)stream;
+    return dpe_detect_collect(source->tuning->comparison.job.run, task->name, keys, n, 0,
+                              contexts * per_round_of(source->tuning), task->together, scores, err);
+}
+
+/* Replay the search on the rows that are there. */
 static dpe_status replay(const struct dpe_tuning *tuning, struct dpe_tune_group *group,
                          struct dpe_error *err)
 {
-    const int64_t budget = tuning->budget;
-    const struct dpe_race_options options = {
-        .per_round = per_round_of(tuning), .level = race_level, .most_rows = budget};
-    int64_t n = budget / 2 + options.per_round;
-    size_t n_arms = (size_t)group->n_arms;
-    DPE_SCOPED(dpe_race_free) struct dpe_race race = {0};
-    DPE_OWNED int *of = dpe_alloc_zero(n_arms, sizeof *of);
-    DPE_OWNED unsigned char *there = dpe_alloc(n_arms, (size_t)n);
-    DPE_OWNED double *goodness = dpe_alloc(n_arms, (size_t)n * sizeof *goodness);
-    DPE_TRY(DPE_MADE(of, err, "out of memory for a race of %d settings", group->n_arms));
-    DPE_TRY(DPE_MADE(there, err, "out of memory for a race of %d settings", group->n_arms));
-    DPE_TRY(DPE_MADE(goodness, err, "out of memory for a race of %d settings", group->n_arms));
-    for (size_t at = 0; at < n_arms * (size_t)n; at++) {
-        bool is = false;
-        goodness[at] =
-            score_of(tuning, group, &group->arms[at / (size_t)n], (int64_t)(at % (size_t)n), &is);
-        there[at] = is;
+    const int64_t per_round = per_round_of(tuning);
+    const int64_t budget = group->n_arms > 1 ? tuning->budget / per_round : 0;
+    struct source of = {tuning, group};
+    const struct dpe_detect_source source = {&of, admit, scores_of};
+    const struct dpe_detect_search_options options = {.settings = group->settings.specs,
+                                                      .n_settings = group->settings.n,
+                                                      .criterion = DPE_DETECT_RECALL,
+                                                      .most = {budget},
+                                                      .budget = budget};
+    struct dpe_detect_search *search = &group->search;
+    dpe_detect_search_free(search);
+    DPE_TRY(dpe_detect_search_replay(&options, &source, search, err));
+    group->chosen = search->best;
+    group->result.chosen = group->arms[group->chosen].raced.spec;
+    group->result.rows = 0;
+    group->result.samples = search->tried[search->best].contexts[DPE_DETECT_NEEDLES] * per_round;
+    for (int i = 0; i < search->n; i++) {
+        struct dpe_raced *raced = &group->arms[i].raced;
+        raced->samples = search->tried[i].contexts[DPE_DETECT_NEEDLES] * per_round;
+        raced->dropped = raced->samples < group->result.samples ? raced->samples : -1;
+        raced->mean = search->tried[i].found.n > 0 ? search->tried[i].found.mean : (double)NAN;
+        group->result.rows += raced->samples;
     }
-    const struct dpe_race_rows rows = {
-        .n_arms = group->n_arms,
-        .n_groups = 1,
-        .group = of,
-        .n_samples = n,
-        .together = dpe_tune_task(tuning, group->length)->task.together,
-        .there = there,
-        .goodness = goodness,
-    };
-    DPE_TRY(dpe_race_replay(&options, &rows, &race, err));
-    take_race(group, &rows, &race);
     return DPE_OK;
 }
 
@@ -281,23 +272,24 @@ static dpe_status run_batch(struct tune_rows *batch, const char *name, struct dp
     return dpe_wanted_run(&batch->wanted, &comparison->job, &how, err);
 }
 
-/* The next round of every group that goes on; *more: whether there is one. */
+/* What the search of every group lacks; *more: whether there is something. */
 static dpe_status run_round(struct dpe_tuning *tuning, bool *more, struct dpe_error *err)
 {
-    int64_t per_round = per_round_of(tuning);
     struct tune_rows batch = {.tuning = tuning};
     for (int g = 0; g < tuning->n_groups; g++) {
-        struct dpe_tune_group *group = &tuning->groups[g];
-        for (int i = 0; i < group->n_arms && !group->done; i++) {
-            if (group->arms[i].raced.dropped < 0) {
-                add_rows(&batch, group, &group->arms[i], group->result.samples, per_round);
+        const struct dpe_tune_group *group = &tuning->groups[g];
+        for (int i = 0; i < group->search.n && !group->search.complete; i++) {
+            if (group->search.wanted[i] != 0) {
+                add_rows(&batch, group, &group->arms[i], 0,
+                         group->search.contexts * per_round_of(tuning));
             }
         }
     }
     *more = batch.wanted.n_items > 0 || batch.wanted.failed;
     DPE_TRY(*more ? run_batch(&batch, "tune", err) : DPE_OK);
     for (int g = 0; g < tuning->n_groups; g++) {
-        DPE_TRY(tuning->groups[g].done ? DPE_OK : replay(tuning, &tuning->groups[g], err));
+        DPE_TRY(tuning->groups[g].search.complete ? DPE_OK
+                                                  : replay(tuning, &tuning->groups[g], err));
     }
     return DPE_OK;
 }
@@ -322,6 +314,15 @@ static dpe_status run_fresh(struct dpe_tuning *tuning, struct dpe_error *err)
 
 /* -------------------------------------------------------------------------------------- results */
 
+/* The score of a row, NaN when it is not there or not valid. */
+static double score_of(const struct dpe_tuning *tuning, const struct dpe_tune_group *group,
+                       const struct dpe_tune_arm *arm, int64_t sample)
+{
+    const char *task = dpe_tune_task(tuning, group->length)->task.name;
+    const struct dpe_row *row = dpe_run_find(tuning->comparison.job.run, task, arm->key, sample);
+    return row != NULL && row->status == DPE_ROW_OK ? row->score : (double)NAN;
+}
+
 static dpe_status summarize(struct dpe_tuning *tuning, struct dpe_error *err)
 {
     size_t n = (size_t)tuning->fresh;
@@ -336,9 +337,8 @@ static dpe_status summarize(struct dpe_tuning *tuning, struct dpe_error *err)
         const struct dpe_tune_arm *arms[3] = {&group->arms[0], &group->arms[group->chosen],
                                               &against->arms[against->chosen]};
         for (size_t i = 0; i < 3 * n; i++) {
-            bool there = false;
             scores[i] = score_of(tuning, i < 2 * n ? group : against, arms[i / n],
-                                 dpe_tune_first_fresh(tuning) + (int64_t)(i % n), &there);
+                                 dpe_tune_first_fresh(tuning) + (int64_t)(i % n));
         }
         group->result.plain = dpe_bootstrap_share(scores, n, &how);
         group->result.tuned = dpe_bootstrap_share(scores + n, n, &how);

@@ -1,24 +1,23 @@
 /**
  * @file tune.h
- * Tuning: the settings of a method race for the best one, fresh samples judge it.
+ * Tuning: a search among the settings of a method, which fresh samples judge.
  */
 #ifndef DPE_EVAL_TUNE_H
 #define DPE_EVAL_TUNE_H
 
+#include "detect/search/search.h"
 #include "engine/plan/methods/methods.h"
-#include "eval/task/stats.h"
 #include "eval/tool/comparison/comparison.h"
 #include "outputs/datasets/kinds.h"
 
 enum {
     TUNE_MAX_SETTINGS = 128, /**< of one method */
-    TUNE_MAX_SPEC = 256,
-    TUNE_FIRST_FRESH = 1 << 20, /**< fresh samples begin here: no race comes that far */
+    TUNE_FIRST_FRESH = 1 << 20, /**< fresh samples begin here: no search comes that far */
 };
 
 /** The settings of a method, as specs: the first is the method at its defaults. */
 struct dpe_tune_settings {
-    char (*specs)[TUNE_MAX_SPEC]; /**< owned, [n] */
+    char (*specs)[DPE_DETECT_SPEC]; /**< owned, [n] */
     int n;
 };
 /** All combinations of a `--method` of tune: NAME:key=a/b/c,…; a key whose value is a list itself
@@ -33,18 +32,18 @@ void dpe_tune_settings_free(struct dpe_tune_settings *settings);
 /** A setting of a method at one length. */
 struct dpe_tune_arm {
     struct dpe_raced raced; /**< as it is written; its spec is borrowed from settings, its plan is
-                                 `key`, its mean NaN where no row of the race is valid */
+                                 `key`, its mean NaN where no row of the search is valid */
     struct dpe_plan plan;
     char key[33];
 };
 
-/** A method at one length: its arms race. */
+/** A method at one length. */
 struct dpe_tune_group {
     int length; /**< index */
     struct dpe_tune_settings settings;
     struct dpe_tune_arm *arms; /**< [n_arms], distinct plans; the first is the default */
     int n_arms, chosen;
-    bool done;               /**< the race is over */
+    struct dpe_detect_search search; /**< its candidates are the arms, in their order */
     struct dpe_tuned result; /**< its intervals and differences, of fresh samples, once those ran */
 };
 
@@ -52,7 +51,7 @@ struct dpe_tuning {
     struct dpe_comparison comparison; /**< job, suite, lengths */
     struct dpe_tune_group *groups;    /**< [n_groups]: by length, then as given */
     int n_groups;
-    int64_t budget; /**< rows of a race */
+    int64_t budget; /**< rows of a method at a length */
     int64_t fresh;  /**< samples */
 };
 

@@ -64,7 +64,7 @@ struct axis {
     char key[64];
     char values[MAX_AXIS_VALUES][32];
     int n; /* 0: fixed */
-    char fixed[TUNE_MAX_SPEC];
+    char fixed[DPE_DETECT_SPEC];
 };
 
 void dpe_tune_settings_free(struct dpe_tune_settings *settings)
@@ -81,7 +81,7 @@ static dpe_status add(struct dpe_tune_settings *settings, const char *spec, stru
                         "values",
                         spec, TUNE_MAX_SETTINGS);
     }
-    snprintf(settings->specs[settings->n++], TUNE_MAX_SPEC, "%s", spec);
+    snprintf(settings->specs[settings->n++], DPE_DETECT_SPEC, "%s", spec);
     return DPE_OK;
 }
 
@@ -155,18 +155,18 @@ static bool is_list(const char *method, const char *key, size_t n)
 }
 
 /* Append ":item" or ",item"; whether there is room. */
-static bool append(char spec[TUNE_MAX_SPEC], const char *item)
+static bool append(char spec[DPE_DETECT_SPEC], const char *item)
 {
     size_t used = strlen(spec);
-    int n = snprintf(spec + used, TUNE_MAX_SPEC - used, "%c%s",
+    int n = snprintf(spec + used, DPE_DETECT_SPEC - used, "%c%s",
                      strchr(spec, ':') == NULL ? ':' : ',', item);
-    return n >= 0 && (size_t)n < TUNE_MAX_SPEC - used;
+    return n >= 0 && (size_t)n < DPE_DETECT_SPEC - used;
 }
 
 static dpe_status too_long(const char *spec, struct dpe_error *err)
 {
     return dpe_fail(err, DPE_USAGE, "--method %.60s…: a setting is longer than %d characters", spec,
-                    TUNE_MAX_SPEC - 1);
+                    DPE_DETECT_SPEC - 1);
 }
 
 /* Settings of the spec `made` for all combinations of the axes from `at` on. */
@@ -178,7 +178,7 @@ static dpe_status combine(const char *made, const struct axis *axes, int n, int 
     }
     const struct axis *axis = &axes[at];
     for (int v = 0; v < (axis->n > 0 ? axis->n : 1); v++) {
-        char longer[TUNE_MAX_SPEC];
+        char longer[DPE_DETECT_SPEC];
         char item[sizeof axis->key + sizeof axis->values[0] + 1];
         snprintf(item, sizeof item, "%.63s=%.31s", axis->key, axis->values[v]);
         memcpy(longer, made, strlen(made) + 1);
@@ -252,7 +252,7 @@ static dpe_status add_temperatures(struct dpe_tune_settings *settings,
             snprintf(text, sizeof text, "%s", scales[f]);
         }
         for (int i = 0; i < n; i++) {
-            char spec[TUNE_MAX_SPEC];
+            char spec[DPE_DETECT_SPEC];
             memcpy(spec, settings->specs[i], sizeof spec);
             if (!append(spec, text)) {
                 return too_long(spec, err);
@@ -271,7 +271,7 @@ dpe_status dpe_tune_expand(const char *spec, const struct dpe_plan_context *cont
     int n = 0;
     char of_items[32] = "";
     char method[32] = "";
-    char item[TUNE_MAX_SPEC];
+    char item[DPE_DETECT_SPEC];
     *settings = (struct dpe_tune_settings){0};
     size_t name = strcspn(spec, ":");
     if (strlen(spec) >= sizeof item || name >= sizeof method) {

@@ -129,9 +129,9 @@ static const struct dpe_plan *slowest_plan(const struct dpe_tuning *tuning)
     return slowest;
 }
 
-/* What a group may run at most: its race, and the default and the chosen setting on fresh samples.
- */
-static int64_t race_rows(const struct dpe_tuning *tuning, const struct dpe_tune_group *group)
+/* What a group may run at most: its search, and the default and the chosen setting on fresh
+ * samples. */
+static int64_t search_rows(const struct dpe_tuning *tuning, const struct dpe_tune_group *group)
 {
     return group->n_arms > 1 ? tuning->budget : 0;
 }
@@ -145,12 +145,12 @@ static void print_settings(const struct dpe_tuning *tuning)
 {
     const struct dpe_comparison *comparison = &tuning->comparison;
     dpe_print("model            %s\n", comparison->args->job.model);
-    dpe_print("%-16s %8s %8s %12s %6s\n", "method", "length", "settings", "race, rows", "fresh");
+    dpe_print("%-16s %8s %8s %12s %6s\n", "method", "length", "settings", "rows", "fresh");
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
         dpe_print("%-16.*s %8lld %8d %12lld %6lld\n", (int)strcspn(group->result.method, ":"),
                   group->result.method, (long long)group->result.length, group->n_arms,
-                  (long long)race_rows(tuning, group), (long long)fresh_rows(tuning, group));
+                  (long long)search_rows(tuning, group), (long long)fresh_rows(tuning, group));
     }
 }
 
@@ -162,14 +162,14 @@ static dpe_status print_cost_document(const struct dpe_tuning *tuning, struct dp
     double tokens = 0.0;
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
-        int64_t n = race_rows(tuning, group) + fresh_rows(tuning, group);
+        int64_t n = search_rows(tuning, group) + fresh_rows(tuning, group);
         rows += n;
         tokens += (double)n * (double)group->result.length;
         dpe_result_row(out, "methods");
         dpe_result_text(out, "method", group->result.method);
         dpe_result_whole(out, "length", group->result.length);
         dpe_result_whole(out, "settings", group->n_arms);
-        dpe_result_whole(out, "race_rows", race_rows(tuning, group));
+        dpe_result_whole(out, "search_rows", search_rows(tuning, group));
         dpe_result_whole(out, "fresh_rows", fresh_rows(tuning, group));
     }
     dpe_result_row(out, NULL);
@@ -188,7 +188,7 @@ dpe_status dpe_tune_cost(const struct dpe_tuning *tuning, struct dpe_bill *sum,
     DPE_TRY(DPE_NEW(&rows, (size_t)tuning->comparison.n_lengths, err, "out of memory"));
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
-        rows[group->length] += (double)race_rows(tuning, group) + (double)fresh_rows(tuning, group);
+        rows[group->length] += (double)search_rows(tuning, group) + (double)fresh_rows(tuning, group);
     }
     if (!tuning->comparison.args->job.silent) {
         print_settings(tuning);
