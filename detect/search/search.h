@@ -38,8 +38,8 @@ extern const char *const dpe_detect_kind_names[];
 /** What neighbours of a candidate vary. */
 struct dpe_detect_point {
     struct dpe_temperature temperature;
-    int64_t window;                         /**< tokens; of a method 0: its own */
-    int64_t length[DPE_MOST_PAIRS];         /**< [n_groups] tokens, of a plan of DPE */
+    int64_t window;                 /**< tokens; of a method 0: its own */
+    int64_t length[DPE_MOST_PAIRS]; /**< [n_groups] tokens, of a plan of DPE */
     int family;      /**< 0: a plan of DPE; i: method i − 1 of a list; −1: cannot be varied */
     double turns[2]; /**< ends of a ramp of mrrope:form=uni, in turns in L0; 0: its own */
 };

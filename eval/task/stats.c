@@ -1,4 +1,4 @@
-/* Intervals and tests over rows, and races. Sums are in index order and signs are drawn from a
+/* Intervals and tests over rows. Sums are in index order and signs are drawn from a
  * seeded generator, so equal input gives equal bits. */
 #include "eval/task/stats.h"
 

@@ -105,10 +105,10 @@ const struct dpe_dataset_kind dpe_norms_kind = KIND(norms);
         TUNED(member.high, name "ci_high", F64, "ends of its 95 % interval", "1")
 static const struct dpe_dataset tune[] = {
     RECORD_SCALE(struct dpe_tune_result, tuned, struct dpe_tuned, method, method_text),
-    TUNED(chosen, "chosen", TEXT, "the setting that the race chose", "1"),
+    TUNED(chosen, "chosen", TEXT, "the setting that its search chose", "1"),
     TUNED(length, "length", I64, "prompt and answer together", "tokens"),
-    TUNED(rows, "rows", I64, "rows of the race", "1"),
-    TUNED(samples, "samples", I64, "samples that every setting in the race at its end has", "1"),
+    TUNED(rows, "rows", I64, "rows of its search", "1"),
+    TUNED(samples, "samples", I64, "samples that the chosen setting ran", "1"),
     TUNED(plain.mean, "default_mean", F64, "recall of the method at its defaults, fresh samples",
           "1"),
     TUNED_ENDS(plain, "default_"),
@@ -131,9 +131,8 @@ static const struct dpe_dataset race[] = {
     RACED(plan, "plan", TEXT, "key in /plans/plan"),
     RACED(of, "of", I64, "index into /tune/method"),
     RACED(samples, "samples", I64, "samples that it ran"),
-    RACED(dropped, "dropped", I64,
-          "samples after which it was dropped, -1 = in the race at its end"),
-    RACED(mean, "mean", F64, "recall in the race"),
+    RACED(dropped, "dropped", I64, "samples after which it was dropped, -1 = it read to the end"),
+    RACED(mean, "mean", F64, "recall in its search"),
 };
 const struct dpe_dataset_kind dpe_race_kind = KIND(race);
 

@@ -129,8 +129,8 @@ struct dpe_raced {
     const char *spec, *plan; /**< plan: key in /plans/plan */
     int64_t of;              /**< index of its method and length in /tune/method */
     int64_t samples;         /**< that it ran */
-    int64_t dropped; /**< samples after which it was dropped, −1: it read to the end */
-    double mean;     /**< recall in the search */
+    int64_t dropped;         /**< samples after which it was dropped, −1: it read to the end */
+    double mean;             /**< recall in the search */
 };
 struct dpe_race_result {
     int64_t n[DPE_DATASET_AXES]; /**< n[0]: settings */

@@ -44,7 +44,8 @@ void dpe_words_tune(struct dpe_page *page, const struct dpe_tune_result *result,
     dpe_page_say(
         page, BLOCK_NOTE,
         "The settings of each method had as many rows as those of the others. What was chosen of "
-        "them was then run on %lld fresh samples, beside the method at its defaults. 95 %% intervals; p is of a sign-flip test of the difference, not "
+        "them was then run on %lld fresh samples, beside the method at its defaults. 95 %% "
+        "intervals; p is of a sign-flip test of the difference, not "
         "corrected for the number of methods. The largest mean of each length is marked.",
         (long long)fresh);
     add_tuned(page, result);

@@ -11,7 +11,7 @@
 #include "outputs/datasets/kinds.h"
 
 enum {
-    TUNE_MAX_SETTINGS = 128, /**< of one method */
+    TUNE_MAX_SETTINGS = 128,    /**< of one method */
     TUNE_FIRST_FRESH = 1 << 20, /**< fresh samples begin here: no search comes that far */
 };
 

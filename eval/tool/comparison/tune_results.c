@@ -188,7 +188,8 @@ dpe_status dpe_tune_cost(const struct dpe_tuning *tuning, struct dpe_bill *sum,
     DPE_TRY(DPE_NEW(&rows, (size_t)tuning->comparison.n_lengths, err, "out of memory"));
     for (int g = 0; g < tuning->n_groups; g++) {
         const struct dpe_tune_group *group = &tuning->groups[g];
-        rows[group->length] += (double)search_rows(tuning, group) + (double)fresh_rows(tuning, group);
+        rows[group->length] +=
+            (double)search_rows(tuning, group) + (double)fresh_rows(tuning, group);
     }
     if (!tuning->comparison.args->job.silent) {
         print_settings(tuning);
