@@ -105,10 +105,9 @@ static dpe_status start(void *state, struct dpe_error *err)
                                          .length_name = "excerpt_length",
                                          .length = longest(profile)};
     struct dpe_job *job = &profile->job;
-    if (job->remote != NULL) {
-        DPE_TRY(dpe_job_fit_batch(job, &profile->plan, longest(profile), 1, err));
-    }
-    job->batch = dpe_least(job->batch, MOST_TOGETHER);
+    const struct dpe_job_batch wanted = {1, 1, longest(profile)};
+    DPE_TRY(dpe_job_fit_batch(job, &profile->plan, longest(profile), &wanted, err));
+    job->group = job->batch = dpe_least(job->batch, MOST_TOGETHER);
     for (int64_t i = 0; i == 0 || i < job->batch; i++) {
         DPE_TRY(dpe_norms_create(dpe_model_config(profile->job.model), args->contribution,
                                  &profile->norms[i], err));

@@ -29,19 +29,23 @@ static int64_t batch_of(const struct detect_inputs *inputs)
 
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    const int64_t batch = batch_of(inputs);
-    if (inputs->args->batch > batch) {
+    const int64_t length = inputs->args->job.length;
+    const bool needles = dpe_detect_inputs_by_needles(inputs);
+    const bool shares = inputs->niah.asked > 1 && inputs->niah.shared == 1;
+    const struct dpe_job_batch wanted = {.batch = batch_of(inputs),
+                                         .together =
+                                             needles ? dpe_detect_inputs_together(inputs) : 1,
+                                         .own = shares ? DPE_QUESTION_ROWS : length};
+    if (inputs->args->batch > wanted.batch) {
         dpe_log_info("--batch %lld: perplexities are computed one by one",
                      (long long)inputs->args->batch);
     }
-    DPE_TRY(dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, inputs->args->job.length,
-                              batch, err));
+    DPE_TRY(dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, length, &wanted, err));
     /* Candidates are decoded as many together, under plans that may need more. */
     for (int i = 0; i < inputs->args->n_against; i++) {
         DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
         DPE_TRY(dpe_detect_inputs_plan(inputs, inputs->args->against[i], NULL, &plan, err));
-        DPE_TRY(dpe_job_fit_batch(&inputs->job, &plan, inputs->args->job.length, inputs->job.batch,
-                                  err));
+        DPE_TRY(dpe_job_fit_batch(&inputs->job, &plan, length, &wanted, err));
     }
     return DPE_OK;
 }
@@ -141,8 +145,7 @@ static dpe_status price_of(const struct detect_inputs *inputs, const struct dpe_
         dpe_price_text(config, length, 1.0, true, price);
         return DPE_OK;
     }
-    return dpe_task_price(task, task->together, length, inputs->job.batch, config, price, NULL,
-                          err);
+    return dpe_task_price(task, task->together, length, &inputs->job, price, NULL, err);
 }
 
 /* The task that the search reads. */

@@ -71,7 +71,7 @@ static const struct dpe_option sweep_options[] = {
      5, DPE_COUNT(struct dpe_detect_arguments, batch, 1, 256)},
     {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
      "shared: N samples in a row (default 4) share the first half of their context, which is read "
-     "once for those that are decoded together. Such samples differ less from each other",
+     "once. Such samples differ less from each other",
      5},
     {"keys-per-context", 0, "M", 0,
      "M keys in each context; each is a sample of its own, and M samples share one reading. For "

@@ -32,6 +32,7 @@ struct dpe_tool_options {
     int threads;         /**< 0: all that the process may use */
     uint64_t max_memory; /**< bytes, 0: the free memory */
     enum dpe_kv_type kv_type;
+    bool kv_given;
     const char *kv_dir; /**< NULL: not given; see dpe_tool_kv_dir */
     double time_budget; /**< seconds, 0: none */
     bool quiet;         /**< only warnings and errors on stderr */

@@ -28,7 +28,8 @@ static const struct dpe_option options_table[] = {
      "Type of keys and values in the cache of device cpu (default: f32). Results of different "
      "types "
      "are different runs",
-     50, DPE_CHOICE(struct dpe_tool_options, kv_type, dpe_kv_type_names)},
+     50, DPE_CHOICE(struct dpe_tool_options, kv_type, dpe_kv_type_names),
+     DPE_GIVEN(struct dpe_tool_options, kv_given)},
     {"kv-cache-dir", 0, "DIR|none", 0,
      "Folder of the file for keys and values that do not fit into --max-memory on device cpu "
      "(default: "

@@ -49,11 +49,12 @@ static void queue_compare(struct queue *queue)
     }
 }
 
-/* Samples that are decoded together. */
-struct batch {
-    int64_t n;      /* 1: alone */
-    int64_t prefix; /* tokens that all of them begin with, fewer than any of them has */
+/* Samples that are answered after what their prompts begin with, which is read once. */
+struct family {
+    int64_t n;
+    int64_t prefix; /* tokens that all of them begin with, fewer than any has; 0: none worth it */
     int64_t room;   /* cache rows that each needs after the prefix */
+    int64_t read;   /* tokens of their prompts, the prefix once */
 };
 
 static int64_t length_of(const struct queue *queue, int64_t i)
@@ -61,92 +62,55 @@ static int64_t length_of(const struct queue *queue, int64_t i)
     return (int64_t)queue->samples[i]->prompt.n;
 }
 
-/* The n samples from `first` on as one batch. The last new token is not fed. */
-static struct batch gather(const struct queue *queue, int64_t first, int64_t n)
+/* The n samples from `first` on. A sample that is alone, or shares less than an eighth of a prompt,
+ * is read from its first token on, so it gets the bits that it would get anywhere. The last new
+ * token is not fed. */
+static struct family gather(const struct queue *queue, int64_t first, int64_t n)
 {
-    struct batch batch = {.n = n, .prefix = length_of(queue, first) - 1, .room = 1};
+    struct family family = {.n = n, .prefix = n > 1 ? INT64_MAX : 0};
     for (int64_t i = first; i < first + n; i++) {
-        int64_t most = length_of(queue, i) - 1;
-        most = i > first && queue->common[i - 1] < most ? queue->common[i - 1] : most;
-        batch.prefix = most < batch.prefix ? most : batch.prefix;
+        const int64_t common = i > first ? queue->common[i - 1] : INT64_MAX;
+        family.prefix = dpe_least(family.prefix, dpe_least(length_of(queue, i) - 1, common));
     }
+    family.prefix = 8 * family.prefix < length_of(queue, first) ? 0 : family.prefix;
+    family.read = family.prefix;
     for (int64_t i = first; i < first + n; i++) {
-        int64_t need = length_of(queue, i) - batch.prefix + queue->samples[i]->max_new - 1;
-        batch.room = need > batch.room ? need : batch.room;
+        const int64_t own = length_of(queue, i) - family.prefix;
+        family.read += own;
+        family.room = dpe_most(family.room, own + dpe_most(queue->samples[i]->max_new, 1) - 1);
     }
-    return batch;
+    return family;
 }
 
-/* Tokens of the first sample's prompt that need not be read. One that is alone gets the bits that
- * it would get anywhere, so it is cut at whole chunks. */
-static int64_t kept_by(const struct batch *batch, int64_t held,
-                       const struct dpe_session_limits *limits)
+/* Split the samples first … end − 1 into families that read least; a further one has to save more
+ * than a quarter of a prompt, as fewer are decoded together then. The prompts alone decide: bits
+ * depend neither on memory nor on what a session holds. sizes [end]: of the family that begins at
+ * each. */
+static dpe_status split(const struct queue *queue, int64_t first, int64_t end, int64_t *sizes,
+                        struct dpe_error *err)
 {
-    int64_t kept = held < batch->prefix ? held : batch->prefix;
-    return batch->n > 1 ? kept : limits->chunk > 0 ? kept - kept % limits->chunk : 0;
-}
-
-/* What the cache holds of the next sample after a batch: after several, their prefix. */
-static int64_t held_behind(const struct queue *queue, int64_t first, const struct batch *batch)
-{
-    int64_t held = batch->n > 1 ? batch->prefix : INT64_MAX;
-    for (int64_t i = first; i < first + batch->n; i++) {
-        held = queue->common[i] < held ? queue->common[i] : held;
-    }
-    return held;
-}
-
-static int64_t read_by(const struct queue *queue, int64_t first, const struct batch *batch,
-                       int64_t kept)
-{
-    int64_t read = batch->n > 1 ? batch->prefix - kept : -kept;
-    for (int64_t i = first; i < first + batch->n; i++) {
-        read += length_of(queue, i) - (batch->n > 1 ? batch->prefix : 0);
-    }
-    return read;
-}
-
-/* Tokens that batches of n read. */
-static int64_t read_in_batches(const struct queue *queue, int64_t first, int64_t end, int64_t n,
-                               int64_t held, const struct dpe_session_limits *limits)
-{
-    int64_t read = 0;
-    for (int64_t i = first; i < end; i += n) {
-        const struct batch batch = gather(queue, i, n < end - i ? n : end - i);
-        read += read_by(queue, i, &batch, kept_by(&batch, held, limits));
-        held = held_behind(queue, i, &batch);
-    }
-    return read;
-}
-
-static bool fits(const struct batch *batch, const struct dpe_session_limits *limits)
-{
-    return batch->prefix + batch->n * batch->room <= limits->capacity &&
-           batch->prefix + batch->room <= limits->positions;
-}
-
-/* How many of the samples first … end − 1 make the best batch in a session of these limits, whose
- *  cache holds the first `held` tokens of the first one: as many as fit, or fewer if every
- * additional batch saves reading more than a quarter of a prompt. */
-static struct batch queue_fit(const struct queue *queue, int64_t first, int64_t end, int64_t held,
-                              const struct dpe_session_limits *limits)
-{
-    int64_t n = end - first;
-    struct batch best = gather(queue, first, 1);
-    int64_t best_read = 0;
-    for (int64_t k = n < limits->branches ? n : limits->branches; k > 1; k--) {
-        const struct batch batch = gather(queue, first, k);
-        if (!fits(&batch, limits)) {
-            continue;
-        }
-        int64_t read = read_in_batches(queue, first, end, k, held, limits);
-        int64_t more = (n + k - 1) / k - (n + best.n - 1) / best.n;
-        if (best.n == 1 || best_read - read > more * length_of(queue, first) / 4) {
-            best = batch;
-            best_read = read;
+    DPE_OWNED int64_t *cost = NULL; /* of those from each on */
+    DPE_TRY(DPE_NEW(&cost, (size_t)end + 1, err, "out of memory for a batch of %lld samples",
+                    (long long)end));
+    for (int64_t i = end - 1; i >= first; i--) {
+        const int64_t held = i > first ? queue->common[i - 1] : 0;
+        cost[i] = INT64_MAX;
+        for (int64_t n = 1; n <= end - i; n++) {
+            const struct family family = gather(queue, i, n);
+            const int64_t all = family.read - dpe_least(held, family.prefix) +
+                                length_of(queue, i) / 4 + cost[i + n];
+            sizes[i] = all < cost[i] ? n : sizes[i];
+            cost[i] = dpe_least(all, cost[i]);
         }
     }
-    return best;
+    return DPE_OK;
+}
+
+/* How many of a family a session of these limits decodes together. */
+static int64_t at_once(const struct family *family, const struct dpe_session_limits *limits)
+{
+    const int64_t fit = (limits->capacity - family->prefix) / family->room;
+    return dpe_most(dpe_least(dpe_least(fit, limits->branches), family->n), 1);
 }
 
 /* Pairs of a token that is read and one at or before it, from token `from` on. */
@@ -155,47 +119,52 @@ static double pairs_behind(int64_t from, int64_t to)
     return 0.5 * ((double)to * (double)(to + 1) - (double)from * (double)(from + 1));
 }
 
-static void add_cost(const struct queue *queue, int64_t first, const struct batch *batch,
-                     int64_t kept, struct dpe_price_answers *cost)
+/* `kept`: tokens of the prefix that the cache holds already. */
+static void add_cost(const struct queue *queue, int64_t first, const struct family *family,
+                     int64_t kept, const struct dpe_session_limits *limits,
+                     struct dpe_price_answers *cost)
 {
+    const int64_t together = at_once(family, limits);
     int64_t steps = 0;
-    int64_t begin = batch->n > 1 ? batch->prefix : kept;
-    cost->read += read_by(queue, first, batch, kept);
-    cost->pairs += pairs_behind(kept, begin);
-    for (int64_t i = first; i < first + batch->n; i++) {
-        int64_t fed = queue->samples[i]->max_new - 1;
-        cost->prompts += length_of(queue, i);
-        cost->pairs += pairs_behind(begin, length_of(queue, i));
+    cost->read += family->read - kept;
+    cost->pairs += pairs_behind(kept, family->prefix);
+    for (int64_t i = 0; i < family->n; i++) {
+        const int64_t fed = queue->samples[first + i]->max_new - 1;
+        cost->prompts += length_of(queue, first + i);
+        cost->pairs += pairs_behind(family->prefix, length_of(queue, first + i));
         cost->decoded += fed;
-        steps = fed > steps ? fed : steps;
+        steps = i % together == 0 ? fed : dpe_most(fed, steps);
+        cost->steps += i % together == together - 1 || i + 1 == family->n ? steps : 0;
     }
-    cost->steps += steps;
-    cost->samples += batch->n;
+    cost->samples += family->n;
 }
 
-dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64_t together,
+dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64_t group,
                               const struct dpe_session_limits *limits,
                               struct dpe_price_answers *cost, struct dpe_error *err)
 {
     DPE_SCOPED(queue_free) struct queue queue = {0};
+    DPE_OWNED int64_t *sizes = NULL;
     DPE_TRY(queue_init(&queue, n, err));
+    DPE_TRY(DPE_NEW(&sizes, (size_t)n, err, "out of memory for %lld samples", (long long)n));
     for (int64_t i = 0; i < n; i++) {
         queue.samples[i] = &samples[i];
     }
     queue_compare(&queue);
-    int64_t held = 0;
-    struct batch batch;
-    for (int64_t i = 0; i < n; i += batch.n) {
-        int64_t end = (i / together + 1) * together;
-        batch = queue_fit(&queue, i, end < n ? end : n, held, limits);
-        add_cost(&queue, i, &batch, kept_by(&batch, held, limits), cost);
-        held = held_behind(&queue, i, &batch);
+    for (int64_t i = 0; i < n; i += group) {
+        DPE_TRY(split(&queue, i, dpe_least(i + group, n), sizes, err));
+    }
+    int64_t held = 0; /* tokens of the next sample that are in the cache */
+    for (int64_t i = 0; i < n; i += sizes[i]) {
+        const struct family family = gather(&queue, i, sizes[i]);
+        add_cost(&queue, i, &family, dpe_least(held, family.prefix), limits, cost);
+        held = dpe_least(family.n > 1 ? family.prefix : INT64_MAX, queue.common[i + family.n - 1]);
     }
     return DPE_OK;
 }
 
-dpe_status dpe_task_price(const struct dpe_task *task, int64_t n, int64_t length, int64_t batch,
-                          const struct dpe_config *config, struct dpe_price *price,
+dpe_status dpe_task_price(const struct dpe_task *task, int64_t n, int64_t length,
+                          const struct dpe_job *job, struct dpe_price *price,
                           struct dpe_price_answers *counted, struct dpe_error *err)
 {
     enum { MOST = 64 };
@@ -203,23 +172,24 @@ dpe_status dpe_task_price(const struct dpe_task *task, int64_t n, int64_t length
     struct dpe_price_answers own = {0};
     struct dpe_price_answers *answering = counted != NULL ? counted : &own;
     const int64_t most = dpe_least(dpe_least(n, task->n_samples), MOST);
-    const int64_t together = dpe_most(batch, 1);
-    const struct dpe_session_limits limits = {
-        .capacity = length * together, .positions = length, .branches = together};
+    const struct dpe_session_options options = dpe_job_session_options(job, length);
+    const struct dpe_session_limits limits = {.capacity = options.capacity,
+                                              .branches = options.branches};
     dpe_status status = DPE_OK;
     *answering = (struct dpe_price_answers){0};
     for (int64_t i = 0; i < most && status == DPE_OK; i++) {
         status = dpe_task_sample(task, i, &samples[i], NULL, err);
     }
     if (status == DPE_OK) {
-        status = dpe_answering_cost(samples, most, together, &limits, answering, err);
+        status =
+            dpe_answering_cost(samples, most, dpe_most(job->group, 1), &limits, answering, err);
     }
     answering->room = samples[0].max_new;
     for (int64_t i = 0; i < most; i++) {
         dpe_sample_free(&samples[i]);
     }
     DPE_TRY(status);
-    dpe_price_of_answers(config, answering, price);
+    dpe_price_of_answers(dpe_model_config(job->model), answering, price);
     return DPE_OK;
 }
 
@@ -286,7 +256,6 @@ static dpe_status take_answer(struct reading *reading, const struct dpe_tokens *
                      reading->questions->source.name));
     row->new_tokens = (int64_t)tokens->n;
     row->score = score_of(reading);
-    row->at_least_half = row->score >= 0.5 ? 1.0 : 0.0;
     return DPE_OK;
 }
 
@@ -314,13 +283,6 @@ static void answer_end(struct answer *answer)
     dpe_sample_free(&answer->sample);
 }
 
-static dpe_status answer_row(struct answer *answer, struct dpe_row *row, struct dpe_error *err)
-{
-    row->seed = answer->sample.seed;
-    row->prompt_tokens = (int64_t)answer->sample.prompt.n;
-    return take_answer(&answer->reading, &answer->tokens, row, err);
-}
-
 /* What is left of a sample when the first `fed` tokens of its prompt are in the session. */
 static struct dpe_continuation rest_of(struct answer *answer, int64_t fed)
 {
@@ -334,110 +296,89 @@ static struct dpe_continuation rest_of(struct answer *answer, int64_t fed)
     };
 }
 
-/* What an earlier prompt has left; where it gives the same bits, cut at whole chunks. */
-static int64_t held_of(const struct dpe_session *session, const struct answer *answer, bool whole)
-{
-    const struct dpe_tokens *prompt = &answer->sample.prompt;
-    int64_t held = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
-    return whole ? held - held % dpe_session_chunk(session) : held;
-}
-
-static dpe_status answer_alone(struct dpe_session *session, struct answer *answer,
-                               struct dpe_error *err)
-{
-    int64_t keep = held_of(session, answer, true);
-    DPE_TRY(dpe_session_cut(session, keep, err));
-    struct dpe_continuation rest = rest_of(answer, keep);
-    return dpe_session_generate(session, rest.prompt, rest.n, &rest.options, rest.out, err);
-}
-
-/* The steps of one sample. `held` tokens of its prompt may be kept from what the session holds. */
-static dpe_status step_alone(struct dpe_session *session, struct answer *answer, int64_t held,
+/* The steps of one sample, the first `held` tokens of whose prompt the session holds. */
+static dpe_status walk_steps(struct dpe_session *session, struct answer *answer, int64_t held,
                              struct dpe_row *row, struct dpe_error *err)
 {
-    struct dpe_sample *sample = &answer->sample;
+    const struct dpe_sample *sample = &answer->sample;
     struct dpe_steps steps = {0};
     struct dpe_text *text = &answer->reading.text;
-    DPE_TRY(dpe_session_cut(session, held, err));
     DPE_TRY(dpe_steps_run(session, sample, (int64_t)sample->prompt.n - held,
                           answer->reading.questions->tokenizer, &steps, text, err));
-    row->seed = sample->seed;
-    row->prompt_tokens = (int64_t)sample->prompt.n;
     row->new_tokens = steps.new_tokens;
     row->score = steps.found;
-    row->at_least_half = row->score >= 0.5 ? 1.0 : 0.0;
     row->margin = steps.margin;
     row->text = keep_text(text);
     return DPE_MADE(row->text, err, "%s: no memory for steps",
                     answer->reading.questions->source.name);
 }
 
-static dpe_status run_question(void *state, struct dpe_session *session, int64_t index,
-                               struct dpe_row *row, struct dpe_error *err)
+/* n answers at once, after the first `held` tokens of their prompts, which the session holds. */
+static dpe_status decode(struct dpe_session *session, struct answer *answers, int64_t n,
+                         int64_t held, struct dpe_row *rows, struct dpe_error *err)
 {
-    const struct questions *questions = state;
-    DPE_SCOPED(answer_end) struct answer answer = {0};
-    DPE_TRY(answer_begin(questions, index, &answer, err));
-    if (questions->source.steps) {
-        return step_alone(session, &answer, held_of(session, &answer, true), row, err);
-    }
-    DPE_TRY(answer_alone(session, &answer, err));
-    return answer_row(&answer, row, err);
-}
-
-static dpe_status answer_batch(struct dpe_session *session, struct answer *answers,
-                               const struct batch *batch, struct dpe_error *err)
-{
-    int64_t n = batch->n;
     DPE_OWNED struct dpe_continuation *items = NULL;
     DPE_TRY(
         DPE_NEW(&items, (size_t)n, err, "out of memory for a batch of %lld samples", (long long)n));
-    const int32_t *ids = answers[0].sample.prompt.ids;
-    int64_t keep = dpe_session_common(session, ids, batch->prefix);
     for (int64_t i = 0; i < n; i++) {
-        items[i] = rest_of(&answers[i], batch->prefix);
+        items[i] = rest_of(&answers[i], held);
     }
-    DPE_TRY(dpe_session_cut(session, keep, err));
-    DPE_TRY(dpe_session_feed(session, ids + keep, batch->prefix - keep, NULL, err));
-    DPE_TRY(dpe_session_branch(session, n, batch->room, err));
-    return dpe_session_generate_branches(session, items, n, err);
+    DPE_TRY(dpe_session_generate_branches(session, items, n, err));
+    for (int64_t i = 0; i < n; i++) {
+        DPE_TRY(take_answer(&answers[i].reading, &answers[i].tokens, &rows[i], err));
+    }
+    return DPE_OK;
 }
 
-/* All answers, batch after batch. */
+/* One cache serves them all: it is cut back to what they begin with after each, or after as many as
+ * it has room for. */
+static dpe_status answer_family(struct dpe_session *session, struct answer *answers,
+                                struct family family, struct dpe_row *rows, struct dpe_error *err)
+{
+    const struct dpe_session_limits limits = dpe_session_limits(session);
+    const struct dpe_tokens *prompt = &answers[0].sample.prompt;
+    const bool steps = answers[0].reading.questions->source.steps;
+    int64_t kept = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
+    if (family.prefix == 0) { /* whole chunks give the same bits */
+        kept -= kept % limits.chunk;
+        family.prefix = family.n == 1 ? kept : 0;
+        family.room -= family.prefix;
+    }
+    kept = dpe_least(kept, family.prefix);
+    const int64_t most = steps ? 1 : at_once(&family, &limits);
+    DPE_TRY(dpe_session_cut(session, kept, err));
+    DPE_TRY(dpe_session_feed(session, prompt->ids + kept, family.prefix - kept, NULL, err));
+    for (int64_t i = 0, n = 0; i < family.n; i += n) {
+        n = dpe_least(most, family.n - i);
+        DPE_TRY(dpe_session_cut(session, family.prefix, err));
+        DPE_TRY(dpe_session_branch(session, n, family.room, err));
+        DPE_TRY(steps ? walk_steps(session, &answers[i], family.prefix, &rows[i], err)
+                      : decode(session, &answers[i], n, family.prefix, &rows[i], err));
+    }
+    return family.n > 1 ? dpe_session_cut(session, family.prefix, err) : DPE_OK;
+}
+
 static dpe_status answer_all(const struct questions *questions, struct dpe_session *session,
                              const int64_t *indices, int64_t n, struct answer *answers,
                              struct dpe_row *rows, struct dpe_error *err)
 {
-    const struct dpe_session_limits limits = dpe_session_limits(session);
     DPE_SCOPED(queue_free) struct queue queue = {0};
-    struct batch batch;
+    DPE_OWNED int64_t *sizes = NULL;
     DPE_TRY(queue_init(&queue, n, err));
+    DPE_TRY(DPE_NEW(&sizes, (size_t)n, err, "out of memory for %lld samples", (long long)n));
     for (int64_t i = 0; i < n; i++) {
         DPE_TRY(answer_begin(questions, indices[i], &answers[i], err));
         queue.samples[i] = &answers[i].sample;
     }
     queue_compare(&queue);
-    for (int64_t i = 0; i < n; i += batch.n) {
-        batch = queue_fit(&queue, i, n, held_of(session, &answers[i], false), &limits);
-        DPE_TRY(batch.n > 1 ? answer_batch(session, &answers[i], &batch, err)
-                            : answer_alone(session, &answers[i], err));
+    DPE_TRY(split(&queue, 0, n, sizes, err));
+    for (int64_t i = 0; i < n; i += sizes[i]) {
+        DPE_TRY(answer_family(session, &answers[i], gather(&queue, i, sizes[i]), &rows[i], err));
     }
     for (int64_t i = 0; i < n; i++) {
-        DPE_TRY(answer_row(&answers[i], &rows[i], err));
-    }
-    return DPE_OK;
-}
-
-/* Steps of several samples, one after another: what their prompts share is read once. */
-static dpe_status run_steps(const struct questions *questions, struct dpe_session *session,
-                            const int64_t *indices, int64_t n, struct dpe_row *rows,
-                            struct dpe_error *err)
-{
-    for (int64_t i = 0; i < n; i++) {
-        DPE_SCOPED(answer_end) struct answer answer = {0};
-        DPE_TRY(answer_begin(questions, indices[i], &answer, err));
-        const int64_t held = held_of(session, &answer, i == 0);
-        DPE_TRY(step_alone(session, &answer, held, &rows[i], err));
+        rows[i].seed = answers[i].sample.seed;
+        rows[i].prompt_tokens = (int64_t)answers[i].sample.prompt.n;
+        rows[i].at_least_half = rows[i].score >= 0.5 ? 1.0 : 0.0;
     }
     return DPE_OK;
 }
@@ -445,17 +386,19 @@ static dpe_status run_steps(const struct questions *questions, struct dpe_sessio
 static dpe_status run_questions(void *state, struct dpe_session *session, const int64_t *indices,
                                 int64_t n, struct dpe_row *rows, struct dpe_error *err)
 {
-    const struct questions *questions = state;
     DPE_OWNED struct answer *answers = NULL;
-    if (questions->source.steps) {
-        return run_steps(questions, session, indices, n, rows, err);
-    }
     DPE_TRY(DPE_NEW(&answers, (size_t)n, err, "out of memory for %lld samples", (long long)n));
-    const dpe_status status = answer_all(questions, session, indices, n, answers, rows, err);
+    const dpe_status status = answer_all(state, session, indices, n, answers, rows, err);
     for (int64_t i = 0; i < n; i++) {
         answer_end(&answers[i]);
     }
     return status;
+}
+
+static dpe_status run_question(void *state, struct dpe_session *session, int64_t index,
+                               struct dpe_row *row, struct dpe_error *err)
+{
+    return run_questions(state, session, &index, 1, row, err);
 }
 
 static void close_questions(void *state)

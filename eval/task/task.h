@@ -119,9 +119,9 @@ dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session
                         int64_t index, struct dpe_row *row, struct dpe_error *err);
 
 /** dpe_task_row for n samples: what their prompts have in common is computed once, and they are
- *  decoded as one batch, as far as the session has branches and room. A batch with non-finite
- *  logits is run again one by one. Each row's seconds are its share of the whole. rows [n] are
- *  filled on success only. */
+ *  decoded together, as far as the session has branches and room; what is read, and its bits, do
+ *  not depend on these. Samples with non-finite logits among them are run again one by one. Each
+ *  row's seconds are its share of the whole. rows [n] are filled on success only. */
 dpe_status dpe_task_rows(const struct dpe_task *task, struct dpe_session *session, const char *plan,
                          const int64_t *indices, int64_t n, struct dpe_row *rows,
                          struct dpe_error *err);
@@ -131,21 +131,21 @@ dpe_status dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_sessio
                                   const char *plan, const struct dpe_item *items, int64_t n,
                                   struct dpe_row *rows, struct dpe_error *err);
 
-struct dpe_config;
+struct dpe_job;
 struct dpe_price;
 struct dpe_price_answers;
 /** Add to *cost (outputs/job/price.h; but for its room) what dpe_task_rows computes at most when it
- * is given these n samples under one plan, `together` at a time, in a session of these limits
- * (chunk 0: not known, nothing is kept for samples that are alone). DPE_NO_MEMORY. */
-dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64_t together,
+ * is given these n samples under one plan, `group` at a time, in a session of this capacity and so
+ * many branches. DPE_NO_MEMORY. */
+dpe_status dpe_answering_cost(const struct dpe_sample *samples, int64_t n, int64_t group,
                               const struct dpe_session_limits *limits,
                               struct dpe_price_answers *cost, struct dpe_error *err);
 
-/** What a sample of a task costs on average, by its first n samples (at most
- * 64), in a session for texts of `length` tokens that decodes `batch` of them together. *counted:
- * what they compute, NULL allowed. Errors of making the samples. */
-dpe_status dpe_task_price(const struct dpe_task *task, int64_t n, int64_t length, int64_t batch,
-                          const struct dpe_config *config, struct dpe_price *price,
+/** What a sample of a task costs on average, by its first n samples (at most 64), in the job's
+ * session for texts of `length` tokens. *counted: what they compute, NULL allowed. Errors of making
+ * the samples. */
+dpe_status dpe_task_price(const struct dpe_task *task, int64_t n, int64_t length,
+                          const struct dpe_job *job, struct dpe_price *price,
                           struct dpe_price_answers *counted, struct dpe_error *err);
 
 /* A score by steps: after the prompt and some right values, does greedy decoding name one that is

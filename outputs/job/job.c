@@ -280,66 +280,107 @@ struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t lengt
     };
 }
 
+/* How a session is made to need less memory: what each sequence beside the first has is halved
+ * until it is too little for a question; then all begins again with keys and values of int8. */
+enum { HALVINGS = 24, LEAST_OWN = 64 };
+
+enum dpe_kv_type dpe_job_kv_type(const struct dpe_job *job)
+{
+    return job->saving > HALVINGS ? DPE_KV_INT8 : job->options->tool.kv_type;
+}
+
 struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, int64_t capacity)
 {
     const struct dpe_tool_options *tool = &job->options->tool;
-    int64_t batch = job->batch > 1 && capacity <= INT64_MAX / job->batch ? job->batch : 1;
+    const int halvings = job->saving % (HALVINGS + 1);
+    const int64_t own = dpe_least(job->own, capacity) >> halvings;
+    const bool alone = job->batch < 2 || (halvings > 0 && own < LEAST_OWN) ||
+                       own > (INT64_MAX - capacity) / job->batch;
     return (struct dpe_session_options){
         .device = job->device,
         .n_threads = tool->threads > 0 ? tool->threads : job->ranks->threads,
-        .capacity = capacity * batch,
+        .capacity = capacity + (alone ? 0 : (job->batch - 1) * own),
         .positions = capacity,
-        .branches = batch,
+        .branches = alone ? 1 : job->batch,
         .max_memory = job->memory,
-        .kv_type = tool->kv_type,
+        .kv_type = dpe_job_kv_type(job),
         .kv_dir = tool->max_memory != 0 ? dpe_tool_kv_dir(tool) : NULL,
         .peers = &job->peers,
         .knobs = job->options->knobs,
     };
 }
 
-/* Peers have different memory perhaps, and need the same session. `status`: how it went here; a
- * rank that failed may be at its end already, so all meet at a barrier before peers wait for each
- * other. */
-static dpe_status agree_batch(struct dpe_job *job, dpe_status status, struct dpe_error *err)
+/* Peers have different memory perhaps, and need the same session; the other ranks need the same
+ * type of keys and values. `status`: how it went here; a rank that failed may be at its end
+ * already, so all meet at a barrier before peers wait for each other. */
+static dpe_status agree_saving(struct dpe_job *job, dpe_status status, struct dpe_error *err)
 {
-    float batches[DPE_MOST_PEERS] = {0};
+    float savings[DPE_MOST_PEERS] = {0};
     const struct dpe_peers *peers = &job->peers;
-    if (peers->size == 1 || job->options->dry_run) {
+    if (job->ranks->size == 1 || job->options->dry_run) {
         return status;
     }
     DPE_TRY(dpe_ranks_barrier(job->ranks, DPE_BARRIER_BATCH, status, err));
-    batches[peers->index] = (float)job->batch;
-    DPE_TRY(peers->meet(peers->user, batches, peers->size, DPE_OK, err));
-    for (int i = 0; i < peers->size; i++) {
-        job->batch = dpe_least((int64_t)batches[i], job->batch);
+    if (peers->size > 1) {
+        savings[peers->index] = (float)job->saving;
+        DPE_TRY(peers->meet(peers->user, savings, peers->size, DPE_OK, err));
     }
+    for (int i = 0; i < peers->size; i++) {
+        job->saving = (int)dpe_most((int64_t)savings[i], job->saving);
+    }
+    int first = job->saving;
+    DPE_TRY(dpe_job_tell(job, &first, sizeof first, err));
+    job->saving = (first > HALVINGS) == (job->saving > HALVINGS) ? job->saving : first;
     return DPE_OK;
 }
 
-dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
-                             int64_t wanted, struct dpe_error *err)
+static void tell_saving(const struct dpe_job *job, int64_t capacity, bool shares)
 {
-    uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
+    const struct dpe_session_options options = dpe_job_session_options(job, capacity);
+    const long long n = capacity, whole = options.capacity / capacity;
+    if (options.kv_type != job->options->tool.kv_type) {
+        dpe_log_info("%lld tokens do not fit into memory in f32: --kv-cache-dtype int8 is taken",
+                     n);
+    }
+    if (!shares && whole < job->batch) {
+        dpe_log_info("memory holds %lld of %lld texts of %lld tokens at once", whole,
+                     (long long)job->batch, n);
+    } else if (options.branches < job->batch) {
+        dpe_log_info("memory holds one text of %lld tokens: its questions follow each other", n);
+    }
+}
+
+dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
+                             const struct dpe_job_batch *wanted, struct dpe_error *err)
+{
+    const struct dpe_tool_options *tool = &job->options->tool;
+    const bool file = tool->kv_dir != NULL && strcmp(tool->kv_dir, "none") != 0;
+    const bool packs = strncmp(job->device, "cpu", 3) == 0 && !tool->kv_given && !file;
+    const int last = packs ? 2 * HALVINGS + 1 : HALVINGS;
+    const int before = job->saving;
+    const uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
     struct dpe_session_needs needs = {.memory = UINT64_MAX};
     dpe_status status = DPE_OK;
-    if (job->remote != NULL) { /* the server decides how many it runs together */
-        job->batch = job->options->in_flight;
-        return DPE_OK;
-    }
-    job->batch = wanted;
-    while (job->batch > 1 && needs.memory > most && status == DPE_OK) {
+    /* A server decides how many it runs together. */
+    job->batch = job->remote != NULL ? job->options->in_flight : wanted->batch;
+    job->group = (job->batch + wanted->together - 1) / wanted->together * wanted->together;
+    job->own = wanted->own;
+    for (; job->remote == NULL && status == DPE_OK; job->saving++) {
         struct dpe_session_options options = dpe_job_session_options(job, capacity);
-        options.kv_dir = NULL; /* fewer samples at once before a file */
+        options.kv_dir = NULL; /* less before a file */
         status = dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err);
-        job->batch = needs.memory > most ? job->batch / 2 : job->batch;
+        if (needs.memory <= most || job->saving == last) {
+            break;
+        }
     }
-    status = agree_batch(job, status, err);
-    if (status == DPE_OK && job->batch < wanted) {
-        dpe_log_info("memory holds %lld of %lld samples at once", (long long)job->batch,
-                     (long long)wanted);
+    if (needs.memory > most && job->saving > HALVINGS) {
+        job->saving = HALVINGS; /* int8 would not help */
     }
-    return status;
+    DPE_TRY(agree_saving(job, status, err));
+    if (job->saving > before && needs.memory <= most) {
+        tell_saving(job, capacity, wanted->together > 1);
+    }
+    return DPE_OK;
 }
 
 dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *plan,
@@ -375,10 +416,8 @@ static struct dpe_session_needs needs_of(const struct dpe_job *job, const struct
 {
     const struct dpe_session_options options = dpe_job_session_options(job, length);
     struct dpe_session_needs needs = {0};
-    return dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, NULL) ==
-                   DPE_OK
-               ? needs
-               : (struct dpe_session_needs){0};
+    (void)dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, NULL);
+    return needs;
 }
 
 /* With a file, sessions that fit take all the memory that is allowed, and one that does not fit is

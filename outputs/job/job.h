@@ -103,8 +103,10 @@ struct dpe_job {
     struct dpe_session *session;      /**< NULL until it is needed */
     bool told_rows;                   /**< how many rows were there has been reported */
     int64_t told_chunk;               /**< that was made smaller, as reported */
-    int64_t batch; /**< sequences of the session that are decoded together (dpe_job_fit_batch); 0,
-                      1: one */
+    /** Sequences that are decoded together, rows that are made together, and cache rows that each
+     * sequence after the first needs (dpe_job_fit_batch); 0, 1: one. */
+    int64_t batch, group, own;
+    int saving;                /**< steps that it took until the session fitted into memory */
     int64_t planned, missing;  /**< rows of the whole job, as the last list counted them */
     struct dpe_job_pace *pace; /**< per task: what its rows took */
     int n_paces;
@@ -140,7 +142,8 @@ dpe_status dpe_job_meet(const struct dpe_job *job, dpe_status status, struct dpe
 dpe_status dpe_job_tell(const struct dpe_job *job, void *bytes, size_t n, struct dpe_error *err);
 /** What plans of this job are made from. */
 struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t length);
-/** Options of a session for sequences of `capacity` tokens, as many as the job's batch. */
+/** Options of a session for sequences of `capacity` tokens: as many as the job's batch, or one and
+ * what else of them fits into memory. */
 struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, int64_t capacity);
 
 /** The fingerprint of the weights that rows are made with: those of --engine, where it tells. */
@@ -162,9 +165,22 @@ struct dpe_job_identity {
  *  under `plan` is made first, so that what does not fit into memory leaves no files. */
 dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own,
                          const struct dpe_plan *plan, int64_t capacity, struct dpe_error *err);
-/** Set job->batch: `wanted` sequences of `capacity` tokens, or the most that fit into memory. */
+/** Cache rows of a question and its answer, about. */
+enum { DPE_QUESTION_ROWS = 512 };
+/** Samples that are wanted at once: `batch` are decoded together. */
+struct dpe_job_batch {
+    int64_t batch;
+    int64_t together; /**< in a row share a context: rows are made by whole ones */
+    int64_t own;      /**< cache rows that each needs beside the context, about */
+};
+/** So many sequences of up to `capacity` tokens, or what of them fits into memory: first there is
+ * less beside one cache, which then serves all questions of a context one after another; where it
+ * does not fit either, its keys and values become int8, unless a type or a folder for them was
+ * named. Says so. A further call of a job begins with what the last one saved. */
 dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
-                             int64_t wanted, struct dpe_error *err);
+                             const struct dpe_job_batch *wanted, struct dpe_error *err);
+/** Of keys and values of its sessions. */
+enum dpe_kv_type dpe_job_kv_type(const struct dpe_job *job);
 /** Whether the job's device runs texts of `length` tokens under `plan`: DPE_NO_DEVICE or DPE_USAGE
  * with what it lacks. */
 dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *plan,
@@ -229,7 +245,7 @@ struct dpe_work {
     size_t n_items;
     int64_t capacity; /**< tokens of the session */
     void *user;
-    /** Fill n initialised rows (at most the job's batch) of items of one plan and task, together,
+    /** Fill n initialised rows (at most the job's group) of items of one plan and task, together,
      * in a session that is under that plan (its cache may hold anything). */
     dpe_status (*rows)(void *user, const struct dpe_item *items, int64_t n,
                        struct dpe_session *session, struct dpe_row *rows, struct dpe_error *err);

@@ -312,8 +312,7 @@ dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err)
 dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
                           struct dpe_error *err)
 {
-    int64_t batch = loop->job->batch;
-    *group = (struct dpe_group){.capacity = batch > 1 ? batch : 1};
+    *group = (struct dpe_group){.capacity = dpe_most(loop->job->group, 1)};
     size_t n = (size_t)group->capacity;
     DPE_TRY(DPE_NEW(&group->at, n, err, "out of memory for %zu rows", n));
     DPE_TRY(DPE_NEW(&group->items, n, err, "out of memory for %zu rows", n));

@@ -300,28 +300,21 @@ static dpe_status make_group(struct server *server, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* Make the rows of a list, as many at a time as this rank's memory holds, or report why there are
- * none. */
+/* Make the rows of a list, or report why there are none. */
 static void serve_list(struct server *server, const struct dpe_text *list)
 {
     struct dpe_ranks *ranks = server->loop->job->ranks;
     struct dpe_error err = {0};
-    dpe_status status = DPE_OK;
     bool leads = ranks->rank == ranks->leader;
     if (leads && dpe_loop_send_peers(ranks, list->bytes, list->n, &err) != DPE_OK) {
         dpe_ranks_no_memory(ranks);
     }
-    for (size_t i = 0; i + sizeof(int64_t) <= list->n && status == DPE_OK; i += sizeof(int64_t)) {
+    for (size_t i = 0; i + sizeof(int64_t) <= list->n; i += sizeof(int64_t)) {
         int64_t at = 0;
         memcpy(&at, list->bytes + i, sizeof at);
         dpe_group_add(&server->group, server->loop, at);
-        bool last = i + 2 * sizeof at > list->n;
-        if (last || server->group.n == server->group.capacity) {
-            status = make_group(server, &err);
-            /* All continue only if the leader could keep its rows. */
-            status = last ? status : dpe_ranks_sync_status(ranks, status, &err);
-        }
     }
+    const dpe_status status = make_group(server, &err);
     if (status != DPE_OK && leads) {
         const struct dpe_message answer = {.kind = DPE_MESSAGE_FAILED, .status = (int)status};
         report(server, &answer, err.text, strlen(err.text));

@@ -64,9 +64,8 @@ static dpe_status make_identity(const struct dpe_job *job, const struct dpe_job_
                       : dtype_name(dpe_device_dtype(job->device, dpe_model_config(job->model)))},
         {"angle", "f32"},
         /* None for f32, so that runs of versions without the option continue. */
-        {"kv_cache_dtype", job->options->tool.kv_type != DPE_KV_F32
-                               ? dpe_kv_type_names[job->options->tool.kv_type]
-                               : NULL},
+        {"kv_cache_dtype",
+         dpe_job_kv_type(job) != DPE_KV_F32 ? dpe_kv_type_names[dpe_job_kv_type(job)] : NULL},
     };
     const struct {
         const char *const (*fields)[2];

@@ -200,16 +200,18 @@ static dpe_status time_step(struct dpe_session *session, const int32_t *tokens, 
     return DPE_OK;
 }
 
-/* Of what a step of one branch takes after a long text and a short one, what its context adds. */
+/* Of what a step of all branches takes after a long text that they share and a short one, what
+ * their contexts add. */
 static dpe_status time_decoding(struct dpe_session *session, const int32_t *tokens, int64_t most,
                                 struct dpe_job_speed *speed, struct dpe_error *err)
 {
+    const int64_t branches = dpe_session_limits(session).branches;
     const int64_t few = most / 8;
     double far = 0.0, near = 0.0;
-    DPE_TRY(time_step(session, tokens, most, 1, &far, err));
-    DPE_TRY(time_step(session, tokens, few, 1, &near, err));
-    speed->per_step_token = fmax(far - near, 0.0) / (double)(most - few);
-    speed->per_step = fmax(near - speed->per_step_token * (double)few, 0.25 * near);
+    DPE_TRY(time_step(session, tokens, most, branches, &far, err));
+    DPE_TRY(time_step(session, tokens, few, branches, &near, err));
+    speed->per_step_token = fmax(far - near, 0.0) / (double)((most - few) * branches);
+    speed->per_step = fmax(near - speed->per_step_token * (double)(few * branches), 0.25 * near);
     return DPE_OK;
 }
 
@@ -217,22 +219,6 @@ int64_t dpe_job_measured_length(int64_t length)
 {
     enum { SHORT = 2048, LONG = 4096 };
     return length <= SHORT ? length : length < 2 * LONG ? SHORT : LONG;
-}
-
-dpe_status dpe_job_measure_batch(struct dpe_session *session, const struct dpe_config *config,
-                                 int64_t branches, struct dpe_job_speed *speed,
-                                 struct dpe_error *err)
-{
-    const int64_t few = speed->tokens / 8;
-    double batch = 0.0;
-    DPE_OWNED int32_t *tokens = NULL;
-    DPE_TRY(DPE_NEW(&tokens, (size_t)few + 1, err, "out of memory for an estimate"));
-    fill_tokens(tokens, few + 1, config->vocab);
-    DPE_TRY(dpe_session_cut(session, 0, err));
-    DPE_TRY(dpe_session_feed(session, tokens, few, NULL, err));
-    DPE_TRY(time_step(session, tokens, few, branches, &batch, err));
-    speed->per_step = fmax(batch - speed->per_step_token * (double)(few * branches), 0.25 * batch);
-    return DPE_OK;
 }
 
 dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config *config,

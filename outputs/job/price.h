@@ -13,8 +13,8 @@
 
 /** How long passes take here. Reading n tokens takes per_token·n + per_pair·n² seconds, under a
  * plan with a selection per_token·n + per_pair·2·dpe_selection_work(n). A step that decodes one
- * token in each of the measured number of branches takes per_step seconds, and per_step_token more
- * for every token in the contexts of all branches. */
+ * token in each of the session's branches takes per_step seconds, and per_step_token more for every
+ * token in the contexts of all branches, which share one. */
 struct dpe_job_speed {
     double per_token, per_pair;
     double per_step, per_step_token;
@@ -25,16 +25,12 @@ struct dpe_job_speed {
 };
 /** Read a text of at most `most` tokens several times in `session` (its cache is emptied), fewer
  * times on a slow machine, fit the two terms to the medians of its chunks, and then time steps of
- * one branch. Terms that no processor could have are moved to the nearest ones that one could.
+ * all branches. Terms that no processor could have are moved to the nearest ones that one could.
  * `selection` is that of the session's plan. Uses token ids that every vocabulary has. DPE_USAGE
  * when `most` is too short to measure. */
 dpe_status dpe_job_measure(struct dpe_session *session, const struct dpe_config *config,
                            const struct dpe_selection *selection, int64_t most,
                            struct dpe_job_speed *speed, struct dpe_error *err);
-/** Put the time of a step of so many branches in place of that of one. The cache is emptied. */
-dpe_status dpe_job_measure_batch(struct dpe_session *session, const struct dpe_config *config,
-                                 int64_t branches, struct dpe_job_speed *speed,
-                                 struct dpe_error *err);
 /** The longest text that is measured for texts of `length` tokens. */
 int64_t dpe_job_measured_length(int64_t length);
 /** Fit seconds[i] = a·(lengths: end[i] − begin[i]) + b·(end[i]² − begin[i]²), each relative to its

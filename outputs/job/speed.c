@@ -124,9 +124,9 @@ struct place {
     char path[4096];
 };
 
-/* Everything that decides it, with steps of so many branches; false where nothing is kept. Of a
- * plan's bands it is enough that there are several; the room beside the text costs nothing. */
-static bool find_key(const struct place *place, int64_t branches, char key[KEY + 1])
+/* Everything that decides it; false where nothing is kept. Of a plan's bands it is enough that
+ * there are several; the room beside the text costs nothing. */
+static bool find_key(const struct place *place, char key[KEY + 1])
 {
     const struct dpe_job *job = place->job;
     const struct dpe_plan *plan = place->plan;
@@ -135,7 +135,7 @@ static bool find_key(const struct place *place, int64_t branches, char key[KEY +
     char selection[sizeof plan->name] = "";
     const int64_t numbers[] = {options->n_threads > 0 ? options->n_threads : omp_get_max_threads(),
                                place->most,
-                               branches,
+                               options->branches,
                                (int64_t)options->kv_type,
                                plan->n_bands > 1,
                                (int64_t)options->max_memory};
@@ -155,53 +155,32 @@ static bool find_key(const struct place *place, int64_t branches, char key[KEY +
     return dpe_sha256_finish(hash, key, NULL) == DPE_OK && place->path[0] != '\0';
 }
 
-static bool find(const struct place *place, int64_t branches, struct dpe_job_speed *speed)
-{
-    char key[KEY + 1];
-    return find_key(place, branches, key) &&
-           dpe_job_speed_find(place->path, key, place->now, speed);
-}
-
-static void keep(const struct place *place, int64_t branches, const struct dpe_job_speed *speed)
-{
-    char key[KEY + 1];
-    if (find_key(place, branches, key)) {
-        dpe_cache_make_folders(place->path);
-        dpe_job_speed_keep(place->path, key, place->now, speed);
-    }
-}
-
-/* A text and steps of one branch, which all numbers of branches share, and then those of so many.
- */
-static dpe_status measure(const struct place *place, struct dpe_session *session,
-                          struct dpe_job_speed *speed, struct dpe_error *err)
+static dpe_status measure(const struct place *place, struct dpe_job_speed *speed,
+                          struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(place->model);
-    const int64_t branches = dpe_session_limits(session).branches;
+    struct dpe_session *session = NULL;
+    DPE_TRY(dpe_session_create(place->model, place->plan, &place->options, &session, err));
     dpe_session_set_poll(session, dpe_signals_poll, NULL);
-    if (!find(place, 1, speed)) {
-        DPE_TRY(dpe_job_measure(session, config, &place->plan->selection, place->most, speed, err));
-        keep(place, 1, speed);
-    }
-    if (branches > 1) {
-        speed->when = 0;
-        DPE_TRY(dpe_job_measure_batch(session, config, branches, speed, err));
-        keep(place, place->options.branches, speed);
-    }
-    return DPE_OK;
+    const dpe_status status =
+        dpe_job_measure(session, config, &place->plan->selection, place->most, speed, err);
+    dpe_session_destroy(session);
+    return status;
 }
 
 static dpe_status find_or_measure(const struct place *place, struct dpe_job_speed *speed,
                                   struct dpe_error *err)
 {
-    struct dpe_session *session = NULL;
-    if (find(place, place->options.branches > 1 ? place->options.branches : 1, speed)) {
-        return DPE_OK;
+    char key[KEY + 1];
+    const bool keeps_it = find_key(place, key);
+    if (!keeps_it || !dpe_job_speed_find(place->path, key, place->now, speed)) {
+        DPE_TRY(measure(place, speed, err));
+        if (keeps_it) {
+            dpe_cache_make_folders(place->path);
+            dpe_job_speed_keep(place->path, key, place->now, speed);
+        }
     }
-    DPE_TRY(dpe_session_create(place->model, place->plan, &place->options, &session, err));
-    const dpe_status status = measure(place, session, speed, err);
-    dpe_session_destroy(session);
-    return status;
+    return DPE_OK;
 }
 
 dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan *plan,

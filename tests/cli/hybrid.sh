@@ -26,6 +26,16 @@ model="--model $work/model"
     grep -q "perplexity [0-9.]*" "$work/out" || fail "--nll: $(cat "$work/out")"
 }
 
+# One cache serves all questions of a context: the state at its end is copied for each.
+for batch in 8 1; do
+    # shellcheck disable=SC2086
+    "$bin/dpe-detect" $model --corpus "$work/corpus" --length 320 --threads 2 --dtype f32 --select paper --temperature off --samples 8 --groups 2 --lengths 128,320 \
+        --niah keys=8,values=1,asked=8,digits=4 --batch $batch -o "$work/$batch.h5" >"$work/out" 2>"$work/$batch.err" || fail "--batch $batch: $(cat "$work/$batch.err")"
+    grep -o "^[0-9]* tokens were read, [0-9]* decoded" "$work/$batch.err" >"$work/$batch.read"
+done
+cmp "$work/8.read" "$work/1.read" || fail "one cache reads $(cat "$work/1.read"), eight $(cat "$work/8.read")"
+h5diff --exclude-path=/run "$work/8.h5" "$work/1.h5" >"$work/diff" 2>&1 || fail "one cache gives another table: $(cat "$work/diff")"
+
 # What is not there or has another shape is refused with its file and name.
 refused() {
     python3 "$here/hybrid_model.py" "$root/data/reference" "$work/$1" "$3" ${4:-} || exit 1

@@ -36,7 +36,7 @@ static struct dpe_niah *opened(const char *spec, int64_t length)
     return niah;
 }
 
-enum { MANY = 12 };
+enum { MANY = 12, MADE = 8 };
 
 static void samples_of(const struct dpe_niah *niah, struct dpe_sample samples[MANY])
 {
@@ -141,35 +141,84 @@ static void contexts_share_their_first_half(void **state)
 }
 
 /* What was foretold is what was read; answers may end earlier than they might. */
-static void foretold(const struct dpe_task *task, const struct dpe_session *session,
-                     const struct dpe_session_work *before)
+static void foretold(const struct dpe_task *task, const struct dpe_session_limits *limits,
+                     const struct dpe_session_work *work)
 {
-    const struct dpe_session_limits limits = dpe_session_limits(session);
-    const struct dpe_session_work after = dpe_session_work(session);
     struct dpe_price_answers cost = {0};
-    struct dpe_sample samples[8];
+    struct dpe_sample samples[MADE];
     struct dpe_error err = {0};
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < MADE; i++) {
         assert_int_equal(dpe_task_sample(task, i, &samples[i], NULL, &err), DPE_OK);
     }
-    assert_int_equal(dpe_answering_cost(samples, 8, 8, &limits, &cost, &err), DPE_OK);
-    assert_int_equal(cost.samples, 8);
-    assert_int_equal(cost.read, after.fed - before->fed);
-    assert_in_range(after.decoded - before->decoded, 1, cost.decoded);
-    assert_in_range(after.steps - before->steps, 1, cost.steps);
-    assert_true(cost.pairs > 0.0 && cost.pairs <= 8.0 * 320.0 * 320.0 / 2.0);
-    for (int i = 0; i < 8; i++) {
+    assert_int_equal(dpe_answering_cost(samples, MADE, MADE, limits, &cost, &err), DPE_OK);
+    assert_int_equal(cost.samples, MADE);
+    assert_int_equal(cost.read, work->fed);
+    assert_in_range(work->decoded, 1, cost.decoded);
+    assert_in_range(work->steps, 1, cost.steps);
+    assert_true(cost.pairs > 0.0 && cost.pairs <= MADE * 320.0 * 320.0 / 2.0);
+    for (int i = 0; i < MADE; i++) {
         dpe_sample_free(&samples[i]);
     }
 }
 
-/* The reference model answers; its answers must not depend on the other samples of the batch. */
+/* Rows of samples that are made together in a session of its own; what it computed. */
+static struct dpe_session_work rows_of(const struct dpe_model *model, const struct dpe_task *task,
+                                       const struct dpe_plan *plan, int64_t branches,
+                                       int64_t capacity, int64_t n, struct dpe_row *rows)
+{
+    struct dpe_error err = {0};
+    struct dpe_session *session = NULL;
+    const struct dpe_session_options options = {
+        .capacity = capacity, .positions = 320, .branches = branches, .prefill_chunk = 64};
+    assert_int_equal(dpe_session_create(model, plan, &options, &session, &err), DPE_OK);
+    for (int64_t first = 0; first < MADE; first += n) {
+        int64_t indices[MADE];
+        for (int64_t i = 0; i < n; i++) {
+            indices[i] = first + i;
+        }
+        assert_int_equal(dpe_task_rows(task, session, "plan", indices, n, rows + first, &err),
+                         DPE_OK);
+    }
+    const struct dpe_session_limits limits = dpe_session_limits(session);
+    const struct dpe_session_work work = dpe_session_work(session);
+    if (n == MADE && work.decoded > 0) {
+        foretold(task, &limits, &work);
+    }
+    dpe_session_destroy(session);
+    return work;
+}
+
+static void free_rows(struct dpe_row *rows)
+{
+    for (int i = 0; i < MADE; i++) {
+        dpe_row_free(&rows[i]);
+    }
+}
+
+static void check_rows(const struct dpe_row *rows, const struct dpe_row *want, bool bits)
+{
+    for (int64_t i = 0; i < MADE; i++) {
+        assert_string_equal(rows[i].text, want[i].text);
+        assert_true(rows[i].score == want[i].score);
+        assert_true(!bits || isnan(want[i].margin) || rows[i].margin == want[i].margin);
+        assert_int_equal(rows[i].new_tokens, want[i].new_tokens);
+        assert_int_equal(rows[i].prompt_tokens, want[i].prompt_tokens);
+        assert_int_equal(rows[i].sample, i);
+    }
+}
+
+/* The reference model answers. Its answers depend neither on the other samples of the batch nor on
+ * how many the session has room for; nor does what it reads, where samples are made together. */
 static void batches_give_the_answers_of_single_samples(void **state)
 {
     (void)state;
     static const char *const specs[] = {"", "keys=3,asked=3,values=1", "shared=4",
-                                        "keys=2,asked=2,values=1,shared=2"};
-    static const double most_read[] = {1.0, 0.6, 0.85, 0.5};
+                                        "keys=2,asked=2,values=1,shared=2",
+                                        "keys=2,asked=2,values=2,score=steps"};
+    static const double most_read[] = {1.0001, 0.6, 0.85, 0.5, 0.65};
+    static const struct {
+        int64_t branches, capacity;
+    } sizes[] = {{8, 8 * 320}, {3, 3 * 320}, {8, 320 + 70}, {1, 320}};
     struct dpe_error err = {0};
     struct dpe_model *model = NULL;
     assert_int_equal(dpe_model_open(DPE_SOURCE_DIR "/data/reference", NULL, &model, &err), DPE_OK);
@@ -178,45 +227,40 @@ static void batches_give_the_answers_of_single_samples(void **state)
     struct dpe_plan plan;
     assert_int_equal(dpe_plan_make("dpe:window=32,groups=2,scales=2/4", &context, &plan, &err),
                      DPE_OK);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         struct dpe_task task;
-        struct dpe_session *session = NULL;
-        const struct dpe_session_options options = {
-            .capacity = 8 * 320, .positions = 320, .branches = 8, .prefill_chunk = 64};
-        assert_int_equal(dpe_task_niah("niah", opened(specs[i], 320), tokenizer, &task, &err),
-                         DPE_OK);
-        assert_int_equal(dpe_session_create(model, &plan, &options, &session, &err), DPE_OK);
-        struct dpe_row single[8];
-        struct dpe_row together[8];
-        const int64_t indices[8] = {0, 1, 2, 3, 4, 5, 6, 7};
-        for (int j = 0; j < 8; j++) {
-            assert_int_equal(dpe_task_row(&task, session, "plan", j, &single[j], &err), DPE_OK);
-        }
-        struct dpe_session_work before = dpe_session_work(session);
-        assert_int_equal(dpe_session_cut(session, 0, &err), DPE_OK);
-        assert_int_equal(dpe_task_rows(&task, session, "plan", indices, 8, together, &err), DPE_OK);
-        struct dpe_session_work after = dpe_session_work(session);
+        struct dpe_row single[MADE];
+        struct dpe_row together[MADE];
+        struct dpe_row rows[MADE];
         int64_t prompts = 0;
         int64_t answers = 0;
-        for (int j = 0; j < 8; j++) {
-            assert_string_equal(together[j].text, single[j].text);
-            assert_true(together[j].score == single[j].score);
-            assert_int_equal(together[j].new_tokens, single[j].new_tokens);
-            assert_int_equal(together[j].prompt_tokens, single[j].prompt_tokens);
-            assert_int_equal(together[j].sample, j);
+        assert_int_equal(dpe_task_niah("niah", opened(specs[i], 320), tokenizer, &task, &err),
+                         DPE_OK);
+        rows_of(model, &task, &plan, 1, 320, 1, single);
+        const struct dpe_session_work work =
+            rows_of(model, &task, &plan, sizes[0].branches, sizes[0].capacity, MADE, together);
+        check_rows(together, single, false);
+        for (int j = 0; j < MADE; j++) {
             prompts += single[j].prompt_tokens;
             answers += single[j].new_tokens - 1;
-            dpe_row_free(&single[j]);
-            dpe_row_free(&together[j]);
+        }
+        for (size_t k = 1; k < sizeof sizes / sizeof sizes[0]; k++) {
+            const struct dpe_session_work less =
+                rows_of(model, &task, &plan, sizes[k].branches, sizes[k].capacity, MADE, rows);
+            check_rows(rows, together, true);
+            assert_int_equal(less.fed, work.fed);
+            assert_int_equal(less.decoded, work.decoded);
+            assert_true(sizes[k].branches == 1 ? less.steps == less.decoded
+                                               : less.steps >= work.steps);
+            free_rows(rows);
         }
         /* Tokens are decoded several at a time; what prompts share is read once. */
-        assert_int_equal(after.decoded - before.decoded, answers);
-        int64_t steps = after.steps - before.steps;
-        assert_true(i < 3 ? 5 * steps < 3 * answers : steps < answers);
-        double read = (double)(after.fed - before.fed) / (double)prompts;
+        assert_true(i == 4 || work.decoded == answers);
+        assert_true(i < 3 ? 5 * work.steps < 3 * answers : work.steps < answers);
+        const double read = (double)work.fed / (double)prompts;
         assert_true(read < most_read[i] && (i > 0 || read > 0.9));
-        foretold(&task, session, &before);
-        dpe_session_destroy(session);
+        free_rows(single);
+        free_rows(together);
         dpe_task_close(&task);
     }
     dpe_plan_free(&plan);

@@ -220,8 +220,7 @@ static dpe_status price_task(const struct dpe_comparison *comparison, const stru
         return DPE_OK;
     }
     int64_t together = dpe_least(task->task.together, task->n_samples);
-    return dpe_task_price(&task->task, together, task->length, comparison->job.batch, config, price,
-                          NULL, err);
+    return dpe_task_price(&task->task, together, task->length, &comparison->job, price, NULL, err);
 }
 
 /* Add the rows of every task, or print them. rows: of each task of the first suite, the only one
@@ -420,11 +419,10 @@ static int64_t together_at_once(const struct dpe_comparison *comparison)
 dpe_status dpe_eval_fit_batch(struct dpe_comparison *comparison, const struct dpe_plan *plan,
                               struct dpe_error *err)
 {
-    int64_t batch = together_at_once(comparison);
-    return batch > 1 || comparison->job.remote != NULL
-               ? dpe_job_fit_batch(&comparison->job, plan,
-                                   comparison->lengths[comparison->n_lengths - 1], batch, err)
-               : DPE_OK;
+    const int64_t batch = together_at_once(comparison);
+    const struct dpe_job_batch wanted = {batch, batch, DPE_QUESTION_ROWS};
+    return dpe_job_fit_batch(&comparison->job, plan, comparison->lengths[comparison->n_lengths - 1],
+                             &wanted, err);
 }
 
 dpe_status dpe_eval_cost(void *state, struct dpe_bill *sum, struct dpe_error *err)

@@ -1,0 +1,71 @@
+#!/bin/sh
+# one_cache.sh BIN: step 0 where memory holds one cache. It serves all questions of a context, which is read once: with as many
+# tokens read, and the same table, as where eight are decoded together. Where one does not fit in f32, int8 is taken
+# and said. The estimate of a real model's config.json says the same.
+set -u
+bin=$1
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+. "$here/world.sh"
+
+detect() { # NAME OPTION...
+    name=$1
+    shift
+    "$bin/dpe-detect" --model "$root/data/reference" --corpus "$root/data/sample" --length 512 --threads 2 --dtype f32 --device cpu --budget 8ktok -o "$work/$name.h5" \
+        "$@" >"$work/out" 2>"$work/$name.err" || fail "$name: $(cat "$work/$name.err")"
+    sed -n 's/.*\([^0-9]\|^\)\([0-9]* tokens were read, [0-9]* decoded\) in .*/\2/p' "$work/$name.err" >"$work/$name.read"
+}
+steps() {
+    sed -n 's/.* decoded in \([0-9]*\) steps.*/\1/p' "$work/$1.err"
+}
+detect eight
+detect one --batch 1
+detect tight --max-memory 13M --kv-cache-dir "$work"
+for name in one tight; do
+    cmp -s "$work/eight.read" "$work/$name.read" || fail "$name: $(cat "$work/$name.read"), together: $(cat "$work/eight.read")"
+    [ "$(steps $name)" -gt "$((3 * $(steps eight)))" ] || fail "$name: $(steps $name) steps, together $(steps eight)"
+    same "$work/eight.h5" "$work/$name.h5"
+done
+grep -q "^memory holds one text of 512 tokens: its questions follow each other" "$work/tight.err" || fail "one cache is not said: $(cat "$work/tight.err")"
+# Contexts of halves that are shared, and steps.
+for niah in keys=2,values=1,asked=2,shared=2 keys=3,values=2,asked=3,score=steps keys=1,values=2; do
+    for batch in 4 1; do
+        detect $niah.$batch --niah $niah --batch $batch
+    done
+    cmp -s "$work/$niah.4.read" "$work/$niah.1.read" || fail "$niah: $(cat "$work/$niah.1.read"), together: $(cat "$work/$niah.4.read")"
+    same "$work/$niah.4.h5" "$work/$niah.1.h5"
+done
+
+detect packed --max-memory 12M
+grep -q "^512 tokens do not fit into memory in f32: --kv-cache-dtype int8 is taken" "$work/packed.err" || fail "int8 is not said: $(cat "$work/packed.err")"
+h5dump -d /identity/value "$work/packed.h5" | grep -q "\"int8\"" || fail "int8 is not recorded: $(h5dump -d /identity/value "$work/packed.h5")"
+detect named --max-memory 12M --kv-cache-dtype f32
+same "$work/eight.h5" "$work/named.h5"
+
+# Shapes of Qwen3-4B, without weights.
+mkdir "$work/qwen"
+cp "$root/data/reference/tokenizer.json" "$work/qwen"
+cat >"$work/qwen/config.json" <<'END'
+{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": false, "head_dim": 128, "hidden_act": "silu",
+ "hidden_size": 2560, "intermediate_size": 9728, "max_position_embeddings": 40960, "num_attention_heads": 32,
+ "num_hidden_layers": 36, "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_theta": 1000000,
+ "tie_word_embeddings": true, "torch_dtype": "bfloat16", "vocab_size": 151936, "eos_token_id": 151645}
+END
+cost() { # OPTION...: tokens
+    "$bin/dpe-detect" --model "$work/qwen" --corpus "$root/data/sample" --length 100k --device cpu --dry-run "$@" >"$work/cost" 2>"$work/err" ||
+        fail "dry run $*: $(cat "$work/err")"
+    sed -n 's/^tokens  *//p' "$work/cost"
+}
+all=$(cost --max-memory 200G)
+for memory in 200G 29G 16G 7G; do
+    for batch in "" "--batch 1"; do
+        # shellcheck disable=SC2086 # two words, or none
+        [ "$(cost --max-memory $memory $batch)" = "$all" ] || fail "$memory $batch: $(cat "$work/cost"), of 200G $all"
+        grep -q "int8 is taken" "$work/err"
+        case $?$memory in
+        016G | 1200G | 129G | 17G) ;; # with 7G not even int8 fits: keys and values are in a file
+        *) fail "$memory $batch: $(cat "$work/err")" ;;
+        esac
+    done
+done
+exit $failed
