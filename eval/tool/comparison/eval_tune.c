@@ -11,7 +11,7 @@
 
 enum { ROUNDS = 2000, LEAST_ROUND = 4, USUAL_ROUNDS = 100 };
 static const double level = 0.95;
-/* As the defaults of dpe-detect --race. */
+/* Of the one-sided sign-flip test that drops a setting. */
 static const double race_level = 0.05;
 
 /* -------------------------------------------------------------------------------------- opening */
