@@ -47,6 +47,22 @@ done
 if command -v lowdown >/dev/null; then
     grep -q "schema_version" "$work/dpe/share/man/man5/dpe-table.5" || fail "no manual page of tables"
 fi
+# A page for every tool and command whose help is tested, with a section of options, and each example on lines of its own.
+if command -v help2man >/dev/null; then
+    for help in "$root"/tests/cli/*.help; do
+        page=$(basename "$help" .help)
+        [ "$page" != dpe-serve ] || [ -e "$work/dpe/bin/dpe-serve" ] || continue
+        page=$work/dpe/share/man/man1/$page.1
+        [ -s "$page" ] || fail "no manual page $page"
+        grep -q '^\.SH OPTIONS' "$page" || fail "$page: no section of options"
+        examples=$(awk '/^Example/ { n = 0 } /^  dpe/ { n++ } END { print n + 0 }' "$help")
+        shown=$(awk '/^[.]SH/ { inside = $2 == "EXAMPLES" } inside && /^  dpe/' "$page" | wc -l)
+        [ "$shown" -eq "$examples" ] || fail "$page: expected $examples lines that begin an example, found $shown"
+    done
+    if command -v lowdown >/dev/null; then
+        grep -q '^THE SEARCH' "$work/dpe/share/man/man1/dpe-detect.1" || fail "dpe-detect(1) has no section of the search"
+    fi
+fi
 
 # Two heads of four pairs in two groups, scales 4 and 1; the second head moves no pair.
 fingerprint=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""readme_paths.py ROOT: every path that a README names is there. A link is relative to its README; a source file in
-backquotes may be named by the end of its path, and in a row of a table that begins with a folder it lies in it."""
+"""readme_paths.py ROOT: every path that a README or another document names is there, and every heading that a link names. A link
+is relative to its document; a source file in backquotes may be named by the end of its path, and in a row of a table that begins
+with a folder it lies in it."""
 import fnmatch
 import os
 import re
@@ -21,8 +22,15 @@ def named(path, below):
                fnmatch.fnmatch("/" + name, "*/" + path) for name in tree)
 
 
+def headings(document):
+    """What links call the headings of a document."""
+    with open(document, encoding="utf-8") as file:
+        lines = re.findall(r"^#+ (.*)$", file.read(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", re.sub(r"\]\([^)]*\)", "", line).lower()).strip().replace(" ", "-") for line in lines}
+
+
 wrong = []
-readmes = sorted(name for name in tree if os.path.basename(name) == "README.md")
+readmes = sorted(name for name in tree if name.endswith(".md"))
 for readme in readmes:
     here = os.path.dirname(readme)
     with open(os.path.join(root, readme), encoding="utf-8") as file:
@@ -33,10 +41,13 @@ for readme in readmes:
             links = [link for link in re.findall(r"\]\(([^)#\s]+)", line) if "://" not in link]
             links += [path for path in quoted if path.startswith(".") and SOURCE.fullmatch(path)]
             missing = [link for link in links if not os.path.exists(os.path.join(root, here, link))]
+            missing += [path + "#" + anchor for path, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", line)
+                        if "://" not in path and (not path or path.endswith(".md") and path not in missing) and
+                        anchor not in headings(os.path.join(root, here, path) if path else os.path.join(root, readme))]
             if row and not os.path.isdir(os.path.join(root, folder)):
                 missing.append(row.group(1) + "/")
             missing += [path for path in quoted if SOURCE.fullmatch(path) and not path.startswith(".") and
                         path not in FOREIGN and not named(path, folder)]
-            wrong += [f"{readme}:{number}: {path}: expected a file or folder of the tree, found none" for path in missing]
+            wrong += [f"{readme}:{number}: {path}: expected a file, folder or heading of the tree, found none" for path in missing]
 print("\n".join(wrong))
 sys.exit(1 if wrong or len(readmes) < 10 else 0)

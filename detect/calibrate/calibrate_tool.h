@@ -55,8 +55,8 @@ struct entry {
     char folder[24]; /**< "", or "1024/": stands before the names of its files */
     struct dpe_detect_top_k pairs;
     char k[32];    /**< --top-k of its table: what was given, or chosen */
-    char task[64]; /**< "keys=K,values=V,asked=M" that its search measured by; "": as named, or
-                      not yet known */
+    char task[64]; /**< "keys=K,values=V,asked=M,spare=N" that its search measured by; "": as
+                      named, or not yet known */
     char plain[CALIBRATE_METHOD]; /**< best method that needs no adapter, where its table needs one;
                                      "": none */
     bool other;   /**< its sweep kept the plan of another method, which no YAML and CSV can hold */

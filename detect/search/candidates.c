@@ -1,5 +1,5 @@
 /* The candidates of a search, in the order in which they are worth a reading: what many searches
- * have ended with first (eval/RESULTS.md). */
+ * have ended with first (tests/bench/NOTES.md). */
 #include "detect/search/search.h"
 #include "engine/plan/methods/methods.h"
 

@@ -5,7 +5,7 @@
 
 enum { ROUNDS = 999, SEED = 1 };
 /* The standard error of a difference of recall, and of nats per token, of one context, which shows
- * none of its own: about what many have (eval/RESULTS.md). */
+ * none of its own: about what many have (tests/bench/NOTES.md). */
 static const double of_one[] = {0.1, 0.005};
 
 /* What a finds more than b, the mean of the tasks, and the standard error of that, which is a

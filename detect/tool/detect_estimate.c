@@ -200,11 +200,15 @@ static dpe_status count_parts(const struct detect_inputs *inputs, struct part pa
         DPE_TRY(price_of(inputs, &inputs->tasks[i], length, &part->price, err));
     }
     if (dpe_detect_searches(inputs->args->rule)) {
-        const int64_t plans = 4 + dpe_detect_sweeps(inputs->args->rule); /* at most, on contexts */
+        const struct dpe_detect_arguments *args = inputs->args;
+        const int64_t plans = 4 + dpe_detect_sweeps(args->rule); /* at most, on contexts */
         const int64_t fresh = dpe_detect_inputs_fresh(inputs, inputs->budget);
+        /* Texts are read after a second heat, whose methods alone need more. */
+        const bool further =
+            inputs->budget > DETECT_BUDGET || args->no_against || args->selection != NULL;
         const int64_t contexts =
             fresh * (1 + (inputs->streams[DETECT_FRESH_USERS].task.run != NULL)) +
-            (dpe_detect_inputs_by_needles(inputs)
+            (dpe_detect_inputs_by_needles(inputs) && further
                  ? dpe_least(inputs->streams[DETECT_GUARD].n, DETECT_GUARD_BOOKS)
                  : 0);
         const struct dpe_task *task = searched_task(inputs);

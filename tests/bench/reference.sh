@@ -1,21 +1,18 @@
 #!/bin/sh
 # reference.sh BIN OUT [PART…]: measures again most of what the documents report of the bundled model. Parts:
-#   detect-1024 detect-2048 detect-4096   the sweeps, 100 samples a cell
+#   detect-1024 detect-2048 detect-4096   the paper's sweeps, 100 samples a cell
 #   compare ablate ablate-4096            what the methods do, and the steps of DPE (they need the sweeps)
 #   lookup                                one key and several, in the trained length and beyond it
-#   pairs-1024 pairs-2048                 sweeps of other samples, shared contexts, several keys
-#   joint-1024 joint-2048 joint-4096      what the plans chosen by all these find, on fresh samples
-#   savings                               small sweeps with each saving
-#   select                                the rules of --select, over SEEDS (default 101 … 105)
-#   temperature newer of-2026 selections  the methods with and without temperature, those of 2024 to 2026, selections
-#   tuned tuned-others tuned-keys frequencies kv-types
-#                                         what tuned.sh, frequencies.sh and kv_types.py measure
+#   pairs-1024 pairs-2048                 sweeps of other samples, shared contexts, several keys, for contexts.py
+#   temperature of-2026 selections        the methods with and without temperature, those of 2026, selections
+#   tuned tuned-others tuned-keys kv-types
+#                                         what tuned.sh and kv_types.py measure
 #   model plans-1024 plans-2048 plans-4096 plans-8192
-#                                         what the model finds at L0, and the plans of the searches with one key
+#                                         what the model finds at L0, and plans that searches found with one key
 #   groups-1024 … groups-16384            lengths of groups against one length and random orders, four keys
-#   ladder                                a table with an entry for each length
+#   entries                               the formula made for a length, at shorter ones
 # Without PART all of them, a day of one core. All files go into OUT; finished parts are kept, and
-# interrupted ones continue. Then reference_tables.py OUT puts the tables down to select into the documents;
+# interrupted ones continue. Then reference_tables.py OUT puts the tables down to lookup into the documents;
 # the others have findings between their rows and are put there by hand. Parts may run side by side, each in one
 # thread.
 set -eu
@@ -24,9 +21,9 @@ root=$(cd "$here/../.." && pwd)
 bin=$1 out=$2
 shift 2
 [ $# -gt 0 ] || set -- detect-1024 detect-2048 detect-4096 compare ablate ablate-4096 \
-    lookup pairs-1024 pairs-2048 joint-1024 joint-2048 joint-4096 savings select temperature newer of-2026 selections \
-    tuned tuned-others tuned-keys frequencies kv-types model plans-1024 plans-2048 plans-4096 plans-8192 \
-    groups-1024 groups-2048 groups-4096 groups-8192 groups-16384 ladder
+    lookup pairs-1024 pairs-2048 temperature of-2026 selections \
+    tuned tuned-others tuned-keys kv-types model plans-1024 plans-2048 plans-4096 plans-8192 \
+    groups-1024 groups-2048 groups-4096 groups-8192 groups-16384 entries
 mkdir -p "$out"
 export OMP_WAIT_POLICY=passive
 inputs="-m $root/data/reference --corpus $root/data/sample --threads 1 --quiet"
@@ -63,7 +60,7 @@ methods() {
     "$bin/dpe-eval" "$suite" $inputs -l "$length" $options -o "$out/$name.h5" >"$out/$name.out"
 }
 
-# What was found with one key, in eval/RESULTS.md, "What a calibrated table finds"; with the base, and with two or three
+# What was found with one key, in NOTES.md, "A calibrated table"; with the base, and with two or three
 # fast groups at L.
 one_key() {
     length=$1 base=128/128/128/128/128/128/128/128
@@ -143,35 +140,10 @@ for part in "$@"; do
             sweep "shared-$length" "$length" --seed 3 --haystack shared
             sweep "keys-$length" "$length" --seed 4 --keys-per-context 4
             ;;
-        joint-*)
-            length=${part#joint-}
-            tables=
-            sweep "fast-$length" "$length" --seed 5 --keys-per-context 4 --race
-            sweep "fast-again-$length" "$length" --seed 6 --keys-per-context 4 --race
-            for name in dpe other shared keys fast fast-again; do
-                [ ! -e "$out/$name-$length.h5" ] || tables="$tables --table $out/$name-$length.h5"
-            done
-            # shellcheck disable=SC2086
-            "$bin/dpe-eval" niah $inputs -l "$length" --samples 100 --seed 11 $tables \
-                -o "$out/joint-$length.h5" >"$out/joint-$length.out"
-            ;;
-        savings) "$here/savings.sh" "$bin" "$out/savings" 1024 32 >"$out/savings.md" ;;
-        select)
-            for seed in ${SEEDS:-101 102 103 104 105}; do
-                for cell in "1024 24" "2048 12" "4096 8"; do
-                    # shellcheck disable=SC2086
-                    "$here/select_rules.sh" "$bin" "$out/select" $cell "$seed"
-                done
-            done
-            ;;
         temperature)
-            methods temperature niah 4096 "--samples 30 --niah keys=1" dpe dpe:log-n=256 dpe:lengths=256 dpe:lengths=256,log-n=256 \
+            methods temperature niah 4096 "--samples 30 --niah keys=1" dpe:lengths=128 dpe:lengths=128,log-n=256 dpe:lengths=256 dpe:lengths=256,log-n=256 \
                 leaky-rerope leaky-rerope:official=0 yarn yarn:a=1 rerope rerope:official=0 lampe lampe:official=0 \
                 dca dca:official=0 string string:official=0
-            ;;
-        newer)
-            methods newer niah 1024,4096 "--samples 16 --details" rope self-extend self-extend:logit-scale=1.2 yarn leaky-rerope \
-                lampe cope hirope adagrope dope
             ;;
         of-2026)
             methods of-2026 niah 1024,4096 "--samples 24 --seed 9001 --details" rope yarn mrrope mrrope:form=uni jet-long \
@@ -202,7 +174,6 @@ for part in "$@"; do
                 methods "tuned-ppl-$length" ppl "$length" "--samples 14" $chosen
             done
             ;;
-        frequencies) THREADS=1 "$here/frequencies.sh" "$bin" "$out/frequencies" ;;
         kv-types) python3 "$here/kv_types.py" "$bin" "$out/kv-types" >"$out/kv-types.md" ;;
         model)
             methods model niah 256 "--samples 200 --seed 9001" rope
@@ -211,15 +182,14 @@ for part in "$@"; do
             ;;
         plans-*) one_key "${part#plans-}" ;;
         groups-*) four_keys "${part#groups-}" ;;
-        ladder)
-            # shellcheck disable=SC2086
-            "$bin/dpe-calibrate" $inputs -l 512,1024,2048,4096 --samples 64 --keys-per-context 4 --top-k 32 -o "$out/ladder" \
-                >"$out/ladder.out"
+        entries)
+            # The formula, and those of the other lengths: their scales hold here, too.
             for length in 512 1024 2048 4096; do
-                # shellcheck disable=SC2086
-                "$bin/dpe-eval" niah $inputs -l "$length" --samples 200 --seed 9001 --niah keys=4,values=4,asked=4 \
-                    --table "$out/ladder/table.h5" --table "$out/ladder/1024/table.h5" --table "$out/ladder/2048/table.h5" \
-                    --table "$out/ladder/4096/table.h5" -o "$out/ladder-$length.h5" >"$out/ladder-$length.out"
+                set -- dpe dpe:window=128,scales=4,log-n=256,log-n-power=0.7
+                for s in 4 8 16; do
+                    set -- "$@" "dpe:window=48,scales=1/$s/$s/$s/$s/$s/$s/$s,log-n=256,log-n-power=0.7"
+                done
+                methods "entries-$length" niah "$length" "--samples 200 --seed 9001 --niah keys=4,values=4,asked=4 --details" "$@"
             done
             ;;
         *)

@@ -19,12 +19,25 @@ search -o "$work/calm.h5" --keep-journal || fail "search: $(cat "$work/err")"
 cp "$work/out" "$work/calm.txt"
 grep -q "plans were tried in [0-9]* contexts" "$work/calm.txt" && grep -q "^  perplexity " "$work/calm.txt" ||
     fail "no search, or no guard: $(cat "$work/calm.txt")"
-read_tokens=$(sed -n 's/.* \([0-9]*\) tokens were read.*/\1/p' "$work/err")
+# Tokens that a run has read and generated, by what it said.
+spent() {
+    awk '/tokens were read/ { print $1 + $5 }' "$work/err"
+}
+read_tokens=$(spent)
 
 # The dry run's cost is a bound of what was read.
 search --dry-run -o "$work/none.h5" || fail "dry run: $(cat "$work/err")"
-sed -n 's/^tokens  *//p' "$work/out" | awk -v r="$read_tokens" '{ exit !($1 >= r) }' ||
+sed -n 's/^tokens  *//p' "$work/out" | awk -v r="$read_tokens" '{ exit !(r > 0 && $1 >= r) }' ||
     fail "dry run: fewer tokens than the $read_tokens that were read: $(cat "$work/out")"
+
+# And no more than twice what a default search reads, which ends with its first heat.
+# shellcheck disable=SC2086 # several words
+usual="-m $root/data/reference -l 512 --corpus $root/data/sample --threads 1 --device cpu"
+"$bin/dpe-detect" $usual -o "$work/usual.h5" >"$work/out" 2>"$work/err" || fail "a default search: $(cat "$work/err")"
+read_tokens=$(spent)
+"$bin/dpe-detect" $usual --dry-run -o "$work/none.h5" >"$work/out" 2>"$work/err" || fail "dry run: $(cat "$work/err")"
+sed -n 's/^tokens  *//p' "$work/out" | awk -v r="$read_tokens" '{ exit !(r > 0 && $1 >= r && $1 <= 2 * r) }' ||
+    fail "dry run: expected $read_tokens to twice as many tokens: $(cat "$work/out")"
 
 # Kills in every stage: at parts of the undisturbed run's journal. One that is asked to stop says that its samples are saved.
 journal=$(wc -c <"$work/calm.h5.journal/rank-0000.journal")

@@ -76,7 +76,7 @@ bool dpe_plan_is_formula(const char *spec)
 /* Up to 2·L0 all groups are at L0/2, near keys up to there. In longer texts the fastest groups stay
  * where they are and the others are at L0, with 3/16 of L0 near, because texts want L0/4 and
  * needles no more than this; beyond 16·L0 needles want L0/8. log-n to 0.7: at 1/2 recall is lost,
- * at one perplexity (eval/RESULTS.md). */
+ * at one perplexity (tests/bench/NOTES.md). */
 struct dpe_formula dpe_formula_of(int64_t length, int64_t trained, int64_t near, int groups)
 {
     if (length <= 2 * trained) {
