@@ -58,7 +58,7 @@ dpe_status dpe_fail_prefix(struct dpe_error *err, const char *format, ...)
  *     DPE_OWNED char *bytes = NULL;
  *     DPE_TRY(dpe_read_file(path, most, &bytes, &n, err));
  * (GCC and Clang; files that nvcc compiles do without.) */
-#define DPE_SCOPED(release) __attribute__((cleanup(release)))
+#define DPE_SCOPED(release) __attribute__((cleanup(release), unused))
 /** A pointer of any type that goes to free(). */
 #define DPE_OWNED DPE_SCOPED(dpe_free_owned)
 void dpe_free_owned(void *pointer);

@@ -98,13 +98,17 @@ struct timespec dpe_modified(const struct stat *info)
 
 #else
 
+#include <sys/auxv.h>
 #include <sys/mman.h>
 
 bool dpe_program_path(char *path, size_t n)
 {
     ssize_t length = readlink("/proc/self/exe", path, n);
+    if (length < 0) { /* without a /proc: the name by which it was started */
+        length = snprintf(path, n, "%s", (const char *)getauxval(AT_EXECFN));
+    }
     if (length < 0 || (size_t)length >= n) {
-        errno = length < 0 ? errno : ENAMETOOLONG;
+        errno = ENAMETOOLONG;
         return false;
     }
     path[length] = '\0';

@@ -43,10 +43,16 @@ static struct {
 static void wait_briefly(char **argv)
 {
     char path[4096] = "";
+    sigset_t stops, before;
     if (getenv("OMP_WAIT_POLICY") == NULL && getenv("GOMP_SPINCOUNT") == NULL &&
         dpe_program_path(path, sizeof path) && setenv("OMP_WAIT_POLICY", "passive", 1) == 0 &&
         setenv("GOMP_SPINCOUNT", "2000", 1) == 0) {
-        execv(path, argv);
+        sigfillset(&stops); /* one that comes now waits for the handlers of the next start */
+        sigprocmask(SIG_BLOCK, &stops, &before);
+        if (dpe_signals_asked() == DPE_STOP_NONE) {
+            execv(path, argv);
+        }
+        sigprocmask(SIG_SETMASK, &before, NULL);
     }
 }
 
@@ -508,6 +514,10 @@ static void listen_for_signals(void)
         }
         sigaction(numbers[i], &action, NULL);
     }
+    /* wait_briefly blocks them, and some launchers leave them blocked. */
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 enum dpe_stop_request dpe_signals_asked(void)

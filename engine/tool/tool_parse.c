@@ -561,7 +561,7 @@ static void add_file(struct words *words, const char *tool, const char *path)
     if (dpe_read_file(path, MOST, &text, &n, &err) != DPE_OK) {
         dpe_fail_prefix(&err, "--options");
         dpe_tool_fail_as(tool, err.text);
-        exit(err.status);
+        exit((int)err.status);
     }
     for (char *at = text, *line; (line = strsep(&at, "\n")) != NULL;) {
         number++;

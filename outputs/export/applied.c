@@ -2,8 +2,6 @@
  * the model as it is, and under what a form makes of it. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "engine/model/model.h"
 #include "engine/plan/methods/methods.h"

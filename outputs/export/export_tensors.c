@@ -5,7 +5,6 @@
 #include <float.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <zip.h>
 

@@ -4,7 +4,6 @@
 #include "outputs/table/fields.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <csv.h>

@@ -2,7 +2,6 @@
  * Hugging Face config. */
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/base.h"

@@ -1,6 +1,5 @@
 /* One export: from its inputs to what is printed and written. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 

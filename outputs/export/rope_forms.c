@@ -4,7 +4,6 @@
  * SGLang take a list of factors, the block of config.json. */
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

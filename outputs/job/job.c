@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const char *path,
                                   struct dpe_error *err)

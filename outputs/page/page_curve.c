@@ -2,7 +2,6 @@
 #include "outputs/page/page_svg.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { MAX_FEW = 10, MAX_SERIES = 64, NAME = 30 };

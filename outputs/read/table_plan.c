@@ -1,7 +1,6 @@
 /* A DPE table, and from there to the engine's position plan. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -91,6 +91,13 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* A signal, too, ends what comes next. */
+static bool goes_on(struct dpe_report *report)
+{
+    return report->page.status == DPE_OK &&
+           dpe_page_ok(&report->page, dpe_signals_poll(NULL, report->page.err));
+}
+
 /* All tables of a folder, in the order of their names. */
 static void open_folder(const char *folder, struct dpe_report *report)
 {
@@ -100,7 +107,7 @@ static void open_folder(const char *folder, struct dpe_report *report)
         const char *end = strrchr(names[i]->d_name, '.');
         const char *path = dpe_page_text(&report->page, "%s/%s", folder, names[i]->d_name);
         if (end != NULL && strcmp(end, ".h5") == 0 && report->n < DPE_REPORT_MOST_INPUTS &&
-            path != NULL) {
+            path != NULL && goes_on(report)) {
             dpe_input_open(report, path);
         }
         free(names[i]);
@@ -111,7 +118,7 @@ static void open_folder(const char *folder, struct dpe_report *report)
 static void open_inputs(const struct dpe_report_arguments *args, struct dpe_report *report)
 {
     report->inputs = dpe_page_alloc(&report->page, DPE_REPORT_MOST_INPUTS, sizeof *report->inputs);
-    for (size_t i = 0; i < args->n && report->page.status == DPE_OK; i++) {
+    for (size_t i = 0; i < args->n && goes_on(report); i++) {
         if (is_folder(args->inputs[i])) {
             open_folder(args->inputs[i], report);
         } else if (report->n < DPE_REPORT_MOST_INPUTS) {
@@ -195,7 +202,7 @@ static void compose(const struct dpe_report_arguments *args, struct dpe_report *
         {dpe_sections_provenance},
     };
     name_document(args, report);
-    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0] && goes_on(report); i++) {
         dpe_report_write_section(report, &sections[i]);
     }
     /* A section is missing when its dataset is not there, not when HDF5 could not tell. */

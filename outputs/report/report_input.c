@@ -7,7 +7,6 @@
 #include "outputs/report/report_parts.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void mark_row(struct dpe_sheet *sheet, const struct dpe_suite_words *s, size_t method,

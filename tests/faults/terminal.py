@@ -236,6 +236,37 @@ def test_impatient_user(work):
     assert ran.returncode == 0, ran.stderr
 
 
+def test_early_signals(work):
+    """A signal that waits from before the first line on, also where a launcher has left it blocked: 75, and nothing is written.
+    The tool starts itself once more where OMP_WAIT_POLICY is not set, and a signal is not lost on the way."""
+    subprocess.run(command(work, "early-table"), capture_output=True, check=True)
+    table, both = work + "/early-table.h5", ["-m", work + "/model", "--corpus", work + "/corpus", "--threads", "1"]
+    commands = [["run", "-m", work + "/model", "-p", "The", "-n", "4"], ["run", "-m", work + "/model", "--nll", work + "/corpus/900000.txt"],
+                ["eval", "niah", *both, "-l", "192", "--method", "rope", "--samples", "2", "-o", "OUT.h5"],
+                ["eval", "tune", *both, "-l", "192", "--method", "yarn", "--budget", "16", "-o", "OUT.h5"],
+                ["eval", "data", "-m", work + "/model", "-l", "400", "--tasks", "vt", "--samples", "1", "-o", "OUT"],
+                ["detect", *both, "-l", "192", "-o", "OUT.h5"], ["norms", *both, "--lengths", "64", "-o", "OUT.h5"],
+                ["calibrate", *both, "-l", "192", "-o", "OUT"], ["export", table, "-o", "OUT.json"], ["report", table, "-o", "OUT.html"],
+                ["bench", "--shape", work + "/model", "-l", "32", "--new", "1", "--csv", "OUT.csv"], ["serve", "-m", work + "/model", "--port", "0"]]
+    os.mkdir(work + "/early")
+    for words in commands:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for more in ({}, {"OMP_WAIT_POLICY": "passive"}):
+                def wait(number=number):
+                    signal.signal(number, signal.SIG_DFL)
+                    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+                    os.kill(os.getpid(), number)
+
+                env = {key: value for key, value in os.environ.items() if key not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+                ran = subprocess.run([TOOL.replace("detect", words[0]), *(word.replace("OUT", work + "/early/out") for word in words[1:])],
+                                     capture_output=True, check=False, preexec_fn=wait, timeout=LIMIT, env={**env, **more})
+                assert ran.returncode == (0 if words[0] == "serve" else 75), (words, number, more, ran)
+                left = [name for name in os.listdir(work + "/early") if not name.endswith(".journal")]
+                assert not left or words[0] == "calibrate" and os.listdir(work + "/early/out") == [], (words, left)
+                for name in left:
+                    os.rmdir(f"{work}/early/{name}")
+
+
 def test_benchmark(work):
     """dpe-bench keeps an old file until it has a result, makes none before, and keeps what it has when stopped."""
     bench = [os.path.join(sys.argv[1], "dpe-bench"), "--shape", work + "/model", "--repeats", "1",

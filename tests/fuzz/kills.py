@@ -2,7 +2,7 @@
 """kills.py BIN [--kills N] [--seed S] [--jobs J] [--log FILE] [--work DIR] [--only A,B]
 kills.py --sum FILE...
 
-Stops detect, norms, eval, calibrate and two ranks of detect (where mpirun is) N times in all at moments
+Stops detect, norms, eval, calibrate (one length, two, the bundled model) and two ranks of detect (where mpirun is) N times in all at moments
 drawn from the seed, with KILL, TERM, INT and USR1, and runs the same command again until it is
 complete; then its tables have to equal those of an undisturbed run outside /run, and no journal may
 be left. This goes on with new outputs until the kills are spent. One line for each stopped command
@@ -50,6 +50,11 @@ def commands(work):
                  "--samples", "30", "--seed", "5"],
         "calibrate": ["dpe-calibrate", *one, "-l", "192", "--groups", "2", "--lengths", "8,64", "--seed", "5", "--samples", "4",
                       "--norm-samples", "2", "--top-k", "4"],
+        "calibrate lengths": ["dpe-calibrate", *one, "-l", "128,192", "--groups", "2", "--lengths", "8,64", "--seed", "6",
+                              "--samples", "4", "--norm-samples", "2"],
+        "calibrate bundled": ["dpe-calibrate", "-m", world_py.ROOT + "/data/reference", "--corpus", world_py.ROOT + "/data/sample",
+                              "--threads", "1", "-l", "300", "--budget", "30ktok", "--seed", "7", "--samples", "4",
+                              "--norm-samples", "1", "--norm-lengths", "64"],
     }
     if shutil.which("mpirun"):
         found["two ranks"] = ["mpirun", "-n", "2", "--oversubscribe", *sweep, "--samples", "30"]
@@ -92,7 +97,7 @@ class Workload:
         at = next(i for i, word in enumerate(words) if word.startswith("dpe-"))
         self.name, self.work = name, work
         self.words = words[:at] + [os.path.join(bin_folder, words[at])] + words[at + 1:]
-        self.is_folder = name == "calibrate"
+        self.is_folder = name.startswith("calibrate")
         self.env = {"PATH": os.environ["PATH"], "HOME": work, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1",
                     "TMPDIR": work, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                     "OMPI_MCA_btl_vader_backing_directory": work}  # killed ranks leave their shared memory
@@ -183,12 +188,20 @@ class Workload:
             shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
     def compare(self, out):
-        for table in sorted(os.path.basename(path) for path in glob.glob(self.calm + "/*.h5")) if self.is_folder else [""]:
-            ran = subprocess.run(["h5diff", "--exclude-path=/run", os.path.join(self.calm, table).rstrip("/"),
-                                  os.path.join(out, table).rstrip("/")], capture_output=True, check=False)
-            words = ascii((ran.stdout + ran.stderr)[:300].decode(errors="replace"))
-            yield ("ok", "tables", "equal") if ran.returncode == 0 else (f"WRONG {table} {words}", "tables", "differ")
-        left = glob.glob(out + ".journal") + glob.glob(out + "/*.journal") + glob.glob(out + "*tmp*") + glob.glob(out + "/*tmp*")
+        """Tables outside /run, and the other forms of one bit for bit; the page tells of this run."""
+        names = [os.path.relpath(path, self.calm) for path in sorted(glob.glob(self.calm + "/**", recursive=True))
+                 if os.path.isfile(path)] if self.is_folder else [""]
+        for name in names:
+            one, other = (os.path.join(folder, name).rstrip("/") for folder in (self.calm, out))
+            words = ["h5diff", "--exclude-path=/run", one, other] if one.endswith(".h5") else ["cmp", one, other]
+            if name in ("report.html", "forms.sha256"):
+                words = ["test", "-s", other]
+            ran = subprocess.run(words, capture_output=True, check=False)
+            said = ascii((ran.stdout + ran.stderr)[:300].decode(errors="replace"))
+            if ran.returncode != 0 or one.endswith(".h5"):
+                yield ("ok", "tables", "equal") if ran.returncode == 0 else (f"WRONG {name} {said}", "tables", "differ")
+        left = [path for path in glob.glob(out + "*") + glob.glob(out + "*/**", recursive=True)
+                if path.endswith(".journal") or "tmp" in os.path.basename(path)]
         if left:
             yield f"WRONG not removed: {' '.join(left)}", "tables", "equal"
 

@@ -45,12 +45,13 @@ static bool amx_usable(void)
 {
 #if defined(__linux__) && !defined(__APPLE__)
     enum { ASK = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILES = 18 /* XFEATURE_XTILEDATA */ };
+    enum { BOTH = 1 << 22 | 1 << 24 }; /* AMX-BF16, AMX-TILE: compilers name them differently */
     unsigned a = 0;
     unsigned b = 0;
     unsigned c = 0;
     unsigned d = 0;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & bit_AMX_BF16) != 0 &&
-           (d & bit_AMX_TILE) != 0 && syscall(SYS_arch_prctl, ASK, TILES) == 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & BOTH) == BOTH &&
+           syscall(SYS_arch_prctl, ASK, TILES) == 0;
 #else
     return false;
 #endif

@@ -285,6 +285,23 @@ def test_keys():
         assert ran.returncode == 65 and path + ": expected a key" in ran.stderr, (text, ran)
 
 
+def test_no_plans():
+    """--no-plans: whatever a client gives is refused before it is read, and a tool says why; everything else is answered."""
+    plan = subprocess.run([f"{bin_folder}/dpe-run", "-m", reference, "--show-plan", "--json", "--method", "yarn:always=1", "-l", "1024"],
+                          check=True, stdout=subprocess.PIPE).stdout
+    tool = [f"{bin_folder}/dpe-eval", "niah", "-m", reference, "--corpus", os.path.join(root, "data/sample"), "-l", "400", "--samples",
+            "1", "--method", "ntk", "-o", os.path.join(work, "refused.h5")]
+    with serve("-l", 1024, "--no-plans", model=reference) as server:
+        for body in (plan, b"{}", b"[" * 100, b'"x"', plan[:100]):
+            assert server.raw("POST", "/v1/dpe/plan", body)[0] in (400, 403), body
+        assert "--no-plans" in server.refused(403, "/v1/dpe/plan", plan)["message"]
+        ran = subprocess.run([*tool, "--engine", f"http://127.0.0.1:{server.port}"], capture_output=True, text=True, check=False, timeout=100)
+        assert ran.returncode == 65 and "--no-plans" in ran.stderr and not os.path.exists(tool[-1]), ran
+        assert server.ask("/v1/completions", {"prompt": "The fox", "max_tokens": 2})["choices"]
+    with serve("-l", 1024, model=reference) as server:
+        assert len(json.loads(server.raw("POST", "/v1/dpe/plan", plan)[2])["plan"]) == 64
+
+
 TURNS = {"turns.jinja": "{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.role == 'assistant' %}<|bos|>{% endif %}\n"
                         "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}",
          "turns.txt": "user: {prompt}<|bos|>\nassistant:"}

@@ -211,11 +211,30 @@ static void plans_that_nobody_uses_are_forgotten(void **state)
     assert_int_equal(dpe_serve_taken_add(&world, plan, another, &err), DPE_NO_MEMORY);
     dpe_serve_world_release(&world, held[7]);
     assert_int_equal(dpe_serve_taken_add(&world, plan, another, &err), DPE_OK);
-    const int64_t last = dpe_serve_world_hold(&world, another);
+    /* The same where they are few, and large. */
+    for (int i = 0; i < SERVE_MOST_TAKEN - 1; i++) {
+        world.taken->bytes -= world.taken->plans[i]->bytes;
+        world.taken->plans[i]->bytes = 17000;
+        world.taken->bytes += world.taken->plans[i]->bytes;
+    }
+    char large[65] = "large";
+    assert_true(world.taken->bytes > SERVE_MOST_TAKEN_BYTES);
+    assert_int_equal(dpe_serve_taken_add(&world, plan, large, &err), DPE_NO_MEMORY);
+    assert_int_equal(dpe_serve_world_hold(&world, another), -1);
+    assert_int_equal(world.taken->n, SERVE_MOST_TAKEN - 1);
+    for (int i = 8; i < 400; i++) {
+        dpe_serve_world_release(&world, held[i]);
+        held[i] = -1;
+    }
+    assert_int_equal(dpe_serve_taken_add(&world, plan, large, &err), DPE_OK);
+    assert_true(world.taken->bytes <= SERVE_MOST_TAKEN_BYTES);
+    assert_true(world.taken->n > SERVE_MOST_TAKEN - 400 && world.taken->n < SERVE_MOST_TAKEN - 1);
+    assert_int_equal(dpe_serve_world_hold(&world, digests[MORE + 8]), -1);
+    const int64_t last = dpe_serve_world_hold(&world, large);
     assert_true(last > held[SERVE_MOST_TAKEN - 1]);
     dpe_serve_world_release(&world, last);
     for (int i = 0; i < SERVE_MOST_TAKEN; i++) {
-        if (i != 7) {
+        if (i != 7 && held[i] >= 0) {
             dpe_serve_world_release(&world, held[i]);
         }
     }
