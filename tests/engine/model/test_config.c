@@ -289,7 +289,7 @@ static void sliding_windows(void **state)
         write_config(&folder, members, sizeof members / sizeof members[0]);
         if (rows[i].refused) {
             expect_open(&folder, rows[i].type, DPE_BAD_DATA, "config.json: sliding_window",
-                        "nothing that a position method could move");
+                        "nothing that a plan could change");
         } else {
             read_config(&folder);
         }
@@ -315,7 +315,6 @@ static void families_and_their_keys(void **state)
         const char *type, *key, *value, *want;
     } rows[] = {
         {"\"llama4\"", NULL, NULL, "no rotary positions"},
-        {"\"cohere2\"", NULL, NULL, "no rotary positions"},
         {"\"deepseek_v3\"", NULL, NULL, "multi-head latent attention"},
         {"\"mistral3\"", NULL, NULL, "text_config: expected the configuration"},
         {"\"gemma3\"", "text_config", "{\"model_type\":\"mistral3\"}", "text_config.model_type"},
@@ -325,7 +324,7 @@ static void families_and_their_keys(void **state)
         {"\"gemma2\"", "attn_logit_softcapping", "-1", "attn_logit_softcapping: expected"},
         {"\"gemma2\"", "layer_types", "[\"chunked_attention\"]", "layer_types: expected full_att"},
         {"\"gemma3_text\"", "layer_types", "[\"sliding_attention\"]", "sliding_window: found 16"},
-        {"\"smollm3\"", "no_rope_layers", "[0]", "no full-attention layer has rotary"},
+        {"\"gemma4\"", NULL, NULL, "multiply queries at position n by max(1, ln n / ln L0)"},
         {"\"smollm3\"", "no_rope_layers", "[]", "no_rope_layers: expected a list"},
         {"\"smollm3\"", "no_rope_layers", "[\"1\"]", "no_rope_layers: expected a list"},
         {"\"granite\"", "residual_multiplier", "0", "residual_multiplier: expected a number > 0"},
@@ -349,12 +348,26 @@ static void families_and_their_keys(void **state)
          "quantization_config.quant_algo: expected one of: FP8 NVFP4"},
         {"\"gpt_oss\"", "quantization_config", "{\"quant_method\":\"mxfp8\"}",
          "quantization_config.quant_method: expected one of: fp8"},
+        {"\"glm4_moe\"", "n_group", "3", "n_group: expected a divisor of the number of experts"},
+        {"\"glm4_moe\"", "n_group", "8", "n_group: expected a divisor of the number of experts, 2"},
+        {"\"glm4_moe\"", "n_group", "128", "n_group: expected an integer from 1 to 64"},
+        {"\"glm4_moe\"", "topk_group", "2", "topk_group: expected at most n_group"},
+        {"\"glm4_moe\"", "n_group", "4", "num_experts_per_tok: expected at most the experts of"},
+        {"\"glm4_moe\"", "scoring_func", "\"softmax\"", "scoring_func: expected \"sigmoid\""},
+        {"\"glm4_moe\"", "routed_scaling_factor", "0", "routed_scaling_factor: expected a number"},
+        {"\"glm4_moe\"", "first_k_dense_replace", "9",
+         "first_k_dense_replace: expected an integer"},
+        {"\"minimax_m2\"", "scoring_func", "\"topk\"", "scoring_func: expected \"sigmoid\""},
+        {"\"minimax_m2\"", "rotary_dim", "3", "partial_rotary_factor: expected a share"},
+        {"\"qwen3_moe\"", "scoring_func", "\"sigmoid\"", "num_local_experts: expected"},
+        {"\"hunyuan_v1_dense\"", NULL, NULL, "normalised after rotation"},
         {"\"ministral3\"", "rope_parameters", "{\"llama_4_scaling_beta\":0.1}",
          "original_max_position_embeddings: expected a number > 0, found nothing"},
     };
     struct model_folder folder = folder_make();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        bool experts = strstr(rows[i].type, "moe") != NULL || strstr(rows[i].type, "oss") != NULL;
+        bool experts = strstr(rows[i].type, "moe") != NULL || strstr(rows[i].type, "oss") != NULL ||
+                       strstr(rows[i].type, "minimax") != NULL;
         const struct config_member members[] = {
             {"model_type", rows[i].type},
             {"architectures", NULL},
@@ -362,7 +375,10 @@ static void families_and_their_keys(void **state)
             {"sliding_window", strstr(rows[i].type, "gemma") != NULL ? "16" : NULL},
             {"moe_intermediate_size", "4"},
             {"num_experts_per_tok", experts ? "4" : NULL},
-            {"num_local_experts", strstr(rows[i].type, "oss") != NULL ? "8" : NULL},
+            {"num_local_experts",
+             strstr(rows[i].type, "oss") != NULL || strstr(rows[i].type, "minimax") != NULL ? "8"
+                                                                                            : NULL},
+            {"n_routed_experts", "8"},
             {rows[i].key != NULL ? rows[i].key : "unused", rows[i].value},
         };
         write_config(&folder, members, sizeof members / sizeof members[0]);
@@ -454,7 +470,7 @@ static void recurrent_layers_are_read(void **state)
         {", \"layer_types\": [\"linear_attention\", \"linear_attention\", "
          "\"linear_attention\", \"linear_attention\", \"linear_attention\", "
          "\"linear_attention\"]",
-         "no full-attention layer has rotary positions"},
+         "no layer sees all keys"},
         {", \"attn_output_gate\": false", "attn_output_gate: expected true"},
         {", \"partial_rotary_factor\": 0.001", "partial_rotary_factor: expected a share"},
     };
