@@ -38,8 +38,8 @@ struct dpe_book {
 /** How many texts of a folder were left out because they have no word; *first is the file of one.
  */
 size_t dpe_corpus_empty(const struct dpe_corpus *corpus, const char **first);
-/** In place: a byte-order mark is dropped and, where `lines`, CRLF becomes LF. What is left of the
- * n bytes, with a NUL behind it. */
+/** In place: a byte-order mark is dropped and, where `lines`, CRLF becomes LF. Returns how many
+ * of the n bytes are left; a NUL follows them. */
 size_t dpe_text_clean(char *bytes, size_t n, bool lines);
 /** Words as Python's str.split counts them: runs of anything but Unicode white space. `text` is
  *  valid UTF-8 of n bytes. */

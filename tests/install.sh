@@ -15,7 +15,18 @@ fail() {
 cmake --install "$build" --prefix "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
 # Moved after it was installed: no file in it may contain the old path.
 mv "$work/prefix" "$work/dpe"
-grep -rIl -e "$root" -e "$work/prefix" "$work/dpe" && fail "these files contain the path that they were made in"
+# A path begins where no other one goes on: of a tree at /dpe, share/dpe is no part.
+contains() {
+    grep -rIlE "(^|-[IL]|[^]}[:alnum:]_./~-])$(printf '%s' "$1" | sed 's/[][\.*^$+?(){}|]/\\&/g')(/|[^[:alnum:]_.-]|\$)" "$2"
+}
+printf 'prefix=/a/dpe\n-I/dpe.x\n../dpe ${prefix}/dpe [/dpe2]\n' >"$work/other"
+for text in /dpe /dpe/lib -I/dpe/include '"/dpe"' prefix=/dpe a:/dpe/b; do
+    echo "$text" >"$work/own"
+    contains /dpe "$work/own" >/dev/null || fail "the path /dpe is not found in $text"
+done
+contains /dpe "$work/other" && fail "the path /dpe is found in others"
+contains "$root" "$work/dpe" && fail "these files contain the path that they were made in"
+contains "$work/prefix" "$work/dpe" && fail "these files contain the path that they were installed to first"
 "$root/tests/lib/run_paths.sh" "$work/dpe" || fail "a run path"
 for tool in run detect norms export calibrate eval report; do
     "$work/dpe/bin/dpe-$tool" --version >/dev/null || fail "dpe-$tool does not run"

@@ -3,13 +3,13 @@
 
 # Packages to build and run the tools.
 dpe_packages="gcc libc6-dev make cmake pkg-config git libhdf5-dev libcsv-dev libopenblas-openmp-dev
-    libpcre2-dev libutf8proc-dev libjansson-dev libssl-dev libzip-dev libyaml-dev libpng-dev libmicrohttpd-dev libcurl4-openssl-dev
+    libpcre2-dev libutf8proc-dev libjansson-dev zlib1g-dev libssl-dev libzip-dev libyaml-dev libpng-dev libmicrohttpd-dev libcurl4-openssl-dev
     libopenmpi-dev openmpi-bin help2man lowdown"
 # Packages to build the tests and to run most of them.
 dpe_test_packages="g++ libcmocka-dev ccache hdf5-tools python3 python3-h5py python3-numpy locales procps"
 # Further packages for single tests, the sanitizers and the fuzzers.
 dpe_all_test_packages="python3-torch librsvg2-bin slurmctld slurmd slurm-client munge clang libclang-rt-dev libomp-dev
-    chromium curl mmdebstrap man-db zsh dpkg-dev file gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user musl-tools"
+    chromium curl openssl mmdebstrap man-db zsh dpkg-dev file gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user musl-tools"
 
 # dpe_install PACKAGE...: installs the missing ones of these packages.
 dpe_install() {

@@ -68,49 +68,6 @@ bool dpe_calibrate_has_begun(struct batch *batch, const struct entry *entry, con
     return is_there(batch, entry, name) || is_there(batch, entry, journal);
 }
 
-/* ----------------------------------------------------------------------------------- warm start */
-
-/* What a longer entry needs of the shorter one. */
-struct shorter_entry {
-    struct dpe_detect_shorter found;
-    struct dpe_choices_result choices;
-    struct dpe_ranking_result ranking;
-    bool other; /* its table holds the plan of another method */
-};
-
-static void shorter_free(struct shorter_entry *shorter)
-{
-    dpe_datasets_free(&dpe_choices_kinds[0], &shorter->choices);
-    dpe_datasets_free(&dpe_ranking_kind, &shorter->ranking);
-}
-
-static dpe_status read_shorter(const char *path, struct shorter_entry *shorter,
-                               struct dpe_error *err)
-{
-    struct dpe_table *plan = NULL;
-    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *table = NULL;
-    DPE_TRY(dpe_table_load(path, &plan, err));
-    shorter->found.trained = dpe_table_values(plan)->trained_length;
-    shorter->found.temperature = dpe_table_temperature(dpe_table_values(plan));
-    shorter->other = dpe_table_has_method(dpe_table_values(plan)) != 0;
-    dpe_table_close(plan);
-    DPE_TRY(dpe_h5_open(path, &table, err));
-    if (dpe_datasets_get(&dpe_choices_kinds[0], &shorter->choices, "/select", "selected_length",
-                         table, err) != DPE_OK ||
-        dpe_datasets_get(&dpe_ranking_kind, &shorter->ranking, "/detect", "informative", table,
-                         err) != DPE_OK) {
-        return dpe_fail_prefix(err, "%s", path);
-    }
-    shorter->found.n_groups = shorter->choices.n[DPE_CHOICES_GROUP];
-    shorter->found.chosen = shorter->choices.selected;
-    shorter->found.informs = shorter->ranking.informative;
-    return shorter->found.informs != NULL
-               ? DPE_OK
-               : dpe_fail(err, DPE_BAD_DATA,
-                          "%s: /detect/informative: expected a value for each of %lld groups", path,
-                          (long long)shorter->found.n_groups);
-}
-
 /* Layers that rotate in several ways need several lists of factors; a runtime applies the factor on
  * the logits to what it rotates. */
 static bool fits_longrope(const struct batch *batch, const struct dpe_table_values *values)
@@ -151,37 +108,21 @@ void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
     }
 }
 
-/* Plans that a validation has of its own, those that a search ended with among them. */
-static bool is_own(const char *name)
-{
-    static const char *const own[] = {"rope", "base", "joint", "single"};
-    bool found = strncmp(name, "dpe:", 4) == 0;
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-        found = found || strcmp(name, own[i]) == 0;
-    }
-    return found;
-}
-
-/* The method that the check holds the table against: the best of those that the validation did. A
- * race drops plans, which have fewer valid samples than most: they are not in the final. */
-static void find_rival(const struct dpe_scores_result *found, bool needles,
+/* The method that the check holds the table against: the best of those that the validation did,
+ * but for the table's own plan and those of a sweep. */
+static void find_rival(const struct dpe_scores_result *found, const char *kept, bool needles,
                        char method[CALIBRATE_METHOD])
 {
     const double *means = needles ? found->recall_mean : found->perplexity;
-    const int64_t n = means != NULL ? found->n[DPE_VALIDATED_PLAN] : 0;
     double best = (double)NAN;
-    int64_t most = 0;
     method[0] = '\0';
-    for (int64_t i = 0; i < n && found->n_valid != NULL; i++) {
-        most = found->n_valid[i] > most ? found->n_valid[i] : most;
-    }
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 1; means != NULL && i < found->n[DPE_VALIDATED_PLAN]; i++) {
         const char *name = found->plan[i];
-        bool final = most == 0 || 4 * found->n_valid[i] > 3 * most;
-        bool better = isnan(best) || (needles ? means[i] > best : means[i] < best);
+        const bool better = isnan(best) || (needles ? means[i] > best : means[i] < best);
+        const bool own =
+            strcmp(name, "base") == 0 || strcmp(name, "joint") == 0 || strcmp(name, kept) == 0;
         /* A name that fills its place may have been cut. */
-        if (!is_own(name) && isfinite(means[i]) && final && better &&
-            strlen(name) < CALIBRATE_METHOD - 1) {
+        if (!own && isfinite(means[i]) && better && strlen(name) < CALIBRATE_METHOD - 1) {
             best = means[i];
             snprintf(method, CALIBRATE_METHOD, "%s", name);
         }
@@ -194,10 +135,8 @@ static void look_at_validation(struct dpe_h5 *table, bool needles, struct calibr
     struct dpe_scores_result validated = {.recall = NULL};
     DPE_OWNED char *kept = NULL;
     dpe_calibrate_read_validated(table, needles ? "/validate/niah" : "/validate/ppl", &validated);
-    state->ceiling = validated.ceiling != NULL ? *validated.ceiling : (double)NAN;
-    find_rival(&validated, needles, state->rival);
-    state->rival_kept = dpe_h5_get_attr_text(table, "/validate", "kept", &kept, NULL) == DPE_OK &&
-                        strcmp(kept, state->rival) == 0;
+    const bool named = dpe_h5_get_attr_text(table, "/validate", "kept", &kept, NULL) == DPE_OK;
+    find_rival(&validated, named ? kept : "", needles, state->rival);
     dpe_datasets_free(&dpe_validated_scores_kinds[0], &validated);
 }
 
@@ -218,7 +157,6 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
     struct dpe_table *table = NULL;
     DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
     const char *path = dpe_calibrate_path(batch, entry, "detect.h5");
-    batch->state.texts = is_there(batch, NULL, "needles.h5");
     entry->other = false;
     entry->task[0] = '\0';
     entry->plain[0] = '\0';
@@ -233,49 +171,9 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
     DPE_TRY(dpe_h5_open(path, &file, err));
     look_at_task(file, entry);
     look_at_plain(file, entry);
+    batch->state.texts = !dpe_h5_has(file, "/validate/niah") && dpe_h5_has(file, "/validate/ppl");
     if (entry == &batch->state.entries[batch->state.n_entries - 1]) {
-        look_at_validation(file, batch->needles, &batch->state);
-    }
-    return DPE_OK;
-}
-
-/* What was not given is limited to what is near the shorter entry's. */
-static void limit(const struct dpe_detect_arguments *args, const struct dpe_detect_shorter *shorter,
-                  struct entry *entry)
-{
-    if (strcmp(args->lengths, "auto") == 0) {
-        dpe_detect_start_lengths(shorter, entry->length,
-                                 args->window > 0 ? args->window
-                                                  : dpe_detect_default_window(shorter->trained),
-                                 entry->lengths, sizeof entry->lengths);
-        dpe_log_info("%lld tokens: detecting lengths %s (%s)", (long long)entry->length,
-                     entry->lengths[0] != '\0' ? entry->lengths : "auto",
-                     entry->lengths[0] != '\0' ? "near those that the shorter entry chose"
-                                               : "the shorter entry has no choice");
-    }
-    if (strcmp(args->temperature, "auto") == 0) {
-        dpe_detect_start_temperature(shorter, entry->temperature);
-    }
-    if (entry->temperature[0] != '\0') {
-        dpe_log_info("%lld tokens: temperature %s, the shorter entry's", (long long)entry->length,
-                     entry->temperature);
-    }
-}
-
-dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err)
-{
-    struct entry *entry = batch->entry;
-    if (entry == batch->state.entries || batch->args->scratch) {
-        return DPE_OK;
-    }
-    DPE_SCOPED(shorter_free)
-    struct shorter_entry shorter = {.found = {.length = entry[-1].length}};
-    DPE_TRY(read_shorter(dpe_calibrate_path(batch, entry - 1, "detect.h5"), &shorter, err));
-    if (shorter.other) {
-        dpe_log_info("%lld tokens: begun from scratch, the shorter entry holds another method",
-                     (long long)entry->length);
-    } else {
-        limit(&batch->args->detect, &shorter.found, entry);
+        look_at_validation(file, !batch->state.texts, &batch->state);
     }
     return DPE_OK;
 }

@@ -387,8 +387,7 @@ dpe_status dpe_calibrate_each_table(struct batch *batch, calibrate_visit visit,
     const struct {
         const char *name;
         bool made, each; /* there is one for each entry */
-    } files[] = {{"tune.h5", batch->args->detect.against_tuned, true},
-                 {"detect.h5", true, true},
+    } files[] = {{"detect.h5", true, true},
                  {"norms.h5", !batch->frequencies, false},
                  {"ablate.h5", batch->chooses, true},
                  {"check.h5", true, false},

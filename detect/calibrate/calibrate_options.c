@@ -7,11 +7,8 @@
 enum option_key {
     KEY_TOP_K = DPE_KEY_PROGRAM,
     KEY_SEED,
-    KEY_TUNE_BUDGET,
-    KEY_BUDGET,
 };
 
-static const int64_t most_budget = 1000000; /* of dpe-eval tune */
 static const int64_t most_seed = (INT64_C(1) << 40) - CALIBRATE_SEEDS;
 
 static const struct dpe_option options_table[] = {
@@ -22,31 +19,18 @@ static const struct dpe_option options_table[] = {
      1},
     {"output", 'o', "DIR", DPE_BASIC, "Folder for all results; run the same command to continue",
      1},
-    {"start", 0, "shorter|scratch", 0,
-     "Detecting lengths and temperatures that a longer entry tries: those near the ones that the "
-     "shorter entry chose (default), or all",
-     1, DPE_CHOICE(struct calibrate_arguments, scratch, NULL)},
-    {"budget", KEY_BUDGET, "TIME|TOKENS", DPE_BASIC,
-     "End within this time (20m, 2h) or with at most so many tokens (500ktok, 20Mtok): samples, "
-     "groups, --select, key pairs, excerpts and --dtype are chosen for it, and what differences "
-     "they can show is said before; options that are given stay",
-     1},
     {"dry-run", 0, NULL, DPE_BASIC,
      "Print what every part would cost, and run nothing. How fast the model runs here is measured "
      "once and kept for a day in ~/.cache/dpe/speeds ($XDG_CACHE_HOME)",
      1, DPE_SWITCH(struct calibrate_arguments, detect.job.dry_run)},
-    {"samples", 0, "N", DPE_BASIC, "Samples per configuration (default 100)", 2,
+    {"samples", 0, "N", DPE_BASIC,
+     "Samples per configuration of the sweep, and of the check (default 100)", 2,
      DPE_COUNT(struct calibrate_arguments, detect.job.samples, 1, 1000000),
      DPE_GIVEN(struct calibrate_arguments, detect.job.samples_given)},
     {"seed", KEY_SEED, "S", 0,
-     "Seed of sweep and profile (default: 0 for the sweep, 1 for the profile); --against tuned "
-     "adds 500 to it, the check 1000, --top-k auto 2000",
+     "Seed of sweep, search and profile (default: 0, of the profile 1); the check adds 1000 to it, "
+     "--top-k auto 2000",
      2},
-    {"tune-budget", KEY_TUNE_BUDGET, "ROWS", 0,
-     "--against tuned (yarn, self-extend, leaky-rerope and lampe with the settings that dpe-eval "
-     "tune finds for them): samples that the settings of each method may take (default: as "
-     "dpe-eval tune, 400)",
-     4},
     {NULL, 0, NULL, 0, "Profile of the heads:", 6},
     {"norm-samples", 0, "N", 0, "Excerpts of each length (default 10)", 6,
      DPE_COUNT(struct calibrate_arguments, norm_samples, 1, 1000000)},
@@ -66,22 +50,8 @@ void dpe_calibrate_defaults(struct calibrate_arguments *args)
 {
     *args = (struct calibrate_arguments){.norm_samples = 0, .norms = {.contribution = 0}};
     dpe_detect_defaults(&args->detect);
+    args->detect.rule = DPE_DETECT_BOTH;
     args->detect.job.most_lengths = DPE_JOB_LENGTHS;
-}
-
-/* Tuning comes before the sweep, and knows needles alone. */
-static void check_tuning(struct dpe_command_line *state, const struct calibrate_arguments *args)
-{
-    if (args->detect.against_tuned && !args->detect.use_niah) {
-        dpe_line_error(state, "--against tuned needs a task of needles, found 'ppl'");
-    }
-    if (args->detect.against_tuned && args->detect.n_against > 0) {
-        dpe_line_error(state, "--against tuned stands for four methods; leave out --against %s",
-                       args->detect.against[0]);
-    }
-    if (!args->detect.against_tuned && args->tune_budget > 0) {
-        dpe_line_error(state, "--tune-budget needs --against tuned");
-    }
 }
 
 /* What only positions have. */
@@ -113,46 +83,19 @@ static void check_frequencies(struct dpe_command_line *state,
     }
 }
 
-/* "20m": seconds; "500ktok", "20Mtok": tokens. */
-static void parse_budget(const char *arg, struct dpe_command_line *state,
-                         struct calibrate_arguments *args)
-{
-    char *end = NULL;
-    double value = strtod(arg, &end);
-    const double unit = strcmp(end, "tok") == 0    ? 1.0
-                        : strcmp(end, "ktok") == 0 ? 1e3
-                        : strcmp(end, "Mtok") == 0 ? 1e6
-                        : strcmp(end, "Gtok") == 0 ? 1e9
-                                                   : 0.0;
-    args->budget_seconds = args->budget_tokens = 0.0;
-    if (unit > 0.0 && value > 0.0 && value < 1e12) {
-        args->budget_tokens = value * unit;
-    } else if (unit > 0.0 || !dpe_parse_seconds(arg, &args->budget_seconds)) {
-        dpe_line_error(state,
-                       "--budget: expected a time such as 20m or 2h, or tokens such as 500ktok or "
-                       "20Mtok, found '%s'",
-                       arg);
-    }
-}
-
 static void complete(struct dpe_command_line *state, struct calibrate_arguments *args)
 {
-    dpe_job_require(state, &args->detect.job, true, "--output DIR");
-    if (args->detect.rule == DPE_DETECT_READY) {
-        dpe_line_error(
-            state, "--select ready is no calibration; dpe-detect has it, and it ends in minutes");
-    }
-    if (args->detect.frequencies) {
+    struct dpe_detect_arguments *detect = &args->detect;
+    dpe_job_require(state, &detect->job, true, "--output DIR");
+    if (detect->frequencies) {
         check_frequencies(state, args);
     }
-    check_tuning(state, args);
-    if ((args->budget_seconds > 0.0 || args->budget_tokens > 0.0) &&
-        args->detect.job.n_lengths > 1) {
+    if ((detect->budget.seconds > 0.0 || detect->budget.tokens > 0.0) &&
+        detect->job.n_lengths > 1) {
         dpe_line_error(state, "--budget takes one length; run it once for each");
     }
-    args->chat_template = args->detect.job.chat_template;
-    args->asked = args->detect;
-    dpe_detect_complete(state, &args->detect);
+    args->chat_template = detect->job.chat_template;
+    dpe_detect_complete(state, detect);
     args->top_k_given = args->top_k != NULL;
     args->top_k = args->top_k != NULL ? args->top_k : CALIBRATE_AUTO;
 }
@@ -181,9 +124,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         }
         args->top_k = arg;
         return 0;
-    case KEY_BUDGET:
-        parse_budget(arg, state, args);
-        return 0;
     case DPE_LINE_END:
         complete(state, args);
         return 0;
@@ -198,13 +138,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         args->seed_given = true;
         return 0;
     }
-    case KEY_TUNE_BUDGET:
-        args->tune_budget = dpe_parse_count(state, "--tune-budget", arg, 1, DPE_MOST_COUNT);
-        if (args->tune_budget > most_budget) {
-            dpe_line_error(state, "--tune-budget: expected at most %lld, found '%s'",
-                           (long long)most_budget, arg);
-        }
-        return 0;
     default:
         return DPE_LINE_UNKNOWN;
     }
@@ -218,25 +151,27 @@ const struct dpe_option_set dpe_calibrate_option_set = {
     .parser = parse_option,
     .doc =
         "Calibrate a RoPE language model for one or several lengths (-l 2k,4k,8k): effective "
-        "lengths, key pairs, and the DPE table that a runtime loads.\v"
-        "Into DIR: with --against tuned tune.h5 (dpe-eval), detect.h5 (dpe-detect), norms.h5 "
+        "lengths, the plan, key pairs, and the DPE table that a runtime loads.\v"
+        "Into DIR: detect.h5 (dpe-detect: the sweep of groups and the search), norms.h5 "
         "(dpe-norms), with --top-k auto ablate.h5 "
         "(dpe-eval), table.h5 and its forms "
         "table.json, table.yaml with scores.pt, table.safetensors, config.json, table.csv "
         "(dpe-export), check.h5 with what the table finds (dpe-eval), of a GGUF kld-trained.h5 and "
         "kld.h5 with how far it is from the unchanged model (dpe-eval kld), report.html "
         "(dpe-report). With several lengths the table has an entry for each, and a runtime chooses "
-        "by the length of the text: then DIR/LENGTH has tune.h5, detect.h5, ablate.h5, table.h5, "
+        "by the length of the text: then DIR/LENGTH has detect.h5, ablate.h5, table.h5, "
         "table.yaml and table.csv of its entry, and everything else is in DIR once. With --move "
         "frequencies: detect.h5, table.h5, table.json, config.json (longrope), check.h5 and "
         "report.html. A table that holds another method than DPE, because that one is shown to be "
         "better, has no ablate.h5, table.yaml and table.csv; one of frequencies alone has the "
         "config.json of longrope. Finished parts are kept: after a kill, a signal or a full disk, "
-        "run the same command to continue. --time-budget covers all parts together. mpirun -n 8 "
+        "run the same command to continue. With --budget the sweep, the choice of key pairs and "
+        "the "
+        "divergence are left out where they do not fit, which is said. --time-budget covers all "
+        "parts together. mpirun -n 8 "
         "dpe-calibrate ... distributes the samples over processes.\n\n"
         "Exit status: 0 complete, 75 stopped and resumable, else as in dpe-detect --help.\n\n"
         "Example:\n"
-        "  dpe-calibrate -m data/reference -l 2k --corpus data/sample --keys-per-context 4 --race "
-        "-o calibrated",
+        "  dpe-calibrate -m data/reference -l 1k --corpus data/sample --budget 5m -o calibrated",
     .children = children,
 };

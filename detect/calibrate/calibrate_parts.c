@@ -6,10 +6,6 @@
 #include "eval/niah/niah.h"
 #include "eval/tool/comparison/comparison.h"
 
-/* Methods of --against tuned: what a table can hold, and what is strong without tuning. */
-static const char *const rivals[] = {"yarn", "self-extend", "leaky-rerope", "lampe"};
-enum { RIVALS = sizeof rivals / sizeof rivals[0], TUNE_ROUNDS = 100, LEAST_ROUND = 4 };
-
 static bool is_dry(enum calibrate_way way)
 {
     return way != CALIBRATE_RUN && way != CALIBRATE_RUN_SILENT;
@@ -51,21 +47,7 @@ dpe_status dpe_calibrate_sweep(struct batch *batch, enum calibrate_way way, stru
                                struct dpe_error *err)
 {
     struct dpe_detect_arguments args = batch->args->detect;
-    const struct entry *entry = batch->entry;
-    args.job = job_of(batch, way, entry, "detect.h5");
-    if (entry->lengths[0] != '\0') {
-        args.lengths = entry->lengths;
-    }
-    if (entry->temperature[0] != '\0') {
-        args.temperature = entry->temperature;
-    }
-    /* Before they are tuned there are no settings, and the methods cost the same. */
-    if (args.against_tuned && is_dry(way)) {
-        memcpy(args.against, rivals, sizeof rivals);
-        args.n_against = RIVALS;
-    } else if (args.against_tuned) {
-        args.against[args.n_against++] = dpe_calibrate_path(batch, entry, "tune.h5");
-    }
+    args.job = job_of(batch, way, batch->entry, "detect.h5");
     return work(&dpe_detect_study, &args, &args.job, way, bill, err);
 }
 
@@ -83,9 +65,10 @@ dpe_status dpe_calibrate_profile(struct batch *batch, enum calibrate_way way, st
 
 /* ---------------------------------------------------------------------------------- of dpe-eval */
 
-static bool is_budgeted(const struct batch *batch)
+bool dpe_calibrate_is_budgeted(const struct batch *batch)
 {
-    return batch->args->budget_seconds > 0.0 || batch->args->budget_tokens > 0.0;
+    const struct dpe_detect_budget *budget = &batch->line->detect.budget;
+    return budget->seconds > 0.0 || budget->tokens > 0.0;
 }
 
 /* Settings of the needles of a part. What the sweep does with --keys-per-context the other parts
@@ -96,7 +79,8 @@ static void write_niah(const struct batch *batch, enum calibrate_part part,
     const struct dpe_detect_arguments *detect = &batch->args->detect;
     const char *given = detect->niah != NULL ? detect->niah : "";
     /* With a budget the task is one that the model can do, for the check too. */
-    const bool own = part == CALIBRATE_PAIRS || (part == CALIBRATE_CHECK && is_budgeted(batch));
+    const bool own =
+        part == CALIBRATE_PAIRS || (part == CALIBRATE_CHECK && dpe_calibrate_is_budgeted(batch));
     const char *chosen = own ? batch->entry->task : "";
     const long long several = part != CALIBRATE_CHECK ? (long long)detect->keys_per_context : 0;
     size_t n = 0;
@@ -129,8 +113,7 @@ int64_t dpe_calibrate_together(const struct batch *batch)
 static void fill_questions(struct batch *batch, enum calibrate_part part,
                            struct dpe_eval_arguments *args, char spec[CALIBRATE_NIAH])
 {
-    static const uint64_t seeds[] = {CALIBRATE_PAIRS_SEED, CALIBRATE_CHECK_SEED,
-                                     CALIBRATE_TUNE_SEED};
+    static const uint64_t seeds[] = {CALIBRATE_PAIRS_SEED, CALIBRATE_CHECK_SEED};
     const struct dpe_job_options *given = &batch->args->detect.job;
     args->official = true;
     args->suites[0].name = batch->needles ? "niah" : "ppl";
@@ -174,38 +157,6 @@ static void plan_methods(const struct batch *batch, const char *name, int64_t n,
     add_method(args, batch->frequencies ? "rope" : "dpe", false);
 }
 
-/* Of a race; samples that share a context stay together. */
-static int64_t round_of_tune(const struct batch *batch)
-{
-    int64_t together = dpe_calibrate_together(batch);
-    return (LEAST_ROUND + together - 1) / together * together;
-}
-
-dpe_status dpe_calibrate_tune(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
-                              struct dpe_error *err)
-{
-    const int64_t round = round_of_tune(batch);
-    const bool prices = way == CALIBRATE_COST || way == CALIBRATE_PRICE;
-    struct dpe_eval_arguments args = {.job = job_of(batch, way, batch->entry, "tune.h5")};
-    char spec[CALIBRATE_NIAH];
-    int64_t budget = batch->args->tune_budget;
-    if (prices) { /* all races and fresh samples, at most */
-        plan_methods(batch, "--against tuned", 1, &args);
-        budget = budget > 0 ? budget : TUNE_ROUNDS * round;
-        args.job.samples = RIVALS * (budget + 2 * round);
-    } else {
-        for (int i = 0; i < RIVALS; i++) {
-            add_method(&args, rivals[i], false);
-        }
-        args.tune_temperature = true;
-        args.budget = budget;
-        args.job.samples = round;
-    }
-    fill_questions(batch, CALIBRATE_TUNE, &args, spec);
-    return work(prices ? &dpe_eval_comparison_study : &dpe_eval_tune_study, &args, &args.job, way,
-                bill, err);
-}
-
 dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
                                struct dpe_error *err)
 {
@@ -228,15 +179,12 @@ dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, stru
     return work(&dpe_eval_comparison_study, &args, &args.job, way, bill, err);
 }
 
-/* How many methods the check will have: the table of a ready method is that method. */
+/* How many methods the check will have at most: rope, of a search the best other method, where the
+ * key pairs were chosen all of them, and the table. */
 static int64_t count_methods(const struct batch *batch)
 {
-    const struct dpe_detect_arguments *detect = &batch->args->detect;
-    const bool ready = !dpe_detect_sweeps(detect->rule);
-    return 2 +
-           ((ready && !batch->state.rival_kept) || detect->against_tuned ||
-            (!ready && detect->n_against > 0)) +
-           (!batch->frequencies && !ready);
+    return 2 + dpe_detect_searches(batch->args->detect.rule) +
+           (batch->chooses || batch->state.n_entries > 1);
 }
 
 static dpe_status check(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
@@ -257,8 +205,7 @@ static dpe_status check(struct batch *batch, enum calibrate_way way, struct dpe_
         if (state->rival[0] != '\0') {
             add_method(&args, state->rival, false);
         }
-        if (!batch->frequencies && (several || !longest->other) &&
-            (several || dpe_detect_sweeps(batch->args->detect.rule))) {
+        if (several || (batch->chooses && !longest->other)) {
             add_method(&args,
                        dpe_calibrate_path(batch, longest, several ? "table.h5" : "detect.h5"),
                        true);
@@ -277,13 +224,13 @@ dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, stru
     static const char *const stand_ins[] = {"keys=8,values=4,asked=8", "keys=4,values=4,asked=4",
                                             "keys=4,values=1,asked=4", "keys=1,values=1,asked=1"};
     enum { STAND_INS = sizeof stand_ins / sizeof stand_ins[0] };
-    const int first = !dpe_detect_sweeps(batch->args->detect.rule) ? 0 : 1;
     char *task = batch->entry->task;
-    if (!is_dry(way) || !is_budgeted(batch) || !batch->args->detect.auto_task || task[0] != '\0') {
+    if (!is_dry(way) || !dpe_calibrate_is_budgeted(batch) || !batch->args->detect.auto_task ||
+        task[0] != '\0') {
         return check(batch, way, bill, err);
     }
     dpe_status status = DPE_USAGE;
-    for (int i = first; i < STAND_INS && status == DPE_USAGE; i++) {
+    for (int i = 0; i < STAND_INS && status == DPE_USAGE; i++) {
         snprintf(task, sizeof batch->entry->task, "%s", stand_ins[i]);
         status = check(batch, way, bill, err);
     }
@@ -334,9 +281,6 @@ void dpe_calibrate_try_kld(struct batch *batch)
 static dpe_status price_entry(struct batch *batch, enum calibrate_way way, struct dpe_bill *sum,
                               struct dpe_error *err)
 {
-    if (batch->args->detect.against_tuned) {
-        DPE_TRY(dpe_calibrate_tune(batch, way, sum, err));
-    }
     if (batch->chooses) {
         DPE_TRY(dpe_calibrate_pairs(batch, way, sum, err));
     }
@@ -349,10 +293,6 @@ dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, stru
     struct calibrate_state *state = &batch->state;
     for (int e = 0; e < state->n_entries; e++) {
         batch->entry = &state->entries[e];
-        if (batch->args->detect.against_tuned) {
-            /* its settings; what it costs is added below */
-            DPE_TRY(dpe_calibrate_tune(batch, CALIBRATE_TRY, NULL, err));
-        }
         DPE_TRY(dpe_calibrate_sweep(batch, way, sum, err));
         if (way == CALIBRATE_COST) {
             dpe_print("\n");

@@ -6,7 +6,7 @@
 #ifndef DPE_CALIBRATE_TOOL_H
 #define DPE_CALIBRATE_TOOL_H
 
-#include "detect/search/select.h"
+#include "detect/search/key_pairs.h"
 #include "detect/tool/detection.h"
 #include "eval/tool/comparison/comparison.h"
 #include "norms/norms.h"
@@ -21,12 +21,10 @@ enum { CALIBRATE_METHOD = 256, CALIBRATE_NIAH = 512, CALIBRATE_FILES = 160 };
 enum calibrate_part {
     CALIBRATE_PAIRS, /**< how many key pairs: an ablation */
     CALIBRATE_CHECK,
-    CALIBRATE_TUNE, /**< settings of the methods that the result is held against */
 };
 
 /** What parts add to the sweep's seed. */
 enum {
-    CALIBRATE_TUNE_SEED = 500,
     CALIBRATE_CHECK_SEED = 1000,
     CALIBRATE_PAIRS_SEED = 2000,
     CALIBRATE_SEEDS = 2000,
@@ -37,7 +35,6 @@ enum {
 
 /** The command line. */
 struct calibrate_arguments {
-    struct dpe_detect_arguments asked;  /**< as given: what follows from others is not set */
     struct dpe_detect_arguments detect; /**< its job: what all studies have; several lengths: a
                                            table with an entry for each */
     struct dpe_norms_arguments norms;
@@ -45,10 +42,7 @@ struct calibrate_arguments {
     const char *chat_template; /**< NULL: not given */
     bool seed_given, top_k_given;
     const char *top_k;
-    int64_t tune_budget;                  /**< 0: not given */
-    double budget_seconds, budget_tokens; /**< --budget: at most one of them; 0: not given */
-    int64_t check_samples;                /**< of the check; 0: as many as the sweep's */
-    bool scratch; /**< the sweep of a longer entry does not begin at the shorter one's result */
+    int64_t check_samples; /**< of the check; 0: as many as the sweep's */
 };
 extern const struct dpe_option_set
     dpe_calibrate_option_set; /**< its input: struct calibrate_arguments with dpe_calibrate_defaults
@@ -60,12 +54,9 @@ struct entry {
     int64_t length;
     char folder[24]; /**< "", or "1024/": stands before the names of its files */
     struct dpe_detect_top_k pairs;
-    char k[32];        /**< --top-k of its table: what was given, or chosen */
-    char lengths[512]; /**< --lengths of its sweep, where the shorter entry limits them; "": not */
-    char temperature[DPE_TEMPERATURE_TEXT +
-                     8]; /**< --temperature of it, around the shorter entry's; "": as given */
-    char task[64]; /**< "keys=K,values=V,asked=M" that the pilot of its sweep chose; "": no pilot,
-                      or no sweep yet */
+    char k[32];    /**< --top-k of its table: what was given, or chosen */
+    char task[64]; /**< "keys=K,values=V,asked=M" that its search measured by; "": as named, or
+                      not yet known */
     char plain[CALIBRATE_METHOD]; /**< best method that needs no adapter, where its table needs one;
                                      "": none */
     bool other;   /**< its sweep kept the plan of another method, which no YAML and CSV can hold */
@@ -86,7 +77,6 @@ struct batch {
     bool needles;                           /**< needles decide; else perplexity */
     bool alike;               /**< every layer moves: one list of factors is for all */
     struct dpe_pooled pooled; /**< the check of the longest length with the validation's samples */
-    double bf16_gain;         /**< of --dtype bf16: times as fast as in float; 0: not measured */
     bool checked;             /**< check.h5 is there, and the tables keep what it says */
     bool diverges; /**< the model is one file, a GGUF, and texts are long enough: kld.h5 is made */
     char **paths;  /**< [n_paths] that were asked for */
@@ -101,13 +91,11 @@ struct batch {
     struct calibrate_state {
         struct entry entries[DPE_JOB_LENGTHS]; /**< [n_entries] by increasing length */
         int n_entries;
-        bool done;      /**< everything is there already */
-        bool pairs;     /**< and what was made chose a number of key pairs */
-        bool texts;     /**< needles say little of the model: DIR/needles.h5 is there */
-        double ceiling; /**< of needles, in the longest sweep; NaN: not known */
+        bool done;  /**< everything is there already */
+        bool pairs; /**< and what was made chose a number of key pairs */
+        bool texts; /**< needles say little of the model: its plan was chosen by perplexity */
         char
             rival[CALIBRATE_METHOD]; /**< best method of the longest sweep's validation; "": none */
-        bool rival_kept;             /**< its table holds that one */
     } state;
     struct entry *entry; /**< that is being worked on */
 };
@@ -115,13 +103,6 @@ struct batch {
 /** Set up the entries. DPE_USAGE: one of several lengths is within the trained length, where the
  *  model is run unchanged. */
 dpe_status dpe_calibrate_entries(struct batch *batch, struct dpe_error *err);
-/** Set where the entry begins from the detection of the next shorter one (DIR/LENGTH/detect.h5).
- *  entry->lengths: of the lengths that `auto` tries, the largest (not scaled), those that were
- * chosen there, and those within a factor of two of a length chosen there for a group whose lengths
- * differ beyond noise; "" with --lengths, and where fewer than two remain. entry->temperature: a
- * search around the one of its table; "" where that has none, and with another --temperature than
- * auto. Both are "" for the first entry and with --start scratch. Errors of the table. */
-dpe_status dpe_calibrate_start(struct batch *batch, struct dpe_error *err);
 /** Look at what the table of the entry's sweep holds, if it is there: entry->other, ->factors,
  * ->task; of the longest one the rival. Errors of the table. */
 dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err);
@@ -151,11 +132,6 @@ dpe_status dpe_calibrate_sweep(struct batch *batch, enum calibrate_way way, stru
                                struct dpe_error *err);
 dpe_status dpe_calibrate_profile(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
                                  struct dpe_error *err);
-/** The settings of the usual baselines, temperatures among them, on the needles of the sweep, each
- * context with a haystack of its own, of another seed; the few fresh samples are not what decides,
- * validation is. */
-dpe_status dpe_calibrate_tune(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
-                              struct dpe_error *err);
 /** Recall or perplexity of the entry's length with each number of the ladder moved, on the sweep's
  * task and samples of another seed than those of sweep and check. Perplexity: of the corpus's
  * books, the sweep's among them. */
@@ -174,25 +150,20 @@ dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_w
                              struct dpe_bill *bill, struct dpe_error *err);
 /** Set batch->diverges; says why where a GGUF has none. */
 void dpe_calibrate_try_kld(struct batch *batch);
-/** What the table of a rule without a sweep holds, in words. */
-const char *dpe_calibrate_holds(enum dpe_detect_rule rule);
 /** Samples in a row of CALIBRATE_PAIRS that share a context, or half of one. */
 int64_t dpe_calibrate_together(const struct batch *batch);
 /** What all parts of the batch cost, added to `sum`. */
 dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, struct dpe_bill *sum,
                                struct dpe_error *err);
-/** --budget: choose samples, groups, rule, key pairs and type so that the whole ends in it, and say
- * what differences that can show; batch->args is then what was chosen. Options that were given
- * stay. DPE_USAGE when even the smallest setting does not fit. Nothing without --budget. */
+/** Whether there is a budget. */
+bool dpe_calibrate_is_budgeted(const struct batch *batch);
+/** --budget: leave out what does not fit, and give the search the rest; batch->args is then what
+ * was chosen, which is said. Options that were given stay. DPE_USAGE when even the smallest setting
+ * does not fit. Nothing without --budget. */
 dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err);
-/** Of a sweep that took a method that is ready (--budget): where the unchanged model finds less
- * than DPE_DETECT_LOW_CEILING of the easiest needles in its own trained length, choose by the
- * perplexity of texts instead, in what is left of the budget; the sweep becomes DIR/needles.h5.
- * *again: the sweep is to be made, on texts. All ranks call it. */
-dpe_status dpe_calibrate_fall_back(struct batch *batch, bool *again, struct dpe_error *err);
 /** What is left of the budget goes into the check: as many samples as fit. All ranks call it. */
 dpe_status dpe_calibrate_fit_check(struct batch *batch, struct dpe_error *err);
-/** Print what every part would cost; of three settings, what each would cost and can show. */
+/** Print what every part would cost. */
 dpe_status dpe_calibrate_dry_run(struct batch *batch, struct dpe_error *err);
 
 /** Choose the number of key pairs from the entry's ablate.h5, into entry->pairs and entry->k.

@@ -26,8 +26,8 @@ static dpe_status lead(struct batch *batch, dpe_status (*step)(struct batch *, s
 
 static void announce(struct batch *batch, const char *what)
 {
-    int parts = (1 + batch->chooses + batch->args->detect.against_tuned) * batch->state.n_entries +
-                (batch->frequencies ? 3 : 4) + batch->diverges;
+    int parts = (1 + batch->chooses) * batch->state.n_entries + (batch->frequencies ? 3 : 4) +
+                batch->diverges;
     (void)fflush(stdout); /* the part before is whole where both streams go to one file */
     dpe_log_info("%d of %d: %s", ++batch->step, parts, what);
 }
@@ -50,41 +50,17 @@ static dpe_status make_entry_folder(struct batch *batch, struct dpe_error *err)
     return dpe_make_folder(dpe_calibrate_path(batch, batch->entry, ""), err);
 }
 
-/* What is printed of it, a few fresh samples of each method, would not be what the sweep's
- * validation shows. */
-static dpe_status tune(struct batch *batch, struct dpe_error *err)
-{
-    if (!batch->args->detect.against_tuned) {
-        return DPE_OK;
-    }
-    announce_entry(batch, "settings of other methods", "dpe-eval");
-    DPE_TRY(lead(batch, make_entry_folder, err));
-    return dpe_calibrate_tune(batch, CALIBRATE_RUN_SILENT, NULL, err);
-}
-
-/* A longer entry begins where the shorter one ended. */
-static dpe_status prepare_sweep(struct batch *batch, struct dpe_error *err)
-{
-    DPE_TRY(make_entry_folder(batch, err));
-    return dpe_calibrate_start(batch, err);
-}
-
-static dpe_status run_sweep(struct batch *batch, struct dpe_error *err)
-{
-    DPE_TRY(dpe_calibrate_sweep(batch, CALIBRATE_RUN, NULL, err));
-    return lead(batch, dpe_calibrate_look, err);
-}
-
+/* What decides is what the search went by. */
 static dpe_status sweep(struct batch *batch, struct dpe_error *err)
 {
-    bool again = false;
-    announce_entry(batch, "sweep", "dpe-detect");
-    DPE_TRY(lead(batch, prepare_sweep, err));
-    if (!batch->state.texts) {
-        DPE_TRY(run_sweep(batch, err));
-    }
-    DPE_TRY(dpe_calibrate_fall_back(batch, &again, err));
-    return again ? run_sweep(batch, err) : DPE_OK;
+    announce_entry(batch,
+                   dpe_detect_sweeps(batch->args->detect.rule) ? "sweep and search" : "search",
+                   "dpe-detect");
+    DPE_TRY(lead(batch, make_entry_folder, err));
+    DPE_TRY(dpe_calibrate_sweep(batch, CALIBRATE_RUN, NULL, err));
+    DPE_TRY(lead(batch, dpe_calibrate_look, err));
+    batch->needles = batch->needles && !batch->state.texts;
+    return DPE_OK;
 }
 
 static dpe_status profile(struct batch *batch, struct dpe_error *err)
@@ -133,16 +109,14 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
     announce(batch, "what the table finds (dpe-eval)");
     dpe_print("\n%s:\n", batch->needles ? "On needles that no earlier part has used"
                                         : "On the corpus's books, some of which the sweep used");
-    if (!dpe_detect_sweeps(batch->args->detect.rule)) {
-        dpe_print("table.h5 holds %s\n", dpe_calibrate_holds(batch->args->detect.rule));
-    } else if (batch->frequencies) {
+    if (batch->frequencies) {
         dpe_print("what the factors of table.h5 find\n");
     } else if (state->n_entries > 1) {
         dpe_print("table.h5 has an entry for each length, %stable.h5 is the longest alone\n",
                   batch->entry->folder);
     } else if (batch->entry->other) {
         dpe_print("table.h5 holds the plan of another method\n");
-    } else {
+    } else if (batch->chooses) {
         dpe_print("detect.h5 moves every pair, table.h5 the key pairs of each head\n(--top-k %s)\n",
                   batch->entry->k);
     }
@@ -175,7 +149,6 @@ static dpe_status diverge(struct batch *batch, struct dpe_error *err)
 static dpe_status make_report(struct batch *batch, struct dpe_error *err)
 {
     const struct calibrate_state *state = &batch->state;
-    const bool tuned = batch->args->detect.against_tuned;
     struct dpe_report_arguments args = {.force = true, .quiet = true};
     const struct {
         const char *name;
@@ -186,7 +159,6 @@ static dpe_status make_report(struct batch *batch, struct dpe_error *err)
         {"table.h5", true, false},
         {"check.h5", true, false},
         {"kld.h5", batch->diverges, false},
-        {"tune.h5", tuned, true},
         /* Left out where the number of pairs was given: they would be of an older choice. */
         {"ablate.h5", batch->chooses, true}};
     args.output = dpe_calibrate_path(batch, NULL, "report.html");
@@ -264,6 +236,7 @@ static dpe_status show_again(struct batch *batch, struct dpe_error *err)
     dpe_log_info("complete: %s has all results of this command; nothing was changed",
                  batch->args->detect.job.output);
     batch->chooses = batch->chooses && batch->state.pairs;
+    batch->needles = batch->needles && !batch->state.texts;
     for (int i = 0; i < batch->state.n_entries && batch->chooses; i++) {
         batch->entry = &batch->state.entries[i];
         DPE_TRY(batch->entry->other ? DPE_OK : lead(batch, dpe_calibrate_choose_pairs, err));
@@ -288,8 +261,7 @@ static dpe_status calibrate(struct batch *batch, struct dpe_error *err)
         bool each;         /* for each entry, the shortest first */
         bool leads;        /* rank 0 does it */
         const char *words; /* that announce it; NULL: the step does */
-    } steps[] = {{.step = tune, .each = true},
-                 {.step = sweep, .each = true},
+    } steps[] = {{.step = sweep, .each = true},
                  {.step = profile},
                  {.step = choose_pairs, .each = true},
                  {dpe_calibrate_export, false, true, "the table and its forms (dpe-export)"},
@@ -347,12 +319,7 @@ static dpe_status prepare(struct batch *batch, struct dpe_error *err)
  * part that has not begun, of the first sweep those too. */
 static dpe_status try_entry(struct batch *batch, struct dpe_error *err)
 {
-    const bool tunes = batch->args->detect.against_tuned;
-    const bool begun =
-        dpe_calibrate_has_begun(batch, batch->entry, tunes ? "tune.h5" : "detect.h5");
-    if (!begun && tunes) {
-        DPE_TRY(dpe_calibrate_tune(batch, CALIBRATE_TRY, NULL, err));
-    }
+    const bool begun = dpe_calibrate_has_begun(batch, batch->entry, "detect.h5");
     if (!begun) {
         DPE_TRY(dpe_calibrate_sweep(batch, CALIBRATE_TRY, NULL, err));
     }
@@ -463,7 +430,6 @@ DPE_MAIN(dpe_calibrate)
     args.detect.job.argv = argv;
     dpe_tool_parse(&dpe_calibrate_option_set, argc, argv, 0, &args);
     dpe_tool_configure(&args.detect.job.tool);
-    dpe_signals_install();
     struct batch *batch = dpe_alloc_zero(1, sizeof *batch); /* too large for a small stack */
     struct dpe_job_options options;
     struct dpe_error err = {0};

@@ -8,12 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report)
-{
-    return &report->results[report->results[0].used ? 0 : 1];
-}
+const char *const dpe_detect_rule_names[] = {"search", "paper", "both", NULL};
 
-static struct dpe_detect_result *deciding_of(struct dpe_detect_report *report)
+const struct dpe_detect_result *dpe_detect_deciding(const struct dpe_detect_report *report)
 {
     return &report->results[report->results[0].used ? 0 : 1];
 }
@@ -77,135 +74,21 @@ static dpe_status collect_task(const struct dpe_detect_report *report,
     return find_positions(report, result, run, keys, n_cells, false, &result->at, err);
 }
 
-static dpe_status replay_race(struct dpe_detect_report *report,
-                              const struct dpe_detect_result *result, struct dpe_error *err)
-{
-    const struct dpe_detect_params *params = &report->grid->params;
-    dpe_race_free(&report->race);
-    return dpe_detect_race_replay(&report->race_options, &result->scores, params->n_groups,
-                                  params->n_lengths, dpe_detect_base_length(params),
-                                  result->criterion, &report->race, err);
-}
-
-dpe_status dpe_detect_report_race(struct dpe_detect_report *report, const struct dpe_run *run,
-                                  struct dpe_error *err)
-{
-    struct dpe_detect_result *result = deciding_of(report);
-    DPE_TRY(collect_task(report, result, run, err));
-    return replay_race(report, result, err);
-}
-
 static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
                               const struct dpe_run *run, struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &report->grid->params;
     dpe_detect_ranking_free(&result->ranking);
     DPE_TRY(collect_task(report, result, run, err));
-    if (!report->racing || result != dpe_detect_deciding(report)) {
-        return dpe_detect_rank(&result->scores, params->n_groups, params->lengths,
-                               params->n_lengths, result->criterion, &result->ranking, err);
-    }
-    DPE_TRY(replay_race(report, result, err));
-    return dpe_detect_rank_race(&result->scores, &report->race, params->n_groups, params->lengths,
-                                params->n_lengths, result->criterion, &result->ranking, err);
-}
-
-/* The rows of a sequential step, as far as they are there. */
-struct step_rows {
-    const struct dpe_detect_report *report;
-    const struct dpe_run *run;
-};
-
-static dpe_status step_scores(void *user, const int *at, int group,
-                              struct dpe_detect_scores *scores, char (*keys)[33], bool *complete,
-                              struct dpe_error *err)
-{
-    const struct step_rows *rows = user;
-    const struct dpe_detect_report *report = rows->report;
-    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
-    int n = report->grid->params.n_lengths;
-    const char *names[DPE_DETECT_MAX_LENGTHS];
-    for (int t = 0; t < n; t++) {
-        struct dpe_detect_config config;
-        DPE_TRY(dpe_detect_step_plan(report->grid, report->context, at, group, t, &config, err));
-        dpe_plan_free(&config.plan);
-        memcpy(keys[t], config.key, sizeof config.key);
-        names[t] = keys[t];
-    }
-    DPE_TRY(dpe_detect_collect(rows->run, deciding->task, names, n, 0, deciding->n_samples,
-                               deciding->together, scores, err));
-    for (int64_t i = 0; i < n * deciding->n_samples; i++) {
-        *complete = *complete && scores->status[i] >= 0;
-    }
-    return DPE_OK;
-}
-
-static dpe_status select_lengths(struct dpe_detect_report *report, const struct dpe_run *run,
-                                 struct dpe_error *err)
-{
-    const struct dpe_detect_params *params = &report->grid->params;
-    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
-    struct step_rows rows = {report, run};
-    const struct dpe_detect_steps steps = {&rows, step_scores};
-    dpe_detect_selection_free(&report->selection);
-    switch (report->rule) {
-    case DPE_DETECT_GUARDED:
-        return dpe_detect_select_guarded(params, &deciding->scores, deciding->criterion,
-                                         &report->selection, err);
-    case DPE_DETECT_SEQUENTIAL:
-        return dpe_detect_select_sequential(params, &deciding->ranking, report->rounds, &steps,
-                                            &report->selection, err);
-    case DPE_DETECT_JOINTLY:
-        return dpe_detect_select_point(params, report->search.point.at, &report->selection, err);
-    case DPE_DETECT_READY: /* nothing is ranked: every group stays in the base */
-    case DPE_DETECT_BRIEF:
-    case DPE_DETECT_PAPER:
-        break;
-    }
-    dpe_status status =
-        dpe_detect_select_paper(params, &deciding->ranking, &report->selection, err);
-    report->selection.rule = report->rule;
-    return status;
-}
-
-static dpe_status searched_scores(void *user, const char *const *keys, int n,
-                                  struct dpe_detect_scores *scores, struct dpe_error *err)
-{
-    const struct step_rows *rows = user;
-    const struct dpe_detect_result *deciding = dpe_detect_deciding(rows->report);
-    return dpe_detect_collect(rows->run, deciding->task, keys, n, 0,
-                              rows->report->searching.n_samples, deciding->together, scores, err);
-}
-
-static dpe_status guard_scores(void *user, const char *const *keys, int n,
-                               struct dpe_detect_scores *scores, struct dpe_error *err)
-{
-    const struct step_rows *rows = user;
-    return dpe_detect_collect(rows->run, rows->report->texts.validate_task, keys, n, 0,
-                              rows->report->searching.texts, 1, scores, err);
-}
-
-dpe_status dpe_detect_report_search(struct dpe_detect_report *report, const struct dpe_run *run,
-                                    struct dpe_error *err)
-{
-    struct step_rows rows = {report, run};
-    const struct dpe_detect_source source = {&rows, searched_scores, guard_scores};
-    dpe_detect_search_free(&report->search);
-    if (report->searching.n_samples == 0) {
-        report->search.complete = true;
-        return DPE_OK;
-    }
-    const struct dpe_detect_ranking *ranking =
-        report->swept ? &dpe_detect_deciding(report)->ranking : NULL;
-    return dpe_detect_search_replay(&report->searching, report->grid, report->context, ranking,
-                                    &source, &report->search, err);
+    return dpe_detect_rank(&result->scores, params->n_groups, params->lengths, params->n_lengths,
+                           result->criterion, &result->ranking, err);
 }
 
 dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
                                    struct dpe_error *err)
 {
-    const struct dpe_detect_grid *grid = report->grid;
-    size_t n = (size_t)grid->params.n_groups;
+    const struct dpe_detect_params *params = &report->grid->params;
+    size_t n = (size_t)params->n_groups;
     if (report->scale == NULL) {
         report->scale = dpe_alloc(n, sizeof *report->scale);
         report->selected = dpe_alloc(n, sizeof *report->selected);
@@ -217,122 +100,44 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
             DPE_TRY(report_task(report, &report->results[i], run, err));
         }
     }
-    DPE_TRY(dpe_detect_report_search(report, run, err));
-    DPE_TRY(select_lengths(report, run, err));
-    dpe_detect_selected_scales(&grid->params, &report->selection, report->scale);
-    for (int g = 0; g < grid->params.n_groups; g++) {
-        int at = report->selection.at[g];
-        report->selected[g] = at < 0 ? -1 : grid->params.lengths[at];
-    }
-    return DPE_OK;
-}
-
-bool dpe_detect_report_chooses(const struct dpe_detect_report *report)
-{
-    return report->rule == DPE_DETECT_JOINTLY;
-}
-
-/* Whether the search compared a plan in which groups differ. */
-static bool tried_groups(const struct dpe_detect_report *report)
-{
-    const struct dpe_detect_params *params = &report->grid->params;
-    for (int i = 0; i < report->search.n_steps; i++) {
-        const struct dpe_detect_step *step = &report->search.steps[i];
-        for (int k = 1; k < step->n && step->tested; k++) {
-            if (!dpe_detect_point_is_single(params, &step->tried[k].point)) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-const char *const dpe_detect_worth_names[] = {
-    [DPE_DETECT_WORTH_UNKNOWN] = "unknown", [DPE_DETECT_WORTH_UNTRIED] = "not tried",
-    [DPE_DETECT_WORTH_NONE] = "nothing",    [DPE_DETECT_WORTH_NOT_SHOWN] = "not shown",
-    [DPE_DETECT_WORTH_SHOWN] = "better",
-};
-
-enum dpe_detect_worth dpe_detect_report_worth(const struct dpe_detect_report *report)
-{
-    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
-    const struct dpe_detect_validation *v = &deciding->validation;
-    const int single = DPE_DETECT_SINGLE;
-    if (!deciding->validated || !dpe_detect_report_chooses(report) || v->n_plans <= single ||
-        report->grid->params.n_groups < 2) {
-        return DPE_DETECT_WORTH_UNKNOWN;
-    }
-    if (dpe_detect_point_is_single(&report->grid->params, &report->search.point)) {
-        return tried_groups(report) ? DPE_DETECT_WORTH_NONE : DPE_DETECT_WORTH_UNTRIED;
-    }
-    return dpe_detect_judge(&v->minus[single], v->criterion) == DPE_DETECT_BETTER
-               ? DPE_DETECT_WORTH_SHOWN
-               : DPE_DETECT_WORTH_NOT_SHOWN;
-}
-
-/* Where no search began at it. */
-static struct dpe_detect_point base_point(const struct dpe_detect_report *report)
-{
-    struct dpe_detect_point point = report->search.start;
-    if (report->searching.n_samples == 0) {
-        dpe_detect_point_base(&report->grid->params, &point);
-    }
-    return point;
-}
-
-struct dpe_detect_point dpe_detect_report_point(const struct dpe_detect_report *report, int plan)
-{
-    return plan == DPE_DETECT_BASE     ? base_point(report)
-           : plan == DPE_DETECT_SINGLE ? report->search.single
-                                       : report->search.point;
-}
-
-bool dpe_detect_report_static(const struct dpe_detect_report *report)
-{
-    return report->kept.plan != DPE_DETECT_ROPE && report->statics[report->kept.plan];
-}
-
-/* A plan of --against. */
-static dpe_status keep_other(struct dpe_detect_report *report, int plan, struct dpe_error *err)
-{
-    struct dpe_detect_entry *entry = &report->kept.entry;
-    struct dpe_table_values *values = &entry->values;
-    bool holds = false;
-    DPE_TRY(dpe_detect_holds(report->grid, report->context, &report->plans[plan].plan, entry,
-                             &holds, err));
-    for (int64_t g = 0; g < values->n_groups; g++) {
-        values->effective_length[g] = round((double)values->length / values->scale_factor[g]);
-    }
-    return DPE_OK;
-}
-
-/* The model as it is, or a plan of DPE. */
-static dpe_status keep_own(struct dpe_detect_report *report, int plan, struct dpe_error *err)
-{
-    const struct dpe_detect_params *params = &report->grid->params;
-    struct dpe_detect_entry *entry = &report->kept.entry;
-    struct dpe_table_values *values = &entry->values;
-    struct dpe_temperature temperature = params->temperature;
-    const uint8_t *mask = params->mask;
-    DPE_TRY(dpe_detect_entry_make(report->grid, report->context, entry, err));
     for (int g = 0; g < params->n_groups; g++) {
-        values->scale_factor[g] = plan == DPE_DETECT_ROPE ? 1.0 : report->scale[g];
-        values->effective_length[g] =
-            (double)(plan == DPE_DETECT_ROPE ? params->length : report->selected[g]);
+        const int t = dpe_detect_ranked(&dpe_detect_deciding(report)->ranking, g, 1);
+        report->selected[g] = t < 0 ? -1 : params->lengths[t];
+        report->scale[g] = dpe_detect_joint_scale(params, g, report->selected[g]);
     }
-    if (plan == DPE_DETECT_ROPE) {
-        temperature = dpe_temperature_none;
-    } else if (dpe_detect_report_chooses(report) || plan == DPE_DETECT_BASE) {
-        const struct dpe_detect_point point = dpe_detect_report_point(report, plan);
-        temperature = point.temperature;
-        values->window = point.window;
-        mask = dpe_detect_point_pairs(params, &point).mask;
-        dpe_detect_point_scales(params, &point, values->scale_factor);
-        for (int g = 0; g < params->n_groups; g++) {
-            values->effective_length[g] = (double)dpe_detect_point_length(params, &point, g);
-        }
+    return DPE_OK;
+}
+
+dpe_status dpe_detect_report_search(struct dpe_detect_report *report, struct dpe_error *err)
+{
+    dpe_detect_search_free(&report->search);
+    report->searching.ranking =
+        dpe_detect_sweeps(report->rule) ? &dpe_detect_deciding(report)->ranking : NULL;
+    return dpe_detect_search_replay(&report->searching, &report->source, &report->search, err);
+}
+
+/* ---------------------------------------------------------------------------------------
+ * validation */
+
+/* The model as it is, and plans of the sweep, have no spec. */
+static dpe_status keep_own(struct dpe_detect_report *report, bool rope, bool base,
+                           struct dpe_error *err)
+{
+    const struct dpe_detect_params *params = &report->grid->params;
+    struct dpe_table_values *values = &report->entry.values;
+    const uint8_t *mask = params->mask;
+    DPE_TRY(dpe_detect_entry_make(report->grid, report->context, &report->entry, err));
+    for (int g = 0; g < params->n_groups; g++) {
+        const int at = dpe_detect_base_at(params, g);
+        values->scale_factor[g] = rope   ? 1.0
+                                  : base ? dpe_detect_base_scale(params, g)
+                                         : report->scale[g];
+        values->effective_length[g] = rope   ? (double)params->length
+                                      : base ? (at < 0 ? -1.0 : (double)params->lengths[at])
+                                             : (double)report->selected[g];
     }
-    dpe_table_put_temperature(&temperature, entry->room, values);
+    dpe_table_put_temperature(rope ? &dpe_temperature_none : &params->temperature,
+                              report->entry.room, values);
     values->mask = (uint8_t *)(uintptr_t)mask;
     for (int64_t j = 0; mask != NULL && j < values->n_pairs; j++) {
         values->top_k += mask[j];
@@ -340,174 +145,198 @@ static dpe_status keep_own(struct dpe_detect_report *report, int plan, struct dp
     return DPE_OK;
 }
 
+/* A plan of a spec. */
+static dpe_status keep_named(struct dpe_detect_report *report, struct dpe_error *err)
+{
+    struct dpe_table_values *values = &report->entry.values;
+    bool holds = false;
+    DPE_TRY(dpe_detect_holds(report->grid, report->context,
+                             &report->validated[report->kept].config.plan, &report->entry, &holds,
+                             err));
+    for (int64_t g = 0; g < values->n_groups; g++) {
+        values->effective_length[g] = round((double)values->length / values->scale_factor[g]);
+    }
+    return DPE_OK;
+}
+
+static bool is_swept(const char *name)
+{
+    return strcmp(name, "base") == 0 || strcmp(name, "joint") == 0;
+}
+
 /* What the table gets. */
-static dpe_status keep(struct dpe_detect_report *report, int plan, struct dpe_error *err)
+static dpe_status keep(struct dpe_detect_report *report, struct dpe_error *err)
 {
     const struct dpe_detect_grid *grid = report->grid;
     const double own = grid->params.temperature.logit_scale;
-    dpe_detect_entry_free(&report->kept.entry);
-    report->kept.plan = plan;
-    DPE_TRY(plan >= DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report)
-                ? keep_other(report, plan, err)
-                : keep_own(report, plan, err));
+    const char *name = report->validated[report->kept].name;
+    dpe_detect_entry_free(&report->entry);
+    DPE_TRY(report->kept == DPE_DETECT_ROPE || is_swept(name)
+                ? keep_own(report, report->kept == DPE_DETECT_ROPE, strcmp(name, "base") == 0, err)
+                : keep_named(report, err));
     /* That of the model; plans of frequencies have another. */
-    report->kept.entry.values.attention_scaling =
+    report->entry.values.attention_scaling =
         sqrt(grid->configs[0].plan.temperature.logit_scale / (own > 0.0 ? own : 1.0));
     return DPE_OK;
 }
 
-/* Which of the validated plans a table can hold, and which need no adapter. */
-static dpe_status find_tables(struct dpe_detect_report *report, struct dpe_error *err)
+static const char **validated_keys(const struct dpe_detect_report *report)
 {
-    int ours = DPE_DETECT_N_VALIDATED + dpe_detect_report_chooses(report);
-    for (int v = 0; v < report->n_validated; v++) {
-        DPE_SCOPED(dpe_detect_entry_free) struct dpe_detect_entry entry = {0};
-        report->tables[v] = v < ours;
-        report->statics[v] = v == DPE_DETECT_ROPE;
-        if (v >= ours && report->plans != NULL) {
-            DPE_TRY(dpe_detect_holds(report->grid, report->context, &report->plans[v].plan, &entry,
-                                     &report->tables[v], err));
-            report->statics[v] =
-                report->tables[v] && dpe_detect_is_plain(report->context->config, &entry.values);
-        }
+    const char **keys = dpe_alloc(DPE_DETECT_MOST_VALIDATED, sizeof *keys);
+    for (int v = 0; v < report->n_validated && keys != NULL; v++) {
+        keys[v] = report->validated[v].config.key;
     }
-    return DPE_OK;
+    return keys;
 }
 
 static dpe_status validate_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
                                 const struct dpe_run *run, struct dpe_error *err)
 {
-    const char *const *keys = report->keys;
+    DPE_OWNED const char **keys = validated_keys(report);
+    DPE_TRY(DPE_MADE(keys, err, "out of memory for the keys of plans"));
     dpe_detect_scores_free(&result->validate_scores);
     result->validated = false;
     DPE_TRY(dpe_detect_collect(run, result->validate_task, keys, report->n_validated,
                                result->first_validated, result->n_validated, result->together,
                                &result->validate_scores, err));
-    DPE_TRY(dpe_detect_validate(&result->validate_scores, keys, result->criterion,
-                                /* The paper's procedure keeps what it chose, whatever is shown. */
-                                report->rule == DPE_DETECT_PAPER ? NULL : report->tables,
-                                &result->validation, err));
+    dpe_detect_validate(&result->validate_scores, keys, result->criterion, report->kept,
+                        &result->validation);
     DPE_TRY(find_positions(report, result, run, keys, report->n_validated, true,
                            &result->validate_at, err));
     result->validated = true;
     return DPE_OK;
 }
 
-/* What the model as it is finds in its trained length. */
-static dpe_status find_ceiling(const struct dpe_detect_report *report,
-                               struct dpe_detect_result *result, const struct dpe_run *run,
-                               struct dpe_error *err)
+/* What the model as it is finds in fewer tokens. */
+static dpe_status find_short(const struct dpe_detect_report *report, int64_t together,
+                             const struct dpe_run *run, struct dpe_detect_short *read,
+                             struct dpe_error *err)
 {
     DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores scores = {0};
-    if (result->ceiling_task == NULL) {
+    const char *key = report->validated[DPE_DETECT_ROPE].config.key;
+    if (read->task == NULL) {
         return DPE_OK;
     }
-    DPE_TRY(dpe_detect_collect(run, result->ceiling_task, &report->keys[DPE_DETECT_ROPE], 1, 0,
-                               result->n_ceiling, result->together, &scores, err));
-    result->ceiling = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL);
+    DPE_TRY(dpe_detect_collect(run, read->task, &key, 1, 0, read->n, together, &scores, err));
+    read->found = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL);
     return DPE_OK;
 }
 
-/* The comparisons of all validations are of the plan that is kept. */
-static dpe_status keep_everywhere(struct dpe_detect_report *report, int kept, struct dpe_error *err)
+static dpe_status validate_all(struct dpe_detect_report *report, const struct dpe_run *run,
+                               struct dpe_error *err)
 {
-    struct dpe_detect_result *const results[] = {deciding_of(report), &report->users,
-                                                 &report->texts};
+    struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
+                                                 &report->users, &report->texts};
     for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
-        if (results[i]->validated) {
-            DPE_TRY(dpe_detect_validate_keep(&results[i]->validate_scores, report->keys, kept,
-                                             &results[i]->validation, err));
+        if (results[i]->used && results[i]->n_validated > 0) {
+            DPE_TRY(validate_task(report, results[i], run, err));
+            DPE_TRY(find_short(report, results[i]->together, run, &results[i]->quarter, err));
+            DPE_TRY(find_short(report, results[i]->together, run, &results[i]->ceiling, err));
         }
     }
     return DPE_OK;
 }
 
-/* What texts make of the plan that needles chose. */
-static dpe_status guard_kept(struct dpe_detect_report *report, int *kept, struct dpe_error *err)
+/* Whether a plan loses more perplexity of the texts than the guard lets it. */
+static bool is_guarded(const struct dpe_detect_report *report, int plan)
 {
-    const struct dpe_detect_validation *const needles[2] = {
-        &report->results[0].validation, report->users.validated ? &report->users.validation : NULL};
-    if (!report->texts.validated) {
-        return DPE_OK;
+    const struct dpe_interval *texts = report->texts.validation.value;
+    double least = INFINITY;
+    for (int i = 0; i < report->n_validated && report->texts.validated; i++) {
+        least = fmin(least, texts[i].mean); /* of a NaN the other */
     }
-    if (dpe_detect_report_chooses(report)) {
-        *kept = dpe_detect_undominated(needles, &report->texts.validation, report->tables, *kept);
-        DPE_TRY(keep_everywhere(report, *kept, err));
-    }
-    report->guard =
-        dpe_detect_guard(needles, &report->texts.validation, report->tables, report->guard_share);
-    *kept = report->guard.kept;
-    return keep_everywhere(report, *kept, err);
+    return report->guard_share > 0.0 && isfinite(least) &&
+           !(texts[plan].mean <= least * (1.0 + report->guard_share));
 }
 
-/* What the search's task and the one that the user named show together, or of methods that are
- * ready the best that a table can hold; then the guard. */
-static dpe_status settle_kept(struct dpe_detect_report *report, int *kept, struct dpe_error *err)
-{
-    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
-    *kept = deciding->validation.kept;
-    if (!dpe_detect_sweeps(report->rule)) {
-        *kept = dpe_detect_ready_kept(&deciding->validation, report->tables, report->own);
-    } else if (report->users.validated) {
-        *kept = dpe_detect_kept_by_both(&deciding->validation, &report->users.validation,
-                                        report->rule == DPE_DETECT_PAPER ? NULL : report->tables);
-    }
-    DPE_TRY(keep_everywhere(report, *kept, err));
-    return guard_kept(report, kept, err);
-}
-
-bool dpe_detect_report_disagrees(const struct dpe_detect_report *report)
-{
-    const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
-    return deciding->validated && report->users.validated &&
-           dpe_detect_disagree(&deciding->validation, &report->users.validation);
-}
-
-/* Which of two plans that need no adapter: one of the final, the better one. */
-static bool is_better_plain(const struct dpe_detect_validation *v, int plan, int other)
-{
-    const bool in_final = dpe_detect_in_final(v, plan);
-    const double more = v->value[plan].mean - v->value[other].mean;
-    return in_final != dpe_detect_in_final(v, other) ? in_final
-           : v->criterion == DPE_DETECT_RECALL       ? more > 0.0
-                                                     : more < 0.0;
-}
-
-/* Of those that need no adapter the kept plan, else the best. */
-static void find_plain(struct dpe_detect_report *report)
+/* The plan that a search chose, unless fresh samples show another to be better, by a test that
+ * counts how many there are. */
+static int find_better(const struct dpe_detect_report *report)
 {
     const struct dpe_detect_validation *v = &dpe_detect_deciding(report)->validation;
-    const bool compares = report->rule == DPE_DETECT_JOINTLY || !dpe_detect_sweeps(report->rule);
-    report->plain = -1;
-    if (!compares || report->grid->params.frequencies) {
-        return;
-    }
+    const bool recall = v->criterion == DPE_DETECT_RECALL;
+    int better = report->kept;
     for (int i = 0; i < report->n_validated; i++) {
-        if (report->statics[i] && v->value[i].n > 0 &&
-            (report->plain < 0 || is_better_plain(v, i, report->plain))) {
+        const double more = v->value[i].mean - v->value[better].mean;
+        if (report->validated[i].table && !is_guarded(report, i) &&
+            (recall ? more > 0.0 : more < 0.0) &&
+            dpe_detect_judge(&v->minus[i], v->criterion) == DPE_DETECT_WORSE &&
+            v->minus[i].p * report->n_validated < 0.05 &&
+            !(report->users.validated &&
+              dpe_detect_judge(&report->users.validation.minus[i], DPE_DETECT_RECALL) ==
+                  DPE_DETECT_BETTER)) {
+            better = i;
+        }
+    }
+    return better;
+}
+
+/* Of those that need no adapter the kept plan, else the one that the search found. */
+static void find_plain(struct dpe_detect_report *report)
+{
+    report->plain = -1;
+    for (int i = 1; i < report->n_validated && report->search.plain > 0; i++) {
+        const char *key = report->search.tried[report->search.plain].key;
+        if (strcmp(report->validated[i].config.key, key) == 0) {
             report->plain = i;
         }
     }
-    report->plain = report->statics[report->kept.plan] ? report->kept.plan : report->plain;
+    if (report->kept != DPE_DETECT_ROPE && report->validated[report->kept].plain) {
+        report->plain = report->kept;
+    }
 }
 
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
                                         struct dpe_error *err)
 {
-    struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
-                                                 &report->users, &report->texts};
-    int kept = DPE_DETECT_JOINT;
-    DPE_TRY(find_tables(report, err));
-    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
-        if (results[i]->used) {
-            DPE_TRY(validate_task(report, results[i], run, err));
-            DPE_TRY(find_ceiling(report, results[i], run, err));
-        }
+    report->kept = report->chosen;
+    DPE_TRY(validate_all(report, run, err));
+    if (dpe_detect_searches(report->rule)) {
+        report->kept = find_better(report);
     }
-    DPE_TRY(settle_kept(report, &kept, err));
-    DPE_TRY(keep(report, kept, err));
+    if (report->kept != report->chosen) {
+        DPE_TRY(validate_all(report, run, err));
+    }
+    DPE_TRY(keep(report, err));
     find_plain(report);
     return DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------------------ advice
+ */
+
+/* Whether a plan finds what is possible: within five points of what the unchanged model finds of
+ * L0 tokens. */
+static bool finds_possible(const struct dpe_detect_result *result, int plan)
+{
+    static const double near = 0.05;
+    return result->criterion == DPE_DETECT_RECALL && result->ceiling.found.n > 0 &&
+           result->validation.value[plan].mean >= result->ceiling.found.mean - near;
+}
+
+enum dpe_detect_advice dpe_detect_advise(const struct dpe_detect_report *report)
+{
+    const struct dpe_detect_result *result = dpe_detect_deciding(report);
+    if (report->kept != DPE_DETECT_ROPE) {
+        return DPE_DETECT_ADVICE_TAKE;
+    }
+    return finds_possible(result, DPE_DETECT_ROPE) ? DPE_DETECT_ADVICE_NOTHING
+                                                   : DPE_DETECT_ADVICE_NONE;
+}
+
+int64_t dpe_detect_usable(const struct dpe_detect_report *report, int plan)
+{
+    const struct dpe_detect_result *result = dpe_detect_deciding(report);
+    const struct dpe_detect_short *quarter = &result->quarter, *ceiling = &result->ceiling;
+    const double first = quarter->found.n > 0 ? quarter->found.mean : ceiling->found.mean;
+    if (result->criterion != DPE_DETECT_RECALL || !result->validated ||
+        (quarter->found.n == 0 && ceiling->found.n == 0) || !(first > 0.0)) {
+        return 0;
+    }
+    const double least = DPE_DETECT_USABLE * first;
+    return result->validation.value[plan].mean >= least           ? report->grid->params.length
+           : ceiling->found.n > 0 && ceiling->found.mean >= least ? ceiling->length
+                                                                  : quarter->length;
 }
 
 void dpe_detect_report_free(struct dpe_detect_report *report)
@@ -521,10 +350,11 @@ void dpe_detect_report_free(struct dpe_detect_report *report)
         free(results[i]->at);
         free(results[i]->validate_at);
     }
-    dpe_detect_selection_free(&report->selection);
-    dpe_race_free(&report->race);
+    for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
+        dpe_plan_free(&report->validated[v].config.plan);
+    }
     dpe_detect_search_free(&report->search);
-    dpe_detect_entry_free(&report->kept.entry);
+    dpe_detect_entry_free(&report->entry);
     free(report->scale);
     free(report->selected);
     report->scale = NULL;

@@ -2,7 +2,7 @@
  * outputs/SCHEMA.md is the contract. */
 #include "detect/report/detect_table.h"
 #include "data/data.h"
-#include "detect/report/detect_table_internal.h"
+#include "detect/report/view.h"
 #include "engine/plan/plan.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/datasets/kinds.h"
@@ -16,19 +16,21 @@
 
 /* --------------------------------------------------------------------------------------- scales */
 
-/* Before the validation those that every one has. */
 static void put_validated_names(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     const char *names[DPE_DETECT_MOST_VALIDATED];
-    int n = report->n_validated > 0 ? report->n_validated : DPE_DETECT_N_VALIDATED;
-    for (int v = 0; v < n; v++) {
-        names[v] = report->n_validated > 0 ? report->names[v] : dpe_detect_validated_names[v];
+    for (int v = 0; v < report->n_validated; v++) {
+        names[v] = report->validated[v].name;
     }
-    char meaning[256];
-    snprintf(meaning, sizeof meaning,
-             "rope: the model as it is; base: %s; joint: every group at its effective length",
-             dpe_detect_base_words(&report->grid->params));
-    dpe_h5_put_scale(table, "/validated_plan", DPE_COL_STRING, names, n, meaning, "1");
+    if (report->n_validated > 0) {
+        char meaning[256];
+        snprintf(meaning, sizeof meaning,
+                 "rope: the model as it is; base: %s; joint: every group at its effective length; "
+                 "else as --method takes it",
+                 dpe_detect_base_words(&report->grid->params));
+        dpe_h5_put_scale(table, "/validated_plan", DPE_COL_STRING, names, report->n_validated,
+                         meaning, "1");
+    }
 }
 
 static void put_scales(struct dpe_h5 *table, const struct dpe_detect_report *report)
@@ -43,10 +45,10 @@ static void put_scales(struct dpe_h5 *table, const struct dpe_detect_report *rep
     put_validated_names(table, report);
     const struct dpe_detect_result *niah = &report->results[0];
     const struct dpe_detect_result *ppl = &report->results[1];
-    if (niah->used) {
+    if (niah->used && dpe_detect_sweeps(report->rule)) {
         dpe_h5_put_count(table, "/sample", niah->n_samples, "sample");
     }
-    if (ppl->used) {
+    if (ppl->used && dpe_detect_sweeps(report->rule)) {
         dpe_h5_put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
                          "book with at least as many tokens as the evaluated length", "1");
     }
@@ -145,6 +147,17 @@ static void put_texts(struct dpe_h5 *table, const char *object, const struct tex
     }
 }
 
+static void put_words(struct dpe_h5 *table, const char *folder, const char *name,
+                      struct dpe_text *words)
+{
+    if (words->failed) {
+        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %s", name);
+    } else if (words->n > 0) {
+        dpe_h5_attr_text(table, folder, name, words->bytes);
+    }
+    dpe_text_free(words);
+}
+
 /* Which plan each cell ran under, and the rules in words. */
 static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
@@ -185,7 +198,7 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
     struct dpe_text words = {0};
     if (dpe_detect_sweeps(report->rule)) {
         dpe_detect_noise_words(report, &words);
-        dpe_detect_put_words(table, "/detect", "words", &words);
+        put_words(table, "/detect", "words", &words);
     }
 }
 
@@ -203,9 +216,25 @@ const char *dpe_detect_verdict_text(enum dpe_detect_verdict verdict)
 static const char *kept_is(const struct dpe_detect_report *report,
                            const struct dpe_detect_validation *v, int plan)
 {
-    return strcmp(report->keys[plan], report->keys[v->kept]) == 0
+    return strcmp(report->validated[plan].config.key, report->validated[v->kept].config.key) == 0
                ? "the same plan"
-               : dpe_detect_verdict_text(dpe_detect_judge(&v->kept_minus[plan], v->criterion));
+               : dpe_detect_verdict_text(dpe_detect_judge(&v->minus[plan], v->criterion));
+}
+
+void dpe_detect_tried_of(const struct dpe_detect_report *report, struct dpe_searched_plan *tried)
+{
+    for (int i = 0; i < report->search.n; i++) {
+        const struct dpe_detect_tried *from = &report->search.tried[i];
+        tried[i] = (struct dpe_searched_plan){.method = from->spec,
+                                              .plan = from->key,
+                                              .kind = dpe_detect_kind_names[from->kind],
+                                              .heat = from->heat,
+                                              .contexts = from->contexts[DPE_DETECT_NEEDLES],
+                                              .table = from->table,
+                                              .plain = from->plain,
+                                              .nll = from->nll,
+                                              .value = from->found};
+    }
 }
 
 void dpe_detect_validated_of(const struct dpe_detect_report *report,
@@ -215,34 +244,26 @@ void dpe_detect_validated_of(const struct dpe_detect_report *report,
     const bool recall = result->criterion == DPE_DETECT_RECALL;
     const struct dpe_detect_validation *v = &result->validation;
     struct dpe_scores_result *scores = &out->scores;
-    int64_t others = 0;
     *scores = scores_of(result, &result->validate_scores);
     for (int i = 0; i < v->n_plans; i++) {
-        out->plan[i] = report->names[i];
+        out->plan[i] = report->validated[i].name;
         out->mean[i] = v->value[i].mean;
         out->low[i] = v->value[i].low;
         out->high[i] = v->value[i].high;
         out->n_valid[i] = v->value[i].n;
         out->verdict[i] = kept_is(report, v, i);
-        if (i != DPE_DETECT_JOINT) {
-            out->other[others] = report->names[i];
-            out->difference[others++] = v->minus[i];
-        }
     }
     scores->n[DPE_VALIDATED_PLAN] = v->n_plans;
     scores->n[DPE_VALIDATED_SAMPLE] = result->n_validated;
-    scores->n[DPE_VALIDATED_OTHER] = others;
     scores->plan = out->plan;
     *(recall ? &scores->recall_mean : &scores->perplexity) = out->mean;
     scores->low = out->low;
     scores->high = out->high;
     scores->n_valid = out->n_valid;
-    scores->other = out->other;
-    scores->difference = out->difference;
-    scores->kept = v->kept_minus;
-    scores->needed = v->kept_needed;
+    scores->kept = v->minus;
+    scores->needed = v->needed;
     scores->verdict = out->verdict;
-    scores->ceiling = result->ceiling.n > 0 ? &result->ceiling.mean : NULL;
+    scores->ceiling = result->ceiling.found.n > 0 ? &result->ceiling.found.mean : NULL;
     if (result->validate_at != NULL) {
         scores->n[DPE_VALIDATED_POSITION] = dpe_detect_positions(report);
         scores->position = positions();
@@ -250,100 +271,84 @@ void dpe_detect_validated_of(const struct dpe_detect_report *report,
     }
 }
 
-void dpe_detect_put_words(struct dpe_h5 *table, const char *folder, const char *name,
-                          struct dpe_text *words)
-{
-    if (words->failed) {
-        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %s", name);
-    } else if (words->n > 0) {
-        dpe_h5_attr_text(table, folder, name, words->bytes);
-    }
-    dpe_text_free(words);
-}
-
 static void put_validation(struct dpe_h5 *table, const struct dpe_detect_report *report,
                            const struct dpe_detect_result *result, const char *folder)
 {
-    const struct dpe_detect_validation *v = &result->validation;
-    struct dpe_text words = {0};
     struct dpe_detect_validated validated;
     dpe_detect_validated_of(report, result, &validated);
     dpe_datasets_put(&dpe_validated_scores_kinds[result->criterion != DPE_DETECT_RECALL],
                      &validated.scores, folder, table);
-    if (dpe_detect_sweeps(report->rule) && result != &report->texts) {
-        dpe_detect_verdict_words(v, &words);
-        dpe_detect_put_words(table, folder, "verdict", &words);
-    }
-    dpe_h5_attr_text(table, folder, "joint_against_base", dpe_detect_verdict_text(v->verdict));
-    dpe_h5_attr_i64(table, folder, "samples_needed", v->needed);
     dpe_h5_attr_text(table, folder, "samples",
-                     result->fresh ? "not those of the sweep" : "those of the sweep");
+                     result->fresh ? "fresh" : "those that chose the plan");
     dpe_h5_attr_i64(table, folder, "first_sample", result->first_validated);
     dpe_h5_attr_i64(table, folder, "samples_together", result->together);
-    if (result->ceiling.n > 0) {
-        dpe_h5_attr_i64(table, folder, "ceiling_samples", result->ceiling.n);
+    if (result->ceiling.found.n > 0) {
+        dpe_h5_attr_i64(table, folder, "ceiling_samples", result->ceiling.found.n);
     }
-}
-
-/* The plan for runtimes as they are. */
-static void put_plain(struct dpe_h5 *table, const struct dpe_detect_report *report)
-{
-    struct dpe_text text = {0};
-    if (report->plain < 0) {
-        return;
-    }
-    dpe_h5_attr_text(table, "/validate", "without_adapter", report->names[report->plain]);
-    dpe_detect_plain_text(report, &text);
-    dpe_detect_put_words(table, "/validate", "adapter_worth", &text);
 }
 
 static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     struct dpe_text words = {0};
+    const char *keys[DPE_DETECT_MOST_VALIDATED];
+    for (int v = 0; v < report->n_validated; v++) {
+        keys[v] = report->validated[v].config.key;
+    }
     dpe_detect_words(report, &words);
-    dpe_detect_put_words(table, "/validate", "words", &words);
-    const struct dpe_validated_result plans = {.n = {report->n_validated}, .plan = report->keys};
+    put_words(table, "/validate", "words", &words);
+    const struct dpe_validated_result plans = {.n = {report->n_validated}, .plan = keys};
     dpe_datasets_put(&dpe_validated_kind, &plans, "/validate", table);
     dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed);
     if (report->rule != DPE_DETECT_PAPER) {
-        dpe_h5_attr_text(table, "/validate", "kept", report->names[report->kept.plan]);
-        put_plain(table, report);
-        dpe_h5_attr_text(table, "/validate", "groups_add",
-                         dpe_detect_worth_names[dpe_detect_report_worth(report)]);
+        dpe_h5_attr_text(table, "/validate", "kept", report->validated[report->kept].name);
+    }
+    if (report->plain > 0) {
+        struct dpe_text text = {0};
+        dpe_h5_attr_text(table, "/validate", "without_adapter",
+                         report->validated[report->plain].name);
+        dpe_detect_plain_text(report, &text);
+        put_words(table, "/validate", "adapter_worth", &text);
     }
 }
 
-/* What the guard decided. */
-static void put_guard(struct dpe_h5 *table, const struct dpe_detect_report *report)
+/* What was tried. */
+static void put_search(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    static const char folder[] = "/validate/guard";
-    const struct dpe_detect_guard *guard = &report->guard;
-    const struct text_attribute texts[] = {
-        {"chosen", report->names[guard->chosen]},
-        {"kept", report->names[guard->kept]},
-        {"best", guard->best >= 0 ? report->names[guard->best] : NULL},
-        {"traded", guard->traded ? "yes" : "no"},
-    };
-    put_texts(table, folder, texts, sizeof texts / sizeof texts[0]);
-    dpe_h5_attr_i64(table, folder, "length", report->grid->params.length);
-    dpe_h5_attr_f64(table, folder, "share", report->guard_share);
-    dpe_h5_attr_f64(table, folder, "loss", guard->loss);
+    const struct dpe_detect_search *search = &report->search;
+    struct dpe_search_result result = {.n = {search->n}};
+    struct dpe_error why = {0};
+    if (search->n == 0) {
+        return;
+    }
+    if (dpe_datasets_make(&dpe_search_kinds[0], &result, "method", &why) != DPE_OK) {
+        dpe_h5_stop(table, why.status, "%s", why.text);
+        return;
+    }
+    dpe_detect_tried_of(report, result.tried);
+    dpe_datasets_put(&dpe_search_kinds[report->searching.criterion != DPE_DETECT_RECALL], &result,
+                     "/search", table);
+    dpe_h5_attr_i64(table, "/search", "contexts", search->spent);
+    dpe_h5_attr_i64(table, "/search", "heats", search->heats);
+    dpe_h5_attr_text(
+        table, "/search", "rule",
+        "candidates of a heat read the same contexts, the better third reads on; chosen is, of the "
+        "plans that lose at most the guard's share of perplexity, the one that finds most, and of "
+        "those within its standard error the one that needs least to be believed: unchanged, "
+        "formula, what an earlier heat chose, method, searched");
+    dpe_datasets_drop(&dpe_search_kinds[0], &result, "method");
 }
 
 /* ----------------------------------------------------------------------- table, model and texts */
 
-/* The best validated method that is neither kept nor a plan of the search; -1: none. */
+/* The best validated method that is not kept; -1: none. */
 static int find_rival(const struct dpe_detect_report *report, const struct dpe_detect_validation *v)
 {
     const bool recall = v->criterion == DPE_DETECT_RECALL;
     int rival = -1;
-    for (int i = DPE_DETECT_N_VALIDATED; i < v->n_plans; i++) {
-        bool other = i != report->kept.plan && strcmp(report->names[i], "single") != 0;
-        if (other && dpe_detect_in_final(v, i) &&
-            (rival < 0 || (recall ? v->value[i].mean > v->value[rival].mean
-                                  : v->value[i].mean < v->value[rival].mean))) {
-            rival = i;
-        }
+    for (int i = DPE_DETECT_ROPE + 1; i < v->n_plans; i++) {
+        const bool better = rival < 0 || (recall ? v->value[i].mean > v->value[rival].mean
+                                                 : v->value[i].mean < v->value[rival].mean);
+        rival = i != report->kept && better ? i : rival;
     }
     return rival;
 }
@@ -361,11 +366,11 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     const bool users = report->users.validated;
     const struct dpe_detect_result *result = users ? &report->users : dpe_detect_deciding(report);
     const struct dpe_detect_validation *v = &result->validation;
-    if (!result->validated || v->value[report->kept.plan].n == 0 ||
-        !isfinite(v->value[report->kept.plan].mean)) {
+    if (!result->validated || v->value[report->kept].n == 0 ||
+        !isfinite(v->value[report->kept].mean)) {
         return;
     }
-    const struct dpe_interval *kept = &v->value[report->kept.plan];
+    const struct dpe_interval *kept = &v->value[report->kept];
     const int rival = find_rival(report, v);
     char words[DPE_TASK_WORDS];
     dpe_identity_task_words(users ? report->users_spec : report->niah_spec, words);
@@ -377,8 +382,9 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     values->evidence_high = isfinite(kept->low) ? kept->high : -1.0;
     values->evidence_samples = kept->n;
     values->evidence_unchanged = known(&v->value[DPE_DETECT_ROPE]);
-    values->evidence_possible = known(&result->ceiling);
-    values->evidence_rival = (char *)(uintptr_t)(rival >= 0 ? report->names[rival] : "none");
+    values->evidence_possible = known(&result->ceiling.found);
+    values->evidence_rival =
+        (char *)(uintptr_t)(rival >= 0 ? report->validated[rival].name : "none");
     values->evidence_rival_score = rival >= 0 ? known(&v->value[rival]) : -1.0;
     values->evidence_short_loss = values->frequencies != 0 ? -1.0 : 0.0;
     values->evidence_tokens = report->read_tokens;
@@ -398,14 +404,14 @@ static void put_entry(struct dpe_h5 *table, const struct dpe_detect_report *repo
                      values->mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
                                           : "all pairs of every head");
     dpe_h5_attr_text(table, "/table", "adapter_required",
-                     values->frequencies != 0 || dpe_detect_report_static(report) ? "false"
-                                                                                  : "true");
+                     report->validated[report->kept].plain || values->frequencies != 0 ? "false"
+                                                                                       : "true");
 }
 
 static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     char task[DPE_TASK_WORDS + 16];
-    struct dpe_table_values values = report->kept.entry.values;
+    struct dpe_table_values values = report->entry.values;
     values.window = values.frequencies != 0 ? 0 : values.window;
     add_evidence(report, task, &values);
     put_entry(table, report, &values);
@@ -456,35 +462,52 @@ static void put_work(struct dpe_h5 *table, const struct dpe_session_work *work)
     dpe_h5_attr_i64(table, "/run", "decode_steps", work->steps);
 }
 
+/* The sweep's ranks and the lengths that they come to. */
+static void put_sweep(struct dpe_h5 *table, const struct dpe_detect_report *report)
+{
+    const struct dpe_choices_result choices = {.n = {report->grid->params.n_groups},
+                                               .selected = report->selected};
+    for (int i = 0; i < 2; i++) {
+        if (report->results[i].used) {
+            put_result(table, report, &report->results[i]);
+        }
+    }
+    dpe_datasets_put(&dpe_choices_kind, &choices, "/select", table);
+    dpe_h5_attr_text(table, "/select", "rule", dpe_detect_rule_names[DPE_DETECT_PAPER]);
+    dpe_h5_attr_text(table, "/select", "rule_in_words",
+                     "rank 1 of each group; ties go to the larger length");
+}
+
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
                             struct dpe_h5 *table, struct dpe_error *err)
 {
+    const struct {
+        const struct dpe_detect_result *result;
+        const char *folder;
+    } validated[] = {{&report->results[0], "/validate/niah"},
+                     {&report->results[1], "/validate/ppl"},
+                     {&report->users, "/validate/user"},
+                     {&report->texts, "/validate/guard"}};
     dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups");
     put_scales(table, report);
     put_detect(table, report);
-    dpe_detect_put_selection(table, report);
-    dpe_detect_put_search(table, report);
-    dpe_detect_put_race(table, report);
-    bool validated = false;
-    for (int i = 0; i < 2; i++) {
-        const struct dpe_detect_result *result = &report->results[i];
-        if (result->used) {
-            put_result(table, report, result);
-        }
-        if (result->used && result->validated) {
-            validated = true;
-            put_validation(table, report, result, i == 0 ? "/validate/niah" : "/validate/ppl");
+    if (dpe_detect_sweeps(report->rule)) {
+        put_sweep(table, report);
+    }
+    put_search(table, report);
+    for (size_t i = 0; i < sizeof validated / sizeof validated[0]; i++) {
+        if (validated[i].result->validated) {
+            put_validation(table, report, validated[i].result, validated[i].folder);
         }
     }
     if (report->users.validated) {
-        put_validation(table, report, &report->users, "/validate/user");
         dpe_h5_attr_text(table, "/validate/user", "task", report->users_spec);
     }
     if (report->texts.validated) {
-        put_validation(table, report, &report->texts, "/validate/guard");
-        put_guard(table, report);
+        dpe_h5_attr_i64(table, "/validate/guard", "length", report->grid->params.length);
+        dpe_h5_attr_f64(table, "/validate/guard", "share", report->guard_share);
     }
-    if (validated) {
+    if (dpe_detect_deciding(report)->validated) {
         put_validated_plans(table, report);
     }
     if (complete) {

@@ -16,16 +16,16 @@ void dpe_detect_cells_of(const struct dpe_detect_report *report,
 /** What its validation found, and what that borrows besides the report's. */
 struct dpe_detect_validated {
     struct dpe_scores_result scores;
-    const char *plan[DPE_DETECT_MOST_VALIDATED], *other[DPE_DETECT_MOST_VALIDATED],
-        *verdict[DPE_DETECT_MOST_VALIDATED];
+    const char *plan[DPE_DETECT_MOST_VALIDATED], *verdict[DPE_DETECT_MOST_VALIDATED];
     double mean[DPE_DETECT_MOST_VALIDATED], low[DPE_DETECT_MOST_VALIDATED],
         high[DPE_DETECT_MOST_VALIDATED];
     int64_t n_valid[DPE_DETECT_MOST_VALIDATED];
-    struct dpe_difference difference[DPE_DETECT_MOST_VALIDATED];
 };
 void dpe_detect_validated_of(const struct dpe_detect_report *report,
                              const struct dpe_detect_result *result,
                              struct dpe_detect_validated *validated);
+/** What the search tried, tried [search.n]. */
+void dpe_detect_tried_of(const struct dpe_detect_report *report, struct dpe_searched_plan *tried);
 /** "better", "not distinguishable", "worse", "unknown". */
 const char *dpe_detect_verdict_text(enum dpe_detect_verdict verdict);
 /** Write the report's groups (outputs/SCHEMA.md, "Detection") into a table open for writing;

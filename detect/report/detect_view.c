@@ -309,31 +309,6 @@ void dpe_detect_rank_table(const struct dpe_detect_grid *grid,
 }
 
 /* Means of dropped lengths are of other samples than their neighbours'. */
-void dpe_detect_race_words(const struct dpe_detect_report *report, struct dpe_text *page)
-{
-    const struct dpe_race *race = &report->race;
-    int64_t first = INT64_MAX;
-    int64_t last = 0;
-    for (int i = 0; i < race->n_drops; i++) {
-        first = race->drops[i].samples < first ? race->drops[i].samples : first;
-        last = race->drops[i].samples > last ? race->drops[i].samples : last;
-    }
-    char range[64];
-    snprintf(range, sizeof range, "%lld", (long long)first);
-    if (first < last) {
-        snprintf(range, sizeof range, "%lld to %lld", (long long)first, (long long)last);
-    }
-    if (race->n_drops > 0) {
-        dpe_text_put(
-            page,
-            "race: %d of %d cells were dropped after %s samples; their means are over those\n",
-            race->n_drops, report->grid->params.n_groups * report->grid->params.n_lengths, range);
-    } else if (report->racing) {
-        dpe_text_put(page, "race: no length was dropped before the end\n");
-    }
-}
-
-/* A search takes no length for being first, so it needs no warning of chance. */
 void dpe_detect_noise_words(const struct dpe_detect_report *report, struct dpe_text *out)
 {
     const struct dpe_detect_ranking *ranking = &dpe_detect_deciding(report)->ranking;
@@ -342,7 +317,7 @@ void dpe_detect_noise_words(const struct dpe_detect_report *report, struct dpe_t
     for (int g = 0; g < ranking->n_groups; g++) {
         n += ranking->effective[g] > 0 && !ranking->informative[g];
     }
-    if (n == 0 || dpe_detect_report_chooses(report)) {
+    if (n == 0) {
         return;
     }
     dpe_text_put(out, n > 1 ? "groups" : "group");

@@ -262,38 +262,19 @@ dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
     return DPE_OK;
 }
 
-/* Group `group` at length index `length`, group i at at[i] otherwise; −1, and at NULL: as in the
- * base. */
+/* Group `group` at length index `length`, the others as in the base. */
 static dpe_status cell_plan(const struct dpe_detect_grid *grid,
-                            const struct dpe_plan_context *context, const int *at, int group,
-                            int length, struct dpe_plan *plan, struct dpe_error *err)
+                            const struct dpe_plan_context *context, int group, int length,
+                            struct dpe_plan *plan, struct dpe_error *err)
 {
     const struct dpe_detect_params *params = &grid->params;
     DPE_OWNED double *scale = NULL;
     DPE_TRY(DPE_NEW(&scale, (size_t)params->n_groups, err, "out of memory for a plan's scales"));
     for (int g = 0; g < params->n_groups; g++) {
-        int t = g == group ? length : at != NULL ? at[g] : -1;
-        scale[g] = t < 0 ? dpe_detect_base_scale(params, g)
-                         : (double)params->length / (double)params->lengths[t];
+        scale[g] = g != group ? dpe_detect_base_scale(params, g)
+                              : (double)params->length / (double)params->lengths[length];
     }
     return dpe_detect_joint_plan(grid, context, scale, plan, err);
-}
-
-int dpe_detect_base_length(const struct dpe_detect_params *params)
-{
-    return params->frequencies ? -1 : dpe_detect_base_at(params, 0);
-}
-
-dpe_status dpe_detect_step_plan(const struct dpe_detect_grid *grid,
-                                const struct dpe_plan_context *context, const int *at, int group,
-                                int length, struct dpe_detect_config *config, struct dpe_error *err)
-{
-    DPE_TRY(cell_plan(grid, context, at, group, length, &config->plan, err));
-    dpe_status status = dpe_plan_key(&config->plan, config->key, err);
-    if (status != DPE_OK) {
-        dpe_plan_free(&config->plan);
-    }
-    return status;
 }
 
 /* The configuration of one cell: an earlier one of the same meaning, or a new one. */
@@ -301,7 +282,12 @@ static dpe_status add_cell(struct dpe_detect_grid *grid, const struct dpe_plan_c
                            int group, int length, struct dpe_error *err)
 {
     struct dpe_detect_config *config = &grid->configs[grid->n_configs];
-    DPE_TRY(dpe_detect_step_plan(grid, context, NULL, group, length, config, err));
+    DPE_TRY(cell_plan(grid, context, group, length, &config->plan, err));
+    const dpe_status status = dpe_plan_key(&config->plan, config->key, err);
+    if (status != DPE_OK) {
+        dpe_plan_free(&config->plan);
+        return status;
+    }
     int at = 0;
     while (at < grid->n_configs && strcmp(grid->configs[at].key, config->key) != 0) {
         at++;

@@ -1,5 +1,5 @@
 /* From rows, laid out as cells of samples, to ranks: what the scores of a grid show, and what is
- * noise; the same of a race. */
+ * noise. */
 #include "detect/sweep/ranking.h"
 #include "outputs/h5/rows.h"
 
@@ -20,8 +20,8 @@ static void scores_set(struct dpe_detect_scores *scores, size_t at, const struct
     scores->status[at] = row->status;
     scores->recall[at] = ok ? row->score : (double)NAN;
     scores->at_least_half[at] = ok ? row->at_least_half : (double)NAN;
-    scores->margin[at] = ok ? row->margin : (double)NAN;
     scores->nll_sum[at] = ok ? row->nll_sum : (double)NAN;
+    scores->nats[at] = ok && row->n_tokens > 0 ? row->nll_sum / (double)row->n_tokens : (double)NAN;
     scores->n_tokens[at] = row->n_tokens;
     scores->n_words[at] = row->n_words;
     scores->prompt_tokens[at] = row->prompt_tokens;
@@ -47,8 +47,8 @@ dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells,
     int64_t *whole = (int64_t *)(real + 5 * n);
     scores->recall = real;
     scores->at_least_half = real + n;
-    scores->margin = real + 2 * n;
-    scores->nll_sum = real + 3 * n;
+    scores->nll_sum = real + 2 * n;
+    scores->nats = real + 3 * n;
     scores->seconds = real + 4 * n;
     scores->n_tokens = whole;
     scores->n_words = whole + n;
@@ -71,26 +71,11 @@ void dpe_detect_scores_free(struct dpe_detect_scores *scores)
     *scores = (struct dpe_detect_scores){0};
 }
 
-double dpe_detect_value(const struct dpe_detect_scores *scores, enum dpe_detect_criterion criterion,
-                        size_t at)
+const double *dpe_detect_values(const struct dpe_detect_scores *scores,
+                                enum dpe_detect_criterion criterion, int cell)
 {
-    if (criterion == DPE_DETECT_RECALL) {
-        return scores->recall[at];
-    }
-    return scores->n_tokens[at] > 0 ? scores->nll_sum[at] / (double)scores->n_tokens[at]
-                                    : (double)NAN;
-}
-
-double dpe_detect_goodness(const struct dpe_detect_scores *scores,
-                           enum dpe_detect_criterion criterion, size_t at)
-{
-    static const double weight = 1e-6;
-    const double value = dpe_detect_value(scores, criterion, at);
-    const double margin = scores->margin[at];
-    if (criterion == DPE_DETECT_RECALL) {
-        return isfinite(margin) ? (value + weight * margin) / (1.0 + weight) : value;
-    }
-    return -value;
+    return (criterion == DPE_DETECT_RECALL ? scores->recall : scores->nats) +
+           (size_t)cell * (size_t)scores->n_samples;
 }
 
 dpe_status dpe_detect_collect(const struct dpe_run *run, const char *task, const char *const *keys,
@@ -204,17 +189,16 @@ static dpe_status common_take(const struct dpe_detect_scores *scores,
     for (int64_t s = 0; s < scores->n_samples; s++) {
         bool all = n_cells > 0;
         for (int i = 0; i < n_cells && all; i++) {
-            size_t at = (size_t)(first + which[i]) * most + (size_t)s;
-            all = isfinite(dpe_detect_value(scores, criterion, at));
+            all = isfinite(dpe_detect_values(scores, criterion, first + which[i])[s]);
         }
         if (all) {
             common->sample[common->n_samples++] = s;
         }
     }
     for (int i = 0; i < n_cells; i++) {
+        const double *values = dpe_detect_values(scores, criterion, first + which[i]);
         for (int64_t s = 0; s < common->n_samples; s++) {
-            size_t at = (size_t)(first + which[i]) * most + (size_t)common->sample[s];
-            common->values[i * common->n_samples + s] = dpe_detect_value(scores, criterion, at);
+            common->values[i * common->n_samples + s] = values[common->sample[s]];
         }
     }
     return DPE_OK;
@@ -272,8 +256,8 @@ static double badness(const struct dpe_detect_scores *scores, const struct compa
     double sum = 0.0;
     double weight = 0.0;
     for (int64_t s = 0; s < with->common.n_samples; s++) {
-        const int64_t at = cell * scores->n_samples + with->common.sample[s];
-        sum += with->weights[s] * dpe_detect_goodness(scores, criterion, (size_t)at);
+        const double value = dpe_detect_values(scores, criterion, cell)[with->common.sample[s]];
+        sum += with->weights[s] * (criterion == DPE_DETECT_RECALL ? value : -value);
         weight += with->weights[s];
     }
     double mean = sum / weight;
@@ -393,128 +377,4 @@ void dpe_detect_ranking_free(struct dpe_detect_ranking *ranking)
 {
     free(ranking->mean);
     *ranking = (struct dpe_detect_ranking){0};
-}
-
-/* ----------------------------------------------------------------------------------------- race */
-
-dpe_status dpe_detect_race_replay(const struct dpe_race_options *options,
-                                  const struct dpe_detect_scores *scores, int n_groups,
-                                  int n_lengths, int keep, enum dpe_detect_criterion criterion,
-                                  struct dpe_race *race, struct dpe_error *err)
-{
-    *race = (struct dpe_race){0};
-    if (scores->n_cells != n_groups * n_lengths) {
-        return dpe_fail(err, DPE_USAGE, "race: expected %d cells, found %d", n_groups * n_lengths,
-                        scores->n_cells);
-    }
-    size_t n_cells = (size_t)scores->n_cells;
-    size_t n_rows = n_cells * (size_t)scores->n_samples;
-    DPE_OWNED double *goodness = dpe_alloc(n_rows, sizeof *goodness);
-    DPE_OWNED int *group = dpe_alloc(n_cells, sizeof *group);
-    DPE_OWNED unsigned char *flags = dpe_alloc(n_cells + n_rows, 1);
-    DPE_TRY(DPE_MADE(goodness, err, "out of memory for a race of %zu cells", n_cells));
-    DPE_TRY(DPE_MADE(group, err, "out of memory for a race of %zu cells", n_cells));
-    DPE_TRY(DPE_MADE(flags, err, "out of memory for a race of %zu cells", n_cells));
-    for (size_t c = 0; c < n_cells; c++) {
-        group[c] = (int)c / n_lengths;
-        flags[c] = (int)c % n_lengths == keep;
-    }
-    for (size_t at = 0; at < n_rows; at++) {
-        flags[n_cells + at] = scores->status[at] >= 0;
-        goodness[at] = dpe_detect_goodness(scores, criterion, at);
-    }
-    const struct dpe_race_rows rows = {
-        .n_arms = scores->n_cells,
-        .n_groups = n_groups,
-        .group = group,
-        .keep = flags,
-        .n_samples = scores->n_samples,
-        .together = scores->together,
-        .there = flags + n_cells,
-        .goodness = goodness,
-    };
-    return dpe_race_replay(options, &rows, race, err);
-}
-
-/* Mean, interval and count of what a dropped length was run on come from a ranking of all rows; its
- * rank follows those of the live ones. */
-static void add_dropped(const struct dpe_race *race, const struct dpe_detect_ranking *all,
-                        struct dpe_detect_ranking *ranking, int group)
-{
-    double sign = ranking->criterion == DPE_DETECT_RECALL ? 1.0 : -1.0;
-    int n_lengths = ranking->n_lengths;
-    int first = group * n_lengths;
-    int32_t live = 0;
-    for (int t = 0; t < n_lengths; t++) {
-        live = ranking->rank[first + t] > live ? ranking->rank[first + t] : live;
-    }
-    for (int t = first; t < first + n_lengths; t++) {
-        if (race->dropped[t] < 0) {
-            continue;
-        }
-        int32_t rank = live + 1;
-        for (int o = first; o < first + n_lengths; o++) {
-            bool later = race->dropped[o] > race->dropped[t];
-            bool together = race->dropped[o] == race->dropped[t];
-            double ahead = sign * (all->mean[o] - all->mean[t]);
-            rank += later || (together && (ahead > 1e-9 || (ahead >= -1e-9 && o > t)));
-        }
-        ranking->rank[t] = rank;
-        ranking->mean[t] = all->mean[t];
-        ranking->low[t] = all->low[t];
-        ranking->high[t] = all->high[t];
-        ranking->n_valid[t] = all->n_valid[t];
-    }
-}
-
-/* Whether all lengths of a group differ on the samples that all of them have. */
-static dpe_status spread_of_all(const struct dpe_detect_scores *scores,
-                                const struct dpe_detect_ranking *ranking, int group, double *p,
-                                struct dpe_error *err)
-{
-    int all[DPE_DETECT_MAX_LENGTHS];
-    for (int t = 0; t < ranking->n_lengths; t++) {
-        all[t] = t;
-    }
-    DPE_SCOPED(common_free) struct dpe_detect_common common = {0};
-    DPE_TRY(common_take(scores, ranking->criterion, group * ranking->n_lengths, all,
-                        ranking->n_lengths, &common, err));
-    *p = dpe_detect_spread(&common, PERMUTATIONS, STATISTICS_SEED);
-    return DPE_OK;
-}
-
-dpe_status dpe_detect_rank_race(const struct dpe_detect_scores *scores, const struct dpe_race *race,
-                                int n_groups, const int64_t *lengths, int n_lengths,
-                                enum dpe_detect_criterion criterion,
-                                struct dpe_detect_ranking *ranking, struct dpe_error *err)
-{
-    size_t n = (size_t)scores->n_samples;
-    size_t all_rows = (size_t)scores->n_cells * n;
-    *ranking = (struct dpe_detect_ranking){0};
-    DPE_OWNED double *recall = NULL;
-    DPE_TRY(DPE_NEW(&recall, 2 * all_rows, err, "out of memory for ranking %zu rows", all_rows));
-    struct dpe_detect_scores live = *scores;
-    live.recall = recall;
-    live.nll_sum = recall + all_rows;
-    for (size_t i = 0; i < all_rows; i++) {
-        bool out = race->dropped[i / n] >= 0;
-        live.recall[i] = out ? (double)NAN : scores->recall[i];
-        live.nll_sum[i] = out ? (double)NAN : scores->nll_sum[i];
-    }
-    DPE_SCOPED(dpe_detect_ranking_free) struct dpe_detect_ranking all = {0};
-    DPE_SCOPED(dpe_detect_ranking_free) struct dpe_detect_ranking made = {0};
-    DPE_TRY(dpe_detect_rank(scores, n_groups, lengths, n_lengths, criterion, &all, err));
-    DPE_TRY(dpe_detect_rank(&live, n_groups, lengths, n_lengths, criterion, &made, err));
-    for (int g = 0; g < n_groups; g++) {
-        double p = 1.0;
-        add_dropped(race, &all, &made, g);
-        DPE_TRY(spread_of_all(scores, &made, g, &p, err));
-        if (!isnan(made.p_value[g])) {
-            made.p_value[g] = fmin(1.0, 2.0 * fmin(p, made.p_value[g]));
-            made.informative[g] = made.p_value[g] < informative_p;
-        }
-    }
-    *ranking = made;
-    made = (struct dpe_detect_ranking){0};
-    return DPE_OK;
 }

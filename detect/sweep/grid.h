@@ -5,7 +5,7 @@
  * A *cell* is (group, detecting length): the group's pairs move with scale s = L/t, every other
  * group stays at half the trained length, s = 2L/L0. Cells with equal plans are one
  * *configuration*, which is run once. A sweep runs every configuration on every sample. Its results
- * are rows (outputs/h5/rows.h), and ranking, race, selection and report are computed from rows,
+ * are rows (outputs/h5/rows.h), and ranking and report are computed from rows,
  * so a table can be rebuilt from them at any time. Source of the definitions: the DPE paper's
  * detection; README.md of detect/. Arrays named [g][t] are row-major.
  *
@@ -21,7 +21,6 @@
 
 enum {
     DPE_DETECT_MAX_LENGTHS = 64,
-    DPE_DETECT_MOST_FEWER = 8, /**< smaller numbers of key pairs that a search tries */
 };
 
 /** The least multiple of `unit` that is at least n. */
@@ -29,12 +28,6 @@ static inline int64_t dpe_detect_round_up(int64_t n, int64_t unit)
 {
     return (n + unit - 1) / unit * unit;
 }
-
-/** Key pairs of a profile: k of each head's pairs. */
-struct dpe_detect_key_pairs {
-    int64_t k;
-    const uint8_t *mask; /**< [n_layers][n_heads][n_pairs]; borrowed */
-};
 
 /** What spans the grid. */
 struct dpe_detect_params {
@@ -50,9 +43,7 @@ struct dpe_detect_params {
     int64_t lengths[DPE_DETECT_MAX_LENGTHS]; /**< detecting lengths t, ascending, w ≤ t ≤ L */
     const uint8_t *mask; /**< [n_layers][n_heads][n_pairs] pairs that move; NULL = all (the paper);
                               borrowed for the grid's life */
-    int n_fewer; /**< numbers of pairs that a search tries instead of all; the sweep moves all */
-    struct dpe_detect_key_pairs fewer[DPE_DETECT_MOST_FEWER];
-    /** Of every plan of the sweep: base, cells, steps, joint; not of "rope". All zero:
+    /** Of every plan of the sweep: base, cells, joint; not of "rope". All zero:
      *  none, which the grid then has. */
     struct dpe_temperature temperature;
 };
@@ -130,16 +121,5 @@ bool dpe_detect_is_plain(const struct dpe_config *config, const struct dpe_table
 dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
                                  const struct dpe_plan_context *context, const double *scale,
                                  struct dpe_plan *plan, struct dpe_error *err);
-
-/** Index of L0/2 among the lengths, at which every group of the base is; −1 when it is not among
- *  them, or groups of the base have lengths of their own (frequencies). */
-int dpe_detect_base_length(const struct dpe_detect_params *params);
-
-/** The configuration of a sequential step: group `group` at length index `length`, group i at at[i]
- *  otherwise (NULL: as in the base). The caller frees its plan, not after an error. */
-dpe_status dpe_detect_step_plan(const struct dpe_detect_grid *grid,
-                                const struct dpe_plan_context *context, const int *at, int group,
-                                int length, struct dpe_detect_config *config,
-                                struct dpe_error *err);
 
 #endif

@@ -57,18 +57,6 @@ static void render_result(const struct detect_inputs *inputs,
     dpe_detect_rank_table(&inputs->grid, &result->ranking, width, page);
 }
 
-static void render_validation(const struct dpe_detect_report *report,
-                              const struct dpe_detect_result *result, int width,
-                              struct dpe_text *page)
-{
-    char samples[96];
-    dpe_text_put(page, "\nValidation, %s on %lld %s %s\n\n", dpe_detect_measure(report, result),
-                 (long long)result->n_validated, result->fresh ? "other" : "of the same",
-                 name_samples(result, samples, sizeof samples));
-    dpe_detect_validation_table(&result->validation, report->names,
-                                dpe_detect_base_words(&report->grid->params), width, page);
-}
-
 static void put_lengths(struct dpe_text *page, const int64_t *lengths, int n)
 {
     for (int g = 0; g < n; g++) {
@@ -85,24 +73,11 @@ static void render_joint(const struct dpe_detect_report *report, struct dpe_text
     const int n = report->grid->params.n_groups;
     dpe_text_put(page, "\neffective lengths");
     put_lengths(page, dpe_detect_deciding(report)->ranking.effective, n);
-    if (report->rule != DPE_DETECT_PAPER) {
-        dpe_text_put(page, "\n%-17s", dpe_detect_rule_names[report->rule]);
-        put_lengths(page, report->selected, n);
-    }
     dpe_text_put(page, "\nscales           ");
     for (int g = 0; g < n; g++) {
         dpe_text_put(page, " %.10g", report->scale[g]);
     }
     dpe_text_put(page, "\n");
-}
-
-/* Whether ready methods were compared, and none is needed. */
-static bool is_unneeded(const struct dpe_detect_report *report)
-{
-    const struct dpe_detect_result *result = dpe_detect_deciding(report);
-    return !dpe_detect_sweeps(report->rule) &&
-           dpe_detect_advise(&result->validation, &result->ceiling).what ==
-               DPE_DETECT_ADVICE_NOTHING;
 }
 
 /* For runtimes as they are. */
@@ -111,9 +86,9 @@ static void suggest_plain(const struct detect_inputs *inputs,
 {
     char method[DPE_DETECT_PLAN_NAME + 16];
     const int plain = report->plain;
-    if (plain > DPE_DETECT_ROPE && plain != report->kept.plan) {
+    if (plain > DPE_DETECT_ROPE && plain != report->kept) {
         dpe_tool_next("dpe-export --method %s -m %s --length %lld --format longrope -o config.json",
-                      dpe_tool_quote(report->names[plain], method, sizeof method), model,
+                      dpe_tool_quote(report->validated[plain].name, method, sizeof method), model,
                       (long long)inputs->args->job.length);
     }
 }
@@ -134,47 +109,16 @@ void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_det
         dpe_tool_next("dpe-run -m %s --method %s --length %lld --show --corpus %s%s", model,
                       dpe_tool_quote(spec, method, sizeof method),
                       (long long)inputs->args->job.length, corpus, dtype);
-    } else if (!is_unneeded(report)) {
+    } else if (report->kept != DPE_DETECT_ROPE) {
         dpe_tool_next("dpe-run -m %s --table %s --show --corpus %s%s", model, table, corpus, dtype);
     }
     suggest_plain(inputs, report, model);
     dpe_tool_next("dpe-report %s -o report.html", table);
 }
 
-/* What the search would take at most, by the time of the rows that are there. */
-static void tell_cost(const struct detect_inputs *inputs, const struct dpe_detect_result *result)
-{
-    enum { SAMPLES = 16 };
-    const struct dpe_detect_scores *scores = &result->validate_scores;
-    const struct dpe_detect_search_options options = {.temperature = true,
-                                                      .joint = true,
-                                                      .rounds = DPE_DETECT_SEARCH_ROUNDS,
-                                                      .n_samples = 2 * SAMPLES,
-                                                      .per_round = 4,
-                                                      .together = 4,
-                                                      .criterion = DPE_DETECT_RECALL};
-    double rows = (double)(dpe_detect_search_most_rows(&options, &inputs->grid.params) +
-                           4 * inputs->grid.n_configs);
-    double seconds = 0.0;
-    double n = 0.0;
-    if (dpe_detect_advise(&result->validation, &result->ceiling).what !=
-        DPE_DETECT_ADVICE_CALIBRATE) {
-        return;
-    }
-    for (int64_t at = 0; at < scores->n_cells * scores->n_samples; at++) {
-        seconds += isfinite(scores->seconds[at]) ? scores->seconds[at] : 0.0;
-        n += isfinite(scores->seconds[at]) ? 1.0 : 0.0;
-    }
-    if (n > 0.0) {
-        double minutes = fmax(1.0, ceil(rows * seconds / n / 60.0));
-        dpe_print("dpe-calibrate --samples %d searches for at most %.*f %s here.\n", SAMPLES,
-                  minutes < 90.0 ? 0 : 1, minutes < 90.0 ? minutes : minutes / 60.0,
-                  minutes < 90.0 ? "minutes" : "hours");
-    }
-}
-
-static void render(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
-                   struct dpe_text *page)
+/* The sweep: its maps, and what it comes to. */
+static void render_sweep(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
+                         struct dpe_text *page)
 {
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     const struct dpe_detect_params *params = &inputs->grid.params;
@@ -184,12 +128,8 @@ static void render(const struct detect_inputs *inputs, const struct dpe_detect_r
         dpe_terminal_color(stdout), getenv("NO_COLOR"), getenv("TERM"), getenv("COLORTERM"));
     int n = 0;
     const char *name = dpe_folder_name(inputs->args->job.model, &n);
-    if (report->rule == DPE_DETECT_JOINTLY) {
-        dpe_detect_words(report, page);
-        dpe_text_put(page, page->n > 0 ? "\n" : "");
-    }
-    dpe_text_put(page, "Effective lengths of %.*s at %lld tokens (trained length %lld)\n", n, name,
-                 (long long)params->length, (long long)params->trained_length);
+    dpe_text_put(page, "\nEffective lengths of %.*s at %lld tokens (trained length %lld)\n", n,
+                 name, (long long)params->length, (long long)params->trained_length);
     for (int i = 0; i < 2; i++) {
         const struct dpe_detect_result *result = &report->results[i];
         if (result->used) {
@@ -199,45 +139,20 @@ static void render(const struct detect_inputs *inputs, const struct dpe_detect_r
     dpe_text_put(page, width < 60 ? "\n* best of its group\n? no difference\n"
                                   : "\n* best of its group   p: that its best and worst length "
                                     "do not differ (?: p >= 0.05)\n");
-    dpe_detect_race_words(report, page);
     render_joint(report, page);
-    for (int i = 0; i < 2; i++) {
-        const struct dpe_detect_result *result = &report->results[i];
-        if (result->used && result->validated) {
-            render_validation(report, result, width, page);
-            if (result == deciding) {
-                dpe_detect_kept_line(report, page);
-            }
-        }
-    }
-    dpe_detect_guard_table(report, page);
-    if (report->search.n_steps > 0) {
-        dpe_text_put(page, "\n");
-        dpe_detect_search_table(report, page);
-    }
 }
 
 dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                             const struct dpe_detect_report *report, struct dpe_error *err)
 {
-    const bool ready = !dpe_detect_sweeps(report->rule);
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
-    if (ready) {
-        dpe_detect_ready(report, &text);
-        if (report->search.n_steps > 0) {
-            dpe_text_put(&text, "\n");
-            dpe_detect_search_table(report, &text);
-        }
-    } else {
-        render(inputs, report, &text);
+    dpe_detect_words(report, &text);
+    if (dpe_detect_sweeps(report->rule)) {
+        render_sweep(inputs, report, &text);
     }
     DPE_TRY(dpe_text_done(&text, err));
-    dpe_print("%.*s", (int)text.n, text.bytes);
-    if (ready) {
-        tell_cost(inputs, dpe_detect_deciding(report));
-    }
-    dpe_print("\ntable: %s\n", inputs->args->job.output);
-    if (!ready) {
+    dpe_print("%.*s\ntable: %s\n", (int)text.n, text.bytes, inputs->args->job.output);
+    if (dpe_detect_sweeps(report->rule)) {
         warn_uninformative(report);
     }
     return DPE_OK;
@@ -274,7 +189,7 @@ static void add_groups(struct dpe_result *out, const struct dpe_detect_report *r
     for (int64_t g = 0; g < ranking.n[DPE_CELLS_GROUP]; g++) {
         dpe_result_row(out, "groups");
         dpe_datasets_fields(&dpe_ranking_kind, &ranking, "/group", g, out);
-        dpe_datasets_fields(&dpe_choices_kinds[0], &choices, "/group", g, out);
+        dpe_datasets_fields(&dpe_choices_kind, &choices, "/group", g, out);
         dpe_result_number(out, "scale", report->scale[g]);
     }
 }
@@ -292,16 +207,19 @@ static void add_validation(struct dpe_result *out, const struct dpe_detect_repor
     }
 }
 
-static void add_guard(struct dpe_result *out, const struct dpe_detect_report *report)
+static dpe_status add_tried(struct dpe_result *out, const struct dpe_detect_report *report,
+                            struct dpe_error *err)
 {
-    const struct dpe_detect_guard *guard = &report->guard;
-    dpe_result_row(out, "guard");
-    dpe_result_number(out, "share", report->guard_share);
-    dpe_result_text(out, "chosen", report->names[guard->chosen]);
-    dpe_result_text(out, "kept", report->names[guard->kept]);
-    dpe_result_text(out, "best", guard->best >= 0 ? report->names[guard->best] : NULL);
-    dpe_result_number(out, "loss", guard->loss);
-    dpe_result_flag(out, "traded", guard->traded);
+    struct dpe_search_result result = {.n = {report->search.n}};
+    DPE_OWNED struct dpe_searched_plan *tried = NULL;
+    DPE_TRY(DPE_NEW(&tried, (size_t)report->search.n + 1, err, "out of memory for plans"));
+    result.tried = tried;
+    dpe_detect_tried_of(report, tried);
+    for (int64_t i = 0; i < report->search.n; i++) {
+        dpe_result_row(out, "tried");
+        dpe_datasets_fields(&dpe_search_kinds[0], &result, "tried", i, out);
+    }
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
@@ -314,44 +232,32 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
     dpe_result_text(out, "table", inputs->args->job.output);
     dpe_result_whole(out, "trained_length", params->trained_length);
     dpe_result_whole(out, "length", params->length);
-    dpe_result_whole(out, "window",
-                     dpe_detect_deciding(report)->validated ? report->kept.entry.values.window
-                                                            : params->window);
     dpe_result_text(out, "rule", dpe_detect_rule_names[report->rule]);
-    dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
-    dpe_result_text(out, "verdict",
-                    dpe_detect_deciding(report)->validated
-                        ? dpe_detect_verdict_text(dpe_detect_deciding(report)->validation.verdict)
-                        : NULL);
     if (dpe_detect_deciding(report)->validated) {
-        char text[DPE_TEMPERATURE_TEXT];
-        const struct dpe_temperature temperature =
-            dpe_table_temperature(&report->kept.entry.values);
-        dpe_temperature_text(&temperature, text);
-        dpe_result_text(out, "kept", report->names[report->kept.plan]);
-        dpe_result_text(out, "temperature", text);
-        if (report->plain >= 0) {
-            dpe_result_text(out, "without_adapter", report->names[report->plain]);
+        dpe_result_text(out, "kept", report->validated[report->kept].name);
+        if (report->plain > 0) {
+            dpe_result_text(out, "without_adapter", report->validated[report->plain].name);
         }
-        dpe_result_text(out, "groups_add", dpe_detect_worth_names[dpe_detect_report_worth(report)]);
+        dpe_result_whole(out, "usable_length", dpe_detect_usable(report, report->kept));
+        dpe_result_whole(out, "usable_length_unchanged",
+                         dpe_detect_usable(report, DPE_DETECT_ROPE));
     }
-    for (int i = 0; i < 2; i++) {
-        if (report->results[i].used) {
-            add_cells(out, report, &report->results[i]);
+    if (dpe_detect_sweeps(report->rule)) {
+        dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
+        for (int i = 0; i < 2; i++) {
+            if (report->results[i].used) {
+                add_cells(out, report, &report->results[i]);
+            }
         }
+        add_groups(out, report);
     }
-    add_groups(out, report);
-    for (int i = 0; i < 2; i++) {
-        if (report->results[i].used && report->results[i].validated) {
-            add_validation(out, report, &report->results[i]);
+    DPE_TRY(add_tried(out, report, err));
+    const struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
+                                                       &report->users, &report->texts};
+    for (int i = 0; i < 4; i++) {
+        if (results[i]->validated) {
+            add_validation(out, report, results[i]);
         }
-    }
-    if (report->users.validated) {
-        add_validation(out, report, &report->users);
-    }
-    if (report->texts.validated) {
-        add_validation(out, report, &report->texts);
-        add_guard(out, report);
     }
     return dpe_result_print(out, inputs->args->job.result, err);
 }

@@ -88,12 +88,22 @@ static int64_t together_of(const struct detect_inputs *inputs, const char *task)
             return inputs->tasks[i].together;
         }
     }
-    for (int i = 0; i < DETECT_N_HELD; i++) {
-        if (inputs->held[i].n > 0 && strcmp(task, inputs->held[i].task.name) == 0) {
-            return inputs->held[i].task.together;
+    for (int i = 0; i < DETECT_STREAMS; i++) {
+        if (inputs->streams[i].task.run != NULL &&
+            strcmp(task, inputs->streams[i].task.name) == 0) {
+            return inputs->streams[i].task.together;
         }
     }
-    return dpe_detect_pilot_together(inputs, task);
+    for (int i = 0; i < dpe_detect_pilot_rungs(); i++) {
+        const struct dpe_niah_params niah = dpe_detect_pilot_task(inputs, i);
+        char values[24];
+        snprintf(values, sizeof values, "-%d-%d", niah.keys, niah.values);
+        const size_t n = strlen(task), tail = strlen(values);
+        if (n > tail && strcmp(task + n - tail, values) == 0) {
+            return dpe_niah_together(&niah);
+        }
+    }
+    return 1;
 }
 
 /* Tokens of the prompts of all rows that have a value, of questions that share a context the
@@ -120,8 +130,10 @@ static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error 
     const struct dpe_run *run = sweep->inputs->job.run;
     sweep->report->read_tokens = count_tokens(sweep->inputs, run);
     sweep->report->work = dpe_job_work(&sweep->inputs->job);
-    DPE_TRY(dpe_detect_report_sweep(sweep->report, run, err));
-    if (sweep->report->keys[DPE_DETECT_JOINT] != NULL) {
+    if (dpe_detect_sweeps(sweep->report->rule)) {
+        DPE_TRY(dpe_detect_report_sweep(sweep->report, run, err));
+    }
+    if (sweep->report->n_validated > 0) {
         DPE_TRY(dpe_detect_report_validation(sweep->report, run, err));
     }
     return dpe_detect_write(sweep->report, sweep->complete, table, err);
@@ -146,30 +158,13 @@ static size_t fill_items(const struct stage *stage, int64_t per_round, struct dp
         for (int task = 0; task < stage->n_tasks; task++) {
             const int64_t end = dpe_least(first + per_round, stage->n_samples[task]);
             for (int plan = 0; plan < stage->n_plans; plan++) {
-                const bool live = stage->live == NULL || stage->live[plan] != 0;
-                for (int64_t sample = first; sample < end && live; sample++) {
+                for (int64_t sample = first; sample < end; sample++) {
                     items[n++] = (struct dpe_item){task, plan, stage->first[task] + sample};
                 }
             }
         }
     }
     return n;
-}
-
-struct stage dpe_detect_stage_of(const struct sweep *sweep, const char *name,
-                                 const struct dpe_task *task, int64_t n,
-                                 const struct dpe_detect_config *configs, int n_plans)
-{
-    struct stage stage = {.name = name,
-                          .n_tasks = 1,
-                          .tasks = task,
-                          .n_samples = {n},
-                          .n_plans = n_plans,
-                          .configs = configs};
-    for (int i = 0; i < sweep->inputs->n_tasks; i++) {
-        stage.later[i] = dpe_detect_inputs_validated_rows(sweep->inputs, i);
-    }
-    return stage;
 }
 
 dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
@@ -210,8 +205,6 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
         .fill = fill_table,
         .tokens = tokens,
         .cost = sweep->cost,
-        .planned = sweep->planned,
-        .later = stage->last ? NULL : stage->later,
         .nonfinite_limit = nonfinite_limit,
     };
     sweep->first = stage->first;
@@ -220,114 +213,23 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
     return dpe_job_rows(&sweep->inputs->job, &work, err);
 }
 
-dpe_status dpe_detect_stage_scores(struct sweep *sweep, const struct stage *stage, int64_t together,
-                                   struct dpe_detect_scores *scores, struct dpe_error *err)
-{
-    const char *keys[DPE_DETECT_MOST_CANDIDATES];
-    for (int i = 0; i < stage->n_plans; i++) {
-        keys[i] = stage->configs[i].key;
-    }
-    DPE_TRY(dpe_detect_stage_run(sweep, stage, err));
-    return dpe_detect_collect(sweep->inputs->job.run, stage->tasks[0].name, keys, stage->n_plans, 0,
-                              stage->first[0] + stage->n_samples[0], together, scores, err);
-}
-
-/* Configurations of the lengths that a race has left. */
-static int find_live(const struct sweep *sweep, unsigned char *live)
-{
-    const struct dpe_detect_grid *grid = &sweep->inputs->grid;
-    int n = 0;
-    memset(live, 0, (size_t)grid->n_configs);
-    for (int c = 0; c < grid->params.n_groups * grid->params.n_lengths; c++) {
-        if (sweep->report->race.dropped[c] < 0) {
-            n += live[grid->cell[c]] == 0;
-            live[grid->cell[c]] = 1;
-        }
-    }
-    return n;
-}
-
-/* Round after round, each on the lengths that are left. */
-static dpe_status race_rounds(struct sweep *sweep, struct stage *stage, unsigned char *live,
-                              struct dpe_error *err)
-{
-    const int64_t samples = stage->n_samples[0];
-    const int64_t after = stage->later[0];
-    const int64_t per_round = dpe_detect_inputs_per_round(sweep->inputs);
-    const struct dpe_run *run = sweep->inputs->job.run;
-    const struct dpe_race *race = &sweep->report->race;
-    DPE_TRY(dpe_detect_report_race(sweep->report, run, err));
-    while (!race->complete) {
-        int64_t left = samples - race->samples;
-        stage->first[0] = race->samples;
-        stage->n_samples[0] = left < per_round ? left : per_round;
-        stage->later[0] = after + (left - stage->n_samples[0]) * find_live(sweep, live);
-        stage->live = live;
-        DPE_TRY(dpe_detect_stage_run(sweep, stage, err));
-        DPE_TRY(dpe_detect_report_race(sweep->report, run, err));
-    }
-    return DPE_OK;
-}
-
 static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
 {
     struct detect_inputs *inputs = sweep->inputs;
     const struct dpe_detect_grid *grid = &inputs->grid;
-    DPE_OWNED unsigned char *live = NULL;
-    DPE_TRY(DPE_NEW(&live, (size_t)grid->n_configs, err, "out of memory for %d configurations",
-                    grid->n_configs));
-    struct stage stage =
-        dpe_detect_stage_of(sweep, inputs->args->race ? "race" : "sweep", inputs->tasks,
-                            inputs->n_samples[0], grid->configs, grid->n_configs);
-    stage.n_tasks = inputs->n_tasks;
-    stage.n_samples[1] = inputs->n_samples[1];
-    stage.later[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0];
+    const struct stage stage = {.name = "sweep",
+                                .n_tasks = inputs->n_tasks,
+                                .tasks = inputs->tasks,
+                                .n_samples = {inputs->n_samples[0], inputs->n_samples[1]},
+                                .n_plans = grid->n_configs,
+                                .configs = grid->configs};
     sweep->sweeping = true;
-    dpe_status status = inputs->args->race ? race_rounds(sweep, &stage, live, err)
-                                           : dpe_detect_stage_run(sweep, &stage, err);
+    dpe_status status = dpe_detect_stage_run(sweep, &stage, err);
     sweep->sweeping = false;
     return status;
 }
 
-/* One step of the sequential rule, on the deciding task alone: it is the first. */
-static dpe_status step_stage(struct sweep *sweep, struct dpe_error *err)
-{
-    struct detect_inputs *inputs = sweep->inputs;
-    const struct dpe_detect_selection *selection = &sweep->report->selection;
-    const int n = inputs->grid.params.n_lengths;
-    struct dpe_detect_config *configs = NULL; /* too large for a small stack */
-    DPE_TRY(DPE_NEW(&configs, (size_t)n, err, "out of memory for %d plans", n));
-    dpe_status status = DPE_OK;
-    for (int t = 0; t < n && status == DPE_OK; t++) {
-        status = dpe_detect_step_plan(&inputs->grid, &inputs->context, selection->at,
-                                      dpe_detect_pending_group(selection), t, &configs[t], err);
-    }
-    struct stage stage =
-        dpe_detect_stage_of(sweep, "select", inputs->tasks, inputs->n_samples[0], configs, n);
-    stage.later[0] +=
-        (dpe_detect_inputs_steps(inputs) - selection->n_choices * (n - 1)) * inputs->n_samples[0];
-    status = status == DPE_OK ? dpe_detect_stage_run(sweep, &stage, err) : status;
-    for (int t = 0; t < n; t++) {
-        dpe_plan_free(&configs[t].plan);
-    }
-    free(configs);
-    return status;
-}
-
 /* ------------------------------------------------------------------------------------ the whole */
-
-void dpe_detect_stage_plan(struct sweep *sweep)
-{
-    const struct detect_inputs *inputs = sweep->inputs;
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        bool sweeps = dpe_detect_sweeps(inputs->args->rule);
-        sweep->planned[i] = (sweeps ? inputs->n_samples[i] * inputs->grid.n_configs : 0) +
-                            dpe_detect_inputs_validated_rows(inputs, i);
-    }
-    const struct detect_held_rows held = dpe_detect_inputs_held(inputs);
-    sweep->planned[0] += dpe_detect_inputs_steps(inputs) * inputs->n_samples[0] + held.users +
-                         held.ceilings + held.texts;
-}
 
 static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
 {
@@ -348,34 +250,87 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
                          niah ? 1 : inputs->args->job.length, &products, &attention);
         sweep->cost[i] = products + attention;
     }
-    dpe_detect_stage_plan(sweep);
     return DPE_OK;
 }
 
-static void put_ceiling(const struct detect_held *held, struct dpe_detect_result *result)
+static void put_short(const struct detect_opened *opened, int64_t length,
+                      struct dpe_detect_short *read)
 {
-    if (held->n > 0) {
-        result->ceiling_task = held->task.name;
-        result->n_ceiling = held->n;
+    if (opened->n > 0) {
+        *read = (struct dpe_detect_short){opened->task.name, length, opened->n, {0}};
+    }
+}
+
+/* A task as far as the sweep and its validation have it; of a search alone what is validated. */
+static struct dpe_detect_result result_of(const struct sweep *sweep, int i,
+                                          const struct dpe_task *fresh)
+{
+    const struct detect_inputs *inputs = sweep->inputs;
+    const bool niah = i == 0;
+    struct dpe_detect_result result = {.used = fresh->run != NULL,
+                                       .criterion =
+                                           niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
+                                       .validate_task = fresh->name,
+                                       .together = fresh->together,
+                                       .fresh = true};
+    for (int t = 0; t < inputs->n_tasks; t++) {
+        if ((strcmp(inputs->tasks[t].name, "ppl") != 0) == niah) {
+            result.used = true;
+            result.task = inputs->tasks[t].name;
+            result.together = inputs->tasks[t].together;
+            result.n_samples = inputs->n_samples[t];
+            result.books = niah ? NULL : inputs->books;
+            if (!dpe_detect_searches(inputs->args->rule)) {
+                result.first_validated = inputs->first_validated[t];
+                result.n_validated = inputs->n_validated[t];
+                result.fresh = niah || inputs->first_validated[t] > 0;
+            }
+        }
+    }
+    return result;
+}
+
+/* Where fresh samples of each result come from: those of the sweep's validation, or the search's.
+ */
+static void find_fresh(struct sweep *sweep)
+{
+    const struct detect_inputs *inputs = sweep->inputs;
+    static const struct dpe_task none;
+    const bool searches = dpe_detect_searches(inputs->args->rule);
+    const bool needles = dpe_detect_inputs_by_needles(inputs);
+    const struct dpe_task *texts = &inputs->streams[DETECT_GUARD].task;
+    for (int i = 0; i < SWEEP_RESULTS; i++) {
+        sweep->fresh[i] = &none;
+    }
+    if (searches) {
+        sweep->fresh[0] = needles ? &inputs->streams[DETECT_FRESH_NEEDLES].task : &none;
+        sweep->fresh[1] = needles ? &none : texts;
+        sweep->fresh[2] = needles ? &inputs->streams[DETECT_FRESH_USERS].task : &none;
+        sweep->fresh[3] = needles ? texts : &none;
+        return;
+    }
+    for (int t = 0; t < inputs->n_tasks; t++) {
+        sweep->fresh[strcmp(inputs->tasks[t].name, "ppl") != 0 ? 0 : 1] =
+            &inputs->validate_tasks[t];
     }
 }
 
 /* An empty report of these inputs. */
-static void make_report(const struct detect_inputs *inputs, struct dpe_detect_report *report)
+static void make_report(struct sweep *sweep)
 {
+    struct dpe_detect_report *report = sweep->report;
+    const struct detect_inputs *inputs = sweep->inputs;
+    find_fresh(sweep);
     *report = (struct dpe_detect_report){
         .plain = -1,
         .grid = &inputs->grid,
         .context = &inputs->context,
         .rule = inputs->args->rule,
-        .rounds = inputs->args->rounds > 0 ? (int)inputs->args->rounds : 1,
         .searching = dpe_detect_inputs_searching(inputs),
-        .racing = inputs->args->race,
-        .race_options = {.per_round = dpe_detect_inputs_per_round(inputs),
-                         .level = inputs->args->race_level,
-                         .indifference = inputs->args->race_indifference},
+        .source = dpe_detect_stage_source(sweep),
         .seed = inputs->args->job.seed,
         .validation_seed = inputs->validation_seed,
+        .guard_share = inputs->args->guard,
         .model = inputs->job.model,
         .fingerprint = dpe_job_fingerprint(&inputs->job),
         .tokenizer = inputs->job.tokenizer,
@@ -383,70 +338,42 @@ static void make_report(const struct detect_inputs *inputs, struct dpe_detect_re
         .niah_spec = inputs->args->use_niah ? inputs->niah_spec : NULL,
         .niah_template = inputs->args->use_niah ? inputs->niah_template : NULL,
         .pilot = inputs->args->auto_task ? inputs->pilot : NULL,
+        .users_spec = inputs->users_spec,
     };
-    for (int i = 0; i < inputs->n_tasks; i++) {
-        bool niah = strcmp(inputs->tasks[i].name, "ppl") != 0;
-        report->results[niah ? 0 : 1] = (struct dpe_detect_result){
-            .used = true,
-            .criterion = niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
-            .task = inputs->tasks[i].name,
-            .validate_task = inputs->validate_tasks[i].name,
-            .together = inputs->tasks[i].together,
-            .n_samples = inputs->n_samples[i],
-            .first_validated = inputs->first_validated[i],
-            .n_validated = inputs->n_validated[i],
-            .fresh = niah || inputs->first_validated[i] > 0,
-            .books = niah ? NULL : inputs->books,
-        };
+    report->results[0] = result_of(sweep, 0, sweep->fresh[0]);
+    report->results[1] = result_of(sweep, 1, sweep->fresh[1]);
+    put_short(&inputs->streams[DETECT_CEILING], inputs->job.trained_length,
+              &report->results[0].ceiling);
+    put_short(&inputs->streams[DETECT_QUARTER], inputs->job.trained_length / 4,
+              &report->results[0].quarter);
+    struct dpe_detect_result *const others[] = {&report->users, &report->texts};
+    for (int i = 0; i < 2; i++) {
+        const struct dpe_task *task = sweep->fresh[2 + i];
+        *others[i] = (struct dpe_detect_result){.used = task->run != NULL,
+                                                .criterion = i == 0 ? DPE_DETECT_RECALL
+                                                                    : DPE_DETECT_PERPLEXITY,
+                                                .task = i == 0 ? "user" : "guard",
+                                                .validate_task = task->name,
+                                                .together = task->together,
+                                                .fresh = true};
     }
-    const struct detect_held *users = &inputs->held[DETECT_USERS];
-    if (users->n > 0) {
-        report->users_spec = inputs->users_spec;
-        report->users = (struct dpe_detect_result){.used = true,
-                                                   .criterion = DPE_DETECT_RECALL,
-                                                   .task = "user",
-                                                   .validate_task = users->task.name,
-                                                   .together = users->task.together,
-                                                   .n_validated = users->n,
-                                                   .fresh = true};
-        put_ceiling(&inputs->held[DETECT_USERS_CEILING], &report->users);
-    }
-    const struct detect_held *texts = &inputs->held[DETECT_GUARD];
-    report->guard_share = inputs->args->guard;
-    if (texts->n > 0) {
-        report->texts = (struct dpe_detect_result){.used = true,
-                                                   .criterion = DPE_DETECT_PERPLEXITY,
-                                                   .task = "guard",
-                                                   .validate_task = texts->task.name,
-                                                   .together = 1,
-                                                   .n_validated = texts->n,
-                                                   .fresh = true};
-    }
-    put_ceiling(&inputs->held[DETECT_CEILING], &report->results[0]);
 }
 
-/* Search, sweep and validation with the task that is set. */
+/* Sweep, search and validation with the task that is set. */
 static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
-    const struct detect_inputs *inputs = sweep->inputs;
-    const struct dpe_run *run = inputs->job.run;
-    DPE_TRY(dpe_detect_inputs_hold(sweep->inputs, err));
+    const enum dpe_detect_rule rule = sweep->inputs->args->rule;
+    const struct dpe_run *run = sweep->inputs->job.run;
     dpe_detect_report_free(report);
-    make_report(sweep->inputs, report);
-    DPE_TRY(dpe_detect_stage_search(sweep, err));
-    DPE_TRY(dpe_detect_stage_warm(sweep, err));
-    if (dpe_detect_sweeps(inputs->args->rule)) {
+    make_report(sweep);
+    if (dpe_detect_sweeps(rule)) {
         DPE_TRY(sweep_stage(sweep, err));
-    }
-    report->swept = true;
-    DPE_TRY(dpe_detect_report_sweep(report, run, err));
-    while (!report->selection.complete) {
-        DPE_TRY(step_stage(sweep, err));
         DPE_TRY(dpe_detect_report_sweep(report, run, err));
     }
-    DPE_TRY(dpe_detect_stage_search(sweep, err));
-    DPE_TRY(dpe_detect_report_sweep(report, run, err));
+    if (dpe_detect_searches(rule)) {
+        DPE_TRY(dpe_detect_stage_search(sweep, err));
+    }
     DPE_TRY(dpe_detect_stage_validate(sweep, err));
     return dpe_detect_report_validation(report, run, err);
 }
@@ -454,7 +381,6 @@ static dpe_status run_task(struct sweep *sweep, struct dpe_error *err)
 /* ---------------------------------------------------------------------------------------- study */
 
 struct detection {
-    struct dpe_detect_arguments args; /* a copy: tables of dpe-eval tune become what they chose */
     struct detect_inputs inputs;
     struct dpe_detect_report report;
     struct sweep sweep;
@@ -463,10 +389,8 @@ struct detection {
 static dpe_status detection_open(void *state, const void *asked, struct dpe_error *err)
 {
     struct detection *detection = state;
-    detection->args = *(const struct dpe_detect_arguments *)asked;
     detection->sweep = (struct sweep){.inputs = &detection->inputs, .report = &detection->report};
-    DPE_TRY(dpe_detect_against_read(&detection->args, err));
-    return dpe_detect_inputs_open(&detection->inputs, &detection->args, err);
+    return dpe_detect_inputs_open(&detection->inputs, asked, err);
 }
 
 static dpe_status detection_cost(void *state, struct dpe_bill *bill, struct dpe_error *err)
@@ -479,7 +403,9 @@ static dpe_status detection_start(void *state, struct dpe_error *err)
 {
     struct detection *detection = state;
     dpe_detect_announce(&detection->inputs);
-    make_report(&detection->inputs, &detection->report);
+    DPE_TRY(dpe_detect_inputs_fit_batch(&detection->inputs, err)); /* rows are priced by it */
+    DPE_TRY(dpe_detect_inputs_budget(&detection->inputs, err));
+    make_report(&detection->sweep);
     DPE_TRY(sweep_prepare(&detection->sweep, err));
     return dpe_detect_inputs_start(&detection->inputs, err);
 }
@@ -505,7 +431,7 @@ static dpe_status detection_fill(void *state, struct dpe_h5 *table, struct dpe_e
 static dpe_status detection_print(void *state, struct dpe_error *err)
 {
     struct detection *detection = state;
-    return detection->args.job.result != DPE_RESULT_TEXT
+    return detection->inputs.args->job.result != DPE_RESULT_TEXT
                ? dpe_detect_print_result(&detection->inputs, &detection->report, err)
                : dpe_detect_print(&detection->inputs, &detection->report, err);
 }
@@ -520,15 +446,11 @@ static dpe_status detection_close(void *state, dpe_status status, struct dpe_err
 {
     struct detection *detection = state;
     struct sweep *sweep = &detection->sweep;
-    for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
-        dpe_plan_free(&sweep->validated[v].plan);
-    }
     free(sweep->sum);
     free(sweep->weight);
     free(sweep->best);
     dpe_detect_report_free(&detection->report);
     status = dpe_detect_inputs_close(&detection->inputs, status, err);
-    dpe_detect_against_free(&detection->args);
     return status;
 }
 

@@ -594,7 +594,6 @@ DPE_MAIN(dpe_bench)
     dpe_tool_start(&argc, &argv);
     dpe_tool_parse(&options, argc, argv, 0, &a);
     dpe_tool_configure(&a.tool);
-    dpe_signals_install();
     a.deadline = a.tool.time_budget > 0.0 ? dpe_clock() + a.tool.time_budget : HUGE_VAL;
     if (a.signature) {
         char hex[65] = "";

@@ -12,7 +12,7 @@
 
 enum { TRAINED = 64, LENGTH = 192, PROMPT = 160, NEW = 8, VOCAB = 512 };
 
-/* The logits behind a prompt, and the likeliest tokens after it. */
+/* The logits of a prompt's last token, and the likeliest tokens that follow. */
 static dpe_status add_answer(const struct dpe_model *model, const struct dpe_plan *plan,
                              const char *device, struct dpe_sha256 *hash, struct dpe_error *err)
 {

@@ -1,6 +1,7 @@
 /* A key/value cache: rows of numbers as bytes of its types; where they lie, in memory or in pages.
  */
 #include "engine/kv/kv_internal.h"
+#include "engine/kv/rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ const char *const dpe_kv_type_names[] = {"f32", "bf16", "int8", NULL};
 
 enum { CODES = 127 };
 
-static uint64_t row_bytes(enum dpe_kv_type type, int64_t width)
+uint64_t dpe_kv_row_bytes(enum dpe_kv_type type, int64_t width)
 {
     switch (type) {
     case DPE_KV_F32:
@@ -99,7 +100,7 @@ static void unpack(enum dpe_kv_type type, const unsigned char *rows, const float
         return;
     case DPE_KV_INT8:
         for (int64_t r = 0; r < count; r++) {
-            unpack_int8(rows + (uint64_t)r * row_bytes(type, width), channels, width,
+            unpack_int8(rows + (uint64_t)r * dpe_kv_row_bytes(type, width), channels, width,
                         out + r * width);
         }
     }
@@ -141,7 +142,7 @@ static struct layout lay_out(const struct dpe_kv_shape *shape)
         part->type = queries ? DPE_KV_F32 : shape->type;
         part->heads = queries ? shape->query_heads : shape->heads;
         part->capacity = shape->capacity;
-        part->row_bytes = row_bytes(part->type, shape->width);
+        part->row_bytes = dpe_kv_row_bytes(part->type, shape->width);
         part->page_rows = (int64_t)(DPE_KV_PAGE / part->row_bytes);
         part->page_rows = part->page_rows > 0 ? part->page_rows : 1;
         part->head_pages = (part->capacity + part->page_rows - 1) / part->page_rows;
@@ -231,6 +232,11 @@ static struct piece hold(struct dpe_kv *kv, const struct dpe_kv_rows *rows, int6
     unsigned char *bytes = dpe_kv_pages_pin(kv->pages, page, writes);
     bytes = bytes != NULL ? bytes + (uint64_t)in_page * part->row_bytes : NULL;
     return (struct piece){.bytes = bytes, .count = count, .page = page};
+}
+
+unsigned char *dpe_kv_at(struct dpe_kv *kv, const struct dpe_kv_rows *rows)
+{
+    return hold(kv, rows, 0, true).bytes;
 }
 
 static void let_go(struct dpe_kv *kv, const struct piece *piece)

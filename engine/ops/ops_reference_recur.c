@@ -131,7 +131,8 @@ static void recur_token(struct dpe_backend *backend, const struct dpe_recurrence
         normalise(k + h * r->key_dim, r->key_dim, 1.0);
     }
     for (int64_t h = 0; h < r->value_heads; h++) {
-        const int64_t key = h / (r->value_heads / r->key_heads) * r->key_dim;
+        const int64_t key =
+            (r->tiled ? h % r->key_heads : h / (r->value_heads / r->key_heads)) * r->key_dim;
         const int64_t at = row * values + h * r->value_dim;
         float rate = 0.0F;
         float step = 0.0F;

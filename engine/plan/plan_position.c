@@ -1,6 +1,7 @@
 /* The evaluator of plans, the oracle of everything that computes positions; and the tables of
  * cosines and sines made from the same maps. */
-#include "engine/plan/plan.h"
+#include "engine/base/groups.h"
+#include "engine/plan/rotation.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -28,30 +29,13 @@ int dpe_plan_band(const struct dpe_plan *plan, int64_t m, int64_t n)
     return -1;
 }
 
-/* The number of the group that token x ≥ 0 lies in. Groups of k tokens end before the first whose
- * number i has C / (1 + (C − 1) e^(−r i)) ≥ k + 1, i = ln((k + 1) (C − 1) / (C − k − 1)) / r. */
-static double group_of(const struct dpe_position_map *map, int64_t x)
-{
-    double most = map->group_most;
-    double left = (double)x - map->group_from;
-    double first = 0.0; /* number of the first group of k tokens */
-    double k = 1.0;
-    for (; k < most - 1.0; k++) {
-        double end = ceil(log((k + 1.0) * (most - 1.0) / (most - k - 1.0)) / map->group_rate);
-        double tokens = fmax(0.0, end - first) * k;
-        if (left < tokens) {
-            break;
-        }
-        left -= tokens;
-        first = fmax(first, end);
-    }
-    return left > 0.0 ? first + floor(left / k) : first;
-}
-
 /* What a map does to token x for all pairs alike: its group, and that mod the period. */
-static double map_coordinate(const struct dpe_position_map *map, int64_t x)
+static double map_coordinate(const struct dpe_position_map *map, int64_t x, struct dpe_groups *at)
 {
-    int64_t counted = map->group_most > 0.0 ? (int64_t)group_of(map, x) : x;
+    int64_t counted = map->group_most > 0.0
+                          ? (int64_t)dpe_group_of(map->group_most, map->group_rate,
+                                                  (double)x - map->group_from, at)
+                          : x;
     return (double)(isinf(map->period) ? counted : counted % (int64_t)map->period);
 }
 
@@ -65,7 +49,8 @@ static double map_place(const struct dpe_position_map *map, int64_t pair, double
 
 static double map_position(const struct dpe_position_map *map, int64_t pair, int64_t x)
 {
-    return map_place(map, pair, map_coordinate(map, x));
+    struct dpe_groups at = {0};
+    return map_place(map, pair, map_coordinate(map, x, &at));
 }
 
 struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int64_t head,
@@ -142,20 +127,22 @@ static int distinct_maps(const struct dpe_plan *plan, const struct dpe_position_
 }
 
 static void fill_table(const struct dpe_plan *plan, const struct dpe_position_map *map,
-                       int64_t capacity, int n_threads, float *cosine, float *sine)
+                       int64_t first, int64_t end, int n_threads, float *cosine, float *sine)
 {
     int64_t n_pairs = plan->n_pairs;
     int64_t turning = n_pairs - plan->n_still;
     double side = plan->still_factor > 0.0 ? plan->still_factor : 1.0;
     /* The exact form rotates one side alone. */
     float still = (float)(plan->exact ? side * side : side);
-#pragma omp parallel for num_threads(n_threads) schedule(static) if (capacity * n_pairs > (1 << 14))
-    for (int64_t x = 0; x < capacity; x++) {
+    struct dpe_groups at = {0}; /* each thread's tokens increase */
+#pragma omp parallel for num_threads(n_threads) schedule(static)                                   \
+    firstprivate(at) if ((end - first) * n_pairs > (1 << 14))
+    for (int64_t x = first; x < end; x++) {
         for (int64_t j = turning; j < n_pairs; j++) {
             cosine[x * n_pairs + j] = still;
             sine[x * n_pairs + j] = 0.0F;
         }
-        double coordinate = map_coordinate(map, x);
+        double coordinate = map_coordinate(map, x, &at);
         for (int64_t j = 0; j < turning; j++) {
             double position = plan->exact ? (double)x : map_place(map, j, coordinate);
             double angle = position * plan->inv_freq[j];
@@ -178,7 +165,7 @@ uint64_t dpe_rotation_bytes(const struct dpe_plan *plan, int64_t capacity)
     return dpe_bytes_of(capacity, plan->n_pairs, 1, bytes);
 }
 
-dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int n_threads,
+dpe_status dpe_rotation_room(const struct dpe_plan *plan, int64_t capacity,
                              struct dpe_rotation *rotation, struct dpe_error *err)
 {
     memset(rotation, 0, sizeof *rotation);
@@ -202,8 +189,25 @@ dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int 
     for (int t = 0; t < rotation->n_tables; t++) {
         rotation->cos[t] = block + 2 * (size_t)t * stride;
         rotation->sin[t] = rotation->cos[t] + stride;
-        fill_table(plan, maps[t], capacity, n_threads, rotation->cos[t], rotation->sin[t]);
     }
+    return DPE_OK;
+}
+
+void dpe_rotation_fill(const struct dpe_plan *plan, int64_t first, int64_t end, int n_threads,
+                       struct dpe_rotation *rotation)
+{
+    const struct dpe_position_map *maps[2 * DPE_MAX_BANDS];
+    distinct_maps(plan, maps, rotation->q_table, rotation->k_table);
+    for (int t = 0; t < rotation->n_tables; t++) {
+        fill_table(plan, maps[t], first, end, n_threads, rotation->cos[t], rotation->sin[t]);
+    }
+}
+
+dpe_status dpe_rotation_make(const struct dpe_plan *plan, int64_t capacity, int n_threads,
+                             struct dpe_rotation *rotation, struct dpe_error *err)
+{
+    DPE_TRY(dpe_rotation_room(plan, capacity, rotation, err));
+    dpe_rotation_fill(plan, 0, rotation->capacity, n_threads, rotation);
     return DPE_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Sessions: opening one, its plan, closing it. */
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
+#include "engine/plan/rotation.h"
 #include "engine/session/device.h"
 #include "engine/session/session_internal.h"
 
@@ -244,6 +245,20 @@ static dpe_status allocate_device(struct dpe_session *s, struct dpe_error *err)
     return DPE_OK;
 }
 
+/* The tables of a plan, which take seconds at a million tokens. */
+static dpe_status make_rotation(struct dpe_session *s, const struct dpe_plan *plan,
+                                struct dpe_rotation *rotation, struct dpe_error *err)
+{
+    enum { ROWS = 1 << 12 };
+    DPE_TRY(dpe_rotation_room(plan, s->options.positions, rotation, err));
+    for (int64_t x = 0; x < rotation->capacity; x += ROWS) {
+        dpe_rotation_fill(plan, x, dpe_least(x + ROWS, rotation->capacity), s->options.n_threads,
+                          rotation);
+        DPE_TRY(s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK);
+    }
+    return DPE_OK;
+}
+
 /* The plans of the layers that the session's plan does not move. */
 static dpe_status make_kinds(struct dpe_session *s, struct dpe_error *err)
 {
@@ -255,8 +270,7 @@ static dpe_status make_kinds(struct dpe_session *s, struct dpe_error *err)
             continue;
         }
         DPE_TRY(dpe_plan_make_layer(c, &c->kinds[kind], length, s->plan.angle, plan, err));
-        DPE_TRY(
-            dpe_rotation_make(plan, length, s->options.n_threads, &s->kind_rotations[kind], err));
+        DPE_TRY(make_rotation(s, plan, &s->kind_rotations[kind], err));
     }
     return DPE_OK;
 }
@@ -278,8 +292,7 @@ static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struc
     DPE_TRY(s->ops->open(&s->slice, &s->options, &s->own.backend, err));
     DPE_TRY(allocate_host(s, err));
     DPE_TRY(dpe_plan_slice(plan, peers->index, peers->size, &s->plan, err));
-    DPE_TRY(
-        dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads, &s->rotation, err));
+    DPE_TRY(make_rotation(s, &s->plan, &s->rotation, err));
     DPE_TRY(make_kinds(s, err));
     return allocate_device(s, err);
 }
@@ -468,8 +481,7 @@ dpe_status dpe_session_set_plan(struct dpe_session *s, const struct dpe_plan *pl
     dpe_session_join(s, 0);
     s->has_plan = false;
     make_room(s);
-    DPE_TRY(
-        dpe_rotation_make(&s->plan, s->options.positions, s->options.n_threads, &s->rotation, err));
+    DPE_TRY(make_rotation(s, &s->plan, &s->rotation, err));
     DPE_TRY(allocate_plan(s, err));
     s->has_plan = true;
     return DPE_OK;

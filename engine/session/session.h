@@ -125,8 +125,9 @@ void dpe_session_set_tap(struct dpe_session *session, dpe_tap tap, void *user);
  * The cache then holds the last one, or anything. On failure some texts may have been added. */
 dpe_status dpe_session_norms(struct dpe_session *session, const struct dpe_norm_text *texts,
                              int64_t n, struct dpe_error *err);
-/** Called before every layer of every chunk or token; NULL: no call. Any status other than DPE_OK
- *  stops the pass with that status. Unlike a tap it does not copy q and k. */
+/** Called before every layer of every chunk or token, and while a new plan's tables are made; NULL:
+ * no call. Any status other than DPE_OK stops the pass with that status. Unlike a tap it does not
+ * copy q and k. */
 typedef dpe_status (*dpe_poll)(void *user, struct dpe_error *err);
 void dpe_session_set_poll(struct dpe_session *session, dpe_poll poll, void *user);
 
@@ -192,6 +193,36 @@ dpe_status dpe_session_branch_cut(struct dpe_session *session, int64_t branch, i
  * same bits either way. */
 dpe_status dpe_session_branch_copy(struct dpe_session *session, int64_t from, int64_t to, int64_t n,
                                    struct dpe_error *err);
+/* Keys and values of a branch, for a file: those of layer 0, 1, …, keys before values, head by
+ * head, of each the rows of the first tokens as the cache has them. Only of the CPU devices, in
+ * memory, without peers, prefix and selection. */
+struct dpe_saved_shape {
+    const char *model, *device; /**< fingerprint, name of the backend: what decides the numbers, */
+    char plan[65];              /**< digest of the plan, */
+    int64_t chunk;              /**< and dpe_session_chunk */
+    enum dpe_kv_type type;
+    int64_t layers, heads; /**< KV heads */
+    int64_t row_bytes;     /**< of a token, in one head */
+};
+/** DPE_USAGE where this session's cannot be moved, with the reason. */
+dpe_status dpe_session_saved_shape(const struct dpe_session *session, struct dpe_saved_shape *shape,
+                                   struct dpe_error *err);
+/** Called with n bytes of the cache, which are those from byte `at` of all of them on; in several
+ * threads at once and in any order, unless `in_order`. */
+struct dpe_saved_mover {
+    dpe_status (*move)(void *user, uint64_t at, void *bytes, size_t n, struct dpe_error *err);
+    void *user;
+    bool in_order;
+};
+/** Show the mover those of a branch's first n tokens. The status of the mover; DPE_USAGE. */
+dpe_status dpe_session_move_saved(struct dpe_session *session, int64_t branch, int64_t n,
+                                  const struct dpe_saved_mover *mover, struct dpe_error *err);
+/** Let the mover fill them in: the branch holds the tokens ids [n] afterwards, and goes on with the
+ * bits that it would have had. After a failure it is empty. */
+dpe_status dpe_session_restore(struct dpe_session *session, int64_t branch, const int32_t *ids,
+                               int64_t n, const struct dpe_saved_mover *mover,
+                               struct dpe_error *err);
+
 /** What a session can hold: its options, resolved. */
 struct dpe_session_limits {
     int64_t capacity, positions, branches;

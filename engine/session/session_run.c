@@ -396,8 +396,7 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
         s->length[branches[i]]++;
         dpe_session_states_passed(s, branches[i]);
     }
-    DPE_TRY(status);
-    return DPE_OK;
+    return status;
 }
 
 dpe_status dpe_session_step(struct dpe_session *s, int64_t n, const int64_t *branches,

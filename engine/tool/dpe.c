@@ -13,7 +13,7 @@ static const struct {
 } tools[] = {
     {"run", "what a model is; generates, chats, shows what a table does to a long text"},
     {"calibrate", "everything for a model and a length: table, check and report"},
-    {"detect", "the effective length of each frequency group; --select ready: in minutes"},
+    {"detect", "the plan for a length, in minutes; --select paper: the sweep of groups"},
     {"norms", "the key pairs of each head"},
     {"export", "joins both into one table; writes it for other runtimes"},
     {"eval", "position methods on the same samples: needles, perplexity, benchmarks"},

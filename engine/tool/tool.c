@@ -111,8 +111,11 @@ static void at_end(void)
     }
 }
 
+static void listen_for_signals(void);
+
 void dpe_tool_start(int *argc, char ***argv)
 {
+    listen_for_signals();
     open_standard_streams();
     wait_briefly(*argv);
     messages.name = dpe_tool_name((*argv)[0]);
@@ -489,7 +492,7 @@ static void on_lost_page(int number, siginfo_t *info, void *context)
     _exit(DPE_IO);
 }
 
-void dpe_signals_install(void)
+static void listen_for_signals(void)
 {
     struct sigaction lost = {.sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO};
     sigemptyset(&lost.sa_mask);

@@ -137,9 +137,6 @@ enum dpe_stop_request {
     DPE_STOP_SOON, /**< SIGUSR1: finish the sample in flight, then end with 75 */
     DPE_STOP_NOW,  /**< SIGTERM, SIGINT, SIGHUP: drop the sample in flight, flush, end with 75 */
 };
-/** Install the handlers. A second TERM/INT/HUP leaves at once with 75 (rows are safe already), a
- *  mapped file that can no longer be read with 74. */
-void dpe_signals_install(void);
 enum dpe_stop_request dpe_signals_asked(void);
 /** Request the same as a signal would. */
 void dpe_signals_ask(enum dpe_stop_request request);

@@ -553,16 +553,19 @@ static char *take_line(char *line, const char *tool, const char *path, size_t nu
 
 static void add_file(struct words *words, const char *tool, const char *path)
 {
-    DPE_OWNED char *line = NULL;
-    size_t size = 0;
+    enum { MOST = 1 << 20 };
+    DPE_OWNED char *text = NULL;
+    size_t n = 0;
     size_t number = 0;
-    ssize_t n = 0;
-    errno = 0;
-    FILE *file = fopen(path, "re");
-    while (file != NULL && (n = getline(&line, &size, file)) > 0) {
+    struct dpe_error err = {0};
+    if (dpe_read_file(path, MOST, &text, &n, &err) != DPE_OK) {
+        dpe_fail_prefix(&err, "--options");
+        dpe_tool_fail_as(tool, err.text);
+        exit(err.status);
+    }
+    for (char *at = text, *line; (line = strsep(&at, "\n")) != NULL;) {
         number++;
-        line[n - 1] = line[n - 1] == '\n' ? '\0' : line[n - 1];
-        if (memchr(line, '\0', (size_t)n - 1) != NULL) {
+        if (at == NULL && line + strlen(line) < text + n) {
             refuse(tool, path, number, "a byte of zero");
         }
         char *word = take_line(line, tool, path, number);
@@ -570,15 +573,6 @@ static void add_file(struct words *words, const char *tool, const char *path)
             add(words, word, tool, path);
         }
     }
-    if (file == NULL || ferror(file) != 0) {
-        int reason = errno;
-        char why[512];
-        snprintf(why, sizeof why, "--options %.400s: cannot be read: %.80s", path,
-                 strerror(reason));
-        dpe_tool_fail_as(tool, why);
-        exit(reason == EACCES ? DPE_PERMISSION : DPE_NO_INPUT);
-    }
-    fclose(file);
 }
 
 void dpe_tool_expand(int *argc, char ***argv)

@@ -12,20 +12,23 @@
 
 /* ------------------------------------------------------------------------------------- reading */
 
-/* The ranks, and whether the detection has a profile of its own. */
+/* The ranks, which a detection without a sweep has none of, and whether it has a profile of its
+ * own. */
 static dpe_status take_ranks(struct dpe_h5 *file, struct dpe_ablation_source *source,
                              bool *own_profile, struct dpe_error *err)
 {
     struct dpe_ranking_result *ranks = &source->ranks;
-    const bool detection = dpe_h5_has(file, "/detect/rank");
+    const bool detection = dpe_h5_has(file, "/detect/plan");
     *own_profile = dpe_h5_has(file, "/norms/top_k_index");
     DPE_TRY(dpe_h5_answered(file, err));
     if (!detection) {
         return dpe_fail(err, DPE_BAD_DATA,
-                        "expected a detection of dpe-detect, found a table without /detect/rank");
+                        "expected a detection of dpe-detect, found a table without /detect/plan");
     }
-    DPE_TRY(dpe_datasets_get(&dpe_ranking_kind, ranks, "/detect", "rank", file, err));
-    if (ranks->n[DPE_CELLS_GROUP] != source->values->n_groups) {
+    if (dpe_h5_has(file, "/detect/rank")) {
+        DPE_TRY(dpe_datasets_get(&dpe_ranking_kind, ranks, "/detect", "rank", file, err));
+    }
+    if (ranks->rank != NULL && ranks->n[DPE_CELLS_GROUP] != source->values->n_groups) {
         return dpe_fail(err, DPE_BAD_DATA, "/detect/rank: expected %lld groups, found %lld",
                         (long long)source->values->n_groups, (long long)ranks->n[DPE_CELLS_GROUP]);
     }
@@ -70,7 +73,7 @@ dpe_status dpe_ablation_read(const char *path, const char *norms,
         return dpe_fail(
             err, DPE_BAD_DATA,
             "%s: expected a table with a plan of DPE, found the plan of another method, which "
-            "validation showed to be better; dpe-detect --against none keeps DPE's",
+            "validation showed to be better; dpe-detect --select paper keeps DPE's",
             path);
     }
     DPE_TRY(read_ranks(path, source, &own_profile, err));

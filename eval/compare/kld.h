@@ -61,7 +61,8 @@ int64_t dpe_kld_buckets(int64_t n);
  * token is the likeliest, and p of the token that follows, are kept exactly. The rounding is
  * measured when a row is written. Texts stand at places of their own, so that processes may write
  * different ones, and two that write the same write the same bytes. A text counts when it is
- * complete. */
+ * complete.
+ * Each row has a checksum: a file that was cut or changed is DPE_BAD_DATA, never other numbers. */
 
 /** What must be the same for a file to be read: of texts of `length` tokens, by this plan of this
  * model on this device. */
@@ -81,7 +82,7 @@ DPE_SCOPED_HANDLE(struct dpe_kld_saved *, dpe_kld_saved_close)
 int64_t dpe_kld_saved_bytes(int64_t vocab, int64_t length);
 
 /** Whether the file has text `text`, whose tokens are ids [length]. DPE_MISMATCH: it is another
- * text. */
+ * text; DPE_BAD_DATA. */
 dpe_status dpe_kld_saved_has(struct dpe_kld_saved *saved, int64_t text, const int32_t *ids,
                              bool *has, struct dpe_error *err);
 /** Keep the rows `at` … at + rows − 1: logits [rows][vocab], which become ln p as a reader gets
@@ -92,7 +93,7 @@ dpe_status dpe_kld_saved_put(struct dpe_kld_saved *saved, int64_t text, int64_t 
 /** The text is complete, and on disk. */
 dpe_status dpe_kld_saved_end(struct dpe_kld_saved *saved, int64_t text, const int32_t *ids,
                              struct dpe_error *err);
-/** Read rows back. */
+/** Read rows back. DPE_BAD_DATA: they are not what was written. */
 dpe_status dpe_kld_saved_get(struct dpe_kld_saved *saved, int64_t text, int64_t at, int64_t rows,
                              float *logits, double *nll, struct dpe_error *err);
 

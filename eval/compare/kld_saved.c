@@ -11,23 +11,25 @@
 #include <unistd.h>
 
 #include "engine/system/platform.h"
+#include "outputs/table/trailer.h"
 
-enum { HEADER = 4096, MOST_STEP = UINT16_MAX };
+enum { HEADER = 4096, VERSION = 2, MOST_STEP = UINT16_MAX };
 static const char magic[16] = "dpe base logits";
 static const double range = 32.0; /* nats below the likeliest token */
 
-/* Little-endian, as every machine that dpe runs on; `one` is 1. */
+/* Little-endian, as every machine that dpe runs on. A check is of what follows it and its place. */
 struct header {
     char magic[16];
-    int64_t one, vocab, length;
+    int64_t version, vocab, length;
     char plan[40], model[72], device[24], kv_type[16];
 };
 struct text_header {
-    int64_t complete;
+    int64_t check, complete;
     uint64_t hash;         /* of the tokens */
     double rounding, most; /* sum and largest KL(p, kept) */
 };
 struct row_header {
+    int64_t check;
     double top, step, nll;
     int64_t best;
 };
@@ -53,6 +55,13 @@ int64_t dpe_kld_saved_bytes(int64_t vocab, int64_t length)
 static int64_t place(const struct dpe_kld_saved *saved, int64_t text)
 {
     return HEADER + text * dpe_kld_saved_bytes(saved->header.vocab, saved->header.length);
+}
+
+/* Of n bytes at a place of the file, the first 8 of which are the check. */
+static int64_t check_of(const void *bytes, int64_t n, int64_t at)
+{
+    const size_t own = sizeof(int64_t);
+    return dpe_crc32c(dpe_crc32c(0, &at, own), (const char *)bytes + own, (size_t)n - own);
 }
 
 static dpe_status put(const struct dpe_kld_saved *saved, const void *bytes, int64_t n, int64_t at,
@@ -86,9 +95,10 @@ static dpe_status check_header(const struct header *found, const struct header *
                  {"model", want->model, found->model},
                  {"device", want->device, found->device},
                  {"type of keys and values", want->kv_type, found->kv_type}};
-    if (memcmp(found->magic, magic, sizeof magic) != 0 || found->one != 1) {
+    if (memcmp(found->magic, magic, sizeof magic) != 0 || found->version != VERSION) {
         return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: expected a file of --save-base, or none: this one begins otherwise",
+                        "%s: expected a file of --save-base of this version of dpe, or none: this "
+                        "one begins otherwise",
                         path);
     }
     if (found->vocab != want->vocab || found->length != want->length) {
@@ -112,7 +122,10 @@ static dpe_status check_header(const struct header *found, const struct header *
 
 static dpe_status begin(struct dpe_kld_saved *saved, struct dpe_error *err)
 {
-    struct header found;
+    struct {
+        struct header header;
+        char end; /* of the last text */
+    } found = {0};
     struct stat size;
     saved->fd = open(saved->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (saved->fd < 0) {
@@ -125,8 +138,8 @@ static dpe_status begin(struct dpe_kld_saved *saved, struct dpe_error *err)
     if (size.st_size == 0) {
         return put(saved, &saved->header, (int64_t)sizeof saved->header, 0, err);
     }
-    DPE_TRY(get(saved, &found, (int64_t)sizeof found, 0, err));
-    return check_header(&found, &saved->header, saved->path, err);
+    DPE_TRY(get(saved, &found.header, (int64_t)sizeof found.header, 0, err));
+    return check_header(&found.header, &saved->header, saved->path, err);
 }
 
 dpe_status dpe_kld_saved_open(const char *path, const struct dpe_kld_saved_name *name,
@@ -140,7 +153,7 @@ dpe_status dpe_kld_saved_open(const char *path, const struct dpe_kld_saved_name 
     DPE_TRY(DPE_MADE(made->path, err, "out of memory"));
     struct header *header = &made->header;
     memcpy(header->magic, magic, sizeof magic);
-    header->one = 1;
+    header->version = VERSION;
     header->vocab = name->vocab;
     header->length = name->length;
     snprintf(header->plan, sizeof header->plan, "%s", name->plan);
@@ -175,12 +188,32 @@ static uint64_t hash_of(const int32_t *ids, int64_t n)
     return hash;
 }
 
+static dpe_status is_damaged(const struct dpe_kld_saved *saved, int64_t text, struct dpe_error *err)
+{
+    return dpe_fail(err, DPE_BAD_DATA,
+                    "%s: expected what was written of text %lld, found other bytes or the file's "
+                    "end: remove it and make it anew",
+                    saved->path, (long long)text);
+}
+
+/* What a damaged header says is an error; one that says nothing is of a text that was not kept. */
+static dpe_status get_text(const struct dpe_kld_saved *saved, int64_t text,
+                           struct text_header *header, struct dpe_error *err)
+{
+    const int64_t at = place(saved, text);
+    DPE_TRY(get(saved, header, (int64_t)sizeof *header, at, err));
+    return header->check == check_of(header, (int64_t)sizeof *header, at) ||
+                   (header->check == 0 && header->complete == 0)
+               ? DPE_OK
+               : is_damaged(saved, text, err);
+}
+
 dpe_status dpe_kld_saved_has(struct dpe_kld_saved *saved, int64_t text, const int32_t *ids,
                              bool *has, struct dpe_error *err)
 {
     struct text_header header;
     *has = false;
-    DPE_TRY(get(saved, &header, (int64_t)sizeof header, place(saved, text), err));
+    DPE_TRY(get_text(saved, text, &header, err));
     *has = header.complete == 1;
     saved->sum = saved->most = 0.0;
     return !*has || header.hash == hash_of(ids, saved->header.length)
@@ -194,14 +227,16 @@ dpe_status dpe_kld_saved_has(struct dpe_kld_saved *saved, int64_t text, const in
 dpe_status dpe_kld_saved_end(struct dpe_kld_saved *saved, int64_t text, const int32_t *ids,
                              struct dpe_error *err)
 {
-    const struct text_header header = {.complete = 1,
-                                       .hash = hash_of(ids, saved->header.length),
-                                       .rounding = saved->sum,
-                                       .most = saved->most};
+    struct text_header header = {.complete = 1,
+                                 .hash = hash_of(ids, saved->header.length),
+                                 .rounding = saved->sum,
+                                 .most = saved->most};
+    const int64_t at = place(saved, text);
+    header.check = check_of(&header, (int64_t)sizeof header, at);
     if (dpe_sync_data(saved->fd) != 0) {
         return dpe_fail(err, DPE_IO, "%s: cannot write: %s", saved->path, strerror(errno));
     }
-    return put(saved, &header, (int64_t)sizeof header, place(saved, text), err);
+    return put(saved, &header, (int64_t)sizeof header, at, err);
 }
 
 dpe_status dpe_kld_saved_rounding(struct dpe_kld_saved *saved, int64_t n_texts,
@@ -211,7 +246,7 @@ dpe_status dpe_kld_saved_rounding(struct dpe_kld_saved *saved, int64_t n_texts,
     *rounding = (struct dpe_kld_rounding){0};
     for (int64_t text = 0; text < n_texts; text++) {
         struct text_header header;
-        DPE_TRY(get(saved, &header, (int64_t)sizeof header, place(saved, text), err));
+        DPE_TRY(get_text(saved, text, &header, err));
         if (header.complete == 1) {
             rounding->tokens += saved->header.length - 1;
             rounding->most = fmax(rounding->most, header.most);
@@ -231,9 +266,7 @@ static void unpack(const struct row_header *row, const uint16_t *steps, int64_t 
     for (int64_t v = 0; v < vocab; v++) {
         logits[v] = (float)(row->top - row->step * (double)steps[v]);
     }
-    if (row->best >= 0 && row->best < vocab) {
-        logits[row->best] = nextafterf((float)row->top, 1.0F); /* alone at the top */
-    }
+    logits[row->best] = nextafterf((float)row->top, 1.0F); /* alone at the top */
 }
 
 static void pack(const float *logits, int64_t vocab, int32_t next, struct row_header *row,
@@ -269,6 +302,7 @@ dpe_status dpe_kld_saved_put(struct dpe_kld_saved *saved, int64_t text, int64_t 
 {
     const int64_t vocab = saved->header.vocab;
     const int64_t stride = row_bytes(vocab);
+    const int64_t from = place(saved, text) + (int64_t)sizeof(struct text_header) + at * stride;
     DPE_OWNED char *bytes = NULL;
     DPE_OWNED float *kept = NULL;
     DPE_TRY(DPE_NEW(&bytes, (size_t)(rows * stride), err, "out of memory for the rows of a base"));
@@ -284,9 +318,9 @@ dpe_status dpe_kld_saved_put(struct dpe_kld_saved *saved, int64_t text, int64_t 
         saved->most = fmax(saved->most, rounding);
         memcpy(own, kept, (size_t)vocab * sizeof *kept);
         nll[i] = row->nll;
+        row->check = check_of(row, stride, from + i * stride);
     }
-    return put(saved, bytes, rows * stride,
-               place(saved, text) + (int64_t)sizeof(struct text_header) + at * stride, err);
+    return put(saved, bytes, rows * stride, from, err);
 }
 
 dpe_status dpe_kld_saved_get(struct dpe_kld_saved *saved, int64_t text, int64_t at, int64_t rows,
@@ -294,13 +328,18 @@ dpe_status dpe_kld_saved_get(struct dpe_kld_saved *saved, int64_t text, int64_t 
 {
     const int64_t vocab = saved->header.vocab;
     const int64_t stride = row_bytes(vocab);
+    const int64_t from = place(saved, text) + (int64_t)sizeof(struct text_header) + at * stride;
     DPE_OWNED char *bytes = dpe_alloc((size_t)rows, (size_t)stride);
     DPE_TRY(DPE_MADE(bytes, err, "out of memory for the rows of a base"));
-    DPE_TRY(get(saved, bytes, rows * stride,
-                place(saved, text) + (int64_t)sizeof(struct text_header) + at * stride, err));
+    DPE_TRY(get(saved, bytes, rows * stride, from, err));
     for (int64_t i = 0; i < rows; i++) {
         const struct row_header *row =
             (const struct row_header *)(const void *)(bytes + i * stride);
+        if (row->check != check_of(row, stride, from + i * stride) || row->top > 0.0 ||
+            row->nll < 0.0 || !(row->step >= 0.0 && row->step <= range / MOST_STEP) ||
+            row->best < 0 || row->best >= vocab) {
+            return is_damaged(saved, text, err);
+        }
         unpack(row, (const uint16_t *)(const void *)(row + 1), vocab, logits + i * vocab);
         nll[i] = row->nll;
     }

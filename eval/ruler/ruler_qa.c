@@ -363,7 +363,7 @@ static void read_titled(struct reading *reading)
 static void pass_list(struct reading *reading)
 {
     struct dpe_json_scan *scan = &reading->scan;
-    int64_t depth = peek(reading) == '[' ? 0 : INT64_MIN;
+    int64_t depth = peek(reading) == '[' ? 0 : -1; /* below 0: no list */
     do {
         char c = scan->at < scan->n ? scan->text[scan->at++] : '\0';
         depth += c == '[' ? 1 : c == ']' ? -1 : 0;

@@ -5,6 +5,7 @@
 
 #include "engine/plan/methods/methods.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "eval/cache/cache.h"
 #include "eval/chat/chat.h"
 #include "eval/run/run_tool.h"
 #include "outputs/read/read.h"
@@ -41,6 +42,11 @@ static const struct dpe_option options_table[] = {
     {"prompt", 'p', "TEXT", DPE_BASIC, "Prompt to continue", 2, DPE_TEXT(struct arguments, prompt)},
     {"prompt-file", 0, "FILE", DPE_BASIC, "Prompt to continue, from a file (-: standard input)", 2,
      DPE_TEXT(struct arguments, prompt_file)},
+    {"prompt-cache", 0, "FILE", 0,
+     "Keep the prompt's keys and values in FILE, and go on from what FILE has of it: a long prompt "
+     "is read once. Of another model, plan (--length makes it the same for longer prompts) or type "
+     "FILE is refused",
+     2, DPE_PATH(struct arguments, prompt_cache)},
     {"chat", 0, NULL, DPE_BASIC,
      "Answer as an instruct model: the prompt, or each line of standard input, is a message", 2,
      DPE_SWITCH(struct arguments, chat)},
@@ -137,6 +143,7 @@ static void check_modes(const struct arguments *args)
         {args->score_given, 1U << MODE_NLL, "--score goes with --nll"},
         {args->max_new > 0, 1U << MODE_GENERATE, "--max-new goes with a prompt"},
         {args->corpus != NULL, show, "--corpus goes with --show"},
+        {args->prompt_cache != NULL, 1U << MODE_GENERATE, "--prompt-cache goes with a prompt"},
         {args->seed_given && !args->temperature_given, show,
          "--seed goes with --show or --temperature"},
         {args->temperature_given, 1U << MODE_GENERATE, "--temperature goes with a prompt"},
@@ -183,6 +190,7 @@ static void check_usage(const struct arguments *args)
         {args->chat && template != NULL && strcmp(template, "none") == 0,
          "--chat needs a chat template; --chat-template none has none: leave out --chat to run the "
          "prompt as it is"},
+        {args->chat && args->prompt_cache != NULL, "--chat and --prompt-cache exclude each other"},
         {args->chat && args->raw,
          "--chat and --raw exclude each other: the template decides about special tokens"},
         {args->chat && args->special_given && args->special == DPE_SPECIAL_LITERAL,
@@ -343,6 +351,39 @@ static dpe_status tokenize(const struct run *run, struct dpe_error *err)
     return DPE_OK;
 }
 
+/* Bring the whole chunks of the prompt into the cache, from FILE or by reading, and from there into
+ * FILE. *n: how many tokens these are; none of the last chunk, whose bits would depend on its end.
+ */
+static dpe_status read_cached(const struct run *run, struct dpe_session *session,
+                              const struct dpe_tokens *prompt, int64_t *n, struct dpe_error *err)
+{
+    const char *path = run->args->prompt_cache;
+    const struct dpe_session_limits limits = dpe_session_limits(session);
+    DPE_OWNED int32_t *ids = dpe_alloc((size_t)limits.capacity, sizeof *ids);
+    DPE_TRY(DPE_MADE(ids, err, "out of memory"));
+    uint64_t bytes = 0;
+    int64_t held = 0;
+    double begin = dpe_clock();
+    dpe_status status =
+        dpe_cache_restore(path, session, 0, "", ids, limits.capacity, &held, &bytes, err);
+    DPE_TRY(status == DPE_NO_INPUT ? DPE_OK : status);
+    *n = ((int64_t)prompt->n - 1) / limits.chunk * limits.chunk;
+    if (*n == 0) {
+        dpe_log_info("%s: not written: the prompt has no whole chunk of %lld tokens before its "
+                     "last token",
+                     path, (long long)limits.chunk);
+    }
+    int64_t keep = dpe_least(dpe_session_common(session, prompt->ids, *n), *n);
+    keep = keep / limits.chunk * limits.chunk;
+    if (held > 0) {
+        dpe_log_info("%s: %lld tokens in %.2f s, %lld of them are the prompt's", path,
+                     (long long)held, dpe_clock() - begin, (long long)keep);
+    }
+    DPE_TRY(dpe_session_cut(session, keep, err));
+    DPE_TRY(dpe_session_feed(session, prompt->ids + keep, *n - keep, NULL, err));
+    return *n > keep ? dpe_cache_save(path, session, 0, prompt->ids, *n, "", &bytes, err) : DPE_OK;
+}
+
 static dpe_status generate(const struct run *run, struct dpe_error *err)
 {
     const struct arguments *args = run->args;
@@ -354,14 +395,23 @@ static dpe_status generate(const struct run *run, struct dpe_error *err)
         return dpe_fail(err, DPE_USAGE, "the prompt is empty");
     }
     int64_t length = (int64_t)prompt.n + args->max_new;
-    DPE_TRY(dpe_run_tool_session(run, length, length, &session, err));
+    int64_t held = 0; /* tokens of the file, and then of the cache */
+    char plan[65];
+    if (args->prompt_cache != NULL) {
+        dpe_status status = dpe_cache_look(args->prompt_cache, &held, plan, err);
+        DPE_TRY(status == DPE_NO_INPUT ? DPE_OK : status);
+    }
+    DPE_TRY(dpe_run_tool_session(run, dpe_most(length, held), length, &session, err));
     struct stream stream = {.tokenizer = run->tokenizer, .deadline = run->deadline};
     const struct dpe_generate_options options = {.max_new = args->max_new,
                                                  .stop = dpe_run_tool_token,
                                                  .user = &stream,
                                                  .sampling = run->sampling};
     double begin = dpe_clock();
-    DPE_TRY(dpe_session_generate(session, prompt.ids, (int64_t)prompt.n, &options, &out, err));
+    held = 0;
+    DPE_TRY(args->prompt_cache != NULL ? read_cached(run, session, &prompt, &held, err) : DPE_OK);
+    DPE_TRY(dpe_session_generate(session, prompt.ids + held, (int64_t)prompt.n - held, &options,
+                                 &out, err));
     dpe_run_tool_print(&stream, out.ids, out.n, true);
     printf("\n");
     fflush(stdout);
@@ -522,7 +572,6 @@ DPE_MAIN(dpe_run)
     }
     args.method = args.method != NULL ? args.method : "rope";
     args.max_new = args.max_new > 0 ? args.max_new : args.chat ? 512 : 64;
-    dpe_signals_install();
     struct dpe_rng rng;
     dpe_rng_seed(&rng, (uint64_t)args.seed, 0);
     const struct dpe_sampling sampling = {args.temperature, args.top_p_given ? args.top_p : 1.0,

@@ -24,7 +24,7 @@ enum mode {
 struct arguments {
     struct dpe_tool_options tool;
     enum mode mode;
-    const char *model, *prompt, *prompt_file, *nll_file, *method, *table;
+    const char *model, *prompt, *prompt_file, *prompt_cache, *nll_file, *method, *table;
     bool score_all, score_given;
     enum dpe_special_policy special;
     bool special_given;

@@ -68,6 +68,11 @@ static const struct dpe_option options_table[] = {
      "Sequences that run at once, each with a cache of --length tokens (default: as many as fit "
      "into half of the free memory, or nine tenths of a CUDA device's, at most 8)",
      2, DPE_COUNT(struct dpe_serve_arguments, slots, 1, SERVE_MOST_SLOTS)},
+    {"slot-save-path", 0, "DIR", 0,
+     "Folder for what slots hold: POST /slots/N?action=save|restore|erase with {\"filename\": "
+     "NAME}, "
+     "as llama.cpp's server has it; a long text outlives a restart",
+     2, DPE_PATH(struct dpe_serve_arguments, slot_path)},
     {"queue", 0, "N", 0,
      "Sequences that may wait, besides --slots that run; a request beyond them is refused with 503 "
      "(default 128)",
@@ -82,6 +87,9 @@ static const struct dpe_option options_table[] = {
     {"request-timeout", 0, "SECONDS", 0,
      "Time for a request, its wait included; then it is ended with 504 (default: no limit)", 2,
      DPE_COUNT(struct dpe_serve_arguments, request_timeout, 1, MOST_SECONDS)},
+    {"no-plans", 0, NULL, 0,
+     "Take no plans from clients (POST /v1/dpe/plan, which dpe-eval --engine and the like need)", 2,
+     DPE_SWITCH(struct dpe_serve_arguments, no_plans)},
     {"chunk", 0, "N", 0,
      "Prompt tokens that are read between two steps of the running sequences (default 512)", 2,
      DPE_TOKENS(struct dpe_serve_arguments, chunk, 1, DPE_MOST_COUNT)},
@@ -221,7 +229,6 @@ DPE_MAIN(dpe_serve)
     dpe_tool_configure(&args.tool);
     check_usage(&args);
     args.answer_room = args.answer_room > 0 ? args.answer_room : 512;
-    dpe_signals_install();
     struct dpe_error err = {0};
     return dpe_tool_end(run(&args, &err), &err);
 }

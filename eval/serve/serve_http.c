@@ -71,7 +71,8 @@ static enum MHD_Result generated(struct dpe_serve_exchange *exchange, const stru
     enum dpe_serve_kind kind = route->kind;
     struct dpe_serve_http *http = exchange->http;
     struct dpe_serve_request *request = &exchange->request;
-    json_t *body = dpe_serve_body_json(exchange);
+    bool empty = kind == SERVE_SLOT && exchange->n == 0; /* to erase needs only an empty body */
+    json_t *body = empty ? json_object() : dpe_serve_body_json(exchange);
     if (body == NULL) {
         return dpe_serve_reply_refusal(exchange);
     }
@@ -79,8 +80,12 @@ static enum MHD_Result generated(struct dpe_serve_exchange *exchange, const stru
         kind = SERVE_RULER_ONE;
     }
     exchange->has_request = true;
-    bool good = dpe_serve_request_parse(http->world, kind, body, http->memory, request,
-                                        &exchange->refusal) &&
+    const char *action =
+        MHD_lookup_connection_value(exchange->connection, MHD_GET_ARGUMENT_KIND, "action");
+    bool good = (kind == SERVE_SLOT ? dpe_serve_slot_parse(http->world, exchange->path, action,
+                                                           body, request, &exchange->refusal)
+                                    : dpe_serve_request_parse(http->world, kind, body, http->memory,
+                                                              request, &exchange->refusal)) &&
                 set_share(exchange, body, request);
     good = dpe_serve_body_made(exchange, body, dpe_serve_request_bytes(request)) && good;
     int64_t most = dpe_serve_engine_most(http->engine);
@@ -111,7 +116,9 @@ static enum MHD_Result generated(struct dpe_serve_exchange *exchange, const stru
     }
     return request->cancelled
                ? MHD_NO
-               : dpe_serve_reply_json(exchange, 200, dpe_serve_answer(http->world, request));
+               : dpe_serve_reply_json(exchange, 200,
+                                      kind == SERVE_SLOT ? dpe_serve_slot_answer(request)
+                                                         : dpe_serve_answer(http->world, request));
 }
 
 /* What the server is. */
@@ -197,6 +204,7 @@ static const struct route routes[] = {
     {"POST", "/v1/dpe/plan", computed, .compute = dpe_serve_take_plan},
     {"POST", "/v1/dpe/completions", generated, .kind = SERVE_COMPLETION},
     {"POST", "/v1/dpe/norms", generated, .kind = SERVE_NORMS},
+    {"POST", "/slots/", generated, .kind = SERVE_SLOT}, /* then a number */
     {"POST", "/tokenize", computed, .compute = dpe_serve_tokenize},
     {"POST", "/detokenize", computed, .compute = dpe_serve_detokenize},
     {"GET", "/health", health, .open = true},
@@ -395,12 +403,13 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **o
         const struct dpe_serve_request *request = &exchange->request;
         if (request->error.status != DPE_OK) {
             dpe_log_warning("%s: %s", request->id, request->error.text);
-        } else if (exchange->refusal.status == 0) {
+        } else if (exchange->refusal.status == 0 && request->kind != SERVE_SLOT) {
             log_request(exchange);
         }
         for (int64_t i = 0; i < request->n_sequences && exchange->sent != NULL; i++) {
             dpe_serve_places_free(&exchange->sent[i].places);
         }
+        dpe_serve_world_release(exchange->http->world, request->plan);
         dpe_serve_request_free(&exchange->request);
     }
     dpe_serve_body_free(exchange);

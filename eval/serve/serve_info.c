@@ -200,6 +200,9 @@ bool dpe_serve_take_plan(const struct dpe_serve_world *world, const json_t *body
                          struct dpe_serve_refusal *refusal)
 {
     struct dpe_error err = {0};
+    if (world->args->no_plans) {
+        return dpe_serve_refuse(refusal, 403, "", "this server takes no plans (--no-plans)");
+    }
     if (dpe_serve_taken_add(world, body, digest, &err) != DPE_OK) {
         return dpe_serve_refuse_error(refusal, "plan", &err);
     }

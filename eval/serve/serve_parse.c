@@ -52,12 +52,15 @@ static void leave_out_folders(char *text)
 bool dpe_serve_refuse_error(struct dpe_serve_refusal *refusal, const char *param,
                             const struct dpe_error *err)
 {
-    bool theirs = err->status == DPE_BAD_DATA || err->status == DPE_USAGE;
+    bool theirs =
+        err->status == DPE_BAD_DATA || err->status == DPE_USAGE || err->status == DPE_MISMATCH;
     bool late = err->status == DPE_INCOMPLETE;
+    bool full = err->status == DPE_NO_MEMORY;
     bool first = refusal->status == 0;
     dpe_serve_refuse_as(refusal,
                         theirs ? 400
                         : late ? 504
+                        : full ? 503
                                : 500,
                         err->status == DPE_NONFINITE ? "not_finite" : NULL, param, "%s", err->text);
     if (first) {
@@ -264,6 +267,7 @@ enum {
     NORMS = 1 << SERVE_NORMS,
     TOKENIZE = 1 << SERVE_TOKENIZE,
     DETOKENIZE = 1 << SERVE_DETOKENIZE,
+    SLOT = 1 << SERVE_SLOT,
     TEXT = COMPLETION | CHAT | RULER | RULER_ONE,
 };
 
@@ -278,7 +282,8 @@ static const struct {
     {"tokens", DETOKENIZE},
     {"add_generation_prompt", CHAT | TOKENIZE},
     {"add_special_tokens", COMPLETION | RULER | RULER_ONE | NORMS | TOKENIZE},
-    {"cache_salt", TEXT},
+    {"cache_salt", TEXT | SLOT},
+    {"filename", SLOT},
     {"dpe_plan", TEXT | NORMS},
     {"products", NORMS},
     {"return_token_ids", COMPLETION},

@@ -163,7 +163,7 @@ static int64_t parse_plan(const struct dpe_serve_world *world, const json_t *bod
         return -1;
     }
     int64_t found =
-        json_is_string(value) ? dpe_serve_world_find(world, json_string_value(value)) : -1;
+        json_is_string(value) ? dpe_serve_world_hold(world, json_string_value(value)) : -1;
     if (found < 0) {
         dpe_serve_refuse_as(
             refusal, 404, "plan_not_found", "dpe_plan",
@@ -406,6 +406,7 @@ void dpe_serve_request_free(struct dpe_serve_request *request)
     for (int64_t i = 0; i < request->n_stops; i++) {
         free(request->stops[i]);
     }
+    free(request->move.path);
     free(request->norms.q);
     free(request->norms.k);
     free(request->norms.rows);

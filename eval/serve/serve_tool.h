@@ -66,6 +66,11 @@ uint64_t dpe_serve_request_bytes(const struct dpe_serve_request *request);
 bool dpe_serve_check_members(const struct dpe_serve_world *world, const json_t *body,
                              unsigned kinds, struct dpe_serve_refusal *refusal);
 void dpe_serve_request_free(struct dpe_serve_request *request);
+/** The same of POST PATH?action=…, PATH "/slots/N", and its answer. */
+bool dpe_serve_slot_parse(const struct dpe_serve_world *world, const char *path, const char *action,
+                          const json_t *body, struct dpe_serve_request *request,
+                          struct dpe_serve_refusal *refusal);
+json_t *dpe_serve_slot_answer(const struct dpe_serve_request *request);
 /** The prompt of a chat, rendered with the folder's template. */
 bool dpe_serve_chat_prompt(const struct dpe_serve_world *world, const json_t *body,
                            struct dpe_tokens *ids, struct dpe_serve_refusal *refusal);

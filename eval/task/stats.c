@@ -405,7 +405,6 @@ enum { FLIPS = 999, STATISTICS_SEED = 1 };
 void dpe_race_free(struct dpe_race *race)
 {
     free(race->dropped);
-    free(race->drops);
     *race = (struct dpe_race){0};
 }
 
@@ -467,13 +466,11 @@ static int find_leader(const struct look *look, int group, int64_t n)
 static void test_arm(const struct look *look, int arm, int leader, int64_t n)
 {
     double sum = 0.0;
-    int64_t pairs = 0;
     for (int64_t s = 0; s < n; s++) {
         look->a[s] = goodness(look->rows, leader, s) + look->options->indifference;
         look->b[s] = goodness(look->rows, arm, s);
         if (isfinite(look->a[s]) && isfinite(look->b[s])) {
             sum += look->a[s] - look->b[s];
-            pairs++;
         }
     }
     if (!(sum > 0.0)) {
@@ -483,15 +480,7 @@ static void test_arm(const struct look *look, int arm, int leader, int64_t n)
         .together = look->rows->together, .rounds = FLIPS, .seed = STATISTICS_SEED + (uint64_t)arm};
     double p = 0.5 * dpe_sign_flip(look->a, look->b, (size_t)n, &how);
     if (p < look->options->level) {
-        struct dpe_race *race = look->race;
-        race->dropped[arm] = n;
-        race->drops[race->n_drops++] = (struct dpe_race_drop){
-            .arm = arm,
-            .leader = leader,
-            .samples = n,
-            .difference = sum / (double)pairs - look->options->indifference,
-            .p = p,
-        };
+        look->race->dropped[arm] = n;
     }
 }
 
@@ -539,7 +528,6 @@ dpe_status dpe_race_replay(const struct dpe_race_options *options, const struct 
     DPE_SCOPED(dpe_race_free) struct dpe_race made = {.complete = true};
     DPE_OWNED double *values = NULL;
     DPE_TRY(DPE_NEW(&made.dropped, n_arms, err, "out of memory for a race of %zu cells", n_arms));
-    DPE_TRY(DPE_NEW(&made.drops, n_arms, err, "out of memory for a race of %zu cells", n_arms));
     DPE_TRY(DPE_NEW(&values, 2 * (size_t)rows->n_samples, err,
                     "out of memory for a race of %zu cells", n_arms));
     struct look look = {options, rows, &made, values, values + rows->n_samples};

@@ -85,21 +85,11 @@ struct dpe_race_rows {
     const double *goodness;     /**< [arm][sample] larger = better; NaN: not valid */
 };
 
-/** An arm that was dropped. */
-struct dpe_race_drop {
-    int arm, leader;
-    int64_t samples;   /**< that both had been run on */
-    double difference; /**< leader − arm, mean over pairs, > 0 = leader better */
-    double p;          /**< one-sided, of: it is better than the leader by `indifference` */
-};
-
 /** What a race has decided. Arrays owned; free with dpe_race_free. */
 struct dpe_race {
     int64_t samples;  /**< rows that every live arm has */
     int64_t *dropped; /**< [arm] samples after which it was dropped, −1 = live */
     bool complete;    /**< no live arm lacks a row that the race needs */
-    int n_drops;
-    struct dpe_race_drop *drops; /**< in the order of the decisions */
 };
 
 /** Replay a race on the rows that are there: after each round but the last every live arm of a

@@ -92,11 +92,8 @@ static dpe_status check_texts(const struct dpe_sample *sample, struct dpe_error 
         return dpe_fail(err, DPE_BAD_DATA, "steps: sample %lld has no value to ask for", index);
     }
     if (sample->answers == NULL) {
-        return dpe_fail(
-            err, DPE_USAGE,
-            "--score steps: the answer to sample %lld is free text, which has no steps; use "
-            "--score recall",
-            index);
+        return dpe_fail(err, DPE_USAGE,
+                        "score=steps: sample %lld is of free text, which has no steps", index);
     }
     for (size_t i = 0; i < sample->n_references; i++) {
         for (size_t k = 0; k < sample->n_references; k++) {
@@ -106,7 +103,7 @@ static dpe_status check_texts(const struct dpe_sample *sample, struct dpe_error 
                 return dpe_fail(
                     err, DPE_BAD_DATA,
                     "steps: sample %lld: the value \"%.60s\" is part of \"%.60s\", so naming one "
-                    "names both; use --score recall",
+                    "names both; leave out score=steps",
                     index, sample->references[k], sample->references[i]);
             }
         }

@@ -401,6 +401,5 @@ int dpe_eval_data_main(int argc, char **argv)
     struct data_arguments args = {.samples = 100};
     struct dpe_error err = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
-    dpe_signals_install();
     return dpe_tool_end(write_data(&args, &err), &err);
 }

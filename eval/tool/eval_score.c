@@ -547,6 +547,7 @@ static dpe_status score_folder(struct scoring *scoring, struct dpe_error *err)
     DPE_TRY(find_files(args->suite, scoring->only, args->predictions, args->skip_bad, &files, err));
     for (size_t i = 0; i < files.n; i++) {
         const struct score_found *file = &files.at[i];
+        DPE_TRY(dpe_signals_poll(NULL, err));
         DPE_TRY(score_file(scoring, file->path, file->task, err));
         if (i + 1 == files.n || strcmp(file[1].label, file->label) != 0) {
             bool first = strcmp(file->label, files.at[0].label) == 0;

@@ -189,12 +189,9 @@ const struct dpe_dataset_kind dpe_book_cells_kind = KIND(book_cells);
 static const struct dpe_dataset validated[] = {
     SCALE(SCORES, plan, "/validated_plan", TEXT, "validated plan", "1"),
     COUNTED("validated_sample", "sample of the validation"),
-    SCALE(SCORES, other, "compared_with", TEXT, "plan that the joint one is compared with", "1"),
     POSITIONS,
     SCORED("/validated_plan", "/validated_plan validated_sample",
            "exp(sum of NLL / tokens), token level"),
-    DIFFERENCE(SCORES, difference, 0, "difference", "", "compared_with",
-               "mean paired difference, joint - other"),
     DIFFERENCE(SCORES, kept, 0, "kept_minus", "kept_", "/validated_plan",
                "mean paired difference, kept plan - plan"),
     EACH(needed, "samples_needed", I64, "/validated_plan",
@@ -240,84 +237,32 @@ static const struct dpe_dataset validated_plans[] = {
 };
 const struct dpe_dataset_kind dpe_validated_kind = KIND(validated_plans);
 
-#define DROPPED(member, name, type, text, units)                                                   \
-    {                                                                                              \
-        MEMBER(struct dpe_drops_result, drops, struct dpe_dropped, member, name, type, "drop",     \
-               text, units)                                                                        \
-    }
-static const struct dpe_dataset drops[] = {
-    COUNTED("/group", "group"),
-    COUNTED("/length", "detecting length"),
-    COUNTED("drop", "decision, in order"),
-    OPTIONAL(ARRAY(struct dpe_drops_result, after, "dropped_after", I64, "/group /length",
-                   "samples after which the length was dropped, -1 = never", "1")),
-    DROPPED(group, "group", DPE_COL_I32, "group of the decision", "1"),
-    DROPPED(length, "dropped_length", I64, "length that was dropped", "tokens"),
-    DROPPED(leader, "leader_length", I64, "best length at that time", "tokens"),
-    DROPPED(samples, "samples", I64, "samples that both had been run on", "1"),
-    DROPPED(difference, "difference", F64, "mean paired advantage of the leader", NULL),
-    DROPPED(p, "p_value", F64,
-            "one-sided sign-flip test of: the dropped length is better by the indifference", "1"),
-};
-const struct dpe_dataset_kind dpe_drops_kinds[2] = BY_SCORE(drops);
-
 #define CHOICES struct dpe_choices_result
-#define CHOICE(member, name, type, text, units)                                                    \
-    OPTIONAL(MEMBER(CHOICES, choices, struct dpe_compared_lengths, member, name, type, "step",     \
-                    text, units))
-#define COMPARISON(member, name, type, text, units)                                                \
-    OPTIONAL(ARRAY(CHOICES, member, name, type, "step /length", text, units))
 static const struct dpe_dataset choices[] = {
     COUNTED("/group", "group"),
-    COUNTED("/length", "detecting length"),
-    {"step", I64, NULL, DPE_DATASET_COUNT, 0, 0, "comparison of a group's lengths", "1", NULL,
-     true},
     {ARRAY(CHOICES, selected, "selected_length", I64, "/group",
-           "selected length of the group, -1 = none", "tokens")},
-    OPTIONAL(ARRAY(CHOICES, order, "order", DPE_COL_I32, "/group",
-                   "group that was taken at this place", "1")),
-    CHOICE(group, "group", DPE_COL_I32, "group that was chosen for", "1"),
-    CHOICE(round, "round", DPE_COL_I32, "round, from 0", "1"),
-    CHOICE(from, "from_length", I64, "length the group had", "tokens"),
-    CHOICE(to, "to_length", I64, "length it got", "tokens"),
-    COMPARISON(gain, "gain", F64, "mean paired improvement over from_length", NULL),
-    COMPARISON(p, "p_value", F64,
-               "two-sided sign-flip test of: no difference, times the lengths compared", "1"),
-    COMPARISON(plan, "plan", TEXT, "configuration: its key in /rows", "1"),
+           "length of the group in the joint plan, -1 = none", "tokens")},
 };
-const struct dpe_dataset_kind dpe_choices_kinds[2] = BY_SCORE(choices);
+const struct dpe_dataset_kind dpe_choices_kind = KIND(choices);
 
-#define SEARCH struct dpe_search_result
-#define STEP(member, name, type, text)                                                             \
-    MEMBER(SEARCH, steps, struct dpe_searched_step, member, name, type, "step", text, "1")
 #define TRIED(member, name, type, text, units)                                                     \
-    {                                                                                              \
-        MEMBER(SEARCH, tried, struct dpe_searched_plan, member, name, type, "tried", text, units)  \
-    }
+    MEMBER(struct dpe_search_result, tried, struct dpe_searched_plan, member, name, type, "tried", \
+           text, units)
 static const struct dpe_dataset searched[] = {
-    COUNTED("step", "step of the search"),
-    COUNTED("tried", "plan of a step, its first one first"),
-    COUNTED("/group", "group"),
-    {STEP(move, "move", TEXT, "what the step varies")},
-    {STEP(round, "round", DPE_COL_I32, "round, from 0")},
-    {STEP(tested, "tested", DPE_COL_U8, "whether a test could show an improvement"),
+    COUNTED("tried", "plan that the search tried, in its order"),
+    {TRIED(method, "method", TEXT, "as --method takes it", "1")},
+    {TRIED(plan, "plan", TEXT, "its key in /rows", "1")},
+    {TRIED(kind, "kind", TEXT, "unchanged, formula, method or searched", "1")},
+    {TRIED(heat, "heat", DPE_COL_I32, "that it came in, from 0", "1")},
+    {TRIED(contexts, "contexts", I64, "that it read", "1")},
+    {TRIED(table, "table", DPE_COL_U8, "whether a table can hold it", "1"),
      .flag_meanings = "no yes"},
-    {STEP(chosen, "chosen", DPE_COL_I32, "plan that the step ends with: index of tried")},
-    {STEP(p, "p_value", F64, "of: the best change is not better than the first plan")},
-    TRIED(step, "tried_step", DPE_COL_I32, "step that tried the plan", "1"),
-    TRIED(temperature, "temperature", TEXT, "its attention temperature", "1"),
-    TRIED(method, "method", TEXT, "its method, empty for a plan of DPE", "1"),
-    TRIED(window, "window", I64, "its near window", "tokens"),
-    TRIED(samples, "samples", I64, "samples it was run on", "1"),
-    TRIED(value.mean, "mean", F64, "recall, or nats per token, of those", NULL),
-    TRIED(value.low, "ci_low", F64, SHORT_LOW, NULL),
-    TRIED(value.high, "ci_high", F64, SHORT_HIGH, NULL),
-    TRIED(gain, "gain", F64, "mean paired improvement over the step's first plan", NULL),
-    TRIED(plan, "plan", TEXT, "its key in /rows", "1"),
-    {ARRAY(SEARCH, length, "length", I64, "tried /group",
-           "length of each group, -1 = as in the base", "tokens")},
-    OPTIONAL(ARRAY(SEARCH, top_k, "top_k", I64, "tried",
-                   "key pairs of each head that move, -1 = all pairs", "1")),
+    {TRIED(plain, "no_adapter", DPE_COL_U8, "whether runtimes read it without an adapter", "1"),
+     .flag_meanings = "no yes"},
+    {TRIED(value.mean, "mean", F64, "recall, or nats per token, of these contexts", NULL)},
+    {TRIED(value.low, "ci_low", F64, SHORT_LOW, NULL)},
+    {TRIED(value.high, "ci_high", F64, SHORT_HIGH, NULL)},
+    {TRIED(nll, "text_nll", F64, "nats per token of the guard's texts, NaN = not read", "1")},
 };
 const struct dpe_dataset_kind dpe_search_kinds[2] = BY_SCORE(searched);
 

@@ -192,31 +192,24 @@ struct dpe_scores_result {
     int64_t n[DPE_DATASET_AXES]; /**< enum dpe_cells_axis, enum dpe_validated_axis */
     const int64_t *length;
     const char *const *plan;
-    const char *const *other;                /**< the plans that the joint one is compared with */
-    double *recall, *half;                   /**< [c][s] of the needles */
-    int64_t *prompt_tokens, *new_tokens;     /**< [c][s] */
-    uint64_t *seed;                          /**< [c][s] 0: not run */
-    double *nll_sum;                         /**< [c][s] nats */
-    int64_t *n_tokens, *n_words;             /**< [c][s] scored */
-    int32_t *status;                         /**< [c][s] enum dpe_row_status, −1: not run */
-    double *recall_mean, *perplexity;        /**< [c] */
-    double *low, *high;                      /**< [c] 95 % */
-    int64_t *n_valid;                        /**< [c] */
-    const struct dpe_difference *difference; /**< [other] joint − other */
-    const struct dpe_difference *kept;       /**< [plan] the kept plan − plan */
-    const int64_t *needed;                   /**< [plan] samples that would show that */
-    const char *const *verdict;              /**< [plan] "better": the kept one; "same plan" */
-    const double *ceiling;                   /**< recall at the trained length */
+    double *recall, *half;               /**< [c][s] of the needles */
+    int64_t *prompt_tokens, *new_tokens; /**< [c][s] */
+    uint64_t *seed;                      /**< [c][s] 0: not run */
+    double *nll_sum;                     /**< [c][s] nats */
+    int64_t *n_tokens, *n_words;         /**< [c][s] scored */
+    int32_t *status;                     /**< [c][s] enum dpe_row_status, −1: not run */
+    double *recall_mean, *perplexity;    /**< [c] */
+    double *low, *high;                  /**< [c] 95 % */
+    int64_t *n_valid;                    /**< [c] */
+    const struct dpe_difference *kept;   /**< [plan] the kept plan − plan */
+    const int64_t *needed;               /**< [plan] samples that would show that */
+    const char *const *verdict;          /**< [plan] "better": the kept one; "same plan" */
+    const double *ceiling;               /**< recall at the trained length */
     int64_t *position;     /**< first of a range that ends before the next power of two, tokens */
     double *perplexity_at; /**< [c][position] of texts */
 };
 enum dpe_cells_axis { DPE_CELLS_GROUP, DPE_CELLS_LENGTH, DPE_CELLS_SAMPLE, DPE_CELLS_POSITION };
-enum dpe_validated_axis {
-    DPE_VALIDATED_PLAN,
-    DPE_VALIDATED_SAMPLE,
-    DPE_VALIDATED_OTHER,
-    DPE_VALIDATED_POSITION
-};
+enum dpe_validated_axis { DPE_VALIDATED_PLAN, DPE_VALIDATED_SAMPLE, DPE_VALIDATED_POSITION };
 /** Of a sweep by needles, and by perplexity. */
 extern const struct dpe_dataset_kind dpe_needle_cells_kind, dpe_book_cells_kind;
 extern const struct dpe_dataset_kind dpe_validated_scores_kinds[2];
@@ -248,60 +241,28 @@ struct dpe_cells_result {
 };
 extern const struct dpe_dataset_kind dpe_cells_kind;
 
-/** What a race of lengths dropped, in /race. */
-struct dpe_dropped {
-    int32_t group;
-    int64_t length, leader; /**< tokens: what was dropped, and the best at that time */
-    int64_t samples;        /**< that both had been run on */
-    double difference, p;   /**< leader - dropped, paired; of: the dropped one is better */
-};
-struct dpe_drops_result {
-    int64_t n[DPE_DATASET_AXES]; /**< enum dpe_drops_axis */
-    int64_t *after;              /**< [group][length] samples, −1: never */
-    struct dpe_dropped *drops;   /**< in their order */
-};
-enum dpe_drops_axis { DPE_DROPS_GROUP, DPE_DROPS_LENGTH, DPE_DROPS_DROP };
-extern const struct dpe_dataset_kind dpe_drops_kinds[2];
-
-/** The lengths that a rule chose and the comparisons that it made, in /select; s = comparison. */
-struct dpe_compared_lengths {
-    int32_t group, round; /**< round: from 0 */
-    int64_t from, to;     /**< lengths in tokens */
-};
+/** The lengths of a sweep's joint plan, in /select. */
 struct dpe_choices_result {
-    int64_t n[DPE_DATASET_AXES];          /**< enum dpe_choices_axis */
-    int64_t *selected;                    /**< [group] −1 = none */
-    int32_t *order;                       /**< [place] group; NULL: the rule has no order */
-    struct dpe_compared_lengths *choices; /**< NULL, as the rest: the rule makes no comparisons */
-    double *gain, *p;                     /**< [s][length] over `from`, paired */
-    const char **plan;                    /**< [s][length] key in /plans/plan */
+    int64_t n[DPE_DATASET_AXES]; /**< groups */
+    int64_t *selected;           /**< [group] −1 = none */
 };
-enum dpe_choices_axis { DPE_CHOICES_GROUP, DPE_CHOICES_LENGTH, DPE_CHOICES_STEP };
-extern const struct dpe_dataset_kind dpe_choices_kinds[2];
+extern const struct dpe_dataset_kind dpe_choices_kind;
 
-/** A step of a search for temperature and joint plan, and a plan that one tried, in /search. */
-struct dpe_searched_step {
-    const char *move;
-    int32_t round, chosen; /**< from 0; the tried plan that it ends with */
-    uint8_t tested;        /**< whether a test could show an improvement */
-    double p;              /**< of: the best change is not better than the first plan */
-};
+/** A plan that a search tried, in /search. */
 struct dpe_searched_plan {
-    const char *temperature, *plan; /**< plan: key in /plans/plan */
-    const char *method;             /**< as --method takes it; "": a plan of DPE */
-    int32_t step;
-    int64_t window, samples;
+    const char *method, *plan; /**< as --method takes it; key in /plans/plan */
+    const char *kind;          /**< dpe_detect_kind_names */
+    int32_t heat;              /**< that it came in, from 0 */
+    int64_t contexts;          /**< that it read */
+    uint8_t table, plain;      /**< a table can hold it; it needs no adapter */
+    double nll;                /**< nats per token of the guard's texts; NaN */
     struct dpe_interval value; /**< recall, or nats per token */
-    double gain;               /**< over the step's first plan, paired */
 };
 struct dpe_search_result {
-    int64_t n[DPE_DATASET_AXES]; /**< enum dpe_search_axis */
-    struct dpe_searched_step *steps;
+    int64_t n[DPE_DATASET_AXES]; /**< tried */
     struct dpe_searched_plan *tried;
-    int64_t *length; /**< [tried][group] −1: as in the base */
-    int64_t *top_k; /**< [tried] pairs of each head that move, −1: all; NULL: all in every plan */
 };
-enum dpe_search_axis { DPE_SEARCH_STEP, DPE_SEARCH_TRIED, DPE_SEARCH_GROUP };
+/** By recall, and by nats per token. */
 extern const struct dpe_dataset_kind dpe_search_kinds[2];
 
 /** What the steps of an ablation vary, in /ablate; a step is a method. */

@@ -176,7 +176,6 @@ DPE_MAIN(dpe_export)
     }
     const struct dpe_tool_options talk = {.quiet = false};
     dpe_tool_configure(&talk);
-    dpe_signals_install();
     struct dpe_error err = {0};
     if (args.unchecked && !dpe_h5_is_unchecked()) {
         int code = 0;

@@ -137,16 +137,16 @@ static dpe_status from_detection(const struct dpe_export_arguments *args,
     }
     values->length = args->length > 0 ? args->length : from->length;
     bool same = args->rank == 0 && values->length == from->length;
-    DPE_TRY(args->rank > 0 ? choose_lengths(values, file, args->rank, err) : DPE_OK);
     /* The sweep had another window and temperature than the method that the table holds. */
     if (!same && dpe_table_has_method(from) != 0) {
         return dpe_fail(
             err, DPE_USAGE,
             "%s: the table holds the plan of another method for %lld tokens, which has no "
-            "ranks and no other length; dpe-detect --against none makes one of DPE from the "
+            "ranks and no other length; dpe-detect --select paper makes one of DPE from the "
             "rows that are there",
             args->rank > 0 ? "--rank" : "--length", (long long)from->length);
     }
+    DPE_TRY(args->rank > 0 ? choose_lengths(values, file, args->rank, err) : DPE_OK);
     if (!same) {
         make_scales(values);
     }
@@ -485,7 +485,7 @@ static dpe_status read_one(const struct dpe_export_arguments *args, struct expor
     DPE_TRY(read_table(path, &table->table, err));
     const dpe_status opened = dpe_h5_open(path, &file, err); /* the JSON form is bad data here */
     DPE_TRY(opened != DPE_BAD_DATA ? opened : DPE_OK);
-    const bool detection = file != NULL && dpe_h5_has(file, "/detect/rank");
+    const bool detection = file != NULL && dpe_h5_has(file, "/detect/plan");
     DPE_TRY(file != NULL ? dpe_h5_answered(file, err) : DPE_OK);
     if (detection) {
         DPE_TRY(read_detection(args, file, table, err));

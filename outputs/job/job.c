@@ -392,6 +392,12 @@ bool dpe_job_needs_more(const struct dpe_job *job, const struct dpe_plan *plan,
                                              : of_plan.file > of_other.file;
 }
 
+bool dpe_job_allows(const struct dpe_job *job, const struct dpe_plan *plan, int64_t length)
+{
+    return job->remote != NULL || job->memory == 0 ||
+           needs_of(job, plan, length).memory <= job->memory;
+}
+
 const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,
                                 char text[DPE_JOB_MEMORY])
 {

@@ -172,6 +172,9 @@ dpe_status dpe_job_check_plan(const struct dpe_job *job, const struct dpe_plan *
 /** DPE_USAGE where --engine takes no plans, with what that means for the tool: "it gives no norms".
  */
 dpe_status dpe_job_needs_plans(const struct dpe_job *job, const char *so, struct dpe_error *err);
+/** Whether a session of the plan, and of the job's batch, fits into --max-memory; true without that
+ * option. */
+bool dpe_job_allows(const struct dpe_job *job, const struct dpe_plan *plan, int64_t length);
 /** Whether a session of `length` tokens under `plan` needs more memory than one under the other
  * plan. */
 bool dpe_job_needs_more(const struct dpe_job *job, const struct dpe_plan *plan,

@@ -383,7 +383,6 @@ int dpe_study_main(const struct dpe_study *study, const void *args,
 {
     struct dpe_error err = {0};
     dpe_tool_configure(&options->tool);
-    dpe_signals_install();
     dpe_status status =
         do_study(study, args, options->dry_run ? COST : RUN_AND_SUGGEST, NULL, &err);
     return dpe_tool_end(status, &err);

@@ -12,8 +12,9 @@
 
 #include "outputs/storage/storage.h"
 
-enum { MOST_KEPT = 64, KEY = 64, LINE = 320 };
-static const int64_t keeps = 86400; /* seconds */
+enum { MOST_KEPT = 64, KEY = 64, MOST_BYTES = 1 << 16 };
+static const double most_seconds = 1e9; /* no measured number is larger */
+static const int64_t keeps = 86400;     /* seconds */
 
 /* ---------------------------------------------------------------------------------------- kept */
 
@@ -31,26 +32,33 @@ static bool read_line(const char *line, char key[KEY + 1], struct dpe_job_speed 
         return false;
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (*at++ != ' ' || !dpe_scan_real(&at, numbers[i]) || !(*numbers[i] >= 0.0)) {
+        if (*at++ != ' ' || !dpe_scan_real(&at, numbers[i]) ||
+            !(*numbers[i] >= 0.0 && *numbers[i] <= most_seconds)) {
             return false;
         }
     }
     snprintf(key, KEY + 1, "%.64s", line);
-    return true;
+    return *at == '\0';
+}
+
+/* The next line of the file's text that is whole. */
+static char *next_line(char **at)
+{
+    char *line = strsep(at, "\n");
+    return *at != NULL ? line : NULL;
 }
 
 bool dpe_job_speed_find(const char *path, const char *key, int64_t now, struct dpe_job_speed *speed)
 {
-    FILE *file = fopen(path, "re");
-    char line[LINE];
+    DPE_OWNED char *text = NULL;
+    size_t n = 0;
     char found[KEY + 1];
     bool has = false;
-    while (!has && file != NULL && fgets(line, sizeof line, file) != NULL) {
-        has = read_line(line, found, speed) && strcmp(found, key) == 0 && speed->when <= now &&
-              now - speed->when < keeps;
-    }
-    if (file != NULL) {
-        fclose(file);
+    if (dpe_read_file(path, MOST_BYTES, &text, &n, NULL) == DPE_OK) {
+        for (char *at = text, *line; !has && (line = next_line(&at)) != NULL;) {
+            has = read_line(line, found, speed) && strcmp(found, key) == 0 && speed->when <= now &&
+                  now - speed->when < keeps;
+        }
     }
     return has;
 }
@@ -59,20 +67,20 @@ void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
                         const struct dpe_job_speed *speed)
 {
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    DPE_OWNED char *old = NULL;
+    size_t n = 0;
     struct dpe_job_speed other;
-    char line[LINE];
     char found[KEY + 1];
     dpe_text_put(&text, "%.64s %lld %lld %.9g %.9g %.9g %.9g %.6g %.6g %.6g\n", key, (long long)now,
                  (long long)speed->tokens, speed->per_token, speed->per_pair, speed->per_step,
                  speed->per_step_token, speed->low, speed->high, speed->seconds);
-    FILE *file = fopen(path, "re");
-    for (int i = 1; i < MOST_KEPT && file != NULL && fgets(line, sizeof line, file) != NULL; i++) {
+    (void)dpe_read_file(path, MOST_BYTES, &old, &n, NULL); /* what cannot be read is replaced */
+    char *at = old;
+    char *line = NULL;
+    for (int i = 1; i < MOST_KEPT && at != NULL && (line = next_line(&at)) != NULL; i++) {
         if (read_line(line, found, &other) && strcmp(found, key) != 0) {
-            dpe_text_put(&text, "%s", line);
+            dpe_text_put(&text, "%s\n", line);
         }
-    }
-    if (file != NULL) {
-        fclose(file);
     }
     if (!text.failed) {
         (void)dpe_replace_file(path, text.bytes, text.n, NULL); /* else it is measured again */

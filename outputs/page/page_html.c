@@ -121,8 +121,18 @@ void dpe_draw_row_mark(struct dpe_sheet *sheet, unsigned marks)
 
 /* ------------------------------------------------------------------------------------------ CSV */
 
+/* Spreadsheets run a cell that begins so as a formula, unless it is a number. */
+static bool is_formula(const char *text)
+{
+    char *end = NULL;
+    (void)strtod(text, &end);
+    return text[0] != '\0' && strchr("=+-@\t\r", text[0]) != NULL && *end != '\0';
+}
+
 static void put_field(struct dpe_text *out, const char *text, bool last)
 {
+    DPE_OWNED char *quoted = is_formula(text) ? dpe_draw_format_text("'%s", text) : NULL;
+    text = quoted != NULL ? quoted : text;
     size_t n = strlen(text);
     size_t need = csv_write(NULL, 0, text, n);
     DPE_OWNED char *field = malloc(need + 1);

@@ -27,6 +27,7 @@ struct dpe_remote_engine {
     char plan[65]; /* what the engine calls the plan that the session is under; of a server without
                       plans anything */
     char own[65];  /* its digest here */
+    char *given;   /* that plan, as the engine took it */
     bool has_plan;
     struct dpe_session_remote session;
 };
@@ -113,6 +114,24 @@ static dpe_status write_plan(const struct dpe_remote_engine *engine, const struc
     return DPE_MADE(*text, err, "out of memory for a plan");
 }
 
+/* Have the engine take the plan. */
+static dpe_status give_plan(const struct dpe_remote_engine *engine, struct dpe_error *err)
+{
+    DPE_SCOPED(json_decrefp) json_t *answer = NULL;
+    long code = 0;
+    DPE_TRY(ask(engine, "/v1/dpe/plan", engine->given, &answer, &code, err));
+    const char *got = json_string_value(json_object_get(answer, "plan"));
+    const char *model = json_string_value(json_object_get(answer, "model"));
+    if (got == NULL || strcmp(got, engine->plan) != 0) {
+        return dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected plan %.16s, found %.16s",
+                        engine->http.url, engine->plan, got != NULL ? got : "none");
+    }
+    return model != NULL && strcmp(model, engine->about.model) == 0
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA, "%s: its model has changed since it was asked first",
+                          engine->http.url);
+}
+
 static dpe_status take_plan(void *user, const struct dpe_plan *plan, struct dpe_error *err)
 {
     struct dpe_remote_engine *engine = user;
@@ -122,23 +141,12 @@ static dpe_status take_plan(void *user, const struct dpe_plan *plan, struct dpe_
         return DPE_OK;
     }
     if (engine->about.plans) {
-        DPE_OWNED char *body = NULL;
-        DPE_SCOPED(json_decrefp) json_t *answer = NULL;
-        long code = 0;
         engine->has_plan = false;
-        DPE_TRY(write_plan(engine, plan, &body, err));
-        DPE_TRY(dpe_sha256_bytes(body, strlen(body), engine->plan, err));
-        DPE_TRY(ask(engine, "/v1/dpe/plan", body, &answer, &code, err));
-        const char *got = json_string_value(json_object_get(answer, "plan"));
-        const char *model = json_string_value(json_object_get(answer, "model"));
-        if (got == NULL || strcmp(got, engine->plan) != 0) {
-            return dpe_fail(err, DPE_BAD_DATA, "the answer of %s: expected plan %.16s, found %.16s",
-                            engine->http.url, engine->plan, got != NULL ? got : "none");
-        }
-        if (model == NULL || strcmp(model, engine->about.model) != 0) {
-            return dpe_fail(err, DPE_BAD_DATA, "%s: its model has changed since it was asked first",
-                            engine->http.url);
-        }
+        free(engine->given);
+        engine->given = NULL;
+        DPE_TRY(write_plan(engine, plan, &engine->given, err));
+        DPE_TRY(dpe_sha256_bytes(engine->given, strlen(engine->given), engine->plan, err));
+        DPE_TRY(give_plan(engine, err));
     } /* else each is a name for the one that it runs, which tools see to */
     memcpy(engine->own, wanted, sizeof wanted);
     engine->has_plan = true;
@@ -248,6 +256,20 @@ static dpe_status take_continuation(const struct dpe_remote_engine *engine, cons
     return DPE_OK;
 }
 
+/* Whether the server has lost the plan, because it was started again or has taken many others; the
+ * answers that do not say so are kept. */
+static bool forgot_plan(struct dpe_http_exchange *exchanges, int64_t n)
+{
+    bool forgot = false;
+    for (int64_t i = 0; i < n; i++) {
+        const struct dpe_text *answer = &exchanges[i].answer;
+        exchanges[i].kept = exchanges[i].status != 404 || answer->n == 0 ||
+                            strstr(answer->bytes, "\"plan_not_found\"") == NULL;
+        forgot = forgot || !exchanges[i].kept;
+    }
+    return forgot;
+}
+
 /* Send n requests, whose bodies are given to this function, and have each answer taken. */
 static dpe_status
 ask_all(const struct dpe_remote_engine *engine, struct dpe_http_exchange *exchanges, int64_t n,
@@ -261,6 +283,10 @@ ask_all(const struct dpe_remote_engine *engine, struct dpe_http_exchange *exchan
     }
     if (status == DPE_OK) {
         status = dpe_http_run(&engine->http, exchanges, n, err);
+    }
+    if (status == DPE_OK && engine->given != NULL && forgot_plan(exchanges, n)) {
+        status = give_plan(engine, err);
+        status = status == DPE_OK ? dpe_http_run(&engine->http, exchanges, n, err) : status;
     }
     for (int64_t i = 0; i < n && status == DPE_OK; i++) {
         DPE_SCOPED(json_decrefp) json_t *answer = NULL;
@@ -298,6 +324,8 @@ struct scored {
     double *nll;
 };
 
+static const double least = -1e6; /* nats: no softmax gives less, and sums of it are finite */
+
 static dpe_status take_likelihood(const struct dpe_remote_engine *engine, const json_t *answer,
                                   const void *user, int64_t at, struct dpe_error *err)
 {
@@ -314,8 +342,9 @@ static dpe_status take_likelihood(const struct dpe_remote_engine *engine, const 
     for (int64_t i = scored->first; i < scored->n; i++) {
         const json_t *score = json_array_get(scores, (size_t)i);
         scored->nll[i - scored->first] = -json_number_value(score);
-        if (!json_is_number(score) || json_number_value(score) > 1e-6) {
-            return wrong(engine, "log-probabilities, numbers up to 0", err);
+        if (!json_is_number(score) ||
+            !(json_number_value(score) <= 1e-6 && json_number_value(score) >= least)) {
+            return wrong(engine, "log-probabilities, numbers from -1e6 to 0", err);
         }
     }
     return DPE_OK;
@@ -347,13 +376,15 @@ struct norms {
 static dpe_status add_sums(const struct dpe_remote_engine *engine, const json_t *answer,
                            const char *key, size_t n, double *sums, struct dpe_error *err)
 {
+    static const double most = 1e30; /* of which many can be added */
     const json_t *list = json_object_get(answer, key);
     DPE_TRY(json_is_array(list) && json_array_size(list) == n
                 ? DPE_OK
                 : wrong(engine, "a sum of 2-norms for each pair of each head of each layer", err));
     for (size_t i = 0; i < n; i++) {
         const json_t *sum = json_array_get(list, i);
-        DPE_TRY(json_is_number(sum) && json_number_value(sum) >= 0.0
+        DPE_TRY(json_is_number(sum) && json_number_value(sum) >= 0.0 &&
+                        json_number_value(sum) <= most
                     ? DPE_OK
                     : wrong(engine, "sums of 2-norms, numbers from 0 on", err));
         sums[i] += json_number_value(sum);
@@ -487,6 +518,11 @@ dpe_status dpe_remote_open(const struct dpe_remote_options *options,
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start_curl);
+    if (strpbrk(options->url, "@?#") != NULL) {
+        return dpe_fail(err, DPE_USAGE,
+                        "--engine: expected a URL without a user, a key or a query, which results "
+                        "and messages would repeat; use --engine-key-file");
+    }
     if (strncmp(options->url, "http://", 7) != 0 && strncmp(options->url, "https://", 8) != 0) {
         return dpe_fail(err, DPE_USAGE,
                         "--engine: expected a URL such as http://127.0.0.1:8080, found '%s'",
@@ -515,6 +551,7 @@ dpe_status dpe_remote_open(const struct dpe_remote_options *options,
         DPE_TRY(read_key(options->key_file, &made->http.key, err));
     }
     DPE_TRY(find_out(made, err));
+    made->http.met = true;
     *engine = made;
     made = NULL;
     return DPE_OK;
@@ -523,6 +560,7 @@ dpe_status dpe_remote_open(const struct dpe_remote_options *options,
 void dpe_remote_close(struct dpe_remote_engine *engine)
 {
     if (engine != NULL) {
+        free(engine->given);
         free(engine->http.url);
         free(engine->http.key);
         free(engine);

@@ -20,6 +20,7 @@ struct flight {
     struct curl_slist *headers;
     char reason[CURL_ERROR_SIZE];
     bool running, done, too_long;
+    size_t head; /* bytes of lines of heads and trailers */
     int tries;
     double again; /* when it may be tried again, on dpe_clock */
 };
@@ -34,6 +35,39 @@ static size_t take(char *bytes, size_t size, size_t n, void *user)
         return 0;
     }
     return all;
+}
+
+/* A head may go on for ever, and so may what follows a body in chunks. */
+static size_t take_head(char *bytes, size_t size, size_t n, void *user)
+{
+    enum { MOST = 1 << 17 };
+    struct flight *flight = user;
+    (void)bytes;
+    flight->head += size * n;
+    flight->too_long = flight->too_long || flight->head > MOST;
+    return flight->too_long ? 0 : size * n;
+}
+
+/* The machines that are reached without a proxy: this one, and those that the user names; a name of
+ * curl's option would take the variable's place. */
+static void set_direct(CURL *easy)
+{
+    const char *named = getenv("no_proxy") != NULL ? getenv("no_proxy") : getenv("NO_PROXY");
+    bool all = named != NULL && strcmp(named, "*") == 0;
+    DPE_SCOPED(dpe_text_free) struct dpe_text direct = {0};
+    dpe_text_put(&direct, "localhost,127.0.0.1,::1,%s", named != NULL ? named : "");
+    /* Without memory for the list no proxy is asked. */
+    curl_easy_setopt(easy, CURLOPT_NOPROXY, all || direct.failed ? "*" : direct.bytes);
+}
+
+/* Whom the user trusts, as curl's own command reads it. */
+static void set_trust(CURL *easy)
+{
+    const char *bundle = getenv("CURL_CA_BUNDLE");
+    const char *file = bundle != NULL && bundle[0] != '\0' ? bundle : getenv("SSL_CERT_FILE");
+    if (file != NULL && file[0] != '\0') {
+        curl_easy_setopt(easy, CURLOPT_CAINFO, file);
+    }
 }
 
 static struct curl_slist *make_headers(const struct dpe_http *http)
@@ -59,13 +93,14 @@ static bool start(const struct dpe_http *http, CURLM *multi, struct flight *flig
     if (easy == NULL || flight->headers == NULL) {
         return false;
     }
-    exchange->answer.n = 0;
+    exchange->answer.n = flight->head = 0;
     exchange->status = 0;
     flight->reason[0] = '\0';
     curl_easy_setopt(easy, CURLOPT_URL, url);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(easy, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
+    set_direct(easy);
+    set_trust(easy);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, flight->headers);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "dpe");
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
@@ -73,6 +108,8 @@ static bool start(const struct dpe_http *http, CURLM *multi, struct flight *flig
     curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, silent_seconds);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, flight->reason);
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_head);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, flight);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, flight);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, flight);
@@ -98,6 +135,22 @@ static bool may_pass(CURLcode code)
            code == CURLE_OPERATION_TIMEDOUT;
 }
 
+/* Of a transfer that would end in the same way again. */
+static dpe_status status_of(CURLcode code)
+{
+    switch (code) {
+    case CURLE_URL_MALFORMAT:
+    case CURLE_COULDNT_RESOLVE_HOST:
+        return DPE_USAGE;
+    case CURLE_UNSUPPORTED_PROTOCOL: /* the URL has one that is; HTTP/0.9 answers */
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_BAD_CONTENT_ENCODING:
+        return DPE_BAD_DATA;
+    default:
+        return DPE_IO;
+    }
+}
+
 /* The server asked for a pause, or each is twice the one before. */
 static double pause_of(const struct flight *flight)
 {
@@ -120,18 +173,17 @@ static dpe_status land(const struct dpe_http *http, struct flight *flight, CURLc
         return DPE_OK;
     }
     const char *reason = flight->reason[0] != '\0' ? flight->reason : curl_easy_strerror(code);
-    if (flight->too_long) {
+    /* So curl names a line of the head that is longer than it takes. */
+    bool line = code == CURLE_OUT_OF_MEMORY && exchange->status > 0 && exchange->answer.n == 0;
+    if (flight->too_long || line) {
         return dpe_fail(err, DPE_BAD_DATA,
-                        "%s%s: expected an answer of at most %zu bytes, found a longer one",
+                        "%s%s: expected an answer of at most %zu bytes behind a head of at most "
+                        "128 KiB, found a longer one",
                         http->url, exchange->path, exchange->most);
     }
-    if (code != CURLE_OK && !may_pass(code)) {
-        return dpe_fail(err,
-                        code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
-                                code == CURLE_COULDNT_RESOLVE_HOST
-                            ? DPE_USAGE
-                            : DPE_IO,
-                        "%s%s: %s", http->url, exchange->path, reason);
+    bool absent = code == CURLE_COULDNT_CONNECT && !http->met;
+    if (code != CURLE_OK && (absent || !may_pass(code))) {
+        return dpe_fail(err, status_of(code), "%s%s: %s", http->url, exchange->path, reason);
     }
     double pause = pause_of(flight);
     if (dpe_clock() + pause - *last > http->patience) {
@@ -166,8 +218,12 @@ static dpe_status run_all(const struct dpe_http *http, CURLM *multi, struct flig
                           int64_t n, struct dpe_error *err)
 {
     int64_t running = 0;
-    int64_t left = n;
+    int64_t left = 0;
     double last = dpe_clock();
+    for (int64_t i = 0; i < n; i++) {
+        flights[i].done = flights[i].exchange->kept;
+        left += !flights[i].done;
+    }
     while (left > 0) {
         int count = 0;
         DPE_TRY(fill(http, multi, flights, n, &running, err));

@@ -13,6 +13,7 @@ struct dpe_http {
     char *key; /**< NULL: none */
     int64_t in_flight;
     double patience;
+    bool met; /**< it has answered; one that never did is not waited for */
     dpe_poll poll;
     void *poll_user;
 };
@@ -22,6 +23,7 @@ struct dpe_http_exchange {
     const char *path;
     char *body;             /**< JSON, owned by the caller; NULL: GET */
     size_t most;            /**< bytes that the answer may have */
+    bool kept;              /**< it has its answer, and is not sent */
     long status;            /**< of HTTP */
     struct dpe_text answer; /**< free it */
 };

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,20 @@
 
 /* ------------------------------------------------------------------------------ before any work */
 
+/* A page under the name of another kind of file misleads programs, and whoever opens it. */
+static dpe_status check_ending(const char *path, struct dpe_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    const char *end = strrchr(slash != NULL ? slash : path, '.');
+    return end == NULL || strcasecmp(end, ".html") == 0 || strcasecmp(end, ".htm") == 0
+               ? DPE_OK
+               : dpe_fail(
+                     err, DPE_USAGE,
+                     "-o: expected a name that ends in .html, found '%s'; --figures DIR writes "
+                     "the numbers as CSV",
+                     path);
+}
+
 /* An existing report is replaced; any other file at its path is kept. */
 static dpe_status check_output(const struct dpe_report_arguments *args, struct dpe_error *err)
 {
@@ -27,7 +42,7 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
     DPE_TRY(dpe_tool_check_folder(args->output, err));
     DPE_TRY(dpe_tool_check_new(args->output, true, err));
     if (stat(args->output, &info) != 0) {
-        return DPE_OK;
+        return check_ending(args->output, err);
     }
     for (size_t i = 0; i < args->n + (args->runtimes != NULL); i++) {
         struct stat input;
@@ -45,7 +60,7 @@ static dpe_status check_output(const struct dpe_report_arguments *args, struct d
     begin[n] = '\0';
     bool ours = strstr(begin, "content=\"dpe-report\"") != NULL;
     return ours || args->force || info.st_size == 0
-               ? DPE_OK
+               ? check_ending(args->output, err)
                : dpe_fail(
                      err, DPE_MISMATCH,
                      "%s: exists and is not a report; give another name, or --force to replace it",
@@ -394,7 +409,6 @@ DPE_MAIN(dpe_report)
     dpe_tool_parse(&options, argc, argv, 0, &args);
     const struct dpe_tool_options talk = {.quiet = args.quiet};
     dpe_tool_configure(&talk);
-    dpe_signals_install();
     struct dpe_error err = {0};
     if (args.unchecked && !dpe_h5_is_unchecked()) {
         int code = 0;

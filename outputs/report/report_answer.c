@@ -7,11 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ROPE, BASE, JOINT, VALIDATED };
-
-static const char *const meaning[VALIDATED] = {"unchanged (rope)", "all groups at half (base)",
-                                               "chosen lengths (dpe)"};
-
 /** What was measured of the chosen lengths on samples of their own. */
 struct validation {
     const char *folder; /**< /validate/niah or /validate/ppl */
@@ -24,25 +19,20 @@ struct validation {
 
 static const char *plan_name(const struct validation *v, int plan)
 {
-    if (plan < VALIDATED) {
-        return v->frequencies && plan == BASE    ? "frequencies that go round kept (base)"
-               : v->frequencies && plan == JOINT ? "chosen factors"
-                                                 : meaning[plan];
-    }
-    return strcmp(v->r->plan[plan], "single") == 0 ? "one length for all groups" : v->r->plan[plan];
+    const char *name = v->r->plan[plan];
+    return strcmp(name, "rope") == 0   ? "unchanged (rope)"
+           : strcmp(name, "base") == 0 ? v->frequencies ? "frequencies that go round kept (base)"
+                                                        : "all groups at half (base)"
+           : strcmp(name, "joint") == 0
+               ? v->frequencies ? "factors of the sweep" : "lengths of the sweep (joint)"
+               : name;
 }
 
-/* How many plans there are, and which of them the table holds: the joint one unless it says so. */
-static void count_plans(struct dpe_report *report, const struct dpe_report_input *input,
-                        struct validation *v)
+/* How many plans there are, and which of them the table holds: the last unless it says so. */
+static void count_plans(const struct dpe_report_input *input, struct validation *v)
 {
     v->n = (int)v->r->n[DPE_VALIDATED_PLAN];
-    v->kept = JOINT;
-    if (v->n < VALIDATED) {
-        dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_BAD_DATA,
-                                            "%s: %s: expected at least %d plans, found %d",
-                                            input->path, v->folder, VALIDATED, v->n));
-    }
+    v->kept = v->n - 1;
     for (int i = 0; i < v->n; i++) {
         v->kept = dpe_input_says(input, "/validate", "kept", v->r->plan[i]) ? i : v->kept;
     }
@@ -69,24 +59,19 @@ static struct validation read_validation(struct dpe_report *report,
                                             "%s: %s is not complete", input->path, folder));
         v.mean = NULL;
     } else {
-        count_plans(report, input, &v);
+        count_plans(input, &v);
     }
     return v;
 }
 
-static void add_plans(struct dpe_report *report, const struct dpe_report_detection *d,
-                      const struct validation *v)
+static void add_plans(struct dpe_report *report, const struct validation *v)
 {
-    const bool ready = dpe_detection_is_ready(d);
     const double scale = v->recall ? 100.0 : 1.0;
     struct dpe_sheet *sheet = dpe_page_sheet(
         &report->page, v->recall ? "validation" : "validation-perplexity",
         v->recall ? "plan:@|recall, %:i1|valid samples:0" : "plan:@|perplexity:i3|valid samples:0",
         "%s at the target length", v->recall ? "Needles found" : "Perplexity");
     for (int i = 0; i < v->n; i++) {
-        if (ready && v->r->n_valid[i] == 0) {
-            continue; /* the base, where another plan can be the table */
-        }
         dpe_draw_row(
             sheet, plan_name(v, i),
             dpe_interval_cell(scale * v->mean[i], scale * v->r->low[i], scale * v->r->high[i]),
@@ -142,24 +127,14 @@ static struct dpe_sheet_cell length_cell(double tokens)
     return dpe_number_cell(tokens < 0.0 ? (double)NAN : tokens);
 }
 
-/* Whether the chosen lengths may be others than those of rank 1. */
-static bool is_selected(const struct dpe_report_detection *d)
-{
-    return d->table->effective_length != NULL && d->rule != NULL && strcmp(d->rule, "paper") != 0;
-}
-
 static void add_chosen(struct dpe_report *report, const struct dpe_report_detection *d)
 {
-    const bool selected = is_selected(d);
     const uint8_t *informative = d->ranking->informative;
     const struct dpe_table_part *t = d->table;
-    struct dpe_sheet *sheet =
-        dpe_page_sheet(&report->page, "effective-lengths",
-                       selected ? "group:0|chosen length:0|scale:0|rank 1:0|lengths differ?:t|"
-                                  "wavelength, tokens:t|pairs:t"
-                                : "group:0|effective length:0|scale:0|lengths differ?:t|"
-                                  "wavelength, tokens:t|pairs:t",
-                       "The chosen lengths");
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "effective-lengths",
+        "group:0|effective length:0|scale:0|lengths differ?:t|wavelength, tokens:t|pairs:t",
+        "Effective lengths");
     for (int64_t g = 0; g < d->n_groups; g++) {
         char pairs[64] = "–", signal[64] = "–", turns[64], p[32];
         const double rank_1 = (double)d->ranking->effective[g];
@@ -174,12 +149,9 @@ static void add_chosen(struct dpe_report *report, const struct dpe_report_detect
                      informative[g] != 0 ? "yes" : "not distinguishable",
                      p_value != NULL ? dpe_p_text(p_value[g], p) : "p unknown");
         }
-        dpe_draw_row(sheet, g, length_cell(selected ? t->effective_length[g] : rank_1),
-                     t->scale_factor != NULL ? t->scale_factor[g] : (double)NAN);
-        if (selected) {
-            dpe_draw_cell(sheet, length_cell(rank_1));
-        }
-        dpe_draw_row(sheet, signal, turns, pairs);
+        dpe_draw_row(sheet, g, length_cell(rank_1),
+                     rank_1 > 0.0 ? dpe_detection_length(d) / rank_1 : (double)NAN, signal, turns,
+                     pairs);
     }
     dpe_page_add(&report->page, sheet);
     if (informative != NULL) {
@@ -203,14 +175,8 @@ static void add_lengths(struct dpe_report *report, const struct dpe_report_detec
         d->frequencies ? "The frequency, and so every distance, is"
                        : "The distances of far keys are",
         DPE_LENGTH_TEXT(dpe_detection_length(d)), times);
-    if (is_selected(d)) {
-        dpe_page_say(&report->page, BLOCK_TEXT, "The lengths were chosen by the rule \"%s\"%s%s.",
-                     d->rule, d->rule_words != NULL ? ": " : "",
-                     d->rule_words != NULL ? d->rule_words : "");
-    }
     add_chosen(report, d);
     dpe_report_lines(report, BLOCK_NOTE, "/detect", "words");
-    dpe_detection_search(report, d);
 }
 
 /* What dpe-detect said. */
@@ -226,7 +192,6 @@ static void add_words(struct dpe_report *report, const struct dpe_report_detecti
         return;
     }
     dpe_report_lines(report, BLOCK_LEAD, "/validate", "words");
-    dpe_report_lines(report, BLOCK_TEXT, v->folder, "verdict");
     const char *selection = dpe_identity_get(&d->input->identity, "selection");
     if (selection != NULL) {
         dpe_page_say(
@@ -251,12 +216,15 @@ void dpe_detection_result(struct dpe_report *report)
         add_words(report, d, &all[d->by_recall ? 0 : 1]);
         name_table(report, d, &all[d->by_recall ? 0 : 1]);
     }
-    if (report->page.status == DPE_OK && !dpe_detection_is_ready(d)) {
+    if (report->page.status == DPE_OK && dpe_detection_swept(d)) {
         add_lengths(report, d);
     }
     for (int i = 0; i < 2 && report->page.status == DPE_OK; i++) {
         if (all[i].mean != NULL) {
-            add_plans(report, d, &all[i]);
+            add_plans(report, &all[i]);
         }
+    }
+    if (report->page.status == DPE_OK) {
+        dpe_detection_search(report, d);
     }
 }

@@ -15,7 +15,9 @@
 static bool read_cells(struct dpe_report *report, struct dpe_report_detection *d)
 {
     const struct dpe_report_input *input = d->input;
-    d->ranking = dpe_input_get(report, input, &dpe_ranking_kind, "/detect", NULL);
+    d->ranking = dpe_h5_has(input->table, "/detect/rank")
+                     ? dpe_input_get(report, input, &dpe_ranking_kind, "/detect", NULL)
+                     : dpe_page_alloc(&report->page, 1, sizeof(struct dpe_ranking_result));
     d->recall = dpe_input_get(report, input, &dpe_needle_cells_kind, "/detect/niah",
                               "recall_mean ci_low ci_high n_valid");
     d->perplexity = dpe_input_get(report, input, &dpe_book_cells_kind, "/detect/ppl",
@@ -65,22 +67,20 @@ const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report)
     }
     d->n_groups = d->ranking->n[DPE_CELLS_GROUP];
     d->n_lengths = d->ranking->n[DPE_CELLS_LENGTH];
-    if (!check_extents(report, d)) {
+    if (dpe_detection_swept(d) && !check_extents(report, d)) {
         return NULL;
     }
     const char *criterion = dpe_input_words(report, input, "/detect", "criterion");
     const char *move = dpe_identity_get(&input->identity, "move");
     d->by_recall = criterion == NULL || strstr(criterion, "recall") != NULL;
-    d->rule = dpe_input_words(report, input, "/select", "rule");
-    d->rule_words = dpe_input_words(report, input, "/select", "rule_in_words");
     d->frequencies = move != NULL && strcmp(move, "frequencies") == 0;
     input->detection = d;
     return d;
 }
 
-bool dpe_detection_is_ready(const struct dpe_report_detection *d)
+bool dpe_detection_swept(const struct dpe_report_detection *d)
 {
-    return d->rule != NULL && (strcmp(d->rule, "ready") == 0 || strcmp(d->rule, "brief") == 0);
+    return d->ranking->rank != NULL;
 }
 
 double dpe_detection_length(const struct dpe_report_detection *d)
@@ -373,10 +373,9 @@ static void add_positions(struct dpe_report *report, const struct dpe_report_det
 void dpe_detection_section(struct dpe_report *report)
 {
     const struct dpe_report_detection *d = dpe_detection_of(report);
-    if (d != NULL && !dpe_detection_is_ready(d)) {
+    if (d != NULL && dpe_detection_swept(d)) {
         dpe_page_section(&report->page, "Detection at %s tokens",
                          DPE_LENGTH_TEXT(dpe_detection_length(d)));
-        dpe_report_lines(report, BLOCK_NOTE, "/race", "words");
         detection_maps(report, d);
         add_positions(report, d);
     }
@@ -384,108 +383,26 @@ void dpe_detection_section(struct dpe_report *report)
 
 /* ---------------------------------------------------------------------------------- the search */
 
-/* "256", or "256, 128, …"; the base's where that is no detecting length. */
-static void lengths_text(const struct dpe_report_detection *d, const struct dpe_search_result *s,
-                         size_t tried, char *text, size_t size)
-{
-    const int64_t *length = s->length + tried * (size_t)d->n_groups;
-    bool single = true;
-    for (int64_t g = 1; g < d->n_groups; g++) {
-        single = single && length[g] == length[0];
-    }
-    text[0] = '\0';
-    for (int64_t g = 0; g < (single ? 1 : d->n_groups); g++) {
-        double tokens = length[g] > 0 ? (double)length[g]
-                                      : (d->frequencies ? 1.0 : 0.5) * dpe_detection_trained(d);
-        dpe_append(text, size, "%s%.10g", g > 0 ? ", " : "", tokens);
-    }
-}
-
-/* "all pairs", "24 key pairs"; nothing where the search did not vary it. */
-static void pairs_text(const struct dpe_search_result *s, size_t tried, char *text, size_t size)
-{
-    text[0] = '\0';
-    if (s->top_k != NULL && s->top_k[tried] < 0) {
-        snprintf(text, size, "all pairs");
-    } else if (s->top_k != NULL) {
-        snprintf(text, size, "%lld key pairs", (long long)s->top_k[tried]);
-    }
-}
-
-static void add_step(struct dpe_report *report, const struct dpe_report_detection *d,
-                     const struct dpe_search_result *s, size_t step)
-{
-    char id[64], title[128], p[32], columns[160];
-    snprintf(id, sizeof id, "search-%zu", step + 1);
-    snprintf(title, sizeof title, "Step %zu: %.40s, round %d", step + 1, s->steps[step].move,
-             s->steps[step].round + 1);
-    snprintf(
-        columns, sizeof columns,
-        "plan:t|temperature, or method:t|window:0|lengths of groups:t|%s%s:i3|samples:0|gain:3",
-        s->top_k != NULL ? "pairs:t|" : "", d->by_recall ? "recall" : "nats per token");
-    struct dpe_sheet *sheet = dpe_page_sheet(&report->page, id, columns, "%s", title);
-    bool first = true;
-    for (size_t i = 0; i < (size_t)s->n[DPE_SEARCH_TRIED]; i++) {
-        const struct dpe_searched_plan *tried = &s->tried[i];
-        char lengths[4096], pairs[64];
-        if (tried->step != (int32_t)step) {
-            continue;
-        }
-        bool chosen = s->steps[step].chosen == (int32_t)i;
-        lengths_text(d, s, i, lengths, sizeof lengths);
-        const bool other = tried->method != NULL && tried->method[0] != '\0';
-        dpe_draw_row(sheet,
-                     chosen  ? "taken"
-                     : first ? "before"
-                             : "tried",
-                     other ? tried->method : tried->temperature, tried->window, lengths);
-        if (s->top_k != NULL) {
-            pairs_text(s, i, pairs, sizeof pairs);
-            dpe_draw_cell(sheet, dpe_text_cell(pairs));
-        }
-        dpe_draw_row(sheet, dpe_scaled_cell(&tried->value, 1.0), tried->samples, tried->gain);
-        first = false;
-    }
-    if (isnan(s->steps[step].p)) {
-        dpe_page_say(&report->page, BLOCK_TEXT, "%s: no change was better on all samples.", title);
-    } else {
-        dpe_page_say(&report->page, BLOCK_TEXT, "%s: the best change has %s in a sign-flip test.",
-                     title, dpe_p_text(s->steps[step].p, p));
-    }
-    dpe_page_add(&report->page, sheet);
-}
-
 void dpe_detection_search(struct dpe_report *report, const struct dpe_report_detection *d)
 {
-    if (!dpe_h5_has(d->input->table, "/search/move")) {
+    if (!dpe_h5_has(d->input->table, "/search/method")) {
         return;
     }
     const struct dpe_search_result *s =
         dpe_input_get(report, d->input, &dpe_search_kinds[0], "/search", NULL);
-    if (s != NULL && s->n[DPE_SEARCH_GROUP] != d->n_groups) {
-        dpe_page_ok(&report->page, dpe_fail(report->page.err, DPE_BAD_DATA,
-                                            "%s: /search/length: expected %lld groups",
-                                            d->input->path, (long long)d->n_groups));
+    struct dpe_sheet *sheet = dpe_page_sheet(
+        &report->page, "search",
+        d->by_recall ? "plan:t|kind:t|heat:0|contexts:0|recall, %:i1|nats per token of texts:3"
+                     : "plan:t|kind:t|heat:0|contexts:0|nats per token:i3|of texts:3",
+        "Plans that the search tried");
+    for (int64_t i = 0; s != NULL && i < s->n[0]; i++) {
+        const struct dpe_searched_plan *tried = &s->tried[i];
+        dpe_draw_row(sheet, tried->method, tried->kind, tried->heat, tried->contexts,
+                     dpe_scaled_cell(&tried->value, d->by_recall ? 100.0 : 1.0), tried->nll);
     }
-    const int64_t steps = report->page.status == DPE_OK ? s->n[DPE_SEARCH_STEP] : 0;
-    int64_t left = 0;
-    if (steps > 0) {
-        dpe_page_say(
-            &report->page, BLOCK_TEXT,
-            "Each step of the search runs the plan so far on all samples and its changes by "
-            "sequential halving, and takes one only when a test shows that it is better; of other "
-            "methods it keeps the best, for the validation to judge.");
-    }
-    for (int64_t i = 0; i < steps; i++) {
-        left += s->steps[i].tested == 0;
-        if (s->steps[i].tested != 0) {
-            add_step(report, d, s, (size_t)i);
-        }
-    }
-    if (left > 0) {
-        dpe_page_say(&report->page, BLOCK_TEXT,
-                     "%lld of %lld steps were not run: the plan before them loses too "
-                     "little for a test of these samples to show an improvement.",
-                     (long long)left, (long long)steps);
-    }
+    dpe_page_say(&report->page, BLOCK_TEXT,
+                 "Plans of a heat read the same contexts, and the better third of them read on. "
+                 "These numbers chose the plan, so the best of them are too good: what it is "
+                 "worth is measured above, on fresh samples.");
+    dpe_page_add(&report->page, sheet);
 }

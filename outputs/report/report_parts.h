@@ -131,7 +131,7 @@ void dpe_sections_provenance(struct dpe_report *report);
 /* ----------------------------------------------------------------------------------- detections */
 
 /** The dataset that makes an input a detection. */
-#define DETECTION "/detect/effective_length"
+#define DETECTION "/detect/plan"
 
 struct dpe_report_detection {
     const struct dpe_report_input *input;
@@ -143,7 +143,6 @@ struct dpe_report_detection {
         *by_perplexity; /**< where needles decide; rank NULL: not there */
     /** effective_length [group]: by the rule of /select; NULL: those of rank 1 */
     const struct dpe_table_part *table;
-    const char *rule, *rule_words;
     bool by_recall;   /**< needles decide */
     bool frequencies; /**< the scales divide frequencies, not far positions */
 };
@@ -152,8 +151,8 @@ const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report);
 /** Tokens: the length it is for, and the trained one (0 = unknown). */
 double dpe_detection_length(const struct dpe_report_detection *detection);
 double dpe_detection_trained(const struct dpe_report_detection *detection);
-/** Methods that are ready were compared: no length was detected. */
-bool dpe_detection_is_ready(const struct dpe_report_detection *detection);
+/** Whether it has a sweep of groups: detecting lengths and their ranks. */
+bool dpe_detection_swept(const struct dpe_report_detection *detection);
 /** The map of the needles found. */
 void dpe_detection_recall_map(struct dpe_report *report,
                               const struct dpe_report_detection *detection);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/groups.h"
 #include "outputs/table/dpe_table_internal.h"
 
 int dpe_table_fail(char *message, enum dpe_table_error error, const char *format, ...)
@@ -126,26 +127,6 @@ int dpe_table_band_of(const struct dpe_table *table, int64_t m, int64_t n)
     return -1;
 }
 
-/* Groups of k tokens end before the first that the curve gives k + 1. */
-static double group_of(const double *row, double position)
-{
-    double c = row[DPE_TABLE_MAP_GROUP_MOST];
-    double left = position - row[DPE_TABLE_MAP_GROUP_FROM];
-    double first = 0.0;
-    double k = 1.0;
-    for (; k < c - 1.0; k++) {
-        double end =
-            ceil(log((k + 1.0) * (c - 1.0) / (c - k - 1.0)) / row[DPE_TABLE_MAP_GROUP_RATE]);
-        double tokens = fmax(0.0, end - first) * k;
-        if (left < tokens) {
-            break;
-        }
-        left -= tokens;
-        first = fmax(first, end);
-    }
-    return left > 0.0 ? first + floor(left / k) : first;
-}
-
 /* The position that a band's map gives a token for one pair. */
 static double band_position(const struct dpe_table_values *values, int band, int side, int64_t pair,
                             int64_t position)
@@ -155,8 +136,11 @@ static double band_position(const struct dpe_table_values *values, int band, int
     double offset = row[DPE_TABLE_BAND_NUMBERS + values->n_pairs + pair];
     double period = row[DPE_TABLE_MAP_PERIOD];
     double cap = row[DPE_TABLE_MAP_CAP];
-    double x =
-        row[DPE_TABLE_MAP_GROUP_MOST] > 0.0 ? group_of(row, (double)position) : (double)position;
+    struct dpe_groups at = {0};
+    double x = row[DPE_TABLE_MAP_GROUP_MOST] > 0.0
+                   ? dpe_group_of(row[DPE_TABLE_MAP_GROUP_MOST], row[DPE_TABLE_MAP_GROUP_RATE],
+                                  (double)position - row[DPE_TABLE_MAP_GROUP_FROM], &at)
+                   : (double)position;
     x = period > 0.0 ? fmod(x, period) : x;
     x = scale == 0.0 ? 0.0 : x / scale;
     x = (row[DPE_TABLE_MAP_FLOOR] != 0.0 ? floor(x) : x) + offset;

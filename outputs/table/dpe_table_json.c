@@ -486,43 +486,43 @@ static json_t *block(const struct dpe_table *table)
     return root;
 }
 
-static void put_object(FILE *out, json_t *object, int indent);
+static bool put_object(FILE *out, json_t *object, int indent);
 
-/* A line for each element: a layer's key pairs, or an entry. */
-static void put_list(FILE *out, json_t *list, int indent)
+/* A line for each element: a layer's key pairs, or an entry. False: out of memory. */
+static bool put_list(FILE *out, json_t *list, int indent)
 {
+    bool whole = true;
     fprintf(out, "[");
-    for (size_t i = 0; i < json_array_size(list); i++) {
+    for (size_t i = 0; i < json_array_size(list) && whole; i++) {
         json_t *element = json_array_get(list, i);
         fprintf(out, "%s\n%*s", i > 0 ? "," : "", indent + 2, "");
-        if (json_is_object(element)) {
-            put_object(out, element, indent + 2);
-        } else {
-            json_dumpf(element, out, json_flags);
-        }
+        whole = json_is_object(element) ? put_object(out, element, indent + 2)
+                                        : json_dumpf(element, out, json_flags) == 0;
     }
     fprintf(out, "\n%*s]", indent, "");
+    return whole;
 }
 
 /* A line for each member, and for each layer of its key pairs: readable, and short enough for a
  * diff. jansson's own layouts are one line for all, or one for each number. */
-static void put_object(FILE *out, json_t *object, int indent)
+static bool put_object(FILE *out, json_t *object, int indent)
 {
     const char *key = NULL;
     const char *end = "";
     json_t *value = NULL;
+    bool whole = true;
     fprintf(out, "{");
     json_object_foreach(object, key, value)
     {
         fprintf(out, "%s\n%*s\"%s\": ", end, indent + 2, "", key);
-        if (strcmp(key, "key_pairs") == 0 || strcmp(key, "entries") == 0) {
-            put_list(out, value, indent + 2);
-        } else {
-            json_dumpf(value, out, json_flags);
-        }
+        const bool list = strcmp(key, "key_pairs") == 0 || strcmp(key, "entries") == 0;
+        whole =
+            (list ? put_list(out, value, indent + 2) : json_dumpf(value, out, json_flags) == 0) &&
+            whole;
         end = ",";
     }
     fprintf(out, "\n%*s}", indent, "");
+    return whole;
 }
 
 char *dpe_table_json(const struct dpe_table *table)
@@ -532,8 +532,7 @@ char *dpe_table_json(const struct dpe_table *table)
     json_t *root = block(table);
     FILE *out = root != NULL ? open_memstream(&text, &n) : NULL;
     if (out != NULL) {
-        put_object(out, root, 0);
-        const bool whole = fprintf(out, "\n") > 0 && ferror(out) == 0;
+        const bool whole = put_object(out, root, 0) && fprintf(out, "\n") > 0 && ferror(out) == 0;
         if (fclose(out) != 0 || !whole) {
             free(text);
             text = NULL;

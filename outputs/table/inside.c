@@ -4,9 +4,12 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <zlib.h>
 
 #include "engine/base/bytes.h"
 #include "outputs/table/inside.h"
@@ -90,8 +93,11 @@ enum dpe_trailer_state dpe_trailer_check(int fd, uint64_t *expected, uint64_t *f
         return DPE_TRAILER_UNREADABLE;
     }
     off_t n = info.st_size - DPE_TRAILER;
-    if (n < 0 || pread(fd, trailer, sizeof trailer, n) != DPE_TRAILER ||
-        memcmp(trailer, trailer_magic, sizeof trailer_magic) != 0) {
+    ssize_t got = n < 0 ? 0 : pread(fd, trailer, sizeof trailer, n);
+    if (got < 0) {
+        return DPE_TRAILER_UNREADABLE;
+    }
+    if (got != DPE_TRAILER || memcmp(trailer, trailer_magic, sizeof trailer_magic) != 0) {
         return DPE_TRAILER_NONE;
     }
     *expected = dpe_load_u64(trailer + 16, 8);
@@ -170,6 +176,9 @@ const char *dpe_inside_text(enum dpe_inside found)
             "expected chunks of at most 64 KiB, not thousands of small ones, with the filters "
             "shuffle, deflate and fletcher32, found others; h5repack -l CONTI -f NONE stores it "
             "without any",
+        [DPE_INSIDE_SHORT] = "expected every element stored, or filled, to its last byte; found "
+                             "fewer bytes or more, which HDF5 takes from its memory; make the file "
+                             "anew",
     };
     return texts[found];
 }
@@ -237,8 +246,9 @@ bool dpe_inside_close(hid_t id)
 
 H5T_class_t dpe_inside_class(hid_t dataset, size_t *bytes)
 {
+    enum { REFERENCE = 16 }; /* of a string in a heap: its length, and two numbers for its place */
     DPE_SCOPED(dpe_inside_close_scoped) hid_t type = H5Dget_type(dataset);
-    *bytes = type < 0 ? 0 : H5Tget_size(type);
+    *bytes = type < 0 ? 0 : H5Tis_variable_str(type) > 0 ? REFERENCE : H5Tget_size(type);
     return type < 0 ? H5T_NO_CLASS : H5Tget_class(type);
 }
 
@@ -250,22 +260,40 @@ int dpe_inside_dims(hid_t dataset, hsize_t dims[H5S_MAX_RANK])
                : -1;
 }
 
-static bool filters_are_ours(hid_t created)
+/* How the bytes of a chunk become those in the file: so many of checksums are added before deflate
+ * and after it. */
+struct packing {
+    bool filtered, deflated;
+    unsigned before, after;
+};
+
+static bool filters_are_ours(hid_t created, struct packing *packing)
 {
+    enum { CHECKSUM = 4 };
     int n = H5Pget_nfilters(created);
-    int unpacked = 0;
+    unsigned options = 0;
+    *packing = (struct packing){.filtered = n > 0};
     for (int i = 0; i < n; i++) {
         unsigned flags = 0;
         size_t values = 0;
-        H5Z_filter_t filter =
-            H5Pget_filter2(created, (unsigned)i, &flags, &values, NULL, 0, NULL, NULL);
-        unpacked += filter == H5Z_FILTER_DEFLATE;
-        if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE &&
-            filter != H5Z_FILTER_FLETCHER32) {
+        switch (H5Pget_filter2(created, (unsigned)i, &flags, &values, NULL, 0, NULL, NULL)) {
+        case H5Z_FILTER_DEFLATE:
+            if (packing->deflated) {
+                return false;
+            }
+            *packing = (struct packing){true, true, packing->after, 0};
+            break;
+        case H5Z_FILTER_FLETCHER32:
+            packing->after += CHECKSUM;
+            break;
+        case H5Z_FILTER_SHUFFLE:
+            break;
+        default:
             return false;
         }
     }
-    return n >= 0 && unpacked <= 1;
+    /* With options, chunks at the edge pass the filters by. */
+    return n >= 0 && H5Pget_chunk_opts(created, &options) >= 0 && options == 0;
 }
 
 /* The extent of a dataset's chunks and their bytes in memory; 0 when that is no number. */
@@ -284,6 +312,7 @@ static uint64_t chunk_bytes(hid_t object, hid_t created, int *rank, hsize_t exte
 static enum dpe_inside look_at_layout(hid_t object, hid_t created)
 {
     hsize_t extent[H5S_MAX_RANK];
+    struct packing packing;
     int rank = 0;
     uint64_t bytes = 0;
     if (H5Pget_external_count(created) != 0) {
@@ -295,7 +324,7 @@ static enum dpe_inside look_at_layout(hid_t object, hid_t created)
         return DPE_INSIDE_THERE;
     case H5D_CHUNKED:
         bytes = chunk_bytes(object, created, &rank, extent);
-        return bytes > 0 && bytes <= DPE_INSIDE_CHUNK && filters_are_ours(created)
+        return bytes > 0 && bytes <= DPE_INSIDE_CHUNK && filters_are_ours(created, &packing)
                    ? DPE_INSIDE_THERE
                    : DPE_INSIDE_CHUNKS;
     case H5D_LAYOUT_ERROR:
@@ -338,8 +367,9 @@ static uint64_t most_stored(uint64_t bytes)
 
 /* Whether the chunks are no more than what fills them needs: HDF5 keeps a kilobyte for each while
  * it reads, stored or not. Every chunk of dpe has at least a quarter of DPE_INSIDE_CHUNK, or is
- * alone. */
-static bool are_few(int rank, const hsize_t dims[], const hsize_t extent[], uint64_t element)
+ * alone, and has filters. */
+static bool are_few(int rank, const hsize_t dims[], const hsize_t extent[], uint64_t element,
+                    bool filtered)
 {
     enum { FEW = 4096, LEAST = DPE_INSIDE_CHUNK / 4 };
     uint64_t chunks = 1;
@@ -351,43 +381,103 @@ static bool are_few(int rank, const hsize_t dims[], const hsize_t extent[], uint
             return false;
         }
     }
-    return chunks <= FEW || chunks / 2 <= bytes / LEAST;
+    return chunks <= FEW || (filtered && chunks / 2 <= bytes / LEAST);
 }
 
-/* Whether every chunk takes at most what it can; the first one that does not is a bomb. */
+/* Whether HDF5 gives elements that are not stored a value, in place of what is in its memory. */
+static bool fills(hid_t created)
+{
+    H5D_fill_time_t time = H5D_FILL_TIME_NEVER;
+    H5D_fill_value_t value = H5D_FILL_VALUE_UNDEFINED;
+    return H5Pget_fill_time(created, &time) >= 0 && time != H5D_FILL_TIME_NEVER &&
+           H5Pfill_value_defined(created, &value) >= 0 && value != H5D_FILL_VALUE_UNDEFINED;
+}
+
+/* Whether a chunk of so many bytes in the file, the first half of the room, gives all its bytes:
+ * HDF5 takes what is missing from its memory. It is unpacked into the second half. */
+static bool is_whole(uint64_t stored, uint64_t unpacked, const struct packing *packing,
+                     unsigned char *room)
+{
+    uint64_t packed = unpacked + packing->before;
+    uLong from = (uLong)(stored - packing->after);
+    uLongf n = packing->deflated ? (uLongf)packed : from;
+    return stored > packing->after && n == packed &&
+           (!packing->deflated ||
+            (uncompress(room + most_stored(packed), &n, room, from) == Z_OK && n == packed));
+}
+
+/* Without dpe_free_owned, which an installed library has not. */
+static void free_room(unsigned char **room)
+{
+    free(*room);
+}
+
+/* Whether every chunk takes at most what it can, and has what it must; else, what the first one
+ * is. */
 static enum dpe_inside look_at_chunks(hid_t dataset, hid_t created)
 {
     hsize_t extent[H5S_MAX_RANK], dims[H5S_MAX_RANK] = {0}, at[H5S_MAX_RANK] = {0};
+    struct packing packing;
     int rank = 0;
     uint64_t unpacked = chunk_bytes(dataset, created, &rank, extent);
     if (unpacked == 0 || dpe_inside_dims(dataset, dims) != rank) {
         return DPE_INSIDE_UNKNOWN;
     }
     uint64_t element = unpacked;
+    uint64_t elements = 1;
     for (int axis = 0; axis < rank; axis++) {
         element /= extent[axis];
+        elements *= dims[axis] != 0;
     }
-    if (!are_few(rank, dims, extent, element)) {
+    if (!filters_are_ours(created, &packing) ||
+        !are_few(rank, dims, extent, element, packing.filtered)) {
         return DPE_INSIDE_CHUNKS;
     }
-    bool empty = H5Dget_storage_size(dataset) == 0;
-    for (int axis = empty ? -1 : rank - 1; axis >= 0;) {
+    uint64_t most = most_stored(unpacked + packing.before);
+    DPE_SCOPED(free_room) unsigned char *room = malloc((size_t)(2 * most));
+    if (room == NULL) {
+        return DPE_INSIDE_LARGE;
+    }
+    bool filled = fills(created);
+    for (int axis = elements > 0 ? rank - 1 : -1; axis >= 0;) {
         hsize_t stored = 0;
-        /* HDF5 1.10 finds one chunk by its place in the tree, and by its number in all of them. It
-         * fails for a chunk that is not stored; where that is not the reason, so does reading. */
-        if (H5Dget_chunk_storage_size(dataset, at, &stored) < 0) {
-            forget();
-            stored = 0;
-        }
-        if (stored > most_stored(unpacked)) {
+        uint32_t skipped = 0;
+        haddr_t place = 0;
+        /* HDF5 1.10 finds one chunk by its place in the tree. Of one without filters it says then
+         * what it should have, and what it has where it looks for it among all. Reading fails for
+         * one that is not stored; where that is not the reason, so does reading all. */
+        bool there = packing.filtered
+                         ? H5Dget_chunk_storage_size(dataset, at, &stored) >= 0
+                         : H5Dget_chunk_info_by_coord(dataset, at, &skipped, &place, &stored) >= 0;
+        if (there && stored > most) {
             return DPE_INSIDE_CHUNKS;
+        }
+        there = there && H5Dread_chunk(dataset, H5P_DEFAULT, at, &skipped, room) >= 0;
+        if (there ? skipped != 0 || !is_whole(stored, unpacked, &packing, room) : !filled) {
+            return DPE_INSIDE_SHORT;
         }
         /* The next one, the last axis fastest. */
         for (axis = rank - 1; axis >= 0 && (at[axis] += extent[axis]) >= dims[axis]; axis--) {
             at[axis] = 0;
         }
     }
+    forget();
     return DPE_INSIDE_THERE;
+}
+
+/* The same of elements that lie one after the other; they are stored or not. */
+static enum dpe_inside look_at_block(hid_t dataset, hid_t created)
+{
+    DPE_SCOPED(dpe_inside_close_scoped) hid_t space = H5Dget_space(dataset);
+    hssize_t n = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
+    size_t element = 0;
+    uint64_t bytes = 0;
+    dpe_inside_class(dataset, &element);
+    if (n < 0 || __builtin_mul_overflow((uint64_t)n, element, &bytes)) {
+        return DPE_INSIDE_UNKNOWN;
+    }
+    uint64_t stored = H5Dget_storage_size(dataset);
+    return stored == bytes || (stored == 0 && fills(created)) ? DPE_INSIDE_THERE : DPE_INSIDE_SHORT;
 }
 
 /* What this thread's reads have taken, and may take. */
@@ -428,8 +518,9 @@ enum dpe_inside dpe_inside_read(hid_t dataset, hid_t type, hid_t transfer, void 
 {
     DPE_SCOPED(dpe_inside_close_scoped) hid_t created = H5Dget_create_plist(dataset);
     enum dpe_inside found = created < 0 ? DPE_INSIDE_UNKNOWN : take_memory(dataset, type);
-    if (found == DPE_INSIDE_THERE && H5Pget_layout(created) == H5D_CHUNKED) {
-        found = look_at_chunks(dataset, created);
+    if (found == DPE_INSIDE_THERE) {
+        found = H5Pget_layout(created) == H5D_CHUNKED ? look_at_chunks(dataset, created)
+                                                      : look_at_block(dataset, created);
     }
     if (found == DPE_INSIDE_THERE && H5Dread(dataset, type, H5S_ALL, H5S_ALL, transfer, data) < 0) {
         found = DPE_INSIDE_UNKNOWN;

@@ -31,6 +31,7 @@ enum dpe_inside {
     DPE_INSIDE_HOLLOW, /**< hundreds of megabytes of which the file stores next to nothing */
     DPE_INSIDE_CHUNKS, /**< a dataset in larger chunks, or through filters that dpe does not write
                           with */
+    DPE_INSIDE_SHORT,  /**< elements of which bytes are neither stored nor filled */
 };
 /** What a message says after the path of an object that was not opened or read. */
 const char *dpe_inside_text(enum dpe_inside found);
@@ -57,7 +58,8 @@ int dpe_inside_dims(hid_t dataset, hsize_t dims[H5S_MAX_RANK]);
 bool dpe_inside_close(hid_t id);
 DPE_SCOPED_HANDLE(hid_t, dpe_inside_close)
 /** Read all elements of a dataset that dpe_inside_open gave, converted to `type`. What each chunk
- * takes in the file is looked at first: it is unpacked without any other limit. DPE_INSIDE_THERE:
+ * takes in the file is looked at first, and what it unpacks to: HDF5 has no other limit, and gives
+ * the bytes of its memory for what is missing. DPE_INSIDE_THERE:
  * done. */
 enum dpe_inside dpe_inside_read(hid_t dataset, hid_t type, hid_t transfer, void *data);
 /** Open a file for reading, whatever it holds; negative on failure. Check its trailer first

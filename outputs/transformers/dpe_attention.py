@@ -198,7 +198,7 @@ class Table:
                              f"{self.n_pairs}")
         moving = np.arange(self.n_pairs) < self.rotating_pairs()
         _expect_all("inv_freq", self.inv_freq, np.where(moving, self.inv_freq > 0, self.inv_freq == 0),
-                    "positive numbers, and behind them zeros")
+                    "positive numbers, then zeros")
 
     def _check_method(self):
         applied, own = self.applied_inv_freq, self.inv_freq
@@ -616,7 +616,7 @@ def _is_whole(dataset):
 
 
 def _unpacks_to(size, length, stored, filters):
-    """Whether the `length` bytes that are stored of a chunk (h5py may give out others) are `size` bytes behind the filters."""
+    """Whether the `length` bytes that are stored of a chunk (h5py may give out others) are `size` bytes once the filters are undone."""
     for one in filters:  # as they are written
         size += 4 if one == FLETCHER32 else 0
         if one == DEFLATE:

@@ -65,7 +65,7 @@ class Map:
                 if tokens > last:
                     break
                 begin = end
-            low, k = k, int(most) - 1  # the first k whose groups end behind `begin`
+            low, k = k, int(most) - 1  # the first k whose groups end after `begin`
             while k - low > 1:
                 middle = (low + k) // 2
                 low, k = (low, middle) if end_of(middle) > begin else (middle, k)

@@ -8,8 +8,8 @@ Which entry of the table runs a text is decided once, when its first tokens are 
 the prompt and of what generate() may add, or by what expect(model, tokens) announced. A text of at
 most the trained length is run by the model's own attention and rotation, unchanged.
 
-A table holds for the full-attention layers that rotate. Under an entry the others (sliding windows, layers
-without positions) stay as transformers computes them. Three documented seams, no source copies:
+A table holds for the full-attention layers that rotate. Under an entry the others (sliding windows, recurrent
+layers, layers without positions) stay as transformers computes them. Three documented seams, no source copies:
 * The attention interface: "dpe" is registered for attention and for its mask. An attention module reads
   from its config which attention it calls; those of the layers that move are given a copy that names "dpe".
   Scaling, soft caps and sinks reach it as arguments. What it needs besides lies on the modules, so that
@@ -38,7 +38,7 @@ from dpe_attention import NOT_MEASURED, Attention, Table, TableError, fingerprin
 
 NAME = "dpe"
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "phi3", "olmo2", "olmo3", "granite",
-               "smollm3", "glm4", "ministral3", "gemma2", "gemma3_text", "gpt_oss")
+               "smollm3", "glm4", "ministral3", "gemma2", "gemma3_text", "gpt_oss", "qwen3_5_text", "olmo_hybrid")
 # Their frequencies depend on the length of the text, so the checkpoint has none to compare.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 
@@ -80,6 +80,10 @@ def _check_positions(position_ids, paddings, rows, tokens):
     """The positions of the model must be those that follow from the cache; padding has any."""
     if position_ids is None:
         return
+    if position_ids.ndim == 3:  # one for each axis of an image: a text has the same on all
+        if (position_ids != position_ids[:1]).any():
+            raise NotImplementedError("DPE attention reads text only: position_ids differ from axis to axis")
+        position_ids = position_ids[0]
     if position_ids.shape[-1] != rows or position_ids.shape[0] not in (1, len(paddings)):
         raise NotImplementedError(f"DPE attention: position_ids have shape "
                                   f"{tuple(position_ids.shape)}, expected {rows} for each text")
@@ -143,9 +147,9 @@ def _window_unused(config):
 
 def _moving_layers(text):
     """The attention modules of the full-attention layers that rotate."""
-    modules = [layer.self_attn for layer in text.layers]
+    modules = [getattr(layer, "self_attn", None) for layer in text.layers]  # None: a recurrent layer
     return [module for i, module in enumerate(modules)
-            if not _is_windowed(text.config, i) and getattr(module, "use_rope", True)]
+            if module is not None and not _is_windowed(text.config, i) and getattr(module, "use_rope", True)]
 
 
 def _head_order(text, module):

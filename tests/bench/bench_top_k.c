@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/search/select.h"
+#include "detect/search/key_pairs.h"
 #include "outputs/h5/h5.h"
 
 enum { ROUNDS = 1000, MOST = 400 };

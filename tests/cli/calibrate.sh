@@ -31,15 +31,14 @@ both() {
         fail "dpe-detect $*: $(cat "$work/err")"
     same "$work/$name/detect.h5" "$work/$name.h5"
 }
-both raced --select guarded --race --race-level 0.1 --race-indifference 0.01
-both sequential --select sequential --rounds 2
+both raced
+both other --niah digits=5
 # shellcheck disable=SC2086
 "$bin/dpe-norms" $common $profile --lengths 32,64 --samples 3 -o "$work/norms.h5" >"$work/out" 2>"$work/err" ||
     fail "dpe-norms: $(cat "$work/err")"
 same "$work/raced/norms.h5" "$work/norms.h5"
 h5dump -d /method "$work/raced/check.h5" >"$work/out" 2>&1
 grep -q '"table:detect.h5"' "$work/out" && grep -q '"table:table.h5"' "$work/out" || fail "check: $(cat "$work/out")"
-h5ls "$work/raced/detect.h5/race" >"$work/out" 2>&1 || fail "no race: $(cat "$work/out")"
 [ -e "$work/raced/ablate.h5" ] && fail "--top-k 2 measures other numbers"
 
 # Only one batch at a time uses a folder.
@@ -49,11 +48,11 @@ calibrate raced --top-k 1
 code=$?
 exec 9>&-
 [ $code = 73 ] && grep -q "raced/LOCK: " "$work/err" || fail "a folder in use: $code, $(cat "$work/err")"
-both raced --select guarded --race --race-level 0.1 --race-indifference 0.01
+both raced
 
-cp "$work/sequential/detect.h5" "$work/before.h5"
-both sequential --select sequential --rounds 2
-same "$work/before.h5" "$work/sequential/detect.h5"
+cp "$work/other/detect.h5" "$work/before.h5"
+both other --niah digits=5
+same "$work/before.h5" "$work/other/detect.h5"
 
 # top_k NAME: of its table.
 top_k() {
@@ -61,11 +60,10 @@ top_k() {
 }
 # From a given number to one that is measured: sweep and profile stay, and the measurement is dpe-eval's,
 # on the sweep's task and other samples. A random model finds nothing, so every pair moves.
-guarded="--select guarded --race --race-level 0.1 --race-indifference 0.01"
 cp "$work/raced/detect.h5" "$work/before.h5"
 cp "$work/raced/table.h5" "$work/given.h5"
 # shellcheck disable=SC2086
-calibrate raced $guarded || fail "--top-k auto: $(cat "$work/err")"
+calibrate raced || fail "--top-k auto: $(cat "$work/err")"
 [ -e "$work/raced/LOCK" ] && fail "a lock is left"
 same "$work/before.h5" "$work/raced/detect.h5"
 same "$work/norms.h5" "$work/raced/norms.h5"
@@ -80,12 +78,12 @@ grep -q "Number of key pairs that are scaled" "$work/raced/report.html" || fail 
 same "$work/ablate.h5" "$work/raced/ablate.h5"
 # And back: the table is that of the given number.
 # shellcheck disable=SC2086
-calibrate raced $guarded --top-k 2 || fail "--top-k 2 again: $(cat "$work/err")"
+calibrate raced --top-k 2 || fail "--top-k 2 again: $(cat "$work/err")"
 same "$work/given.h5" "$work/raced/table.h5"
 grep -q "Number of key pairs that are scaled" "$work/raced/report.html" && fail "the report shows a choice that was not made"
 
 # By perplexity, and killed while it measures the number of pairs, with its first rows on disk.
-by_books="--length 96 --task ppl --niah special=literal --groups 2 --samples 9 --lengths 16,32 --window 16 --norm-lengths 32
+by_books="--length 96 --task ppl --select paper --temperature off --niah special=literal --groups 2 --samples 9 --lengths 16,32 --window 16 --norm-lengths 32
     --norm-samples 2"
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $common $by_books -o "$work/whole" >"$work/out" 2>"$work/err" || fail "by perplexity: $(cat "$work/err")"

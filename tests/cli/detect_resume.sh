@@ -84,7 +84,7 @@ complete "$work/budget.h5" 0
 detect -o "$work/budget.h5" || fail "resume after the budget: $(cat "$work/err")"
 same "$work/calm.h5" "$work/budget.h5"
 
-# It predicts what is then read: the sweep's five configurations, and the validation's three.
+# It predicts what is then read, as a bound.
 for options in "--haystack shared=3" "--niah values=1 --keys-per-context 2 --haystack shared=2" \
     "--batch 3 --haystack shared=2"; do
     rm -f "$work/cost.h5"
@@ -92,10 +92,10 @@ for options in "--haystack shared=3" "--niah values=1 --keys-per-context 2 --hay
         --threads 1 $options
     "$bin/dpe-detect" "$@" --dry-run >"$work/out" 2>"$work/err" || fail "--dry-run $options: $(cat "$work/err")"
     "$bin/dpe-detect" "$@" -o "$work/cost.h5" >"$work/cost" 2>"$work/err" || fail "$options: $(cat "$work/err")"
-    predicted=$(sed -n 's/.*\(distinct configurations (always)\|read once\)  *\([0-9.e+]*\) tokens.*/\2/p' "$work/out" | tail -1)
+    predicted=$(sed -n 's/^tokens  *//p' "$work/out" | tail -1)
     did=$(sed -n 's/ tokens were read.*//p' "$work/err")
-    awk -v predicted="$predicted" -v did="$did" 'BEGIN { d = predicted * 8 / 5 / did; exit !(d > 0.97 && d < 1.03) }' ||
-        fail "--dry-run $options: $predicted tokens for the sweep, $did were read for sweep and validation"
+    awk -v predicted="$predicted" -v did="$did" 'BEGIN { exit !(predicted >= 0.97 * did && predicted < 2.5 * did) }' ||
+        fail "--dry-run $options: $predicted tokens, $did were read"
 done
 # Logits that are not numbers: rows record them; exit 70 once there are too many, also when resumed.
 make_model nan nan

@@ -25,7 +25,7 @@ detect() {
     keys=$2
     shift 2
     run "$code" "$bin/dpe-detect" --model "$root/data/reference" --corpus "$root/data/sample" -l 384 --groups 1 \
-        --lengths 64,128 --samples 4 --select paper --temperature off --against none --selection "$keys" --threads 1 \
+        --lengths 64,128 --samples 4 --select paper --temperature off --selection "$keys" --threads 1 \
         -o "$work/table.h5" "$@"
 }
 

@@ -19,7 +19,7 @@ tool() {
     "$bin/dpe-$name" "$@" >"$work/out" 2>"$work/err" || fail "dpe-$name $*: exit $?, $(cat "$work/err")"
 }
 # killed TABLE NAME OPTION…: dpe-NAME is killed with its first rows on disk, and the same command run again, which
-# finds them. One that has ended before it could be killed is run anew.
+# finds them. One that has its table before it could be killed is run anew.
 killed() {
     table=$1
     name=$2
@@ -31,7 +31,7 @@ killed() {
         wait_until grown "$table.journal/rank-0000.journal"
         kill -9 $pid 2>/dev/null
         wait $pid 2>/dev/null
-        [ $? = 137 ] && break
+        [ $? = 137 ] && [ ! -e "$table" ] && break
     done
     [ -e "$table" ] && fail "dpe-$name $*: ended each time before it was killed (try $try)"
     [ -s "$table.journal/rank-0000.journal" ] || fail "dpe-$name $*: the kill left no rows"
@@ -51,7 +51,7 @@ paper="$sweep --task both --select paper --temperature off"
     tool detect $paper --dry-run
     refused 78 seed "$bin/dpe-detect" $paper --seed 6 -o "$work/paper.h5"
     # The search, by one process and by two; with the cheaper forms of reading.
-    cheap="$sweep --samples 12 --keys-per-context 2 --race --batch 2"
+    cheap="$sweep --samples 4 --select both --niah values=1 --keys-per-context 2 --batch 2 --budget 4ktok"
     tool detect $cheap -o "$work/sweep.h5"
     if command -v mpirun >/dev/null; then
         timeout -k 5 $limit mpirun -n 2 "$bin/dpe-detect" $cheap -o "$work/ranks.h5" >"$work/out" 2>"$work/err" ||

@@ -126,7 +126,7 @@ def make_gguf(work, name, shape, parts=1):
 
 LENGTH = 128
 SWEEP = ("-l", LENGTH, "--niah", "digits=3", "--groups", "1", "--lengths", "64,128", "--samples", "2", "--select", "paper",
-         "--temperature", "off", "--against", "none", "--threads", "1")
+         "--temperature", "off", "--threads", "1")
 PROFILE = ("--norm-samples", "1", "--norm-lengths", "32")
 
 

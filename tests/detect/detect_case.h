@@ -97,4 +97,13 @@ static inline void set_recall(struct dpe_detect_scores *scores, int cell, int64_
     scores->recall[at] = value;
 }
 
+/** Nats per token of all rows, of what was set. */
+static inline void fill_nats(struct dpe_detect_scores *scores)
+{
+    for (int64_t i = 0; i < scores->n_cells * scores->n_samples; i++) {
+        scores->nats[i] = scores->n_tokens[i] > 0 ? scores->nll_sum[i] / (double)scores->n_tokens[i]
+                                                  : (double)NAN;
+    }
+}
+
 #endif

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/search/select.h"
+#include "detect/search/key_pairs.h"
 
 enum { CANDIDATES = DPE_DETECT_CANDIDATES, MOST = 400 };
 static const int64_t ladder[CANDIDATES] = {16, 20, 24, 28, 32};

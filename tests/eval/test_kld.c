@@ -308,13 +308,97 @@ static void strange_rows_are_kept(void **state)
     remove(path);
 }
 
+enum { SMALL = 5, SMALL_ROWS = 3, TEXTS = 2 };
+
+/* What a reader gets of the file: the first status that is not DPE_OK; what is kept of text t, and
+ * whether it is there. */
+static dpe_status read_small(const char *path, bool there[TEXTS],
+                             float logits[TEXTS][SMALL_ROWS][SMALL], double nll[TEXTS][SMALL_ROWS],
+                             struct dpe_error *err)
+{
+    const struct dpe_kld_saved_name name = {SMALL, SMALL_ROWS + 1, "p", "m", "d", "k"};
+    const int32_t ids[SMALL_ROWS + 1] = {0, 1, 2, 3};
+    struct dpe_kld_saved *saved = NULL;
+    struct dpe_kld_rounding rounding;
+    dpe_status status = dpe_kld_saved_open(path, &name, &saved, err);
+    for (int t = 0; t < TEXTS && status == DPE_OK; t++) {
+        status = dpe_kld_saved_has(saved, t, ids, &there[t], err);
+        if (status == DPE_OK && there[t]) {
+            status = dpe_kld_saved_get(saved, t, 0, SMALL_ROWS, &logits[t][0][0], nll[t], err);
+        }
+    }
+    if (status == DPE_OK) {
+        status = dpe_kld_saved_rounding(saved, TEXTS, &rounding, err);
+        assert_true(status != DPE_OK || (rounding.mean >= 0.0 && rounding.most < 1e-6));
+    }
+    dpe_kld_saved_close(saved);
+    return status;
+}
+
+/* Every byte of a base changed, and every length that it can be cut to: never other numbers. */
+static void a_damaged_base_is_refused(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/dpe_kld_XXXXXX";
+    const struct dpe_kld_saved_name name = {SMALL, SMALL_ROWS + 1, "p", "m", "d", "k"};
+    const int32_t ids[SMALL_ROWS + 1] = {0, 1, 2, 3};
+    float good[TEXTS][SMALL_ROWS][SMALL] = {0}, found[TEXTS][SMALL_ROWS][SMALL];
+    double good_nll[TEXTS][SMALL_ROWS], nll[TEXTS][SMALL_ROWS];
+    bool there[TEXTS];
+    struct dpe_kld_saved *saved = NULL;
+    struct dpe_error err = {0};
+    close(mkstemp(path));
+    assert_int_equal(dpe_kld_saved_open(path, &name, &saved, &err), DPE_OK);
+    for (int t = 0; t < TEXTS; t++) {
+        for (int i = 0; i < SMALL_ROWS * SMALL; i++) {
+            good[t][i / SMALL][i % SMALL] = (float)((i * 7 + t) % 11) - 3.5F;
+        }
+        assert_int_equal(
+            dpe_kld_saved_put(saved, t, 0, SMALL_ROWS, ids + 1, &good[t][0][0], good_nll[t], &err),
+            DPE_OK);
+        assert_int_equal(dpe_kld_saved_end(saved, t, ids, &err), DPE_OK);
+    }
+    dpe_kld_saved_close(saved);
+    static char whole[1 << 14], changed[1 << 14];
+    FILE *file = fopen(path, "rb");
+    const size_t n = fread(whole, 1, sizeof whole, file);
+    fclose(file);
+    assert_int_equal(n, 4096 + TEXTS * dpe_kld_saved_bytes(SMALL, SMALL_ROWS + 1));
+    int refused = 0;
+    int read = 0;
+    for (size_t i = 0; i < 2 * n; i++) { /* a byte, then a length */
+        if (i % n == 200) {
+            i += 4096 - 200; /* nothing is in the hole behind the head */
+        }
+        memcpy(changed, whole, n);
+        changed[i % n] = (char)(whole[i % n] ^ (i % 3 == 0 ? 0x80 : 1));
+        file = fopen(path, "wb");
+        fwrite(i < n ? changed : whole, 1, i < n ? n : i - n, file);
+        fclose(file);
+        memset(there, 0, sizeof there);
+        dpe_status status = read_small(path, there, found, nll, &err);
+        assert_true(status == DPE_OK || status == DPE_BAD_DATA || status == DPE_MISMATCH);
+        assert_true(status == DPE_OK || strstr(err.text, path) != NULL);
+        for (int t = 0; t < TEXTS && status == DPE_OK; t++) {
+            if (there[t] && (memcmp(found[t], good[t], sizeof good[t]) != 0 ||
+                             memcmp(nll[t], good_nll[t], sizeof nll[t]) != 0)) {
+                fail_msg("%s %zu: text %d has other numbers", i < n ? "byte" : "length", i % n, t);
+            }
+            read += there[t];
+        }
+        refused += status != DPE_OK;
+    }
+    assert_true(refused > 500 && read > 0);
+    remove(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_words_by_hand),   cmocka_unit_test(divergence_as_defined),
         cmocka_unit_test(pieces_are_the_whole),  cmocka_unit_test(a_model_is_not_far_from_itself),
         cmocka_unit_test(cells_over_texts),      cmocka_unit_test(a_kept_base_is_read_once),
-        cmocka_unit_test(strange_rows_are_kept),
+        cmocka_unit_test(strange_rows_are_kept), cmocka_unit_test(a_damaged_base_is_refused),
     };
     return cmocka_run_group_tests(tests, open_both, close_both);
 }

@@ -153,6 +153,8 @@ static void question_files_are_checked(void **state)
          "more titles than lists of sentences"},
         {"{\"question\": \"q\", \"answer\": \"a\", \"context\": {\"sentences\": 3, \"title\": []}}",
          "no list of titles or of sentences"},
+        {"{\"question\":\"a\",\"answer\":\"b\",\"context\":{\"title\":]}}",
+         "no list of titles or of sentences"},
         {"{\"question\": \"q\", \"answer\": \"a\", \"context\": {\"title\": [5], \"sentences\": "
          "[[\"s\"]]}}",
          "a title that is no text"},

@@ -212,6 +212,36 @@ def test_what_is_there_needs_force(work):
     expect(tool(*figures, work + "/none"), 64)
 
 
+def test_a_page_is_named_as_one(work):
+    """A page is no table, whatever its name says: dpe-report refuses endings of other kinds."""
+    for name in ("x.csv", "x.h5", "x.html.json", ".page"):
+        expect(tool("dpe-report", "--no-figures", work + "/source.h5", "-o", f"{work}/{name}"), 64, ".html", "--figures")
+        assert not os.path.exists(f"{work}/{name}"), name
+    for name in ("x.html", "x.HTM", "x"):
+        expect(tool("dpe-report", "--no-figures", work + "/source.h5", "-o", f"{work}/{name}"), 0)
+
+
+def test_files_of_options(work):
+    """A file of options is a regular one of at most a mebibyte, and text."""
+    os.mkfifo(work + "/options-fifo")
+    write(work + "/large", b"# " + b"x" * (1 << 20))
+    write(work + "/zero", b"length 16\nquiet\0\n")
+    write(work + "/good", b"# as a note\n\nversion\r\n")
+    for name, code, word in (("/dev/zero", 66, "/dev/zero"), (work + "/options-fifo", 66, "fifo"), (work, 66, work), (work + "/large", 65, "large"),
+                             (work + "/zero", 64, "line 2"), (work + "/none", 66, "No such file")):
+        expect(tool("dpe-run", "--options", name), code, "--options", word)
+    expect(tool("dpe-run", "--options=" + work + "/good"), 0)
+
+
+def test_secrets_in_urls(work):
+    """A password or a key in a URL would be in tables and pages: it is refused and not repeated."""
+    for url in ("http://me:SECRET@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?key=SECRET", "ftp://SECRET@127.0.0.1"):
+        ran = tool("dpe-eval", "niah", "--model", work + "/model", "--corpus", work + "/corpus", "--length", "192", "--samples", "1",
+                   "--method", "rope", "--engine", url, "-o", work + "/secret.h5")
+        expect(ran, 64, "--engine-key-file")
+        assert b"SECRET" not in ran.stdout + ran.stderr and not glob.glob(work + "/secret.h5*"), ran
+
+
 def test_inputs_are_never_replaced(work):
     """--force replaces no file that the command reads: in a method, in a folder of samples, among predictions."""
     model = ["--model", work + "/model", "--length", "400", "--samples", "1", "--threads", "1"]
@@ -435,7 +465,7 @@ def test_methods_that_need_different_memory(work):
     for mib in range(19, 27):  # what a sweep decodes together fits its validation's plans too
         out = f"{work}/against{mib}.h5"
         ran = subprocess.run([BIN + "/dpe-detect", "-m", ROOT + "/data/reference", "--corpus", ROOT + "/data/sample", "-l", "1024",
-                              "--groups", "1", "--lengths", "256", "--samples", "2", "--temperature", "off", "--select", "paper",
+                              "--samples", "2", "--temperature", "off", "--task", "user",
                               "--against", "dca", "--threads", "2", "--kv-cache-dir", "none", "--max-memory", f"{mib}M", "-o", out],
                              capture_output=True, check=False, timeout=GENEROUS)
         codes.append(ran.returncode)

@@ -124,7 +124,7 @@ def test_screens(work):
             ([run, *model, "--method", "lampe", "--length", "192", "--show-plan"], 0),
             ([run, *both, "--method", "self-extend", "--length", "192", "--show"], 0),
             ([detect, *made, folder + "/dry.h5", "--dry-run"], 0),
-            ([detect, *made, folder + "/ready.h5", "--select", "ready"], 0),
+            ([detect, *made, folder + "/ready.h5"], 0),
             ([detect, *made, folder + "/detect.h5"], 0),
             ([detect, *made, folder + "/detect.h5", "--seed", "9"], 78),
             ([detect, *model, "--corpus", folder + "/nowhere", "-l", "192", "-o", folder + "/x.h5"], 66),

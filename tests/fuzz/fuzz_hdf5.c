@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include <hdf5.h>
+#include <zlib.h>
 
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
@@ -228,14 +229,68 @@ static void put_bomb(hid_t file, const char *name, struct input *input)
     H5Pclose(created);
 }
 
-static unsigned long n_away, n_bombs;
+/* A dataset in its place that is stored in chunks as a writer pleases: of a length, after filters
+ * and under a filter mask of the input's choice. Whether bytes are missing. */
+static bool put_chunks(hid_t file, const char *name, struct input *input)
+{
+    enum { MOST_CHUNK = 600, MOST_STORED = 2048 };
+    static const unsigned char zeros[MOST_STORED] = {0};
+    hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
+    hid_t type = H5Dget_type(set);
+    hid_t space = H5Dget_space(set);
+    hsize_t dims[4] = {0}, at[4] = {0};
+    int rank = H5Sget_simple_extent_dims(space, dims, NULL);
+    size_t whole = H5Tget_size(type);
+    for (int i = 0; i < rank; i++) {
+        whole *= dims[i];
+    }
+    H5Dclose(set);
+    unsigned filters = take(input);
+    unsigned mask = take(input) % 4;
+    size_t n = take(input) * (take(input) % 4 + 1U);
+    bool deflated = filters % 2 == 1;
+    bool is_short = false;
+    if (rank > 0 && whole > 0 && whole <= MOST_CHUNK) {
+        hid_t created = H5Pcreate(H5P_DATASET_CREATE);
+        unsigned char packed[MOST_STORED];
+        uLongf stored = sizeof packed;
+        H5Pset_chunk(created, rank, dims);
+        if (deflated) {
+            H5Pset_deflate(created, 6);
+        }
+        if (filters / 2 % 2 == 1) {
+            H5Pset_shuffle(created);
+        }
+        if (filters / 4 % 2 == 1) {
+            H5Pset_fill_time(created, H5D_FILL_TIME_NEVER);
+        }
+        n = n == 255 ? whole : n;
+        fuzz_expect(compress(packed, &stored, zeros, n) == Z_OK, "zeros can be packed");
+        H5Ldelete(file, name, H5P_DEFAULT);
+        set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, created, H5P_DEFAULT);
+        bool packs = deflated && mask % 2 == 0;
+        size_t length = packs ? stored : n;
+        if (length > 0) {
+            H5Dwrite_chunk(set, H5P_DEFAULT, mask, at, length, packs ? packed : zeros);
+        }
+        is_short = n != whole && !(n == 0 && !packs && filters / 4 % 2 == 0);
+        H5Dclose(set);
+        H5Pclose(created);
+    }
+    H5Sclose(space);
+    H5Tclose(type);
+    return is_short;
+}
+
+static unsigned long n_away, n_bombs, n_short;
 
 static void tell(void)
 {
-    printf("%lu tables that point elsewhere, %lu with bombs\n", n_away, n_bombs);
+    printf("%lu tables that point elsewhere, %lu with bombs, %lu with chunks that lack bytes\n",
+           n_away, n_bombs, n_short);
 }
 
-/* Whether the object lies elsewhere. */
+/* Whether the object must be refused: it lies elsewhere, or lacks bytes. */
 static bool write_object(hid_t file, const struct object *object, struct input *input)
 {
     unsigned how = take(input);
@@ -262,6 +317,9 @@ static bool write_object(hid_t file, const struct object *object, struct input *
     } else if (how == 7 && object->parent == NULL) {
         put_bomb(file, object->name, input);
         n_bombs++;
+    } else if (how == 8 && object->parent == NULL && put_chunks(file, object->name, input)) {
+        away = true;
+        n_short++;
     }
     return away;
 }
@@ -316,7 +374,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     char why[DPE_TABLE_MESSAGE] = "";
     int got = dpe_table_open(path, &table, why);
     fuzz_expect(n > 0 || got == DPE_TABLE_OK, why);
-    fuzz_expect(!away || got != DPE_TABLE_OK, "what lies elsewhere is refused");
+    fuzz_expect(!away || got != DPE_TABLE_OK, "what lies elsewhere, or lacks bytes, is refused");
     if (got == DPE_TABLE_OK) {
         fuzz_expect(dpe_table_check(dpe_table_values(table), why) == DPE_TABLE_OK, why);
         dpe_table_close(table);

@@ -30,7 +30,7 @@ from dpe_attention import TableError  # noqa: E402
 
 LIMIT = 1e-4
 FAMILIES = ("qwen3", "qwen3_windows", "qwen3_moe", "phi3", "phi3_short", "olmo2", "olmo3", "granite", "smollm3",
-            "glm4", "ministral3", "mistral3", "gemma2", "gemma3", "gpt_oss")
+            "glm4", "ministral3", "mistral3", "gemma2", "gemma3", "gpt_oss", "qwen3_5", "olmo_hybrid")
 
 
 def make_table(path, model, length, window, scales, share, trained=None, rotation=None, unrounded=False, stretch=None):
@@ -39,7 +39,7 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
     (adapter_probe rotation); without, those of rope_theta. Given `stretch`, it is the plan of another method:
     `unrounded` or not, with frequencies that are divided, the last one that rotates by `stretch`."""
     config = model.config.get_text_config()
-    dim = model.get_decoder().layers[0].self_attn.head_dim
+    dim = next(layer.self_attn for layer in model.get_decoder().layers if hasattr(layer, "self_attn")).head_dim
     pairs, groups = dim // 2, len(scales)
     top_k = max(1, int(share * pairs))
     draw = random.Random(1)

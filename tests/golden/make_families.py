@@ -97,6 +97,9 @@ MODELS = [
      dict(num_hidden_layers=5, layer_types=hybrid(1, 1, 0, 1, 0), head_dim=16, **STATES,
           rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
                                mrope_section=[2, 1, 1], mrope_interleaved=True)), "new"),
+    ("olmo_hybrid", "OlmoHybrid",
+     dict(head_dim=None, num_hidden_layers=5, layer_types=hybrid(1, 0, 1, 1, 0), **STATES,
+          rope_parameters=dict(rope_type="default", rope_theta=500000.0)), "new"),
     ("qwen3_moe", "Qwen3Moe",
      dict(moe_intermediate_size=8, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True),
      "new"),
@@ -127,7 +130,7 @@ MODELS = [
 
 def fill(model, generator):
     """As tiny's, for the shapes of experts, sinks and norms that multiply by 1 + weight."""
-    shifted = any(name in type(model).__name__ for name in ("Gemma", "Qwen3_5", "Qwen3Next"))
+    shifted = any(name in type(model).__name__ for name in ("Gemma", "Qwen3_5"))
     routers = [(n, b) for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")]
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *routers]:

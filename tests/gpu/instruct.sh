@@ -47,7 +47,7 @@ if awk -v found="$found" 'BEGIN { exit !(found < 50) }'; then
 fi
 left=$((seconds - ($(date +%s) - begin)))
 [ "$left" -gt 0 ] || exit 75
-"$bin/dpe-calibrate" $common -l "$((times * trained))" $sample --race \
+"$bin/dpe-calibrate" $common -l "$((times * trained))" $sample \
     --time-budget "$left" -o "$out/calibrated" >"$out/calibrate.txt"
 code=$?
 cat "$out/calibrate.txt"

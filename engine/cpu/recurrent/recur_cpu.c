@@ -96,28 +96,43 @@ struct job {
     int64_t first, rows; /* of the call */
 };
 
-/* The three parts of a key head's channels: where they begin among those of all heads, in a row of
- * the state's tail, and in the room. */
+/* A part of a key head's channels, its q, its k, or the v of one of its value heads: where it is
+ * among those of all heads, in a row of the state's tail, and in the room. */
 struct part {
     const struct dpe_tensor *weight;
     const float *x; /* row 0 of the call */
     int64_t stride, first, n, tail, room;
 };
 
-static void find_parts(const struct job *job, struct part parts[3])
+static int64_t count_parts(const struct job *job)
+{
+    return 2 + group_of(job->r);
+}
+
+static struct part part_of(const struct job *job, int64_t i)
 {
     const struct dpe_recurrent *r = job->r;
     const int64_t keys = dpe_recurrent_keys(r);
-    const int64_t values = dpe_recurrent_values(r);
-    const int64_t own = group_of(r) * r->value_dim;
     const struct dpe_tensor *w = job->weight;
-    const int64_t at = job->head * r->key_dim;
-    const int64_t v = job->head * own;
     const int64_t d = r->key_dim;
-    parts[0] = (struct part){&w[DPE_WEIGHT_CONVOLUTION_Q], job->args->q, keys, at, d, at, 0};
-    parts[1] = (struct part){&w[DPE_WEIGHT_CONVOLUTION_K], job->args->k, keys, at, d, keys + at, d};
-    parts[2] = (struct part){
-        &w[DPE_WEIGHT_CONVOLUTION_V], job->args->v, values, v, own, 2 * keys + v, 2 * d};
+    const int64_t at = job->head * d;
+    if (i < 2) {
+        return (struct part){&w[i == 0 ? DPE_WEIGHT_CONVOLUTION_Q : DPE_WEIGHT_CONVOLUTION_K],
+                             i == 0 ? job->args->q : job->args->k,
+                             keys,
+                             at,
+                             d,
+                             i * keys + at,
+                             i * d};
+    }
+    const int64_t v = dpe_recurrent_head(r, job->head, i - 2) * r->value_dim;
+    return (struct part){&w[DPE_WEIGHT_CONVOLUTION_V],
+                         job->args->v,
+                         dpe_recurrent_values(r),
+                         v,
+                         r->value_dim,
+                         2 * keys + v,
+                         2 * d + (i - 2) * r->value_dim};
 }
 
 static void load_weights(const struct job *job, const struct part *part)
@@ -173,17 +188,17 @@ static void normalise(const struct job *job, float *x, int64_t n, float factor)
 }
 
 /* q, k, v of n tokens of a piece, from row `first` of the call on. */
-static void read_piece(const struct job *job, const struct part parts[3], int64_t first, int64_t n)
+static void read_piece(const struct job *job, int64_t first, int64_t n)
 {
     const struct dpe_recurrent *r = job->r;
     const struct room *room = &job->room;
     const int64_t own = channels_of(r);
     const int64_t d = r->key_dim;
-    for (int64_t i = 0; i < n; i++) {
-        for (int p = 0; p < 3; p++) {
-            memcpy(room->raw + (r->width - 1 + i) * own + parts[p].room,
-                   parts[p].x + (first + i) * parts[p].stride + parts[p].first,
-                   (size_t)parts[p].n * sizeof(float));
+    for (int64_t p = 0; p < count_parts(job); p++) {
+        const struct part part = part_of(job, p);
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(room->raw + (r->width - 1 + i) * own + part.room,
+                   part.x + (first + i) * part.stride + part.first, (size_t)part.n * sizeof(float));
         }
     }
     for (int64_t i = 0; i < n; i++) {
@@ -291,7 +306,7 @@ static void run_head(const struct job *job, int64_t first, int64_t n, int64_t in
     const struct room *room = &job->room;
     const int64_t d = r->key_dim;
     const int64_t width = r->value_dim;
-    const int64_t head = job->head * group_of(r) + in_group;
+    const int64_t head = dpe_recurrent_head(r, job->head, in_group);
     float *state = job->state + dpe_recurrent_tail(r) + head * d * width;
     float faded[PIECE];
     struct dpe_cpu_small product = {.m = 2 * n,
@@ -340,11 +355,10 @@ static void run_head(const struct job *job, int64_t first, int64_t n, int64_t in
 static void run(const struct job *job)
 {
     const struct dpe_recurrent *r = job->r;
-    struct part parts[3];
-    find_parts(job, parts);
-    for (int p = 0; p < 3; p++) {
-        load_weights(job, &parts[p]);
-        move_tail(job, &parts[p], false);
+    for (int64_t p = 0; p < count_parts(job); p++) {
+        const struct part part = part_of(job, p);
+        load_weights(job, &part);
+        move_tail(job, &part, false);
     }
     for (int64_t i = 0; i < channels_of(r); i++) {
         job->room.ones[i] = 1.0F;
@@ -353,14 +367,15 @@ static void run(const struct job *job)
     for (int64_t done = 0; done < job->rows;) {
         const int64_t to_line = PIECE - (job->args->start + done) % PIECE;
         const int64_t n = dpe_least(job->rows - done, to_line);
-        read_piece(job, parts, job->first + done, n);
+        read_piece(job, job->first + done, n);
         for (int64_t g = 0; g < group_of(r); g++) {
             run_head(job, job->first + done, n, g);
         }
         done += n;
     }
-    for (int p = 0; p < 3; p++) {
-        move_tail(job, &parts[p], true);
+    for (int64_t p = 0; p < count_parts(job); p++) {
+        const struct part part = part_of(job, p);
+        move_tail(job, &part, true);
     }
 }
 

@@ -94,6 +94,11 @@ static bool rotating_layer(struct dpe_json_reader *top, const struct dpe_config 
     if (dpe_family_of(config)->full_still) {
         return windowed || json_is_null(json_object_get(top->from, "sliding_window"));
     }
+    if (dpe_family_of(config)->still) {
+        const json_t *rope = dpe_json_member(top, "rope_parameters");
+        return !json_is_null(json_object_get(rope, "rope_theta")) &&
+               (rope != NULL || dpe_json_member(top, "rope_theta") != NULL);
+    }
     if (!dpe_family_of(config)->position_free) {
         return true;
     }
@@ -256,6 +261,9 @@ bool dpe_config_attends(const struct dpe_config *config, int64_t layer)
 int64_t dpe_config_attending(const struct dpe_config *config, int64_t layer)
 {
     int64_t n = 0;
+    if (config->recurrent.value_heads == 0) { /* asked for each layer of each token */
+        return layer;
+    }
     for (int64_t i = 0; i < layer; i++) {
         n += dpe_config_attends(config, i);
     }

@@ -74,6 +74,27 @@ static const struct dpe_family_names names_nsa = {
 static const struct dpe_family_recurrent recurrent_qwen3_5 = {.layout = DPE_RECURRENT_QKV,
                                                               .norms = &norms_before};
 
+static const char *const weights_olmo_hybrid[DPE_WEIGHTS_PER_LAYER] = {
+    [DPE_WEIGHT_Q] = "linear_attn.q_proj",
+    [DPE_WEIGHT_K] = "linear_attn.k_proj",
+    [DPE_WEIGHT_V] = "linear_attn.v_proj",
+    [DPE_WEIGHT_O] = "linear_attn.o_proj",
+    [DPE_WEIGHT_OUTPUT_GATE] = "linear_attn.g_proj",
+    [DPE_WEIGHT_BETA] = "linear_attn.b_proj",
+    [DPE_WEIGHT_DECAY] = "linear_attn.a_proj",
+    [DPE_WEIGHT_OUTPUT_NORM] = "linear_attn.o_norm",
+};
+static const char *const aliases_olmo_hybrid[][2] = {
+    {"attention_layer_norm", "input_layernorm"},
+    {"feedforward_layer_norm", "post_attention_layernorm"},
+    {NULL, NULL},
+};
+static const struct dpe_family_recurrent recurrent_olmo_hybrid = {.layout = DPE_RECURRENT_APART,
+                                                                  .norms = &norms_before,
+                                                                  .weights = weights_olmo_hybrid,
+                                                                  .aliases = aliases_olmo_hybrid,
+                                                                  .eps = 1e-5};
+
 static const struct dpe_family families[] = {
     {
         .model_type = "llama",
@@ -165,6 +186,17 @@ static const struct dpe_family families[] = {
         .window_pattern = 4,
         .local_rope = DPE_LOCAL_ROPE_UNSCALED,
         .defaults = {.window = 4096, .theta = 5e5},
+    },
+    {
+        .model_type = "olmo_hybrid",
+        .architecture = "OlmoHybridForCausalLM",
+        .norms = &norms_after,
+        .qk_norm = DPE_QK_NORM_WHOLE,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .still = true,
+        .recurrent = &recurrent_olmo_hybrid,
+        .defaults = {.n_heads = 30, .vocab = 100352, .max_position = 65536},
     },
     {
         .model_type = "granite",
@@ -399,6 +431,15 @@ static const struct {
     {"glm4_moe_lite", latent},
     {"longcat_flash", latent},
 };
+
+/* What llama.cpp's converter makes of them: rates, and value heads in an order of its own. */
+static const struct dpe_family_recurrent recurrent_gguf = {
+    .layout = DPE_RECURRENT_QKV, .norms = &norms_before, .tiled = true, .rates = true};
+
+const struct dpe_family_recurrent *dpe_family_recurrent_gguf(const struct dpe_family *family)
+{
+    return family->recurrent == NULL ? NULL : &recurrent_gguf;
+}
 
 const struct dpe_family *dpe_family_at(size_t i)
 {

@@ -49,8 +49,6 @@ enum dpe_expert_layout {
 /** How a checkpoint holds the projections of a layer with a state. */
 enum dpe_recurrent_layout {
     DPE_RECURRENT_QKV,  /**< rows of q, k, v in one tensor, the others apart (Qwen3.5) */
-    DPE_RECURRENT_KEYS, /**< rows of q, k, v, gate in one tensor, of beta and decay in another,
-                           those of a key head together (Qwen3-Next) */
     DPE_RECURRENT_APART /**< one tensor each (OLMo Hybrid) */
 };
 
@@ -63,8 +61,12 @@ struct dpe_norm_names {
 struct dpe_family_recurrent {
     enum dpe_recurrent_layout layout;
     const struct dpe_norm_names *norms; /**< around these layers */
-    const char *const *weights; /**< [DPE_WEIGHTS_PER_LAYER], NULL: that of layer_weights.c */
-    double eps;                 /**< of the norm of their output; 0: the model's */
+    const char *const *weights;      /**< [DPE_WEIGHTS_PER_LAYER], NULL: that of layer_weights.c */
+    const char *const (*aliases)[2]; /**< names of tensors that checkpoints may have, and ours; ends
+                                          with NULLs; or NULL */
+    double eps;                      /**< of the norm of their output; 0: the model's */
+    bool tiled;                      /**< dpe_recurrent.tiled */
+    bool rates;                      /**< rates in place of A_log */
 };
 
 /** Values of keys that a config.json may leave out; 0: the key is required. */
@@ -111,6 +113,7 @@ struct dpe_family {
     bool parallel_centred; /**< attention and MLP read one norm, which takes the mean away;
                                 reads logit_scale */
     bool position_free;    /**< reads no_rope_layers */
+    bool still;            /**< has no positions where its rotation has no base */
     bool branches;         /**< attention of three branches (NSA) */
     const struct dpe_family_recurrent *recurrent; /**< NULL: no layer has a state */
     enum dpe_activation activation;
@@ -122,6 +125,8 @@ struct dpe_family {
     struct dpe_family_defaults defaults;
 };
 
+/** A family's recurrent layers as a GGUF file has them; NULL: it has none. */
+const struct dpe_family_recurrent *dpe_family_recurrent_gguf(const struct dpe_family *family);
 /** The family of a model_type, NULL when the table does not have it. */
 const struct dpe_family *dpe_family_find(const char *model_type);
 /** Line i of the table, NULL after the last. */

@@ -30,22 +30,15 @@ const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
     T(BRANCH_GATES,    "self_attn.g_proj", BRANCHES,     HIDDEN,     BRANCHES, NEVER,      ROWS),
     T(OUTPUT_GATE,     "self_attn.q_proj", QUERY,        HIDDEN,     OUTPUT_GATE, NEVER,   ROWS),
 };
-const struct dpe_layer_tensor dpe_recurrent_tensors[DPE_WEIGHTS_PER_LAYER] = {
-    T(ATTENTION_NORM,  NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
+/* Of layers with a state, what differs. */
+static const struct dpe_layer_tensor recurrent_tensors[DPE_WEIGHTS_PER_LAYER] = {
     T(Q,               "linear_attn.in_proj_qkv", STATE_KEYS, HIDDEN, ALWAYS, NEVER,       WHOLE),
     T(K,               "linear_attn.in_proj_qkv", STATE_KEYS, HIDDEN, ALWAYS, NEVER,       WHOLE),
     T(V,               "linear_attn.in_proj_qkv", STATE_VALUES, HIDDEN, ALWAYS, NEVER,     WHOLE),
     T(O,               "linear_attn.out_proj", HIDDEN,   STATE_VALUES, ALWAYS, NEVER,      WHOLE),
-    T(MLP_NORM,        NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
-    T(GATE,            "mlp.gate_proj",    INTERMEDIATE, HIDDEN,     DENSE,   MLP_BIAS,    WHOLE),
-    T(UP,              "mlp.up_proj",      INTERMEDIATE, HIDDEN,     DENSE,   MLP_BIAS,    WHOLE),
-    T(DOWN,            "mlp.down_proj",    HIDDEN,       INTERMEDIATE, DENSE, MLP_BIAS,    WHOLE),
     T(Q_NORM,          "self_attn.q_norm", ONE,          QUERY_NORM, NEVER,   NEVER,       WHOLE),
     T(K_NORM,          "self_attn.k_norm", ONE,          KEY_NORM,   NEVER,   NEVER,       WHOLE),
-    T(ATTENTION_AFTER, NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
-    T(MLP_AFTER,       NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
     T(SINKS,           "self_attn.sinks",  ONE,          HEADS,      NEVER,   NEVER,       WHOLE),
-    T(ROUTER,          NULL,               EXPERTS,      HIDDEN,     ROUTED,  ROUTER_BIAS, WHOLE),
     T(BRANCH_GATES,    "self_attn.g_proj", BRANCHES,     HIDDEN,     NEVER,   NEVER,       WHOLE),
     T(OUTPUT_GATE,     "linear_attn.in_proj_z", STATE_VALUES, HIDDEN, ALWAYS, NEVER,       WHOLE),
     T(BETA,            "linear_attn.in_proj_b", STATE_HEADS, HIDDEN, ALWAYS,  NEVER,       WHOLE),
@@ -100,8 +93,8 @@ static int64_t width(const struct dpe_config *config, int64_t layer, enum dpe_wi
 static const struct dpe_layer_tensor *line_of(const struct dpe_config *config, int64_t layer,
                                               enum dpe_weight which)
 {
-    return dpe_config_attends(config, layer) ? &dpe_layer_tensors[which]
-                                             : &dpe_recurrent_tensors[which];
+    const struct dpe_layer_tensor *own = &recurrent_tensors[which];
+    return dpe_config_attends(config, layer) || own->name == NULL ? &dpe_layer_tensors[which] : own;
 }
 
 const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum dpe_weight which)

@@ -132,8 +132,6 @@ struct dpe_layer_tensor {
     enum dpe_sliced sliced;
 };
 extern const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER];
-/** The same of layers with a state. */
-extern const struct dpe_layer_tensor dpe_recurrent_tensors[DPE_WEIGHTS_PER_LAYER];
 
 /** Sizes of a weight of a layer under a configuration, in elements. */
 struct dpe_layer_shape {

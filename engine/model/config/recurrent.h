@@ -1,10 +1,11 @@
 /**
  * @file recurrent.h
- * Layers that keep a state in place of keys and values: a gated delta rule behind a short causal
+ * Layers that keep a state in place of keys and values: a gated delta rule after a short causal
  * convolution (Yang et al. 2024, arXiv 2412.06464), as data.
  *
- * For each value head, whose key head is its number divided by value_heads / key_heads, with
- * q = x_q / ‖x_q‖ / √key_dim and k = x_k / ‖x_k‖ (ε = 1e-6 below the root):
+ * For each value head, whose key head is its number divided by value_heads / key_heads (`tiled`, as
+ * in GGUF files: its number modulo key_heads), with q = x_q / ‖x_q‖ / √key_dim and k = x_k / ‖x_k‖
+ * (ε = 1e-6 below the root):
  *
  *     S ← e^(rate · softplus(decay + step)) S          S [key_dim][value_dim]
  *     u = β (v − Sᵀ k),  S ← S + k uᵀ,  o = Sᵀ q        β = σ(beta), or 2 σ(beta)
@@ -26,6 +27,7 @@ struct dpe_recurrent {
     int64_t key_dim, value_dim;     /**< of a head */
     int64_t width;                  /**< of the convolution, ≥ 2 */
     bool doubled;                   /**< β reaches 2 */
+    bool tiled;                     /**< the order of value heads */
     double eps;                     /**< of the norm of o */
 };
 
@@ -47,5 +49,10 @@ static inline int64_t dpe_recurrent_tail(const struct dpe_recurrent *r)
 static inline int64_t dpe_recurrent_floats(const struct dpe_recurrent *r)
 {
     return dpe_recurrent_tail(r) + r->value_heads * r->key_dim * r->value_dim;
+}
+/** Which value head is number `i` of those of a key head. */
+static inline int64_t dpe_recurrent_head(const struct dpe_recurrent *r, int64_t key_head, int64_t i)
+{
+    return r->tiled ? i * r->key_heads + key_head : key_head * (r->value_heads / r->key_heads) + i;
 }
 #endif

@@ -31,6 +31,7 @@ static const struct architecture {
     {"ernie4_5", "ernie4_5", true},
     {"exaone4", "exaone4", false},
     {"cohere2", "cohere2", true},
+    {"qwen35", "qwen3_5_text", false},
 };
 
 /* What the functions of this file work on. */
@@ -202,6 +203,46 @@ static void put_sizes(struct maker *maker)
     put(maker, "head_dim", json_integer(maker->head_dim));
     const struct dpe_gguf_tensor *embedding = find_tensor(maker->set, "token_embd.weight", NULL);
     put(maker, "vocab_size", json_integer(embedding != NULL ? embedding->shape[0] : 1));
+}
+
+/* The layers with a state. The value heads have the width of the key heads in what the converter
+ * writes; here it follows from the inner size. */
+static void put_recurrent(struct maker *maker)
+{
+    char key[128];
+    if (maker->family->recurrent == NULL) {
+        return;
+    }
+    const int64_t blocks = put_whole(maker, "block_count", "num_hidden_layers");
+    const int64_t further = read_whole(maker, "nextn_predict_layers");
+    const int64_t layers = further > 0 ? blocks - further : blocks;
+    put(maker, "num_hidden_layers", json_integer(layers));
+    put_whole(maker, "ssm.conv_kernel", "linear_conv_kernel_dim");
+    put_whole(maker, "ssm.state_size", "linear_key_head_dim");
+    put_whole(maker, "ssm.group_count", "linear_num_key_heads");
+    const int64_t heads = put_whole(maker, "ssm.time_step_rank", "linear_num_value_heads");
+    const int64_t inner = read_whole(maker, "ssm.inner_size");
+    if (heads > 0 && (inner < heads || inner % heads != 0)) {
+        dpe_gguf_expected(&maker->in, key_of(maker, "ssm.inner_size", key),
+                          "a multiple of ssm.time_step_rank");
+    }
+    put(maker, "linear_value_head_dim", json_integer(heads > 0 ? inner / heads : 0));
+    const int64_t every = read_whole(maker, "full_attention_interval");
+    if (every >= 0) {
+        put(maker, "full_attention_interval", json_integer(every));
+    }
+    const struct dpe_gguf_value *which =
+        dpe_gguf_find(maker->in.file, key_of(maker, "attention.recurrent_layers", key));
+    if (which == NULL) {
+        return;
+    }
+    json_t *types = json_array();
+    for (int64_t i = 0; i < layers && which->array && (uint64_t)i < which->n; i++) {
+        const bool recurrent = dpe_gguf_whole_at(which, (uint64_t)i) != 0;
+        json_array_append_new(types,
+                              json_string(recurrent ? "linear_attention" : "full_attention"));
+    }
+    put(maker, "layer_types", types);
 }
 
 static void put_switches(struct maker *maker)
@@ -570,6 +611,7 @@ dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct d
     maker.family = dpe_family_find(olmo3 ? "olmo3" : architecture->model_type);
     put(&maker, "model_type", json_string(maker.family->model_type));
     put_sizes(&maker);
+    put_recurrent(&maker);
     put_switches(&maker);
     put_factors(&maker);
     put_windows(&maker);
@@ -586,6 +628,7 @@ dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct d
         family->interleaved = architecture->interleaved;
         family->names = NULL;          /* names of tensors do not depend on the family */
         family->norm_plus_one = false; /* the 1 is in the file's norms */
+        family->recurrent = dpe_family_recurrent_gguf(maker.family);
         family->experts =
             family->experts == DPE_EXPERTS_NONE ? DPE_EXPERTS_NONE : DPE_EXPERTS_APART;
     }

@@ -50,6 +50,20 @@ static const char *layer_name(const struct dpe_config *config, const char *name)
         {"ffn_up_exps", "mlp.experts.%lld.up_proj"},
         {"ffn_down_exps", "mlp.experts.%lld.down_proj"},
     };
+    static const struct {
+        const char *gguf, *name;
+    } states[] = {
+        {"attn_qkv", "linear_attn.in_proj_qkv"}, {"attn_gate", "linear_attn.in_proj_z"},
+        {"ssm_beta", "linear_attn.in_proj_b"},   {"ssm_alpha", "linear_attn.in_proj_a"},
+        {"ssm_conv1d", "linear_attn.conv1d"},    {"ssm_dt", "linear_attn.dt_bias"},
+        {"ssm_a", "linear_attn.A_log"},          {"ssm_norm", "linear_attn.norm"},
+        {"ssm_out", "linear_attn.out_proj"},
+    };
+    for (size_t i = 0; family->recurrent != NULL && i < sizeof states / sizeof states[0]; i++) {
+        if (strcmp(states[i].gguf, name) == 0) {
+            return states[i].name;
+        }
+    }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i].gguf, name) == 0) {
             return names[i].name;
@@ -127,8 +141,15 @@ static dpe_status add_layer_tensor(struct collector *c, const struct dpe_gguf_te
     const char *rest = NULL;
     int64_t layer = layer_number(tensor->name + strlen("blk."), &rest);
     const char *suffix = layer >= 0 ? strrchr(rest, '.') : NULL;
+    const bool recurrent = dpe_family_of(c->config)->recurrent != NULL;
+    const char *end = layer >= 0 ? rest + strlen(rest) : NULL;
+    if (recurrent && layer >= c->config->n_layers) {
+        return DPE_OK; /* it predicts further tokens */
+    }
+    suffix = recurrent && layer >= 0 && strcmp(rest, "ssm_a") == 0 ? end : suffix;
     char own[64];
-    if (suffix == NULL || (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0) ||
+    if (suffix == NULL ||
+        (suffix != end && strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0) ||
         (size_t)(suffix - rest) >= sizeof own) {
         return unknown(c, tensor);
     }
@@ -144,7 +165,8 @@ static dpe_status add_layer_tensor(struct collector *c, const struct dpe_gguf_te
         return add_experts(c, tensor, name, layer, suffix);
     }
     char full[128];
-    bool bare = strcmp(name, "self_attn.sinks") == 0 || strstr(name, "correction_bias") != NULL;
+    bool bare = strcmp(name, "self_attn.sinks") == 0 || strcmp(name, "linear_attn.dt_bias") == 0 ||
+                strstr(name, "correction_bias") != NULL;
     snprintf(full, sizeof full, "model.layers.%lld.%s%s", (long long)layer, name,
              bare ? "" : suffix);
     return add(c, tensor, full, tensor->rank, tensor->begin, tensor->end);
@@ -292,6 +314,8 @@ dpe_status dpe_model_open_gguf(struct dpe_model *model, bool config_only, struct
     DPE_TRY(dpe_config_parse(model->folder, model->config_json, strlen(model->config_json), NULL,
                              NULL, 0, &model->config, err));
     model->config.family = &model->own_family;
+    model->config.recurrent.tiled =
+        model->own_family.recurrent != NULL && model->own_family.recurrent->tiled;
     dpe_sha256_add(hash, model->config_json, strlen(model->config_json));
     name_types(&set, model);
     return config_only ? DPE_OK : open_weights(model, &set, hash, err);

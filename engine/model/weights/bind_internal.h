@@ -27,7 +27,10 @@ dpe_status dpe_bind_copy(struct dpe_binder *binder, const char *name, size_t byt
  * yet. */
 dpe_status dpe_bind_shape(struct dpe_binder *binder, const char *name, const int64_t shape[3],
                           struct dpe_tensor *tensor);
-/** The same of a tensor that was found. */
+/** A matrix, plain or packed; rows 0: a vector of `cols`. */
+dpe_status dpe_bind(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,
+                    struct dpe_tensor *tensor);
+/** As dpe_bind_shape, of a tensor that was found. */
 dpe_status dpe_bind_found(struct dpe_binder *binder, const struct dpe_shard_tensor *found,
                           const int64_t shape[3], struct dpe_tensor *tensor);
 /** One tensor of a layer, a weight or a bias, by its name in the layer and its suffix; `there`: the

@@ -125,9 +125,8 @@ dpe_status dpe_bind_found(struct dpe_binder *binder, const struct dpe_shard_tens
     return rank == 1 ? widen_vector(binder, name, tensor) : DPE_OK;
 }
 
-/* rows 0 means a vector of `cols`. */
-static dpe_status bind(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,
-                       struct dpe_tensor *tensor)
+dpe_status dpe_bind(struct dpe_binder *binder, const char *name, int64_t rows, int64_t cols,
+                    struct dpe_tensor *tensor)
 {
     bool packed = false;
     if (rows > 0 && binder->model->types[0] == '\0') {
@@ -165,15 +164,30 @@ static struct part part_of(const struct dpe_config *config, int64_t layer, enum 
                          false};
 }
 
+/* The name of a tensor of a layer in the checkpoint: another one, where it has that. */
+static void name_of(const struct dpe_binder *binder, int64_t index, const char *own,
+                    const char *suffix, char name[128])
+{
+    const struct dpe_family_recurrent *family = dpe_family_of(&binder->model->config)->recurrent;
+    const char *const(*aliases)[2] = family != NULL ? family->aliases : NULL;
+    for (int i = 0; aliases != NULL && aliases[i][0] != NULL; i++) {
+        snprintf(name, 128, "%slayers.%lld.%s%s", binder->prefix, (long long)index, aliases[i][0],
+                 suffix);
+        if (strcmp(own, aliases[i][1]) == 0 && dpe_shard_table_find(binder->table, name) != NULL) {
+            return;
+        }
+    }
+    snprintf(name, 128, "%slayers.%lld.%s%s", binder->prefix, (long long)index, own, suffix);
+}
+
 dpe_status dpe_bind_part(struct dpe_binder *binder, int64_t index, const char *own,
                          const char *suffix, int64_t rows, int64_t cols, bool there,
                          struct dpe_tensor *tensor)
 {
     char name[128];
-    snprintf(name, sizeof name, "%slayers.%lld.%s%s", binder->prefix, (long long)index, own,
-             suffix);
+    name_of(binder, index, own, suffix, name);
     if (there) {
-        return bind(binder, name, rows, cols, tensor);
+        return dpe_bind(binder, name, rows, cols, tensor);
     }
     /* Leaving it out would give another model than the one that was trained. */
     const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
@@ -293,7 +307,7 @@ static dpe_status bind_head(struct dpe_binder *binder, struct dpe_weights *weigh
     }
     config->tied_embeddings = tied;
     if (!tied) {
-        return bind(binder, binder->head, config->vocab, config->hidden, &weights->lm_head);
+        return dpe_bind(binder, binder->head, config->vocab, config->hidden, &weights->lm_head);
     }
     weights->lm_head = weights->embedding;
     return DPE_OK;
@@ -362,7 +376,7 @@ static dpe_status bind_network(struct dpe_binder *binder, struct dpe_rope_networ
         struct dpe_tensor tensor = {0};
         int64_t n = part->cols * (part->rows > 0 ? part->rows : 1);
         snprintf(name, sizeof name, "%s%s", binder->prefix, part->name);
-        DPE_TRY(bind(binder, name, part->rows, part->cols, &tensor));
+        DPE_TRY(dpe_bind(binder, name, part->rows, part->cols, &tensor));
         for (int64_t i = 0; i < n && tensor.data != NULL; i++) {
             next[i] = (double)dpe_bind_element(&tensor, i);
         }
@@ -384,7 +398,7 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
     char name[96];
     snprintf(name, sizeof name, "%s%s.weight", binder.prefix,
              dpe_family_names_of(config)->embedding);
-    DPE_TRY(bind(&binder, name, config->vocab, config->hidden, &weights->embedding));
+    DPE_TRY(dpe_bind(&binder, name, config->vocab, config->hidden, &weights->embedding));
     for (int64_t i = 0; i < config->n_layers; i++) {
         DPE_TRY(bind_layer(&binder, i, weights->layers + i));
     }
@@ -392,7 +406,7 @@ dpe_status dpe_model_bind(struct dpe_model *model, const struct dpe_shard_table 
     double factor = config->logits_multiplier > 0.0 ? config->logits_multiplier : 1.0;
     double shift = dpe_family_of(config)->norm_plus_one ? 1.0 : 0.0;
     snprintf(name, sizeof name, "%snorm.weight", binder.prefix);
-    DPE_TRY(bind(&binder, name, 0, config->hidden, &weights->final_norm));
+    DPE_TRY(dpe_bind(&binder, name, 0, config->hidden, &weights->final_norm));
     DPE_TRY(dpe_bind_shift(&binder, name, shift, factor, &weights->final_norm));
     DPE_TRY(bind_head(&binder, weights));
     DPE_TRY(bind_network(&binder, config->rope.network));

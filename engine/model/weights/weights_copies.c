@@ -82,7 +82,7 @@ dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_w
         DPE_TRY(dpe_bind_shift(binder, name, 1.0, 1.0, weight));
     }
     if (which == DPE_WEIGHT_RATE) {
-        return dpe_bind_rates(binder, weight);
+        return dpe_family_of(config)->recurrent->rates ? DPE_OK : dpe_bind_rates(binder, weight);
     }
     if (!dpe_config_attends(config, index)) {
         return DPE_OK;

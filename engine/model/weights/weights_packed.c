@@ -18,6 +18,8 @@ struct packed {
     enum layout layout;
     const struct dpe_shard_tensor *codes, *scales, *zeros, *order, *global;
     int64_t rows, cols, groups;
+    int64_t n_scales; /* in the file; one is for all */
+    bool by_row;      /* they stand by row, then group */
     int bits;
     int above;    /* GPTQ: added to a stored zero point */
     float *scale; /* [groups][rows] */
@@ -90,7 +92,7 @@ static uint32_t code(const struct packed *p, const unsigned char *bytes, int64_t
     case FP4:
         break;
     }
-    return bytes[(r * p->cols + c) / 2] >> (c % 2 * 4) & 15U;
+    return (unsigned)bytes[(r * p->cols + c) / 2] >> (c % 2 * 4) & 15U;
 }
 
 /* ------------------------------------------------------------------------- what is beside them */
@@ -122,30 +124,21 @@ static dpe_status expect(const struct packed *p, const struct dpe_shard_tensor *
 /* Where the scale of a row and a group stands in the file. One number is for all. */
 static int64_t scale_at(const struct packed *p, int64_t r, int64_t g)
 {
-    int64_t n = 1;
-    for (int i = 0; i < p->scales->rank; i++) {
-        n *= p->scales->shape[i];
-    }
-    bool by_row = p->layout == ROWS || p->layout == FP4;
-    return n == 1 ? 0 : by_row ? r * p->groups + g : g * p->rows + r;
+    return p->n_scales == 1 ? 0 : p->by_row ? r * p->groups + g : g * p->rows + r;
 }
 
-/* The scales as floats, by group and row; `by_row`: as the file has them. One number is for all. */
-static dpe_status read_scales(struct packed *p, bool by_row)
+/* The scales as floats, by group and row. */
+static dpe_status read_scales(struct packed *p)
 {
     const struct dpe_shard_tensor *t = p->scales;
-    int64_t n = 1;
-    for (int i = 0; i < t->rank; i++) {
-        n *= t->shape[i];
-    }
     bool fp8 = strcmp(t->dtype, "F8_E4M3") == 0;
     enum dpe_dtype dtype = dpe_dtype_named(t->dtype);
     if ((!fp8 && dtype > DPE_BF16) || (fp8 && p->layout != FP4)) {
         return bad(p, t, "expected scales as F32, F16 or BF16");
     }
-    int64_t first = by_row ? p->rows : p->groups;
-    int64_t second = by_row ? p->groups : p->rows;
-    if (n != 1 && (n != first * second || t->shape[0] != first)) {
+    int64_t first = p->by_row ? p->rows : p->groups;
+    int64_t second = p->by_row ? p->groups : p->rows;
+    if (p->n_scales != 1 && (p->n_scales != first * second || t->shape[0] != first)) {
         return fp8 ? expect(p, t, t->dtype, first, second)
                    : expect(p, t, t->dtype, first, second == 1 && t->rank == 1 ? 0 : second);
     }
@@ -255,8 +248,8 @@ static float value_of(const struct packed *p, const unsigned char *bytes, int64_
 static enum dpe_dtype as_blocks(const struct packed *p)
 {
     enum { BLOCK = 32 };
-    bool same = p->layout != FP4 && (p->bits == 4 || p->bits == 8) && p->cols % BLOCK == 0 &&
-                strcmp(p->scales->dtype, "F16") == 0;
+    bool same = p->layout != FP4 && p->global == NULL && (p->bits == 4 || p->bits == 8) &&
+                p->cols % BLOCK == 0 && strcmp(p->scales->dtype, "F16") == 0;
     for (int64_t i = 0; same && i < p->groups * p->rows; i++) {
         same = p->zero[i] == (p->bits == 4 ? 8.0F : 128.0F);
     }
@@ -334,6 +327,11 @@ static dpe_status read_layout(struct packed *p)
     if (p->scales == NULL) {
         return bad(p, t, "expected its scales beside it, found none");
     }
+    if ((p->layout == AWQ && p->rows % 8 != 0) || (p->layout == FP4 && p->cols % 2 != 0)) {
+        return bad(p, t,
+                   p->layout == AWQ ? "expected a number of rows that 8 divides"
+                                    : "expected an even number of columns");
+    }
     if (p->layout == FP4) {
         p->bits = 4;
         DPE_TRY(expect(p, t, "U8", p->rows, p->cols / 2));
@@ -348,9 +346,14 @@ static dpe_status read_layout(struct packed *p)
         DPE_TRY(p->layout == GPTQ ? expect(p, t, "I32", t->shape[0], p->rows)
                                   : expect(p, t, "I32", p->rows, t->shape[1]));
     }
-    bool by_row = p->layout == ROWS || p->layout == FP4;
+    const int64_t *shape = p->scales->shape;
     int rank = p->scales->rank;
-    p->groups = by_row ? (rank == 2 ? p->scales->shape[1] : 1) : rank > 0 ? p->scales->shape[0] : 0;
+    p->by_row = p->layout == ROWS || p->layout == FP4;
+    p->groups = p->by_row ? (rank == 2 ? shape[1] : 1) : rank > 0 ? shape[0] : 0;
+    p->n_scales = 1;
+    for (int i = 0; i < rank; i++) {
+        p->n_scales *= shape[i];
+    }
     return p->groups >= 1 && p->groups <= p->cols
                ? DPE_OK
                : bad(p, p->scales, "expected a scale for each row of each group of columns");
@@ -411,7 +414,7 @@ dpe_status dpe_bind_packed(struct dpe_binder *binder, const char *name, int64_t 
     DPE_TRY(DPE_NEW(&p.scale, each, binder->err, "%s: no memory for its scales", name));
     DPE_TRY(DPE_NEW(&p.zero, each, binder->err, "%s: no memory for its zero points", name));
     DPE_TRY(DPE_NEW(&p.group, (size_t)cols, binder->err, "%s: no memory for its groups", name));
-    DPE_TRY(read_scales(&p, p.layout == ROWS || p.layout == FP4));
+    DPE_TRY(read_scales(&p));
     DPE_TRY(read_zeros(&p));
     DPE_TRY(read_groups(&p));
     return unpack(&p, tensor);
@@ -460,8 +463,8 @@ dpe_status dpe_bind_mxfp4(struct dpe_binder *binder, const char *name, int64_t e
         unsigned char *to = copy + i * (HALF + 1);
         to[0] = bytes_of(&p, scales)[from];
         for (int k = 0; k < HALF; k++) {
-            unsigned low = bytes[k / 2] >> (k % 2 * 4) & 15U;
-            unsigned high = bytes[HALF / 2 + k / 2] >> (k % 2 * 4) & 15U;
+            unsigned low = (unsigned)bytes[k / 2] >> (k % 2 * 4) & 15U;
+            unsigned high = (unsigned)bytes[HALF / 2 + k / 2] >> (k % 2 * 4) & 15U;
             to[1 + k] = (unsigned char)(low | high << 4);
         }
     }

@@ -17,58 +17,29 @@ static struct part part_of(const struct dpe_config *c, int64_t index, enum dpe_w
 {
     const struct dpe_recurrent *r = &c->recurrent;
     const int64_t keys = dpe_recurrent_keys(r);
-    const int64_t group = keys > 0 ? r->value_heads / r->key_heads : 0;
-    const int64_t own = group * r->value_dim;
     if (dpe_config_attends(c, index)) {
         const int64_t d = c->head_dim;
         return (struct part){which == DPE_WEIGHT_Q ? 0 : d, d, 2 * d, c->n_heads};
     }
-    const bool together = dpe_family_of(c)->recurrent->layout == DPE_RECURRENT_KEYS;
-    switch (which) {
-    case DPE_WEIGHT_BETA:
-        return (struct part){0, group, 2 * group, r->key_heads};
-    case DPE_WEIGHT_DECAY:
-        return (struct part){group, group, 2 * group, r->key_heads};
-    case DPE_WEIGHT_OUTPUT_GATE:
-        return (struct part){2 * r->key_dim + own, own, 2 * (r->key_dim + own), r->key_heads};
-    default:
-        break;
-    }
     const bool v = which == DPE_WEIGHT_V || which == DPE_WEIGHT_CONVOLUTION_V;
     const bool q = which == DPE_WEIGHT_Q || which == DPE_WEIGHT_CONVOLUTION_Q;
-    const bool convolved = which >= DPE_WEIGHT_CONVOLUTION_Q && which <= DPE_WEIGHT_CONVOLUTION_V;
-    const int64_t before = v ? 2 : q ? 0 : 1;
-    if (together && !convolved) {
-        return (struct part){before * r->key_dim, v ? own : r->key_dim, 2 * (r->key_dim + own),
-                             r->key_heads};
-    }
-    return (struct part){before * keys, v ? r->key_heads * own : keys,
-                         2 * keys + r->key_heads * own, 1};
+    const int64_t values = dpe_recurrent_values(r);
+    return (struct part){(v ? 2 : q ? 0 : 1) * keys, v ? values : keys, 2 * keys + values, 1};
+}
+
+static bool is_convolution(enum dpe_weight which)
+{
+    return which >= DPE_WEIGHT_CONVOLUTION_Q && which <= DPE_WEIGHT_CONVOLUTION_V;
 }
 
 /* Whether the checkpoint has the weight as a part of a tensor. */
 static bool is_part(const struct dpe_config *c, int64_t index, enum dpe_weight which)
 {
     const bool projected = which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K || which == DPE_WEIGHT_V;
-    const bool gated =
-        which == DPE_WEIGHT_OUTPUT_GATE || which == DPE_WEIGHT_BETA || which == DPE_WEIGHT_DECAY;
     if (dpe_config_attends(c, index)) {
         return c->output_gate && (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_OUTPUT_GATE);
     }
-    switch (dpe_family_of(c)->recurrent->layout) {
-    case DPE_RECURRENT_QKV:
-        return projected;
-    case DPE_RECURRENT_KEYS:
-        return projected || gated;
-    case DPE_RECURRENT_APART:
-        break;
-    }
-    return false;
-}
-
-static bool is_convolution(enum dpe_weight which)
-{
-    return which >= DPE_WEIGHT_CONVOLUTION_Q && which <= DPE_WEIGHT_CONVOLUTION_V;
+    return projected && dpe_family_of(c)->recurrent->layout == DPE_RECURRENT_QKV;
 }
 
 /* The rows of a part of `whole`: where they are, or a copy where others stand between them. */
@@ -98,19 +69,37 @@ static dpe_status bind_whole(struct dpe_binder *binder, const char *name, int64_
                              int64_t cols, bool planes, struct dpe_tensor *tensor)
 {
     const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
-    const bool deep = planes && found != NULL && found->rank == 3;
-    return dpe_bind_shape(binder, name, (const int64_t[]){deep ? rows : 0, deep ? 1 : rows, cols},
-                          tensor);
+    if (planes && found != NULL && found->rank == 3) {
+        return dpe_bind_shape(binder, name, (const int64_t[]){rows, 1, cols}, tensor);
+    }
+    return dpe_bind(binder, name, rows, cols, tensor);
 }
 
-/* The name of a convolution of its own, which some checkpoints of OLMo Hybrid have. */
-static bool has_own_convolution(const struct dpe_binder *binder, int64_t index,
-                                enum dpe_weight which, char name[128])
+/* The convolution of a layer where a checkpoint has three tensors (OLMo Hybrid), one after the
+ * other as a copy, as if it had one. */
+static dpe_status bind_convolutions(struct dpe_binder *binder, int64_t index, int64_t rows,
+                                    int64_t cols, struct dpe_tensor *whole)
 {
-    static const char letters[] = "qkv";
-    snprintf(name, 128, "%slayers.%lld.linear_attn.%c_conv1d.weight", binder->prefix,
-             (long long)index, letters[which - DPE_WEIGHT_CONVOLUTION_Q]);
-    return dpe_shard_table_find(binder->table, name) != NULL;
+    float *copy = NULL;
+    int64_t n = 0;
+    char name[128];
+    DPE_TRY(dpe_bind_copy(binder, "conv1d", (size_t)(rows * cols) * sizeof *copy, &copy));
+    for (const char *letter = "qkv"; *letter != '\0'; letter++) {
+        snprintf(name, sizeof name, "%slayers.%lld.linear_attn.%c_conv1d.weight", binder->prefix,
+                 (long long)index, *letter);
+        const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
+        struct dpe_tensor part = {0};
+        /* The last has what is left: transformers writes three parts of about one size. */
+        int64_t own = found != NULL ? found->shape[0] : 0;
+        own = *letter == 'v' || own > rows - n ? rows - n : own;
+        DPE_TRY(bind_whole(binder, name, own, cols, true, &part));
+        for (int64_t i = 0; part.data != NULL && i < own * cols; i++) {
+            copy[n * cols + i] = dpe_bind_element(&part, i);
+        }
+        n += own;
+    }
+    *whole = (struct dpe_tensor){.data = copy, .dtype = DPE_F32, .rows = rows, .cols = cols};
+    return DPE_OK;
 }
 
 dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index, struct dpe_layer_weights *layer)
@@ -125,17 +114,18 @@ dpe_status dpe_bind_parts(struct dpe_binder *binder, int64_t index, struct dpe_l
         if (!dpe_bind_is_part(c, index, which)) {
             continue;
         }
-        if (is_convolution(which) && has_own_convolution(binder, index, which, name)) {
-            DPE_TRY(bind_whole(binder, name, shape.rows, shape.cols, true, &layer->weight[which]));
-            continue;
-        }
         const struct part part = part_of(c, index, which);
         snprintf(name, sizeof name, "%slayers.%lld.%s.weight", binder->prefix, (long long)index,
                  dpe_layer_name(c, index, which));
         if (strcmp(name, last) != 0) {
+            const bool apart = is_convolution(which) &&
+                               dpe_family_of(c)->recurrent->layout == DPE_RECURRENT_APART &&
+                               dpe_shard_table_find(binder->table, name) == NULL;
+            const int64_t rows = part.step * part.count;
             whole = (struct dpe_tensor){0};
-            DPE_TRY(bind_whole(binder, name, part.step * part.count, shape.cols,
-                               is_convolution(which), &whole));
+            DPE_TRY(
+                apart ? bind_convolutions(binder, index, rows, shape.cols, &whole)
+                      : bind_whole(binder, name, rows, shape.cols, is_convolution(which), &whole));
             memcpy(last, name, sizeof last);
         }
         if (whole.data != NULL) {

@@ -77,18 +77,25 @@ bool dpe_plan_is_formula(const char *spec)
  * where they are and the others are at L0, with 3/16 of L0 near, because texts want L0/4 and
  * needles no more than this; beyond 16·L0 needles want L0/8. log-n to 0.7: at 1/2 recall is lost,
  * at one perplexity (eval/RESULTS.md). */
+struct dpe_formula dpe_formula_of(int64_t length, int64_t trained, int64_t near, int groups)
+{
+    if (length <= 2 * trained) {
+        return (struct dpe_formula){dpe_most(near, trained / 2), dpe_most(1, trained / 2), 0};
+    }
+    return (struct dpe_formula){near * (length > 16 * trained ? 2 : 3) / 2, trained, groups / 8};
+}
+
 void dpe_plan_formula(const struct dpe_plan_context *context, const char *spec, char *whole)
 {
-    const int64_t trained = context->trained_length, near = dpe_default_window(context);
-    const bool close = context->length <= 2 * trained;
+    const int64_t trained = context->trained_length;
     const int groups = (int)dpe_least(8, dpe_config_pairs(context->config));
-    const double far = (double)trained / (close ? 2.0 : 1.0);
-    snprintf(
-        whole, DPE_FORMULA, "%s%cwindow=%" PRId64 ",lengths=", spec, spec[3] == ':' ? ',' : ':',
-        close ? dpe_most(near, trained / 2) : near * (context->length > 16 * trained ? 2 : 3) / 2);
+    const struct dpe_formula formula =
+        dpe_formula_of(context->length, trained, dpe_default_window(context), groups);
+    snprintf(whole, DPE_FORMULA, "%s%cwindow=%" PRId64 ",lengths=", spec,
+             spec[3] == ':' ? ',' : ':', formula.window);
     for (int g = 0; g < groups; g++) {
-        dpe_append(whole, DPE_FORMULA, "%s%.15g", g == 0 ? "" : "/",
-                   close || g >= groups / 8 ? far : (double)context->length);
+        dpe_append(whole, DPE_FORMULA, "%s%" PRId64, g == 0 ? "" : "/",
+                   g < formula.kept ? context->length : formula.length);
     }
     if (strstr(spec, "log-n") == NULL && strstr(spec, "infoscale") == NULL) {
         dpe_append(whole, DPE_FORMULA, ",log-n=%" PRId64 ",log-n-power=0.7", trained);

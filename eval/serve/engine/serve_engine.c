@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/session/device.h"
+#include "eval/cache/cache.h"
 #include "eval/serve/engine/serve_engine_internal.h"
 
 enum {
@@ -278,20 +279,6 @@ static void drop_cancelled(struct dpe_serve_engine *engine)
 
 /* -------------------------------------------------------------------------------------- norms */
 
-struct norms_run {
-    struct dpe_serve_engine *engine;
-    const struct dpe_serve_sequence *sequence;
-};
-
-static dpe_status stop_norms(void *user, struct dpe_error *err)
-{
-    const struct norms_run *run = user;
-    pthread_mutex_lock(&run->engine->lock);
-    bool gone = run->sequence->request->cancelled;
-    pthread_mutex_unlock(&run->engine->lock);
-    return gone ? dpe_fail(err, DPE_INCOMPLETE, "the client is gone") : DPE_OK;
-}
-
 /* A prompt whose norms are asked for has the session to itself, and the caches are empty
  * afterwards. */
 static void run_norms(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence)
@@ -301,10 +288,7 @@ static void run_norms(struct dpe_serve_engine *engine, struct dpe_serve_sequence
     struct dpe_error again = {0};
     const struct dpe_norm_text text = {sequence->prompt->ids, (int64_t)sequence->prompt->n,
                                        sequence->request->norms};
-    struct norms_run norms_run = {engine, sequence};
-    dpe_session_set_poll(session, stop_norms, &norms_run);
     dpe_status status = dpe_session_norms(session, &text, 1, &err);
-    dpe_session_set_poll(session, NULL, NULL);
     if (dpe_session_cut(session, 0, &again) != DPE_OK ||
         dpe_session_branch(session, engine->n_slots, engine->world->length, &again) != DPE_OK) {
         engine->plan = -1; /* the next text sets its plan, which makes the branches */
@@ -316,6 +300,52 @@ static void run_norms(struct dpe_serve_engine *engine, struct dpe_serve_sequence
     engine->counts.prompt_tokens += text.n;
     pthread_mutex_unlock(&engine->lock);
     dpe_serve_queue_finish(engine, sequence, status == DPE_OK ? "length" : "error",
+                           status == DPE_OK ? NULL : &err);
+}
+
+/* A slot's text goes into a file, comes from one, or is forgotten. One that was read for another
+ * key, or with another cache_salt, is not there. */
+static dpe_status move_slot(struct dpe_serve_engine *engine, struct dpe_serve_request *request,
+                            struct dpe_error *err)
+{
+    struct dpe_serve_move *move = &request->move;
+    struct dpe_serve_slot *slot = &engine->slots[move->slot];
+    char owner[33];
+    if (move->slot >= engine->n_slots) {
+        return dpe_fail(err, DPE_USAGE, "expected a slot from 0 to %lld, found %lld",
+                        (long long)engine->n_slots - 1, (long long)move->slot);
+    }
+    snprintf(owner, sizeof owner, "%016llx%016llx", (unsigned long long)request->share[0],
+             (unsigned long long)request->share[1]);
+    bool own = slot->n > 0 && memcmp(slot->share, request->share, sizeof slot->share) == 0;
+    move->tokens = own ? slot->n : 0;
+    if (move->action == SERVE_SAVE) {
+        return own ? dpe_cache_save(move->path, engine->session, move->slot, slot->tokens, slot->n,
+                                    owner, &move->bytes, err)
+                   : dpe_fail(err, DPE_USAGE, "slot %lld holds nothing", (long long)move->slot);
+    }
+    if (move->action == SERVE_ERASE && !own) {
+        return DPE_OK;
+    }
+    slot->n = 0;
+    DPE_TRY(dpe_session_branch_cut(engine->session, move->slot, 0, err));
+    if (move->action == SERVE_RESTORE) {
+        DPE_TRY(dpe_cache_restore(move->path, engine->session, move->slot, owner, slot->tokens,
+                                  engine->world->length, &move->tokens, &move->bytes, err));
+        memcpy(slot->share, request->share, sizeof slot->share);
+        slot->n = move->tokens;
+        slot->used = ++engine->clock;
+    }
+    return DPE_OK;
+}
+
+static void run_move(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence)
+{
+    struct dpe_error err = {0};
+    const double begin = dpe_clock();
+    dpe_status status = move_slot(engine, sequence->request, &err);
+    sequence->request->move.seconds = dpe_clock() - begin;
+    dpe_serve_queue_finish(engine, sequence, status == DPE_OK ? "stop" : "error",
                            status == DPE_OK ? NULL : &err);
 }
 
@@ -336,16 +366,29 @@ static dpe_status set_plan(struct dpe_serve_engine *engine, int64_t plan, struct
     return DPE_OK;
 }
 
-/* Begin a sequence that was taken from the queue; there is a free slot. */
-static void begin(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence)
+struct begun {
+    struct dpe_serve_engine *engine;
+    const struct dpe_serve_sequence *sequence;
+};
+
+static dpe_status is_cancelled(void *user, struct dpe_error *err)
+{
+    const struct begun *begun = user;
+    pthread_mutex_lock(&begun->engine->lock);
+    bool gone = begun->sequence->request->cancelled;
+    pthread_mutex_unlock(&begun->engine->lock);
+    return gone ? dpe_fail(err, DPE_INCOMPLETE, "the client is gone") : DPE_OK;
+}
+
+static void begin_now(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence)
 {
     struct dpe_error err = {0};
-    if (set_plan(engine, sequence->plan, &err) != DPE_OK) {
+    if (sequence->plan >= 0 && set_plan(engine, sequence->plan, &err) != DPE_OK) {
         dpe_serve_queue_finish(engine, sequence, "error", &err);
         return;
     }
-    if (sequence->request->kind == SERVE_NORMS) {
-        run_norms(engine, sequence);
+    if (sequence->request->kind >= SERVE_NORMS) {
+        (sequence->request->kind == SERVE_NORMS ? run_norms : run_move)(engine, sequence);
         return;
     }
     if (dpe_serve_slot_take(engine, sequence, &err) == NULL) {
@@ -357,6 +400,16 @@ static void begin(struct dpe_serve_engine *engine, struct dpe_serve_sequence *se
     pthread_mutex_unlock(&engine->lock);
 }
 
+/* Begin a sequence that was taken from the queue; there is a free slot. A plan's tables, and norms,
+ * take long: its client may go, or its time end, meanwhile. */
+static void begin(struct dpe_serve_engine *engine, struct dpe_serve_sequence *sequence)
+{
+    struct begun begun = {engine, sequence};
+    dpe_session_set_poll(engine->session, is_cancelled, &begun);
+    begin_now(engine, sequence);
+    dpe_session_set_poll(engine->session, NULL, NULL);
+}
+
 /* Begin waiting sequences, in their order: while there is a free slot, and the plan is the one that
  * runs or nothing runs. Sequences do not overtake one with another plan. */
 static void admit(struct dpe_serve_engine *engine)
@@ -366,7 +419,7 @@ static void admit(struct dpe_serve_engine *engine)
         pthread_mutex_lock(&engine->lock);
         struct dpe_serve_sequence *next = engine->head;
         bool now = next != NULL && n < engine->n_slots &&
-                   (n == 0 || (next->plan == engine->plan && next->request->kind != SERVE_NORMS &&
+                   (n == 0 || (next->plan == engine->plan && next->request->kind < SERVE_NORMS &&
                                !dpe_serve_slot_waits(engine, next)));
         next = now ? dpe_serve_queue_pop(engine) : NULL;
         pthread_mutex_unlock(&engine->lock);

@@ -27,9 +27,10 @@
 enum {
     SERVE_MOST_STOPS = 16,
     SERVE_MOST_SLOTS = 256,
-    SERVE_MOST_TAKEN = 4096, /* plans */
-    SERVE_MOST_NAMES = 32,   /* of hosts, of origins */
-    SERVE_STACK = 8 << 20,   /* of a thread, whatever `ulimit -s` is: JSON and templates nest */
+    SERVE_MOST_TAKEN = 4096, /* plans of clients, which together take at most so many bytes: */
+    SERVE_MOST_TAKEN_BYTES = 64 << 20,
+    SERVE_MOST_NAMES = 32, /* of hosts, of origins */
+    SERVE_STACK = 8 << 20, /* of a thread, whatever `ulimit -s` is: JSON and templates nest */
 };
 
 /* ---------------------------------------------------------------------------- what is served */
@@ -37,7 +38,8 @@ enum {
 /** The command line; NULL or 0: not given. */
 struct dpe_serve_arguments {
     struct dpe_tool_options tool;
-    const char *model, *name, *method, *table, *host, *key_file, *chat_template, *template_vars;
+    const char *model, *name, *method, *table, *host, *key_file, *chat_template, *template_vars,
+        *slot_path;
     const char *given; /**< --model as it was given; `model` is the folder or file that it means */
     int64_t trained_length, length, chunk, slots, queue, port;
     int64_t answer_room;                   /**< tokens; see dpe_serve_world_room */
@@ -47,7 +49,7 @@ struct dpe_serve_arguments {
     const char *origins[SERVE_MOST_NAMES]; /**< --allow-origin */
     int64_t n_hosts, n_origins;
     int64_t request_timeout; /**< seconds, 0: none */
-    bool other_model;
+    bool other_model, no_plans;
 };
 
 /** A position plan, for texts of at most `length` tokens. */
@@ -58,11 +60,20 @@ struct dpe_serve_plan {
     char evidence[DPE_TABLE_EVIDENCE]; /**< what was measured under the table's entry, or "" */
 };
 
-/** Plans that clients gave while the server runs. They stay until its end. */
+/** A plan that a client gave while the server runs. */
+struct dpe_serve_given {
+    struct dpe_serve_plan plan; /**< its digest is that of the request's bytes */
+    char own[65];               /**< the plan's own, which files of slots name */
+    int64_t number;             /**< among all that were ever given */
+    int64_t holders;            /**< requests that name it */
+    uint64_t used, bytes;
+};
+/** Those that are kept: where there is no room for another, what was not used for longest goes. */
 struct dpe_serve_taken {
     pthread_mutex_t lock;
-    struct dpe_serve_plan *plans[SERVE_MOST_TAKEN];
-    int64_t n;
+    struct dpe_serve_given *plans[SERVE_MOST_TAKEN];
+    int64_t n, given;
+    uint64_t clock, bytes;
 };
 
 /** What does not change while the server runs. */
@@ -82,17 +93,21 @@ struct dpe_serve_world {
     int64_t started;           /**< seconds since 1970 */
     struct dpe_serve_plan *plans;
     int64_t n_plans;               /**< by increasing length */
-    struct dpe_serve_taken *taken; /**< further ones, which have the indices from n_plans on */
+    struct dpe_serve_taken *taken; /**< further ones: n_plans + number is the index of one */
 };
 dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
                                 struct dpe_serve_world *world, struct dpe_error *err);
 void dpe_serve_world_close(struct dpe_serve_world *world);
+/** The plan with this index, which is the server's own, or held. */
 const struct dpe_serve_plan *dpe_serve_world_plan(const struct dpe_serve_world *world,
                                                   int64_t index);
-/** The index of the plan with this digest, −1: there is none. */
-int64_t dpe_serve_world_find(const struct dpe_serve_world *world, const char *digest);
+/** The index of the plan with this digest, which stays until it is released; −1: there is none. */
+int64_t dpe_serve_world_hold(const struct dpe_serve_world *world, const char *digest);
+/** Nothing for a plan of the server's own, or −1. */
+void dpe_serve_world_release(const struct dpe_serve_world *world, int64_t index);
 /** Keep the plan of a table of one entry in its JSON form, unless one of this digest is there.
- * DPE_BAD_DATA: it is no table, or one of another model. */
+ * DPE_BAD_DATA: it is no table, or one of another model; DPE_NO_MEMORY: requests hold as many as
+ * may be there. */
 dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const struct json_t *value,
                                const char *digest, struct dpe_error *err);
 /** The index of the plan that a text of so many tokens is run with. */
@@ -112,6 +127,7 @@ enum dpe_serve_kind {
     SERVE_RULER,
     SERVE_RULER_ONE,
     SERVE_NORMS,    /**< sums of 2-norms of one prompt, for tools (outputs/remote/remote.h) */
+    SERVE_SLOT,     /**< a slot is saved, restored or erased */
     SERVE_TOKENIZE, /**< the last two are answered without the engine */
     SERVE_DETOKENIZE
 };
@@ -145,6 +161,16 @@ struct dpe_serve_sequence {
     struct dpe_serve_sequence *next; /**< in the queue */
 };
 
+/** What is done with a slot, and what came of it. */
+struct dpe_serve_move {
+    enum { SERVE_SAVE, SERVE_RESTORE, SERVE_ERASE } action;
+    int64_t slot;
+    char *path; /**< of the file */
+    int64_t tokens;
+    uint64_t bytes;
+    double seconds;
+};
+
 /** What a client asked for. */
 struct dpe_serve_request {
     enum dpe_serve_kind kind;
@@ -168,6 +194,7 @@ struct dpe_serve_request {
     struct dpe_serve_sequence *sequences; /**< [n_prompts · n] */
     int64_t n_sequences;
     struct dpe_norm_sums norms; /**< of SERVE_NORMS */
+    struct dpe_serve_move move; /**< of SERVE_SLOT */
     /* Under the engine's lock. */
     int64_t unfinished;
     double deadline;        /**< on dpe_clock; 0: none */

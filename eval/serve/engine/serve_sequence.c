@@ -21,7 +21,9 @@ void dpe_serve_queue_finish(struct dpe_serve_engine *engine, struct dpe_serve_se
     engine->counts.failed += err != NULL && !request->cancelled;
     if (err == NULL && !request->cancelled) {
         engine->counts.finished++;
-        engine->counts.first_seconds += sequence->first - sequence->begun;
+        if (sequence->first > 0.0) { /* without new tokens: norms, slots that are moved */
+            engine->counts.first_seconds += sequence->first - sequence->begun;
+        }
         engine->counts.seconds += sequence->ended - sequence->begun;
     }
     request->unfinished--;

@@ -1,5 +1,5 @@
 /* What is served: model, tokenizer, plans, chat template, key; and plans that clients gave while
- * the server runs. Those stay until it ends: sequences and caches name them by index. */
+ * the server runs. Sequences and caches name those by number, which none gets twice. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,14 +111,35 @@ int64_t dpe_serve_world_room(const struct dpe_serve_world *world, int64_t prompt
 
 /* --------------------------------------------------------------------------- plans of clients */
 
+/* The plan of a client with this number, or with this digest, of its request or its own; NULL:
+ * none. With the lock held. */
+static struct dpe_serve_given *find(const struct dpe_serve_taken *taken, int64_t number,
+                                    const char *digest)
+{
+    for (int64_t i = 0; i < taken->n; i++) {
+        struct dpe_serve_given *given = taken->plans[i];
+        if (digest != NULL
+                ? strcmp(given->plan.digest, digest) == 0 || strcmp(given->own, digest) == 0
+                : given->number == number) {
+            return given;
+        }
+    }
+    return NULL;
+}
+
 const struct dpe_serve_plan *dpe_serve_world_plan(const struct dpe_serve_world *world,
                                                   int64_t index)
 {
-    return index < world->n_plans ? &world->plans[index]
-                                  : world->taken->plans[index - world->n_plans];
+    if (index < world->n_plans) {
+        return &world->plans[index];
+    }
+    pthread_mutex_lock(&world->taken->lock);
+    const struct dpe_serve_plan *plan = &find(world->taken, index - world->n_plans, NULL)->plan;
+    pthread_mutex_unlock(&world->taken->lock);
+    return plan;
 }
 
-int64_t dpe_serve_world_find(const struct dpe_serve_world *world, const char *digest)
+int64_t dpe_serve_world_hold(const struct dpe_serve_world *world, const char *digest)
 {
     struct dpe_serve_taken *taken = world->taken;
     int64_t found = -1;
@@ -126,28 +147,70 @@ int64_t dpe_serve_world_find(const struct dpe_serve_world *world, const char *di
         found = strcmp(world->plans[i].digest, digest) == 0 ? i : found;
     }
     pthread_mutex_lock(&taken->lock);
-    for (int64_t i = 0; i < taken->n && found < 0; i++) {
-        found = strcmp(taken->plans[i]->digest, digest) == 0 ? world->n_plans + i : found;
+    struct dpe_serve_given *given = found < 0 ? find(taken, 0, digest) : NULL;
+    if (given != NULL) {
+        given->holders++;
+        given->used = ++taken->clock;
+        found = world->n_plans + given->number;
     }
     pthread_mutex_unlock(&taken->lock);
     return found;
+}
+
+void dpe_serve_world_release(const struct dpe_serve_world *world, int64_t index)
+{
+    if (index >= world->n_plans) {
+        pthread_mutex_lock(&world->taken->lock);
+        find(world->taken, index - world->n_plans, NULL)->holders--;
+        pthread_mutex_unlock(&world->taken->lock);
+    }
+}
+
+/* Forget the plan that was not used for longest and that no request holds; false: all are held. */
+static bool forget_one(struct dpe_serve_taken *taken)
+{
+    int64_t oldest = -1;
+    for (int64_t i = 0; i < taken->n; i++) {
+        const struct dpe_serve_given *given = taken->plans[i];
+        if (given->holders == 0 && (oldest < 0 || given->used < taken->plans[oldest]->used)) {
+            oldest = i;
+        }
+    }
+    if (oldest >= 0) {
+        taken->bytes -= taken->plans[oldest]->bytes;
+        dpe_plan_free(&taken->plans[oldest]->plan.plan);
+        free(taken->plans[oldest]);
+        taken->plans[oldest] = taken->plans[--taken->n];
+    }
+    return oldest >= 0;
 }
 
 static dpe_status add(const struct dpe_serve_world *world, struct dpe_plan *plan,
                       const char *digest, struct dpe_error *err)
 {
     struct dpe_serve_taken *taken = world->taken;
-    DPE_OWNED struct dpe_serve_plan *made = NULL;
-    if (taken->n == SERVE_MOST_TAKEN) {
-        return dpe_fail(err, DPE_NO_MEMORY,
-                        "this server has taken %d plans, the most it keeps; start it again",
-                        SERVE_MOST_TAKEN);
-    }
+    const uint64_t pairs = (uint64_t)plan->n_pairs;
+    const uint64_t mask = (uint64_t)(plan->n_layers * plan->n_heads) * pairs;
+    DPE_OWNED struct dpe_serve_given *made = NULL;
     DPE_TRY(DPE_NEW(&made, 1, err, "out of memory for a plan"));
-    made->plan = *plan;
+    DPE_TRY(dpe_plan_digest(plan, made->own, err));
+    made->bytes = sizeof *made + sizeof(double) * pairs * (1 + 4 * DPE_MAX_BANDS) +
+                  (plan->mask != NULL ? mask : 0);
+    while (taken->n == SERVE_MOST_TAKEN || taken->bytes + made->bytes > SERVE_MOST_TAKEN_BYTES) {
+        if (!forget_one(taken)) {
+            return dpe_fail(err, DPE_NO_MEMORY,
+                            "requests run under %lld plans of clients, the most that this server "
+                            "keeps; try again later",
+                            (long long)taken->n);
+        }
+    }
+    made->plan.plan = *plan;
     *plan = (struct dpe_plan){0};
-    made->length = world->length;
-    memcpy(made->digest, digest, sizeof made->digest);
+    made->plan.length = world->length;
+    memcpy(made->plan.digest, digest, sizeof made->plan.digest);
+    made->used = ++taken->clock;
+    made->number = taken->given++;
+    taken->bytes += made->bytes;
     taken->plans[taken->n++] = made;
     made = NULL;
     return DPE_OK;
@@ -179,21 +242,22 @@ dpe_status dpe_serve_taken_add(const struct dpe_serve_world *world, const json_t
                                const char *digest, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
-    if (dpe_serve_world_find(world, digest) >= 0) {
+    const int64_t there = dpe_serve_world_hold(world, digest);
+    if (there >= 0) {
+        dpe_serve_world_release(world, there);
         return DPE_OK;
     }
     DPE_TRY(read_plan(world, value, &plan, err));
     pthread_mutex_lock(&world->taken->lock);
-    dpe_status status = add(world, &plan, digest, err);
+    dpe_status status =
+        find(world->taken, 0, digest) != NULL ? DPE_OK : add(world, &plan, digest, err);
     pthread_mutex_unlock(&world->taken->lock);
     return status;
 }
 
 static void taken_free(struct dpe_serve_taken *taken)
 {
-    for (int64_t i = 0; taken != NULL && i < taken->n; i++) {
-        dpe_plan_free(&taken->plans[i]->plan);
-        free(taken->plans[i]);
+    while (taken != NULL && forget_one(taken)) {
     }
     if (taken != NULL) {
         pthread_mutex_destroy(&taken->lock);

@@ -28,7 +28,7 @@ def take(moved, digests):
     moved.digests = list(digests) + others[:max(0, MOST_KEPT - len(digests))]
     try:
         moved.plans = kernel.Plans([moved.plan(one) for one in moved.digests], runner.max_model_len, moved.order, runner.device)
-        # vLLM's profile of memory begins behind this.
+        # vLLM's profile of memory begins here.
         runner.model_memory_usage = getattr(runner, "model_memory_usage", 0) + moved.plans.angles.nbytes
         for digest in set(missing) - moved.compared:
             compare(moved, digest)

@@ -17,7 +17,7 @@ from dpe_attention import Rotations, TableError
 from dpe_plan import CHUNK, DISTANCE, KEY
 
 MOST_BANDS, RECORD = 4, 10
-FAR = 1 << 30  # behind every text
+FAR = 1 << 30  # past the end of every text
 
 
 class Plans:

@@ -17,7 +17,7 @@ LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 class Unrotated(torch.nn.Module):
     """In the place of a moving layer's rotation: tokens of texts under an entry keep the queries and keys that they have, all
-    others get the model's own rotation. The first are rotated by a row of cosines of 1 and sines of 0 behind the model's, so that
+    others get the model's own rotation. The first are rotated by a row of cosines of 1 and sines of 0 after the model's, so that
     what is launched does not depend on them. rows: bool, whether each token of the batch is one of these (Moved)."""
 
     def __init__(self, rotary, rows):
@@ -27,7 +27,7 @@ class Unrotated(torch.nn.Module):
 
     def forward(self, positions, query, key=None):
         # The last: positions of a warm-up run are those that the tokens before had; and drafts of a text that ends at the trained
-        # length may lie behind the table. They are never kept, but NaN would spoil the tokens before them.
+        # length may lie past the table's end. They are never kept, but NaN would spoil the tokens before them.
         at = torch.where(self.rows[:positions.shape[-1]], self.still, positions).clamp(max=self.still)
         return self.rotary(at, query, key)
 
@@ -67,6 +67,9 @@ def prepare(runner):
     from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
 
     table, config = serving().table, runner.model_config.hf_text_config
+    if "linear_attention" in (getattr(config, "layer_types", None) or []):
+        raise TableError(f"a {config.model_type} model: this plugin does not carry recurrent layers beside attention; "
+                         "dpe-serve and the adapter for transformers do")
     parents = _attention_modules(runner.model)
     moving = {name: parent for name, (parent, layer) in parents.items() if _moves(config, parent, layer)}
     if not moving:
@@ -207,7 +210,7 @@ def _order(rotary, head_dim):
 
 def _lengthen(parents, moving, longest):
     """Layers rotate by the model's own table of cosines: those that do not move every token, the others texts without an entry.
-    vLLM reads behind the end of one that is too short, which gives NaN without a word, so it is made as long as these texts can be."""
+    vLLM reads past the end of one that is too short, which gives NaN without a word, so it is made as long as these texts can be."""
     for name, (parent, _) in parents.items():
         rotary = getattr(parent, "rotary_emb", None)
         length = serving().trained_length if name in moving and serving().entries else longest

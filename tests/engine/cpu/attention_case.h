@@ -246,6 +246,7 @@ static inline struct dpe_attention arguments(const struct inputs *in, const stru
         .plan = &in->plan,
         .rotation = &in->rotation,
         .layer = 1,
+        .kv_layer = 1,
         .start = shape->start,
         .rows = shape->rows,
         .n_heads = shape->n_heads,

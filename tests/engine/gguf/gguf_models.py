@@ -19,11 +19,12 @@ GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden"
 FOLDERS = ["llama", "llama_bf16", "llama3", "qwen2", "linear", "families/qwen3", "families/qwen3_moe", "families/phi3",
            "families/olmo2", "families/olmo3", "families/granite", "families/glm4", "families/gemma2", "families/gemma3",
            "families/gpt_oss", "families/glm4_moe", "families/minimax_m2", "families/seed_oss", "families/ernie4_5",
-           "families/exaone4", "families/mistral3", "families/ministral3", "families/smollm3_fourth"]
+           "families/exaone4", "families/mistral3", "families/ministral3", "families/smollm3_fourth",
+           "families/qwen3_5"]
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "phi3": "phi3", "olmo2": "olmo2",
                  "olmo3": "olmo2", "granite": "granite", "glm4": "glm4", "gemma2": "gemma2", "gemma3_text": "gemma3",
                  "gpt_oss": "gpt-oss", "ministral3": "mistral3", "smollm3": "smollm3", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
-                 "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "exaone4": "exaone4", "cohere2": "cohere2"}
+                 "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "exaone4": "exaone4", "cohere2": "cohere2", "qwen3_5_text": "qwen35"}
 PERMUTED = ("llama", "granite", "mistral3", "smollm3")
 TYPES = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
 NORMS = {
@@ -35,7 +36,10 @@ NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
          "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
          "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
-         "mlp.shared_experts.down_proj": "ffn_down_shexp"}
+         "mlp.shared_experts.down_proj": "ffn_down_shexp",
+         "linear_attn.in_proj_qkv": "attn_qkv",
+         "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
+         "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out"}
 
 
 class Tensor:
@@ -118,6 +122,27 @@ def stacked(tensors, layer, model_type, config):
     return out
 
 
+def recurrent(config, name, tensor):
+    """A tensor of a layer with a state: rates, and value heads one of each key head after the other."""
+    keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    width, first = config["linear_value_head_dim"], 2 * keys * config["linear_key_head_dim"]
+    heads = [h * (values // keys) + i for i in range(values // keys) for h in range(keys)]
+    wide = [h * width + j for h in heads for j in range(width)]
+    if name in ("in_proj_b", "in_proj_a", "A_log", "dt_bias"):
+        tensor = tensor.rows(heads)
+    elif name == "in_proj_z":
+        tensor = tensor.rows(wide)
+    elif name in ("in_proj_qkv", "conv1d"):
+        tensor = tensor.rows([*range(first), *(first + i for i in wide)])
+    elif name == "out_proj":
+        size = len(tensor.data) // (tensor.shape[0] * tensor.shape[1])
+        cut = [tensor.data[i * size:(i + 1) * size] for i in range(tensor.shape[0] * tensor.shape[1])]
+        tensor = Tensor(tensor.dtype, tensor.shape, b"".join(cut[r * len(wide) + c] for r in range(tensor.shape[0]) for c in wide))
+    if name == "conv1d":
+        tensor = Tensor(tensor.dtype, [tensor.shape[0], tensor.shape[2]], tensor.data)
+    return plain([-math.exp(x) for x in tensor.floats()], tensor.shape) if name == "A_log" else tensor
+
+
 def convert(folder):
     config, tensors = json.loads((folder / "config.json").read_text()), read(folder)
     if config["model_type"] == "mistral3":  # the language model alone
@@ -132,7 +157,7 @@ def convert(folder):
     theta = config.get("rope_theta") or rope.get("rope_theta", 1e4)
     heads, kv = config["num_attention_heads"], config.get("num_key_value_heads", config["num_attention_heads"])
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    plus = 1.0 if model_type.startswith("gemma") else 0.0
+    plus = 1.0 if model_type.startswith(("gemma", "qwen3_5")) else 0.0
     for layer in range(config["num_hidden_layers"]):
         if any(f"model.layers.{layer}.{name}.weight" in tensors for name in ("mlp.gate", "mlp.router", "block_sparse_moe.gate")):
             out += [(f"blk.{layer}.{name}", t) for name, t in stacked(tensors, layer, model_type, config)]
@@ -144,13 +169,17 @@ def convert(folder):
         else:
             _, _, layer, rest = name.split(".", 3)
             own, _, suffix = rest.rpartition(".")
-            if rest == "self_attn.sinks":
+            if rest.startswith("linear_attn"):
+                tensor = recurrent(config, rest.split(".")[1], tensor)
+            if rest.endswith(("A_log", "dt_bias")):
+                gguf = f"blk.{layer}.{'ssm_a' if rest.endswith('A_log') else 'ssm_dt.bias'}"
+            elif rest == "self_attn.sinks":
                 gguf = f"blk.{layer}.attn_sinks.weight"
             elif rest.endswith("e_score_correction_bias"):
                 gguf = f"blk.{layer}.exp_probs_b.bias"
             elif own in NORMS:
                 after = model_type in ("gemma2", "gemma3_text", "olmo2", "olmo3", "exaone4") or (
-                    model_type in ("gpt_oss", "glm4_moe", "seed_oss") and own == "post_attention_layernorm")
+                    model_type in ("gpt_oss", "glm4_moe", "seed_oss", "qwen3_5_text") and own == "post_attention_layernorm")
                 short = "post_attention_norm" if after and own == "post_attention_layernorm" else NORMS[own]
                 gguf = f"blk.{layer}.{short}.{suffix}"
             else:
@@ -158,7 +187,7 @@ def convert(folder):
             if arch in PERMUTED and own in ("self_attn.q_proj", "self_attn.k_proj"):
                 tensor = interleave(tensor, heads if own[10] == "q" else kv)
         if len(tensor.shape) == 1:
-            add = plus if "norm" in gguf else 0.0
+            add = plus if "norm" in gguf and "ssm" not in gguf else 0.0
             tensor = plain([x + add for x in tensor.floats()], tensor.shape)
         out.append((gguf, tensor))
     meta = [("general.architecture", STRING, arch)]
@@ -167,6 +196,17 @@ def convert(folder):
         meta.append((f"{arch}.{key}", kind, data))
 
     put("block_count", U32, config["num_hidden_layers"])
+    if "linear_num_key_heads" in config:
+        # A block more, which predicts further tokens.
+        put("nextn_predict_layers", U32, 1)
+        meta[1] = (f"{arch}.block_count", U32, config["num_hidden_layers"] + 1)
+        out.append((f"blk.{config['num_hidden_layers']}.nextn.enorm.weight", plain([1.0] * 4, [4])))
+        put("ssm.conv_kernel", U32, config["linear_conv_kernel_dim"])
+        put("ssm.state_size", U32, config["linear_key_head_dim"])
+        put("ssm.group_count", U32, config["linear_num_key_heads"])
+        put("ssm.time_step_rank", U32, config["linear_num_value_heads"])
+        put("ssm.inner_size", U32, config["linear_num_value_heads"] * config["linear_value_head_dim"])
+        put("attention.recurrent_layers", BOOL, [each == "linear_attention" for each in config["layer_types"]] + [False])
     put("context_length", U32, config["max_position_embeddings"])
     put("embedding_length", U32, config["hidden_size"])
     put("feed_forward_length", U32, config["intermediate_size"])

@@ -492,6 +492,20 @@ static void recurrent_layers_are_read(void **state)
     assert_int_equal(parse_hybrid(", \"full_attention_interval\": 2", &config, &err), DPE_OK);
     assert_int_equal(dpe_config_attending(&config, 6), 3);
     dpe_config_release(&config);
+    /* The published OLMo Hybrid: its layers that see all keys have no positions. */
+    static const char still[] = "{\"model_type\": \"olmo_hybrid\", \"hidden_size\": 64, "
+                                "\"intermediate_size\": 64, \"num_hidden_layers\": 4, "
+                                "\"num_attention_heads\": 8, \"num_key_value_heads\": 8, "
+                                "\"rope_parameters\": {\"rope_theta\": null}}";
+    assert_int_equal(
+        dpe_config_parse("config.json", still, sizeof still - 1, NULL, NULL, 0, &config, &err),
+        DPE_OK);
+    assert_true(dpe_config_still(&config) && dpe_config_alike(&config));
+    for (int64_t i = 0; i < 4; i++) {
+        assert_true(dpe_config_attends(&config, i) == (i == 3));
+        assert_true(dpe_config_moves(&config, i) == (i == 3));
+    }
+    dpe_config_release(&config);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(parse_hybrid(rows[i].keys, &config, &err), DPE_BAD_DATA);
         if (strstr(err.text, rows[i].want) == NULL) {

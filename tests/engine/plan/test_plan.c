@@ -10,8 +10,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/base/base.h"
+#include "engine/base/groups.h"
 #include "engine/model/model.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
@@ -511,6 +513,68 @@ static void factors_of_queries_are_their_formulas(void **state)
     dpe_plan_free(&off);
 }
 
+/* Group i of a curve as it is defined, by counting; and every group's first token again, alone. */
+static void groups_are_the_curve(void **state)
+{
+    (void)state;
+    static const struct {
+        double most, rate;
+        int64_t tokens;
+    } curves[] = {{2, 0.3, 100},
+                  {3, 1e-4, 100000},
+                  {5, 0.125, 5000},
+                  {17, 0.7, 3000},
+                  {1000, 0.013, 100000},
+                  {1000, 3.1, 100000},
+                  {1 << 20, 1e6, 400000},
+                  {1 << 20, 0.01, 200000},
+                  {1 << 20, 27.5, 3000000},
+                  {1 << 20, 0x1p-30, 9000},
+                  {(1 << 20) - 3, 11.3, 3000000}};
+    alarm(60); /* a walk over all sizes for each token takes hours */
+    for (size_t i = 0; i < sizeof curves / sizeof *curves; i++) {
+        const double most = curves[i].most;
+        struct dpe_groups at = {0};
+        double group = 0.0;
+        for (int64_t x = 0, left = 0; x < curves[i].tokens; x++, left--) {
+            bool first = left == 0;
+            if (first) {
+                group += x > 0;
+                left = (int64_t)fmin(
+                    floor(most / (1.0 + (most - 1.0) * exp(-curves[i].rate * group))), most - 1.0);
+            }
+            double found = dpe_group_of(most, curves[i].rate, (double)x, &at);
+            struct dpe_groups alone = {0};
+            if (found != group ||
+                (first && dpe_group_of(most, curves[i].rate, (double)x, &alone) != group)) {
+                fail_msg("curve %zu, token %lld: group %.0f, expected %.0f", i, (long long)x, found,
+                         group);
+            }
+        }
+    }
+    alarm(0);
+}
+
+/* The largest and steepest curve that a plan may name, in tables for a long text. */
+static void tables_of_steep_groups_are_made(void **state)
+{
+    (void)state;
+    struct dpe_plan plan = make("self:window=16,group=1048576,rate=1e6", false);
+    struct dpe_rotation rotation;
+    struct dpe_error err = {0};
+    alarm(60);
+    assert_int_equal(dpe_rotation_make(&plan, 100000, 2, &rotation, &err), DPE_OK);
+    alarm(0);
+    for (int64_t n = 0; n < 99900; n += 4999) {
+        struct dpe_rel rel = dpe_plan_position(&plan, 0, 0, 0, 99999, n);
+        int table = rotation.k_table[rel.band];
+        double angle = (double)((float)rel.pk * (float)plan.inv_freq[0]);
+        assert_true(rotation.cos[table][n * PAIRS] == (float)cos(angle));
+    }
+    dpe_rotation_free(&rotation);
+    dpe_plan_free(&plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -519,6 +583,8 @@ int main(void)
         cmocka_unit_test(self_extend_is_dpe_with_one_group),
         cmocka_unit_test(a_window_over_all_is_rope),
         cmocka_unit_test(factors_of_queries_are_their_formulas),
+        cmocka_unit_test(groups_are_the_curve),
+        cmocka_unit_test(tables_of_steep_groups_are_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -281,7 +281,18 @@ static void polls_and_taps_are_asked(void **state)
     dpe_session_set_poll(s, stop, NULL);
     assert_int_equal(step(s, &tiny, 0, -1, logits, &err), DPE_INCOMPLETE);
     assert_int_equal(s->length[0], PREFIX);
+    /* So does making a plan's tables: the session has none then, and takes the next one. */
+    struct dpe_plan plan = {0};
+    const struct dpe_plan_context context = {
+        .config = tiny.config, .trained_length = 16, .length = 4 * PREFIX};
+    TINY_OK(dpe_plan_make("self:window=4,group=1048576,rate=1e6", &context, &plan, &err), err);
+    assert_int_equal(dpe_session_set_plan(s, &plan, &err), DPE_INCOMPLETE);
     dpe_session_set_poll(s, NULL, NULL);
+    assert_int_not_equal(dpe_session_feed(s, tiny.tokens, 2, NULL, &err), DPE_OK);
+    TINY_OK(dpe_session_set_plan(s, &plan, &err), err);
+    dpe_plan_free(&plan);
+    dpe_session_destroy(s);
+    s = open_threads(&tiny, "rope", false, 2);
     int64_t rows = 0;
     dpe_session_set_tap(s, count_rows, &rows);
     TINY_OK(step(s, &tiny, 0, -1, logits, &err), err);

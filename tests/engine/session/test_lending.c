@@ -119,6 +119,52 @@ static void step(const struct pair *pair, uint32_t *state)
     }
 }
 
+/* The bytes of a branch in memory: all of them once, from 0 on. */
+struct kept {
+    unsigned char *bytes;
+    size_t n, seen;
+    bool into; /* the cache */
+};
+
+static dpe_status move(void *user, uint64_t at, void *bytes, size_t n, struct dpe_error *err)
+{
+    struct kept *kept = user;
+    (void)err;
+    assert_true(at + n <= kept->n);
+    memcpy(kept->into ? bytes : kept->bytes + at, kept->into ? kept->bytes + at : bytes, n);
+    __atomic_fetch_add(&kept->seen, n, __ATOMIC_RELAXED); /* several threads */
+    return DPE_OK;
+}
+
+/* What a branch holds, saved and restored as another one: the same bytes, wherever they lie. */
+static void restore(const struct pair *pair, int64_t from, int64_t to)
+{
+    struct dpe_session *const both[] = {pair->lends, pair->copies};
+    const int64_t n = pair->lends->length[from];
+    struct dpe_saved_shape saved;
+    struct dpe_error err = {0};
+    unsigned char *bytes[2];
+    for (int i = 0; i < 2 && n > 0 && both[i]->ops->reads_kv; i++) {
+        TINY_OK(dpe_session_saved_shape(both[i], &saved, &err), err);
+        struct kept kept = {.n = (size_t)(2 * saved.layers * saved.heads * n * saved.row_bytes)};
+        bytes[i] = kept.bytes = calloc(kept.n, 1);
+        assert_non_null(kept.bytes);
+        struct dpe_saved_mover mover = {move, &kept, i == 0};
+        TINY_OK(dpe_session_move_saved(both[i], from, n, &mover, &err), err);
+        assert_int_equal(kept.seen, kept.n);
+        kept.into = true;
+        int32_t ids[ROOM];
+        memcpy(ids, both[1]->tokens + from * ROOM, (size_t)n * sizeof *ids);
+        TINY_OK(dpe_session_restore(both[i], to, ids, n, &mover, &err), err);
+        assert_int_equal(both[i]->length[to], n);
+        if (i == 1) {
+            assert_memory_equal(bytes[0], bytes[1], kept.n);
+            free(bytes[0]);
+            free(bytes[1]);
+        }
+    }
+}
+
 /* The most branches that read from others at one time. */
 static int go_through(const struct pair *pair, int turns, uint32_t state)
 {
@@ -139,7 +185,7 @@ static int go_through(const struct pair *pair, int turns, uint32_t state)
         int64_t keep =
             length - (below(&state, 3) == 0 ? below(&state, length + 1) : below(&state, 5));
         keep = keep > 0 ? keep : 0;
-        switch (below(&state, 6)) {
+        switch (below(&state, pair->lends->ops->reads_kv ? 7 : 6)) {
         case 0:
             TINY_OK(dpe_session_branch_cut(pair->lends, a, keep, &err), err);
             TINY_OK(dpe_session_branch_cut(pair->copies, a, keep, &err), err);
@@ -152,6 +198,9 @@ static int go_through(const struct pair *pair, int turns, uint32_t state)
             break;
         case 4:
             feed(pair, &state, a);
+            break;
+        case 6:
+            restore(pair, a, b);
             break;
         default:
             step(pair, &state);

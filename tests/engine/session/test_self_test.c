@@ -99,7 +99,7 @@ static void kinds_of_models_pass(void **state)
         struct dpe_device_result result;
         char kind[512];
         dpe_device_request_make(config, &options, NULL, 48, i / 2 % 2 == 0, &request);
-        request.plan = (int)i % 2;
+        request.plan = dpe_config_pairs(config) < 4 ? 0 : (int)i % 2; /* 1 has four groups */
         dpe_device_kind(&request, kind);
         dpe_device_test(&request, &result);
         printf("%s: a prefill %.1e of %.1e %s\n", kind, result.rms[request.plan][DPE_ASK_PREFILL],
@@ -253,7 +253,7 @@ static void parts_of_models_are_tested(void **state)
     } all[] = {
         {"families/gemma2", NULL, "plain"},
         {"families/gpt_oss", NULL, "sinks"},
-        {"families/gpt_oss", NULL, "grouped"},
+        {"families/gpt_oss", NULL, "grouped_few"},
         {"families/gpt_oss", NULL, "combine"},
         {"families/qwen3_moe", NULL, "choose"},
         {"families/nsa", NULL, "merge"},

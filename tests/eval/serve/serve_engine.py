@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -166,6 +167,64 @@ def test_plain():
                              capture_output=True, text=True, check=False)
         assert ran.returncode == 64 and "gives no norms" in ran.stderr and not os.path.exists(os.path.join(work, "no.h5")), ran
         plain.shutdown()
+
+
+def ask_once(engine, *words, code, **environment):
+    """What a tool says that asks an engine who it is, with these variables of the environment."""
+    clean = {key: value for key, value in os.environ.items() if "proxy" not in key.lower() and key not in ("SSL_CERT_FILE", "CURL_CA_BUNDLE")}
+    ran = subprocess.run([f"{bin_folder}/dpe-eval", "niah", "-m", bare, *TEXTS, "-l", "256", "--samples", "1", "--method", "rope", "--engine", engine,
+                          *words, "-o", os.path.join(work, "asked.h5")], capture_output=True, text=True, check=False, timeout=120,
+                         env={**clean, **environment})
+    assert ran.returncode == code, ran
+    return ran.stderr
+
+
+def test_proxies():
+    """A proxy is asked, with the key, for machines that the user has not named as reached without it; never for this machine."""
+    heads = []
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            heads.append((self.path, self.headers["Authorization"]))
+            self.send_error(404)
+
+        def log_message(self, *_):
+            pass
+
+    proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    key = os.path.join(work, "key")
+    with open(key, "w", encoding="utf-8") as file:
+        file.write("sk-hidden\n")
+    by = {"http_proxy": f"http://127.0.0.1:{proxy.server_port}"}
+    ask_once("http://engine.invalid:81", "--engine-key-file", key, code=65, **by)
+    assert heads and heads[0] == ("http://engine.invalid:81/v1/dpe", "Bearer sk-hidden"), heads
+    heads.clear()
+    for name in ("NO_PROXY", "no_proxy"):
+        for value in ("engine.invalid", "other.example,.invalid", "*"):
+            ask_once("http://engine.invalid:81", "--engine-key-file", key, code=64, **by, **{name: value})
+    for host in ("127.0.0.1", "localhost"):
+        ask_once(f"http://{host}:1", "--engine-key-file", key, code=74, **by, NO_PROXY="other.example")
+    assert not heads, heads
+    proxy.shutdown()
+
+
+def test_own_authority():
+    """A certificate of one's own authority is trusted where the user names the authority's file."""
+    cert, secret = os.path.join(work, "cert.pem"), os.path.join(work, "secret.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+                    "-days", "2", "-keyout", secret, "-out", cert], check=True, capture_output=True)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Plain)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, secret)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.handle_error = lambda *_: None  # of clients that do not trust it
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"https://localhost:{server.server_port}"
+    assert "certificate" in ask_once(url, code=74)
+    for name in ("SSL_CERT_FILE", "CURL_CA_BUNDLE"):
+        assert "certificate" not in ask_once(url, "--dry-run", code=0, **{name: cert})
+    server.shutdown()
 
 
 try:

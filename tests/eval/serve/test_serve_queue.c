@@ -6,9 +6,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "eval/serve/engine/serve_engine_internal.h"
+#include "outputs/read/read.h"
 
 enum { SLOTS = 2, QUEUE = 3, MOST = 4 };
 
@@ -161,12 +164,74 @@ static void a_slot_that_failed_is_empty(void **state)
     close_desk(&desk);
 }
 
+/* Plans of strangers: the last ones are there, however many come, and so is one that a request
+ * holds, whose number no other gets. Where requests hold all, another one is refused. */
+static void plans_that_nobody_uses_are_forgotten(void **state)
+{
+    (void)state;
+    enum { MORE = 40 };
+    static char digests[SERVE_MOST_TAKEN + MORE][65];
+    static int64_t held[SERVE_MOST_TAKEN];
+    struct dpe_serve_arguments args = {.model = DPE_SOURCE_DIR "/data/reference",
+                                       .given = DPE_SOURCE_DIR "/data/reference",
+                                       .method = "rope",
+                                       .length = 512};
+    struct dpe_serve_world world;
+    struct dpe_error err = {0};
+    struct dpe_table *table = NULL;
+    if (dpe_serve_world_open(&args, &world, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    const struct dpe_plan_context context = {.config = dpe_model_config(world.model),
+                                             .trained_length = 256,
+                                             .length = 512,
+                                             .official = true};
+    if (dpe_table_for_plan(&world.plans[0].plan, &context, dpe_model_fingerprint(world.model), 0,
+                           &table, &err) != DPE_OK) {
+        fail_msg("%s", err.text);
+    }
+    char *text = dpe_table_json(table);
+    json_t *plan = json_loads(text, 0, NULL);
+    assert_non_null(plan);
+    for (int i = 0; i < SERVE_MOST_TAKEN + MORE; i++) {
+        snprintf(digests[i], sizeof digests[i], "%064x", i);
+        assert_int_equal(dpe_serve_taken_add(&world, plan, digests[i], &err), DPE_OK);
+        held[0] = i == 0 ? dpe_serve_world_hold(&world, digests[0]) : held[0];
+    }
+    assert_int_equal(world.taken->n, SERVE_MOST_TAKEN);
+    assert_string_equal(dpe_serve_world_plan(&world, held[0])->digest, digests[0]);
+    for (int i = 1; i < MORE; i++) {
+        assert_int_equal(dpe_serve_world_hold(&world, digests[i]), -1);
+    }
+    for (int i = 1; i < SERVE_MOST_TAKEN; i++) {
+        held[i] = dpe_serve_world_hold(&world, digests[MORE + i]);
+        assert_true(held[i] > held[i - 1]);
+    }
+    char another[65] = "another";
+    assert_int_equal(dpe_serve_taken_add(&world, plan, another, &err), DPE_NO_MEMORY);
+    dpe_serve_world_release(&world, held[7]);
+    assert_int_equal(dpe_serve_taken_add(&world, plan, another, &err), DPE_OK);
+    const int64_t last = dpe_serve_world_hold(&world, another);
+    assert_true(last > held[SERVE_MOST_TAKEN - 1]);
+    dpe_serve_world_release(&world, last);
+    for (int i = 0; i < SERVE_MOST_TAKEN; i++) {
+        if (i != 7) {
+            dpe_serve_world_release(&world, held[i]);
+        }
+    }
+    json_decref(plan);
+    free(text);
+    dpe_table_close(table);
+    dpe_serve_world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_limit_is_strict),
         cmocka_unit_test(each_sequence_is_counted_once),
         cmocka_unit_test(a_slot_that_failed_is_empty),
+        cmocka_unit_test(plans_that_nobody_uses_are_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "outputs/job/price.h"
@@ -210,6 +211,26 @@ static void speeds_are_kept_for_a_day(void **state)
     fprintf(file, "%s 1 2\n%s 999999 4096 x\nabc\n", other, other);
     fclose(file);
     assert_false(dpe_job_speed_find(path, other, now, &found));
+    /* A line that was cut, or goes on, is none, and neither is one of numbers that none can have.
+     */
+    static const char *const kept[] = {" 999999 4096 1 2 3 4 5 6 7\n", " 999999 4096 1 2 3 4 5 6 7",
+                                       " 999999 4096 1 2 3 4 5 6 7 8\n",
+                                       " 999999 4096 1e308 2 3 4 5 6 7\n",
+                                       " 999999 4096 1 2 3 4 5 6 1.1e9\n"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        file = fopen(path, "w");
+        assert_non_null(file);
+        fprintf(file, "%s%s", other, kept[i]);
+        fclose(file);
+        assert_int_equal(dpe_job_speed_find(path, other, now, &found), i == 0);
+    }
+    /* A pipe is not waited for, and the next measurement takes its place. */
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(60);
+    assert_false(dpe_job_speed_find(path, other, now, &found));
+    dpe_job_speed_keep(path, other, now, &speed);
+    alarm(0);
     unlink(path);
     rmdir(folder);
 }

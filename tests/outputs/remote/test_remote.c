@@ -79,8 +79,8 @@ static const char *choose(struct server *server, const char *head)
 
 static void answer(struct server *server, int client, const char *text)
 {
-    char out[4096];
-    size_t n = (size_t)snprintf(out, sizeof out, "HTTP/1.1 ");
+    char out[4096] = "";
+    size_t n = text[0] == '<' ? 0 : (size_t)snprintf(out, sizeof out, "HTTP/1.1 ");
     for (; *text != '\0'; text++) {
         if (strncmp(text, "@D", 2) == 0) {
             n += (size_t)snprintf(out + n, sizeof out - n, "%s", server->digest);
@@ -91,7 +91,10 @@ static void answer(struct server *server, int client, const char *text)
     }
     send(client, out, n, MSG_NOSIGNAL);
     if (strstr(out, "X-Endless") != NULL) {
-        memset(out, ' ', sizeof out);
+        bool lines = strstr(out, "X-Endless-Lines") != NULL;
+        for (size_t i = 0; i < sizeof out; i++) {
+            out[i] = lines ? "X-A: b\r\n"[i % 8] : ' ';
+        }
         while (send(client, out, sizeof out, MSG_NOSIGNAL) > 0) {
         }
     }
@@ -274,6 +277,11 @@ static void wrong_answers_are_refused(void **state)
         "\"@D\"}}",
         "{\"choices\":[{\"logprobs\":{\"token_logprobs\":[null,3,-1]}}],\"dpe\":{\"digest\":\"@D\"}"
         "}",
+        "{\"choices\":[{\"logprobs\":{\"token_logprobs\":[null,-1e308,-1e308]}}],\"dpe\":{"
+        "\"digest\":"
+        "\"@D\"}}",
+        "{\"choices\":[{\"logprobs\":{\"token_logprobs\":[null,-1,-1.1e6]}}],\"dpe\":{\"digest\":"
+        "\"@D\"}}",
     };
     (void)state;
     char text[1024];
@@ -286,6 +294,13 @@ static void wrong_answers_are_refused(void **state)
         expect(WITH(text), DPE_BAD_DATA, "expected", true);
     }
     expect(WITH("200 OK\r\nX-Endless: y\r\n\r\n"), DPE_BAD_DATA, "found a longer one", false);
+    /* A line of the head, its lines, and those behind a body in chunks, without end; HTTP/0.9. */
+    expect(WITH("200 OK\r\nX-Endless: "), DPE_BAD_DATA, "head", false);
+    expect(WITH("200 OK\r\nX-Endless-Lines: y\r\n"), DPE_BAD_DATA, "head", false);
+    expect(WITH("200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-A\r\nX-Endless-Lines: "
+                "y\r\n\r\n2\r\n{}\r\n0\r\n"),
+           DPE_BAD_DATA, "head", false);
+    expect(WITH("<html>this is no HTTP</html>"), DPE_BAD_DATA, "HTTP/0.9", false);
     expect(
         WITH("400 No\r\nConnection: close\r\n\r\n{\"error\":{\"message\":\"too long, says it\"}}"),
         DPE_BAD_DATA, "too long, says it", false);
@@ -328,9 +343,55 @@ static void wrong_engines_are_refused(void **state)
     struct dpe_error err = {0};
     const struct dpe_remote_options options = {.url = "ftp://x", .in_flight = 1, .patience = 1.0};
     assert_int_equal(dpe_remote_open(&options, &engine, &err), DPE_USAGE);
+    /* One that was never there is not waited for. */
     const struct dpe_remote_options nobody = {
-        .url = "http://127.0.0.1:1", .in_flight = 1, .patience = 0.6};
+        .url = "http://127.0.0.1:1", .in_flight = 1, .patience = 3600.0};
+    alarm(60);
     assert_int_equal(dpe_remote_open(&nobody, &engine, &err), DPE_IO);
+    alarm(0);
+    /* What is secret in a URL is not repeated. */
+    static const char *const secrets[] = {
+        "http://me:SECRET@127.0.0.1:1", "https://127.0.0.1:1/v1?key=SECRET",
+        "http://SECRET@127.0.0.1:1/v1", "ftp://me:SECRET@127.0.0.1",
+        "http://127.0.0.1:1/v1#SECRET"};
+    for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) {
+        const struct dpe_remote_options secret = {.url = secrets[i], .in_flight = 1};
+        assert_int_equal(dpe_remote_open(&secret, &engine, &err), DPE_USAGE);
+        assert_non_null(strstr(err.text, "--engine-key-file"));
+        assert_null(strstr(err.text, "SECRET"));
+    }
+}
+
+#define BUSY(status) status "\r\nConnection: close\r\nRetry-After: 0\r\n\r\n{}"
+#define LOST                                                                                       \
+    "404 No\r\nConnection: close\r\n\r\n{\"error\":{\"message\":\"no plan with that "              \
+    "digest\",\"code\":"                                                                           \
+    "\"plan_not_found\"}}"
+
+/* A server that was started again has lost its plan: it gets it once more, and the requests that
+ * were refused are sent again. */
+static void a_lost_plan_is_given_again(void **state)
+{
+    (void)state;
+    for (int lost = 1; lost <= 4; lost++) {
+        for (int scored = 0; scored < 2; scored++) {
+            expect((const struct reply[]){{"/v1/dpe", about, 0},
+                                          {"/v1/dpe/plan", taken, 1},
+                                          {"/v1/dpe/completions", LOST, scored ? 1 : lost},
+                                          {"/v1/dpe/plan", BUSY("503 Busy"), 1},
+                                          {"/v1/dpe/plan", taken, 0},
+                                          {"/v1/dpe/completions", GOOD, 0},
+                                          {0}},
+                   DPE_OK, NULL, scored == 1);
+        }
+    }
+    expect(WITH(LOST), DPE_BAD_DATA, "no plan with that digest", false);
+    expect((const struct reply[]){{"/v1/dpe", about, 0},
+                                  {"/v1/dpe/plan", taken, 1},
+                                  {"/v1/dpe/completions", LOST, 0},
+                                  {"/v1/dpe/plan", JSON "{\"plan\":\"@D\",\"model\":\"beef\"}", 0},
+                                  {0}},
+           DPE_BAD_DATA, "its model has changed", false);
 }
 
 #define NORMS(rows, q, k)                                                                          \
@@ -394,8 +455,6 @@ static void norms_are_added(void **state)
     expect_norms("200 OK\r\nX-Endless: y\r\n\r\n", false, DPE_BAD_DATA, "found a longer one");
 }
 
-#define BUSY(status) status "\r\nConnection: close\r\nRetry-After: 0\r\n\r\n{}"
-
 /* Busy servers, and connections that break off, are tried again; what was answered is not asked for
  * again. */
 static void requests_are_tried_again(void **state)
@@ -421,7 +480,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_read),          cmocka_unit_test(wrong_answers_are_refused),
         cmocka_unit_test(wrong_engines_are_refused), cmocka_unit_test(norms_are_added),
-        cmocka_unit_test(requests_are_tried_again),
+        cmocka_unit_test(requests_are_tried_again),  cmocka_unit_test(a_lost_plan_is_given_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -271,11 +271,11 @@ def detect(path, flat=False, selected=False):
     put(file, "/table/inv_freq", 10000.0 ** (-np.arange(32) / 32))
     put(file, "/table/scale_factor", np.maximum(1, 4096 // np.maximum(effective, 1)), np.float64)
     if selected:
-        attr(file, "/select", "rule", "guarded")
-        attr(file, "/select", "rule_in_words", "leaves half <only> where a test requires it")
         put(file, "/table/effective_length", [128, 64, 128, 256, 128, 128, 512, 128], np.int64)
         put(file, "/race/dropped_after", np.where(rng.uniform(0, 1, shape) < 0.3, 4, -1), np.int64)
         put(file, "/detect/niah/n_valid", np.full(shape, 10), np.int64)
+    if "detect/plan" not in file:
+        put_text(file, "/detect/plan", np.full(shape, "0" * 32, dtype=object))
     if "validated_plan" not in file:
         put_text(file, "/validated_plan", ["rope", "base", "joint"])
     for folder, name, values in (("/validate/niah", "recall_mean", [0.0, 0.2, 0.6]),
@@ -296,9 +296,6 @@ def detect(path, flat=False, selected=False):
             file[folder].attrs["samples_needed"] = np.int64(40)
         attr(file, folder, "samples", "not those of the sweep")
     attr(file, "/validate", "words", "The table holds <what> it found\n  worse than half, with 12 samples\n")
-    attr(file, "/validate/niah", "verdict", "The joint plan is odd.\n")
-    if selected:
-        attr(file, "/race", "words", "race: 3 of 64 cells were dropped\n")
     file.close()
 
 

@@ -119,6 +119,38 @@ static void test_csv(void **state)
     dpe_draw_sheet_free(sheet);
 }
 
+/* A spreadsheet would run these as formulas; numbers stay numbers. */
+static void test_csv_formulas(void **state)
+{
+    (void)state;
+    static const char *const formulas[] = {
+        "=1+2", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "-", "=HYPERLINK(\"x\")"};
+    static const char *const others[] = {"-2.5e-3", "+7", "a=b", "", "rope", "-inf"};
+    struct dpe_sheet *sheet =
+        dpe_draw_sheet_new(dpe_draw_format_text("id"), dpe_draw_format_text("t"), "=name:t|n:2");
+    assert_non_null(sheet);
+    for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++) {
+        dpe_draw_row(sheet, dpe_text_cell(formulas[i]), dpe_number_cell(-1.0));
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        dpe_draw_row(sheet, dpe_text_cell(others[i]), dpe_number_cell(-1.0));
+    }
+    struct dpe_text out = {0};
+    dpe_draw_sheet_csv(sheet, &out);
+    assert_false(out.failed);
+    int quoted = 0;
+    for (const char *at = out.bytes; *at != '\0'; at++) {
+        bool begins = *at == '"' && (at == out.bytes || at[-1] == '\n' || at[-1] == ',');
+        quoted += begins && at[1] == '\'';
+        assert_true(!begins || strchr("=@\t\r", at[1]) == NULL);
+    }
+    /* Of the tabs and returns spaces were made. */
+    assert_int_equal(quoted, 1 + sizeof formulas / sizeof *formulas - 2);
+    assert_non_null(strstr(out.bytes, "\"-2.5e-3\",\"-1\""));
+    dpe_text_free(&out);
+    dpe_draw_sheet_free(sheet);
+}
+
 static void test_html_table(void **state)
 {
     (void)state;
@@ -479,6 +511,7 @@ int main(void)
         cmocka_unit_test(test_escapes),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_csv_formulas),
         cmocka_unit_test(test_html_table),
         cmocka_unit_test(test_failed_sheet),
         cmocka_unit_test(test_p_column),

@@ -10,10 +10,14 @@
 #include <cmocka.h>
 
 #include <hdf5.h>
+#include <zlib.h>
 
 #include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "engine/base/base.h"
+#include "engine/base/bytes.h"
 #include "outputs/h5/h5.h"
 #include "outputs/run/run.h"
 #include "outputs/table/dpe_table.h"
@@ -32,6 +36,35 @@ int flock(int fd, int operation)
     locked++;
     errno = ENOLCK;
     return locks_fail ? -1 : 0;
+}
+
+/* HDF5 does not free what it had read before a read failed. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libhdf5";
+}
+
+/* So it does this one, and so does the program itself: the reads of a file that is no table yet or
+ * one. */
+static int reads_left = -1; /* then they fail; below 0: none does */
+static int reads, reads_failed;
+ssize_t pread64(int fd, void *bytes, size_t n, off_t at);
+ssize_t pread64(int fd, void *bytes, size_t n, off_t at)
+{
+    reads++;
+    if (reads_left == 0) {
+        reads_failed++;
+        errno = EIO;
+        return -1;
+    }
+    reads_left -= reads_left > 0;
+    return syscall(SYS_pread64, fd, bytes, n, at);
+}
+ssize_t pread(int fd, void *bytes, size_t n, off_t at);
+ssize_t pread(int fd, void *bytes, size_t n, off_t at)
+{
+    return pread64(fd, bytes, n, at);
 }
 
 enum { GROUPS = 2, PAIRS = 4, HEADS = 2 };
@@ -386,6 +419,219 @@ static void chunks_that_dpe_does_not_write_are_refused(void **state)
     }
 }
 
+/* How a dataset of LIST bytes of value 7 is stored: in chunks of CHUNK, or in one block. */
+enum { LIST = 5000, CHUNK = 2000 };
+static const struct stored {
+    const char *name;
+    const char *filters; /* in their order: d deflate, s shuffle, f fletcher32 */
+    unsigned skipped;    /* the filter mask of the last chunk */
+    int unpacked;        /* bytes of the last chunk before the filters; -1: not written */
+    int junk;            /* bytes behind it */
+    bool unfilled;       /* no value for what is not stored */
+    bool right;
+} storages[] = {
+    {"plain", "", 0, CHUNK, 0, false, true},
+    {"deflated", "d", 0, CHUNK, 0, false, true},
+    {"as dpe writes", "sdf", 0, CHUNK, 0, false, true},
+    {"checksums on both sides", "fdf", 0, CHUNK, 0, false, true},
+    {"not stored, but filled", "d", 0, -1, 0, false, true},
+    {"not filled, but stored", "d", 0, CHUNK, 0, true, true},
+    {"one byte, plain", "", 0, 1, 0, false, false},
+    {"one byte less, plain", "", 0, CHUNK - 1, 0, false, false},
+    {"one byte more, plain", "", 0, CHUNK, 1, false, false},
+    {"the last element is missing, shuffled", "s", 0, CHUNK - 1, 0, false, false},
+    {"unpacks to less", "d", 0, 10, 0, false, false},
+    {"unpacks to one less", "d", 0, CHUNK - 1, 0, false, false},
+    {"unpacks to more", "d", 0, CHUNK + 1, 0, false, false},
+    {"unpacks to less, with a checksum that is right", "sdf", 0, 30, 0, false, false},
+    {"is shorter than its checksum", "f", 0, -2, 0, false, false},
+    {"a mask leaves deflate out", "d", 1, 100, 0, false, false},
+    {"a mask leaves deflate out, whole", "d", 1, CHUNK, 0, false, false},
+    {"a mask leaves the checksum out", "sdf", 4, CHUNK, 0, false, false},
+    {"a mask for filters that there are not", "", 8, CHUNK, 0, false, false},
+    {"neither stored nor filled", "d", 0, -1, 0, true, false},
+    {"neither stored nor filled, plain", "", 0, -1, 0, true, false},
+};
+
+/* HDF5's checksum of Fletcher. */
+static uint32_t fletcher32(const unsigned char *bytes, size_t n)
+{
+    uint32_t low = 0;
+    uint32_t high = 0;
+    for (size_t i = 0; i < n; i += 2) {
+        low = (low + ((uint32_t)bytes[i] << 8) + (i + 1 < n ? bytes[i + 1] : 0U)) % 65535;
+        high = (high + low) % 65535;
+    }
+    return high << 16 | low;
+}
+
+/* What the filters make of n bytes of value 7, in place; its length. */
+static size_t filter(const struct stored *how, unsigned char *bytes, size_t n)
+{
+    memset(bytes, 7, n);
+    for (size_t i = 0; how->filters[i] != '\0'; i++) {
+        unsigned char packed[2 * CHUNK];
+        uLongf room = sizeof packed;
+        if ((how->skipped & (1U << i)) != 0) {
+            continue;
+        }
+        if (how->filters[i] == 'd') {
+            assert_int_equal(compress(packed, &room, bytes, n), Z_OK);
+            memcpy(bytes, packed, room);
+            n = room;
+        } else if (how->filters[i] == 'f') {
+            dpe_store_u64(bytes + n, fletcher32(bytes, n), 4);
+            n += 4;
+        }
+    }
+    return n;
+}
+
+static void store(const char *table, const struct stored *how)
+{
+    static unsigned char bytes[4 * CHUNK];
+    const hsize_t list = LIST, chunk = CHUNK;
+    hid_t file = H5Fopen(table, H5F_ACC_RDWR, H5P_DEFAULT);
+    hid_t space = H5Screate_simple(1, &list, NULL);
+    hid_t created = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(created, 1, &chunk);
+    for (const char *at = how->filters; *at != '\0'; at++) {
+        assert_true((*at == 'd'   ? H5Pset_deflate(created, 6)
+                     : *at == 's' ? H5Pset_shuffle(created)
+                                  : H5Pset_fletcher32(created)) >= 0);
+    }
+    if (how->unfilled) {
+        H5Pset_fill_time(created, H5D_FILL_TIME_NEVER);
+    }
+    hid_t set =
+        H5Dcreate2(file, "/list", H5T_NATIVE_UINT8, space, H5P_DEFAULT, created, H5P_DEFAULT);
+    assert_true(set >= 0);
+    for (hsize_t at = 0; at < LIST; at += CHUNK) {
+        struct stored whole = *how;
+        bool last = at + CHUNK >= LIST;
+        whole.skipped = last ? how->skipped : 0;
+        size_t n = last && how->unpacked == -2 ? 3
+                   : last && how->unpacked == -1
+                       ? 0
+                       : filter(&whole, bytes, last ? (size_t)how->unpacked : CHUNK);
+        n += last ? (size_t)how->junk : 0;
+        assert_true(n == 0 || H5Dwrite_chunk(set, H5P_DEFAULT, whole.skipped, &at, n, bytes) >= 0);
+    }
+    H5Dclose(set);
+    H5Pclose(created);
+    H5Sclose(space);
+    H5Fclose(file);
+    seal(table);
+}
+
+static dpe_status get_list(struct scratch *scratch, const char *name, struct dpe_error *err)
+{
+    struct dpe_h5 *engine = NULL;
+    void *data = NULL;
+    int rank = 0;
+    int64_t dims[5] = {0};
+    assert_int_equal(dpe_h5_open(scratch->table, &engine, err), DPE_OK);
+    dpe_status status = dpe_h5_get(engine, name, DPE_COL_U8, &data, &rank, dims, err);
+    for (size_t i = 0; status == DPE_OK && i < (size_t)dims[0]; i++) {
+        assert_true(((unsigned char *)data)[i] == 7 || ((unsigned char *)data)[i] == 0);
+    }
+    free(data);
+    dpe_h5_close(engine);
+    return status;
+}
+
+/* HDF5 fills the rest of the result with what lies in its memory. */
+static void what_is_stored_short_is_refused(void **state)
+{
+    struct scratch *scratch = *state;
+    char whole[160];
+    for (size_t i = 0; i < sizeof storages / sizeof *storages; i++) {
+        struct dpe_error err = {0};
+        make_table(scratch, whole);
+        store(scratch->table, &storages[i]);
+        dpe_status status = get_list(scratch, "/list", &err);
+        if (status != (storages[i].right ? DPE_OK : DPE_BAD_DATA) ||
+            (!storages[i].right && strstr(err.text, "stored, or filled") == NULL)) {
+            fail_msg("%s: %d %s", storages[i].name, (int)status, err.text);
+        }
+    }
+}
+
+/* The same of elements that lie in the head of the dataset, or in one block: an old file, whose
+ * heads have no checksum, says another length. */
+static void a_block_that_is_short_is_refused(void **state)
+{
+    enum { N = 300 };
+    static const struct {
+        const char *name;
+        H5D_layout_t layout;
+        int less;
+        bool unfilled, written;
+    } blocks[] = {
+        {"compact", H5D_COMPACT, 0, false, true},
+        {"contiguous", H5D_CONTIGUOUS, 0, false, true},
+        {"compact, short", H5D_COMPACT, 1, false, true},
+        {"compact, empty", H5D_COMPACT, N - 1, false, true},
+        {"contiguous, short", H5D_CONTIGUOUS, 200, false, true},
+        {"contiguous, not stored, but filled", H5D_CONTIGUOUS, 0, false, false},
+        {"contiguous, neither stored nor filled", H5D_CONTIGUOUS, 0, true, false},
+    };
+    struct scratch *scratch = *state;
+    static unsigned char sevens[N], found_sevens[N];
+    const hsize_t n = N;
+    memset(sevens, 7, sizeof sevens);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        hid_t file = H5Fcreate(scratch->table, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+        hid_t space = H5Screate_simple(1, &n, NULL);
+        hid_t created = H5Pcreate(H5P_DATASET_CREATE);
+        H5Pset_layout(created, blocks[i].layout);
+        if (blocks[i].unfilled) {
+            H5Pset_fill_time(created, H5D_FILL_TIME_NEVER);
+        }
+        hid_t set =
+            H5Dcreate2(file, "/list", H5T_NATIVE_UINT8, space, H5P_DEFAULT, created, H5P_DEFAULT);
+        if (blocks[i].written) {
+            H5Dwrite(set, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, sevens);
+        }
+        uint64_t offset = H5Dget_offset(set);
+        H5Dclose(set);
+        H5Pclose(created);
+        H5Sclose(space);
+        H5Fclose(file);
+        size_t size = 0;
+        char *bytes = slurp(scratch->table, &size);
+        unsigned char message[18] = {3, blocks[i].layout == H5D_COMPACT ? 0 : 1};
+        size_t at = 2; /* of the length in the message of the layout */
+        if (blocks[i].layout == H5D_CONTIGUOUS) {
+            dpe_store_u64(message + 2, offset, 8);
+            at = 10;
+        }
+        dpe_store_u64(message + at, N, blocks[i].layout == H5D_COMPACT ? 2 : 8);
+        if (blocks[i].layout == H5D_COMPACT) {
+            memset(message + 4, 7, sizeof message - 4); /* the elements follow */
+        }
+        char *found = bytes;
+        while (memcmp(found, message, sizeof message) != 0) {
+            assert_true(++found < bytes + size - sizeof message);
+        }
+        dpe_store_u64(found + at, (uint64_t)(N - blocks[i].less), 2);
+        spill(scratch->table, bytes, size);
+        free(bytes);
+        enum dpe_inside right =
+            blocks[i].less == 0 && !blocks[i].unfilled ? DPE_INSIDE_THERE : DPE_INSIDE_SHORT;
+        enum dpe_inside status = DPE_INSIDE_UNKNOWN;
+        file = dpe_inside_file(scratch->table);
+        set = dpe_inside_open(file, "/list", &status);
+        assert_int_equal(status, DPE_INSIDE_THERE);
+        status = dpe_inside_read(set, H5T_NATIVE_UINT8, H5P_DEFAULT, found_sevens);
+        if (status != right) {
+            fail_msg("%s: %d, expected %d", blocks[i].name, (int)status, (int)right);
+        }
+        H5Dclose(set);
+        H5Fclose(file);
+    }
+}
+
 /* A list of n bytes of zeros in the file, in chunks of so many, of which the first are stored. */
 static void add_list(const char *table, const char *name, hsize_t n, hsize_t chunk, hsize_t stored)
 {
@@ -593,6 +839,34 @@ static void no_lock_is_needed(void **state)
     locks_fail = false;
 }
 
+/* A disk that fails while a new table is read back: it is the disk's error, in its words. */
+static void errors_of_reading_back_are_the_disks(void **state)
+{
+    struct scratch *scratch = *state;
+    int n = 0;
+    for (bool failed = true; failed; n++) {
+        struct dpe_run *run = NULL;
+        struct dpe_error err = {0};
+        scratch_clear(scratch);
+        assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
+        for (int i = 0; i < 5; i++) {
+            assert_int_equal(fixture_add(run, i, &err), DPE_OK);
+        }
+        reads_left = n;
+        reads_failed = 0;
+        dpe_status status = dpe_run_snapshot(run, true, fill_table, NULL, &err);
+        failed = reads_failed > 0;
+        reads_left = -1;
+        if (status != (failed ? DPE_IO : DPE_OK) ||
+            (failed && (strstr(err.text, "HDF5") != NULL || strstr(err.text, "time =") != NULL))) {
+            fail_msg("read %d: %d %s", n, (int)status, err.text);
+        }
+        assert_int_equal(access(scratch->table, F_OK), failed ? -1 : 0);
+        (void)dpe_run_close(run, &err);
+    }
+    assert_true(reads > 0 && n > 10);
+}
+
 static void what_is_no_file_is_refused_at_once(void **state)
 {
     struct scratch *scratch = *state;
@@ -620,11 +894,14 @@ int main(void)
         WITH_SCRATCH(what_lies_elsewhere_is_refused),
         WITH_SCRATCH(a_run_does_not_go_on_from_another_file),
         WITH_SCRATCH(chunks_that_dpe_does_not_write_are_refused),
+        WITH_SCRATCH(what_is_stored_short_is_refused),
+        WITH_SCRATCH(a_block_that_is_short_is_refused),
         WITH_SCRATCH(thousands_of_small_chunks_are_refused),
         WITH_SCRATCH(what_is_hollow_is_refused),
         WITH_SCRATCH(the_limit_of_the_user_counts),
         WITH_SCRATCH(strings_that_share_their_bytes_are_refused),
         WITH_SCRATCH(no_lock_is_needed),
+        WITH_SCRATCH(errors_of_reading_back_are_the_disks),
         WITH_SCRATCH(what_is_no_file_is_refused_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,40 @@
+#!/bin/sh
+# hybrid.sh BIN: a model with recurrent layers through all tools: --info, likelihoods, a whole dpe-calibrate with its report, the
+# norms of the layers that attend, an answer under the table. Its GGUF twin is in gguf_golden, sessions in test_states.
+set -u
+bin=$(cd "$1" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+. "$here/world.sh"
+XDG_CACHE_HOME=$work/cache
+export XDG_CACHE_HOME
+python3 "$here/hybrid_model.py" "$root/data/reference" "$work/model" || exit 1
+model="--model $work/model"
+
+# shellcheck disable=SC2086 # lists of words
+{
+    "$bin/dpe-run" $model --info >"$work/info" 2>"$work/err" || fail "--info: $(cat "$work/err")"
+    grep -q "^a plan moves    layers 1, 3$" "$work/info" && grep -q "^it leaves       layers 0, 2 (recurrent, a state of 5.5 KiB each)$" "$work/info" &&
+        grep -q "^states          11.0 KiB of each sequence" "$work/info" || fail "--info: $(cat "$work/info")"
+    "$bin/dpe-calibrate" $model --corpus "$work/corpus" --length 512 --threads 2 --dtype f32 --budget 60ktok -o "$work/made" >"$work/out" 2>"$work/err" ||
+        fail "dpe-calibrate: $(cat "$work/err")"
+    grep -q "^DPE table .* for a qwen3_5_text model, 4 layers" "$work/out" && [ -s "$work/made/report.html" ] || fail "dpe-calibrate: $(cat "$work/out")"
+    "$bin/dpe-norms" $model --corpus "$work/corpus" --lengths 128 --samples 2 -o "$work/norms.h5" >"$work/out" 2>"$work/err" || fail "dpe-norms: $(cat "$work/err")"
+    [ "$(grep -cE "^ +[13] +[0-9.]+ +[0-9.]+ +[0-9.]+$" "$work/out")" = 2 ] || fail "dpe-norms shows other layers than two: $(cat "$work/out")"
+    "$bin/dpe-run" $model --table "$work/made/table.h5" --nll "$work/corpus/900001.txt" --context 512 --threads 2 >"$work/out" 2>"$work/err" ||
+        fail "--nll: $(cat "$work/err")"
+    grep -q "perplexity [0-9.]*" "$work/out" || fail "--nll: $(cat "$work/out")"
+}
+
+# What is not there or has another shape is refused with its file and name.
+refused() {
+    python3 "$here/hybrid_model.py" "$root/data/reference" "$work/$1" "$3" ${4:-} || exit 1
+    "$bin/dpe-run" --model "$work/$1" --method rope --nll "$work/corpus/900001.txt" --context 128 >"$work/out" 2>"$work/err"
+    [ $? = 65 ] && grep -q "$1.*$3.*$2" "$work/err" || fail "$1: $(cat "$work/err")"
+}
+refused gate "" model.layers.0.linear_attn.in_proj_z.weight
+refused rates "" model.layers.2.linear_attn.A_log
+refused query "expected shape .256, 32.*found .128, 32" model.layers.1.self_attn.q_proj.weight 128,32
+refused width "expected shape .128, 1, 4.*found .128, 1, 3" model.layers.0.linear_attn.conv1d.weight 128,1,3
+refused rows "expected shape .128, 32.*found .127, 32" model.layers.2.linear_attn.in_proj_qkv.weight 127,32
+exit $failed
