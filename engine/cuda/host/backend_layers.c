@@ -314,7 +314,7 @@ static void add_experts(struct dpe_backend *b, int64_t layer, const struct dpe_e
     DPE_CUDA_LAUNCH(b, dpe_kernel_choose_experts(
                            weights, b->layers[layer].weight[DPE_WEIGHT_ROUTER_SHIFT], rows,
                            c->n_experts, c->experts_per_token, c->experts_normalised, &c->router));
-    DPE_CUDA_LAUNCH(b, dpe_kernel_route(weights, rows, c->n_experts, counts, args->routes));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_route(weights, rows, c->n_experts, most, counts, args->routes));
     grouped(b, layer, 0, args, x, most, args->gate);
     grouped(b, layer, 1, args, x, most, args->up);
     dpe_cuda_activate(b, args->gate, args->up, most, c->expert_width);
@@ -326,6 +326,7 @@ static void add_experts(struct dpe_backend *b, int64_t layer, const struct dpe_e
         .routes = args->routes,
         .n_experts = c->n_experts,
         .rows = rows,
+        .most = most,
         .width = c->hidden,
         .out = out,
     };

@@ -81,10 +81,11 @@ __device__ void weigh(float *scores, const float *shift, int64_t n, int64_t per_
         scores[best] = -1.0f - scores[best];
     }
     const float scale = router.scale > 0.0 ? (float)router.scale : 1.0f;
-    for (int64_t e = 0; e < n; e++) {
+    for (int64_t e = 0, left = per_token; e < n; e++) { /* what is no number counts as chosen */
+        const bool taken = !(scores[e] >= 0.0f) && left-- > 0;
         float weight = -1.0f - scores[e];
         weight = (normalised ? weight / (chosen + 1e-20f) : weight) * scale;
-        scores[e] = scores[e] >= 0.0f ? 0.0f : weight;
+        scores[e] = taken ? weight : 0.0f;
     }
 }
 
@@ -131,9 +132,10 @@ __device__ int place_of(bool has, int *all)
     return before;
 }
 
-/* The rows of each expert in their order, one expert after the other. A block an expert. */
+/* The rows of each expert in their order, one expert after the other. A block an expert. Weights
+ * that are wrong may have more than there is room for. */
 __global__ void sort(const float *weights, const int32_t *counts, int64_t rows, int64_t n,
-                     int32_t *routes)
+                     int64_t most, int32_t *routes)
 {
     for (int64_t e = blockIdx.x; e < n; e += gridDim.x) {
         int begin = 0;
@@ -146,7 +148,7 @@ __global__ void sort(const float *weights, const int32_t *counts, int64_t rows, 
             const bool has = r < rows && weights[r * n + e] != 0.0f;
             int all = 0;
             const int place = place_of(has, &all);
-            if (has) {
+            if (has && begin + place < most) {
                 routes[begin + place] = static_cast<int32_t>(r);
             }
             begin += all;
@@ -182,8 +184,10 @@ __global__ void combine(const struct dpe_combined c)
                 n_places = 0;
                 for (; e < c.n_experts && n_places < AT_ONCE; begin += c.counts[e++]) {
                     const float weight = c.weights[r * c.n_experts + e];
-                    if (weight != 0.0f) {
-                        places[n_places] = find_row(c.routes, begin, c.counts[e], r);
+                    if (weight != 0.0f && begin < c.most) {
+                        const int64_t left = c.most - begin;
+                        const int64_t n = c.counts[e] < left ? c.counts[e] : left;
+                        places[n_places] = find_row(c.routes, begin, n, r);
                         by[n_places++] = weight;
                     }
                 }
@@ -211,15 +215,16 @@ int dpe_kernel_choose_experts(float *scores, const float *shift, int64_t rows, i
                       rows, n_experts, per_token, normalised, *router);
 }
 
-int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int32_t *counts,
-                     int32_t *routes)
+int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int64_t most,
+                     int32_t *counts, int32_t *routes)
 {
     const unsigned blocks = dpe_row_blocks(n_experts);
     const int code =
         dpe_launch(count, blocks, DPE_GRID_THREADS, 0, NULL, weights, rows, n_experts, counts);
-    return code != 0 ? code
-                     : dpe_launch(sort, blocks, DPE_GRID_THREADS, 0, NULL, weights,
-                                  static_cast<const int32_t *>(counts), rows, n_experts, routes);
+    return code != 0
+               ? code
+               : dpe_launch(sort, blocks, DPE_GRID_THREADS, 0, NULL, weights,
+                            static_cast<const int32_t *>(counts), rows, n_experts, most, routes);
 }
 
 int dpe_kernel_combine(const struct dpe_combined *combined)
@@ -256,7 +261,8 @@ __device__ bool find_tile(const struct dpe_grouped &g, int64_t tile, int rows, r
 {
     int64_t begin = 0;
     for (int64_t e = 0; e < g.n_experts; e++) {
-        const int64_t n = g.counts[e];
+        const int64_t left = g.most - begin;
+        const int64_t n = g.counts[e] < left ? g.counts[e] : left;
         const int64_t tiles = (n + rows - 1) / rows;
         if (tile < tiles) {
             const int64_t first = begin + tile * rows;

@@ -136,9 +136,9 @@ int dpe_kernel_rotate(const struct dpe_rotated_rows *calls, int n);
 int dpe_kernel_choose_experts(float *scores, const float *shift, int64_t rows, int64_t n_experts,
                               int64_t per_token, bool normalised, const struct dpe_router *router);
 /** counts [n_experts] of the rows of weights [rows][n_experts] that take each (what is not 0), and
- *  routes: these rows in their order, one expert after the other. */
-int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int32_t *counts,
-                     int32_t *routes);
+ *  routes [most]: the first `most` of these rows in their order, one expert after the other. */
+int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int64_t most,
+                     int32_t *counts, int32_t *routes);
 
 /** A matrix of an expert. */
 struct dpe_cuda_matrix {
@@ -167,7 +167,7 @@ int dpe_kernel_grouped(const struct dpe_grouped *grouped);
 struct dpe_combined {
     const float *made, *weights;
     const int32_t *counts, *routes;
-    int64_t n_experts, rows, width;
+    int64_t n_experts, rows, most, width; /**< most: routed rows */
     float *out;
 };
 int dpe_kernel_combine(const struct dpe_combined *combined);

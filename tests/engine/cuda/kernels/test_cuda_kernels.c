@@ -219,7 +219,7 @@ static void experts_in_groups(void **state)
             }
         }
     }
-    assert_int_equal(dpe_kernel_route(weights, TOKENS, E, counts, routes), 0);
+    assert_int_equal(dpe_kernel_route(weights, TOKENS, E, MOST, counts, routes), 0);
     for (int e = 0; e < E; e++) {
         assert_int_equal(counts[e], takes[e]);
     }
@@ -245,7 +245,8 @@ static void experts_in_groups(void **state)
             .n = N,
             .k = K,
         };
-        const struct dpe_combined combined = {made, weights, counts, routes, E, TOKENS, N, out};
+        const struct dpe_combined combined = {made,   weights, counts, routes, E,
+                                              TOKENS, MOST,    N,      out};
         memset(made, 0x7f, sizeof made); /* a large number */
         memset(out, 0, sizeof out);
         assert_int_equal(dpe_kernel_grouped(&grouped), 0);
@@ -292,7 +293,65 @@ static void experts_of_a_row(void **state)
         for (int e = 0; e < N; e++) {
             bad += isnan(got[2][e]) != 0;
         }
-        assert_true(bad > 0);
+        assert_int_equal(bad, 2); /* as many as a row takes */
+    }
+}
+
+/* Weights of more experts than a row takes, as a broken card may make them: nothing is read or
+ * written beyond what there is room for. */
+static void more_experts_than_room(void **state)
+{
+    enum { N = 3, WIDTH = 2, TAKEN = 20, GUARD = -77 };
+    float weights[ROWS * N];
+    float x[ROWS * WIDTH];
+    float w[WIDTH * WIDTH] = {1.0F, 0.0F, 0.0F, 1.0F};
+    (void)state;
+    for (int i = 0; i < ROWS * N; i++) {
+        weights[i] = 1.0F;
+    }
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        x[i] = (float)(i + 1);
+    }
+    for (int64_t most = 1; most <= (int64_t)ROWS * N; most++) {
+        int32_t counts[N];
+        int32_t routes[TAKEN];
+        float made[TAKEN * WIDTH];
+        float out[ROWS * WIDTH] = {0};
+        struct dpe_cuda_matrix matrices[N];
+        double sum = 0.0;
+        for (int i = 0; i < TAKEN; i++) {
+            routes[i] = GUARD;
+            made[2 * i] = made[2 * i + 1] = (float)GUARD;
+        }
+        for (int e = 0; e < N; e++) {
+            matrices[e] = (struct dpe_cuda_matrix){w, NULL};
+        }
+        assert_int_equal(dpe_kernel_route(weights, ROWS, N, most, counts, routes), 0);
+        const struct dpe_grouped grouped = {.dtype = DPE_F32,
+                                            .out_float = true,
+                                            .gathers = true,
+                                            .matrices = matrices,
+                                            .counts = counts,
+                                            .routes = routes,
+                                            .n_experts = N,
+                                            .most = most,
+                                            .x = x,
+                                            .out = made,
+                                            .n = WIDTH,
+                                            .k = WIDTH};
+        const struct dpe_combined combined = {made, weights, counts, routes, N,
+                                              ROWS, most,    WIDTH,  out};
+        assert_int_equal(dpe_kernel_grouped(&grouped), 0);
+        assert_int_equal(dpe_kernel_combine(&combined), 0);
+        for (int64_t i = 0; i < TAKEN; i++) {
+            assert_true((routes[i] == GUARD) == (i >= most));
+            assert_true((made[2 * i] == (float)GUARD) == (i >= most));
+        }
+        for (int i = 0; i < ROWS * WIDTH; i++) {
+            assert_true(out[i] > 0.0F); /* of rows that are there alone */
+            sum += (double)out[i];
+        }
+        assert_true(most < (int64_t)ROWS * N || sum == 3.0 * 36.0);
     }
 }
 
@@ -689,6 +748,7 @@ int main(void)
         cmocka_unit_test(gated_products),
         cmocka_unit_test(activations),
         cmocka_unit_test(experts_of_a_row),
+        cmocka_unit_test(more_experts_than_room),
         cmocka_unit_test(experts_in_groups),
         cmocka_unit_test(branches),
         cmocka_unit_test(norms),
