@@ -1,5 +1,6 @@
 /* The fast CPU backend: the reference's slots, overridden by vectorised ones
  * that use all threads. */
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -374,9 +375,19 @@ static void cpu_attention(struct dpe_backend *backend, const struct dpe_attentio
     dpe_cpu_attention(backend->cpu->kernels, backend->cpu->products.bf16, args);
 }
 
-static void cpu_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n)
+static void cpu_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,
+                            int64_t each)
 {
     enum { BLOCK = 1 << 12 };
+    for (int64_t r = 0; each > 1 && r < n; r++) {
+        const float by = 1.0F / (1.0F + expf(-((const float *)gate)[r]));
+        for (int64_t i = 0; i < each; i++) {
+            ((float *)out)[r * each + i] *= by;
+        }
+    }
+    if (each > 1) {
+        return;
+    }
 #pragma omp parallel for num_threads(n <= SMALL_WORK ? 1 : backend->n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += BLOCK) {
         backend->cpu->kernels->sigmoid((float *)out + i, (const float *)gate + i,

@@ -299,8 +299,10 @@ struct dpe_ops {
     uint64_t (*attention_workspace)(const struct dpe_config *config, const struct dpe_plan *plan,
                                     int64_t keys, int64_t rows, int n_threads);
     void (*attention)(struct dpe_backend *backend, const struct dpe_attention *args);
-    /** out [n] = out · σ(gate), n numbers of attention's output and of its gate. */
-    void (*output_gate)(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n);
+    /** out [n][each] = out · σ(gate [n]): numbers of attention's output and of its gate, or rows of
+     * an expert's MLP. */
+    void (*output_gate)(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,
+                        int64_t each);
     /** Rows of a layer with a state (recurrent.h). Where a run is cut into calls does not change
      * more than rounding, and nothing at multiples of 64 tokens. */
     void (*recur)(struct dpe_backend *backend, const struct dpe_recurrence *args);

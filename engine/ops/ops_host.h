@@ -72,7 +72,8 @@ void dpe_reference_sinks(struct dpe_backend *backend, int64_t layer, const float
 
 /* ops_reference_recur.c */
 
-void dpe_reference_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n);
+void dpe_reference_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,
+                               int64_t each);
 void dpe_reference_recur(struct dpe_backend *backend, const struct dpe_recurrence *args);
 uint64_t dpe_reference_recur_workspace(const struct dpe_config *config, int64_t rows,
                                        int n_threads);

@@ -223,7 +223,7 @@ static void attend(struct dpe_lane *l, int64_t layer, const struct dpe_batch *ba
     if (l->config->output_gate) {
         const int64_t width = l->config->n_heads * l->config->head_dim;
         l->ops->output_gate(l->backend, args.out, row_of(l, l->gates, first, width),
-                            args.rows * width);
+                            args.rows * width, 1);
     }
 }
 
@@ -475,6 +475,10 @@ static dpe_status add_mlp(struct dpe_lane *l, const struct dpe_batch *batch, int
         }
     }
     ops->gate(b, layer, in, rows, l->gate, l->up);
+    if (l->config->shared_gate && dpe_config_routes(l->config, layer)) {
+        ops->linear(b, layer, DPE_WEIGHT_SHARED_GATE, in, rows, l->up, false);
+        ops->output_gate(b, l->gate, l->up, rows, l->config->shared_width);
+    }
     return add_to_stream(l, layer, DPE_WEIGHT_DOWN, DPE_WEIGHT_MLP_AFTER, l->gate, rows, x, err);
 }
 

@@ -12,6 +12,7 @@ import pathlib
 import sys
 import zlib
 
+import safetensors.torch
 import torch
 import transformers
 
@@ -100,9 +101,21 @@ MODELS = [
     ("olmo_hybrid", "OlmoHybrid",
      dict(head_dim=None, num_hidden_layers=5, layer_types=hybrid(1, 0, 1, 1, 0), **STATES,
           rope_parameters=dict(rope_type="default", rope_theta=500000.0)), "new"),
+    ("olmo_hybrid_still", "OlmoHybrid",
+     dict(head_dim=None, num_hidden_layers=4, layer_types=hybrid(1, 0, 1, 0), **STATES,
+          rope_parameters=dict(rope_type="default", rope_theta=None)), "new"),
     ("qwen3_moe", "Qwen3Moe",
      dict(moe_intermediate_size=8, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True),
      "new"),
+    ("qwen3_5_moe", "Qwen3_5MoeText",
+     dict(num_hidden_layers=4, layer_types=hybrid(1, 1, 0, 1), head_dim=16, **STATES, intermediate_size=None,
+          moe_intermediate_size=8, shared_expert_intermediate_size=12, num_experts=5, num_experts_per_tok=2,
+          rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
+                               mrope_section=[2, 1, 1], mrope_interleaved=True)), "new"),
+    ("qwen3_next", "Qwen3Next",
+     dict(num_hidden_layers=4, layer_types=hybrid(0, 1, 1, 0), head_dim=16, **STATES,
+          moe_intermediate_size=8, shared_expert_intermediate_size=20, num_experts=6, num_experts_per_tok=3,
+          rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)), "new"),
     ("gpt_oss", "GptOss",
      dict(num_hidden_layers=3, sliding_window=7, num_local_experts=4, num_experts_per_tok=2,
           intermediate_size=8, layer_types=types(1, 0, 1),
@@ -130,7 +143,7 @@ MODELS = [
 
 def fill(model, generator):
     """As tiny's, for the shapes of experts, sinks and norms that multiply by 1 + weight."""
-    shifted = any(name in type(model).__name__ for name in ("Gemma", "Qwen3_5"))
+    shifted = any(name in type(model).__name__ for name in ("Gemma", "Qwen3_5", "Qwen3Next"))
     routers = [(n, b) for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")]
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *routers]:
@@ -146,7 +159,7 @@ def fill(model, generator):
                 weight.copy_(0.3 * noise + (0.0 if shifted and not state else 1.0))
             elif "conv1d" in name:
                 weight.copy_(noise * 0.7)
-            elif "q_proj" in name or "k_proj" in name or "qkv" in name:
+            elif "q_proj" in name or "k_proj" in name or ("qkv" in name and "qkvz" not in name):
                 weight.copy_(noise * 2.0 / weight.shape[-1] ** 0.5)
             elif weight.ndim == 3:
                 weight.copy_(noise * 3.0 / weight.shape[1] ** 0.5)
@@ -174,6 +187,22 @@ def rewrite_rotation(path, schema):
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
+def stack_experts(path):
+    """The experts of each layer in two tensors, as Qwen3.5 is published."""
+    with safetensors.safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+    apart = {}
+    for name in [name for name in tensors if ".experts." in name]:
+        layer, rest = name.split("experts.")
+        expert, matrix, _ = rest.split(".")
+        apart.setdefault(layer, {}).setdefault(matrix, {})[int(expert)] = tensors.pop(name)
+    for layer, of in apart.items():
+        gate, up, down = (torch.stack([of[m][e] for e in sorted(of[m])]) for m in ("gate_proj", "up_proj", "down_proj"))
+        tensors[layer + "experts.gate_up_proj"] = torch.cat([gate, up], dim=1)
+        tensors[layer + "experts.down_proj"] = down
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
 def make_model(family, keys):
     if family == "Mistral3":
         text = {k: v for k, v in BASE.items()}
@@ -198,7 +227,7 @@ def logits_of(folder, tokens, dtype, pieces=None):
     if json.loads((folder / "config.json").read_text())["model_type"] == "mistral3":
         auto = transformers.AutoModelForImageTextToText
     eager = dict(attn_implementation="eager")
-    if "moe" in json.loads((folder / "config.json").read_text())["model_type"] or "minimax" in str(folder):
+    if any("experts" in key for key in json.loads((folder / "config.json").read_text())):
         eager["experts_implementation"] = "eager"  # the default has no products in double
     model = auto.from_pretrained(folder, dtype=dtype, **eager).eval()
     with torch.no_grad():
@@ -215,6 +244,8 @@ def make(out, name, family, keys, schema):
     fill(model, generator)
     model.to(torch.float32 if name in FLOAT else torch.bfloat16).save_pretrained(folder)
     rewrite_rotation(folder / "config.json", schema)
+    if name == "qwen3_5_moe":
+        stack_experts(folder / "model.safetensors")
     for path in folder.glob("*.safetensors"):
         path.chmod(0o644)
     tiny.logits_of = logits_of

@@ -299,7 +299,8 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
                                ? dpe_json_integer(top, names->expert_width, 1, MAX_INTERMEDIATE, 0)
                                : config->intermediate;
     /* gpt-oss takes the softmax over the chosen experts alone: the same as normalising. */
-    config->experts_normalised = !apart || dpe_json_bool(top, "norm_topk_prob", family->sigmoid);
+    config->experts_normalised =
+        !apart || dpe_json_bool(top, "norm_topk_prob", family->sigmoid || family->shared_gate);
     if (top->status == DPE_OK && config->experts_per_token > config->n_experts) {
         dpe_json_expected(top, "num_experts_per_tok", "at most the number of experts");
     }
@@ -312,6 +313,11 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
             dpe_json_integer(top, "num_nextn_predict_layers", 0, MAX_LAYERS, 0);
     } else if (apart) {
         check_layers_routed(top);
+    }
+    if (family->shared_gate) {
+        config->shared_gate = true;
+        config->shared_width =
+            dpe_json_integer(top, "shared_expert_intermediate_size", 1, MAX_INTERMEDIATE, 512);
     }
     read_router(top, config);
 }

@@ -138,6 +138,7 @@ struct dpe_config {
     int64_t experts_per_token;
     int64_t expert_width;    /**< of an expert's MLP */
     int64_t shared_width;    /**< of the MLP that every token takes beside its experts; 0: none */
+    bool shared_gate;        /**< that MLP times the sigmoid of a gate, a number a token */
     int64_t dense_layers;    /**< the first so many layers have a dense MLP instead of experts */
     bool experts_normalised; /**< the weights of a token's experts add up to 1 */
     struct dpe_router router;

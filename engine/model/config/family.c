@@ -71,6 +71,16 @@ static const struct dpe_family_names names_nsa = {
     .weights = weights_nsa,
 };
 
+static const char *const weights_qwen3_next[DPE_WEIGHTS_PER_LAYER] = {
+    [DPE_WEIGHT_Q] = "linear_attn.in_proj_qkvz",
+    [DPE_WEIGHT_K] = "linear_attn.in_proj_qkvz",
+    [DPE_WEIGHT_V] = "linear_attn.in_proj_qkvz",
+    [DPE_WEIGHT_OUTPUT_GATE] = "linear_attn.in_proj_qkvz",
+    [DPE_WEIGHT_BETA] = "linear_attn.in_proj_ba",
+    [DPE_WEIGHT_DECAY] = "linear_attn.in_proj_ba",
+};
+static const struct dpe_family_recurrent recurrent_qwen3_next = {
+    .layout = DPE_RECURRENT_KEYS, .norms = &norms_before, .weights = weights_qwen3_next};
 static const struct dpe_family_recurrent recurrent_qwen3_5 = {.layout = DPE_RECURRENT_QKV,
                                                               .norms = &norms_before};
 
@@ -155,6 +165,45 @@ static const struct dpe_family families[] = {
                      .n_kv_heads = 4,
                      .head_dim = 256,
                      .vocab = 248320,
+                     .max_position = 32768,
+                     .partial_rotary = 0.25},
+    },
+    {
+        .model_type = "qwen3_5_moe",
+        .architecture = "Qwen3_5MoeForConditionalGeneration",
+        .text = "qwen3_5_moe_text",
+    },
+    {
+        .model_type = "qwen3_5_moe_text",
+        .architecture = "Qwen3_5MoeForCausalLM",
+        .norms = &norms_before,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .partial = true,
+        .norm_plus_one = true,
+        .recurrent = &recurrent_qwen3_5,
+        .experts = DPE_EXPERTS_APART,
+        .shared_gate = true,
+        .defaults = {.n_heads = 16,
+                     .n_kv_heads = 2,
+                     .head_dim = 256,
+                     .vocab = 248320,
+                     .max_position = 32768,
+                     .partial_rotary = 0.25},
+    },
+    {
+        .model_type = "qwen3_next",
+        .architecture = "Qwen3NextForCausalLM",
+        .norms = &norms_before,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .partial = true,
+        .norm_plus_one = true,
+        .recurrent = &recurrent_qwen3_next,
+        .experts = DPE_EXPERTS_APART,
+        .shared_gate = true,
+        .defaults = {.n_heads = 16,
+                     .n_kv_heads = 2,
+                     .head_dim = 256,
+                     .vocab = 151936,
                      .max_position = 32768,
                      .partial_rotary = 0.25},
     },

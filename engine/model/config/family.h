@@ -41,7 +41,8 @@ enum dpe_local_rope {
 enum dpe_expert_layout {
     DPE_EXPERTS_NONE,
     DPE_EXPERTS_APART,  /**< mlp.experts.N.gate_proj, up_proj, down_proj, one matrix each (Qwen3),
-                             or as dpe_family_names.expert has it */
+                             or as dpe_family_names.expert has it; or all experts in one tensor,
+                             rows of gate, then of up (Qwen3.5) */
     DPE_EXPERTS_STACKED /**< all experts in one tensor, gate and up by turns, columns first, with
                              biases (gpt-oss) */
 };
@@ -49,6 +50,8 @@ enum dpe_expert_layout {
 /** How a checkpoint holds the projections of a layer with a state. */
 enum dpe_recurrent_layout {
     DPE_RECURRENT_QKV,  /**< rows of q, k, v in one tensor, the others apart (Qwen3.5) */
+    DPE_RECURRENT_KEYS, /**< rows of q, k, v, gate in one tensor, of beta and decay in another,
+                             those of a key head together (Qwen3-Next) */
     DPE_RECURRENT_APART /**< one tensor each (OLMo Hybrid) */
 };
 
@@ -101,6 +104,7 @@ struct dpe_family {
     bool qkv_fused, gate_up_fused; /**< one tensor holds the rows of q, k, v; of gate, up */
     bool sigmoid;       /**< a router of sigmoids with a correction bias, groups and a scale */
     bool shared;        /**< an expert that every token takes, and first layers without experts */
+    bool shared_gate;   /**< such an expert with a gate, in all layers */
     bool interleaved;   /**< the checkpoint's pairs are components 2j, 2j + 1 */
     bool partial;       /**< may rotate a part of the head */
     bool norm_plus_one; /**< norms multiply by 1 + weight */

@@ -27,6 +27,7 @@ const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
     T(SINKS,           "self_attn.sinks",  ONE,          HEADS,      SINKS,   NEVER,       WHOLE),
     T(ROUTER,          NULL,               EXPERTS,      HIDDEN,     ROUTED,  ROUTER_BIAS, WHOLE),
     T(ROUTER_SHIFT,  "mlp.gate.e_score_correction_bias", ONE, EXPERTS, ROUTER_SHIFT, NEVER, WHOLE),
+    T(SHARED_GATE,   "mlp.shared_expert_gate", SINGLE,    HIDDEN,     SHARED_GATE, NEVER,   WHOLE),
     T(BRANCH_GATES,    "self_attn.g_proj", BRANCHES,     HIDDEN,     BRANCHES, NEVER,      ROWS),
     T(OUTPUT_GATE,     "self_attn.q_proj", QUERY,        HIDDEN,     OUTPUT_GATE, NEVER,   ROWS),
 };
@@ -57,6 +58,7 @@ static int64_t width(const struct dpe_config *config, int64_t layer, enum dpe_wi
 {
     switch (which) {
     case DPE_WIDTH_ONE:
+    case DPE_WIDTH_SINGLE:
         return 1;
     case DPE_WIDTH_HIDDEN:
         return config->hidden;
@@ -99,6 +101,12 @@ static const struct dpe_layer_tensor *line_of(const struct dpe_config *config, i
 
 const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum dpe_weight which)
 {
+    static const char *const mlp[][3] = {
+        {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"},
+        {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj",
+         "mlp.shared_experts.down_proj"},
+        {"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj"},
+    };
     const struct dpe_family *family = dpe_family_of(config);
     const bool beside = config->shared_width > 0 && dpe_config_routes(config, layer);
     const bool recurrent = !dpe_config_attends(config, layer);
@@ -125,11 +133,9 @@ const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum 
         }
         break;
     case DPE_WEIGHT_GATE:
-        return beside ? "mlp.shared_experts.gate_proj" : "mlp.gate_proj";
     case DPE_WEIGHT_UP:
-        return beside ? "mlp.shared_experts.up_proj" : "mlp.up_proj";
     case DPE_WEIGHT_DOWN:
-        return beside ? "mlp.shared_experts.down_proj" : "mlp.down_proj";
+        return mlp[beside ? 1 + family->shared_gate : 0][which - DPE_WEIGHT_GATE];
     default:
         break;
     }
@@ -162,6 +168,8 @@ static bool holds(const struct dpe_config *config, int64_t layer, enum dpe_weigh
         return dpe_config_routes(config, layer);
     case DPE_IF_ROUTER_SHIFT:
         return config->router.shifted && dpe_config_routes(config, layer);
+    case DPE_IF_SHARED_GATE:
+        return config->shared_gate && dpe_config_routes(config, layer);
     case DPE_IF_ROUTER_BIAS:
         return dpe_family_of(config)->experts_biased;
     case DPE_IF_BRANCHES:

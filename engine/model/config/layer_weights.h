@@ -42,6 +42,7 @@ enum dpe_weight {
     DPE_WEIGHT_SINKS,           /**< a logit per query head */
     DPE_WEIGHT_ROUTER,          /**< scores of the experts */
     DPE_WEIGHT_ROUTER_SHIFT,    /**< added to them where they are compared, not where they weigh */
+    DPE_WEIGHT_SHARED_GATE,     /**< of the MLP beside the experts */
     DPE_WEIGHT_BRANCH_GATES,    /**< of each query head: of compressed, chosen and windowed keys */
     DPE_WEIGHT_OUTPUT_GATE,     /**< of attention's output, or of a recurrent layer's */
     /* Of layers with a state, whose Q, K, V and O have their own widths (recurrent.h). */
@@ -88,7 +89,8 @@ enum dpe_width {
     DPE_WIDTH_INTERMEDIATE, /**< of a layer with experts: of the MLP beside them */
     DPE_WIDTH_QUERY_NORM,   /**< of a head or of all, by dpe_config.qk_norm */
     DPE_WIDTH_KEY_NORM,
-    DPE_WIDTH_HEADS, /**< n_heads */
+    DPE_WIDTH_SINGLE, /**< 1, of a matrix */
+    DPE_WIDTH_HEADS,  /**< n_heads */
     DPE_WIDTH_EXPERTS,
     DPE_WIDTH_BRANCHES,     /**< 3 * n_heads */
     DPE_WIDTH_STATE_KEYS,   /**< dpe_recurrent_keys */
@@ -112,6 +114,7 @@ enum dpe_condition {
     DPE_IF_ROUTED, /**< with experts */
     DPE_IF_ROUTER_BIAS,
     DPE_IF_ROUTER_SHIFT,
+    DPE_IF_SHARED_GATE,
     DPE_IF_BRANCHES,
     DPE_IF_OUTPUT_GATE,
 };

@@ -227,17 +227,49 @@ static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct 
     return DPE_OK;
 }
 
+/* All experts of a layer from two tensors whose matrices are as the engine has them; *found is
+ * whether the checkpoint is such. */
+static dpe_status bind_planes(struct dpe_binder *binder, int64_t index, struct dpe_expert *experts,
+                              bool *found)
+{
+    const struct dpe_config *config = &binder->model->config;
+    const int64_t n = config->n_experts;
+    const int64_t h = config->hidden;
+    const int64_t m = config->expert_width;
+    struct dpe_tensor in = {0};
+    struct dpe_tensor out = {0};
+    char name[128];
+    snprintf(name, sizeof name, "%slayers.%lld.mlp.experts.gate_up_proj", binder->prefix,
+             (long long)index);
+    *found = dpe_shard_table_find(binder->table, name) != NULL;
+    if (!*found) {
+        return DPE_OK;
+    }
+    DPE_TRY(dpe_bind_shape(binder, name, (const int64_t[]){n, 2 * m, h}, &in));
+    snprintf(name, sizeof name, "%slayers.%lld.mlp.experts.down_proj", binder->prefix,
+             (long long)index);
+    DPE_TRY(dpe_bind_shape(binder, name, (const int64_t[]){n, h, m}, &out));
+    for (int64_t e = 0; in.data != NULL && out.data != NULL && e < n; e++) {
+        experts[e].gate = rows_of(&in, 2 * e * m, m);
+        experts[e].up = rows_of(&in, (2 * e + 1) * m, m);
+        experts[e].down = rows_of(&out, e * h, h);
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
                             struct dpe_layer_weights *layer)
 {
     const struct dpe_config *config = &binder->model->config;
+    bool found = false;
     DPE_TRY(DPE_NEW(&layer->experts, (size_t)config->n_experts, binder->err,
                     "%s: no memory for %lld experts", binder->model->folder,
                     (long long)config->n_experts));
     if (dpe_family_of(config)->experts == DPE_EXPERTS_STACKED) {
         return bind_stacked(binder, index, layer->experts);
     }
-    for (int64_t e = 0; e < config->n_experts; e++) {
+    DPE_TRY(bind_planes(binder, index, layer->experts, &found));
+    for (int64_t e = 0; !found && e < config->n_experts; e++) {
         DPE_TRY(bind_expert(binder, index, e, &layer->experts[e]));
     }
     return DPE_OK;
