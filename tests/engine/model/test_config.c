@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "engine/model/config/config_parse.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/plan/plan.h"
 #include "tests/lib/model_files.h"
 
@@ -514,6 +515,52 @@ static void recurrent_layers_are_read(void **state)
     }
 }
 
+/* The MLP beside the experts, and its gate. */
+static void gated_experts_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *want;
+    } rows[] = {
+        {", \"shared_expert_intermediate_size\": 0",
+         "shared_expert_intermediate_size: expected an integer from 1"},
+        {", \"num_experts_per_tok\": 9", "num_experts_per_tok: expected at most the number"},
+        {", \"mlp_only_layers\": [1]", "mlp_only_layers: expected none"},
+        {", \"scoring_func\": \"sigmoid\"", "scoring_func: expected \"softmax\""},
+    };
+    static const char *const types[] = {"qwen3_next", "qwen3_5_moe_text"};
+    struct dpe_config config;
+    struct dpe_error err = {0};
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; k <= sizeof rows / sizeof rows[0]; k++) {
+            const bool good = k == sizeof rows / sizeof rows[0];
+            char json[768];
+            int n = snprintf(json, sizeof json,
+                             "{\"model_type\": \"%s\", \"hidden_size\": 64, "
+                             "\"moe_intermediate_size\": 24, \"num_experts\": 8, "
+                             "\"num_hidden_layers\": 4, \"partial_rotary_factor\": 0.25%s%s}",
+                             types[i], good ? "" : rows[k].keys,
+                             k == 1 ? "" : ", \"num_experts_per_tok\": 2");
+            assert_int_equal(
+                dpe_config_parse("config.json", json, (size_t)n, NULL, NULL, 0, &config, &err),
+                good ? DPE_OK : DPE_BAD_DATA);
+            if (!good && strstr(err.text, rows[k].want) == NULL) {
+                fail_msg("%s: %s", rows[k].keys, err.text);
+            }
+        }
+        assert_true(config.shared_gate && config.experts_normalised && !config.router.sigmoid);
+        assert_int_equal(config.shared_width, 512);
+        assert_int_equal(config.expert_width, 24);
+        for (int64_t layer = 0; layer < 4; layer++) { /* with a state and without */
+            const struct dpe_layer_shape gate =
+                dpe_layer_shape(&config, layer, DPE_WEIGHT_SHARED_GATE);
+            assert_true(gate.rows == 1 && gate.cols == 64 && !gate.vector);
+            assert_int_equal(dpe_layer_shape(&config, layer, DPE_WEIGHT_UP).rows, 512);
+        }
+        dpe_config_release(&config);
+    }
+}
+
 /* NSA's names, what they are when they are absent, and what cannot be. */
 static void branches_and_their_keys(void **state)
 {
@@ -804,6 +851,7 @@ int main(void)
         cmocka_unit_test(two_blocks_are_one_rotation),
         cmocka_unit_test(a_family_s_own_rotation),
         cmocka_unit_test(recurrent_layers_are_read),
+        cmocka_unit_test(gated_experts_are_read),
         cmocka_unit_test(factors_that_follow_the_length),
         cmocka_unit_test(end_ids),
     };
