@@ -1,5 +1,6 @@
 /* The fast CPU backend: the reference's slots, overridden by vectorised ones
  * that use all threads. */
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,9 +167,9 @@ static void cpu_logits(struct dpe_backend *backend, dpe_mem x, int64_t rows, flo
     dpe_cpu_product(&backend->cpu->products, &product);
 }
 
-static void activate_row(const struct dpe_backend *backend, float *gate, const float *up)
+static void activate_row(const struct dpe_backend *backend, float *gate, const float *up,
+                         int64_t width)
 {
-    int64_t width = backend->config->intermediate;
     enum dpe_activation activation = backend->config->activation;
     const struct dpe_cpu_kernels *kernels = backend->cpu->kernels;
     if (activation == DPE_SWIGLU) {
@@ -179,20 +180,19 @@ static void activate_row(const struct dpe_backend *backend, float *gate, const f
 }
 
 static void cpu_activate(struct dpe_backend *backend, dpe_mem gate_rows, dpe_mem up_rows,
-                         int64_t rows)
+                         int64_t rows, int64_t width)
 {
-    int64_t width = backend->config->intermediate;
     float *gate = gate_rows;
     const float *up = up_rows;
     if (rows * width <= SMALL_WORK || backend->n_threads == 1) {
         for (int64_t r = 0; r < rows; r++) {
-            activate_row(backend, gate + r * width, up + r * width);
+            activate_row(backend, gate + r * width, up + r * width, width);
         }
         return;
     }
 #pragma omp parallel for num_threads(backend->n_threads) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
-        activate_row(backend, gate + r * width, up + r * width);
+        activate_row(backend, gate + r * width, up + r * width, width);
     }
 }
 
@@ -204,37 +204,116 @@ static void cpu_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x, int6
         {&w->weight[DPE_WEIGHT_GATE], &w->bias[DPE_WEIGHT_GATE], x, rows, gate, false},
         {&w->weight[DPE_WEIGHT_UP], &w->bias[DPE_WEIGHT_UP], x, rows, up, false}};
     dpe_cpu_product_several(&backend->cpu->products, several, 2);
-    cpu_activate(backend, gate, up, rows);
+    cpu_activate(backend, gate, up, rows, w->weight[DPE_WEIGHT_UP].rows);
 }
 
-/* The rows that chose expert e, one after another in `gathered`; their number. */
-static int64_t gather_rows(const struct dpe_config *c, const struct dpe_experts *args, int64_t e)
+/* Experts together: those whose rows have room at once are a batch, multiplied as one list of
+ * products. What a batch is depends on the rows that chose its experts alone. */
+struct expert_run {
+    const struct dpe_expert *expert;
+    int64_t index, first, rows; /* of the batch */
+};
+enum { EXPERT_RUNS = DPE_CPU_MAX_PRODUCTS / 2, SCATTER_COLUMNS = 64 };
+
+/* The rows of every expert, one expert after the other; ends[e] is where those of e end. */
+static void sort_rows(const struct dpe_config *c, const struct dpe_experts *args, int32_t *ends)
 {
     const float *scores = args->scores;
-    int64_t n = 0;
-    for (int64_t r = 0; r < args->rows; r++) {
-        if (scores[r * c->n_experts + e] != 0.0F) {
-            memcpy((float *)args->gathered + n * c->hidden, (const float *)args->x + r * c->hidden,
-                   (size_t)c->hidden * sizeof(float));
-            n++;
+    int32_t *routes = args->routes;
+    int32_t from = 0;
+    memset(ends, 0, (size_t)c->n_experts * sizeof *ends);
+    for (int64_t i = 0; i < args->rows * c->n_experts; i++) {
+        ends[i % c->n_experts] += scores[i] != 0.0F;
+    }
+    for (int64_t e = 0; e < c->n_experts; e++) {
+        const int32_t n = ends[e];
+        ends[e] = from;
+        from += n;
+    }
+    for (int64_t i = 0; i < args->rows * c->n_experts; i++) {
+        if (scores[i] != 0.0F) {
+            routes[ends[i % c->n_experts]++] = (int32_t)(i / c->n_experts);
         }
     }
-    return n;
 }
 
-static void scatter_rows(const struct dpe_config *c, const struct dpe_experts *args, int64_t e)
+static void gather_rows(const struct dpe_backend *backend, const struct dpe_experts *args,
+                        const int32_t *routes, int64_t n)
 {
+    const int64_t width = backend->config->hidden;
+#pragma omp parallel for num_threads(backend->n_threads)                                           \
+    schedule(static) if (n * width > SMALL_WORK)
+    for (int64_t i = 0; i < n; i++) {
+        memcpy((float *)args->made + i * width, (const float *)args->x + routes[i] * width,
+               (size_t)width * sizeof(float));
+    }
+}
+
+/* A thread has some columns of all rows: a row gets its experts in their order. */
+static void scatter_rows(const struct dpe_backend *backend, const struct dpe_experts *args,
+                         const int32_t *routes, const struct expert_run *runs, int n_runs)
+{
+    const struct dpe_config *c = backend->config;
+    const int64_t width = c->hidden;
+    const int64_t rows = runs[n_runs - 1].first + runs[n_runs - 1].rows;
     const float *scores = args->scores;
-    const float *made = args->made;
-    for (int64_t r = 0; r < args->rows; r++) {
-        float weight = scores[r * c->n_experts + e];
-        if (weight != 0.0F) {
-            float *out = (float *)args->out + r * c->hidden;
-            for (int64_t i = 0; i < c->hidden; i++) {
-                out[i] += weight * made[i];
+#pragma omp parallel for num_threads(backend->n_threads)                                           \
+    schedule(static) if (rows * width > SMALL_WORK)
+    for (int64_t from = 0; from < width; from += SCATTER_COLUMNS) {
+        const int64_t n = dpe_least(SCATTER_COLUMNS, width - from);
+        for (int i = 0; i < n_runs; i++) {
+            for (int64_t r = runs[i].first; r < runs[i].first + runs[i].rows; r++) {
+                const float weight = scores[routes[r] * c->n_experts + runs[i].index];
+                const float *made = (const float *)args->made + r * width + from;
+                float *out = (float *)args->out + routes[r] * width + from;
+                for (int64_t k = 0; k < n; k++) {
+                    out[k] += weight * made[k];
+                }
             }
-            made += c->hidden;
         }
+    }
+}
+
+static void add_experts(struct dpe_backend *backend, const struct dpe_experts *args,
+                        const int32_t *routes, const struct expert_run *runs, int n_runs)
+{
+    const struct dpe_config *c = backend->config;
+    struct dpe_cpu_product products[DPE_CPU_MAX_PRODUCTS];
+    const int64_t rows = runs[n_runs - 1].first + runs[n_runs - 1].rows;
+    gather_rows(backend, args, routes, rows);
+    for (int i = 0; i < n_runs; i++) {
+        const struct dpe_expert *expert = runs[i].expert;
+        const float *x = (const float *)args->made + runs[i].first * c->hidden;
+        const int64_t at = runs[i].first * c->expert_width;
+        products[2 * i] = (struct dpe_cpu_product){&expert->gate, &expert->gate_bias,       x,
+                                                   runs[i].rows,  (float *)args->gate + at, false};
+        products[2 * i + 1] = (struct dpe_cpu_product){&expert->up,  &expert->up_bias,       x,
+                                                       runs[i].rows, (float *)args->up + at, false};
+    }
+    dpe_cpu_product_several(&backend->cpu->products, products, 2 * n_runs);
+    cpu_activate(backend, args->gate, args->up, rows, c->expert_width);
+    for (int i = 0; i < n_runs; i++) {
+        const struct dpe_expert *expert = runs[i].expert;
+        products[i] =
+            (struct dpe_cpu_product){&expert->down,
+                                     &expert->down_bias,
+                                     (const float *)args->gate + runs[i].first * c->expert_width,
+                                     runs[i].rows,
+                                     (float *)args->made + runs[i].first * c->hidden,
+                                     false};
+    }
+    dpe_cpu_product_several(&backend->cpu->products, products, n_runs);
+    scatter_rows(backend, args, routes, runs, n_runs);
+}
+
+static void choose_experts(struct dpe_backend *backend, const struct dpe_layer_weights *w,
+                           float *scores, int64_t rows)
+{
+    const struct dpe_config *c = backend->config;
+#pragma omp parallel for num_threads(backend->n_threads)                                           \
+    schedule(static) if (rows * c->n_experts > SMALL_WORK / 8)
+    for (int64_t r = 0; r < rows; r++) {
+        dpe_experts_choose(c, &w->weight[DPE_WEIGHT_ROUTER_SHIFT], scores + r * c->n_experts);
     }
 }
 
@@ -242,33 +321,31 @@ static void cpu_experts(struct dpe_backend *backend, int64_t layer, const struct
 {
     const struct dpe_config *c = backend->config;
     const struct dpe_layer_weights *w = &backend->weights->layers[layer];
-    const struct dpe_cpu_products *products = &backend->cpu->products;
-    float *scores = args->scores;
-    struct dpe_cpu_product router = {&w->weight[DPE_WEIGHT_ROUTER],
-                                     &w->bias[DPE_WEIGHT_ROUTER],
-                                     args->x,
-                                     args->rows,
-                                     scores,
-                                     false};
-    dpe_cpu_product(products, &router);
-    for (int64_t r = 0; r < args->rows; r++) {
-        dpe_experts_choose(c, scores + r * c->n_experts);
-    }
-    for (int64_t e = 0; e < c->n_experts; e++) {
-        const struct dpe_expert *expert = &w->experts[e];
-        int64_t n = gather_rows(c, args, e);
-        if (n == 0) {
-            continue;
+    const struct dpe_cpu_product router = {&w->weight[DPE_WEIGHT_ROUTER],
+                                           &w->bias[DPE_WEIGHT_ROUTER],
+                                           args->x,
+                                           args->rows,
+                                           args->scores,
+                                           false};
+    int32_t ends[DPE_MOST_EXPERTS];
+    struct expert_run runs[EXPERT_RUNS];
+    int64_t from = 0;
+    int n_runs = 0;
+    dpe_cpu_product(&backend->cpu->products, &router);
+    choose_experts(backend, w, args->scores, args->rows);
+    sort_rows(c, args, ends);
+    for (int64_t e = 0; e <= c->n_experts; e++) {
+        const int64_t begin = e > 0 ? ends[e - 1] : 0;
+        const int64_t n = e < c->n_experts ? ends[e] - begin : 0;
+        const bool full = n_runs == EXPERT_RUNS || begin + n - from > args->room;
+        if (n_runs > 0 && (full || e == c->n_experts)) {
+            add_experts(backend, args, (const int32_t *)args->routes + from, runs, n_runs);
+            from = begin;
+            n_runs = 0;
         }
-        const struct dpe_cpu_product wide[] = {
-            {&expert->gate, &expert->gate_bias, args->gathered, n, args->gate, false},
-            {&expert->up, &expert->up_bias, args->gathered, n, args->up, false}};
-        struct dpe_cpu_product down = {&expert->down, &expert->down_bias, args->gate, n, args->made,
-                                       false};
-        dpe_cpu_product_several(products, wide, 2);
-        cpu_activate(backend, args->gate, args->up, n);
-        dpe_cpu_product(products, &down);
-        scatter_rows(c, args, e);
+        if (n > 0) {
+            runs[n_runs++] = (struct expert_run){&w->experts[e], e, begin - from, n};
+        }
     }
 }
 
@@ -298,9 +375,19 @@ static void cpu_attention(struct dpe_backend *backend, const struct dpe_attentio
     dpe_cpu_attention(backend->cpu->kernels, backend->cpu->products.bf16, args);
 }
 
-static void cpu_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n)
+static void cpu_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,
+                            int64_t each)
 {
     enum { BLOCK = 1 << 12 };
+    for (int64_t r = 0; each > 1 && r < n; r++) {
+        const float by = 1.0F / (1.0F + expf(-((const float *)gate)[r]));
+        for (int64_t i = 0; i < each; i++) {
+            ((float *)out)[r * each + i] *= by;
+        }
+    }
+    if (each > 1) {
+        return;
+    }
 #pragma omp parallel for num_threads(n <= SMALL_WORK ? 1 : backend->n_threads) schedule(static)
     for (int64_t i = 0; i < n; i += BLOCK) {
         backend->cpu->kernels->sigmoid((float *)out + i, (const float *)gate + i,
@@ -343,6 +430,7 @@ static void fill_ops(void)
     cpu_ops.recur = cpu_recur;
     cpu_ops.recur_workspace = cpu_recur_workspace;
     cpu_ops.activate = cpu_activate;
+    cpu_ops.expert_rows = 704; /* a pack less than products take at a time */
     cpu_ops.experts = cpu_experts;
     cpu_ops.logits = cpu_logits;
     bf16_ops = cpu_ops;

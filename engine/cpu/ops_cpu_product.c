@@ -44,11 +44,14 @@ static void sizes(const struct dpe_cpu_kernels *kernels, const struct dpe_config
     products->n_threads = n_threads;
     const int64_t state = dpe_recurrent_values(&config->recurrent); /* that O reads */
     heads = dpe_most(heads, state);
-    products->most_columns = dpe_most(dpe_most(config->hidden, heads), config->intermediate);
+    products->most_columns = dpe_most(dpe_most(config->hidden, heads), dpe_config_widest(config));
     /* Those of q, k and v, and of gate and up, are widened together. */
     int64_t qkv = heads + 2 * config->n_kv_heads * config->head_dim;
-    products->most_rows = dpe_most(dpe_most(products->most_columns, qkv), 2 * config->intermediate);
+    products->most_rows =
+        dpe_most(dpe_most(products->most_columns, qkv), 2 * dpe_config_widest(config));
     products->most_rows = dpe_most(products->most_rows, dpe_most(config->vocab, config->n_experts));
+    const int64_t together = dpe_most(2 * config->expert_width, config->hidden);
+    products->most_rows = dpe_most(products->most_rows, DPE_CPU_MAX_PRODUCTS / 2 * together);
     products->blas = kernels == dpe_cpu_kernels_portable();
 }
 
@@ -174,7 +177,11 @@ struct job {
     int64_t n, k, ldw;  /* weight rows and columns, elements from a row to the next */
     const float *bias;  /* [n] or NULL */
     const float *pairs; /* few rows in bfloat16: x [rows][units of k]; else NULL */
-    int64_t columns;    /* weight rows of one item of few rows, ≤ ALONE_COLUMNS */
+    int64_t columns;    /* weight rows of an item, ≤ ALONE_COLUMNS where rows are few */
+    int64_t rows;       /* of x from `base` on, which are multiplied now */
+    int64_t base, part; /* and so many of them by one item, where they are many */
+    float *packed;      /* where these rows are packed */
+    bool shares;        /* with the job before */
 };
 
 /* What stands for a float of k in packs, panels and pairs: itself, or two in bfloat16. */
@@ -360,7 +367,7 @@ static void multiply(const struct job *job, const struct part *part, const float
                 .keep = d > 0 || job->product->accumulate,
             };
             for (int64_t r = part->first; r < part->end; r += mr) {
-                const float *rows = job->all->packed_x + r / mr * stride + d * mr;
+                const float *rows = job->packed + r / mr * stride + d * mr;
                 (bf16 != NULL ? bf16->tile : kernels->tile)(rows, panel, depth, sums,
                                                             kernels->panel);
                 tile.rows = dpe_least(mr, part->end - r);
@@ -371,39 +378,118 @@ static void multiply(const struct job *job, const struct part *part, const float
     }
 }
 
-/* Rows base … base+rows−1 with our own tiles. */
-static void many_rows(const struct job *job, int64_t base, int64_t rows)
+static bool is_few(const struct job *job)
 {
-    const struct dpe_cpu_products *all = job->all;
-    const struct dpe_cpu_kernels *kernels = all->kernels;
-    int64_t mr = dpe_cpu_mr(kernels, all->bf16);
-    int64_t stride = dpe_cpu_pack_floats(kernels, all->bf16, units(job, job->k));
-    int64_t blocks = (job->n + COLUMNS - 1) / COLUMNS;
-    int64_t parts = dpe_least((2 * all->n_threads + blocks - 1) / blocks, rows / PART_ROWS + 1);
-    int64_t part_rows = (rows + parts * PART_ROWS - 1) / (parts * PART_ROWS) * PART_ROWS;
+    return job->product->rows <= FEW_ROWS;
+}
+
+static int64_t packs_of(const struct job *job)
+{
+    const int64_t mr = dpe_cpu_mr(job->all->kernels, job->all->bf16);
+    return (job->rows + mr - 1) / mr;
+}
+
+/* Where x of each job is packed, and what its items are; their number. */
+static int64_t lay_out(const struct dpe_cpu_products *all, struct job *jobs, int n, int64_t *packs,
+                       int64_t *ends)
+{
+    float *next = all->packed_x;
+    int64_t columns = 0;
+    int64_t items = 0;
+    *packs = 0;
+    for (int i = 0; i < n; i++) {
+        struct job *job = &jobs[i];
+        job->packed = job->shares ? job[-1].packed : next;
+        if (!job->shares) {
+            next +=
+                packs_of(job) * dpe_cpu_pack_floats(all->kernels, all->bf16, units(job, job->k));
+            *packs += packs_of(job);
+        }
+        columns += (job->n + COLUMNS - 1) / COLUMNS;
+    }
+    for (int i = 0; i < n; i++) {
+        struct job *job = &jobs[i];
+        int64_t parts =
+            dpe_least((2 * all->n_threads + columns - 1) / columns, job->rows / PART_ROWS + 1);
+        job->columns = COLUMNS;
+        job->part = (job->rows + parts * PART_ROWS - 1) / (parts * PART_ROWS) * PART_ROWS;
+        parts = is_few(job) ? 1 : (job->rows + job->part - 1) / job->part;
+        items += (job->n + COLUMNS - 1) / COLUMNS * parts;
+        ends[i] = items;
+    }
+    return items;
+}
+
+/* Pack `at` of those of all jobs; few rows in bfloat16 are rounded with the first of theirs. */
+static void pack_one(struct job *jobs, int64_t at, float *halved)
+{
+    struct job *job = jobs;
+    while (job->shares || at >= packs_of(job)) {
+        at -= job->shares ? 0 : packs_of(job);
+        job++;
+    }
+    const struct dpe_cpu_kernels *kernels = job->all->kernels;
+    const struct dpe_cpu_bf16 *bf16 = job->all->bf16;
+    const int64_t mr = dpe_cpu_mr(kernels, bf16);
+    if (!is_few(job)) {
+        const int64_t stride = dpe_cpu_pack_floats(kernels, bf16, units(job, job->k));
+        pack_x(job, job->base + at * mr, dpe_least(mr, job->rows - at * mr), halved,
+               job->packed + at * stride);
+        return;
+    }
+    for (int64_t r = 0; at == 0 && bf16 != NULL && r < job->rows; r++) {
+        bf16->halve(job->product->x + r * job->k, job->k, job->packed + r * units(job, job->k));
+    }
+}
+
+static void many_item(const struct job *jobs, const int64_t *ends, int64_t i, float *packed)
+{
+    const struct job *job = jobs;
+    int64_t first = 0;
+    while (i >= *ends) {
+        first = *ends++;
+        job++;
+    }
+    const int64_t parts = is_few(job) ? 1 : (job->rows + job->part - 1) / job->part;
+    i -= first;
+    struct part part = {
+        .base = job->base, .first = i % parts * job->part, .c = i / parts * COLUMNS};
+    if (is_few(job)) {
+        few_columns(job, part.c);
+        return;
+    }
+    float *sums = packed + COLUMNS * job->all->most_columns;
+    part.end = dpe_least(part.first + job->part, job->rows);
+    part.n = dpe_least(COLUMNS, job->n - part.c);
+    pack_weights(job, part.c, part.n, sums + BLAS_ROWS * COLUMNS, packed);
+    multiply(job, &part, packed, sums);
+}
+
+/* Jobs whose rows have room in packed_x together, with our own tiles. */
+static void many_rows(const struct dpe_cpu_products *all, struct job *jobs, int n)
+{
+    int64_t ends[DPE_CPU_MAX_PRODUCTS];
+    int64_t packs = 0;
+    const int64_t items = lay_out(all, jobs, n, &packs, ends);
+    for (int i = 0; i < n; i++) {
+        const bool pairs =
+            is_few(&jobs[i]) && all->bf16 != NULL && jobs[i].product->weight->dtype == DPE_BF16;
+        jobs[i].pairs = pairs ? jobs[i].packed : NULL;
+    }
 #pragma omp parallel num_threads(all->n_threads)
     {
         float *packed =
-            all->threads + omp_get_thread_num() * thread_floats(kernels, all->most_columns);
-        float *sums = packed + COLUMNS * all->most_columns;
-        float *widened = sums + BLAS_ROWS * COLUMNS;
+            all->threads + omp_get_thread_num() * thread_floats(all->kernels, all->most_columns);
 #pragma omp for schedule(static)
-        for (int64_t r = 0; r < rows; r += mr) {
-            pack_x(job, base + r, dpe_least(mr, rows - r), packed, all->packed_x + r / mr * stride);
+        for (int64_t p = 0; p < packs; p++) {
+            pack_one(jobs, p, packed);
         }
         if (all->bf16 != NULL) {
             all->bf16->begin();
         }
 #pragma omp for schedule(dynamic, 1) nowait
-        for (int64_t i = 0; i < blocks * parts; i++) {
-            struct part part = {
-                .base = base, .first = i % parts * part_rows, .c = i / parts * COLUMNS};
-            part.end = dpe_least(part.first + part_rows, rows);
-            part.n = dpe_least(COLUMNS, job->n - part.c);
-            if (part.first < rows) {
-                pack_weights(job, part.c, part.n, widened, packed);
-                multiply(job, &part, packed, sums);
-            }
+        for (int64_t i = 0; i < items; i++) {
+            many_item(jobs, ends, i, packed);
         }
         if (all->bf16 != NULL) {
             all->bf16->end();
@@ -450,39 +536,80 @@ static void many_rows_blas(const struct job *job)
     }
 }
 
+/* Of jobs from the first on, so many as have room in packed_x together: at least one, and those of
+ * the same x. */
+static int fit(const struct job *jobs, int n)
+{
+    const int64_t mr = dpe_cpu_mr(jobs->all->kernels, jobs->all->bf16);
+    int64_t packs = packs_of(jobs);
+    int i = 1;
+    while (i < n && (jobs[i].shares || (packs + packs_of(&jobs[i])) * mr <= ROWS)) {
+        packs += jobs[i].shares ? 0 : packs_of(&jobs[i]);
+        i++;
+    }
+    return i;
+}
+
+/* Jobs of the same x, ROWS of it at a time, or of several that have room together. */
+static void rows_in_turn(const struct dpe_cpu_products *all, struct job *jobs, int n)
+{
+    const int64_t rows = jobs->product->rows;
+    int n_alike = 1;
+    while (n_alike < n && jobs[n_alike].shares) {
+        n_alike++;
+    }
+    if (rows <= ROWS) {
+        many_rows(all, jobs, n);
+        return;
+    }
+    for (int64_t base = 0; base < rows; base += ROWS) {
+        for (int i = 0; i < n_alike; i++) {
+            jobs[i].base = base;
+            jobs[i].rows = dpe_least(ROWS, rows - base);
+        }
+        many_rows(all, jobs, n_alike);
+    }
+}
+
 void dpe_cpu_product_several(const struct dpe_cpu_products *products,
                              const struct dpe_cpu_product *several, int n)
 {
     struct job jobs[DPE_CPU_MAX_PRODUCTS];
     float *bias = products->bias;
+    bool few = true;
     for (int i = 0; i < n; i++) {
         const struct dpe_cpu_product *product = &several[i];
         jobs[i] = (struct job){.all = products,
                                .product = product,
                                .n = product->weight->rows,
                                .k = product->weight->cols,
-                               .ldw = dpe_tensor_stride(product->weight)};
+                               .ldw = dpe_tensor_stride(product->weight),
+                               .rows = product->rows,
+                               .shares = i > 0 && product->x == product[-1].x};
+        few = few && is_few(&jobs[i]);
         if (product->bias != NULL && product->bias->data != NULL) {
             products->kernels->widen(product->bias->data, product->bias->dtype, jobs[i].n, bias);
             jobs[i].bias = bias;
             bias += jobs[i].n;
         }
     }
-    if (several->rows <= FEW_ROWS) {
+    if (few) {
         if (products->bf16 != NULL) {
             halve_few(products, jobs, n);
         }
         few_rows(products, jobs, n);
         return;
     }
-    for (int i = 0; i < n; i++) {
-        if (products->blas) {
+    for (int i = 0; i < n;) {
+        const int some = products->blas ? 1 : fit(jobs + i, n - i);
+        if (!products->blas) {
+            rows_in_turn(products, jobs + i, some);
+        } else if (is_few(&jobs[i])) {
+            few_rows(products, jobs + i, 1);
+        } else {
             many_rows_blas(&jobs[i]);
-            continue;
         }
-        for (int64_t base = 0; base < several->rows; base += ROWS) {
-            many_rows(&jobs[i], base, dpe_least(ROWS, several->rows - base));
-        }
+        i += some;
     }
 }
 

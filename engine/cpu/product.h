@@ -43,8 +43,9 @@ dpe_status dpe_cpu_products_make(const struct dpe_cpu_kernels *kernels,
 void dpe_cpu_products_free(struct dpe_cpu_products *products);
 void dpe_cpu_product(const struct dpe_cpu_products *products,
                      const struct dpe_cpu_product *product);
-/** n ≤ DPE_CPU_MAX_PRODUCTS products of equally many rows that do not depend on each other. Those
- * of few rows run together, so that threads wait for each other once. */
+/** n ≤ DPE_CPU_MAX_PRODUCTS products that do not depend on each other. They run together, so that
+ * threads wait for each other once, as far as their rows have room at once (those of the same x,
+ * one after the other, need it once). */
 void dpe_cpu_product_several(const struct dpe_cpu_products *products,
                              const struct dpe_cpu_product *several, int n);
 

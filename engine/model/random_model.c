@@ -169,7 +169,7 @@ static dpe_status make_experts(struct maker *maker, struct dpe_layer_weights *la
 {
     const struct dpe_config *c = &maker->model->config;
     const int64_t h = c->hidden;
-    const int64_t m = c->intermediate;
+    const int64_t m = c->expert_width;
     DPE_TRY(DPE_NEW(&layer->experts, (size_t)c->n_experts, maker->err,
                     "random weights: out of memory"));
     for (int64_t e = 0; e < c->n_experts; e++) {
@@ -220,7 +220,7 @@ static dpe_status make_layer(struct maker *maker, int64_t index)
             DPE_TRY(make(maker, 1, shape.bias, &layer->bias[which]));
         }
     }
-    return maker->model->config.n_experts > 0 ? make_experts(maker, layer) : DPE_OK;
+    return dpe_config_routes(&maker->model->config, index) ? make_experts(maker, layer) : DPE_OK;
 }
 
 /* Kinds of layers are the model's own. */

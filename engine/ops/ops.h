@@ -177,12 +177,14 @@ struct dpe_store {
 
 /** The experts of a layer's MLP for some rows, and room to work in. */
 struct dpe_experts {
-    dpe_mem x;              /**< [rows][hidden], normalised */
-    dpe_mem out;            /**< [rows][hidden] of the residual stream; added to */
-    dpe_mem gate, up;       /**< [rows][intermediate] */
-    dpe_mem gathered, made; /**< [rows][hidden], float: rows of an expert, its results */
-    dpe_mem scores;         /**< [rows][n_experts], float */
-    int64_t rows;
+    dpe_mem x;          /**< [rows][hidden], normalised */
+    dpe_mem out;        /**< [rows][hidden] of the residual stream; added to */
+    dpe_mem gate, up;   /**< [room][expert_width] */
+    dpe_mem made;       /**< [room][hidden], float: rows of experts, then their results */
+    dpe_mem scores;     /**< [rows][n_experts], float */
+    dpe_mem routes;     /**< [rows][experts_per_token] of 32 bits: the rows of each expert; then
+                             [n_experts] */
+    int64_t rows, room; /**< room: dpe_experts_room of rows */
 };
 
 /** Attention of three branches (NSA) for some rows. */
@@ -200,6 +202,8 @@ struct dpe_ops {
     /** Where memory is short, a default chunk is halved down to this; 0: it is not.
      */
     int64_t smallest_chunk;
+    /** Rows of experts that `experts` takes at a time, where there are so many. */
+    int64_t expert_rows;
     /** Tokens of the self-test before the first session (device_test.c); 0: none, and there is one
      * way for everything. */
     int64_t self_test_tokens;
@@ -295,8 +299,10 @@ struct dpe_ops {
     uint64_t (*attention_workspace)(const struct dpe_config *config, const struct dpe_plan *plan,
                                     int64_t keys, int64_t rows, int n_threads);
     void (*attention)(struct dpe_backend *backend, const struct dpe_attention *args);
-    /** out [n] = out · σ(gate), n numbers of attention's output and of its gate. */
-    void (*output_gate)(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n);
+    /** out [n][each] = out · σ(gate [n]): numbers of attention's output and of its gate, or rows of
+     * an expert's MLP. */
+    void (*output_gate)(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,
+                        int64_t each);
     /** Rows of a layer with a state (recurrent.h). Where a run is cut into calls does not change
      * more than rounding, and nothing at multiples of 64 tokens. */
     void (*recur)(struct dpe_backend *backend, const struct dpe_recurrence *args);
@@ -304,17 +310,20 @@ struct dpe_ops {
     uint64_t (*recur_workspace)(const struct dpe_config *config, int64_t rows, int n_threads);
     /** `bytes` bytes of memory become those at `from`, NULL: zeros. */
     void (*copy_state)(struct dpe_backend *backend, dpe_mem to, dpe_mem from, uint64_t bytes);
-    /** gate [rows][intermediate] = what the configuration's activation makes of gate and up. */
-    void (*activate)(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+    /** gate [rows][width] = what the configuration's activation makes of gate and up. */
+    void (*activate)(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows,
+                     int64_t width);
     /** out += Σ weight · expert(x) over the experts_per_token experts of each row that the router
-     *  scores highest (ties: the lower index); weights are the softmax of the scores, of all or
-     *  (experts_normalised) of the chosen ones. In a fixed order. */
+     *  scores highest (ties: the lower index), as dpe_router says; weights are its scores, as they
+     *  are or (experts_normalised) divided by the sum of the chosen ones. In a fixed order. */
     void (*experts)(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args);
     /** x [n] of the residual stream *= factor. */
     void (*scale)(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
     /** Elements from … from + n − 1 of every row of x [rows][width], queries, *= factor. */
     void (*scale_part)(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width,
                        int64_t from, int64_t n, double factor);
+    /** Each row of x [rows][width], of the residual stream, minus its mean. */
+    void (*centre)(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width);
     /** x [n] of the residual stream += y [n], as rmsnorm makes it. */
     void (*add)(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
     /** Attention's output [rows][n_heads][head_dim] with each head's sink in the softmax, given the
@@ -353,6 +362,14 @@ struct dpe_ops {
     dpe_status (*finish)(struct dpe_backend *backend, int64_t *layer, int64_t *row,
                          struct dpe_error *err);
 };
+
+/** Rows of experts that there is room for where `rows` rows choose theirs: of one expert at least,
+ * of all where they are few. */
+static inline int64_t dpe_experts_room(const struct dpe_ops *ops, const struct dpe_config *config,
+                                       int64_t rows)
+{
+    return dpe_most(rows, dpe_least(ops->expert_rows, rows * config->experts_per_token));
+}
 
 /** The plain reference, every slot filled. */
 const struct dpe_ops *dpe_ops_reference(void);

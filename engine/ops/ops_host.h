@@ -33,8 +33,10 @@ static inline int dpe_threads_for(int n_threads, int64_t work)
     return work < (1 << 17) ? 1 : n_threads;
 }
 
-/** The scores of one row [n_experts] become the weights of the experts, 0 for those not chosen. */
-void dpe_experts_choose(const struct dpe_config *config, float *scores);
+/** The scores of one row [n_experts] become the weights of the experts, 0 for those not chosen;
+ *  `shift` [1, n_experts], where the router has one, else data NULL. */
+void dpe_experts_choose(const struct dpe_config *config, const struct dpe_tensor *shift,
+                        float *scores);
 
 /** Elements first … first+n−1 of a tensor (row-major order) as float, exact. */
 void dpe_tensor_read(const struct dpe_tensor *tensor, int64_t first, int64_t n, float *out);
@@ -56,19 +58,22 @@ void dpe_reference_merge(struct dpe_backend *backend, const struct dpe_branches 
 
 /* ops_reference_layer.c */
 
-void dpe_reference_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+void dpe_reference_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows,
+                            int64_t width);
 void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,
                            const struct dpe_experts *args);
 void dpe_reference_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
 void dpe_reference_scale_part(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width,
                               int64_t from, int64_t n, double factor);
+void dpe_reference_centre(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width);
 void dpe_reference_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
 void dpe_reference_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
                          dpe_mem out);
 
 /* ops_reference_recur.c */
 
-void dpe_reference_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n);
+void dpe_reference_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,
+                               int64_t each);
 void dpe_reference_recur(struct dpe_backend *backend, const struct dpe_recurrence *args);
 uint64_t dpe_reference_recur_workspace(const struct dpe_config *config, int64_t rows,
                                        int n_threads);

@@ -197,7 +197,8 @@ static void reference_gate(struct dpe_backend *backend, int64_t layer, dpe_mem x
 {
     backend->ops->linear(backend, layer, DPE_WEIGHT_GATE, x, rows, gate, false);
     backend->ops->linear(backend, layer, DPE_WEIGHT_UP, x, rows, up, false);
-    backend->ops->activate(backend, gate, up, rows);
+    backend->ops->activate(backend, gate, up, rows,
+                           dpe_layer_shape(backend->config, layer, DPE_WEIGHT_UP).rows);
 }
 
 /* ---------------------------------------------------------------------------------- attention */
@@ -490,6 +491,7 @@ const struct dpe_ops *dpe_ops_reference(void)
         .experts = dpe_reference_experts,
         .scale = dpe_reference_scale,
         .scale_part = dpe_reference_scale_part,
+        .centre = dpe_reference_centre,
         .add = dpe_reference_add,
         .sinks = dpe_reference_sinks,
         .merge = dpe_reference_merge,

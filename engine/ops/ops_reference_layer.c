@@ -24,6 +24,21 @@ void dpe_reference_scale_part(struct dpe_backend *backend, dpe_mem x, int64_t ro
     }
 }
 
+void dpe_reference_centre(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width)
+{
+    (void)backend;
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = (float *)x + r * width;
+        double sum = 0.0;
+        for (int64_t i = 0; i < width; i++) {
+            sum += (double)row[i];
+        }
+        for (int64_t i = 0; i < width; i++) {
+            row[i] = (float)((double)row[i] - sum / (double)width);
+        }
+    }
+}
+
 void dpe_reference_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n)
 {
     (void)backend;
@@ -67,9 +82,10 @@ static double activated(enum dpe_activation kind, double gate, double up)
     return 0.0;
 }
 
-void dpe_reference_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows)
+void dpe_reference_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows,
+                            int64_t width)
 {
-    int64_t n = rows * backend->config->intermediate;
+    int64_t n = rows * width;
     float *g = gate;
     const float *u = up;
     for (int64_t i = 0; i < n; i++) {
@@ -79,11 +95,41 @@ void dpe_reference_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem u
 
 /* -------------------------------------------------------------------------------------- experts */
 
-void dpe_experts_choose(const struct dpe_config *config, float *scores)
+/* The two largest of a group's keys, added up. */
+static double group_score(const float *keys, int64_t n)
 {
-    int64_t n = config->n_experts;
+    double first = -(double)INFINITY;
+    double second = -(double)INFINITY;
+    for (int64_t e = 0; e < n; e++) {
+        const double key = (double)keys[e];
+        second = fmax(second, fmin(first, key));
+        first = fmax(first, key);
+    }
+    return first + second;
+}
+
+/* Keys of the groups that are not chosen become −∞. */
+static void choose_groups(const struct dpe_router *router, int64_t n, float *keys)
+{
+    double scores[DPE_MOST_ROUTER_GROUPS];
+    const int64_t each = n / router->groups;
+    for (int64_t g = 0; g < router->groups; g++) {
+        scores[g] = group_score(keys + g * each, each);
+    }
+    for (int64_t g = 0; g < router->groups; g++) {
+        int64_t before = 0;
+        for (int64_t h = 0; h < router->groups; h++) {
+            before += scores[h] > scores[g] || (scores[h] == scores[g] && h < g);
+        }
+        for (int64_t e = 0; before >= router->of_these && e < each; e++) {
+            keys[g * each + e] = -INFINITY;
+        }
+    }
+}
+
+static void weigh(const struct dpe_router *router, int64_t n, float *scores)
+{
     double total = 0.0;
-    double chosen = 0.0;
     float largest = -INFINITY;
     for (int64_t e = 0; e < n; e++) {
         largest = scores[e] > largest ? scores[e] : largest;
@@ -91,26 +137,48 @@ void dpe_experts_choose(const struct dpe_config *config, float *scores)
     for (int64_t e = 0; e < n; e++) {
         total += exp((double)scores[e] - (double)largest);
     }
-    /* The chosen become -1 - weight, so that they are not chosen again; scores are then all > 0. */
     for (int64_t e = 0; e < n; e++) {
-        scores[e] = (float)(exp((double)scores[e] - (double)largest) / total);
+        const double score = (double)scores[e];
+        scores[e] = (float)(router->sigmoid ? 1.0 / (1.0 + exp(-score))
+                                            : exp(score - (double)largest) / total);
     }
+}
+
+void dpe_experts_choose(const struct dpe_config *config, const struct dpe_tensor *shift,
+                        float *scores)
+{
+    const struct dpe_router *router = &config->router;
+    const double scale = router->scale > 0.0 ? router->scale : 1.0;
+    int64_t n = config->n_experts;
+    float keys[DPE_MOST_EXPERTS] = {0};
+    double chosen = 0.0;
+    weigh(router, n, scores);
+    if (shift->data != NULL) {
+        dpe_tensor_read(shift, 0, n, keys);
+    }
+    for (int64_t e = 0; e < n; e++) {
+        keys[e] += scores[e];
+    }
+    if (router->groups > 1) {
+        choose_groups(router, n, keys);
+    }
+    /* The keys of the chosen become ∞. One that is no number counts as chosen, so that it is found
+     * (of a row's experts no more than it takes). */
     for (int64_t i = 0; i < config->experts_per_token; i++) {
         int64_t best = -1;
         for (int64_t e = 0; e < n; e++) {
-            best = scores[e] >= 0.0F && (best < 0 || scores[e] > scores[best]) ? e : best;
+            best = keys[e] < INFINITY && (best < 0 || keys[e] > keys[best]) ? e : best;
         }
         if (best < 0) {
-            break; /* scores that are not numbers */
+            break;
         }
         chosen += (double)scores[best];
-        scores[best] = -1.0F - scores[best];
+        keys[best] = INFINITY;
     }
-    for (int64_t e = 0; e < n; e++) {
-        double weight = -1.0 - (double)scores[e];
-        bool taken = !(scores[e] >= 0.0F);
-        weight = config->experts_normalised ? weight / chosen : weight;
-        scores[e] = taken ? (float)weight : 0.0F;
+    for (int64_t e = 0, left = config->experts_per_token; e < n; e++) {
+        const double of = config->experts_normalised ? chosen + 1e-20 : 1.0;
+        const bool taken = !(keys[e] < INFINITY) && left-- > 0;
+        scores[e] = taken ? (float)((double)scores[e] / of * scale) : 0.0F;
     }
 }
 
@@ -137,6 +205,7 @@ void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,
     const struct dpe_layer_weights *weights = &backend->weights->layers[layer];
     float *scores = args->scores;
     float *hidden = args->gate;
+    const struct dpe_tensor *shift = &weights->weight[DPE_WEIGHT_ROUTER_SHIFT];
     for (int64_t r = 0; r < args->rows; r++) {
         const float *x = (const float *)args->x + r * c->hidden;
         float *out = (float *)args->out + r * c->hidden;
@@ -144,13 +213,13 @@ void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,
             scores[e] = (float)dot(&weights->weight[DPE_WEIGHT_ROUTER],
                                    &weights->bias[DPE_WEIGHT_ROUTER], e, x);
         }
-        dpe_experts_choose(c, scores);
+        dpe_experts_choose(c, shift, scores);
         for (int64_t e = 0; e < c->n_experts; e++) {
             const struct dpe_expert *expert = &weights->experts[e];
             if (scores[e] == 0.0F) {
                 continue;
             }
-            for (int64_t i = 0; i < c->intermediate; i++) {
+            for (int64_t i = 0; i < c->expert_width; i++) {
                 hidden[i] =
                     (float)activated(c->activation, dot(&expert->gate, &expert->gate_bias, i, x),
                                      dot(&expert->up, &expert->up_bias, i, x));

@@ -5,13 +5,14 @@
 
 #include "engine/ops/ops_host.h"
 
-void dpe_reference_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n)
+void dpe_reference_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,
+                               int64_t each)
 {
     (void)backend;
     float *to = out;
     const float *from = gate;
-    for (int64_t i = 0; i < n; i++) {
-        to[i] = (float)((double)to[i] / (1.0 + exp(-(double)from[i])));
+    for (int64_t i = 0; i < n * each; i++) {
+        to[i] = (float)((double)to[i] / (1.0 + exp(-(double)from[i / each])));
     }
 }
 
@@ -130,9 +131,10 @@ static void recur_token(struct dpe_backend *backend, const struct dpe_recurrence
         normalise(q + h * r->key_dim, r->key_dim, 1.0 / sqrt((double)r->key_dim));
         normalise(k + h * r->key_dim, r->key_dim, 1.0);
     }
-    for (int64_t h = 0; h < r->value_heads; h++) {
-        const int64_t key =
-            (r->tiled ? h % r->key_heads : h / (r->value_heads / r->key_heads)) * r->key_dim;
+    for (int64_t i = 0; i < r->value_heads; i++) {
+        const int64_t of = i % r->key_heads;
+        const int64_t key = of * r->key_dim;
+        const int64_t h = dpe_recurrent_head(r, of, i / r->key_heads);
         const int64_t at = row * values + h * r->value_dim;
         float rate = 0.0F;
         float step = 0.0F;

@@ -174,6 +174,8 @@ dpe_status dpe_plan_init(struct dpe_plan *plan, int64_t n_pairs, int64_t n_layer
  *  scale, cap and growth of its logits. */
 dpe_status dpe_plan_init_for(struct dpe_plan *plan, const struct dpe_config *config,
                              struct dpe_error *err);
+/** No pair of the plan rotates: what is left of it is its temperature. */
+void dpe_plan_stand_still(struct dpe_plan *plan);
 /** The plan of the layers of a kind that position plans do not move: one band of the kind's window,
  *  with the kind's rotation for sequences of `length` tokens, or none. */
 dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe_layer_kind *kind,

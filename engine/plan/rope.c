@@ -4,6 +4,7 @@
 #include "engine/plan/plan.h"
 
 #include <math.h>
+#include <string.h>
 
 static const double PI = 3.14159265358979323846;
 
@@ -221,6 +222,13 @@ void dpe_plan_set_rope_factor(struct dpe_plan *plan, double a)
     plan->still_factor = plan->n_still > 0 && a != 1.0 ? 1.0 / a : 0.0;
 }
 
+void dpe_plan_stand_still(struct dpe_plan *plan)
+{
+    plan->n_still = plan->n_pairs;
+    plan->still_factor = 0.0;
+    memset(plan->inv_freq, 0, (size_t)plan->n_pairs * sizeof *plan->inv_freq);
+}
+
 dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe_layer_kind *kind,
                                int64_t length, enum dpe_angle_precision angle,
                                struct dpe_plan *plan, struct dpe_error *err)
@@ -232,7 +240,7 @@ dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe
     made.n_bands = 1;
     made.bands[0].hi = kind->window > 0 ? kind->window : INT64_MAX;
     if (kind->rope < 0) {
-        made.n_still = made.n_pairs;
+        dpe_plan_stand_still(&made);
     } else {
         const struct dpe_rope_config *rope = kind->rope == 0 ? &config->rope : &config->local_rope;
         double a = 1.0;

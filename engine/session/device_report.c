@@ -35,6 +35,7 @@ static const struct kind {
     enum dpe_activation activation;
     enum dpe_qk_norm norm;
     const char *select;
+    struct dpe_router router;
 } kinds[] = {
     {"llama", DPE_BF16, 128},
     {"llama", DPE_F16, 64},
@@ -46,6 +47,8 @@ static const struct kind {
     {"gpt_oss", DPE_BF16, 64, 128, .experts = 32, .activation = DPE_SWIGLU_CLAMPED},
     {"qwen3_moe", DPE_BF16, 128, .experts = 128, .norm = DPE_QK_NORM_HEAD},
     {"glm4", DPE_BF16, 128, .rotary = 64},
+    {"glm4_moe", DPE_BF16, 128, .rotary = 64, .experts = 128,
+     .router = {.sigmoid = true, .shifted = true, .groups = 8, .of_these = 4, .scale = 2.5}},
     {"olmo2", DPE_BF16, 128, .norm = DPE_QK_NORM_WHOLE},
     {"smollm3", DPE_BF16, 128, .rope = -1},
     {"llama", DPE_F32, 128, .weights = 1U << DPE_Q4_0 | 1U << DPE_Q4_K | 1U << DPE_Q6_K},
@@ -77,6 +80,12 @@ static struct dpe_config config_of(const struct kind *kind, uint8_t layers[])
     c.qkv_bias = c.o_bias = family->sinks;
     c.n_experts = kind->experts;
     c.experts_per_token = kind->experts > 0 ? 4 : 0;
+    c.expert_width = c.intermediate;
+    c.router = kind->router;
+    if (family->shared) {
+        c.shared_width = c.intermediate;
+        c.dense_layers = 1;
+    }
     c.experts_normalised = true;
     c.local_rope = c.rope;
     c.branches = kind->block > 0;

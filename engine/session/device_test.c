@@ -124,6 +124,17 @@ static void small_choices(const struct dpe_config *config, int64_t tokens, struc
             ? small->n_experts - 1
             : small->experts_per_token;
     small->experts_normalised = config->experts_normalised;
+    small->expert_width = config->n_experts > 0 ? small->intermediate : 0;
+    small->shared_width = config->shared_width > 0 ? small->intermediate : 0;
+    small->dense_layers = config->dense_layers > 0 ? 1 : 0;
+    small->router = config->router;
+    if (!all && small->n_experts == 4 && config->router.groups > 1) {
+        small->router.groups = 2; /* and so two experts are left to choose */
+        small->router.of_these = 1;
+        small->experts_per_token = dpe_least(small->experts_per_token, 2);
+    } else {
+        small->router.groups = 0;
+    }
     small->branches = config->branches;
     small->selection = small_selection(config->selection, tokens, all);
 }
@@ -228,6 +239,7 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
                  {"experts %g", (double)c->n_experts},
                  {"of which %g are chosen", (double)c->experts_per_token},
                  {"weights sum to 1", c->n_experts > 0 && c->experts_normalised ? 1 : 0},
+                 {"a router of sigmoids", c->n_experts > 0 && c->router.sigmoid ? 1 : 0},
                  {"branches with blocks of %g", c->branches ? (double)c->selection.block : 0}};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         char part[64];

@@ -223,7 +223,7 @@ static void attend(struct dpe_lane *l, int64_t layer, const struct dpe_batch *ba
     if (l->config->output_gate) {
         const int64_t width = l->config->n_heads * l->config->head_dim;
         l->ops->output_gate(l->backend, args.out, row_of(l, l->gates, first, width),
-                            args.rows * width);
+                            args.rows * width, 1);
     }
 }
 
@@ -286,6 +286,9 @@ static bool has(const struct dpe_lane *l, int64_t layer, enum dpe_weight which)
 static dpe_mem read_stream(struct dpe_lane *l, enum dpe_weight norm, int64_t layer, dpe_mem x,
                            int64_t rows)
 {
+    if (l->config->centred) {
+        l->ops->centre(l->backend, x, rows, l->config->hidden);
+    }
     if (!has(l, layer, norm)) {
         return l->ops->narrow(l->backend, x, rows * l->config->hidden, l->normed);
     }
@@ -445,7 +448,8 @@ static dpe_status add_recurrence(struct dpe_lane *l, const struct dpe_batch *bat
                                          row_of_x(l, first), err);
 }
 
-/* x += Down · (act(Gate x') ⊙ Up x'),  x' = rmsnorm(x), or the sum over experts of such. */
+/* x += Down · (act(Gate x') ⊙ Up x'),  x' = rmsnorm(x), or the sum over experts of such, or both.
+ */
 static dpe_status add_mlp(struct dpe_lane *l, const struct dpe_batch *batch, int64_t layer,
                           int64_t first, struct dpe_error *err)
 {
@@ -453,20 +457,28 @@ static dpe_status add_mlp(struct dpe_lane *l, const struct dpe_batch *batch, int
     const struct dpe_ops *ops = l->ops;
     struct dpe_backend *b = l->backend;
     dpe_mem x = row_of_x(l, first);
-    dpe_mem in = read_stream(l, DPE_WEIGHT_MLP_NORM, layer, x, rows);
-    if (l->config->n_experts > 0) {
+    dpe_mem in = l->config->parallel ? row_of(l, l->normed, first, l->config->hidden)
+                                     : read_stream(l, DPE_WEIGHT_MLP_NORM, layer, x, rows);
+    if (dpe_config_routes(l->config, layer)) {
         const struct dpe_experts args = {.x = in,
                                          .out = x,
                                          .gate = l->gate,
                                          .up = l->up,
-                                         .gathered = l->gathered,
                                          .made = l->made,
                                          .scores = l->scores,
-                                         .rows = rows};
+                                         .routes = l->routes,
+                                         .rows = rows,
+                                         .room = dpe_experts_room(ops, l->config, rows)};
         ops->experts(b, layer, &args);
-        return DPE_OK;
+        if (l->config->shared_width == 0) {
+            return DPE_OK;
+        }
     }
     ops->gate(b, layer, in, rows, l->gate, l->up);
+    if (l->config->shared_gate && dpe_config_routes(l->config, layer)) {
+        ops->linear(b, layer, DPE_WEIGHT_SHARED_GATE, in, rows, l->up, false);
+        ops->output_gate(b, l->gate, l->up, rows, l->config->shared_width);
+    }
     return add_to_stream(l, layer, DPE_WEIGHT_DOWN, DPE_WEIGHT_MLP_AFTER, l->gate, rows, x, err);
 }
 
@@ -503,6 +515,9 @@ dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct
         if (status != DPE_OK) {
             return dpe_session_agree(s, status, err);
         }
+    }
+    if (wanted > 0 && l->config->centred) {
+        ops->centre(l->backend, row_of_x(l, rows - wanted), wanted, l->config->hidden);
     }
     if (wanted > 0) {
         ops->rmsnorm(l->backend, DPE_WEIGHT_FINAL_NORM, 0, l->config->hidden,

@@ -20,7 +20,7 @@ struct dpe_session_bytes {
     uint64_t hidden;   /**< normed: [rows][hidden] */
     uint64_t heads;    /**< q and attended, each: [rows][n_heads][head_dim] */
     uint64_t kv_heads; /**< k and v, each: [rows][n_kv_heads][head_dim] */
-    uint64_t mlp;      /**< gate and up, each: [rows][intermediate] */
+    uint64_t mlp;      /**< gate and up, each: [rows][intermediate], or of experts */
     uint64_t part;     /**< what attention or MLP adds, before its norm: [rows][hidden], float */
     uint64_t sinks;    /**< log-sum-exps: [rows][n_heads], float */
     uint64_t added; /**< to the chosen keys (dpe_config.branches): what compressed and windowed keys
@@ -28,8 +28,9 @@ struct dpe_session_bytes {
     uint64_t gates; /**< of the output, [rows][attention's or a state's values], and β and decays,
                          each [rows][value heads of a state] */
     uint64_t states;    /**< of one layer with a state: of all branches, and those that are kept */
-    uint64_t experts;   /**< gathered and made, each: [rows][hidden], float */
+    uint64_t experts;   /**< made: [dpe_experts_room][hidden], float */
     uint64_t scores;    /**< of experts: [rows][n_experts], float */
+    uint64_t routes;    /**< to experts: [rows][experts_per_token] and [n_experts] of 32 bits */
     uint64_t cache;     /**< keys, and values, of one layer: [n_kv_heads][capacity][head_dim] */
     uint64_t queries;   /**< that a selection keeps, one layer: [n_heads][capacity][head_dim] */
     uint64_t kv;        /**< of a dpe_kv, which holds keys, values and queries instead of these */
@@ -58,7 +59,7 @@ struct dpe_lane {
     int n_threads;
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
     /** NULL where the model does not need them. */
-    dpe_mem part, lse, gathered, made, scores, added, gates;
+    dpe_mem part, lse, made, scores, routes, added, gates;
 };
 
 /** A state that a session keeps beside those of its branches (session_states.c). */

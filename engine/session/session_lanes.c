@@ -24,8 +24,8 @@ static const struct {
     BUFFER(x, residual),     BUFFER(normed, hidden), BUFFER(q, heads),
     BUFFER(attended, heads), BUFFER(k, kv_heads),    BUFFER(v, kv_heads),
     BUFFER(gate, mlp),       BUFFER(up, mlp),        BUFFER(workspace, workspace),
-    BUFFER(part, part),      BUFFER(lse, sinks),     BUFFER(gathered, experts),
-    BUFFER(made, experts),   BUFFER(scores, scores), BUFFER(added, added),
+    BUFFER(part, part),      BUFFER(lse, sinks),     BUFFER(made, experts),
+    BUFFER(scores, scores),  BUFFER(added, added),   BUFFER(routes, routes),
     BUFFER(gates, gates),
 };
 

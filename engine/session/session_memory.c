@@ -201,6 +201,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
     const int64_t attending = dpe_config_attending(c, c->n_layers);
     rows = rows < branches ? branches : rows;
     int64_t logit_rows = dpe_least(rows, ops->logit_rows > 0 ? ops->logit_rows : LOGIT_ROWS);
+    const int64_t of_experts = dpe_experts_room(ops, c, rows);
     struct dpe_session_bytes b = {
         .rows = rows,
         .residual = dpe_bytes_of(rows, c->hidden, 1, f),
@@ -212,7 +213,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
                 ? dpe_bytes_of(rows, widest(c, c->n_heads) + 2 * c->recurrent.value_heads, 1, e)
                 : 0,
         .states = dpe_session_state_bytes(c, branches),
-        .mlp = dpe_bytes_of(rows, c->intermediate, 1, e),
+        .mlp = dpe_bytes_of(of_experts, dpe_config_widest(c), 1, e),
         .cache = options->kv_type == DPE_KV_F32
                      ? dpe_bytes_of(options->capacity, c->n_kv_heads, c->head_dim, e)
                      : 0,
@@ -220,8 +221,10 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
         .part = has_norm_after(c) ? dpe_bytes_of(rows, c->hidden, 1, f) : 0,
         .sinks = c->sinks ? dpe_bytes_of(rows, c->n_heads, 1, f) : 0,
         .added = c->branches ? dpe_bytes_of(rows, c->n_heads, 2 * c->head_dim + 3, e) : 0,
-        .experts = c->n_experts > 0 ? dpe_bytes_of(rows, c->hidden, 1, f) : 0,
+        .experts = c->n_experts > 0 ? dpe_bytes_of(of_experts, c->hidden, 1, f) : 0,
         .scores = dpe_bytes_of(rows, c->n_experts, 1, f),
+        .routes = dpe_bytes_plus(dpe_bytes_of(rows, c->experts_per_token, 1, sizeof(int32_t)),
+                                 dpe_bytes_of(c->n_experts, 1, 1, sizeof(int32_t))),
         .rotation = dpe_bytes_plus(dpe_rotation_bytes(ask->plan, options->positions),
                                    kind_bytes(c, options->positions)),
         .workspace = workspace_bytes(ask, rows),

@@ -38,10 +38,10 @@ static void show_layers(const struct dpe_config *config)
         return;
     }
     if (config->layer_kinds == NULL || config->n_kinds == 1) {
-        dpe_print("a plan moves    all layers\n");
+        dpe_print("a plan %s    all layers\n", dpe_config_still(config) ? "heats" : "moves");
         return;
     }
-    dpe_print("a plan moves    layers ");
+    dpe_print("a plan %s    layers ", dpe_config_still(config) ? "heats" : "moves");
     show_layers_of(config, 0);
     for (int i = 1; i < config->n_kinds; i++) {
         const struct dpe_layer_kind *kind = &config->kinds[i];
@@ -288,7 +288,7 @@ static void show_bands(const struct dpe_plan *plan)
 static void show_distances(const struct dpe_plan *plan, int64_t length)
 {
     int64_t rotating = plan->n_pairs - plan->n_still;
-    int64_t pairs[3] = {0, rotating / 2, rotating - 1};
+    int64_t pairs[3] = {0, rotating / 2, rotating > 0 ? rotating - 1 : 0};
     bool moved = dpe_selects(&plan->selection) && plan->selection.positions != DPE_PLACE_TRUE;
     dpe_print("effective distance seen by the query at %s%lld (layer 0, head 0):\n",
               moved ? "place " : "", (long long)length - 1);
@@ -428,7 +428,7 @@ void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, 
     dpe_print("length          %lld\n", (long long)length);
     dpe_print("pairs           %lld, wavelengths %.4g ... %.4g tokens\n",
               (long long)(plan->n_pairs - plan->n_still), 2.0 * M_PI / plan->inv_freq[0],
-              2.0 * M_PI / plan->inv_freq[plan->n_pairs - plan->n_still - 1]);
+              2.0 * M_PI / plan->inv_freq[dpe_most(plan->n_pairs - plan->n_still, 1) - 1]);
     dpe_print("logit factor    %.6g\n", plan->temperature.logit_scale);
     struct dpe_temperature varies = plan->temperature;
     varies.logit_scale = 1.0;

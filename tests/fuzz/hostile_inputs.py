@@ -512,7 +512,7 @@ def class_chat(draw, world):
 
 
 FAMILIES = ["qwen2", "qwen3", "qwen3_moe", "mistral", "mistral3", "ministral3", "phi3", "olmo2", "olmo3", "glm4", "granite", "smollm3",
-            "gemma2", "gemma3_text", "gemma3", "gpt_oss", "llama4", "cohere2", "deepseek_v3", "\x1b[2J", "x" * 300, None, 7]
+            "gemma2", "gemma3_text", "gemma3", "gpt_oss", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "llama4", "cohere2", "deepseek_v3", "\x1b[2J", "x" * 300, None, 7]
 
 
 def class_family(draw, world):
@@ -526,7 +526,8 @@ def class_family(draw, world):
     keys = ["sliding_window", "layer_types", "num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size",
             "partial_rotary_factor", "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "embedding_multiplier",
             "attention_multiplier", "residual_multiplier", "logits_scaling", "no_rope_layers", "rope_local_base_freq", "rope_parameters",
-            "text_config", "quantization_config", "head_dim", "attention_bias", "hidden_activation", "tie_word_embeddings"]
+            "n_routed_experts", "n_group", "topk_group", "n_shared_experts", "first_k_dense_replace", "rotary_dim", "scoring_func",
+            "routed_scaling_factor", "text_config", "quantization_config", "head_dim", "attention_bias", "hidden_activation", "tie_word_embeddings"]
     for key in draw.sample(keys, draw.choice([0, 1, 2, 5])):
         config[key] = draw.choice([["full_attention"], ["sliding_attention"], [1], [0] * 3, {"rope_type": "default", "rope_theta": 1e4},
                                    {"full_attention": {"rope_type": "yarn", "factor": 4.0}, "sliding_attention": {"rope_theta": 1e4}},

@@ -3,7 +3,7 @@
 
     python make_families.py [OUT_DIR [NAME...]]     (default: families/ beside this script, all)
 
-Needs torch and transformers (made with torch 2.6, transformers 5.23). Everything is seeded; the
+Needs torch and transformers (made with torch 2.6, transformers 5.23; routers and after with 2.13, 5.24). Everything is seeded; the
 folders hold what README.md beside this script says.
 """
 
@@ -12,6 +12,7 @@ import pathlib
 import sys
 import zlib
 
+import safetensors.torch
 import torch
 import transformers
 
@@ -34,7 +35,7 @@ BASE = dict(
 
 
 # Those that the CUDA backend carries, so that its float kernels are held against transformers too.
-FLOAT = ("qwen3", "phi3_short", "granite", "glm4", "ministral3")
+FLOAT = ("qwen3", "phi3_short", "granite", "glm4", "ministral3", "glm4_moe", "minimax_m2", "seed_oss")
 
 
 def types(*windowed):
@@ -100,24 +101,56 @@ MODELS = [
     ("olmo_hybrid", "OlmoHybrid",
      dict(head_dim=None, num_hidden_layers=5, layer_types=hybrid(1, 0, 1, 1, 0), **STATES,
           rope_parameters=dict(rope_type="default", rope_theta=500000.0)), "new"),
+    ("olmo_hybrid_still", "OlmoHybrid",
+     dict(head_dim=None, num_hidden_layers=4, layer_types=hybrid(1, 0, 1, 0), **STATES,
+          rope_parameters=dict(rope_type="default", rope_theta=None)), "new"),
     ("qwen3_moe", "Qwen3Moe",
      dict(moe_intermediate_size=8, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True),
      "new"),
+    ("qwen3_5_moe", "Qwen3_5MoeText",
+     dict(num_hidden_layers=4, layer_types=hybrid(1, 1, 0, 1), head_dim=16, **STATES, intermediate_size=None,
+          moe_intermediate_size=8, shared_expert_intermediate_size=12, num_experts=5, num_experts_per_tok=2,
+          rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
+                               mrope_section=[2, 1, 1], mrope_interleaved=True)), "new"),
+    ("qwen3_next", "Qwen3Next",
+     dict(num_hidden_layers=4, layer_types=hybrid(0, 1, 1, 0), head_dim=16, **STATES,
+          moe_intermediate_size=8, shared_expert_intermediate_size=20, num_experts=6, num_experts_per_tok=3,
+          rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)), "new"),
     ("gpt_oss", "GptOss",
      dict(num_hidden_layers=3, sliding_window=7, num_local_experts=4, num_experts_per_tok=2,
           intermediate_size=8, layer_types=types(1, 0, 1),
           rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, truncate=False, **YARN)),
      "legacy"),
+    ("glm4_moe", "Glm4Moe",
+     dict(num_hidden_layers=3, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=3,
+          n_shared_experts=2, n_group=3, topk_group=2, routed_scaling_factor=1.5, use_qk_norm=True,
+          attention_bias=True), "new"),
+    ("glm4_moe_one_group", "Glm4Moe",
+     dict(moe_intermediate_size=8, n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1,
+          norm_topk_prob=False, tie_word_embeddings=True), "new"),
+    ("minimax_m2", "MiniMaxM2",
+     dict(intermediate_size=8, num_local_experts=6, num_experts_per_tok=2, rotary_dim=4), "new"),
+    ("seed_oss", "SeedOss", dict(attention_out_bias=True), "new"),
+    ("ernie4_5", "Ernie4_5", dict(use_bias=True), "new"),
+    ("exaone4_windows", "Exaone4",
+     dict(head_dim=None, num_hidden_layers=3, sliding_window=7, layer_types=types(1, 0, 1)), "new"),
+    ("cohere2", "Cohere2",
+     dict(num_hidden_layers=3, sliding_window=7, layer_types=types(1, 1, 0), logit_scale=0.25,
+          layer_norm_eps=1e-5), "new"),
+    ("exaone4", "Exaone4", dict(head_dim=None, sliding_window=None, layer_types=types(0, 0)), "new"),
 ]
 
 
 def fill(model, generator):
     """As tiny's, for the shapes of experts, sinks and norms that multiply by 1 + weight."""
-    shifted = any(name in type(model).__name__ for name in ("Gemma", "Qwen3_5"))
+    shifted = any(name in type(model).__name__ for name in ("Gemma", "Qwen3_5", "Qwen3Next"))
+    routers = [(n, b) for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")]
     with torch.no_grad():
-        for name, weight in model.named_parameters():
+        for name, weight in [*model.named_parameters(), *routers]:
             noise = torch.randn(weight.shape, generator=generator)
-            if name.endswith("bias") or "sinks" in name:
+            if name.endswith("e_score_correction_bias"):
+                weight.copy_(0.2 * noise)
+            elif name.endswith("bias") or "sinks" in name:
                 weight.copy_(noise)
             elif "A_log" in name:
                 weight.copy_(0.7 * noise)
@@ -126,7 +159,7 @@ def fill(model, generator):
                 weight.copy_(0.3 * noise + (0.0 if shifted and not state else 1.0))
             elif "conv1d" in name:
                 weight.copy_(noise * 0.7)
-            elif "q_proj" in name or "k_proj" in name or "qkv" in name:
+            elif "q_proj" in name or "k_proj" in name or ("qkv" in name and "qkvz" not in name):
                 weight.copy_(noise * 2.0 / weight.shape[-1] ** 0.5)
             elif weight.ndim == 3:
                 weight.copy_(noise * 3.0 / weight.shape[1] ** 0.5)
@@ -154,6 +187,22 @@ def rewrite_rotation(path, schema):
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
+def stack_experts(path):
+    """The experts of each layer in two tensors, as Qwen3.5 is published."""
+    with safetensors.safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+    apart = {}
+    for name in [name for name in tensors if ".experts." in name]:
+        layer, rest = name.split("experts.")
+        expert, matrix, _ = rest.split(".")
+        apart.setdefault(layer, {}).setdefault(matrix, {})[int(expert)] = tensors.pop(name)
+    for layer, of in apart.items():
+        gate, up, down = (torch.stack([of[m][e] for e in sorted(of[m])]) for m in ("gate_proj", "up_proj", "down_proj"))
+        tensors[layer + "experts.gate_up_proj"] = torch.cat([gate, up], dim=1)
+        tensors[layer + "experts.down_proj"] = down
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
 def make_model(family, keys):
     if family == "Mistral3":
         text = {k: v for k, v in BASE.items()}
@@ -166,7 +215,8 @@ def make_model(family, keys):
         config = transformers.Mistral3Config(text_config=text, vision_config=vision,
                                              spatial_merge_size=1)
         return transformers.Mistral3ForConditionalGeneration(config)
-    keys = {key: value for key, value in {**BASE, **keys}.items() if value is not None}
+    keys = {key: value for key, value in {**BASE, **keys}.items()
+            if value is not None or key == "sliding_window"}
     config = getattr(transformers, family + "Config")(**keys)
     name = family.removesuffix("Text") + "ForCausalLM"
     return getattr(transformers, name)(config)
@@ -176,7 +226,10 @@ def logits_of(folder, tokens, dtype, pieces=None):
     auto = transformers.AutoModelForCausalLM
     if json.loads((folder / "config.json").read_text())["model_type"] == "mistral3":
         auto = transformers.AutoModelForImageTextToText
-    model = auto.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+    eager = dict(attn_implementation="eager")
+    if any("experts" in key for key in json.loads((folder / "config.json").read_text())):
+        eager["experts_implementation"] = "eager"  # the default has no products in double
+    model = auto.from_pretrained(folder, dtype=dtype, **eager).eval()
     with torch.no_grad():
         return model(torch.tensor([tokens])).logits[0].double().numpy()
 
@@ -191,6 +244,8 @@ def make(out, name, family, keys, schema):
     fill(model, generator)
     model.to(torch.float32 if name in FLOAT else torch.bfloat16).save_pretrained(folder)
     rewrite_rotation(folder / "config.json", schema)
+    if name == "qwen3_5_moe":
+        stack_experts(folder / "model.safetensors")
     for path in folder.glob("*.safetensors"):
         path.chmod(0o644)
     tiny.logits_of = logits_of

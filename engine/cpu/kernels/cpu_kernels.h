@@ -24,10 +24,10 @@
 enum {
     DPE_CPU_MAX_LANES = 16,
     DPE_CPU_MAX_MR = 12,
-    DPE_CPU_MOST_MR = 32,     /**< of any set, those for bfloat16 too */
-    DPE_CPU_BLOCK = 256,      /**< keys of one step of the online softmax; floats in a row of S */
-    DPE_CPU_MAX_PRODUCTS = 3, /**< that run together */
-    DPE_CPU_MAX_SPANS = 64,   /**< of `accumulate`: panels in a block at most */
+    DPE_CPU_MOST_MR = 32,      /**< of any set, those for bfloat16 too */
+    DPE_CPU_BLOCK = 256,       /**< keys of one step of the online softmax; floats in a row of S */
+    DPE_CPU_MAX_PRODUCTS = 64, /**< that run together */
+    DPE_CPU_MAX_SPANS = 64,    /**< of `accumulate`: panels in a block at most */
 };
 
 /** Keys whose probabilities stand side by side: columns column … column+count−1 of P belong to rows

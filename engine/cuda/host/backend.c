@@ -95,7 +95,6 @@ static void cuda_close(struct dpe_backend *b)
     free(b->report_host);
     free(b->owned);
     for (int64_t i = 0; b->layers != NULL && i < b->config->n_layers; i++) {
-        free(b->layers[i].experts);
     }
     free(b->layers);
     free(b);
@@ -408,10 +407,12 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .attention = dpe_cuda_attention,
         .activate = dpe_cuda_activate,
         .experts = dpe_cuda_experts,
+        .expert_rows = 1 << 15,
         .sinks = dpe_cuda_sinks,
         .merge = dpe_cuda_merge,
         .scale = dpe_cuda_scale,
         .scale_part = dpe_cuda_scale_part,
+        .centre = dpe_cuda_centre,
         .add = dpe_cuda_add,
         .sum_norms = dpe_cuda_sum_norms,
         .all_reduce = dpe_cuda_all_reduce,

@@ -53,20 +53,11 @@ void dpe_cuda_code(struct dpe_backend *backend, char text[64]);
 const char *dpe_cuda_way(const struct dpe_config *config, const char *device, enum dpe_part part,
                          int way);
 
-/** A matrix of an expert, or the router. */
-struct dpe_cuda_matrix {
-    void *weight; /**< of the backend's dtype */
-    void *bias;   /**< float; NULL: none */
-};
-struct dpe_cuda_expert {
-    struct dpe_cuda_matrix gate, up, down;
-};
-
 /** Device copies of the weights of a layer. */
 struct dpe_cuda_layer {
     void *weight[DPE_WEIGHTS_PER_LAYER]; /**< matrices of the backend's dtype, norms float */
     void *bias[DPE_WEIGHTS_PER_LAYER];   /**< float; NULL: none */
-    struct dpe_cuda_expert *experts;     /**< host [n_experts], NULL: none */
+    struct dpe_cuda_matrix *experts[3];  /**< device [n_experts]: gates, ups, downs; NULL: none */
 };
 
 /** A walk on the device, and what it was made for. */
@@ -258,8 +249,10 @@ dpe_mem dpe_cuda_narrow(struct dpe_backend *backend, dpe_mem x, int64_t n, dpe_m
 void dpe_cuda_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
 void dpe_cuda_scale_part(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width,
                          int64_t from, int64_t n, double factor);
+void dpe_cuda_centre(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width);
 void dpe_cuda_add(struct dpe_backend *backend, dpe_mem x, dpe_mem y, int64_t n);
-void dpe_cuda_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows);
+void dpe_cuda_activate(struct dpe_backend *backend, dpe_mem gate, dpe_mem up, int64_t rows,
+                       int64_t width);
 void dpe_cuda_experts(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args);
 void dpe_cuda_sinks(struct dpe_backend *backend, int64_t layer, const float *lse, int64_t rows,
                     dpe_mem out);

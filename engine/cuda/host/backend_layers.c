@@ -114,7 +114,7 @@ void dpe_cuda_gate(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows
     if (!is_one_launch(b, rows)) {
         dpe_cuda_linear(b, layer, DPE_WEIGHT_GATE, x, rows, gate, false);
         dpe_cuda_linear(b, layer, DPE_WEIGHT_UP, x, rows, up, false);
-        dpe_cuda_activate(b, gate, up, rows);
+        dpe_cuda_activate(b, gate, up, rows, dpe_layer_shape(b->config, layer, DPE_WEIGHT_UP).rows);
         return;
     }
     const struct dpe_few_product few = {
@@ -130,7 +130,7 @@ void dpe_cuda_gate(struct dpe_backend *b, int64_t layer, dpe_mem x, int64_t rows
         DPE_CUDA_LAUNCH(b, dpe_kernel_gated_few(&few));
     } else {
         DPE_CUDA_LAUNCH(b, dpe_kernel_product_few(&few));
-        dpe_cuda_activate(b, gate, up, rows);
+        dpe_cuda_activate(b, gate, up, rows, few.weights[1].n);
     }
 }
 
@@ -151,15 +151,20 @@ void dpe_cuda_scale_part(struct dpe_backend *b, dpe_mem x, int64_t rows, int64_t
     DPE_CUDA_LAUNCH(b, dpe_kernel_scale_part(b->dtype, x, rows, width, from, n, (float)factor));
 }
 
+void dpe_cuda_centre(struct dpe_backend *b, dpe_mem x, int64_t rows, int64_t width)
+{
+    DPE_CUDA_LAUNCH(b, dpe_kernel_centre(x, rows, width));
+}
+
 void dpe_cuda_add(struct dpe_backend *b, dpe_mem x, dpe_mem y, int64_t n)
 {
     DPE_CUDA_LAUNCH(b, dpe_kernel_add(b->dtype, x, y, n));
 }
 
-void dpe_cuda_activate(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows)
+void dpe_cuda_activate(struct dpe_backend *b, dpe_mem gate, dpe_mem up, int64_t rows, int64_t width)
 {
-    DPE_CUDA_LAUNCH(b, dpe_kernel_activate(b->config->activation, b->dtype, gate, up,
-                                           rows * b->config->intermediate));
+    DPE_CUDA_LAUNCH(b,
+                    dpe_kernel_activate(b->config->activation, b->dtype, gate, up, rows * width));
 }
 
 void dpe_cuda_sinks(struct dpe_backend *b, int64_t layer, const float *lse, int64_t rows,
@@ -275,80 +280,82 @@ void dpe_cuda_sum_norms(struct dpe_backend *b, dpe_mem q, dpe_mem k, int64_t row
 
 /* ----------------------------------------------------------------------------- routed experts */
 
-/* One after the other over the rows that chose them. The host reads which rows these are, so it
- * waits once a layer, and a step with experts does not become a graph. */
-
-/* The rows that take expert `e`; a weight that is not a number counts, so that it is found. */
-static int64_t rows_of(const struct dpe_config *c, const float *weights, int64_t rows, int64_t e,
-                       int32_t *which)
-{
-    int64_t n = 0;
-    for (int64_t r = 0; r < rows; r++) {
-        if (weights[r * c->n_experts + e] != 0.0F) {
-            which[n++] = (int32_t)r;
-        }
-    }
-    return n;
-}
-
-/* out [rows][n] = x [rows][k] · wᵀ + bias. */
-static void product(struct dpe_backend *b, const struct dpe_cuda_matrix *w, dpe_mem x, int64_t rows,
-                    int64_t n, int64_t k, bool out_float, dpe_mem out)
-{
-    const struct dpe_rt_product p = {
-        .dtype = b->dtype,
-        .out_float = out_float,
-        .w = w->weight,
-        .x = x,
-        .out = out,
-        .rows = rows,
-        .n = n,
-        .k = k,
-    };
-    product_of(b, &p);
-    if (w->bias != NULL) {
-        DPE_CUDA_LAUNCH(b, dpe_kernel_bias(out_float ? DPE_F32 : b->dtype, out, w->bias, rows, n));
-    }
-}
-
-/* The rows that b->tokens holds now: nothing reads tokens after the embedding. */
-static void add_expert(struct dpe_backend *b, const struct dpe_cuda_expert *expert,
-                       const struct dpe_experts *args, int64_t e, int64_t n)
+/* All at once, so many rows at a time as there is room for: which rows an expert has is known to
+ * the device alone. */
+static void grouped(struct dpe_backend *b, int64_t layer, int part, const struct dpe_experts *args,
+                    dpe_mem x, int64_t most, dpe_mem out)
 {
     const struct dpe_config *c = b->config;
-    const float *weights = (const float *)args->scores + e;
-    DPE_CUDA_LAUNCH(b,
-                    dpe_kernel_gather(b->dtype, args->x, b->tokens, n, c->hidden, args->gathered));
-    product(b, &expert->gate, args->gathered, n, c->intermediate, c->hidden, false, args->gate);
-    product(b, &expert->up, args->gathered, n, c->intermediate, c->hidden, false, args->up);
-    dpe_cuda_activate(b, args->gate, args->up, n);
-    product(b, &expert->down, args->gate, n, c->hidden, c->intermediate, true, args->made);
-    DPE_CUDA_LAUNCH(b, dpe_kernel_scatter(args->made, b->tokens, weights, c->n_experts, n,
-                                          c->hidden, args->out));
+    const bool down = part == 2;
+    const struct dpe_grouped call = {
+        .dtype = b->dtype,
+        .out_float = down,
+        .gathers = !down,
+        .tiles = b->ways.few,
+        .matrices = b->layers[layer].experts[part],
+        .counts = (const int32_t *)args->routes + most,
+        .routes = args->routes,
+        .n_experts = c->n_experts,
+        .most = most,
+        .x = x,
+        .out = out,
+        .n = down ? c->hidden : c->expert_width,
+        .k = down ? c->expert_width : c->hidden,
+    };
+    DPE_CUDA_LAUNCH(b, dpe_kernel_grouped(&call));
+}
+
+static void add_experts(struct dpe_backend *b, int64_t layer, const struct dpe_experts *args,
+                        dpe_mem x, int64_t rows, float *weights, float *out)
+{
+    const struct dpe_config *c = b->config;
+    const int64_t most = rows * c->experts_per_token;
+    int32_t *counts = (int32_t *)args->routes + most;
+    DPE_CUDA_LAUNCH(b, dpe_kernel_choose_experts(
+                           weights, b->layers[layer].weight[DPE_WEIGHT_ROUTER_SHIFT], rows,
+                           c->n_experts, c->experts_per_token, c->experts_normalised, &c->router));
+    DPE_CUDA_LAUNCH(b, dpe_kernel_route(weights, rows, c->n_experts, most, counts, args->routes));
+    grouped(b, layer, 0, args, x, most, args->gate);
+    grouped(b, layer, 1, args, x, most, args->up);
+    dpe_cuda_activate(b, args->gate, args->up, most, c->expert_width);
+    grouped(b, layer, 2, args, args->gate, most, args->made);
+    const struct dpe_combined combined = {
+        .made = args->made,
+        .weights = weights,
+        .counts = counts,
+        .routes = args->routes,
+        .n_experts = c->n_experts,
+        .rows = rows,
+        .most = most,
+        .width = c->hidden,
+        .out = out,
+    };
+    DPE_CUDA_LAUNCH(b, dpe_kernel_combine(&combined));
 }
 
 void dpe_cuda_experts(struct dpe_backend *b, int64_t layer, const struct dpe_experts *args)
 {
     const struct dpe_config *c = b->config;
-    const struct dpe_cuda_matrix router = {b->layers[layer].weight[DPE_WEIGHT_ROUTER],
-                                           b->layers[layer].bias[DPE_WEIGHT_ROUTER]};
-    int64_t rows = args->rows;
-    DPE_OWNED float *weights = dpe_alloc((size_t)(rows * c->n_experts), sizeof *weights);
-    DPE_OWNED int32_t *which = dpe_alloc((size_t)rows, sizeof *which);
-    if ((weights == NULL || which == NULL) && !b->failed) {
-        b->failed = true;
-        dpe_fail(&b->failure, DPE_NO_MEMORY, "cuda: out of host memory");
+    const int64_t at_once = args->room / c->experts_per_token;
+    const struct dpe_rt_product router = {
+        .dtype = b->dtype,
+        .out_float = true,
+        .w = b->layers[layer].weight[DPE_WEIGHT_ROUTER],
+        .x = args->x,
+        .out = args->scores,
+        .rows = args->rows,
+        .n = c->n_experts,
+        .k = c->hidden,
+    };
+    product_of(b, &router);
+    if (b->layers[layer].bias[DPE_WEIGHT_ROUTER] != NULL) {
+        DPE_CUDA_LAUNCH(b, dpe_kernel_bias(DPE_F32, args->scores,
+                                           b->layers[layer].bias[DPE_WEIGHT_ROUTER], args->rows,
+                                           c->n_experts));
     }
-    product(b, &router, args->x, rows, c->n_experts, c->hidden, true, args->scores);
-    DPE_CUDA_LAUNCH(b, dpe_kernel_choose_experts(args->scores, rows, c->n_experts,
-                                                 c->experts_per_token, c->experts_normalised));
-    DPE_CUDA_TRY(
-        b, dpe_rt_down(weights, args->scores, (uint64_t)(rows * c->n_experts) * sizeof *weights));
-    for (int64_t e = 0; e < c->n_experts && !b->failed; e++) {
-        int64_t n = rows_of(c, weights, rows, e, which);
-        if (n > 0) {
-            DPE_CUDA_TRY(b, dpe_rt_up(b->tokens, which, (uint64_t)n * sizeof *which));
-            add_expert(b, &b->layers[layer].experts[e], args, e, n);
-        }
+    for (int64_t r = 0; r < args->rows; r += at_once) {
+        add_experts(b, layer, args, (char *)args->x + r * c->hidden * (int64_t)b->element,
+                    dpe_least(at_once, args->rows - r), (float *)args->scores + r * c->n_experts,
+                    (float *)args->out + r * c->hidden);
     }
 }

@@ -17,15 +17,16 @@ static uint64_t element_of(const struct dpe_config *config)
 static uint64_t expert_bytes(const struct dpe_config *c)
 {
     const uint64_t bias = dpe_family_of(c)->experts_biased ? sizeof(float) : 0;
-    return dpe_bytes_plus(dpe_bytes_of(c->intermediate, c->hidden, 1, 3 * element_of(c)),
-                          dpe_bytes_plus(dpe_bytes_of(c->intermediate, 2, 1, bias),
-                                         dpe_bytes_of(c->hidden, 1, 1, bias)));
+    const uint64_t biases = dpe_bytes_plus(dpe_bytes_of(c->expert_width, 2, 1, bias),
+                                           dpe_bytes_of(c->hidden, 1, 1, bias));
+    return dpe_bytes_plus(dpe_bytes_of(c->expert_width, c->hidden, 1, 3 * element_of(c)),
+                          dpe_bytes_plus(biases, 3 * sizeof(struct dpe_cuda_matrix)));
 }
 
 uint64_t dpe_cuda_weight_bytes(const struct dpe_config *c)
 {
     uint64_t e = element_of(c);
-    uint64_t all = dpe_bytes_of(c->n_layers, c->n_experts, 1, expert_bytes(c));
+    uint64_t all = dpe_bytes_of(c->n_layers - c->dense_layers, c->n_experts, 1, expert_bytes(c));
     for (int64_t layer = 0; layer < c->n_layers; layer++) {
         for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
             struct dpe_layer_shape shape = dpe_layer_shape(c, layer, (enum dpe_weight)which);
@@ -125,24 +126,26 @@ static dpe_status upload_experts(struct dpe_backend *b, const struct dpe_expert 
     if (n == 0) {
         return DPE_OK;
     }
-    DPE_TRY(DPE_NEW(&to->experts, (size_t)n, err, "cuda: out of host memory"));
-    for (int64_t e = 0; e < n; e++) {
-        const struct {
-            const struct dpe_tensor *weight, *bias;
-            struct dpe_cuda_matrix *to;
-        } parts[] = {
-            {&from[e].gate, &from[e].gate_bias, &to->experts[e].gate},
-            {&from[e].up, &from[e].up_bias, &to->experts[e].up},
-            {&from[e].down, &from[e].down_bias, &to->experts[e].down},
-        };
-        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-            DPE_TRY(upload(b, parts[i].weight, b->dtype, &parts[i].to->weight, err));
-            if (parts[i].bias->cols > 0) {
-                DPE_TRY(upload(b, parts[i].bias, DPE_F32, &parts[i].to->bias, err));
+    DPE_OWNED struct dpe_cuda_matrix *made = NULL;
+    DPE_TRY(DPE_NEW(&made, (size_t)n, err, "cuda: out of host memory"));
+    for (int part = 0; part < 3; part++) {
+        for (int64_t e = 0; e < n; e++) {
+            const struct dpe_tensor *weight[] = {&from[e].gate, &from[e].up, &from[e].down};
+            const struct dpe_tensor *bias[] = {&from[e].gate_bias, &from[e].up_bias,
+                                               &from[e].down_bias};
+            made[e] = (struct dpe_cuda_matrix){0};
+            DPE_TRY(upload(b, weight[part], b->dtype, &made[e].weight, err));
+            if (bias[part]->cols > 0) {
+                DPE_TRY(upload(b, bias[part], DPE_F32, &made[e].bias, err));
             }
         }
+        const uint64_t bytes = (uint64_t)n * sizeof *made;
+        void *memory = NULL;
+        DPE_TRY(dpe_cuda_own(b, bytes, &memory, err));
+        to->experts[part] = memory;
+        DPE_CUDA_TRY(b, dpe_rt_up(memory, made, bytes));
     }
-    return DPE_OK;
+    return dpe_cuda_status(b, err);
 }
 
 dpe_status dpe_cuda_upload(struct dpe_backend *b, struct dpe_error *err)

@@ -28,6 +28,8 @@ int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight
 /** The same for x [rows][width] of the model's dtype, in place. */
 int dpe_kernel_head_norm(enum dpe_dtype dtype, void *x, const float *weight, int64_t rows,
                          int64_t width, float eps);
+/** Each row of x [rows][width] minus its mean. */
+int dpe_kernel_centre(float *x, int64_t rows, int64_t width);
 /** x [n] += y [n]; `dtype` is that of y. */
 int dpe_kernel_add(enum dpe_dtype dtype, float *x, const void *y, int64_t n);
 /** x [n] *= factor. */
@@ -128,18 +130,47 @@ int dpe_kernel_rotate(const struct dpe_rotated_rows *calls, int n);
 
 /* ------------------------------------------------------------ routed experts, attention sinks */
 
-/** scores [rows][n_experts] become weights: the softmax of those of the per_token largest (ties:
- * the lower index), of all or (normalised) of the chosen ones, and 0 for the others. A row with a
- * NaN gets NaN. */
-int dpe_kernel_choose_experts(float *scores, int64_t rows, int64_t n_experts, int64_t per_token,
-                              bool normalised);
-/** out [rows][width] = rows `which` of x; both of the model's dtype. */
-int dpe_kernel_gather(enum dpe_dtype dtype, const void *x, const int32_t *which, int64_t rows,
-                      int64_t width, void *out);
-/** Row which[i] of out [..][width] += weights[which[i] · n_experts] · row i of made [rows][width].
- * No row is there twice. */
-int dpe_kernel_scatter(const float *made, const int32_t *which, const float *weights,
-                       int64_t n_experts, int64_t rows, int64_t width, float *out);
+/** scores [rows][n_experts] become weights, as the router says: those of the per_token largest
+ * (ties: the lower index), as they are or (normalised) divided by their sum, and 0 for the others.
+ * `shift` [n_experts], or NULL. A row with a NaN gets NaN. */
+int dpe_kernel_choose_experts(float *scores, const float *shift, int64_t rows, int64_t n_experts,
+                              int64_t per_token, bool normalised, const struct dpe_router *router);
+/** counts [n_experts] of the rows of weights [rows][n_experts] that take each (what is not 0), and
+ *  routes [most]: the first `most` of these rows in their order, one expert after the other. */
+int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int64_t most,
+                     int32_t *counts, int32_t *routes);
+
+/** A matrix of an expert. */
+struct dpe_cuda_matrix {
+    void *weight; /**< of the backend's dtype */
+    void *bias;   /**< float; NULL: none */
+};
+
+/** out [most][n] = x · Wᵀ + bias for all routed rows, W [n][k] of their experts: x [..][k] of
+ * dtype, rows `routes` of it, or one row after the other. A warp has eight columns of a row; with
+ * `tiles` and more rows than experts, halves go through tensor cores: 128 threads a tile of 64 rows
+ * of an expert and 128 columns, 36 KiB. */
+struct dpe_grouped {
+    enum dpe_dtype dtype;
+    bool out_float, gathers, tiles;
+    const struct dpe_cuda_matrix *matrices; /**< device [n_experts] */
+    const int32_t *counts, *routes;
+    int64_t n_experts, most; /**< routed rows at most */
+    const void *x;
+    void *out;
+    int64_t n, k;
+};
+int dpe_kernel_grouped(const struct dpe_grouped *grouped);
+
+/** out [rows][width] += weights · made [routed rows][width], of the experts of each row in order.
+ */
+struct dpe_combined {
+    const float *made, *weights;
+    const int32_t *counts, *routes;
+    int64_t n_experts, rows, most, width; /**< most: routed rows */
+    float *out;
+};
+int dpe_kernel_combine(const struct dpe_combined *combined);
 /** out [rows][n_heads][head_dim] *= 1 / (1 + e^(sink [n_heads] − lse [rows][n_heads])). */
 int dpe_kernel_sinks(enum dpe_dtype dtype, void *out, const float *lse, const float *sink,
                      int64_t rows, int64_t n_heads, int64_t head_dim);

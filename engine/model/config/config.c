@@ -19,7 +19,7 @@ enum {
     MAX_HEADS = 1 << 13,
     MAX_HEAD_DIM = DPE_CONFIG_MAX_HEAD_DIM,
     MAX_VOCAB = 1 << 26,
-    MAX_EXPERTS = 1 << 12,
+    MAX_SHARED = 1 << 8,
 };
 static const int64_t max_positions = (int64_t)1 << 31;
 
@@ -147,8 +147,9 @@ static void read_sizes(struct dpe_json_reader *top, int64_t trained, struct dpe_
     const struct dpe_family_defaults *defaults = &dpe_family_of(config)->defaults;
     const struct dpe_family_names *names = dpe_family_names_of(config);
     bool llama = strcmp(config->model_type, "llama") == 0;
-    bool moe = dpe_family_of(config)->experts == DPE_EXPERTS_APART;
-    const char *width = moe ? "moe_intermediate_size" : "intermediate_size";
+    const struct dpe_family *family = dpe_family_of(config);
+    bool expert = family->experts == DPE_EXPERTS_APART && !family->shared;
+    const char *width = expert ? names->expert_width : "intermediate_size";
     config->n_layers = dpe_json_integer(top, "num_hidden_layers", 1, MAX_LAYERS, 0);
     config->hidden = dpe_json_integer(top, "hidden_size", 1, MAX_HIDDEN, 0);
     config->intermediate =
@@ -216,6 +217,10 @@ static void read_factors(struct dpe_json_reader *top, struct dpe_config *config)
         config->logits_multiplier = scaling == 1.0 ? 0.0 : 1.0 / scaling;
         config->attention_multiplier = dpe_json_number(top, "attention_multiplier", positive, 1.0);
     }
+    config->parallel = config->centred = family->parallel_centred;
+    if (family->parallel_centred) {
+        config->logits_multiplier = dpe_json_number(top, "logit_scale", positive, 0.0625);
+    }
     if (family->embedding_scaled) {
         config->embedding_multiplier = sqrt((double)config->hidden);
     }
@@ -232,31 +237,89 @@ static void read_factors(struct dpe_json_reader *top, struct dpe_config *config)
     }
 }
 
+/* The keys of Qwen's models with experts that have other layers too. */
+static void check_layers_routed(struct dpe_json_reader *top)
+{
+    if (json_array_size(dpe_json_member(top, "mlp_only_layers")) > 0) {
+        dpe_json_expected(top, "mlp_only_layers",
+                          "none (layers without experts beside layers "
+                          "with them are not supported)");
+    }
+    if (dpe_json_integer(top, "decoder_sparse_step", 1, MAX_LAYERS, 1) != 1) {
+        dpe_json_expected(top, "decoder_sparse_step", "1 (experts in every layer)");
+    }
+}
+
+/* How the experts are chosen: groups have to be equal, and what a token takes has to be in those
+ * that are left. */
+static void read_router(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    const struct dpe_json_bound positive = {0.0, false, false, 1e6};
+    const bool sigmoid = dpe_family_of(config)->sigmoid;
+    const char *wanted = sigmoid ? "sigmoid" : "softmax";
+    const char *found = dpe_json_string(top, "scoring_func", wanted);
+    if (top->status == DPE_OK && strcmp(found, wanted) != 0) {
+        dpe_json_expected(top, "scoring_func", sigmoid ? "\"sigmoid\"" : "\"softmax\"");
+    }
+    if (!sigmoid) {
+        return;
+    }
+    struct dpe_router *router = &config->router;
+    router->sigmoid = router->shifted = true;
+    router->groups = dpe_json_integer(top, "n_group", 1, DPE_MOST_ROUTER_GROUPS, 1);
+    router->of_these = dpe_json_integer(top, "topk_group", 1, DPE_MOST_ROUTER_GROUPS, 1);
+    router->scale = dpe_json_number(top, "routed_scaling_factor", positive, 1.0);
+    if (top->status != DPE_OK) {
+        return;
+    }
+    const int64_t each = config->n_experts / router->groups;
+    if (config->n_experts % router->groups != 0 || (router->groups > 1 && each < 2)) {
+        dpe_json_expected(top, "n_group", "a divisor of the number of experts, 2 to a group");
+    } else if (router->of_these > router->groups) {
+        dpe_json_expected(top, "topk_group", "at most n_group");
+    } else if (config->experts_per_token > each * router->of_these) {
+        dpe_json_expected(top, "num_experts_per_tok", "at most the experts of topk_group groups");
+    }
+}
+
 static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_family *family = dpe_family_of(config);
+    const struct dpe_family_names *names = dpe_family_names_of(config);
     if (family->experts == DPE_EXPERTS_NONE) {
         return;
     }
     bool apart = family->experts == DPE_EXPERTS_APART;
     const char *key =
-        apart && dpe_json_member(top, "num_experts") != NULL ? "num_experts" : "num_local_experts";
-    config->n_experts = dpe_json_integer(top, key, 1, MAX_EXPERTS, 0);
-    config->experts_per_token = dpe_json_integer(top, "num_experts_per_tok", 1, MAX_EXPERTS, 0);
+        apart && dpe_json_member(top, "num_experts") != NULL ? "num_experts" : names->experts;
+    config->n_experts = dpe_json_integer(top, key, 1, DPE_MOST_EXPERTS, 0);
+    config->experts_per_token =
+        dpe_json_integer(top, "num_experts_per_tok", 1, DPE_MOST_EXPERTS, 0);
+    config->expert_width = family->shared
+                               ? dpe_json_integer(top, names->expert_width, 1, MAX_INTERMEDIATE, 0)
+                               : config->intermediate;
     /* gpt-oss takes the softmax over the chosen experts alone: the same as normalising. */
-    config->experts_normalised = !apart || dpe_json_bool(top, "norm_topk_prob", false);
+    config->experts_normalised =
+        !apart || dpe_json_bool(top, "norm_topk_prob", family->sigmoid || family->shared_gate);
     if (top->status == DPE_OK && config->experts_per_token > config->n_experts) {
         dpe_json_expected(top, "num_experts_per_tok", "at most the number of experts");
     }
-    bool dense = apart && (json_array_size(dpe_json_member(top, "mlp_only_layers")) > 0);
-    if (dense) {
-        dpe_json_expected(top, "mlp_only_layers",
-                          "none (layers without experts beside layers "
-                          "with them are not supported)");
+    if (family->shared) {
+        config->shared_width =
+            config->expert_width * dpe_json_integer(top, "n_shared_experts", 0, MAX_SHARED, 1);
+        config->dense_layers =
+            dpe_json_integer(top, "first_k_dense_replace", 0, config->n_layers, 1);
+        config->further_layers =
+            dpe_json_integer(top, "num_nextn_predict_layers", 0, MAX_LAYERS, 0);
+    } else if (apart) {
+        check_layers_routed(top);
     }
-    if (apart && dpe_json_integer(top, "decoder_sparse_step", 1, MAX_LAYERS, 1) != 1) {
-        dpe_json_expected(top, "decoder_sparse_step", "1 (experts in every layer)");
+    if (family->shared_gate) {
+        config->shared_gate = true;
+        config->shared_width =
+            dpe_json_integer(top, "shared_expert_intermediate_size", 1, MAX_INTERMEDIATE, 512);
     }
+    read_router(top, config);
 }
 
 /* A word of quantization_config that has to be one of these, between blanks. */
@@ -335,9 +398,11 @@ static void read_switches(struct dpe_json_reader *top, struct dpe_config *config
     config->rms_eps = dpe_json_number(top, names->eps, not_negative, 1e-6);
     config->tied_embeddings = dpe_json_bool(top, "tie_word_embeddings", family->defaults.tied);
     config->qkv_bias = has_bias(top, family->qkv_bias, names->qkv_bias, biased);
-    config->o_bias = has_bias(top, family->o_bias, "attention_bias", biased);
-    config->mlp_bias = has_bias(top, family->mlp_bias, "mlp_bias", false);
-    config->qk_norm = family->qk_norm;
+    bool same = names->o_bias != NULL && strcmp(names->o_bias, names->qkv_bias) == 0;
+    config->o_bias = has_bias(top, family->o_bias, names->o_bias, same && biased);
+    config->mlp_bias = has_bias(top, family->mlp_bias, names->mlp_bias, false);
+    bool normed = !family->qk_norm_by_key || dpe_json_bool(top, "use_qk_norm", false);
+    config->qk_norm = normed ? family->qk_norm : DPE_QK_NORM_NONE;
     config->sinks = family->sinks;
     refuse_encoder(top);
     read_activation(top, config);
@@ -458,6 +523,11 @@ const char *dpe_config_trained_key(const struct dpe_config *config)
                                      : DPE_TRAINED_KEY;
 }
 
+int64_t dpe_config_widest(const struct dpe_config *config)
+{
+    return dpe_most(config->intermediate, dpe_most(config->expert_width, config->shared_width));
+}
+
 int64_t dpe_config_parameters(const struct dpe_config *config)
 {
     int64_t layers = 0;
@@ -468,9 +538,9 @@ int64_t dpe_config_parameters(const struct dpe_config *config)
         }
     }
     bool biased = dpe_family_of(config)->experts_biased;
-    int64_t expert = 3 * config->hidden * config->intermediate;
-    expert += biased ? config->hidden + 2 * config->intermediate : 0;
-    layers += config->n_layers * config->n_experts * expert;
+    int64_t expert = 3 * config->hidden * config->expert_width;
+    expert += biased ? config->hidden + 2 * config->expert_width : 0;
+    layers += (config->n_layers - config->dense_layers) * config->n_experts * expert;
     int64_t embeddings = config->vocab * config->hidden * (config->tied_embeddings ? 1 : 2);
     return layers + embeddings + config->hidden;
 }

@@ -73,6 +73,16 @@ struct dpe_layer_kind {
 };
 enum { DPE_MAX_LAYER_KINDS = 4 };
 
+/** How the scores of a row's experts choose some of them, and weigh these. */
+struct dpe_router {
+    bool sigmoid; /**< each score by itself becomes σ(score), else all their softmax */
+    bool shifted; /**< chosen are those of the largest score + shift, a weight by expert */
+    int64_t groups, of_these; /**< experts of `of_these` of so many equal groups are chosen: those
+                                   whose two largest sums are largest; 0 groups: one */
+    double scale;             /**< of all weights; 0: 1 */
+};
+enum { DPE_MOST_EXPERTS = 1 << 12, DPE_MOST_ROUTER_GROUPS = 64 };
+
 struct dpe_family;
 
 /** Architecture variation as data. All counts are ≥ 1 and checked against the tensors. */
@@ -81,7 +91,7 @@ struct dpe_config {
     const struct dpe_family *family; /**< its line there; NULL: Llama's */
     int64_t n_layers;
     int64_t hidden;        /**< width of the residual stream */
-    int64_t intermediate;  /**< width of the MLP */
+    int64_t intermediate;  /**< width of the MLP; of an expert where all layers have experts */
     int64_t n_heads;       /**< query heads */
     int64_t n_kv_heads;    /**< divides n_heads */
     int64_t head_dim;      /**< even */
@@ -100,8 +110,11 @@ struct dpe_config {
     struct dpe_rope_config local_rope; /**< of the layers whose kind says so */
     int64_t rotary_dim;                /**< components of a head that rotate, even; 0: head_dim */
     /* The kinds of layers. Kind 0 is a full-attention layer with `rope`: only these follow a
-     * position plan. The others stay as they were trained. */
-    int n_kinds; /**< 0: all layers are of kind 0. Kind 1 may be the window of branches instead */
+     * position plan. The others stay as they were trained. Where no full-attention layer rotates,
+     * kind 0 is one without positions (rope −1): a plan is a temperature of these. */
+    bool parallel; /**< the MLP reads what attention reads, and both are added */
+    bool centred;  /**< norms take the mean away first */
+    int n_kinds;   /**< 0: all layers are of kind 0. Kind 1 may be the window of branches instead */
     struct dpe_layer_kind kinds[DPE_MAX_LAYER_KINDS];
     uint8_t *layer_kinds; /**< [n_layers] index into kinds, owned by the model; NULL: all 0 */
     enum dpe_qk_norm qk_norm;
@@ -121,11 +134,18 @@ struct dpe_config {
                        of the chosen keys, and of the window of kind 1, where there is one (NSA) */
     struct dpe_recurrent recurrent; /**< the layers whose kind says so */
     bool output_gate;               /**< attention's output times the sigmoid of a gate, before O */
-    int64_t n_experts;              /**< of each layer's MLP; 0: one dense MLP */
+    int64_t n_experts;              /**< of a layer's MLP; 0: one dense MLP */
     int64_t experts_per_token;
+    int64_t expert_width;    /**< of an expert's MLP */
+    int64_t shared_width;    /**< of the MLP that every token takes beside its experts; 0: none */
+    bool shared_gate;        /**< that MLP times the sigmoid of a gate, a number a token */
+    int64_t dense_layers;    /**< the first so many layers have a dense MLP instead of experts */
     bool experts_normalised; /**< the weights of a token's experts add up to 1 */
-    int64_t bos_id;          /**< -1 when none */
-    int64_t eos_ids[16];     /**< union of config.json and generation_config.json, ascending */
+    struct dpe_router router;
+    int64_t further_layers; /**< in the file after n_layers: they predict further tokens, and are
+                                 left out */
+    int64_t bos_id;         /**< -1 when none */
+    int64_t eos_ids[16];    /**< union of config.json and generation_config.json, ascending */
     int n_eos;
     enum dpe_dtype dtype; /**< of the weights on disk (the widest met among matrices); F32 where
                              they are blocks or mixed */
@@ -141,6 +161,13 @@ static inline enum dpe_dtype dpe_config_unpacked(const struct dpe_config *config
     return config->blocks != 0 ? DPE_BF16 : config->dtype;
 }
 
+/** Whether a layer has experts. */
+static inline bool dpe_config_routes(const struct dpe_config *config, int64_t layer)
+{
+    return config->n_experts > 0 && layer >= config->dense_layers;
+}
+/** The widest of a model's MLPs. */
+int64_t dpe_config_widest(const struct dpe_config *config);
 /** Number of weights and their bytes on disk, computed from the configuration alone. */
 int64_t dpe_config_parameters(const struct dpe_config *config);
 /** The kind of a layer; {0, 0} for all layers of most models. */
@@ -156,6 +183,8 @@ bool dpe_config_alike(const struct dpe_config *config);
 /** The key of a config.json by which dpe-export keeps the trained length of a model whose
  *  max_position_embeddings it replaces. */
 #define DPE_TRAINED_KEY "dpe_trained_length"
+/** Whether the layers that a plan moves do not rotate: a plan is a temperature alone. */
+bool dpe_config_still(const struct dpe_config *config);
 /** Tokens that the model was trained at. */
 int64_t dpe_config_trained(const struct dpe_config *config);
 /** The key of config.json that says so. */

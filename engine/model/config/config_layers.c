@@ -89,8 +89,11 @@ static bool windowed_layer(struct dpe_json_reader *top, const struct dpe_config 
 
 /* Whether a layer of a family with layers without positions rotates. */
 static bool rotating_layer(struct dpe_json_reader *top, const struct dpe_config *config,
-                           const json_t *list, int64_t layer)
+                           const json_t *list, int64_t layer, bool windowed)
 {
+    if (dpe_family_of(config)->full_still) {
+        return windowed || json_is_null(json_object_get(top->from, "sliding_window"));
+    }
     if (dpe_family_of(config)->still) {
         const json_t *rope = dpe_json_member(top, "rope_parameters");
         return !json_is_null(json_object_get(rope, "rope_theta")) &&
@@ -125,17 +128,29 @@ static uint8_t kind_index(struct dpe_config *config, struct dpe_layer_kind kind)
     return (uint8_t)i;
 }
 
-static void refuse_unmovable(struct dpe_json_reader *top, int64_t window)
+/* No full-attention layer rotates. Those without positions are left to a plan's temperature, and
+ * become kind 0; without any, there is nothing for a plan. */
+static void find_still(struct dpe_json_reader *top, struct dpe_config *config, int64_t window)
 {
-    const char *why = "no full-attention layer has rotary positions, so there is nothing that a "
-                      "position method could move";
-    if (window > 0) {
+    const struct dpe_layer_kind still = {0, -1};
+    const uint8_t own = kind_index(config, still);
+    const int last = config->n_kinds - 1;
+    bool found = false;
+    for (int64_t i = 0; i < config->n_layers; i++) {
+        uint8_t *kind = &config->layer_kinds[i];
+        found = found || *kind == own;
+        *kind = *kind == own ? 0 : *kind == last ? own : *kind;
+    }
+    config->kinds[0] = still;
+    config->kinds[own] = config->kinds[last];
+    config->n_kinds--;
+    const char *why = "no layer sees all keys, so there is nothing that a plan could change";
+    if (!found && window > 0) {
         top->status = dpe_fail(top->err, DPE_BAD_DATA,
-                               "%s: %ssliding_window: found %lld in every layer with rotary "
-                               "positions, expected null or at least max_position_embeddings in "
-                               "some: %s",
+                               "%s: %ssliding_window: found %lld in every layer, expected null or "
+                               "at least max_position_embeddings in some: %s",
                                top->file, top->object, (long long)window, why);
-    } else {
+    } else if (!found) {
         top->status = dpe_fail(top->err, DPE_BAD_DATA, "%s: %s", top->file, why);
     }
 }
@@ -213,7 +228,7 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
         bool recurrent = family->recurrent != NULL && recurrent_layer(top, config, types, i);
         bool windowed = family->recurrent == NULL && windowed_layer(top, config, types, i);
         struct dpe_layer_kind kind = {.window = windowed ? window : 0, .recurrent = recurrent};
-        if (recurrent || !rotating_layer(top, config, rotating, i)) {
+        if (recurrent || !rotating_layer(top, config, rotating, i, windowed)) {
             kind.rope = -1;
         } else if (windowed && family->local_rope != DPE_LOCAL_ROPE_SAME) {
             kind.rope = 1;
@@ -222,7 +237,7 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
         movable = movable || config->layer_kinds[i] == 0;
     }
     if (top->status == DPE_OK && !movable) {
-        refuse_unmovable(top, window);
+        find_still(top, config, window);
     }
     if (family->branches) {
         read_branches(top, config);
@@ -253,6 +268,11 @@ int64_t dpe_config_attending(const struct dpe_config *config, int64_t layer)
         n += dpe_config_attends(config, i);
     }
     return n;
+}
+
+bool dpe_config_still(const struct dpe_config *config)
+{
+    return config->layer_kinds != NULL && config->kinds[0].rope < 0;
 }
 
 bool dpe_config_moves(const struct dpe_config *config, int64_t layer)

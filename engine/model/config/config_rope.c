@@ -250,6 +250,10 @@ static void read_rotary_dim(struct dpe_json_reader *top, struct dpe_json_reader 
     const struct dpe_json_bound positive = {0.0, false, false, 0.0};
     const char *key = "partial_rotary_factor";
     double own = family->defaults.partial_rotary > 0.0 ? family->defaults.partial_rotary : 1.0;
+    if (family->partial) { /* MiniMax has components in place of a share */
+        const double dim = dpe_json_number(top, "rotary_dim", positive, 0.0);
+        own = dim > 0.0 ? dim / (double)config->head_dim : own;
+    }
     out->partial_rotary_factor = dpe_json_number(top, key, positive, own);
     out->partial_rotary_factor = dpe_json_number(rope, key, positive, out->partial_rotary_factor);
     double dim = floor((double)config->head_dim * out->partial_rotary_factor);

@@ -15,15 +15,45 @@ static const struct dpe_norm_names norms_gemma = {"input_layernorm", "post_atten
 static const struct dpe_norm_names norms_glm4 = {"input_layernorm", "post_self_attn_layernorm",
                                                  "post_attention_layernorm", "post_mlp_layernorm"};
 
+static const struct dpe_norm_names norms_cohere = {"input_layernorm", NULL, NULL, NULL};
 static const struct dpe_norm_names norms_nsa = {"attn_norm", NULL, "mlp_norm", NULL};
 
-static const struct dpe_family_names names_llama = {"num_attention_heads",
-                                                    "num_key_value_heads",
-                                                    "rms_norm_eps",
-                                                    "attention_bias",
-                                                    "silu",
-                                                    "embed_tokens",
-                                                    NULL};
+/* The keys of Llama's config.json but for these. */
+#define NAMES(bias, bias_o, bias_mlp, n_experts, width, own, ...)                                  \
+    {                                                                                              \
+        .heads = "num_attention_heads", .kv_heads = "num_key_value_heads", .eps = "rms_norm_eps",  \
+        .qkv_bias = (bias), .o_bias = (bias_o), .mlp_bias = (bias_mlp), .experts = (n_experts),    \
+        .expert_width = (width), .activation = "silu", .embedding = "embed_tokens",                \
+        .weights = (own), .expert = {                                                              \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+#define EXPERTS "mlp.experts", "gate_proj", "up_proj", "down_proj"
+static const struct dpe_family_names names_llama =
+    NAMES("attention_bias", "attention_bias", "mlp_bias", "num_local_experts",
+          "moe_intermediate_size", NULL, EXPERTS);
+static const struct dpe_family_names names_seed =
+    NAMES("attention_bias", "attention_out_bias", "mlp_bias", NULL, NULL, NULL, EXPERTS);
+static const struct dpe_family_names names_ernie =
+    NAMES("use_bias", "use_bias", "use_bias", NULL, NULL, NULL, EXPERTS);
+static const struct dpe_family_names names_glm =
+    NAMES("attention_bias", NULL, NULL, "n_routed_experts", "moe_intermediate_size", NULL, EXPERTS);
+static const char *const weights_minimax[DPE_WEIGHTS_PER_LAYER] = {
+    [DPE_WEIGHT_ROUTER] = "block_sparse_moe.gate",
+    [DPE_WEIGHT_ROUTER_SHIFT] = "block_sparse_moe.e_score_correction_bias",
+};
+static const struct dpe_family_names names_minimax =
+    NAMES(NULL, NULL, NULL, "num_local_experts", "intermediate_size", weights_minimax,
+          "block_sparse_moe.experts", "w1", "w3", "w2");
+static const struct dpe_family_names names_cohere = {
+    .heads = "num_attention_heads",
+    .kv_heads = "num_key_value_heads",
+    .eps = "layer_norm_eps",
+    .qkv_bias = "attention_bias",
+    .o_bias = "attention_bias",
+    .activation = "silu",
+    .embedding = "embed_tokens",
+};
 static const char *const weights_nsa[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_Q] = "attn.q_proj",
     [DPE_WEIGHT_K] = "attn.k_proj",
@@ -32,9 +62,25 @@ static const char *const weights_nsa[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_BRANCH_GATES] = "attn.g_proj",
 };
 static const struct dpe_family_names names_nsa = {
-    "num_heads", "num_kv_heads", "norm_eps", "qkv_bias", "swish", "embeddings", weights_nsa,
+    .heads = "num_heads",
+    .kv_heads = "num_kv_heads",
+    .eps = "norm_eps",
+    .qkv_bias = "qkv_bias",
+    .activation = "swish",
+    .embedding = "embeddings",
+    .weights = weights_nsa,
 };
 
+static const char *const weights_qwen3_next[DPE_WEIGHTS_PER_LAYER] = {
+    [DPE_WEIGHT_Q] = "linear_attn.in_proj_qkvz",
+    [DPE_WEIGHT_K] = "linear_attn.in_proj_qkvz",
+    [DPE_WEIGHT_V] = "linear_attn.in_proj_qkvz",
+    [DPE_WEIGHT_OUTPUT_GATE] = "linear_attn.in_proj_qkvz",
+    [DPE_WEIGHT_BETA] = "linear_attn.in_proj_ba",
+    [DPE_WEIGHT_DECAY] = "linear_attn.in_proj_ba",
+};
+static const struct dpe_family_recurrent recurrent_qwen3_next = {
+    .layout = DPE_RECURRENT_KEYS, .norms = &norms_before, .weights = weights_qwen3_next};
 static const struct dpe_family_recurrent recurrent_qwen3_5 = {.layout = DPE_RECURRENT_QKV,
                                                               .norms = &norms_before};
 
@@ -123,6 +169,45 @@ static const struct dpe_family families[] = {
                      .partial_rotary = 0.25},
     },
     {
+        .model_type = "qwen3_5_moe",
+        .architecture = "Qwen3_5MoeForConditionalGeneration",
+        .text = "qwen3_5_moe_text",
+    },
+    {
+        .model_type = "qwen3_5_moe_text",
+        .architecture = "Qwen3_5MoeForCausalLM",
+        .norms = &norms_before,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .partial = true,
+        .norm_plus_one = true,
+        .recurrent = &recurrent_qwen3_5,
+        .experts = DPE_EXPERTS_APART,
+        .shared_gate = true,
+        .defaults = {.n_heads = 16,
+                     .n_kv_heads = 2,
+                     .head_dim = 256,
+                     .vocab = 248320,
+                     .max_position = 32768,
+                     .partial_rotary = 0.25},
+    },
+    {
+        .model_type = "qwen3_next",
+        .architecture = "Qwen3NextForCausalLM",
+        .norms = &norms_before,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .partial = true,
+        .norm_plus_one = true,
+        .recurrent = &recurrent_qwen3_next,
+        .experts = DPE_EXPERTS_APART,
+        .shared_gate = true,
+        .defaults = {.n_heads = 16,
+                     .n_kv_heads = 2,
+                     .head_dim = 256,
+                     .vocab = 151936,
+                     .max_position = 32768,
+                     .partial_rotary = 0.25},
+    },
+    {
         .model_type = "phi3",
         .architecture = "Phi3ForCausalLM",
         .norms = &norms_before,
@@ -190,6 +275,76 @@ static const struct dpe_family families[] = {
         .interleaved = true,
         .partial = true,
         .defaults = {.head_dim = 128, .partial_rotary = 0.5, .attention_bias = true},
+    },
+    {
+        .model_type = "glm4_moe",
+        .architecture = "Glm4MoeForCausalLM",
+        .norms = &norms_before,
+        .names = &names_glm,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .qk_norm_by_key = true,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .partial = true,
+        .experts = DPE_EXPERTS_APART,
+        .sigmoid = true,
+        .shared = true,
+        .defaults = {.partial_rotary = 0.5},
+    },
+    {
+        .model_type = "minimax_m2",
+        .architecture = "MiniMaxM2ForCausalLM",
+        .norms = &norms_before,
+        .names = &names_minimax,
+        .qk_norm = DPE_QK_NORM_WHOLE,
+        .partial = true,
+        .experts = DPE_EXPERTS_APART,
+        .sigmoid = true,
+        .defaults = {.head_dim = 128, .theta = 5e6},
+    },
+    {
+        .model_type = "seed_oss",
+        .architecture = "SeedOssForCausalLM",
+        .norms = &norms_before,
+        .names = &names_seed,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .mlp_bias = DPE_BIAS_BY_KEY,
+        .defaults = {.head_dim = 128, .max_position = 524288, .attention_bias = true},
+    },
+    {
+        .model_type = "ernie4_5",
+        .architecture = "Ernie4_5ForCausalLM",
+        .norms = &norms_before,
+        .names = &names_ernie,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .mlp_bias = DPE_BIAS_BY_KEY,
+        .interleaved = true,
+        .defaults = {.head_dim = 128, .theta = 5e5, .tied = true},
+    },
+    {
+        .model_type = "exaone4",
+        .architecture = "Exaone4ForCausalLM",
+        .norms = &norms_after,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .windows = DPE_WINDOW_TYPES,
+        .window_pattern = 4,
+        .full_still = true,
+        .defaults = {.window = 4096},
+    },
+    {
+        .model_type = "cohere2",
+        .architecture = "Cohere2ForCausalLM",
+        .norms = &norms_cohere,
+        .names = &names_cohere,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .interleaved = true,
+        .parallel_centred = true,
+        .windows = DPE_WINDOW_TYPES,
+        .window_pattern = 4,
+        .full_still = true,
+        .defaults = {.window = 4096, .tied = true},
     },
     {
         .model_type = "mistral3",
@@ -293,9 +448,19 @@ static const struct dpe_family families[] = {
     },
 };
 
+#define TEMPERATURE                                                                                \
+    ", so no position method can move anything; what is left is a temperature: its engine may "    \
+    "multiply queries at position n by max(1, ln n / ln L0), L0 the trained length, and "          \
+    "--engine measures that"
 static const char no_positions[] =
-    "its full-attention layers have no rotary positions, so there is "
-    "nothing that a position method could move";
+    "its layers that see all keys have no rotary positions" TEMPERATURE;
+static const char fast_pairs[] =
+    "every pair that rotates in its layers that see all keys turns many times within the trained "
+    "length (the slowest in 188 tokens)" TEMPERATURE;
+static const char after_rotation[] =
+    "its heads are normalised after rotation, by weights that differ within a pair, so what a "
+    "query "
+    "and a key give depends on both positions and not on their distance alone";
 static const char latent[] =
     "it has multi-head latent attention (MLA), whose rotated keys are one vector for all heads; a "
     "position plan moves pairs of the heads' own keys";
@@ -303,9 +468,17 @@ static const char latent[] =
 static const struct {
     const char *model_type, *reason;
 } refused[] = {
-    {"llama4", no_positions}, {"llama4_text", no_positions}, {"cohere2", no_positions},
-    {"deepseek_v2", latent},  {"deepseek_v3", latent},       {"kimi_k2", latent},
-    {"minicpm3", latent},     {"glm4_moe_lite", latent},     {"longcat_flash", latent},
+    {"llama4", no_positions},
+    {"llama4_text", no_positions},
+    {"gemma4", fast_pairs},
+    {"gemma4_text", fast_pairs},
+    {"hunyuan_v1_dense", after_rotation},
+    {"deepseek_v2", latent},
+    {"deepseek_v3", latent},
+    {"kimi_k2", latent},
+    {"minicpm3", latent},
+    {"glm4_moe_lite", latent},
+    {"longcat_flash", latent},
 };
 
 /* What llama.cpp's converter makes of them: rates, and value heads in an order of its own. */
@@ -339,7 +512,11 @@ const struct dpe_family *dpe_family_of(const struct dpe_config *config)
 
 const struct dpe_family_names *dpe_family_names_of(const struct dpe_config *config)
 {
-    const struct dpe_family *family = dpe_family_of(config);
+    return dpe_family_names(dpe_family_of(config));
+}
+
+const struct dpe_family_names *dpe_family_names(const struct dpe_family *family)
+{
     return family->names != NULL ? family->names : &names_llama;
 }
 

@@ -40,7 +40,9 @@ enum dpe_local_rope {
 /** How a checkpoint holds the experts of a layer. */
 enum dpe_expert_layout {
     DPE_EXPERTS_NONE,
-    DPE_EXPERTS_APART,  /**< mlp.experts.N.gate_proj, up_proj, down_proj, one matrix each (Qwen3) */
+    DPE_EXPERTS_APART,  /**< mlp.experts.N.gate_proj, up_proj, down_proj, one matrix each (Qwen3),
+                             or as dpe_family_names.expert has it; or all experts in one tensor,
+                             rows of gate, then of up (Qwen3.5) */
     DPE_EXPERTS_STACKED /**< all experts in one tensor, gate and up by turns, columns first, with
                              biases (gpt-oss) */
 };
@@ -48,6 +50,8 @@ enum dpe_expert_layout {
 /** How a checkpoint holds the projections of a layer with a state. */
 enum dpe_recurrent_layout {
     DPE_RECURRENT_QKV,  /**< rows of q, k, v in one tensor, the others apart (Qwen3.5) */
+    DPE_RECURRENT_KEYS, /**< rows of q, k, v, gate in one tensor, of beta and decay in another,
+                             those of a key head together (Qwen3-Next) */
     DPE_RECURRENT_APART /**< one tensor each (OLMo Hybrid) */
 };
 
@@ -79,10 +83,12 @@ struct dpe_family_defaults {
 
 /** Names of keys of a config.json, and of tensors, where a family has its own. */
 struct dpe_family_names {
-    const char *heads, *kv_heads, *eps, *qkv_bias;
-    const char *activation; /**< a value of hidden_act */
+    const char *heads, *kv_heads, *eps, *qkv_bias, *o_bias, *mlp_bias;
+    const char *experts, *expert_width; /**< their number; the width of one */
+    const char *activation;             /**< a value of hidden_act */
     const char *embedding;
     const char *const *weights; /**< [DPE_WEIGHTS_PER_LAYER], NULL: that of layer_weights.c */
+    const char *expert[4];      /**< of a layer's experts: the one before N, gate, up, down */
 };
 
 /** One line of the table. */
@@ -93,19 +99,26 @@ struct dpe_family {
     const struct dpe_norm_names *norms;
     const struct dpe_family_names *names; /**< NULL: those of Llama */
     enum dpe_qk_norm qk_norm;
+    bool qk_norm_by_key; /**< of use_qk_norm, false when absent */
     enum dpe_bias_rule qkv_bias, o_bias, mlp_bias;
     bool qkv_fused, gate_up_fused; /**< one tensor holds the rows of q, k, v; of gate, up */
-    bool interleaved;              /**< the checkpoint's pairs are components 2j, 2j + 1 */
-    bool partial;                  /**< may rotate a part of the head */
-    bool norm_plus_one;            /**< norms multiply by 1 + weight */
-    bool embedding_scaled;         /**< embeddings times sqrt(hidden_size) */
-    bool multipliers;              /**< reads Granite's four multipliers */
-    bool caps;                     /**< reads the soft caps and query_pre_attn_scalar */
-    bool sinks;                    /**< an attention sink per head */
-    bool grows;                    /**< reads llama_4_scaling_beta */
-    bool position_free;            /**< reads no_rope_layers */
-    bool still;                    /**< has no positions where its rotation has no base */
-    bool branches;                 /**< attention of three branches (NSA) */
+    bool sigmoid;       /**< a router of sigmoids with a correction bias, groups and a scale */
+    bool shared;        /**< an expert that every token takes, and first layers without experts */
+    bool shared_gate;   /**< such an expert with a gate, in all layers */
+    bool interleaved;   /**< the checkpoint's pairs are components 2j, 2j + 1 */
+    bool partial;       /**< may rotate a part of the head */
+    bool norm_plus_one; /**< norms multiply by 1 + weight */
+    bool embedding_scaled; /**< embeddings times sqrt(hidden_size) */
+    bool multipliers;      /**< reads Granite's four multipliers */
+    bool caps;             /**< reads the soft caps and query_pre_attn_scalar */
+    bool sinks;            /**< an attention sink per head */
+    bool grows;            /**< reads llama_4_scaling_beta */
+    bool full_still;       /**< layers that see all keys do not rotate where others have windows */
+    bool parallel_centred; /**< attention and MLP read one norm, which takes the mean away;
+                                reads logit_scale */
+    bool position_free;    /**< reads no_rope_layers */
+    bool still;            /**< has no positions where its rotation has no base */
+    bool branches;         /**< attention of three branches (NSA) */
     const struct dpe_family_recurrent *recurrent; /**< NULL: no layer has a state */
     enum dpe_activation activation;
     enum dpe_expert_layout experts;
@@ -125,6 +138,7 @@ const struct dpe_family *dpe_family_at(size_t i);
 /** The family of a configuration; one that was filled by hand is of Llama's. */
 const struct dpe_family *dpe_family_of(const struct dpe_config *config);
 /** Its names, Llama's where it has none of its own. */
+const struct dpe_family_names *dpe_family_names(const struct dpe_family *family);
 const struct dpe_family_names *dpe_family_names_of(const struct dpe_config *config);
 /** Why models of a type that people know cannot open, NULL where no reason is known. */
 const char *dpe_family_refusal(const char *model_type);

@@ -17,15 +17,17 @@ const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
     T(V,               "self_attn.v_proj", KEY_VALUE,    HIDDEN,     ALWAYS,  QKV_BIAS,    ROWS),
     T(O,               "self_attn.o_proj", HIDDEN,       QUERY,      ALWAYS,  O_BIAS,      COLUMNS),
     T(MLP_NORM,        NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
-    T(GATE,            "mlp.gate_proj",    INTERMEDIATE, HIDDEN,     DENSE,   MLP_BIAS,    ROWS),
-    T(UP,              "mlp.up_proj",      INTERMEDIATE, HIDDEN,     DENSE,   MLP_BIAS,    ROWS),
-    T(DOWN,            "mlp.down_proj",    HIDDEN,       INTERMEDIATE, DENSE, MLP_BIAS,    COLUMNS),
+    T(GATE,            NULL,               INTERMEDIATE, HIDDEN,     DENSE,   MLP_BIAS,    ROWS),
+    T(UP,              NULL,               INTERMEDIATE, HIDDEN,     DENSE,   MLP_BIAS,    ROWS),
+    T(DOWN,            NULL,               HIDDEN,       INTERMEDIATE, DENSE, MLP_BIAS,    COLUMNS),
     T(Q_NORM,          "self_attn.q_norm", ONE,          QUERY_NORM, QK_NORM, NEVER,       WHOLE),
     T(K_NORM,          "self_attn.k_norm", ONE,          KEY_NORM,   QK_NORM, NEVER,       WHOLE),
     T(ATTENTION_AFTER, NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
     T(MLP_AFTER,       NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
     T(SINKS,           "self_attn.sinks",  ONE,          HEADS,      SINKS,   NEVER,       WHOLE),
     T(ROUTER,          NULL,               EXPERTS,      HIDDEN,     ROUTED,  ROUTER_BIAS, WHOLE),
+    T(ROUTER_SHIFT,  "mlp.gate.e_score_correction_bias", ONE, EXPERTS, ROUTER_SHIFT, NEVER, WHOLE),
+    T(SHARED_GATE,   "mlp.shared_expert_gate", SINGLE,    HIDDEN,     SHARED_GATE, NEVER,   WHOLE),
     T(BRANCH_GATES,    "self_attn.g_proj", BRANCHES,     HIDDEN,     BRANCHES, NEVER,      ROWS),
     T(OUTPUT_GATE,     "self_attn.q_proj", QUERY,        HIDDEN,     OUTPUT_GATE, NEVER,   ROWS),
 };
@@ -52,10 +54,11 @@ static const struct dpe_layer_tensor recurrent_tensors[DPE_WEIGHTS_PER_LAYER] = 
 };
 /* clang-format on */
 
-static int64_t width(const struct dpe_config *config, enum dpe_width which)
+static int64_t width(const struct dpe_config *config, int64_t layer, enum dpe_width which)
 {
     switch (which) {
     case DPE_WIDTH_ONE:
+    case DPE_WIDTH_SINGLE:
         return 1;
     case DPE_WIDTH_HIDDEN:
         return config->hidden;
@@ -64,7 +67,7 @@ static int64_t width(const struct dpe_config *config, enum dpe_width which)
     case DPE_WIDTH_KEY_VALUE:
         return config->n_kv_heads * config->head_dim;
     case DPE_WIDTH_INTERMEDIATE:
-        return config->intermediate;
+        return dpe_config_routes(config, layer) ? config->shared_width : config->intermediate;
     case DPE_WIDTH_QUERY_NORM:
         return config->head_dim * (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_heads);
     case DPE_WIDTH_KEY_NORM:
@@ -98,9 +101,21 @@ static const struct dpe_layer_tensor *line_of(const struct dpe_config *config, i
 
 const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum dpe_weight which)
 {
+    static const char *const mlp[][3] = {
+        {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"},
+        {"mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj",
+         "mlp.shared_experts.down_proj"},
+        {"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj"},
+    };
     const struct dpe_family *family = dpe_family_of(config);
+    const bool beside = config->shared_width > 0 && dpe_config_routes(config, layer);
     const bool recurrent = !dpe_config_attends(config, layer);
     const struct dpe_norm_names *norms = recurrent ? family->recurrent->norms : family->norms;
+    const char *const *own =
+        recurrent ? family->recurrent->weights : dpe_family_names_of(config)->weights;
+    if (own != NULL && own[which] != NULL) {
+        return own[which];
+    }
     switch (which) {
     case DPE_WEIGHT_ATTENTION_NORM:
         return norms->before_attention;
@@ -117,12 +132,14 @@ const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum 
             return NULL;
         }
         break;
+    case DPE_WEIGHT_GATE:
+    case DPE_WEIGHT_UP:
+    case DPE_WEIGHT_DOWN:
+        return mlp[beside ? 1 + family->shared_gate : 0][which - DPE_WEIGHT_GATE];
     default:
         break;
     }
-    const char *const *own =
-        recurrent ? family->recurrent->weights : dpe_family_names_of(config)->weights;
-    return own != NULL && own[which] != NULL ? own[which] : line_of(config, layer, which)->name;
+    return line_of(config, layer, which)->name;
 }
 
 static bool holds(const struct dpe_config *config, int64_t layer, enum dpe_weight which,
@@ -146,9 +163,13 @@ static bool holds(const struct dpe_config *config, int64_t layer, enum dpe_weigh
     case DPE_IF_SINKS:
         return config->sinks;
     case DPE_IF_DENSE:
-        return config->n_experts == 0;
+        return !dpe_config_routes(config, layer) || config->shared_width > 0;
     case DPE_IF_ROUTED:
-        return config->n_experts > 0;
+        return dpe_config_routes(config, layer);
+    case DPE_IF_ROUTER_SHIFT:
+        return config->router.shifted && dpe_config_routes(config, layer);
+    case DPE_IF_SHARED_GATE:
+        return config->shared_gate && dpe_config_routes(config, layer);
     case DPE_IF_ROUTER_BIAS:
         return dpe_family_of(config)->experts_biased;
     case DPE_IF_BRANCHES:
@@ -165,8 +186,8 @@ struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, int64_t 
     const struct dpe_layer_tensor *line = line_of(config, layer, which);
     struct dpe_layer_shape shape = {.vector = line->rows == DPE_WIDTH_ONE};
     if (holds(config, layer, which, line->present)) {
-        shape.rows = width(config, line->rows);
-        shape.cols = width(config, line->cols);
+        shape.rows = width(config, layer, line->rows);
+        shape.cols = width(config, layer, line->cols);
         shape.bias = holds(config, layer, which, line->bias) ? shape.rows : 0;
     }
     return shape;
@@ -196,7 +217,9 @@ void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t le
             layers += 3.0 * (double)r->value_heads * (double)(r->key_dim * r->value_dim);
         }
         /* gate, up and down of the experts that a token goes through */
-        layers += 3.0 * (double)config->experts_per_token * h * (double)config->intermediate;
+        layers += dpe_config_routes(config, i)
+                      ? 3.0 * (double)config->experts_per_token * h * (double)config->expert_width
+                      : 0.0;
     }
     double n = (double)length;
     *products = 2.0 * (n * layers + (double)logit_rows * h * (double)config->vocab);

@@ -41,6 +41,8 @@ enum dpe_weight {
     DPE_WEIGHT_MLP_AFTER,       /**< norm of what the MLP adds to it */
     DPE_WEIGHT_SINKS,           /**< a logit per query head */
     DPE_WEIGHT_ROUTER,          /**< scores of the experts */
+    DPE_WEIGHT_ROUTER_SHIFT,    /**< added to them where they are compared, not where they weigh */
+    DPE_WEIGHT_SHARED_GATE,     /**< of the MLP beside the experts */
     DPE_WEIGHT_BRANCH_GATES,    /**< of each query head: of compressed, chosen and windowed keys */
     DPE_WEIGHT_OUTPUT_GATE,     /**< of attention's output, or of a recurrent layer's */
     /* Of layers with a state, whose Q, K, V and O have their own widths (recurrent.h). */
@@ -58,9 +60,9 @@ enum dpe_weight {
 
 /** One expert of a layer: an MLP of its own. */
 struct dpe_expert {
-    struct dpe_tensor gate, up;           /**< [intermediate, hidden] */
-    struct dpe_tensor down;               /**< [hidden, intermediate] */
-    struct dpe_tensor gate_bias, up_bias; /**< [1, intermediate], or data NULL */
+    struct dpe_tensor gate, up;           /**< [expert_width, hidden] */
+    struct dpe_tensor down;               /**< [hidden, expert_width] */
+    struct dpe_tensor gate_bias, up_bias; /**< [1, expert_width], or data NULL */
     struct dpe_tensor down_bias;          /**< [1, hidden], or data NULL */
 };
 
@@ -68,7 +70,7 @@ struct dpe_expert {
 struct dpe_layer_weights {
     struct dpe_tensor weight[DPE_WEIGHTS_PER_LAYER]; /**< of the shape that the table gives */
     struct dpe_tensor bias[DPE_WEIGHTS_PER_LAYER];   /**< [1, rows of the weight] */
-    struct dpe_expert *experts; /**< [n_experts], owned by the model; NULL: a dense MLP */
+    struct dpe_expert *experts; /**< [n_experts], owned by the model; NULL: none */
 };
 
 struct dpe_weights {
@@ -82,12 +84,13 @@ struct dpe_weights {
 enum dpe_width {
     DPE_WIDTH_ONE, /**< as rows: the tensor is a vector */
     DPE_WIDTH_HIDDEN,
-    DPE_WIDTH_QUERY,     /**< n_heads * head_dim */
-    DPE_WIDTH_KEY_VALUE, /**< n_kv_heads * head_dim */
-    DPE_WIDTH_INTERMEDIATE,
-    DPE_WIDTH_QUERY_NORM, /**< of a head or of all, by dpe_config.qk_norm */
+    DPE_WIDTH_QUERY,        /**< n_heads * head_dim */
+    DPE_WIDTH_KEY_VALUE,    /**< n_kv_heads * head_dim */
+    DPE_WIDTH_INTERMEDIATE, /**< of a layer with experts: of the MLP beside them */
+    DPE_WIDTH_QUERY_NORM,   /**< of a head or of all, by dpe_config.qk_norm */
     DPE_WIDTH_KEY_NORM,
-    DPE_WIDTH_HEADS, /**< n_heads */
+    DPE_WIDTH_SINGLE, /**< 1, of a matrix */
+    DPE_WIDTH_HEADS,  /**< n_heads */
     DPE_WIDTH_EXPERTS,
     DPE_WIDTH_BRANCHES,     /**< 3 * n_heads */
     DPE_WIDTH_STATE_KEYS,   /**< dpe_recurrent_keys */
@@ -107,9 +110,11 @@ enum dpe_condition {
     DPE_IF_NAMED, /**< a norm: the family has a name for it */
     DPE_IF_QK_NORM,
     DPE_IF_SINKS,
-    DPE_IF_DENSE,  /**< an MLP without experts */
+    DPE_IF_DENSE,  /**< an MLP without experts, or beside them */
     DPE_IF_ROUTED, /**< with experts */
     DPE_IF_ROUTER_BIAS,
+    DPE_IF_ROUTER_SHIFT,
+    DPE_IF_SHARED_GATE,
     DPE_IF_BRANCHES,
     DPE_IF_OUTPUT_GATE,
 };
@@ -139,6 +144,13 @@ struct dpe_layer_shape {
 };
 struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, int64_t layer,
                                        enum dpe_weight which);
+
+/** Whether a checkpoint has the weight under its name alone, without ".weight". */
+static inline bool dpe_layer_bare(enum dpe_weight which)
+{
+    return which == DPE_WEIGHT_SINKS || which == DPE_WEIGHT_ROUTER_SHIFT ||
+           which == DPE_WEIGHT_RATE || which == DPE_WEIGHT_STEP;
+}
 
 /** The name of a weight in a layer of a checkpoint of this family, NULL when it has none. */
 const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum dpe_weight which);

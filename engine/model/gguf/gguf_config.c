@@ -12,13 +12,26 @@ static const struct architecture {
     const char *name, *model_type;
     bool interleaved; /* rows of q and k were permuted to neighbouring pairs */
 } architectures[] = {
-    {"llama", "llama", true},         {"qwen2", "qwen2", false},
-    {"qwen3", "qwen3", false},        {"qwen3moe", "qwen3_moe", false},
-    {"phi3", "phi3", false},          {"gemma2", "gemma2", false},
-    {"gemma3", "gemma3_text", false}, {"olmo2", "olmo2", false},
-    {"granite", "granite", true},     {"glm4", "glm4", true},
-    {"gpt-oss", "gpt_oss", false},    {"mistral3", "ministral3", true},
-    {"smollm3", "smollm3", true},     {"qwen35", "qwen3_5_text", false},
+    {"llama", "llama", true},
+    {"qwen2", "qwen2", false},
+    {"qwen3", "qwen3", false},
+    {"qwen3moe", "qwen3_moe", false},
+    {"phi3", "phi3", false},
+    {"gemma2", "gemma2", false},
+    {"gemma3", "gemma3_text", false},
+    {"olmo2", "olmo2", false},
+    {"granite", "granite", true},
+    {"glm4", "glm4", true},
+    {"gpt-oss", "gpt_oss", false},
+    {"mistral3", "ministral3", true},
+    {"smollm3", "smollm3", true},
+    {"glm4moe", "glm4_moe", false},
+    {"minimax-m2", "minimax_m2", false},
+    {"seed_oss", "seed_oss", false},
+    {"ernie4_5", "ernie4_5", true},
+    {"exaone4", "exaone4", false},
+    {"cohere2", "cohere2", true},
+    {"qwen35", "qwen3_5_text", false},
 };
 
 /* What the functions of this file work on. */
@@ -103,6 +116,14 @@ static int64_t put_whole(struct maker *maker, const char *name, const char *as)
     return value;
 }
 
+/* The same where it is there. */
+static void put_known(struct maker *maker, const char *name, const char *as)
+{
+    if (read_whole(maker, name) >= 0) {
+        put_whole(maker, name, as);
+    }
+}
+
 static void put_number(struct maker *maker, const char *name, const char *as)
 {
     char key[128];
@@ -112,11 +133,45 @@ static void put_number(struct maker *maker, const char *name, const char *as)
     }
 }
 
+/* Experts and their router; a file without a gating function has its family's. */
+static void put_experts(struct maker *maker)
+{
+    static const char *const functions[] = {NULL, "softmax", "sigmoid"};
+    const struct dpe_family *family = maker->family;
+    const struct dpe_family_names *names = dpe_family_names(family);
+    const char *width =
+        family->experts == DPE_EXPERTS_STACKED ? "intermediate_size" : names->expert_width;
+    put_whole(maker, "expert_feed_forward_length", width);
+    put_whole(maker, "expert_count", names->experts);
+    put_whole(maker, "expert_used_count", "num_experts_per_tok");
+    char key[128];
+    bool normalised = dpe_gguf_flag(&maker->in, key_of(maker, "expert_weights_norm", key), true);
+    put(maker, "norm_topk_prob", json_boolean(normalised));
+    int64_t function = read_whole(maker, "expert_gating_func");
+    if (function > 0) {
+        put(maker, "scoring_func", json_string(function < 3 ? functions[function] : "unknown"));
+    }
+    if (family->sigmoid) {
+        put_number(maker, "expert_weights_scale", "routed_scaling_factor");
+        put_known(maker, "expert_group_count", "n_group");
+        put_known(maker, "expert_group_used_count", "topk_group");
+    }
+    if (family->shared) {
+        put_whole(maker, "feed_forward_length", "intermediate_size");
+        put_known(maker, "expert_shared_count", "n_shared_experts");
+        put_known(maker, "leading_dense_block_count", "first_k_dense_replace");
+    }
+}
+
 static void put_sizes(struct maker *maker)
 {
     char key[128];
-    bool routed = maker->family->experts == DPE_EXPERTS_APART;
-    put_whole(maker, "block_count", "num_hidden_layers");
+    int64_t blocks = put_whole(maker, "block_count", "num_hidden_layers");
+    int64_t further = read_whole(maker, "nextn_predict_layers");
+    if (further > 0 && maker->family->shared) {
+        put(maker, "num_hidden_layers", json_integer(blocks - further));
+        put(maker, "num_nextn_predict_layers", json_integer(further));
+    }
     int64_t hidden = put_whole(maker, "embedding_length", "hidden_size");
     int64_t heads = put_whole(maker, "attention.head_count", "num_attention_heads");
     int64_t kv = read_whole(maker, "attention.head_count_kv");
@@ -126,11 +181,7 @@ static void put_sizes(struct maker *maker)
         dpe_gguf_expected(&maker->in, key, "true (a language model; this is an encoder)");
     }
     if (maker->family->experts != DPE_EXPERTS_NONE) {
-        put_whole(maker, "expert_feed_forward_length",
-                  routed ? "moe_intermediate_size" : "intermediate_size");
-        put_whole(maker, "expert_count", routed ? "num_experts" : "num_local_experts");
-        put_whole(maker, "expert_used_count", "num_experts_per_tok");
-        put(maker, "norm_topk_prob", json_true());
+        put_experts(maker);
     } else {
         put_whole(maker, "feed_forward_length", "intermediate_size");
         if (read_whole(maker, "expert_count") > 0) {
@@ -198,13 +249,19 @@ static void put_switches(struct maker *maker)
 {
     char key[128];
     bool biased = has_tensor(maker, "blk.0.attn_q.bias");
-    put_number(maker, "attention.layer_norm_rms_epsilon", "rms_norm_eps");
-    if (json_object_get(maker->out, "rms_norm_eps") == NULL) {
-        dpe_gguf_expected(&maker->in, key_of(maker, "attention.layer_norm_rms_epsilon", key),
-                          "a number");
+    const char *eps = maker->family->parallel_centred ? "attention.layer_norm_epsilon"
+                                                      : "attention.layer_norm_rms_epsilon";
+    const char *as = dpe_family_names(maker->family)->eps;
+    put_number(maker, eps, as);
+    if (json_object_get(maker->out, as) == NULL) {
+        dpe_gguf_expected(&maker->in, key_of(maker, eps, key), "a number");
     }
+    put_number(maker, "logit_scale", "logit_scale");
     put(maker, "tie_word_embeddings", json_boolean(!has_tensor(maker, "output.weight")));
     put(maker, "attention_bias", json_boolean(biased));
+    put(maker, "attention_out_bias", json_boolean(has_tensor(maker, "blk.0.attn_output.bias")));
+    put(maker, "use_bias", json_boolean(biased));
+    put(maker, "use_qk_norm", json_boolean(has_tensor(maker, "blk.0.attn_q_norm.weight")));
     put(maker, "mlp_bias", json_boolean(has_tensor(maker, "blk.0.ffn_up.bias")));
 }
 
@@ -569,6 +626,7 @@ dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct d
         }
         *family = *maker.family;
         family->interleaved = architecture->interleaved;
+        family->names = NULL;          /* names of tensors do not depend on the family */
         family->norm_plus_one = false; /* the 1 is in the file's norms */
         family->recurrent = dpe_family_recurrent_gguf(maker.family);
         family->experts =

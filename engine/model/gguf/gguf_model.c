@@ -42,6 +42,10 @@ static const char *layer_name(const struct dpe_config *config, const char *name)
         {"ffn_up", family->gate_up_fused ? "mlp.gate_up_proj" : "mlp.up_proj"},
         {"ffn_down", "mlp.down_proj"},
         {"ffn_gate_inp", "mlp.gate"},
+        {"exp_probs_b", "mlp.gate.e_score_correction_bias"},
+        {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+        {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+        {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
         {"ffn_gate_exps", "mlp.experts.%lld.gate_proj"},
         {"ffn_up_exps", "mlp.experts.%lld.up_proj"},
         {"ffn_down_exps", "mlp.experts.%lld.down_proj"},
@@ -149,6 +153,9 @@ static dpe_status add_layer_tensor(struct collector *c, const struct dpe_gguf_te
         (size_t)(suffix - rest) >= sizeof own) {
         return unknown(c, tensor);
     }
+    if (layer >= c->config->n_layers && layer < c->config->n_layers + c->config->further_layers) {
+        return DPE_OK;
+    }
     snprintf(own, sizeof own, "%.*s", (int)(suffix - rest), rest);
     const char *name = layer_name(c->config, own);
     if (name == NULL) {
@@ -158,7 +165,8 @@ static dpe_status add_layer_tensor(struct collector *c, const struct dpe_gguf_te
         return add_experts(c, tensor, name, layer, suffix);
     }
     char full[128];
-    bool bare = strcmp(name, "self_attn.sinks") == 0 || strcmp(name, "linear_attn.dt_bias") == 0;
+    bool bare = strcmp(name, "self_attn.sinks") == 0 || strcmp(name, "linear_attn.dt_bias") == 0 ||
+                strstr(name, "correction_bias") != NULL;
     snprintf(full, sizeof full, "model.layers.%lld.%s%s", (long long)layer, name,
              bare ? "" : suffix);
     return add(c, tensor, full, tensor->rank, tensor->begin, tensor->end);

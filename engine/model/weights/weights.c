@@ -209,13 +209,11 @@ static dpe_status bind_weight(struct dpe_binder *binder, int64_t index, enum dpe
     struct dpe_layer_shape shape = dpe_layer_shape(config, index, which);
     struct part part = part_of(config, index, which);
     struct dpe_tensor *weight = &layer->weight[which];
-    const bool bare =
-        which == DPE_WEIGHT_SINKS || which == DPE_WEIGHT_RATE || which == DPE_WEIGHT_STEP;
     if (part.name == NULL) {
         return DPE_OK;
     }
-    DPE_TRY(dpe_bind_part(binder, index, part.name, bare ? "" : ".weight", part.whole, shape.cols,
-                          shape.rows > 0, weight));
+    DPE_TRY(dpe_bind_part(binder, index, part.name, dpe_layer_bare(which) ? "" : ".weight",
+                          part.whole, shape.cols, shape.rows > 0, weight));
     if (part.fused) {
         if (weight->data != NULL) {
             weight->data = dpe_tensor_at(weight, part.first * shape.cols);
@@ -241,7 +239,7 @@ static dpe_status bind_layer(struct dpe_binder *binder, int64_t index,
             DPE_TRY(dpe_bind_arrange(binder, index, which, layer));
         }
     }
-    return config->n_experts > 0 ? dpe_bind_experts(binder, index, layer) : DPE_OK;
+    return dpe_config_routes(config, index) ? dpe_bind_experts(binder, index, layer) : DPE_OK;
 }
 
 static const struct dpe_shard_tensor *find_embedding(const struct dpe_binder *binder,
@@ -337,7 +335,7 @@ static void note_matrices(struct dpe_config *config, const struct dpe_weights *w
                 note_matrix(config, &weights->layers[i].weight[which]);
             }
         }
-        for (int64_t e = 0; e < config->n_experts; e++) {
+        for (int64_t e = 0; dpe_config_routes(config, i) && e < config->n_experts; e++) {
             note_matrix(config, &weights->layers[i].experts[e].gate);
             note_matrix(config, &weights->layers[i].experts[e].down);
         }
@@ -351,7 +349,7 @@ static dpe_status check_layers_end(const struct dpe_binder *binder)
     norm = norm != NULL ? norm : dpe_layer_name(config, 0, DPE_WEIGHT_ATTENTION_AFTER);
     char name[128];
     snprintf(name, sizeof name, "%slayers.%lld.%s.weight", binder->prefix,
-             (long long)config->n_layers, norm);
+             (long long)(config->n_layers + config->further_layers), norm);
     const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
     if (found == NULL) {
         return DPE_OK;
@@ -360,7 +358,8 @@ static dpe_status check_layers_end(const struct dpe_binder *binder)
         binder->err, DPE_BAD_DATA,
         "%s: tensor %s: expected tensors of the %lld layers in config.json, found one of a "
         "further layer",
-        binder->model->shards[found->shard].path, name, (long long)binder->model->config.n_layers);
+        binder->model->shards[found->shard].path, name,
+        (long long)(config->n_layers + config->further_layers));
 }
 
 /* The values of the network that a rotation has; missing tensors are noted. */

@@ -77,7 +77,7 @@ dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_w
     struct dpe_layer_shape shape = dpe_layer_shape(config, index, which);
     struct dpe_tensor *weight = &layer->weight[which];
     const char *name = dpe_layer_name(config, index, which);
-    const bool norm = shape.vector && which != DPE_WEIGHT_SINKS && which < DPE_WEIGHT_RATE;
+    const bool norm = shape.vector && !dpe_layer_bare(which) && which < DPE_WEIGHT_RATE;
     if (norm && dpe_family_of(config)->norm_plus_one) {
         DPE_TRY(dpe_bind_shift(binder, name, 1.0, 1.0, weight));
     }
@@ -104,18 +104,20 @@ static dpe_status bind_expert(struct dpe_binder *binder, int64_t index, int64_t 
                               struct dpe_expert *out)
 {
     const struct dpe_config *config = &binder->model->config;
+    const char *const *names = dpe_family_names_of(config)->expert;
+    const int64_t width = config->expert_width;
     const struct {
         const char *name;
         int64_t rows, cols;
         struct dpe_tensor *tensor, *bias;
     } parts[] = {
-        {"gate_proj", config->intermediate, config->hidden, &out->gate, &out->gate_bias},
-        {"up_proj", config->intermediate, config->hidden, &out->up, &out->up_bias},
-        {"down_proj", config->hidden, config->intermediate, &out->down, &out->down_bias},
+        {names[1], width, config->hidden, &out->gate, &out->gate_bias},
+        {names[2], width, config->hidden, &out->up, &out->up_bias},
+        {names[3], config->hidden, width, &out->down, &out->down_bias},
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         char name[64];
-        snprintf(name, sizeof name, "mlp.experts.%lld.%s", (long long)expert, parts[i].name);
+        snprintf(name, sizeof name, "%s.%lld.%s", names[0], (long long)expert, parts[i].name);
         DPE_TRY(dpe_bind_part(binder, index, name, ".weight", parts[i].rows, parts[i].cols, true,
                               parts[i].tensor));
         if (dpe_family_of(config)->experts_biased) {
@@ -175,7 +177,7 @@ static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct 
     const struct dpe_config *config = &binder->model->config;
     int64_t n = config->n_experts;
     int64_t h = config->hidden;
-    int64_t m = config->intermediate;
+    int64_t m = config->expert_width;
     struct dpe_tensor in = {0};
     struct dpe_tensor in_bias = {0};
     struct dpe_tensor out = {0};
@@ -225,17 +227,49 @@ static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct 
     return DPE_OK;
 }
 
+/* All experts of a layer from two tensors whose matrices are as the engine has them; *found is
+ * whether the checkpoint is such. */
+static dpe_status bind_planes(struct dpe_binder *binder, int64_t index, struct dpe_expert *experts,
+                              bool *found)
+{
+    const struct dpe_config *config = &binder->model->config;
+    const int64_t n = config->n_experts;
+    const int64_t h = config->hidden;
+    const int64_t m = config->expert_width;
+    struct dpe_tensor in = {0};
+    struct dpe_tensor out = {0};
+    char name[128];
+    snprintf(name, sizeof name, "%slayers.%lld.mlp.experts.gate_up_proj", binder->prefix,
+             (long long)index);
+    *found = dpe_shard_table_find(binder->table, name) != NULL;
+    if (!*found) {
+        return DPE_OK;
+    }
+    DPE_TRY(dpe_bind_shape(binder, name, (const int64_t[]){n, 2 * m, h}, &in));
+    snprintf(name, sizeof name, "%slayers.%lld.mlp.experts.down_proj", binder->prefix,
+             (long long)index);
+    DPE_TRY(dpe_bind_shape(binder, name, (const int64_t[]){n, h, m}, &out));
+    for (int64_t e = 0; in.data != NULL && out.data != NULL && e < n; e++) {
+        experts[e].gate = rows_of(&in, 2 * e * m, m);
+        experts[e].up = rows_of(&in, (2 * e + 1) * m, m);
+        experts[e].down = rows_of(&out, e * h, h);
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
                             struct dpe_layer_weights *layer)
 {
     const struct dpe_config *config = &binder->model->config;
+    bool found = false;
     DPE_TRY(DPE_NEW(&layer->experts, (size_t)config->n_experts, binder->err,
                     "%s: no memory for %lld experts", binder->model->folder,
                     (long long)config->n_experts));
     if (dpe_family_of(config)->experts == DPE_EXPERTS_STACKED) {
         return bind_stacked(binder, index, layer->experts);
     }
-    for (int64_t e = 0; e < config->n_experts; e++) {
+    DPE_TRY(bind_planes(binder, index, layer->experts, &found));
+    for (int64_t e = 0; !found && e < config->n_experts; e++) {
         DPE_TRY(bind_expert(binder, index, e, &layer->experts[e]));
     }
     return DPE_OK;

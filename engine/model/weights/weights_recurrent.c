@@ -13,6 +13,11 @@ struct part {
     int64_t first, size, step, count;
 };
 
+static bool is_convolution(enum dpe_weight which)
+{
+    return which >= DPE_WEIGHT_CONVOLUTION_Q && which <= DPE_WEIGHT_CONVOLUTION_V;
+}
+
 static struct part part_of(const struct dpe_config *c, int64_t index, enum dpe_weight which)
 {
     const struct dpe_recurrent *r = &c->recurrent;
@@ -21,15 +26,22 @@ static struct part part_of(const struct dpe_config *c, int64_t index, enum dpe_w
         const int64_t d = c->head_dim;
         return (struct part){which == DPE_WEIGHT_Q ? 0 : d, d, 2 * d, c->n_heads};
     }
+    const int64_t values = dpe_recurrent_values(r);
     const bool v = which == DPE_WEIGHT_V || which == DPE_WEIGHT_CONVOLUTION_V;
     const bool q = which == DPE_WEIGHT_Q || which == DPE_WEIGHT_CONVOLUTION_Q;
-    const int64_t values = dpe_recurrent_values(r);
-    return (struct part){(v ? 2 : q ? 0 : 1) * keys, v ? values : keys, 2 * keys + values, 1};
-}
-
-static bool is_convolution(enum dpe_weight which)
-{
-    return which >= DPE_WEIGHT_CONVOLUTION_Q && which <= DPE_WEIGHT_CONVOLUTION_V;
+    const int64_t before = v ? 2 : q ? 0 : 1;
+    if (dpe_family_of(c)->recurrent->layout == DPE_RECURRENT_KEYS && !is_convolution(which)) {
+        const int64_t group = r->value_heads / r->key_heads;
+        const int64_t own = group * r->value_dim;
+        const int64_t step = 2 * (r->key_dim + own);
+        const bool gate = which == DPE_WEIGHT_OUTPUT_GATE;
+        return which == DPE_WEIGHT_BETA    ? (struct part){0, group, 2 * group, r->key_heads}
+               : which == DPE_WEIGHT_DECAY ? (struct part){group, group, 2 * group, r->key_heads}
+               : gate
+                   ? (struct part){2 * r->key_dim + own, own, step, r->key_heads}
+                   : (struct part){before * r->key_dim, v ? own : r->key_dim, step, r->key_heads};
+    }
+    return (struct part){before * keys, v ? values : keys, 2 * keys + values, 1};
 }
 
 /* Whether the checkpoint has the weight as a part of a tensor. */
@@ -39,7 +51,11 @@ static bool is_part(const struct dpe_config *c, int64_t index, enum dpe_weight w
     if (dpe_config_attends(c, index)) {
         return c->output_gate && (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_OUTPUT_GATE);
     }
-    return projected && dpe_family_of(c)->recurrent->layout == DPE_RECURRENT_QKV;
+    const enum dpe_recurrent_layout layout = dpe_family_of(c)->recurrent->layout;
+    const bool gated =
+        which == DPE_WEIGHT_OUTPUT_GATE || which == DPE_WEIGHT_BETA || which == DPE_WEIGHT_DECAY;
+    return layout == DPE_RECURRENT_KEYS ? projected || gated
+                                        : projected && layout == DPE_RECURRENT_QKV;
 }
 
 /* The rows of a part of `whole`: where they are, or a copy where others stand between them. */

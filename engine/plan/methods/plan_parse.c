@@ -456,8 +456,17 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
     DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
     DPE_TRY(dpe_plan_init_for(&made, spec->context->config, spec->err));
     made.angle = spec->context->angle;
+    if (dpe_config_still(spec->context->config) && strcmp(spec->method, "rope") != 0) {
+        return dpe_fail(spec->err, DPE_USAGE,
+                        "method %s: no layer of this model that sees all keys rotates, so a method "
+                        "moves nothing; give a temperature alone, as rope:log-n=%lld",
+                        spec->method, (long long)spec->context->trained_length);
+    }
     method->build(spec, &made);
     DPE_TRY(spec->status);
+    if (dpe_config_still(spec->context->config)) {
+        dpe_plan_stand_still(&made);
+    }
     DPE_TRY(apply_temperature(spec, &made));
     read_always(spec, &made);
     DPE_TRY(spec->status);

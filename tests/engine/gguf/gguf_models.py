@@ -18,10 +18,13 @@ from gguf_writer import BOOL, F32, I32, STRING, U32, write  # noqa: E402
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden"
 FOLDERS = ["llama", "llama_bf16", "llama3", "qwen2", "linear", "families/qwen3", "families/qwen3_moe", "families/phi3",
            "families/olmo2", "families/olmo3", "families/granite", "families/glm4", "families/gemma2", "families/gemma3",
-           "families/gpt_oss", "families/mistral3", "families/ministral3", "families/smollm3_fourth", "families/qwen3_5"]
+           "families/gpt_oss", "families/glm4_moe", "families/minimax_m2", "families/seed_oss", "families/ernie4_5",
+           "families/exaone4", "families/mistral3", "families/ministral3", "families/smollm3_fourth",
+           "families/qwen3_5"]
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "phi3": "phi3", "olmo2": "olmo2",
                  "olmo3": "olmo2", "granite": "granite", "glm4": "glm4", "gemma2": "gemma2", "gemma3_text": "gemma3",
-                 "gpt_oss": "gpt-oss", "ministral3": "mistral3", "smollm3": "smollm3", "qwen3_5_text": "qwen35"}
+                 "gpt_oss": "gpt-oss", "ministral3": "mistral3", "smollm3": "smollm3", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
+                 "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "exaone4": "exaone4", "cohere2": "cohere2", "qwen3_5_text": "qwen35"}
 PERMUTED = ("llama", "granite", "mistral3", "smollm3")
 TYPES = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
 NORMS = {
@@ -31,7 +34,10 @@ NORMS = {
 NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "self_attn.qkv_proj": "attn_qkv", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
-         "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "linear_attn.in_proj_qkv": "attn_qkv",
+         "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
+         "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
+         "mlp.shared_experts.down_proj": "ffn_down_shexp",
+         "linear_attn.in_proj_qkv": "attn_qkv",
          "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
          "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out"}
 
@@ -86,13 +92,20 @@ def rope_factors(rope, theta, head_dim):
     return out
 
 
+def experts_of(config):
+    return config.get("n_routed_experts") or config.get("num_experts") or config.get("num_local_experts")
+
+
 def stacked(tensors, layer, model_type, config):
     """The experts of a layer, one tensor for each projection."""
     base = f"model.layers.{layer}.mlp.experts."
-    n, out = config.get("num_experts") or config.get("num_local_experts"), []
-    if model_type == "qwen3_moe":
+    n, out = experts_of(config), []
+    if model_type != "gpt_oss":
+        minimax = model_type == "minimax_m2"
         for part in ("gate", "up", "down"):
-            each = [tensors.pop(f"{base}{e}.{part}_proj.weight") for e in range(n)]
+            name = {"gate": "w1", "up": "w3", "down": "w2"}[part] if minimax else f"{part}_proj"
+            from_ = base.replace("mlp", "block_sparse_moe") if minimax else base
+            each = [tensors.pop(f"{from_}{e}.{name}.weight") for e in range(n)]
             out.append((f"ffn_{part}_exps.weight", Tensor(each[0].dtype, [n, *each[0].shape], b"".join(t.data for t in each))))
         return out
     for name, parts in (("gate_up_proj", ("gate", "up")), ("down_proj", ("down",))):
@@ -146,7 +159,7 @@ def convert(folder):
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     plus = 1.0 if model_type.startswith(("gemma", "qwen3_5")) else 0.0
     for layer in range(config["num_hidden_layers"]):
-        if f"model.layers.{layer}.mlp.gate.weight" in tensors or f"model.layers.{layer}.mlp.router.weight" in tensors:
+        if any(f"model.layers.{layer}.{name}.weight" in tensors for name in ("mlp.gate", "mlp.router", "block_sparse_moe.gate")):
             out += [(f"blk.{layer}.{name}", t) for name, t in stacked(tensors, layer, model_type, config)]
     for name, tensor in tensors.items():
         if name in ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"):
@@ -162,9 +175,11 @@ def convert(folder):
                 gguf = f"blk.{layer}.{'ssm_a' if rest.endswith('A_log') else 'ssm_dt.bias'}"
             elif rest == "self_attn.sinks":
                 gguf = f"blk.{layer}.attn_sinks.weight"
+            elif rest.endswith("e_score_correction_bias"):
+                gguf = f"blk.{layer}.exp_probs_b.bias"
             elif own in NORMS:
-                after = model_type in ("gemma2", "gemma3_text", "olmo2", "olmo3") or (
-                    model_type in ("gpt_oss", "qwen3_5_text") and own == "post_attention_layernorm")
+                after = model_type in ("gemma2", "gemma3_text", "olmo2", "olmo3", "exaone4") or (
+                    model_type in ("gpt_oss", "glm4_moe", "seed_oss", "qwen3_5_text") and own == "post_attention_layernorm")
                 short = "post_attention_norm" if after and own == "post_attention_layernorm" else NORMS[own]
                 gguf = f"blk.{layer}.{short}.{suffix}"
             else:
@@ -199,20 +214,32 @@ def convert(folder):
     put("attention.head_count_kv", U32, kv)
     put("attention.key_length", U32, head_dim)
     put("attention.value_length", U32, head_dim)
-    put("attention.layer_norm_rms_epsilon", F32, config["rms_norm_eps"])
+    if model_type == "cohere2":
+        put("attention.layer_norm_epsilon", F32, config["layer_norm_eps"])
+    else:
+        put("attention.layer_norm_rms_epsilon", F32, config["rms_norm_eps"])
     put("rope.freq_base", F32, theta)
     partial = config.get("partial_rotary_factor") or rope.get("partial_rotary_factor") or 1.0
     put("rope.dimension_count", U32, int(head_dim * partial))
-    if model_type in ("qwen3_moe", "gpt_oss"):
-        put("expert_count", U32, config.get("num_experts") or config.get("num_local_experts"))
+    if experts_of(config):
+        put("expert_count", U32, experts_of(config))
         put("expert_used_count", U32, config["num_experts_per_tok"])
         put("expert_feed_forward_length", U32, config.get("moe_intermediate_size") or config["intermediate_size"])
+    if model_type in ("glm4_moe", "minimax_m2"):
+        put("expert_gating_func", U32, 2)
+    for key, name in (("expert_shared_count", "n_shared_experts"), ("leading_dense_block_count", "first_k_dense_replace"),
+                      ("expert_group_count", "n_group"), ("expert_group_used_count", "topk_group")):
+        if name in config:
+            put(key, U32, config[name])
+    if "routed_scaling_factor" in config:
+        put("expert_weights_scale", F32, config["routed_scaling_factor"])
+        put("expert_weights_norm", BOOL, config["norm_topk_prob"])
     if config.get("sliding_window") and model_type not in ("qwen2", "qwen3", "qwen3_moe"):
         put("attention.sliding_window", U32, config["sliding_window"])
-        if model_type in ("gemma2", "gemma3_text", "gpt_oss", "olmo3"):
+        if model_type in ("gemma2", "gemma3_text", "gpt_oss", "olmo3", "exaone4", "cohere2"):
             put("attention.sliding_window_pattern", BOOL, [each == "sliding_attention" for each in config["layer_types"]])
     for key, name in (("attn_logit_softcapping",) * 2, ("final_logit_softcapping",) * 2, ("embedding_scale", "embedding_multiplier"),
-                      ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling"),
+                      ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling"), ("logit_scale",) * 2,
                       ("attention.scale", "attention_multiplier")):
         if config.get(name):
             put(key, F32, config[name])

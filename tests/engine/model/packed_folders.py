@@ -200,6 +200,28 @@ def gpt_oss(rng):
     return packed, plain, config
 
 
+def qwen3_5(rng):
+    """A tiny Qwen3.5 whose projections are packed, those of q with its gate and of a state's q, k and v too (they are cut from one
+    tensor), and what they mean."""
+    golden, vocab, changes = ROOT / "tests/golden/families/qwen3_5", 2560, {}
+    tensors = read(golden / "model.safetensors")
+    packed, plain = {}, {}
+    for name, (dtype, shape, data) in tensors.items():
+        if name.startswith(("model.embed", "lm_head")):
+            shape = [vocab, shape[1]]
+            data = struct.pack(f"<{vocab * shape[1]}H", *(bf16(single(rng.gauss(0, 0.1))) for _ in range(vocab * shape[1])))
+        kind = {"q_proj": "packed-bits=4-size=16", "in_proj_qkv": "gptq-bits=4-size=32-order=1"}.get(name.split(".")[-2])
+        if kind is None:
+            packed[name] = plain[name] = (dtype, shape, data)
+            continue
+        made = Maker(rng, name[:-len(".weight")], *shape, kind)
+        packed.update(made.tensors)
+        changes[kind] = name
+        plain[name] = ("BF16", shape, struct.pack(f"<{shape[0] * shape[1]}H", *map(bf16, map(single, flat(made.values)))))
+    assert len(changes) == 2
+    return packed, plain, json.loads((golden / "config.json").read_text()) | {"vocab_size": vocab}
+
+
 def main():
     tensors = {name: tensor for name, tensor in read(MODEL / "model.safetensors").items()
                if ".layers." not in name or ".layers.0." in name}
@@ -222,6 +244,17 @@ def main():
         got, want = (json.loads(run(work / folder, *asked))["nll"] for folder in ("packed", "plain"))
         assert abs(got - want) < 1e-4, (got, want)
         print("mxfp4", got, want, flush=True)
+        packed, plain, config = qwen3_5(random.Random(11))
+        write(work / "packed", packed, GPTQ, **config)
+        got = json.loads(run(work / "packed", *asked))["nll"]
+        write(work / "plain", plain, None, **config)
+        want = json.loads(run(work / "plain", *asked))["nll"]
+        assert got == want, (got, want)
+        print("qwen3_5", got, want, flush=True)
+        name = "model.layers.0.linear_attn.in_proj_qkv"
+        write(work / "packed", packed | {name + ".scales": ("F16", [1, 8], bytes(16))}, GPTQ, **config)
+        assert name in run(work / "packed", "--info", code=65)
+        packed, plain, config = gpt_oss(random.Random(6))
         name = "model.layers.1.mlp.experts.down_proj_blocks"
         write(work / "packed", packed | {name: ("U8", [4, 32, 2, 8], packed[name][2])}, {"quant_method": "mxfp4"}, **config)
         assert name in run(work / "packed", "--info", code=65)
@@ -248,6 +281,21 @@ def main():
             write(work / "packed", changed | ({base + ending: tensor} if tensor else {}), method, num_hidden_layers=1)
             said = run(work / "packed", "--info", code=65)
             assert "model.safetensors" in said and base in said, (ending, said)
+        # A matrix of 12 rows, which words of 8 numbers do not hold; one of 15 columns, which bytes of 2 do not.
+        config = {"num_hidden_layers": 1, "num_key_value_heads": 1, "num_attention_heads": 1, "head_dim": 12, "hidden_size": 15,
+                  "intermediate_size": 12}
+        for kind, method, ending, dtype, shape, want in (
+                ("awq", {"quant_method": "awq", "bits": 4, "version": "gemm"}, ".qweight", "I32", [15, 1], "rows that 8 divides"),
+                ("nvfp4", ROWS | {"format": "nvfp4-pack-quantized"}, ".weight_packed", "U8", [12, 7], "an even number of columns")):
+            small = {"model.embed_tokens.weight": ("BF16", [2560, 15], bytes(2 * 2560 * 15)), "model.norm.weight": ("BF16", [15], bytes(30))}
+            scale = ".scales" if kind == "awq" else ".weight_scale"
+            for name in ("self_attn.q_proj", "self_attn.k_proj"):
+                base = "model.layers.0." + name
+                small[base + ending] = (dtype, shape, bytes(shape[0] * shape[1] * (4 if dtype == "I32" else 1)))
+                small[base + scale] = ("F16", [1, 12], bytes(24)) if kind == "awq" else ("F8_E4M3", [12, 1], bytes(12))
+            write(work / "packed", small, method, **config)
+            said = run(work / "packed", "--info", code=65)
+            assert want in said and "self_attn.q_proj" in said and "model.safetensors" in said, said
         for what, method in (("bits", GPTQ | {"bits": 5}), ("version", {"quant_method": "awq", "bits": 4, "version": "gemv"}),
                              ("format", ROWS | {"format": "marlin-24"}), ("bitsandbytes", {"quant_method": "bitsandbytes"}),
                              ("quant_algo", {"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"})):

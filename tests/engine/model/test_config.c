@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "engine/model/config/config_parse.h"
+#include "engine/model/config/layer_weights.h"
 #include "engine/plan/plan.h"
 #include "tests/lib/model_files.h"
 
@@ -289,7 +290,7 @@ static void sliding_windows(void **state)
         write_config(&folder, members, sizeof members / sizeof members[0]);
         if (rows[i].refused) {
             expect_open(&folder, rows[i].type, DPE_BAD_DATA, "config.json: sliding_window",
-                        "nothing that a position method could move");
+                        "nothing that a plan could change");
         } else {
             read_config(&folder);
         }
@@ -315,7 +316,6 @@ static void families_and_their_keys(void **state)
         const char *type, *key, *value, *want;
     } rows[] = {
         {"\"llama4\"", NULL, NULL, "no rotary positions"},
-        {"\"cohere2\"", NULL, NULL, "no rotary positions"},
         {"\"deepseek_v3\"", NULL, NULL, "multi-head latent attention"},
         {"\"mistral3\"", NULL, NULL, "text_config: expected the configuration"},
         {"\"gemma3\"", "text_config", "{\"model_type\":\"mistral3\"}", "text_config.model_type"},
@@ -325,7 +325,7 @@ static void families_and_their_keys(void **state)
         {"\"gemma2\"", "attn_logit_softcapping", "-1", "attn_logit_softcapping: expected"},
         {"\"gemma2\"", "layer_types", "[\"chunked_attention\"]", "layer_types: expected full_att"},
         {"\"gemma3_text\"", "layer_types", "[\"sliding_attention\"]", "sliding_window: found 16"},
-        {"\"smollm3\"", "no_rope_layers", "[0]", "no full-attention layer has rotary"},
+        {"\"gemma4\"", NULL, NULL, "multiply queries at position n by max(1, ln n / ln L0)"},
         {"\"smollm3\"", "no_rope_layers", "[]", "no_rope_layers: expected a list"},
         {"\"smollm3\"", "no_rope_layers", "[\"1\"]", "no_rope_layers: expected a list"},
         {"\"granite\"", "residual_multiplier", "0", "residual_multiplier: expected a number > 0"},
@@ -349,12 +349,26 @@ static void families_and_their_keys(void **state)
          "quantization_config.quant_algo: expected one of: FP8 NVFP4"},
         {"\"gpt_oss\"", "quantization_config", "{\"quant_method\":\"mxfp8\"}",
          "quantization_config.quant_method: expected one of: fp8"},
+        {"\"glm4_moe\"", "n_group", "3", "n_group: expected a divisor of the number of experts"},
+        {"\"glm4_moe\"", "n_group", "8", "n_group: expected a divisor of the number of experts, 2"},
+        {"\"glm4_moe\"", "n_group", "128", "n_group: expected an integer from 1 to 64"},
+        {"\"glm4_moe\"", "topk_group", "2", "topk_group: expected at most n_group"},
+        {"\"glm4_moe\"", "n_group", "4", "num_experts_per_tok: expected at most the experts of"},
+        {"\"glm4_moe\"", "scoring_func", "\"softmax\"", "scoring_func: expected \"sigmoid\""},
+        {"\"glm4_moe\"", "routed_scaling_factor", "0", "routed_scaling_factor: expected a number"},
+        {"\"glm4_moe\"", "first_k_dense_replace", "9",
+         "first_k_dense_replace: expected an integer"},
+        {"\"minimax_m2\"", "scoring_func", "\"topk\"", "scoring_func: expected \"sigmoid\""},
+        {"\"minimax_m2\"", "rotary_dim", "3", "partial_rotary_factor: expected a share"},
+        {"\"qwen3_moe\"", "scoring_func", "\"sigmoid\"", "num_local_experts: expected"},
+        {"\"hunyuan_v1_dense\"", NULL, NULL, "normalised after rotation"},
         {"\"ministral3\"", "rope_parameters", "{\"llama_4_scaling_beta\":0.1}",
          "original_max_position_embeddings: expected a number > 0, found nothing"},
     };
     struct model_folder folder = folder_make();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        bool experts = strstr(rows[i].type, "moe") != NULL || strstr(rows[i].type, "oss") != NULL;
+        bool experts = strstr(rows[i].type, "moe") != NULL || strstr(rows[i].type, "oss") != NULL ||
+                       strstr(rows[i].type, "minimax") != NULL;
         const struct config_member members[] = {
             {"model_type", rows[i].type},
             {"architectures", NULL},
@@ -362,7 +376,10 @@ static void families_and_their_keys(void **state)
             {"sliding_window", strstr(rows[i].type, "gemma") != NULL ? "16" : NULL},
             {"moe_intermediate_size", "4"},
             {"num_experts_per_tok", experts ? "4" : NULL},
-            {"num_local_experts", strstr(rows[i].type, "oss") != NULL ? "8" : NULL},
+            {"num_local_experts",
+             strstr(rows[i].type, "oss") != NULL || strstr(rows[i].type, "minimax") != NULL ? "8"
+                                                                                            : NULL},
+            {"n_routed_experts", "8"},
             {rows[i].key != NULL ? rows[i].key : "unused", rows[i].value},
         };
         write_config(&folder, members, sizeof members / sizeof members[0]);
@@ -454,7 +471,7 @@ static void recurrent_layers_are_read(void **state)
         {", \"layer_types\": [\"linear_attention\", \"linear_attention\", "
          "\"linear_attention\", \"linear_attention\", \"linear_attention\", "
          "\"linear_attention\"]",
-         "no full-attention layer has rotary positions"},
+         "no layer sees all keys"},
         {", \"attn_output_gate\": false", "attn_output_gate: expected true"},
         {", \"partial_rotary_factor\": 0.001", "partial_rotary_factor: expected a share"},
     };
@@ -476,20 +493,71 @@ static void recurrent_layers_are_read(void **state)
     assert_int_equal(parse_hybrid(", \"full_attention_interval\": 2", &config, &err), DPE_OK);
     assert_int_equal(dpe_config_attending(&config, 6), 3);
     dpe_config_release(&config);
-    /* The published OLMo Hybrid. */
+    /* The published OLMo Hybrid: its layers that see all keys have no positions. */
     static const char still[] = "{\"model_type\": \"olmo_hybrid\", \"hidden_size\": 64, "
                                 "\"intermediate_size\": 64, \"num_hidden_layers\": 4, "
                                 "\"num_attention_heads\": 8, \"num_key_value_heads\": 8, "
                                 "\"rope_parameters\": {\"rope_theta\": null}}";
     assert_int_equal(
         dpe_config_parse("config.json", still, sizeof still - 1, NULL, NULL, 0, &config, &err),
-        DPE_BAD_DATA);
-    assert_non_null(strstr(err.text, "no full-attention layer has rotary positions"));
+        DPE_OK);
+    assert_true(dpe_config_still(&config) && dpe_config_alike(&config));
+    for (int64_t i = 0; i < 4; i++) {
+        assert_true(dpe_config_attends(&config, i) == (i == 3));
+        assert_true(dpe_config_moves(&config, i) == (i == 3));
+    }
+    dpe_config_release(&config);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(parse_hybrid(rows[i].keys, &config, &err), DPE_BAD_DATA);
         if (strstr(err.text, rows[i].want) == NULL) {
             fail_msg("%s: %s", rows[i].keys, err.text);
         }
+    }
+}
+
+/* The MLP beside the experts, and its gate. */
+static void gated_experts_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *want;
+    } rows[] = {
+        {", \"shared_expert_intermediate_size\": 0",
+         "shared_expert_intermediate_size: expected an integer from 1"},
+        {", \"num_experts_per_tok\": 9", "num_experts_per_tok: expected at most the number"},
+        {", \"mlp_only_layers\": [1]", "mlp_only_layers: expected none"},
+        {", \"scoring_func\": \"sigmoid\"", "scoring_func: expected \"softmax\""},
+    };
+    static const char *const types[] = {"qwen3_next", "qwen3_5_moe_text"};
+    struct dpe_config config;
+    struct dpe_error err = {0};
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; k <= sizeof rows / sizeof rows[0]; k++) {
+            const bool good = k == sizeof rows / sizeof rows[0];
+            char json[768];
+            int n = snprintf(json, sizeof json,
+                             "{\"model_type\": \"%s\", \"hidden_size\": 64, "
+                             "\"moe_intermediate_size\": 24, \"num_experts\": 8, "
+                             "\"num_hidden_layers\": 4, \"partial_rotary_factor\": 0.25%s%s}",
+                             types[i], good ? "" : rows[k].keys,
+                             k == 1 ? "" : ", \"num_experts_per_tok\": 2");
+            assert_int_equal(
+                dpe_config_parse("config.json", json, (size_t)n, NULL, NULL, 0, &config, &err),
+                good ? DPE_OK : DPE_BAD_DATA);
+            if (!good && strstr(err.text, rows[k].want) == NULL) {
+                fail_msg("%s: %s", rows[k].keys, err.text);
+            }
+        }
+        assert_true(config.shared_gate && config.experts_normalised && !config.router.sigmoid);
+        assert_int_equal(config.shared_width, 512);
+        assert_int_equal(config.expert_width, 24);
+        for (int64_t layer = 0; layer < 4; layer++) { /* with a state and without */
+            const struct dpe_layer_shape gate =
+                dpe_layer_shape(&config, layer, DPE_WEIGHT_SHARED_GATE);
+            assert_true(gate.rows == 1 && gate.cols == 64 && !gate.vector);
+            assert_int_equal(dpe_layer_shape(&config, layer, DPE_WEIGHT_UP).rows, 512);
+        }
+        dpe_config_release(&config);
     }
 }
 
@@ -783,6 +851,7 @@ int main(void)
         cmocka_unit_test(two_blocks_are_one_rotation),
         cmocka_unit_test(a_family_s_own_rotation),
         cmocka_unit_test(recurrent_layers_are_read),
+        cmocka_unit_test(gated_experts_are_read),
         cmocka_unit_test(factors_that_follow_the_length),
         cmocka_unit_test(end_ids),
     };

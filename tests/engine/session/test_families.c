@@ -13,8 +13,10 @@
 #include "tests/lib/tiny.h"
 
 static const char *const folders[] = {
-    "qwen3",      "qwen3_windows", "phi3",   "phi3_short", "olmo2", "granite",   "smollm3", "glm4",
-    "ministral3", "mistral3",      "gemma2", "gemma3",     "olmo3", "qwen3_moe", "gpt_oss", "nsa",
+    "qwen3",      "qwen3_windows", "phi3",       "phi3_short", "olmo2",    "granite",
+    "smollm3",    "glm4",          "ministral3", "mistral3",   "gemma2",   "gemma3",
+    "olmo3",      "qwen3_moe",     "gpt_oss",    "nsa",        "glm4_moe", "glm4_moe_one_group",
+    "minimax_m2", "seed_oss",      "ernie4_5",   "exaone4",
 };
 enum { N_FOLDERS = sizeof folders / sizeof folders[0] };
 
@@ -247,8 +249,10 @@ static void what_processes_cannot_share_is_named(void **state)
     (void)state;
     static const struct {
         const char *folder, *words;
-    } rows[] = {
-        {"qwen3_moe", "experts"}, {"gpt_oss", "experts"}, {"olmo2", "norms over all heads"}};
+    } rows[] = {{"qwen3_moe", "experts"},
+                {"gpt_oss", "experts"},
+                {"glm4_moe", "experts"},
+                {"olmo2", "norms over all heads"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct tiny tiny = open_family(rows[i].folder);
         struct dpe_error err = {0};
@@ -265,6 +269,97 @@ static void what_processes_cannot_share_is_named(void **state)
     }
 }
 
+/* -------------------------------------------------------- no layer that sees all keys rotates */
+
+static void a_temperature_is_what_is_left(void **state)
+{
+    (void)state;
+    static const char *const still[] = {"cohere2", "exaone4_windows"};
+    static struct seen plain;
+    static struct seen heated;
+    for (int i = 0; i < 2; i++) {
+        struct tiny tiny = open_family(still[i]);
+        struct dpe_plan plan;
+        struct dpe_error err = {0};
+        const struct dpe_plan_context context = {
+            .config = tiny.config, .trained_length = 16, .length = tiny.n, .official = true};
+        assert_true(dpe_config_still(tiny.config));
+        check_plan(&tiny, still[i], "rope", false);
+        check_plan(&tiny, still[i], "rope:log-n=16,log-n-power=2", false);
+        assert_int_equal(dpe_plan_make("dca:chunk=11,local=3", &context, &plan, &err), DPE_USAGE);
+        assert_non_null(strstr(err.text, "rope:log-n=16"));
+        tiny_close(&tiny);
+        tiny = open_family(still[i]);
+        run_seen(&tiny, "rope", "cpu", &plain);
+        run_seen(&tiny, "rope:log-n=16", "cpu", &heated);
+        bool before = true;
+        for (int64_t layer = 0; layer < tiny.config->n_layers; layer++) {
+            const bool same = memcmp(plain.q[layer], heated.q[layer], sizeof plain.q[layer]) == 0;
+            assert_true(same == before);
+            before = before && !dpe_config_moves(tiny.config, layer);
+        }
+        tiny_close(&tiny);
+    }
+}
+
+/* ---------------------------------------------------------------------------- experts together */
+
+/* Likelihoods of a text whose rows fill several batches of experts, of many rows and of few. */
+static void likelihoods(const struct dpe_model *model, const char *device, int threads, int64_t n,
+                        double *nll)
+{
+    struct dpe_error err = {0};
+    const struct dpe_config *config = dpe_model_config(model);
+    const struct dpe_plan_context context = {
+        .config = config, .trained_length = 128, .length = n, .official = true};
+    const struct dpe_session_options options = {
+        .device = device, .n_threads = threads, .capacity = n, .prefill_chunk = 256};
+    struct dpe_plan plan;
+    struct dpe_session *session = NULL;
+    int32_t tokens[400];
+    for (int64_t i = 0; i < n; i++) {
+        tokens[i] = (int32_t)((i * i + 7 * i) % config->vocab);
+    }
+    TINY_OK(dpe_plan_make("rope", &context, &plan, &err), err);
+    TINY_OK(dpe_session_create(model, &plan, &options, &session, &err), err);
+    TINY_OK(dpe_session_nll(session, tokens, n, nll, &err), err);
+    dpe_session_destroy(session);
+    dpe_plan_free(&plan);
+}
+
+static void experts_run_together(void **state)
+{
+    enum { N = 400 };
+    (void)state;
+    const struct dpe_router routers[] = {
+        {0}, {.sigmoid = true, .shifted = true, .groups = 4, .of_these = 2, .scale = 1.5}};
+    for (int i = 0; i < 2; i++) {
+        struct dpe_config config = TINY_LLAMA(32, 64);
+        struct dpe_model *model = NULL;
+        struct dpe_error err = {0};
+        double nll[4][N];
+        config.n_experts = 40;
+        config.experts_per_token = 5;
+        config.expert_width = 24;
+        config.shared_width = i * 40;
+        config.dense_layers = i;
+        config.n_layers = 3;
+        config.experts_normalised = i == 0;
+        config.router = routers[i];
+        TINY_OK(dpe_random_model(&config, true, 3, &model, &err), err);
+        likelihoods(model, "reference", 1, N, nll[3]);
+        for (int threads = 1; threads <= 3; threads++) {
+            likelihoods(model, "cpu", threads, N, nll[threads - 1]);
+        }
+        assert_memory_equal(nll[0], nll[1], (N - 1) * sizeof nll[0][0]);
+        assert_memory_equal(nll[0], nll[2], (N - 1) * sizeof nll[0][0]);
+        for (int64_t t = 0; t < N - 1; t++) {
+            assert_true(fabs(nll[0][t] - nll[3][t]) < 1e-3);
+        }
+        dpe_model_close(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +368,8 @@ int main(void)
         cmocka_unit_test(groups_are_made_of_the_pairs_that_rotate),
         cmocka_unit_test(a_model_with_branches_chooses_itself),
         cmocka_unit_test(what_processes_cannot_share_is_named),
+        cmocka_unit_test(experts_run_together),
+        cmocka_unit_test(a_temperature_is_what_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

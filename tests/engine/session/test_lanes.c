@@ -102,8 +102,9 @@ static void bits_do_not_depend_on_threads(void **state)
 static void other_models(void **state)
 {
     (void)state;
-    static const char *const folders[] = {"llama_bf16", "families/gemma2", "families/gpt_oss",
-                                          "families/qwen3_moe", "families/nsa"};
+    static const char *const folders[] = {"llama_bf16",        "families/gemma2",
+                                          "families/gpt_oss",  "families/qwen3_moe",
+                                          "families/glm4_moe", "families/nsa"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         struct tiny tiny = tiny_open(folders[i]);
         for (int bf16 = 0; bf16 < (dpe_cpu_bf16_choose() != NULL ? 2 : 1); bf16++) {

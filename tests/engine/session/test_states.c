@@ -233,10 +233,12 @@ static void stopped_calls_leave_nothing(void **state)
     dpe_session_destroy(session);
 }
 
+static const char *folder; /* of the model */
+
 static int open_model(void **state)
 {
     static struct tiny tiny;
-    tiny = tiny_open("families/qwen3_5");
+    tiny = tiny_open(folder);
     assert_int_equal(tiny.config->vocab, 64);
     for (int64_t i = 0; i < N; i++) {
         text[i] = (int32_t)(3 + (i * i * 7 + i * 13) % 61);
@@ -261,5 +263,8 @@ int main(void)
         cmocka_unit_test(steps_do_not_depend_on_others),
         cmocka_unit_test(stopped_calls_leave_nothing),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    folder = "families/qwen3_5";
+    const int failed = cmocka_run_group_tests(tests, open_model, close_model);
+    folder = "families/qwen3_next"; /* with experts */
+    return failed + cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -32,7 +32,7 @@ FIRST, BETWEEN, LAST = ("wrong from the first queries on: embedding, norm or pro
                         "the queries of all layers are right: the last layer, the head or likelihoods")
 PLACES = [("embed", FIRST), ("product", FIRST), ("activate", BETWEEN), ("likelihood", LAST)]
 # Kernels that only some families have.
-FAMILIES = [("gemma2", "plain"), ("gpt_oss", "sinks"), ("gpt_oss", "gather"), ("gpt_oss", "scatter"), ("qwen3_moe", "choose"),
+FAMILIES = [("gemma2", "plain"), ("gpt_oss", "sinks"), ("gpt_oss", "grouped"), ("gpt_oss", "combine"), ("qwen3_moe", "choose"),
             ("nsa", "merge"), ("nsa", "compress"), ("nsa", "represent")]
 
 

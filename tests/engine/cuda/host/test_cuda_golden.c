@@ -145,6 +145,13 @@ static void golden_logits(void **state)
         "families/gemma2",
         "families/qwen3_moe",
         "families/gpt_oss",
+        "families/glm4_moe",
+        "families/minimax_m2",
+        "families/seed_oss",
+        "families/ernie4_5",
+        "families/exaone4",
+        "families/exaone4_windows",
+        "families/cohere2",
         "families/nsa",
     };
     (void)state;

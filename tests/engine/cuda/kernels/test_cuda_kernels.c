@@ -169,6 +169,97 @@ static void activations(void **state)
     }
 }
 
+/* Small multiples of 1/4, which bfloat16 has exactly. */
+static float quarter(int64_t i)
+{
+    return (float)((i * 7919 + i / 13) % 33 - 16) / 4.0F;
+}
+
+static void fill_both(float *floats, uint16_t *halves, int64_t n, int64_t seed)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = 0;
+        floats[i] = quarter(i + seed);
+        memcpy(&bits, &floats[i], sizeof bits);
+        halves[i] = (uint16_t)(bits >> 16);
+    }
+}
+
+/* All experts in one launch: none, one, a tile, a tile and one, more of rows; a depth and a width
+ * that no tile divides; in float, by plain loops in halves, and with tensor cores. Then the rows of
+ * two experts each are added up. */
+static void experts_in_groups(void **state)
+{
+    enum { E = 6, TOKENS = 150, K = 40, N = 136, MOST = 2 * TOKENS };
+    static const int takes[E] = {0, 1, 64, 65, 150, 20};
+    static float x[TOKENS * K], w[E * N * K], bias[E * N], weights[TOKENS * E], made[MOST * N];
+    static uint16_t x_half[TOKENS * K], w_half[E * N * K];
+    static float out[TOKENS * N], want[TOKENS * N];
+    int32_t counts[E];
+    int32_t routes[MOST];
+    (void)state;
+    fill_both(x, x_half, TOKENS * K, 1);
+    fill_both(w, w_half, (int64_t)E * N * K, 5);
+    for (int64_t i = 0; i < (int64_t)E * N; i++) {
+        bias[i] = quarter(i);
+    }
+    for (int e = 0, at = 0; e < E; e++) { /* two different experts a row */
+        for (int i = 0; i < takes[e]; i++, at++) {
+            weights[at % TOKENS * E + e] = 1.0F + (float)e;
+        }
+    }
+    for (int r = 0; r < TOKENS; r++) {
+        for (int n = 0; n < N; n++) {
+            for (int e = 0; e < E; e++) {
+                float sum = bias[e * N + n];
+                for (int k = 0; k < K; k++) {
+                    sum += x[r * K + k] * w[(e * N + n) * K + k];
+                }
+                want[r * N + n] += weights[r * E + e] * sum;
+            }
+        }
+    }
+    assert_int_equal(dpe_kernel_route(weights, TOKENS, E, MOST, counts, routes), 0);
+    for (int e = 0; e < E; e++) {
+        assert_int_equal(counts[e], takes[e]);
+    }
+    for (int way = 0; way < 3; way++) {
+        struct dpe_cuda_matrix matrices[E];
+        const bool half = way > 0;
+        for (int e = 0; e < E; e++) {
+            matrices[e] = (struct dpe_cuda_matrix){
+                half ? (void *)(w_half + e * N * K) : (void *)(w + e * N * K), bias + e * N};
+        }
+        const struct dpe_grouped grouped = {
+            .dtype = half ? DPE_BF16 : DPE_F32,
+            .out_float = true,
+            .gathers = true,
+            .tiles = way == 2,
+            .matrices = matrices,
+            .counts = counts,
+            .routes = routes,
+            .n_experts = E,
+            .most = MOST,
+            .x = half ? (void *)x_half : (void *)x,
+            .out = made,
+            .n = N,
+            .k = K,
+        };
+        const struct dpe_combined combined = {made,   weights, counts, routes, E,
+                                              TOKENS, MOST,    N,      out};
+        memset(made, 0x7f, sizeof made); /* a large number */
+        memset(out, 0, sizeof out);
+        assert_int_equal(dpe_kernel_grouped(&grouped), 0);
+        assert_int_equal(dpe_kernel_combine(&combined), 0);
+        for (int i = 0; i < TOKENS * N; i++) {
+            if (!(fabsf(out[i] - want[i]) <= 1e-3F)) {
+                fail_msg("way %d, row %d, column %d: %g, expected %g", way, i / N, i % N,
+                         (double)out[i], (double)want[i]);
+            }
+        }
+    }
+}
+
 /* The largest two of five, of equal ones the first; what is not a number is found. */
 static void experts_of_a_row(void **state)
 {
@@ -177,11 +268,13 @@ static void experts_of_a_row(void **state)
                                        {0.0F, -1.0F, 2.0F, 1.0F, 0.5F},
                                        {0.0F, NAN, 1.0F, 2.0F, 3.0F}};
     static const int best[2][2] = {{1, 2}, {2, 3}};
+    static const struct dpe_router plain;
     (void)state;
     for (int normalised = 0; normalised < 2; normalised++) {
         float got[3][N];
         memcpy(got, scores, sizeof got);
-        assert_int_equal(dpe_kernel_choose_experts(got[0], 3, N, 2, normalised != 0), 0);
+        assert_int_equal(dpe_kernel_choose_experts(got[0], NULL, 3, N, 2, normalised != 0, &plain),
+                         0);
         for (int r = 0; r < 2; r++) {
             double all = 0.0;
             double chosen = exp((double)scores[r][best[r][0]]) + exp((double)scores[r][best[r][1]]);
@@ -200,7 +293,65 @@ static void experts_of_a_row(void **state)
         for (int e = 0; e < N; e++) {
             bad += isnan(got[2][e]) != 0;
         }
-        assert_true(bad > 0);
+        assert_int_equal(bad, 2); /* as many as a row takes */
+    }
+}
+
+/* Weights of more experts than a row takes, as a broken card may make them: nothing is read or
+ * written beyond what there is room for. */
+static void more_experts_than_room(void **state)
+{
+    enum { N = 3, WIDTH = 2, TAKEN = 20, GUARD = -77 };
+    float weights[ROWS * N];
+    float x[ROWS * WIDTH];
+    float w[WIDTH * WIDTH] = {1.0F, 0.0F, 0.0F, 1.0F};
+    (void)state;
+    for (int i = 0; i < ROWS * N; i++) {
+        weights[i] = 1.0F;
+    }
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        x[i] = (float)(i + 1);
+    }
+    for (int64_t most = 1; most <= (int64_t)ROWS * N; most++) {
+        int32_t counts[N];
+        int32_t routes[TAKEN];
+        float made[TAKEN * WIDTH];
+        float out[ROWS * WIDTH] = {0};
+        struct dpe_cuda_matrix matrices[N];
+        double sum = 0.0;
+        for (int i = 0; i < TAKEN; i++) {
+            routes[i] = GUARD;
+            made[2 * i] = made[2 * i + 1] = (float)GUARD;
+        }
+        for (int e = 0; e < N; e++) {
+            matrices[e] = (struct dpe_cuda_matrix){w, NULL};
+        }
+        assert_int_equal(dpe_kernel_route(weights, ROWS, N, most, counts, routes), 0);
+        const struct dpe_grouped grouped = {.dtype = DPE_F32,
+                                            .out_float = true,
+                                            .gathers = true,
+                                            .matrices = matrices,
+                                            .counts = counts,
+                                            .routes = routes,
+                                            .n_experts = N,
+                                            .most = most,
+                                            .x = x,
+                                            .out = made,
+                                            .n = WIDTH,
+                                            .k = WIDTH};
+        const struct dpe_combined combined = {made, weights, counts, routes, N,
+                                              ROWS, most,    WIDTH,  out};
+        assert_int_equal(dpe_kernel_grouped(&grouped), 0);
+        assert_int_equal(dpe_kernel_combine(&combined), 0);
+        for (int64_t i = 0; i < TAKEN; i++) {
+            assert_true((routes[i] == GUARD) == (i >= most));
+            assert_true((made[2 * i] == (float)GUARD) == (i >= most));
+        }
+        for (int i = 0; i < ROWS * WIDTH; i++) {
+            assert_true(out[i] > 0.0F); /* of rows that are there alone */
+            sum += (double)out[i];
+        }
+        assert_true(most < (int64_t)ROWS * N || sum == 3.0 * 36.0);
     }
 }
 
@@ -597,6 +748,8 @@ int main(void)
         cmocka_unit_test(gated_products),
         cmocka_unit_test(activations),
         cmocka_unit_test(experts_of_a_row),
+        cmocka_unit_test(more_experts_than_room),
+        cmocka_unit_test(experts_in_groups),
         cmocka_unit_test(branches),
         cmocka_unit_test(norms),
     };
