@@ -111,7 +111,7 @@ for part in "$@"; do
             done
             # shellcheck disable=SC2086
             "$bin/dpe-eval" compare $inputs --suite niah,ppl -l 256,512,1024,2048,4096 --samples 100 $methods \
-                --table "$out/dpe-1024.h5" --table "$out/dpe-2048.h5" --table "$out/dpe-4096.h5" \
+                --against rope:always=1 --table "$out/dpe-1024.h5" --table "$out/dpe-2048.h5" --table "$out/dpe-4096.h5" \
                 -o "$out/compare.h5" >"$out/compare.out"
             ;;
         ablate)
