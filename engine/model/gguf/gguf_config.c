@@ -32,6 +32,7 @@ static const struct architecture {
     {"exaone4", "exaone4", false},
     {"cohere2", "cohere2", true},
     {"qwen35", "qwen3_5_text", false},
+    {"qwen35moe", "qwen3_5_moe_text", false},
 };
 
 /* What the functions of this file work on. */
@@ -155,6 +156,9 @@ static void put_experts(struct maker *maker)
         put_number(maker, "expert_weights_scale", "routed_scaling_factor");
         put_known(maker, "expert_group_count", "n_group");
         put_known(maker, "expert_group_used_count", "topk_group");
+    }
+    if (family->shared_gate) {
+        put_whole(maker, "expert_shared_feed_forward_length", "shared_expert_intermediate_size");
     }
     if (family->shared) {
         put_whole(maker, "feed_forward_length", "intermediate_size");

@@ -22,6 +22,7 @@ static const char *layer_name(const struct dpe_config *config, const char *name)
 {
     const struct dpe_family *family = dpe_family_of(config);
     const struct dpe_norm_names *norms = family->norms;
+    const bool gated = family->shared_gate;
     const char *third = norms->after_attention != NULL ? norms->after_attention : norms->before_mlp;
     const struct {
         const char *gguf, *name;
@@ -43,9 +44,10 @@ static const char *layer_name(const struct dpe_config *config, const char *name)
         {"ffn_down", "mlp.down_proj"},
         {"ffn_gate_inp", "mlp.gate"},
         {"exp_probs_b", "mlp.gate.e_score_correction_bias"},
-        {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-        {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-        {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+        {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+        {"ffn_gate_shexp", gated ? "mlp.shared_expert.gate_proj" : "mlp.shared_experts.gate_proj"},
+        {"ffn_up_shexp", gated ? "mlp.shared_expert.up_proj" : "mlp.shared_experts.up_proj"},
+        {"ffn_down_shexp", gated ? "mlp.shared_expert.down_proj" : "mlp.shared_experts.down_proj"},
         {"ffn_gate_exps", "mlp.experts.%lld.gate_proj"},
         {"ffn_up_exps", "mlp.experts.%lld.up_proj"},
         {"ffn_down_exps", "mlp.experts.%lld.down_proj"},
@@ -169,7 +171,14 @@ static dpe_status add_layer_tensor(struct collector *c, const struct dpe_gguf_te
                 strstr(name, "correction_bias") != NULL;
     snprintf(full, sizeof full, "model.layers.%lld.%s%s", (long long)layer, name,
              bare ? "" : suffix);
-    return add(c, tensor, full, tensor->rank, tensor->begin, tensor->end);
+    DPE_TRY(add(c, tensor, full, tensor->rank, tensor->begin, tensor->end));
+    struct dpe_shard_tensor *to = &c->table->tensors[c->table->n - 1];
+    if (to->rank == 1 && strcmp(name, "mlp.shared_expert_gate") == 0) {
+        to->rank = 2; /* a matrix of one row, which the file has as a vector */
+        to->shape[1] = to->shape[0];
+        to->shape[0] = 1;
+    }
+    return DPE_OK;
 }
 
 static dpe_status add_tensor(struct collector *c, const struct dpe_gguf_tensor *tensor)

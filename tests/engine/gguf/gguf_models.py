@@ -20,11 +20,12 @@ FOLDERS = ["llama", "llama_bf16", "llama3", "qwen2", "linear", "families/qwen3",
            "families/olmo2", "families/olmo3", "families/granite", "families/glm4", "families/gemma2", "families/gemma3",
            "families/gpt_oss", "families/glm4_moe", "families/minimax_m2", "families/seed_oss", "families/ernie4_5",
            "families/exaone4", "families/mistral3", "families/ministral3", "families/smollm3_fourth",
-           "families/qwen3_5"]
+           "families/qwen3_5", "families/qwen3_5_moe"]
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "phi3": "phi3", "olmo2": "olmo2",
                  "olmo3": "olmo2", "granite": "granite", "glm4": "glm4", "gemma2": "gemma2", "gemma3_text": "gemma3",
                  "gpt_oss": "gpt-oss", "ministral3": "mistral3", "smollm3": "smollm3", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
-                 "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "exaone4": "exaone4", "cohere2": "cohere2", "qwen3_5_text": "qwen35"}
+                 "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "exaone4": "exaone4", "cohere2": "cohere2", "qwen3_5_text": "qwen35",
+                 "qwen3_5_moe_text": "qwen35moe"}
 PERMUTED = ("llama", "granite", "mistral3", "smollm3")
 TYPES = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
 NORMS = {
@@ -37,6 +38,8 @@ NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.
          "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
          "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
          "mlp.shared_experts.down_proj": "ffn_down_shexp",
+         "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+         "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
          "linear_attn.in_proj_qkv": "attn_qkv",
          "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
          "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out"}
@@ -100,6 +103,13 @@ def stacked(tensors, layer, model_type, config):
     """The experts of a layer, one tensor for each projection."""
     base = f"model.layers.{layer}.mlp.experts."
     n, out = experts_of(config), []
+    if model_type == "qwen3_5_moe_text":
+        both, down = tensors.pop(base + "gate_up_proj"), tensors.pop(base + "down_proj")
+        half = len(both.data) // (2 * n)
+        for side, part in enumerate(("gate", "up")):
+            out.append((f"ffn_{part}_exps.weight", Tensor(both.dtype, [n, both.shape[1] // 2, both.shape[2]], b"".join(
+                both.data[(2 * e + side) * half:][:half] for e in range(n)))))
+        return [*out, ("ffn_down_exps.weight", down)]
     if model_type != "gpt_oss":
         minimax = model_type == "minimax_m2"
         for part in ("gate", "up", "down"):
@@ -179,13 +189,15 @@ def convert(folder):
                 gguf = f"blk.{layer}.exp_probs_b.bias"
             elif own in NORMS:
                 after = model_type in ("gemma2", "gemma3_text", "olmo2", "olmo3", "exaone4") or (
-                    model_type in ("gpt_oss", "glm4_moe", "seed_oss", "qwen3_5_text") and own == "post_attention_layernorm")
+                    model_type in ("gpt_oss", "glm4_moe", "seed_oss", "qwen3_5_text", "qwen3_5_moe_text") and own == "post_attention_layernorm")
                 short = "post_attention_norm" if after and own == "post_attention_layernorm" else NORMS[own]
                 gguf = f"blk.{layer}.{short}.{suffix}"
             else:
                 gguf = f"blk.{layer}.{NAMES[own]}.{suffix}"
             if arch in PERMUTED and own in ("self_attn.q_proj", "self_attn.k_proj"):
                 tensor = interleave(tensor, heads if own[10] == "q" else kv)
+        if name.endswith("shared_expert_gate.weight"):
+            tensor = Tensor(tensor.dtype, tensor.shape[1:], tensor.data)
         if len(tensor.shape) == 1:
             add = plus if "norm" in gguf and "ssm" not in gguf else 0.0
             tensor = plain([x + add for x in tensor.floats()], tensor.shape)
@@ -209,7 +221,8 @@ def convert(folder):
         put("attention.recurrent_layers", BOOL, [each == "linear_attention" for each in config["layer_types"]] + [False])
     put("context_length", U32, config["max_position_embeddings"])
     put("embedding_length", U32, config["hidden_size"])
-    put("feed_forward_length", U32, config["intermediate_size"])
+    if "intermediate_size" in config:
+        put("feed_forward_length", U32, config["intermediate_size"])
     put("attention.head_count", U32, heads)
     put("attention.head_count_kv", U32, kv)
     put("attention.key_length", U32, head_dim)
@@ -227,7 +240,7 @@ def convert(folder):
         put("expert_feed_forward_length", U32, config.get("moe_intermediate_size") or config["intermediate_size"])
     if model_type in ("glm4_moe", "minimax_m2"):
         put("expert_gating_func", U32, 2)
-    for key, name in (("expert_shared_count", "n_shared_experts"), ("leading_dense_block_count", "first_k_dense_replace"),
+    for key, name in (("expert_shared_feed_forward_length", "shared_expert_intermediate_size"), ("expert_shared_count", "n_shared_experts"), ("leading_dense_block_count", "first_k_dense_replace"),
                       ("expert_group_count", "n_group"), ("expert_group_used_count", "topk_group")):
         if name in config:
             put(key, U32, config[name])
