@@ -610,20 +610,21 @@ def _is_whole(dataset):
             if not fills:
                 return False
         elif info.filter_mask != 0 or info.size > most + most // 64 + 64 or \
-                not _unpacks_to(most, info.size, dataset.id.read_direct_chunk(place)[1], filters):
+                not _unpacks_to(most, info.size, filters, dataset, place):
             return False
     return True
 
 
-def _unpacks_to(size, length, stored, filters):
-    """Whether the `length` bytes that are stored of a chunk (h5py may give out others) are `size` bytes once the filters are undone."""
+def _unpacks_to(size, length, filters, dataset, place):
+    """Whether the `length` bytes that are stored of a chunk (h5py may give out others) are `size` bytes once the filters are undone.
+    h5py has room for `size` bytes where nothing is packed, whatever is stored: it is not asked for these."""
     for one in filters:  # as they are written
         size += 4 if one == FLETCHER32 else 0
         if one == DEFLATE:
             behind = 4 * filters[filters.index(DEFLATE):].count(FLETCHER32)
             stream = zlib.decompressobj()
             try:
-                unpacked = stream.decompress(stored[:length - behind], size + 1)
+                unpacked = stream.decompress(dataset.id.read_direct_chunk(place)[1][:length - behind], size + 1)
             except zlib.error:
                 return False
             return stream.eof and len(unpacked) == size

@@ -32,7 +32,7 @@ good = {"dpe_plan": LINE["digest"], "prompt": list(range(5, 45)), "max_tokens": 
 for path in ("/v1/dpe/plan", "/v1/dpe/completions", "/v1/dpe/norms"):
     for wrong in (b"", b"\xff\xfe", b"[1,2]", b"{", b"null", b"3", b"[" * 200000, b'{"a":' * 200000):
         refused(400, "the plan" if path == "/v1/dpe/plan" else "expected", path, wrong)
-for wrong, words in ((dict(PLAN["model"], n_layers=0), ""), (dict(PLAN["model"], n_heads=6, n_kv_heads=6), "n_heads"),
+for wrong, words in ((dict(PLAN["model"], n_layers=0), ""), (dict(PLAN["model"], n_heads=6, n_kv_heads=6), "key_pairs"),
                      (dict(PLAN["model"], fingerprint="00ff"), "00ff")):
     refused(400, words, "/v1/dpe/plan", dict(PLAN, model=wrong))
 refused(400, "do not rotate", "/v1/dpe/plan", dict(PLAN, inv_freq=PLAN["inv_freq"][:-1] + [0.0]))

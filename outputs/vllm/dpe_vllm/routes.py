@@ -45,11 +45,16 @@ class Engine:
         if len(taken.entries) != 1 or taken.fingerprint != self.about["model"]:
             raise TableError(f"expected one entry, for the model {self.about['model'][:16]}, found {len(taken.entries)} for "
                              f"{taken.fingerprint[:16]}")
-        answers = await self.client.collective_rpc("dpe_take_plan", args=(text.decode(),))
+        if taken.digest in serving().plans:
+            return {"plan": taken.digest, "model": self.about["model"]}
+        gone = serving().make_room(len(text))
+        if gone is None:
+            raise Refusal(503, "texts run under as many plans of tools as this server keeps; try again later", "plans_in_use")
+        answers = await self.client.collective_rpc("dpe_take_plan", args=(text.decode(), gone))
         for reason, digest in answers:
             if reason or digest != taken.digest:
                 raise TableError(reason or "the processes of this server read the plan in different ways")
-        serving().take(taken.digest, taken.plan)
+        serving().take(taken.digest, taken.plan, len(text))
         return {"plan": taken.digest, "model": self.about["model"]}
 
     async def complete(self, body):
@@ -110,8 +115,9 @@ class Engine:
 
     async def _run(self, ids, params):
         last = None
-        async for output in self.client.generate({"prompt_token_ids": ids}, params, "dpe-" + uuid.uuid4().hex):
-            last = output
+        with serving().running(params.extra_args["dpe_plan"]):
+            async for output in self.client.generate({"prompt_token_ids": ids}, params, "dpe-" + uuid.uuid4().hex):
+                last = output
         return last
 
 

@@ -1,5 +1,6 @@
 """What a server runs texts under, in each of its processes: the entries of a table, and plans that tools gave (DPE_ENGINE=1)."""
 import collections
+import contextlib
 import hashlib
 import logging
 import os
@@ -9,7 +10,7 @@ from dpe_attention import NOT_MEASURED, TableError, formula_lengths, load_table
 
 logger = logging.getLogger("vllm.dpe")
 MOST_REMEMBERED = 10000
-MOST_TAKEN = 4096  # plans
+MOST_TAKEN, MOST_BYTES = 4096, 64 << 20  # plans of tools
 
 
 class Serving:
@@ -33,6 +34,8 @@ class Serving:
             if entry.evidence():
                 logger.info("DPE: %s: it %s", path, entry.evidence())
         self._answers, self._lock = collections.OrderedDict(), threading.Lock()
+        # Of the process that takes requests: bytes of a tool's plan and how many texts run under it, unused for longest first.
+        self._taken = collections.OrderedDict()
 
     def bind(self, table, digests):
         """The plans of a table's entries."""
@@ -59,11 +62,41 @@ class Serving:
         those of one plan must not serve another; and keys that a plan moves are cached unrotated."""
         return salt if digest is None else f"dpe-{digest}{'' if salt is None else ' ' + salt}"
 
-    def take(self, digest, plan):
-        """A plan of a tool's, until the server ends. TableError: there are too many."""
-        if digest not in self.plans and len(self.plans) >= MOST_TAKEN:
-            raise TableError(f"this server has taken {MOST_TAKEN} plans, the most it keeps; start it again")
+    def make_room(self, size):
+        """For another plan of a tool's, of so many bytes: the digests of those that go for it, which nothing has run under for
+        longest, and which the workers forget as well. None: texts run under as many as are kept."""
+        idle = [digest for digest, (_, running) in self._taken.items() if not running]
+        kept, held, gone = len(self._taken), sum(one for one, _ in self._taken.values()), []
+        while kept - len(gone) >= MOST_TAKEN or held + size > MOST_BYTES:
+            if len(gone) == len(idle):
+                return None
+            gone.append(idle[len(gone)])
+            held -= self._taken[gone[-1]][0]
+        self.forget(gone)
+        return gone
+
+    def forget(self, digests):
+        for digest in digests:
+            self._taken.pop(digest, None)
+            self.plans.pop(digest, None)
+
+    def take(self, digest, plan, size=None):
+        """A plan of a tool's, until it is forgotten. size: in the process that takes requests."""
+        if size is not None:
+            self._taken.setdefault(digest, [size, 0])
         self.plans.setdefault(digest, plan)
+
+    @contextlib.contextmanager
+    def running(self, digest):
+        """While a text runs under a plan, that stays."""
+        found = self._taken.get(digest, [0, 0])
+        found[1] += 1
+        if digest in self._taken:
+            self._taken.move_to_end(digest)
+        try:
+            yield
+        finally:
+            found[1] -= 1
 
     def remember(self, name, entry):
         with self._lock:

@@ -9,10 +9,11 @@ from dpe_vllm.serving import serving
 class Worker:
     """Mixed into vLLM's worker."""
 
-    def dpe_take_plan(self, text):
-        """[reason, ""], what the plan, a table as JSON, is refused with, or ["", digest]."""
+    def dpe_take_plan(self, text, forgotten=()):
+        """[reason, ""], what the plan, a table as JSON, is refused with, or ["", digest]. Those with the digests forgotten go."""
         runner = self.model_runner
         impl = runner.dpe_moved.one.impl
+        serving().forget(forgotten)
         try:
             taken = load_table("the plan", data=text.encode())
             check_plan(runner, taken)

@@ -765,7 +765,8 @@ def test_what_is_stored_short_is_refused(folder):
     raw, packed = data.tobytes(), zlib.compress(data.tobytes())
     deflate, checked = dict(compression="gzip"), dict(compression="gzip", fletcher32=True)
     for good, kind, chunk, mask in (
-            (True, {}, raw, 0), (False, {}, raw[:-1], 0), (False, {}, raw[:5], 0), (False, {}, raw + b"\0", 0),
+            (True, {}, raw, 0), (False, {}, raw[:-1], 0), (False, {}, raw[:5], 0),
+            (False, {}, raw + b"\0", 0), (False, {}, raw + b"\1" * 60, 0),
             (True, deflate, packed, 0), (False, deflate, raw, 1), (False, deflate, raw[:9], 1),
             (False, deflate, zlib.compress(raw[:-1]), 0), (False, deflate, zlib.compress(b""), 0),
             (False, deflate, zlib.compress(raw + b"\1"), 0), (False, deflate, packed[:-1], 0), (False, deflate, b"\0" * 20, 0),

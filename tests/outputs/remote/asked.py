@@ -66,6 +66,32 @@ def test_batch():
     assert set(plans) == set(asked) == {None}, "a server that is no engine keeps sums"
 
 
+def test_forgotten_plans():
+    """However many plans tools give, the last ones are there, those that texts run under, and the table's own."""
+    engine(True)
+    state, plan, own = serving.serving(), a_plan(), "0f" * 32
+    serving.MOST_TAKEN, serving.MOST_BYTES = 5, 100
+
+    def give(name, size=1):
+        gone = state.make_room(size)
+        if gone is not None:
+            state.take(name, plan, size)
+        return gone
+
+    assert [give(str(i)) for i in range(5)] == [[]] * 5 and own in state.plans
+    with state.running("0"), state.running("0"):
+        assert give("a") == ["1"] and give("b") == ["2"]
+        with state.running("3"):
+            pass
+        assert give("c") == ["4"] and set(state.plans) == {own, "0", "3", "a", "b", "c"}
+        assert give("large", 97) == ["a", "b"] and set(state.plans) == {own, "0", "3", "c", "large"}, state.plans
+        assert give("larger", 100) is None and "large" in state.plans, "what is refused forgets nothing"
+    assert give("larger", 100) is not None and set(state.plans) == {own, "larger"}
+    assert give("too large", 101) is None and "larger" in state.plans
+    with state.running("gone"):  # nothing is counted for a plan that is not a tool's
+        assert give("x") == ["larger"]
+
+
 def test_sums():
     q, k = torch.randn(7, 2, 8), torch.randn(7, 1, 8)
 
@@ -82,6 +108,6 @@ def test_sums():
     assert of((3, 7)) == of((0, 2), (3, 7)) == of((3, 7), (0, 7)) == [], "sums of a text of which tokens are missing"
 
 
-for test in (test_names, test_batch, test_sums):
+for test in (test_names, test_batch, test_forgotten_plans, test_sums):
     test()
 print("only our routes set a plan and norms, and nothing raises where the model runs")
