@@ -38,7 +38,8 @@ from dpe_attention import NOT_MEASURED, Attention, Table, TableError, fingerprin
 
 NAME = "dpe"
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "phi3", "olmo2", "olmo3", "granite",
-               "smollm3", "glm4", "ministral3", "gemma2", "gemma3_text", "gpt_oss", "qwen3_5_text", "olmo_hybrid")
+               "smollm3", "glm4", "ministral3", "gemma2", "gemma3_text", "gpt_oss", "qwen3_5_text", "qwen3_5_moe_text",
+               "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4")
 # Their frequencies depend on the length of the text, so the checkpoint has none to compare.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 
@@ -148,6 +149,9 @@ def _window_unused(config):
 def _moving_layers(text):
     """The attention modules of the full-attention layers that rotate."""
     modules = [getattr(layer, "self_attn", None) for layer in text.layers]  # None: a recurrent layer
+    still = text.config.model_type == "exaone4" and text.config.sliding_window is not None  # only those with windows rotate
+    if still or text.rotary_emb is None:
+        return []
     return [module for i, module in enumerate(modules)
             if module is not None and not _is_windowed(text.config, i) and getattr(module, "use_rope", True)]
 

@@ -512,7 +512,8 @@ def class_chat(draw, world):
 
 
 FAMILIES = ["qwen2", "qwen3", "qwen3_moe", "mistral", "mistral3", "ministral3", "phi3", "olmo2", "olmo3", "glm4", "granite", "smollm3",
-            "gemma2", "gemma3_text", "gemma3", "gpt_oss", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "llama4", "cohere2", "deepseek_v3", "\x1b[2J", "x" * 300, None, 7]
+            "gemma2", "gemma3_text", "gemma3", "gpt_oss", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4",
+            "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "olmo_hybrid", "llama4", "cohere2", "deepseek_v3", "\x1b[2J", "x" * 300, None, 7]
 
 
 def class_family(draw, world):

@@ -30,7 +30,8 @@ from dpe_attention import TableError  # noqa: E402
 
 LIMIT = 1e-4
 FAMILIES = ("qwen3", "qwen3_windows", "qwen3_moe", "phi3", "phi3_short", "olmo2", "olmo3", "granite", "smollm3",
-            "glm4", "ministral3", "mistral3", "gemma2", "gemma3", "gpt_oss", "qwen3_5", "olmo_hybrid")
+            "glm4", "ministral3", "mistral3", "gemma2", "gemma3", "gpt_oss", "qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid",
+            "glm4_moe", "glm4_moe_one_group", "minimax_m2", "seed_oss", "ernie4_5", "exaone4")
 
 
 def make_table(path, model, length, window, scales, share, trained=None, rotation=None, unrounded=False, stretch=None):
@@ -44,7 +45,7 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
     top_k = max(1, int(share * pairs))
     draw = random.Random(1)
     frequencies, scaling = rotation or \
-        ([config.rope_parameters["rope_theta"] ** (-2.0 * j / dim) for j in range(pairs)], 1.0)
+        ([(config.rope_parameters["rope_theta"] or 1e4) ** (-2.0 * j / dim) for j in range(pairs)], 1.0)
     moving = sum(frequency > 0 for frequency in frequencies)
     table = {"schema_name": "dpe-table", "schema_version": "9.0.0", "adapter_required": True,
              "model": {"model_type": config.model_type, "fingerprint": "0",
@@ -306,7 +307,9 @@ def refused_families(args, scratch):
     path = os.path.join(scratch, "table.json")
     families = os.path.join(HERE, "families")
     for name, options, words in (("phi3", {}, "Load the model with sliding_window=None"),
-                                 ("ministral3", {"sliding_window": 7}, "no full-attention layer")):
+                                 ("ministral3", {"sliding_window": 7}, "no full-attention layer"),
+                                 ("exaone4_windows", {}, "no full-attention layer"),
+                                 ("olmo_hybrid_still", {}, "no full-attention layer")):
         model = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(families, name), **options)
         refusal(model, make_table(path, model, **shape), words)
     half = load(os.path.join(families, "glm4"))
@@ -320,7 +323,7 @@ def refused_families(args, scratch):
         assert "without images" in str(error), error
     else:
         raise AssertionError("an image was accepted")
-    return 4
+    return 6
 
 
 def main():
