@@ -92,7 +92,7 @@ static int64_t layers_moved(const struct dpe_config *config)
     return n;
 }
 
-static dpe_status info_json(const struct run *run, struct dpe_error *err)
+static dpe_status info_json(const struct dpe_run_inputs *run, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(run->model);
     struct dpe_result *result = dpe_result_begin("dpe-run");
@@ -134,7 +134,7 @@ static dpe_status info_json(const struct run *run, struct dpe_error *err)
     return dpe_result_print(result, run->args->result, err);
 }
 
-dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
+dpe_status dpe_run_tool_info(const struct dpe_run_inputs *run, struct dpe_error *err)
 {
     if (run->args->result != DPE_RESULT_TEXT) {
         return info_json(run, err);
@@ -185,7 +185,7 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
     return DPE_OK;
 }
 
-dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result *nll,
+dpe_status dpe_run_tool_print_nll(const struct dpe_run_inputs *run, const struct nll_result *nll,
                                   struct dpe_error *err)
 {
     double sum = 0.0;
@@ -414,8 +414,8 @@ static void show_selection(const struct dpe_selection *s, int64_t length)
     show_seen(s, length);
 }
 
-void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
-                            const char *entry)
+void dpe_run_tool_show_plan(const struct dpe_run_inputs *run, const struct dpe_plan *plan,
+                            int64_t length, const char *entry)
 {
     const char *table = dpe_run_tool_table(run->args);
     if (entry[0] != '\0') {
