@@ -1,7 +1,7 @@
 # cmake -D HELP2MAN=… -D BIN=FOLDER -D OUT=FOLDER -P manuals.cmake: a manual page of every tool and of every command
 # of dpe-eval, from what they print for --help=all.
 cmake_minimum_required(VERSION 3.25)
-set(pages dpe dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-calibrate dpe-report dpe-eval
+set(pages dpe dpe-ask dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-calibrate dpe-report dpe-eval
     "dpe-eval niah" "dpe-eval ppl" "dpe-eval ruler" "dpe-eval infinitebench" "dpe-eval compare" "dpe-eval check" "dpe-eval ablate"
     "dpe-eval tune" "dpe-eval kld" "dpe-eval score" "dpe-eval data")
 file(MAKE_DIRECTORY ${OUT})
