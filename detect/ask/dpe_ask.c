@@ -51,11 +51,13 @@ static const struct dpe_option options_table[] = {
      1, DPE_CHOICE(struct ask, parse_special, NULL)},
     {NULL, 0, NULL, 0, "The plan, where the text is longer than the trained length:", 2},
     {"budget", KEY_BUDGET, "TIME|TOKENS", DPE_BASIC,
-     "Search it with numbers that are hidden in this document, for a time such as 10m or tokens "
-     "such as 2Mtok (default: a formula, of which nothing is measured)",
+     "Search it, by numbers that are hidden in this document, for a time such as 10m or tokens "
+     "such "
+     "as 2Mtok (default: a formula, of which nothing is measured)",
      2},
     {"table", 0, "FILE", DPE_BASIC,
-     "A DPE table that has it. With --budget where the search keeps what it finds, to go on from "
+     "Take it from a DPE table. With --budget where the search keeps what it finds, and goes on "
+     "from "
      "(default: the document's name and .dpe.h5, in the current folder)",
      2, DPE_TABLE(struct ask, run.table)},
     {"trained-length", 0, "L0", 0, "Trained length (default: as dpe-run --info says)", 2,
@@ -250,11 +252,12 @@ static dpe_status answer(struct ask *ask, const struct dpe_run_inputs *run, stru
     int64_t n = 0;
     DPE_TRY(read_document(ask, err));
     DPE_TRY(count(ask, run, &n, err));
-    dpe_log_info("%s: %lld tokens with the question; the model's trained length is %lld", ask->path,
-                 (long long)n, (long long)run->trained_length);
     args->document = &ask->document;
     args->made_for = (n + args->max_new + STEP - 1) / STEP * STEP;
     DPE_TRY(choose_types(ask, run, args->made_for, err));
+    dpe_log_info("%s: about %lld tokens with the question, the model's trained length is %lld; "
+                 "device %s",
+                 ask->path, (long long)n, (long long)run->trained_length, args->tool.device);
     if (n + args->max_new > run->trained_length && searches(ask)) {
         DPE_TRY(search(ask, args->made_for, err));
     } else if (args->table == NULL) {
@@ -281,7 +284,9 @@ DPE_MAIN(dpe_ask)
                "length.\v"
                "The length is that of the document. A text within the trained length is read by "
                "the model as it is. The answer goes to standard output; the last line on standard "
-               "error says what was measured.\n\n"
+               "error says what was measured. Unless --dtype says otherwise, a processor with "
+               "AVX512-BF16 multiplies in bf16; keys and values are as wide as fits into "
+               "memory.\n\n"
                "Examples:\n"
                "  dpe ask -m MODEL --document app.log \"What failed first?\"\n"
                "  dpe ask -m MODEL --document app.log --budget 10m --chat \"What failed first?\"",

@@ -232,6 +232,9 @@ static dpe_status read_ahead(struct chat *chat, const struct dpe_tokens *prompt,
         snprintf(line, sizeof line, "%lld of %lld tokens read, %.0f tokens/s", (long long)end,
                  (long long)n, rate);
         dpe_progress(&event, line);
+        if (dpe_clock() > chat->run->deadline) {
+            return dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up: %s", line);
+        }
     }
     dpe_progress_clear();
     return DPE_OK;

@@ -452,57 +452,17 @@ void dpe_run_tool_show_plan(const struct dpe_run_inputs *run, const struct dpe_p
 
 /* -------------------------------------------------------------------------------------- methods */
 
-enum { NAME_COLUMNS = 16, LEAST_WIDTH = 60, MOST_WIDTH = 110 };
-
-/* The column of the keys: the last third of the line. */
-static int key_column(int width)
-{
-    return NAME_COLUMNS + (width - NAME_COLUMNS) * 3 / 5;
-}
-
-/* Bytes of the next line of a text that has `room` columns; breaks at a space. */
-static size_t next_line(const char *text, size_t room)
-{
-    size_t n = strlen(text);
-    if (n <= room) {
-        return n;
-    }
-    for (n = room; n > 0 && text[n] != ' ';) {
-        n--;
-    }
-    return n > 0 ? n : strcspn(text, " ");
-}
-
-static void print_row(const char *name, const char *about, const char *keys, int width)
-{
-    int column = key_column(width);
-    while (*name != '\0' || *about != '\0' || *keys != '\0') {
-        size_t n_about = next_line(about, (size_t)(column - NAME_COLUMNS - 2));
-        size_t n_keys = next_line(keys, (size_t)(width - column));
-        dpe_print("%-*s%-*.*s%.*s\n", NAME_COLUMNS, name, n_keys > 0 ? column - NAME_COLUMNS : 0,
-                  (int)n_about, about, (int)n_keys, keys);
-        name = "";
-        about += n_about;
-        about += strspn(about, " ");
-        keys += n_keys;
-        keys += strspn(keys, " ");
-    }
-}
-
 void dpe_run_tool_methods(void)
 {
     char line[1024], temperature[DPE_TEMPERATURE_KEYS];
-    int width = dpe_terminal_width(stdout) - 1;
-    width = width < LEAST_WIDTH ? LEAST_WIDTH : width > MOST_WIDTH ? MOST_WIDTH : width;
-    print_row("METHOD", "WHAT IT DOES", "KEYS AND THEIR DEFAULTS", width);
+    dpe_print("METHOD          WHAT IT DOES; KEYS AND THEIR DEFAULTS\n");
     for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
         snprintf(line, sizeof line, "%s", dpe_plan_method(i));
         char *keys = strchr(line, '\t');
         *keys++ = '\0';
         char *about = strchr(keys, '\t');
         *about++ = '\0';
-        dpe_print("\n");
-        print_row(line, about, keys, width);
+        dpe_print("\n%-15s %s\n%-15s %s\n", line, about, "", keys);
     }
     dpe_print("\nL is the evaluated length, L0 the trained length. Write other values as\n"
               "NAME:KEY=VALUE,KEY=VALUE, for example self-extend:window=1k,group=8.\n\n"

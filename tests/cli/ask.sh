@@ -36,7 +36,7 @@ document 600 4827193 >short.txt
 ask --document short.txt "$question" -n 8 || fail "short: $(cat err)"
 grep -q "trained length of 256 tokens, and the model is used unchanged" err || fail "short: $last"
 grep -q "has no chat template, so it is taken for a base model" err || fail "no word of the base model: $(cat err)"
-same "$(cat short.txt; printf '\n\n\n%s' "$question")" -n 8
+same "$(cat short.txt; printf '\n\n%s' "$question")" -n 8
 
 # Beyond it: the formula, made for the document's length; nothing was measured.
 document 4500 4827193 >app.log
@@ -46,7 +46,7 @@ case $last in
 *) fail "formula: $last" ;;
 esac
 grep -q 4827193 out || fail "the number is not found: $(cat out err)"
-same "$(cat app.log; printf '\n\n\n%s' "$question")" -n 8 --method dpe -l 2k
+same "$(cat app.log; printf '\n\n%s' "$question")" -n 8 --method dpe -l 2k
 [ ! -e app.log.dpe.h5 ] || fail "a table that nobody asked for"
 
 # The bytes of other systems, and a folder of texts, are the same document.
@@ -63,7 +63,7 @@ said=$(printf '%s' "$last" | grep -o '[0-9]* of [0-9]* numbers hidden in this do
 grep -q 4827193 out || fail "the number is not found after a search: $(cat out err)"
 score=$(h5dump -d /table/evidence_score app.log.dpe.h5 | sed -n 's/.*(0): //p')
 echo "$said" | awk -v s="$score" '{ d = $1 / $3 - s; exit !(d < 0.02 && d > -0.02) }' || fail "search: $said, and $score in the table"
-same "$(cat app.log; printf '\n\n\n%s' "$question")" -n 8 --table app.log.dpe.h5
+same "$(cat app.log; printf '\n\n%s' "$question")" -n 8 --table app.log.dpe.h5
 cp app.log.dpe.h5 first.h5
 ask --document app.log --budget 40ktok "What is the number of brave kettle, and who is Hugh?" -n 8 || fail "again: $(cat err)"
 h5diff --exclude-path=/run first.h5 app.log.dpe.h5 >diff || fail "another question made another table: $(cat diff)"
@@ -89,8 +89,8 @@ printf 'What is it?\nAnd who?\n' | ask $chat || fail "chat by lines: $(cat err)"
 cmp -s out both || fail "the first question on standard input: another answer: $(diff out both)"
 
 # Keys and values get as narrow as memory wants, and no more of it is used.
-ask --document app.log "$question" -n 8 --max-memory 18M || fail "memory: $(cat err)"
-grep -q "keys and values are kept in \(bf16\|int8\), as wider ones do not fit into 18.0 MiB" err || fail "memory: $(cat err)"
+ask --document app.log "$question" -n 8 --max-memory 32M || fail "memory: $(cat err)"
+grep -q "keys and values are kept in \(bf16\|int8\), as wider ones do not fit into 32.0 MiB" err || fail "memory: $(cat err)"
 refused 71 "a smaller --document, --max-new needs less" "$bin/dpe" ask -m "$model" --document app.log --max-memory 9M --kv-cache-dir none a
 
 # What is no document.

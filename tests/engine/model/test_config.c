@@ -384,11 +384,11 @@ static void trained_lengths(void **state)
          "dual_chunk_attention_config"},
         {"512", "{\"chunk_size\": 128}", 0, 128, "dual_chunk_attention_config"},
         {"512", NULL, 64, 512, "max_position_embeddings"},
-        {NULL, NULL, 64, 64, "max_position_embeddings"},
         {"40960", NULL, 0, 32768,
          "by its authors; the rest of max_position_embeddings is room for an answer", "\"qwen3\""},
         {"40961", NULL, 0, 40961, "max_position_embeddings", "\"qwen3\""},
         {"40960", NULL, 0, 40960, "max_position_embeddings"},
+        {NULL, NULL, 64, 64, "max_position_embeddings"},
     };
     struct model_folder folder = folder_make();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
