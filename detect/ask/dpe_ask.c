@@ -14,7 +14,7 @@
 enum { KEY_BUDGET = DPE_KEY_PROGRAM, STEP = 1024, SPARE = 16, TOLD = 1024 };
 
 struct ask {
-    struct dpe_run_arguments run;
+    struct dpe_run_args run;
     struct dpe_detect_budget budget;
     const char *path;         /* of the document */
     struct dpe_text document; /* its text, and an empty line */
@@ -68,7 +68,7 @@ static const struct dpe_option options_table[] = {
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct ask *ask = state->input;
-    const struct dpe_run_arguments *run = &ask->run;
+    const struct dpe_run_args *run = &ask->run;
     switch (key) {
     case DPE_LINE_BEGIN:
         state->child_inputs[0] = state->child_inputs[1] = &ask->run.tool;
@@ -119,10 +119,10 @@ static dpe_status read_document(struct ask *ask, struct dpe_error *err)
 
 /* Tokens of the first prompt, to a few: pieces are tokenized one by one. Sets the longest answer.
  */
-static dpe_status count(struct ask *ask, const struct dpe_run_inputs *run, int64_t *n,
+static dpe_status count(struct ask *ask, const struct dpe_runner *run, int64_t *n,
                         struct dpe_error *err)
 {
-    struct dpe_run_arguments *args = &ask->run;
+    struct dpe_run_args *args = &ask->run;
     const char *template = args->chat_template != NULL ? args->chat_template : "auto";
     struct dpe_encode_options options = {.special = args->special,
                                          .advice = "--special-in-text parse makes it the token"};
@@ -148,7 +148,7 @@ static dpe_status count(struct ask *ask, const struct dpe_run_inputs *run, int64
 
 /* The fastest products that the processor has, and the widest keys and values that fit into memory.
  */
-static dpe_status choose_types(struct ask *ask, const struct dpe_run_inputs *run, int64_t length,
+static dpe_status choose_types(struct ask *ask, const struct dpe_runner *run, int64_t length,
                                struct dpe_error *err)
 {
     struct dpe_tool_options *tool = &ask->run.tool;
@@ -213,7 +213,7 @@ static dpe_status tell_search(struct ask *ask, const char *path, struct dpe_erro
  * that another question goes on with its rows. */
 static dpe_status search(struct ask *ask, int64_t length, struct dpe_error *err)
 {
-    const struct dpe_run_arguments *run = &ask->run;
+    const struct dpe_run_args *run = &ask->run;
     DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
     struct dpe_detect_arguments detect;
     int n = 0;
@@ -246,9 +246,9 @@ static dpe_status search(struct ask *ask, int64_t length, struct dpe_error *err)
     return tell_search(ask, path, err);
 }
 
-static dpe_status answer(struct ask *ask, const struct dpe_run_inputs *run, struct dpe_error *err)
+static dpe_status answer(struct ask *ask, const struct dpe_runner *run, struct dpe_error *err)
 {
-    struct dpe_run_arguments *args = &ask->run;
+    struct dpe_run_args *args = &ask->run;
     int64_t n = 0;
     DPE_TRY(read_document(ask, err));
     DPE_TRY(count(ask, run, &n, err));
@@ -298,7 +298,7 @@ DPE_MAIN(dpe_ask)
     dpe_tool_configure(&ask.run.tool);
     ask.run.special = ask.parse_special ? DPE_SPECIAL_PARSE : DPE_SPECIAL_ERROR;
     struct dpe_error err = {0};
-    struct dpe_run_inputs run = {0};
+    struct dpe_runner run = {0};
     dpe_status status = dpe_run_tool_open(&run, &ask.run, &err);
     status = status == DPE_OK ? answer(&ask, &run, &err) : status;
     dpe_run_tool_close(&run);

@@ -20,7 +20,7 @@ enum dpe_run_mode {
 };
 
 /** The command line; NULL or 0: not given. */
-struct dpe_run_arguments {
+struct dpe_run_args {
     struct dpe_tool_options tool;
     enum dpe_run_mode mode;
     const char *model, *prompt, *prompt_file, *prompt_cache, *nll_file, *method, *table;
@@ -44,8 +44,8 @@ struct dpe_run_arguments {
 };
 
 /** A model, its tokenizer when one is needed, and the lengths everything is computed from. */
-struct dpe_run_inputs {
-    const struct dpe_run_arguments *args;
+struct dpe_runner {
+    const struct dpe_run_args *args;
     struct dpe_model *model;
     struct dpe_tokenizer *tokenizer;
     int64_t trained_length;
@@ -55,16 +55,16 @@ struct dpe_run_inputs {
 
 /** A session for prompts and answers of up to `capacity` tokens, under the plan of --method or
  *  --table for a text of `length` tokens (beyond the trained length --length replaces it). */
-dpe_status dpe_run_tool_session(const struct dpe_run_inputs *run, int64_t capacity, int64_t length,
+dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, int64_t length,
                                 struct dpe_session **session, struct dpe_error *err);
 /** Open what the arguments ask for. Close it, also after an error. */
-dpe_status dpe_run_tool_open(struct dpe_run_inputs *run, const struct dpe_run_arguments *args,
+dpe_status dpe_run_tool_open(struct dpe_runner *run, const struct dpe_run_args *args,
                              struct dpe_error *err);
-void dpe_run_tool_close(struct dpe_run_inputs *run);
+void dpe_run_tool_close(struct dpe_runner *run);
 /** Answer the messages of a conversation: one of --prompt or --prompt-file, or the lines of
  *  standard input, one after another; about a document, with args->chat, both. A model without a
  *  chat template goes on with a document and the prompt, and DPE_NO_INPUT where args->chat asks for
  *  more. */
-dpe_status dpe_run_tool_chat(const struct dpe_run_inputs *run, struct dpe_error *err);
+dpe_status dpe_run_tool_chat(const struct dpe_runner *run, struct dpe_error *err);
 
 #endif

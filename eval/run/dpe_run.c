@@ -17,76 +17,75 @@ static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to run:", 1},
     {"model", 'm', "DIR", DPE_BASIC,
      "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1,
-     DPE_MODEL(struct dpe_run_arguments, model)},
+     DPE_MODEL(struct dpe_run_args, model)},
     {"method", 0, "NAME[:K=V,...]", DPE_BASIC,
      "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1,
-     DPE_TEXT(struct dpe_run_arguments, method)},
+     DPE_TEXT(struct dpe_run_args, method)},
     {"table", 0, "FILE", DPE_BASIC,
      "Run with a DPE table (of dpe-detect or dpe-export, or a folder of dpe-calibrate) instead of "
      "--method: with its entry for prompt and --max-new together (--nll: --context), or for "
      "--length. "
      "Up to the trained length the model runs unchanged, as with --method",
-     1, DPE_TABLE(struct dpe_run_arguments, table)},
+     1, DPE_TABLE(struct dpe_run_args, table)},
     {"other-model", 0, NULL, 0,
      "Apply a table that was measured on other weights of the same shape", 1,
-     DPE_SWITCH(struct dpe_run_arguments, other_model)},
+     DPE_SWITCH(struct dpe_run_args, other_model)},
     {"trained-length", 0, "L0", 0, "Trained length (default: max_position_embeddings)", 1,
-     DPE_TOKENS(struct dpe_run_arguments, trained_length, 2, DPE_MOST_TRAINED)},
+     DPE_TOKENS(struct dpe_run_args, trained_length, 2, DPE_MOST_TRAINED)},
     {"length", 'l', "L", 0,
      "Evaluated length that a method scales for, once prompt and --max-new pass the trained length "
      "(default: what this run needs)",
-     1, DPE_TOKENS(struct dpe_run_arguments, length, 1, DPE_MOST_COUNT)},
+     1, DPE_TOKENS(struct dpe_run_args, length, 1, DPE_MOST_COUNT)},
     {"chunk", 0, "N", 0, "Tokens of a prefill chunk", 1,
-     DPE_TOKENS(struct dpe_run_arguments, chunk, 1, DPE_MOST_COUNT)},
+     DPE_TOKENS(struct dpe_run_args, chunk, 1, DPE_MOST_COUNT)},
     {NULL, 0, NULL, 0, "What to do (default: generate from a prompt):", 2},
     {"prompt", 'p', "TEXT", DPE_BASIC, "Prompt to continue", 2,
-     DPE_TEXT(struct dpe_run_arguments, prompt)},
+     DPE_TEXT(struct dpe_run_args, prompt)},
     {"prompt-file", 0, "FILE", DPE_BASIC, "Prompt to continue, from a file (-: standard input)", 2,
-     DPE_TEXT(struct dpe_run_arguments, prompt_file)},
+     DPE_TEXT(struct dpe_run_args, prompt_file)},
     {"prompt-cache", 0, "FILE", 0,
      "Keep the prompt's keys and values in FILE, and go on from what FILE has of it: a long prompt "
      "is read once. Of another model, plan (--length makes it the same for longer prompts) or type "
      "FILE is refused",
-     2, DPE_PATH(struct dpe_run_arguments, prompt_cache)},
+     2, DPE_PATH(struct dpe_run_args, prompt_cache)},
     {"chat", 0, NULL, DPE_BASIC,
      "Answer as an instruct model: the prompt, or each line of standard input, is a message", 2,
-     DPE_SWITCH(struct dpe_run_arguments, chat)},
+     DPE_SWITCH(struct dpe_run_args, chat)},
     {"system", 0, "TEXT", 0, "With --chat: the system message", 2,
-     DPE_TEXT(struct dpe_run_arguments, system)},
+     DPE_TEXT(struct dpe_run_args, system)},
     {"chat-template", 0, "auto|FILE", 0,
      "With --chat: the template of the turns (auto, the default: the model's own)", 2,
-     DPE_TEXT(struct dpe_run_arguments, chat_template)},
+     DPE_TEXT(struct dpe_run_args, chat_template)},
     {"template-vars", 0, "NAME=VALUE[,...]", 0,
      "Variables of the chat template, such as enable_thinking=false", 2,
-     DPE_TEXT(struct dpe_run_arguments, template_vars)},
+     DPE_TEXT(struct dpe_run_args, template_vars)},
     {"max-new", 'n', "N", DPE_BASIC,
      "Generate at most N tokens (default 64; with --chat 512 an answer)", 2,
-     DPE_TOKENS(struct dpe_run_arguments, max_new, 1, DPE_MOST_COUNT)},
+     DPE_TOKENS(struct dpe_run_args, max_new, 1, DPE_MOST_COUNT)},
     {"show", KEY_MODE + MODE_SHOW, NULL, DPE_BASIC,
      "Hide a secret in a long text of --corpus, and ask for it unchanged and with the table", 2},
     {"corpus", 0, "PATH", 0, "With --show: the text, as dpe-eval takes it", 2,
-     DPE_TEXT(struct dpe_run_arguments, corpus)},
+     DPE_TEXT(struct dpe_run_args, corpus)},
     {"temperature", 0, "T", DPE_BASIC,
      "Draw tokens at random, from logits that are divided by T (default 0: always the likeliest "
      "token)",
-     2, DPE_REAL(struct dpe_run_arguments, temperature, 0.0, 100.0),
-     DPE_GIVEN(struct dpe_run_arguments, temperature_given)},
+     2, DPE_REAL(struct dpe_run_args, temperature, 0.0, 100.0),
+     DPE_GIVEN(struct dpe_run_args, temperature_given)},
     {"top-p", 0, "P", 0,
      "With --temperature: of the likeliest tokens that have the share P (default 1: all)", 2,
-     DPE_REAL(struct dpe_run_arguments, top_p, 1e-9, 1.0),
-     DPE_GIVEN(struct dpe_run_arguments, top_p_given)},
+     DPE_REAL(struct dpe_run_args, top_p, 1e-9, 1.0), DPE_GIVEN(struct dpe_run_args, top_p_given)},
     {"seed", 0, "S", 0,
      "With --show: which text and secret; with --temperature: which tokens are drawn (default 0)",
-     2, DPE_COUNT(struct dpe_run_arguments, seed, 0, DPE_MOST_COUNT),
-     DPE_GIVEN(struct dpe_run_arguments, seed_given)},
+     2, DPE_COUNT(struct dpe_run_args, seed, 0, DPE_MOST_COUNT),
+     DPE_GIVEN(struct dpe_run_args, seed_given)},
     {"tokenize", KEY_MODE + MODE_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
     {"nll", KEY_MODE + MODE_NLL, "FILE", DPE_BASIC,
      "Perplexity of FILE in windows of --context tokens", 2},
     {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2,
-     DPE_TOKENS(struct dpe_run_arguments, context, 1, DPE_MOST_COUNT)},
+     DPE_TOKENS(struct dpe_run_args, context, 1, DPE_MOST_COUNT)},
     {"score", 0, "second-half|all", 0, "Tokens of a window that are scored (default: second-half)",
-     2, DPE_CHOICE(struct dpe_run_arguments, score_all, NULL),
-     DPE_GIVEN(struct dpe_run_arguments, score_given)},
+     2, DPE_CHOICE(struct dpe_run_args, score_all, NULL),
+     DPE_GIVEN(struct dpe_run_args, score_given)},
     {"info", KEY_MODE + MODE_INFO, NULL, DPE_BASIC, "Describe the model", 2},
     {"show-plan", KEY_MODE + MODE_SHOW_PLAN, NULL, DPE_BASIC, "Describe the method's position plan",
      2},
@@ -99,16 +98,16 @@ static const struct dpe_option options_table[] = {
      2},
     {"special-in-text", 0, "WHAT", 0,
      "Spelling of a special token in the text: error (default), literal or parse", 2,
-     DPE_CHOICE(struct dpe_run_arguments, special, dpe_special_names),
-     DPE_GIVEN(struct dpe_run_arguments, special_given)},
+     DPE_CHOICE(struct dpe_run_args, special, dpe_special_names),
+     DPE_GIVEN(struct dpe_run_args, special_given)},
     {"raw", 0, NULL, 0, "Do not add the tokenizer's special tokens (BOS)", 2,
-     DPE_SWITCH(struct dpe_run_arguments, raw)},
+     DPE_SWITCH(struct dpe_run_args, raw)},
     {0},
 };
 
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
-    struct dpe_run_arguments *args = state->input;
+    struct dpe_run_args *args = state->input;
     if (key == DPE_LINE_BEGIN) {
         state->child_inputs[0] = &args->tool;
         state->child_inputs[1] = &args->result;
@@ -130,7 +129,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
 }
 
 /* Refuse an option that the mode does not use. */
-static void check_modes(const struct dpe_run_arguments *args)
+static void check_modes(const struct dpe_run_args *args)
 {
     const unsigned show = 1U << MODE_SHOW;
     const unsigned run = 1U << MODE_GENERATE | 1U << MODE_NLL;
@@ -173,7 +172,7 @@ static void check_modes(const struct dpe_run_arguments *args)
 }
 
 /* Refuse options that do not go together, or lack something. */
-static void check_usage(const struct dpe_run_arguments *args)
+static void check_usage(const struct dpe_run_args *args)
 {
     bool needs_prompt = args->mode == MODE_GENERATE || args->mode == MODE_TOKENIZE;
     bool prompt = args->prompt != NULL || args->prompt_file != NULL;
@@ -228,7 +227,7 @@ static void check_usage(const struct dpe_run_arguments *args)
     }
 }
 
-dpe_status dpe_run_tool_open(struct dpe_run_inputs *run, const struct dpe_run_arguments *args,
+dpe_status dpe_run_tool_open(struct dpe_runner *run, const struct dpe_run_args *args,
                              struct dpe_error *err)
 {
     run->args = args;
@@ -259,7 +258,7 @@ dpe_status dpe_run_tool_open(struct dpe_run_inputs *run, const struct dpe_run_ar
     return DPE_OK;
 }
 
-void dpe_run_tool_close(struct dpe_run_inputs *run)
+void dpe_run_tool_close(struct dpe_runner *run)
 {
     dpe_tokenizer_close(run->tokenizer);
     dpe_model_close(run->model);
@@ -267,7 +266,7 @@ void dpe_run_tool_close(struct dpe_run_inputs *run)
 
 /* The plan of --method or --table for a text of so many tokens; owned by the caller. `note`: the
  * entry of the table, or that the method changes nothing; else "". */
-static dpe_status make_plan(const struct dpe_run_inputs *run, int64_t length, struct dpe_plan *plan,
+static dpe_status make_plan(const struct dpe_runner *run, int64_t length, struct dpe_plan *plan,
                             char note[DPE_TABLE_NOTE], struct dpe_error *err)
 {
     note[0] = '\0';
@@ -285,7 +284,7 @@ static dpe_status make_plan(const struct dpe_run_inputs *run, int64_t length, st
                           err);
 }
 
-dpe_status dpe_run_tool_session(const struct dpe_run_inputs *run, int64_t capacity, int64_t length,
+dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, int64_t length,
                                 struct dpe_session **session, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
@@ -319,7 +318,7 @@ dpe_status dpe_run_tool_session(const struct dpe_run_inputs *run, int64_t capaci
 }
 
 /* The ids of a text given on the command line or as a file, specials added unless --raw. */
-static dpe_status encode(const struct dpe_run_inputs *run, const char *text, const char *file,
+static dpe_status encode(const struct dpe_runner *run, const char *text, const char *file,
                          struct dpe_tokens *tokens, struct dpe_error *err)
 {
     DPE_OWNED char *bytes = NULL;
@@ -342,7 +341,7 @@ static dpe_status encode(const struct dpe_run_inputs *run, const char *text, con
     return status;
 }
 
-static dpe_status tokenize(const struct dpe_run_inputs *run, struct dpe_error *err)
+static dpe_status tokenize(const struct dpe_runner *run, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     const size_t often = 1 << 16;
@@ -360,7 +359,7 @@ static dpe_status tokenize(const struct dpe_run_inputs *run, struct dpe_error *e
 /* Bring the whole chunks of the prompt into the cache, from FILE or by reading, and from there into
  * FILE. *n: how many tokens these are; none of the last chunk, whose bits would depend on its end.
  */
-static dpe_status read_cached(const struct dpe_run_inputs *run, struct dpe_session *session,
+static dpe_status read_cached(const struct dpe_runner *run, struct dpe_session *session,
                               const struct dpe_tokens *prompt, int64_t *n, struct dpe_error *err)
 {
     const char *path = run->args->prompt_cache;
@@ -390,9 +389,9 @@ static dpe_status read_cached(const struct dpe_run_inputs *run, struct dpe_sessi
     return *n > keep ? dpe_cache_save(path, session, 0, prompt->ids, *n, "", &bytes, err) : DPE_OK;
 }
 
-static dpe_status generate(const struct dpe_run_inputs *run, struct dpe_error *err)
+static dpe_status generate(const struct dpe_runner *run, struct dpe_error *err)
 {
-    const struct dpe_run_arguments *args = run->args;
+    const struct dpe_run_args *args = run->args;
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens prompt = {0};
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens out = {0};
     DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
@@ -438,7 +437,7 @@ static dpe_status generate(const struct dpe_run_inputs *run, struct dpe_error *e
 /* Window i holds the tokens iC … iC+C−1 with its first replaced by BOS where the model has one, so
  * that each window reads like a text's beginning; a last partial window is dropped. Scored are the
  * window's indices C/2+1 … C−1 (second half) or 1 … C−1 (all). */
-static dpe_status nll_windows(const struct dpe_run_inputs *run, struct dpe_session *session,
+static dpe_status nll_windows(const struct dpe_runner *run, struct dpe_session *session,
                               const struct dpe_tokens *tokens, int64_t context,
                               struct dpe_error *err)
 {
@@ -484,7 +483,7 @@ static dpe_status nll_windows(const struct dpe_run_inputs *run, struct dpe_sessi
     return dpe_run_tool_print_nll(run, &result, err);
 }
 
-static dpe_status nll(const struct dpe_run_inputs *run, struct dpe_error *err)
+static dpe_status nll(const struct dpe_runner *run, struct dpe_error *err)
 {
     int64_t context = run->args->context > 0 ? run->args->context : run->trained_length;
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
@@ -508,7 +507,7 @@ static dpe_status nll(const struct dpe_run_inputs *run, struct dpe_error *err)
     return nll_windows(run, session, &tokens, context, err);
 }
 
-dpe_status dpe_run_tool_length(const struct dpe_run_inputs *run, int64_t *length, int64_t *trained,
+dpe_status dpe_run_tool_length(const struct dpe_runner *run, int64_t *length, int64_t *trained,
                                struct dpe_error *err)
 {
     const char *path = dpe_run_tool_table(run->args);
@@ -527,11 +526,10 @@ dpe_status dpe_run_tool_length(const struct dpe_run_inputs *run, int64_t *length
     return DPE_OK;
 }
 
-static dpe_status show_plan(const struct dpe_run_inputs *run, struct dpe_error *err)
+static dpe_status show_plan(const struct dpe_runner *run, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
-    struct dpe_run_inputs own =
-        *run; /* a table may be of another trained length than the model says */
+    struct dpe_runner own = *run; /* a table may be of another trained length than the model says */
     int64_t length = 0;
     char note[DPE_TABLE_NOTE];
     DPE_TRY(dpe_run_tool_length(run, &length, &own.trained_length, err));
@@ -562,7 +560,7 @@ DPE_MAIN(dpe_run)
         .children = children,
     };
     dpe_tool_start(&argc, &argv);
-    struct dpe_run_arguments args = {0};
+    struct dpe_run_args args = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);
     struct dpe_error err = {0};
@@ -583,11 +581,10 @@ DPE_MAIN(dpe_run)
     dpe_rng_seed(&rng, (uint64_t)args.seed, 0);
     const struct dpe_sampling sampling = {args.temperature, args.top_p_given ? args.top_p : 1.0,
                                           &rng};
-    struct dpe_run_inputs run = {.sampling = args.temperature > 0.0 ? &sampling : NULL};
+    struct dpe_runner run = {.sampling = args.temperature > 0.0 ? &sampling : NULL};
     dpe_status status = dpe_run_tool_open(&run, &args, &err);
     if (status == DPE_OK) {
-        static dpe_status (*const modes[])(const struct dpe_run_inputs *run,
-                                           struct dpe_error *err) = {
+        static dpe_status (*const modes[])(const struct dpe_runner *run, struct dpe_error *err) = {
             [MODE_GENERATE] = generate,
             [MODE_TOKENIZE] = tokenize,
             [MODE_NLL] = nll,

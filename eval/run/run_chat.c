@@ -38,7 +38,7 @@ static dpe_status read_stdin(uint64_t most, char **bytes, size_t *n, struct dpe_
     return DPE_OK;
 }
 
-dpe_status dpe_run_tool_read(const struct dpe_run_inputs *run, const char *file, char **bytes,
+dpe_status dpe_run_tool_read(const struct dpe_runner *run, const char *file, char **bytes,
                              size_t *n, struct dpe_error *err)
 {
     struct stat info;
@@ -85,7 +85,7 @@ bool dpe_run_tool_token(void *user, const int32_t *generated, size_t n)
 enum { FIRST_CAPACITY = 4096 };
 
 struct chat {
-    const struct dpe_run_inputs *run;
+    const struct dpe_runner *run;
     struct dpe_chat *template;
     struct dpe_table *table; /* NULL: a method without one */
     int64_t trained_length;  /* that of the table, where there is one */
@@ -171,7 +171,7 @@ static int64_t plan_length(const struct chat *chat, int64_t need)
  * another plan, begins with an empty cache. */
 static dpe_status make_room(struct chat *chat, int64_t need, struct dpe_error *err)
 {
-    const struct dpe_run_arguments *args = chat->run->args;
+    const struct dpe_run_args *args = chat->run->args;
     int64_t most = args->length;
     if (most > 0 && need > most) {
         return dpe_fail(err, DPE_USAGE,
@@ -243,7 +243,7 @@ static dpe_status read_ahead(struct chat *chat, const struct dpe_tokens *prompt,
 /* Generate, print and keep the answer to the last message. */
 static dpe_status answer(struct chat *chat, struct dpe_error *err)
 {
-    const struct dpe_run_inputs *run = chat->run;
+    const struct dpe_runner *run = chat->run;
     struct stream stream = {
         .tokenizer = run->tokenizer, .deadline = run->deadline, .ends = chat->ends};
     const struct dpe_generate_options options = {.max_new = run->args->max_new,
@@ -272,21 +272,16 @@ static dpe_status answer(struct chat *chat, struct dpe_error *err)
     return ended(&stream, out.n, err);
 }
 
-/* Messages before the first of the user. */
-static size_t before_user(const struct chat *chat)
-{
-    return chat->run->args->system != NULL ? 1 : 0;
-}
-
+/* Whether there is a message besides that of the system. */
 static bool has_begun(const struct chat *chat)
 {
-    return json_array_size(chat->messages) > before_user(chat);
+    return json_array_size(chat->messages) > (chat->run->args->system != NULL ? 1 : 0);
 }
 
 /* What was measured of the plan that the document was read under. */
 static void tell(const struct chat *chat)
 {
-    const struct dpe_run_arguments *args = chat->run->args;
+    const struct dpe_run_args *args = chat->run->args;
     if (chat->length <= chat->trained_length) {
         dpe_log_info("nothing was measured: document, question and answer have at most the trained "
                      "length of %lld tokens, and the model is used unchanged",
@@ -316,7 +311,7 @@ static dpe_status say(struct chat *chat, const char *text, size_t n, struct dpe_
 
 static dpe_status say_prompt(struct chat *chat, struct dpe_error *err)
 {
-    const struct dpe_run_arguments *args = chat->run->args;
+    const struct dpe_run_args *args = chat->run->args;
     DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     if (args->prompt != NULL) {
@@ -416,7 +411,7 @@ static dpe_status converse(struct chat *chat, struct dpe_error *err)
 /* A template, and the table whose entries the conversation may run with. */
 static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
 {
-    const struct dpe_run_arguments *args = chat->run->args;
+    const struct dpe_run_args *args = chat->run->args;
     const char *table = dpe_run_tool_table(args);
     const char *what = args->chat_template != NULL ? args->chat_template : "auto";
     time_t now = time(NULL);
@@ -451,7 +446,7 @@ static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
     return add_message(chat, "system", args->system, strlen(args->system), err);
 }
 
-dpe_status dpe_run_tool_chat(const struct dpe_run_inputs *run, struct dpe_error *err)
+dpe_status dpe_run_tool_chat(const struct dpe_runner *run, struct dpe_error *err)
 {
     struct chat chat = {.run = run};
     dpe_status status = open_chat(&chat, err);
@@ -468,7 +463,7 @@ dpe_status dpe_run_tool_chat(const struct dpe_run_inputs *run, struct dpe_error 
     return status;
 }
 
-void dpe_run_tool_hint(const struct dpe_run_inputs *run, const int32_t *ids, size_t n)
+void dpe_run_tool_hint(const struct dpe_runner *run, const int32_t *ids, size_t n)
 {
     char told[1200];
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};

@@ -10,7 +10,7 @@
 #include "outputs/export/rope_forms.h"
 #include "outputs/words/words.h"
 
-dpe_status dpe_run_tool_plan_json(const struct dpe_run_inputs *run, const struct dpe_plan *plan,
+dpe_status dpe_run_tool_plan_json(const struct dpe_runner *run, const struct dpe_plan *plan,
                                   int64_t length, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
@@ -25,9 +25,8 @@ dpe_status dpe_run_tool_plan_json(const struct dpe_run_inputs *run, const struct
     return DPE_OK;
 }
 
-static dpe_status print_json(const struct dpe_run_arguments *args,
-                             const struct dpe_readings *readings, const struct dpe_applied *applied,
-                             bool agree, struct dpe_error *err)
+static dpe_status print_json(const struct dpe_run_args *args, const struct dpe_readings *readings,
+                             const struct dpe_applied *applied, bool agree, struct dpe_error *err)
 {
     char text[DPE_APPLIED_TEXT];
     struct dpe_result *result = dpe_result_begin("dpe-run");
@@ -63,7 +62,7 @@ static dpe_status print_json(const struct dpe_run_arguments *args,
     return dpe_result_print(result, args->result, err);
 }
 
-dpe_status dpe_run_tool_runtimes(const struct dpe_run_arguments *args, bool *agree,
+dpe_status dpe_run_tool_runtimes(const struct dpe_run_args *args, bool *agree,
                                  struct dpe_error *err)
 {
     DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;

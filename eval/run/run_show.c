@@ -92,7 +92,7 @@ static int64_t layers_moved(const struct dpe_config *config)
     return n;
 }
 
-static dpe_status info_json(const struct dpe_run_inputs *run, struct dpe_error *err)
+static dpe_status info_json(const struct dpe_runner *run, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(run->model);
     struct dpe_result *result = dpe_result_begin("dpe-run");
@@ -134,7 +134,7 @@ static dpe_status info_json(const struct dpe_run_inputs *run, struct dpe_error *
     return dpe_result_print(result, run->args->result, err);
 }
 
-dpe_status dpe_run_tool_info(const struct dpe_run_inputs *run, struct dpe_error *err)
+dpe_status dpe_run_tool_info(const struct dpe_runner *run, struct dpe_error *err)
 {
     if (run->args->result != DPE_RESULT_TEXT) {
         return info_json(run, err);
@@ -185,7 +185,7 @@ dpe_status dpe_run_tool_info(const struct dpe_run_inputs *run, struct dpe_error 
     return DPE_OK;
 }
 
-dpe_status dpe_run_tool_print_nll(const struct dpe_run_inputs *run, const struct nll_result *nll,
+dpe_status dpe_run_tool_print_nll(const struct dpe_runner *run, const struct nll_result *nll,
                                   struct dpe_error *err)
 {
     double sum = 0.0;
@@ -325,63 +325,6 @@ static const char *const chosen_places[] = {"at their positions", "one after ano
 static const char *const scored_places[] = {"without positions", "at their positions",
                                             "at one distance"};
 
-/* Keys with the places where they stand, as ranges. */
-static void show_runs(const struct dpe_key_run *runs, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        int64_t last = runs[i].end - 1;
-        dpe_print(i == 0 ? " %lld" : ", %lld", (long long)runs[i].first);
-        if (last > runs[i].first) {
-            dpe_print("-%lld", (long long)last);
-        }
-        if (runs[i].constant) {
-            dpe_print(" at %lld", (long long)runs[i].place);
-        } else if (runs[i].place != runs[i].first) {
-            dpe_print(" at %lld-%lld", (long long)runs[i].place,
-                      (long long)(runs[i].place + last - runs[i].first));
-        }
-    }
-    dpe_print("\n");
-}
-
-/* Who sees what at a few queries, if the first blocks score best. */
-static void show_seen(const struct dpe_selection *s, int64_t length)
-{
-    enum { FEW = 4 };
-    int32_t chosen[FEW];
-    struct dpe_key_run runs[FEW + 3];
-    struct dpe_choice choice = {.blocks = chosen};
-    const int64_t queries[] = {length / 8, length / 2, length - 1};
-    dpe_print(
-        "keys that a query sees, if blocks 0, 1, ... score best (at most %d of them shown):\n",
-        (int)FEW);
-    for (int i = 0; i < 3; i++) {
-        int64_t m = queries[i];
-        int64_t candidates = dpe_selection_candidates(s, m);
-        int64_t n = candidates < s->k ? candidates : s->k;
-        int64_t query = 0;
-        for (int32_t j = 0; j < FEW; j++) {
-            chosen[j] = j;
-        }
-        bool all = n == candidates || n <= FEW;
-        choice.n_blocks = n == candidates ? 0 : all ? n : FEW;
-        dpe_print("  query %lld: %lld keys, %lld of %lld candidates:", (long long)m,
-                  (long long)dpe_selection_keys(s, m), (long long)n, (long long)candidates);
-        if (n == candidates) {
-            /* Everything: the blocks need no list. */
-            struct dpe_selection dense = *s;
-            dense.sinks = m + 1;
-            show_runs(runs, dpe_selection_runs(&dense, m, &choice, runs, &query));
-        } else if (all) {
-            show_runs(runs, dpe_selection_runs(s, m, &choice, runs, &query));
-        } else {
-            struct dpe_selection few = *s;
-            few.k = FEW;
-            show_runs(runs, dpe_selection_runs(&few, m, &choice, runs, &query));
-        }
-    }
-}
-
 static void show_selection(const struct dpe_selection *s, int64_t length)
 {
     dpe_print(
@@ -411,10 +354,9 @@ static void show_selection(const struct dpe_selection *s, int64_t length)
     dpe_print("pairs           %.4g of %.4g of full attention (%.3g %%)\n",
               dpe_selection_pairs(s, length), 0.5 * (double)length * ((double)length + 1.0),
               200.0 * dpe_selection_pairs(s, length) / ((double)length * ((double)length + 1.0)));
-    show_seen(s, length);
 }
 
-void dpe_run_tool_show_plan(const struct dpe_run_inputs *run, const struct dpe_plan *plan,
+void dpe_run_tool_show_plan(const struct dpe_runner *run, const struct dpe_plan *plan,
                             int64_t length, const char *entry)
 {
     const char *table = dpe_run_tool_table(run->args);

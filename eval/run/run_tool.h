@@ -11,7 +11,7 @@
 
 /** The bytes of a file, or of standard input when it is "-"; NUL-terminated, owned by the caller.
  */
-dpe_status dpe_run_tool_read(const struct dpe_run_inputs *run, const char *file, char **bytes,
+dpe_status dpe_run_tool_read(const struct dpe_runner *run, const char *file, char **bytes,
                              size_t *n, struct dpe_error *err);
 
 /** Streams the text as it comes; bytes of an unfinished UTF-8 sequence wait for the next token. */
@@ -28,10 +28,10 @@ void dpe_run_tool_print(struct stream *stream, const int32_t *ids, size_t n, boo
 bool dpe_run_tool_token(void *user, const int32_t *generated, size_t n);
 
 /** After an answer without words: a warning, if the model has a chat template. */
-void dpe_run_tool_hint(const struct dpe_run_inputs *run, const int32_t *ids, size_t n);
+void dpe_run_tool_hint(const struct dpe_runner *run, const int32_t *ids, size_t n);
 
 /** The table that --table or --method names, or NULL. */
-static inline const char *dpe_run_tool_table(const struct dpe_run_arguments *args)
+static inline const char *dpe_run_tool_table(const struct dpe_run_args *args)
 {
     return args->table != NULL    ? args->table
            : args->method != NULL ? dpe_plan_table_of_spec(args->method)
@@ -40,21 +40,21 @@ static inline const char *dpe_run_tool_table(const struct dpe_run_arguments *arg
 /** The length that is shown without a text: --length, else that of the table, its longest, else
  * four times the trained one; and the trained length, which is the table's where there is one.
  * Errors of the table. */
-dpe_status dpe_run_tool_length(const struct dpe_run_inputs *run, int64_t *length, int64_t *trained,
+dpe_status dpe_run_tool_length(const struct dpe_runner *run, int64_t *length, int64_t *trained,
                                struct dpe_error *err);
 /** The position methods and their keys, as a table for people. */
 void dpe_run_tool_methods(void);
 /** Hide a secret in a text as long as the table is for, ask for it with the model unchanged and
  * with
  * --table or --method, and print both answers. */
-dpe_status dpe_run_tool_show(const struct dpe_run_inputs *run, struct dpe_error *err);
+dpe_status dpe_run_tool_show(const struct dpe_runner *run, struct dpe_error *err);
 /** What other runtimes compute from the configuration of --model, and apply of --table, for a text
  * of
  *  --length tokens. *agree: all the same, and each runs such a text. */
-dpe_status dpe_run_tool_runtimes(const struct dpe_run_arguments *args, bool *agree,
+dpe_status dpe_run_tool_runtimes(const struct dpe_run_args *args, bool *agree,
                                  struct dpe_error *err);
 /** Describe the model. */
-dpe_status dpe_run_tool_info(const struct dpe_run_inputs *run, struct dpe_error *err);
+dpe_status dpe_run_tool_info(const struct dpe_runner *run, struct dpe_error *err);
 /** What --nll measured: sums over n windows of `context` tokens, of which `scored` each. */
 struct nll_result {
     size_t tokens;
@@ -62,14 +62,14 @@ struct nll_result {
     double *sum; /**< [n] nats */
     double seconds;
 };
-dpe_status dpe_run_tool_print_nll(const struct dpe_run_inputs *run, const struct nll_result *result,
+dpe_status dpe_run_tool_print_nll(const struct dpe_runner *run, const struct nll_result *result,
                                   struct dpe_error *err);
 /** Describe a plan made for a length; `entry` of a table that it is of, or why it is not the
  * method's; else "". */
-void dpe_run_tool_show_plan(const struct dpe_run_inputs *run, const struct dpe_plan *plan,
+void dpe_run_tool_show_plan(const struct dpe_runner *run, const struct dpe_plan *plan,
                             int64_t length, const char *entry);
 /** The same as a table of one entry in its JSON form. DPE_NO_MEMORY, and as dpe_table_for_plan. */
-dpe_status dpe_run_tool_plan_json(const struct dpe_run_inputs *run, const struct dpe_plan *plan,
+dpe_status dpe_run_tool_plan_json(const struct dpe_runner *run, const struct dpe_plan *plan,
                                   int64_t length, struct dpe_error *err);
 
 #endif
