@@ -17,7 +17,6 @@
 #include "engine/plan/plan.h"
 
 enum {
-    DPE_DETECT_MOST_GROUPS = DPE_MOST_PAIRS,
     DPE_DETECT_SPEC = 512,       /**< bytes of a spec, with its NUL */
     DPE_DETECT_MOST_TRIED = 256, /**< candidates of a search */
     DPE_DETECT_MOST_HEATS = 5,
@@ -40,7 +39,7 @@ extern const char *const dpe_detect_kind_names[];
 struct dpe_detect_point {
     struct dpe_temperature temperature;
     int64_t window;                         /**< tokens; of a method 0: its own */
-    int64_t length[DPE_DETECT_MOST_GROUPS]; /**< [n_groups] tokens, of a plan of DPE */
+    int64_t length[DPE_MOST_PAIRS];         /**< [n_groups] tokens, of a plan of DPE */
     int family;      /**< 0: a plan of DPE; i: method i − 1 of a list; −1: cannot be varied */
     double turns[2]; /**< ends of a ramp of mrrope:form=uni, in turns in L0; 0: its own */
 };

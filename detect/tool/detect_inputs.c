@@ -81,19 +81,14 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     return dpe_detect_grid_make(&params, &inputs->context, &inputs->grid, err);
 }
 
-struct dpe_plan_context dpe_detect_inputs_context(const struct detect_inputs *inputs)
-{
-    struct dpe_plan_context context = inputs->context;
-    context.select = NULL;
-    return context;
-}
-
 dpe_status dpe_detect_inputs_plan(const struct detect_inputs *inputs, const char *spec,
                                   const double *scale, struct dpe_plan *plan, struct dpe_error *err)
 {
-    const bool dpe = strncmp(spec, "dpe", 3) == 0;
-    struct dpe_plan_context context = dpe ? inputs->context : dpe_detect_inputs_context(inputs);
+    struct dpe_plan_context context = inputs->context;
     context.official = true;
+    if (strncmp(spec, "dpe", 3) != 0) {
+        context.select = NULL; /* --selection is of the sweep's plans */
+    }
     return strcmp(spec, DPE_DETECT_SWEPT) == 0
                ? dpe_detect_joint_plan(&inputs->grid, &inputs->context, scale, plan, err)
                : dpe_plan_make(spec, &context, plan, err);

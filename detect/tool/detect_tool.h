@@ -76,8 +76,6 @@ dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status stat
 dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples that share something: those of a context, or of the contexts with one first half. */
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
-/** The context of plans that are no part of the sweep: without --selection. */
-struct dpe_plan_context dpe_detect_inputs_context(const struct detect_inputs *inputs);
 /** The plan of a candidate's spec, freed by the caller; that of DPE_DETECT_SWEPT has `scale`. */
 dpe_status dpe_detect_inputs_plan(const struct detect_inputs *inputs, const char *spec,
                                   const double *scale, struct dpe_plan *plan,

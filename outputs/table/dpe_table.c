@@ -487,12 +487,6 @@ static double grown(double decay, double x)
     return decay > 0.0 ? -expm1(-decay * log(x)) : log(x);
 }
 
-double dpe_table_head_scale(const struct dpe_table *table, int64_t layer, int64_t head)
-{
-    const struct dpe_table_values *values = &table->values;
-    return values->head_scale != NULL ? values->head_scale[layer * values->n_heads + head] : 1.0;
-}
-
 double dpe_table_query_scale(const struct dpe_table *table, int64_t layer, int64_t position)
 {
     const struct dpe_table_values *values = &table->values;

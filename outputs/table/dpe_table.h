@@ -201,9 +201,6 @@ const struct dpe_table_values *dpe_table_values(const struct dpe_table *table);
  * pair. Indices are the caller's duty. */
 double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair);
 
-/** H: the factor on the logits of one query head besides dpe_table_query_scale. */
-double dpe_table_head_scale(const struct dpe_table *table, int64_t layer, int64_t head);
-
 /** The factor on all logits of a layer of the query at `position` ≥ 0 (see above), 1/sqrt(head_dim)
  *  included. */
 double dpe_table_query_scale(const struct dpe_table *table, int64_t layer, int64_t position);

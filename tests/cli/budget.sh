@@ -13,7 +13,7 @@ reference="--model $root/data/reference --corpus $root/data/sample --length 512 
 
 # shellcheck disable=SC2086 # lists of words
 "$bin/dpe-calibrate" $reference --budget 60ktok -o "$work/small" >"$work/out" 2>"$work/err" || fail "60ktok: $(cat "$work/err")"
-grep -q "^--budget: left out: the sweep of groups, the choice of key pairs" "$work/err" || fail "what was left out: $(cat "$work/err")"
+grep -q "^--budget: left out: the sweep of groups" "$work/err" || fail "what was left out: $(cat "$work/err")"
 grep -A2 "^512 tokens, 2 times the trained length; [0-9]* samples of " "$work/out" |
     grep -A1 "^  unchanged    .* at its trained length\$" | grep -q "^  the table    .* (p .*)" ||
     fail "the answer: $(tail -9 "$work/out")"
@@ -63,11 +63,11 @@ wait $pid
 for table in detect check table; do
     same "$work/weak/$table.h5" "$work/killed/$table.h5"
 done
-# With a choice of key pairs, and the same command again.
+# With the profile of norms, and the same command again.
 for pass in 1 2; do
     # shellcheck disable=SC2086
     "$bin/dpe-calibrate" $weak --budget 4Mtok -o "$work/pairs" >"$work/out" 2>"$work/err" ||
-        fail "a weak model with key pairs, $pass: $(cat "$work/err")"
+        fail "a weak model with norms, $pass: $(cat "$work/err")"
 done
-grep -q "nothing was changed" "$work/err" && [ -e "$work/pairs/ablate.h5" ] || fail "again: $(cat "$work/err")"
+grep -q "nothing was changed" "$work/err" && [ -e "$work/pairs/norms.h5" ] || fail "again: $(cat "$work/err")"
 exit $failed
