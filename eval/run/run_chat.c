@@ -299,9 +299,9 @@ static dpe_status say(struct chat *chat, const char *text, size_t n, struct dpe_
     DPE_TRY(check_text(chat, text, n, err));
     if (first) {
         DPE_TRY(dpe_text_append(&whole, document->bytes, document->n, err));
-        DPE_TRY(dpe_text_append(&whole, text, n, err));
     }
-    DPE_TRY(add_message(chat, "user", first ? whole.bytes : text, first ? whole.n : n, err));
+    DPE_TRY(dpe_text_append(&whole, text, n, err));
+    DPE_TRY(add_message(chat, "user", whole.bytes, whole.n, err));
     DPE_TRY(answer(chat, err));
     if (first) {
         tell(chat);
