@@ -10,24 +10,6 @@
 #include "detect/report/report.h"
 #include "engine/base/base.h"
 
-enum dpe_detect_colour { DPE_DETECT_MONO, DPE_DETECT_256, DPE_DETECT_TRUECOLOUR };
-
-/** What the terminal can show. `no_colour`, `term` and `colorterm` are the environment's NO_COLOR,
- *  TERM and COLORTERM (NULL = unset). */
-enum dpe_detect_colour dpe_detect_colour_of(bool terminal, const char *no_colour, const char *term,
-                                            const char *colorterm);
-
-/** The group × length heat map, the best of each group marked by '*', appended to `out`. Fits into
- *  `width` columns (≥ 20): cells shrink from 0.625 to 6, and from there whole columns are left out
- *  and counted. Colours set both fore- and background, so any terminal theme shows them. */
-void dpe_detect_heatmap(const struct dpe_detect_grid *grid,
-                        const struct dpe_detect_ranking *ranking, int width,
-                        enum dpe_detect_colour colour, struct dpe_text *out);
-/** A line per group: pairs, effective length, scale, and as many ranks with their intervals as fit
- *  into `width`. */
-void dpe_detect_rank_table(const struct dpe_detect_grid *grid,
-                           const struct dpe_detect_ranking *ranking, int width,
-                           struct dpe_text *out);
 /** The answer, at most twelve lines: which plan, up to which length the model is usable with it,
  * what it finds and predicts, what short texts lose, the best plan that needs no adapter, and what
  * was tried. First lines of the terminal; the table keeps them for dpe-report. Nothing before the

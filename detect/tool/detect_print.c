@@ -9,6 +9,7 @@
 #include "detect/tool/detect_tool.h"
 #include "engine/system/folder.h"
 #include "outputs/datasets/kinds.h"
+#include "outputs/page/page.h"
 #include "outputs/read/read.h"
 
 static void warn_uninformative(const struct dpe_detect_report *report)
@@ -40,44 +41,109 @@ static const char *name_samples(const struct dpe_detect_result *result, char *wo
     return words;
 }
 
-static void render_result(const struct detect_inputs *inputs,
-                          const struct dpe_detect_report *report,
-                          const struct dpe_detect_result *result, bool decides, int width,
-                          enum dpe_detect_colour colour, struct dpe_text *page)
+/* Of a result's cells: recall in percent, or perplexities, of which small ones are bright. */
+static void add_map(struct dpe_page *page, const struct dpe_detect_grid *grid,
+                    const struct dpe_detect_ranking *ranking)
 {
-    char samples[96];
-    const char *measure = dpe_detect_measure(report, result);
-    dpe_text_put(page, "%s%c%s%s, %lld %s, 95 %% intervals%s\n\n", page->n > 0 ? "\n" : "",
-                 toupper((unsigned char)measure[0]), measure + 1,
-                 result->criterion == DPE_DETECT_RECALL ? " of needles" : "",
-                 (long long)result->n_samples, name_samples(result, samples, sizeof samples),
-                 decides ? "" : " (does not decide)");
-    dpe_detect_heatmap(&inputs->grid, &result->ranking, width, colour, page);
-    dpe_text_put(page, "\n");
-    dpe_detect_rank_table(&inputs->grid, &result->ranking, width, page);
+    const bool recall = ranking->criterion == DPE_DETECT_RECALL;
+    struct dpe_plot plot = {.kind = PLOT_HEAT,
+                            .told = true,
+                            .digits = recall ? 0 : 2,
+                            DPE_ENDS(recall ? 0.0 : (double)NAN, recall ? 100.0 : (double)NAN),
+                            DPE_TITLES("detecting length, tokens", "group",
+                                       recall ? "needles found, %" : "perplexity")};
+    struct dpe_sheet *sheet =
+        dpe_page_sheet(page, "map", "group:0|length:0|value:0", "By detecting length");
+    for (int c = 0; c < ranking->n_groups * ranking->n_lengths; c++) {
+        char name[16];
+        struct dpe_sheet_cell group = dpe_number_cell(c / ranking->n_lengths);
+        const double value = (recall ? 100.0 : 1.0) * ranking->mean[c];
+        snprintf(name, sizeof name, "%d", c / ranking->n_lengths);
+        group.text = name;
+        dpe_draw_row(sheet, group, grid->params.lengths[c % ranking->n_lengths], value);
+        if (!recall) {
+            plot.low = fmax(plot.low, value);
+            plot.high = fmin(plot.high, value);
+        }
+    }
+    dpe_page_figure(page, sheet, &plot, "%s", "");
 }
 
-static void put_lengths(struct dpe_text *page, const int64_t *lengths, int n)
+static void add_ranks(struct dpe_page *page, const struct dpe_detect_grid *grid,
+                      const struct dpe_detect_ranking *ranking)
+{
+    struct dpe_sheet *sheet =
+        dpe_page_sheet(page, "ranks", "group:0|pairs:t|p:t",
+                       "\nRanks (p: that the best and worst length do not differ; ?: p >= 0.05)");
+    const int ranks = (int)dpe_least(4, ranking->n_lengths);
+    for (int r = 1; r <= ranks; r++) {
+        char name[16];
+        snprintf(name, sizeof name, "rank %d", r);
+        dpe_draw_sheet_column(sheet, name, "t");
+    }
+    for (int g = 0; g < ranking->n_groups; g++) {
+        char text[128];
+        snprintf(text, sizeof text, "%d-%d", grid->edges[g], grid->edges[g + 1] - 1);
+        dpe_draw_cells(sheet, DPE_ROW(g, text), 2);
+        snprintf(text, sizeof text, isfinite(ranking->p_value[g]) ? "%.3f%s" : "-",
+                 ranking->p_value[g], ranking->informative[g] ? "" : "?");
+        dpe_draw_cell(sheet, dpe_text_cell(text));
+        for (int r = 1; r <= ranks; r++) {
+            char value[64];
+            const int t = dpe_detect_ranked(ranking, g, r);
+            const int c = g * ranking->n_lengths + t;
+            snprintf(text, sizeof text, "-");
+            if (t >= 0) {
+                const struct dpe_interval mean = {
+                    .mean = ranking->mean[c], .low = ranking->low[c], .high = ranking->high[c]};
+                dpe_detect_interval_text(ranking->criterion, &mean, true, value);
+                snprintf(text, sizeof text, "%s %s",
+                         DPE_LENGTH_TEXT((double)grid->params.lengths[t]), value);
+            }
+            dpe_draw_cell(sheet, dpe_text_cell(text));
+        }
+    }
+    dpe_page_add(page, sheet);
+}
+
+static dpe_status print_result(const struct detect_inputs *inputs,
+                               const struct dpe_detect_report *report,
+                               const struct dpe_detect_result *result, bool decides,
+                               struct dpe_error *err)
+{
+    struct dpe_page page = {.printed = true, .err = err};
+    char samples[96];
+    const char *measure = dpe_detect_measure(report, result);
+    dpe_print("\n%c%s%s, %lld %s, 95 %% intervals%s\n\n", toupper((unsigned char)measure[0]),
+              measure + 1, result->criterion == DPE_DETECT_RECALL ? " of needles" : "",
+              (long long)result->n_samples, name_samples(result, samples, sizeof samples),
+              decides ? "" : " (does not decide)");
+    add_map(&page, &inputs->grid, &result->ranking);
+    add_ranks(&page, &inputs->grid, &result->ranking);
+    return dpe_page_print(&page, false);
+}
+
+static void print_lengths(const int64_t *lengths, int n)
 {
     for (int g = 0; g < n; g++) {
         if (lengths[g] > 0) {
-            dpe_text_put(page, " %lld", (long long)lengths[g]);
+            dpe_print(" %lld", (long long)lengths[g]);
         } else {
-            dpe_text_put(page, " -");
+            dpe_print(" -");
         }
     }
 }
 
-static void render_joint(const struct dpe_detect_report *report, struct dpe_text *page)
+static void print_joint(const struct dpe_detect_report *report)
 {
     const int n = report->grid->params.n_groups;
-    dpe_text_put(page, "\neffective lengths");
-    put_lengths(page, dpe_detect_deciding(report)->ranking.effective, n);
-    dpe_text_put(page, "\nscales           ");
+    dpe_print("\neffective lengths");
+    print_lengths(dpe_detect_deciding(report)->ranking.effective, n);
+    dpe_print("\nscales           ");
     for (int g = 0; g < n; g++) {
-        dpe_text_put(page, " %.10g", report->scale[g]);
+        dpe_print(" %.10g", report->scale[g]);
     }
-    dpe_text_put(page, "\n");
+    dpe_print("\n");
 }
 
 /* For runtimes as they are. */
@@ -117,42 +183,36 @@ void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_det
 }
 
 /* The sweep: its maps, and what it comes to. */
-static void render_sweep(const struct detect_inputs *inputs, const struct dpe_detect_report *report,
-                         struct dpe_text *page)
+static dpe_status print_sweep(const struct detect_inputs *inputs,
+                              const struct dpe_detect_report *report, struct dpe_error *err)
 {
     const struct dpe_detect_result *deciding = dpe_detect_deciding(report);
     const struct dpe_detect_params *params = &inputs->grid.params;
-    int width = dpe_terminal_width(stdout);
-    width = width < 20 ? 20 : width;
-    enum dpe_detect_colour colour = dpe_detect_colour_of(
-        dpe_terminal_color(stdout), getenv("NO_COLOR"), getenv("TERM"), getenv("COLORTERM"));
     int n = 0;
     const char *name = dpe_folder_name(inputs->args->job.model, &n);
-    dpe_text_put(page, "\nEffective lengths of %.*s at %lld tokens (trained length %lld)\n", n,
-                 name, (long long)params->length, (long long)params->trained_length);
+    dpe_print("\nEffective lengths of %.*s at %lld tokens (trained length %lld)\n", n, name,
+              (long long)params->length, (long long)params->trained_length);
     for (int i = 0; i < 2; i++) {
         const struct dpe_detect_result *result = &report->results[i];
         if (result->used) {
-            render_result(inputs, report, result, result == deciding, width, colour, page);
+            DPE_TRY(print_result(inputs, report, result, result == deciding, err));
         }
     }
-    dpe_text_put(page, width < 60 ? "\n* best of its group\n? no difference\n"
-                                  : "\n* best of its group   p: that its best and worst length "
-                                    "do not differ (?: p >= 0.05)\n");
-    render_joint(report, page);
+    print_joint(report);
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                             const struct dpe_detect_report *report, struct dpe_error *err)
 {
+    const bool sweeps = dpe_detect_sweeps(report->rule);
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     dpe_detect_words(report, &text);
-    if (dpe_detect_sweeps(report->rule)) {
-        render_sweep(inputs, report, &text);
-    }
     DPE_TRY(dpe_text_done(&text, err));
-    dpe_print("%.*s\ntable: %s\n", (int)text.n, text.bytes, inputs->args->job.output);
-    if (dpe_detect_sweeps(report->rule)) {
+    dpe_print("%s", text.n > 0 ? text.bytes : "");
+    DPE_TRY(sweeps ? print_sweep(inputs, report, err) : DPE_OK);
+    dpe_print("\ntable: %s\n", inputs->args->job.output);
+    if (sweeps) {
         warn_uninformative(report);
     }
     return DPE_OK;

@@ -11,6 +11,7 @@
 static const struct {
     const char *name, *does;
 } tools[] = {
+    {"ask", "a question about a document that is longer than the trained length"},
     {"run", "what a model is; generates, chats, shows what a table does to a long text"},
     {"calibrate", "everything for a model and a length: table, check and report"},
     {"detect", "the plan for a length, in minutes; --select paper: the sweep of groups"},

@@ -11,79 +11,81 @@
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
-enum { KEY_MODE = DPE_KEY_PROGRAM /* and an enum mode */ };
+enum { KEY_MODE = DPE_KEY_PROGRAM /* and an enum dpe_run_mode */ };
 
 static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to run:", 1},
     {"model", 'm', "DIR", DPE_BASIC,
      "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1,
-     DPE_MODEL(struct arguments, model)},
+     DPE_MODEL(struct dpe_run_args, model)},
     {"method", 0, "NAME[:K=V,...]", DPE_BASIC,
      "Position method, e.g. rope (default), self-extend:window=32, or help to list them", 1,
-     DPE_TEXT(struct arguments, method)},
+     DPE_TEXT(struct dpe_run_args, method)},
     {"table", 0, "FILE", DPE_BASIC,
      "Run with a DPE table (of dpe-detect or dpe-export, or a folder of dpe-calibrate) instead of "
      "--method: with its entry for prompt and --max-new together (--nll: --context), or for "
      "--length. "
      "Up to the trained length the model runs unchanged, as with --method",
-     1, DPE_TABLE(struct arguments, table)},
+     1, DPE_TABLE(struct dpe_run_args, table)},
     {"other-model", 0, NULL, 0,
      "Apply a table that was measured on other weights of the same shape", 1,
-     DPE_SWITCH(struct arguments, other_model)},
+     DPE_SWITCH(struct dpe_run_args, other_model)},
     {"trained-length", 0, "L0", 0, "Trained length (default: max_position_embeddings)", 1,
-     DPE_TOKENS(struct arguments, trained_length, 2, DPE_MOST_TRAINED)},
+     DPE_TOKENS(struct dpe_run_args, trained_length, 2, DPE_MOST_TRAINED)},
     {"length", 'l', "L", 0,
      "Evaluated length that a method scales for, once prompt and --max-new pass the trained length "
      "(default: what this run needs)",
-     1, DPE_TOKENS(struct arguments, length, 1, DPE_MOST_COUNT)},
+     1, DPE_TOKENS(struct dpe_run_args, length, 1, DPE_MOST_COUNT)},
     {"chunk", 0, "N", 0, "Tokens of a prefill chunk", 1,
-     DPE_TOKENS(struct arguments, chunk, 1, DPE_MOST_COUNT)},
+     DPE_TOKENS(struct dpe_run_args, chunk, 1, DPE_MOST_COUNT)},
     {NULL, 0, NULL, 0, "What to do (default: generate from a prompt):", 2},
-    {"prompt", 'p', "TEXT", DPE_BASIC, "Prompt to continue", 2, DPE_TEXT(struct arguments, prompt)},
+    {"prompt", 'p', "TEXT", DPE_BASIC, "Prompt to continue", 2,
+     DPE_TEXT(struct dpe_run_args, prompt)},
     {"prompt-file", 0, "FILE", DPE_BASIC, "Prompt to continue, from a file (-: standard input)", 2,
-     DPE_TEXT(struct arguments, prompt_file)},
+     DPE_TEXT(struct dpe_run_args, prompt_file)},
     {"prompt-cache", 0, "FILE", 0,
      "Keep the prompt's keys and values in FILE, and go on from what FILE has of it: a long prompt "
      "is read once. Of another model, plan (--length makes it the same for longer prompts) or type "
      "FILE is refused",
-     2, DPE_PATH(struct arguments, prompt_cache)},
+     2, DPE_PATH(struct dpe_run_args, prompt_cache)},
     {"chat", 0, NULL, DPE_BASIC,
      "Answer as an instruct model: the prompt, or each line of standard input, is a message", 2,
-     DPE_SWITCH(struct arguments, chat)},
+     DPE_SWITCH(struct dpe_run_args, chat)},
     {"system", 0, "TEXT", 0, "With --chat: the system message", 2,
-     DPE_TEXT(struct arguments, system)},
+     DPE_TEXT(struct dpe_run_args, system)},
     {"chat-template", 0, "auto|FILE", 0,
      "With --chat: the template of the turns (auto, the default: the model's own)", 2,
-     DPE_TEXT(struct arguments, chat_template)},
+     DPE_TEXT(struct dpe_run_args, chat_template)},
     {"template-vars", 0, "NAME=VALUE[,...]", 0,
      "Variables of the chat template, such as enable_thinking=false", 2,
-     DPE_TEXT(struct arguments, template_vars)},
+     DPE_TEXT(struct dpe_run_args, template_vars)},
     {"max-new", 'n', "N", DPE_BASIC,
      "Generate at most N tokens (default 64; with --chat 512 an answer)", 2,
-     DPE_TOKENS(struct arguments, max_new, 1, DPE_MOST_COUNT)},
+     DPE_TOKENS(struct dpe_run_args, max_new, 1, DPE_MOST_COUNT)},
     {"show", KEY_MODE + MODE_SHOW, NULL, DPE_BASIC,
      "Hide a secret in a long text of --corpus, and ask for it unchanged and with the table", 2},
     {"corpus", 0, "PATH", 0, "With --show: the text, as dpe-eval takes it", 2,
-     DPE_TEXT(struct arguments, corpus)},
+     DPE_TEXT(struct dpe_run_args, corpus)},
     {"temperature", 0, "T", DPE_BASIC,
      "Draw tokens at random, from logits that are divided by T (default 0: always the likeliest "
      "token)",
-     2, DPE_REAL(struct arguments, temperature, 0.0, 100.0),
-     DPE_GIVEN(struct arguments, temperature_given)},
+     2, DPE_REAL(struct dpe_run_args, temperature, 0.0, 100.0),
+     DPE_GIVEN(struct dpe_run_args, temperature_given)},
     {"top-p", 0, "P", 0,
      "With --temperature: of the likeliest tokens that have the share P (default 1: all)", 2,
-     DPE_REAL(struct arguments, top_p, 1e-9, 1.0), DPE_GIVEN(struct arguments, top_p_given)},
+     DPE_REAL(struct dpe_run_args, top_p, 1e-9, 1.0), DPE_GIVEN(struct dpe_run_args, top_p_given)},
     {"seed", 0, "S", 0,
      "With --show: which text and secret; with --temperature: which tokens are drawn (default 0)",
-     2, DPE_COUNT(struct arguments, seed, 0, DPE_MOST_COUNT),
-     DPE_GIVEN(struct arguments, seed_given)},
+     2, DPE_COUNT(struct dpe_run_args, seed, 0, DPE_MOST_COUNT),
+     DPE_GIVEN(struct dpe_run_args, seed_given)},
     {"tokenize", KEY_MODE + MODE_TOKENIZE, NULL, 0, "Print the token ids of the prompt", 2},
     {"nll", KEY_MODE + MODE_NLL, "FILE", DPE_BASIC,
      "Perplexity of FILE in windows of --context tokens", 2},
     {"context", 'c', "C", DPE_BASIC, "Tokens of a window (default: the trained length)", 2,
-     DPE_TOKENS(struct arguments, context, 1, DPE_MOST_COUNT)},
+     DPE_TOKENS(struct dpe_run_args, context, 1, DPE_MOST_COUNT)},
     {"score", 0, "second-half|all", 0, "Tokens of a window that are scored (default: second-half)",
-     2, DPE_CHOICE(struct arguments, score_all, NULL), DPE_GIVEN(struct arguments, score_given)},
+     2, DPE_CHOICE(struct dpe_run_args, score_all, NULL),
+     DPE_GIVEN(struct dpe_run_args, score_given)},
     {"info", KEY_MODE + MODE_INFO, NULL, DPE_BASIC, "Describe the model", 2},
     {"show-plan", KEY_MODE + MODE_SHOW_PLAN, NULL, DPE_BASIC, "Describe the method's position plan",
      2},
@@ -96,16 +98,16 @@ static const struct dpe_option options_table[] = {
      2},
     {"special-in-text", 0, "WHAT", 0,
      "Spelling of a special token in the text: error (default), literal or parse", 2,
-     DPE_CHOICE(struct arguments, special, dpe_special_names),
-     DPE_GIVEN(struct arguments, special_given)},
+     DPE_CHOICE(struct dpe_run_args, special, dpe_special_names),
+     DPE_GIVEN(struct dpe_run_args, special_given)},
     {"raw", 0, NULL, 0, "Do not add the tokenizer's special tokens (BOS)", 2,
-     DPE_SWITCH(struct arguments, raw)},
+     DPE_SWITCH(struct dpe_run_args, raw)},
     {0},
 };
 
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
-    struct arguments *args = state->input;
+    struct dpe_run_args *args = state->input;
     if (key == DPE_LINE_BEGIN) {
         state->child_inputs[0] = &args->tool;
         state->child_inputs[1] = &args->result;
@@ -114,7 +116,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     if (key <= KEY_MODE + MODE_GENERATE || key > KEY_MODE + MODE_RUNTIMES) {
         return DPE_LINE_UNKNOWN;
     }
-    enum mode mode = (enum mode)(key - KEY_MODE);
+    enum dpe_run_mode mode = (enum dpe_run_mode)(key - KEY_MODE);
     if (args->mode != MODE_GENERATE && args->mode != mode) {
         dpe_line_error(
             state,
@@ -127,7 +129,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
 }
 
 /* Refuse an option that the mode does not use. */
-static void check_modes(const struct arguments *args)
+static void check_modes(const struct dpe_run_args *args)
 {
     const unsigned show = 1U << MODE_SHOW;
     const unsigned run = 1U << MODE_GENERATE | 1U << MODE_NLL;
@@ -170,7 +172,7 @@ static void check_modes(const struct arguments *args)
 }
 
 /* Refuse options that do not go together, or lack something. */
-static void check_usage(const struct arguments *args)
+static void check_usage(const struct dpe_run_args *args)
 {
     bool needs_prompt = args->mode == MODE_GENERATE || args->mode == MODE_TOKENIZE;
     bool prompt = args->prompt != NULL || args->prompt_file != NULL;
@@ -225,7 +227,8 @@ static void check_usage(const struct arguments *args)
     }
 }
 
-static dpe_status run_open(struct run *run, const struct arguments *args, struct dpe_error *err)
+dpe_status dpe_run_tool_open(struct dpe_runner *run, const struct dpe_run_args *args,
+                             struct dpe_error *err)
 {
     run->args = args;
     run->deadline = args->tool.time_budget > 0.0 ? dpe_clock() + args->tool.time_budget : HUGE_VAL;
@@ -255,7 +258,7 @@ static dpe_status run_open(struct run *run, const struct arguments *args, struct
     return DPE_OK;
 }
 
-static void run_close(struct run *run)
+void dpe_run_tool_close(struct dpe_runner *run)
 {
     dpe_tokenizer_close(run->tokenizer);
     dpe_model_close(run->model);
@@ -263,7 +266,7 @@ static void run_close(struct run *run)
 
 /* The plan of --method or --table for a text of so many tokens; owned by the caller. `note`: the
  * entry of the table, or that the method changes nothing; else "". */
-static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_plan *plan,
+static dpe_status make_plan(const struct dpe_runner *run, int64_t length, struct dpe_plan *plan,
                             char note[DPE_TABLE_NOTE], struct dpe_error *err)
 {
     note[0] = '\0';
@@ -281,7 +284,7 @@ static dpe_status make_plan(const struct run *run, int64_t length, struct dpe_pl
                           err);
 }
 
-dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t length,
+dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, int64_t length,
                                 struct dpe_session **session, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
@@ -300,8 +303,10 @@ dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t
         .max_memory = run->args->tool.max_memory,
         .kv_type = run->args->tool.kv_type,
         .kv_dir = dpe_tool_kv_dir(&run->args->tool),
-        .knobs = {.length = run->args->mode == MODE_NLL ? "--context" : "prompt, --max-new",
-                  .chunk = "--chunk",
+        .knobs = {.length = run->args->mode == MODE_NLL   ? "--context"
+                            : run->args->document != NULL ? "--document, --max-new"
+                                                          : "prompt, --max-new",
+                  .chunk = run->args->document != NULL ? NULL : "--chunk",
                   .max_memory = "--max-memory"},
     };
     DPE_TRY(dpe_session_create(run->model, &plan, &options, session, err));
@@ -313,7 +318,7 @@ dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t
 }
 
 /* The ids of a text given on the command line or as a file, specials added unless --raw. */
-static dpe_status encode(const struct run *run, const char *text, const char *file,
+static dpe_status encode(const struct dpe_runner *run, const char *text, const char *file,
                          struct dpe_tokens *tokens, struct dpe_error *err)
 {
     DPE_OWNED char *bytes = NULL;
@@ -336,7 +341,7 @@ static dpe_status encode(const struct run *run, const char *text, const char *fi
     return status;
 }
 
-static dpe_status tokenize(const struct run *run, struct dpe_error *err)
+static dpe_status tokenize(const struct dpe_runner *run, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     const size_t often = 1 << 16;
@@ -354,7 +359,7 @@ static dpe_status tokenize(const struct run *run, struct dpe_error *err)
 /* Bring the whole chunks of the prompt into the cache, from FILE or by reading, and from there into
  * FILE. *n: how many tokens these are; none of the last chunk, whose bits would depend on its end.
  */
-static dpe_status read_cached(const struct run *run, struct dpe_session *session,
+static dpe_status read_cached(const struct dpe_runner *run, struct dpe_session *session,
                               const struct dpe_tokens *prompt, int64_t *n, struct dpe_error *err)
 {
     const char *path = run->args->prompt_cache;
@@ -384,9 +389,9 @@ static dpe_status read_cached(const struct run *run, struct dpe_session *session
     return *n > keep ? dpe_cache_save(path, session, 0, prompt->ids, *n, "", &bytes, err) : DPE_OK;
 }
 
-static dpe_status generate(const struct run *run, struct dpe_error *err)
+static dpe_status generate(const struct dpe_runner *run, struct dpe_error *err)
 {
-    const struct arguments *args = run->args;
+    const struct dpe_run_args *args = run->args;
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens prompt = {0};
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens out = {0};
     DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
@@ -432,7 +437,7 @@ static dpe_status generate(const struct run *run, struct dpe_error *err)
 /* Window i holds the tokens iC … iC+C−1 with its first replaced by BOS where the model has one, so
  * that each window reads like a text's beginning; a last partial window is dropped. Scored are the
  * window's indices C/2+1 … C−1 (second half) or 1 … C−1 (all). */
-static dpe_status nll_windows(const struct run *run, struct dpe_session *session,
+static dpe_status nll_windows(const struct dpe_runner *run, struct dpe_session *session,
                               const struct dpe_tokens *tokens, int64_t context,
                               struct dpe_error *err)
 {
@@ -478,7 +483,7 @@ static dpe_status nll_windows(const struct run *run, struct dpe_session *session
     return dpe_run_tool_print_nll(run, &result, err);
 }
 
-static dpe_status nll(const struct run *run, struct dpe_error *err)
+static dpe_status nll(const struct dpe_runner *run, struct dpe_error *err)
 {
     int64_t context = run->args->context > 0 ? run->args->context : run->trained_length;
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
@@ -502,7 +507,7 @@ static dpe_status nll(const struct run *run, struct dpe_error *err)
     return nll_windows(run, session, &tokens, context, err);
 }
 
-dpe_status dpe_run_tool_length(const struct run *run, int64_t *length, int64_t *trained,
+dpe_status dpe_run_tool_length(const struct dpe_runner *run, int64_t *length, int64_t *trained,
                                struct dpe_error *err)
 {
     const char *path = dpe_run_tool_table(run->args);
@@ -521,10 +526,10 @@ dpe_status dpe_run_tool_length(const struct run *run, int64_t *length, int64_t *
     return DPE_OK;
 }
 
-static dpe_status show_plan(const struct run *run, struct dpe_error *err)
+static dpe_status show_plan(const struct dpe_runner *run, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
-    struct run own = *run; /* a table may be of another trained length than the model says */
+    struct dpe_runner own = *run; /* a table may be of another trained length than the model says */
     int64_t length = 0;
     char note[DPE_TABLE_NOTE];
     DPE_TRY(dpe_run_tool_length(run, &length, &own.trained_length, err));
@@ -555,7 +560,7 @@ DPE_MAIN(dpe_run)
         .children = children,
     };
     dpe_tool_start(&argc, &argv);
-    struct arguments args = {0};
+    struct dpe_run_args args = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);
     struct dpe_error err = {0};
@@ -576,10 +581,10 @@ DPE_MAIN(dpe_run)
     dpe_rng_seed(&rng, (uint64_t)args.seed, 0);
     const struct dpe_sampling sampling = {args.temperature, args.top_p_given ? args.top_p : 1.0,
                                           &rng};
-    struct run run = {.sampling = args.temperature > 0.0 ? &sampling : NULL};
-    dpe_status status = run_open(&run, &args, &err);
+    struct dpe_runner run = {.sampling = args.temperature > 0.0 ? &sampling : NULL};
+    dpe_status status = dpe_run_tool_open(&run, &args, &err);
     if (status == DPE_OK) {
-        static dpe_status (*const modes[])(const struct run *run, struct dpe_error *err) = {
+        static dpe_status (*const modes[])(const struct dpe_runner *run, struct dpe_error *err) = {
             [MODE_GENERATE] = generate,
             [MODE_TOKENIZE] = tokenize,
             [MODE_NLL] = nll,
@@ -589,6 +594,6 @@ DPE_MAIN(dpe_run)
         };
         status = args.chat ? dpe_run_tool_chat(&run, &err) : modes[args.mode](&run, &err);
     }
-    run_close(&run);
+    dpe_run_tool_close(&run);
     return dpe_tool_end(status, &err);
 }

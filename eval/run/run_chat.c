@@ -38,8 +38,8 @@ static dpe_status read_stdin(uint64_t most, char **bytes, size_t *n, struct dpe_
     return DPE_OK;
 }
 
-dpe_status dpe_run_tool_read(const struct run *run, const char *file, char **bytes, size_t *n,
-                             struct dpe_error *err)
+dpe_status dpe_run_tool_read(const struct dpe_runner *run, const char *file, char **bytes,
+                             size_t *n, struct dpe_error *err)
 {
     struct stat info;
     uint64_t most = run->args->tool.max_memory;
@@ -85,7 +85,7 @@ bool dpe_run_tool_token(void *user, const int32_t *generated, size_t n)
 enum { FIRST_CAPACITY = 4096 };
 
 struct chat {
-    const struct run *run;
+    const struct dpe_runner *run;
     struct dpe_chat *template;
     struct dpe_table *table; /* NULL: a method without one */
     int64_t trained_length;  /* that of the table, where there is one */
@@ -128,13 +128,22 @@ static dpe_status check_text(const struct chat *chat, const char *text, size_t n
     return status;
 }
 
-/* The ids of the whole conversation, up to where the answer begins. */
+/* The ids of the whole conversation, up to where the answer begins; without a template those of its
+ * one message. */
 static dpe_status encode(const struct chat *chat, struct dpe_tokens *tokens, struct dpe_error *err)
 {
-    const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
+    struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
     const struct dpe_chat_turn turn = {
         .messages = chat->messages, .now = &chat->now, .prompt = true};
+    if (chat->template == NULL) {
+        const json_t *message = json_array_get(chat->messages, 0);
+        const json_t *content = json_object_get(message, "content");
+        options =
+            (struct dpe_encode_options){.add_special = true, .special = chat->run->args->special};
+        return dpe_tokenizer_encode(chat->run->tokenizer, json_string_value(content),
+                                    json_string_length(content), &options, tokens, err);
+    }
     DPE_TRY(dpe_chat_render(chat->template, &turn, &text, err));
     DPE_TRY(dpe_tokenizer_encode(chat->run->tokenizer, text.bytes, text.n, &options, tokens, err));
     return tokens->n > 0 ? DPE_OK
@@ -143,13 +152,15 @@ static dpe_status encode(const struct chat *chat, struct dpe_tokens *tokens, str
 }
 
 /* The length that a plan for `need` tokens is made for: of a table its entry's, up to the trained
- * length that itself, beyond both doubled, so that a conversation that grows
- * seldom changes plans. */
+ * length that itself, with a document what its first answer needs, beyond these doubled, so that a
+ * conversation that grows seldom changes plans. */
 static int64_t plan_length(const struct chat *chat, int64_t need)
 {
     const struct dpe_table *entry =
         chat->table != NULL ? dpe_table_choose(chat->table, need) : NULL;
-    int64_t length = entry != NULL ? dpe_table_values(entry)->length : chat->trained_length;
+    const int64_t made_for = need > chat->trained_length ? chat->run->args->made_for : 0;
+    int64_t length =
+        entry != NULL ? dpe_table_values(entry)->length : dpe_most(chat->trained_length, made_for);
     while (length < need) {
         length *= 2;
     }
@@ -160,7 +171,7 @@ static int64_t plan_length(const struct chat *chat, int64_t need)
  * another plan, begins with an empty cache. */
 static dpe_status make_room(struct chat *chat, int64_t need, struct dpe_error *err)
 {
-    const struct arguments *args = chat->run->args;
+    const struct dpe_run_args *args = chat->run->args;
     int64_t most = args->length;
     if (most > 0 && need > most) {
         return dpe_fail(err, DPE_USAGE,
@@ -203,10 +214,36 @@ static dpe_status ended(const struct stream *stream, size_t n, struct dpe_error 
                : DPE_OK;
 }
 
+/* Read the whole chunks of what is new but the last, with a line that says how far; *at: where to
+ * go on. */
+static dpe_status read_ahead(struct chat *chat, const struct dpe_tokens *prompt, int64_t *at,
+                             struct dpe_error *err)
+{
+    const int64_t chunk = dpe_session_chunk(chat->session), n = (int64_t)prompt->n;
+    const double first = (double)*at, begin = dpe_clock();
+    dpe_progress_begin();
+    for (int64_t end = (*at / chunk + 1) * chunk; end < n; end += chunk) {
+        char line[96];
+        DPE_TRY(dpe_session_feed(chat->session, prompt->ids + *at, end - *at, NULL, err));
+        *at = end;
+        const double rate = ((double)end - first) / (dpe_clock() - begin);
+        const struct dpe_event event = {"read", (double)end, (double)n, rate,
+                                        (double)(n - end) / rate};
+        snprintf(line, sizeof line, "%lld of %lld tokens read, %.0f tokens/s", (long long)end,
+                 (long long)n, rate);
+        dpe_progress(&event, line);
+        if (dpe_clock() > chat->run->deadline) {
+            return dpe_fail(err, DPE_INCOMPLETE, "the time budget is used up: %s", line);
+        }
+    }
+    dpe_progress_clear();
+    return DPE_OK;
+}
+
 /* Generate, print and keep the answer to the last message. */
 static dpe_status answer(struct chat *chat, struct dpe_error *err)
 {
-    const struct run *run = chat->run;
+    const struct dpe_runner *run = chat->run;
     struct stream stream = {
         .tokenizer = run->tokenizer, .deadline = run->deadline, .ends = chat->ends};
     const struct dpe_generate_options options = {.max_new = run->args->max_new,
@@ -221,8 +258,10 @@ static dpe_status answer(struct chat *chat, struct dpe_error *err)
     const int64_t n = (int64_t)prompt.n;
     DPE_TRY(make_room(chat, n + run->args->max_new, err));
     const int64_t kept = dpe_least(dpe_session_common(chat->session, prompt.ids, n), n - 1);
+    int64_t at = kept;
     DPE_TRY(dpe_session_cut(chat->session, kept, err));
-    DPE_TRY(dpe_session_generate(chat->session, prompt.ids + kept, n - kept, &options, &out, err));
+    DPE_TRY(read_ahead(chat, &prompt, &at, err));
+    DPE_TRY(dpe_session_generate(chat->session, prompt.ids + at, n - at, &options, &out, err));
     dpe_run_tool_print(&stream, out.ids, out.n, true);
     printf("\n");
     fflush(stdout);
@@ -233,16 +272,46 @@ static dpe_status answer(struct chat *chat, struct dpe_error *err)
     return ended(&stream, out.n, err);
 }
 
+/* Whether there is a message besides that of the system. */
+static bool has_begun(const struct chat *chat)
+{
+    return json_array_size(chat->messages) > (chat->run->args->system != NULL ? 1 : 0);
+}
+
+/* What was measured of the plan that the document was read under. */
+static void tell(const struct chat *chat)
+{
+    const struct dpe_run_args *args = chat->run->args;
+    if (chat->length <= chat->trained_length) {
+        dpe_log_info("nothing was measured: document, question and answer have at most the trained "
+                     "length of %lld tokens, and the model is used unchanged",
+                     (long long)chat->trained_length);
+    } else if (args->told != NULL) {
+        dpe_log_info("%s", args->told);
+    }
+}
+
 static dpe_status say(struct chat *chat, const char *text, size_t n, struct dpe_error *err)
 {
+    const struct dpe_text *document = chat->run->args->document;
+    DPE_SCOPED(dpe_text_free) struct dpe_text whole = {0};
+    const bool first = document != NULL && !has_begun(chat);
     DPE_TRY(check_text(chat, text, n, err));
-    DPE_TRY(add_message(chat, "user", text, n, err));
-    return answer(chat, err);
+    if (first) {
+        DPE_TRY(dpe_text_append(&whole, document->bytes, document->n, err));
+    }
+    DPE_TRY(dpe_text_append(&whole, text, n, err));
+    DPE_TRY(add_message(chat, "user", whole.bytes, whole.n, err));
+    DPE_TRY(answer(chat, err));
+    if (first) {
+        tell(chat);
+    }
+    return DPE_OK;
 }
 
 static dpe_status say_prompt(struct chat *chat, struct dpe_error *err)
 {
-    const struct arguments *args = chat->run->args;
+    const struct dpe_run_args *args = chat->run->args;
     DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     if (args->prompt != NULL) {
@@ -267,8 +336,7 @@ static bool wait_line(void)
 /* The conversation begins anew, after the system message. */
 static void forget(struct chat *chat)
 {
-    size_t first = chat->run->args->system != NULL ? 1 : 0;
-    while (json_array_size(chat->messages) > first) {
+    while (has_begun(chat)) {
         json_array_remove(chat->messages, json_array_size(chat->messages) - 1);
     }
 }
@@ -297,7 +365,7 @@ static dpe_status converse(struct chat *chat, struct dpe_error *err)
     bool terminal = isatty(STDIN_FILENO) == 1;
     DPE_OWNED char *line = NULL;
     size_t size = 0;
-    size_t turns = 0;
+    size_t turns = has_begun(chat);
     if (terminal) {
         dpe_log_info("every line is a message; /help lists commands, Ctrl-D ends");
     }
@@ -343,27 +411,33 @@ static dpe_status converse(struct chat *chat, struct dpe_error *err)
 /* A template, and the table whose entries the conversation may run with. */
 static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
 {
-    const struct arguments *args = chat->run->args;
+    const struct dpe_run_args *args = chat->run->args;
     const char *table = dpe_run_tool_table(args);
     const char *what = args->chat_template != NULL ? args->chat_template : "auto";
     time_t now = time(NULL);
     localtime_r(&now, &chat->now);
     DPE_TRY(dpe_chat_open(what, args->model, &chat->template, err));
-    if (chat->template == NULL) {
+    if (chat->template == NULL && (args->chat || args->system != NULL)) {
         return dpe_fail(err, DPE_NO_INPUT,
                         "%s: has no chat template (chat_template.jinja, chat_template.json, or "
                         "chat_template in tokenizer_config.json or processor_config.json); leave "
-                        "out --chat, or give --chat-template FILE",
+                        "out --chat and --system, or give --chat-template FILE",
                         args->model);
     }
-    DPE_TRY(dpe_chat_find_ends(chat->template, chat->run->tokenizer, &chat->ends, err));
+    if (chat->template == NULL) {
+        dpe_log_warning("%s: has no chat template, so it is taken for a base model, which goes on "
+                        "with the text",
+                        args->model);
+    } else {
+        DPE_TRY(dpe_chat_find_ends(chat->template, chat->run->tokenizer, &chat->ends, err));
+        dpe_log_info("chat template of %s", dpe_chat_source(chat->template));
+    }
     if (table != NULL) {
         DPE_TRY(dpe_table_load(table, &chat->table, err));
     }
     chat->trained_length = chat->table != NULL ? dpe_table_values(chat->table)->trained_length
                                                : chat->run->trained_length;
     chat->messages = json_array();
-    dpe_log_info("chat template of %s", dpe_chat_source(chat->template));
     DPE_TRY(DPE_MADE(chat->messages, err, "out of memory for a conversation"));
     if (args->system == NULL) {
         return DPE_OK;
@@ -372,13 +446,15 @@ static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
     return add_message(chat, "system", args->system, strlen(args->system), err);
 }
 
-dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err)
+dpe_status dpe_run_tool_chat(const struct dpe_runner *run, struct dpe_error *err)
 {
     struct chat chat = {.run = run};
     dpe_status status = open_chat(&chat, err);
     if (status == DPE_OK) {
         bool one = run->args->prompt != NULL || run->args->prompt_file != NULL;
-        status = one ? say_prompt(&chat, err) : converse(&chat, err);
+        bool lines = !one || (run->args->document != NULL && run->args->chat);
+        status = one ? say_prompt(&chat, err) : DPE_OK;
+        status = status == DPE_OK && lines ? converse(&chat, err) : status;
     }
     dpe_session_destroy(chat.session);
     dpe_table_close(chat.table);
@@ -387,7 +463,7 @@ dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err)
     return status;
 }
 
-void dpe_run_tool_hint(const struct run *run, const int32_t *ids, size_t n)
+void dpe_run_tool_hint(const struct dpe_runner *run, const int32_t *ids, size_t n)
 {
     char told[1200];
     DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};

@@ -10,7 +10,7 @@
 #include "outputs/export/rope_forms.h"
 #include "outputs/words/words.h"
 
-dpe_status dpe_run_tool_plan_json(const struct run *run, const struct dpe_plan *plan,
+dpe_status dpe_run_tool_plan_json(const struct dpe_runner *run, const struct dpe_plan *plan,
                                   int64_t length, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
@@ -25,7 +25,7 @@ dpe_status dpe_run_tool_plan_json(const struct run *run, const struct dpe_plan *
     return DPE_OK;
 }
 
-static dpe_status print_json(const struct arguments *args, const struct dpe_readings *readings,
+static dpe_status print_json(const struct dpe_run_args *args, const struct dpe_readings *readings,
                              const struct dpe_applied *applied, bool agree, struct dpe_error *err)
 {
     char text[DPE_APPLIED_TEXT];
@@ -62,7 +62,8 @@ static dpe_status print_json(const struct arguments *args, const struct dpe_read
     return dpe_result_print(result, args->result, err);
 }
 
-dpe_status dpe_run_tool_runtimes(const struct arguments *args, bool *agree, struct dpe_error *err)
+dpe_status dpe_run_tool_runtimes(const struct dpe_run_args *args, bool *agree,
+                                 struct dpe_error *err)
 {
     DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
     DPE_SCOPED(dpe_readings_free) struct dpe_readings readings = {0};

@@ -19,7 +19,7 @@ struct secret {
 
 /* An answer as it comes: it ends with the model's turn, or once the secret is named. */
 struct reply {
-    const struct run *run;
+    const struct dpe_runner *run;
     const struct secret *secret;
     struct dpe_text text;
 };
@@ -45,7 +45,7 @@ static bool has_ended(void *user, const int32_t *ids, size_t n)
            dpe_signals_asked() != DPE_STOP_NONE;
 }
 
-static dpe_status hide(const struct run *run, struct secret *secret, struct dpe_error *err)
+static dpe_status hide(const struct dpe_runner *run, struct secret *secret, struct dpe_error *err)
 {
     const char *template = run->args->chat_template != NULL ? run->args->chat_template : "auto";
     struct dpe_niah_params params;
@@ -89,7 +89,7 @@ static const char *sentence_around(const struct dpe_text *text, size_t at, int *
     return text->bytes + first;
 }
 
-static void print_secret(const struct run *run, const struct secret *secret)
+static void print_secret(const struct dpe_runner *run, const struct secret *secret)
 {
     const char *words = secret->words.bytes;
     const char *needle = strstr(words, secret->sample.references[0]);
@@ -126,10 +126,10 @@ static void print_reply(const struct reply *reply, const char *name, double seco
 }
 
 /* Ask under the plan of these arguments. */
-static dpe_status ask(const struct run *run, const struct arguments *args, const char *name,
-                      const struct secret *secret, struct dpe_error *err)
+static dpe_status ask(const struct dpe_runner *run, const struct dpe_run_args *args,
+                      const char *name, const struct secret *secret, struct dpe_error *err)
 {
-    struct run own = *run;
+    struct dpe_runner own = *run;
     own.args = args;
     DPE_SCOPED(reply_free) struct reply reply = {.run = run, .secret = secret};
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens out = {0};
@@ -148,9 +148,9 @@ static dpe_status ask(const struct run *run, const struct arguments *args, const
     return DPE_OK;
 }
 
-dpe_status dpe_run_tool_show(const struct run *run, struct dpe_error *err)
+dpe_status dpe_run_tool_show(const struct dpe_runner *run, struct dpe_error *err)
 {
-    struct arguments unchanged = *run->args;
+    struct dpe_run_args unchanged = *run->args;
     unchanged.table = NULL;
     unchanged.method = "rope";
     DPE_SCOPED(secret_free) struct secret secret = {0};

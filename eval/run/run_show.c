@@ -92,7 +92,7 @@ static int64_t layers_moved(const struct dpe_config *config)
     return n;
 }
 
-static dpe_status info_json(const struct run *run, struct dpe_error *err)
+static dpe_status info_json(const struct dpe_runner *run, struct dpe_error *err)
 {
     const struct dpe_config *config = dpe_model_config(run->model);
     struct dpe_result *result = dpe_result_begin("dpe-run");
@@ -134,7 +134,7 @@ static dpe_status info_json(const struct run *run, struct dpe_error *err)
     return dpe_result_print(result, run->args->result, err);
 }
 
-dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
+dpe_status dpe_run_tool_info(const struct dpe_runner *run, struct dpe_error *err)
 {
     if (run->args->result != DPE_RESULT_TEXT) {
         return info_json(run, err);
@@ -185,7 +185,7 @@ dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err)
     return DPE_OK;
 }
 
-dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result *nll,
+dpe_status dpe_run_tool_print_nll(const struct dpe_runner *run, const struct nll_result *nll,
                                   struct dpe_error *err)
 {
     double sum = 0.0;
@@ -325,63 +325,6 @@ static const char *const chosen_places[] = {"at their positions", "one after ano
 static const char *const scored_places[] = {"without positions", "at their positions",
                                             "at one distance"};
 
-/* Keys with the places where they stand, as ranges. */
-static void show_runs(const struct dpe_key_run *runs, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        int64_t last = runs[i].end - 1;
-        dpe_print(i == 0 ? " %lld" : ", %lld", (long long)runs[i].first);
-        if (last > runs[i].first) {
-            dpe_print("-%lld", (long long)last);
-        }
-        if (runs[i].constant) {
-            dpe_print(" at %lld", (long long)runs[i].place);
-        } else if (runs[i].place != runs[i].first) {
-            dpe_print(" at %lld-%lld", (long long)runs[i].place,
-                      (long long)(runs[i].place + last - runs[i].first));
-        }
-    }
-    dpe_print("\n");
-}
-
-/* Who sees what at a few queries, if the first blocks score best. */
-static void show_seen(const struct dpe_selection *s, int64_t length)
-{
-    enum { FEW = 4 };
-    int32_t chosen[FEW];
-    struct dpe_key_run runs[FEW + 3];
-    struct dpe_choice choice = {.blocks = chosen};
-    const int64_t queries[] = {length / 8, length / 2, length - 1};
-    dpe_print(
-        "keys that a query sees, if blocks 0, 1, ... score best (at most %d of them shown):\n",
-        (int)FEW);
-    for (int i = 0; i < 3; i++) {
-        int64_t m = queries[i];
-        int64_t candidates = dpe_selection_candidates(s, m);
-        int64_t n = candidates < s->k ? candidates : s->k;
-        int64_t query = 0;
-        for (int32_t j = 0; j < FEW; j++) {
-            chosen[j] = j;
-        }
-        bool all = n == candidates || n <= FEW;
-        choice.n_blocks = n == candidates ? 0 : all ? n : FEW;
-        dpe_print("  query %lld: %lld keys, %lld of %lld candidates:", (long long)m,
-                  (long long)dpe_selection_keys(s, m), (long long)n, (long long)candidates);
-        if (n == candidates) {
-            /* Everything: the blocks need no list. */
-            struct dpe_selection dense = *s;
-            dense.sinks = m + 1;
-            show_runs(runs, dpe_selection_runs(&dense, m, &choice, runs, &query));
-        } else if (all) {
-            show_runs(runs, dpe_selection_runs(s, m, &choice, runs, &query));
-        } else {
-            struct dpe_selection few = *s;
-            few.k = FEW;
-            show_runs(runs, dpe_selection_runs(&few, m, &choice, runs, &query));
-        }
-    }
-}
-
 static void show_selection(const struct dpe_selection *s, int64_t length)
 {
     dpe_print(
@@ -411,11 +354,10 @@ static void show_selection(const struct dpe_selection *s, int64_t length)
     dpe_print("pairs           %.4g of %.4g of full attention (%.3g %%)\n",
               dpe_selection_pairs(s, length), 0.5 * (double)length * ((double)length + 1.0),
               200.0 * dpe_selection_pairs(s, length) / ((double)length * ((double)length + 1.0)));
-    show_seen(s, length);
 }
 
-void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
-                            const char *entry)
+void dpe_run_tool_show_plan(const struct dpe_runner *run, const struct dpe_plan *plan,
+                            int64_t length, const char *entry)
 {
     const char *table = dpe_run_tool_table(run->args);
     if (entry[0] != '\0') {
@@ -452,57 +394,17 @@ void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, 
 
 /* -------------------------------------------------------------------------------------- methods */
 
-enum { NAME_COLUMNS = 16, LEAST_WIDTH = 60, MOST_WIDTH = 110 };
-
-/* The column of the keys: the last third of the line. */
-static int key_column(int width)
-{
-    return NAME_COLUMNS + (width - NAME_COLUMNS) * 3 / 5;
-}
-
-/* Bytes of the next line of a text that has `room` columns; breaks at a space. */
-static size_t next_line(const char *text, size_t room)
-{
-    size_t n = strlen(text);
-    if (n <= room) {
-        return n;
-    }
-    for (n = room; n > 0 && text[n] != ' ';) {
-        n--;
-    }
-    return n > 0 ? n : strcspn(text, " ");
-}
-
-static void print_row(const char *name, const char *about, const char *keys, int width)
-{
-    int column = key_column(width);
-    while (*name != '\0' || *about != '\0' || *keys != '\0') {
-        size_t n_about = next_line(about, (size_t)(column - NAME_COLUMNS - 2));
-        size_t n_keys = next_line(keys, (size_t)(width - column));
-        dpe_print("%-*s%-*.*s%.*s\n", NAME_COLUMNS, name, n_keys > 0 ? column - NAME_COLUMNS : 0,
-                  (int)n_about, about, (int)n_keys, keys);
-        name = "";
-        about += n_about;
-        about += strspn(about, " ");
-        keys += n_keys;
-        keys += strspn(keys, " ");
-    }
-}
-
 void dpe_run_tool_methods(void)
 {
     char line[1024], temperature[DPE_TEMPERATURE_KEYS];
-    int width = dpe_terminal_width(stdout) - 1;
-    width = width < LEAST_WIDTH ? LEAST_WIDTH : width > MOST_WIDTH ? MOST_WIDTH : width;
-    print_row("METHOD", "WHAT IT DOES", "KEYS AND THEIR DEFAULTS", width);
+    dpe_print("METHOD          WHAT IT DOES; KEYS AND THEIR DEFAULTS\n");
     for (size_t i = 0; dpe_plan_method(i) != NULL; i++) {
         snprintf(line, sizeof line, "%s", dpe_plan_method(i));
         char *keys = strchr(line, '\t');
         *keys++ = '\0';
         char *about = strchr(keys, '\t');
         *about++ = '\0';
-        dpe_print("\n");
-        print_row(line, about, keys, width);
+        dpe_print("\n%-15s %s\n%-15s %s\n", line, about, "", keys);
     }
     dpe_print("\nL is the evaluated length, L0 the trained length. Write other values as\n"
               "NAME:KEY=VALUE,KEY=VALUE, for example self-extend:window=1k,group=8.\n\n"

@@ -5,60 +5,14 @@
 #ifndef DPE_RUN_TOOL_H
 #define DPE_RUN_TOOL_H
 
-#include "engine/tokenizer/tokenizer.h"
 #include "eval/chat/chat.h"
-#include "outputs/job/job.h"
+#include "eval/run/conversation.h"
 #include "outputs/read/read.h"
 
-enum mode {
-    MODE_GENERATE,
-    MODE_TOKENIZE,
-    MODE_NLL,
-    MODE_INFO,
-    MODE_SHOW,
-    MODE_SHOW_PLAN,
-    MODE_RUNTIMES
-};
-
-/** The command line; NULL or 0: not given. */
-struct arguments {
-    struct dpe_tool_options tool;
-    enum mode mode;
-    const char *model, *prompt, *prompt_file, *prompt_cache, *nll_file, *method, *table;
-    bool score_all, score_given;
-    enum dpe_special_policy special;
-    bool special_given;
-    int64_t context, max_new, trained_length, length, chunk;
-    const char *runtimes; /**< which are asked */
-    const char *corpus;   /**< --show: where the text comes from */
-    int64_t seed;         /**< --show: which text; of a temperature: which draws */
-    bool seed_given;
-    double temperature, top_p; /**< of an answer; 0 and 1: the likeliest token, always */
-    bool temperature_given, top_p_given;
-    bool raw, other_model;
-    bool chat; /**< generate: answer the messages of a conversation */
-    const char *system, *chat_template, *template_vars; /**< of a conversation */
-    enum dpe_result_format result;
-};
-
-/** A model, its tokenizer when one is needed, and the lengths everything is computed from. */
-struct run {
-    const struct arguments *args;
-    struct dpe_model *model;
-    struct dpe_tokenizer *tokenizer;
-    int64_t trained_length;
-    double deadline;
-    const struct dpe_sampling *sampling; /**< of answers; NULL: the likeliest token, always */
-};
-
-/** A session for prompts and answers of up to `capacity` tokens, under the plan of --method or
- *  --table for a text of `length` tokens (beyond the trained length --length replaces it). */
-dpe_status dpe_run_tool_session(const struct run *run, int64_t capacity, int64_t length,
-                                struct dpe_session **session, struct dpe_error *err);
 /** The bytes of a file, or of standard input when it is "-"; NUL-terminated, owned by the caller.
  */
-dpe_status dpe_run_tool_read(const struct run *run, const char *file, char **bytes, size_t *n,
-                             struct dpe_error *err);
+dpe_status dpe_run_tool_read(const struct dpe_runner *run, const char *file, char **bytes,
+                             size_t *n, struct dpe_error *err);
 
 /** Streams the text as it comes; bytes of an unfinished UTF-8 sequence wait for the next token. */
 struct stream {
@@ -73,14 +27,11 @@ void dpe_run_tool_print(struct stream *stream, const int32_t *ids, size_t n, boo
 /** A dpe_stop over a struct stream. */
 bool dpe_run_tool_token(void *user, const int32_t *generated, size_t n);
 
-/** Answer the messages of a conversation: one of --prompt or --prompt-file, or the lines of
- *  standard input, one after another. */
-dpe_status dpe_run_tool_chat(const struct run *run, struct dpe_error *err);
 /** After an answer without words: a warning, if the model has a chat template. */
-void dpe_run_tool_hint(const struct run *run, const int32_t *ids, size_t n);
+void dpe_run_tool_hint(const struct dpe_runner *run, const int32_t *ids, size_t n);
 
 /** The table that --table or --method names, or NULL. */
-static inline const char *dpe_run_tool_table(const struct arguments *args)
+static inline const char *dpe_run_tool_table(const struct dpe_run_args *args)
 {
     return args->table != NULL    ? args->table
            : args->method != NULL ? dpe_plan_table_of_spec(args->method)
@@ -89,20 +40,21 @@ static inline const char *dpe_run_tool_table(const struct arguments *args)
 /** The length that is shown without a text: --length, else that of the table, its longest, else
  * four times the trained one; and the trained length, which is the table's where there is one.
  * Errors of the table. */
-dpe_status dpe_run_tool_length(const struct run *run, int64_t *length, int64_t *trained,
+dpe_status dpe_run_tool_length(const struct dpe_runner *run, int64_t *length, int64_t *trained,
                                struct dpe_error *err);
 /** The position methods and their keys, as a table for people. */
 void dpe_run_tool_methods(void);
 /** Hide a secret in a text as long as the table is for, ask for it with the model unchanged and
  * with
  * --table or --method, and print both answers. */
-dpe_status dpe_run_tool_show(const struct run *run, struct dpe_error *err);
+dpe_status dpe_run_tool_show(const struct dpe_runner *run, struct dpe_error *err);
 /** What other runtimes compute from the configuration of --model, and apply of --table, for a text
  * of
  *  --length tokens. *agree: all the same, and each runs such a text. */
-dpe_status dpe_run_tool_runtimes(const struct arguments *args, bool *agree, struct dpe_error *err);
+dpe_status dpe_run_tool_runtimes(const struct dpe_run_args *args, bool *agree,
+                                 struct dpe_error *err);
 /** Describe the model. */
-dpe_status dpe_run_tool_info(const struct run *run, struct dpe_error *err);
+dpe_status dpe_run_tool_info(const struct dpe_runner *run, struct dpe_error *err);
 /** What --nll measured: sums over n windows of `context` tokens, of which `scored` each. */
 struct nll_result {
     size_t tokens;
@@ -110,14 +62,14 @@ struct nll_result {
     double *sum; /**< [n] nats */
     double seconds;
 };
-dpe_status dpe_run_tool_print_nll(const struct run *run, const struct nll_result *result,
+dpe_status dpe_run_tool_print_nll(const struct dpe_runner *run, const struct nll_result *result,
                                   struct dpe_error *err);
 /** Describe a plan made for a length; `entry` of a table that it is of, or why it is not the
  * method's; else "". */
-void dpe_run_tool_show_plan(const struct run *run, const struct dpe_plan *plan, int64_t length,
-                            const char *entry);
+void dpe_run_tool_show_plan(const struct dpe_runner *run, const struct dpe_plan *plan,
+                            int64_t length, const char *entry);
 /** The same as a table of one entry in its JSON form. DPE_NO_MEMORY, and as dpe_table_for_plan. */
-dpe_status dpe_run_tool_plan_json(const struct run *run, const struct dpe_plan *plan,
+dpe_status dpe_run_tool_plan_json(const struct dpe_runner *run, const struct dpe_plan *plan,
                                   int64_t length, struct dpe_error *err);
 
 #endif

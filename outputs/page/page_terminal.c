@@ -161,12 +161,12 @@ static int colour_of(double share)
 static void print_colour(double value, const struct dpe_plot *plot)
 {
     if (isnan(value)) {
-        dpe_print("     n/a");
+        dpe_print("    n/a");
     } else if (dpe_terminal_color(stdout)) {
-        dpe_print("  \033[30;48;5;%dm%5.0f \033[0m",
-                  colour_of((value - plot->low) / (plot->high - plot->low)), value);
+        dpe_print(" \033[30;48;5;%dm%5.*f \033[0m",
+                  colour_of((value - plot->low) / (plot->high - plot->low)), plot->digits, value);
     } else {
-        dpe_print("  %5.0f ", value);
+        dpe_print(" %5.*f ", plot->digits, value);
     }
 }
 
@@ -181,7 +181,7 @@ static void print_map(const struct dpe_sheet *sheet, const struct dpe_plot *plot
     }
     dpe_print("%s: %s\n%-8s", sheet->title, plot->bar_title, sheet->columns[0].name);
     for (size_t c = 0; c < columns && c < n; c++) {
-        dpe_print("  %6.0f", sheet->cells[c * sheet->n_columns + 1].number[0]);
+        dpe_print(" %6.0f", sheet->cells[c * sheet->n_columns + 1].number[0]);
     }
     for (size_t i = 0; i < n; i++) {
         const struct dpe_sheet_cell *row = &sheet->cells[i * sheet->n_columns];

@@ -590,7 +590,7 @@ def class_benchmark(draw, world):
 
 
 OPTIONS = {}  # by command: (name, takes a value)
-TOOLS = [["dpe-run"], ["dpe-detect"], ["dpe-norms"], ["dpe-export"], ["dpe-report"], ["dpe-bench"], ["dpe-calibrate"],
+TOOLS = [["dpe-run"], ["dpe-ask"], ["dpe-detect"], ["dpe-norms"], ["dpe-export"], ["dpe-report"], ["dpe-bench"], ["dpe-calibrate"],
          *[["dpe-eval", name] for name in
            ("niah", "ppl", "ruler", "compare", "ablate", "tune", "score", "data", "infinitebench")]]
 

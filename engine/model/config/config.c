@@ -160,6 +160,9 @@ static void read_sizes(struct dpe_json_reader *top, int64_t trained, struct dpe_
         dpe_json_integer(top, "max_position_embeddings", 2, max_positions,
                          defaults->max_position > 0 ? defaults->max_position : trained);
     config->made_longer = dpe_json_integer(top, DPE_TRAINED_KEY, 0, config->max_position, 0);
+    if (config->made_longer == 0 && config->max_position == defaults->extended) {
+        config->made_longer = -defaults->trained;
+    }
     read_dual_chunk(top, config);
     /* null means "as many as query heads" everywhere; an absent key means that in Llama only (the
      * others default to a number of their own). */
@@ -518,9 +521,11 @@ int64_t dpe_config_trained(const struct dpe_config *config)
 
 const char *dpe_config_trained_key(const struct dpe_config *config)
 {
+    const bool extended = config->max_position == dpe_family_of(config)->defaults.extended;
     return config->made_longer == 0  ? "max_position_embeddings"
-           : config->made_longer < 0 ? "dual_chunk_attention_config"
-                                     : DPE_TRAINED_KEY;
+           : config->made_longer > 0 ? DPE_TRAINED_KEY
+           : extended ? "by its authors; the rest of max_position_embeddings is room for an answer"
+                      : "dual_chunk_attention_config";
 }
 
 int64_t dpe_config_widest(const struct dpe_config *config)

@@ -98,7 +98,8 @@ struct dpe_config {
     int64_t vocab;         /**< rows of the embedding */
     int64_t max_position;  /**< max_position_embeddings */
     int64_t made_longer;   /**< DPE_TRAINED_KEY: trained at before dpe-export made max_position
-                                longer; 0: not there; negative: by dual_chunk_attention_config */
+                                longer; 0: not there; negative: by the family's table or
+                                dual_chunk_attention_config */
     double rms_eps;        /**< of all norms (a residual multiplier is in it, config.c) */
     bool qkv_bias;         /**< Qwen2 */
     bool o_bias, mlp_bias; /**< Llama attention_bias / mlp_bias */

@@ -137,7 +137,7 @@ static const struct dpe_family families[] = {
         .qkv_bias = DPE_BIAS_BY_KEY,
         .o_bias = DPE_BIAS_BY_KEY,
         .windows = DPE_WINDOW_SWITCHED,
-        .defaults = {.window = 4096, .head_dim = 128},
+        .defaults = {.window = 4096, .head_dim = 128, .extended = 40960, .trained = 32768},
     },
     {
         .model_type = "qwen3_moe",
@@ -147,6 +147,7 @@ static const struct dpe_family families[] = {
         .qkv_bias = DPE_BIAS_BY_KEY,
         .o_bias = DPE_BIAS_BY_KEY,
         .experts = DPE_EXPERTS_APART,
+        .defaults = {.extended = 40960, .trained = 32768},
     },
     {
         .model_type = "qwen3_5",

@@ -76,6 +76,9 @@ struct dpe_family_recurrent {
 struct dpe_family_defaults {
     int64_t n_heads, n_kv_heads, head_dim, vocab, max_position, window;
     int64_t hidden_ratio; /**< 0: the MLP's width is not given so */
+    /** Of a max_position_embeddings of `extended` the authors name `trained` as the length that the
+     * model was trained at; 0: they do not. */
+    int64_t extended, trained;
     double theta, local_theta, partial_rotary;
     const char *rope; /**< rope_parameters as JSON, where the class has more than a base */
     bool tied, attention_bias;

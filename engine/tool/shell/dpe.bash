@@ -30,4 +30,4 @@ _dpe() {
     compopt -o filenames
     COMPREPLY=($(compgen -f -- "$cur"))
 }
-complete -F _dpe dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-calibrate dpe-eval dpe-report dpe-serve
+complete -F _dpe dpe-ask dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-calibrate dpe-eval dpe-report dpe-serve

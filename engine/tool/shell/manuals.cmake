@@ -2,7 +2,7 @@
 # tool and of every command of dpe-eval, from what they print for --help=all, with the sections of a README that are their
 # reference where LOWDOWN is a program.
 cmake_minimum_required(VERSION 3.25)
-set(pages dpe dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-calibrate dpe-report dpe-eval
+set(pages dpe dpe-ask dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-calibrate dpe-report dpe-eval
     "dpe-eval niah" "dpe-eval ppl" "dpe-eval ruler" "dpe-eval ruler2" "dpe-eval infinitebench" "dpe-eval compare" "dpe-eval check"
     "dpe-eval ablate" "dpe-eval tune" "dpe-eval kld" "dpe-eval score" "dpe-eval data")
 set(reference_of_dpe-detect detect/README.md "## The search" "## The sweep")

@@ -395,12 +395,16 @@ static void trained_lengths(void **state)
     static const struct {
         const char *most, *chunks;
         int64_t option, trained;
-        const char *key;
+        const char *key, *type;
     } rows[] = {
         {"512", "{\"chunk_size\": 128, \"original_max_position_embeddings\": 96}", 0, 96,
          "dual_chunk_attention_config"},
         {"512", "{\"chunk_size\": 128}", 0, 128, "dual_chunk_attention_config"},
         {"512", NULL, 64, 512, "max_position_embeddings"},
+        {"40960", NULL, 0, 32768,
+         "by its authors; the rest of max_position_embeddings is room for an answer", "\"qwen3\""},
+        {"40961", NULL, 0, 40961, "max_position_embeddings", "\"qwen3\""},
+        {"40960", NULL, 0, 40960, "max_position_embeddings"},
         {NULL, NULL, 64, 64, "max_position_embeddings"},
     };
     struct model_folder folder = folder_make();
@@ -408,6 +412,8 @@ static void trained_lengths(void **state)
         const struct config_member members[] = {
             {"max_position_embeddings", rows[i].most},
             {"dual_chunk_attention_config", rows[i].chunks},
+            {"model_type", rows[i].type != NULL ? rows[i].type : "\"llama\""},
+            {"architectures", NULL},
             {"use_bidirectional_attention", i % 2 == 0 ? "\"vision\"" : "false"},
             {"is_causal", i % 2 == 0 ? "true" : NULL},
         };

@@ -1,5 +1,6 @@
 """serve_page.py BIN ROOT [MODEL [SERVER OPTION...]]: the page of dpe-serve in a real browser: a long document is pasted, a
-question asked, the answer stopped, refused, and asked for with the curl command that the page shows. With another MODEL only
+question asked, the answer stopped, refused, and asked for with the curl command that the page shows; with a chat template
+further questions go on. With another MODEL only
 the question about README.md is asked, and the answer printed. Exits with 125 where Chromium is not installed."""
 
 import json
@@ -64,6 +65,7 @@ def test_question(page, server):
     wanted = server.ask("/v1/completions", {"prompt": text[:2500] + "\n\nWhat is it?", "max_tokens": 12, "temperature": 0})
     assert answer == wanted["choices"][0]["text"] and len(answer) > 5, (answer, wanted)
     assert note.startswith("Plan self-extend") and "made for 2048 tokens" in note, note
+    assert note.endswith("What was measured: nothing."), note
     done = subprocess.run(shlex.split(page.text("curl").replace("\\\n", " ")) + ["-sS", "--noproxy", "*"], check=True,
                           capture_output=True, text=True).stdout
     pieces = [json.loads(line[6:]) for line in done.split("\n") if line.startswith("data: {")]
@@ -100,6 +102,24 @@ def test_refusal(page, _):
     assert note.startswith("Refused: This model's maximum context length") and "2048" in note, note
 
 
+def converse(page, server):
+    """A further question goes on with what was said, until the document is another one or the conversation begins anew."""
+    first = {"role": "user", "content": text[:900] + "\n\nWhat is it?"}
+    page.fill(document=text[:900], question="What is it?", tokens=8)
+    page.ask()
+    said = page.finished()[0]
+    page.fill(question="And what else?")
+    page.ask()
+    shown = page.finished()[0]
+    messages = [first, {"role": "assistant", "content": said}, {"role": "user", "content": "And what else?"}]
+    wanted = server.ask("/v1/chat/completions", {"messages": messages, "max_tokens": 8, "temperature": 0})
+    assert shown == said + "\n\n> And what else?\n" + wanted["choices"][0]["message"]["content"], (shown, wanted)
+    page.run("document.getElementById('anew').click(), true")
+    page.fill(question="What is it?")
+    page.ask()
+    assert page.finished()[0] == said
+
+
 folder = tempfile.mkdtemp()
 one_browser = Browser(program, folder)
 try:
@@ -116,6 +136,13 @@ try:
                 if name.startswith("test_"):
                     test(one_page, one_server)
                     print("passed", name, flush=True)
+    if not others:
+        template = os.path.join(folder, "chat.jinja")
+        with open(template, "w", encoding="utf-8") as file:
+            file.write("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:")
+        with Server(f"{bin_folder}/dpe-serve", "-m", *options, "--threads", 2, "--chat-template", template) as one_server:
+            converse(Page(one_browser, one_server), one_server)
+            print("passed converse")
 finally:
     one_browser.close()
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,109 @@
+#!/bin/sh
+# ask.sh BIN: dpe ask on the bundled model. Within the trained length the answer is the unchanged model's, beyond it that of the
+# formula, and with --budget that of the plan that a search in the document keeps; the last line says what was measured. A
+# conversation goes on, keys and values fit into --max-memory, and a document that is none is refused by name.
+set -u
+bin=$1
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+model=$root/data/reference
+. "$root/tests/work.sh"
+cd "$work" || exit 1
+
+# ask WORDS...: dpe ask of the bundled model; the end of what it says on standard error is in $last.
+ask() {
+    "$bin/dpe" ask -m "$model" --device cpu --dtype f32 --threads 1 "$@" >out 2>err
+    code=$?
+    last=$(tail -n 1 err)
+    return $code
+}
+# same PROMPT OPTION...: dpe-run continues the prompt with the same words.
+same() {
+    printf '%s' "$1" >prompt
+    shift
+    "$bin/dpe-run" -m "$model" --device cpu --threads 1 --prompt-file prompt "$@" >wanted 2>run || fail "dpe-run: $(cat run)"
+    diff wanted out >diff || fail "another answer than dpe-run $*: $(cat diff err)"
+}
+# document BYTES VALUE: that many bytes of a book, with a number in it.
+document() {
+    head -c "$1" "$root/data/sample/test/900007.txt" | sed "20s/^/ The number of brave kettle: $2. /"
+}
+question='Question: What is the number of brave kettle?
+Answer: The number of brave kettle:'
+
+# A document within the trained length, as the model is.
+document 600 4827193 >short.txt
+ask --document short.txt "$question" -n 8 || fail "short: $(cat err)"
+grep -q "trained length of 256 tokens, and the model is used unchanged" err || fail "short: $last"
+grep -q "has no chat template, so it is taken for a base model" err || fail "no word of the base model: $(cat err)"
+same "$(cat short.txt; printf '\n\n%s' "$question")" -n 8
+
+# Beyond it: the formula, made for the document's length; nothing was measured.
+document 4500 4827193 >app.log
+ask --document app.log "$question" -n 8 || fail "formula: $(cat err)"
+case $last in
+*"nothing was measured: the plan is a formula; --budget"*) ;;
+*) fail "formula: $last" ;;
+esac
+grep -q 4827193 out || fail "the number is not found: $(cat out err)"
+same "$(cat app.log; printf '\n\n%s' "$question")" -n 8 --method dpe -l 2k
+[ ! -e app.log.dpe.h5 ] || fail "a table that nobody asked for"
+
+# The bytes of other systems, and a folder of texts, are the same document.
+mkdir -p texts
+{ printf '\357\273\277'; sed 's/$/\r/' app.log; } >texts/one.txt
+mv out before
+ask --document texts "$question" -n 8 || fail "folder: $(cat err)"
+cmp -s out before || fail "folder: another answer: $(cat out err)"
+
+# A search in the document; the same again reads nothing, and another question goes on with its table.
+ask --document app.log --budget 40ktok "$question" -n 8 || fail "search: $(cat err)"
+said=$(printf '%s' "$last" | grep -o '[0-9]* of [0-9]* numbers hidden in this document were found, by the model as it is [0-9]* (app.log.dpe.h5)')
+[ -n "$said" ] || fail "search: $last"
+grep -q 4827193 out || fail "the number is not found after a search: $(cat out err)"
+score=$(h5dump -d /table/evidence_score app.log.dpe.h5 | sed -n 's/.*(0): //p')
+echo "$said" | awk -v s="$score" '{ d = $1 / $3 - s; exit !(d < 0.02 && d > -0.02) }' || fail "search: $said, and $score in the table"
+same "$(cat app.log; printf '\n\n%s' "$question")" -n 8 --table app.log.dpe.h5
+cp app.log.dpe.h5 first.h5
+ask --document app.log --budget 40ktok "What is the number of brave kettle, and who is Hugh?" -n 8 || fail "again: $(cat err)"
+h5diff --exclude-path=/run first.h5 app.log.dpe.h5 >diff || fail "another question made another table: $(cat diff)"
+grep -q "samples to run" err && fail "another question measured again: $(cat err)"
+ask --document app.log --table first.h5 "$question" -n 8 || fail "table: $(cat err)"
+case $last in
+*"nothing was measured of this document: the plan is that of first.h5"*) ;;
+*) fail "table: $last" ;;
+esac
+document 4500 1234567 >other.log
+refused 78 "app.log.dpe.h5" "$bin/dpe" ask -m "$model" --document other.log --budget 40ktok --table app.log.dpe.h5 a
+
+# A conversation: the document stands before the first question alone, whether that is on the command line or not.
+printf '{%% for m in messages %%}<{{ m.role }}>{{ m.content }}\n{%% endfor %%}<assistant>' >chat.jinja
+chat="--document short.txt --chat-template chat.jinja --chat -n 4"
+# shellcheck disable=SC2086 # several words
+printf 'And who?\n' | ask $chat "What is it?" || fail "chat: $(cat err)"
+mv out both
+grep -c "tokens read" err | grep -qx 2 || fail "two answers: $(cat err)"
+sed -n 's/.* tokens read, \([0-9]*\) kept.*/\1/p' err | tail -n 1 | awk '{ exit !($1 > 100) }' || fail "the document was read twice: $(cat err)"
+# shellcheck disable=SC2086 # several words
+printf 'What is it?\nAnd who?\n' | ask $chat || fail "chat by lines: $(cat err)"
+cmp -s out both || fail "the first question on standard input: another answer: $(diff out both)"
+
+# Keys and values get as narrow as memory wants, and no more of it is used.
+ask --document app.log "$question" -n 8 --max-memory 32M || fail "memory: $(cat err)"
+grep -q "keys and values are kept in \(bf16\|int8\), as wider ones do not fit into 32.0 MiB" err || fail "memory: $(cat err)"
+refused 71 "a smaller --document, --max-new needs less" "$bin/dpe" ask -m "$model" --document app.log --max-memory 9M --kv-cache-dir none a
+
+# What is no document.
+: >empty.txt
+printf ' \n\n' >blank.txt
+printf 'abc\377def' >latin.txt
+refused 65 "empty.txt" "$bin/dpe" ask -m "$model" --document empty.txt a
+refused 65 "blank.txt" "$bin/dpe" ask -m "$model" --document blank.txt a
+refused 65 "latin.txt: expected UTF-8, found an invalid byte 0xff at offset 3" "$bin/dpe" ask -m "$model" --document latin.txt a
+
+# A search that is stopped is continued by the same command.
+document 4500 7654321 >slow.log
+"$bin/dpe" ask -m "$model" --document slow.log --budget 2Mtok --time-budget 1 a >out 2>err
+code=$?
+[ $code = 75 ] || fail "a time budget: exit $code: $(cat err)"
+exit $failed
