@@ -75,7 +75,7 @@ MODELS = {
                    "`qwen2`; windows that config.json switches off are ignored. YaRN with a factor of 4 in config.json changes short "
                    "texts too; as `--method yarn`, a candidate of the search, it does not"),
     "Qwen3-4B": (shape("qwen3", 36, 2560, 9728, 32, 8, 151936, 40960, 1e6, head_dim=128, **TIED), 32768,
-                 "`qwen3`; config.json says 40,960, the authors 32,768: `--trained-length 32k`. It thinks before it answers: "
+                 "`qwen3`; config.json says 40,960, the authors 32,768, which the tools take. It thinks before it answers: "
                  "`--template-vars enable_thinking=false`. Qwen3-4B-Instruct-2507 needs nothing up to 256k"),
     "Qwen3-8B": (shape("qwen3", 36, 4096, 12288, 32, 8, 151936, 40960, 1e6, head_dim=128), 32768, "as Qwen3-4B"),
     "Qwen3-30B-A3B": (shape("qwen3_moe", 48, 2048, 6144, 32, 4, 151936, 40960, 1e6, head_dim=128, moe_intermediate_size=768,
