@@ -24,7 +24,7 @@ static const char *const families[] = {
     "lampe:official=0",
     "self-extend",
 };
-enum { FAMILIES = sizeof families / sizeof families[0], PLAIN = 4, RAMP = 2 };
+enum { FAMILIES = sizeof families / sizeof families[0], PLAIN = 4, RAMP = 2, JETLONG_FREQ = 6 };
 enum { MOST_CUTS = 4 }; /* where the groups are split */
 
 struct list {
@@ -164,9 +164,13 @@ static void begin(struct list *list)
     if (options->methods) {
         const struct dpe_detect_point ramp = {
             .family = RAMP + 1, .turns = {fmax(4.0, ratio / 2.0), 0.5}, .temperature = factor(0.9)};
+        const struct dpe_detect_point jet = {
+            .family = JETLONG_FREQ + 1,
+            .window = options->window ? params->trained_length / 4 : params->window,
+            .temperature = usual};
         if (!params->frequencies) {
             add_named(list, DPE_DETECT_METHOD, "lampe");
-            add_named(list, DPE_DETECT_METHOD, "jetlong_freq");
+            add(list, DPE_DETECT_SEARCHED, &jet);
         }
         add(list, DPE_DETECT_SEARCHED, &ramp);
         add_named(list, DPE_DETECT_METHOD, "yarn");
