@@ -160,18 +160,16 @@ static void begin(struct list *list)
         add(list, DPE_DETECT_FORMULA, &point);
         point = placed(params, &usual, params->window, params->trained_length / 2, 0);
         add(list, DPE_DETECT_SEARCHED, &point);
+        point.family = JETLONG_FREQ + 1;
+        point.window = options->window ? params->trained_length / 4 : params->window;
+        if (options->methods) {
+            add_named(list, DPE_DETECT_METHOD, "lampe");
+            add(list, DPE_DETECT_SEARCHED, &point);
+        }
     }
     if (options->methods) {
         const struct dpe_detect_point ramp = {
             .family = RAMP + 1, .turns = {fmax(4.0, ratio / 2.0), 0.5}, .temperature = factor(0.9)};
-        const struct dpe_detect_point jet = {
-            .family = JETLONG_FREQ + 1,
-            .window = options->window ? params->trained_length / 4 : params->window,
-            .temperature = usual};
-        if (!params->frequencies) {
-            add_named(list, DPE_DETECT_METHOD, "lampe");
-            add(list, DPE_DETECT_SEARCHED, &jet);
-        }
         add(list, DPE_DETECT_SEARCHED, &ramp);
         add_named(list, DPE_DETECT_METHOD, "yarn");
     }

@@ -67,7 +67,6 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
     const struct dpe_detect_arguments *args = inputs->args;
     const bool needles = dpe_detect_inputs_by_needles(inputs);
     const int64_t texts = inputs->streams[DETECT_GUARD].n;
-    const int64_t fresh = texts > 1 ? texts / 2 : 0; /* of texts that decide */
     const struct detect_opened *users = &inputs->streams[DETECT_SEARCHED_USERS];
     return (struct dpe_detect_search_options){
         .params = &inputs->grid.params,
@@ -77,7 +76,8 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .against = args->against,
         .n_against = args->n_against,
         .criterion = needles ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
-        .most = {needles ? DETECT_MOST_CONTEXTS : texts - fresh, needles ? users->n : 0,
+        /* Where texts decide, half of them are fresh. */
+        .most = {needles ? DETECT_MOST_CONTEXTS : texts - texts / 2, needles ? users->n : 0,
                  needles ? dpe_least(texts, DETECT_SEARCH_TEXTS) : 0},
         .guard = args->guard,
         .budget = inputs->budget,
@@ -221,7 +221,7 @@ static void set_fresh(struct sweep *sweep)
             further ? contexts * inputs->streams[DETECT_FRESH_USERS].task.together : 0;
         report->texts.n_validated = further ? dpe_least(texts->n, DETECT_GUARD_BOOKS) : 0;
     } else {
-        const int64_t fresh = texts->n > 1 ? texts->n / 2 : 0;
+        const int64_t fresh = texts->n / 2;
         ppl->first_validated = fresh > 0 ? texts->n - fresh : 0;
         ppl->n_validated = dpe_least(contexts, fresh > 0 ? fresh : texts->n);
         ppl->fresh = fresh > 0 && ppl->n_samples <= ppl->first_validated; /* not swept */
@@ -251,7 +251,6 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     for (int v = 0; v < report->n_validated; v++) {
         configs[v] = report->validated[v].config;
     }
-    const int n = report->n_validated;
     const struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
                                                        &report->users, &report->texts};
     if (dpe_detect_searches(report->rule)) {
@@ -260,7 +259,7 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < SWEEP_RESULTS; i++) {
         if (results[i]->used) {
             DPE_TRY(run_on(sweep, "validate", sweep->fresh[i], results[i]->first_validated,
-                           results[i]->n_validated, n, configs, err));
+                           results[i]->n_validated, report->n_validated, configs, err));
         }
     }
     for (int i = DETECT_CEILING; i <= DETECT_QUARTER; i++) {
