@@ -132,7 +132,7 @@ static uint8_t kind_index(struct dpe_config *config, struct dpe_layer_kind kind)
  * become kind 0; without any, there is nothing for a plan. */
 static void find_still(struct dpe_json_reader *top, struct dpe_config *config, int64_t window)
 {
-    const struct dpe_layer_kind still = {0, -1};
+    const struct dpe_layer_kind still = {0, -1, false};
     const uint8_t own = kind_index(config, still);
     const int last = config->n_kinds - 1;
     bool found = false;
