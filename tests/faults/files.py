@@ -462,7 +462,7 @@ def test_methods_that_need_different_memory(work):
         assert not os.path.exists(out + ".journal"), (mib, ran.stderr)
     assert 14 < mib and ran.returncode == 0 and b"in a file" in ran.stderr, (mib, ran)
     codes = []
-    for mib in range(19, 27):  # what a sweep decodes together fits its validation's plans too
+    for mib in range(16, 24):  # what a sweep decodes together fits its validation's plans too
         out = f"{work}/against{mib}.h5"
         ran = subprocess.run([BIN + "/dpe-detect", "-m", ROOT + "/data/reference", "--corpus", ROOT + "/data/sample", "-l", "1024",
                               "--samples", "2", "--temperature", "off", "--task", "user",
