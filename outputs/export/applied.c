@@ -191,7 +191,7 @@ void dpe_short_text_log(const struct dpe_table_values *values, const struct dpe_
         return;
     }
     dpe_log_warning(
-        "texts of up to %lld tokens change with %s too: in one of %lld tokens the mean -ln p is "
+        "texts of up to %lld tokens change with %s too: in a text of %lld tokens the mean -ln p is "
         "%.3f with the model as it is, %.3f with the factors, which vLLM and llama.cpp apply to "
         "every text, and %.3f with the factor on the logits alone, as in transformers; run such "
         "texts without it",

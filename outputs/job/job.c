@@ -329,7 +329,9 @@ static dpe_status agree_saving(struct dpe_job *job, dpe_status status, struct dp
     }
     int first = job->saving;
     DPE_TRY(dpe_job_tell(job, &first, sizeof first, err));
-    job->saving = (first > HALVINGS) == (job->saving > HALVINGS) ? job->saving : first;
+    /* Where the first has f32 and this one no room for it, the least of f32. */
+    job->saving = (first > HALVINGS) == (job->saving > HALVINGS) ? job->saving
+                                                                 : (int)dpe_most(first, HALVINGS);
     return DPE_OK;
 }
 
@@ -338,8 +340,8 @@ static void tell_saving(const struct dpe_job *job, int64_t capacity, bool shares
     const struct dpe_session_options options = dpe_job_session_options(job, capacity);
     const long long n = capacity, whole = options.capacity / capacity;
     if (options.kv_type != job->options->tool.kv_type) {
-        dpe_log_info("%lld tokens do not fit into memory in f32: --kv-cache-dtype int8 is taken",
-                     n);
+        dpe_log_info("%lld tokens do not fit into memory in %s: --kv-cache-dtype int8 is taken", n,
+                     dpe_kv_type_names[job->options->tool.kv_type]);
     }
     if (!shares && whole < job->batch) {
         dpe_log_info("memory holds %lld of %lld texts of %lld tokens at once", whole,
@@ -355,8 +357,14 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     const struct dpe_tool_options *tool = &job->options->tool;
     const bool file = tool->kv_dir != NULL && strcmp(tool->kv_dir, "none") != 0;
     const bool packs = strncmp(job->device, "cpu", 3) == 0 && !tool->kv_given && !file;
-    const int last = packs ? 2 * HALVINGS + 1 : HALVINGS;
-    const int before = job->saving;
+    char type[16] = "";
+    /* A run goes on with the type that it began with, whatever is free by now. */
+    const bool begun = packs && !tool->force && job->options->output != NULL &&
+                       job->ranks->rank == 0 &&
+                       dpe_run_recorded(job->options->output, "kv_cache_dtype", type, sizeof type);
+    const bool packed = strcmp(type, dpe_kv_type_names[DPE_KV_INT8]) == 0;
+    const int last = packs && (packed || !begun) ? 2 * HALVINGS + 1 : HALVINGS;
+    const int before = packed ? (int)dpe_most(job->saving, HALVINGS + 1) : job->saving;
     const uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
     struct dpe_session_needs needs = {.memory = UINT64_MAX};
     dpe_status status = DPE_OK;
@@ -364,6 +372,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     job->batch = job->remote != NULL ? job->options->in_flight : wanted->batch;
     job->group = (job->batch + wanted->together - 1) / wanted->together * wanted->together;
     job->own = wanted->own;
+    job->saving = before;
     for (; job->remote == NULL && status == DPE_OK; job->saving++) {
         struct dpe_session_options options = dpe_job_session_options(job, capacity);
         options.kv_dir = NULL; /* less before a file */
@@ -372,7 +381,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
             break;
         }
     }
-    if (needs.memory > most && job->saving > HALVINGS) {
+    if (needs.memory > most && job->saving > HALVINGS && !packed) {
         job->saving = HALVINGS; /* int8 would not help */
     }
     DPE_TRY(agree_saving(job, status, err));

@@ -52,6 +52,10 @@ struct dpe_run;
 dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
                         const struct dpe_run_options *options, struct dpe_run **run,
                         struct dpe_error *err);
+/** Whether there is a run at `path`, in its journal or its table, whose identity can be read; then
+ *  *value is what it has under this name, "" when it has none. What is wrong with it, dpe_run_open
+ *  says. */
+bool dpe_run_recorded(const char *path, const char *name, char *value, size_t size);
 /** Rows known so far in no promised order; borrowed until the next add. */
 const struct dpe_row *dpe_run_rows(const struct dpe_run *run, size_t *n);
 /** The row of a key, or NULL. O(1). Borrowed until the next add. */

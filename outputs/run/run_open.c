@@ -449,6 +449,25 @@ static dpe_status open_parts(struct opening *opening, const struct dpe_identity 
     return DPE_OK;
 }
 
+bool dpe_run_recorded(const char *path, const char *name, char *value, size_t size)
+{
+    DPE_SCOPED(dpe_run_free_scoped) struct dpe_run *run = NULL;
+    struct opening opening = {0};
+    struct dpe_error ignored = {0};
+    if (make_run(path, &opening.table.identity, NULL, &run, &ignored) == DPE_OK &&
+        dpe_manifest_read(run->manifest, &opening.manifest, &ignored) != DPE_OK) {
+        (void)dpe_h5_look(run->path, &opening.state, &opening.table, &ignored);
+    }
+    const bool running = opening.manifest.identity.n > 0,
+               there = running || opening.table.identity.n > 0;
+    const char *found =
+        dpe_identity_get(running ? &opening.manifest.identity : &opening.table.identity, name);
+    snprintf(value, size, "%s", found != NULL ? found : "");
+    dpe_identity_free(&opening.manifest.identity);
+    dpe_h5_content_free(&opening.table);
+    return there;
+}
+
 dpe_status dpe_run_open(const char *path, const struct dpe_identity *identity,
                         const struct dpe_run_options *options, struct dpe_run **run,
                         struct dpe_error *err)

@@ -307,7 +307,10 @@ def formula(trained_length, length, pairs):
 
 def trained_length_of(config):
     """Of a model's config.json, by the rule of dpe_config_trained (engine/model/config/config.h)."""
-    return getattr(config, "dpe_trained_length", 0) or config.max_position_embeddings
+    longest, chunks = config.max_position_embeddings, getattr(config, "dual_chunk_attention_config", None) or {}
+    before = chunks.get("original_max_position_embeddings") or chunks.get("chunk_size")
+    qwen3 = 32768 if getattr(config, "model_type", "") in ("qwen3", "qwen3_moe") and longest == 40960 else 0
+    return getattr(config, "dpe_trained_length", 0) or before or qwen3 or longest
 
 
 def formula_lengths(trained_length, length):

@@ -41,6 +41,20 @@ grep -q "^512 tokens do not fit into memory in f32: --kv-cache-dtype int8 is tak
 h5dump -d /identity/value "$work/packed.h5" | grep -q "\"int8\"" || fail "int8 is not recorded: $(h5dump -d /identity/value "$work/packed.h5")"
 detect named --max-memory 12M --kv-cache-dtype f32
 same "$work/eight.h5" "$work/named.h5"
+# A run goes on with the type that it began with, whatever memory there is by then: one of f32 that was stopped, and
+# finished ones of either type.
+"$bin/dpe-detect" --model "$root/data/reference" --corpus "$root/data/sample" --length 512 --threads 2 --dtype f32 --device cpu --budget 8ktok \
+    -o "$work/stopped.h5" --time-budget 0.2 >"$work/out" 2>"$work/err"
+[ $? = 75 ] || fail "it was not stopped: $(cat "$work/err")"
+detect stopped --max-memory 12M
+same "$work/eight.h5" "$work/stopped.h5"
+cp "$work/packed.h5" "$work/packed-before.h5"
+detect packed
+detect eight --max-memory 12M
+for name in packed eight; do
+    grep -q "^0 tokens were read" "$work/$name.err" || fail "$name: read again: $(cat "$work/$name.err")"
+done
+same "$work/packed-before.h5" "$work/packed.h5"
 
 # Shapes of Qwen3-4B, without weights.
 mkdir "$work/qwen"

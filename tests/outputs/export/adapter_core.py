@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import zlib
 
 try:
@@ -25,7 +26,7 @@ PROBE, EXPORT, ADAPTER, RUN = sys.argv[1:5]
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from checksum import add_checksum  # noqa: E402
 sys.path.insert(0, ADAPTER)
-from dpe_attention import Attention, TableError, formula, formula_table, load_table  # noqa: E402
+from dpe_attention import Attention, TableError, formula, formula_table, load_table, trained_length_of  # noqa: E402
 from dpe_plan import Map  # noqa: E402
 
 torch.set_num_threads(1)
@@ -1024,6 +1025,18 @@ def test_another_model(folder):
             assert "do not fit" in str(error)
         else:
             raise AssertionError(f"accepted q {q} k {k} layer {layer}")
+
+
+def test_trained_lengths(_):
+    """The rule of dpe_config_trained, on the rows of trained_lengths in engine/model/test_config.c."""
+    chunks = {"chunk_size": 128, "original_max_position_embeddings": 96}
+    for trained, longest, more in ((96, 512, {"dual_chunk_attention_config": chunks}),
+                                   (128, 512, {"dual_chunk_attention_config": {"chunk_size": 128}}),
+                                   (512, 512, {}), (32768, 40960, {"model_type": "qwen3"}), (32768, 40960, {"model_type": "qwen3_moe"}),
+                                   (40961, 40961, {"model_type": "qwen3"}), (40960, 40960, {"model_type": "llama"}),
+                                   (40000, 40960, {"model_type": "qwen3", "dpe_trained_length": 40000})):
+        found = trained_length_of(types.SimpleNamespace(max_position_embeddings=longest, **more))
+        assert found == trained, (found, trained, longest, more)
 
 
 if __name__ == "__main__":
