@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "detect/tool/detection.h"
 #include "engine/system/folder.h"
@@ -52,13 +51,11 @@ static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "The plan, where the text is longer than the trained length:", 2},
     {"budget", KEY_BUDGET, "TIME|TOKENS", DPE_BASIC,
      "Search it, by numbers that are hidden in this document, for a time such as 10m or tokens "
-     "such "
-     "as 2Mtok (default: a formula, of which nothing is measured)",
+     "such as 2Mtok (default: a formula, of which nothing is measured)",
      2},
     {"table", 0, "FILE", DPE_BASIC,
      "Take it from a DPE table. With --budget where the search keeps what it finds, and goes on "
-     "from "
-     "(default: the document's name and .dpe.h5, in the current folder)",
+     "from (default: the document's name, the length and .dpe.h5, in the current folder)",
      2, DPE_TABLE(struct ask, run.table)},
     {"trained-length", 0, "L0", 0, "Trained length (default: as dpe-run --info says)", 2,
      DPE_TOKENS(struct ask, run.trained_length, 2, DPE_MOST_TRAINED)},
@@ -98,11 +95,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     }
 }
 
-static bool searches(const struct ask *ask)
-{
-    return ask->budget.seconds > 0.0 || ask->budget.tokens > 0.0;
-}
-
 /* ------------------------------------------------------------------------------------- the text */
 
 static dpe_status read_document(struct ask *ask, struct dpe_error *err)
@@ -123,7 +115,6 @@ static dpe_status count(struct ask *ask, const struct dpe_runner *run, int64_t *
                         struct dpe_error *err)
 {
     struct dpe_run_args *args = &ask->run;
-    const char *template = args->chat_template != NULL ? args->chat_template : "auto";
     struct dpe_encode_options options = {.special = args->special,
                                          .advice = "--special-in-text parse makes it the token"};
     DPE_SCOPED(dpe_chat_frame_free) struct dpe_chat_frame frame = {0};
@@ -133,14 +124,14 @@ static dpe_status count(struct ask *ask, const struct dpe_runner *run, int64_t *
                              &tokens, err) != DPE_OK) {
         return dpe_fail_prefix(err, "%s", ask->path);
     }
-    DPE_TRY(dpe_chat_wrap(template, args->model, &frame, err));
+    DPE_TRY(dpe_chat_wrap(args->chat_template, args->model, &frame, err));
     dpe_text_put(&rest, "%s%s%s%s", frame.before, args->system != NULL ? args->system : "",
                  args->prompt != NULL ? args->prompt : "", frame.after);
     DPE_TRY(dpe_text_done(&rest, err));
     options.special = DPE_SPECIAL_PARSE;
     DPE_TRY(dpe_tokenizer_encode(run->tokenizer, rest.bytes, rest.n, &options, &tokens, err));
     *n = (int64_t)tokens.n + SPARE;
-    args->max_new = args->max_new > 0 ? args->max_new : dpe_chat_framed(&frame) ? 512 : 64;
+    args->max_new = dpe_run_tool_room(args->max_new, dpe_chat_framed(&frame));
     return DPE_OK;
 }
 
@@ -148,19 +139,18 @@ static dpe_status count(struct ask *ask, const struct dpe_runner *run, int64_t *
 
 /* The fastest products that the processor has, and the widest keys and values that fit into memory.
  */
-static dpe_status choose_types(struct ask *ask, const struct dpe_runner *run, int64_t length,
-                               struct dpe_error *err)
+static dpe_status choose_types(struct ask *ask, const struct dpe_runner *run, struct dpe_error *err)
 {
     struct dpe_tool_options *tool = &ask->run.tool;
     const struct dpe_plan_context context = {.config = dpe_model_config(run->model),
                                              .trained_length = run->trained_length,
-                                             .length = length};
-    const bool cpu = strcmp(tool->device, "cpu") == 0;
+                                             .length = ask->run.made_for};
+    const bool plain = strcmp(tool->device, "cpu") == 0 && !tool->dtype_given;
+    const bool file = tool->kv_dir != NULL && strcmp(tool->kv_dir, "none") != 0;
     const uint64_t room = tool->max_memory > 0 ? tool->max_memory : dpe_device_memory(tool->device);
-    struct dpe_session_options options = {.device =
-                                              cpu && !tool->dtype_given ? "cpu-bf16" : tool->device,
+    struct dpe_session_options options = {.device = plain ? "cpu-bf16" : tool->device,
                                           .n_threads = tool->threads,
-                                          .capacity = length,
+                                          .capacity = context.length,
                                           .kv_type = tool->kv_type};
     struct dpe_session_needs needs = {0};
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
@@ -169,17 +159,17 @@ static dpe_status choose_types(struct ask *ask, const struct dpe_runner *run, in
         options.device = tool->device;
         DPE_TRY(dpe_session_estimate(context.config, &plan, &options, &needs, err));
     }
-    while (needs.memory > room && strncmp(options.device, "cpu", 3) == 0 &&
-           options.kv_type < DPE_KV_INT8) {
+    while (needs.memory > room && strncmp(options.device, "cpu", 3) == 0 && !tool->kv_given &&
+           !file && options.kv_type < DPE_KV_INT8) {
         options.kv_type++;
         DPE_TRY(dpe_session_estimate(context.config, &plan, &options, &needs, err));
     }
-    if (options.kv_type != tool->kv_type) {
+    if (options.kv_type != tool->kv_type && needs.memory <= room) {
         char bytes[32];
         dpe_log_info("keys and values are kept in %s, as wider ones do not fit into %s",
                      dpe_kv_type_names[options.kv_type], dpe_format_bytes(room, bytes));
+        tool->kv_type = options.kv_type;
     }
-    tool->kv_type = options.kv_type;
     tool->device = options.device;
     return DPE_OK;
 }
@@ -209,28 +199,35 @@ static dpe_status tell_search(struct ask *ask, const char *path, struct dpe_erro
     return DPE_OK;
 }
 
-/* Needles in this document, by the study of dpe-detect. A table that is there keeps its length, so
- * that another question goes on with its rows. */
-static dpe_status search(struct ask *ask, int64_t length, struct dpe_error *err)
+/* Where the search keeps its plan: by default a file for each length. One that --table names keeps
+ * its length where that suffices, so that another question goes on with its rows. */
+static void place(struct ask *ask)
 {
-    const struct dpe_run_args *run = &ask->run;
+    struct dpe_run_args *run = &ask->run;
     DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
-    struct dpe_detect_arguments detect;
     int n = 0;
     const char *name = dpe_folder_name(ask->path, &n);
-    snprintf(ask->table, sizeof ask->table, "%.*s.dpe.h5", n, name);
-    const char *path = run->table != NULL ? run->table : ask->table;
-    if (access(path, F_OK) == 0 && dpe_table_load(path, &table, NULL) == DPE_OK) {
-        length = dpe_most(length, dpe_table_values(table)->length);
+    snprintf(ask->table, sizeof ask->table, "%.*s.%lldk.dpe.h5", n, name,
+             (long long)run->made_for / STEP);
+    run->table = run->table != NULL ? run->table : ask->table;
+    if (dpe_table_load(run->table, &table, NULL) == DPE_OK) {
+        run->made_for = dpe_most(run->made_for, dpe_table_values(table)->length);
     }
+}
+
+/* Needles in this document, by the study of dpe-detect. */
+static dpe_status search(struct ask *ask, struct dpe_error *err)
+{
+    const struct dpe_run_args *run = &ask->run;
+    struct dpe_detect_arguments detect;
     dpe_detect_defaults(&detect);
     detect.job.tool = run->tool;
     detect.job.model = run->model;
     detect.job.corpus = ask->path;
     detect.job.chat_template = run->chat_template;
     detect.job.template_vars = run->template_vars;
-    detect.job.output = path;
-    detect.job.length = detect.job.lengths[0] = length;
+    detect.job.output = run->table;
+    detect.job.length = detect.job.lengths[0] = run->made_for;
     detect.job.n_lengths = detect.job.tensor_parallel = 1;
     detect.job.rank_timeout = 1800.0;
     detect.job.trained_length = run->trained_length;
@@ -241,34 +238,42 @@ static dpe_status search(struct ask *ask, int64_t length, struct dpe_error *err)
     detect.budget = ask->budget;
     detect.guard = 0.0; /* no text is as long as this one and its question */
     dpe_detect_settle(&detect);
-    DPE_TRY(dpe_study_run(&dpe_detect_study, &detect, err));
-    ask->run.table = path;
-    return tell_search(ask, path, err);
+    const dpe_status status = dpe_study_run(&dpe_detect_study, &detect, err);
+    if (status == DPE_MISMATCH) {
+        dpe_fail_prefix(err, "to search %s too, give another --table FILE", ask->path);
+    }
+    return status == DPE_OK ? tell_search(ask, run->table, err) : status;
 }
 
 static dpe_status answer(struct ask *ask, const struct dpe_runner *run, struct dpe_error *err)
 {
     struct dpe_run_args *args = &ask->run;
+    DPE_SCOPED(dpe_chat_close_scoped) struct dpe_chat *template = NULL;
     int64_t n = 0;
+    DPE_TRY(dpe_run_tool_template(run, &template, err));
     DPE_TRY(read_document(ask, err));
     DPE_TRY(count(ask, run, &n, err));
     args->document = &ask->document;
+    args->told = ask->told;
     args->made_for = (n + args->max_new + STEP - 1) / STEP * STEP;
-    DPE_TRY(choose_types(ask, run, args->made_for, err));
+    const bool looks =
+        n + args->max_new > run->trained_length && ask->budget.seconds + ask->budget.tokens > 0.0;
+    if (looks) {
+        place(ask);
+    }
+    DPE_TRY(choose_types(ask, run, err));
     dpe_log_info("%s: about %lld tokens with the question, the model's trained length is %lld; "
                  "device %s",
                  ask->path, (long long)n, (long long)run->trained_length, args->tool.device);
-    if (n + args->max_new > run->trained_length && searches(ask)) {
-        DPE_TRY(search(ask, args->made_for, err));
+    if (looks) {
+        DPE_TRY(search(ask, err));
     } else if (args->table == NULL) {
-        snprintf(ask->told, TOLD,
-                 "nothing was measured: the plan is a formula; --budget 10m looks for one with "
-                 "numbers that are hidden in this document");
+        args->told = "nothing was measured: the plan is a formula; --budget 10m looks for one with "
+                     "numbers that are hidden in this document";
     } else {
         snprintf(ask->told, TOLD, "nothing was measured of this document: the plan is that of %s",
                  args->table);
     }
-    args->told = ask->told;
     return dpe_run_tool_chat(run, err);
 }
 
@@ -280,20 +285,19 @@ DPE_MAIN(dpe_ask)
         .options = options_table,
         .parser = parse_option,
         .args_doc = "QUESTION",
-        .doc = "Ask a RoPE language model about a document that is longer than its trained "
-               "length.\v"
-               "The length is that of the document. A text within the trained length is read by "
+        .doc = "Ask a RoPE language model about a document that is longer than its trained length."
+               "\vThe length is that of the document. A text within the trained length is read by "
                "the model as it is. The answer goes to standard output; the last line on standard "
                "error says what was measured. Unless --dtype says otherwise, a processor with "
-               "AVX512-BF16 multiplies in bf16; keys and values are as wide as fits into "
-               "memory.\n\n"
-               "Examples:\n"
+               "AVX512-BF16 multiplies in bf16; keys and values are as wide as fits into memory."
+               "\n\nExamples:\n"
                "  dpe ask -m MODEL --document app.log \"What failed first?\"\n"
                "  dpe ask -m MODEL --document app.log --budget 10m --chat \"What failed first?\"",
         .children = children,
     };
     dpe_tool_start(&argc, &argv);
-    struct ask ask = {.run = {.method = "dpe"}, .argc = argc, .argv = argv};
+    struct ask ask = {
+        .run = {.method = "dpe", .chat_template = "auto"}, .argc = argc, .argv = argv};
     dpe_tool_parse(&options, argc, argv, 0, &ask);
     dpe_tool_configure(&ask.run.tool);
     ask.run.special = ask.parse_special ? DPE_SPECIAL_PARSE : DPE_SPECIAL_ERROR;

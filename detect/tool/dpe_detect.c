@@ -262,9 +262,7 @@ void dpe_detect_settle(struct dpe_detect_arguments *args)
         args->auto_task = dpe_detect_searches(args->rule) && args->keys_per_context == 0 &&
                           args->shared == 0 && asked_for(args) == NULL;
     }
-    if (args->job.chat_template == NULL) {
-        args->job.chat_template = "auto";
-    }
+    args->job.chat_template = args->job.chat_template != NULL ? args->job.chat_template : "auto";
 }
 
 void dpe_detect_complete(struct dpe_command_line *state, struct dpe_detect_arguments *args)

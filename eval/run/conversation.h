@@ -61,6 +61,18 @@ dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, 
 dpe_status dpe_run_tool_open(struct dpe_runner *run, const struct dpe_run_args *args,
                              struct dpe_error *err);
 void dpe_run_tool_close(struct dpe_runner *run);
+/** --max-new, or where that is 0 what stands for it: room for an answer, or to go on with a text.
+ */
+static inline int64_t dpe_run_tool_room(int64_t max_new, bool answers)
+{
+    return max_new > 0 ? max_new : answers ? 512 : 64;
+}
+/** The template of the conversation, NULL without one, once --system and --prompt are found to go
+ *  with it: for those who ask before a longer work. The caller closes it, also after an error.
+ *  DPE_NO_INPUT where --chat or --system lacks a template, DPE_BAD_DATA where a text spells a
+ * special token, and as dpe_chat_open. */
+dpe_status dpe_run_tool_template(const struct dpe_runner *run, struct dpe_chat **template,
+                                 struct dpe_error *err);
 /** Answer the messages of a conversation: one of --prompt or --prompt-file, or the lines of
  *  standard input, one after another; about a document, with args->chat, both. A model without a
  *  chat template goes on with a document and the prompt, and DPE_NO_INPUT where args->chat asks for

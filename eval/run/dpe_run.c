@@ -291,7 +291,7 @@ dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, 
     char note[DPE_TABLE_NOTE];
     DPE_TRY(make_plan(run, length, &plan, note, err));
     const char *table = dpe_run_tool_table(run->args);
-    if (note[0] != '\0') {
+    if (note[0] != '\0' && (table != NULL || run->args->document == NULL)) {
         dpe_log_info("%s%s: %s", table != NULL ? table : "--method ",
                      table != NULL ? ": entry" : run->args->method, note);
     }
@@ -335,10 +335,7 @@ static dpe_status encode(const struct dpe_runner *run, const char *text, const c
                   "--special-in-text",
     };
     dpe_status status = dpe_tokenizer_encode(run->tokenizer, text, n, &options, tokens, err);
-    if (status != DPE_OK && bytes != NULL) {
-        dpe_fail_prefix(err, "%s", file);
-    }
-    return status;
+    return status == DPE_OK || bytes == NULL ? status : dpe_fail_prefix(err, "%s", file);
 }
 
 static dpe_status tokenize(const struct dpe_runner *run, struct dpe_error *err)
@@ -511,7 +508,7 @@ dpe_status dpe_run_tool_length(const struct dpe_runner *run, int64_t *length, in
                                struct dpe_error *err)
 {
     const char *path = dpe_run_tool_table(run->args);
-    struct dpe_table *table = NULL;
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
     *trained = run->trained_length;
     *length = run->args->length > 0 ? run->args->length : 4 * run->trained_length;
     if (path == NULL) {
@@ -519,10 +516,7 @@ dpe_status dpe_run_tool_length(const struct dpe_runner *run, int64_t *length, in
     }
     DPE_TRY(dpe_table_load(path, &table, err));
     *trained = dpe_table_values(table)->trained_length;
-    if (run->args->length <= 0) {
-        *length = dpe_table_values(table)->length;
-    }
-    dpe_table_close(table);
+    *length = run->args->length > 0 ? *length : dpe_table_values(table)->length;
     return DPE_OK;
 }
 
@@ -571,12 +565,11 @@ DPE_MAIN(dpe_run)
     check_usage(&args);
     if (args.mode == MODE_RUNTIMES) {
         bool agree = false;
-        dpe_status told = dpe_run_tool_runtimes(&args, &agree, &err);
-        int code = dpe_tool_end(told, &err);
+        int code = dpe_tool_end(dpe_run_tool_runtimes(&args, &agree, &err), &err);
         return code == 0 && !agree ? 1 : code;
     }
     args.method = args.method != NULL ? args.method : "rope";
-    args.max_new = args.max_new > 0 ? args.max_new : args.chat ? 512 : 64;
+    args.max_new = dpe_run_tool_room(args.max_new, args.chat);
     struct dpe_rng rng;
     dpe_rng_seed(&rng, (uint64_t)args.seed, 0);
     const struct dpe_sampling sampling = {args.temperature, args.top_p_given ? args.top_p : 1.0,

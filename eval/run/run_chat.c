@@ -112,20 +112,16 @@ static dpe_status add_message(struct chat *chat, const char *role, const char *t
 
 /* Special tokens belong to the template: their spelling in a message is refused, unless it is to be
  * parsed. */
-static dpe_status check_text(const struct chat *chat, const char *text, size_t n,
+static dpe_status check_text(const struct dpe_runner *run, const char *text, size_t n,
                              struct dpe_error *err)
 {
     const struct dpe_encode_options options = {
         .special = DPE_SPECIAL_ERROR, .advice = "--special-in-text parse makes it the token"};
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
-    if (chat->run->args->special == DPE_SPECIAL_PARSE) {
-        return DPE_OK;
-    }
-    dpe_status status = dpe_tokenizer_encode(chat->run->tokenizer, text, n, &options, &tokens, err);
-    if (status != DPE_OK) {
-        dpe_fail_prefix(err, "message");
-    }
-    return status;
+    return n == 0 || run->args->special == DPE_SPECIAL_PARSE ||
+                   dpe_tokenizer_encode(run->tokenizer, text, n, &options, &tokens, err) == DPE_OK
+               ? DPE_OK
+               : dpe_fail_prefix(err, "message");
 }
 
 /* The ids of the whole conversation, up to where the answer begins; without a template those of its
@@ -186,19 +182,17 @@ static dpe_status make_room(struct chat *chat, int64_t need, struct dpe_error *e
                         (long long)chat->trained_length);
         chat->warned = true;
     }
-    bool within = need <= chat->trained_length;
-    int64_t length = most > 0 && !within ? most : plan_length(chat, need);
+    int64_t length = most > 0 && need > chat->trained_length ? most : plan_length(chat, need);
     if (chat->session != NULL && need <= chat->capacity && length == chat->length) {
         return DPE_OK;
     }
-    int64_t room = most > 0 ? most : length;
-    int64_t capacity = FIRST_CAPACITY < room ? FIRST_CAPACITY : room;
+    int64_t capacity = dpe_least(FIRST_CAPACITY, length);
     while (capacity < need) {
         capacity *= 2;
     }
     dpe_session_destroy(chat->session);
     chat->session = NULL;
-    chat->capacity = most > 0 ? most : capacity < room ? capacity : room;
+    chat->capacity = most > 0 ? most : dpe_least(capacity, length);
     chat->length = length;
     return dpe_run_tool_session(chat->run, chat->capacity, length, &chat->session, err);
 }
@@ -296,7 +290,7 @@ static dpe_status say(struct chat *chat, const char *text, size_t n, struct dpe_
     const struct dpe_text *document = chat->run->args->document;
     DPE_SCOPED(dpe_text_free) struct dpe_text whole = {0};
     const bool first = document != NULL && !has_begun(chat);
-    DPE_TRY(check_text(chat, text, n, err));
+    DPE_TRY(check_text(chat->run, text, n, err));
     if (first) {
         DPE_TRY(dpe_text_append(&whole, document->bytes, document->n, err));
     }
@@ -395,7 +389,7 @@ static dpe_status converse(struct chat *chat, struct dpe_error *err)
             }
             continue;
         }
-        if (terminal && check_text(chat, line, (size_t)n, err) != DPE_OK) {
+        if (terminal && check_text(chat->run, line, (size_t)n, err) != DPE_OK) {
             dpe_log_warning("%s; the line is left out", err->text);
             continue;
         }
@@ -408,22 +402,31 @@ static dpe_status converse(struct chat *chat, struct dpe_error *err)
                           "standard input: expected a message on each line, found none");
 }
 
-/* A template, and the table whose entries the conversation may run with. */
-static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
+dpe_status dpe_run_tool_template(const struct dpe_runner *run, struct dpe_chat **template,
+                                 struct dpe_error *err)
 {
-    const struct dpe_run_args *args = chat->run->args;
-    const char *table = dpe_run_tool_table(args);
+    const struct dpe_run_args *args = run->args;
     const char *what = args->chat_template != NULL ? args->chat_template : "auto";
-    time_t now = time(NULL);
-    localtime_r(&now, &chat->now);
-    DPE_TRY(dpe_chat_open(what, args->model, &chat->template, err));
-    if (chat->template == NULL && (args->chat || args->system != NULL)) {
+    DPE_TRY(dpe_chat_open(what, args->model, template, err));
+    if (*template == NULL && (args->chat || args->system != NULL)) {
         return dpe_fail(err, DPE_NO_INPUT,
                         "%s: has no chat template (chat_template.jinja, chat_template.json, or "
                         "chat_template in tokenizer_config.json or processor_config.json); leave "
                         "out --chat and --system, or give --chat-template FILE",
                         args->model);
     }
+    DPE_TRY(check_text(run, args->system, args->system != NULL ? strlen(args->system) : 0, err));
+    return check_text(run, args->prompt, args->prompt != NULL ? strlen(args->prompt) : 0, err);
+}
+
+/* A template, and the table whose entries the conversation may run with. */
+static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
+{
+    const struct dpe_run_args *args = chat->run->args;
+    const char *table = dpe_run_tool_table(args);
+    time_t now = time(NULL);
+    localtime_r(&now, &chat->now);
+    DPE_TRY(dpe_run_tool_template(chat->run, &chat->template, err));
     if (chat->template == NULL) {
         dpe_log_warning("%s: has no chat template, so it is taken for a base model, which goes on "
                         "with the text",
@@ -439,11 +442,9 @@ static dpe_status open_chat(struct chat *chat, struct dpe_error *err)
                                                : chat->run->trained_length;
     chat->messages = json_array();
     DPE_TRY(DPE_MADE(chat->messages, err, "out of memory for a conversation"));
-    if (args->system == NULL) {
-        return DPE_OK;
-    }
-    DPE_TRY(check_text(chat, args->system, strlen(args->system), err));
-    return add_message(chat, "system", args->system, strlen(args->system), err);
+    return args->system == NULL
+               ? DPE_OK
+               : add_message(chat, "system", args->system, strlen(args->system), err);
 }
 
 dpe_status dpe_run_tool_chat(const struct dpe_runner *run, struct dpe_error *err)

@@ -45,9 +45,11 @@ case $last in
 *"nothing was measured: the plan is a formula; --budget"*) ;;
 *) fail "formula: $last" ;;
 esac
+[ "$(grep -c "nothing was measured" err)" = 1 ] || fail "formula: said more than once: $(cat err)"
+grep -q -- "--method" err && fail "formula: an option of dpe-run: $(cat err)"
 grep -q 4827193 out || fail "the number is not found: $(cat out err)"
 same "$(cat app.log; printf '\n\n%s' "$question")" -n 8 --method dpe -l 2k
-[ ! -e app.log.dpe.h5 ] || fail "a table that nobody asked for"
+find . -name "*.dpe.h5" | grep -q . && fail "a table that nobody asked for"
 
 # The bytes of other systems, and a folder of texts, are the same document.
 mkdir -p texts
@@ -58,15 +60,15 @@ cmp -s out before || fail "folder: another answer: $(cat out err)"
 
 # A search in the document; the same again reads nothing, and another question goes on with its table.
 ask --document app.log --budget 40ktok "$question" -n 8 || fail "search: $(cat err)"
-said=$(printf '%s' "$last" | grep -o '[0-9]* of [0-9]* numbers hidden in this document were found, by the model as it is [0-9]* (app.log.dpe.h5)')
+said=$(printf '%s' "$last" | grep -o '[0-9]* of [0-9]* numbers hidden in this document were found, by the model as it is [0-9]* (app.log.2k.dpe.h5)')
 [ -n "$said" ] || fail "search: $last"
 grep -q 4827193 out || fail "the number is not found after a search: $(cat out err)"
-score=$(h5dump -d /table/evidence_score app.log.dpe.h5 | sed -n 's/.*(0): //p')
+score=$(h5dump -d /table/evidence_score app.log.2k.dpe.h5 | sed -n 's/.*(0): //p')
 echo "$said" | awk -v s="$score" '{ d = $1 / $3 - s; exit !(d < 0.02 && d > -0.02) }' || fail "search: $said, and $score in the table"
-same "$(cat app.log; printf '\n\n%s' "$question")" -n 8 --table app.log.dpe.h5
-cp app.log.dpe.h5 first.h5
+same "$(cat app.log; printf '\n\n%s' "$question")" -n 8 --table app.log.2k.dpe.h5
+cp app.log.2k.dpe.h5 first.h5
 ask --document app.log --budget 40ktok "What is the number of brave kettle, and who is Hugh?" -n 8 || fail "again: $(cat err)"
-h5diff --exclude-path=/run first.h5 app.log.dpe.h5 >diff || fail "another question made another table: $(cat diff)"
+h5diff --exclude-path=/run first.h5 app.log.2k.dpe.h5 >diff || fail "another question made another table: $(cat diff)"
 grep -q "samples to run" err && fail "another question measured again: $(cat err)"
 ask --document app.log --table first.h5 "$question" -n 8 || fail "table: $(cat err)"
 case $last in
@@ -74,10 +76,42 @@ case $last in
 *) fail "table: $last" ;;
 esac
 document 4500 1234567 >other.log
-refused 78 "app.log.dpe.h5" "$bin/dpe" ask -m "$model" --document other.log --budget 40ktok --table app.log.dpe.h5 a
+mkdir -p other
+cp other.log other/app.log
+refused 78 "to search other.log too, give another --table FILE: app.log.2k.dpe.h5: belongs to a different run; corpus:" \
+    "$bin/dpe" ask -m "$model" --document other.log --budget 40ktok --table app.log.2k.dpe.h5 --device cpu --dtype f32 a
+refused 78 "to search other/app.log too, give another --table FILE: app.log.2k.dpe.h5: belongs to a different run; corpus:" \
+    "$bin/dpe" ask -m "$model" --document other/app.log --budget 40ktok --device cpu --dtype f32 a
+h5diff --exclude-path=/run first.h5 app.log.2k.dpe.h5 >diff || fail "a refused document changed the table: $(cat diff)"
+
+# A longer answer is another length, which has its own file; a file that --table names serves shorter questions, not longer ones.
+ask --document app.log --budget 40ktok "$question" -n 900 || fail "longer: $(cat err)"
+case $last in
+*"(app.log.3k.dpe.h5)") ;;
+*) fail "longer: $last" ;;
+esac
+ask --document app.log --budget 40ktok --table app.log.3k.dpe.h5 "$question" -n 8 || fail "shorter: $(cat err)"
+grep -q "samples to run" err && fail "a shorter question measured again: $(cat err)"
+same "$(cat app.log; printf '\n\n%s' "$question")" -n 8 --table app.log.3k.dpe.h5
+refused 78 'give another --table FILE: app.log.2k.dpe.h5: belongs to a different run; length: expected "3072", found "2048"' \
+    "$bin/dpe" ask -m "$model" --document app.log --budget 40ktok --table app.log.2k.dpe.h5 --device cpu --dtype f32 -n 900 a
+
+# What the conversation would refuse is refused before a search.
+early() {
+    words=$1
+    shift
+    "$bin/dpe" ask -m "$model" --document early.log --budget 40ktok --device cpu "$@" >out 2>err && fail "$words: answered"
+    grep -qF -- "$words" err || fail "'$words' is not printed: $(cat err)"
+    find . -name "early*h5" | grep -q . && fail "$words: after a search"
+}
+document 4500 2345678 >early.log
+printf '{%% for m in messages %%}<{{ m.role }}>{{ m.content }}\n{%% endfor %%}<assistant>' >chat.jinja
+early "has no chat template" --system b a
+early "has no chat template" --chat a
+early "contains the special token" "a <|eos|>"
+early "contains the special token" --chat-template chat.jinja --system "<|eos|>" a
 
 # A conversation: the document stands before the first question alone, whether that is on the command line or not.
-printf '{%% for m in messages %%}<{{ m.role }}>{{ m.content }}\n{%% endfor %%}<assistant>' >chat.jinja
 chat="--document short.txt --chat-template chat.jinja --chat -n 4"
 # shellcheck disable=SC2086 # several words
 printf 'And who?\n' | ask $chat "What is it?" || fail "chat: $(cat err)"
@@ -92,6 +126,19 @@ cmp -s out both || fail "the first question on standard input: another answer: $
 ask --document app.log "$question" -n 8 --max-memory 32M || fail "memory: $(cat err)"
 grep -q "keys and values are kept in \(bf16\|int8\), as wider ones do not fit into 32.0 MiB" err || fail "memory: $(cat err)"
 refused 71 "a smaller --document, --max-new needs less" "$bin/dpe" ask -m "$model" --document app.log --max-memory 9M --kv-cache-dir none a
+grep -q "are kept in" err && fail "narrow keys and values that do not fit either: $(cat err)"
+for named in "--kv-cache-dtype f32" "--kv-cache-dir ."; do
+    # shellcheck disable=SC2086 # two words
+    ask --document app.log "$question" -n 8 --max-memory 32M $named || fail "$named: $(cat err)"
+    grep -q "are kept in" err && fail "$named: $(cat err)"
+    same "$(cat app.log; printf '\n\n%s' "$question")" -n 8 --method dpe -l 2k
+done
+# Their type is that of the length which the table has.
+ask --document app.log --budget 40ktok --table typed.h5 --max-memory 40M "$question" -n 900 || fail "typed: $(cat err)"
+kept=$(grep -o "are kept in [a-z0-9]*" err) || fail "typed: $(cat err)"
+ask --document app.log --budget 40ktok --table typed.h5 --max-memory 40M "$question" -n 8 || fail "a shorter question, typed: $(cat err)"
+grep -qF "$kept" err || fail "a shorter question, typed: $(cat err)"
+grep -q "samples to run" err && fail "a shorter question, typed: measured again: $(cat err)"
 
 # What is no document.
 : >empty.txt
@@ -106,4 +153,7 @@ document 4500 7654321 >slow.log
 "$bin/dpe" ask -m "$model" --document slow.log --budget 2Mtok --time-budget 1 a >out 2>err
 code=$?
 [ $code = 75 ] || fail "a time budget: exit $code: $(cat err)"
+"$bin/dpe" ask -m "$model" --document slow.log --budget 2Mtok --time-budget 1 -n 900 a >out 2>err
+code=$?
+[ $code = 75 ] || fail "a time budget, and another length: exit $code: $(cat err)"
 exit $failed
