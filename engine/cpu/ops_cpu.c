@@ -220,20 +220,14 @@ static void sort_rows(const struct dpe_config *c, const struct dpe_experts *args
 {
     const float *scores = args->scores;
     int32_t *routes = args->routes;
-    int32_t from = 0;
-    memset(ends, 0, (size_t)c->n_experts * sizeof *ends);
-    for (int64_t i = 0; i < args->rows * c->n_experts; i++) {
-        ends[i % c->n_experts] += scores[i] != 0.0F;
-    }
+    int32_t n = 0;
     for (int64_t e = 0; e < c->n_experts; e++) {
-        const int32_t n = ends[e];
-        ends[e] = from;
-        from += n;
-    }
-    for (int64_t i = 0; i < args->rows * c->n_experts; i++) {
-        if (scores[i] != 0.0F) {
-            routes[ends[i % c->n_experts]++] = (int32_t)(i / c->n_experts);
+        for (int64_t r = 0; r < args->rows; r++) {
+            if (scores[r * c->n_experts + e] != 0.0F) {
+                routes[n++] = (int32_t)r;
+            }
         }
+        ends[e] = n;
     }
 }
 
@@ -378,20 +372,18 @@ static void cpu_attention(struct dpe_backend *backend, const struct dpe_attentio
 static void cpu_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,
                             int64_t each)
 {
-    enum { BLOCK = 1 << 12 };
-    for (int64_t r = 0; each > 1 && r < n; r++) {
-        const float by = 1.0F / (1.0F + expf(-((const float *)gate)[r]));
-        for (int64_t i = 0; i < each; i++) {
-            ((float *)out)[r * each + i] *= by;
+    const int64_t step = each > 1 ? 1 : 1 << 12;
+#pragma omp parallel for num_threads(backend->n_threads) schedule(static) if (n * each > SMALL_WORK)
+    for (int64_t i = 0; i < n; i += step) {
+        if (each == 1) {
+            backend->cpu->kernels->sigmoid((float *)out + i, (const float *)gate + i,
+                                           dpe_least(step, n - i));
+            continue;
         }
-    }
-    if (each > 1) {
-        return;
-    }
-#pragma omp parallel for num_threads(n <= SMALL_WORK ? 1 : backend->n_threads) schedule(static)
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        backend->cpu->kernels->sigmoid((float *)out + i, (const float *)gate + i,
-                                       dpe_least(BLOCK, n - i));
+        const float by = 1.0F / (1.0F + expf(-((const float *)gate)[i]));
+        for (int64_t k = 0; k < each; k++) {
+            ((float *)out)[i * each + k] *= by;
+        }
     }
 }
 

@@ -131,10 +131,10 @@ static void weigh(const struct dpe_router *router, int64_t n, float *scores)
 {
     double total = 0.0;
     float largest = -INFINITY;
-    for (int64_t e = 0; e < n; e++) {
+    for (int64_t e = 0; !router->sigmoid && e < n; e++) {
         largest = scores[e] > largest ? scores[e] : largest;
     }
-    for (int64_t e = 0; e < n; e++) {
+    for (int64_t e = 0; !router->sigmoid && e < n; e++) {
         total += exp((double)scores[e] - (double)largest);
     }
     for (int64_t e = 0; e < n; e++) {
@@ -150,9 +150,10 @@ void dpe_experts_choose(const struct dpe_config *config, const struct dpe_tensor
     const struct dpe_router *router = &config->router;
     const double scale = router->scale > 0.0 ? router->scale : 1.0;
     int64_t n = config->n_experts;
-    float keys[DPE_MOST_EXPERTS] = {0};
+    float keys[DPE_MOST_EXPERTS];
     double chosen = 0.0;
     weigh(router, n, scores);
+    memset(keys, 0, (size_t)n * sizeof *keys);
     if (shift->data != NULL) {
         dpe_tensor_read(shift, 0, n, keys);
     }

@@ -20,7 +20,7 @@ struct dpe_session_bytes {
     uint64_t hidden;   /**< normed: [rows][hidden] */
     uint64_t heads;    /**< q and attended, each: [rows][n_heads][head_dim] */
     uint64_t kv_heads; /**< k and v, each: [rows][n_kv_heads][head_dim] */
-    uint64_t mlp;      /**< gate and up, each: [rows][intermediate], or of experts */
+    uint64_t mlp;      /**< gate and up, each: [rows][dense or shared width], or of experts */
     uint64_t part;     /**< what attention or MLP adds, before its norm: [rows][hidden], float */
     uint64_t sinks;    /**< log-sum-exps: [rows][n_heads], float */
     uint64_t added; /**< to the chosen keys (dpe_config.branches): what compressed and windowed keys

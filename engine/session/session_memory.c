@@ -202,6 +202,8 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
     rows = rows < branches ? branches : rows;
     int64_t logit_rows = dpe_least(rows, ops->logit_rows > 0 ? ops->logit_rows : LOGIT_ROWS);
     const int64_t of_experts = dpe_experts_room(ops, c, rows);
+    const uint64_t dense = dpe_bytes_of(rows, dpe_most(c->intermediate, c->shared_width), 1, e);
+    const uint64_t routed = dpe_bytes_of(of_experts, c->expert_width, 1, e);
     struct dpe_session_bytes b = {
         .rows = rows,
         .residual = dpe_bytes_of(rows, c->hidden, 1, f),
@@ -213,7 +215,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
                 ? dpe_bytes_of(rows, widest(c, c->n_heads) + 2 * c->recurrent.value_heads, 1, e)
                 : 0,
         .states = dpe_session_state_bytes(c, branches),
-        .mlp = dpe_bytes_of(of_experts, dpe_config_widest(c), 1, e),
+        .mlp = dense > routed ? dense : routed,
         .cache = options->kv_type == DPE_KV_F32
                      ? dpe_bytes_of(options->capacity, c->n_kv_heads, c->head_dim, e)
                      : 0,

@@ -94,8 +94,6 @@ static void cuda_close(struct dpe_backend *b)
     free(b->norms_host);
     free(b->report_host);
     free(b->owned);
-    for (int64_t i = 0; b->layers != NULL && i < b->config->n_layers; i++) {
-    }
     free(b->layers);
     free(b);
 }

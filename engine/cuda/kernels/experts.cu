@@ -44,7 +44,13 @@ __device__ uint64_t groups_of(const float *scores, const float *shift, int64_t n
     return open;
 }
 
-/* A thread a row. What is chosen becomes −1 − weight, so that it is not chosen again. */
+/* Neither chosen yet nor no number. What is chosen has a minus sign, a zero too. */
+__device__ bool is_open(float score)
+{
+    return score >= 0.0f && !signbit(score);
+}
+
+/* A thread a row. */
 __device__ void weigh(float *scores, const float *shift, int64_t n, int64_t per_token,
                       bool normalised, const struct dpe_router &router)
 {
@@ -69,7 +75,7 @@ __device__ void weigh(float *scores, const float *shift, int64_t n, int64_t per_
         float most = 0.0f;
         for (int64_t e = 0; e < n; e++) {
             float key = scores[e] + (shift != NULL ? shift[e] : 0.0f);
-            if (scores[e] >= 0.0f && (open >> (e / each) & 1) != 0 && (best < 0 || key > most)) {
+            if (is_open(scores[e]) && (open >> (e / each) & 1) != 0 && (best < 0 || key > most)) {
                 best = e;
                 most = key;
             }
@@ -78,13 +84,12 @@ __device__ void weigh(float *scores, const float *shift, int64_t n, int64_t per_
             break; /* scores that are not numbers */
         }
         chosen += scores[best];
-        scores[best] = -1.0f - scores[best];
+        scores[best] = -scores[best];
     }
     const float scale = router.scale > 0.0 ? (float)router.scale : 1.0f;
     for (int64_t e = 0, left = per_token; e < n; e++) { /* what is no number counts as chosen */
-        const bool taken = !(scores[e] >= 0.0f) && left-- > 0;
-        float weight = -1.0f - scores[e];
-        weight = (normalised ? weight / (chosen + 1e-20f) : weight) * scale;
+        const bool taken = !is_open(scores[e]) && left-- > 0;
+        const float weight = (normalised ? scores[e] / (chosen + 1e-20f) : scores[e]) * -scale;
         scores[e] = taken ? weight : 0.0f;
     }
 }

@@ -135,8 +135,9 @@ static void read_dual_chunk(struct dpe_json_reader *top, struct dpe_config *conf
     inner.object = "dual_chunk_attention_config.";
     if (inner.from != NULL && top->status == DPE_OK && config->made_longer == 0) {
         int64_t chunk = dpe_json_integer(&inner, "chunk_size", 2, config->max_position, 0);
-        config->made_longer = -dpe_json_integer(&inner, "original_max_position_embeddings", 2,
-                                                config->max_position, chunk);
+        config->made_longer = dpe_json_integer(&inner, "original_max_position_embeddings", 2,
+                                               config->max_position, chunk);
+        config->longer_by = "dual_chunk_attention_config";
         top->status = inner.status;
     }
 }
@@ -160,10 +161,13 @@ static void read_sizes(struct dpe_json_reader *top, int64_t trained, struct dpe_
         dpe_json_integer(top, "max_position_embeddings", 2, max_positions,
                          defaults->max_position > 0 ? defaults->max_position : trained);
     config->made_longer = dpe_json_integer(top, DPE_TRAINED_KEY, 0, config->max_position, 0);
-    if (config->made_longer == 0 && config->max_position == defaults->extended) {
-        config->made_longer = -defaults->trained;
-    }
+    config->longer_by = DPE_TRAINED_KEY;
     read_dual_chunk(top, config);
+    if (config->made_longer == 0 && config->max_position == defaults->extended) {
+        config->made_longer = defaults->trained;
+        config->longer_by =
+            "by its authors; the rest of max_position_embeddings is room for an answer";
+    }
     /* null means "as many as query heads" everywhere; an absent key means that in Llama only (the
      * others default to a number of their own). */
     json_t *kv_heads = json_object_get(top->from, names->kv_heads);
@@ -191,18 +195,23 @@ static bool has_bias(struct dpe_json_reader *top, enum dpe_bias_rule rule, const
            (rule == DPE_BIAS_BY_KEY && dpe_json_bool(top, key, fallback));
 }
 
+/* A word that has to be this one where it is there. */
+static void be_the_word(struct dpe_json_reader *top, const char *key, const char *word)
+{
+    const char *found = dpe_json_string(top, key, word);
+    if (top->status == DPE_OK && strcmp(found, word) != 0) {
+        char what[40];
+        snprintf(what, sizeof what, "\"%s\"", word);
+        dpe_json_expected(top, key, what);
+    }
+}
+
 static void read_activation(struct dpe_json_reader *top, struct dpe_config *config)
 {
     config->activation = dpe_family_of(config)->activation;
     bool gelu = config->activation == DPE_GEGLU_TANH;
-    const char *key = gelu ? "hidden_activation" : "hidden_act";
-    const char *name = gelu ? "gelu_pytorch_tanh" : dpe_family_names_of(config)->activation;
-    const char *act = dpe_json_string(top, key, name);
-    if (top->status == DPE_OK && strcmp(act, name) != 0) {
-        char what[40];
-        snprintf(what, sizeof what, "\"%s\"", name);
-        dpe_json_expected(top, key, what);
-    }
+    be_the_word(top, gelu ? "hidden_activation" : "hidden_act",
+                gelu ? "gelu_pytorch_tanh" : dpe_family_names_of(config)->activation);
 }
 
 static void read_factors(struct dpe_json_reader *top, struct dpe_config *config)
@@ -259,16 +268,12 @@ static void read_router(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_json_bound positive = {0.0, false, false, 1e6};
     const bool sigmoid = dpe_family_of(config)->sigmoid;
-    const char *wanted = sigmoid ? "sigmoid" : "softmax";
-    const char *found = dpe_json_string(top, "scoring_func", wanted);
-    if (top->status == DPE_OK && strcmp(found, wanted) != 0) {
-        dpe_json_expected(top, "scoring_func", sigmoid ? "\"sigmoid\"" : "\"softmax\"");
-    }
-    if (!sigmoid) {
+    be_the_word(top, "scoring_func", sigmoid ? "sigmoid" : "softmax");
+    struct dpe_router *router = &config->router;
+    router->sigmoid = router->shifted = sigmoid;
+    if (!sigmoid || dpe_family_of(config)->router_fixed) {
         return;
     }
-    struct dpe_router *router = &config->router;
-    router->sigmoid = router->shifted = true;
     router->groups = dpe_json_integer(top, "n_group", 1, DPE_MOST_ROUTER_GROUPS, 1);
     router->of_these = dpe_json_integer(top, "topk_group", 1, DPE_MOST_ROUTER_GROUPS, 1);
     router->scale = dpe_json_number(top, "routed_scaling_factor", positive, 1.0);
@@ -303,7 +308,8 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
                                : config->intermediate;
     /* gpt-oss takes the softmax over the chosen experts alone: the same as normalising. */
     config->experts_normalised =
-        !apart || dpe_json_bool(top, "norm_topk_prob", family->sigmoid || family->shared_gate);
+        !apart || family->router_fixed ||
+        dpe_json_bool(top, "norm_topk_prob", family->sigmoid || family->shared_gate);
     if (top->status == DPE_OK && config->experts_per_token > config->n_experts) {
         dpe_json_expected(top, "num_experts_per_tok", "at most the number of experts");
     }
@@ -516,16 +522,12 @@ void dpe_config_release(struct dpe_config *config)
 
 int64_t dpe_config_trained(const struct dpe_config *config)
 {
-    return config->made_longer != 0 ? llabs(config->made_longer) : config->max_position;
+    return config->made_longer != 0 ? config->made_longer : config->max_position;
 }
 
 const char *dpe_config_trained_key(const struct dpe_config *config)
 {
-    const bool extended = config->max_position == dpe_family_of(config)->defaults.extended;
-    return config->made_longer == 0  ? "max_position_embeddings"
-           : config->made_longer > 0 ? DPE_TRAINED_KEY
-           : extended ? "by its authors; the rest of max_position_embeddings is room for an answer"
-                      : "dual_chunk_attention_config";
+    return config->made_longer != 0 ? config->longer_by : "max_position_embeddings";
 }
 
 int64_t dpe_config_widest(const struct dpe_config *config)

@@ -97,9 +97,9 @@ struct dpe_config {
     int64_t head_dim;      /**< even */
     int64_t vocab;         /**< rows of the embedding */
     int64_t max_position;  /**< max_position_embeddings */
-    int64_t made_longer;   /**< DPE_TRAINED_KEY: trained at before dpe-export made max_position
-                                longer; 0: not there; negative: by the family's table or
-                                dual_chunk_attention_config */
+    int64_t made_longer;   /**< trained at, where max_position is longer: by DPE_TRAINED_KEY, else
+                                dual_chunk_attention_config, else the family's table; 0: by none */
+    const char *longer_by; /**< which of them: dpe_config_trained_key; static */
     double rms_eps;        /**< of all norms (a residual multiplier is in it, config.c) */
     bool qkv_bias;         /**< Qwen2 */
     bool o_bias, mlp_bias; /**< Llama attention_bias / mlp_bias */
@@ -110,12 +110,12 @@ struct dpe_config {
     struct dpe_rope_config rope;       /**< of the layers that a position plan moves */
     struct dpe_rope_config local_rope; /**< of the layers whose kind says so */
     int64_t rotary_dim;                /**< components of a head that rotate, even; 0: head_dim */
+    bool parallel;                     /**< the MLP reads what attention reads; both are added */
+    bool centred;                      /**< norms take the mean away first */
     /* The kinds of layers. Kind 0 is a full-attention layer with `rope`: only these follow a
      * position plan. The others stay as they were trained. Where no full-attention layer rotates,
      * kind 0 is one without positions (rope −1): a plan is a temperature of these. */
-    bool parallel; /**< the MLP reads what attention reads, and both are added */
-    bool centred;  /**< norms take the mean away first */
-    int n_kinds;   /**< 0: all layers are of kind 0. Kind 1 may be the window of branches instead */
+    int n_kinds; /**< 0: all layers are of kind 0. Kind 1 may be the window of branches instead */
     struct dpe_layer_kind kinds[DPE_MAX_LAYER_KINDS];
     uint8_t *layer_kinds; /**< [n_layers] index into kinds, owned by the model; NULL: all 0 */
     enum dpe_qk_norm qk_norm;
@@ -188,7 +188,8 @@ bool dpe_config_alike(const struct dpe_config *config);
 bool dpe_config_still(const struct dpe_config *config);
 /** Tokens that the model was trained at. */
 int64_t dpe_config_trained(const struct dpe_config *config);
-/** The key of config.json that says so. */
+/** The key of config.json that says so: DPE_TRAINED_KEY, dual_chunk_attention_config or
+ *  max_position_embeddings; or, of a length from the table of families, that its authors do. */
 const char *dpe_config_trained_key(const struct dpe_config *config);
 /** Pairs of a head at most. No published model has more than 256. */
 enum { DPE_MOST_PAIRS = 1 << 10 };

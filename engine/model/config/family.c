@@ -183,6 +183,7 @@ static const struct dpe_family families[] = {
         .norm_plus_one = true,
         .recurrent = &recurrent_qwen3_5,
         .experts = DPE_EXPERTS_APART,
+        .router_fixed = true,
         .shared_gate = true,
         .defaults = {.n_heads = 16,
                      .n_kv_heads = 2,
@@ -300,6 +301,7 @@ static const struct dpe_family families[] = {
         .partial = true,
         .experts = DPE_EXPERTS_APART,
         .sigmoid = true,
+        .router_fixed = true,
         .defaults = {.head_dim = 128, .theta = 5e6},
     },
     {

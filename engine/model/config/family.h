@@ -106,6 +106,7 @@ struct dpe_family {
     enum dpe_bias_rule qkv_bias, o_bias, mlp_bias;
     bool qkv_fused, gate_up_fused; /**< one tensor holds the rows of q, k, v; of gate, up */
     bool sigmoid;       /**< a router of sigmoids with a correction bias, groups and a scale */
+    bool router_fixed;  /**< a token's experts weigh 1 in all; no groups, no scale are read */
     bool shared;        /**< an expert that every token takes, and first layers without experts */
     bool shared_gate;   /**< such an expert with a gate, in all layers */
     bool interleaved;   /**< the checkpoint's pairs are components 2j, 2j + 1 */

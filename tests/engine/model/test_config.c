@@ -395,7 +395,7 @@ static void trained_lengths(void **state)
     static const struct {
         const char *most, *chunks;
         int64_t option, trained;
-        const char *key, *type;
+        const char *key, *type, *kept;
     } rows[] = {
         {"512", "{\"chunk_size\": 128, \"original_max_position_embeddings\": 96}", 0, 96,
          "dual_chunk_attention_config"},
@@ -403,6 +403,11 @@ static void trained_lengths(void **state)
         {"512", NULL, 64, 512, "max_position_embeddings"},
         {"40960", NULL, 0, 32768,
          "by its authors; the rest of max_position_embeddings is room for an answer", "\"qwen3\""},
+        {"40960", "{\"chunk_size\": 128, \"original_max_position_embeddings\": 24576}", 0, 24576,
+         "dual_chunk_attention_config", "\"qwen3\""},
+        {"40960", "{\"chunk_size\": 128, \"original_max_position_embeddings\": 32768}", 0, 32768,
+         "dual_chunk_attention_config", "\"qwen3\""},
+        {"40960", "{\"chunk_size\": 128}", 0, 200, DPE_TRAINED_KEY, "\"qwen3\"", "200"},
         {"40961", NULL, 0, 40961, "max_position_embeddings", "\"qwen3\""},
         {"40960", NULL, 0, 40960, "max_position_embeddings"},
         {NULL, NULL, 64, 64, "max_position_embeddings"},
@@ -412,6 +417,7 @@ static void trained_lengths(void **state)
         const struct config_member members[] = {
             {"max_position_embeddings", rows[i].most},
             {"dual_chunk_attention_config", rows[i].chunks},
+            {DPE_TRAINED_KEY, rows[i].kept},
             {"model_type", rows[i].type != NULL ? rows[i].type : "\"llama\""},
             {"architectures", NULL},
             {"use_bidirectional_attention", i % 2 == 0 ? "\"vision\"" : "false"},
@@ -563,6 +569,48 @@ static void gated_experts_are_read(void **state)
             assert_true(gate.rows == 1 && gate.cols == 64 && !gate.vector);
             assert_int_equal(dpe_layer_shape(&config, layer, DPE_WEIGHT_UP).rows, 512);
         }
+        dpe_config_release(&config);
+    }
+}
+
+/* Which keys of a router its class in transformers heeds: the others change nothing. */
+static void routers_read_what_their_classes_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *keys;
+        bool normalised, sigmoid, grouped;
+    } rows[] = {
+        {"qwen3_moe", "", false, false, false},
+        {"qwen3_next", "", false, false, false},
+        {"qwen3_5_moe_text", "", true, false, false},
+        {"minimax_m2", "\"intermediate_size\": 24, \"num_local_experts\": 8, ", true, true, false},
+        {"glm4_moe", "\"intermediate_size\": 24, \"n_routed_experts\": 8, ", false, true, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct dpe_config config;
+        struct dpe_error err = {0};
+        char json[768];
+        int n = snprintf(json, sizeof json,
+                         "{\"model_type\": \"%s\", %s\"hidden_size\": 64, "
+                         "\"moe_intermediate_size\": 24, \"num_experts\": 8, \"vocab_size\": 32, "
+                         "\"num_experts_per_tok\": 2, \"num_hidden_layers\": 4, "
+                         "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+                         "\"head_dim\": 16, \"max_position_embeddings\": 64, "
+                         "\"rope_theta\": 10000, \"partial_rotary_factor\": %s, "
+                         "\"norm_topk_prob\": false, \"n_group\": 4, \"topk_group\": 3, "
+                         "\"routed_scaling_factor\": 2.5}",
+                         rows[i].type, rows[i].keys, i == 0 ? "1" : "0.5");
+        dpe_status status =
+            dpe_config_parse("config.json", json, (size_t)n, NULL, NULL, 0, &config, &err);
+        if (status != DPE_OK) {
+            fail_msg("%s: %s", rows[i].type, err.text);
+        }
+        assert_int_equal(config.experts_normalised, rows[i].normalised);
+        assert_int_equal(config.router.sigmoid, rows[i].sigmoid);
+        assert_int_equal(config.router.shifted, rows[i].sigmoid);
+        assert_true(rows[i].grouped ? config.router.groups == 4 : config.router.groups < 2);
+        assert_true(config.router.scale == (rows[i].grouped ? 2.5 : 0.0));
         dpe_config_release(&config);
     }
 }
@@ -858,6 +906,7 @@ int main(void)
         cmocka_unit_test(a_family_s_own_rotation),
         cmocka_unit_test(recurrent_layers_are_read),
         cmocka_unit_test(gated_experts_are_read),
+        cmocka_unit_test(routers_read_what_their_classes_read),
         cmocka_unit_test(factors_that_follow_the_length),
         cmocka_unit_test(end_ids),
     };

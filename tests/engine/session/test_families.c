@@ -8,7 +8,9 @@
 
 #include <cmocka.h>
 
+#include "engine/ops/ops_host.h"
 #include "engine/plan/methods/methods.h"
+#include "engine/session/device.h"
 #include "tests/lib/near.h"
 #include "tests/lib/tiny.h"
 
@@ -360,6 +362,51 @@ static void experts_run_together(void **state)
     }
 }
 
+static float *random_floats(int64_t n, struct dpe_rng *rng)
+{
+    float *x = malloc((size_t)n * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = (float)(2.0 * dpe_rng_unit(rng) - 1.0);
+    }
+    return x;
+}
+
+/* A gate a row is what one thread makes of it, whatever the threads and the rows. */
+static void a_gate_a_row_has_the_same_bits_from_all_threads(void **state)
+{
+    (void)state;
+    enum { ROWS = 601, EACH = 37 };
+    struct tiny tiny = tiny_open("families/qwen3_5_moe");
+    struct dpe_error err = {0};
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 9, 1);
+    float *out = random_floats((int64_t)ROWS * EACH, &rng);
+    float *gate = random_floats(ROWS, &rng);
+    float *got = random_floats((int64_t)ROWS * EACH, &rng);
+    const struct dpe_ops *ops = NULL;
+    TINY_OK(dpe_ops_find("cpu", &ops, &err), err);
+    for (int threads = 1; threads < 5; threads++) {
+        const struct dpe_session_options options = {
+            .device = "cpu", .n_threads = threads, .capacity = 16, .prefill_chunk = 16};
+        struct dpe_backend *backend = NULL;
+        TINY_OK(ops->open(tiny.model, &options, &backend, &err), err);
+        for (int64_t rows = 1; rows <= ROWS; rows += 200) {
+            memcpy(got, out, sizeof *out * ROWS * EACH);
+            ops->output_gate(backend, got, gate, rows, EACH);
+            for (int64_t i = 0; i < (int64_t)ROWS * EACH; i++) {
+                const float by = 1.0F / (1.0F + expf(-gate[i / EACH]));
+                assert_true(got[i] == (i < rows * EACH ? out[i] * by : out[i]));
+            }
+        }
+        ops->close(backend);
+    }
+    free(got);
+    free(gate);
+    free(out);
+    tiny_close(&tiny);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +417,7 @@ int main(void)
         cmocka_unit_test(what_processes_cannot_share_is_named),
         cmocka_unit_test(experts_run_together),
         cmocka_unit_test(a_temperature_is_what_is_left),
+        cmocka_unit_test(a_gate_a_row_has_the_same_bits_from_all_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,6 +89,35 @@ static void the_estimate_is_what_is_allocated(void **state)
     tiny_close(&tiny);
 }
 
+/* Rows of experts are many and narrow, those of a dense MLP or of the shared expert few and wide.
+ */
+static void widths_of_experts_and_others_are_apart(void **state)
+{
+    (void)state;
+    struct tiny tiny = tiny_open("families/glm4_moe");
+    struct dpe_config config = *tiny.config;
+    struct dpe_plan plan = tiny_plan(&tiny, "rope", 300);
+    struct dpe_session_options options = {
+        .device = "cpu", .n_threads = 1, .capacity = 300, .prefill_chunk = 100};
+    struct dpe_session_options resolved;
+    const struct dpe_ops *ops = NULL;
+    struct dpe_error err = {0};
+    TINY_OK(dpe_session_resolve(&options, &resolved, &ops, &err), err);
+    const struct dpe_session_ask ask = {&config, &plan, ops, &resolved};
+    assert_int_equal(config.experts_per_token, 3);
+    static const int64_t widths[][4] = {{40, 10, 11, 4000}, /* dense, shared, expert: in all */
+                                        {10, 50, 11, 5000},
+                                        {20, 10, 11, 3300}};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        config.intermediate = widths[i][0];
+        config.shared_width = widths[i][1];
+        config.expert_width = widths[i][2];
+        assert_int_equal(dpe_session_count_bytes(&ask).mlp, 4 * widths[i][3]);
+    }
+    dpe_plan_free(&plan);
+    tiny_close(&tiny);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
@@ -282,6 +311,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_estimate_is_what_is_allocated),
+        cmocka_unit_test(widths_of_experts_and_others_are_apart),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(windows_are_counted),
         cmocka_unit_test(a_step_reads_the_weights_as_they_are_stored),

@@ -17,6 +17,7 @@
 #include "engine/base/halves.h"
 #include "engine/cuda/kernels/cuda_select.h"
 #include "engine/cuda/kernels/kernels.h"
+#include "engine/ops/ops_host.h"
 
 enum { ROWS = 4 };
 
@@ -294,6 +295,38 @@ static void experts_of_a_row(void **state)
             bad += isnan(got[2][e]) != 0;
         }
         assert_int_equal(bad, 2); /* as many as a row takes */
+    }
+}
+
+/* Weights far below 1 keep their digits, and one that is 0 is taken once. */
+static void small_weights_of_a_row(void **state)
+{
+    enum { N = 7, TAKEN = 4 };
+    static const float scores[2][N] = {{-9.3F, 2.0F, -21.0F, 0.5F, -200.0F, -40.0F, 1.0F},
+                                       {-12.0F, 3.0F, -17.7F, -1.0F, -9.0F, -30.0F, -200.0F}};
+    static float shift[N] = {9.0F, 0.0F, 8.0F, 0.0F, 7.0F, 6.0F, 0.0F};
+    const struct dpe_tensor shifts = {.data = shift, .dtype = DPE_F32, .rows = 1, .cols = N};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const struct dpe_config config = {
+            .n_experts = N,
+            .experts_per_token = TAKEN,
+            .experts_normalised = i % 2 != 0,
+            .router = {.sigmoid = true, .shifted = true, .scale = i / 2 != 0 ? 2.5 : 0.0}};
+        float got[2][N];
+        memcpy(got, scores, sizeof got);
+        assert_int_equal(dpe_kernel_choose_experts(got[0], shift, 2, N, TAKEN,
+                                                   config.experts_normalised, &config.router),
+                         0);
+        for (int r = 0; r < 2; r++) {
+            float want[N];
+            memcpy(want, scores[r], sizeof want);
+            dpe_experts_choose(&config, &shifts, want);
+            assert_true(want[0] > 0.0F && want[1] == 0.0F && want[2] > 0.0F && want[5] > 0.0F);
+            for (int e = 0; e < N; e++) {
+                assert_true(fabs((double)got[r][e] - (double)want[e]) <= 1e-6 * (double)want[e]);
+            }
+        }
     }
 }
 
@@ -748,6 +781,7 @@ int main(void)
         cmocka_unit_test(gated_products),
         cmocka_unit_test(activations),
         cmocka_unit_test(experts_of_a_row),
+        cmocka_unit_test(small_weights_of_a_row),
         cmocka_unit_test(more_experts_than_room),
         cmocka_unit_test(experts_in_groups),
         cmocka_unit_test(branches),
