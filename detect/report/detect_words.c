@@ -150,9 +150,13 @@ static void put_texts(struct dpe_text *out, const struct dpe_detect_report *repo
     char kept[64], rope[64];
     if (!report->texts.validated && deciding->criterion == DPE_DETECT_RECALL &&
         dpe_detect_searches(report->rule)) {
+        const int tried = tried_of(report, report->kept);
+        const bool read = tried >= 0 && isfinite(report->search.tried[tried].nll);
         dpe_text_put(out,
-                     "  no text was read: dpe-eval ppl compares perplexities, and a larger "
-                     "--budget keeps within %.0f %% of the best\n",
+                     read ? "  of one text it loses at most %.0f %% of perplexity to the best; "
+                            "dpe-eval ppl compares more\n"
+                          : "  no text was read: dpe-eval ppl compares perplexities, and a larger "
+                            "--budget keeps within %.0f %% of the best\n",
                      100.0 * report->guard_share);
     }
     if (report->texts.validated) {

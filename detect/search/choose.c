@@ -4,12 +4,13 @@
 #include <math.h>
 
 enum { ROUNDS = 999, SEED = 1 };
-/* The standard error of a difference of recall, and of nats per token, of one context, which shows
- * none of its own: about what many have (tests/bench/NOTES.md). */
+/* The standard error of a difference of recall, and of nats per token, of one question or text,
+ * which shows none of its own: about what many have (tests/bench/NOTES.md). */
 static const double of_one[] = {0.1, 0.005};
 
-/* What a finds more than b, the mean of the tasks, and the standard error of that, which is a
- * quarter of an interval of 95 %. */
+/* What a finds more than b, the mean of the tasks, and the standard error of that, which is half of
+ * an interval of 68 %, over questions: what two plans differ by, those of one context do not share
+ * (tests/bench/NOTES.md). */
 static double gain_of(const struct dpe_detect_choice *choice, int a, int b, double *error)
 {
     const bool recall = choice->criterion == DPE_DETECT_RECALL;
@@ -22,14 +23,14 @@ static double gain_of(const struct dpe_detect_choice *choice, int a, int b, doub
             continue;
         }
         const struct dpe_resampling how = {
-            .together = scores->together, .rounds = ROUNDS, .seed = SEED, .level = 0.95};
+            .together = 1, .rounds = ROUNDS, .seed = SEED, .level = 0.68};
         struct dpe_difference d;
         if (dpe_detect_difference(scores, choice->criterion, a, b, &how, &d) == 0) {
             continue;
         }
         gain += recall ? d.minus.mean : -d.minus.mean;
         const double one =
-            isfinite(d.minus.low) ? 0.25 * (d.minus.high - d.minus.low) : of_one[recall ? 0 : 1];
+            isfinite(d.minus.low) ? 0.5 * (d.minus.high - d.minus.low) : of_one[recall ? 0 : 1];
         variance += one * one;
         n++;
     }

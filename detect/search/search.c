@@ -241,33 +241,62 @@ static dpe_status settle(struct walk *walk)
     const int plain = ranked(walk, 0, true);
     search->best = chosen >= 0 ? walk->live[chosen] : 0;
     search->plain = plain >= 0 ? walk->live[plain] : search->plain;
-    search->heats++;
     return DPE_OK;
 }
 
-/* The texts of the guard, and the task of the user, under what is left of a heat. */
-static dpe_status read_others(struct walk *walk, bool *go)
+/* So many texts of the guard, under what is left of a heat. */
+static dpe_status read_texts(struct walk *walk, int64_t n, bool *go)
 {
-    struct dpe_detect_search *search = walk->search;
-    const int64_t *most = walk->options->most;
     DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores texts = {0};
-    DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores users = {0};
-    if (most[DPE_DETECT_TEXTS] > 0) {
-        double nll[DPE_DETECT_MOST_TRIED];
-        DPE_TRY(read(walk, DPE_DETECT_TEXTS, most[DPE_DETECT_TEXTS], &texts, go));
-        if (!*go) {
-            return DPE_OK;
-        }
+    double nll[DPE_DETECT_MOST_TRIED];
+    if (n == 0) {
+        return DPE_OK;
+    }
+    DPE_TRY(read(walk, DPE_DETECT_TEXTS, n, &texts, go));
+    if (*go) {
         dpe_detect_texts(&texts, nll);
         for (int k = 0; k < walk->n; k++) {
-            search->tried[walk->live[k]].nll = nll[k];
+            walk->search->tried[walk->live[k]].nll = nll[k];
         }
     }
-    if (most[DPE_DETECT_USERS] > 0) {
+    return DPE_OK;
+}
+
+/* The texts, and the task of the user. */
+static dpe_status read_others(struct walk *walk, bool *go)
+{
+    const int64_t *most = walk->options->most;
+    DPE_SCOPED(dpe_detect_scores_free) struct dpe_detect_scores users = {0};
+    DPE_TRY(read_texts(walk, most[DPE_DETECT_TEXTS], go));
+    if (*go && most[DPE_DETECT_USERS] > 0) {
         DPE_TRY(read(walk, DPE_DETECT_USERS, dpe_least(2 * walk->contexts, most[DPE_DETECT_USERS]),
                      &users, go));
     }
     return DPE_OK;
+}
+
+/* The first heat reads texts only where it would choose what nobody has read any under: a text. */
+static dpe_status settle_first(struct walk *walk, bool *go)
+{
+    const struct dpe_detect_search *search = walk->search;
+    DPE_TRY(settle(walk));
+    if (*go && search->tried[search->best].kind > DPE_DETECT_FORMULA) {
+        DPE_TRY(read_texts(walk, dpe_least(1, walk->options->most[DPE_DETECT_TEXTS]), go));
+        DPE_TRY(*go ? settle(walk) : DPE_OK);
+    }
+    return DPE_OK;
+}
+
+static int rungs_of(const struct dpe_detect_search_options *options, int heat)
+{
+    int rungs = heat == 0 ? 2 : 3;
+    if (options->n_settings > 0) {
+        return MOST_RUNGS;
+    }
+    while (heat == 0 && options->questions << (rungs - 1) < DPE_DETECT_QUESTIONS) {
+        rungs++;
+    }
+    return rungs;
 }
 
 /* *go: the heat ended with a choice, and another one may follow. */
@@ -276,7 +305,7 @@ static dpe_status run_heat(struct walk *walk, int heat, bool *go)
     struct dpe_detect_search *search = walk->search;
     const int64_t most = walk->options->most[DPE_DETECT_NEEDLES];
     const bool settings = walk->options->n_settings > 0;
-    const int rungs = settings ? MOST_RUNGS : heat == 0 ? 2 : 3;
+    const int rungs = rungs_of(walk->options, heat);
     const int before = search->n;
     DPE_TRY(admit(walk, heat));
     search->exhausted = search->n == before || (heat > 0 && walk->contexts >= most);
@@ -309,7 +338,11 @@ static dpe_status run_heat(struct walk *walk, int heat, bool *go)
     }
     /* A heat that the budget ends chooses by what all that are left have read. */
     const bool choosable = (*go || search->complete) && walk->contexts > 0;
-    return choosable ? settle(walk) : DPE_OK;
+    if (choosable) {
+        DPE_TRY(heat == 0 ? settle_first(walk, go) : settle(walk));
+        search->heats += *go || search->complete;
+    }
+    return DPE_OK;
 }
 
 dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *options,

@@ -80,6 +80,7 @@ struct dpe_detect_search_options {
                                                    the second heat on; NULL: none */
     enum dpe_detect_criterion criterion;
     int64_t most[DPE_DETECT_STREAMS]; /**< contexts that there are; 0: the task is not read */
+    int64_t questions;                /**< of a context of the first task */
     double guard;   /**< share of perplexity that the chosen plan may lose to the best */
     int64_t budget; /**< contexts that candidates may read in all */
 };
@@ -113,8 +114,8 @@ struct dpe_detect_search {
 /** Replay a search on the rows that are there. Deterministic: the same rows, the same search.
  *
  *  In the first heat the model as it is, the formula (dpe without keys), plans of DPE near it and a
- * few methods read one context. The better two, the formula and the best without an adapter read a
- * second one, unless the formula leads by DPE_DETECT_CLEAR. Heat h > 0 tries the grid of
+ * few methods read one context. The better two, the formula and the best without an adapter read on
+ * up to DPE_DETECT_QUESTIONS, unless the formula leads by DPE_DETECT_CLEAR. Heat h > 0 tries the grid of
  * temperatures, windows and lengths and more methods, and from h = 2 on neighbours of what was
  * best. All read 2^h contexts, the better third 2^(h+1), two 2^(h+2); those also read the guard's
  * texts and the user's task. After each heat dpe_detect_choose chooses.
@@ -125,6 +126,9 @@ dpe_status dpe_detect_search_replay(const struct dpe_detect_search_options *opti
                                     const struct dpe_detect_source *source,
                                     struct dpe_detect_search *search, struct dpe_error *err);
 void dpe_detect_search_free(struct dpe_detect_search *search);
+/** Questions that the last plans of the first heat answer, in contexts of half as many or fewer:
+ * what plans differ by varies from question to question, hardly from context to context. */
+enum { DPE_DETECT_QUESTIONS = 16 };
 /** What the formula leads by, of recall, where a first context decides. */
 #define DPE_DETECT_CLEAR 0.1
 

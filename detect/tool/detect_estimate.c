@@ -184,6 +184,16 @@ dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_err
     return dpe_job_tell(&inputs->job, &inputs->budget, sizeof inputs->budget, err);
 }
 
+int64_t dpe_detect_inputs_contexts(const struct detect_inputs *inputs)
+{
+    const struct dpe_detect_budget *given = &inputs->args->budget;
+    const int64_t questions = 2 * dpe_detect_inputs_together(inputs);
+    const bool few = questions < DPE_DETECT_QUESTIONS && dpe_detect_inputs_by_needles(inputs);
+    return few && given->tokens == 0.0 && given->seconds == 0.0
+               ? inputs->budget * DPE_DETECT_QUESTIONS / questions
+               : inputs->budget;
+}
+
 /* ---------------------------------------------------------------------------------------- costs */
 
 static dpe_status count_parts(const struct detect_inputs *inputs, struct part parts[PARTS],
@@ -214,7 +224,7 @@ static dpe_status count_parts(const struct detect_inputs *inputs, struct part pa
         const struct dpe_task *task = searched_task(inputs);
         DPE_TRY(price_of(inputs, task, length, &parts[SEARCHED].price, err));
         parts[SEARCHED].name = task->name;
-        parts[SEARCHED].rows = (double)(inputs->budget * task->together);
+        parts[SEARCHED].rows = (double)(dpe_detect_inputs_contexts(inputs) * task->together);
         parts[FRESH] = parts[SEARCHED];
         parts[FRESH].name = "validation";
         parts[FRESH].rows = (double)(plans * task->together * contexts);

@@ -80,7 +80,8 @@ struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect
         .most = {needles ? DETECT_MOST_CONTEXTS : texts - texts / 2, needles ? users->n : 0,
                  needles ? dpe_least(texts, DETECT_SEARCH_TEXTS) : 0},
         .guard = args->guard,
-        .budget = inputs->budget,
+        .questions = needles ? dpe_detect_inputs_together(inputs) : DPE_DETECT_QUESTIONS,
+        .budget = dpe_detect_inputs_contexts(inputs),
     };
 }
 

@@ -103,6 +103,9 @@ bool dpe_detect_inputs_by_needles(const struct detect_inputs *inputs);
 struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs);
 /** Set inputs->budget from --budget; a time needs the machine's speed. All ranks call it. */
 dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_error *err);
+/** Contexts that the search may read: the budget, or by default what its first heat needs of contexts
+ * with fewer than eight questions. */
+int64_t dpe_detect_inputs_contexts(const struct detect_inputs *inputs);
 /** Contexts of fresh samples for a search that read so many. */
 int64_t dpe_detect_inputs_fresh(const struct detect_inputs *inputs, int64_t spent);
 /** Print what it would cost, unless it is silent, and add it to `sum` (NULL: not wanted). */

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """How far samples of one context are from being independent.
 
-usage: contexts.py SWEEP.h5…
+usage: contexts.py TABLE.h5…
 
-SWEEP is a table of dpe-detect whose samples share contexts (--keys-per-context, --haystack shared).
+TABLE is of dpe-detect or of dpe-eval niah, with samples that share contexts (--keys-per-context, --haystack shared; --niah asked=N).
 Printed: the variance of context means times the samples in a context, over the variance of samples;
-1 when they are independent. Pooled over all cells (of a recall) and over all pairs of lengths of a
-group (of a difference), which differ somewhere.  Needs h5py and numpy.
+1 when they are independent. Pooled over all cells or methods (of a recall) and over all pairs of lengths of a group or of methods (of
+a difference), which differ somewhere. Needs h5py and numpy.
 """
 
 import itertools
@@ -25,7 +25,9 @@ def ratio(samples, size):
 
 for path in sys.argv[1:]:
     with h5py.File(path) as table:
-        recall, size = table["/detect/niah/recall"][()], table["/detect/niah"].attrs["samples_together"]
+        swept = "/detect/niah" in table
+        of = table["/detect/niah" if swept else "/eval/niah"]
+        recall, size = of["recall"][()] if swept else of["score"][()].swapaxes(0, 1), of.attrs["samples_together"]
     recall = recall[..., :recall.shape[2] // size * size]
     pairs = [a - b for group in recall for a, b in itertools.combinations(group, 2)]
     print(f"{path}: {size} samples a context: {ratio(recall.reshape(-1, recall.shape[2]), size):.2f} of a recall, "
