@@ -44,6 +44,28 @@ void dpe_detect_difference_text(const struct dpe_difference *difference, char te
     snprintf(text, 96, "%+.3f%s, %s", minus->mean, bounds, value);
 }
 
+/* Means of dropped lengths are of other samples than their neighbours'. */
+void dpe_detect_noise_words(const struct dpe_detect_report *report, struct dpe_text *out)
+{
+    const struct dpe_detect_ranking *ranking = &dpe_detect_deciding(report)->ranking;
+    int n = 0;
+    int told = 0;
+    for (int g = 0; g < ranking->n_groups; g++) {
+        n += ranking->effective[g] > 0 && !ranking->informative[g];
+    }
+    if (n == 0) {
+        return;
+    }
+    dpe_text_put(out, n > 1 ? "groups" : "group");
+    for (int g = 0; g < ranking->n_groups; g++) {
+        if (ranking->effective[g] > 0 && !ranking->informative[g]) {
+            dpe_text_put(out, "%s%d", told++ > 0 ? ", " : " ", g);
+        }
+    }
+    dpe_text_put(out, ": the lengths do not differ beyond noise, so rank 1 is a matter of chance "
+                      "there; more --samples may help");
+}
+
 /* ------------------------------------------------------------------------------------- the lines
  */
 

@@ -21,21 +21,6 @@ void dpe_detect_plain_text(const struct dpe_detect_report *report, struct dpe_te
 /** Groups whose lengths may be first by chance, in a line; nothing where there are none. */
 void dpe_detect_noise_words(const struct dpe_detect_report *report, struct dpe_text *out);
 
-/** What the live line shows. */
-struct dpe_detect_progress {
-    const char *stage;     /**< "sweep" or "validate" */
-    int64_t round, rounds; /**< 1-based; plans_done counts within the round */
-    int64_t plans_done, plans, rows_done, rows;
-    double rate;         /**< rows per second, ≤ 0 = unknown */
-    double seconds_left; /**< < 0 = unknown */
-    const int64_t *best; /**< [n_best] best length so far, −1 = none yet; NULL = not shown */
-    int n_best;
-};
-/** One line of at most `width` columns, NUL-terminated in text[size], no newline: what matters
- *  least is shortened and dropped first. */
-void dpe_detect_live_line(const struct dpe_detect_progress *progress, int width, char *text,
-                          size_t size);
-
 /* ---------------------------------------------------------------------- parts of several texts */
 
 /** What a result measured: "recall", "step score" or "perplexity". */

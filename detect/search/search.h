@@ -115,10 +115,10 @@ struct dpe_detect_search {
  *
  *  In the first heat the model as it is, the formula (dpe without keys), plans of DPE near it and a
  * few methods read one context. The better two, the formula and the best without an adapter read on
- * up to DPE_DETECT_QUESTIONS, unless the formula leads by DPE_DETECT_CLEAR. Heat h > 0 tries the grid of
- * temperatures, windows and lengths and more methods, and from h = 2 on neighbours of what was
- * best. All read 2^h contexts, the better third 2^(h+1), two 2^(h+2); those also read the guard's
- * texts and the user's task. After each heat dpe_detect_choose chooses.
+ * up to DPE_DETECT_QUESTIONS, unless the formula leads by DPE_DETECT_CLEAR. Heat h > 0 tries the
+ * grid of temperatures, windows and lengths and more methods, and from h = 2 on neighbours of what
+ * was best. All read 2^h contexts, the better third 2^(h+1), two 2^(h+2); those also read the
+ * guard's texts and the user's task. After each heat dpe_detect_choose chooses.
  *
  *  The settings of a method are one heat: all read one context, the better third two, and so on to
  *  the two that read until the budget is spent. DPE_NO_MEMORY, errors of the source. */

@@ -1,4 +1,4 @@
-/* A sweep from the first row to the finished table: its two lists of rows and its live line. */
+/* A sweep from the first row to the finished table: its lists of rows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,75 +7,6 @@
 #include "detect/tool/detect_tool.h"
 
 static const double nonfinite_limit = 0.05;
-
-/* ------------------------------------------------------------------------------------- progress */
-
-/* Best length per group by the means so far: what the final ranking does, without its intervals. */
-static void update_best(struct sweep *sweep)
-{
-    const struct dpe_detect_grid *grid = &sweep->inputs->grid;
-    bool lower = dpe_detect_deciding(sweep->report)->criterion == DPE_DETECT_PERPLEXITY;
-    for (int g = 0; g < grid->params.n_groups; g++) {
-        double best = -INFINITY;
-        sweep->best[g] = -1;
-        for (int t = 0; t < grid->params.n_lengths; t++) {
-            int c = grid->cell[g * grid->params.n_lengths + t];
-            if (!(sweep->weight[c] > 0.0)) {
-                continue;
-            }
-            double mean = sweep->sum[c] / sweep->weight[c];
-            double value = lower ? -mean : round(mean * 1e9);
-            if (value >= best) { /* lengths ascend: a tie goes to the larger */
-                best = value;
-                sweep->best[g] = grid->params.lengths[t];
-            }
-        }
-    }
-}
-
-static void live_line(void *user, const struct dpe_work_progress *work, int width, char *text,
-                      size_t size)
-{
-    struct sweep *sweep = user;
-    const struct dpe_item *last = work->last;
-    int64_t most = 0;
-    for (size_t i = 0; i < work->work->n_items; i++) {
-        const struct dpe_item *item = &work->work->items[i];
-        int64_t samples = item->sample - sweep->first[item->task] + 1;
-        most = samples > most ? samples : most;
-    }
-    int64_t per_round = dpe_detect_inputs_per_round(sweep->inputs);
-    int64_t round = last != NULL ? (last->sample - sweep->first[last->task]) / per_round : 0;
-    const struct dpe_detect_progress progress = {
-        .stage = work->work->name,
-        .round = round + 1,
-        .rounds = (most + per_round - 1) / per_round,
-        .plans_done = work->rows_done == work->rows ? work->work->n_plans
-                      : last != NULL                ? last->plan
-                                                    : 0,
-        .plans = work->work->n_plans,
-        .rows_done = work->rows_done,
-        .rows = work->rows,
-        .rate = work->rate,
-        .seconds_left = work->seconds_left,
-        .best = sweep->sweeping ? sweep->best : NULL,
-        .n_best = sweep->inputs->grid.params.n_groups,
-    };
-    update_best(sweep);
-    dpe_detect_live_line(&progress, width, text, size);
-}
-
-static void add_to_best(void *user, const struct dpe_item *item, const struct dpe_row *row)
-{
-    struct sweep *sweep = user;
-    const struct dpe_detect_result *deciding = dpe_detect_deciding(sweep->report);
-    if (!sweep->sweeping || row->status != DPE_ROW_OK || strcmp(row->task, deciding->task) != 0) {
-        return;
-    }
-    bool recall = deciding->criterion == DPE_DETECT_RECALL;
-    sweep->sum[item->plan] += recall ? row->score : row->nll_sum;
-    sweep->weight[item->plan] += recall ? 1.0 : (double)row->n_tokens;
-}
 
 /* --------------------------------------------------------------------------------------- stages */
 
@@ -200,14 +131,11 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
         .capacity = sweep->inputs->args->job.length,
         .user = sweep,
         .rows = make_rows,
-        .seen = add_to_best,
-        .line = live_line,
         .fill = fill_table,
         .tokens = tokens,
         .cost = sweep->cost,
         .nonfinite_limit = nonfinite_limit,
     };
-    sweep->first = stage->first;
     sweep->tasks = stage->tasks;
     sweep->work = &work;
     return dpe_job_rows(&sweep->inputs->job, &work, err);
@@ -223,25 +151,14 @@ static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)
                                 .n_samples = {inputs->n_samples[0], inputs->n_samples[1]},
                                 .n_plans = grid->n_configs,
                                 .configs = grid->configs};
-    sweep->sweeping = true;
-    dpe_status status = dpe_detect_stage_run(sweep, &stage, err);
-    sweep->sweeping = false;
-    return status;
+    return dpe_detect_stage_run(sweep, &stage, err);
 }
 
 /* ------------------------------------------------------------------------------------ the whole */
 
-static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
+static void price_rows(struct sweep *sweep)
 {
     const struct detect_inputs *inputs = sweep->inputs;
-    const struct dpe_detect_grid *grid = &inputs->grid;
-    size_t n_configs = (size_t)grid->n_configs;
-    const size_t n_groups = (size_t)grid->params.n_groups;
-    DPE_TRY(
-        DPE_NEW(&sweep->sum, n_configs, err, "out of memory for %zu configurations", n_configs));
-    DPE_TRY(
-        DPE_NEW(&sweep->weight, n_configs, err, "out of memory for %zu configurations", n_configs));
-    DPE_TRY(DPE_NEW(&sweep->best, n_groups, err, "out of memory for %zu groups", n_groups));
     for (int i = 0; i < inputs->n_tasks; i++) {
         bool niah = strcmp(inputs->tasks[i].name, "ppl") != 0;
         double products = 0.0;
@@ -250,7 +167,6 @@ static dpe_status sweep_prepare(struct sweep *sweep, struct dpe_error *err)
                          niah ? 1 : inputs->args->job.length, &products, &attention);
         sweep->cost[i] = products + attention;
     }
-    return DPE_OK;
 }
 
 static void put_short(const struct detect_opened *opened, int64_t length,
@@ -406,7 +322,7 @@ static dpe_status detection_start(void *state, struct dpe_error *err)
     DPE_TRY(dpe_detect_inputs_fit_batch(&detection->inputs, err)); /* rows are priced by it */
     DPE_TRY(dpe_detect_inputs_budget(&detection->inputs, err));
     make_report(&detection->sweep);
-    DPE_TRY(sweep_prepare(&detection->sweep, err));
+    price_rows(&detection->sweep);
     return dpe_detect_inputs_start(&detection->inputs, err);
 }
 
@@ -445,13 +361,8 @@ static void suggest(const void *state)
 static dpe_status detection_close(void *state, dpe_status status, struct dpe_error *err)
 {
     struct detection *detection = state;
-    struct sweep *sweep = &detection->sweep;
-    free(sweep->sum);
-    free(sweep->weight);
-    free(sweep->best);
     dpe_detect_report_free(&detection->report);
-    status = dpe_detect_inputs_close(&detection->inputs, status, err);
-    return status;
+    return dpe_detect_inputs_close(&detection->inputs, status, err);
 }
 
 const struct dpe_study dpe_detect_study = {

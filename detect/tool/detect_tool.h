@@ -103,8 +103,8 @@ bool dpe_detect_inputs_by_needles(const struct detect_inputs *inputs);
 struct dpe_detect_search_options dpe_detect_inputs_searching(const struct detect_inputs *inputs);
 /** Set inputs->budget from --budget; a time needs the machine's speed. All ranks call it. */
 dpe_status dpe_detect_inputs_budget(struct detect_inputs *inputs, struct dpe_error *err);
-/** Contexts that the search may read: the budget, or by default what its first heat needs of contexts
- * with fewer than eight questions. */
+/** Contexts that the search may read: the budget, or by default what its first heat needs of
+ * contexts with fewer than eight questions. */
 int64_t dpe_detect_inputs_contexts(const struct detect_inputs *inputs);
 /** Contexts of fresh samples for a search that read so many. */
 int64_t dpe_detect_inputs_fresh(const struct detect_inputs *inputs, int64_t spent);
@@ -136,14 +136,11 @@ enum { SWEEP_RESULTS = 4 }; /* NIAH, perplexity, the user's task, the guard's te
 struct sweep {
     struct detect_inputs *inputs;
     struct dpe_detect_report *report;
-    const int64_t *first;                        /* samples of the list at work, per task */
     const struct dpe_task *fresh[SWEEP_RESULTS]; /* of the report's results; one that is not open:
                                                     none */
     double cost[2];                              /* operations of a row */
     const struct dpe_task *tasks;                /* of the list at work */
-    double *sum, *weight; /* [configs] of the deciding task: what the live line ranks */
-    int64_t *best;        /* [groups] */
-    bool sweeping, complete;
+    bool complete;
     const struct dpe_work *work; /* at work */
 };
 

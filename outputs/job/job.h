@@ -224,15 +224,6 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
 
 /* ----------------------------------------------------------------------------------------- rows */
 
-/** What the progress line is made from. */
-struct dpe_work_progress {
-    const struct dpe_work *work;
-    int64_t rows, rows_done;     /**< of this list */
-    const struct dpe_item *last; /**< the item that was done last, NULL = none yet */
-    double rate;                 /**< rows per second, ≤ 0 = unknown */
-    double seconds_left;         /**< of the whole job, < 0 = unknown */
-};
-
 /** A list of rows, and how one is made. All borrowed. */
 struct dpe_work {
     const char *name; /**< begins the progress line: "sweep" */
@@ -249,12 +240,6 @@ struct dpe_work {
      * in a session that is under that plan (its cache may hold anything). */
     dpe_status (*rows)(void *user, const struct dpe_item *items, int64_t n,
                        struct dpe_session *session, struct dpe_row *rows, struct dpe_error *err);
-    /** Called with every row of the list once: those that existed, then each new one once it is
-     * saved. NULL allowed. */
-    void (*seen)(void *user, const struct dpe_item *item, const struct dpe_row *row);
-    /** The progress line, at most `width` columns; NULL: a plain one. */
-    void (*line)(void *user, const struct dpe_work_progress *progress, int width, char *text,
-                 size_t size);
     dpe_run_fill fill;      /**< of the tables that are written on the way */
     const int64_t *tokens;  /**< [n_tasks] that a row reads, on average; NULL: not known */
     const double *cost;     /**< [n_tasks] of a row, any unit; NULL: all rows cost the same */

@@ -41,7 +41,6 @@ struct dpe_loop {
     int64_t *rows, *missing; /**< [n_tasks] of the list */
     unsigned char *open;     /**< [n_items] 1 = its row is missing, 2 = it is being made */
     int64_t n_missing, n_nonfinite;
-    const struct dpe_item *last;
     double unit_seconds; /**< of a row per unit of cost, guessed from a part of the first; 0:
                             unknown */
     int in_session;      /**< plan that the session has, -1 = none of the list */
@@ -80,7 +79,7 @@ void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts
 /** The row of an item, or NULL. */
 const struct dpe_row *dpe_loop_find(const struct dpe_loop *loop, const struct dpe_item *item);
 /** The item's row exists: count it, pass it to `seen`, show progress. */
-void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item, const struct dpe_row *row);
+void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item);
 /** The same for a row that was made just now; DPE_NONFINITE beyond the limit. */
 dpe_status dpe_loop_made(struct dpe_loop *loop, const struct dpe_item *item,
                          const struct dpe_row *row, struct dpe_error *err);

@@ -66,18 +66,6 @@ static double seconds_left(const struct dpe_loop *loop)
     return left;
 }
 
-static void plain_line(const struct dpe_work_progress *progress, char *text, size_t size)
-{
-    char left[32] = "";
-    char time[32];
-    if (progress->rows_done < progress->rows && progress->seconds_left >= 0.0) {
-        snprintf(left, sizeof left, ", %.24s left",
-                 dpe_format_seconds(progress->seconds_left, time));
-    }
-    snprintf(text, size, "%s: %lld of %lld samples%s", progress->work->name,
-             (long long)progress->rows_done, (long long)progress->rows, left);
-}
-
 /* `inside`: what is appended to the line, by how many rows' cost `done` grows, and the seconds that
  * these took; NULL, 0, 0: nothing. */
 static void show(const struct dpe_loop *loop, const char *inside, double part, double gone)
@@ -99,27 +87,18 @@ static void show(const struct dpe_loop *loop, const char *inside, double part, d
         return;
     }
     double size = (double)(loop->job->ranks->size / loop->job->ranks->peers);
-    struct dpe_work_progress progress = {
-        .work = work,
-        .rows = (int64_t)work->n_items,
-        .rows_done = (int64_t)work->n_items - loop->n_missing,
-        .last = loop->last,
-        .rate = spent > 0.0 ? (double)n_run / spent * size : 0.0,
-        .seconds_left = seconds_left(loop) / size,
-    };
-    if (progress.seconds_left >= 0.0) {
-        progress.seconds_left = fmax(progress.seconds_left - gone / size, 0.0);
-    }
-    char line[512];
+    const double rate = spent > 0.0 ? (double)n_run / spent * size : 0.0;
+    double left = seconds_left(loop) / size;
+    left = left >= 0.0 ? fmax(left - gone / size, 0.0) : (double)NAN;
+    char line[512], time[32];
     bool live = isatty(STDERR_FILENO) && !loop->job->options->tool.json;
     int width = live ? dpe_terminal_width(stderr) - 1 : 255;
     int room = inside != NULL ? (int)strlen(inside) + 2 : 0;
     room = room < width - 20 ? room : 0;
-    width -= room;
-    if (work->line != NULL) {
-        work->line(work->user, &progress, width, line, sizeof line);
-    } else {
-        plain_line(&progress, line, sizeof line);
+    snprintf(line, sizeof line, "%s: %lld of %lld samples", work->name,
+             (long long)((int64_t)work->n_items - loop->n_missing), (long long)work->n_items);
+    if (loop->n_missing > 0 && left >= 0.0) {
+        dpe_append(line, sizeof line, ", %.24s left", dpe_format_seconds(left, time));
     }
     if (room > 0) {
         dpe_append(line, sizeof line, "; %s", inside);
@@ -127,9 +106,8 @@ static void show(const struct dpe_loop *loop, const char *inside, double part, d
     const struct dpe_event event = {.name = work->name,
                                     .done = done / total * (double)loop->job->planned,
                                     .total = (double)loop->job->planned,
-                                    .rate = progress.rate > 0.0 ? progress.rate : (double)NAN,
-                                    .eta = progress.seconds_left >= 0.0 ? progress.seconds_left
-                                                                        : (double)NAN};
+                                    .rate = rate > 0.0 ? rate : (double)NAN,
+                                    .eta = left};
     dpe_progress(&event, line);
 }
 
@@ -231,14 +209,6 @@ void dpe_loop_show_parts(struct dpe_loop *loop, const struct dpe_job_part *parts
 
 /* --------------------------------------------------------------------------------------- stock */
 
-static void pass_on(const struct dpe_loop *loop, const struct dpe_item *item,
-                    const struct dpe_row *row)
-{
-    if (loop->work->seen != NULL) {
-        loop->work->seen(loop->work->user, item, row);
-    }
-}
-
 static void count_job(const struct dpe_loop *loop)
 {
     struct dpe_job *job = loop->job;
@@ -273,11 +243,9 @@ dpe_status dpe_loop_stock(struct dpe_loop *loop, struct dpe_error *err)
     dpe_status status = DPE_OK;
     for (size_t i = 0; i < work->n_items && status == DPE_OK; i++) {
         const struct dpe_item *item = &work->items[i];
-        const struct dpe_row *row = dpe_loop_find(loop, item);
         loop->rows[item->task]++;
-        if (row != NULL) {
+        if (dpe_loop_find(loop, item) != NULL) {
             status = name_plan(loop, item->plan, err);
-            pass_on(loop, item, row);
         } else {
             loop->open[i] = 1;
             loop->missing[item->task]++;
@@ -384,14 +352,12 @@ dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
 }
 
 /* The item's row is there. */
-void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item, const struct dpe_row *row)
+void dpe_loop_close(struct dpe_loop *loop, const struct dpe_item *item)
 {
     loop->open[item - loop->work->items] = 0;
     loop->missing[item->task]--;
     loop->n_missing--;
     loop->job->missing--;
-    loop->last = item;
-    pass_on(loop, item, row);
     dpe_loop_show(loop);
 }
 
@@ -402,7 +368,7 @@ dpe_status dpe_loop_made(struct dpe_loop *loop, const struct dpe_item *item,
     pace->seconds += row->seconds;
     pace->rows++;
     loop->n_nonfinite += row->status == DPE_ROW_NONFINITE;
-    dpe_loop_close(loop, item, row);
+    dpe_loop_close(loop, item);
     return dpe_loop_check(loop, err);
 }
 

@@ -210,7 +210,7 @@ static dpe_status hand_out(struct scheduler *scheduler, int rank, struct dpe_err
     const struct dpe_item *item = &work->items[at];
     const struct dpe_row *row = dpe_loop_find(scheduler->loop, item);
     if (row != NULL) { /* two plans of the list are one and the same */
-        dpe_loop_close(scheduler->loop, item, row);
+        dpe_loop_close(scheduler->loop, item);
         return DPE_OK;
     }
     dpe_group_gather(&scheduler->group, scheduler->loop, at);
@@ -475,7 +475,7 @@ dpe_status dpe_loop_ranks(struct dpe_loop *loop, struct dpe_error *err)
     for (size_t i = 0; i < loop->work->n_items && ranks->rank > 0; i++) {
         const struct dpe_item *item = &loop->work->items[i];
         if (loop->open[i]) {
-            dpe_loop_close(loop, item, dpe_loop_find(loop, item));
+            dpe_loop_close(loop, item);
         }
     }
     return DPE_OK;

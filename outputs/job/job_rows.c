@@ -45,7 +45,7 @@ static dpe_status run_alone(struct dpe_loop *loop, struct dpe_error *err)
         }
         const struct dpe_row *row = dpe_loop_find(loop, item);
         if (row != NULL) { /* two plans of the list are one and the same */
-            dpe_loop_close(loop, item, row);
+            dpe_loop_close(loop, item);
             continue;
         }
         dpe_group_gather(&group, loop, (int64_t)i);

@@ -225,8 +225,8 @@ static void a_larger_budget_reads_what_a_smaller_one_has(void **state)
     free(before);
 }
 
-/* Where plans with a factor find most and lose ten percent of perplexity, another is chosen: also by
- * the first heat, which reads a text for that. */
+/* Where plans with a factor find most and lose ten percent of perplexity, another is chosen: also
+ * by the first heat, which reads a text for that. */
 static void the_guard_holds(void **state)
 {
     (void)state;
