@@ -340,6 +340,13 @@ def test_json_errors(work):
         assert message in lines[0]["message"] and "{" not in lines[0]["message"], ran
 
 
+def catches(pid, number):
+    """Whether a process has a handler of its own for this signal."""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        caught = next(line for line in file if line.startswith("SigCgt:"))
+    return int(caught.split()[1], 16) >> number - 1 & 1
+
+
 def test_long_text(work):
     """A signal ends the tokenizing of a long text; so does too little memory."""
     with open(work + "/long.txt", "w", encoding="utf-8") as file:
@@ -348,6 +355,9 @@ def test_long_text(work):
              "--prompt-file", work + "/long.txt"]
     for pause in (0.2, 0.8):
         running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while not catches(running.pid, signal.SIGTERM):
+            assert running.poll() is None
+            time.sleep(0.01)
         time.sleep(pause)
         running.send_signal(signal.SIGTERM)
         _, message = running.communicate(timeout=60)
