@@ -71,8 +71,7 @@ bool dpe_calibrate_is_budgeted(const struct batch *batch)
     return budget->seconds > 0.0 || budget->tokens > 0.0;
 }
 
-/* Settings of the needles of a part. What the sweep does with --keys-per-context the other parts
- * do, but for the check, which asks what the user asks. */
+/* Settings of the needles of a part. */
 static void write_niah(const struct batch *batch, enum calibrate_part part,
                        char spec[CALIBRATE_NIAH])
 {
@@ -82,17 +81,8 @@ static void write_niah(const struct batch *batch, enum calibrate_part part,
     const bool own =
         part == CALIBRATE_PAIRS || (part == CALIBRATE_CHECK && dpe_calibrate_is_budgeted(batch));
     const char *chosen = own ? batch->entry->task : "";
-    const long long several = part != CALIBRATE_CHECK ? (long long)detect->keys_per_context : 0;
-    size_t n = 0;
     snprintf(spec, CALIBRATE_NIAH, "%.400s%s%s", given,
              given[0] != '\0' && chosen[0] != '\0' ? "," : "", chosen);
-    if (several > 0) {
-        const bool keys = dpe_niah_find(given, "keys", &n) != NULL;
-        dpe_append(spec, CALIBRATE_NIAH, "%sasked=%lld", spec[0] != '\0' ? "," : "", several);
-        if (!keys) {
-            dpe_append(spec, CALIBRATE_NIAH, ",keys=%lld", several);
-        }
-    }
 }
 
 int64_t dpe_calibrate_together(const struct batch *batch)

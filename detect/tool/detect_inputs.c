@@ -294,14 +294,6 @@ static dpe_status add_tasks(struct detect_inputs *inputs, struct dpe_error *err)
     if (inputs->args->niah != NULL) {
         DPE_TRY(dpe_niah_parse(inputs->args->niah, &inputs->niah, err));
     }
-    if (inputs->args->shared > 0) {
-        inputs->niah.shared = (int)inputs->args->shared;
-    }
-    if (inputs->args->keys_per_context > 0) {
-        inputs->niah.asked = (int)inputs->args->keys_per_context;
-        inputs->niah.keys =
-            inputs->niah.keys > inputs->niah.asked ? inputs->niah.keys : inputs->niah.asked;
-    }
     inputs->users_niah = inputs->niah;
     dpe_niah_format(&inputs->users_niah, inputs->users_spec, sizeof inputs->users_spec);
     dpe_detect_inputs_set_niah(inputs);

@@ -10,14 +10,13 @@
 enum sweep_key {
     KEY_TASK = DPE_KEY_DETECT,
     KEY_AGAINST,
-    KEY_HAYSTACK,
     KEY_BUDGET,
 };
 
 static const struct dpe_option sweep_options[] = {
     {"budget", KEY_BUDGET, "TIME|TOKENS", DPE_BASIC,
      "What the search may read: a time such as 20m or 2h, or tokens such as 500ktok or 20Mtok "
-     "(default: twelve contexts of --length tokens; with the sweep, 160). A larger one reads the "
+     "(default: sixteen contexts of --length tokens; with the sweep, 160). A larger one reads the "
      "same first",
      1},
     {NULL, 0, NULL, 0, "Task:", 2},
@@ -69,14 +68,6 @@ static const struct dpe_option sweep_options[] = {
      "Samples decoded together; what their prompts share is read once. The answers stay the same. "
      "Default: 4, or as many as share a context; 1: one by one",
      5, DPE_COUNT(struct dpe_detect_arguments, batch, 1, 256)},
-    {"haystack", KEY_HAYSTACK, "own|shared[=N]", 0,
-     "shared: N samples in a row (default 4) share the first half of their context, which is read "
-     "once. Such samples differ less from each other",
-     5},
-    {"keys-per-context", 0, "M", 0,
-     "M keys in each context; each is a sample of its own, and M samples share one reading. For "
-     "models that look values up by key",
-     5, DPE_COUNT(struct dpe_detect_arguments, keys_per_context, 1, 256)},
     {0},
 };
 
@@ -115,21 +106,6 @@ struct dpe_detect_budget dpe_detect_parse_budget(struct dpe_command_line *state,
     return budget;
 }
 
-static int64_t parse_haystack(struct dpe_command_line *state, const char *text)
-{
-    if (strcmp(text, "own") == 0) {
-        return 1;
-    }
-    if (strcmp(text, "shared") == 0) {
-        return 4;
-    }
-    if (strncmp(text, "shared=", 7) != 0) {
-        dpe_line_error(state, "--haystack: expected own, shared or shared=N up to 256, found '%s'",
-                       text);
-    }
-    return dpe_parse_count(state, "--haystack shared", text + 7, 1, 256);
-}
-
 /* The first of the keys (NULL ends them) that --niah sets; NULL: none. */
 static const char *first_set(const char *niah, const char *const *keys)
 {
@@ -140,38 +116,22 @@ static const char *first_set(const char *niah, const char *const *keys)
     return *keys;
 }
 
-/* Settings of --niah that other options set too, or that the task does not have. */
+/* Settings of --niah that the task does not have. */
 static void check_niah(struct dpe_command_line *state, const struct dpe_detect_arguments *args)
 {
     static const char *const keys[] = {"keys",   "values", "queries", "digits",   "depth", "asked",
                                        "shared", "spare",  "repeat",  "template", "score", NULL};
     const char *niah = args->niah != NULL ? args->niah : "";
-    size_t n = 0;
     if (!args->use_niah && first_set(niah, keys) != NULL) {
         dpe_line_error(state, "--niah %s= needs --task niah or both", first_set(niah, keys));
-    }
-    if (args->shared > 0 && dpe_niah_find(niah, "shared", &n) != NULL) {
-        dpe_line_error(state, "--haystack and --niah shared= cannot be combined; leave one out");
-    }
-    if (args->keys_per_context > 0 && dpe_niah_find(niah, "asked", &n) != NULL) {
-        dpe_line_error(state,
-                       "--keys-per-context and --niah asked= cannot be combined; leave one out");
-    }
-    const char *own = dpe_niah_find(niah, "keys", &n);
-    const char *digits = own;
-    int64_t own_keys = 0;
-    if (own != NULL && dpe_scan_int(&digits, 0, INT64_MAX, &own_keys) &&
-        own_keys < args->keys_per_context && args->keys_per_context > 1) {
-        dpe_line_error(
-            state, "--keys-per-context %lld needs at least as many keys, found --niah keys=%.*s",
-            (long long)args->keys_per_context, (int)n, own);
     }
 }
 
 /* The first setting of --niah that says what is asked for; NULL: none does. */
 static const char *asked_for(const struct dpe_detect_arguments *args)
 {
-    static const char *const keys[] = {"keys", "values", "queries", "asked", "depth", NULL};
+    static const char *const keys[] = {"keys",   "values", "queries", "asked",
+                                       "shared", "depth",  NULL};
     return args->niah != NULL ? first_set(args->niah, keys) : NULL;
 }
 
@@ -181,10 +141,6 @@ static void check_auto(struct dpe_command_line *state, const struct dpe_detect_a
     if (args->auto_task && asked_for(args) != NULL) {
         dpe_line_error(
             state, "--task auto chooses keys and values; leave out --niah %s=", asked_for(args));
-    }
-    if (args->auto_task && args->keys_per_context > 0) {
-        dpe_line_error(state,
-                       "--task auto and --keys-per-context cannot be combined; leave one out");
     }
 }
 
@@ -206,8 +162,6 @@ static void check_together(struct dpe_command_line *state, const struct dpe_dete
          "--scale-pairs needs --select paper and --top-k K: only a sweep moves some of the pairs"},
         {args->scale_pairs == NULL && args->top_k > 0.0,
          "--top-k needs --scale-pairs NORMS.h5, which says which pairs those are"},
-        {(args->shared > 1 || args->keys_per_context > 1) && !args->use_niah,
-         "--haystack shared and --keys-per-context need --task niah or both"},
         {args->job.chat_template != NULL && strcmp(args->job.chat_template, "none") != 0 &&
              !args->use_niah,
          "--chat-template needs --task niah or both"},
@@ -245,9 +199,6 @@ static int parse_sweep_option(int key, char *arg, struct dpe_command_line *state
     case KEY_AGAINST:
         add_against(state, arg, args);
         return 0;
-    case KEY_HAYSTACK:
-        args->shared = parse_haystack(state, arg);
-        return 0;
     case KEY_BUDGET:
         args->budget = dpe_detect_parse_budget(state, arg);
         return 0;
@@ -259,8 +210,7 @@ static int parse_sweep_option(int key, char *arg, struct dpe_command_line *state
 void dpe_detect_settle(struct dpe_detect_arguments *args)
 {
     if (!args->task_given) {
-        args->auto_task = dpe_detect_searches(args->rule) && args->keys_per_context == 0 &&
-                          args->shared == 0 && asked_for(args) == NULL;
+        args->auto_task = dpe_detect_searches(args->rule) && asked_for(args) == NULL;
     }
     args->job.chat_template = args->job.chat_template != NULL ? args->job.chat_template : "auto";
 }

@@ -3,7 +3,7 @@
 
 usage: contexts.py TABLE.h5…
 
-TABLE is of dpe-detect or of dpe-eval niah, with samples that share contexts (--keys-per-context, --haystack shared; --niah asked=N).
+TABLE is of dpe-detect or of dpe-eval niah, with samples that share contexts (--niah asked=N, shared=N).
 Printed: the variance of context means times the samples in a context, over the variance of samples;
 1 when they are independent. Pooled over all cells or methods (of a recall) and over all pairs of lengths of a group or of methods (of
 a difference), which differ somewhere. Needs h5py and numpy.

@@ -137,8 +137,8 @@ for part in "$@"; do
         pairs-*)
             length=${part#pairs-}
             sweep "other-$length" "$length" --seed 2
-            sweep "shared-$length" "$length" --seed 3 --haystack shared
-            sweep "keys-$length" "$length" --seed 4 --keys-per-context 4
+            sweep "shared-$length" "$length" --seed 3 --niah shared=4
+            sweep "keys-$length" "$length" --seed 4 --niah keys=4,asked=4
             ;;
         temperature)
             methods temperature niah 4096 "--samples 30 --niah keys=1" dpe:lengths=128 dpe:lengths=128,log-n=256 dpe:lengths=256 dpe:lengths=256,log-n=256 \

@@ -9,8 +9,8 @@ root=$(cd "$here/../.." && pwd)
 . "$here/world.sh"
 make_model model
 common="--model $work/model --corpus $work/corpus --seed 5 --threads 1 --quiet"
-sweep="--length 192 --task niah --niah digits=4 --groups 2 --samples 12 --lengths 8,32,64 --window 8
-    --batch 2 --haystack shared=2 --keys-per-context 2 --select paper --temperature off"
+sweep="--length 192 --task niah --niah digits=4,keys=2,asked=2,shared=2 --groups 2 --samples 12 --lengths 8,32,64 --window 8
+    --batch 2 --select paper --temperature off"
 profile="--contribution mean-of-products --special-in-text literal"
 profiled="$profile --norm-lengths 32,64 --norm-samples 3"
 

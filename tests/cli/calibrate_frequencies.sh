@@ -9,7 +9,7 @@ root=$(cd "$here/../.." && pwd)
 . "$here/world.sh"
 make_model model
 common="--model $work/model --corpus $work/corpus --seed 5 --threads 1"
-sweep="--length 192 --niah digits=4 --groups 2 --samples 8 --keys-per-context 2 --batch 2 --select paper --temperature off --move frequencies"
+sweep="--length 192 --niah digits=4,keys=2,asked=2 --groups 2 --samples 8 --batch 2 --select paper --temperature off --move frequencies"
 
 # calibrate NAME OPTIONS: into $work/NAME; its output goes to out and err.
 calibrate() {

@@ -85,8 +85,7 @@ detect -o "$work/budget.h5" || fail "resume after the budget: $(cat "$work/err")
 same "$work/calm.h5" "$work/budget.h5"
 
 # It predicts what is then read, as a bound.
-for options in "--haystack shared=3" "--niah values=1 --keys-per-context 2 --haystack shared=2" \
-    "--batch 3 --haystack shared=2"; do
+for options in "--niah shared=3" "--niah values=1,keys=2,asked=2,shared=2" "--batch 3 --niah shared=2"; do
     rm -f "$work/cost.h5"
     set -- --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 24 --lengths 8,32,64 --select paper --temperature off \
         --threads 1 $options

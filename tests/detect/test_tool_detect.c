@@ -151,9 +151,9 @@ static void one_context_has_no_interval(void **state)
 #define ONE                                                                                        \
     TEXTS "-l 1k --groups 1 --window 16 --lengths 32,256 --task niah --select paper "              \
           "--temperature off "
-    detect(ONE "--samples 12 --keys-per-context 4 -o contexts.h5", 0,
+    detect(ONE "--samples 12 --niah keys=4,asked=4 -o contexts.h5", 0,
            "(4 in a row share a context and count as one)");
-    detect(ONE "--samples 4 --keys-per-context 4 -o one.h5", 0, "of 4 fresh samples");
+    detect(ONE "--samples 4 --niah keys=4,asked=4 -o one.h5", 0, "of 4 fresh samples");
     assert_null(strstr(tool_out, "nan"));
     report("one.h5 -o one.html --no-figures", 0, NULL);
     tool_read("one.html", tool_out, sizeof tool_out);
@@ -374,7 +374,6 @@ static void dry_runs_of_calibrations(void **state)
     assert_string_equal(tool_out, "");
     /* Shared contexts are read once: half as many tokens where two questions have one. */
     const double once = tokens_of_pairs("--niah keys=2,asked=2");
-    assert_true(once == tokens_of_pairs("--niah keys=2 --keys-per-context 2"));
     assert_true(once < 0.75 * tokens_of_pairs("--niah keys=2"));
     calibrate(TEXTS "-l 512,1k --dry-run", 0, "tokens");
     calibrate(TEXTS "-l 192 --dry-run", 64, "needs no table; give a larger one");

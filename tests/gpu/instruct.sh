@@ -40,7 +40,7 @@ recall() {
     echo "recall at the trained length $trained, $name: $found %"
 }
 recall four-values
-sample="--keys-per-context 4"
+sample="--niah keys=4,asked=4"
 if awk -v found="$found" 'BEGIN { exit !(found < 50) }'; then
     sample="--niah keys=1,values=1"
     recall one-value $sample
