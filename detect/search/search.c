@@ -280,7 +280,8 @@ static dpe_status settle_first(struct walk *walk, bool *go)
 {
     const struct dpe_detect_search *search = walk->search;
     DPE_TRY(settle(walk));
-    if (*go && search->tried[search->best].kind > DPE_DETECT_FORMULA) {
+    if (*go && walk->options->guard > 0.0 &&
+        search->tried[search->best].kind > DPE_DETECT_FORMULA) {
         DPE_TRY(read_texts(walk, dpe_least(1, walk->options->most[DPE_DETECT_TEXTS]), go));
         DPE_TRY(*go ? settle(walk) : DPE_OK);
     }
