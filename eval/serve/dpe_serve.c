@@ -197,8 +197,8 @@ static dpe_status run(const struct dpe_serve_arguments *args, struct dpe_error *
     DPE_TRY(dpe_serve_engine_start(&world, &engine, err));
     DPE_TRY(dpe_serve_http_start(&world, &engine, &http, err));
     bool v6 = strchr(args->host, ':') != NULL;
-    dpe_log_info("%s: %lld sequences of up to %lld tokens at http://%s%s%s:%lld, a page to ask "
-                 "about a document",
+    dpe_log_info("%s: %lld sequences of up to %lld tokens, and a page to ask about a document, at "
+                 "http://%s%s%s:%lld",
                  world.name, (long long)engine.n_slots, (long long)world.length, v6 ? "[" : "",
                  args->host, v6 ? "]" : "", (long long)dpe_serve_http_port(http));
     return serve(args, http, err);

@@ -309,32 +309,6 @@ struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, in
     };
 }
 
-/* Peers have different memory perhaps, and need the same session; the other ranks need the same
- * type of keys and values. `status`: how it went here; a rank that failed may be at its end
- * already, so all meet at a barrier before peers wait for each other. */
-static dpe_status agree_saving(struct dpe_job *job, dpe_status status, struct dpe_error *err)
-{
-    float savings[DPE_MOST_PEERS] = {0};
-    const struct dpe_peers *peers = &job->peers;
-    if (job->ranks->size == 1 || job->options->dry_run) {
-        return status;
-    }
-    DPE_TRY(dpe_ranks_barrier(job->ranks, DPE_BARRIER_BATCH, status, err));
-    if (peers->size > 1) {
-        savings[peers->index] = (float)job->saving;
-        DPE_TRY(peers->meet(peers->user, savings, peers->size, DPE_OK, err));
-    }
-    for (int i = 0; i < peers->size; i++) {
-        job->saving = (int)dpe_most((int64_t)savings[i], job->saving);
-    }
-    int first = job->saving;
-    DPE_TRY(dpe_job_tell(job, &first, sizeof first, err));
-    /* Where the first has f32 and this one no room for it, the least of f32. */
-    job->saving = (first > HALVINGS) == (job->saving > HALVINGS) ? job->saving
-                                                                 : (int)dpe_most(first, HALVINGS);
-    return DPE_OK;
-}
-
 static void tell_saving(const struct dpe_job *job, int64_t capacity, bool shares)
 {
     const struct dpe_session_options options = dpe_job_session_options(job, capacity);
@@ -357,14 +331,19 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     const struct dpe_tool_options *tool = &job->options->tool;
     const bool file = tool->kv_dir != NULL && strcmp(tool->kv_dir, "none") != 0;
     const bool packs = strncmp(job->device, "cpu", 3) == 0 && !tool->kv_given && !file;
+    const bool meet = job->ranks->size > 1 && !job->options->dry_run;
+    enum { NEW, WIDE, PACKED } begun = NEW;
     char type[16] = "";
     /* A run goes on with the type that it began with, whatever is free by now. */
-    const bool begun = packs && !tool->force && job->options->output != NULL &&
-                       job->ranks->rank == 0 &&
-                       dpe_run_recorded(job->options->output, "kv_cache_dtype", type, sizeof type);
-    const bool packed = strcmp(type, dpe_kv_type_names[DPE_KV_INT8]) == 0;
-    const int last = packs && (packed || !begun) ? 2 * HALVINGS + 1 : HALVINGS;
-    const int before = packed ? (int)dpe_most(job->saving, HALVINGS + 1) : job->saving;
+    if (packs && !tool->force && job->options->output != NULL && job->ranks->rank == 0 &&
+        dpe_run_recorded(job->options->output, "kv_cache_dtype", type, sizeof type)) {
+        begun = strcmp(type, dpe_kv_type_names[DPE_KV_INT8]) == 0 ? PACKED : WIDE;
+    }
+    if (meet) {
+        DPE_TRY(dpe_job_tell(job, &begun, sizeof begun, err));
+    }
+    const int last = packs && begun != WIDE ? 2 * HALVINGS + 1 : HALVINGS;
+    const int before = begun == PACKED ? (int)dpe_most(job->saving, HALVINGS + 1) : job->saving;
     const uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
     struct dpe_session_needs needs = {.memory = UINT64_MAX};
     dpe_status status = DPE_OK;
@@ -381,10 +360,12 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
             break;
         }
     }
-    if (needs.memory > most && job->saving > HALVINGS && !packed) {
+    if (needs.memory > most && job->saving > HALVINGS && begun != PACKED) {
         job->saving = HALVINGS; /* int8 would not help */
     }
-    DPE_TRY(agree_saving(job, status, err));
+    job->ranks->most = job->saving; /* all have what the one with the least memory has */
+    DPE_TRY(meet ? dpe_ranks_barrier(job->ranks, DPE_BARRIER_BATCH, status, err) : status);
+    job->saving = job->ranks->most;
     if (job->saving > before && needs.memory <= most) {
         tell_saving(job, capacity, wanted->together > 1);
     }
@@ -441,8 +422,8 @@ bool dpe_job_needs_more(const struct dpe_job *job, const struct dpe_plan *plan,
 
 bool dpe_job_allows(const struct dpe_job *job, const struct dpe_plan *plan, int64_t length)
 {
-    return job->remote != NULL || job->memory == 0 ||
-           needs_of(job, plan, length).memory <= job->memory;
+    const uint64_t most = job->options->tool.max_memory;
+    return job->remote != NULL || most == 0 || needs_of(job, plan, length).memory <= most;
 }
 
 const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,

@@ -176,7 +176,8 @@ struct dpe_job_batch {
 /** So many sequences of up to `capacity` tokens, or what of them fits into memory: first there is
  * less beside one cache, which then serves all questions of a context one after another; where it
  * does not fit either, its keys and values become int8, unless a type or a folder for them was
- * named. Says so. A further call of a job begins with what the last one saved. */
+ * named. Says so. All ranks take what the one with the least memory needs. A further call of a job
+ * begins with what the last one saved. */
 dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                              const struct dpe_job_batch *wanted, struct dpe_error *err);
 /** Of keys and values of its sessions. */

@@ -121,12 +121,15 @@ void dpe_draw_row_mark(struct dpe_sheet *sheet, unsigned marks)
 
 /* ------------------------------------------------------------------------------------------ CSV */
 
-/* Spreadsheets run a cell that begins so as a formula, unless it is a number. */
+/* Spreadsheets run a cell that begins so as a formula, unless it is a number; some also where the
+ * sign is as wide as a Chinese one (U+FF1D, FF0B, FF0D, FF20). */
 static bool is_formula(const char *text)
 {
     char *end = NULL;
     (void)strtod(text, &end);
-    return text[0] != '\0' && strchr("=+-@\t\r", text[0]) != NULL && *end != '\0';
+    const bool wide = strncmp(text, "\xef\xbc", 2) == 0;
+    return *end != '\0' &&
+           strchr(wide ? "\x9d\x8b\x8d\xa0" : "=+-@\t\r", text[wide ? 2 : 0]) != NULL;
 }
 
 static void put_field(struct dpe_text *out, const char *text, bool last)

@@ -21,6 +21,7 @@ struct dpe_ranks {
     int leader;                 /**< the first of this rank's peers */
     dpe_status failed;          /**< how the last dpe_ranks_sum ended, on all peers */
     bool apart;                 /**< ranks are no longer at the same place: no more barriers */
+    int most;                   /**< at a barrier: the largest that a rank comes with */
     double limit;               /**< longest silence of a rank, seconds */
     void (*beat)(
         void *user); /**< called now and then while a row is made; NULL = nothing to call */

@@ -23,7 +23,7 @@ static bool threaded;
 
 /* What a rank sends to a barrier, and what it gets back. */
 struct word {
-    int place, status, layer, apart;
+    int place, status, layer, apart, most;
     int64_t position;
     char host[HOST_SIZE];
     char text[1024];
@@ -296,6 +296,7 @@ static void judge(struct dpe_ranks *ranks, struct word *verdict)
         if (hosts != NULL) {
             memcpy(hosts[r], words[r].host, sizeof hosts[r]);
         }
+        ranks->most = (int)dpe_most(ranks->most, words[r].most);
         apart = apart || words[r].place != words[0].place;
         failed = failed < 0 && words[r].status != DPE_OK ? r : failed;
     }
@@ -308,6 +309,7 @@ static void judge(struct dpe_ranks *ranks, struct word *verdict)
         snprintf(verdict->text, sizeof verdict->text, "the ranks lost each other");
     }
     verdict->apart = apart;
+    verdict->most = ranks->most;
 }
 
 dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dpe_status status,
@@ -319,6 +321,7 @@ dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dp
     struct word word;
     MPI_Status probe;
     fill_word(&word, place, status, err);
+    word.most = ranks->most;
     if (ranks->rank == 0) {
         judge(ranks, &word);
         for (int r = 1; r < ranks->size; r++) {
@@ -335,6 +338,7 @@ dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dp
         MPI_Recv(&word, (int)sizeof word, MPI_BYTE, 0, TAG_MET, job_comm, MPI_STATUS_IGNORE);
     }
     ranks->apart = word.apart != 0;
+    ranks->most = word.most;
     if (word.status != DPE_OK && err != NULL) {
         dpe_fail(err, (dpe_status)word.status, "%s", word.text);
         err->layer = word.layer;

@@ -60,13 +60,18 @@ static void set_direct(CURL *easy)
     curl_easy_setopt(easy, CURLOPT_NOPROXY, all || direct.failed ? "*" : direct.bytes);
 }
 
+static bool set_from(CURL *easy, CURLoption option, const char *variable)
+{
+    const char *value = getenv(variable);
+    return value != NULL && value[0] != '\0' && curl_easy_setopt(easy, option, value) == CURLE_OK;
+}
+
 /* Whom the user trusts, as curl's own command reads it. */
 static void set_trust(CURL *easy)
 {
-    const char *bundle = getenv("CURL_CA_BUNDLE");
-    const char *file = bundle != NULL && bundle[0] != '\0' ? bundle : getenv("SSL_CERT_FILE");
-    if (file != NULL && file[0] != '\0') {
-        curl_easy_setopt(easy, CURLOPT_CAINFO, file);
+    if (!set_from(easy, CURLOPT_CAINFO, "CURL_CA_BUNDLE")) {
+        (void)set_from(easy, CURLOPT_CAPATH, "SSL_CERT_DIR");
+        (void)set_from(easy, CURLOPT_CAINFO, "SSL_CERT_FILE");
     }
 }
 
@@ -135,7 +140,8 @@ static bool may_pass(CURLcode code)
            code == CURLE_OPERATION_TIMEDOUT;
 }
 
-/* Of a transfer that would end in the same way again. */
+/* Of a transfer that would end in the same way again; chunks that are none, whose error only its
+ * text tells from a connection that broke, are another. */
 static dpe_status status_of(CURLcode code)
 {
     switch (code) {
@@ -182,8 +188,10 @@ static dpe_status land(const struct dpe_http *http, struct flight *flight, CURLc
                         http->url, exchange->path, exchange->most);
     }
     bool absent = code == CURLE_COULDNT_CONNECT && !http->met;
-    if (code != CURLE_OK && (absent || !may_pass(code))) {
-        return dpe_fail(err, status_of(code), "%s%s: %s", http->url, exchange->path, reason);
+    bool chunks = code == CURLE_RECV_ERROR && strstr(reason, "chunked-encoding") != NULL;
+    if (code != CURLE_OK && (absent || chunks || !may_pass(code))) {
+        return dpe_fail(err, chunks ? DPE_BAD_DATA : status_of(code), "%s%s: %s", http->url,
+                        exchange->path, chunks ? "expected chunks of HTTP, found others" : reason);
     }
     double pause = pause_of(flight);
     if (dpe_clock() + pause - *last > http->patience) {

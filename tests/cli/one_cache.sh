@@ -56,6 +56,27 @@ for name in packed eight; do
 done
 same "$work/packed-before.h5" "$work/packed.h5"
 
+# Ranks with other memory: one type for all, the narrowest that one needs, and the type of the run where there is one.
+if command -v mpirun >/dev/null; then
+    . "$here/mpi_settings.sh"
+    export OMP_WAIT_POLICY=passive
+    ranks() { # NAME FIRST SECOND: the run NAME by two ranks, each with its memory.
+        name=$1 first=$2 second=$3
+        set -- --model "$root/data/reference" --corpus "$root/data/sample" --length 512 --threads 2 --dtype f32 --device cpu --budget 8ktok -o "$work/$name.h5"
+        timeout -k 5 "$limit" mpirun -n 1 "$bin/dpe-detect" "$@" --max-memory "$first" : -n 1 "$bin/dpe-detect" "$@" --max-memory "$second" \
+            >"$work/out" 2>"$work/err" || fail "ranks of $first and $second, $name: $(cat "$work/err")"
+    }
+    ranks wide-narrow 14M 12M
+    ranks narrow-wide 12M 14M
+    same "$work/packed.h5" "$work/wide-narrow.h5"
+    same "$work/packed.h5" "$work/narrow-wide.h5"
+    "$bin/dpe-detect" --model "$root/data/reference" --corpus "$root/data/sample" --length 512 --threads 2 --dtype f32 --device cpu --budget 8ktok \
+        -o "$work/begun.h5" --time-budget 0.2 >"$work/out" 2>"$work/err"
+    [ $? = 75 ] || fail "it was not stopped: $(cat "$work/err")"
+    ranks begun 14M 12M
+    same "$work/eight.h5" "$work/begun.h5"
+fi
+
 # Shapes of Qwen3-4B, without weights.
 mkdir "$work/qwen"
 cp "$root/data/reference/tokenizer.json" "$work/qwen"

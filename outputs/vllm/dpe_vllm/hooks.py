@@ -116,6 +116,9 @@ def refuse_arguments(args):
     if serving().engine and args.data_parallel_size > 1:
         raise TableError(f"--data-parallel-size {args.data_parallel_size}: a tool's plan goes to one engine (DPE_ENGINE=1): start "
                          "a server for each")
+    if serving().engine and args._api_process_count > 1:
+        raise TableError(f"--api-server-count {args._api_process_count}: of several, one would forget a plan that runs texts of "
+                         "another (DPE_ENGINE=1): leave it out")
     if serving().engine and args.worker_extension_cls:
         raise TableError(f"--worker-extension-cls {args.worker_extension_cls}: DPE_ENGINE=1 has one of its own")
 

@@ -50,11 +50,13 @@ class Engine:
         gone = serving().make_room(len(text))
         if gone is None:
             raise Refusal(503, "texts run under as many plans of tools as this server keeps; try again later", "plans_in_use")
-        answers = await self.client.collective_rpc("dpe_take_plan", args=(text.decode(), gone))
+        serving().count(taken.digest, len(text))
+        with serving().running(taken.digest):
+            answers = await self.client.collective_rpc("dpe_take_plan", args=(text.decode(), gone))
         for reason, digest in answers:
             if reason or digest != taken.digest:
                 raise TableError(reason or "the processes of this server read the plan in different ways")
-        serving().take(taken.digest, taken.plan, len(text))
+        serving().take(taken.digest, taken.plan)
         return {"plan": taken.digest, "model": self.about["model"]}
 
     async def complete(self, body):
@@ -115,8 +117,9 @@ class Engine:
 
     async def _run(self, ids, params):
         last = None
-        with serving().running(params.extra_args["dpe_plan"]):
-            async for output in self.client.generate({"prompt_token_ids": ids}, params, "dpe-" + uuid.uuid4().hex):
+        with serving().running(params.extra_args["dpe_plan"]) as salt:
+            prompt = {"prompt_token_ids": ids, "cache_salt": salt}
+            async for output in self.client.generate(prompt, params, "dpe-" + uuid.uuid4().hex):
                 last = output
         return last
 

@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 import threading
+import uuid
 
 from dpe_attention import NOT_MEASURED, TableError, formula_lengths, load_table
 
@@ -34,7 +35,8 @@ class Serving:
             if entry.evidence():
                 logger.info("DPE: %s: it %s", path, entry.evidence())
         self._answers, self._lock = collections.OrderedDict(), threading.Lock()
-        # Of the process that takes requests: bytes of a tool's plan and how many texts run under it, unused for longest first.
+        # Of the process that takes requests: bytes of a tool's plan, how many texts run under it, and the salt of what they leave in
+        # the prefix cache, since a plan that comes again is another taking; unused for longest first.
         self._taken = collections.OrderedDict()
 
     def bind(self, table, digests):
@@ -65,8 +67,8 @@ class Serving:
     def make_room(self, size):
         """For another plan of a tool's, of so many bytes: the digests of those that go for it, which nothing has run under for
         longest, and which the workers forget as well. None: texts run under as many as are kept."""
-        idle = [digest for digest, (_, running) in self._taken.items() if not running]
-        kept, held, gone = len(self._taken), sum(one for one, _ in self._taken.values()), []
+        idle = [digest for digest, (_, running, _) in self._taken.items() if not running]
+        kept, held, gone = len(self._taken), sum(one for one, *_ in self._taken.values()), []
         while kept - len(gone) >= MOST_TAKEN or held + size > MOST_BYTES:
             if len(gone) == len(idle):
                 return None
@@ -80,21 +82,23 @@ class Serving:
             self._taken.pop(digest, None)
             self.plans.pop(digest, None)
 
-    def take(self, digest, plan, size=None):
-        """A plan of a tool's, until it is forgotten. size: in the process that takes requests."""
-        if size is not None:
-            self._taken.setdefault(digest, [size, 0])
+    def count(self, digest, size):
+        """A tool's plan that the workers are given: it has its room from here on, so that they forget what they may have taken."""
+        self._taken.setdefault(digest, [size, 0, uuid.uuid4().hex])
+
+    def take(self, digest, plan):
+        """A plan of a tool's, until it is forgotten."""
         self.plans.setdefault(digest, plan)
 
     @contextlib.contextmanager
     def running(self, digest):
-        """While a text runs under a plan, that stays."""
-        found = self._taken.get(digest, [0, 0])
+        """While a text runs under a plan, that stays. The salt of its taking, None: of the table's own."""
+        found = self._taken.get(digest, [0, 0, None])
         found[1] += 1
         if digest in self._taken:
             self._taken.move_to_end(digest)
         try:
-            yield
+            yield found[2]
         finally:
             found[1] -= 1
 

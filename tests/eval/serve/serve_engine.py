@@ -171,7 +171,7 @@ def test_plain():
 
 def ask_once(engine, *words, code, **environment):
     """What a tool says that asks an engine who it is, with these variables of the environment."""
-    clean = {key: value for key, value in os.environ.items() if "proxy" not in key.lower() and key not in ("SSL_CERT_FILE", "CURL_CA_BUNDLE")}
+    clean = {key: value for key, value in os.environ.items() if "proxy" not in key.lower() and key not in ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE")}
     ran = subprocess.run([f"{bin_folder}/dpe-eval", "niah", "-m", bare, *TEXTS, "-l", "256", "--samples", "1", "--method", "rope", "--engine", engine,
                           *words, "-o", os.path.join(work, "asked.h5")], capture_output=True, text=True, check=False, timeout=120,
                          env={**clean, **environment})
@@ -224,6 +224,11 @@ def test_own_authority():
     assert "certificate" in ask_once(url, code=74)
     for name in ("SSL_CERT_FILE", "CURL_CA_BUNDLE"):
         assert "certificate" not in ask_once(url, "--dry-run", code=0, **{name: cert})
+    named = os.path.join(work, "trusted")
+    os.mkdir(named)
+    shutil.copy(cert, named)
+    subprocess.run(["openssl", "rehash", named], check=True, capture_output=True)
+    assert "certificate" not in ask_once(url, "--dry-run", code=0, SSL_CERT_DIR=named)
     server.shutdown()
 
 

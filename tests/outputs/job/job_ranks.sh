@@ -10,6 +10,11 @@ export OMP_WAIT_POLICY=passive
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
+mpirun=mpirun
+small() {
+    # shellcheck disable=SC2016 # the inner shell's words
+    unshare --mount sh -c 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec mpirun "$@"' sh "$@"
+}
 # ends RANKS STATUS WORDS PLACE RANK [K]
 ends() {
     ranks=$1
@@ -18,7 +23,7 @@ ends() {
     place=$4
     shift 4
     rm -rf "$work"/out*
-    mpirun -n "$ranks" "$build/tests/job_ranks" "$place" "$1" "$work/out.h5" "$source/data/reference" 2 ${2+"$2"} >"$work/printed" 2>&1
+    $mpirun -n "$ranks" "$build/tests/job_ranks" "$place" "$1" "$work/out.h5" "$source/data/reference" 2 ${2+"$2"} >"$work/printed" 2>&1
     code=$?
     cat "$work"/out.h5.rank* >>"$work/printed"
     n=$(grep -c "^rank [0-9]* ends with $status, .*$words" "$work/printed")
@@ -40,6 +45,13 @@ done
 for k in 1 2; do
     ends 4 71 "out of memory for 4 ranks" open 3 $k
 done
+# In a container /dev/shm may have no room for what MPI puts there.
+if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
+    mpirun=small
+    ends 4 0 "" none 0
+    ends 4 71 "out of memory" row 3
+    mpirun=mpirun
+fi
 # Four share a model, and one of them has its items already: the job ends at once.
 mkdir "$work/model"
 cp "$source"/tests/golden/llama_bf16/*.json "$source"/tests/golden/llama_bf16/*.safetensors \

@@ -2,6 +2,7 @@
 """What a request can ask of the plugin for vLLM, without vLLM: asked.py OUTPUTS. Only our routes' requests have a plan and norms, and no
 value that a client could send raises where the model runs. tests/vllm/names.py asks a real server. Exits with 125 when torch is not
 there."""
+import asyncio
 import copy
 import itertools
 import os
@@ -17,7 +18,7 @@ except ImportError as missing:
 
 sys.path[:0] = [os.path.join(sys.argv[1], "transformers"), os.path.join(sys.argv[1], "vllm")]
 from dpe_plan import DISTANCE, NO_END, Band, Map, Plan  # noqa: E402
-from dpe_vllm import hooks, norms, serving  # noqa: E402
+from dpe_vllm import hooks, norms, routes, serving  # noqa: E402
 
 NAMES = ("dpe_plan", "dpe_norms", "dpe_products", "dpe_later")
 VALUES = ("x", 1, 2.5, True, None, ["x"], [1], [], {"a": "b"}, {}, [["x"]], b"x", ("x",), float("nan"))
@@ -75,7 +76,8 @@ def test_forgotten_plans():
     def give(name, size=1):
         gone = state.make_room(size)
         if gone is not None:
-            state.take(name, plan, size)
+            state.count(name, size)
+            state.take(name, plan)
         return gone
 
     assert [give(str(i)) for i in range(5)] == [[]] * 5 and own in state.plans
@@ -90,6 +92,96 @@ def test_forgotten_plans():
     assert give("too large", 101) is None and "larger" in state.plans
     with state.running("gone"):  # nothing is counted for a plan that is not a tool's
         assert give("x") == ["larger"]
+
+
+class Client:
+    """vLLM's, which takes plans when `go` is set and ends texts when `end` is: the plans of each call, and the prompts."""
+
+    def __init__(self):
+        self.go, self.end, self.told, self.prompts = asyncio.Event(), asyncio.Event(), [], []
+
+    async def collective_rpc(self, method, args):
+        text, gone = args
+        self.told.append((text, gone))
+        await self.go.wait()
+        return [["bad" if text == "refused" else "", text]]
+
+    async def generate(self, prompt, params, name):
+        self.prompts.append(prompt)
+        await self.end.wait()
+        yield name
+
+
+async def takings():
+    """While the processes of a server are given a plan, and while a text runs under one, no other takes its place; what they were
+    given last and nobody can ask for is forgotten in its turn."""
+    engine(True)
+    state, serving.MOST_TAKEN, serving.MOST_BYTES = serving.serving(), 2, 1000
+    server, client = routes.Engine.__new__(routes.Engine), Client()
+    server.client, server.about, whole = client, {"model": "m"}, routes.load_table
+    routes.load_table = lambda _, data: SimpleNamespace(entries=[1], fingerprint="m", digest=data.decode(), plan=a_plan())
+
+    async def status(ask):
+        try:
+            await ask
+            return 200
+        except routes.Refusal as error:
+            return error.status
+        except routes.TableError:
+            return 400
+
+    def give(name):
+        return asyncio.create_task(status(server.take_plan(name.encode())))
+
+    def run(name):
+        return asyncio.create_task(server._run([5], SimpleNamespace(extra_args={"dpe_plan": name})))
+
+    async def refused(name):
+        return await give(name) == 503
+
+    try:
+        first, second = give("a"), give("b")
+        await asyncio.sleep(0)
+        assert await refused("c") and client.told == [("a", []), ("b", [])], client.told
+        client.go.set()
+        assert [await first, await second] == [200, 200] and {"a", "b"} <= set(state.plans)
+        client.go.clear()
+        text = run("a")
+        await asyncio.sleep(0)
+        left = give("c")
+        await asyncio.sleep(0)
+        assert client.told[-1] == ("c", ["b"]) and await refused("d")
+        left.cancel()  # its client has left: the processes have it, and nobody can ask for it
+        await asyncio.wait([left])
+        assert "c" not in state.plans and "a" in state.plans
+        client.go.set()
+        assert await give("refused") == 400 and client.told[-1] == ("refused", ["c"]) and "refused" not in state.plans
+        assert await give("e") == 200 and client.told[-1] == ("e", ["refused"])
+        client.end.set()
+        assert await text
+        assert await give("b") == 200 and client.told[-1] == ("b", ["a"]) and await give("a") == 200
+        await asyncio.gather(run("a"), run("a"), run("0f" * 32))
+        salts = [prompt.get("cache_salt") for prompt in client.prompts]
+        assert salts[0] != salts[1] == salts[2] and salts[0] and salts[1] and salts[3] is None, salts
+    finally:
+        routes.load_table = whole
+
+
+def test_takings():
+    asyncio.run(asyncio.wait_for(takings(), 60))
+
+
+def test_one_server():
+    """Several processes that take requests would each forget plans by themselves."""
+    settings = {"kv_cache_dtype": "auto", "data_parallel_size": 1, "worker_extension_cls": "", "_api_process_count": 1}
+    for on, changed, words in ((True, {}, ""), (True, {"_api_process_count": 3}, "--api-server-count 3"), (False, {"_api_process_count": 3}, "")):
+        engine(on)
+        try:
+            hooks.refuse_arguments(SimpleNamespace(**dict(settings, **changed)))
+            found = ""
+        except routes.TableError as error:
+            found = str(error)
+        assert words in found and bool(words) == bool(found), found
 
 
 def test_sums():
@@ -108,6 +200,6 @@ def test_sums():
     assert of((3, 7)) == of((0, 2), (3, 7)) == of((3, 7), (0, 7)) == [], "sums of a text of which tokens are missing"
 
 
-for test in (test_names, test_batch, test_forgotten_plans, test_sums):
+for test in (test_names, test_batch, test_forgotten_plans, test_takings, test_one_server, test_sums):
     test()
 print("only our routes set a plan and norms, and nothing raises where the model runs")

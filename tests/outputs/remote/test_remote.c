@@ -301,6 +301,11 @@ static void wrong_answers_are_refused(void **state)
                 "y\r\n\r\n2\r\n{}\r\n0\r\n"),
            DPE_BAD_DATA, "head", false);
     expect(WITH("<html>this is no HTTP</html>"), DPE_BAD_DATA, "HTTP/0.9", false);
+    /* A line behind the chunks without end, chunks that are none. */
+    expect(WITH("200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-Endless: "),
+           DPE_BAD_DATA, "expected chunks", false);
+    expect(WITH("200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n-1\r\n"), DPE_BAD_DATA,
+           "expected chunks", false);
     expect(
         WITH("400 No\r\nConnection: close\r\n\r\n{\"error\":{\"message\":\"too long, says it\"}}"),
         DPE_BAD_DATA, "too long, says it", false);

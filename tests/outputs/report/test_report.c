@@ -123,9 +123,31 @@ static void test_csv(void **state)
 static void test_csv_formulas(void **state)
 {
     (void)state;
-    static const char *const formulas[] = {
-        "=1+2", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "-", "=HYPERLINK(\"x\")"};
-    static const char *const others[] = {"-2.5e-3", "+7", "a=b", "", "rope", "-inf"};
+    static const char *const formulas[] = {"=1+2",
+                                           "+cmd|' /C calc'!A0",
+                                           "-2+3",
+                                           "@SUM(1)",
+                                           "\t=1",
+                                           "\r=1",
+                                           "-",
+                                           "=HYPERLINK(\"x\")",
+                                           "\xef\xbc\x9d"
+                                           "1+2",
+                                           "\xef\xbc\xa0"
+                                           "SUM(1)",
+                                           "\xef\xbc\x8d"
+                                           "1",
+                                           "\xef\xbc\x8b"
+                                           "1"};
+    static const char *const others[] = {"-2.5e-3",
+                                         "+7",
+                                         "a=b",
+                                         "",
+                                         "rope",
+                                         "-inf",
+                                         "\xef\xbc\xa1",
+                                         "\xef\xbc\x9e"
+                                         "1"};
     struct dpe_sheet *sheet =
         dpe_draw_sheet_new(dpe_draw_format_text("id"), dpe_draw_format_text("t"), "=name:t|n:2");
     assert_non_null(sheet);
@@ -507,22 +529,14 @@ static void test_nothing_drawn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clean),
-        cmocka_unit_test(test_escapes),
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_csv_formulas),
-        cmocka_unit_test(test_html_table),
-        cmocka_unit_test(test_failed_sheet),
-        cmocka_unit_test(test_p_column),
-        cmocka_unit_test(test_colors),
-        cmocka_unit_test(test_palette),
-        cmocka_unit_test(test_ticks),
-        cmocka_unit_test(test_length_ticks),
-        cmocka_unit_test(test_svg),
-        cmocka_unit_test(test_curves),
-        cmocka_unit_test(test_heat),
-        cmocka_unit_test(test_heat_without_places),
+        cmocka_unit_test(test_clean),         cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_csv_formulas),  cmocka_unit_test(test_html_table),
+        cmocka_unit_test(test_failed_sheet),  cmocka_unit_test(test_p_column),
+        cmocka_unit_test(test_colors),        cmocka_unit_test(test_palette),
+        cmocka_unit_test(test_ticks),         cmocka_unit_test(test_length_ticks),
+        cmocka_unit_test(test_svg),           cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_heat),          cmocka_unit_test(test_heat_without_places),
         cmocka_unit_test(test_nothing_drawn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
