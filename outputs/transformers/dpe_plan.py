@@ -188,6 +188,14 @@ class Plan:
                     self.logit_factor, self.log_n_length, self.log_n_power, self.log_n_decay, self.n_still,
                     self.still_factor, self.chunk, mask, self.logit_depth, heads)
 
+    def of_draft(self, sizes, ratio):
+        """For the layers of a draft, which has heads of its own: no key pairs and factors by head, and the last layer's D. ratio [n_pairs]:
+        the draft's frequencies over those of the model as it is."""
+        depth = self.depth(self.n_layers - 1)
+        return Plan([Band(b.kind, b.lo, b.hi, b.per_head, b.q, b.k) for b in self.bands], self.inv_freq * ratio, sizes,
+                    self.logit_factor, self.log_n_length, self.log_n_power, self.log_n_decay, self.n_still, self.still_factor,
+                    self.chunk, None, (depth, depth, depth))
+
     def still(self, window=None):
         """That of a layer of the same model which does not move: queries and keys as they are, at most `window` keys."""
         one = Map(np.ones(len(self.inv_freq)), np.zeros(len(self.inv_freq)))
