@@ -436,6 +436,22 @@ def check_refusals():
         method = "dflash"
 
     refused("positions of these drafts", lambda one: setattr(one, "speculative_config", Draft()))
+    from types import SimpleNamespace
+
+    from vllm.exceptions import VLLMValidationError
+
+    def picture(request_id, params, tokens):
+        return SimpleNamespace(request_id=request_id, prompt_token_ids=[5] * tokens, prompt_embeds=None, mm_features=[1], pooling_params=None,
+                               sampling_params=params)
+
+    short = SimpleNamespace(max_tokens=4, extra_args=None)
+    assert hooks._process_inputs(picture, "a", short, TRAINED - 4).request_id == "a"
+    try:
+        hooks._process_inputs(picture, "b", short, TRAINED - 3)
+    except VLLMValidationError as error:
+        print(f"refused: {error}", flush=True)
+    else:
+        raise AssertionError("accepted: images under an entry")
     refused("MLA", lambda one: type(one.model_config).__dict__ and setattr(one, "model_config", WithMla(one.model_config)))
 
 

@@ -155,10 +155,10 @@ def _request(original, request, *args, **kwargs):
 
 
 def _process_inputs(original, *args, **kwargs):
+    from vllm.exceptions import VLLMValidationError
+
     found = names_of_ours(getattr(inspect.signature(original).bind(*args, **kwargs).arguments["params"], "extra_args", None))
     if found:
-        from vllm.exceptions import VLLMValidationError
-
         raise VLLMValidationError(f"{', '.join(found)}: only the routes /v1/dpe/completions and /v1/dpe/norms of an engine set these; "
                                   "leave them out")
     request = original(*args, **kwargs)
@@ -168,6 +168,9 @@ def _process_inputs(original, *args, **kwargs):
     prompt = len(ids) if ids is not None else len(embeds)
     new = tokens_of(request.sampling_params, request.pooling_params)
     entry = serving().entry(prompt, new)
+    if entry is not None and request.mm_features:
+        raise VLLMValidationError(f"images in a text of {prompt} + {new} tokens: no plan was made for their positions; expected at most "
+                                  f"{serving().trained_length} tokens, or a text without images")
     serving().remember(request.request_id, entry)
     logger.debug("DPE: request %s of %d + %d tokens: %s", request.request_id, prompt, new or 0,
                  "the model's own path" if entry is None else f"entry for {entry} tokens")
