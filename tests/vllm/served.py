@@ -339,6 +339,7 @@ def check_hybrid():
     MODEL = hybrid()
     plans = {spec: plan(spec) for spec in ("self-extend", "leaky-rerope", "dca", "rope")}
     os.environ["DPE_TABLE"] = next(iter(plans.values()))
+    check_norms()
     engine = Engine(dtype="bfloat16", block_size=None, max_num_batched_tokens=200, mamba_ssm_cache_dtype="float32")
     import torch
     import transformers
@@ -361,6 +362,31 @@ def check_hybrid():
         nearest = min(one for other, one in away.items() if other != spec)
         assert away[spec] < 0.5 * nearest, (spec, away)
         print(f"hybrid, {spec}: {away[spec]:.4f} nats a token from float32 under this plan, {nearest:.4f} from the next", flush=True)
+
+
+def check_norms():
+    """Norms of a model of which every other layer is recurrent, from two processes: zeros for those."""
+    import torch
+    from dpe_vllm.norms import Sums, join
+
+    q, k = torch.randn(7, 4, 8), torch.randn(7, 2, 8)
+    parts = []
+    for rank in (1, 0):
+        sums = Sums(False)
+        for layer in (1, 3):
+            sums.add(layer, 0, q[:, 2 * rank:2 * rank + 2] * layer, k[:, rank:rank + 1] * layer)
+        parts.append((rank, sums.lists()))
+    rows, found_q, found_k = join(parts, 4, 4, 2, {0, 2})
+    expected = (q[..., :4] ** 2 + q[..., 4:] ** 2).sqrt().double().sum(0).flatten()
+    found_q, found_k = (torch.tensor(one, dtype=torch.float64).reshape(4, -1) for one in (found_q, found_k))
+    assert rows == [7] * 4 and not found_q[::2].any() and not found_k[::2].any() and found_k[1::2].all()
+    assert torch.allclose(found_q[1::2], expected * torch.tensor([[1.0], [3.0]]).double(), rtol=1e-6)
+    try:
+        join(parts, 4, 4, 2, {0})
+    except RuntimeError as error:
+        assert "layer 2 gave no norms" in str(error)
+    else:
+        raise AssertionError("norms of a layer are missing")
 
 
 def check_preemption():

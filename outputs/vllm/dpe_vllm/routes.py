@@ -101,8 +101,9 @@ class Engine:
             raise Refusal(500, "norms of some tokens are missing: too many texts at once", "norms_missing")
         if any(abs(factor - 1) > 1e-6 for _, factor, _ in parts):
             raise Refusal(400, "norms: layers of this model rotate with a factor, which their norms would have")
-        rows, q, k = norms.join([(rank, lists) for rank, _, lists in parts], config.num_hidden_layers,
-                                config.num_attention_heads, getattr(config, "num_key_value_heads", config.num_attention_heads))
+        recurrent = {i for i, kind in enumerate(getattr(config, "layer_types", None) or []) if kind == "linear_attention"}
+        rows, q, k = norms.join([(rank, lists) for rank, _, lists in parts], config.num_hidden_layers, config.num_attention_heads,
+                                getattr(config, "num_key_value_heads", config.num_attention_heads), recurrent)
         if not all(math.isfinite(one) for one in q + k):
             raise Refusal(500, "a norm is not finite", "not_finite")
         return {"rows": rows, "q": q, "k": k, "dpe": {"digest": digest}}
