@@ -10,7 +10,7 @@ from vllm.v1.attention.backend import AttentionType
 
 from dpe_attention import Attention, TableError, fingerprint, formula_table
 
-from dpe_vllm.serving import logger, serving
+from dpe_vllm.serving import folder_of, logger, serving
 
 # Their frequencies depend on the length of the text, so there are none to compare with the table's.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
@@ -51,7 +51,7 @@ class Moved:
 
     def of(self, name):
         """The model that a layer belongs to: this one or its draft."""
-        return self if name in self.all_layers else self.draft
+        return self.draft if self.draft and name not in self.all_layers else self
 
     def plan(self, digest):
         """With the heads of this process alone."""
@@ -121,8 +121,8 @@ def prepare(runner):
     numbers = {name: _number(name) for name in parents}
     moved = Moved(runner, {name: numbers[name] for name in moving}, numbers, _order(one.rotary_emb, head_dim),
                   get_tensor_model_parallel_rank(), size)
-    moved.one, moved.still = one.attn, head_dim // 2 - one.rotary_emb.rotary_dim // 2
-    moved.factors = {name: _factor(parent.rotary_emb) for name, (parent, _) in parents.items()
+    moved.sizes, moved.one, moved.still = sizes, one.attn, head_dim // 2 - one.rotary_emb.rotary_dim // 2
+    moved.factors = {name: float(parent.rotary_emb.cos_sin_cache[0, 0]) for name, (parent, _) in parents.items()
                      if name not in moving and isinstance(getattr(parent, "rotary_emb", None), RotaryEmbeddingBase)}
     draft = runner.get_draft_model()
     of_draft = {} if draft is None else _attention_modules(draft)
@@ -145,19 +145,11 @@ def prepare(runner):
 
 def check_plan(runner, table):
     """TableError where a tool's plan, which is of this model by its fingerprint (routes.py), has another shape."""
-    config, moved = runner.model_config.hf_text_config, runner.dpe_moved
-    table.check_model(table.model_type, n_layers=config.num_hidden_layers, n_heads=config.num_attention_heads,
-                      n_kv_heads=getattr(config, "num_key_value_heads", config.num_attention_heads),
-                      head_dim=moved.one.impl.head_size)
+    moved = runner.dpe_moved
+    table.check_model(table.model_type, **moved.sizes)
     if table.n_pairs - table.rotating_pairs() != moved.still:
         raise TableError(f"expected a plan in which {moved.still} pairs of a head do not rotate, found "
                          f"{table.n_pairs - table.rotating_pairs()}")
-
-
-def _factor(rotary):
-    """What a rotation multiplies the length of a pair by."""
-    cos, sin = rotary.cos_sin_cache[:2].double().cpu().chunk(2, dim=-1)
-    return float(torch.hypot(cos, sin).mean())
 
 
 def _attention_modules(model):
@@ -191,11 +183,7 @@ def _moves(config, parent, layer):
 
 
 def _check_fingerprint(model_config):
-    table, folder = serving().table, model_config.model
-    if not os.path.isdir(folder):
-        from huggingface_hub import snapshot_download
-
-        folder = snapshot_download(folder, revision=model_config.revision, local_files_only=True)
+    table, folder = serving().table, folder_of(model_config)
     if getattr(model_config, "quantization", None) is not None:
         logger.warning("DPE: %s is quantised (%s): of the table's model (fingerprint %.12s) the shape alone was compared",
                        folder, model_config.quantization, table.fingerprint)
@@ -217,7 +205,7 @@ def _check_rotation(config, rotary):
     """TableError where the model rotates otherwise than the table's."""
     table, half = serving().table, rotary.rotary_dim // 2
     if half != table.rotating_pairs():
-        raise TableError(f"the table was made for a model that rotates {table.rotating_pairs()} pairs of a head, this one "
+        raise TableError(f"{table.path} was made for a model that rotates {table.rotating_pairs()} pairs of a head, this one "
                          f"rotates {half}")
     if _rope_type(config) not in LENGTH_DEPENDENT:
         table.check_frequencies(*_rotation(rotary))

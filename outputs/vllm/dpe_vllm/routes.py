@@ -9,7 +9,7 @@ import uuid
 from dpe_attention import TableError, fingerprint, load_table
 
 from dpe_vllm import norms
-from dpe_vllm.serving import Asked, file_digest, serving
+from dpe_vllm.serving import Asked, file_digest, folder_of, serving
 
 
 class Refusal(Exception):
@@ -27,7 +27,7 @@ class Engine:
 
         model = client.vllm_config.model_config
         self.client, self.model, self.config = client, model, model.hf_text_config
-        folder = _folder(model)
+        folder = folder_of(model)
         names = args.served_model_name or [args.model]
         self.about = {
             "engine": f"vllm {__version__}", "name": names[0] if isinstance(names, list) else names,
@@ -120,15 +120,6 @@ class Engine:
             async for output in self.client.generate({"prompt_token_ids": ids}, params, "dpe-" + uuid.uuid4().hex):
                 last = output
         return last
-
-
-def _folder(model):
-    folder = model.model
-    if not os.path.isdir(folder):
-        from huggingface_hub import snapshot_download
-
-        folder = snapshot_download(folder, revision=model.revision, local_files_only=True)
-    return folder
 
 
 def _end_tokens(model):
