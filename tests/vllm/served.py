@@ -609,18 +609,19 @@ def check_graphs():
 
 
 def check_fp8():
-    """A cache of FP8: what it costs texts under an entry. NAMES: "kernel", the way of cards. A text of the model itself has what vLLM has
-    without the plugin, which on processors is another likelihood: 1.5808 nats a token for 1.8919 of 244 tokens."""
+    """A cache of FP8: what it costs texts under an entry is no more than what it costs one of the model itself, which has the bits of vLLM
+    without the plugin (on processors another likelihood: 1.5808 nats a token for 1.8919 of 244 tokens). NAMES: "kernel", the way of
+    cards."""
     file = table()
     os.environ["DPE_TABLE"] = file
     if NAMES:
         register_kernel()
     engine = Engine(kv_cache_dtype="fp8")
-    texts = mixture(3)[1:]
+    texts = mixture(3)
     answers = engine.answers([ids for _, ids, _ in texts], likelihoods=True)
-    for (path, _, length), answer in zip(texts, answers):
-        cost = nll(answer) - expected_nll(path, length, *under(length + NEW, file))
-        assert abs(cost) < 0.05, (length, cost)
+    costs = [nll(answer) - expected_nll(path, length, *under(length + NEW, file)) for (path, _, length), answer in zip(texts, answers)]
+    assert all(abs(cost) < min(0.05, abs(costs[0])) for cost in costs[1:]), costs
+    for (_, _, length), cost in zip(texts, costs):
         print(f"{length} tokens, FP8 cache: {cost:+.4f} nats a token", flush=True)
 
 
