@@ -312,10 +312,26 @@ def check_drafts():
     compare_texts(engine, file, mixture(3 if NAMES[1:] else 8), NEW)
     drafted, accepted = drafts_of(engine)
     assert drafted > 0 and (NAMES[0] != "draft_model" or accepted >= 0.9 * drafted)
+    from types import SimpleNamespace
+
+    from dpe_attention import TableError
+    from dpe_vllm import hooks
+    from dpe_vllm.model import Draft
+
+    moved = hooks.RUNNERS[-1].dpe_moved
+    own, small = (SimpleNamespace(attn=SimpleNamespace(head_size=dim), rotary_emb=SimpleNamespace(rotary_dim=dim, is_neox_style=True))
+                  for dim in (moved.one.head_size, 32))
+    try:
+        Draft(moved, {"small": small}, {"small": small}, own)
+    except TableError as error:
+        print(f"refused: {error}", flush=True)
+    else:
+        raise AssertionError("accepted: a draft with other heads")
 
 
 def hybrid():
-    """A folder of Qwen3.5's kind with random weights, of sizes that vLLM's kernels for processors take, whose attention is sharp."""
+    """A folder of Qwen3.5's kind with random weights, of sizes that vLLM's kernels for processors take, whose attention is sharp, and with
+    one MTP layer."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     sys.path.insert(0, os.path.join(root, "tests", "cli"))
     import hybrid_model as made
@@ -324,8 +340,19 @@ def hybrid():
     made.WIDE, made.DIM = 128, 64
     made.CONFIG.update(linear_key_head_dim=128, linear_value_head_dim=128, head_dim=64,
                        rope_parameters=dict(rope, mrope_section=[6, 6, 4], mrope_interleaved=True))
-    made.shapes = lambda: [(name, shape, 2.0 if "self_attn" in name and "_norm" in name else 0.3 if "embed" in name else size)
-                           for name, shape, size in shapes()]
+    made.CONFIG["mtp_num_hidden_layers"] = 1
+
+    def sharp():
+        for name, shape, size in shapes():
+            size = 2.0 if "self_attn" in name and "_norm" in name else 0.3 if "embed" in name else size
+            yield name, shape, size
+            if name.startswith("model.layers.1."):
+                yield name.replace("model.layers.1.", "mtp.layers.0."), shape, size
+        yield "mtp.fc.weight", (made.HIDDEN, 2 * made.HIDDEN), (2 * made.HIDDEN) ** -0.5
+        for name in ("norm", "pre_fc_norm_hidden", "pre_fc_norm_embedding"):
+            yield f"mtp.{name}.weight", (made.HIDDEN,), 0.1
+
+    made.shapes = sharp
     sys.argv = ["hybrid_model.py", os.path.join(root, "data", "reference"), os.path.join(WORK, "hybrid")]
     made.main()
     return sys.argv[2]
@@ -334,13 +361,14 @@ def hybrid():
 def check_hybrid():
     """Recurrent layers beside attention, whose rotation has several axes: the layers that attend run under a plan, in parts of 200 tokens.
     vLLM has recurrent layers in bfloat16 on processors; so each text is nearest to what transformers has under the same plan in
-    float32, and far from the other plans."""
+    float32, and far from the other plans. NAMES: "mtp": an MTP layer drafts, under the same plan."""
     global MODEL
     MODEL = hybrid()
     plans = {spec: plan(spec) for spec in ("self-extend", "leaky-rerope", "dca", "rope")}
     os.environ["DPE_TABLE"] = next(iter(plans.values()))
     check_norms()
-    engine = Engine(dtype="bfloat16", block_size=None, max_num_batched_tokens=200, mamba_ssm_cache_dtype="float32")
+    drafts = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}, "disable_log_stats": False} if NAMES else {}
+    engine = Engine(dtype="bfloat16", block_size=None, max_num_batched_tokens=200, mamba_ssm_cache_dtype="float32", **drafts)
     import torch
     import transformers
     import dpe_transformers
@@ -354,14 +382,18 @@ def check_hybrid():
         found[spec] = torch.tensor([step[token].logprob for step, token in zip(answer.prompt_logprobs[1:], ids[1:])])
         model = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
         dpe_transformers.apply(model, file)
+        made = list(answer.outputs[0].token_ids)
         with torch.no_grad():
-            logits = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
-        expected[spec] = logits.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+            logits = model(torch.tensor([ids + made])).logits[0, :-1].log_softmax(-1)
+        logs = logits.gather(1, torch.tensor(ids[1:] + made)[:, None])[:, 0]
+        expected[spec], behind = logs[:len(ids) - 1], (logits.max(-1).values - logs)[len(ids) - 1:].max()
+        assert len(made) == NEW and behind < 0.5, f"{spec}: a token that is {behind} nats behind the best one"
     for spec, logs in found.items():
         away = {other: float((logs - one).abs().mean()) for other, one in expected.items()}
         nearest = min(one for other, one in away.items() if other != spec)
         assert away[spec] < 0.5 * nearest, (spec, away)
         print(f"hybrid, {spec}: {away[spec]:.4f} nats a token from float32 under this plan, {nearest:.4f} from the next", flush=True)
+    assert not NAMES or drafts_of(engine)[0] > 0
 
 
 def check_norms():
