@@ -11,12 +11,11 @@
 #include "eval/serve/serve_tool.h"
 
 /* A name in the folder, and in no other. */
-static bool is_name(const char *name)
+static bool is_name(const char *name, size_t n)
 {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    return name != NULL && name[0] != '\0' && name[0] != '.' && strlen(name) <= 128 &&
-           name[strspn(name, allowed)] == '\0';
+    return n > 0 && n <= 128 && name[0] != '.' && strspn(name, allowed) == n;
 }
 
 /* The plan under which a file goes on. */
@@ -66,7 +65,8 @@ bool dpe_serve_slot_parse(const struct dpe_serve_world *world, const char *path,
     if (!dpe_scan_int(&number, 0, SERVE_MOST_SLOTS - 1, &move->slot) || *number != '\0') {
         return dpe_serve_refuse(refusal, 404, "", "there is no slot of that number");
     }
-    if (move->action != SERVE_ERASE && !is_name(name)) {
+    if (move->action != SERVE_ERASE &&
+        !is_name(name, json_string_length(json_object_get(body, "filename")))) {
         return dpe_serve_refuse(refusal, 400, "filename",
                                 "filename: expected letters, digits, '.', '_' and '-', not '.' "
                                 "first, 128 at most");

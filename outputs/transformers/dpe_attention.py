@@ -90,8 +90,9 @@ class Table:
     Without the plan of another method unrounded is False and applied_inv_freq equal to inv_freq; bands are None, else float64
     [n_bands, 2, 11 + 2 n_pairs]. digest: of the bytes that it was read from and its length, for caches.
     `entries` are its entries by increasing length, each a Table of one entry. The attributes of a
-    table of several are those of the longest.
+    table of several are those of the longest. path: what it was read from.
     """
+    path = "the table"
 
     def __init__(self, values):
         self.__dict__.update(values)
@@ -263,8 +264,7 @@ class Table:
         found = dict(sizes, model_type=model_type)
         for name, value in found.items():
             if getattr(self, name) != value:
-                raise TableError(f"the table was made for a model with {name} {getattr(self, name)}, "
-                                 f"this one has {value}")
+                raise TableError(f"{self.path} was made for a model with {name} {getattr(self, name)}, this one has {value}")
 
     def rotating_pairs(self):
         """How many pairs rotate: the first ones, up to the first with frequency 0 (the first of all
@@ -276,8 +276,7 @@ class Table:
         inv_freq, own = np.asarray(inv_freq, np.float64), self.inv_freq[:self.rotating_pairs()]
         if inv_freq.shape != own.shape or (np.abs(inv_freq / own - 1) > 1e-5).any() or \
                 abs(attention_scaling / self.attention_scaling - 1) > 1e-5:
-            raise TableError("the table was made for a model with other rotation frequencies (rope "
-                             "base or rope scaling)")
+            raise TableError(f"{self.path} was made for a model with other rotation frequencies (rope base or rope scaling)")
 
     @property
     def plan(self):
@@ -360,7 +359,9 @@ def load_table(path, unchecked=False, data=None):
         entries = _read_h5(data) if hdf5 else _read_json(data)
         if not 1 <= len(entries) <= MOST_ENTRIES:
             raise TableError(f"expected 1 to {MOST_ENTRIES} entries, found {len(entries)}")
-        return Table.of_entries([_table_of(values, len(entries), data) for values in entries])
+        made = Table.of_entries([_table_of(values, len(entries), data) for values in entries])
+        made.path = path
+        return made
     except TableError as error:
         raise TableError(f"{path}: {error}") from None
     except (OSError, RuntimeError, KeyError, MemoryError, RecursionError, TypeError, ValueError,

@@ -184,9 +184,16 @@ class Plan:
         are repeated, as runtimes do."""
         mask, heads = (None if x is None else np.split(x, size, axis=1)[index] for x in (self.mask, self.logit_heads))
         sizes = (self.n_layers, self.n_heads // size, max(1, self.n_kv_heads // size), self.head_dim)
-        return Plan([Band(b.kind, b.lo, b.hi, b.per_head, b.q, b.k) for b in self.bands], self.inv_freq, sizes,
-                    self.logit_factor, self.log_n_length, self.log_n_power, self.log_n_decay, self.n_still,
-                    self.still_factor, self.chunk, mask, self.logit_depth, heads)
+        return self._of(sizes, self.inv_freq, mask, self.logit_depth, heads)
+
+    def of_draft(self, sizes, ratio):
+        """For the layers of a draft, which has heads of its own: no key pairs and factors by head, and the last layer's D. ratio [n_pairs]:
+        the draft's frequencies over those of the model as it is."""
+        return self._of(sizes, self.inv_freq * ratio, None, [self.depth(self.n_layers - 1)] * 3, None)
+
+    def _of(self, sizes, inv_freq, *rest):
+        return Plan([Band(b.kind, b.lo, b.hi, b.per_head, b.q, b.k) for b in self.bands], inv_freq, sizes, self.logit_factor,
+                    self.log_n_length, self.log_n_power, self.log_n_decay, self.n_still, self.still_factor, self.chunk, *rest)
 
     def still(self, window=None):
         """That of a layer of the same model which does not move: queries and keys as they are, at most `window` keys."""

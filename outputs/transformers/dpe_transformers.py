@@ -216,7 +216,7 @@ def _check_model(model, table):
                       n_kv_heads=config.num_key_value_heads, head_dim=moving[0].head_dim)
     order, frequencies, factor = _head_order(text, moving[0])
     if len(frequencies) != table.rotating_pairs():
-        raise TableError(f"the table was made for a model that rotates {table.rotating_pairs()} pairs of a "
+        raise TableError(f"{table.path} was made for a model that rotates {table.rotating_pairs()} pairs of a "
                          f"head, this one rotates {len(frequencies)}")
     if not set(_rope_types(text)) & set(LENGTH_DEPENDENT):
         table.check_frequencies(frequencies, factor)

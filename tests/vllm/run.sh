@@ -64,12 +64,18 @@ check native served native compare
 check refusals served refusals
 check auto served auto
 check auto-ngram served auto ngram
+check auto-suffix served auto suffix
+check drafts served drafts draft_model
+check drafts-eagle served drafts eagle
+check drafts-kernel served drafts draft_model kernel
 check other served other
 for spec in yarn pi ntk mrrope; do check "flags-$spec" served flags "$spec"; done
 check kernel "$DPE_VLLM_PYTHON" "$here/kernel.py" "$bin" "$model" ${METHODS:-$methods}
 check kernel-compiles "$DPE_VLLM_PYTHON" "$here/kernel_compiles.py"
 check kernel-served served kernel
 check kernel-wrong served kernel wrong
+check hybrid served hybrid
+check hybrid-mtp served hybrid mtp
 check graphs served graphs
 check fp8 served fp8
 check fp8-kernel served fp8 kernel

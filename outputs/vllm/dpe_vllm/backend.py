@@ -68,14 +68,13 @@ class Builder:
             return super().build(0, common, fast_build)
         moved, count = runner.dpe_moved, common.num_reqs
         plans, asked = hooks.plans_of_batch(runner, count)
-        moves = any(name in moved.layers for name in self.layer_names)
+        moves = any(name in moved.of(name).layers for name in self.layer_names)
         numbers, mine = moved.numbers.gpu[:count], common
         if moves:
             moved.numbers.np[:count] = self.numbers(moved, plans)
             moved.numbers.copy_to_gpu(count)
-            rows = (moved.numbers.cpu[:count] > 0).repeat_interleave(common.query_start_loc_cpu.diff())
-            moved.rows.cpu[:len(rows)] = rows
-            moved.rows.copy_to_gpu(len(rows))
+            rows = int(common.query_start_loc_cpu[-1])
+            moved.rows[:rows] = (numbers > 0).repeat_interleave(common.query_start_loc.diff(), output_size=rows)
             # A buffer, whose place a graph may keep.
             self.lengths = getattr(self, "lengths", torch.empty_like(runner.seq_lens))
             torch.where(numbers > 0, common.query_start_loc.diff() * self.OWN_ROWS, common.seq_lens, out=self.lengths[:count])
@@ -107,7 +106,7 @@ class Impl:
         if batch is None:
             return output
         for text in batch.texts:
-            if text.norms is not None:  # in every layer, whether it moves or not
+            if text.norms is not None and layer.layer_name in batch.moved.all_layers:  # whether it moves or not
                 rows, order = slice(text.begin, text.end), batch.moved.in_order
                 norms.TEXTS.of(*text.norms).add(batch.moved.all_layers[layer.layer_name], text.tokens - (text.end - text.begin),
                                                 order(query[rows]), order(key[rows]))
@@ -126,7 +125,7 @@ class CpuImpl(Impl, CPUAttentionBackend.get_impl_cls()):
 
     def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
         batch = getattr(get_forward_context().attn_metadata[layer.layer_name], "dpe", None)
-        moved = None if batch is None or batch.common is None else batch.moved.rows.cpu[:len(slot_mapping)]
+        moved = None if batch is None or batch.common is None else batch.moved.rows[:len(slot_mapping)]
         if moved is None or not moved.any():
             super().do_kv_cache_update(layer, key, value, kv_cache, slot_mapping)
             return
@@ -143,9 +142,10 @@ class CpuImpl(Impl, CPUAttentionBackend.get_impl_cls()):
         return (layer._k_scale_float, layer._v_scale_float) if self.kv_cache_dtype in EIGHT_BITS else (1.0, 1.0)
 
     def attend(self, layer, query, kv_cache, batch, output):
-        number, moves = batch.moved.all_layers[layer.layer_name], layer.layer_name in batch.moved.layers
+        model = batch.moved.of(layer.layer_name)
+        number, moves = model.all_layers[layer.layer_name], layer.layer_name in model.layers
         for text in batch.texts:
-            attention = batch.moved.attention(text.plan, moves, layer.sliding_window)
+            attention = model.attention(text.plan, moves, layer.sliding_window)
             pages, rows = Pages(self.views(kv_cache), text.blocks, self.scales(layer)), slice(text.begin, text.end)
             output[rows] = attention.attend(query[rows].transpose(0, 1)[None], pages, text.tokens, number, self.scale,
                                             self.logits_soft_cap, self.sinks)[0].transpose(0, 1)

@@ -28,6 +28,9 @@ def take(moved, digests):
     moved.digests = list(digests) + others[:max(0, MOST_KEPT - len(digests))]
     try:
         moved.plans = kernel.Plans([moved.plan(one) for one in moved.digests], runner.max_model_len, moved.order, runner.device)
+        if moved.draft:
+            moved.draft.plans = kernel.Plans([moved.draft.plan(one) for one in moved.digests], runner.max_model_len, moved.order,
+                                             runner.device, moved.plans if moved.draft.alike else None)
         # vLLM's profile of memory begins here.
         runner.model_memory_usage = getattr(runner, "model_memory_usage", 0) + moved.plans.angles.nbytes
         for digest in set(missing) - moved.compared:
@@ -92,12 +95,13 @@ class KernelImpl(Impl):
 
     def attend(self, layer, query, kv_cache, batch, output):
         common, name, scales = batch.common, layer.layer_name, None
+        model = batch.moved.of(name)
         if self.kv_cache_dtype in EIGHT_BITS:
             own = layer._q_scale if query.dtype.itemsize == 1 else torch.ones_like(layer._k_scale)
             scales = (own, layer._k_scale, layer._v_scale)
-        kernel.attend(batch.moved.plans, output, query, *self.views(kv_cache), common.block_table_tensor, common.query_start_loc,
-                      common.seq_lens, batch.numbers, common.max_query_len, batch.moved.all_layers[name], self.scale,
-                      self.logits_soft_cap, layer.sliding_window, self.sinks, scales, name in batch.moved.layers)
+        kernel.attend(model.plans, output, query, *self.views(kv_cache), common.block_table_tensor, common.query_start_loc,
+                      common.seq_lens, batch.numbers, common.max_query_len, model.all_layers[name], self.scale,
+                      self.logits_soft_cap, layer.sliding_window, self.sinks, scales, name in model.layers)
 
 
 class CudaBuilder(KernelBuilder, FlashAttentionBackend.get_builder_cls()):

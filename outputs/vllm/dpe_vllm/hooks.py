@@ -18,8 +18,8 @@ from dpe_vllm.serving import logger, names_of_ours, norms_asked, plan_asked, ser
 RUNNERS = []  # of this process; more than one only where a test makes several engines
 TESTED = ("0.32", "0.33")
 CACHES = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")
-# Drafts of these are made from the text itself: there is no draft model whose keys a plan would move.
-DRAFTS_WITHOUT_MODEL = ("ngram", "ngram_gpu", "suffix")
+# Drafts that have no keys, and those whose keys a plan moves (model.py).
+DRAFTS = ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator", "eagle", "eagle3", "mtp", "draft_model")
 
 
 def _wrap(owner, name, around):
@@ -84,6 +84,9 @@ def _create_engine_config(original, args, *rest, **kwargs):
             args.enforce_eager = set_by_us["enforce_eager"] = True
     config = original(args, *rest, **kwargs)
     refuse_config(config)
+    draft = config.speculative_config and config.speculative_config.draft_model_config
+    if draft and config.speculative_config.max_model_len is None:
+        draft.max_model_len = config.model_config.max_model_len  # a plan takes it as far as the model
     if state.formula:
         # Processes that vLLM starts from here on read it.
         os.environ["DPE_PLAN"] = f"auto {trained_length_of(config.model_config.hf_text_config)} {config.model_config.max_model_len}"
@@ -127,9 +130,9 @@ def refuse_config(config):
     model, parallel, speculative = config.model_config, config.parallel_config, config.speculative_config
     if getattr(model, "use_mla", False):
         raise TableError(f"a {model.hf_text_config.model_type} model has MLA attention, whose keys DPE cannot move")
-    if speculative is not None and speculative.method not in DRAFTS_WITHOUT_MODEL:
-        raise TableError(f"--speculative-config with method {speculative.method!r}: a draft model has keys of its own, which "
-                         f"no table was made for; expected one of {', '.join(DRAFTS_WITHOUT_MODEL)}")
+    if speculative is not None and speculative.method not in DRAFTS:
+        raise TableError(f"--speculative-config with method {speculative.method!r}: a plan does not reach the positions of these drafts; "
+                         f"expected one of {', '.join(DRAFTS)}")
     for name, what in (("decode_context_parallel_size", "DCP"), ("prefill_context_parallel_size", "PCP")):
         if getattr(parallel, name, 1) > 1:
             raise TableError(f"--{name.replace('_', '-')} {getattr(parallel, name)}: {what} divides keys by position, and DPE "
@@ -155,10 +158,10 @@ def _request(original, request, *args, **kwargs):
 
 
 def _process_inputs(original, *args, **kwargs):
+    from vllm.exceptions import VLLMValidationError
+
     found = names_of_ours(getattr(inspect.signature(original).bind(*args, **kwargs).arguments["params"], "extra_args", None))
     if found:
-        from vllm.exceptions import VLLMValidationError
-
         raise VLLMValidationError(f"{', '.join(found)}: only the routes /v1/dpe/completions and /v1/dpe/norms of an engine set these; "
                                   "leave them out")
     request = original(*args, **kwargs)
@@ -168,6 +171,9 @@ def _process_inputs(original, *args, **kwargs):
     prompt = len(ids) if ids is not None else len(embeds)
     new = tokens_of(request.sampling_params, request.pooling_params)
     entry = serving().entry(prompt, new)
+    if entry is not None and request.mm_features:
+        raise VLLMValidationError(f"images in a text of {prompt} + {new} tokens: no plan was made for their positions; expected at most "
+                                  f"{serving().trained_length} tokens, or a text without images")
     serving().remember(request.request_id, entry)
     logger.debug("DPE: request %s of %d + %d tokens: %s", request.request_id, prompt, new or 0,
                  "the model's own path" if entry is None else f"entry for {entry} tokens")

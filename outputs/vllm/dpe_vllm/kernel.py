@@ -27,41 +27,53 @@ class Plans:
     bands int64 [plans, MOST_BANDS, RECORD]: kind, lo, hi, chunk, whether pairs outside the mask use the first band's maps, first
     row and step of the queries' map, the same of the keys', how many bands there are. angles float32 [rows, 2, pairs]: cosines,
     then sines, a row for each position below `capacity` of each map. temperature float32 [plans, capacity], factors float32
-    [plans, layers, heads]. mask uint8 [plans, layers, heads, pairs], None: all are key pairs. TableError: they do not fit."""
+    [plans, layers, heads]. mask uint8 [plans, layers, heads, pairs], None: all are key pairs. beside: Plans that rotate in the same
+    ways, whose angles serve these too. TableError: they do not fit."""
 
-    def __init__(self, plans, capacity, order, device):
-        first, pairs, numbers = plans[0], plans[0].head_dim // 2, len(plans) + 1
-        sizes, known = (numbers, first.n_layers, first.n_heads), {}
-        self.capacity, self.one = capacity, torch.ones(1, device=device)
+    def __init__(self, plans, capacity, order, device, beside=None):
+        self.capacity, self.one, self.known = capacity, torch.ones(1, device=device), beside.known if beside else {}
         self.order = None if order is None else torch.as_tensor(order, dtype=torch.int32, device=device)
+        for plan in plans:
+            for one, side in enumerate(plan.maps):
+                self.known.setdefault(_turns(plan, side), (len(self.known), plan, one))
+        shape = (1 + capacity * len(self.known), 2, plans[0].head_dim // 2)
+        try:
+            self.angles = beside.angles if beside else torch.zeros(shape, device=device)
+            self.angles[0, 0] = 1
+            for number, plan, one in () if beside else self.known.values():
+                rows, rotations = self.angles[1 + number * capacity:][:capacity], Rotations(plan, None, device)
+                for at in range(0, capacity, 1 << 16):
+                    rows[at:at + (1 << 16)] = torch.stack(rotations._cos_sin(plan.maps[one].positions(at, min(at + (1 << 16), capacity))),
+                                                          dim=1)
+            self._fill(plans, device)
+        except (MemoryError, RuntimeError) as error:
+            raise TableError(f"{len(plans)} plans for {capacity} tokens need {4 * math.prod(shape)} bytes of cosines and sines: fewer "
+                             f"entries or a shorter --max-model-len need less ({error})") from error
+
+    def _fill(self, plans, device):
+        """What is small beside the angles."""
+        first, numbers = plans[0], len(plans) + 1
+        sizes = (numbers, first.n_layers, first.n_heads)
         bands = np.zeros((numbers, MOST_BANDS, RECORD), np.int64)
         bands[0, 0] = 0, 0, FAR, 1, 0, 0, 0, 0, 0, 1
-        temperature, factors, mask = np.ones((numbers, capacity)), np.ones(sizes), np.ones((*sizes, pairs), np.uint8)
+        temperature, factors, mask = np.ones((numbers, self.capacity)), np.ones(sizes), np.ones((*sizes, first.head_dim // 2), np.uint8)
         for number, plan in enumerate(plans, 1):
-            temperature[number] = plan.query_scales(0, capacity)
+            temperature[number] = plan.query_scales(0, self.capacity)
             factors[number] = np.array([plan.depth(layer) for layer in range(plan.n_layers)])[:, None]
             factors[number] *= 1 if plan.logit_heads is None else plan.logit_heads
             mask[number] = 1 if plan.mask is None else plan.mask
             for band, record in zip(plan.bands, bands[number]):
-                made = [(plan.maps[one].content(), plan.inv_freq.tobytes(), plan.n_still, plan.still_factor)
-                        for one in (band.q_map, band.k_map)]
-                rows = [1 + capacity * known.setdefault(content, (len(known), plan, one))[0]
-                        for content, one in zip(made, (band.q_map, band.k_map))]
+                rows = [1 + self.capacity * self.known[_turns(plan, side)][0] for side in (band.q, band.k)]
                 record[:5] = (DISTANCE, CHUNK, KEY).index(band.kind), band.lo, min(band.hi, FAR), plan.chunk or 1, band.per_head
                 record[5:] = rows[0], 1, rows[1], 1, len(plan.bands)
-        shape = (1 + capacity * len(known), 2, pairs)
-        try:
-            self.angles = torch.zeros(shape, device=device)
-            self.angles[0, 0] = 1
-            for number, plan, one in known.values():
-                self.angles[1 + number * capacity:][:capacity] = torch.stack(
-                    Rotations(plan, None, device)._cos_sin(plan.maps[one].positions(0, capacity)), dim=1)
-        except (MemoryError, RuntimeError) as error:
-            raise TableError(f"{len(plans)} plans for {capacity} tokens need {4 * math.prod(shape)} bytes of cosines and sines: fewer "
-                             f"entries or a shorter --max-model-len need less ({error})") from error
         self.bands, self.mask = (torch.from_numpy(x).to(device) for x in (bands, mask))
         self.temperature, self.factors = (torch.from_numpy(x).float().to(device) for x in (temperature, factors))
         self.mask = self.mask if any(plan.mask is not None for plan in plans) else None
+
+
+def _turns(plan, side):
+    """Equal for sides of bands that rotate alike."""
+    return side.content(), plan.inv_freq.tobytes(), plan.n_still, plan.still_factor
 
 
 @triton.jit

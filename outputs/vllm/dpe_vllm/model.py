@@ -2,6 +2,7 @@
 import functools
 import os
 
+import numpy as np
 import torch
 from vllm.model_executor.layers.attention import Attention as AttentionLayer
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
@@ -9,7 +10,7 @@ from vllm.v1.attention.backend import AttentionType
 
 from dpe_attention import Attention, TableError, fingerprint, formula_table
 
-from dpe_vllm.serving import logger, serving
+from dpe_vllm.serving import folder_of, logger, serving
 
 # Their frequencies depend on the length of the text, so there are none to compare with the table's.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
@@ -37,16 +38,20 @@ MOST_KEPT = 8  # plans whose tables of cosines and sines are kept: a tool runs o
 
 class Moved:
     """The moving layers of a model, by name, with their numbers, and all layers so; and attention under plans, by digest.
-    rows, numbers: buffers of vLLM's runner for each token of a batch whether its text is under a plan, and for each text 0 or the
-    number of its plan."""
+    rows, numbers: for each token of a batch whether its text is under a plan, and for each text 0 or the number of its plan. draft: the
+    same of a draft's layers, None: it has none."""
 
     def __init__(self, runner, layers, all_layers, order, rank, size):
         self.layers, self.all_layers, self.order, self.rank, self.size = layers, all_layers, order, rank, size
-        self.runner = runner
-        self.rows = runner._make_buffer(runner.max_num_tokens, dtype=torch.bool)
+        self.runner, self.draft = runner, None
+        self.rows = torch.zeros(runner.max_num_tokens, dtype=torch.bool, device=runner.device)
         self.numbers = runner._make_buffer(runner.max_num_reqs, dtype=torch.int32)
         self.attention = functools.lru_cache(MOST_KEPT)(self._attention)
         self.plans, self.digests, self.compared = None, [], set()  # cards.py
+
+    def of(self, name):
+        """The model that a layer belongs to: this one or its draft."""
+        return self.draft if self.draft and name not in self.all_layers else self
 
     def plan(self, digest):
         """With the heads of this process alone."""
@@ -62,14 +67,37 @@ class Moved:
         return x if self.order is None else x[..., self.order]
 
 
+class Draft(Moved):
+    """Of a draft model or head that vLLM loaded beside the model `moved`: parents as _attention_modules has them. TableError: no plan
+    of the model fits it."""
+
+    def __init__(self, moved, parents, moving, model):
+        numbers = {name: i for i, name in enumerate(parents)}
+        super().__init__(moved.runner, {name: numbers[name] for name in moving}, numbers, moved.order, moved.rank, moved.size)
+        one = next(iter(moving.values()))
+        own, found = (rotary.rotary_dim for rotary in (model.rotary_emb, one.rotary_emb))
+        if (found, one.attn.head_size) != (own, model.attn.head_size) or _order(one.rotary_emb, one.attn.head_size) != moved.order:
+            raise TableError(f"--speculative-config: the draft rotates {found // 2} pairs of heads of {one.attn.head_size}, the model "
+                             f"{own // 2} of {model.attn.head_size}: no plan of the model fits it; expected a draft with such heads, or "
+                             "drafts without a model (ngram, suffix)")
+        self._sizes = len(parents), one.attn.num_heads, one.attn.num_kv_heads, one.attn.head_size
+        self._ratio = np.ones(one.attn.head_size // 2)
+        if one.rotary_emb is not model.rotary_emb:
+            (own, factor), (found, other) = _rotation(model.rotary_emb), _rotation(one.rotary_emb)
+            if abs(factor - other) > 1e-6:
+                raise TableError(f"--speculative-config: the draft rotates with a factor of {other:g}, the model with {factor:g}")
+            self._ratio[:len(own)] = found / own
+        self.alike = bool((self._ratio == 1).all())
+
+    def plan(self, digest):
+        return serving().plans[digest].of_draft(self._sizes, self._ratio)
+
+
 def prepare(runner):
     """Check the loaded model against the table and put it under it. TableError: with the reason."""
     from vllm.distributed import get_tensor_model_parallel_rank, get_tensor_model_parallel_world_size
 
     table, config = serving().table, runner.model_config.hf_text_config
-    if "linear_attention" in (getattr(config, "layer_types", None) or []):
-        raise TableError(f"a {config.model_type} model: this plugin does not carry recurrent layers beside attention; "
-                         "dpe-serve and the adapter for transformers do")
     parents = _attention_modules(runner.model)
     moving = {name: parent for name, (parent, layer) in parents.items() if _moves(config, parent, layer)}
     if not moving:
@@ -90,38 +118,38 @@ def prepare(runner):
         table.check_model(config.model_type, **sizes)
         _check_fingerprint(runner.model_config)
         _check_rotation(config, one.rotary_emb)
-    order = _order(one.rotary_emb, head_dim)
-    _lengthen(parents, moving, runner.max_model_len)
     numbers = {name: _number(name) for name in parents}
-    moved = Moved(runner, {name: numbers[name] for name in moving}, numbers, order, get_tensor_model_parallel_rank(), size)
-    moved.one, moved.still = one.attn, head_dim // 2 - one.rotary_emb.rotary_dim // 2
-    moved.factors = {name: _factor(parent.rotary_emb) for name, (parent, _) in parents.items()
+    moved = Moved(runner, {name: numbers[name] for name in moving}, numbers, _order(one.rotary_emb, head_dim),
+                  get_tensor_model_parallel_rank(), size)
+    moved.sizes, moved.one, moved.still = sizes, one.attn, head_dim // 2 - one.rotary_emb.rotary_dim // 2
+    moved.factors = {name: float(parent.rotary_emb.cos_sin_cache[0, 0]) for name, (parent, _) in parents.items()
                      if name not in moving and isinstance(getattr(parent, "rotary_emb", None), RotaryEmbeddingBase)}
+    draft = runner.get_draft_model()
+    of_draft = {} if draft is None else _attention_modules(draft)
+    if of_draft:
+        config = runner.speculative_config.draft_model_config.hf_text_config
+        more = {name: parent for name, (parent, layer) in of_draft.items() if _moves(config, parent, layer)}
+        moved.draft = Draft(moved, of_draft, more, one) if more else Moved(runner, {}, dict.fromkeys(of_draft, 0), None, 0, 1)
+        parents, moving = {**parents, **of_draft}, {**moving, **more}
+    _lengthen(parents, moving, runner.max_model_len)
     for rotary in {parent.rotary_emb for parent in moving.values()}:
         still = torch.ones_like(rotary.cos_sin_cache[:1])
         still.chunk(2, dim=-1)[1].zero_()
         rotary.cos_sin_cache = torch.cat((rotary.cos_sin_cache, still))
     for parent in moving.values():
-        parent.rotary_emb = Unrotated(parent.rotary_emb, moved.rows.gpu)
+        parent.rotary_emb = Unrotated(parent.rotary_emb, moved.rows)
+        parent.use_fused_qk_norm_rope_gate = False  # Qwen3.5 on cards: one kernel that rotates by itself
     one.attn.impl.take(moved, sorted(serving().entries.values()))
     return moved
 
 
 def check_plan(runner, table):
     """TableError where a tool's plan, which is of this model by its fingerprint (routes.py), has another shape."""
-    config, moved = runner.model_config.hf_text_config, runner.dpe_moved
-    table.check_model(table.model_type, n_layers=config.num_hidden_layers, n_heads=config.num_attention_heads,
-                      n_kv_heads=getattr(config, "num_key_value_heads", config.num_attention_heads),
-                      head_dim=moved.one.impl.head_size)
+    moved = runner.dpe_moved
+    table.check_model(table.model_type, **moved.sizes)
     if table.n_pairs - table.rotating_pairs() != moved.still:
         raise TableError(f"expected a plan in which {moved.still} pairs of a head do not rotate, found "
                          f"{table.n_pairs - table.rotating_pairs()}")
-
-
-def _factor(rotary):
-    """What a rotation multiplies the length of a pair by."""
-    cos, sin = rotary.cos_sin_cache[:2].double().cpu().chunk(2, dim=-1)
-    return float(torch.hypot(cos, sin).mean())
 
 
 def _attention_modules(model):
@@ -155,11 +183,7 @@ def _moves(config, parent, layer):
 
 
 def _check_fingerprint(model_config):
-    table, folder = serving().table, model_config.model
-    if not os.path.isdir(folder):
-        from huggingface_hub import snapshot_download
-
-        folder = snapshot_download(folder, revision=model_config.revision, local_files_only=True)
+    table, folder = serving().table, folder_of(model_config)
     if getattr(model_config, "quantization", None) is not None:
         logger.warning("DPE: %s is quantised (%s): of the table's model (fingerprint %.12s) the shape alone was compared",
                        folder, model_config.quantization, table.fingerprint)
@@ -181,7 +205,7 @@ def _check_rotation(config, rotary):
     """TableError where the model rotates otherwise than the table's."""
     table, half = serving().table, rotary.rotary_dim // 2
     if half != table.rotating_pairs():
-        raise TableError(f"the table was made for a model that rotates {table.rotating_pairs()} pairs of a head, this one "
+        raise TableError(f"{table.path} was made for a model that rotates {table.rotating_pairs()} pairs of a head, this one "
                          f"rotates {half}")
     if _rope_type(config) not in LENGTH_DEPENDENT:
         table.check_frequencies(*_rotation(rotary))

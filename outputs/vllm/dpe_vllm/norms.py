@@ -58,23 +58,25 @@ class Texts:
 TEXTS = Texts()
 
 
-def join(parts, layers, heads, kv_heads):
+def join(parts, layers, heads, kv_heads, recurrent=()):
     """The sums of the whole model of what its processes gave: parts of (rank among those that divide the heads, lists). Returns
     rows [layers], q [layers, heads, pairs] and k [layers, KV heads, pairs], flat; k is empty with products. KV heads that are
-    fewer than the processes are repeated in them."""
+    fewer than the processes are repeated in them. recurrent: layers without queries and keys, whose sums are 0."""
     found = [{} for _ in range(layers)]
     for rank, lists in parts:
         for layer, rows, q, k in lists:
             found[layer][rank] = (rows, np.frombuffer(q), np.frombuffer(k))
-    if not all(found):
-        raise RuntimeError(f"layer {found.index({})} gave no norms")
+    attend = [layer for layer in range(layers) if layer not in recurrent]
+    for layer in attend:
+        if not found[layer]:
+            raise RuntimeError(f"layer {layer} gave no norms")
     rows, q, k = [], [], []
-    for of_ranks in found:
-        ordered = [of_ranks[rank] for rank in sorted(of_ranks)]
+    for layer, of_ranks in enumerate(found):
+        ordered = [one for _, one in sorted((of_ranks or found[attend[0]]).items())]
         rows.append(ordered[0][0])
-        q.append(np.concatenate([one[1] for one in ordered]))
+        q.append(np.concatenate([one[1] for one in ordered]) * (layer in attend))
         kept = ordered[::max(1, len(ordered) // kv_heads)]
-        k.append(np.concatenate([one[2] for one in kept]))
+        k.append(np.concatenate([one[2] for one in kept]) * (layer in attend))
     pairs = q[0].size // heads
     if any(one.size != heads * pairs for one in q) or any(one.size not in (0, kv_heads * pairs) for one in k):
         raise RuntimeError("norms of other heads than the model has")

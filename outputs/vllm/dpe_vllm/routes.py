@@ -9,7 +9,7 @@ import uuid
 from dpe_attention import TableError, fingerprint, load_table
 
 from dpe_vllm import norms
-from dpe_vllm.serving import Asked, file_digest, serving
+from dpe_vllm.serving import Asked, file_digest, folder_of, serving
 
 
 class Refusal(Exception):
@@ -27,7 +27,7 @@ class Engine:
 
         model = client.vllm_config.model_config
         self.client, self.model, self.config = client, model, model.hf_text_config
-        folder = _folder(model)
+        folder = folder_of(model)
         names = args.served_model_name or [args.model]
         self.about = {
             "engine": f"vllm {__version__}", "name": names[0] if isinstance(names, list) else names,
@@ -103,8 +103,9 @@ class Engine:
             raise Refusal(500, "norms of some tokens are missing: too many texts at once", "norms_missing")
         if any(abs(factor - 1) > 1e-6 for _, factor, _ in parts):
             raise Refusal(400, "norms: layers of this model rotate with a factor, which their norms would have")
-        rows, q, k = norms.join([(rank, lists) for rank, _, lists in parts], config.num_hidden_layers,
-                                config.num_attention_heads, getattr(config, "num_key_value_heads", config.num_attention_heads))
+        recurrent = {i for i, kind in enumerate(getattr(config, "layer_types", None) or []) if kind == "linear_attention"}
+        rows, q, k = norms.join([(rank, lists) for rank, _, lists in parts], config.num_hidden_layers, config.num_attention_heads,
+                                getattr(config, "num_key_value_heads", config.num_attention_heads), recurrent)
         if not all(math.isfinite(one) for one in q + k):
             raise Refusal(500, "a norm is not finite", "not_finite")
         return {"rows": rows, "q": q, "k": k, "dpe": {"digest": digest}}
@@ -122,15 +123,6 @@ class Engine:
             async for output in self.client.generate(prompt, params, "dpe-" + uuid.uuid4().hex):
                 last = output
         return last
-
-
-def _folder(model):
-    folder = model.model
-    if not os.path.isdir(folder):
-        from huggingface_hub import snapshot_download
-
-        folder = snapshot_download(folder, revision=model.revision, local_files_only=True)
-    return folder
 
 
 def _end_tokens(model):

@@ -169,6 +169,15 @@ def use(path, formula=None):
     return _CURRENT[0]
 
 
+def folder_of(model_config):
+    """Where the model's files are."""
+    if os.path.isdir(model_config.model):
+        return model_config.model
+    from huggingface_hub import snapshot_download
+
+    return snapshot_download(model_config.model, revision=model_config.revision, local_files_only=True)
+
+
 def file_digest(path):
     """Of a whole file; of tokenizer.json: the tokenizer's fingerprint."""
     with open(path, "rb") as file:

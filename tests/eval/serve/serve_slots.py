@@ -117,7 +117,7 @@ def test_a_slot_outlives_the_server():
         assert erased == {"id_slot": 1, "n_erased": other["usage"]["total_tokens"] - 1}, erased
         assert server.ask("/v1/completions", longer)["dpe"]["cached_tokens"] == 0
         server.refused(400, "/slots/1?action=save&x=1", {"filename": "../b"})
-        for name in ("", ".", "..", ".hidden", "a/b", "x" * 129, 5, None):
+        for name in ("", ".", "..", ".hidden", "a/b", "a.bin\0", "a.bin\0b", "x" * 129, 5, None):
             server.refused(400, "/slots/0?action=save", {"filename": name})
         server.refused(404, "/slots/0?action=restore", {"filename": "none"})
         server.refused(400, "/slots/7?action=erase", {})
