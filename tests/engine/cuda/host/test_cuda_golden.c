@@ -153,6 +153,11 @@ static void golden_logits(void **state)
         "families/exaone4_windows",
         "families/cohere2",
         "families/nsa",
+        "families/qwen3_5",
+        "families/qwen3_5_moe",
+        "families/qwen3_next",
+        "families/olmo_hybrid",
+        "families/olmo_hybrid_still",
     };
     (void)state;
     device("");
