@@ -2,10 +2,15 @@
 #include "engine/cuda/host/backend.h"
 #include "engine/cuda/kernels/cuda_recur.h"
 
+/* At once; more are taken in turns. Tests take few. */
+#ifndef DPE_CUDA_PIECES
+#define DPE_CUDA_PIECES 32
+#endif
+
 uint64_t dpe_cuda_recur_workspace(const struct dpe_config *config, int64_t rows, int n_threads)
 {
     /* A run may begin and end within a piece. */
-    const int64_t pieces = dpe_least(rows / DPE_RECUR_PIECE + 2, DPE_RECUR_PIECES);
+    const int64_t pieces = dpe_least(rows / DPE_RECUR_PIECE + 2, DPE_CUDA_PIECES);
     (void)n_threads;
     return dpe_bytes_of(dpe_recur_floats(&config->recurrent, pieces), 1, 1, sizeof(float));
 }
@@ -97,8 +102,7 @@ void dpe_cuda_recur(struct dpe_backend *b, const struct dpe_recurrence *args)
     by_tokens(b, args, 0, begin);
     for (int64_t at = begin; at < end;) {
         const int64_t lead = (args->start + at) % DPE_RECUR_PIECE;
-        const int64_t rows =
-            dpe_least(end - at, (int64_t)DPE_RECUR_PIECES * DPE_RECUR_PIECE - lead);
+        const int64_t rows = dpe_least(end - at, (int64_t)DPE_CUDA_PIECES * DPE_RECUR_PIECE - lead);
         struct dpe_recur call = some(b, args, at, rows);
         call.lead = (int32_t)lead;
         DPE_CUDA_LAUNCH(b, dpe_kernel_recur_pieces(&call, args->workspace));

@@ -26,8 +26,7 @@ extern "C" {
 
 enum {
     DPE_RECUR_PIECE = 64,
-    DPE_RECUR_TOKENS = 8,  /**< of a piece: so many or fewer go one by one */
-    DPE_RECUR_PIECES = 32, /**< at once; more are taken in turns */
+    DPE_RECUR_TOKENS = 8, /**< of a piece: so many or fewer go one by one */
     DPE_RECUR_MOST_DIM = 256,
 };
 
