@@ -190,8 +190,8 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
     const struct dpe_recurrent *r = &config->recurrent;
     if (r->value_heads > 0 && !dpe_recur_supports(r)) {
         return dpe_fail(err, DPE_NO_DEVICE,
-                        "device cuda carries states of up to 256 x 128 or 128 x 256 numbers a "
-                        "head, found %lld x %lld; use --device cpu",
+                        "device cuda carries states of up to 144 x 128, 96 x 192 or 64 x 256 "
+                        "numbers a head, found %lld x %lld; use --device cpu",
                         (long long)r->key_dim, (long long)r->value_dim);
     }
     if (dpe_attention_plain_shape(config->head_dim).rows == 0) {

@@ -51,8 +51,8 @@ struct dpe_recur {
     int64_t rows;
 };
 
-/** Whether heads of these sizes fit into the registers of a block: up to 256 numbers of a key and
- * of a value, 128 of one where the other has 256. */
+/** Whether a head of this size fits into the registers of a block: up to 144 numbers of a key where
+ *  a value has 128, 96 where it has 192, 64 where it has 256. */
 bool dpe_recur_supports(const struct dpe_recurrent *shape);
 /** Floats of the workspace of dpe_kernel_recur_pieces for so many pieces. */
 int64_t dpe_recur_floats(const struct dpe_recurrent *shape, int64_t pieces);
@@ -63,7 +63,7 @@ int64_t dpe_recur_floats(const struct dpe_recurrent *shape, int64_t pieces);
  *  norm and gate (a warp a head of a token). */
 int dpe_kernel_recur_pieces(const struct dpe_recur *call, float *workspace);
 /** A run token by token, or a token of each row's state: one launch, a block a state and value
- *  head, whose state lies in registers (at most 64 floats a thread). `arrived` [rows or 1]
+ *  head, whose state lies in registers (at most 48 floats a thread). `arrived` [rows or 1]
  *  [key_heads] is 0 before and afterwards: the last block of a key head keeps its rows of q and k.
  */
 int dpe_kernel_recur_tokens(const struct dpe_recur *call, int32_t *arrived);

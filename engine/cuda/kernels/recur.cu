@@ -43,7 +43,8 @@ __device__ float add_lanes(float value)
 }
 
 /* q, k and v of each token after convolution and norms. A warp a head of a token. */
-template <class T> __global__ void convolve(const struct dpe_recur c, const struct made_pieces m)
+template <class T>
+__global__ void convolve(const __grid_constant__ dpe_recur c, const __grid_constant__ made_pieces m)
 {
     const int64_t tokens = static_cast<int64_t>(m.pieces) * PIECE;
     for (int64_t token = blockIdx.x; token < tokens; token += gridDim.x) {
@@ -65,7 +66,7 @@ template <class T> __global__ void convolve(const struct dpe_recur c, const stru
             for (int i = 0; i < LANE_DIM; i++) {
                 const int d = lane_of() + 32 * i;
                 x[i] = real && d < dim
-                           ? dpe_recur_convolved<T>(c, dpe_recur_state(c, c.state), part, row,
+                           ? dpe_recur_convolved<T>(c, dpe_recur_state(c, c.state), part, 0, row,
                                                     static_cast<int64_t>(head) * dim + d)
                            : 0.0f;
                 squares = fmaf(x[i], x[i], squares);
@@ -86,12 +87,12 @@ template <class T> __global__ void convolve(const struct dpe_recur c, const stru
 }
 
 /* The rows that the state keeps. */
-template <class T> __global__ void keep(const struct dpe_recur c)
+template <class T> __global__ void keep(const __grid_constant__ dpe_recur c)
 {
     const int64_t keys = dpe_recur_width(c, 0);
     for (int64_t i = dpe_this_thread(); i < dpe_recur_channels(c); i += dpe_all_threads()) {
         const int part = i < keys ? 0 : i < 2 * keys ? 1 : 2;
-        dpe_recur_keep<T>(c, dpe_recur_state(c, c.state), part, c.rows, i - part * keys);
+        dpe_recur_keep<T>(c, dpe_recur_state(c, c.state), part, 0, c.rows, i - part * keys);
     }
 }
 
@@ -221,7 +222,7 @@ __device__ void invert(const float *lower, float *inverse)
 /* A block a piece and key head. */
 template <class T, int PARTS>
 __global__ void __launch_bounds__(DPE_GRID_THREADS)
-    relate(const struct dpe_recur c, const struct made_pieces m)
+    relate(const __grid_constant__ dpe_recur c, const __grid_constant__ made_pieces m)
 {
     DPE_SHARED(float, dots); /* [2 PIECE][DOTS_PITCH]: k · k, q · k */
     __shared__ float kept[PIECE];
@@ -267,8 +268,8 @@ __global__ void __launch_bounds__(DPE_GRID_THREADS)
 
 /* A block some columns of the state of a value head. */
 template <int PARTS>
-__global__ void __launch_bounds__(DPE_GRID_THREADS)
-    carry(const struct dpe_recur c, const struct made_pieces m)
+__global__ void __launch_bounds__(DPE_GRID_THREADS, 2)
+    carry(const __grid_constant__ dpe_recur c, const __grid_constant__ made_pieces m)
 {
     DPE_SHARED(float, state);            /* [kw][PITCH] */
     float *right = state + m.kw * PITCH; /* [PIECE][PITCH], what u is solved from */
@@ -358,7 +359,8 @@ __global__ void __launch_bounds__(DPE_GRID_THREADS)
 }
 
 /* Norm and gate of what the pieces gave. A warp a head of a token. */
-template <class T> __global__ void finish(const struct dpe_recur c, const struct made_pieces m)
+template <class T>
+__global__ void finish(const __grid_constant__ dpe_recur c, const __grid_constant__ made_pieces m)
 {
     for (int64_t row = blockIdx.x; row < c.rows; row += gridDim.x) {
         const int64_t token = row + c.lead;

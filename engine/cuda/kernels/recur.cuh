@@ -41,29 +41,32 @@ __device__ static inline int dpe_recur_value_head(const struct dpe_recur &c, int
     return c.tiled != 0 ? i * c.key_heads + key_head : key_head * (c.value_heads / c.key_heads) + i;
 }
 
-/** What row `row` of a run had before the convolution in a channel of a part; rows before the first
- *  are in the state. */
+/** What row `row` of a run, which begins with row `first` of the call, had before the convolution
+ * in a channel of a part; rows before the run are in the state. */
 template <class T>
 __device__ static inline float dpe_recur_raw(const struct dpe_recur &c, const float *state,
-                                             int part, int64_t row, int64_t channel)
+                                             int part, int64_t first, int64_t row, int64_t channel)
 {
     if (row < 0) {
         const int64_t at = (row + c.width - 1) * dpe_recur_channels(c);
         return state[at + part * dpe_recur_width(c, 0) + channel];
     }
-    return dpe_float(static_cast<const T *>(c.x[part])[row * dpe_recur_width(c, part) + channel]);
+    return dpe_float(
+        static_cast<const T *>(c.x[part])[(first + row) * dpe_recur_width(c, part) + channel]);
 }
 
 /** The same after convolution and silu. */
 template <class T>
 __device__ static inline float dpe_recur_convolved(const struct dpe_recur &c, const float *state,
-                                                   int part, int64_t row, int64_t channel)
+                                                   int part, int64_t first, int64_t row,
+                                                   int64_t channel)
 {
     const T *w = static_cast<const T *>(c.convolution[part]) + channel * c.width;
     float sum = 0.0f;
+#pragma unroll 1
     for (int t = 0; t < c.width; t++) {
         sum = fmaf(dpe_float(w[t]),
-                   dpe_recur_raw<T>(c, state, part, row + t - (c.width - 1), channel), sum);
+                   dpe_recur_raw<T>(c, state, part, first, row + t - (c.width - 1), channel), sum);
     }
     return sum / (1.0f + expf(-sum));
 }
@@ -71,12 +74,13 @@ __device__ static inline float dpe_recur_convolved(const struct dpe_recur &c, co
 /** A channel's last rows before the convolution become the state's, after `rows` more. */
 template <class T>
 __device__ static inline void dpe_recur_keep(const struct dpe_recur &c, float *state, int part,
-                                             int64_t rows, int64_t channel)
+                                             int64_t first, int64_t rows, int64_t channel)
 {
     float *to = state + part * dpe_recur_width(c, 0) + channel;
+#pragma unroll 1
     for (int t = 0; t + 1 < c.width; t++) {
         to[t * dpe_recur_channels(c)] =
-            dpe_recur_raw<T>(c, state, part, rows + t - (c.width - 1), channel);
+            dpe_recur_raw<T>(c, state, part, first, rows + t - (c.width - 1), channel);
     }
 }
 

@@ -5,20 +5,27 @@
 namespace
 {
 
-enum { THREADS = 512, MOST_PARTS = 16 };
+/* Threads of a block with up to FEW_ROWS numbers of S each, and with up to MANY_ROWS. */
+enum { THREADS = 512, FEW_ROWS = 32, FEWER_THREADS = 384, MANY_ROWS = 48, MOST_PARTS = 16 };
 
 /* How the threads of a block share S: a column each, and `parts` of them the rows of a column. */
 struct sharing {
     int columns, parts, rows;
 };
 
-__host__ __device__ sharing share(int key_dim, int value_dim)
+__host__ __device__ sharing share_among(int threads, int key_dim, int value_dim)
 {
     const int columns = (value_dim + 31) / 32 * 32;
-    const int most = THREADS / columns < MOST_PARTS ? THREADS / columns : +MOST_PARTS;
+    const int most = threads / columns < MOST_PARTS ? threads / columns : +MOST_PARTS;
     const int wanted = (key_dim + 7) / 8;
     const int parts = wanted < most ? wanted : most;
     return {columns, parts, (key_dim + parts - 1) / parts};
+}
+
+__host__ __device__ sharing share(int key_dim, int value_dim)
+{
+    const sharing s = share_among(THREADS, key_dim, value_dim);
+    return s.rows <= FEW_ROWS ? s : share_among(FEWER_THREADS, key_dim, value_dim);
 }
 
 /* Sum of a column's parts, which are in `room` [parts][columns]; a barrier before and after. */
@@ -36,8 +43,8 @@ __device__ float add_parts(float *room, const sharing &s, int part, int column, 
 
 /* q, k and v of a token into `made` [2 key_dim + value_dim], q and k normalised. */
 template <class T>
-__device__ void make_token(const struct dpe_recur &c, const float *state, int64_t row, int head,
-                           float *made)
+__device__ void make_token(const struct dpe_recur &c, const float *state, int64_t first,
+                           int64_t row, int head, float *made)
 {
     const int key_head = dpe_recur_key_head(c, head);
     float squares[2] = {0.0f, 0.0f};
@@ -47,7 +54,7 @@ __device__ void make_token(const struct dpe_recur &c, const float *state, int64_
         const int64_t channel = i - part * c.key_dim +
                                 (part < 2 ? static_cast<int64_t>(key_head) * c.key_dim
                                           : static_cast<int64_t>(head) * c.value_dim);
-        made[i] = dpe_recur_convolved<T>(c, state, part, row, channel);
+        made[i] = dpe_recur_convolved<T>(c, state, part, first, row, channel);
         squares[0] += part == 0 ? made[i] * made[i] : 0.0f;
         squares[1] += part == 1 ? made[i] * made[i] : 0.0f;
     }
@@ -65,8 +72,8 @@ __device__ void make_token(const struct dpe_recur &c, const float *state, int64_
 /* The rows that the state keeps of v's channels, and, by the last block of a key head, which all
  * read them, of q and k. */
 template <class T>
-__device__ void keep_rows(const struct dpe_recur &c, float *state, int64_t rows, int head,
-                          int32_t *arrived)
+__device__ void keep_rows(const struct dpe_recur &c, float *state, int64_t first, int64_t rows,
+                          int head, int32_t *arrived)
 {
     __shared__ int last;
     const int group = c.value_heads / c.key_heads;
@@ -74,7 +81,7 @@ __device__ void keep_rows(const struct dpe_recur &c, float *state, int64_t rows,
     __syncthreads();
     for (int d = static_cast<int>(threadIdx.x); d < c.value_dim;
          d += static_cast<int>(blockDim.x)) {
-        dpe_recur_keep<T>(c, state, 2, rows, static_cast<int64_t>(head) * c.value_dim + d);
+        dpe_recur_keep<T>(c, state, 2, first, rows, static_cast<int64_t>(head) * c.value_dim + d);
     }
     if (threadIdx.x == 0) {
         __threadfence();
@@ -86,57 +93,55 @@ __device__ void keep_rows(const struct dpe_recur &c, float *state, int64_t rows,
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); last != 0 && i < 2 * c.key_dim;
          i += static_cast<int>(blockDim.x)) {
-        dpe_recur_keep<T>(c, state, i / c.key_dim, rows, key_head * c.key_dim + i % c.key_dim);
+        dpe_recur_keep<T>(c, state, i / c.key_dim, first, rows,
+                          key_head * c.key_dim + i % c.key_dim);
     }
 }
 
 /* A block a run of a state and a value head; ROWS of S a thread. */
 template <class T, int ROWS>
-__global__ void __launch_bounds__(THREADS)
-    recur_tokens(const struct dpe_recur call, int32_t *arrived)
+__global__ void __launch_bounds__(ROWS == FEW_ROWS ? +THREADS : +FEWER_THREADS)
+    recur_tokens(const __grid_constant__ dpe_recur c, int32_t *arrived)
 {
     __shared__ float made[3 * DPE_RECUR_MOST_DIM];
     __shared__ float room[THREADS];
-    const int head = static_cast<int>(blockIdx.x) % call.value_heads;
-    const int64_t run = blockIdx.x / static_cast<unsigned>(call.value_heads);
-    const sharing s = share(call.key_dim, call.value_dim);
+    const int head = static_cast<int>(blockIdx.x) % c.value_heads;
+    const int run = static_cast<int>(blockIdx.x) / c.value_heads;
+    const sharing s = share(c.key_dim, c.value_dim);
     const int column = static_cast<int>(threadIdx.x) % s.columns;
     const int part = static_cast<int>(threadIdx.x) / s.columns;
-    const int first = part * s.rows;
-    const int left = call.key_dim - first;
-    const int rows = column < call.value_dim ? (left < s.rows ? left : s.rows) : 0;
-    struct dpe_recur c = call;
-    if (call.which != NULL) { /* a run of one token, this row */
-        const size_t e = sizeof(T);
-        for (int p = 0; p < 3; p++) {
-            c.x[p] = static_cast<const char *>(c.x[p]) + run * dpe_recur_width(c, p) * e;
-        }
-        c.gate = static_cast<const char *>(c.gate) + run * dpe_recur_width(c, 2) * e;
-        c.out = static_cast<char *>(c.out) + run * dpe_recur_width(c, 2) * e;
-        c.beta = static_cast<const char *>(c.beta) + run * c.value_heads * e;
-        c.decay = static_cast<const char *>(c.decay) + run * c.value_heads * e;
-    }
-    const int64_t n = call.which != NULL ? 1 : call.rows;
-    float *state = dpe_recur_state(c, call.which != NULL ? call.which[run] : call.state);
+    const int from = part * s.rows;
+    const int left = c.key_dim - from;
+    const int rows = column < c.value_dim ? (left < s.rows ? left : s.rows) : 0;
+    /* Several states: a run of one token, this row. */
+    const int64_t first = c.which != NULL ? run : 0;
+    const int64_t n = c.which != NULL ? 1 : c.rows;
+    float *state = dpe_recur_state(c, c.which != NULL ? c.which[run] : c.state);
     float *matrix =
-        dpe_recur_matrix(c, state, head) + static_cast<int64_t>(first) * c.value_dim + column;
+        dpe_recur_matrix(c, state, head) + static_cast<int64_t>(from) * c.value_dim + column;
+    for (int i = static_cast<int>(threadIdx.x); i < 3 * DPE_RECUR_MOST_DIM;
+         i += static_cast<int>(blockDim.x)) {
+        made[i] = 0.0f;
+    }
+    __syncthreads();
     float own[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        own[r] = r < rows ? matrix[static_cast<int64_t>(r) * c.value_dim] : 0.0f;
+        own[r] = r < rows ? matrix[r * c.value_dim] : 0.0f;
     }
+#pragma unroll 1
     for (int64_t row = 0; row < n; row++) {
         float kept = 0.0f;
         float beta = 0.0f;
         float sum = 0.0f;
-        make_token<T>(c, state, row, head, made);
-        dpe_recur_gates<T>(c, row, head, &kept, &beta);
-        const float *q = made + first;
-        const float *k = made + c.key_dim + first;
+        make_token<T>(c, state, first, row, head, made);
+        dpe_recur_gates<T>(c, first + row, head, &kept, &beta);
+        const float *q = made + from;
+        const float *k = made + c.key_dim + from;
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             own[r] *= kept;
-            sum = fmaf(own[r], r < rows ? k[r] : 0.0f, sum);
+            sum = fmaf(own[r], k[r], sum); /* beyond `rows` 0 times what is there */
         }
         const float v = column < c.value_dim ? made[2 * c.key_dim + column] : 0.0f;
         const float u = beta * (v - add_parts(room, s, part, column, sum));
@@ -144,28 +149,30 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             own[r] = fmaf(r < rows ? k[r] : 0.0f, u, own[r]);
-            sum = fmaf(own[r], r < rows ? q[r] : 0.0f, sum);
+            sum = fmaf(own[r], q[r], sum);
         }
         const float o = add_parts(room, s, part, column, sum);
-        const float squares = dpe_block_sum(part == 0 && column < c.value_dim ? o * o : 0.0f);
-        if (part == 0 && column < c.value_dim) {
-            dpe_recur_store<T>(c, row, head, column, o * dpe_recur_scale(c, squares));
+        const bool mine = part == 0 && column < c.value_dim;
+        const float squares = dpe_block_sum(mine ? o * o : 0.0f);
+        if (mine) {
+            dpe_recur_store<T>(c, first + row, head, column, o * dpe_recur_scale(c, squares));
         }
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         if (r < rows) {
-            matrix[static_cast<int64_t>(r) * c.value_dim] = own[r];
+            matrix[r * c.value_dim] = own[r];
         }
     }
-    keep_rows<T>(c, state, n, head, arrived + run * c.key_heads + dpe_recur_key_head(c, head));
+    keep_rows<T>(c, state, first, n, head,
+                 arrived + run * c.key_heads + dpe_recur_key_head(c, head));
 }
 
 template <class T> int tokens_of(const struct dpe_recur &c, int32_t *arrived)
 {
     const sharing s = share(c.key_dim, c.value_dim);
     const int64_t blocks = (c.which != NULL ? c.rows : 1) * c.value_heads;
-    auto kernel = s.rows <= 32 ? recur_tokens<T, 32> : recur_tokens<T, 64>;
+    auto kernel = s.rows <= FEW_ROWS ? recur_tokens<T, FEW_ROWS> : recur_tokens<T, MANY_ROWS>;
     return dpe_launch(kernel, static_cast<unsigned>(blocks),
                       static_cast<unsigned>(s.columns * s.parts), 0, NULL, c, arrived);
 }
@@ -188,7 +195,8 @@ template <class T> int output_gate_of(void *out, const void *gate, int64_t n, in
 bool dpe_recur_supports(const struct dpe_recurrent *shape)
 {
     return shape->key_dim <= DPE_RECUR_MOST_DIM && shape->value_dim <= DPE_RECUR_MOST_DIM &&
-           share(static_cast<int>(shape->key_dim), static_cast<int>(shape->value_dim)).rows <= 64;
+           share(static_cast<int>(shape->key_dim), static_cast<int>(shape->value_dim)).rows <=
+               MANY_ROWS;
 }
 
 int dpe_kernel_recur_tokens(const struct dpe_recur *call, int32_t *arrived)

@@ -287,6 +287,43 @@ static void states_across_lines(void **state)
     expect_clean();
 }
 
+/* Four more branches: the estimate grows as what is allocated does, by four states and more. */
+static void states_are_counted(void **state)
+{
+    struct dpe_error err = {0};
+    uint64_t allocated[2] = {0, 0};
+    uint64_t estimated[2] = {0, 0};
+    (void)state;
+    device("");
+    struct wide wide = wide_with_states(64, DPE_BF16);
+    const struct dpe_plan_context context = {
+        .config = &wide.model->config, .trained_length = 64, .length = 160};
+    struct dpe_plan plan;
+    TINY_OK(dpe_plan_make("rope", &context, &plan, &err), err);
+    for (int i = 0; i < 2 && !cuda_is_real(); i++) {
+        const struct dpe_session_options options = {.device = "cuda",
+                                                    .n_threads = 1,
+                                                    .capacity = 160,
+                                                    .branches = i == 0 ? 1 : 5,
+                                                    .prefill_chunk = 64};
+        struct dpe_session_needs needs = {0};
+        struct dpe_session *session = NULL;
+        TINY_OK(dpe_session_estimate(&wide.config, &plan, &options, &needs, &err), err);
+        TINY_OK(dpe_session_create(wide.model, &plan, &options, &session, &err), err);
+        allocated[i] = counts().bytes;
+        estimated[i] = needs.memory;
+        dpe_session_destroy(session);
+    }
+    const uint64_t more = allocated[1] - allocated[0];
+    const uint64_t states =
+        4 * (uint64_t)dpe_recurrent_floats(&wide.config.recurrent) * sizeof(float);
+    printf("four states %d bytes, allocated %d\n", (int)states, (int)more);
+    assert_true(cuda_is_real() || (more >= states && estimated[1] - estimated[0] >= more));
+    dpe_plan_free(&plan);
+    dpe_model_close(wide.model);
+    expect_clean();
+}
+
 static void fast_kernels(void **state)
 {
     (void)state;
@@ -315,9 +352,8 @@ int main(int argc, char **argv)
         return cmocka_run_group_tests(those, NULL, NULL);
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_logits),
-        cmocka_unit_test(states_across_lines),
-        cmocka_unit_test(under_plans),
+        cmocka_unit_test(golden_logits),      cmocka_unit_test(states_across_lines),
+        cmocka_unit_test(states_are_counted), cmocka_unit_test(under_plans),
         cmocka_unit_test(fast_kernels),
     };
     return cuda_run(tests);
