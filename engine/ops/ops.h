@@ -172,7 +172,8 @@ struct dpe_store {
     int64_t capacity;
     struct dpe_kv *kv; /**< where they go instead, `keeps_queries` too; NULL: the caches above */
     bool keeps_queries;
-    int64_t layer; /**< dpe_config_attending: of `kv` */
+    int64_t layer;
+    int64_t kv_layer; /**< dpe_config_attending: of `kv` */
 };
 
 /** The experts of a layer's MLP for some rows, and room to work in. */

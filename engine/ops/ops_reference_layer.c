@@ -244,7 +244,7 @@ static void store_part(const struct dpe_batch *batch, const struct dpe_store *ar
         int64_t row = batch->positions != NULL ? batch->positions[r] + batch->offsets[r]
                                                : batch->start + batch->offset;
         for (int64_t h = 0; h < heads; h++) {
-            const struct dpe_kv_rows rows = {part, args->layer, h, row, run};
+            const struct dpe_kv_rows rows = {part, args->kv_layer, h, row, run};
             dpe_kv_write(args->kv, &rows, from + (r * heads + h) * head_dim, heads * head_dim);
         }
     }
@@ -291,7 +291,7 @@ static void copy_part(const struct dpe_store *args, enum dpe_kv_part part, int64
                       int64_t from, int64_t to, int64_t n)
 {
     for (int64_t h = 0; h < heads; h++) {
-        const struct dpe_kv_rows rows = {part, args->layer, h, from, n};
+        const struct dpe_kv_rows rows = {part, args->kv_layer, h, from, n};
         dpe_kv_copy(args->kv, &rows, to);
     }
 }

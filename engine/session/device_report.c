@@ -36,6 +36,7 @@ static const struct kind {
     enum dpe_qk_norm norm;
     const char *select;
     struct dpe_router router;
+    int64_t state; /* numbers of a key and of a value */
 } kinds[] = {
     {"llama", DPE_BF16, 128},
     {"llama", DPE_F16, 64},
@@ -49,6 +50,7 @@ static const struct kind {
     {"glm4", DPE_BF16, 128, .rotary = 64},
     {"glm4_moe", DPE_BF16, 128, .rotary = 64, .experts = 128,
      .router = {.sigmoid = true, .shifted = true, .groups = 8, .of_these = 4, .scale = 2.5}},
+    {"qwen3_5_text", DPE_BF16, 256, .rotary = 64, .norm = DPE_QK_NORM_HEAD, .state = 128},
     {"olmo2", DPE_BF16, 128, .norm = DPE_QK_NORM_WHOLE},
     {"smollm3", DPE_BF16, 128, .rope = -1},
     {"llama", DPE_F32, 128, .weights = 1U << DPE_Q4_0 | 1U << DPE_Q4_K | 1U << DPE_Q6_K},
@@ -94,6 +96,18 @@ static struct dpe_config config_of(const struct kind *kind, uint8_t layers[])
         c.n_kinds = 2;
         c.kinds[1] = (struct dpe_layer_kind){kind->window, kind->rope};
         c.layer_kinds = c.branches ? NULL : layers;
+    }
+    if (kind->state > 0) {
+        c.n_kinds = 2;
+        c.kinds[1] = (struct dpe_layer_kind){.recurrent = true};
+        c.layer_kinds = layers;
+        c.output_gate = true;
+        c.recurrent = (struct dpe_recurrent){.key_heads = 16,
+                                             .value_heads = 32,
+                                             .key_dim = kind->state,
+                                             .value_dim = kind->state,
+                                             .width = 4,
+                                             .eps = 1e-6};
     }
     return c;
 }

@@ -85,6 +85,7 @@ static void small_kinds(const struct dpe_config *config, int64_t tokens, struct 
     for (int i = 0; i < config->n_kinds; i++) {
         small->kinds[i].window = small_window(config->kinds[i].window, tokens);
         small->kinds[i].rope = config->kinds[i].rope;
+        small->kinds[i].recurrent = config->kinds[i].recurrent;
     }
     if (config->layer_kinds != NULL && config->n_kinds > LAYERS) {
         small->n_layers = config->n_kinds;
@@ -126,6 +127,7 @@ static void small_choices(const struct dpe_config *config, int64_t tokens, struc
     small->experts_normalised = config->experts_normalised;
     small->expert_width = config->n_experts > 0 ? small->intermediate : 0;
     small->shared_width = config->shared_width > 0 ? small->intermediate : 0;
+    small->shared_gate = config->shared_gate;
     small->dense_layers = config->dense_layers > 0 ? 1 : 0;
     small->router = config->router;
     if (!all && small->n_experts == 4 && config->router.groups > 1) {
@@ -137,6 +139,19 @@ static void small_choices(const struct dpe_config *config, int64_t tokens, struc
     }
     small->branches = config->branches;
     small->selection = small_selection(config->selection, tokens, all);
+}
+
+/* States of the same size, of fewer heads. */
+static void small_states(const struct dpe_config *config, struct dpe_config *small)
+{
+    const struct dpe_recurrent *r = &config->recurrent;
+    if (r->value_heads > 0) {
+        small->recurrent = *r;
+        small->recurrent.key_heads = dpe_least(r->key_heads, KV_HEADS);
+        small->recurrent.value_heads =
+            small->recurrent.key_heads * dpe_least(r->value_heads / r->key_heads, 4);
+    }
+    small->output_gate = config->output_gate;
 }
 
 static struct dpe_rope_config plain_rope(const struct dpe_rope_config *rope)
@@ -183,6 +198,7 @@ static void small_config(const struct dpe_config *config, int64_t tokens, bool i
     small->rope = plain_rope(&config->rope);
     small->local_rope = plain_rope(&config->local_rope);
     small_kinds(config, tokens, small);
+    small_states(config, small);
     small_choices(config, tokens, small);
 }
 
@@ -236,6 +252,10 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
                  {"attention's cap %.4g", c->attention_cap},
                  {"logits' cap %.4g", c->logit_cap},
                  {"sinks", c->sinks ? 1 : 0},
+                 {"a gate of the output", c->output_gate ? 1 : 0},
+                 {"states of %g", (double)c->recurrent.key_dim},
+                 {"times %g", (double)c->recurrent.value_dim},
+                 {"of %g heads", (double)c->recurrent.value_heads},
                  {"experts %g", (double)c->n_experts},
                  {"of which %g are chosen", (double)c->experts_per_token},
                  {"weights sum to 1", c->n_experts > 0 && c->experts_normalised ? 1 : 0},
@@ -508,8 +528,9 @@ static void find_place(const struct test *test, const struct dpe_plan *plan,
         return;
     }
     int64_t layer = 0;
-    while (layer < c->n_layers &&
-           sqrt(trace.difference[layer] / trace.value[layer]) <= result->most / 2.0) {
+    while (layer < c->n_layers && /* layers with a state have no queries */
+           (!dpe_config_attends(c, layer) ||
+            sqrt(trace.difference[layer] / trace.value[layer]) <= result->most / 2.0)) {
         layer++;
     }
     const size_t used = strlen(result->text);

@@ -140,7 +140,8 @@ struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)
                               .capacity = s->options.capacity,
                               .kv = s->kv,
                               .keeps_queries = keeps,
-                              .layer = dpe_config_attending(s->config, layer)};
+                              .layer = layer,
+                              .kv_layer = dpe_config_attending(s->config, layer)};
 }
 
 /* Attention of a layer for the rows of a batch from `first` on, whose queries are in the lane. */

@@ -209,6 +209,9 @@ template <class T> static inline T atomicAdd(T *at, T value)
     *at = old + value;
     return old;
 }
+static inline void __threadfence(void)
+{
+}
 template <class T> static inline T atomicMin(T *at, T value)
 {
     T old = *at;

@@ -7,6 +7,7 @@
 
 #include "engine/base/halves.h"
 #include "engine/cuda/kernels/attention.h"
+#include "engine/cuda/kernels/cuda_recur.h"
 #include "engine/cuda/kernels/cuda_select.h"
 #include "engine/ops/module.h"
 
@@ -124,6 +125,13 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     b->best = (int32_t *)(void *)(b->nonfinite + 1);
     b->report_host = dpe_alloc(sizeof *b->nonfinite + (size_t)rows * sizeof *b->best, 1);
     DPE_TRY(DPE_MADE(b->report_host, err, "cuda: out of host memory"));
+    if (b->config->recurrent.value_heads > 0) {
+        const uint64_t n = (uint64_t)options->branches;
+        const uint64_t arrived = n * (uint64_t)b->config->recurrent.key_heads * sizeof *b->arrived;
+        DPE_TRY(dpe_cuda_own(b, n * sizeof *b->which, (void **)&b->which, err));
+        DPE_TRY(dpe_cuda_own(b, arrived, (void **)&b->arrived, err));
+        DPE_CUDA_TRY(b, dpe_rt_fill(b->arrived, 0, arrived));
+    }
     DPE_CUDA_TRY(b, dpe_rt_fill(b->counters, 0, 2 * sizeof *b->counters));
     DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
     return dpe_cuda_status(b, err);
@@ -179,11 +187,12 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
             "(%s); use --device reference, or remove exact=1",
             plan->name);
     }
-    if (config->recurrent.value_heads > 0) {
+    const struct dpe_recurrent *r = &config->recurrent;
+    if (r->value_heads > 0 && !dpe_recur_supports(r)) {
         return dpe_fail(err, DPE_NO_DEVICE,
-                        "device cuda does not carry recurrent layers yet (model_type %s); use "
-                        "--device cpu",
-                        config->model_type);
+                        "device cuda carries states of up to 144 x 128, 96 x 192 or 64 x 256 "
+                        "numbers a head, found %lld x %lld; use --device cpu",
+                        (long long)r->key_dim, (long long)r->value_dim);
     }
     if (dpe_attention_plain_shape(config->head_dim).rows == 0) {
         return dpe_fail(err, DPE_NO_DEVICE,
@@ -200,7 +209,10 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
     /* Tables of the difference of two bands, for decoding. */
     uint64_t further = dpe_selects(&plan->selection) ? 0 : (uint64_t)(plan->n_bands - 1);
     /* Layers that the plan does not move have one table of each kind. */
-    uint64_t kinds = config->n_kinds > 1 ? (uint64_t)(config->n_kinds - 1) : 0;
+    uint64_t kinds = 0;
+    for (int kind = 1; kind < config->n_kinds; kind++) {
+        kinds += config->kinds[kind].recurrent ? 0 : 1;
+    }
     if (config->vocab > INT64_MAX / 8) {
         return UINT64_MAX;
     }
@@ -212,6 +224,7 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
         (uint64_t)(config->n_layers * config->n_heads) * (uint64_t)plan->n_pairs,
         further * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
         dpe_cuda_norm_bytes(config),
+        dpe_cuda_recur_bytes(config, options->branches),
         rows * (24 + 12 * (kinds + 1)), /* tokens before and after, positions, offsets, and the
                                            walks of a block of 16 rows */
         dpe_bytes_of(config->vocab, dpe_cuda_logit_rows(config, (int64_t)rows), 1, sizeof(float)),
@@ -330,6 +343,9 @@ static void cuda_begin_batch(struct dpe_backend *b, const struct dpe_batch *batc
         DPE_CUDA_TRY(b, dpe_rt_up(b->positions, batch->positions, rows * sizeof *b->positions));
         DPE_CUDA_TRY(b, dpe_rt_up(b->offsets, batch->offsets, rows * sizeof *b->offsets));
     }
+    if (batch->branches != NULL && b->which != NULL) {
+        DPE_CUDA_TRY(b, dpe_rt_up(b->which, batch->branches, rows * sizeof *b->which));
+    }
     DPE_CUDA_TRY(b, dpe_rt_fill(b->nonfinite, 0xff, sizeof *b->nonfinite));
     dpe_cuda_begin_step(b, batch);
 }
@@ -403,6 +419,10 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .represent = dpe_cuda_represent,
         .attention_workspace = dpe_cuda_attention_workspace,
         .attention = dpe_cuda_attention,
+        .output_gate = dpe_cuda_output_gate,
+        .recur = dpe_cuda_recur,
+        .recur_workspace = dpe_cuda_recur_workspace,
+        .copy_state = dpe_cuda_copy_state,
         .activate = dpe_cuda_activate,
         .experts = dpe_cuda_experts,
         .expert_rows = 1 << 15,

@@ -154,6 +154,8 @@ struct dpe_backend {
     int64_t batch_room; /**< rows that the next three hold */
     int32_t *tokens;
     int64_t *positions, *offsets;
+    int64_t *which;   /**< [branches] the states of a step's rows; NULL: no layer has a state */
+    int32_t *arrived; /**< [branches][key heads], of dpe_kernel_recur_tokens */
     /** What `finish` brings to the host in one copy: layer << 40 | row of the first non-finite row
      * (all ones: none), and after it the likeliest tokens. */
     unsigned long long *nonfinite;
@@ -281,6 +283,14 @@ void dpe_cuda_attention_select(struct dpe_backend *backend, const struct dpe_att
  * over the same cache. */
 void dpe_cuda_attention_window(struct dpe_backend *backend, const struct dpe_attention *args);
 void dpe_cuda_represent(struct dpe_backend *backend, const struct dpe_attention *args);
+
+/** Layers with a state (backend_recur.c): the slots, and bytes of `which` and `arrived`. */
+uint64_t dpe_cuda_recur_workspace(const struct dpe_config *config, int64_t rows, int n_threads);
+void dpe_cuda_recur(struct dpe_backend *backend, const struct dpe_recurrence *args);
+void dpe_cuda_copy_state(struct dpe_backend *backend, dpe_mem to, dpe_mem from, uint64_t bytes);
+void dpe_cuda_output_gate(struct dpe_backend *backend, dpe_mem out, dpe_mem gate, int64_t n,
+                          int64_t each);
+uint64_t dpe_cuda_recur_bytes(const struct dpe_config *config, int64_t branches);
 void dpe_cuda_store_kv(struct dpe_backend *backend, const struct dpe_batch *batch,
                        const struct dpe_store *args);
 void dpe_cuda_copy_kv(struct dpe_backend *backend, const struct dpe_store *args, int64_t from,

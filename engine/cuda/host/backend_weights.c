@@ -112,6 +112,11 @@ static dpe_status upload_layer(struct dpe_backend *b, int64_t layer, struct dpe_
         if (from->weight[i].cols > 0) {
             DPE_TRY(upload(b, &from->weight[i], vector ? DPE_F32 : b->dtype, &to->weight[i], err));
         }
+        if (i == DPE_WEIGHT_RATE && from->weight[i].cols > 0 && from->weight[i].data == NULL) {
+            /* Random ones would let states grow: each −0.093. */
+            const uint64_t bytes = (uint64_t)from->weight[i].cols * sizeof(float);
+            DPE_CUDA_TRY(b, dpe_rt_fill(to->weight[i], 0xbd, bytes));
+        }
         if (from->bias[i].cols > 0) {
             DPE_TRY(upload(b, &from->bias[i], DPE_F32, &to->bias[i], err));
         }

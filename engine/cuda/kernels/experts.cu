@@ -9,6 +9,38 @@
 namespace
 {
 
+enum { ALL_LANES = 0xffffffff };
+
+__device__ int lane_of(void)
+{
+    return static_cast<int>(threadIdx.x) % 32;
+}
+
+/* The best of a warp's candidates: the largest key, of equal ones the lowest index; index -1: a
+ * lane has none. */
+__device__ void best_of_warp(int64_t *index, float *key)
+{
+    for (int by = 16; by > 0; by /= 2) {
+        const int64_t other = __shfl_xor_sync(ALL_LANES, *index, by);
+        const float its = __shfl_xor_sync(ALL_LANES, *key, by);
+        if (other >= 0 && (*index < 0 || its > *key || (!(*key > its) && other < *index))) {
+            *index = other;
+            *key = its;
+        }
+    }
+    /* Of what is no number lanes may see different ones. */
+    *index = __shfl_sync(ALL_LANES, *index, 0);
+    *key = __shfl_sync(ALL_LANES, *key, 0);
+}
+
+__device__ float sum_of_warp(float value)
+{
+    for (int by = 16; by > 0; by /= 2) {
+        value += __shfl_xor_sync(ALL_LANES, value, by);
+    }
+    return value;
+}
+
 /* The two largest keys of a group, added up. */
 __device__ float group_score(const float *scores, const float *shift, int64_t n)
 {
@@ -22,23 +54,30 @@ __device__ float group_score(const float *scores, const float *shift, int64_t n)
     return first + second;
 }
 
-/* Bit g: experts of group g may be chosen. */
+/* Bit g: experts of group g may be chosen. Lane l has groups l and l + 32. */
 __device__ uint64_t groups_of(const float *scores, const float *shift, int64_t n,
                               const struct dpe_router &router)
 {
     const int64_t each = router.groups > 1 ? n / router.groups : n;
     uint64_t open = router.groups > 1 ? 0 : 1;
+    float own[2] = {0.0f, 0.0f};
+    for (int i = 0; i < 2 && router.groups > 1; i++) {
+        const int64_t g = lane_of() + 32 * i;
+        own[i] = g < router.groups
+                     ? group_score(scores + g * each, shift != NULL ? shift + g * each : NULL, each)
+                     : 0.0f;
+    }
     for (int64_t taken = 0; router.groups > 1 && taken < router.of_these; taken++) {
         int64_t best = -1;
         float most = 0.0f;
-        for (int64_t g = 0; g < router.groups; g++) {
-            float score =
-                group_score(scores + g * each, shift != NULL ? shift + g * each : NULL, each);
-            if ((open >> g & 1) == 0 && (best < 0 || score > most)) {
+        for (int i = 0; i < 2; i++) {
+            const int64_t g = lane_of() + 32 * i;
+            if (g < router.groups && (open >> g & 1) == 0 && (best < 0 || own[i] > most)) {
                 best = g;
-                most = score;
+                most = own[i];
             }
         }
+        best_of_warp(&best, &most);
         open |= UINT64_C(1) << best;
     }
     return open;
@@ -50,7 +89,7 @@ __device__ bool is_open(float score)
     return score >= 0.0f && !signbit(score);
 }
 
-/* A thread a row. */
+/* A warp a row; lane l has experts l, l + 32, … */
 __device__ void weigh(float *scores, const float *shift, int64_t n, int64_t per_token,
                       bool normalised, const struct dpe_router &router)
 {
@@ -58,46 +97,61 @@ __device__ void weigh(float *scores, const float *shift, int64_t n, int64_t per_
     float largest = -INFINITY;
     float total = 0.0f;
     float chosen = 0.0f;
-    for (int64_t e = 0; e < n; e++) {
+    for (int64_t e = lane_of(); e < n; e += 32) {
         largest = scores[e] > largest ? scores[e] : largest;
     }
-    for (int64_t e = 0; e < n; e++) {
+    for (int by = 16; by > 0; by /= 2) {
+        largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, by));
+    }
+    for (int64_t e = lane_of(); e < n; e += 32) {
         scores[e] = router.sigmoid ? 1.0f / (1.0f + expf(-scores[e])) : expf(scores[e] - largest);
         total += scores[e];
     }
-    total = router.sigmoid ? 1.0f : total;
-    for (int64_t e = 0; e < n; e++) {
+    total = router.sigmoid ? 1.0f : sum_of_warp(total);
+    for (int64_t e = lane_of(); e < n; e += 32) {
         scores[e] /= total;
     }
+    __syncwarp();
     const uint64_t open = groups_of(scores, shift, n, router);
     for (int64_t i = 0; i < per_token; i++) {
         int64_t best = -1;
         float most = 0.0f;
-        for (int64_t e = 0; e < n; e++) {
+        for (int64_t e = lane_of(); e < n; e += 32) {
             float key = scores[e] + (shift != NULL ? shift[e] : 0.0f);
             if (is_open(scores[e]) && (open >> (e / each) & 1) != 0 && (best < 0 || key > most)) {
                 best = e;
                 most = key;
             }
         }
+        best_of_warp(&best, &most);
         if (best < 0) {
             break; /* scores that are not numbers */
         }
-        chosen += scores[best];
-        scores[best] = -scores[best];
+        const bool own = best % 32 == lane_of();
+        chosen += __shfl_sync(ALL_LANES, own ? scores[best] : 0.0f, static_cast<int>(best % 32));
+        if (own) {
+            scores[best] = -scores[best];
+        }
     }
     const float scale = router.scale > 0.0 ? (float)router.scale : 1.0f;
-    for (int64_t e = 0, left = per_token; e < n; e++) { /* what is no number counts as chosen */
-        const bool taken = !is_open(scores[e]) && left-- > 0;
-        const float weight = (normalised ? scores[e] / (chosen + 1e-20f) : scores[e]) * -scale;
-        scores[e] = taken ? weight : 0.0f;
+    int64_t before = 0; /* what is no number counts as chosen */
+    for (int64_t first = 0; first < n; first += 32) {
+        const int64_t e = first + lane_of();
+        const bool closed = e < n && !is_open(scores[e]);
+        const uint32_t votes = __ballot_sync(ALL_LANES, closed);
+        const bool taken = closed && before + __popc(votes & ((1U << lane_of()) - 1U)) < per_token;
+        if (e < n) {
+            const float weight = (normalised ? scores[e] / (chosen + 1e-20f) : scores[e]) * -scale;
+            scores[e] = taken ? weight : 0.0f;
+        }
+        before += __popc(votes);
     }
 }
 
 __global__ void choose(float *scores, const float *shift, int64_t rows, int64_t n,
                        int64_t per_token, bool normalised, struct dpe_router router)
 {
-    for (int64_t r = dpe_this_thread(); r < rows; r += dpe_all_threads()) {
+    for (int64_t r = dpe_this_thread() / 32; r < rows; r += dpe_all_threads() / 32) {
         weigh(scores + r * n, shift, n, per_token, normalised, router);
     }
 }
@@ -173,32 +227,57 @@ __device__ int64_t find_row(const int32_t *routes, int64_t begin, int64_t n, int
     return begin;
 }
 
-/* out of a row += the weighted results of its experts, in their order. A block a row. */
+/* Sum over the lanes before this one; *all: over all of them. */
+__device__ int64_t sum_before(int64_t value, int64_t *all)
+{
+    int64_t sum = value;
+    for (int by = 1; by < 32; by *= 2) {
+        const int64_t other = __shfl_up_sync(ALL_LANES, sum, static_cast<unsigned>(by));
+        sum += lane_of() >= by ? other : 0;
+    }
+    *all = __shfl_sync(ALL_LANES, sum, 31);
+    return sum - value;
+}
+
+/* out of a row += the weighted results of its experts, in their order. A block a row; its first
+ * warp finds them. */
 __global__ void combine(const struct dpe_combined c)
 {
-    enum { AT_ONCE = 32 };
+    enum { AT_ONCE = 64 };
     __shared__ int64_t places[AT_ONCE];
     __shared__ float by[AT_ONCE];
     __shared__ int n_places;
+    __shared__ int64_t seen; /* experts so far */
     for (int64_t r = blockIdx.x; r < c.rows; r += gridDim.x) {
-        int64_t e = 0; /* of thread 0 */
-        int64_t begin = 0;
-        int some = AT_ONCE;
-        while (some == AT_ONCE) {
-            if (threadIdx.x == 0) {
-                n_places = 0;
-                for (; e < c.n_experts && n_places < AT_ONCE; begin += c.counts[e++]) {
-                    const float weight = c.weights[r * c.n_experts + e];
-                    if (weight != 0.0f && begin < c.most) {
-                        const int64_t left = c.most - begin;
-                        const int64_t n = c.counts[e] < left ? c.counts[e] : left;
-                        places[n_places] = find_row(c.routes, begin, n, r);
-                        by[n_places++] = weight;
-                    }
+        int64_t begin = 0; /* of the first warp, as is `next` */
+        int64_t next = 0;
+        bool more = true;
+        while (more) {
+            int found = 0;
+            for (; threadIdx.x < 32 && next < c.n_experts && found <= AT_ONCE - 32; next += 32) {
+                const int64_t e = next + lane_of();
+                const int64_t count = e < c.n_experts ? c.counts[e] : 0;
+                const float weight = e < c.n_experts ? c.weights[r * c.n_experts + e] : 0.0f;
+                int64_t all = 0;
+                const int64_t at = begin + sum_before(count, &all);
+                const bool has = weight != 0.0f && at < c.most;
+                const uint32_t votes = __ballot_sync(ALL_LANES, has);
+                if (has) {
+                    const int place = found + __popc(votes & ((1U << lane_of()) - 1U));
+                    const int64_t left = c.most - at;
+                    places[place] = find_row(c.routes, at, count < left ? count : left, r);
+                    by[place] = weight;
                 }
+                found += __popc(votes);
+                begin += all;
+            }
+            if (threadIdx.x == 0) {
+                n_places = found;
+                seen = next;
             }
             __syncthreads();
-            some = n_places;
+            const int some = n_places;
+            more = seen < c.n_experts;
             for (int64_t i = threadIdx.x; i < c.width; i += blockDim.x) {
                 float sum = c.out[r * c.width + i];
                 for (int p = 0; p < some; p++) {
@@ -216,8 +295,8 @@ __global__ void combine(const struct dpe_combined c)
 int dpe_kernel_choose_experts(float *scores, const float *shift, int64_t rows, int64_t n_experts,
                               int64_t per_token, bool normalised, const struct dpe_router *router)
 {
-    return dpe_launch(choose, dpe_element_blocks(rows), DPE_GRID_THREADS, 0, NULL, scores, shift,
-                      rows, n_experts, per_token, normalised, *router);
+    return dpe_launch(choose, dpe_element_blocks(rows * 32), DPE_GRID_THREADS, 0, NULL, scores,
+                      shift, rows, n_experts, per_token, normalised, *router);
 }
 
 int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int64_t most,
@@ -262,20 +341,31 @@ struct routed_tile {
     int64_t e, first, end;
 };
 
+/* By all lanes of a warp together. */
 __device__ bool find_tile(const struct dpe_grouped &g, int64_t tile, int rows, routed_tile *found)
 {
     int64_t begin = 0;
-    for (int64_t e = 0; e < g.n_experts; e++) {
-        const int64_t left = g.most - begin;
-        const int64_t n = g.counts[e] < left ? g.counts[e] : left;
+    int64_t tiles_before = 0;
+    for (int64_t first = 0; first < g.n_experts; first += 32) {
+        const int64_t e = first + lane_of();
+        int64_t all = 0;
+        int64_t all_tiles = 0;
+        const int64_t count = e < g.n_experts ? g.counts[e] : 0;
+        const int64_t at = begin + sum_before(count, &all);
+        const int64_t left = at < g.most ? g.most - at : 0;
+        const int64_t n = count < left ? count : left;
         const int64_t tiles = (n + rows - 1) / rows;
-        if (tile < tiles) {
-            const int64_t first = begin + tile * rows;
-            *found = {e, first, first + rows < begin + n ? first + rows : begin + n};
+        const int64_t own = tile - tiles_before - sum_before(tiles, &all_tiles);
+        const uint32_t votes = __ballot_sync(ALL_LANES, own >= 0 && own < tiles);
+        if (votes != 0) {
+            const int lane = __popc((votes & (~votes + 1U)) - 1U); /* the lowest */
+            const int64_t start = __shfl_sync(ALL_LANES, at + own * rows, lane);
+            const int64_t end = __shfl_sync(ALL_LANES, at + n, lane);
+            *found = {first + lane, start, start + rows < end ? start + rows : end};
             return true;
         }
-        tile -= tiles;
-        begin += n;
+        begin += all;
+        tiles_before += all_tiles;
     }
     return false;
 }

@@ -87,9 +87,10 @@ static void kinds_of_models_pass(void **state)
 {
     (void)state;
     static const char *const all[] = {
-        "families/gemma2", "families/gemma3",   "families/gpt_oss",   "families/qwen3_moe",
-        "families/glm4",   "families/olmo3",    "families/smollm3",   "families/nsa",
-        "families/phi3",   "families/glm4_moe", "families/minimax_m2"};
+        "families/gemma2",      "families/gemma3",     "families/gpt_oss",    "families/qwen3_moe",
+        "families/glm4",        "families/olmo3",      "families/smollm3",    "families/nsa",
+        "families/phi3",        "families/glm4_moe",   "families/minimax_m2", "families/qwen3_5",
+        "families/qwen3_5_moe", "families/olmo_hybrid"};
     const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
     device("capability=90");
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
@@ -256,6 +257,13 @@ static void parts_of_models_are_tested(void **state)
         {"families/gpt_oss", NULL, "grouped_few"},
         {"families/gpt_oss", NULL, "combine"},
         {"families/qwen3_moe", NULL, "choose"},
+        {"families/qwen3_5", NULL, "convolve"},
+        {"families/qwen3_5", NULL, "keep"},
+        {"families/qwen3_5", NULL, "relate"},
+        {"families/qwen3_5", NULL, "carry"},
+        {"families/qwen3_5", NULL, "finish"},
+        {"families/qwen3_5", NULL, "recur_tokens"},
+        {"families/qwen3_5", NULL, "output_gate"},
         {"families/nsa", NULL, "merge"},
         {"families/nsa", NULL, "compress"},
         {"families/nsa", NULL, "represent"},

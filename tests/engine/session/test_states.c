@@ -1,19 +1,26 @@
 /* Layers with a state in sessions: whatever is cut, copied and branched, the logits are those of a
- * session that read the same tokens alone, and the same bits where the grid promises them. */
+ * session that read the same tokens alone, and the same bits where the grid promises them.
+ *
+ * With an argument, on the device cuda, which is the emulated one, or that of the module which
+ * DPE_TEST_CUDA_MODULE names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "engine/model/weights/opened.h"
 #include "tests/lib/near.h"
 #include "tests/lib/tiny.h"
 
 enum { N = 150, CHUNK = 16, ROOM = 64 };
 
-static const char *const devices[] = {"reference", "cpu"};
+static const char *devices[] = {"reference", "cpu"};
+static size_t n_devices = 2;
+static double rounding = 2e-6; /* of the largest logit */
 static int32_t text[N];
 
 static struct dpe_session *open_session(const struct tiny *tiny, const char *device, int threads,
@@ -47,14 +54,14 @@ static void check_near(const char *what, const struct tiny *tiny, const float *g
         wide[i] = (double)want[i];
         spread = fmax(spread, fabs(wide[i]));
     }
-    assert_int_equal(near_f32(what, got, wide, (size_t)tiny->config->vocab, 2e-6 * spread), 0);
+    assert_int_equal(near_f32(what, got, wide, (size_t)tiny->config->vocab, rounding * spread), 0);
 }
 
 static void cuts_go_anywhere(void **state)
 {
     const struct tiny *tiny = *state;
     const int64_t cuts[] = {149, 148, 131, 128, 97, 96, 33, 15, 1, 0, 140};
-    for (size_t d = 0; d < 2; d++) {
+    for (size_t d = 0; d < n_devices; d++) {
         struct dpe_error err = {0};
         float want[64];
         float got[64];
@@ -108,7 +115,7 @@ static void branches_are_as_alone(void **state)
 {
     const struct tiny *tiny = *state;
     enum { PREFIX = 53, BRANCHES = 4, OWN = 21 };
-    for (size_t d = 0; d < 2; d++) {
+    for (size_t d = 0; d < n_devices; d++) {
         struct dpe_error err = {0};
         float got[64];
         float want[64];
@@ -155,7 +162,7 @@ static void branches_are_as_alone(void **state)
 static void copies_are_as_alone(void **state)
 {
     const struct tiny *tiny = *state;
-    for (size_t d = 0; d < 2; d++) {
+    for (size_t d = 0; d < n_devices; d++) {
         struct dpe_error err = {0};
         float got[64];
         float want[64];
@@ -218,8 +225,9 @@ static void stopped_calls_leave_nothing(void **state)
     struct dpe_error err = {0};
     float got[64];
     float want[64];
-    alone(tiny, "cpu", text, N, want);
-    struct dpe_session *session = open_session(tiny, "cpu", 1, 1);
+    const char *device = devices[n_devices - 1];
+    alone(tiny, device, text, N, want);
+    struct dpe_session *session = open_session(tiny, device, 1, 1);
     TINY_OK(dpe_session_feed(session, text, N, NULL, &err), err);
     for (int layers = 0; layers < 30; layers += 3) {
         TINY_OK(dpe_session_cut(session, 90, &err), err);
@@ -240,6 +248,9 @@ static int open_model(void **state)
     static struct tiny tiny;
     tiny = tiny_open(folder);
     assert_int_equal(tiny.config->vocab, 64);
+    if (n_devices == 1) {
+        tiny.model->config.dtype = DPE_F32; /* where rounding hides nothing */
+    }
     for (int64_t i = 0; i < N; i++) {
         text[i] = (int32_t)(3 + (i * i * 7 + i * 13) % 61);
     }
@@ -253,18 +264,37 @@ static int close_model(void **state)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuts_go_anywhere),
-        cmocka_unit_test(bits_do_not_depend_on_threads_or_calls),
         cmocka_unit_test(branches_are_as_alone),
         cmocka_unit_test(copies_are_as_alone),
-        cmocka_unit_test(steps_do_not_depend_on_others),
         cmocka_unit_test(stopped_calls_leave_nothing),
     };
-    folder = "families/qwen3_5";
-    const int failed = cmocka_run_group_tests(tests, open_model, close_model);
-    folder = "families/qwen3_next"; /* with experts */
-    return failed + cmocka_run_group_tests(tests, open_model, close_model);
+    const struct CMUnitTest few[] = {cmocka_unit_test(copies_are_as_alone)};
+    const struct CMUnitTest on_processors[] = {
+        cmocka_unit_test(bits_do_not_depend_on_threads_or_calls),
+        cmocka_unit_test(steps_do_not_depend_on_others),
+    };
+    static const char *const folders[] = {"families/qwen3_5", "families/qwen3_next"};
+    int failed = 0;
+    (void)argv;
+    if (argc > 1) {
+        const char *module = getenv("DPE_TEST_CUDA_MODULE");
+        const char *emulated = DPE_BINARY_DIR "/tests/libdpe_cuda_emulated.so";
+        setenv("DPE_CUDA_MODULE", module != NULL ? module : emulated, 1);
+        setenv("DPE_DEVICE_SELF_TEST", "off", 1);
+        devices[0] = "cuda";
+        n_devices = 1;
+        rounding = 1e-5;
+    }
+    const bool small = getenv("DPE_TEST_CUDA_SMALL") != NULL; /* what emulation has time for */
+    for (size_t i = 0; i < (small ? 1 : 2); i++) {            /* the second has experts */
+        folder = folders[i];
+        failed += small ? cmocka_run_group_tests(few, open_model, close_model)
+                        : cmocka_run_group_tests(tests, open_model, close_model);
+        failed += argc > 1 ? 0 : cmocka_run_group_tests(on_processors, open_model, close_model);
+    }
+    return failed;
 }

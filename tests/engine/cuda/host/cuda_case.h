@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/model/config/family.h"
 #include "engine/model/model.h"
 #include "engine/session/device.h"
 #include "tests/emulate/fake_runtime.h"
@@ -207,6 +208,25 @@ static inline struct wide wide_open(int64_t heads, int64_t kv_heads, int64_t hea
 {
     struct dpe_error err = {0};
     struct wide wide = wide_config(heads, kv_heads, head_dim, dtype);
+    TINY_OK(dpe_random_model(&wide.config, true, 5, &wide.model, &err), err);
+    return wide;
+}
+
+/** A layer with a state before one of attention whose output has a gate. */
+static inline struct wide wide_with_states(int64_t head_dim, enum dpe_dtype dtype)
+{
+    static uint8_t kinds[2] = {1, 0};
+    struct dpe_error err = {0};
+    struct wide wide = wide_config(2, 2, head_dim, dtype);
+    snprintf(wide.config.model_type, sizeof wide.config.model_type, "qwen3_5_text");
+    wide.config.family = dpe_family_find(wide.config.model_type);
+    wide.config.output_gate = true;
+    wide.config.qk_norm = DPE_QK_NORM_HEAD;
+    wide.config.n_kinds = 2;
+    wide.config.kinds[1].recurrent = true;
+    wide.config.layer_kinds = kinds;
+    wide.config.recurrent = (struct dpe_recurrent){
+        .key_heads = 2, .value_heads = 4, .key_dim = 24, .value_dim = 40, .width = 4, .eps = 1e-6};
     TINY_OK(dpe_random_model(&wide.config, true, 5, &wide.model, &err), err);
     return wide;
 }

@@ -33,7 +33,7 @@ FIRST, BETWEEN, LAST = ("wrong from the first queries on: embedding, norm or pro
 PLACES = [("embed", FIRST), ("product", FIRST), ("activate", BETWEEN), ("likelihood", LAST)]
 # Kernels that only some families have.
 FAMILIES = [("gemma2", "plain"), ("gpt_oss", "sinks"), ("gpt_oss", "grouped"), ("gpt_oss", "combine"), ("qwen3_moe", "choose"),
-            ("nsa", "merge"), ("nsa", "compress"), ("nsa", "represent")]
+            ("qwen3_5", "carry"), ("qwen3_5", "recur_tokens"), ("qwen3_5", "output_gate"), ("nsa", "merge"), ("nsa", "compress"), ("nsa", "represent")]
 
 
 def faults(root, small):

@@ -26,6 +26,11 @@ static void with_wide_heads(struct dpe_config *config)
     config->head_dim = 1024;
 }
 
+static void with_wide_states(struct dpe_config *config)
+{
+    config->recurrent.value_dim = 300;
+}
+
 /* With these words in one line, and before the device does anything. */
 static void expect_refused(const struct tiny *tiny, const struct dpe_plan *plan,
                            const struct dpe_session_options *options, dpe_status wanted,
@@ -54,6 +59,7 @@ static void refusals(void **state)
         const char *words;
     } rows[] = {
         {"llama", "rope", with_wide_heads, "a head dimension of 1024"},
+        {"families/qwen3_5", "rope", with_wide_states, "numbers a head, found 12 x 300"},
         {"llama", "infllm:block=5000", NULL,
          "device cuda does not represent blocks of more than 4096 keys by what attends to them "
          "yet"},

@@ -388,6 +388,108 @@ static void more_experts_than_room(void **state)
     }
 }
 
+/* More experts than a warp has lanes, in groups and without, some of equal scores: those of the
+ * reference, with its weights. */
+static void many_experts_of_a_row(void **state)
+{
+    enum { N = 160, MANY = 37 };
+    static float shift[N];
+    const struct dpe_tensor shifts = {.data = shift, .dtype = DPE_F32, .rows = 1, .cols = N};
+    (void)state;
+    for (int e = 0; e < N; e++) {
+        shift[e] = (float)(e * 37 % 11) / 16.0F;
+    }
+    for (int i = 0; i < 4; i++) {
+        const bool shifted = i % 2 != 0;
+        const struct dpe_config config = {.n_experts = N,
+                                          .experts_per_token = i == 3 ? MANY : 6,
+                                          .experts_normalised = i % 2 != 0,
+                                          .router = {.sigmoid = shifted,
+                                                     .shifted = shifted,
+                                                     .groups = i == 2   ? 40
+                                                               : i == 1 ? 8
+                                                                        : 0,
+                                                     .of_these = 4}};
+        float got[ROWS][N];
+        float want[N];
+        for (int j = 0; j < ROWS * N; j++) {
+            got[j / N][j % N] = (float)(j * 7919 % 53) / 8.0F - 4.0F;
+        }
+        float before[ROWS][N];
+        memcpy(before, got, sizeof got);
+        assert_int_equal(dpe_kernel_choose_experts(got[0], shifted ? shift : NULL, ROWS, N,
+                                                   config.experts_per_token,
+                                                   config.experts_normalised, &config.router),
+                         0);
+        for (int r = 0; r < ROWS; r++) {
+            int64_t taken = 0;
+            memcpy(want, before[r], sizeof want);
+            dpe_experts_choose(&config, shifted ? &shifts : &(struct dpe_tensor){0}, want);
+            for (int e = 0; e < N; e++) {
+                assert_true((got[r][e] != 0.0F) == (want[e] != 0.0F));
+                assert_true(fabs((double)got[r][e] - (double)want[e]) <= 1e-6 * (double)want[e]);
+                taken += got[r][e] != 0.0F;
+            }
+            assert_int_equal(taken, config.experts_per_token);
+        }
+    }
+}
+
+/* 100 experts, of which a row takes 80, more than are added up at once. Sums are whole numbers. */
+static void many_experts_in_groups(void **state)
+{
+    enum { E = 100, TOKENS = 5, K = 16, N = 8, MOST = TOKENS * 80 };
+    static float x[TOKENS * K], w[E * N * K], weights[TOKENS * E], made[MOST * N], want[TOKENS * N];
+    static uint16_t x_half[TOKENS * K], w_half[E * N * K];
+    int32_t counts[E];
+    int32_t routes[MOST];
+    (void)state;
+    fill_both(x, x_half, TOKENS * K, 3);
+    fill_both(w, w_half, (int64_t)E * N * K, 9);
+    memset(want, 0, sizeof want);
+    for (int i = 0; i < TOKENS * E; i++) {
+        const int r = i / E;
+        weights[i] = (i % E + 3 * r) % 5 != 0 ? (float)(1 + i % 4) : 0.0F;
+        for (int n = 0; n < N && weights[i] != 0.0F; n++) {
+            float sum = 0.0F;
+            for (int k = 0; k < K; k++) {
+                sum += x[r * K + k] * w[(i % E * N + n) * K + k];
+            }
+            want[r * N + n] += weights[i] * sum;
+        }
+    }
+    assert_int_equal(dpe_kernel_route(weights, TOKENS, E, MOST, counts, routes), 0);
+    for (int way = 0; way < 2; way++) {
+        struct dpe_cuda_matrix matrices[E];
+        float out[TOKENS * N] = {0};
+        for (int e = 0; e < E; e++) {
+            matrices[e] = (struct dpe_cuda_matrix){
+                way > 0 ? (void *)(w_half + e * N * K) : (void *)(w + e * N * K), NULL};
+        }
+        const struct dpe_grouped grouped = {.dtype = way > 0 ? DPE_BF16 : DPE_F32,
+                                            .out_float = true,
+                                            .gathers = true,
+                                            .tiles = true,
+                                            .matrices = matrices,
+                                            .counts = counts,
+                                            .routes = routes,
+                                            .n_experts = E,
+                                            .most = MOST,
+                                            .x = way > 0 ? (void *)x_half : (void *)x,
+                                            .out = made,
+                                            .n = N,
+                                            .k = K};
+        const struct dpe_combined combined = {made,   weights, counts, routes, E,
+                                              TOKENS, MOST,    N,      out};
+        memset(made, 0x7f, sizeof made);
+        assert_int_equal(dpe_kernel_grouped(&grouped), 0);
+        assert_int_equal(dpe_kernel_combine(&combined), 0);
+        for (int i = 0; i < TOKENS * N; i++) {
+            assert_true(out[i] == want[i]);
+        }
+    }
+}
+
 /* Branches add up by their gates, large ones too, with a window and without. */
 static void branches(void **state)
 {
@@ -784,6 +886,8 @@ int main(void)
         cmocka_unit_test(small_weights_of_a_row),
         cmocka_unit_test(more_experts_than_room),
         cmocka_unit_test(experts_in_groups),
+        cmocka_unit_test(many_experts_of_a_row),
+        cmocka_unit_test(many_experts_in_groups),
         cmocka_unit_test(branches),
         cmocka_unit_test(norms),
     };
