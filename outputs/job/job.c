@@ -105,22 +105,34 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
                : dpe_job_corpus(options->corpus, options->split, &job->corpus, err);
 }
 
+dpe_status dpe_job_use_device(struct dpe_job *job, const char *device, struct dpe_error *err)
+{
+    DPE_TRY(dpe_device_describe(device, &job->device_info, err));
+    snprintf(job->device, sizeof job->device, "%s", device);
+    return DPE_OK;
+}
+
 /* The device of this process, and its share of the device's memory. "cuda" is the one that the rank
  * on this machine counts to; ranks that use the same share its memory evenly, by what is free
  * before any of them takes some. */
 static dpe_status find_device(struct dpe_job *job, struct dpe_error *err)
 {
-    const char *wanted = job->options->tool.device;
-    struct dpe_device_info *info = &job->device_info;
-    wanted = wanted != NULL ? wanted : "cpu";
-    snprintf(job->device, sizeof job->device, "%s", wanted);
-    dpe_status status = dpe_device_describe(job->device, info, err);
-    if (status == DPE_OK && job->ranks->size > 1 && strcmp(wanted, "cuda") == 0) {
-        snprintf(job->device, sizeof job->device, "cuda:%d", job->ranks->local_rank % info->count);
-        status = dpe_device_describe(job->device, info, err);
+    const struct dpe_tool_options *tool = &job->options->tool;
+    const char *wanted = tool->device != NULL ? tool->device : "cpu";
+    char own[sizeof job->device];
+    /* --dtype bf16 where f32 is faster: a run that began in bf16 goes on in it. */
+    if (tool->bf16 && strcmp(wanted, "cpu") == 0 && job->options->output != NULL &&
+        dpe_run_recorded(job->options->output, "device", own, sizeof own) &&
+        strcmp(own, "cpu-bf16") == 0) {
+        wanted = own;
     }
-    int sharing = dpe_ranks_count_same(job->ranks, status == DPE_OK ? info->id : "");
-    job->memory = job->options->tool.max_memory;
+    dpe_status status = dpe_job_use_device(job, wanted, err);
+    if (status == DPE_OK && job->ranks->size > 1 && strcmp(wanted, "cuda") == 0) {
+        snprintf(own, sizeof own, "cuda:%d", job->ranks->local_rank % job->device_info.count);
+        status = dpe_job_use_device(job, own, err);
+    }
+    int sharing = dpe_ranks_count_same(job->ranks, status == DPE_OK ? job->device_info.id : "");
+    job->memory = tool->max_memory;
     if (status == DPE_OK && job->memory == 0 && sharing > 1) {
         job->memory = dpe_device_memory(job->device) / (uint64_t)sharing;
     }
@@ -237,15 +249,6 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
     DPE_TRY(join(job, err));
     const dpe_status status = open_all(job, config_only, err);
     return dpe_ranks_barrier(job->ranks, DPE_BARRIER_OPEN, status, err);
-}
-
-dpe_status dpe_job_use_device(struct dpe_job *job, const char *device, struct dpe_error *err)
-{
-    struct dpe_device_info info = {0};
-    DPE_TRY(dpe_device_describe(device, &info, err));
-    snprintf(job->device, sizeof job->device, "%s", device);
-    job->device_info = info;
-    return DPE_OK;
 }
 
 bool dpe_job_leads(const struct dpe_job *job)

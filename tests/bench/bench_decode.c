@@ -6,11 +6,11 @@
  *   bench_decode [-b] [-c CONTEXT] [-k TYPE] [-n SEQUENCES] MODEL [THREADS [KEYS [STEPS]]]
  *                                                      defaults: 1, 16384 (of attention), 40
  * With -b, steps on the device cpu-bf16 too, after those in float of as many sequences. -c: tokens
- * of the context that the sequences share (32), with the dpe plan of `make_plan` too where the model
- * has it; -k: type of keys and values; -n: of how many sequences on.
- * Wall-clock time of the fastest four steps or call of attention, processor time of all threads in
- * the four steps that took least of it, share of the fastest read. One JSON object a line. Tools set how long a thread waits before it sleeps (engine/README.md); here
- * the environment does. */
+ * of the context that the sequences share (32), with the dpe plan of `make_plan` too where the
+ * model has it; -k: type of keys and values; -n: of how many sequences on. Wall-clock time of the
+ * fastest four steps or call of attention, processor time of all threads in the four steps that
+ * took least of it, share of the fastest read. One JSON object a line. Tools set how long a thread
+ * waits before it sleeps (engine/README.md); here the environment does. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -300,8 +300,10 @@ int main(int argc, char **argv)
     argc -= optind - 1;
     argv += optind - 1;
     if (argc < 2) {
-        fprintf(stderr, "usage: bench_decode [-b] [-c CONTEXT] [-k TYPE] [-n SEQUENCES] MODEL [THREADS [KEYS "
-                        "[STEPS]]]\n");
+        fprintf(
+            stderr,
+            "usage: bench_decode [-b] [-c CONTEXT] [-k TYPE] [-n SEQUENCES] MODEL [THREADS [KEYS "
+            "[STEPS]]]\n");
         return DPE_USAGE;
     }
     int threads = argc > 2 ? atoi(argv[2]) : 1;

@@ -186,8 +186,8 @@ static bool key_logits(const struct dpe_cpu_query *query, const struct dpe_cpu_k
     return visible;
 }
 
-/* o [rows][head_dim] = alpha · o + s · values, a tile of values at a time where they are unpacked or
- * many rows share them. alpha changes. */
+/* o [rows][head_dim] = alpha · o + s · values, a tile of values at a time where they are unpacked
+ * or many rows share them. alpha changes. */
 static void add_values(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys,
                        int64_t rows, const float *s, float *alpha, float *o)
 {
@@ -201,8 +201,8 @@ static void add_values(const struct dpe_cpu_query *query, const struct dpe_cpu_k
             .count = count,
             .width = args->head_dim,
             .p = s + i,
-            .v = dpe_attention_rows(args, DPE_KV_VALUES, kv_head, keys->row + i, count,
-                                    query->tile),
+            .v =
+                dpe_attention_rows(args, DPE_KV_VALUES, kv_head, keys->row + i, count, query->tile),
             .alpha = alpha,
             .after = query->after != NULL ? query->after + i * args->head_dim : NULL,
         };
@@ -417,8 +417,7 @@ static void dot_tile(const struct call *call, const struct walk *walks, int n, i
     int64_t d = args->head_dim;
     const float *from = dpe_attention_rows(args, DPE_KV_KEYS, query->head / group, keys->row,
                                            keys->count, query->tile);
-    struct dpe_cpu_shared_dots tile = {
-        .keys = query->rotated, .n = keys->count, .k = d, .out = s};
+    struct dpe_cpu_shared_dots tile = {.keys = query->rotated, .n = keys->count, .k = d, .out = s};
     if (args->kv == NULL) { /* the values of this tile, and the keys of the next */
         tile.soon[0] = args->v + (from - args->k);
         tile.soon[1] = keys->count == DPE_CPU_ROTATED ? from + keys->count * d : NULL;
@@ -458,7 +457,7 @@ static void meet_together(const struct call *call, const struct walk *walks, int
             sees[w] = b >= 0 || key_logits(&one, &tile) || sees[w];
         }
     }
-    for (int64_t r = 0, rows = 0; r < n * group; r += rows > 0 ? rows : group) {
+    for (int64_t r = 0, rows = 0; r<n * group; r += rows> 0 ? rows : group) {
         float factor[WEIGHED];
         for (rows = 0; r + rows < n * group && rows < WEIGHED && sees[(r + rows) / group]; rows++) {
             factor[rows] = walks[(r + rows) / group].query.factor;
@@ -505,8 +504,8 @@ static void end_walk(const struct call *call, const struct walk *walk, int64_t k
     memcpy(own + 2 * group, walk->query.o, (size_t)(group * call->args->head_dim) * sizeof *own);
 }
 
-/* A row, KV head and split. Rows that read the same keys meet them together: their first one does so
- * for all. */
+/* A row, KV head and split. Rows that read the same keys meet them together: their first one does
+ * so for all. */
 static void run_item(const struct call *call, int64_t index)
 {
     const struct dpe_attention *args = call->args;

@@ -77,8 +77,8 @@ struct dpe_cpu_key_dots {
     const float *after; /**< [n][k] that is read next, requested meanwhile; or NULL */
 };
 
-/** out[r · ldo + i] = q[r] · key i for any number of queries and keys i < n that are rotated already,
- *  k columns: the bits of dpe_cpu_key_dots. */
+/** out[r · ldo + i] = q[r] · key i for any number of queries and keys i < n that are rotated
+ * already, k columns: the bits of dpe_cpu_key_dots. */
 struct dpe_cpu_shared_dots {
     const float *keys; /**< [n][k] */
     int64_t n, k, rows;
@@ -229,6 +229,9 @@ struct dpe_cpu_bf16 {
  *  DPE_CPU=avx512). NULL where this build or this processor does not have them, or DPE_CPU names a
  *  narrower set. */
 const struct dpe_cpu_bf16 *dpe_cpu_bf16_choose(void);
+/** Whether a product takes less time in them than in float, with what rounding adds: a millisecond
+ * of tiles of both in turn, the best of each. false where memory is short. */
+bool dpe_cpu_bf16_pays(const struct dpe_cpu_kernels *kernels, const struct dpe_cpu_bf16 *bf16);
 /** Those of this build (cpu_bf16.c, cpu_amx.c, x86 only), for any processor. */
 const struct dpe_cpu_bf16 *dpe_cpu_bf16(void);
 const struct dpe_cpu_bf16 *dpe_cpu_amx(void);

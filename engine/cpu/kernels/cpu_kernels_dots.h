@@ -311,9 +311,9 @@ static void kernel_dots_rotated(const struct dpe_cpu_key_dots *dots)
     }
 }
 
-/* Keys first … first+together−1 (those beyond the last repeat it) times queries r … r+rows−1, in whole
- * vectors: in the order of dots_of_keys where `folded`, else as they lie. All but first and r are
- * constants after inlining. */
+/* Keys first … first+together−1 (those beyond the last repeat it) times queries r … r+rows−1, in
+ * whole vectors: in the order of dots_of_keys where `folded`, else as they lie. All but first and r
+ * are constants after inlining. */
 static ALWAYS_INLINE void shared_together(bool folded, int together, int rows,
                                           const struct dpe_cpu_shared_dots *dots, int64_t first,
                                           int64_t r, vec (*out)[4])
