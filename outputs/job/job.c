@@ -19,8 +19,10 @@ dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const c
     return dpe_tool_check_words(path, options->argc, options->argv, err);
 }
 
-static dpe_status check_forced(const struct dpe_job_options *options, struct dpe_error *err)
+/* Whether what is written may lie there. */
+static dpe_status check_place(const struct dpe_job_options *options, struct dpe_error *err)
 {
+    DPE_TRY(options->output != NULL ? dpe_tool_check_folder(options->output, err) : DPE_OK);
     return options->output != NULL && options->tool.force
                ? dpe_job_check_replaced(options, options->output, err)
                : DPE_OK;
@@ -86,7 +88,6 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     const struct dpe_model_options model_options = {.config_only =
                                                         config_only || options->engine != NULL,
                                                     .trained_length = options->trained_length};
-    DPE_TRY(check_forced(options, err));
     DPE_TRY(dpe_model_open(options->model, &model_options, &job->model, err));
     if (dpe_model_warning(job->model) != NULL) {
         dpe_log_warning("%s: %s", options->model, dpe_model_warning(job->model));
@@ -220,17 +221,13 @@ static dpe_status open_within(struct dpe_job *job, const struct dpe_job_options 
                             .peers = within->peers};
     memcpy(job->device, within->device, sizeof job->device);
     dpe_status status = DPE_NEW(&job->works, (size_t)job->ranks->size, err, "out of memory");
-    if (status == DPE_OK && options->output != NULL) {
-        status = dpe_tool_check_folder(options->output, err);
-    }
-    status = status == DPE_OK ? check_forced(options, err) : status;
+    status = status == DPE_OK ? check_place(options, err) : status;
     return dpe_ranks_barrier(job->ranks, DPE_BARRIER_OPEN, status, err);
 }
 
 static dpe_status open_all(struct dpe_job *job, bool config_only, struct dpe_error *err)
 {
-    const char *output = job->options->output;
-    DPE_TRY(output != NULL ? dpe_tool_check_folder(output, err) : DPE_OK);
+    DPE_TRY(check_place(job->options, err));
     DPE_TRY(find_device(job, err));
     DPE_TRY(find_peers(job, err));
     return open_inputs(job, config_only, err);
