@@ -213,14 +213,19 @@ static void add_values(const struct dpe_cpu_query *query, const struct dpe_cpu_k
     }
 }
 
+/* Columns of a block of keys, in whole panels. */
+static int64_t columns_of(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys)
+{
+    return dpe_cpu_round_up(keys->count, query->kernels->panel);
+}
+
 /* The logits s of `rows` ≤ WEIGHED heads to their sums, from the first one of `query` on; `factor`
  * [rows]. */
 static void weigh(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys, int64_t first,
                   int64_t rows, const float *factor)
 {
     const struct dpe_plan *plan = query->args->plan;
-    int64_t panel = query->kernels->panel;
-    int64_t columns = (keys->count + panel - 1) / panel * panel;
+    int64_t columns = columns_of(query, keys);
     float *s = query->s + first * DPE_CPU_BLOCK;
     float alpha[WEIGHED];
     for (int64_t r = 0; r < rows && plan->attention_cap > 0.0; r++) {
@@ -248,7 +253,7 @@ static void clear_logits(const struct dpe_cpu_query *query, int64_t rows, int64_
 void dpe_cpu_query_meet(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys)
 {
     float factor[WEIGHED];
-    clear_logits(query, query->heads, 0, DPE_CPU_BLOCK);
+    clear_logits(query, query->heads, 0, columns_of(query, keys));
     if (!key_logits(query, keys)) {
         return;
     }
@@ -440,7 +445,7 @@ static void meet_together(const struct call *call, const struct walk *walks, int
     const struct dpe_cpu_query *query = &walks[0].query;
     int64_t group = call->layout.group;
     bool sees[ROWS] = {false};
-    clear_logits(query, n * group, keys->count, DPE_CPU_BLOCK);
+    clear_logits(query, n * group, keys->count, columns_of(query, keys));
     for (int64_t i = 0; i < keys->count; i += DPE_CPU_ROTATED) {
         const struct dpe_cpu_keys tile = {.place = keys->place + i,
                                           .row = keys->row + i,
@@ -457,14 +462,16 @@ static void meet_together(const struct call *call, const struct walk *walks, int
             sees[w] = b >= 0 || key_logits(&one, &tile) || sees[w];
         }
     }
-    for (int64_t r = 0, rows = 0; r<n * group; r += rows> 0 ? rows : group) {
+    for (int64_t r = 0; r < n * group;) {
         float factor[WEIGHED];
-        for (rows = 0; r + rows < n * group && rows < WEIGHED && sees[(r + rows) / group]; rows++) {
-            factor[rows] = walks[(r + rows) / group].query.factor;
+        int64_t end = r;
+        for (; end < n * group && end - r < WEIGHED && sees[end / group]; end++) {
+            factor[end - r] = walks[end / group].query.factor;
         }
-        if (rows > 0) {
-            weigh(query, keys, r, rows, factor);
+        if (end > r) {
+            weigh(query, keys, r, end - r, factor);
         }
+        r = end > r ? end : r + group;
     }
 }
 
@@ -473,24 +480,24 @@ static int walk_on(const struct call *call, struct walk *walks, int n)
 {
     const struct dpe_attention *args = call->args;
     const struct dpe_cpu_keys keys = walk_next(args, &walks[0]);
-    int together = 1;
-    for (; together < n && keys.count > 0; together++) {
-        const struct dpe_cpu_keys other = walk_next(args, &walks[together]);
+    int met = 1;
+    for (; met < n && keys.count > 0; met++) {
+        const struct dpe_cpu_keys other = walk_next(args, &walks[met]);
         if (other.row != keys.row || other.count != keys.count || other.place != keys.place) {
             break;
         }
     }
-    together = together < LEAST ? 1 : together;
-    for (int i = 0; i < together; i++) {
+    met = met < LEAST ? 1 : met;
+    for (int i = 0; i < met; i++) {
         walks[i].next += keys.count;
     }
     walks[0].query.after = keys_after(args, &walks[0]);
-    if (together > 1) {
-        meet_together(call, walks, together, &keys);
+    if (met > 1) {
+        meet_together(call, walks, met, &keys);
     } else if (keys.count > 0) {
         dpe_cpu_query_meet(&walks[0].query, &keys);
     }
-    return together;
+    return met;
 }
 
 /* What a walk has found is the row's part of the split. */
