@@ -258,7 +258,7 @@ static void branches_after_a_prefix(void **state)
 {
     (void)state;
     const int64_t dims[] = {64, 80, 128, 20, 256};
-    for (int kind = 0; kind < N_PLANS; kind++) {
+    for (int kind = 0; kind < N_PLANS; kind += (int)step()) {
         int64_t d = dims[kind % 5];
         check_branches((enum plan_kind)kind, (struct shape){6, 2, d, 1500, 35, 1540, 300, 0, {0}});
     }
