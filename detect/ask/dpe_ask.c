@@ -148,17 +148,15 @@ static dpe_status choose_types(struct ask *ask, const struct dpe_runner *run, st
     const bool plain = strcmp(tool->device, "cpu") == 0 && !tool->dtype_given;
     const bool file = tool->kv_dir != NULL && strcmp(tool->kv_dir, "none") != 0;
     const uint64_t room = tool->max_memory > 0 ? tool->max_memory : dpe_device_memory(tool->device);
-    struct dpe_session_options options = {.device = plain ? "cpu-bf16" : tool->device,
+    struct dpe_session_options options = {.device =
+                                              plain ? dpe_device_fastest("cpu") : tool->device,
                                           .n_threads = tool->threads,
                                           .capacity = context.length,
                                           .kv_type = tool->kv_type};
     struct dpe_session_needs needs = {0};
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     DPE_TRY(dpe_plan_make("dpe", &context, &plan, err));
-    if (dpe_session_estimate(context.config, &plan, &options, &needs, err) == DPE_NO_DEVICE) {
-        options.device = tool->device;
-        DPE_TRY(dpe_session_estimate(context.config, &plan, &options, &needs, err));
-    }
+    DPE_TRY(dpe_session_estimate(context.config, &plan, &options, &needs, err));
     while (needs.memory > room && strncmp(options.device, "cpu", 3) == 0 && !tool->kv_given &&
            !file && options.kv_type < DPE_KV_INT8) {
         options.kv_type++;

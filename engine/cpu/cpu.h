@@ -13,5 +13,7 @@ const struct dpe_ops *dpe_ops_cpu(void);
  * of more than 4 rows without a selection, multiply in bfloat16 with float sums: device "cpu-bf16",
  * so that what it computes never mixes with results of "cpu". */
 const struct dpe_ops *dpe_ops_cpu_bf16(void);
+/** Whether the processor has what cpu-bf16 needs; *pays: dpe_cpu_bf16_pays. */
+bool dpe_cpu_has_bf16(bool *pays);
 
 #endif

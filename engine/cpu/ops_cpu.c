@@ -446,3 +446,10 @@ const struct dpe_ops *dpe_ops_cpu_bf16(void)
     pthread_once(&once, fill_ops);
     return &bf16_ops;
 }
+
+bool dpe_cpu_has_bf16(bool *pays)
+{
+    const struct dpe_cpu_bf16 *bf16 = dpe_cpu_bf16_choose();
+    *pays = bf16 != NULL && dpe_cpu_bf16_pays(dpe_cpu_kernels_choose(), bf16);
+    return bf16 != NULL;
+}

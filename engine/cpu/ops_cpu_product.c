@@ -368,9 +368,12 @@ static void multiply(const struct job *job, const struct part *part, const float
             };
             for (int64_t r = part->first; r < part->end; r += mr) {
                 const float *rows = job->packed + r / mr * stride + d * mr;
-                (bf16 != NULL ? bf16->tile : kernels->tile)(rows, panel, depth, sums,
-                                                            kernels->panel);
                 tile.rows = dpe_least(mr, part->end - r);
+                if (bf16 != NULL) {
+                    bf16->tile(rows, panel, depth, sums, kernels->panel);
+                } else {
+                    kernels->tile_part(tile.rows, rows, panel, depth, sums, kernels->panel);
+                }
                 kernels->write_tile(&tile, job->product->out + (part->base + r) * job->n + c,
                                     job->n);
             }

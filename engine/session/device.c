@@ -177,3 +177,11 @@ enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *con
     }
     return strcmp(device, dpe_ops_cpu_bf16()->name) == 0 ? DPE_BF16 : DPE_F32;
 }
+
+const char *dpe_device_fastest(const char *otherwise)
+{
+    bool pays = false;
+    return !dpe_cpu_has_bf16(&pays) ? otherwise
+           : pays                   ? dpe_ops_cpu_bf16()->name
+                                    : dpe_ops_cpu()->name;
+}

@@ -24,6 +24,11 @@ uint64_t dpe_device_memory(const char *device);
  *  sums are float. */
 enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *config);
 
+/** "cpu-bf16" where this processor multiplies faster in it than in float, with what rounding adds;
+ *  "cpu" where it has both and float is faster; `otherwise` where it has float alone. Measured in
+ *  about a millisecond by each call. */
+const char *dpe_device_fastest(const char *otherwise);
+
 /* For sessions and dpe-bench. */
 
 /** By device name ("cpu", "reference"); NULL name = "cpu". DPE_NO_DEVICE lists what there is. */

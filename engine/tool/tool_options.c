@@ -14,9 +14,11 @@ static const struct dpe_option options_table[] = {
      "devices are tested against it",
      50, DPE_TEXT(struct dpe_tool_options, device)},
     {"dtype", 0, "f32|bf16", 0,
-     "What the CPU multiplies in (default: f32). bf16 rounds weights and activations; it is "
-     "faster on processors with AVX512-BF16, and its results are recorded as device cpu-bf16. A "
-     "GPU multiplies in the weights' own type (of blocks: bf16): only models of bf16 take it there",
+     "What the CPU multiplies in (default: f32). bf16 rounds weights and activations, where that "
+     "is "
+     "faster: with AMX, and with AVX512-BF16 unless a measurement of a millisecond finds f32 "
+     "faster, which is used then. Results are recorded as of device cpu-bf16, or cpu. A GPU "
+     "multiplies in the weights' own type (of blocks: bf16): only models of bf16 take it there",
      50, DPE_CHOICE(struct dpe_tool_options, bf16, NULL),
      DPE_GIVEN(struct dpe_tool_options, dtype_given)},
     {"threads", 0, "N", DPE_BASIC, "Threads to use (default: the cores it may use)", 50,
@@ -90,7 +92,12 @@ static int check_device(int key, char *arg, struct dpe_command_line *state)
             dpe_line_error(state, "--dtype bf16: expected --device cpu or cuda, found '%s'",
                            options->device);
         }
-        options->device = "cpu-bf16";
+        if (strcmp(options->device, "cpu") == 0) {
+            options->device = dpe_device_fastest("cpu-bf16");
+        }
+        if (strcmp(options->device, "cpu") == 0 && !options->quiet) {
+            dpe_log_info("--dtype bf16: this processor multiplies faster in f32: device cpu");
+        }
     }
     return 0;
 }
@@ -98,7 +105,8 @@ static int check_device(int key, char *arg, struct dpe_command_line *state)
 dpe_status dpe_tool_check_dtype(const struct dpe_tool_options *options,
                                 const struct dpe_model *model, struct dpe_error *err)
 {
-    bool asked = options->bf16 && dpe_model_weights(model) != NULL;
+    bool asked = options->bf16 && dpe_model_weights(model) != NULL &&
+                 strcmp(options->device, "cpu") != 0; /* where f32 is faster */
     return !asked || dpe_device_dtype(options->device, dpe_model_config(model)) == DPE_BF16
                ? DPE_OK
                : dpe_fail(err, DPE_USAGE,

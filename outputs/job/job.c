@@ -19,8 +19,10 @@ dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const c
     return dpe_tool_check_words(path, options->argc, options->argv, err);
 }
 
-static dpe_status check_forced(const struct dpe_job_options *options, struct dpe_error *err)
+/* Whether what is written may lie there. */
+static dpe_status check_place(const struct dpe_job_options *options, struct dpe_error *err)
 {
+    DPE_TRY(options->output != NULL ? dpe_tool_check_folder(options->output, err) : DPE_OK);
     return options->output != NULL && options->tool.force
                ? dpe_job_check_replaced(options, options->output, err)
                : DPE_OK;
@@ -86,7 +88,6 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     const struct dpe_model_options model_options = {.config_only =
                                                         config_only || options->engine != NULL,
                                                     .trained_length = options->trained_length};
-    DPE_TRY(check_forced(options, err));
     DPE_TRY(dpe_model_open(options->model, &model_options, &job->model, err));
     if (dpe_model_warning(job->model) != NULL) {
         dpe_log_warning("%s: %s", options->model, dpe_model_warning(job->model));
@@ -105,22 +106,34 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
                : dpe_job_corpus(options->corpus, options->split, &job->corpus, err);
 }
 
+dpe_status dpe_job_use_device(struct dpe_job *job, const char *device, struct dpe_error *err)
+{
+    DPE_TRY(dpe_device_describe(device, &job->device_info, err));
+    snprintf(job->device, sizeof job->device, "%s", device);
+    return DPE_OK;
+}
+
 /* The device of this process, and its share of the device's memory. "cuda" is the one that the rank
  * on this machine counts to; ranks that use the same share its memory evenly, by what is free
  * before any of them takes some. */
 static dpe_status find_device(struct dpe_job *job, struct dpe_error *err)
 {
-    const char *wanted = job->options->tool.device;
-    struct dpe_device_info *info = &job->device_info;
-    wanted = wanted != NULL ? wanted : "cpu";
-    snprintf(job->device, sizeof job->device, "%s", wanted);
-    dpe_status status = dpe_device_describe(job->device, info, err);
-    if (status == DPE_OK && job->ranks->size > 1 && strcmp(wanted, "cuda") == 0) {
-        snprintf(job->device, sizeof job->device, "cuda:%d", job->ranks->local_rank % info->count);
-        status = dpe_device_describe(job->device, info, err);
+    const struct dpe_tool_options *tool = &job->options->tool;
+    const char *wanted = tool->device != NULL ? tool->device : "cpu";
+    char own[sizeof job->device];
+    /* --dtype bf16 where f32 is faster: a run that began in bf16 goes on in it. */
+    if (tool->bf16 && strcmp(wanted, "cpu") == 0 && job->options->output != NULL &&
+        dpe_run_recorded(job->options->output, "device", own, sizeof own) &&
+        strcmp(own, "cpu-bf16") == 0) {
+        wanted = own;
     }
-    int sharing = dpe_ranks_count_same(job->ranks, status == DPE_OK ? info->id : "");
-    job->memory = job->options->tool.max_memory;
+    dpe_status status = dpe_job_use_device(job, wanted, err);
+    if (status == DPE_OK && job->ranks->size > 1 && strcmp(wanted, "cuda") == 0) {
+        snprintf(own, sizeof own, "cuda:%d", job->ranks->local_rank % job->device_info.count);
+        status = dpe_job_use_device(job, own, err);
+    }
+    int sharing = dpe_ranks_count_same(job->ranks, status == DPE_OK ? job->device_info.id : "");
+    job->memory = tool->max_memory;
     if (status == DPE_OK && job->memory == 0 && sharing > 1) {
         job->memory = dpe_device_memory(job->device) / (uint64_t)sharing;
     }
@@ -208,17 +221,13 @@ static dpe_status open_within(struct dpe_job *job, const struct dpe_job_options 
                             .peers = within->peers};
     memcpy(job->device, within->device, sizeof job->device);
     dpe_status status = DPE_NEW(&job->works, (size_t)job->ranks->size, err, "out of memory");
-    if (status == DPE_OK && options->output != NULL) {
-        status = dpe_tool_check_folder(options->output, err);
-    }
-    status = status == DPE_OK ? check_forced(options, err) : status;
+    status = status == DPE_OK ? check_place(options, err) : status;
     return dpe_ranks_barrier(job->ranks, DPE_BARRIER_OPEN, status, err);
 }
 
 static dpe_status open_all(struct dpe_job *job, bool config_only, struct dpe_error *err)
 {
-    const char *output = job->options->output;
-    DPE_TRY(output != NULL ? dpe_tool_check_folder(output, err) : DPE_OK);
+    DPE_TRY(check_place(job->options, err));
     DPE_TRY(find_device(job, err));
     DPE_TRY(find_peers(job, err));
     return open_inputs(job, config_only, err);
@@ -237,15 +246,6 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
     DPE_TRY(join(job, err));
     const dpe_status status = open_all(job, config_only, err);
     return dpe_ranks_barrier(job->ranks, DPE_BARRIER_OPEN, status, err);
-}
-
-dpe_status dpe_job_use_device(struct dpe_job *job, const char *device, struct dpe_error *err)
-{
-    struct dpe_device_info info = {0};
-    DPE_TRY(dpe_device_describe(device, &info, err));
-    snprintf(job->device, sizeof job->device, "%s", device);
-    job->device_info = info;
-    return DPE_OK;
 }
 
 bool dpe_job_leads(const struct dpe_job *job)

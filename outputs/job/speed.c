@@ -210,7 +210,6 @@ void dpe_bill_measure(struct dpe_bill *bill, const struct dpe_job *job, const st
 {
     struct dpe_error why = {0};
     fflush(stdout);
-    *speed = (struct dpe_job_speed){0};
     if (dpe_job_measure_here(job, plan, length, speed, &why) != DPE_OK) {
         if (!bill->untimed && !job->options->silent) {
             dpe_print("time             not measured: %s\n", why.text);

@@ -1,18 +1,24 @@
 /* Decoding of the CPU backend beside the rate at which this machine's threads read memory, measured
- * in turn with it, because other work may share the machine: steps of 1 to 8 sequences of a model
- * folder, and attention of one query alone (rope, and dpe with half of the pairs of each head).
+ * in turn with it, because other work may share the machine: steps of 1 to 16 sequences of a model
+ * folder that share a context, and attention of one query alone (rope, and dpe with half of the
+ * pairs of each head).
  *
- *   bench_decode [-b] MODEL [THREADS [KEYS [STEPS]]]     defaults: 1, 16384 (of attention), 40
- * With -b, steps on the device cpu-bf16 too, after those in float of as many sequences.
- * Wall-clock time of the fastest four steps or call of attention, share of the fastest read. One
- * JSON object a line. Tools set how long a thread waits before it sleeps (engine/README.md); here
- * the environment does. */
+ *   bench_decode [-b] [-c CONTEXT] [-k TYPE] [-n SEQUENCES] MODEL [THREADS [KEYS [STEPS]]]
+ *                                                      defaults: 1, 16384 (of attention), 40
+ * With -b, steps on the device cpu-bf16 too, after those in float of as many sequences. -c: tokens
+ * of the context that the sequences share (32), with the dpe plan of `make_plan` too where the
+ * model has it; -k: type of keys and values; -n: of how many sequences on. Wall-clock time of the
+ * fastest four steps or call of attention, processor time of all threads in the four steps that
+ * took least of it, share of the fastest read. One JSON object a line. Tools set how long a thread
+ * waits before it sleeps (engine/README.md); here the environment does. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <omp.h>
 
@@ -25,7 +31,7 @@
 #include "engine/plan/plan.h"
 #include "engine/session/session.h"
 
-enum { MOST = 8, TOGETHER = 4, CONTEXT = 32, READ_BYTES = 256 << 20, CACHE_BYTES = 192 << 20 };
+enum { MOST = 16, TOGETHER = 4, READ_BYTES = 256 << 20, CACHE_BYTES = 192 << 20 };
 
 static void must(dpe_status status, const struct dpe_error *err)
 {
@@ -89,84 +95,6 @@ static double weight_bytes(const struct dpe_config *c)
     return (double)n * (c->dtype == DPE_F32 ? 4.0 : 2.0);
 }
 
-static struct dpe_session *steps_open(const struct dpe_model *model, const char *device,
-                                      int threads, int steps)
-{
-    struct dpe_error err = {0};
-    const struct dpe_config *c = dpe_model_config(model);
-    const struct dpe_plan_context context = {
-        .config = c, .trained_length = c->max_position, .length = CONTEXT + steps};
-    struct dpe_plan plan;
-    must(dpe_plan_make("rope", &context, &plan, &err), &err);
-    const struct dpe_session_options options = {.device = device,
-                                                .n_threads = threads,
-                                                .capacity = CONTEXT + MOST * (steps + 1),
-                                                .positions = CONTEXT + steps + 1,
-                                                .branches = MOST};
-    struct dpe_session *s = NULL;
-    must(dpe_session_create(model, &plan, &options, &s, &err), &err);
-    dpe_plan_free(&plan);
-    return s;
-}
-
-static void step_batch(struct dpe_session *s, const struct dpe_config *c, const char *device,
-                       int64_t n, struct reads *reads, int steps, float *logits)
-{
-    struct dpe_error err = {0};
-    int32_t tokens[CONTEXT];
-    int64_t branches[MOST];
-    for (int i = 0; i < CONTEXT; i++) {
-        tokens[i] = (int32_t)(i * 37 % c->vocab);
-    }
-    must(dpe_session_cut(s, 0, &err), &err);
-    must(dpe_session_feed(s, tokens, CONTEXT, logits, &err), &err);
-    must(dpe_session_branch(s, n, steps + 1, &err), &err);
-    double best = HUGE_VAL;
-    for (int step = 0; step + TOGETHER <= steps; step += TOGETHER) {
-        read_once(reads);
-        double start = dpe_clock();
-        for (int i = 0; i < TOGETHER; i++) {
-            for (int64_t b = 0; b < n; b++) {
-                branches[b] = b;
-                tokens[b] = (int32_t)(((step + i) * 7 + b) % c->vocab);
-            }
-            must(dpe_session_step(s, n, branches, tokens, logits, &err), &err);
-        }
-        best = fmin(best, (dpe_clock() - start) / TOGETHER);
-    }
-    double rate = weight_bytes(c) / best;
-    printf("{\"what\": \"step\", \"device\": \"%s\", \"threads\": %d, \"sequences\": %" PRId64
-           ", \"ms\": %.3f, \"tokens/s\": %.1f, \"GB/s\": %.1f, \"read\": %.1f, \"share\": %.3f}\n",
-           device, reads->threads, n, 1e3 * best, (double)n / best, 1e-9 * rate, 1e-9 * reads->best,
-           rate / reads->best);
-    fflush(stdout);
-}
-
-static void step_batches(const char *folder, bool bf16, struct reads *reads, int steps)
-{
-    static const char *const devices[] = {"cpu", "cpu-bf16"};
-    struct dpe_error err = {0};
-    struct dpe_model *model = NULL;
-    must(dpe_model_open(folder, NULL, &model, &err), &err);
-    const struct dpe_config *c = dpe_model_config(model);
-    float *logits = some((size_t)(MOST * c->vocab) * sizeof *logits);
-    struct dpe_session *sessions[2] = {NULL, NULL};
-    int n_devices = bf16 ? 2 : 1;
-    for (int d = 0; d < n_devices; d++) {
-        sessions[d] = steps_open(model, devices[d], reads->threads, steps);
-    }
-    for (int64_t n = 1; n <= MOST; n *= 2) {
-        for (int d = 0; d < n_devices; d++) {
-            step_batch(sessions[d], c, devices[d], n, reads, steps, logits);
-        }
-    }
-    for (int d = 0; d < n_devices; d++) {
-        dpe_session_destroy(sessions[d]);
-    }
-    free(logits);
-    dpe_model_close(model);
-}
-
 static void make_plan(bool dpe, const struct dpe_config *c, int64_t length, struct dpe_plan *plan)
 {
     struct dpe_error err = {0};
@@ -176,16 +104,109 @@ static void make_plan(bool dpe, const struct dpe_config *c, int64_t length, stru
         must(dpe_plan_make("rope", &context, plan, &err), &err);
         return;
     }
-    uint8_t mask[1024];
+    int64_t pairs = c->n_layers * c->n_heads * c->head_dim / 2;
+    uint8_t *mask = some((size_t)pairs);
     int32_t edges[9];
     const double scale[8] = {2, 8, 2, 8, 32, 32, 16, 4};
-    for (int64_t i = 0; i < c->n_heads * c->head_dim / 2; i++) {
+    for (int64_t i = 0; i < pairs; i++) {
         mask[i] = (i * 2654435761U >> 7) % 2 == 0;
     }
     must(dpe_plan_group_edges(c->head_dim / 2, 8, edges, &err), &err);
     const struct dpe_dpe_params params = {
         .window = 1024, .n_groups = 8, .edges = edges, .scale = scale, .mask = mask};
     must(dpe_plan_make_dpe(&params, &context, plan, &err), &err);
+    free(mask);
+}
+
+/* What all steps have in common. */
+struct bench {
+    const struct dpe_config *config;
+    struct dpe_session_options options;
+    struct reads *reads;
+    int64_t context;
+    int64_t sequences; /* or 0: 1, 2, 4, … MOST */
+    int steps;
+    bool dpe;
+};
+
+static struct dpe_session *steps_open(const struct dpe_model *model, const struct bench *bench)
+{
+    struct dpe_error err = {0};
+    struct dpe_plan plan;
+    struct dpe_session *s = NULL;
+    int32_t *tokens = some((size_t)bench->context * sizeof *tokens);
+    for (int64_t i = 0; i < bench->context; i++) {
+        tokens[i] = (int32_t)(i * 37 % bench->config->vocab);
+    }
+    make_plan(bench->dpe, bench->config, bench->context + bench->steps, &plan);
+    must(dpe_session_create(model, &plan, &bench->options, &s, &err), &err);
+    must(dpe_session_feed(s, tokens, bench->context, NULL, &err), &err);
+    dpe_plan_free(&plan);
+    free(tokens);
+    return s;
+}
+
+static double processor_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void step_batch(struct dpe_session *s, const struct bench *bench, int64_t n, float *logits)
+{
+    struct dpe_error err = {0};
+    int32_t tokens[MOST];
+    int64_t branches[MOST];
+    must(dpe_session_cut(s, bench->context, &err), &err);
+    must(dpe_session_branch(s, n, bench->steps + 1, &err), &err);
+    double best = HUGE_VAL;
+    double best_cpu = HUGE_VAL;
+    for (int step = 0; step + TOGETHER <= bench->steps; step += TOGETHER) {
+        read_once(bench->reads);
+        double start = dpe_clock();
+        double cpu = processor_clock();
+        for (int i = 0; i < TOGETHER; i++) {
+            for (int64_t b = 0; b < n; b++) {
+                branches[b] = b;
+                tokens[b] = (int32_t)(((step + i) * 7 + b) % bench->config->vocab);
+            }
+            must(dpe_session_step(s, n, branches, tokens, logits, &err), &err);
+        }
+        best = fmin(best, (dpe_clock() - start) / TOGETHER);
+        best_cpu = fmin(best_cpu, (processor_clock() - cpu) / TOGETHER);
+    }
+    double rate = weight_bytes(bench->config) / best;
+    printf("{\"what\": \"step\", \"device\": \"%s\", \"method\": \"%s\", \"context\": %" PRId64
+           ", \"threads\": %d, \"sequences\": %" PRId64
+           ", \"ms\": %.3f, \"processor_ms\": %.3f, \"tokens/s\": %.1f, \"GB/s\": %.1f"
+           ", \"read\": %.1f, \"share\": %.3f}\n",
+           bench->options.device, bench->dpe ? "dpe" : "rope", bench->context,
+           bench->reads->threads, n, 1e3 * best, 1e3 * best_cpu, (double)n / best, 1e-9 * rate,
+           1e-9 * bench->reads->best, rate / bench->reads->best);
+    fflush(stdout);
+}
+
+static void step_batches(const struct dpe_model *model, struct bench *bench, bool bf16)
+{
+    static const char *const devices[] = {"cpu", "cpu-bf16"};
+    float *logits = some((size_t)(MOST * bench->config->vocab) * sizeof *logits);
+    struct dpe_session *sessions[2] = {NULL, NULL};
+    int n_devices = bf16 ? 2 : 1;
+    for (int d = 0; d < n_devices; d++) {
+        bench->options.device = devices[d];
+        sessions[d] = steps_open(model, bench);
+    }
+    for (int64_t n = dpe_most(bench->sequences, 1); n <= MOST; n *= 2) {
+        for (int d = 0; d < n_devices; d++) {
+            bench->options.device = devices[d];
+            step_batch(sessions[d], bench, n, logits);
+        }
+    }
+    for (int d = 0; d < n_devices; d++) {
+        dpe_session_destroy(sessions[d]);
+    }
+    free(logits);
 }
 
 /* One query of 9 heads on 3 KV heads (8 on 2 for wide ones), over caches of several layers in turn,
@@ -251,24 +272,61 @@ static void attend(struct reads *reads, bool dpe, int64_t head_dim, int64_t keys
     dpe_plan_free(&plan);
 }
 
+/* The type of keys and values with this name. */
+static enum dpe_kv_type kv_type(const char *name)
+{
+    int type = DPE_KV_INT8;
+    while (type > DPE_KV_F32 && strcmp(dpe_kv_type_names[type], name) != 0) {
+        type--;
+    }
+    return (enum dpe_kv_type)type;
+}
+
 int main(int argc, char **argv)
 {
-    bool bf16 = argc > 1 && strcmp(argv[1], "-b") == 0;
-    argc -= bf16;
-    argv += bf16;
+    struct dpe_error err = {0};
+    struct dpe_model *model = NULL;
+    struct bench bench = {.context = 32};
+    bool bf16 = false;
+    bool many = false;
+    int option = 0;
+    while ((option = getopt(argc, argv, "bc:k:n:")) != -1) {
+        bf16 = bf16 || option == 'b';
+        many = many || option == 'c';
+        bench.context = option == 'c' ? atoll(optarg) : bench.context;
+        bench.sequences = option == 'n' ? atoll(optarg) : bench.sequences;
+        bench.options.kv_type = option == 'k' ? kv_type(optarg) : bench.options.kv_type;
+    }
+    argc -= optind - 1;
+    argv += optind - 1;
     if (argc < 2) {
-        fprintf(stderr, "usage: bench_decode [-b] MODEL [THREADS [KEYS [STEPS]]]\n");
+        fprintf(
+            stderr,
+            "usage: bench_decode [-b] [-c CONTEXT] [-k TYPE] [-n SEQUENCES] MODEL [THREADS [KEYS "
+            "[STEPS]]]\n");
         return DPE_USAGE;
     }
     int threads = argc > 2 ? atoi(argv[2]) : 1;
     int64_t keys = argc > 3 ? atoi(argv[3]) : 16384;
-    int steps = argc > 4 ? atoi(argv[4]) : 40;
+    bench.steps = argc > 4 ? atoi(argv[4]) : 40;
     uint64_t *memory = some(READ_BYTES);
     struct reads reads = {.memory = memory, .threads = threads};
-    step_batches(argv[1], bf16, &reads, steps);
+    must(dpe_model_open(argv[1], NULL, &model, &err), &err);
+    bench.config = dpe_model_config(model);
+    bench.reads = &reads;
+    bench.options.n_threads = threads;
+    bench.options.capacity = bench.context + MOST * (bench.steps + 1);
+    bench.options.positions = bench.context + bench.steps + 1;
+    bench.options.branches = MOST;
+    step_batches(model, &bench, bf16);
+    bench.dpe = many;
+    if (many) {
+        step_batches(model, &bench, bf16);
+    }
+    dpe_model_close(model);
     for (int64_t head_dim = 64; head_dim <= 128 && keys > 0; head_dim *= 2) {
-        attend(&reads, false, head_dim, keys, steps);
-        attend(&reads, true, head_dim, keys, steps);
+        attend(&reads, false, head_dim, keys, bench.steps);
+        attend(&reads, true, head_dim, keys, bench.steps);
     }
     free(memory);
     return 0;

@@ -1,7 +1,9 @@
 /* Attention for few rows (token-by-token decoding): nothing is packed. The keys of a query are cut
  * into fixed splits, every (query, KV head, split) is one item: it rotates each key once, in
  * registers, takes the products with all query heads of the KV head, and keeps softmax state and
- * sums of its own; at the end the splits are put together in order. */
+ * sums of its own; at the end the splits are put together in order. Queries that meet the same keys
+ * are one item: a tile of keys is read and rotated once for all of them, and each of them gets the
+ * bits that it gets alone. */
 #include <math.h>
 #include <string.h>
 
@@ -11,8 +13,10 @@
 
 enum {
     SPLIT = 4 * DPE_CPU_BLOCK, /* keys of an item */
-    ROWS = 8,                  /* at a time */
+    ROWS = 16,                 /* at a time */
     HEADS = 4,                 /* heads at a time: what the kernel `dots_rotated` takes */
+    LEAST = 6,                 /* rows that share their keys: fewer rotate them in registers each */
+    WEIGHED = 64,              /* heads of all rows at a time, where rows share their keys */
     ALIGN = 16,                /* floats */
     SMALL_WORK = 1 << 16,      /* multiplications for which no second thread is woken */
 };
@@ -21,7 +25,7 @@ enum {
 struct layout {
     int64_t group, splits;
     uint64_t part_floats; /* of one item: reference [group], sum [group], o [group][head_dim] */
-    uint64_t part_at, thread_at, rotated_at, tile_at, select_at, thread_floats, total;
+    uint64_t part_at, thread_at, state_at, rotated_at, tile_at, select_at, thread_floats, total;
 };
 
 struct call {
@@ -52,11 +56,13 @@ static struct layout lay_out(const struct extent *extent)
     uint64_t d = (uint64_t)extent->head_dim;
     uint64_t group = (uint64_t)layout.group;
     uint64_t heads = (uint64_t)(extent->n_heads * extent->rows);
+    uint64_t shared = group * (uint64_t)extent->rows; /* of a thread, which has as many states */
     layout.part_floats = aligned(group * (2 + d));
     layout.part_at = aligned(dpe_bytes_times(heads * (uint64_t)extent->q_copies, d));
     uint64_t parts = (uint64_t)(extent->rows * extent->n_kv_heads * layout.splits);
     layout.thread_at = dpe_bytes_plus(layout.part_at, dpe_bytes_times(parts, layout.part_floats));
-    layout.rotated_at = group * DPE_CPU_BLOCK;
+    layout.state_at = shared * DPE_CPU_BLOCK;
+    layout.rotated_at = layout.state_at + aligned(shared * (2 + d));
     layout.tile_at = layout.rotated_at + DPE_CPU_ROTATED * d;
     layout.select_at = layout.tile_at + DPE_CPU_ROTATED * d;
     layout.thread_floats = aligned(layout.select_at + d / 2);
@@ -160,9 +166,9 @@ static void dot_keys(const struct dpe_cpu_query *query, int b, int64_t x, int64_
 }
 
 /* Raw logits of the keys; false where no band holds any of them. */
-static bool key_logits(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys,
-                       int64_t kv_head)
+static bool key_logits(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys)
 {
+    int64_t kv_head = query->head / (query->args->n_heads / query->args->n_kv_heads);
     int64_t most = keys->constant ? 1 : DPE_CPU_ROTATED;
     bool visible = false;
     for (int64_t i = 0; i < keys->count;) {
@@ -180,61 +186,83 @@ static bool key_logits(const struct dpe_cpu_query *query, const struct dpe_cpu_k
     return visible;
 }
 
-/* o [heads][head_dim] = alpha · o + s · values, a tile of rows at a time where they are unpacked.
- */
+/* o [rows][head_dim] = alpha · o + s · values, a tile of values at a time where they are unpacked
+ * or many rows share them. alpha changes. */
 static void add_values(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys,
-                       int64_t kv_head, int64_t heads, const float *s, const float *alpha, float *o)
+                       int64_t rows, const float *s, float *alpha, float *o)
 {
-    static const float keep[HEADS] = {1.0F, 1.0F, 1.0F, 1.0F};
     const struct dpe_attention *args = query->args;
-    int64_t most = args->kv != NULL ? DPE_CPU_ROTATED : keys->count;
+    int64_t kv_head = query->head / (args->n_heads / args->n_kv_heads);
+    int64_t most = args->kv != NULL || rows > HEADS ? DPE_CPU_ROTATED : keys->count;
     for (int64_t i = 0; i < keys->count; i += most) {
         int64_t count = keys->count - i < most ? keys->count - i : most;
-        const float *v =
-            dpe_attention_rows(args, DPE_KV_VALUES, kv_head, keys->row + i, count, query->tile);
         const struct dpe_cpu_few few = {
-            .rows = heads,
+            .rows = rows,
             .count = count,
             .width = args->head_dim,
             .p = s + i,
-            .v = v,
-            .alpha = i == 0 ? alpha : keep,
-            .after = query->after,
+            .v =
+                dpe_attention_rows(args, DPE_KV_VALUES, kv_head, keys->row + i, count, query->tile),
+            .alpha = alpha,
+            .after = query->after != NULL ? query->after + i * args->head_dim : NULL,
         };
         query->kernels->accumulate_few(&few, o);
+        for (int64_t r = 0; r < rows && i == 0; r++) {
+            alpha[r] = 1.0F;
+        }
+    }
+}
+
+/* Columns of a block of keys, in whole panels. */
+static int64_t columns_of(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys)
+{
+    return dpe_cpu_round_up(keys->count, query->kernels->panel);
+}
+
+/* The logits s of `rows` ≤ WEIGHED heads to their sums, from the first one of `query` on; `factor`
+ * [rows]. */
+static void weigh(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys, int64_t first,
+                  int64_t rows, const float *factor)
+{
+    const struct dpe_plan *plan = query->args->plan;
+    int64_t columns = columns_of(query, keys);
+    float *s = query->s + first * DPE_CPU_BLOCK;
+    float alpha[WEIGHED];
+    for (int64_t r = 0; r < rows && plan->attention_cap > 0.0; r++) {
+        dpe_cap_logits(query->kernels, plan, factor[r], columns, s + r * DPE_CPU_BLOCK);
+    }
+    for (int64_t r = 0; r < rows; r += HEADS) {
+        const struct dpe_cpu_softmax state = {factor + r, query->reference + first + r,
+                                              query->sum + first + r, alpha + r};
+        query->kernels->softmax(&state, dpe_least(HEADS, rows - r), columns, s + r * DPE_CPU_BLOCK);
+    }
+    add_values(query, keys, rows, s, alpha, query->o + first * query->args->head_dim);
+}
+
+/* Nothing is seen yet of the keys first … end−1 of a block by `rows` heads. */
+static void clear_logits(const struct dpe_cpu_query *query, int64_t rows, int64_t first,
+                         int64_t end)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t i = first; i < end; i++) {
+            query->s[r * DPE_CPU_BLOCK + i] = -INFINITY;
+        }
     }
 }
 
 void dpe_cpu_query_meet(const struct dpe_cpu_query *query, const struct dpe_cpu_keys *keys)
 {
-    const struct dpe_attention *args = query->args;
-    int64_t d = args->head_dim;
-    int64_t kv_head = query->head / (args->n_heads / args->n_kv_heads);
-    int64_t panel = query->kernels->panel;
-    int64_t columns = (keys->count + panel - 1) / panel * panel;
-    for (int64_t g = 0; g < query->heads; g++) {
-        for (int64_t i = 0; i < columns; i++) {
-            query->s[g * DPE_CPU_BLOCK + i] = -INFINITY;
-        }
-    }
-    if (!key_logits(query, keys, kv_head)) {
+    float factor[WEIGHED];
+    clear_logits(query, query->heads, 0, columns_of(query, keys));
+    if (!key_logits(query, keys)) {
         return;
     }
     for (int64_t g = 0; g < query->heads; g += HEADS) {
-        int64_t heads = query->heads - g < HEADS ? query->heads - g : HEADS;
-        float factor[HEADS];
-        float alpha[HEADS];
+        int64_t heads = dpe_least(HEADS, query->heads - g);
         for (int64_t i = 0; i < heads; i++) {
             factor[i] = query->factor;
         }
-        struct dpe_cpu_softmax state = {factor, query->reference + g, query->sum + g, alpha};
-        float *s = query->s + g * DPE_CPU_BLOCK;
-        for (int64_t i = 0; i < heads && args->plan->attention_cap > 0.0; i++) {
-            dpe_cap_logits(query->kernels, args->plan, query->factor, columns,
-                           s + i * DPE_CPU_BLOCK);
-        }
-        query->kernels->softmax(&state, heads, columns, s);
-        add_values(query, keys, kv_head, heads, s, alpha, query->o + g * d);
+        weigh(query, keys, g, heads, factor);
     }
 }
 
@@ -271,14 +299,18 @@ struct walk {
     int64_t row, next, end;
 };
 
+/* Walk `slot` of the thread. */
 static void begin_walk(const struct call *call, int64_t row, int64_t kv_head, int64_t split,
-                       float *thread, struct walk *walk)
+                       int64_t slot, struct walk *walk)
 {
     const struct dpe_attention *args = call->args;
     const struct layout *layout = &call->layout;
     int64_t group = layout->group;
     int64_t m = dpe_attention_position(args, row);
-    float *own = part(call, row, kv_head, split);
+    float *thread = call->threads + (uint64_t)omp_get_thread_num() * layout->thread_floats;
+    float *state = thread + layout->state_at;
+    int64_t first = slot * group;
+    int64_t shared = args->rows * group;
     int64_t head = kv_head * group;
     walk->row = row;
     walk->next = split * SPLIT;
@@ -293,10 +325,10 @@ static void begin_walk(const struct call *call, int64_t row, int64_t kv_head, in
         .heads = group,
         .q = call->q + (row * args->n_heads + head) * call->q_copies.n * args->head_dim,
         .factor = (float)(dpe_plan_query_scale(args->plan, args->layer, m) * LOG2_E),
-        .reference = own,
-        .sum = own + group,
-        .o = own + 2 * group,
-        .s = thread,
+        .reference = state + first,
+        .sum = state + shared + first,
+        .o = state + 2 * shared + first * args->head_dim,
+        .s = thread + first * DPE_CPU_BLOCK,
         .rotated = thread + layout->rotated_at,
         .tile = thread + layout->tile_at,
         .select = (uint32_t *)(void *)(thread + layout->select_at),
@@ -323,24 +355,164 @@ static const float *keys_after(const struct dpe_attention *args, const struct wa
            (kv_head * args->capacity + dpe_key_row(args, walk->row, n, &end)) * args->head_dim;
 }
 
-/* The next block of keys; false: there is none. */
-static bool walk_on(const struct dpe_attention *args, struct walk *walk)
+/* The next block of keys; count 0: there is none. */
+static struct dpe_cpu_keys walk_next(const struct dpe_attention *args, const struct walk *walk)
 {
     int64_t n = walk->next;
-    if (n >= walk->end) {
-        return false;
+    int64_t end = n;
+    struct dpe_cpu_keys keys = {.place = n};
+    if (n < walk->end) {
+        keys.row = dpe_key_row(args, walk->row, n, &end);
+        end = end - n < DPE_CPU_BLOCK ? end : n + DPE_CPU_BLOCK;
+        end = end < walk->end ? end : walk->end;
     }
-    struct dpe_cpu_keys keys = {.place = n, .row = dpe_key_row(args, walk->row, n, &walk->next)};
-    walk->next = walk->next - n < DPE_CPU_BLOCK ? walk->next : n + DPE_CPU_BLOCK;
-    walk->next = walk->next < walk->end ? walk->next : walk->end;
-    keys.count = walk->next - n;
-    walk->query.after = keys_after(args, walk);
-    dpe_cpu_query_meet(&walk->query, &keys);
-    return true;
+    keys.count = end - n;
+    return keys;
 }
 
-/* A row, KV head and split. Rows that read the same keys meet each block of them one after another,
- * while it is in the second cache level: their first one does so for all. */
+/* The band of all keys of a tile for all walks: −1 where none sees any, MIXED where they differ. */
+enum { MIXED = -2 };
+
+static int common_band(const struct walk *walks, int n, const struct dpe_cpu_keys *tile)
+{
+    int64_t end = 0;
+    int band = band_run(&walks[0].query, tile->place, &end);
+    for (int i = 0; i < n; i++) {
+        bool same = band_run(&walks[i].query, tile->place, &end) == band;
+        if (!same || end < tile->place + tile->count) {
+            return MIXED;
+        }
+    }
+    return band;
+}
+
+/* Raw logits of a tile, all of it in band b, for the heads g, g+step, … of all walks together. */
+static void dot_heads(const struct call *call, const struct walk *walks, int b, int64_t g,
+                      int64_t step, int64_t rows, const struct dpe_cpu_shared_dots *tile)
+{
+    const struct dpe_cpu_query *query = &walks[0].query;
+    int64_t d = call->args->head_dim;
+    int64_t group = call->layout.group;
+    for (int64_t r = 0; r < rows; r += WEIGHED) {
+        const float *q[WEIGHED];
+        struct dpe_cpu_shared_dots dots = *tile;
+        dots.rows = dpe_least(WEIGHED, rows - r);
+        dots.q = q;
+        dots.out += (g + r * step) * DPE_CPU_BLOCK;
+        dots.ldo = step * DPE_CPU_BLOCK;
+        for (int64_t i = 0; i < dots.rows; i++) {
+            int64_t head = g + (r + i) * step;
+            q[i] = walks[head / group].query.q +
+                   (head % group * call->q_copies.n + call->q_copies.of_band[b]) * d;
+        }
+        query->kernels->dots_shared(&dots);
+    }
+}
+
+/* The same for all heads of n walks. Keys are rotated once, or, masked, once for each head. */
+static void dot_tile(const struct call *call, const struct walk *walks, int n, int b,
+                     const struct dpe_cpu_keys *keys, float *s)
+{
+    const struct dpe_attention *args = call->args;
+    const struct dpe_cpu_query *query = &walks[0].query;
+    const struct dpe_rotated *copy = &call->k_copies.copies[call->k_copies.of_band[b]];
+    const struct dpe_cpu_rotation rotation =
+        dpe_copy_rotation(args, copy, args->rotation->k_table[0], keys->place, query->select);
+    int64_t group = call->layout.group;
+    int64_t d = args->head_dim;
+    const float *from = dpe_attention_rows(args, DPE_KV_KEYS, query->head / group, keys->row,
+                                           keys->count, query->tile);
+    struct dpe_cpu_shared_dots tile = {.keys = query->rotated, .n = keys->count, .k = d, .out = s};
+    if (args->kv == NULL) { /* the values of this tile, and the keys of the next */
+        tile.soon[0] = args->v + (from - args->k);
+        tile.soon[1] = keys->count == DPE_CPU_ROTATED ? from + keys->count * d : NULL;
+    }
+    int64_t times = copy->per_head ? group : 1;
+    for (int64_t g = 0; g < times; g++) {
+        if (copy->per_head) {
+            dpe_copy_select(args, query->head + g, query->select);
+        }
+        query->kernels->rotate(&rotation, from, d, keys->count, query->rotated);
+        dot_heads(call, walks, b, g, times, n * group / times, &tile);
+        tile.soon[0] = NULL;
+    }
+}
+
+/* n walks meet the same keys. */
+static void meet_together(const struct call *call, const struct walk *walks, int n,
+                          const struct dpe_cpu_keys *keys)
+{
+    const struct dpe_cpu_query *query = &walks[0].query;
+    int64_t group = call->layout.group;
+    bool sees[ROWS] = {false};
+    clear_logits(query, n * group, keys->count, columns_of(query, keys));
+    for (int64_t i = 0; i < keys->count; i += DPE_CPU_ROTATED) {
+        const struct dpe_cpu_keys tile = {.place = keys->place + i,
+                                          .row = keys->row + i,
+                                          .count = dpe_least(DPE_CPU_ROTATED, keys->count - i)};
+        int b = common_band(walks, n, &tile);
+        if (b >= 0) {
+            dot_tile(call, walks, n, b, &tile, query->s + i);
+        } else {
+            clear_logits(query, n * group, i, i + tile.count);
+        }
+        for (int w = 0; w < n && b != -1; w++) {
+            struct dpe_cpu_query one = walks[w].query;
+            one.s += i;
+            sees[w] = b >= 0 || key_logits(&one, &tile) || sees[w];
+        }
+    }
+    for (int64_t r = 0; r < n * group;) {
+        float factor[WEIGHED];
+        int64_t end = r;
+        for (; end < n * group && end - r < WEIGHED && sees[end / group]; end++) {
+            factor[end - r] = walks[end / group].query.factor;
+        }
+        if (end > r) {
+            weigh(query, keys, r, end - r, factor);
+        }
+        r = end > r ? end : r + group;
+    }
+}
+
+/* Walks from the first on that meet the same keys next; they meet them. */
+static int walk_on(const struct call *call, struct walk *walks, int n)
+{
+    const struct dpe_attention *args = call->args;
+    const struct dpe_cpu_keys keys = walk_next(args, &walks[0]);
+    int met = 1;
+    for (; met < n && keys.count > 0; met++) {
+        const struct dpe_cpu_keys other = walk_next(args, &walks[met]);
+        if (other.row != keys.row || other.count != keys.count || other.place != keys.place) {
+            break;
+        }
+    }
+    met = met < LEAST ? 1 : met;
+    for (int i = 0; i < met; i++) {
+        walks[i].next += keys.count;
+    }
+    walks[0].query.after = keys_after(args, &walks[0]);
+    if (met > 1) {
+        meet_together(call, walks, met, &keys);
+    } else if (keys.count > 0) {
+        dpe_cpu_query_meet(&walks[0].query, &keys);
+    }
+    return met;
+}
+
+/* What a walk has found is the row's part of the split. */
+static void end_walk(const struct call *call, const struct walk *walk, int64_t kv_head,
+                     int64_t split)
+{
+    int64_t group = call->layout.group;
+    float *own = part(call, walk->row, kv_head, split);
+    memcpy(own, walk->query.reference, (size_t)group * sizeof *own);
+    memcpy(own + group, walk->query.sum, (size_t)group * sizeof *own);
+    memcpy(own + 2 * group, walk->query.o, (size_t)(group * call->args->head_dim) * sizeof *own);
+}
+
+/* A row, KV head and split. Rows that read the same keys meet them together: their first one does
+ * so for all. */
 static void run_item(const struct call *call, int64_t index)
 {
     const struct dpe_attention *args = call->args;
@@ -348,7 +520,6 @@ static void run_item(const struct call *call, int64_t index)
     int64_t split = index / args->n_kv_heads % call->layout.splits;
     int64_t row = index / args->n_kv_heads / call->layout.splits;
     int64_t kv_head = index % args->n_kv_heads;
-    float *thread = call->threads + (uint64_t)omp_get_thread_num() * call->layout.thread_floats;
     struct walk walks[ROWS];
     int n = 0;
     for (int64_t r = 0; r < row; r++) {
@@ -356,17 +527,21 @@ static void run_item(const struct call *call, int64_t index)
             return;
         }
     }
-    begin_walk(call, row, kv_head, split, thread, &walks[n++]);
-    for (int64_t r = row + 1; r < args->rows; r++) {
-        if (together(call, row, r, split * SPLIT)) {
-            begin_walk(call, r, kv_head, split, thread, &walks[n++]);
+    for (int64_t r = row; r < args->rows; r++) {
+        if (r == row || together(call, row, r, split * SPLIT)) {
+            begin_walk(call, r, kv_head, split, n, &walks[n]);
+            n++;
         }
     }
     for (bool more = true; more;) {
         more = false;
-        for (int i = 0; i < n; i++) {
-            more = walk_on(args, &walks[i]) || more;
+        for (int i = 0; i < n;) {
+            more = walks[i].next < walks[i].end || more;
+            i += walk_on(call, walks + i, n - i);
         }
+    }
+    for (int i = 0; i < n; i++) {
+        end_walk(call, &walks[i], kv_head, split);
     }
 }
 

@@ -68,3 +68,40 @@ const struct dpe_cpu_bf16 *dpe_cpu_bf16_choose(void)
 #endif
     return NULL;
 }
+
+/* ----------------------------------------------------------------------- whether they are faster
+ */
+
+enum { NUMBERS = 512, TIMES = 16, ROUNDS = 8 }; /* of k, tiles that are timed, how often */
+
+/* Numbers of k times rows that are multiplied in a second, at best. */
+static double tile_rate(void (*tile)(const float *, const float *, int64_t, float *, int64_t),
+                        int64_t mr, int64_t k, const float *room)
+{
+    float sums[DPE_CPU_MOST_MR * 2 * DPE_CPU_MAX_LANES];
+    double start = dpe_clock();
+    for (int i = 0; i < TIMES; i++) {
+        tile(room, room, k, sums, sizeof sums / sizeof *sums / DPE_CPU_MOST_MR);
+    }
+    return (double)(mr * NUMBERS * TIMES) / (dpe_clock() - start);
+}
+
+bool dpe_cpu_bf16_pays(const struct dpe_cpu_kernels *kernels, const struct dpe_cpu_bf16 *bf16)
+{
+    const double worth = 1.15; /* what is rounded is also packed again */
+    double best[2] = {0.0, 0.0};
+    DPE_OWNED float *room =
+        dpe_alloc_zero(DPE_CPU_MOST_MR * NUMBERS + DPE_CPU_MAX_LANES, sizeof *room);
+    if (room == NULL) {
+        return false;
+    }
+    bf16->begin();
+    for (int i = 0; i < ROUNDS; i++) {
+        double in_float = tile_rate(kernels->tile, kernels->mr, NUMBERS, room);
+        double in_bf16 = tile_rate(bf16->tile, bf16->mr, NUMBERS / 2, room);
+        best[0] = in_float > best[0] ? in_float : best[0];
+        best[1] = in_bf16 > best[1] ? in_bf16 : best[1];
+    }
+    bf16->end();
+    return best[1] > worth * best[0];
+}

@@ -68,18 +68,20 @@ static void kernel_exp2(const float *x, int64_t n, float *y)
     }
 }
 
-static void kernel_tile(const float *rows, const float *panel, int64_t k, float *c, int64_t ldc)
+/* The first n rows of a tile, n a constant after inlining. */
+static ALWAYS_INLINE void tile_rows(int n, const float *rows, const float *panel, int64_t k,
+                                    float *c, int64_t ldc)
 {
     vec sum[MR][2];
 #pragma GCC unroll 16
-    for (int r = 0; r < MR; r++) {
+    for (int r = 0; r < n; r++) {
         sum[r][0] = sum[r][1] = v_set1(0.0F);
     }
     for (int64_t p = 0; p < k; p++) {
         vec b0 = v_load(panel);
         vec b1 = v_load(panel + VL);
 #pragma GCC unroll 16
-        for (int r = 0; r < MR; r++) {
+        for (int r = 0; r < n; r++) {
             vec a = v_set1(rows[r]);
             sum[r][0] = v_fma(a, b0, sum[r][0]);
             sum[r][1] = v_fma(a, b1, sum[r][1]);
@@ -88,9 +90,26 @@ static void kernel_tile(const float *rows, const float *panel, int64_t k, float 
         rows += MR;
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < MR; r++) {
+    for (int r = 0; r < n; r++) {
         v_store(c + r * ldc, sum[r][0]);
         v_store(c + r * ldc + VL, sum[r][1]);
+    }
+}
+
+static void kernel_tile(const float *rows, const float *panel, int64_t k, float *c, int64_t ldc)
+{
+    tile_rows(MR, rows, panel, k, c, ldc);
+}
+
+static void kernel_tile_part(int64_t n, const float *rows, const float *panel, int64_t k, float *c,
+                             int64_t ldc)
+{
+    if (n <= MR / 3) {
+        tile_rows(MR / 3, rows, panel, k, c, ldc);
+    } else if (n <= 2 * (MR / 3)) {
+        tile_rows(2 * (MR / 3), rows, panel, k, c, ldc);
+    } else {
+        tile_rows(MR, rows, panel, k, c, ldc);
     }
 }
 
@@ -508,6 +527,7 @@ const struct dpe_cpu_kernels *DPE_KERNELS_NAME(void)
         .mr = MR,
         .panel = PANEL,
         .tile = kernel_tile,
+        .tile_part = kernel_tile_part,
         .pack_rows = kernel_pack_rows,
         .pack_panel = kernel_pack_panel,
         .rotate = kernel_rotate,
@@ -519,6 +539,7 @@ const struct dpe_cpu_kernels *DPE_KERNELS_NAME(void)
         .small = kernel_small,
         .dots = kernel_dots,
         .dots_rotated = kernel_dots_rotated,
+        .dots_shared = kernel_dots_shared,
         .widen = kernel_widen,
         .rmsnorm = kernel_rmsnorm,
         .swiglu = kernel_swiglu,

@@ -77,6 +77,17 @@ struct dpe_cpu_key_dots {
     const float *after; /**< [n][k] that is read next, requested meanwhile; or NULL */
 };
 
+/** out[r · ldo + i] = q[r] · key i for any number of queries and keys i < n that are rotated
+ * already, k columns: the bits of dpe_cpu_key_dots. */
+struct dpe_cpu_shared_dots {
+    const float *keys; /**< [n][k] */
+    int64_t n, k, rows;
+    const float *const *q; /**< [rows], of k floats each */
+    float *out;
+    int64_t ldo;
+    const float *soon[2]; /**< [n][k] that are read soon, requested meanwhile; or NULL */
+};
+
 /** c [m][n] (row stride ldc) = keep · c + A · b, with A_ip = a[i · a_row + p · a_column] over p < k
  *  and b [k][n] (row stride ldb): small matrices, as they lie. keep 0: c is not read. A row of c
  * has the same bits for any m. */
@@ -124,6 +135,9 @@ struct dpe_cpu_kernels {
 
     /** c [mr][panel], row stride ldc = row pack · panelᵀ over k. */
     void (*tile)(const float *rows, const float *panel, int64_t k, float *c, int64_t ldc);
+    /** The same where only the first n ≤ mr rows are wanted; the others may be left as they are. */
+    void (*tile_part)(int64_t n, const float *rows, const float *panel, int64_t k, float *c,
+                      int64_t ldc);
     /** Row pack of n ≤ mr rows of k floats, row stride ld; missing rows are 0. */
     void (*pack_rows)(const float *x, int64_t ld, int64_t n, int64_t k, float *out);
     /** Panel of n ≤ panel rows; missing rows are 0. */
@@ -147,6 +161,7 @@ struct dpe_cpu_kernels {
     void (*small)(const struct dpe_cpu_small *product);
     void (*dots)(const struct dpe_cpu_dots *dots);
     void (*dots_rotated)(const struct dpe_cpu_key_dots *dots);
+    void (*dots_shared)(const struct dpe_cpu_shared_dots *dots);
     /** out [n] = the numbers of any type as float. */
     void (*widen)(const void *from, enum dpe_dtype dtype, int64_t n, float *out);
     /** out[i] = x[i] / sqrt(mean(x²) + eps) · weight[i], one row. */
@@ -214,6 +229,9 @@ struct dpe_cpu_bf16 {
  *  DPE_CPU=avx512). NULL where this build or this processor does not have them, or DPE_CPU names a
  *  narrower set. */
 const struct dpe_cpu_bf16 *dpe_cpu_bf16_choose(void);
+/** Whether a product takes less time in them than in float, with what rounding adds: a millisecond
+ * of tiles of both in turn, the best of each. false where memory is short. */
+bool dpe_cpu_bf16_pays(const struct dpe_cpu_kernels *kernels, const struct dpe_cpu_bf16 *bf16);
 /** Those of this build (cpu_bf16.c, cpu_amx.c, x86 only), for any processor. */
 const struct dpe_cpu_bf16 *dpe_cpu_bf16(void);
 const struct dpe_cpu_bf16 *dpe_cpu_amx(void);

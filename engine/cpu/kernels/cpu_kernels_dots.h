@@ -285,22 +285,133 @@ static void dots_in_room(const struct dpe_cpu_key_dots *dots)
     }
 }
 
+/* Widths that kernel_dots_rotated keeps in registers: pairs side by side, both halves in turn. */
+static inline bool rotates_in_registers(int64_t n_pairs)
+{
+    return (n_pairs == 32 || n_pairs == 64) && VL > 4;
+}
+
 static void kernel_dots_rotated(const struct dpe_cpu_key_dots *dots)
 {
     int64_t n_pairs = dots->rotation->n_pairs;
-    if (n_pairs == 32 && VL > 4) {
+    if (!rotates_in_registers(n_pairs)) {
+        dots_in_room(dots);
+    } else if (n_pairs == 32) {
         if (dots->mask != NULL) {
             dots_in_registers_rows(true, 32, dots);
         } else {
             dots_in_registers_rows(false, 32, dots);
         }
-    } else if (n_pairs == 64 && VL > 4) {
+    } else {
         if (dots->mask != NULL) {
             dots_in_registers_rows(true, 64, dots);
         } else {
             dots_in_registers_rows(false, 64, dots);
         }
-    } else {
-        dots_in_room(dots);
+    }
+}
+
+/* Keys first … first+together−1 (those beyond the last repeat it) times queries r … r+rows−1, in
+ * whole vectors: in the order of dots_of_keys where `folded`, else as they lie. All but first and r
+ * are constants after inlining. */
+static ALWAYS_INLINE void shared_together(bool folded, int together, int rows,
+                                          const struct dpe_cpu_shared_dots *dots, int64_t first,
+                                          int64_t r, vec (*out)[4])
+{
+    const float *key[4];
+    vec sum[4][4];
+#pragma GCC unroll 4
+    for (int i = 0; i < together; i++) {
+        key[i] = dots->keys + dpe_least(first + i, dots->n - 1) * dots->k;
+#pragma GCC unroll 4
+        for (int j = 0; j < rows; j++) {
+            sum[i][j] = v_set1(0.0F);
+        }
+    }
+    for (int64_t v = 0; v < dots->k / VL; v++) {
+        int64_t p = folded ? v / 2 * VL + v % 2 * (dots->k / 2) : v * VL;
+        vec x[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < together; i++) {
+            x[i] = v_load(key[i] + p);
+        }
+#pragma GCC unroll 4
+        for (int j = 0; j < rows; j++) {
+            vec y = v_load(dots->q[r + j] + p);
+#pragma GCC unroll 4
+            for (int i = 0; i < together; i++) {
+                sum[i][j] = v_fma(x[i], y, sum[i][j]);
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < together; i++) {
+#pragma GCC unroll 4
+        for (int j = 0; j < rows; j++) {
+            out[i][j] = sum[i][j];
+        }
+    }
+}
+
+/* What these queries, which are among those that take four keys after each other, request. */
+static inline void request_soon(const struct dpe_cpu_shared_dots *dots, int64_t first, int64_t r)
+{
+    int64_t step = (dots->rows + 3) / 4;
+    int64_t end = dpe_least(first + 4, dots->n);
+    for (int i = 0; i < 2 && dots->soon[i] != NULL; i++) {
+        for (int64_t key = first + r / 4; key < end; key += step) {
+            for (int64_t p = 0; p < dots->k; p += LINE) {
+                prefetch(dots->soon[i] + key * dots->k + p, 0);
+            }
+        }
+    }
+}
+
+static ALWAYS_INLINE void shared_rows(bool folded, int rows, const struct dpe_cpu_shared_dots *dots,
+                                      int64_t r)
+{
+    const struct dpe_cpu_dots to = {
+        .n = dots->n, .out = dots->out + r * dots->ldo, .ldo = dots->ldo};
+    for (int64_t first = 0; first < dots->n; first += 4) {
+        vec sums[4][4];
+        for (int i = 0; i < 4; i += TOGETHER) {
+            shared_together(folded, TOGETHER, rows, dots, first + i, r, sums + i);
+        }
+        request_soon(dots, first, r);
+        dots_end(rows, &to, first, sums);
+    }
+}
+
+static ALWAYS_INLINE void shared_as(bool folded, const struct dpe_cpu_shared_dots *dots)
+{
+    int64_t r = 0;
+    for (; r + 4 <= dots->rows; r += 4) {
+        shared_rows(folded, 4, dots, r);
+    }
+    for (; r < dots->rows; r++) {
+        shared_rows(folded, 1, dots, r);
+    }
+}
+
+static void kernel_dots_shared(const struct dpe_cpu_shared_dots *dots)
+{
+    if (dots->k % VL == 0) {
+        if (rotates_in_registers(dots->k / 2)) {
+            shared_as(true, dots);
+        } else {
+            shared_as(false, dots);
+        }
+        return;
+    }
+    for (int64_t r = 0; r < dots->rows; r++) {
+        const struct dpe_cpu_dots one = {.w = dots->keys,
+                                         .ldw = dots->k,
+                                         .dtype = DPE_F32,
+                                         .n = dots->n,
+                                         .k = dots->k,
+                                         .rows = 1,
+                                         .x = dots->q[r],
+                                         .out = dots->out + r * dots->ldo};
+        kernel_dots(&one);
     }
 }

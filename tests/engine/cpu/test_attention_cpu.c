@@ -175,6 +175,33 @@ static void check(enum plan_kind kind, const struct shape *shape)
     inputs_free(&in);
 }
 
+/* Tokens of both branches in one call, up to sixteen of which meet the keys of the prefix together,
+ * have the bits that each has alone, with any number of threads. */
+static void check_together(const char *what, const struct inputs *in, const struct shape *shape)
+{
+    size_t n = (size_t)(shape->rows * shape->n_heads * shape->head_dim);
+    size_t n_lse = (size_t)(shape->rows * shape->n_heads);
+    float *out[2] = {malloc(n * sizeof(float)), malloc(n * sizeof(float))};
+    float *lse[2] = {malloc(n_lse * sizeof(float)), malloc(n_lse * sizeof(float))};
+    int n_kernels = 0;
+    const struct dpe_cpu_kernels *const *kernels = all_kernels(&n_kernels);
+    for (int j = 0; j < n_kernels; j++) {
+        run_cpu(kernels[j], NULL, in, shape, 1, 1, out[0], lse[0]);
+        for (int threads = 1; threads <= 2; threads++) {
+            run_cpu(kernels[j], NULL, in, shape, threads, 0, out[1], lse[1]);
+            if (memcmp(out[0], out[1], n * sizeof(float)) != 0 ||
+                memcmp(lse[0], lse[1], n_lse * sizeof(float)) != 0) {
+                fail_msg("%s on %s: rows together have other bits than alone", what,
+                         kernels[j]->name);
+            }
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        free(out[i]);
+        free(lse[i]);
+    }
+}
+
 /* The same keys after a prefix in two branches: both backends, packed, in few rows, and as tokens
  * of both branches. */
 static void check_branches(enum plan_kind kind, struct shape shape)
@@ -218,6 +245,9 @@ static void check_branches(enum plan_kind kind, struct shape shape)
             assert_true((double)out[x] == truth.out[x]);
         }
     }
+    char what[96];
+    snprintf(what, sizeof what, "plan %d, head_dim %d", (int)kind, (int)shape.head_dim);
+    check_together(what, &in, &shape);
     free(out);
     free(lse);
     truth_free(&truth);
@@ -227,10 +257,16 @@ static void check_branches(enum plan_kind kind, struct shape shape)
 static void branches_after_a_prefix(void **state)
 {
     (void)state;
+    const int64_t dims[] = {64, 80, 128, 20, 256};
+    for (int kind = 0; kind < N_PLANS; kind += (int)step()) {
+        int64_t d = dims[kind % 5];
+        check_branches((enum plan_kind)kind, (struct shape){6, 2, d, 1500, 35, 1540, 300, 0, {0}});
+    }
     for (int kind = 0; kind < N_PLANS; kind += (int)step()) {
         check_branches((enum plan_kind)kind, (struct shape){4, 2, 64, 13, 41, 60, 19, 0, {0}});
         check_branches((enum plan_kind)kind, (struct shape){4, 2, 24, 900, 70, 990, 200, 0, {0}});
         check_branches((enum plan_kind)kind, (struct shape){3, 1, 32, 0, 70, 70, 9, 0, {0}});
+        check_branches((enum plan_kind)kind, (struct shape){70, 1, 8, 90, 16, 110, 20, 0, {0}});
     }
 }
 

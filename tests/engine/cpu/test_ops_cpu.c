@@ -556,9 +556,67 @@ static void log_sums_are_near_double(void **state)
     }
 }
 
+static void nothing(void)
+{
+}
+
+/* A tile of pairs that does half of the work of one in float. */
+static void fast_tile(const float *rows, const float *panel, int64_t k, float *c, int64_t ldc)
+{
+    found[n_found - 1]->tile(rows, panel, k, c, ldc);
+}
+
+/* Twice the work. */
+static void slow_tile(const float *rows, const float *panel, int64_t k, float *c, int64_t ldc)
+{
+    for (int i = 0; i < 4; i++) {
+        found[n_found - 1]->tile(rows, panel, k, c, ldc);
+    }
+}
+
+static void bfloat16_pays_where_it_is_faster(void **state)
+{
+    (void)state;
+    const struct dpe_cpu_kernels *kernels = found[n_found - 1];
+    struct dpe_cpu_bf16 bf16 = {
+        .mr = kernels->mr, .begin = nothing, .end = nothing, .tile = fast_tile};
+    assert_true(dpe_cpu_bf16_pays(kernels, &bf16));
+    bf16.tile = slow_tile;
+    assert_false(dpe_cpu_bf16_pays(kernels, &bf16));
+}
+
+/* The first rows of a tile are those of the whole one, whatever is left of the others. */
+static void a_part_of_a_tile(void **state)
+{
+    (void)state;
+    enum { K = 37 };
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 60, 2);
+    for (int i = 0; i < n_found; i++) {
+        const struct dpe_cpu_kernels *kernels = found[i];
+        int64_t panel = kernels->panel;
+        float *rows = exact_floats(K * kernels->mr + kernels->lanes, &rng);
+        float *columns = exact_floats(K * panel, &rng);
+        float *whole = exact_floats(kernels->mr * panel, &rng);
+        float *part = exact_floats(kernels->mr * panel, &rng);
+        kernels->tile(rows, columns, K, whole, panel);
+        for (int64_t n = 1; n <= kernels->mr; n++) {
+            memset(part, 0, (size_t)(kernels->mr * panel) * sizeof *part);
+            kernels->tile_part(n, rows, columns, K, part, panel);
+            assert_memory_equal(part, whole, (size_t)(n * panel) * sizeof *part);
+        }
+        free(rows);
+        free(columns);
+        free(whole);
+        free(part);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bfloat16_pays_where_it_is_faster),
+        cmocka_unit_test(a_part_of_a_tile),
         cmocka_unit_test(exp2_within_two_units),
         cmocka_unit_test(log_sums_are_near_double),
         cmocka_unit_test(every_half_and_bfloat_is_widened_exactly),
