@@ -339,9 +339,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
         dpe_run_recorded(job->options->output, "kv_cache_dtype", type, sizeof type)) {
         begun = strcmp(type, dpe_kv_type_names[DPE_KV_INT8]) == 0 ? PACKED : WIDE;
     }
-    if (meet) {
-        DPE_TRY(dpe_job_tell(job, &begun, sizeof begun, err));
-    }
+    DPE_TRY(meet ? dpe_job_tell(job, &begun, sizeof begun, err) : DPE_OK);
     const int last = packs && begun != WIDE ? 2 * HALVINGS + 1 : HALVINGS;
     const int before = begun == PACKED ? (int)dpe_most(job->saving, HALVINGS + 1) : job->saving;
     const uint64_t most = job->memory != 0 ? job->memory : dpe_device_memory(job->device);

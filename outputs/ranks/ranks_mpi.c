@@ -296,7 +296,7 @@ static void judge(struct dpe_ranks *ranks, struct word *verdict)
         if (hosts != NULL) {
             memcpy(hosts[r], words[r].host, sizeof hosts[r]);
         }
-        ranks->most = (int)dpe_most(ranks->most, words[r].most);
+        verdict->most = (int)dpe_most(verdict->most, words[r].most);
         apart = apart || words[r].place != words[0].place;
         failed = failed < 0 && words[r].status != DPE_OK ? r : failed;
     }
@@ -309,7 +309,6 @@ static void judge(struct dpe_ranks *ranks, struct word *verdict)
         snprintf(verdict->text, sizeof verdict->text, "the ranks lost each other");
     }
     verdict->apart = apart;
-    verdict->most = ranks->most;
 }
 
 dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dpe_status status,

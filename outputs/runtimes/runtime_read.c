@@ -341,10 +341,12 @@ static void read_longest(struct dpe_runtime_reader *r)
 
 static void read_share(struct dpe_runtime_reader *r)
 {
-    double share = dpe_runtime_number(r->block, "partial_rotary_factor");
-    share = dpe_runtime_otherwise(
-        share,
-        dpe_runtime_otherwise(dpe_runtime_number(r->from->config, "partial_rotary_factor"), 1.0));
+    const struct dpe_family *family = dpe_family_find(r->from->model_type);
+    const double own = family != NULL ? family->defaults.partial_rotary : 0.0;
+    const char *key = "partial_rotary_factor";
+    double share = dpe_runtime_number(r->block, key);
+    share = dpe_runtime_otherwise(share, dpe_runtime_number(r->from->config, key));
+    share = dpe_runtime_otherwise(share, own > 0.0 && r->rules->class_defaults ? own : 1.0);
     double dim = floor((double)r->from->head_dim * share / 2.0 + 1e-9) * 2.0;
     bool good = share > 0.0 && dim >= 2.0 && dim <= (double)r->from->head_dim;
     if (!good) {

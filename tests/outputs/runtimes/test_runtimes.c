@@ -347,7 +347,13 @@ static void classes_fill_in(void **state)
         const char *json, *type;
         int64_t pairs, length;
         double base;
+        int64_t turning; /* pairs, 0: all */
     } cases[] = {
+        {"{\"model_type\": \"glm4\", \"head_dim\": 96, \"num_attention_heads\": 8, \"rope_theta\": "
+         "7000, \"max_position_embeddings\": 4096}",
+         "default", 48, 4096, 7e3, 24},
+        {"{\"model_type\": \"qwen3_next\", \"max_position_embeddings\": 4096}", "default", 128,
+         4096, 1e4, 32},
         {"{\"model_type\": \"gemma3\", \"text_config\": {\"hidden_size\": 640, \"rope_scaling\": "
          "{\"rope_type\": \"linear\", \"factor\": 3}}}",
          "linear", 128, 131072, 1e6},
@@ -369,6 +375,11 @@ static void classes_fill_in(void **state)
         assert_int_equal(readings.n_pairs, cases[i].pairs);
         assert_int_equal(readings.length, cases[i].length);
         assert_true(reading->base == cases[i].base);
+        int64_t turning = 0;
+        for (int64_t p = 0; p < readings.n_pairs; p++) {
+            turning += reading->inv_freq[p] > 0.0;
+        }
+        assert_int_equal(turning, cases[i].turning > 0 ? cases[i].turning : readings.n_pairs);
         dpe_readings_free(&readings);
     }
 }
