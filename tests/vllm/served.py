@@ -330,8 +330,7 @@ def check_drafts():
 
 
 def hybrid():
-    """A folder of Qwen3.5's kind with random weights, of sizes that vLLM's kernels for processors take, whose attention is sharp, and with
-    one MTP layer."""
+    """A folder of Qwen3.5's kind with random weights, of sizes that vLLM's kernels for processors take, whose attention is sharp."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     sys.path.insert(0, os.path.join(root, "tests", "cli"))
     import hybrid_model as made
@@ -340,19 +339,8 @@ def hybrid():
     made.WIDE, made.DIM = 128, 64
     made.CONFIG.update(linear_key_head_dim=128, linear_value_head_dim=128, head_dim=64,
                        rope_parameters=dict(rope, mrope_section=[6, 6, 4], mrope_interleaved=True))
-    made.CONFIG["mtp_num_hidden_layers"] = 1
-
-    def sharp():
-        for name, shape, size in shapes():
-            size = 2.0 if "self_attn" in name and "_norm" in name else 0.3 if "embed" in name else size
-            yield name, shape, size
-            if name.startswith("model.layers.1."):
-                yield name.replace("model.layers.1.", "mtp.layers.0."), shape, size
-        yield "mtp.fc.weight", (made.HIDDEN, 2 * made.HIDDEN), (2 * made.HIDDEN) ** -0.5
-        for name in ("norm", "pre_fc_norm_hidden", "pre_fc_norm_embedding"):
-            yield f"mtp.{name}.weight", (made.HIDDEN,), 0.1
-
-    made.shapes = sharp
+    made.shapes = lambda: [(name, shape, 2.0 if "self_attn" in name and "_norm" in name else 0.3 if "embed" in name else size)
+                           for name, shape, size in shapes()]
     sys.argv = ["hybrid_model.py", os.path.join(root, "data", "reference"), os.path.join(WORK, "hybrid")]
     made.main()
     return sys.argv[2]
@@ -361,14 +349,13 @@ def hybrid():
 def check_hybrid():
     """Recurrent layers beside attention, whose rotation has several axes: the layers that attend run under a plan, in parts of 200 tokens.
     vLLM has recurrent layers in bfloat16 on processors; so each text is nearest to what transformers has under the same plan in
-    float32, and far from the other plans. NAMES: "mtp": an MTP layer drafts, under the same plan."""
+    float32, and far from the other plans."""
     global MODEL
     MODEL = hybrid()
     plans = {spec: plan(spec) for spec in ("self-extend", "leaky-rerope", "dca", "rope")}
     os.environ["DPE_TABLE"] = next(iter(plans.values()))
     check_norms()
-    drafts = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}, "disable_log_stats": False} if NAMES else {}
-    engine = Engine(dtype="bfloat16", block_size=None, max_num_batched_tokens=200, mamba_ssm_cache_dtype="float32", **drafts)
+    engine = Engine(dtype="bfloat16", block_size=None, max_num_batched_tokens=200, mamba_ssm_cache_dtype="float32")
     import torch
     import transformers
     import dpe_transformers
@@ -393,7 +380,6 @@ def check_hybrid():
         nearest = min(one for other, one in away.items() if other != spec)
         assert away[spec] < 0.5 * nearest, (spec, away)
         print(f"hybrid, {spec}: {away[spec]:.4f} nats a token from float32 under this plan, {nearest:.4f} from the next", flush=True)
-    assert not NAMES or drafts_of(engine)[0] > 0
 
 
 def check_norms():
@@ -600,7 +586,8 @@ def check_kernel():
     path, ids = text_of(TRAINED + 30)
     for spec in ("dca", "streaming-llm"):
         use(plan(spec))
-        same(engine.answers([ids], 2, likelihoods=True)[0], path, TRAINED + 30, f"kernel, {spec}", "--method", spec, "--length", str(LENGTH))
+        same(engine.answers([ids], 2, likelihoods=True)[0], path, TRAINED + 30, f"kernel, {spec}", "--method", spec, "--length",
+             str(LENGTH))
 
 
 def check_taken():
