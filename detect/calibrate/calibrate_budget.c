@@ -57,7 +57,7 @@ static void apply(struct batch *batch, const struct setting *setting, double tok
         args->norms.lengths = shortest;
     }
     batch->args = args;
-    batch->chooses = strcmp(args->top_k, CALIBRATE_AUTO) == 0 && !batch->frequencies;
+    batch->chooses = strcmp(args->top_k, CALIBRATE_AUTO) == 0 && !batch->pairless;
     batch->diverges = batch->diverges && setting->diverges;
 }
 

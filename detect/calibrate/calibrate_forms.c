@@ -26,14 +26,14 @@ static const struct form {
     bool top_k, model, scores;
     bool drop;          /* it cannot carry an attention temperature */
     bool dpe;           /* it holds plans of DPE alone */
-    bool frequencies;   /* of frequencies alone */
-    bool both;          /* of positions and of frequencies */
+    bool frequencies;   /* of frequencies alone, or of a temperature */
+    bool both;          /* of positions too */
     const char *format; /* its --format; NULL: the one of its name */
     bool plain;         /* of the method that needs no adapter */
 } forms[] = {
     {.name = "table.h5", .from = {"detect.h5", "norms.h5"}, .each = true, .top_k = true},
-    {.name = "table.h5", .from = {"detect.h5"}, .frequencies = true},
-    {.name = "table.h5", .several = true},
+    {.name = "table.h5", .from = {"detect.h5"}, .each = true, .frequencies = true},
+    {.name = "table.h5", .several = true, .both = true},
     {.name = "table.json", .from = {"table.h5"}, .both = true},
     {.name = "scores.pt", .from = {"detect.h5", "norms.h5"}},
     {.name = "table.yaml",
@@ -73,7 +73,7 @@ bool dpe_calibrate_factors(const struct batch *batch)
 static bool is_written(const struct batch *batch, const struct form *form)
 {
     bool factors = dpe_calibrate_factors(batch);
-    bool ours = batch->frequencies == form->frequencies;
+    bool ours = batch->pairless == form->frequencies;
     if (strcmp(form->name, "config.json") == 0) {
         ours = form->frequencies ? factors : !factors && !batch->frequencies;
     }
@@ -388,7 +388,7 @@ dpe_status dpe_calibrate_each_table(struct batch *batch, calibrate_visit visit,
         const char *name;
         bool made, each; /* there is one for each entry */
     } files[] = {{"detect.h5", true, true},
-                 {"norms.h5", !batch->frequencies, false},
+                 {"norms.h5", !batch->pairless, false},
                  {"ablate.h5", batch->chooses, true},
                  {"check.h5", true, false},
                  {"kld-trained.h5", batch->diverges, false},

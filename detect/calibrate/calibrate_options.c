@@ -54,41 +54,14 @@ void dpe_calibrate_defaults(struct calibrate_arguments *args)
     args->detect.job.most_lengths = DPE_JOB_LENGTHS;
 }
 
-/* What only positions have. */
-static void check_frequencies(struct dpe_command_line *state,
-                              const struct calibrate_arguments *args)
-{
-    const struct {
-        const char *name;
-        bool given;
-    } of_profile[] = {
-        {"--top-k", args->top_k != NULL},
-        {"--norm-samples", args->norm_samples > 0},
-        {"--norm-lengths", args->norms.lengths != NULL},
-        {"--contribution", args->norms.contribution_given},
-        {"--special-in-text", args->norms.special_given},
-    };
-    for (size_t i = 0; i < sizeof of_profile / sizeof of_profile[0]; i++) {
-        if (of_profile[i].given) {
-            dpe_line_error(state,
-                           "--move frequencies has no profile of the heads and no key pairs: a "
-                           "frequency holds for every head; leave out %s",
-                           of_profile[i].name);
-        }
-    }
-    if (args->detect.job.n_lengths > 1) {
-        dpe_line_error(state,
-                       "--move frequencies takes one length: runtimes read one list of factors; "
-                       "run it once for each length, with a folder of its own");
-    }
-}
-
 static void complete(struct dpe_command_line *state, struct calibrate_arguments *args)
 {
     struct dpe_detect_arguments *detect = &args->detect;
     dpe_job_require(state, &detect->job, true, "--output DIR");
-    if (detect->frequencies) {
-        check_frequencies(state, args);
+    if (detect->frequencies && detect->job.n_lengths > 1) {
+        dpe_line_error(state,
+                       "--move frequencies takes one length: runtimes read one list of factors; "
+                       "run it once for each length, with a folder of its own");
     }
     if ((detect->budget.seconds > 0.0 || detect->budget.tokens > 0.0) &&
         detect->job.n_lengths > 1) {

@@ -288,7 +288,7 @@ dpe_status dpe_calibrate_price(struct batch *batch, enum calibrate_way way, stru
             dpe_print("\n");
         }
     }
-    if (!batch->frequencies) {
+    if (!batch->pairless) {
         DPE_TRY(dpe_calibrate_profile(batch, way, sum, err));
     }
     for (int e = 0; e < state->n_entries; e++) {

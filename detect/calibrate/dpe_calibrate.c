@@ -26,8 +26,8 @@ static dpe_status lead(struct batch *batch, dpe_status (*step)(struct batch *, s
 
 static void announce(struct batch *batch, const char *what)
 {
-    int parts = (1 + batch->chooses) * batch->state.n_entries + (batch->frequencies ? 3 : 4) +
-                batch->diverges;
+    int parts =
+        (1 + batch->chooses) * batch->state.n_entries + (batch->pairless ? 3 : 4) + batch->diverges;
     (void)fflush(stdout); /* the part before is whole where both streams go to one file */
     dpe_log_info("%d of %d: %s", ++batch->step, parts, what);
 }
@@ -65,7 +65,7 @@ static dpe_status sweep(struct batch *batch, struct dpe_error *err)
 
 static dpe_status profile(struct batch *batch, struct dpe_error *err)
 {
-    if (batch->frequencies) {
+    if (batch->pairless) {
         return DPE_OK;
     }
     announce(batch, "profile of the heads (dpe-norms)");
@@ -77,7 +77,7 @@ static dpe_status profile(struct batch *batch, struct dpe_error *err)
 static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
 {
     struct entry *entry = batch->entry;
-    if (batch->frequencies) {
+    if (batch->pairless) {
         return DPE_OK;
     }
     if (entry->other) {
@@ -155,7 +155,7 @@ static dpe_status make_report(struct batch *batch, struct dpe_error *err)
         bool made, each; /* there is one for each entry */
     } inputs[] = {
         {"detect.h5", true, true},
-        {"norms.h5", !batch->frequencies, false},
+        {"norms.h5", !batch->pairless, false},
         {"table.h5", true, false},
         {"check.h5", true, false},
         {"kld.h5", batch->diverges, false},
@@ -305,7 +305,12 @@ static dpe_status prepare(struct batch *batch, struct dpe_error *err)
                      "rotations of their own, which longrope's one list of factors cannot hold; "
                      "table.h5 and table.json hold the table");
     }
-    batch->chooses = automatic && !batch->frequencies;
+    batch->pairless = batch->frequencies || dpe_config_still(config);
+    batch->chooses = automatic && !batch->pairless;
+    if (batch->pairless) {
+        dpe_log_info("no profile of the heads is made, and no key pairs are chosen: what the table "
+                     "changes holds for every head");
+    }
     DPE_TRY(status);
     dpe_calibrate_try_kld(batch);
     if (!automatic && strtod(args->top_k, NULL) > (double)batch->n_pairs) {
@@ -335,7 +340,7 @@ static dpe_status try_entry(struct batch *batch, struct dpe_error *err)
 static dpe_status try_parts(struct batch *batch, struct dpe_error *err)
 {
     DPE_TRY(dpe_calibrate_check_exports(batch, err));
-    if (!batch->frequencies && !dpe_calibrate_has_begun(batch, NULL, "norms.h5")) {
+    if (!batch->pairless && !dpe_calibrate_has_begun(batch, NULL, "norms.h5")) {
         DPE_TRY(dpe_calibrate_profile(batch, CALIBRATE_TRY, NULL, err));
     }
     for (int e = 0; e < batch->state.n_entries; e++) {
@@ -439,6 +444,10 @@ DPE_MAIN(dpe_calibrate)
     batch->line = batch->args = &args;
     dpe_status status = open_job(batch, &options, &err);
     if (status == DPE_OK) {
+        const bool still = dpe_config_still(dpe_model_config(batch->job.model));
+        if (still && args.detect.rule == DPE_DETECT_BOTH) {
+            args.detect.rule = DPE_DETECT_SEARCH; /* there are no groups to sweep */
+        }
         status = work(batch, &err);
     }
     status = dpe_job_close(&batch->job, status, &err);

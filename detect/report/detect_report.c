@@ -139,6 +139,7 @@ static dpe_status keep_own(struct dpe_detect_report *report, bool rope, bool bas
     dpe_table_put_temperature(rope ? &dpe_temperature_none : &params->temperature,
                               report->entry.room, values);
     values->mask = (uint8_t *)(uintptr_t)mask;
+    values->applied_inv_freq = params->still ? values->inv_freq + values->n_pairs : NULL; /* 0 */
     for (int64_t j = 0; mask != NULL && j < values->n_pairs; j++) {
         values->top_k += mask[j];
     }

@@ -23,8 +23,9 @@ static const char *const families[] = {
     "self",
     "lampe:official=0",
     "self-extend",
+    "rope", /* of models whose plans are temperatures */
 };
-enum { FAMILIES = sizeof families / sizeof families[0], PLAIN = 4, RAMP = 2, JETLONG_FREQ = 6 };
+enum { FAMILIES = sizeof families / sizeof families[0] - 1, PLAIN = 4, RAMP = 2, JETLONG_FREQ = 6 };
 enum { MOST_CUTS = 4 }; /* where the groups are split */
 
 struct list {
@@ -54,7 +55,7 @@ static void put_family(const struct dpe_detect_point *point, char *spec)
     const char *family = families[point->family - 1];
     const char *join = strchr(family, ':') != NULL ? "," : ":";
     snprintf(spec, DPE_DETECT_SPEC, "%s", family);
-    if (point->window > 0) {
+    if (point->window > 0 && point->family <= FAMILIES) {
         dpe_append(spec, DPE_DETECT_SPEC, "%swindow=%lld", join, (long long)point->window);
         join = ",";
     }
@@ -123,12 +124,14 @@ static double yarn_factor(const struct dpe_detect_params *params)
 /* The exponent of log-n from L0: at ½ recall is lost, at one perplexity. */
 static const double usual_exponent = 0.7;
 
-/* The first `kept` groups where they are, the others at `length`. */
+/* The first `kept` groups where they are, the others at `length`; where there is nothing to move
+ * the temperature alone. */
 static struct dpe_detect_point placed(const struct dpe_detect_params *params,
                                       const struct dpe_temperature *temperature, int64_t window,
                                       int64_t length, int kept)
 {
-    struct dpe_detect_point point = {.temperature = *temperature, .window = window};
+    struct dpe_detect_point point = {
+        .temperature = *temperature, .window = window, .family = params->still ? FAMILIES + 1 : 0};
     for (int g = 0; g < params->n_groups; g++) {
         point.length[g] = g < kept ? params->length : dpe_most(1, length);
     }

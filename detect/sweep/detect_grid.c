@@ -193,6 +193,9 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
                                  const struct dpe_plan_context *context, const double *scale,
                                  struct dpe_plan *plan, struct dpe_error *err)
 {
+    if (grid->params.still) {
+        return dpe_plan_make("rope", context, plan, err);
+    }
     const struct dpe_dpe_params dpe = {
         .frequencies = grid->params.frequencies,
         .window = grid->params.window,

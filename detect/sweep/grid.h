@@ -36,6 +36,8 @@ struct dpe_detect_params {
     int64_t window;         /**< w, tokens: nearer keys keep their distance */
     bool frequencies;       /**< the scales divide frequencies (dpe_dpe_params): the window decides
                                  nothing */
+    bool still;             /**< no layer that a plan is for rotates: plans are temperatures, and
+                                 groups, lengths and window decide nothing */
     int n_whole;            /**< of frequencies: so many groups, the first ones, are of pairs that
                                  all go round within L0 tokens; the grid finds it */
     int n_groups;           /**< C equal ranges of pairs */

@@ -56,20 +56,22 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     const struct dpe_config *config = dpe_model_config(inputs->job.model);
     inputs->context = dpe_job_context(&inputs->job, args->job.length);
     inputs->context.select = args->selection;
-    if (args->groups > dpe_config_pairs(config)) {
+    const bool still = dpe_config_still(config);
+    if (still && dpe_detect_sweeps(args->rule)) {
         return dpe_fail(err, DPE_USAGE,
-                        "--groups: expected 1 to %lld (the model's pairs), found "
-                        "%lld",
-                        (long long)dpe_config_pairs(config), (long long)args->groups);
+                        "--select %s: no layer of this model that sees all keys rotates, so there "
+                        "are no groups to sweep; leave it out: a temperature is searched",
+                        dpe_detect_rule_names[args->rule]);
     }
     struct dpe_detect_params params = {
         .length = args->job.length,
         .trained_length = inputs->job.trained_length,
         .frequencies = args->frequencies,
+        .still = still,
         .window = args->frequencies  ? 1
                   : args->window > 0 ? args->window
                                      : dpe_detect_default_window(inputs->job.trained_length),
-        .n_groups = (int)args->groups,
+        .n_groups = still ? 1 : (int)dpe_least(args->groups, INT32_MAX),
         .mask = inputs->mask,
     };
     if (strcmp(args->temperature, "auto") != 0 &&

@@ -212,7 +212,11 @@ static dpe_status compute_for(const struct dpe_config *config, const struct dpe_
 dpe_status dpe_rope_native(const struct dpe_config *config, int64_t length, double *inv_freq,
                            double *attention_factor, struct dpe_error *err)
 {
-    return compute_for(config, &config->rope, length, inv_freq, attention_factor, err);
+    DPE_TRY(compute_for(config, &config->rope, length, inv_freq, attention_factor, err));
+    if (dpe_config_still(config)) {
+        *attention_factor = 1.0; /* that of layers which a plan is not for */
+    }
+    return DPE_OK;
 }
 
 void dpe_plan_set_rope_factor(struct dpe_plan *plan, double a)

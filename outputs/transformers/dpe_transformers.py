@@ -8,8 +8,8 @@ Which entry of the table runs a text is decided once, when its first tokens are 
 the prompt and of what generate() may add, or by what expect(model, tokens) announced. A text of at
 most the trained length is run by the model's own attention and rotation, unchanged.
 
-A table holds for the full-attention layers that rotate. Under an entry the others (sliding windows, recurrent
-layers, layers without positions) stay as transformers computes them. Three documented seams, no source copies:
+A table holds for the full-attention layers that rotate; where none does, it is a temperature of those without positions. Under an
+entry the others (sliding windows, recurrent layers, else layers without positions) stay as transformers computes them. Three documented seams, no source copies:
 * The attention interface: "dpe" is registered for attention and for its mask. An attention module reads
   from its config which attention it calls; those of the layers that move are given a copy that names "dpe".
   Scaling, soft caps and sinks reach it as arguments. What it needs besides lies on the modules, so that
@@ -39,7 +39,7 @@ from dpe_attention import NOT_MEASURED, Attention, Table, TableError, fingerprin
 NAME = "dpe"
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "phi3", "olmo2", "olmo3", "granite",
                "smollm3", "glm4", "ministral3", "gemma2", "gemma3_text", "gpt_oss", "qwen3_5_text", "qwen3_5_moe_text",
-               "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4")
+               "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "cohere2")
 # Their frequencies depend on the length of the text, so the checkpoint has none to compare.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 
@@ -147,13 +147,14 @@ def _window_unused(config):
 
 
 def _moving_layers(text):
-    """The attention modules of the full-attention layers that rotate."""
+    """The attention modules of the full-attention layers that rotate; where none does, of all full-attention layers. And
+    whether they rotate."""
     modules = [getattr(layer, "self_attn", None) for layer in text.layers]  # None: a recurrent layer
-    still = text.config.model_type == "exaone4" and text.config.sliding_window is not None  # only those with windows rotate
-    if still or text.rotary_emb is None:
-        return []
-    return [module for i, module in enumerate(modules)
-            if module is not None and not _is_windowed(text.config, i) and getattr(module, "use_rope", True)]
+    full = [module for i, module in enumerate(modules) if module is not None and not _is_windowed(text.config, i)]
+    # Of these only the layers with windows rotate.
+    still = text.rotary_emb is None or text.config.model_type in ("exaone4", "cohere2") and text.config.sliding_window is not None
+    rotating = [] if still else [module for module in full if getattr(module, "use_rope", True)]
+    return rotating or full, bool(rotating)
 
 
 def _head_order(text, module):
@@ -188,7 +189,7 @@ def _rope_types(text):
 
 
 def _check_layers(text):
-    """Refuses a model that no table can move. Returns the layers that move."""
+    """Refuses a model that no table can change. Returns the layers that a table is for, and whether these rotate."""
     config = text.config
     if config.model_type not in MODEL_TYPES:
         raise TableError(f"a {config.model_type} model: expected one of {', '.join(MODEL_TYPES)}")
@@ -198,22 +199,25 @@ def _check_layers(text):
                          f"{config.max_position_embeddings} of max_position_embeddings: no text in training was longer. "
                          "Load the model with sliding_window=None (and full_attention in layer_types, "
                          "where it has them), so that these layers have full attention")
-    moving = _moving_layers(text)
+    moving, rotates = _moving_layers(text)
     if not moving:
-        raise TableError("no full-attention layer of this model has rotary positions" +
-                         (f" (sliding_window is {window})" if window is not None else "") +
-                         ", so there is nothing that a table could move")
+        raise TableError("this model has no full-attention layer" + (f" (sliding_window is {window})" if window is not None else "") +
+                         ", so there is nothing that a table could change")
     if not all(getattr(module, "is_causal", True) for module in moving):
         raise TableError("a model with bidirectional attention: DPE attention is causal")
-    return moving
+    return moving, rotates
 
 
 def _check_model(model, table):
     """Refuses what cannot be run under the table. Returns the order of a head's components."""
     text = model.get_decoder()
-    config, moving = text.config, _check_layers(text)
+    config, (moving, rotates) = text.config, _check_layers(text)
     table.check_model(config.model_type, n_layers=len(text.layers), n_heads=config.num_attention_heads,
                       n_kv_heads=config.num_key_value_heads, head_dim=moving[0].head_dim)
+    if not rotates:
+        if any(entry.applied_inv_freq.any() for entry in table.entries):
+            raise TableError("no full-attention layer of this model rotates: expected a table of a temperature alone, found one that rotates pairs")
+        return None
     order, frequencies, factor = _head_order(text, moving[0])
     if len(frequencies) != table.rotating_pairs():
         raise TableError(f"{table.path} was made for a model that rotates {table.rotating_pairs()} pairs of a "
@@ -226,7 +230,10 @@ def _check_model(model, table):
 def _formula(model, length):
     """A table of the formula's plans for the model, up to `length` tokens."""
     text = model.get_decoder()
-    config, moving = text.config, _check_layers(text)
+    config, (moving, rotates) = text.config, _check_layers(text)
+    if not rotates:
+        raise TableError("no full-attention layer of this model rotates, so the formula moves nothing: dpe-calibrate and dpe-detect "
+                         "make tables of a temperature alone")
     if set(_rope_types(text)) & set(LENGTH_DEPENDENT):
         raise TableError("the frequencies of this model depend on the length of the text: dpe-export --method dpe makes its table")
     _, frequencies, factor = _head_order(text, moving[0])
@@ -245,7 +252,7 @@ class Switch:
         self.text = model.get_decoder()
         self.cores = {entry.evaluated_length: Attention(entry, order=order, **options)
                       for entry in table.entries}
-        self.moving = _moving_layers(self.text)
+        self.moving = _moving_layers(self.text)[0]
         self.native = self.text.config
         self.announced = 0      # by expect(): texts that begin from now on
         self.generating = 0     # by generate(): the text that begins next
@@ -284,7 +291,7 @@ class Switch:
         self.entry = entry
 
     def _unrotate(self, module, args, kwargs):
-        if self.entry is None:
+        if self.entry is None or kwargs.get("position_embeddings") is None:
             return None
         cos, sin = kwargs["position_embeddings"]
         return args, dict(kwargs, position_embeddings=(torch.ones_like(cos), torch.zeros_like(sin)))

@@ -111,6 +111,26 @@ MODELS = {
                           **{**windows(24, 2, 128), **yarn(32.0, 4096)}), 0,
                     "`gpt_oss`; needs nothing up to 128k. Every second layer sees a window and stays. Published in MXFP4, which opens "
                     "as it is and takes about a third"),
+    "Qwen3-Next-80B-A3B": (shape("qwen3_next", 48, 2048, 5120, 16, 2, 151936, 262144, 1e7, moe_intermediate_size=512, num_experts=512,
+                                 num_experts_per_tok=10, shared_expert_intermediate_size=512, partial_rotary_factor=0.25,
+                                 **{name: value for name, value in HYBRID.items() if name not in ("rope_parameters", "layer_types")},
+                                 layer_types=(["linear_attention"] * 3 + ["full_attention"]) * 12), 0,
+                           "`qwen3_next`; as Qwen3.5-4B, with 512 experts"),
+    "OLMo Hybrid 7B": (shape("olmo_hybrid", 32, 3840, 11008, 30, 30, 100352, 65536, None, rope_parameters={"rope_theta": None, "rope_type": "default"},
+                             layer_types=(["linear_attention"] * 3 + ["full_attention"]) * 8), 0,
+                       "`olmo_hybrid`; needs nothing up to 64k. No layer has positions: a plan is a temperature"),
+    "GLM-4.5-Air": (shape("glm4_moe", 46, 4096, 10944, 96, 8, 151552, 131072, 1e6, head_dim=128, partial_rotary_factor=0.5, moe_intermediate_size=1408,
+                          n_routed_experts=128, num_experts_per_tok=8, n_shared_experts=1, first_k_dense_replace=1, norm_topk_prob=True,
+                          **{"attention_bias": True}), 0, "`glm4_moe`; needs nothing up to 128k. Half of each head rotates"),
+    "MiniMax-M2": (shape("minimax_m2", 62, 3072, 1536, 48, 8, 200064, 196608, 5e6, head_dim=128, rotary_dim=64, num_local_experts=256,
+                         num_experts_per_tok=8, scoring_func="sigmoid"), 0, "`minimax_m2`; needs nothing up to 192k. Half of each head rotates"),
+    "Seed-OSS 36B": (shape("seed_oss", 64, 5120, 27648, 80, 8, 155136, 524288, 1e7, head_dim=128, **{"attention_bias": True}), 0,
+                     "`seed_oss`; needs nothing up to 512k"),
+    "ERNIE 4.5 0.3B": (shape("ernie4_5", 18, 1024, 3072, 16, 2, 103424, 131072, 5e5, head_dim=128, **TIED), 0, "`ernie4_5`; needs nothing up to 128k"),
+    "EXAONE 4.0 1.2B": (shape("exaone4", 30, 2048, 4096, 32, 8, 102400, 65536, 1e6, head_dim=64, sliding_window=None, **TIED, **llama3(16.0)), 0,
+                        "`exaone4`; needs nothing up to 64k. The 32B has windows, and its other layers no positions: a plan is a temperature"),
+    "Command R7B": (shape("cohere2", 32, 4096, 14336, 32, 8, 256000, 132096, 5e4, layer_norm_eps=1e-5, logit_scale=0.25, **TIED, **windows(32, 4, 4096)), 0,
+                    "`cohere2`; needs nothing up to 129k. Layers that see all keys have no positions: a plan is a temperature"),
 }
 
 
@@ -124,7 +144,7 @@ def books(folder, tokens):
     for i in range(4):
         turned = "\n\n".join(texts[i:] + texts[:i])  # some 180,000 tokens
         with open(os.path.join(folder, "%d.txt" % i), "w", encoding="utf-8") as file:
-            file.write((turned + "\n\n") * (tokens // 150000 + 1))
+            file.write((turned + "\n\n") * (tokens // 150000 + 2))
 
 
 def dry_run(command, pattern):

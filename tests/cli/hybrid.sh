@@ -26,6 +26,17 @@ model="--model $work/model"
     grep -q "perplexity [0-9.]*" "$work/out" || fail "--nll: $(cat "$work/out")"
 }
 
+# Attention that sees as much as in training, and states that reach further: beside the other plans, and on the page.
+# shellcheck disable=SC2086
+{
+    "$bin/dpe-detect" $model --corpus "$work/corpus" --length 1024 --threads 2 --dtype f32 --against streaming-llm -o "$work/far.h5" >"$work/out" 2>"$work/err" ||
+        fail "--against streaming-llm: $(cat "$work/err")"
+    "$bin/dpe-report" "$work/far.h5" -o "$work/far.html" --quiet && grep -q streaming-llm "$work/far.html" || fail "streaming-llm is not on the page"
+    "$bin/dpe-eval" ppl $model --corpus "$work/corpus" --length 256,1024 --threads 2 --method rope --method streaming-llm --samples 2 -o "$work/far-ppl.h5" >"$work/out" 2>"$work/err" ||
+        fail "dpe-eval ppl: $(cat "$work/err")"
+    grep -q "^streaming-llm.* [0-9.]*" "$work/out" || fail "dpe-eval ppl: $(cat "$work/out")"
+}
+
 # One cache serves all questions of a context: the state at its end is copied for each.
 for batch in 8 1; do
     # shellcheck disable=SC2086

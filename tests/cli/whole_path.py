@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""whole_path.py BIN: every kind of model that -m takes, and the shape of a real one, through the whole of dpe-calibrate, the
-report, every form and back. The weights are random: what is tried is that no part stumbles over the kind or the shape."""
+"""whole_path.py BIN [PROBE]: every kind of model that -m takes, and the shape of a real one, through the whole of dpe-calibrate, the
+report, every form and back. The weights are random: what is tried is that no part stumbles over the kind or the shape. With PROBE
+(adapter_probe, and a Python that has transformers): the kinds of layers alone, and their tables in transformers, whose logits must
+be the engine's."""
 import array
 import json
 import os
@@ -13,10 +15,11 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "lib"), str(ROOT / "tests" / "engine" / "gguf")]
+sys.path[:0] = [str(ROOT / "tests" / "lib"), str(ROOT / "tests" / "engine" / "gguf"), str(ROOT / "tests" / "engine" / "model")]
 from gguf_models import convert, in_blocks  # noqa: E402
 from gguf_tokenizer import byte_level  # noqa: E402
 from gguf_writer import I32, U32, write  # noqa: E402
+from packed_folders import GPTQ, Maker, bf16, flat, read, single  # noqa: E402
 
 BIN = os.path.abspath(sys.argv[1])
 TOKENIZER = ROOT / "data" / "reference" / "tokenizer.json"
@@ -108,6 +111,46 @@ def make_folder(folder, shape, shards=1, fp8=False):
     return folder
 
 
+def with_vocabulary(tensors, rng):
+    """The model's tensors with rows for each token of the tokenizer."""
+    rows = {name: [VOCAB, shape[1]] for name, (_, shape, _) in tensors.items() if name in ("model.embed_tokens.weight", "lm_head.weight")}
+    return tensors | {name: ("F32", shape, floats(rng.gauss(0, 1) for _ in range(size(shape)))) for name, shape in rows.items()}
+
+
+def floats(values):
+    return array.array("f", values).tobytes()
+
+
+def finish(folder, config, tensors):
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": VOCAB, "max_position_embeddings": 64}))
+    shutil.copyfile(TOKENIZER, folder / "tokenizer.json")
+    save(folder / "model.safetensors", tensors)
+    return folder
+
+
+def make_family(work, name):
+    """A golden model, with the tokenizer's vocabulary and another trained length."""
+    golden = ROOT / "tests" / "golden" / "families" / name
+    return finish(work / name, json.loads((golden / "config.json").read_text()),
+                  with_vocabulary(read(golden / "model.safetensors"), random.Random(5)))
+
+
+def make_gptq(work):
+    """Matrices of 4 bits in groups of 16 columns in any order; beside it the same weights unpacked, for what reads no GPTQ."""
+    rng, packed, plain = random.Random(7), {}, {}
+    for name, shape in shapes(NARROW):
+        if len(shape) == 2 and ".layers." in name:
+            made = Maker(rng, name[:-len(".weight")], *shape, "gptq-bits=4-size=16-order=1")
+            packed.update(made.tensors)
+            plain[name] = "BF16", shape, array.array("H", (bf16(single(value)) for value in flat(made.values))).tobytes()
+        else:
+            packed[name] = plain[name] = "F32", shape, floats([8.0] * size(shape) if len(shape) == 1 else (rng.gauss(0, 1) for _ in range(size(shape))))
+    config = json.loads((work / "folder" / "config.json").read_text()) | {"dtype": "float32"}
+    finish(work / "gptq-plain", config, plain)
+    return finish(work / "gptq", config | {"quantization_config": GPTQ | {"group_size": 16}}, packed)
+
+
 def make_gguf(work, name, shape, parts=1):
     meta, tensors = convert(make_folder(work / (name + "-folder"), shape))
     meta = [line for line in meta if line[0] != "tokenizer.ggml.bos_token_id"] + byte_level(json.loads(TOKENIZER.read_text()))
@@ -175,6 +218,30 @@ def positions(work, model, out, *words):
         tool("dpe-report", *(out / name for name in each), "-o", work / "page.html", "--force", "--quiet")
 
 
+def temperature(work, model, out, *words):
+    """The table of a model that has nothing to move: a search, no sweep, profile or key pairs; the formula of dpe is such a plan."""
+    task = ("-m", model, "--corpus", work / "corpus", "-l", LENGTH, "--niah", "digits=3", "--threads", "1", *words)
+    said = tool("dpe-calibrate", *task, "-o", out)
+    assert "1 of 4: search" in said and "dpe-norms" not in said, said
+    assert "nothing was changed" in tool("dpe-calibrate", *task, "-o", out)
+    names = {path.name for path in out.iterdir()}
+    assert names == {"detect.h5", "check.h5", "table.h5", "table.json", "config.json", "report.html", "forms.sha256"}, names
+    plan = output("dpe-run", "-m", model, "--table", out, "--show-plan")
+    assert "\npairs           0, " in plan, plan
+    formula = output("dpe-run", "-m", model, "--method", "dpe", "--length", LENGTH, "--show-plan")
+    assert "log-n=64,log-n-power=0.7, a formula: nothing was measured\n" in formula, formula
+    tool("dpe-export", "--method", "dpe", "-m", model, "--length", LENGTH, "-o", work / (out.name + "-formula.h5"))
+    use(model, work / (out.name + "-formula.h5"))
+    back = work / (out.name + "-back.h5")
+    for form in ("table.h5", "table.json", "config.json"):
+        use(model, out / form)
+        tool("dpe-export", out / form, "-o", back, "--force")
+        same_table(out / "table.h5", back)
+    tool("dpe-export", "--check", out / "table.h5", "-m", model)
+    said = tool("dpe-detect", *task, "--select", "paper", "-o", back, "--force", code=64)
+    assert "no layer of this model that sees all keys rotates" in said, said
+
+
 def frequencies(work, model, out):
     """A table of frequencies, and what runtimes read without an adapter."""
     calibrate(work, model, out, "--move", "frequencies")
@@ -224,13 +291,50 @@ def exports(work, model, gguf):
         assert trained(work / "copy.gguf") == 64
 
 
+KINDS = {"qwen3_5": positions, "glm4_moe": positions, "minimax_m2": positions, "gptq": positions, "cohere2": temperature,
+         "olmo_hybrid_still": temperature}
+
+
+def adapter(probe, model, plain, table):
+    """The model under its table in transformers, read at once and token by token."""
+    sys.path[:0] = [str(ROOT / "tests" / "golden")]
+    import argparse
+    import adapter_transformers as golden
+    import torch
+    torch.set_grad_enabled(False)
+    ids = random.Random(9).choices(range(VOCAB), k=LENGTH)
+    loaded = golden.load(str(plain))
+    native = loaded(torch.tensor([ids])).logits[0]
+    with tempfile.TemporaryDirectory() as scratch:
+        want = golden.engine_logits(argparse.Namespace(probe=probe), scratch, str(model), str(table), ids)
+    golden.dpe_transformers.apply(loaded, str(table))
+    golden.dpe_transformers.expect(loaded, LENGTH)
+    errors = [golden.error(loaded(torch.tensor([ids])).logits[0], want), golden.error(golden.decode(loaded, ids, LENGTH // 2), want)]
+    changes = golden.error(native, want)
+    print(f"{model.name}: largest difference / spread, at once and token by token: {errors[0]:.1e}, {errors[1]:.1e}; without the table {changes:.1e}", flush=True)
+    assert max(errors) <= golden.LIMIT and changes > 10 * golden.LIMIT, (model, errors, changes)
+
+
 def main():
+    probe = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else None
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
         (work / "corpus").mkdir()
         for book in sorted((ROOT / "data" / "sample" / "test").glob("90000*.txt"))[:3]:
             (work / "corpus" / book.name).write_bytes(book.read_bytes()[:6000])
-        models = {"folder": make_folder(work / "folder", NARROW), "sharded": make_folder(work / "sharded", NARROW, shards=2),
+        folder = make_folder(work / "folder", NARROW)
+        for kind, path in KINDS.items():
+            model = make_gptq(work) if kind == "gptq" else make_family(work, kind)
+            # The only length that the sweep may choose is one that moves positions.
+            path(work, model, work / ("of-" + kind), *(("--lengths", "64") if path is positions else ()))
+            print(kind, "ok", flush=True)
+            if probe is not None:
+                # A search may keep the model as it is; the formula does not.
+                table = work / f"of-{kind}" / "table.h5" if path is positions else work / f"of-{kind}-formula.h5"
+                adapter(probe, model, work / "gptq-plain" if kind == "gptq" else model, table)
+        if probe is not None:
+            return
+        models = {"folder": folder, "sharded": make_folder(work / "sharded", NARROW, shards=2),
                   "fp8": make_folder(work / "fp8", NARROW, fp8=True), "gguf": make_gguf(work, "gguf", NARROW),
                   "split": make_gguf(work, "split", NARROW, parts=2), "real": make_gguf(work, "real", REAL)}
         for kind, model in models.items():

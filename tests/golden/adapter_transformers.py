@@ -308,8 +308,8 @@ def refused_families(args, scratch):
     families = os.path.join(HERE, "families")
     for name, options, words in (("phi3", {}, "Load the model with sliding_window=None"),
                                  ("ministral3", {"sliding_window": 7}, "no full-attention layer"),
-                                 ("exaone4_windows", {}, "no full-attention layer"),
-                                 ("olmo_hybrid_still", {}, "no full-attention layer")):
+                                 ("exaone4_windows", {}, "expected a table of a temperature alone"),
+                                 ("olmo_hybrid_still", {}, "expected a table of a temperature alone")):
         model = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(families, name), **options)
         refusal(model, make_table(path, model, **shape), words)
     half = load(os.path.join(families, "glm4"))

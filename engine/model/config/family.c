@@ -484,13 +484,28 @@ static const struct {
     {"longcat_flash", latent},
 };
 
-/* What llama.cpp's converter makes of them: rates, and value heads in an order of its own. */
-static const struct dpe_family_recurrent recurrent_gguf = {
-    .layout = DPE_RECURRENT_QKV, .norms = &norms_before, .tiled = true, .rates = true};
+/* What llama.cpp's converter makes of them: rates, and value heads in an order of its own where the
+ * rows of a key head are not together. */
+static const char *const weights_sorted[DPE_WEIGHTS_PER_LAYER] = {
+    [DPE_WEIGHT_BETA] = "linear_attn.in_proj_ba",
+    [DPE_WEIGHT_DECAY] = "linear_attn.in_proj_ba",
+};
+static const struct dpe_family_recurrent recurrent_gguf[] = {
+    {.layout = DPE_RECURRENT_QKV, .norms = &norms_before, .tiled = true, .rates = true},
+    {.layout = DPE_RECURRENT_SORTED,
+     .norms = &norms_before,
+     .weights = weights_sorted,
+     .rates = true},
+    {.layout = DPE_RECURRENT_KEYS,
+     .norms = &norms_before,
+     .weights = weights_qwen3_next,
+     .rates = true}};
 
-const struct dpe_family_recurrent *dpe_family_recurrent_gguf(const struct dpe_family *family)
+const struct dpe_family_recurrent *dpe_family_recurrent_gguf(const struct dpe_family *family,
+                                                             bool whole)
 {
-    return family->recurrent == NULL ? NULL : &recurrent_gguf;
+    const bool keys = family->recurrent != NULL && family->recurrent->layout == DPE_RECURRENT_KEYS;
+    return family->recurrent == NULL ? NULL : &recurrent_gguf[!keys ? 0 : whole ? 2 : 1];
 }
 
 const struct dpe_family *dpe_family_at(size_t i)

@@ -49,10 +49,12 @@ enum dpe_expert_layout {
 
 /** How a checkpoint holds the projections of a layer with a state. */
 enum dpe_recurrent_layout {
-    DPE_RECURRENT_QKV,  /**< rows of q, k, v in one tensor, the others apart (Qwen3.5) */
-    DPE_RECURRENT_KEYS, /**< rows of q, k, v, gate in one tensor, of beta and decay in another,
-                             those of a key head together (Qwen3-Next) */
-    DPE_RECURRENT_APART /**< one tensor each (OLMo Hybrid) */
+    DPE_RECURRENT_QKV,    /**< rows of q, k, v in one tensor, the others apart (Qwen3.5) */
+    DPE_RECURRENT_KEYS,   /**< rows of q, k, v, gate in one tensor, of beta and decay in another,
+                               those of a key head together (Qwen3-Next) */
+    DPE_RECURRENT_SORTED, /**< rows of q, k, v in one tensor, the gate apart, of beta and decay as
+                             in KEYS (Qwen3-Next in GGUF files) */
+    DPE_RECURRENT_APART   /**< one tensor each (OLMo Hybrid) */
 };
 
 /** Names of the norms around attention and MLP, NULL where the family has none. */
@@ -133,8 +135,10 @@ struct dpe_family {
     struct dpe_family_defaults defaults;
 };
 
-/** A family's recurrent layers as a GGUF file has them; NULL: it has none. */
-const struct dpe_family_recurrent *dpe_family_recurrent_gguf(const struct dpe_family *family);
+/** A family's recurrent layers as a GGUF file has them; NULL: it has none. `whole`: the file has
+ * ssm_in, as the first ones of Qwen3-Next. */
+const struct dpe_family_recurrent *dpe_family_recurrent_gguf(const struct dpe_family *family,
+                                                             bool whole);
 /** The family of a model_type, NULL when the table does not have it. */
 const struct dpe_family *dpe_family_find(const char *model_type);
 /** Line i of the table, NULL after the last. */

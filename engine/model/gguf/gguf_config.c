@@ -33,6 +33,7 @@ static const struct architecture {
     {"cohere2", "cohere2", true},
     {"qwen35", "qwen3_5_text", false},
     {"qwen35moe", "qwen3_5_moe_text", false},
+    {"qwen3next", "qwen3_next", false},
 };
 
 /* What the functions of this file work on. */
@@ -82,6 +83,19 @@ static const struct dpe_gguf_tensor *find_tensor(const struct dpe_gguf_set *set,
 static bool has_tensor(const struct maker *maker, const char *name)
 {
     return find_tensor(maker->set, name, NULL) != NULL;
+}
+
+/* Whether some layer has the matrix. */
+static bool has_layers(const struct maker *maker, const char *name)
+{
+    const int64_t n = json_integer_value(json_object_get(maker->out, "num_hidden_layers"));
+    bool found = false;
+    for (int64_t i = 0; i < n && !found; i++) {
+        char full[64];
+        snprintf(full, sizeof full, "blk.%lld.%s.weight", (long long)i, name);
+        found = has_tensor(maker, full);
+    }
+    return found;
 }
 
 /* A whole number; an array with one number for each layer has to say the same for all of them.
@@ -632,7 +646,7 @@ dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct d
         family->interleaved = architecture->interleaved;
         family->names = NULL;          /* names of tensors do not depend on the family */
         family->norm_plus_one = false; /* the 1 is in the file's norms */
-        family->recurrent = dpe_family_recurrent_gguf(maker.family);
+        family->recurrent = dpe_family_recurrent_gguf(maker.family, has_layers(&maker, "ssm_in"));
         family->experts =
             family->experts == DPE_EXPERTS_NONE ? DPE_EXPERTS_NONE : DPE_EXPERTS_APART;
     }

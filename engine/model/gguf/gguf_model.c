@@ -59,7 +59,8 @@ static const char *layer_name(const struct dpe_config *config, const char *name)
         {"ssm_beta", "linear_attn.in_proj_b"},   {"ssm_alpha", "linear_attn.in_proj_a"},
         {"ssm_conv1d", "linear_attn.conv1d"},    {"ssm_dt", "linear_attn.dt_bias"},
         {"ssm_a", "linear_attn.A_log"},          {"ssm_norm", "linear_attn.norm"},
-        {"ssm_out", "linear_attn.out_proj"},
+        {"ssm_out", "linear_attn.out_proj"},     {"ssm_ba", "linear_attn.in_proj_ba"},
+        {"ssm_in", "linear_attn.in_proj_qkvz"},
     };
     for (size_t i = 0; family->recurrent != NULL && i < sizeof states / sizeof states[0]; i++) {
         if (strcmp(states[i].gguf, name) == 0) {

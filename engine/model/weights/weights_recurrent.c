@@ -30,7 +30,10 @@ static struct part part_of(const struct dpe_config *c, int64_t index, enum dpe_w
     const bool v = which == DPE_WEIGHT_V || which == DPE_WEIGHT_CONVOLUTION_V;
     const bool q = which == DPE_WEIGHT_Q || which == DPE_WEIGHT_CONVOLUTION_Q;
     const int64_t before = v ? 2 : q ? 0 : 1;
-    if (dpe_family_of(c)->recurrent->layout == DPE_RECURRENT_KEYS && !is_convolution(which)) {
+    const enum dpe_recurrent_layout layout = dpe_family_of(c)->recurrent->layout;
+    const bool rated = which == DPE_WEIGHT_BETA || which == DPE_WEIGHT_DECAY;
+    if ((layout == DPE_RECURRENT_KEYS || (layout == DPE_RECURRENT_SORTED && rated)) &&
+        !is_convolution(which)) {
         const int64_t group = r->value_heads / r->key_heads;
         const int64_t own = group * r->value_dim;
         const int64_t step = 2 * (r->key_dim + own);
@@ -52,10 +55,18 @@ static bool is_part(const struct dpe_config *c, int64_t index, enum dpe_weight w
         return c->output_gate && (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_OUTPUT_GATE);
     }
     const enum dpe_recurrent_layout layout = dpe_family_of(c)->recurrent->layout;
-    const bool gated =
-        which == DPE_WEIGHT_OUTPUT_GATE || which == DPE_WEIGHT_BETA || which == DPE_WEIGHT_DECAY;
-    return layout == DPE_RECURRENT_KEYS ? projected || gated
-                                        : projected && layout == DPE_RECURRENT_QKV;
+    const bool rated = which == DPE_WEIGHT_BETA || which == DPE_WEIGHT_DECAY;
+    switch (layout) {
+    case DPE_RECURRENT_QKV:
+        return projected;
+    case DPE_RECURRENT_KEYS:
+        return projected || rated || which == DPE_WEIGHT_OUTPUT_GATE;
+    case DPE_RECURRENT_SORTED:
+        return projected || rated;
+    case DPE_RECURRENT_APART:
+        break;
+    }
+    return false;
 }
 
 /* The rows of a part of `whole`: where they are, or a copy where others stand between them. */
@@ -105,8 +116,12 @@ static dpe_status bind_convolutions(struct dpe_binder *binder, int64_t index, in
                  (long long)index, *letter);
         const struct dpe_shard_tensor *found = dpe_shard_table_find(binder->table, name);
         struct dpe_tensor part = {0};
+        if (found == NULL) {
+            dpe_name_list_add(&binder->missing, name);
+            return DPE_OK;
+        }
         /* The last has what is left: transformers writes three parts of about one size. */
-        int64_t own = found != NULL ? found->shape[0] : 0;
+        int64_t own = found->shape[0];
         own = *letter == 'v' || own > rows - n ? rows - n : own;
         DPE_TRY(bind_whole(binder, name, own, cols, true, &part));
         for (int64_t i = 0; part.data != NULL && i < own * cols; i++) {

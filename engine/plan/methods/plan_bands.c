@@ -91,14 +91,20 @@ void dpe_plan_formula(const struct dpe_plan_context *context, const char *spec, 
     const int groups = (int)dpe_least(8, dpe_config_pairs(context->config));
     const struct dpe_formula formula =
         dpe_formula_of(context->length, trained, dpe_default_window(context), groups);
-    snprintf(whole, DPE_FORMULA, "%s%cwindow=%" PRId64 ",lengths=", spec,
-             spec[3] == ':' ? ',' : ':', formula.window);
-    for (int g = 0; g < groups; g++) {
+    const bool still = dpe_config_still(context->config);
+    const char join = spec[3] == ':' ? ',' : ':';
+    if (still) {
+        snprintf(whole, DPE_FORMULA, "rope%s", spec + 3);
+    } else {
+        snprintf(whole, DPE_FORMULA, "%s%cwindow=%" PRId64 ",lengths=", spec, join, formula.window);
+    }
+    for (int g = 0; g < groups && !still; g++) {
         dpe_append(whole, DPE_FORMULA, "%s%" PRId64, g == 0 ? "" : "/",
                    g < formula.kept ? context->length : formula.length);
     }
     if (strstr(spec, "log-n") == NULL && strstr(spec, "infoscale") == NULL) {
-        dpe_append(whole, DPE_FORMULA, ",log-n=%" PRId64 ",log-n-power=0.7", trained);
+        dpe_append(whole, DPE_FORMULA, "%clog-n=%" PRId64 ",log-n-power=0.7", still ? join : ',',
+                   trained);
     }
 }
 

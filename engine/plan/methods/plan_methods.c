@@ -68,6 +68,10 @@ dpe_status dpe_plan_keep_native(const struct dpe_plan_context *context, struct d
                                 struct dpe_error *err)
 {
     double a = 1.0;
+    if (dpe_config_still(context->config)) {
+        dpe_plan_stand_still(plan);
+        return DPE_OK;
+    }
     dpe_status status = dpe_rope_native(context->config, context->length, plan->inv_freq, &a, err);
     dpe_plan_set_rope_factor(plan, a);
     return status;

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""gguf_models.py OUT [--blocks] [FOLDER…]: the golden tiny models as GGUF files, as llama.cpp's converter lays them out.
+"""gguf_models.py OUT [--blocks | --whole] [FOLDER…]: the golden tiny models as GGUF files, as llama.cpp's converter lays them out.
 
 Names, permuted rows of q and k, norms with their 1, experts in one tensor, metadata in place of config.json. The values stay
 what they are, so the files have to give the logits that transformers gave for the folders (gguf_golden.sh runs test_golden).
-With --blocks matrices are rounded to blocks of Q8_0.
+With --blocks matrices are rounded to blocks of Q8_0. With --whole the projections of Qwen3-Next's key heads are one tensor, as in
+the first files.
 """
 import json
 import math
@@ -20,12 +21,12 @@ FOLDERS = ["llama", "llama_bf16", "llama3", "qwen2", "linear", "families/qwen3",
            "families/olmo2", "families/olmo3", "families/granite", "families/glm4", "families/gemma2", "families/gemma3",
            "families/gpt_oss", "families/glm4_moe", "families/minimax_m2", "families/seed_oss", "families/ernie4_5",
            "families/exaone4", "families/mistral3", "families/ministral3", "families/smollm3_fourth",
-           "families/qwen3_5", "families/qwen3_5_moe"]
+           "families/qwen3_5", "families/qwen3_5_moe", "families/qwen3_next"]
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "phi3": "phi3", "olmo2": "olmo2",
                  "olmo3": "olmo2", "granite": "granite", "glm4": "glm4", "gemma2": "gemma2", "gemma3_text": "gemma3",
                  "gpt_oss": "gpt-oss", "ministral3": "mistral3", "smollm3": "smollm3", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
                  "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "exaone4": "exaone4", "cohere2": "cohere2", "qwen3_5_text": "qwen35",
-                 "qwen3_5_moe_text": "qwen35moe"}
+                 "qwen3_5_moe_text": "qwen35moe", "qwen3_next": "qwen3next"}
 PERMUTED = ("llama", "granite", "mistral3", "smollm3")
 TYPES = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
 NORMS = {
@@ -40,7 +41,7 @@ NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.
          "mlp.shared_experts.down_proj": "ffn_down_shexp",
          "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
          "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-         "linear_attn.in_proj_qkv": "attn_qkv",
+         "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_ba": "ssm_ba", "linear_attn.in_proj_qkvz": "ssm_in",
          "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
          "linear_attn.conv1d": "ssm_conv1d", "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out"}
 
@@ -138,6 +139,8 @@ def recurrent(config, name, tensor):
     width, first = config["linear_value_head_dim"], 2 * keys * config["linear_key_head_dim"]
     heads = [h * (values // keys) + i for i in range(values // keys) for h in range(keys)]
     wide = [h * width + j for h in heads for j in range(width)]
+    if config["model_type"] == "qwen3_next":  # its value heads stay as they are
+        heads, wide = list(range(values)), list(range(values * width))
     if name in ("in_proj_b", "in_proj_a", "A_log", "dt_bias"):
         tensor = tensor.rows(heads)
     elif name == "in_proj_z":
@@ -153,7 +156,16 @@ def recurrent(config, name, tensor):
     return plain([-math.exp(x) for x in tensor.floats()], tensor.shape) if name == "A_log" else tensor
 
 
-def convert(folder):
+def sorted_rows(config, tensor):
+    """The projections of Qwen3-Next's key heads: the rows of q, of k, of v of all heads, and those of their gates."""
+    keys, width = config["linear_num_key_heads"], config["linear_key_head_dim"]
+    own = config["linear_num_value_heads"] // keys * config["linear_value_head_dim"]
+    ends = [0, width, 2 * width, 2 * width + own, 2 * width + 2 * own]
+    parts = [[h * ends[4] + i for h in range(keys) for i in range(ends[part], ends[part + 1])] for part in range(4)]
+    return tensor.rows(sum(parts[:3], [])), tensor.rows(parts[3])
+
+
+def convert(folder, whole=False):
     config, tensors = json.loads((folder / "config.json").read_text()), read(folder)
     if config["model_type"] == "mistral3":  # the language model alone
         config = config["text_config"]
@@ -167,7 +179,7 @@ def convert(folder):
     theta = config.get("rope_theta") or rope.get("rope_theta", 1e4)
     heads, kv = config["num_attention_heads"], config.get("num_key_value_heads", config["num_attention_heads"])
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    plus = 1.0 if model_type.startswith(("gemma", "qwen3_5")) else 0.0
+    plus = 1.0 if model_type.startswith(("gemma", "qwen3_5", "qwen3_next")) else 0.0
     for layer in range(config["num_hidden_layers"]):
         if any(f"model.layers.{layer}.{name}.weight" in tensors for name in ("mlp.gate", "mlp.router", "block_sparse_moe.gate")):
             out += [(f"blk.{layer}.{name}", t) for name, t in stacked(tensors, layer, model_type, config)]
@@ -181,6 +193,10 @@ def convert(folder):
             own, _, suffix = rest.rpartition(".")
             if rest.startswith("linear_attn"):
                 tensor = recurrent(config, rest.split(".")[1], tensor)
+            if own == "linear_attn.in_proj_qkvz" and not whole:
+                qkv, tensor = sorted_rows(config, tensor)
+                out.append((f"blk.{layer}.attn_qkv.weight", qkv))
+                own = "linear_attn.in_proj_z"
             if rest.endswith(("A_log", "dt_bias")):
                 gguf = f"blk.{layer}.{'ssm_a' if rest.endswith('A_log') else 'ssm_dt.bias'}"
             elif rest == "self_attn.sinks":
@@ -189,7 +205,7 @@ def convert(folder):
                 gguf = f"blk.{layer}.exp_probs_b.bias"
             elif own in NORMS:
                 after = model_type in ("gemma2", "gemma3_text", "olmo2", "olmo3", "exaone4") or (
-                    model_type in ("gpt_oss", "glm4_moe", "seed_oss", "qwen3_5_text", "qwen3_5_moe_text") and own == "post_attention_layernorm")
+                    model_type in ("gpt_oss", "glm4_moe", "seed_oss", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next") and own == "post_attention_layernorm")
                 short = "post_attention_norm" if after and own == "post_attention_layernorm" else NORMS[own]
                 gguf = f"blk.{layer}.{short}.{suffix}"
             else:
@@ -314,10 +330,10 @@ def in_blocks(tensors):
 
 def main():
     out, names = pathlib.Path(sys.argv[1]), sys.argv[2:]
-    blocks = names[:1] == ["--blocks"]
-    for name in names[blocks:] or FOLDERS:
+    blocks, whole = names[:1] == ["--blocks"], names[:1] == ["--whole"]
+    for name in names[blocks or whole:] or FOLDERS:
         os.makedirs(out, exist_ok=True)
-        meta, tensors = convert(GOLDEN / name)
+        meta, tensors = convert(GOLDEN / name, whole)
         write(out / (name.replace("/", "-") + ".gguf"), meta, in_blocks(tensors) if blocks else tensors)
 
 

@@ -290,6 +290,19 @@ static void a_temperature_is_what_is_left(void **state)
         check_plan(&tiny, still[i], "rope:log-n=16,log-n-power=2", false);
         assert_int_equal(dpe_plan_make("dca:chunk=11,local=3", &context, &plan, &err), DPE_USAGE);
         assert_non_null(strstr(err.text, "rope:log-n=16"));
+        assert_int_equal(dpe_plan_make("dpe:window=4", &context, &plan, &err), DPE_USAGE);
+        static const char *const formulas[] = {"dpe", "rope:log-n=16,log-n-power=0.7",
+                                               "dpe:logit-scale=1.2",
+                                               "rope:log-n=16,log-n-power=0.7,logit-scale=1.2"};
+        char keys[4][33];
+        for (int f = 0; f < 4; f++) {
+            TINY_OK(dpe_plan_make(formulas[f], &context, &plan, &err), err);
+            TINY_OK(dpe_plan_key(&plan, keys[f], &err), err);
+            dpe_plan_free(&plan);
+        }
+        assert_string_equal(keys[0], keys[1]);
+        assert_string_equal(keys[2], keys[3]);
+        assert_string_not_equal(keys[0], keys[2]);
         tiny_close(&tiny);
         tiny = open_family(still[i]);
         run_seen(&tiny, "rope", "cpu", &plain);
