@@ -124,8 +124,6 @@ MODELS = {
                           **{"attention_bias": True}), 0, "`glm4_moe`; needs nothing up to 128k. Half of each head rotates"),
     "MiniMax-M2": (shape("minimax_m2", 62, 3072, 1536, 48, 8, 200064, 196608, 5e6, head_dim=128, rotary_dim=64, num_local_experts=256,
                          num_experts_per_tok=8, scoring_func="sigmoid"), 0, "`minimax_m2`; needs nothing up to 192k. Half of each head rotates"),
-    "Seed-OSS 36B": (shape("seed_oss", 64, 5120, 27648, 80, 8, 155136, 524288, 1e7, head_dim=128, **{"attention_bias": True}), 0,
-                     "`seed_oss`; needs nothing up to 512k"),
     "ERNIE 4.5 0.3B": (shape("ernie4_5", 18, 1024, 3072, 16, 2, 103424, 131072, 5e5, head_dim=128, **TIED), 0, "`ernie4_5`; needs nothing up to 128k"),
     "EXAONE 4.0 1.2B": (shape("exaone4", 30, 2048, 4096, 32, 8, 102400, 65536, 1e6, head_dim=64, sliding_window=None, **TIED, **llama3(16.0)), 0,
                         "`exaone4`; needs nothing up to 64k. The 32B has windows, and its other layers no positions: a plan is a temperature"),
@@ -144,7 +142,7 @@ def books(folder, tokens):
     for i in range(4):
         turned = "\n\n".join(texts[i:] + texts[:i])  # some 180,000 tokens
         with open(os.path.join(folder, "%d.txt" % i), "w", encoding="utf-8") as file:
-            file.write((turned + "\n\n") * (tokens // 150000 + 2))
+            file.write((turned + "\n\n") * (tokens // 150000 + 1))
 
 
 def dry_run(command, pattern):
