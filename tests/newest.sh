@@ -29,8 +29,9 @@ if [ ! -e "$folder/ready" ]; then
     grep -v '^torch\|^opencv' "$folder/all.txt" >"$folder/needs.txt"
     # PyPI's torch of that version, in the place of the one for processors alone that is elsewhere.
     torch=$(sed -n 's/^torch *== *\([0-9.]*\).*/\1/p' "$folder/all.txt" | head -n 1)
-    "$python" -m pip install -q -r "$folder/needs.txt" "torch==$torch" h5py
-    "$python" -m pip install -q --no-deps torchvision torchaudio "$wheel"
+    # The newest torchvision and torchaudio may need a newer one.
+    "$python" -m pip install -q -r "$folder/needs.txt" "torch==$torch" torchvision torchaudio h5py
+    "$python" -m pip install -q --no-deps "$wheel"
     "$python" -m pip install -q --target "$folder/newest" transformers
     "$python" -m pip install -q --no-deps "$root/outputs/transformers" "$root/outputs/vllm"
     : >"$folder/ready"
