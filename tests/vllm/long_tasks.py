@@ -183,9 +183,10 @@ def main():
     dpe_transformers.apply(model, table)
     if tokenizer.eos_token is None:  # a folder of config.json and tokenizer.json alone
         tokenizer.eos_token = tokenizer.convert_ids_to_tokens(model.generation_config.eos_token_id)
-    own = HFLM(pretrained=model, tokenizer=tokenizer, max_length=longest, batch_size=1)
+    own = HFLM(pretrained=model, tokenizer=tokenizer, max_length=longest, batch_size=1, add_bos_token=True)
     served = ("local-completions", {"model": name, "base_url": url + "/v1/completions", "tokenizer": folder, "max_length": longest,
-                                    "num_concurrent": 4, "max_retries": 1, "tokenized_requests": True, "timeout": 3600})
+                                    "num_concurrent": 4, "max_retries": 1, "tokenized_requests": True, "timeout": 3600,
+                                    "add_bos_token": True})
     found = []
     for backend, arguments in (served, (own, None)):
         result = lm_eval.simple_evaluate(model=backend, model_args=arguments, tasks=list(TASKS), bootstrap_iters=0,
