@@ -85,15 +85,16 @@ static bool has_tensor(const struct maker *maker, const char *name)
     return find_tensor(maker->set, name, NULL) != NULL;
 }
 
-/* Whether some layer has the matrix. */
-static bool has_layers(const struct maker *maker, const char *name)
+/* Whether some layer has the matrix: by the tensors, as the metadata may say any number of layers.
+ */
+static bool some_layer_has(const struct maker *maker, const char *matrix)
 {
-    const int64_t n = json_integer_value(json_object_get(maker->out, "num_hidden_layers"));
     bool found = false;
-    for (int64_t i = 0; i < n && !found; i++) {
-        char full[64];
-        snprintf(full, sizeof full, "blk.%lld.%s.weight", (long long)i, name);
-        found = has_tensor(maker, full);
+    for (int f = 0; f < maker->set->n; f++) {
+        for (size_t i = 0; i < maker->set->files[f]->n_tensors; i++) {
+            const char *name = maker->set->files[f]->tensors[i].name;
+            found = found || (strncmp(name, "blk.", 4) == 0 && strstr(name, matrix) != NULL);
+        }
     }
     return found;
 }
@@ -646,7 +647,8 @@ dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct d
         family->interleaved = architecture->interleaved;
         family->names = NULL;          /* names of tensors do not depend on the family */
         family->norm_plus_one = false; /* the 1 is in the file's norms */
-        family->recurrent = dpe_family_recurrent_gguf(maker.family, has_layers(&maker, "ssm_in"));
+        family->recurrent =
+            dpe_family_recurrent_gguf(maker.family, some_layer_has(&maker, ".ssm_in."));
         family->experts =
             family->experts == DPE_EXPERTS_NONE ? DPE_EXPERTS_NONE : DPE_EXPERTS_APART;
     }
