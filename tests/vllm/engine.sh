@@ -18,7 +18,8 @@ export VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 VLLM_PLUGINS=dpe DPE_ENGINE=1
     --max-model-len $((4 * trained + 64)) "$@" >"$work/engine.log" 2>&1 &
 server=$!
 sleep 0
-trap 'kill $server 2>/dev/null; wait $server 2>/dev/null' EXIT
+# One that still loads heeds no signal.
+trap 'kill $server 2>/dev/null; timeout 60 tail --pid=$server -f /dev/null || kill -9 $server; wait $server 2>/dev/null' EXIT
 for _ in $(seq 900); do
     curl -sf "$url/health" >/dev/null && break
     kill -0 $server 2>/dev/null || { tail -n 20 "$work/engine.log"; exit 1; }

@@ -15,7 +15,8 @@ export VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 VLLM_PLUGINS=dpe DPE_TABLE=$wor
 "$python" -m vllm.entrypoints.openai.api_server --model "$model" --host 127.0.0.1 --port $port --dtype float32 --served-model-name model "$@" \
     >"$work/server.log" 2>&1 &
 server=$!
-trap 'kill $server 2>/dev/null; wait $server 2>/dev/null' EXIT
+# One that still loads heeds no signal.
+trap 'kill $server 2>/dev/null; timeout 60 tail --pid=$server -f /dev/null || kill -9 $server; wait $server 2>/dev/null' EXIT
 for _ in $(seq 900); do
     curl -sf "http://127.0.0.1:$port/health" >/dev/null && break
     kill -0 $server 2>/dev/null || { tail -n 20 "$work/server.log"; exit 1; }
