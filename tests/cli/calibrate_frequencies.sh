@@ -46,12 +46,17 @@ grep -q '"rope"' "$work/methods" && grep -q '"table:table.h5"' "$work/methods" &
     fail "dpe-detect: $(cat "$work/err")"
 same "$work/detect.h5" "$work/factors/detect.h5"
 "$bin/dpe-export" "$work/factors/detect.h5" --evidence "$work/factors/check.h5" -o "$work/table.h5" 2>"$work/err" || fail "dpe-export: $(cat "$work/err")"
-same "$work/table.h5" "$work/factors/table.h5"
+# What the calibration knows besides, its evidence has too: the validation, which asked for the same as the check.
+without=$(h5ls "$work/table.h5/table" | sed -n 's|^\(evidence_[a-z_]*\) .*|--exclude-path=/table/\1|p')
+# shellcheck disable=SC2086 # a list of words
+[ -n "$without" ] && h5diff --exclude-path=/run $without "$work/table.h5" "$work/factors/table.h5" >"$work/diff" 2>&1 ||
+    fail "the table is not that of dpe-export: $(head -5 "$work/diff")"
 mkdir "$work/exported"
 cp "$work/model"/* "$work/exported"
 "$bin/dpe-export" "$work/table.h5" --format longrope --model "$work/model" --force -o "$work/exported/config.json" \
     2>"$work/err" || fail "longrope: $(cat "$work/err")"
-cmp "$work/exported/config.json" "$work/factors/config.json" || fail "config.json is not that of dpe-export"
+sed '/evidence/d' "$work/exported/config.json" >"$work/mine"
+sed '/evidence/d' "$work/factors/config.json" | cmp - "$work/mine" || fail "config.json is not that of dpe-export"
 grep -q '"longrope"' "$work/factors/config.json" || fail "config.json: $(cat "$work/factors/config.json")"
 # nll OPTIONS: of a text that is longer than the trained length.
 head -c 3000 "$(ls "$work"/corpus/*.txt | head -1)" >"$work/text.txt"
