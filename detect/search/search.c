@@ -275,7 +275,8 @@ static dpe_status read_others(struct walk *walk, bool *go)
     return DPE_OK;
 }
 
-/* The first heat reads texts only where it would choose what nobody has read any under: a text. */
+/* The first heat reads a text, for the guard, only where it would choose neither the model as it is
+ * nor the formula. */
 static dpe_status settle_first(struct walk *walk, bool *go)
 {
     const struct dpe_detect_search *search = walk->search;

@@ -133,7 +133,7 @@ dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
         .rows = make_rows,
         .fill = fill_table,
         .tokens = tokens,
-        .cost = sweep->cost,
+        .cost = stage->n_tasks > 1 ? sweep->cost : NULL,
         .nonfinite_limit = nonfinite_limit,
     };
     sweep->tasks = stage->tasks;

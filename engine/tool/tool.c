@@ -431,7 +431,7 @@ bool dpe_progress_due(double done, double total)
     }
     double share = total > 0.0 ? done / total : 1.0;
     return !messages.printed || last ||
-           (now - messages.last_time >= 30.0 && share - messages.last_share >= 0.01);
+           (now - messages.last_time >= 30.0 && fabs(share - messages.last_share) >= 0.01);
 }
 
 void dpe_progress(const struct dpe_event *event, const char *text)

@@ -28,7 +28,7 @@ __device__ void best_of_warp(int64_t *index, float *key)
             *key = its;
         }
     }
-    /* Of what is no number lanes may see different ones. */
+    /* Lanes may see different NaNs. */
     *index = __shfl_sync(ALL_LANES, *index, 0);
     *key = __shfl_sync(ALL_LANES, *key, 0);
 }
@@ -134,7 +134,7 @@ __device__ void weigh(float *scores, const float *shift, int64_t n, int64_t per_
         }
     }
     const float scale = router.scale > 0.0 ? (float)router.scale : 1.0f;
-    int64_t before = 0; /* what is no number counts as chosen */
+    int64_t before = 0; /* a NaN counts as chosen */
     for (int64_t first = 0; first < n; first += 32) {
         const int64_t e = first + lane_of();
         const bool closed = e < n && !is_open(scores[e]);
