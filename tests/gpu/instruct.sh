@@ -35,7 +35,7 @@ recall() {
     shift
     "$bin/dpe-eval" niah $common -l "$trained" --method rope "$@" --time-budget "$seconds" -o "$out/$name.h5" \
         >"$out/$name.txt" || { code=$?; cat "$out/$name.txt"; exit $code; }
-    found=$(awk '$1 == "rope" && NF == 2 { print $2; exit }' "$out/$name.txt")
+    found=$(awk '$1 == "rope" { print $2; exit }' "$out/$name.txt")
     [ -n "$found" ] || { echo "instruct.sh: dpe-eval printed no recall ($out/$name.txt)" >&2; exit 70; }
     echo "recall at the trained length $trained, $name: $found %"
 }
