@@ -157,6 +157,7 @@ static dpe_status make_report(struct batch *batch, struct dpe_error *err)
         {"detect.h5", true, true},
         {"norms.h5", !batch->pairless, false},
         {"table.h5", true, false},
+        {"no-adapter.h5", true, true},
         {"check.h5", true, false},
         {"kld.h5", batch->diverges, false},
         /* Left out where the number of pairs was given: they would be of an older choice. */
@@ -168,7 +169,8 @@ static dpe_status make_report(struct batch *batch, struct dpe_error *err)
         const int n = !inputs[i].made ? 0 : inputs[i].each ? state->n_entries : 1;
         for (int e = 0; e < n; e++) {
             const struct entry *entry = &state->entries[e];
-            if (!entry->other || strcmp(inputs[i].name, "ablate.h5") != 0) {
+            if ((!entry->other || strcmp(inputs[i].name, "ablate.h5") != 0) &&
+                (entry->plain[0] != '\0' || strcmp(inputs[i].name, "no-adapter.h5") != 0)) {
                 args.inputs[args.n++] =
                     dpe_calibrate_path(batch, inputs[i].each ? entry : NULL, inputs[i].name);
             }

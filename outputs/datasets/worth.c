@@ -108,7 +108,6 @@ void dpe_worth_keep(const struct dpe_table *table, bool checked, struct dpe_wort
     /* Together with a validation: of these samples the table has no more than the mean. */
     worth->validated = v->evidence_samples - worth->samples;
     worth->samples = v->evidence_samples;
-    worth->p = (double)NAN;
     if (v->evidence_unchanged >= 0.0) {
         worth->value[DPE_WORTH_ALONE] = unknown;
         worth->value[DPE_WORTH_ALONE].mean = v->evidence_unchanged;

@@ -207,6 +207,22 @@ static void put_shown(struct dpe_text *out, double value, int digits)
     dpe_text_put(out, "%s%.*f", value <= -zero ? "−" : "", digits, fabs(value));
 }
 
+/* An option is not broken after its hyphens. */
+static void put_words(struct dpe_text *out, const char *text)
+{
+    while (*text != '\0') {
+        const size_t spaces = strspn(text, " ");
+        const size_t n = spaces > 0 ? spaces : strcspn(text, " ");
+        const bool option = text[0] == '-' && n > 1;
+        DPE_OWNED char *word = dpe_draw_format_text("%.*s", (int)n, text);
+        out->failed = out->failed || word == NULL;
+        dpe_text_put(out, option ? "<span class=\"o\">" : "");
+        dpe_draw_put_html(out, word != NULL ? word : "");
+        dpe_text_put(out, option ? "</span>" : "");
+        text += n;
+    }
+}
+
 static void put_cell(struct dpe_text *out, const struct dpe_sheet_column *column,
                      const struct dpe_sheet_cell *cell)
 {
@@ -218,7 +234,7 @@ static void put_cell(struct dpe_text *out, const struct dpe_sheet_column *column
             dpe_text_put(out, "<span class=\"plot key\"><i class=\"%s\"></i></span>",
                          dpe_svg_series(dpe_svg_series_of(text)));
         }
-        dpe_draw_put_html(out, text);
+        put_words(out, text);
     } else {
         dpe_text_put(out, "<td class=\"n%s%s\">%s", (cell->mark & MARK_BEST) != 0 ? " best" : "",
                      (cell->mark & MARK_OUTSIDE) != 0 ? " outside" : "",
@@ -286,7 +302,7 @@ static void put_figure(struct dpe_text *out, const struct dpe_block *figure)
         dpe_draw_put_svg(out, figure, false);
     }
     dpe_text_put(out, "<figcaption><p>");
-    dpe_draw_put_html(out, figure->text);
+    put_words(out, figure->text);
     dpe_text_put(out, "</p></figcaption>\n");
     dpe_text_put(out, "%s", drawn ? "<details><summary>Numbers</summary>\n" : "");
     dpe_draw_sheet_html(figure->sheet, out);
@@ -325,7 +341,7 @@ static void put_block(struct dpe_text *out, const struct dpe_block *block, size_
     case BLOCK_TEXT:
     case BLOCK_NOTE:
         dpe_text_put(out, "%s", opening[block->kind]);
-        dpe_draw_put_html(out, block->text);
+        put_words(out, block->text);
         dpe_text_put(out, "</p>\n");
         break;
     case BLOCK_FIGURE:

@@ -44,14 +44,14 @@ static void add_figure(struct dpe_report *report, const struct dpe_suite_words *
 
 /* ---------------------------------------------------------------------------------------- words */
 
-/* The last table among the inputs; with `plain` of those of frequencies alone. */
+/* The last table among the inputs that needs an adapter, or (plain) none. */
 static const struct dpe_report_input *find_table(const struct dpe_report *report, bool plain)
 {
     const struct dpe_report_input *found = NULL;
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_report_input *input = &report->inputs[i];
         if (dpe_input_has_table(input) &&
-            (!plain || dpe_input_says(input, "/table", "adapter_required", "false"))) {
+            plain == dpe_input_says(input, "/table", "adapter_required", "false")) {
             found = input;
         }
     }
@@ -114,7 +114,8 @@ static void add_words(struct dpe_report *report, const struct dpe_suite_words *s
     worth->trained = s->trained > 0 ? s->trained : 0;
     struct dpe_table *kept = keep(report, worth);
     const struct dpe_report_input *table = find_table(report, false);
-    worth->factors = table != NULL && table == find_table(report, true);
+    worth->factors = table == NULL && find_table(report, true) != NULL;
+    table = table != NULL ? table : find_table(report, true);
     for (size_t i = 0; i < report->n; i++) {
         dpe_worth_texts(report->inputs[i].table, worth);
     }

@@ -183,8 +183,8 @@ static const char *verdict(const struct dpe_worth *w)
     const bool shown = w->p < 0.05;
     const double with = w->value[DPE_WORTH_TABLE].mean;
     const double without = w->value[DPE_WORTH_ALONE].mean;
-    if (!isfinite(with) || !isfinite(without)) {
-        return "Nothing could be measured.";
+    if (!isfinite(with) || !isfinite(without) || !isfinite(w->p)) {
+        return "The table and the model as it is were not compared.";
     }
     if (w->possible < 0.5) {
         return "The model does not find these needles at its trained length either: ask for easier "

@@ -61,13 +61,18 @@ def compare(moved, digest):
     cache = torch.zeros(blocks.shape[1], plan.n_kv_heads, size, 2 * impl.head_size, dtype=dtype, device=device)
     at = torch.arange(tokens, device=device)
     cache[blocks[0].long()[at // size], :, at % size] = torch.cat((k, v), dim=-1)
+    scales = None
+    if impl.kv_cache_dtype in EIGHT_BITS:  # as the kernel reads them, and what the exact path has is what they hold
+        cache = cache.to(EIGHT_BITS[impl.kv_cache_dtype])
+        k, v = (x.to(cache.dtype) for x in (k, v))
+        scales = [torch.ones(1, device=device)] * 3
     heads_first = [x.transpose(0, 1)[None].float() for x in (q, k, v)]
     exact = moved.attention(digest).attend(heads_first[0], Tokens(*heads_first[1:]), tokens, layer, impl.scale,
                                            impl.logits_soft_cap)[0].transpose(0, 1)
     for rows in (len(q), 1):
         found, part = torch.empty_like(q[-rows:]), q[-rows:].contiguous()
         kernel.attend(moved.plans, found, part, *cache.chunk(2, dim=-1), blocks, whole(0, rows), whole(tokens),
-                      whole(moved.digests.index(digest) + 1), rows, layer, impl.scale, impl.logits_soft_cap)
+                      whole(moved.digests.index(digest) + 1), rows, layer, impl.scale, impl.logits_soft_cap, scales=scales)
         difference = float((found.float() - exact[-rows:]).abs().max() / (exact.max() - exact.min()))
         if not difference <= TOLERANCE[dtype]:
             raise TableError(f"plan {digest:.16}: the kernel differs from the exact path by {difference:.3g} of the spread for "
