@@ -272,6 +272,17 @@ static int find_better(const struct dpe_detect_report *report)
     return better;
 }
 
+/* Whether the plan that a search chose finds about as much as the model as it is, which fresh
+ * samples do not show to be worse. */
+static bool is_idle(const struct dpe_detect_report *report)
+{
+    const struct dpe_detect_validation *v = &dpe_detect_deciding(report)->validation;
+    const struct dpe_difference *gain = &v->minus[DPE_DETECT_ROPE];
+    const double more = v->criterion == DPE_DETECT_RECALL ? gain->minus.mean : -gain->minus.mean;
+    return gain->minus.n > 0 && more <= DPE_DETECT_CLEAR &&
+           dpe_detect_judge(gain, v->criterion) != DPE_DETECT_BETTER;
+}
+
 /* Of those that need no adapter the kept plan, else the one that the search found. */
 static void find_plain(struct dpe_detect_report *report)
 {
@@ -293,7 +304,7 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
     report->kept = report->chosen;
     DPE_TRY(validate_all(report, run, err));
     if (dpe_detect_searches(report->rule)) {
-        report->kept = find_better(report);
+        report->kept = is_idle(report) ? DPE_DETECT_ROPE : find_better(report);
     }
     if (report->kept != report->chosen) {
         DPE_TRY(validate_all(report, run, err));

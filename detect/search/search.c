@@ -139,7 +139,7 @@ static void take_means(struct walk *walk, const struct dpe_detect_scores *scores
         const struct dpe_interval found = dpe_detect_interval(scores, k, options->criterion);
         walk->mean[k] = found.n == 0                              ? -(double)INFINITY
                         : options->criterion == DPE_DETECT_RECALL ? found.mean
-                                                                  : -found.mean;
+                                                                  : -log(found.mean);
         if (walk->contexts >= tried->contexts[DPE_DETECT_NEEDLES]) {
             tried->found = found;
         }

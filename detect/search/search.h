@@ -129,7 +129,8 @@ void dpe_detect_search_free(struct dpe_detect_search *search);
 /** Questions that the last plans of the first heat answer, in contexts of half as many or fewer:
  * what plans differ by varies from question to question, hardly from context to context. */
 enum { DPE_DETECT_QUESTIONS = 16 };
-/** What the formula leads by, of recall, where a first context decides. */
+/** A clear difference, of recall or of nats: what the formula leads by where a first context
+ * decides; what a plan that fresh samples do not show to help has to find more, to be kept. */
 #define DPE_DETECT_CLEAR 0.1
 
 /** Plans that a choice is among, and what they found. */

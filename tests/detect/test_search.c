@@ -16,6 +16,7 @@ struct world {
     double (*recall)(const char *spec);
     double noise; /* of a context, shared by no plan */
     double nats;  /* of texts, of plans whose spec has "factor" in it more */
+    bool texts;   /* recall is of texts: nats that a plan saves */
     int n;
     char specs[DPE_DETECT_MOST_TRIED][DPE_DETECT_SPEC];
     int64_t rows[DPE_DETECT_MOST_TRIED][DPE_DETECT_STREAMS]; /* contexts that were made */
@@ -75,6 +76,10 @@ static dpe_status scores(void *user, enum dpe_detect_stream stream, const char *
                 out->n_tokens[at] = 100;
                 out->nats[at] =
                     2.0 + (strstr(world->specs[plan], "logit-scale") != NULL ? world->nats : 0.0);
+                if (world->texts) {
+                    out->nats[at] =
+                        8.0 - world->recall(world->specs[plan]) - world->noise * noise_of(plan, c);
+                }
                 out->nll_sum[at] = 100.0 * out->nats[at];
             }
         }
@@ -247,6 +252,37 @@ static void the_guard_holds(void **state)
     }
 }
 
+static double factors_save_little(const char *spec)
+{
+    return strstr(spec, "logit-scale") != NULL ? 0.012 : strcmp(spec, "rope") == 0 ? 0.0 : -0.05;
+}
+
+static double factors_save_much(const char *spec)
+{
+    return strstr(spec, "logit-scale") != NULL ? 1.2 : strcmp(spec, "rope") == 0 ? 0.0 : 0.5;
+}
+
+/* Of texts the model as it is reads as many as the best where that one saves little, of whatever
+ * perplexity. */
+static void unchanged_reads_on_where_texts_show_little(void **state)
+{
+    (void)state;
+    for (int much = 0; much < 2; much++) {
+        struct world *world = world_of(much ? factors_save_much : factors_save_little, 0.03);
+        struct dpe_detect_search search;
+        struct dpe_detect_search_options options = options_of(24);
+        world->texts = true;
+        options.criterion = DPE_DETECT_PERPLEXITY;
+        options.guard = 0.0;
+        run(world, &options, &search);
+        const struct dpe_detect_tried *best = &search.tried[search.best];
+        assert_true(!much || strstr(best->spec, "logit-scale") != NULL);
+        assert_true((search.tried[0].contexts[DPE_DETECT_NEEDLES] > 1) == !much);
+        dpe_detect_search_free(&search);
+        free(world);
+    }
+}
+
 /* Of plans of one key the search ends before the budget: nothing is left to try. */
 static void it_ends_when_nothing_is_left(void **state)
 {
@@ -327,6 +363,7 @@ int main(void)
         cmocka_unit_test(the_first_heat_takes_ten_contexts),
         cmocka_unit_test(a_larger_budget_reads_what_a_smaller_one_has),
         cmocka_unit_test(the_guard_holds),
+        cmocka_unit_test(unchanged_reads_on_where_texts_show_little),
         cmocka_unit_test(it_ends_when_nothing_is_left),
         cmocka_unit_test(one_rule_chooses),
     };
