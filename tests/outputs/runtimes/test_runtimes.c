@@ -48,7 +48,7 @@ static void read_config(const json_t *config, int64_t length, struct dpe_reading
 {
     struct dpe_error err = {0};
     char *text = json_dumps(config, 0);
-    if (dpe_readings_make("config.json", text, strlen(text), "all", length, readings, &err) !=
+    if (dpe_readings_make("config.json", text, strlen(text), "all", 0, length, readings, &err) !=
         DPE_OK) {
         fail_msg("%s", err.text);
     }
@@ -224,7 +224,7 @@ static const char ministral[] =
 static void make(const char *json, int64_t length, struct dpe_readings *readings)
 {
     struct dpe_error err = {0};
-    if (dpe_readings_make("config.json", json, strlen(json), "all", length, readings, &err) !=
+    if (dpe_readings_make("config.json", json, strlen(json), "all", 0, length, readings, &err) !=
         DPE_OK) {
         fail_msg("%s", err.text);
     }
@@ -314,7 +314,7 @@ static void agreement(void **state)
     assert_true(shorter > 0 && shorter < readings.n);
     dpe_readings_free(&readings);
     assert_int_equal(
-        dpe_readings_make("c", plain, strlen(plain), "vLLM,SGLang", 4096, &readings, &err), DPE_OK);
+        dpe_readings_make("c", plain, strlen(plain), "vLLM,SGLang", 0, 4096, &readings, &err), DPE_OK);
     assert_int_equal(readings.n, 2);
     dpe_readings_free(&readings);
     static const struct {
@@ -331,7 +331,7 @@ static void agreement(void **state)
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         dpe_status status = dpe_readings_make("c", wrong[i].json, strlen(wrong[i].json),
-                                              wrong[i].which, 0, &readings, &err);
+                                              wrong[i].which, 0, 0, &readings, &err);
         dpe_readings_free(&readings);
         if (status != wrong[i].status || strstr(err.text, wrong[i].says) == NULL) {
             fail_msg("%zu: %d, %s", i, (int)status, err.text);
