@@ -84,6 +84,31 @@ with tempfile.TemporaryDirectory() as work:
                "--method", "rope", "-o", os.path.join(work, "c.h5")]
     expect("auto", tool("dpe-eval", "niah", *compare), 0, err="niah: prompts stand in the chat template of")
     expect("none", tool("dpe-eval", "niah", *compare, "--chat-template", "none"), 78, err="niah_template")
+    # Variables of the template reach the prompts of every tool, and what no template reads is said.
+    with open(template, "w", encoding="utf-8") as f:
+        f.write(TEMPLATE + "{{ 'fast' if think is defined and not think else 'slow' }}/{{ effort }}/")
+    texts = ("--corpus", os.path.join(SOURCE, "data", "sample"), "-l", "512", "--samples", "1")
+    for i, (given, text) in enumerate((("think=False,effort=low", "fast/low/"), ("think=0,effort=7", "fast/7/"), ("effort=None", "slow/None/"))):
+        data = os.path.join(work, f"data{i}")
+        expect("variables", tool("dpe-eval", "data", "-m", model, *texts, "--tasks", "niah_single_1", "--chat-template", "auto", "-o", data,
+                                 "--template-vars", given), 0)
+        with open(os.path.join(data, "niah_single_1", "validation.jsonl"), encoding="utf-8") as f:
+            found = f.read()
+        if "Answer:" + text not in found:
+            failures += 1
+            print(f"--template-vars {given}: expected {text} in {found[-300:]}")
+    compared = ("-m", model, *texts, "--method", "rope", "-o", os.path.join(work, "v.h5"), "--template-vars")
+    expect("variables", tool("dpe-eval", "niah", *compared, "think=false"), 0)
+    expect("the same variables", tool("dpe-eval", "niah", *compared, "think=False"), 0)
+    expect("other variables", tool("dpe-eval", "niah", *compared, "think=true"), 78, err="niah_template")
+    for name, *more in (("dpe-detect", "--dry-run"), ("dpe-calibrate", "--dry-run"), ("dpe-eval", "niah", "--method", "rope")):
+        words = (name, *more[:1]) if name == "dpe-eval" else (name,)
+        words += ("-m", model, *texts, "-o", os.path.join(work, "w"), *more[len(words) - 1:], "--template-vars")
+        expect("unread variables", tool(*words, "thinking=1"), 64, err="--template-vars: thinking: the chat template of")
+        expect("no template for variables", tool(*words, "think=1", "--chat-template", "none"), 64, err="no chat template is used")
+        words = [reference if word == model else word for word in words]
+        expect("a model without a template", tool(*words, "think=1"), 64, err="no chat template is used")
+    expect("a server", tool("dpe-serve", "-m", reference, "--port", "0", "--template-vars", "a=1"), 64, err="no chat template is used")
     with open(template, "w", encoding="utf-8") as f:
         f.write("\n{{ messages | wordwrap(9) }}")
     expect("unsupported", tool("dpe-run", "-m", model, "--chat", "-p", "x"), 65,
