@@ -298,7 +298,8 @@ static bool is_form(const struct batch *batch, const char *name)
     const char *last = slash != NULL ? slash + 1 : name;
     const char *end = strrchr(last, '.');
     bool form = end != NULL && strcmp(end, ".html") != 0 &&
-                (strcmp(end, ".h5") != 0 || strcmp(last, "table.h5") == 0);
+                (strcmp(end, ".h5") != 0 || strcmp(last, "table.h5") == 0 ||
+                 strcmp(last, "no-adapter.h5") == 0);
     bool of_entry = slash == NULL;
     for (int e = 0; e < batch->state.n_entries && !of_entry; e++) {
         const char *folder = batch->state.entries[e].folder;

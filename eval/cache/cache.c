@@ -214,7 +214,8 @@ static dpe_status check_identity(const struct cache *cache, const json_t *said,
                             dpe_printable(found, clean, sizeof clean));
         }
     }
-    if (strcmp(text_of(said, "owner"), cache->owner) != 0) { /* without a word of whose it is */
+    const char *owner = text_of(said, "owner");
+    if (owner[0] != '\0' && strcmp(owner, cache->owner) != 0) { /* without a word of whose it is */
         return dpe_fail(err, DPE_MISMATCH,
                         "%s: was saved for another key or cache_salt; give another file",
                         cache->path);
@@ -245,6 +246,7 @@ dpe_status dpe_cache_restore(const char *path, struct dpe_session *session, int6
     DPE_TRY(dpe_session_saved_shape(session, &cache.shape, err));
     DPE_TRY(open_cache(path, &fd, bytes, &header, &said, &cache.n, err));
     DPE_TRY(check_identity(&cache, said, err));
+    cache.owner = text_of(said, "owner");
     const size_t of_ids = (size_t)cache.n * sizeof *ids;
     cache.fd = fd;
     if (sscanf(text_of(said, "sum"), "%16" SCNx64, &sum) != 1) {

@@ -15,6 +15,9 @@
 #include "engine/base/base.h"
 #include "engine/session/session.h"
 
+/** Tokens of a chunk where nobody says it: a file of one tool is read by the other. */
+enum { DPE_CACHE_CHUNK = 512 };
+
 /** Write the first n ≥ 1 tokens, ids [n], of a branch. `owner`, in hex: whose the text is, ""
  * anybody's. *bytes: of the file. Errors of
  * dpe_session_move_saved and dpe_new_file_open. */
@@ -25,7 +28,7 @@ dpe_status dpe_cache_save(const char *path, struct dpe_session *session, int64_t
  * none; DPE_BAD_DATA: it is another kind of file. */
 dpe_status dpe_cache_look(const char *path, int64_t *n, char plan[65], struct dpe_error *err);
 /** Read a file into a branch; its ids into `ids` [most], which are *n. DPE_MISMATCH with what
- * differs: it is of another model, plan, type or owner, or has more tokens than `most`;
+ * differs: it is of another model, plan, type, or of an owner that is not `owner`, or has more tokens than `most`;
  * DPE_BAD_DATA: it is damaged. The branch is empty then. */
 dpe_status dpe_cache_restore(const char *path, struct dpe_session *session, int64_t branch,
                              const char *owner, int32_t *ids, int64_t most, int64_t *n,

@@ -311,6 +311,7 @@ bool dpe_chat_sets(const char *name)
 
 dpe_status dpe_chat_set_variables(const char *list, struct dpe_error *err)
 {
+    static const char *const python[] = {"None", "True", "False"};
     if (list != NULL) {
         json_decref(given);
         given = json_object();
@@ -329,12 +330,25 @@ dpe_status dpe_chat_set_variables(const char *list, struct dpe_error *err)
         const char *text = equals + 1;
         size_t size = n - (size_t)(text - list);
         json_t *value = json_loadb(text, size, JSON_DECODE_ANY, NULL);
+        for (size_t i = 0; i < 3 && value == NULL; i++) {
+            bool same = strlen(python[i]) == size && memcmp(python[i], text, size) == 0;
+            value = same ? i == 0 ? json_null() : json_boolean(i == 1) : NULL;
+        }
         value = value != NULL ? value : json_stringn(text, size);
         DPE_TRY(DPE_MADE(given, err, "out of memory for --template-vars"));
         json_object_set_new(given, name, value);
         list += n + (list[n] == ',');
     }
     return DPE_OK;
+}
+
+/* There is no template. */
+static dpe_status take_none(struct dpe_error *err)
+{
+    return json_object_size(given) > 0
+               ? dpe_fail(err, DPE_USAGE,
+                          "--template-vars: no chat template is used that could read them")
+               : DPE_OK;
 }
 
 static dpe_status take_given(struct dpe_chat *chat, struct dpe_error *err)
@@ -358,7 +372,7 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
 {
     *chat = NULL;
     if (what == NULL || strcmp(what, "none") == 0) {
-        return DPE_OK;
+        return take_none(err);
     }
     DPE_SCOPED(dpe_chat_close_scoped) struct dpe_chat *made = dpe_alloc_zero(1, sizeof *made);
     DPE_TRY(had_memory(made, err));
@@ -373,7 +387,7 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
         DPE_TRY(parse_file(made, err));
     }
     if (!there) {
-        return DPE_OK;
+        return take_none(err);
     }
     DPE_TRY(read_tokens(made, model, metadata, err));
     DPE_TRY(take_given(made, err));

@@ -28,8 +28,9 @@ struct dpe_chat;
 dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **chat,
                          struct dpe_error *err);
 /** What --template-vars gives: NAME=VALUE[,NAME=VALUE...], further variables of every template that
- * this process opens from here on; a VALUE that is JSON but no text is that value. NULL changes
- * nothing. What a template does not read is refused when it is opened. DPE_USAGE names what is
+ * this process opens from here on; a VALUE that is JSON but no text is that value, as are
+ * Python's True, False and None. NULL changes nothing. What a template does not read, or no
+ * template, is refused when it is opened. DPE_USAGE names what is
  * wrong. Not for use beside other calls of this file. */
 dpe_status dpe_chat_set_variables(const char *list, struct dpe_error *err);
 /** Whether a caller of the template sets this variable itself, for each conversation. */

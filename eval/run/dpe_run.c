@@ -36,7 +36,7 @@ static const struct dpe_option options_table[] = {
      "Evaluated length that a method scales for, once prompt and --max-new pass the trained length "
      "(default: what this run needs)",
      1, DPE_TOKENS(struct dpe_run_args, length, 1, DPE_MOST_COUNT)},
-    {"chunk", 0, "N", 0, "Tokens of a prefill chunk", 1,
+    {"chunk", 0, "N", 0, "Tokens of a prefill chunk (default with --prompt-cache: 512)", 1,
      DPE_TOKENS(struct dpe_run_args, chunk, 1, DPE_MOST_COUNT)},
     {NULL, 0, NULL, 0, "What to do (default: generate from a prompt):", 2},
     {"prompt", 'p', "TEXT", DPE_BASIC, "Prompt to continue", 2,
@@ -45,8 +45,8 @@ static const struct dpe_option options_table[] = {
      DPE_TEXT(struct dpe_run_args, prompt_file)},
     {"prompt-cache", 0, "FILE", 0,
      "Keep the prompt's keys and values in FILE, and go on from what FILE has of it: a long prompt "
-     "is read once. Of another model, plan (--length makes it the same for longer prompts) or type "
-     "FILE is refused",
+     "is read once. Of another model, plan (--length makes it the same for longer prompts), type "
+     "or chunk FILE is refused. A slot that dpe-serve saved is such a file, and it restores FILE",
      2, DPE_PATH(struct dpe_run_args, prompt_cache)},
     {"chat", 0, NULL, DPE_BASIC,
      "Answer as an instruct model: the prompt, or each line of standard input, is a message", 2,
@@ -161,8 +161,8 @@ static void check_modes(const struct dpe_run_args *args)
          "--table goes with a prompt, --nll, --show, --show-plan and --runtimes"},
         {args->length > 0, plan | asked,
          "--length goes with a prompt, --nll, --show, --show-plan and --runtimes"},
-        {args->trained_length > 0, plan | 1U << MODE_INFO,
-         "--trained-length goes with a prompt, --nll, --show, --show-plan and --info"},
+        {args->trained_length > 0, plan | asked | 1U << MODE_INFO,
+         "--trained-length goes with a prompt, --nll, --show, --show-plan, --info and --runtimes"},
     };
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
         if (options[i].given && (options[i].modes & 1U << args->mode) == 0) {
@@ -235,8 +235,9 @@ dpe_status dpe_run_tool_open(struct dpe_runner *run, const struct dpe_run_args *
     bool weights = args->mode == MODE_GENERATE || args->mode == MODE_NLL || args->mode == MODE_SHOW;
     bool named =
         args->mode == MODE_INFO || args->result == DPE_RESULT_JSON; /* by its fingerprint */
-    struct dpe_model_options options = {.config_only = !weights && !named,
-                                        .trained_length = args->trained_length};
+    const struct dpe_model_options options = {
+        .config_only = !weights && !named,
+        .trained_length = dpe_table_trained(dpe_run_tool_table(args), args->trained_length)};
     DPE_TRY(dpe_chat_set_variables(args->template_vars, err));
     if (args->mode != MODE_TOKENIZE) {
         DPE_TRY(dpe_model_open(args->model, &options, &run->model, err));
@@ -403,6 +404,7 @@ static dpe_status generate(const struct dpe_runner *run, struct dpe_error *err)
         dpe_status status = dpe_cache_look(args->prompt_cache, &held, plan, err);
         DPE_TRY(status == DPE_NO_INPUT ? DPE_OK : status);
     }
+    held = args->prompt_cache != NULL ? dpe_most(held, args->chunk) : held;
     DPE_TRY(dpe_run_tool_session(run, dpe_most(length, held), length, &session, err));
     struct stream stream = {.tokenizer = run->tokenizer, .deadline = run->deadline};
     const struct dpe_generate_options options = {.max_new = args->max_new,
@@ -570,6 +572,7 @@ DPE_MAIN(dpe_run)
     }
     args.method = args.method != NULL ? args.method : "rope";
     args.max_new = dpe_run_tool_room(args.max_new, args.chat);
+    args.chunk = args.prompt_cache != NULL && args.chunk == 0 ? DPE_CACHE_CHUNK : args.chunk;
     struct dpe_rng rng;
     dpe_rng_seed(&rng, (uint64_t)args.seed, 0);
     const struct dpe_sampling sampling = {args.temperature, args.top_p_given ? args.top_p : 1.0,

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "eval/cache/cache.h"
 #include "eval/serve/serve_tool.h"
 #include "outputs/read/read.h"
 
@@ -223,7 +224,7 @@ DPE_MAIN(dpe_serve)
     struct dpe_serve_arguments args = {.host = "127.0.0.1",
                                        .port = 8080,
                                        .queue = 128,
-                                       .chunk = 512,
+                                       .chunk = DPE_CACHE_CHUNK,
                                        .client_timeout = 60,
                                        .stop_timeout = 30};
     dpe_tool_parse(&options, argc, argv, 0, &args);

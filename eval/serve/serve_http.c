@@ -38,13 +38,13 @@ struct route {
 static int64_t key_of(const struct dpe_serve_exchange *exchange);
 
 /* Whose caches the request may go on from: those of requests with the same key and the same
- * cache_salt. */
+ * cache_salt; without either, anybody's. */
 static bool set_share(struct dpe_serve_exchange *exchange, const json_t *body,
                       struct dpe_serve_request *request)
 {
     enum { SALT_BYTES = 1024 };
     const json_t *salt = json_object_get(body, "cache_salt");
-    int64_t key = key_of(exchange);
+    const struct dpe_serve_world *world = exchange->http->world;
     unsigned char digest[32];
     if (salt != NULL && !json_is_null(salt) &&
         (!json_is_string(salt) || json_string_length(salt) < 1 ||
@@ -52,13 +52,14 @@ static bool set_share(struct dpe_serve_exchange *exchange, const json_t *body,
         return dpe_serve_refuse(&exchange->refusal, 400, "cache_salt",
                                 "cache_salt: expected a text of 1 to %d bytes", SALT_BYTES);
     }
-    char text[SALT_BYTES + sizeof key];
-    size_t n = json_string_length(salt);
-    memcpy(text, &key, sizeof key);
-    if (n > 0) {
-        memcpy(text + sizeof key, json_string_value(salt), n);
+    if (world->n_keys == 0 && !json_is_string(salt)) {
+        return true;
     }
-    if (EVP_Digest(text, sizeof key + n, digest, NULL, EVP_sha256(), NULL) != 1) {
+    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
+    dpe_text_put(&text, "%s\n", world->n_keys > 0 ? world->keys[key_of(exchange)] : "");
+    dpe_text_put_bytes(&text, json_is_string(salt) ? json_string_value(salt) : "",
+                       json_string_length(salt));
+    if (text.failed || EVP_Digest(text.bytes, text.n, digest, NULL, EVP_sha256(), NULL) != 1) {
         return dpe_serve_refuse(&exchange->refusal, 500, "", "out of memory");
     }
     memcpy(&request->share, digest, sizeof request->share);

@@ -55,7 +55,8 @@ bool dpe_applied_agree(const struct dpe_applied *applied)
 static dpe_status read_exported(const char *folder, const char *path, const char *which,
                                 int64_t length, struct dpe_applied *applied, struct dpe_error *err)
 {
-    const struct dpe_model_options options = {.config_only = true};
+    const int64_t trained = applied->values->trained_length;
+    const struct dpe_model_options options = {.config_only = true, .trained_length = trained};
     const struct dpe_short_text none = {0};
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     DPE_SCOPED(dpe_text_free) struct dpe_text config = {0};
@@ -63,7 +64,8 @@ static dpe_status read_exported(const char *folder, const char *path, const char
     applied->base = dpe_model_config(model)->rope.theta;
     DPE_TRY(dpe_export_longrope(applied->values, folder, model, &none, &config, err));
     DPE_TRY(dpe_rope_factors_make(applied->values, applied->base, &applied->factors, err));
-    return dpe_readings_make(path, config.bytes, config.n, which, length, &applied->readings, err);
+    return dpe_readings_make(path, config.bytes, config.n, which, trained, length,
+                             &applied->readings, err);
 }
 
 dpe_status dpe_applied_make(const char *model, const char *path, const struct dpe_table *table,
@@ -78,7 +80,8 @@ dpe_status dpe_applied_make(const char *model, const char *path, const struct dp
     }
     applied->values = dpe_table_values(entry);
     applied->adapter = dpe_table_needs_adapter(applied->values) != 0;
-    return applied->adapter ? dpe_readings_open(model, which, tokens, &applied->readings, err)
+    return applied->adapter ? dpe_readings_open(model, which, applied->values->trained_length,
+                                                tokens, &applied->readings, err)
                             : read_exported(model, path, which, tokens, applied, err);
 }
 
@@ -147,7 +150,8 @@ static dpe_status measure(const struct dpe_table_values *values, const char *pat
     DPE_SCOPED(dpe_tokens_free) struct dpe_tokens tokens = {0};
     DPE_SCOPED(dpe_plan_free) struct dpe_plan own = {0};
     DPE_SCOPED(dpe_plan_free) struct dpe_plan applied = {0};
-    DPE_TRY(dpe_model_open(path, NULL, &model, err));
+    const struct dpe_model_options options = {.trained_length = values->trained_length};
+    DPE_TRY(dpe_model_open(path, &options, &model, err));
     DPE_TRY(read_tokens(path, &tokens, err));
     const int64_t n = dpe_least((int64_t)tokens.n, dpe_least(values->trained_length, MOST_TOKENS));
     if (n < LEAST_TOKENS) {

@@ -88,7 +88,8 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
          "--rank, --top-k, --last-k and --entry"},
         {made && (args->model == NULL || args->length == 0),
          "--method needs --model DIR and --length L"},
-        {args->trained > 0 && !made, "--trained-length needs --method; other inputs have it"},
+        {args->trained > 0 && !made && !yaml,
+         "--trained-length needs --method or --import-yaml; other inputs have it"},
         {input && yaml, "--import-yaml FILE is the only input: remove the other"},
         {yaml && (args->model == NULL || args->length == 0),
          "--import-yaml needs --model DIR and --length L"},
@@ -151,7 +152,8 @@ static dpe_status render_config(const struct dpe_export_arguments *args, enum ex
                                 const struct dpe_short_text *short_text, struct dpe_text *out,
                                 struct dpe_error *err)
 {
-    const struct dpe_model_options options = {.config_only = true};
+    const struct dpe_model_options options = {
+        .config_only = true, .trained_length = dpe_table_values(table)->trained_length};
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     if (args->model == NULL) {
         return dpe_fail(err, DPE_USAGE, "--format hf needs --model DIR for its config.json");
@@ -457,7 +459,8 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
 {
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     dpe_status status = DPE_OK;
-    DPE_TRY(dpe_model_open(folder, NULL, &model, err));
+    const struct dpe_model_options options = {.trained_length = values->trained_length};
+    DPE_TRY(dpe_model_open(folder, &options, &model, err));
     const struct dpe_config *config = dpe_model_config(model);
     const char *fingerprint = dpe_model_fingerprint(model);
     if (config->n_layers != values->n_layers || config->n_heads != values->n_heads ||

@@ -395,7 +395,8 @@ static dpe_status check_plain(const struct dpe_rope_factors *factors, struct dpe
 dpe_status dpe_export_flags(const struct dpe_table_values *values, const char *model,
                             enum dpe_flags_of runtime, struct dpe_text *out, struct dpe_error *err)
 {
-    const struct dpe_model_options options = {.config_only = true};
+    const struct dpe_model_options options = {.config_only = true,
+                                              .trained_length = values->trained_length};
     const bool llama_cpp = runtime == DPE_FLAGS_LLAMA_CPP;
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *opened = NULL;
     DPE_SCOPED(dpe_rope_factors_free) struct dpe_rope_factors factors = {0};

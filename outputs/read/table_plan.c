@@ -52,6 +52,13 @@ dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe
                                  : dpe_fail(err, dpe_table_status(error), "%s", why);
 }
 
+int64_t dpe_table_trained(const char *path, int64_t given)
+{
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
+    const bool has = given == 0 && path != NULL && dpe_table_load(path, &table, NULL) == DPE_OK;
+    return has ? dpe_table_values(table)->trained_length : given;
+}
+
 void dpe_model_put(struct dpe_h5 *file, const struct dpe_config *config, const char *fingerprint)
 {
     const struct dpe_table_values model = {

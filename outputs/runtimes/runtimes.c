@@ -226,8 +226,9 @@ static int64_t find_head_dim(const json_t *config, const struct dpe_family *fami
     return dim > 0 && dim <= MOST_HEAD_DIM ? dim - dim % 2 : 0;
 }
 
-/* What all runtimes read from; config is borrowed. */
-static dpe_status find_source(const char *file, const json_t *root, int64_t length,
+/* What all runtimes read from; config is borrowed. `trained`: the length where neither the file nor
+ * the class has one. */
+static dpe_status find_source(const char *file, const json_t *root, int64_t trained, int64_t length,
                               struct dpe_runtime_source *source, struct dpe_error *err)
 {
     const json_t *inner = json_object_get(root, "text_config");
@@ -246,9 +247,9 @@ static dpe_status find_source(const char *file, const json_t *root, int64_t leng
     source->config = config;
     source->model_type = type != NULL ? type : "";
     source->head_dim = find_head_dim(config, family);
-    source->max_position = position == NULL && family != NULL
-                               ? (double)family->defaults.max_position
-                               : json_number_value(position);
+    const int64_t own = family != NULL ? family->defaults.max_position : 0;
+    source->max_position =
+        position == NULL ? (double)(own > 0 ? own : trained) : json_number_value(position);
     if (source->head_dim < 2) {
         return dpe_fail(
             err, DPE_BAD_DATA,
@@ -258,7 +259,9 @@ static dpe_status find_source(const char *file, const json_t *root, int64_t leng
     }
     if (!(source->max_position >= 2.0 && source->max_position <= MOST_POSITIONS)) {
         return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: max_position_embeddings: expected a number of at least 2", file);
+                        "%s: max_position_embeddings: expected a number of at least 2, or "
+                        "--trained-length",
+                        file);
     }
     source->length = length > 0 ? length : (int64_t)source->max_position;
     return DPE_OK;
@@ -301,12 +304,12 @@ static void compare(struct dpe_readings *readings)
 
 /* The readings of a configuration, `gguf` as in struct dpe_runtime_source. */
 static dpe_status read_all(const char *file, const json_t *root, const struct dpe_config *gguf,
-                           const char *which, int64_t length, struct dpe_readings *readings,
-                           struct dpe_error *err)
+                           const char *which, int64_t trained, int64_t length,
+                           struct dpe_readings *readings, struct dpe_error *err)
 {
     struct dpe_runtime_source source = {.gguf = gguf};
     DPE_TRY(check_names(which, err));
-    DPE_TRY(find_source(file, root, length, &source, err));
+    DPE_TRY(find_source(file, root, trained, length, &source, err));
     int n = 0;
     for (size_t i = 0; i < RUNTIMES; i++) {
         n += chosen(which, &runtimes[i]);
@@ -314,6 +317,8 @@ static dpe_status read_all(const char *file, const json_t *root, const struct dp
     readings->n_pairs = source.head_dim / 2;
     readings->length = source.length;
     readings->gguf = gguf != NULL;
+    readings->known = dpe_family_find(source.model_type) != NULL;
+    snprintf(readings->model_type, sizeof readings->model_type, "%.60s", source.model_type);
     DPE_TRY(
         DPE_NEW(&readings->of, (size_t)n, err, "out of memory for the readings of %d runtimes", n));
     DPE_TRY(DPE_NEW(&readings->numbers, (size_t)(n * readings->n_pairs), err,
@@ -332,28 +337,29 @@ static dpe_status read_all(const char *file, const json_t *root, const struct dp
 }
 
 dpe_status dpe_readings_make(const char *file, const char *json, size_t n, const char *which,
-                             int64_t length, struct dpe_readings *readings, struct dpe_error *err)
+                             int64_t trained, int64_t length, struct dpe_readings *readings,
+                             struct dpe_error *err)
 {
     json_auto_t *root = NULL;
     *readings = (struct dpe_readings){0};
     DPE_TRY(dpe_json_parse(file, json, n, &root, err));
-    return read_all(file, root, NULL, which, length, readings, err);
+    return read_all(file, root, NULL, which, trained, length, readings, err);
 }
 
 /* A GGUF file as the config.json that says the same. */
-static dpe_status open_gguf(const char *path, const char *which, int64_t length,
+static dpe_status open_gguf(const char *path, const char *which, int64_t trained, int64_t length,
                             struct dpe_readings *readings, struct dpe_error *err)
 {
-    const struct dpe_model_options options = {.config_only = true};
+    const struct dpe_model_options options = {.config_only = true, .trained_length = trained};
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     json_auto_t *root = NULL;
     DPE_TRY(dpe_model_open(path, &options, &model, err));
     const char *json = dpe_model_config_json(model);
     DPE_TRY(dpe_json_parse(path, json, strlen(json), &root, err));
-    return read_all(path, root, dpe_model_config(model), which, length, readings, err);
+    return read_all(path, root, dpe_model_config(model), which, trained, length, readings, err);
 }
 
-dpe_status dpe_readings_open(const char *path, const char *which, int64_t length,
+dpe_status dpe_readings_open(const char *path, const char *which, int64_t trained, int64_t length,
                              struct dpe_readings *readings, struct dpe_error *err)
 {
     char inside[4096];
@@ -364,14 +370,14 @@ dpe_status dpe_readings_open(const char *path, const char *which, int64_t length
     *readings = (struct dpe_readings){0};
     bool folder = stat(path, &found) == 0 && S_ISDIR(found.st_mode);
     if (!folder && end > 5 && strcmp(path + end - 5, ".gguf") == 0) {
-        return open_gguf(path, which, length, readings, err);
+        return open_gguf(path, which, trained, length, readings, err);
     }
     if (snprintf(inside, sizeof inside, "%s%s", path, folder ? "/config.json" : "") >=
         (int)sizeof inside) {
         return dpe_fail(err, DPE_USAGE, "%.200s...: the path is too long", path);
     }
     DPE_TRY(dpe_read_file(inside, MOST_CONFIG, &bytes, &n, err));
-    return dpe_readings_make(inside, bytes, n, which, length, readings, err);
+    return dpe_readings_make(inside, bytes, n, which, trained, length, readings, err);
 }
 
 const char *dpe_reading_notes(const struct dpe_reading *reading, char text[DPE_READING_ALL_NOTES])
@@ -431,8 +437,8 @@ const char *dpe_runtimes_differ(const struct dpe_model *model, char text[DPE_RUN
     for (size_t i = 0; i < 2 && own.inv_freq != NULL && dpe_model_types(model) == NULL; i++) {
         DPE_SCOPED(dpe_readings_free) struct dpe_readings readings = {0};
         if (read_own(config, lengths[i], &own) &&
-            dpe_readings_make("config.json", json, strlen(json), "current", lengths[i], &readings,
-                              NULL) == DPE_OK) {
+            dpe_readings_make("config.json", json, strlen(json), "current", config->max_position,
+                              lengths[i], &readings, NULL) == DPE_OK) {
             name_others(&readings, &own, names, why);
         }
     }

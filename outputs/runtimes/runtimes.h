@@ -118,18 +118,23 @@ struct dpe_readings {
     int n_kinds;
     bool agree; /**< one kind, and none refuses the model; one may take shorter texts alone */
     bool gguf;
+    bool known;          /**< the class of model_type is a family here: what the file leaves out is
+                            its; else what most have: base 10000, whole heads, no scaling */
+    char model_type[64]; /**< "" where the file has none */
 };
 
 /** The readings of a folder, a config.json or a GGUF file, no weights needed, for a text of
  * `length` tokens (0: max_position_embeddings). `which`: "current", "all", or names joined by
- * commas. Free with dpe_readings_free, also after a failure. Errors: DPE_USAGE for a name that no
+ * commas; `trained`: max_position_embeddings where neither the file nor its class has one, 0: an
+ * error. Free with dpe_readings_free, also after a failure. Errors: DPE_USAGE for a name that no
  * row has, DPE_NO_INPUT, DPE_BAD_DATA for a file that is no configuration with attention heads,
  *  DPE_NO_MEMORY. What a runtime refuses is a reading, not an error. */
-dpe_status dpe_readings_open(const char *path, const char *which, int64_t length,
+dpe_status dpe_readings_open(const char *path, const char *which, int64_t trained, int64_t length,
                              struct dpe_readings *readings, struct dpe_error *err);
 /** The same of the text of a config.json; `file` is for messages. */
 dpe_status dpe_readings_make(const char *file, const char *json, size_t n, const char *which,
-                             int64_t length, struct dpe_readings *readings, struct dpe_error *err);
+                             int64_t trained, int64_t length, struct dpe_readings *readings,
+                             struct dpe_error *err);
 void dpe_readings_free(struct dpe_readings *readings);
 struct dpe_model;
 enum { DPE_RUNTIMES_DIFFER = 512 };

@@ -203,6 +203,13 @@ void dpe_words_runtimes(struct dpe_page *page, const char *file,
                                 : "",
                  readings->agree ? "All agree." : "They do not agree.",
                  shorter.bytes != NULL ? shorter.bytes : "");
+    if (!readings->known) {
+        dpe_page_say(page, BLOCK_NOTE,
+                     "model_type \"%s\" is none that dpe knows: what the file leaves out has here "
+                     "what most classes have (base 10000, heads that rotate whole, no scaling), and "
+                     "its own class may have other values.",
+                     readings->model_type);
+    }
     add_figure(page, "runtimes", "Frequencies in each runtime", readings);
     add_list(page, readings);
 }

@@ -157,6 +157,10 @@ static void read_sizes(struct dpe_json_reader *top, int64_t trained, struct dpe_
         dpe_json_integer(top, width, 1, MAX_INTERMEDIATE, ratio_width(top, config));
     config->n_heads = dpe_json_integer(top, names->heads, 1, MAX_HEADS, defaults->n_heads);
     config->vocab = dpe_json_integer(top, "vocab_size", 1, MAX_VOCAB, defaults->vocab);
+    if (trained == 0 && defaults->max_position == 0 &&
+        dpe_json_member(top, "max_position_embeddings") == NULL) {
+        dpe_json_expected(top, "max_position_embeddings", "an integer, or --trained-length");
+    }
     config->max_position =
         dpe_json_integer(top, "max_position_embeddings", 2, max_positions,
                          defaults->max_position > 0 ? defaults->max_position : trained);

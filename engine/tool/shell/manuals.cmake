@@ -7,6 +7,7 @@ set(pages dpe dpe-ask dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-cali
     "dpe-eval ablate" "dpe-eval tune" "dpe-eval kld" "dpe-eval score" "dpe-eval data")
 set(reference_of_dpe-detect detect/README.md "## The search" "## The sweep")
 set(reference_of_dpe-calibrate detect/README.md "## A budget" "## How many key pairs" "## Several lengths")
+set(reference_of_dpe-eval eval/README.md "## Another program as the engine")
 set(reference_of_dpe-eval-tune eval/README.md "### Settings: `dpe-eval tune`")
 set(reference_of_dpe-eval-kld eval/README.md "### What changes, token by token: `dpe-eval kld`")
 set(reference_of_dpe-eval-ablate eval/README.md "### Ablations: `dpe-eval ablate`")

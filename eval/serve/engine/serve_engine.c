@@ -310,13 +310,15 @@ static dpe_status move_slot(struct dpe_serve_engine *engine, struct dpe_serve_re
 {
     struct dpe_serve_move *move = &request->move;
     struct dpe_serve_slot *slot = &engine->slots[move->slot];
-    char owner[33];
+    char owner[33] = "";
     if (move->slot >= engine->n_slots) {
         return dpe_fail(err, DPE_USAGE, "expected a slot from 0 to %lld, found %lld",
                         (long long)engine->n_slots - 1, (long long)move->slot);
     }
-    snprintf(owner, sizeof owner, "%016llx%016llx", (unsigned long long)request->share[0],
-             (unsigned long long)request->share[1]);
+    if (request->share[0] != 0 || request->share[1] != 0) { /* else anybody's */
+        snprintf(owner, sizeof owner, "%016llx%016llx", (unsigned long long)request->share[0],
+                 (unsigned long long)request->share[1]);
+    }
     bool own = slot->n > 0 && memcmp(slot->share, request->share, sizeof slot->share) == 0;
     move->tokens = own ? slot->n : 0;
     if (move->action == SERVE_SAVE) {

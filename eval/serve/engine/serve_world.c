@@ -367,7 +367,8 @@ static dpe_status read_template(struct dpe_serve_world *world, struct dpe_error 
 dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
                                 struct dpe_serve_world *world, struct dpe_error *err)
 {
-    const struct dpe_model_options options = {.trained_length = args->trained_length};
+    const struct dpe_model_options options = {
+        .trained_length = dpe_table_trained(args->table, args->trained_length)};
     *world = (struct dpe_serve_world){.args = args, .started = (int64_t)time(NULL)};
     name_model(world);
     DPE_TRY(DPE_NEW(&world->taken, 1, err, "out of memory"));

@@ -25,12 +25,12 @@ def serve(*arguments, folder=slots):
     return Server(f"{bin_folder}/dpe-serve", "-m", model, "--threads", 2, "-l", 2048, "--slots", 2, "--slot-save-path", folder, *arguments)
 
 
-def run(*words, code=0, prompt=None, folder=model):
+def run(*words, code=0, prompt=None, folder=model, chunk="64"):
     text = os.path.join(work, "prompt.txt")
     with open(text, "w", encoding="utf-8") as file:
         file.write(prompt if prompt is not None else TEXT)
-    ran = subprocess.run([f"{bin_folder}/dpe-run", "-m", folder, "--threads", "2", "--prompt-file", text, "--max-new", "24", "--chunk", "64",
-                          *words], capture_output=True, text=True, check=False, timeout=300)
+    ran = subprocess.run([f"{bin_folder}/dpe-run", "-m", folder, "--threads", "2", "--prompt-file", text, "--max-new", "24",
+                          *(["--chunk", chunk] if chunk else []), *words], capture_output=True, text=True, check=False, timeout=300)
     assert ran.returncode == code, ran
     return ran.stdout if code == 0 else ran.stderr
 
@@ -173,6 +173,30 @@ def test_whose_a_slot_is():
             assert error["message"] == "k: was saved for another key or cache_salt; give another file", error
             server.refused(400, f"/slots/{i}?action=restore", {"filename": "k", "cache_salt": "s"}, headers=one)
         server.ask("/slots/1?action=restore", {"filename": "k"}, headers=one)
+    with open(keys, "w", encoding="utf-8") as file: # whose it is does not depend on the order of the keys
+        file.write("sk-two\nsk-new\nsk-one\n")
+    with serve("--api-key-file", keys) as server:
+        server.refused(400, "/slots/0?action=restore", {"filename": "k"}, headers=two)
+        server.ask("/slots/0?action=restore", {"filename": "k"}, headers=one)
+
+
+def test_one_file_for_both():
+    """What dpe-run kept of a prompt a server restores, for anybody, and dpe-run what a server saved; of a key's text alone it is refused."""
+    plan, cache = ["--method", "yarn:always=1", "--length", "2048"], os.path.join(slots, "shared")
+    keys = os.path.join(work, "keys")
+    whole = run(*plan, "--prompt-cache", cache, chunk=None)
+    ask = {"prompt": TEXT, "max_tokens": 2, "temperature": 0, "ignore_eos": True}
+    for more in ({}, {"headers": {"Authorization": "Bearer sk-two"}}):
+        with serve("--method", "yarn:always=1", *(["--api-key-file", keys] if more else [])) as server:
+            kept = server.ask("/slots/1?action=restore", {"filename": "shared"}, **more)["n_restored"]
+            assert kept % 512 == 0 and server.ask("/v1/completions", ask, **more)["dpe"]["cached_tokens"] == kept >= 1024, kept
+            server.ask("/slots/1?action=save", {"filename": "saved"}, **more)
+        saved = os.path.join(slots, "saved")
+        if more:
+            assert "another key" in run(*plan, "--prompt-cache", saved, chunk=None, code=78)
+        else:
+            assert run(*plan, "--prompt-cache", saved, chunk=None) == whole
+            assert run(*plan, "--prompt-cache", saved, chunk=None, prompt="Once upon") == run(*plan, prompt="Once upon", chunk="512")
 
 
 try:

@@ -376,7 +376,7 @@ static void variables_are_given(void **state)
         assert_int_equal(dpe_chat_set_variables(wrong[i], &err), DPE_USAGE);
         assert_non_null(strstr(err.text, "--template-vars: expected NAME=VALUE"));
     }
-    assert_int_equal(dpe_chat_set_variables("effort=low,think=false,n=3", &err), DPE_OK);
+    assert_int_equal(dpe_chat_set_variables("effort=low,think=False,n=3", &err), DPE_OK);
     assert_int_equal(dpe_chat_set_variables(NULL, &err), DPE_OK);
     snprintf(path, sizeof path, "%s",
              put("other.jinja", "<{{ effort }} {{ n + 1 }}{% if not think %} still{% endif %}>"
@@ -385,6 +385,11 @@ static void variables_are_given(void **state)
     snprintf(path, sizeof path, "%s",
              put("other.jinja", "<{{ effort }} {{ nn }} {{ think }}>{{ messages[0].content }}"));
     expect_refusal(path, DPE_USAGE, "--template-vars: n: the chat template of");
+    expect_refusal("none", DPE_USAGE, "no chat template");
+    assert_int_equal(dpe_chat_set_variables("a=True,b=None,c=Truer", &err), DPE_OK);
+    snprintf(path, sizeof path, "%s",
+             put("other.jinja", "{{ a is true }} {{ b is none }} {{ c }}{{ messages[0].content }}"));
+    expect_wrap(path, "True True Truer", "");
 }
 
 int main(void)

@@ -48,7 +48,7 @@ static void read_config(const json_t *config, int64_t length, struct dpe_reading
 {
     struct dpe_error err = {0};
     char *text = json_dumps(config, 0);
-    if (dpe_readings_make("config.json", text, strlen(text), "all", length, readings, &err) !=
+    if (dpe_readings_make("config.json", text, strlen(text), "all", 0, length, readings, &err) !=
         DPE_OK) {
         fail_msg("%s", err.text);
     }
@@ -224,7 +224,7 @@ static const char ministral[] =
 static void make(const char *json, int64_t length, struct dpe_readings *readings)
 {
     struct dpe_error err = {0};
-    if (dpe_readings_make("config.json", json, strlen(json), "all", length, readings, &err) !=
+    if (dpe_readings_make("config.json", json, strlen(json), "all", 0, length, readings, &err) !=
         DPE_OK) {
         fail_msg("%s", err.text);
     }
@@ -314,7 +314,7 @@ static void agreement(void **state)
     assert_true(shorter > 0 && shorter < readings.n);
     dpe_readings_free(&readings);
     assert_int_equal(
-        dpe_readings_make("c", plain, strlen(plain), "vLLM,SGLang", 4096, &readings, &err), DPE_OK);
+        dpe_readings_make("c", plain, strlen(plain), "vLLM,SGLang", 0, 4096, &readings, &err), DPE_OK);
     assert_int_equal(readings.n, 2);
     dpe_readings_free(&readings);
     static const struct {
@@ -331,7 +331,7 @@ static void agreement(void **state)
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         dpe_status status = dpe_readings_make("c", wrong[i].json, strlen(wrong[i].json),
-                                              wrong[i].which, 0, &readings, &err);
+                                              wrong[i].which, 0, 0, &readings, &err);
         dpe_readings_free(&readings);
         if (status != wrong[i].status || strstr(err.text, wrong[i].says) == NULL) {
             fail_msg("%zu: %d, %s", i, (int)status, err.text);
@@ -380,6 +380,32 @@ static void classes_fill_in(void **state)
             turning += reading->inv_freq[p] > 0.0;
         }
         assert_int_equal(turning, cases[i].turning > 0 ? cases[i].turning : readings.n_pairs);
+        dpe_readings_free(&readings);
+    }
+}
+
+/* A class that is no family here is named, and a length is given where none is in the file. */
+static void classes_that_nobody_knows(void **state)
+{
+    (void)state;
+    static const char rest[] = "\"head_dim\": 64, \"rope_theta\": 5000}";
+    static const char *const types[] = {"llama", "hunyuan_v1_dense", "gemma2", "mamba9", ""};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        struct dpe_readings readings;
+        struct dpe_error err = {0};
+        char json[160];
+        snprintf(json, sizeof json, "{\"model_type\": \"%s\", %s", types[i], rest);
+        const char *text = i < 4 ? json : "{\"head_dim\": 64, \"rope_theta\": 5000}";
+        assert_int_equal(
+            dpe_readings_make("c", text, strlen(text), "current", 0, 9000, &readings, &err),
+            DPE_BAD_DATA);
+        assert_non_null(strstr(err.text, "--trained-length"));
+        assert_int_equal(
+            dpe_readings_make("c", text, strlen(text), "current", 3000, 0, &readings, &err),
+            DPE_OK);
+        assert_int_equal(readings.length, 3000);
+        assert_int_equal(readings.known, i % 2 == 0 && i < 4);
+        assert_string_equal(readings.model_type, types[i]);
         dpe_readings_free(&readings);
     }
 }
@@ -434,7 +460,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_the_runtimes),   cmocka_unit_test(as_llama_cpp_s_converter),
         cmocka_unit_test(growth_of_queries), cmocka_unit_test(yarn_and_dynamic_in_sglang),
-        cmocka_unit_test(classes_fill_in),   cmocka_unit_test(agreement),
+        cmocka_unit_test(classes_fill_in),
+        cmocka_unit_test(classes_that_nobody_knows),   cmocka_unit_test(agreement),
         cmocka_unit_test(strange_blocks),
     };
     return cmocka_run_group_tests(tests, load, unload);
