@@ -137,19 +137,16 @@ static dpe_status count(struct ask *ask, const struct dpe_runner *run, int64_t *
 
 /* ------------------------------------------------------------------------------------- the plan */
 
-/* The fastest products that the processor has, and the widest keys and values that fit into memory.
- */
+/* The widest keys and values that fit into memory. */
 static dpe_status choose_types(struct ask *ask, const struct dpe_runner *run, struct dpe_error *err)
 {
     struct dpe_tool_options *tool = &ask->run.tool;
     const struct dpe_plan_context context = {.config = dpe_model_config(run->model),
                                              .trained_length = run->trained_length,
                                              .length = ask->run.made_for};
-    const bool plain = strcmp(tool->device, "cpu") == 0 && !tool->dtype_given;
     const bool file = tool->kv_dir != NULL && strcmp(tool->kv_dir, "none") != 0;
-    const uint64_t room = tool->max_memory > 0 ? tool->max_memory : dpe_device_memory(tool->device);
-    struct dpe_session_options options = {.device =
-                                              plain ? dpe_device_fastest("cpu") : tool->device,
+    const uint64_t room = tool->max_memory > 0 ? tool->max_memory : dpe_device_memory(run->device);
+    struct dpe_session_options options = {.device = run->device,
                                           .n_threads = tool->threads,
                                           .capacity = context.length,
                                           .kv_type = tool->kv_type};
@@ -168,7 +165,6 @@ static dpe_status choose_types(struct ask *ask, const struct dpe_runner *run, st
                      dpe_kv_type_names[options.kv_type], dpe_format_bytes(room, bytes));
         tool->kv_type = options.kv_type;
     }
-    tool->device = options.device;
     return DPE_OK;
 }
 
@@ -262,7 +258,7 @@ static dpe_status answer(struct ask *ask, const struct dpe_runner *run, struct d
     DPE_TRY(choose_types(ask, run, err));
     dpe_log_info("%s: about %lld tokens with the question, the model's trained length is %lld; "
                  "device %s",
-                 ask->path, (long long)n, (long long)run->trained_length, args->tool.device);
+                 ask->path, (long long)n, (long long)run->trained_length, run->device);
     if (looks) {
         DPE_TRY(search(ask, err));
     } else if (args->table == NULL) {
@@ -286,8 +282,7 @@ DPE_MAIN(dpe_ask)
         .doc = "Ask a RoPE language model about a document that is longer than its trained length."
                "\vThe length is that of the document. A text within the trained length is read by "
                "the model as it is. The answer goes to standard output; the last line on standard "
-               "error says what was measured. Unless --dtype says otherwise, a processor with "
-               "AVX512-BF16 multiplies in bf16; keys and values are as wide as fits into memory."
+               "error says what was measured. Keys and values are as wide as fits into memory."
                "\n\nExamples:\n"
                "  dpe ask -m MODEL --document app.log \"What failed first?\"\n"
                "  dpe ask -m MODEL --document app.log --budget 10m --chat \"What failed first?\"",

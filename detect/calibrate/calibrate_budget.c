@@ -61,35 +61,6 @@ static void apply(struct batch *batch, const struct setting *setting, double tok
     batch->diverges = batch->diverges && setting->diverges;
 }
 
-/* How many times as fast bfloat16 must be to be worth its rounding. */
-static const double worth = 1.3;
-
-/* bfloat16 where this processor multiplies in it, so much faster. */
-static dpe_status choose_dtype(struct batch *batch, struct dpe_error *err)
-{
-    const struct dpe_tool_options *tool = &batch->args->detect.job.tool;
-    struct dpe_job_speed speeds[2] = {{0}};
-    DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
-    const int64_t length = batch->state.entries[0].length;
-    const struct dpe_plan_context context = dpe_job_context(&batch->job, length);
-    if (tool->dtype_given || strcmp(batch->job.device, "cpu") != 0) {
-        return DPE_OK;
-    }
-    DPE_TRY(dpe_plan_make(batch->frequencies ? "rope" : "dpe", &context, &plan, err));
-    for (int i = 0; i < 2; i++) {
-        DPE_TRY(dpe_job_use_device(&batch->job, i == 0 ? "cpu" : "cpu-bf16", err));
-        (void)dpe_job_measure_here(&batch->job, &plan, length, &speeds[i], err);
-    }
-    const bool measured = speeds[0].tokens > 0 && speeds[1].tokens > 0;
-    const bool faster = measured && speeds[0].seconds / speeds[1].seconds > worth;
-    DPE_TRY(dpe_job_use_device(&batch->job, faster ? "cpu-bf16" : "cpu", err));
-    if (faster) {
-        batch->fitted.detect.job.tool.device = "cpu-bf16";
-        batch->fitted.detect.job.tool.bf16 = true;
-    }
-    return DPE_OK;
-}
-
 /* Of what was given, in its own units. */
 static double taken(const struct batch *batch, const struct dpe_bill *bill)
 {
@@ -137,7 +108,6 @@ dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err)
         return DPE_OK;
     }
     batch->fitted = *batch->line;
-    DPE_TRY(choose_dtype(batch, err));
     for (int i = 0; i < SETTINGS; i++) {
         const double least = least_tokens(batch);
         batch->diverges = diverges;
@@ -151,8 +121,7 @@ dpe_status dpe_calibrate_fit(struct batch *batch, struct dpe_error *err)
         bool fits = left >= 0.0;
         DPE_TRY(dpe_job_tell(&batch->job, &fits, sizeof fits, err));
         if (fits) {
-            dpe_log_info("--budget: left out: %s%s", settings[i].without,
-                         batch->args->detect.job.tool.bf16 ? "; --dtype bf16" : "");
+            dpe_log_info("--budget: left out: %s", settings[i].without);
             return widen(batch, &settings[i], left, least, taken(batch, &bill), err);
         }
     }

@@ -236,9 +236,6 @@ dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_w
         .job = job_of(batch, way, NULL, trained ? "kld-trained.h5" : "kld.h5"),
         .official = true,
         .n_lengths = 1};
-    /* Both sides in the same type, so that the rounding of bfloat16 is not
-     * counted as the table's. */
-    args.base_bf16 = strcmp(batch->job.device, "cpu-bf16") == 0;
     args.lengths[0] = trained ? batch->job.trained_length : batch->entry->length;
     args.job.length = args.job.lengths[0] = args.lengths[0];
     args.job.samples = trained ? 1 : TEXTS;

@@ -207,7 +207,7 @@ static void suggest(const struct batch *batch)
     dpe_tool_quote(job->corpus, corpus, sizeof corpus);
     dpe_tool_quote(job->output, folder, sizeof folder);
     dpe_tool_next("dpe-run -m %s --table %s/table.h5 --show --corpus %s%s", model, folder, corpus,
-                  job->tool.bf16 ? " --dtype bf16" : "");
+                  job->tool.dtype == DPE_TOOL_BF16 ? " --dtype bf16" : "");
     if (batch->frequencies && dpe_calibrate_factors(batch)) {
         dpe_tool_next("dpe-export %s/table.h5 --gguf MODEL.gguf -o NEW.gguf", folder);
     }
@@ -420,6 +420,8 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
     if (batch->state.done) {
         return show_again(batch, err);
     }
+    const char *first = dpe_calibrate_path(batch, &batch->state.entries[0], "detect.h5");
+    DPE_TRY(dpe_job_find_dtype(&batch->job, dry ? NULL : first, DPE_OK, err));
     DPE_TRY(dpe_calibrate_fit(batch, err));
     if (dry) {
         return dpe_calibrate_dry_run(batch, err);

@@ -162,7 +162,7 @@ static void suggest_plain(const struct detect_inputs *inputs,
 void dpe_detect_suggest(const struct detect_inputs *inputs, const struct dpe_detect_report *report)
 {
     char model[1024], table[1024], corpus[1024];
-    const char *dtype = inputs->args->job.tool.bf16 ? " --dtype bf16" : "";
+    const char *dtype = inputs->args->job.tool.dtype == DPE_TOOL_BF16 ? " --dtype bf16" : "";
     dpe_tool_quote(inputs->args->job.corpus, corpus, sizeof corpus);
     dpe_tool_quote(inputs->args->job.model, model, sizeof model);
     dpe_tool_quote(inputs->args->job.output, table, sizeof table);

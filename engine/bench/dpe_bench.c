@@ -527,14 +527,17 @@ static dpe_status measure_card(const struct arguments *a, struct outputs *out,
     return DPE_OK;
 }
 
-static dpe_status measure_all(const struct arguments *a, struct outputs *out, struct dpe_error *err)
+static dpe_status measure_all(const struct arguments *given, struct outputs *out,
+                              struct dpe_error *err)
 {
+    struct arguments found = *given;
+    const struct arguments *a = &found;
     const bool cuda = dpe_cuda_is_name(a->tool.device);
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     DPE_TRY(open_output(a, &out->json, err));
     DPE_TRY(open_output(a, &out->csv, err));
     DPE_TRY(open_model(a, cuda, &model, err));
-    DPE_TRY(dpe_tool_check_dtype(&a->tool, model, err));
+    DPE_TRY(dpe_tool_find_device(&given->tool, model, &found.tool.device, err));
     DPE_TRY(cuda ? measure_card(a, out, err) : measure_host(a, out, err));
     for (int l = 0; l < a->n_lengths; l++) {
         for (int m = 0; m < a->n_methods; m++) {

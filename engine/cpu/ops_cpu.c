@@ -94,7 +94,7 @@ static dpe_status bf16_supports(const struct dpe_config *config, const struct dp
     if (dpe_cpu_bf16_choose() == NULL) {
         return dpe_fail(err, DPE_NO_DEVICE,
                         "device cpu-bf16 needs a processor with AVX512-BF16, which this one is not "
-                        "(or DPE_CPU names other kernels); leave out --dtype bf16");
+                        "(or DPE_CPU names other kernels); use --dtype f32");
     }
     return cpu_supports(config, plan, err);
 }
@@ -447,9 +447,13 @@ const struct dpe_ops *dpe_ops_cpu_bf16(void)
     return &bf16_ops;
 }
 
-bool dpe_cpu_has_bf16(bool *pays)
+bool dpe_cpu_has_bf16(void)
+{
+    return dpe_cpu_bf16_choose() != NULL;
+}
+
+bool dpe_cpu_bf16_pays_here(void)
 {
     const struct dpe_cpu_bf16 *bf16 = dpe_cpu_bf16_choose();
-    *pays = bf16 != NULL && dpe_cpu_bf16_pays(dpe_cpu_kernels_choose(), bf16);
-    return bf16 != NULL;
+    return bf16 != NULL && dpe_cpu_bf16_pays(dpe_cpu_kernels_choose(), bf16);
 }

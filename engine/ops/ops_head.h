@@ -30,6 +30,10 @@ int32_t dpe_likeliest(const float *logits, int64_t vocab);
 /** ln Σ exp of the logits, NaN when one is not finite: less a logit, −ln of its probability. Powers
  * are float, within 2^-22 of themselves; the same bits on every processor. */
 double dpe_log_sum(const float *logits, int64_t vocab);
+/** Sums over n finite numbers x, of which `largest` is the largest, in double: e^(x − largest), and
+ * unless `other` [n] is NULL in *ahead e^(x − largest)·(x − other). Powers are within 2^-50 of
+ * themselves, below e^-700 that; the same bits on every processor. */
+double dpe_power_sums(const float *x, const float *other, int64_t n, double largest, double *ahead);
 
 /** Slot `logits` of a backend, then the model's cap. */
 void dpe_head_logits(const struct dpe_ops *ops, struct dpe_backend *backend,

@@ -25,8 +25,8 @@ uint64_t dpe_device_memory(const char *device);
 enum dpe_dtype dpe_device_dtype(const char *device, const struct dpe_config *config);
 
 /** "cpu-bf16" where this processor multiplies faster in it than in float, with what rounding adds;
- *  "cpu" where it has both and float is faster; `otherwise` where it has float alone. Measured in
- *  about a millisecond by each call. */
+ *  "cpu" where it has both and float is faster; `otherwise` where it has float alone. Measured in a
+ *  few milliseconds, once for each machine and version (dpe_verdict_keep). */
 const char *dpe_device_fastest(const char *otherwise);
 
 /* For sessions and dpe-bench. */

@@ -26,9 +26,9 @@ enum dpe_option_keys {
 };
 /** Options of every long-running tool. Zero-initialise, then let dpe_tool_option_set fill it. */
 struct dpe_tool_options {
-    const char *device; /**< after parsing: a backend's name, "auto" resolved */
-    bool bf16;          /**< --dtype bf16; `device` says so too, but for a GPU */
-    bool dtype_given;
+    const char *device; /**< after parsing: a backend's name, "auto" resolved. --dtype bf16 made it
+                           cpu-bf16; for --dtype auto see dpe_tool_find_device */
+    enum { DPE_TOOL_AUTO, DPE_TOOL_F32, DPE_TOOL_BF16 } dtype;
     int threads;         /**< 0: all that the process may use */
     uint64_t max_memory; /**< bytes, 0: the free memory */
     enum dpe_kv_type kv_type;
@@ -45,10 +45,12 @@ struct dpe_tool_options {
 /** dpe_session_options.kv_dir that the options mean: the folder that was given, else $TMPDIR, else
  *  /var/tmp; NULL for "none". */
 const char *dpe_tool_kv_dir(const struct dpe_tool_options *options);
-/** DPE_USAGE where the options ask for bf16 and the device multiplies a model, whose weights are
- * there, in another type. */
-dpe_status dpe_tool_check_dtype(const struct dpe_tool_options *options,
-                                const struct dpe_model *model, struct dpe_error *err);
+/** The device that runs a model: `device`, or under --dtype auto what dpe_device_fastest makes of
+ * it. DPE_USAGE where the options ask for bf16 and it multiplies a model, whose weights are there,
+ * in another type. */
+dpe_status dpe_tool_find_device(const struct dpe_tool_options *options,
+                                const struct dpe_model *model, const char **device,
+                                struct dpe_error *err);
 /** Options for `children`; their input is a struct dpe_tool_options. dpe_tool_option_set has the
  * options of all tools, dpe_tool_output_option_set the further ones of tools with a resumable
  * output (`force` to `force_unlock`). */

@@ -13,14 +13,13 @@ static const struct dpe_option options_table[] = {
      "auto (default): cuda if this machine has one, otherwise cpu. reference is slow; the other "
      "devices are tested against it",
      50, DPE_TEXT(struct dpe_tool_options, device)},
-    {"dtype", 0, "f32|bf16", 0,
-     "What the CPU multiplies in (default: f32). bf16 rounds weights and activations, where that "
-     "is "
-     "faster: with AMX, and with AVX512-BF16 unless a measurement of a millisecond finds f32 "
-     "faster, which is used then. Results are recorded as of device cpu-bf16, or cpu. A GPU "
-     "multiplies in the weights' own type (of blocks: bf16): only models of bf16 take it there",
-     50, DPE_CHOICE(struct dpe_tool_options, bf16, NULL),
-     DPE_GIVEN(struct dpe_tool_options, dtype_given)},
+    {"dtype", 0, "auto|f32|bf16", 0,
+     "What the CPU multiplies in. bf16 rounds weights and activations and is taken where this "
+     "machine is faster in it, as it is with AMX and mostly with AVX512-BF16. auto (default): so "
+     "for models of bf16 or blocks, for others f32; a run goes on in the type that it began in. "
+     "Results are recorded as of device cpu-bf16, or cpu. A GPU multiplies in the weights' own "
+     "type (of blocks: bf16): only models of bf16 take bf16 there",
+     50, DPE_CHOICE(struct dpe_tool_options, dtype, NULL)},
     {"threads", 0, "N", DPE_BASIC, "Threads to use (default: the cores it may use)", 50,
      DPE_COUNT(struct dpe_tool_options, threads, 1, 4096)},
     {"max-memory", 0, "BYTES", 0,
@@ -87,7 +86,7 @@ static int check_device(int key, char *arg, struct dpe_command_line *state)
                        "--device %s",
                        options->device);
     }
-    if (options->bf16 && !dpe_cuda_is_name(options->device)) {
+    if (options->dtype == DPE_TOOL_BF16 && !dpe_cuda_is_name(options->device)) {
         if (strcmp(options->device, "cpu") != 0 && strcmp(options->device, "cpu-bf16") != 0) {
             dpe_line_error(state, "--dtype bf16: expected --device cpu or cuda, found '%s'",
                            options->device);
@@ -102,12 +101,19 @@ static int check_device(int key, char *arg, struct dpe_command_line *state)
     return 0;
 }
 
-dpe_status dpe_tool_check_dtype(const struct dpe_tool_options *options,
-                                const struct dpe_model *model, struct dpe_error *err)
+dpe_status dpe_tool_find_device(const struct dpe_tool_options *options,
+                                const struct dpe_model *model, const char **device,
+                                struct dpe_error *err)
 {
-    bool asked = options->bf16 && dpe_model_weights(model) != NULL &&
-                 strcmp(options->device, "cpu") != 0; /* where f32 is faster */
-    return !asked || dpe_device_dtype(options->device, dpe_model_config(model)) == DPE_BF16
+    const struct dpe_config *config = dpe_model_config(model);
+    const bool plain = options->device == NULL || strcmp(options->device, "cpu") == 0;
+    const bool asked = options->dtype == DPE_TOOL_BF16 && !plain; /* plain: f32 is faster */
+    *device = plain ? "cpu" : options->device;
+    if (options->dtype == DPE_TOOL_AUTO && plain && dpe_config_unpacked(config) == DPE_BF16) {
+        *device = dpe_device_fastest("cpu");
+    }
+    return !asked || dpe_model_weights(model) == NULL ||
+                   dpe_device_dtype(*device, config) == DPE_BF16
                ? DPE_OK
                : dpe_fail(err, DPE_USAGE,
                           "--dtype bf16: device %s multiplies in the type of the model's weights, "

@@ -7,44 +7,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The largest of [n]; NaN is passed over. */
-static double largest(const float *x, int64_t n)
-{
-    float most = -INFINITY;
-    for (int64_t i = 0; i < n; i++) {
-        most = x[i] > most ? x[i] : most;
-    }
-    return (double)most;
-}
-
 /* With p = e^(a − most) / sum and q alike, KL(p‖q) = Σ p (a − b) − ln Σ e^a + ln Σ e^b: an
  * exponential of each is enough. */
 struct dpe_kld_token dpe_kld_compare(const float *base, const float *other, int64_t vocab,
                                      int32_t token)
 {
-    const double base_most = largest(base, vocab);
-    const double most = largest(other, vocab);
-    double base_sum = 0.0;
-    double sum = 0.0;
-    double ahead = 0.0;
-    for (int64_t v = 0; v < vocab; v++) {
-        const double weight = exp((double)base[v] - base_most);
-        base_sum += weight;
-        ahead += weight * ((double)base[v] - (double)other[v]);
-        sum += exp((double)other[v] - most);
+    if (dpe_first_nonfinite(base, vocab) >= 0 || dpe_first_nonfinite(other, vocab) >= 0) {
+        const double none = (double)NAN;
+        return (struct dpe_kld_token){none, none, none, none, none};
     }
+    const int32_t best[] = {dpe_likeliest(base, vocab), dpe_likeliest(other, vocab)};
+    const double base_most = (double)base[best[0]], most = (double)other[best[1]];
+    double ahead = 0.0;
+    double base_sum = dpe_power_sums(base, other, vocab, base_most, &ahead);
     ahead /= base_sum;
     base_sum = base_most + log(base_sum);
-    sum = most + log(sum);
+    const double sum = most + log(dpe_power_sums(other, NULL, vocab, most, NULL));
     const double kl = ahead - base_sum + sum;
     const double base_nll = base_sum - (double)base[token];
     const double nll = sum - (double)other[token];
-    return (struct dpe_kld_token){.kl = kl > 0.0 || isnan(kl) ? kl : 0.0, /* rounding */
+    return (struct dpe_kld_token){.kl = kl > 0.0 ? kl : 0.0, /* rounding */
                                   .change = exp(-nll) - exp(-base_nll),
                                   .base_nll = base_nll,
                                   .nll = nll,
-                                  .same =
-                                      dpe_likeliest(base, vocab) == dpe_likeliest(other, vocab)};
+                                  .same = best[0] == best[1]};
 }
 
 /* -------------------------------------------------------------------------------------- reading */

@@ -272,23 +272,14 @@ static void unpack(const struct row_header *row, const uint16_t *steps, int64_t 
 static void pack(const float *logits, int64_t vocab, int32_t next, struct row_header *row,
                  uint16_t *steps)
 {
-    double sum = 0.0;
-    float most = logits[0];
-    float least = logits[0];
-    bool finite = true;
-    row->best = 0;
+    const bool finite = dpe_first_nonfinite(logits, vocab) < 0;
+    row->best = finite ? dpe_likeliest(logits, vocab) : 0;
+    const float most = logits[row->best];
+    float least = most;
     for (int64_t v = 0; v < vocab; v++) {
-        finite = finite && isfinite(logits[v]);
-        if (logits[v] > most) {
-            most = logits[v];
-            row->best = v;
-        }
         least = logits[v] < least ? logits[v] : least;
     }
-    for (int64_t v = 0; v < vocab && finite; v++) {
-        sum += exp((double)logits[v] - (double)most);
-    }
-    row->top = finite ? -log(sum) : (double)NAN;
+    row->top = finite ? -log(dpe_power_sums(logits, NULL, vocab, (double)most, NULL)) : (double)NAN;
     row->step = fmin(range, (double)most - (double)least) / MOST_STEP;
     row->nll = finite ? (double)most - (double)logits[next] - row->top : (double)NAN;
     for (int64_t v = 0; v < vocab; v++) {

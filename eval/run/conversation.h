@@ -48,6 +48,7 @@ struct dpe_runner {
     const struct dpe_run_args *args;
     struct dpe_model *model;
     struct dpe_tokenizer *tokenizer;
+    const char *device; /**< that runs the model */
     int64_t trained_length;
     double deadline;
     const struct dpe_sampling *sampling; /**< of answers; NULL: the likeliest token, always */

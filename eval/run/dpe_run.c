@@ -244,7 +244,7 @@ dpe_status dpe_run_tool_open(struct dpe_runner *run, const struct dpe_run_args *
         if (dpe_model_warning(run->model) != NULL) {
             dpe_log_warning("%s: %s", args->model, dpe_model_warning(run->model));
         }
-        DPE_TRY(dpe_tool_check_dtype(&args->tool, run->model, err));
+        DPE_TRY(dpe_tool_find_device(&args->tool, run->model, &run->device, err));
         run->trained_length = args->trained_length > 0
                                   ? args->trained_length
                                   : dpe_config_trained(dpe_model_config(run->model));
@@ -297,7 +297,7 @@ dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, 
                      table != NULL ? ": entry" : run->args->method, note);
     }
     const struct dpe_session_options options = {
-        .device = run->args->tool.device,
+        .device = run->device,
         .n_threads = run->args->tool.threads,
         .capacity = capacity,
         .prefill_chunk = run->args->chunk,

@@ -209,6 +209,7 @@ dpe_status dpe_run_tool_print_nll(const struct dpe_runner *run, const struct nll
         dpe_result_text(result, "file", run->args->nll_file);
         dpe_result_text(result, "method",
                         run->args->table != NULL ? run->args->table : run->args->method);
+        dpe_result_text(result, "device", run->device);
         dpe_result_whole(result, "tokens", (int64_t)nll->tokens);
         dpe_result_whole(result, "windows", nll->n);
         dpe_result_whole(result, "context", nll->context);

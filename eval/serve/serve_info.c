@@ -187,7 +187,7 @@ json_t *dpe_serve_about(const struct dpe_serve_world *world)
     const struct dpe_tool_options *tool = &world->args->tool;
     snprintf(numbers, sizeof numbers, "%s weights, %s cache, %s",
              types != NULL ? types : "the folder's", dpe_kv_type_names[tool->kv_type],
-             tool->device != NULL ? tool->device : "cpu");
+             world->device);
     return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I}", "engine", "dpe-serve", "version",
                      dpe_version(), "name", world->name, "model",
                      dpe_model_fingerprint(world->model), "tokenizer",

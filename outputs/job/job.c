@@ -92,7 +92,6 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
     if (dpe_model_warning(job->model) != NULL) {
         dpe_log_warning("%s: %s", options->model, dpe_model_warning(job->model));
     }
-    DPE_TRY(dpe_tool_check_dtype(&options->tool, job->model, err));
     job->trained_length = options->trained_length > 0
                               ? options->trained_length
                               : dpe_config_trained(dpe_model_config(job->model));
@@ -106,7 +105,7 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
                : dpe_job_corpus(options->corpus, options->split, &job->corpus, err);
 }
 
-dpe_status dpe_job_use_device(struct dpe_job *job, const char *device, struct dpe_error *err)
+static dpe_status use_device(struct dpe_job *job, const char *device, struct dpe_error *err)
 {
     DPE_TRY(dpe_device_describe(device, &job->device_info, err));
     snprintf(job->device, sizeof job->device, "%s", device);
@@ -121,16 +120,10 @@ static dpe_status find_device(struct dpe_job *job, struct dpe_error *err)
     const struct dpe_tool_options *tool = &job->options->tool;
     const char *wanted = tool->device != NULL ? tool->device : "cpu";
     char own[sizeof job->device];
-    /* --dtype bf16 where f32 is faster: a run that began in bf16 goes on in it. */
-    if (tool->bf16 && strcmp(wanted, "cpu") == 0 && job->options->output != NULL &&
-        dpe_run_recorded(job->options->output, "device", own, sizeof own) &&
-        strcmp(own, "cpu-bf16") == 0) {
-        wanted = own;
-    }
-    dpe_status status = dpe_job_use_device(job, wanted, err);
+    dpe_status status = use_device(job, wanted, err);
     if (status == DPE_OK && job->ranks->size > 1 && strcmp(wanted, "cuda") == 0) {
         snprintf(own, sizeof own, "cuda:%d", job->ranks->local_rank % job->device_info.count);
-        status = dpe_job_use_device(job, own, err);
+        status = use_device(job, own, err);
     }
     int sharing = dpe_ranks_count_same(job->ranks, status == DPE_OK ? job->device_info.id : "");
     job->memory = tool->max_memory;
@@ -138,6 +131,29 @@ static dpe_status find_device(struct dpe_job *job, struct dpe_error *err)
         job->memory = dpe_device_memory(job->device) / (uint64_t)sharing;
     }
     return status;
+}
+
+dpe_status dpe_job_find_dtype(struct dpe_job *job, const char *output, dpe_status status,
+                              struct dpe_error *err)
+{
+    const struct dpe_tool_options *tool = &job->options->tool;
+    const size_t same = strlen(tool->dtype == DPE_TOOL_AUTO ? "cpu" : "cpu-bf16");
+    const char *wanted = "";
+    char type[sizeof job->device] = "";
+    status = status == DPE_OK ? dpe_tool_find_device(tool, job->model, &wanted, err) : status;
+    if (strncmp(job->device, "cpu", 3) != 0 || tool->dtype == DPE_TOOL_F32) {
+        return status;
+    }
+    const bool alike = dpe_ranks_count_same(job->ranks, wanted) == job->ranks->size;
+    if (output != NULL && !tool->force && dpe_job_leads(job)) {
+        dpe_run_recorded(output, "device", type, sizeof type);
+    }
+    if (strncmp(type, "cpu-bf16", same) != 0) { /* else it goes on in the type that it began in */
+        snprintf(type, sizeof type, "%s", alike ? wanted : "cpu");
+    }
+    DPE_TRY(status == DPE_OK ? dpe_job_tell(job, type, sizeof type, err)
+                             : dpe_job_meet(job, status, err));
+    return use_device(job, type, err);
 }
 
 static dpe_status meet_peers(void *user, float *x, int64_t n, dpe_status status,
@@ -230,7 +246,7 @@ static dpe_status open_all(struct dpe_job *job, bool config_only, struct dpe_err
     DPE_TRY(check_place(job->options, err));
     DPE_TRY(find_device(job, err));
     DPE_TRY(find_peers(job, err));
-    return open_inputs(job, config_only, err);
+    return dpe_job_find_dtype(job, job->options->output, open_inputs(job, config_only, err), err);
 }
 
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,

@@ -131,8 +131,11 @@ dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *optio
 /** dpe_corpus_open, with a warning where texts were left out. */
 dpe_status dpe_job_corpus(const char *path, const char *split, struct dpe_corpus **corpus,
                           struct dpe_error *err);
-/** Use another device from here on: one that this process can have, as one process does. */
-dpe_status dpe_job_use_device(struct dpe_job *job, const char *device, struct dpe_error *err);
+/** On processors: the type that --dtype means for this model, bf16 under auto only where all ranks
+ * would take it, or the one that `output` (a table or its journal; NULL: none) was begun in. All
+ * ranks call it together, `status` being how it went before. */
+dpe_status dpe_job_find_dtype(struct dpe_job *job, const char *output, dpe_status status,
+                              struct dpe_error *err);
 /** Whether this process is rank 0, which writes what a job has once: it holds all rows. */
 bool dpe_job_leads(const struct dpe_job *job);
 /** Wait for all processes of the job, `status` being how it went here; all go
@@ -201,14 +204,6 @@ enum { DPE_JOB_MEMORY = 320 };
  * Returns the buffer. */
 const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,
                                 char text[DPE_JOB_MEMORY]);
-struct dpe_job_speed;
-/** How fast this machine runs texts of `length` tokens under `plan`, in the job's batches, for a
- * dry run (price.h): as kept from an earlier dry run with the same model, device, threads and
- * types, else measured and kept. Opens the weights itself. DPE_NO_MEMORY when they would fill the
- * machine's memory, DPE_USAGE when this process alone cannot run the model; *err then has the
- * reason. */
-dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan *plan,
-                                int64_t length, struct dpe_job_speed *speed, struct dpe_error *err);
 /** Make the session, or set its plan; taps request signals. Its cache is empty afterwards. */
 dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                            struct dpe_error *err);

@@ -112,8 +112,11 @@ void dpe_bill_print_time(const struct dpe_bill *bill);
  * …". Errors of dpe_session_estimate. */
 dpe_status dpe_price_print_memory(const struct dpe_job *job, const struct dpe_plan *plan,
                                   int64_t capacity, const char *before, struct dpe_error *err);
-/** dpe_job_measure_here for rows that the bill will get. Where it fails, speed->tokens is 0, the
- * bill is untimed, and the reason is printed once unless the job is silent. */
+/** How fast this machine runs texts of `length` tokens under `plan`, in the job's batches, for rows
+ * that the bill will get: as kept from an earlier dry run with the same model, device, threads and
+ * types, else measured and kept. Opens the weights itself. Where they would fill the machine's
+ * memory, or this process alone cannot run the model, speed->tokens is 0, the bill is untimed, and
+ * the reason is printed once unless the job is silent. */
 void dpe_bill_measure(struct dpe_bill *bill, const struct dpe_job *job, const struct dpe_plan *plan,
                       int64_t length, struct dpe_job_speed *speed);
 

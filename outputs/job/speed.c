@@ -129,21 +129,20 @@ struct place {
 static bool find_key(const struct place *place, char key[KEY + 1])
 {
     const struct dpe_job *job = place->job;
-    const struct dpe_plan *plan = place->plan;
     const struct dpe_session_options *options = &place->options;
     char host[256] = "";
-    char selection[sizeof plan->name] = "";
+    char selection[sizeof place->plan->name] = "";
     const int64_t numbers[] = {options->n_threads > 0 ? options->n_threads : omp_get_max_threads(),
                                place->most,
                                options->branches,
                                (int64_t)options->kv_type,
-                               plan->n_bands > 1,
+                               place->plan->n_bands > 1,
                                (int64_t)options->max_memory};
     struct dpe_sha256 *hash = dpe_sha256_new();
     const char *kernels = getenv("DPE_CPU");
     (void)gethostname(host, sizeof host - 1);
-    if (dpe_selects(&plan->selection)) {
-        dpe_plan_selection_text(plan, selection);
+    if (dpe_selects(&place->plan->selection)) {
+        dpe_plan_selection_text(place->plan, selection);
     }
     const char *const texts[] = {
         dpe_version(),         host,      dpe_model_fingerprint(place->model), job->device,
@@ -155,45 +154,15 @@ static bool find_key(const struct place *place, char key[KEY + 1])
     return dpe_sha256_finish(hash, key, NULL) == DPE_OK && place->path[0] != '\0';
 }
 
-static dpe_status measure(const struct place *place, struct dpe_job_speed *speed,
-                          struct dpe_error *err)
-{
-    const struct dpe_config *config = dpe_model_config(place->model);
-    struct dpe_session *session = NULL;
-    DPE_TRY(dpe_session_create(place->model, place->plan, &place->options, &session, err));
-    dpe_session_set_poll(session, dpe_signals_poll, NULL);
-    const dpe_status status =
-        dpe_job_measure(session, config, &place->plan->selection, place->most, speed, err);
-    dpe_session_destroy(session);
-    return status;
-}
-
-static dpe_status find_or_measure(const struct place *place, struct dpe_job_speed *speed,
-                                  struct dpe_error *err)
-{
-    char key[KEY + 1];
-    const bool keeps_it = find_key(place, key);
-    if (!keeps_it || !dpe_job_speed_find(place->path, key, place->now, speed)) {
-        DPE_TRY(measure(place, speed, err));
-        if (keeps_it) {
-            dpe_cache_make_folders(place->path);
-            dpe_job_speed_keep(place->path, key, place->now, speed);
-        }
-    }
-    return DPE_OK;
-}
-
-dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan *plan,
-                                int64_t length, struct dpe_job_speed *speed, struct dpe_error *err)
+static dpe_status measure_here(const struct dpe_job *job, const struct dpe_plan *plan,
+                               int64_t length, struct dpe_job_speed *speed, struct dpe_error *err)
 {
     enum { ROOM = 16 };
     struct place place = {.job = job,
                           .plan = plan,
                           .most = dpe_job_measured_length(length),
                           .now = (int64_t)time(NULL)};
-    place.options =
-        dpe_job_session_options(job, place.most + ROOM < length ? place.most + ROOM : length);
-    *speed = (struct dpe_job_speed){0};
+    place.options = dpe_job_session_options(job, dpe_least(place.most + ROOM, length));
     DPE_TRY(check(job, plan, &place.options, err));
     if (!dpe_cache_path("speeds", place.path, sizeof place.path)) {
         place.path[0] = '\0';
@@ -202,7 +171,21 @@ dpe_status dpe_job_measure_here(const struct dpe_job *job, const struct dpe_plan
     const struct dpe_model_options options = {.trained_length = job->options->trained_length};
     DPE_TRY(dpe_model_open(job->options->model, &options, &model, err));
     place.model = model;
-    return find_or_measure(&place, speed, err);
+    char key[KEY + 1];
+    const bool keeps_it = find_key(&place, key);
+    if (keeps_it && dpe_job_speed_find(place.path, key, place.now, speed)) {
+        return DPE_OK;
+    }
+    DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
+    DPE_TRY(dpe_session_create(model, plan, &place.options, &session, err));
+    dpe_session_set_poll(session, dpe_signals_poll, NULL);
+    DPE_TRY(dpe_job_measure(session, dpe_model_config(model), &plan->selection, place.most, speed,
+                            err));
+    if (keeps_it) {
+        dpe_cache_make_folders(place.path);
+        dpe_job_speed_keep(place.path, key, place.now, speed);
+    }
+    return DPE_OK;
 }
 
 void dpe_bill_measure(struct dpe_bill *bill, const struct dpe_job *job, const struct dpe_plan *plan,
@@ -210,7 +193,7 @@ void dpe_bill_measure(struct dpe_bill *bill, const struct dpe_job *job, const st
 {
     struct dpe_error why = {0};
     fflush(stdout);
-    if (dpe_job_measure_here(job, plan, length, speed, &why) != DPE_OK) {
+    if (measure_here(job, plan, length, speed, &why) != DPE_OK) {
         if (!bill->untimed && !job->options->silent) {
             dpe_print("time             not measured: %s\n", why.text);
         }

@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 . "$here/world.sh"
 "$bin/dpe-detect" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --samples 6 --groups 4 \
-    --lengths 64,128,256,512 --seed 3 --select paper --temperature off --device cpu --quiet -o "$work/paper.h5" \
+    --lengths 64,128,256,512 --seed 3 --select paper --temperature off --device cpu --dtype f32 --quiet -o "$work/paper.h5" \
     >"$work/paper.txt" 2>"$work/err" || fail "paper: $(cat "$work/err")"
 sed '/^table: /d' "$work/paper.txt" | diff "$root/tests/golden/detect/paper.txt" - >"$work/diff" ||
     fail "the paper's procedure prints something else: $(head -5 "$work/diff")"

@@ -10,7 +10,7 @@ root=$(cd "$here/../.." && pwd)
 
 # A trained length that is not the model's leaves something to find at a length that costs little.
 search="-m $root/data/reference -l 256 --corpus $root/data/sample --trained-length 64 --samples 16 --groups 2
-    --lengths 16,32,64,128 --seed 5 --select both --task user --threads 1 --device cpu --budget 24ktok --against ntk"
+    --lengths 16,32,64,128 --seed 5 --select both --task user --threads 1 --device cpu --dtype f32 --budget 24ktok --against ntk"
 # shellcheck disable=SC2086 # several words
 search() {
     "$bin/dpe-detect" $search "$@" >"$work/out" 2>"$work/err"
@@ -32,7 +32,7 @@ sed -n 's/^tokens  *//p' "$work/out" | awk -v r="$read_tokens" '{ exit !(r > 0 &
 
 # And no more than twice what a default search reads, which ends with its first heat.
 # shellcheck disable=SC2086 # several words
-usual="-m $root/data/reference -l 512 --corpus $root/data/sample --threads 1 --device cpu"
+usual="-m $root/data/reference -l 512 --corpus $root/data/sample --threads 1 --device cpu --dtype f32"
 "$bin/dpe-detect" $usual -o "$work/usual.h5" >"$work/out" 2>"$work/err" || fail "a default search: $(cat "$work/err")"
 read_tokens=$(spent)
 "$bin/dpe-detect" $usual --dry-run -o "$work/none.h5" >"$work/out" 2>"$work/err" || fail "dry run: $(cat "$work/err")"

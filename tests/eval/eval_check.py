@@ -21,7 +21,7 @@ except ImportError:
 BIN, SCHEMA = sys.argv[1:3]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODEL = os.path.join(ROOT, "data", "reference")
-INPUTS = ["-m", MODEL, "--corpus", os.path.join(ROOT, "data", "sample"), "--threads", "1"]
+INPUTS = ["-m", MODEL, "--corpus", os.path.join(ROOT, "data", "sample"), "--threads", "1", "--dtype", "f32"]
 WORK = tempfile.mkdtemp()
 
 

@@ -72,7 +72,7 @@ const struct dpe_cpu_bf16 *dpe_cpu_bf16_choose(void)
 /* ----------------------------------------------------------------------- whether they are faster
  */
 
-enum { NUMBERS = 512, TIMES = 16, ROUNDS = 8 }; /* of k, tiles that are timed, how often */
+enum { NUMBERS = 512, TIMES = 16, ROUNDS = 32 }; /* of k, tiles that are timed, how often */
 
 /* Numbers of k times rows that are multiplied in a second, at best. */
 static double tile_rate(void (*tile)(const float *, const float *, int64_t, float *, int64_t),

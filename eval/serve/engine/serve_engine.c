@@ -461,10 +461,10 @@ static void *run(void *user)
 
 /* Bytes that slots may take by default. The pages of the weights need a part of what is free beside
  * the processors; a device has them in what a session needs. */
-static uint64_t memory_for_slots(const struct dpe_tool_options *tool)
+static uint64_t memory_for_slots(const char *device)
 {
-    uint64_t available = dpe_device_memory(tool->device);
-    return dpe_cuda_is_name(tool->device) ? available - available / 10 : available / 2;
+    uint64_t available = dpe_device_memory(device);
+    return dpe_cuda_is_name(device) ? available - available / 10 : available / 2;
 }
 
 /* Bytes that requests need so that one with a text of the full length, as token ids in JSON, can be
@@ -485,7 +485,7 @@ static dpe_status fit_slots(struct dpe_serve_engine *engine, struct dpe_session_
     uint64_t least = least_for_requests(world);
     const struct dpe_serve_arguments *args = world->args;
     uint64_t most =
-        args->tool.max_memory > 0 ? args->tool.max_memory : memory_for_slots(&args->tool);
+        args->tool.max_memory > 0 ? args->tool.max_memory : memory_for_slots(world->device);
     int64_t n = args->slots > 0 ? args->slots : SLOTS;
     for (;; n--) {
         uint64_t needed = 0;
@@ -535,7 +535,7 @@ dpe_status dpe_serve_engine_start(const struct dpe_serve_world *world,
 {
     const struct dpe_serve_arguments *args = world->args;
     struct dpe_session_options options = {
-        .device = args->tool.device,
+        .device = world->device,
         .n_threads = args->tool.threads,
         .positions = world->length,
         .prefill_chunk = args->chunk < world->length ? args->chunk : world->length,

@@ -81,6 +81,7 @@ struct dpe_serve_world {
     const struct dpe_serve_arguments *args;
     const char *name; /**< of the model, for clients; UTF-8 */
     char last_part[4 * NAME_MAX + 1];
+    const char *device; /**< that runs the model */
     struct dpe_model *model;
     struct dpe_tokenizer *tokenizer;
     struct dpe_chat *chat;     /**< NULL: the folder has no chat template */

@@ -375,7 +375,7 @@ dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
     pthread_mutex_init(&world->taken->lock, NULL);
     DPE_TRY(read_keys(world, err));
     DPE_TRY(dpe_model_open(args->model, &options, &world->model, err));
-    DPE_TRY(dpe_tool_check_dtype(&args->tool, world->model, err));
+    DPE_TRY(dpe_tool_find_device(&args->tool, world->model, &world->device, err));
     DPE_TRY(dpe_tokenizer_open(args->model, &world->tokenizer, err));
     DPE_TRY(read_tokenizer_config(world, err));
     DPE_TRY(read_template(world, err));

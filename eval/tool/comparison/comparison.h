@@ -66,7 +66,7 @@ struct dpe_eval_arguments {
     bool tune_temperature;         /**< its settings also with temperatures */
     const char *base, *base_model; /**< kld: what is compared with; NULL: rope, that of --model */
     const char *save_base;         /**< the file that keeps the base's logits, NULL: none */
-    bool base_bf16;
+    enum { EVAL_BASE_SAME, EVAL_BASE_F32, EVAL_BASE_BF16 } base_dtype;
     enum dpe_kv_type base_kv;
 };
 

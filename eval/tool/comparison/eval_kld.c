@@ -90,10 +90,9 @@ static dpe_status open_base(struct kld *kld, struct dpe_error *err)
         DPE_TRY(dpe_tokenizer_open(args->base_model, &kld->tokenizer, err));
         DPE_TRY(check_base(kld, err));
     }
-    kld->device = strncmp(job->device, "cpu", 3) != 0 ? job->device
-                  : args->base_bf16                   ? "cpu-bf16"
-                                                      : "cpu";
-    if (args->base_bf16 &&
+    const bool same = args->base_dtype == EVAL_BASE_SAME || strncmp(job->device, "cpu", 3) != 0;
+    kld->device = same ? job->device : args->base_dtype == EVAL_BASE_BF16 ? "cpu-bf16" : "cpu";
+    if (args->base_dtype == EVAL_BASE_BF16 &&
         dpe_device_dtype(kld->device, dpe_model_config(base_model(kld))) != DPE_BF16) {
         return dpe_fail(err, DPE_USAGE,
                         "--base-dtype bf16: expected a device that multiplies the base in bf16, "

@@ -282,8 +282,9 @@ static const struct dpe_option kld_table[] = {
      "Model of the base: the same tokenizer, other weights, such as those that --model was "
      "quantised from (default: --model)",
      1, DPE_MODEL(struct dpe_eval_arguments, base_model)},
-    {"base-dtype", 0, "f32|bf16", 0, "What the base is multiplied in on device cpu (default: f32)",
-     1, DPE_CHOICE(struct dpe_eval_arguments, base_bf16, NULL)},
+    {"base-dtype", 0, "same|f32|bf16", 0,
+     "What the base is multiplied in on device cpu (default: same, as the methods)", 1,
+     DPE_CHOICE(struct dpe_eval_arguments, base_dtype, NULL)},
     {"base-kv-cache-dtype", 0, "f32|bf16|int8", 0,
      "Type of the base's keys and values in the cache (default: f32)", 1,
      DPE_CHOICE(struct dpe_eval_arguments, base_kv, dpe_kv_type_names)},

@@ -556,6 +556,48 @@ static void log_sums_are_near_double(void **state)
     }
 }
 
+/* Powers and weighted differences against libm's; where x is other, nothing is ahead. */
+static void power_sums_are_libms(void **state)
+{
+    (void)state;
+    enum { MOST = 5000 };
+    static float x[MOST], other[MOST];
+    const int64_t sizes[] = {1, 7, 8, 255, 256, 257, MOST};
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 9, 1);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const int64_t n = sizes[i];
+        for (double width = 0.0; width < 1e4; width = width * 20.0 + 0.5) {
+            double largest = -(double)INFINITY, total = 0.0, want = 0.0, size = 0.0, ahead = 0.0;
+            for (int64_t j = 0; j < n; j++) {
+                x[j] = (float)((dpe_rng_unit(&rng) - 0.7) * width);
+                other[j] = x[j] + (float)(dpe_rng_unit(&rng) - 0.4);
+                largest = fmax(largest, (double)x[j]);
+            }
+            for (int64_t j = 0; j < n; j++) {
+                const double power = exp((double)x[j] - largest);
+                total += power;
+                want += power * ((double)x[j] - (double)other[j]);
+                size += power;
+            }
+            assert_true(fabs(dpe_power_sums(x, other, n, largest, &ahead) - total) <=
+                        1e-14 * total);
+            assert_true(fabs(ahead - want) <= 1e-14 * size);
+            assert_true(dpe_power_sums(x, x, n, largest, &ahead) ==
+                            dpe_power_sums(x, NULL, n, largest, NULL) &&
+                        ahead == 0.0);
+        }
+    }
+    /* Each power by itself, with its sign of rounding: 2^-50 of itself. */
+    for (double at = 0.0; at > -699.0; at -= 0.37) {
+        const float one = (float)at;
+        const double power = dpe_power_sums(&one, NULL, 1, 0.0, NULL);
+        assert_true(fabs(power - exp((double)one)) <= 0x1p-50 * exp((double)one));
+    }
+    const float far = -1e30F;
+    assert_true(dpe_power_sums(&far, NULL, 1, 0.0, NULL) < 1e-303);
+}
+
 static void nothing(void)
 {
 }
@@ -619,6 +661,7 @@ int main(void)
         cmocka_unit_test(a_part_of_a_tile),
         cmocka_unit_test(exp2_within_two_units),
         cmocka_unit_test(log_sums_are_near_double),
+        cmocka_unit_test(power_sums_are_libms),
         cmocka_unit_test(every_half_and_bfloat_is_widened_exactly),
         cmocka_unit_test(products_of_any_shape),
         cmocka_unit_test(products_in_bfloat16),

@@ -192,7 +192,7 @@ with tempfile.TemporaryDirectory() as work:
         expect("its entry", tool("dpe-export", os.path.join(work, source), "-o", os.path.join(work, entry)), 0)
     expect("both", tool("dpe-export", "--join", *(os.path.join(work, f"{n}.h5") for n in (512, 1024)), "-o", ladder), 0)
     for what in (("--table", ladder), ("--method", "select:k=8,block=16,over=table:" + ladder)):
-        chat = ("dpe-run", "-m", model, "--chat", "--chat-template", plain_template, *what)
+        chat = ("dpe-run", "-m", model, "--dtype", "f32", "--chat", "--chat-template", plain_template, *what)
         for new, entry in ((8, "none: the model is run unchanged"), (300, "for 512 tokens"), (600, "for 1024 tokens")):
             got = tool(*chat, "-p", "Who is it?", "-n", str(new), "--time-budget", "0.01")
             if "entry: " + entry not in got[2] or "may pass" in got[2]:

@@ -25,7 +25,7 @@ detect() {
     length=$1
     shift
     "$bin/dpe-detect" -m "$model" -l "$length" --corpus "$corpus" --samples 1 --groups 2 --lengths 64,256 --select paper --temperature off \
-        --niah values=1,digits=4 --device cpu --quiet -o "$work/detect-$length.h5" "$@" >"$work/out" 2>"$work/err" &&
+        --niah values=1,digits=4 --device cpu --dtype f32 --quiet -o "$work/detect-$length.h5" "$@" >"$work/out" 2>"$work/err" &&
         export_ "$work/detect-$length.h5" -o "$work/$length.h5" || fail "dpe-detect $length: $(cat "$work/err")"
 }
 detect 384 --window 16
