@@ -64,6 +64,7 @@ struct dpe_attention {
     const float *v;   /**< as k */
     struct dpe_kv *kv;    /**< where keys, values and queries are instead; NULL: k, v, queries */
     int64_t kv_layer;     /**< dpe_config_attending: which layer of kv it is */
+    const float *late;    /**< [head_dim] by which rotated queries are multiplied, or NULL */
     float *out;           /**< [rows][n_heads][head_dim]; rows without any visible key are 0 */
     const float *queries; /**< [n_heads][capacity][head_dim], unrotated, rows as those of k; NULL
                                unless dpe_selection_keeps_queries */

@@ -174,6 +174,7 @@ static struct dpe_attention attention_of(const struct dpe_lane *l, int64_t layer
         .v = s->kept[layer].v,
         .kv = s->kv,
         .kv_layer = dpe_config_attending(c, layer),
+        .late = c->late_norms ? s->weights->layers[layer].weight[DPE_WEIGHT_LATE].data : NULL,
         .out = row_of(l, l->attended, first, width),
         .queries = s->kept[layer].q,
         .marks = s->kept[layer].marks,

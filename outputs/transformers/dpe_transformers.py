@@ -39,7 +39,8 @@ from dpe_attention import NOT_MEASURED, Attention, Table, TableError, fingerprin
 NAME = "dpe"
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "phi3", "olmo2", "olmo3", "granite",
                "smollm3", "glm4", "ministral3", "gemma2", "gemma3_text", "gpt_oss", "qwen3_5_text", "qwen3_5_moe_text",
-               "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "cohere2")
+               "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "cohere2",
+               "hunyuan_v1_dense")
 # Their frequencies depend on the length of the text, so the checkpoint has none to compare.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 
@@ -121,7 +122,7 @@ def dpe_attention_forward(module, query, key, value, attention_mask, dropout=0.0
                                   f"{switch.tokens} tokens (static caches are not supported)")
 
     def core(q, k, v):
-        return switch.cores[switch.entry](q, k, v, module.layer_idx, scaling, softcap, s_aux)
+        return switch.cores[switch.entry](q, k, v, module.layer_idx, scaling, softcap, s_aux, getattr(module, "dpe_late", None))
 
     if not any(switch.paddings):
         return core(query, key, value).transpose(1, 2).contiguous(), None
@@ -181,6 +182,34 @@ def _head_order(text, module):
         raise TableError(f"a {text.config.model_type} model: its rotation is not one of pairs of components")
     cosines, sines = image[first, first], image[first, second]
     return order, torch.atan2(sines, cosines).numpy(), float(torch.hypot(cosines, sines).mean())
+
+
+# Norms of rotated heads: of queries, and of keys.
+LATE_NORMS = ("query_layernorm", "key_layernorm")
+
+
+def _part_late(module):
+    """Norms after rotation, whose weights differ within a pair. What both components of a pair have in common may come before
+    the rotation: each norm's share of that [head_dim], and what is left for rotated queries to be multiplied by."""
+    common, left = [], 1.0
+    for name in LATE_NORMS:
+        weight = getattr(module, name).weight.detach().float()
+        half = weight.shape[0] // 2
+        both = ((weight ** 2 + weight.roll(half) ** 2) / 2).sqrt()
+        common.append(both)
+        left = left * torch.where(both > 0, weight / both, torch.zeros_like(both))
+    return common, left
+
+
+def _early(switch, norm, common):
+    """The hook that gives a late norm's output with the common part of its weight."""
+    def hook(module, args, output):
+        if switch.entry is None:
+            return output
+        x = args[0].float()
+        scaled = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
+        return (scaled * common).to(args[0].dtype)
+    return hook
 
 
 def _rope_types(text):
@@ -263,6 +292,10 @@ class Switch:
                       self.base.register_forward_hook(self._after)]
         for module in self.moving:
             module.dpe_switch = self
+            if all(hasattr(module, name) for name in LATE_NORMS):
+                common, module.dpe_late = _part_late(module)
+                self.hooks += [norm.register_forward_hook(_early(self, norm, both))
+                               for norm, both in zip((getattr(module, name) for name in LATE_NORMS), common)]
             self.hooks.append(module.register_forward_pre_hook(self._unrotate, with_kwargs=True))
         self.generate = model.generate
         model.generate = self._generate
@@ -273,6 +306,7 @@ class Switch:
             hook.remove()
         for module in self.moving:
             del module.dpe_switch
+            module.__dict__.pop("dpe_late", None)
         del self.model.generate  # the class has its own
 
     def _activate(self, entry):

@@ -31,7 +31,7 @@ from dpe_attention import TableError  # noqa: E402
 LIMIT = 1e-4
 FAMILIES = ("qwen3", "qwen3_windows", "qwen3_moe", "phi3", "phi3_short", "olmo2", "olmo3", "granite", "smollm3",
             "glm4", "ministral3", "mistral3", "gemma2", "gemma3", "gpt_oss", "qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid",
-            "glm4_moe", "glm4_moe_one_group", "minimax_m2", "seed_oss", "ernie4_5", "exaone4")
+            "glm4_moe", "glm4_moe_one_group", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "hunyuan", "hunyuan_tied")
 
 
 def make_table(path, model, length, window, scales, share, trained=None, rotation=None, unrounded=False, stretch=None):

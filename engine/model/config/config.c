@@ -412,6 +412,7 @@ static void read_switches(struct dpe_json_reader *top, struct dpe_config *config
     config->mlp_bias = has_bias(top, family->mlp_bias, names->mlp_bias, false);
     bool normed = !family->qk_norm_by_key || dpe_json_bool(top, "use_qk_norm", false);
     config->qk_norm = normed ? family->qk_norm : DPE_QK_NORM_NONE;
+    config->late_norms = family->qk_norm_late;
     config->sinks = family->sinks;
     refuse_encoder(top);
     read_activation(top, config);

@@ -128,6 +128,8 @@ struct dpe_config {
     double logit_cap;               /**< the same for the logits of the tokens */
     double query_growth;            /**< b: queries at position p times 1 + b ln(1 + floor(p/L)) */
     double query_length;            /**< L of query_growth */
+    bool late_norms;                /**< q and k are normalised after rotation: what their weights
+                                         do within a pair is left to DPE_WEIGHT_LATE */
     bool sinks;                     /**< a logit per head that takes part in the softmax alone */
     struct dpe_selection selection; /**< of the keys that the model chooses itself; block 0: none */
     bool

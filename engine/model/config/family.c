@@ -54,6 +54,12 @@ static const struct dpe_family_names names_cohere = {
     .activation = "silu",
     .embedding = "embed_tokens",
 };
+static const char *const weights_hunyuan[DPE_WEIGHTS_PER_LAYER] = {
+    [DPE_WEIGHT_Q_NORM] = "self_attn.query_layernorm",
+    [DPE_WEIGHT_K_NORM] = "self_attn.key_layernorm",
+};
+static const struct dpe_family_names names_hunyuan = NAMES(
+    "attention_bias", "attention_bias", "mlp_bias", NULL, NULL, weights_hunyuan, EXPERTS);
 static const char *const weights_nsa[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_Q] = "attn.q_proj",
     [DPE_WEIGHT_K] = "attn.k_proj",
@@ -326,6 +332,17 @@ static const struct dpe_family families[] = {
         .defaults = {.head_dim = 128, .theta = 5e5, .tied = true},
     },
     {
+        .model_type = "hunyuan_v1_dense",
+        .architecture = "HunYuanDenseV1ForCausalLM",
+        .norms = &norms_before,
+        .names = &names_hunyuan,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .qk_norm_late = true,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .alpha = true,
+    },
+    {
         .model_type = "exaone4",
         .architecture = "Exaone4ForCausalLM",
         .norms = &norms_after,
@@ -460,10 +477,6 @@ static const char no_positions[] =
 static const char fast_pairs[] =
     "every pair that rotates in its layers that see all keys turns many times within the trained "
     "length (the slowest in 188 tokens)" TEMPERATURE;
-static const char after_rotation[] =
-    "its heads are normalised after rotation, by weights that differ within a pair, so what a "
-    "query "
-    "and a key give depends on both positions and not on their distance alone";
 static const char latent[] =
     "it has multi-head latent attention (MLA), whose rotated keys are one vector for all heads; a "
     "position plan moves pairs of the heads' own keys";
@@ -475,7 +488,6 @@ static const struct {
     {"llama4_text", no_positions},
     {"gemma4", fast_pairs},
     {"gemma4_text", fast_pairs},
-    {"hunyuan_v1_dense", after_rotation},
     {"deepseek_v2", latent},
     {"deepseek_v3", latent},
     {"kimi_k2", latent},

@@ -105,6 +105,7 @@ struct dpe_family {
     const struct dpe_family_names *names; /**< NULL: those of Llama */
     enum dpe_qk_norm qk_norm;
     bool qk_norm_by_key; /**< of use_qk_norm, false when absent */
+    bool qk_norm_late;   /**< the checkpoint's model normalises what is rotated already */
     enum dpe_bias_rule qkv_bias, o_bias, mlp_bias;
     bool qkv_fused, gate_up_fused; /**< one tensor holds the rows of q, k, v; of gate, up */
     bool sigmoid;       /**< a router of sigmoids with a correction bias, groups and a scale */
@@ -124,6 +125,7 @@ struct dpe_family {
                                 reads logit_scale */
     bool position_free;    /**< reads no_rope_layers */
     bool still;            /**< has no positions where its rotation has no base */
+    bool alpha;            /**< reads alpha of a dynamic rotation: a base of its own, once */
     bool branches;         /**< attention of three branches (NSA) */
     const struct dpe_family_recurrent *recurrent; /**< NULL: no layer has a state */
     enum dpe_activation activation;

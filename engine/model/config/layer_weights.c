@@ -30,6 +30,7 @@ const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
     T(SHARED_GATE,   "mlp.shared_expert_gate", SINGLE,    HIDDEN,     SHARED_GATE, NEVER,   WHOLE),
     T(BRANCH_GATES,    "self_attn.g_proj", BRANCHES,     HIDDEN,     BRANCHES, NEVER,      ROWS),
     T(OUTPUT_GATE,     "self_attn.q_proj", QUERY,        HIDDEN,     OUTPUT_GATE, NEVER,   ROWS),
+    T(LATE,            NULL,               ONE,          HEAD,       LATE_NORMS, NEVER,    WHOLE),
 };
 /* Of layers with a state, what differs. */
 static const struct dpe_layer_tensor recurrent_tensors[DPE_WEIGHTS_PER_LAYER] = {
@@ -74,6 +75,8 @@ static int64_t width(const struct dpe_config *config, int64_t layer, enum dpe_wi
         return config->head_dim * (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_kv_heads);
     case DPE_WIDTH_HEADS:
         return config->n_heads;
+    case DPE_WIDTH_HEAD:
+        return config->head_dim;
     case DPE_WIDTH_EXPERTS:
         return config->n_experts;
     case DPE_WIDTH_BRANCHES:
@@ -160,6 +163,8 @@ static bool holds(const struct dpe_config *config, int64_t layer, enum dpe_weigh
         return dpe_layer_name(config, layer, which) != NULL;
     case DPE_IF_QK_NORM:
         return config->qk_norm != DPE_QK_NORM_NONE;
+    case DPE_IF_LATE_NORMS:
+        return config->late_norms;
     case DPE_IF_SINKS:
         return config->sinks;
     case DPE_IF_DENSE:

@@ -28,6 +28,7 @@ static const struct architecture {
     {"glm4moe", "glm4_moe", false},
     {"minimax-m2", "minimax_m2", false},
     {"seed_oss", "seed_oss", false},
+    {"hunyuan-dense", "hunyuan_v1_dense", false},
     {"ernie4_5", "ernie4_5", true},
     {"exaone4", "exaone4", false},
     {"cohere2", "cohere2", true},

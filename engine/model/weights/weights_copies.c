@@ -70,6 +70,38 @@ static dpe_status reorder_heads(struct dpe_binder *binder, const char *name, int
     return DPE_OK;
 }
 
+/* Norms after rotation: a weight that both sides of a pair have can come before it. So each norm
+ * gets the root mean square of its pair's weights, and rotated queries what is left of the products
+ * of both norms' weights. */
+static dpe_status part_late(struct dpe_binder *binder, struct dpe_layer_weights *layer)
+{
+    const int64_t d = binder->model->config.head_dim;
+    const struct dpe_tensor *from[] = {&layer->weight[DPE_WEIGHT_Q_NORM],
+                                       &layer->weight[DPE_WEIGHT_K_NORM]};
+    float *copy = NULL;
+    if (from[0]->data == NULL || from[1]->data == NULL) {
+        return DPE_OK; /* the missing one is noted */
+    }
+    DPE_TRY(dpe_bind_copy(binder, "norms of q and k", (size_t)(3 * d) * sizeof *copy, &copy));
+    for (int64_t i = 0; i < d; i++) {
+        double left = 1.0;
+        for (int side = 0; side < 2; side++) {
+            const double own = (double)dpe_bind_element(from[side], i);
+            const double other = (double)dpe_bind_element(from[side], (i + d / 2) % d);
+            const double both = sqrt((own * own + other * other) / 2.0);
+            copy[side * d + i] = (float)both;
+            left = both > 0.0 ? left * own / both : 0.0;
+        }
+        copy[2 * d + i] = (float)left;
+    }
+    static const enum dpe_weight to[] = {DPE_WEIGHT_Q_NORM, DPE_WEIGHT_K_NORM, DPE_WEIGHT_LATE};
+    for (int i = 0; i < 3; i++) {
+        layer->weight[to[i]] =
+            (struct dpe_tensor){.data = copy + i * d, .dtype = DPE_F32, .rows = 1, .cols = d};
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_weight which,
                             struct dpe_layer_weights *layer)
 {
@@ -86,6 +118,9 @@ dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_w
     }
     if (!dpe_config_attends(config, index)) {
         return DPE_OK;
+    }
+    if (which == DPE_WEIGHT_LATE) {
+        return part_late(binder, layer);
     }
     if (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K) {
         DPE_TRY(reorder_heads(binder, name, shape.rows, shape.cols, weight));

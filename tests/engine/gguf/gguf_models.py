@@ -25,7 +25,7 @@ FOLDERS = ["llama", "llama_bf16", "llama3", "qwen2", "linear", "families/qwen3",
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "phi3": "phi3", "olmo2": "olmo2",
                  "olmo3": "olmo2", "granite": "granite", "glm4": "glm4", "gemma2": "gemma2", "gemma3_text": "gemma3",
                  "gpt_oss": "gpt-oss", "ministral3": "mistral3", "smollm3": "smollm3", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
-                 "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "exaone4": "exaone4", "cohere2": "cohere2", "qwen3_5_text": "qwen35",
+                 "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "hunyuan_v1_dense": "hunyuan-dense", "exaone4": "exaone4", "cohere2": "cohere2", "qwen3_5_text": "qwen35",
                  "qwen3_5_moe_text": "qwen35moe", "qwen3_next": "qwen3next"}
 PERMUTED = ("llama", "granite", "mistral3", "smollm3")
 TYPES = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
@@ -35,6 +35,7 @@ NORMS = {
     "post_mlp_layernorm": "post_ffw_norm"}
 NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "self_attn.qkv_proj": "attn_qkv", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+         "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
          "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
          "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
@@ -177,6 +178,9 @@ def convert(folder, whole=False):
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rope = rope.get("full_attention", rope)
     theta = config.get("rope_theta") or rope.get("rope_theta", 1e4)
+    if rope.get("alpha"):  # a base of its own, as the converter writes it
+        width = config["head_dim"]
+        theta, rope = theta * rope["alpha"] ** (width / (width - 2)), {}
     heads, kv = config["num_attention_heads"], config.get("num_key_value_heads", config["num_attention_heads"])
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     plus = 1.0 if model_type.startswith(("gemma", "qwen3_5", "qwen3_next")) else 0.0

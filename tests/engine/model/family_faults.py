@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from fp8_folders import read, run, write  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "golden" / "families"
-FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2")
+FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "hunyuan")
 # Keys that every layer of the family reads, and what of the name or of the sizes the message has.
 CONFIGS = [
     ("qwen3_5", {"linear_conv_kernel_dim": 3}, "linear_attn.conv1d.weight"), ("qwen3_5", {"linear_conv_kernel_dim": 0}, "linear_conv_kernel_dim"),
@@ -30,6 +30,7 @@ CONFIGS = [
     ("glm4_moe", {"n_group": 4}, "n_group"), ("glm4_moe", {"first_k_dense_replace": 9}, "first_k_dense_replace"),
     ("glm4_moe", {"n_shared_experts": 1}, "mlp.shared_experts.gate_proj.weight"), ("glm4_moe", {"scoring_func": "softmax"}, "scoring_func"),
     ("minimax_m2", {"num_local_experts": 1 << 20}, "num_local_experts"), ("minimax_m2", {"rope_parameters": {"rope_theta": 1e4}, "rotary_dim": 5}, "partial_rotary_factor"),
+    ("hunyuan", {"rope_parameters": {"rope_type": "dynamic", "alpha": -1}}, "alpha"), ("hunyuan", {"head_dim": 16}, "self_attn.q_proj.weight"),
     ("cohere2", {"layer_types": ["sliding_attention"] * 3}, "no layer sees all keys"), ("cohere2", {"layer_types": ["chunked_attention"] * 3}, "layer_types"),
 ]
 

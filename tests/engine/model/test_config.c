@@ -361,7 +361,8 @@ static void families_and_their_keys(void **state)
         {"\"minimax_m2\"", "scoring_func", "\"topk\"", "scoring_func: expected \"sigmoid\""},
         {"\"minimax_m2\"", "rotary_dim", "3", "partial_rotary_factor: expected a share"},
         {"\"qwen3_moe\"", "scoring_func", "\"sigmoid\"", "num_local_experts: expected"},
-        {"\"hunyuan_v1_dense\"", NULL, NULL, "normalised after rotation"},
+        {"\"hunyuan_v1_dense\"", "rope_parameters",
+         "{\"rope_type\": \"dynamic\", \"alpha\": 0.5}", "alpha: expected a number"},
         {"\"ministral3\"", "rope_parameters", "{\"llama_4_scaling_beta\":0.1}",
          "original_max_position_embeddings: expected a number > 0, found nothing"},
     };

@@ -18,7 +18,7 @@ static const char *const folders[] = {
     "qwen3",      "qwen3_windows", "phi3",       "phi3_short", "olmo2",    "granite",
     "smollm3",    "glm4",          "ministral3", "mistral3",   "gemma2",   "gemma3",
     "olmo3",      "qwen3_moe",     "gpt_oss",    "nsa",        "glm4_moe", "glm4_moe_one_group",
-    "minimax_m2", "seed_oss",      "ernie4_5",   "exaone4",
+    "minimax_m2", "seed_oss",      "ernie4_5",   "exaone4",    "hunyuan",  "hunyuan_tied",
 };
 enum { N_FOLDERS = sizeof folders / sizeof folders[0] };
 
