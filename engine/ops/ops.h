@@ -317,7 +317,8 @@ struct dpe_ops {
                      int64_t width);
     /** out += Σ weight · expert(x) over the experts_per_token experts of each row that the router
      *  scores highest (ties: the lower index), as dpe_router says; weights are its scores, as they
-     *  are or (experts_normalised) divided by the sum of the chosen ones. In a fixed order. */
+     *  are or (experts_normalised) divided by the sum of the chosen ones; `before`:
+     *  expert(weight · x) instead. In a fixed order. */
     void (*experts)(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args);
     /** x [n] of the residual stream *= factor. */
     void (*scale)(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);

@@ -321,6 +321,9 @@ static void normalise_heads(struct dpe_lane *l, enum dpe_weight norm, int64_t la
                             int64_t rows, int64_t n_heads)
 {
     int64_t d = l->config->head_dim;
+    if (dpe_layer_shape(l->config, layer, norm).rows == 0) {
+        return;
+    }
     switch (l->config->qk_norm) {
     case DPE_QK_NORM_NONE:
         return;

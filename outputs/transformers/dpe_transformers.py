@@ -40,7 +40,7 @@ NAME = "dpe"
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "phi3", "olmo2", "olmo3", "granite",
                "smollm3", "glm4", "ministral3", "gemma2", "gemma3_text", "gpt_oss", "qwen3_5_text", "qwen3_5_moe_text",
                "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "cohere2",
-               "hunyuan_v1_dense")
+               "hunyuan_v1_dense", "llama4_text")
 # Their frequencies depend on the length of the text, so the checkpoint has none to compare.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 
@@ -133,6 +133,12 @@ def dpe_attention_forward(module, query, key, value, attention_mask, dropout=0.0
             one = slice(text, text + 1)
             out[one, :, skip:] = core(query[one, :, skip:], key[one, :, padding:], value[one, :, padding:])
     return out.transpose(1, 2).contiguous(), None
+
+
+def decoder_of(model):
+    """The module that holds the layers."""
+    text = model.get_decoder()
+    return text if hasattr(text, "layers") else text.model  # Llama 4's own answer holds the head too
 
 
 def _is_windowed(config, layer):
@@ -239,7 +245,7 @@ def _check_layers(text):
 
 def _check_model(model, table):
     """Refuses what cannot be run under the table. Returns the order of a head's components."""
-    text = model.get_decoder()
+    text = decoder_of(model)
     config, (moving, rotates) = text.config, _check_layers(text)
     table.check_model(config.model_type, n_layers=len(text.layers), n_heads=config.num_attention_heads,
                       n_kv_heads=config.num_key_value_heads, head_dim=moving[0].head_dim)
@@ -258,7 +264,7 @@ def _check_model(model, table):
 
 def _formula(model, length):
     """A table of the formula's plans for the model, up to `length` tokens."""
-    text = model.get_decoder()
+    text = decoder_of(model)
     config, (moving, rotates) = text.config, _check_layers(text)
     if not rotates:
         raise TableError("no full-attention layer of this model rotates, so the formula moves nothing: dpe-calibrate and dpe-detect "
@@ -278,7 +284,7 @@ class Switch:
 
     def __init__(self, model, table, order, options):
         self.model, self.base, self.table = model, model.base_model, table
-        self.text = model.get_decoder()
+        self.text = decoder_of(model)
         self.cores = {entry.evaluated_length: Attention(entry, order=order, **options)
                       for entry in table.entries}
         self.moving = _moving_layers(self.text)[0]
@@ -325,10 +331,12 @@ class Switch:
         self.entry = entry
 
     def _unrotate(self, module, args, kwargs):
-        if self.entry is None or kwargs.get("position_embeddings") is None:
+        given = kwargs.get("position_embeddings")
+        if self.entry is None or given is None:
             return None
-        cos, sin = kwargs["position_embeddings"]
-        return args, dict(kwargs, position_embeddings=(torch.ones_like(cos), torch.zeros_like(sin)))
+        if torch.is_tensor(given):  # cosines and sines as complex numbers
+            return args, dict(kwargs, position_embeddings=torch.ones_like(given))
+        return args, dict(kwargs, position_embeddings=tuple(make(one) for make, one in zip((torch.ones_like, torch.zeros_like), given)))
 
     def _choose(self, tokens):
         if tokens > self.table.evaluated_length:

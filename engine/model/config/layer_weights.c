@@ -114,8 +114,8 @@ const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum 
     const bool beside = config->shared_width > 0 && dpe_config_routes(config, layer);
     const bool recurrent = !dpe_config_attends(config, layer);
     const struct dpe_norm_names *norms = recurrent ? family->recurrent->norms : family->norms;
-    const char *const *own =
-        recurrent ? family->recurrent->weights : dpe_family_names_of(config)->weights;
+    const struct dpe_family_names *of_family = dpe_family_names_of(config);
+    const char *const *own = recurrent ? family->recurrent->weights : of_family->weights;
     if (own != NULL && own[which] != NULL) {
         return own[which];
     }
@@ -138,6 +138,9 @@ const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum 
     case DPE_WEIGHT_GATE:
     case DPE_WEIGHT_UP:
     case DPE_WEIGHT_DOWN:
+        if (of_family->mlp != NULL) {
+            return of_family->mlp[beside][which - DPE_WEIGHT_GATE];
+        }
         return mlp[beside ? 1 + family->shared_gate : 0][which - DPE_WEIGHT_GATE];
     default:
         break;
@@ -162,7 +165,8 @@ static bool holds(const struct dpe_config *config, int64_t layer, enum dpe_weigh
     case DPE_IF_NAMED:
         return dpe_layer_name(config, layer, which) != NULL;
     case DPE_IF_QK_NORM:
-        return config->qk_norm != DPE_QK_NORM_NONE;
+        return config->qk_norm != DPE_QK_NORM_NONE &&
+               (!config->bare_norms || dpe_config_layer(config, layer).rope >= 0);
     case DPE_IF_LATE_NORMS:
         return config->late_norms;
     case DPE_IF_SINKS:
