@@ -35,7 +35,7 @@ CONFIGS = [
     ("llama4", {"moe_layers": None, "interleave_moe_layer_step": 0}, "interleave_moe_layer_step"), ("llama4", {"attention_chunk_size": -7}, "attention_chunk_size"),
     ("llama4", {"layer_types": ["chunked_attention"] * 4}, "attention_chunk_size: found 7"), ("llama4", {"layer_types": ["sliding_attention"] * 4}, "layer_types"),
     ("llama4", {"no_rope_layers": [1, 0]}, "no_rope_layers"), ("llama4", {"floor_scale": 0}, "floor_scale"), ("llama4", {"attn_scale": "much"}, "attn_scale"),
-    ("llama4", {"num_experts_per_tok": 5}, "num_experts_per_tok"), ("llama4", {"intermediate_size": 9}, "feed_forward.experts.gate_up_proj"),
+    ("llama4", {"num_experts_per_tok": 5}, "num_experts_per_tok"), ("llama4", {"intermediate_size": 9}, "feed_forward.shared_expert.gate_proj.weight"),
     ("llama4", {"intermediate_size_mlp": 8}, "feed_forward.gate_proj.weight"), ("llama4", {"num_local_experts": 0}, "num_local_experts"),
     ("cohere2", {"layer_types": ["sliding_attention"] * 3}, "no layer sees all keys"), ("cohere2", {"layer_types": ["chunked_attention"] * 3}, "layer_types"),
 ]
