@@ -231,6 +231,26 @@ static void sort_rows(const struct dpe_config *c, const struct dpe_experts *args
     }
 }
 
+/* The weight of a row's expert. */
+static float weight_of(const struct dpe_config *c, const struct dpe_experts *args, int32_t row,
+                       int64_t expert)
+{
+    return ((const float *)args->scores)[row * c->n_experts + expert];
+}
+
+/* Rows of a run times the weights of its expert, where these come before it. */
+static void scale_rows(const struct dpe_config *c, const struct dpe_experts *args,
+                       const int32_t *routes, const struct expert_run *run)
+{
+    for (int64_t r = run->first; c->router.before && r < run->first + run->rows; r++) {
+        const float weight = weight_of(c, args, routes[r], run->index);
+        float *row = (float *)args->made + r * c->hidden;
+        for (int64_t k = 0; k < c->hidden; k++) {
+            row[k] *= weight;
+        }
+    }
+}
+
 static void gather_rows(const struct dpe_backend *backend, const struct dpe_experts *args,
                         const int32_t *routes, int64_t n)
 {
@@ -250,14 +270,14 @@ static void scatter_rows(const struct dpe_backend *backend, const struct dpe_exp
     const struct dpe_config *c = backend->config;
     const int64_t width = c->hidden;
     const int64_t rows = runs[n_runs - 1].first + runs[n_runs - 1].rows;
-    const float *scores = args->scores;
 #pragma omp parallel for num_threads(backend->n_threads)                                           \
     schedule(static) if (rows * width > SMALL_WORK)
     for (int64_t from = 0; from < width; from += SCATTER_COLUMNS) {
         const int64_t n = dpe_least(SCATTER_COLUMNS, width - from);
         for (int i = 0; i < n_runs; i++) {
             for (int64_t r = runs[i].first; r < runs[i].first + runs[i].rows; r++) {
-                const float weight = scores[routes[r] * c->n_experts + runs[i].index];
+                const float weight =
+                    c->router.before ? 1.0F : weight_of(c, args, routes[r], runs[i].index);
                 const float *made = (const float *)args->made + r * width + from;
                 float *out = (float *)args->out + routes[r] * width + from;
                 for (int64_t k = 0; k < n; k++) {
@@ -277,6 +297,7 @@ static void add_experts(struct dpe_backend *backend, const struct dpe_experts *a
     gather_rows(backend, args, routes, rows);
     for (int i = 0; i < n_runs; i++) {
         const struct dpe_expert *expert = runs[i].expert;
+        scale_rows(c, args, routes, &runs[i]);
         const float *x = (const float *)args->made + runs[i].first * c->hidden;
         const int64_t at = runs[i].first * c->expert_width;
         products[2 * i] = (struct dpe_cpu_product){&expert->gate, &expert->gate_bias,       x,

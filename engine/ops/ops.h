@@ -64,6 +64,7 @@ struct dpe_attention {
     const float *v;   /**< as k */
     struct dpe_kv *kv;    /**< where keys, values and queries are instead; NULL: k, v, queries */
     int64_t kv_layer;     /**< dpe_config_attending: which layer of kv it is */
+    const float *late;    /**< [head_dim] by which rotated queries are multiplied, or NULL */
     float *out;           /**< [rows][n_heads][head_dim]; rows without any visible key are 0 */
     const float *queries; /**< [n_heads][capacity][head_dim], unrotated, rows as those of k; NULL
                                unless dpe_selection_keeps_queries */
@@ -316,7 +317,8 @@ struct dpe_ops {
                      int64_t width);
     /** out += Σ weight · expert(x) over the experts_per_token experts of each row that the router
      *  scores highest (ties: the lower index), as dpe_router says; weights are its scores, as they
-     *  are or (experts_normalised) divided by the sum of the chosen ones. In a fixed order. */
+     *  are or (experts_normalised) divided by the sum of the chosen ones; `before`:
+     *  expert(weight · x) instead. In a fixed order. */
     void (*experts)(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args);
     /** x [n] of the residual stream *= factor. */
     void (*scale)(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);

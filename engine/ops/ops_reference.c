@@ -246,6 +246,9 @@ static void rotate_query(const struct dpe_attention *args, int64_t head, int64_t
         out[j] = x * c - y * s;
         out[j + n_pairs] = x * s + y * c;
     }
+    for (int64_t i = 0; args->late != NULL && i < 2 * n_pairs; i++) {
+        out[i] *= (double)args->late[i];
+    }
 }
 
 /* Σ over pairs of ⟨rotated q, R(θ pk(n)) k⟩. */

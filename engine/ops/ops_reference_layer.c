@@ -152,13 +152,13 @@ void dpe_experts_choose(const struct dpe_config *config, const struct dpe_tensor
     int64_t n = config->n_experts;
     float keys[DPE_MOST_EXPERTS];
     double chosen = 0.0;
+    memcpy(keys, scores, (size_t)n * sizeof *keys);
     weigh(router, n, scores);
-    memset(keys, 0, (size_t)n * sizeof *keys);
     if (shift->data != NULL) {
         dpe_tensor_read(shift, 0, n, keys);
     }
-    for (int64_t e = 0; e < n; e++) {
-        keys[e] += scores[e];
+    for (int64_t e = 0; e < n && !router->before; e++) {
+        keys[e] = shift->data != NULL ? keys[e] + scores[e] : scores[e];
     }
     if (router->groups > 1) {
         choose_groups(router, n, keys);
@@ -220,14 +220,17 @@ void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,
             if (scores[e] == 0.0F) {
                 continue;
             }
+            /* what it reads times a weight: without biases its products times that weight */
+            const double in = c->router.before ? (double)scores[e] : 1.0;
+            const double after = c->router.before ? 1.0 : (double)scores[e];
             for (int64_t i = 0; i < c->expert_width; i++) {
-                hidden[i] =
-                    (float)activated(c->activation, dot(&expert->gate, &expert->gate_bias, i, x),
-                                     dot(&expert->up, &expert->up_bias, i, x));
+                hidden[i] = (float)activated(c->activation,
+                                             in * dot(&expert->gate, &expert->gate_bias, i, x),
+                                             in * dot(&expert->up, &expert->up_bias, i, x));
             }
             for (int64_t i = 0; i < c->hidden; i++) {
                 double made = dot(&expert->down, &expert->down_bias, i, hidden);
-                out[i] = (float)((double)out[i] + (double)scores[e] * made);
+                out[i] = (float)((double)out[i] + after * made);
             }
         }
     }

@@ -43,6 +43,7 @@ static const struct dpe_number of_plan[] = {
     PLAN(attention_cap, REAL, 0, 0, LONGEST, 0, 0),
     PLAN(query_growth, REAL, 0, 0, LONGEST, 0, 0),
     PLAN(query_length, REAL, 0, 0, LONGEST, 0, 0),
+    PLAN(query_from, WHOLE, 0, 0, 1, 0, 0),
     PLAN(exact, FLAG, 0, 0, 1, 0, 0),
     PLAN(angle, WORD, DPE_ANGLE_F32, 0, DPE_ANGLE_F64, 0, 0),
 };

@@ -146,9 +146,10 @@ struct dpe_plan {
     double still_factor;         /**< of each side of these, which logit_factor is not for */
     double attention_multiplier; /**< in place of 1/sqrt(head_dim) */
     double attention_cap;        /**< c: a logit x becomes c tanh(x/c) */
-    double query_growth;         /**< b: logits of query m times 1 + b ln(1 + floor(m/L)) */
-    double query_length;         /**< L of query_growth */
-    int64_t chunk;               /**< P of DPE_BAND_CHUNK, 0 when no band needs it */
+    double query_growth; /**< b: logits of query m times 1 + b ln(1 + floor((m + from)/L)) */
+    double query_length; /**< L of query_growth */
+    int64_t query_from;  /**< 0 or 1 */
+    int64_t chunk;       /**< P of DPE_BAND_CHUNK, 0 when no band needs it */
     int n_bands;
     struct dpe_band bands[DPE_MAX_BANDS];
     uint8_t *mask; /**< [n_layers][n_heads][n_pairs], 1 = key pair; NULL = all ones */

@@ -83,7 +83,8 @@ double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t layer, int64_t 
                         : temperature->logit_scale / sqrt(2.0 * (double)plan->n_pairs);
     factor *= dpe_temperature_depth(temperature, layer, plan->n_layers);
     if (plan->query_growth > 0.0) {
-        factor *= 1.0 + plan->query_growth * log1p(floor((double)m / plan->query_length));
+        factor *= 1.0 + plan->query_growth *
+                            log1p(floor((double)(m + plan->query_from) / plan->query_length));
     }
     return factor * dpe_temperature_factor(temperature, m);
 }

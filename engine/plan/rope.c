@@ -243,6 +243,14 @@ dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe
     made.selection = (struct dpe_selection){0};
     made.n_bands = 1;
     made.bands[0].hi = kind->window > 0 ? kind->window : INT64_MAX;
+    if (kind->chunked) {
+        made.chunk = kind->window;
+        made.bands[0].kind = DPE_BAND_CHUNK;
+        made.bands[0].hi = 1;
+    }
+    if (config->growth_still) {
+        made.query_growth = kind->rope < 0 ? config->query_growth : 0.0;
+    }
     if (kind->rope < 0) {
         dpe_plan_stand_still(&made);
     } else {

@@ -174,6 +174,7 @@ static struct dpe_attention attention_of(const struct dpe_lane *l, int64_t layer
         .v = s->kept[layer].v,
         .kv = s->kv,
         .kv_layer = dpe_config_attending(c, layer),
+        .late = c->late_norms ? s->weights->layers[layer].weight[DPE_WEIGHT_LATE].data : NULL,
         .out = row_of(l, l->attended, first, width),
         .queries = s->kept[layer].q,
         .marks = s->kept[layer].marks,
@@ -320,6 +321,9 @@ static void normalise_heads(struct dpe_lane *l, enum dpe_weight norm, int64_t la
                             int64_t rows, int64_t n_heads)
 {
     int64_t d = l->config->head_dim;
+    if (dpe_layer_shape(l->config, layer, norm).rows == 0) {
+        return;
+    }
     switch (l->config->qk_norm) {
     case DPE_QK_NORM_NONE:
         return;

@@ -56,8 +56,8 @@ static void show_layers(const struct dpe_config *config)
             dpe_print(kind->rope < 0 ? " (without positions" : " (");
         }
         if (kind->window > 0) {
-            dpe_print("%sa window of %lld tokens", kind->rope < 0 ? ", " : "",
-                      (long long)kind->window);
+            dpe_print("%s%s of %lld tokens", kind->rope < 0 ? ", " : "",
+                      kind->chunked ? "chunks" : "a window", (long long)kind->window);
         }
         if (kind->rope == 1) {
             dpe_print(", base %.10g", config->local_rope.theta);

@@ -815,8 +815,8 @@ class _RotatedKeys:
 class _Model:
     """What the model's own attention does with the logits: Attention.__call__ says which."""
 
-    def __init__(self, scaling, softcap, sinks):
-        self.scaling, self.softcap, self.sinks = scaling, softcap, sinks
+    def __init__(self, scaling, softcap, sinks, late):
+        self.scaling, self.softcap, self.sinks, self.late = scaling, softcap, sinks, late
 
     def scale(self, logits, query_scale):
         logits = logits * (query_scale * self.scaling)
@@ -845,12 +845,13 @@ class Attention:
         """Free the rotated keys of the last text."""
         self._kept = {}
 
-    def __call__(self, q, k, v, layer, scaling=None, softcap=None, sinks=None):
+    def __call__(self, q, k, v, layer, scaling=None, softcap=None, sinks=None, late=None):
         """q [batch, n_heads, rows, head_dim]: the last `rows` tokens; k, v [batch, n_kv_heads,
         tokens, head_dim]: all tokens from position 0 on; q and k unrotated. What the model's own
         attention has besides: scaling of the logits (None: 1 / sqrt(head_dim)), a soft cap of them (None
-        or 0: none), a sink's logit for each query head [n_heads] (None: none). Returns the shape and dtype
-        of q."""
+        or 0: none), a sink's logit for each query head [n_heads] (None: none), what rotated queries are
+        multiplied by [head_dim], in the table's order of components (None: nothing). Returns the shape and
+        dtype of q."""
         batch, heads, rows, dim = q.shape
         kv_heads, tokens = k.shape[1], k.shape[2]
         plan = self.plan
@@ -863,9 +864,9 @@ class Attention:
                              f"{plan.head_dim}")
         keep = rows == 1 and tokens > 1 and self.keep_keys
         kept = self._kept.setdefault(layer, _RotatedKeys()) if keep else None
-        return self.attend(q, Tokens(k, v), tokens, layer, scaling, softcap, sinks, kept)
+        return self.attend(q, Tokens(k, v), tokens, layer, scaling, softcap, sinks, kept, late)
 
-    def attend(self, q, text, tokens, layer, scaling=None, softcap=None, sinks=None, kept=None):
+    def attend(self, q, text, tokens, layer, scaling=None, softcap=None, sinks=None, kept=None, late=None):
         """As a call, for a text of `tokens` tokens whose keys and values `text` gives in parts, as Tokens does."""
         batch, heads, rows, dim = q.shape
         kv_heads = self.plan.n_kv_heads
@@ -876,7 +877,7 @@ class Attention:
         q = self.plan.scale_heads(q, layer, 1)
         scaling = (1 / math.sqrt(dim) if scaling is None else scaling) * self.plan.depth(layer)
         model = _Model(scaling, softcap, None if sinks is None else
-                       sinks.float().reshape(kv_heads, heads // kv_heads, 1, 1))
+                       sinks.float().reshape(kv_heads, heads // kv_heads, 1, 1), late)
         run = _Run(self, rotations, self._selector(layer, q.device), model, text)
         if kept is not None:
             kept.update(text.keys(0, tokens), {run.kind(band) for band in self.plan.bands}, run.rotated_keys)
@@ -922,11 +923,15 @@ class _Run:
         true = self.rotations.rotate(k, self.plan.bands[0].k_map, first, self.compute)
         return torch.cat((rotated, true), dim=-1)
 
+    def _rotated_query(self, q, number, first):
+        rotated = self.rotations.rotate(q, number, first, self.compute)
+        return rotated if self.model.late is None else rotated * self.model.late.to(self.compute)
+
     def _query(self, q, band, first):
-        rotated = self.rotations.rotate(q, band.q_map, first, self.compute)
+        rotated = self._rotated_query(q, band.q_map, first)
         if not self.kind(band)[1]:
             return rotated
-        true = self.rotations.rotate(q, self.plan.bands[0].q_map, first, self.compute)
+        true = self._rotated_query(q, self.plan.bands[0].q_map, first)
         return torch.cat((rotated * self.selector, true * (1 - self.selector)), dim=-1)
 
     def block(self, q, first):

@@ -39,7 +39,8 @@ from dpe_attention import NOT_MEASURED, Attention, Table, TableError, fingerprin
 NAME = "dpe"
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "phi3", "olmo2", "olmo3", "granite",
                "smollm3", "glm4", "ministral3", "gemma2", "gemma3_text", "gpt_oss", "qwen3_5_text", "qwen3_5_moe_text",
-               "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "cohere2")
+               "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "cohere2",
+               "hunyuan_v1_dense", "llama4_text")
 # Their frequencies depend on the length of the text, so the checkpoint has none to compare.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 
@@ -121,7 +122,7 @@ def dpe_attention_forward(module, query, key, value, attention_mask, dropout=0.0
                                   f"{switch.tokens} tokens (static caches are not supported)")
 
     def core(q, k, v):
-        return switch.cores[switch.entry](q, k, v, module.layer_idx, scaling, softcap, s_aux)
+        return switch.cores[switch.entry](q, k, v, module.layer_idx, scaling, softcap, s_aux, getattr(module, "dpe_late", None))
 
     if not any(switch.paddings):
         return core(query, key, value).transpose(1, 2).contiguous(), None
@@ -132,6 +133,12 @@ def dpe_attention_forward(module, query, key, value, attention_mask, dropout=0.0
             one = slice(text, text + 1)
             out[one, :, skip:] = core(query[one, :, skip:], key[one, :, padding:], value[one, :, padding:])
     return out.transpose(1, 2).contiguous(), None
+
+
+def decoder_of(model):
+    """The module that holds the layers."""
+    text = model.get_decoder()
+    return text if hasattr(text, "layers") else text.model  # Llama 4's own answer holds the head too
 
 
 def _is_windowed(config, layer):
@@ -183,6 +190,34 @@ def _head_order(text, module):
     return order, torch.atan2(sines, cosines).numpy(), float(torch.hypot(cosines, sines).mean())
 
 
+# Norms of rotated heads: of queries, and of keys.
+LATE_NORMS = ("query_layernorm", "key_layernorm")
+
+
+def _part_late(module):
+    """Norms after rotation, whose weights differ within a pair. What both components of a pair have in common may come before
+    the rotation: each norm's share of that [head_dim], and what is left for rotated queries to be multiplied by."""
+    common, left = [], 1.0
+    for name in LATE_NORMS:
+        weight = getattr(module, name).weight.detach().float()
+        half = weight.shape[0] // 2
+        both = ((weight ** 2 + weight.roll(half) ** 2) / 2).sqrt()
+        common.append(both)
+        left = left * torch.where(both > 0, weight / both, torch.zeros_like(both))
+    return common, left
+
+
+def _early(switch, norm, common):
+    """The hook that gives a late norm's output with the common part of its weight."""
+    def hook(module, args, output):
+        if switch.entry is None:
+            return output
+        x = args[0].float()
+        scaled = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
+        return (scaled * common).to(args[0].dtype)
+    return hook
+
+
 def _rope_types(text):
     types = text.rotary_emb.rope_type
     return types.values() if isinstance(types, dict) else [types]
@@ -210,7 +245,7 @@ def _check_layers(text):
 
 def _check_model(model, table):
     """Refuses what cannot be run under the table. Returns the order of a head's components."""
-    text = model.get_decoder()
+    text = decoder_of(model)
     config, (moving, rotates) = text.config, _check_layers(text)
     table.check_model(config.model_type, n_layers=len(text.layers), n_heads=config.num_attention_heads,
                       n_kv_heads=config.num_key_value_heads, head_dim=moving[0].head_dim)
@@ -229,7 +264,7 @@ def _check_model(model, table):
 
 def _formula(model, length):
     """A table of the formula's plans for the model, up to `length` tokens."""
-    text = model.get_decoder()
+    text = decoder_of(model)
     config, (moving, rotates) = text.config, _check_layers(text)
     if not rotates:
         raise TableError("no full-attention layer of this model rotates, so the formula moves nothing: dpe-calibrate and dpe-detect "
@@ -249,7 +284,7 @@ class Switch:
 
     def __init__(self, model, table, order, options):
         self.model, self.base, self.table = model, model.base_model, table
-        self.text = model.get_decoder()
+        self.text = decoder_of(model)
         self.cores = {entry.evaluated_length: Attention(entry, order=order, **options)
                       for entry in table.entries}
         self.moving = _moving_layers(self.text)[0]
@@ -263,6 +298,10 @@ class Switch:
                       self.base.register_forward_hook(self._after)]
         for module in self.moving:
             module.dpe_switch = self
+            if all(hasattr(module, name) for name in LATE_NORMS):
+                common, module.dpe_late = _part_late(module)
+                self.hooks += [norm.register_forward_hook(_early(self, norm, both))
+                               for norm, both in zip((getattr(module, name) for name in LATE_NORMS), common)]
             self.hooks.append(module.register_forward_pre_hook(self._unrotate, with_kwargs=True))
         self.generate = model.generate
         model.generate = self._generate
@@ -273,6 +312,7 @@ class Switch:
             hook.remove()
         for module in self.moving:
             del module.dpe_switch
+            module.__dict__.pop("dpe_late", None)
         del self.model.generate  # the class has its own
 
     def _activate(self, entry):
@@ -291,10 +331,12 @@ class Switch:
         self.entry = entry
 
     def _unrotate(self, module, args, kwargs):
-        if self.entry is None or kwargs.get("position_embeddings") is None:
+        given = kwargs.get("position_embeddings")
+        if self.entry is None or given is None:
             return None
-        cos, sin = kwargs["position_embeddings"]
-        return args, dict(kwargs, position_embeddings=(torch.ones_like(cos), torch.zeros_like(sin)))
+        if torch.is_tensor(given):  # cosines and sines as complex numbers
+            return args, dict(kwargs, position_embeddings=torch.ones_like(given))
+        return args, dict(kwargs, position_embeddings=tuple(make(one) for make, one in zip((torch.ones_like, torch.zeros_like), given)))
 
     def _choose(self, tokens):
         if tokens > self.table.evaluated_length:

@@ -297,7 +297,7 @@ def exports(work, model, gguf):
 
 
 KINDS = {"qwen3_5": positions, "glm4_moe": positions, "minimax_m2": positions, "gptq": positions, "cohere2": temperature,
-         "olmo_hybrid_still": temperature}
+         "olmo_hybrid_still": temperature, "llama4": temperature, "hunyuan": positions}
 
 
 def adapter(probe, model, plain, table):

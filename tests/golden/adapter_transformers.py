@@ -31,7 +31,7 @@ from dpe_attention import TableError  # noqa: E402
 LIMIT = 1e-4
 FAMILIES = ("qwen3", "qwen3_windows", "qwen3_moe", "phi3", "phi3_short", "olmo2", "olmo3", "granite", "smollm3",
             "glm4", "ministral3", "mistral3", "gemma2", "gemma3", "gpt_oss", "qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid",
-            "glm4_moe", "glm4_moe_one_group", "minimax_m2", "seed_oss", "ernie4_5", "exaone4")
+            "glm4_moe", "glm4_moe_one_group", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "hunyuan", "hunyuan_tied")
 
 
 def make_table(path, model, length, window, scales, share, trained=None, rotation=None, unrounded=False, stretch=None):
@@ -40,7 +40,7 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
     (adapter_probe rotation); without, those of rope_theta. Given `stretch`, it is the plan of another method:
     `unrounded` or not, with frequencies that are divided, the last one that rotates by `stretch`."""
     config = model.config.get_text_config()
-    dim = next(layer.self_attn for layer in model.get_decoder().layers if hasattr(layer, "self_attn")).head_dim
+    dim = next(layer.self_attn for layer in dpe_transformers.decoder_of(model).layers if hasattr(layer, "self_attn")).head_dim
     pairs, groups = dim // 2, len(scales)
     top_k = max(1, int(share * pairs))
     draw = random.Random(1)
@@ -133,7 +133,7 @@ def compare_logits(args, scratch, folder, ids, table_options):
               "padded": max(error(left, engine[:-1]), error(right, engine[:-6]))}
     dpe_transformers.remove(model)
     assert torch.equal(model(torch.tensor([ids])).logits[0], native)
-    config = model.get_decoder().config
+    config = dpe_transformers.decoder_of(model).config
     assert config._attn_implementation != "dpe" and not hasattr(config, "dpe_native")
     for name in ("prefill", "engine_prefill", "decode", "padded"):
         assert result[name] <= LIMIT, (folder, result)

@@ -132,11 +132,25 @@ MODELS = [
      dict(intermediate_size=8, num_local_experts=6, num_experts_per_tok=2, rotary_dim=4), "new"),
     ("seed_oss", "SeedOss", dict(attention_out_bias=True), "new"),
     ("ernie4_5", "Ernie4_5", dict(use_bias=True), "new"),
+    ("hunyuan", "HunYuanDenseV1",
+     dict(attention_bias=True, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=1.0, alpha=50.0)), "new"),
+    ("hunyuan_tied", "HunYuanDenseV1", dict(tie_word_embeddings=True), "new"),
     ("exaone4_windows", "Exaone4",
      dict(head_dim=None, num_hidden_layers=3, sliding_window=7, layer_types=types(1, 0, 1)), "new"),
     ("cohere2", "Cohere2",
      dict(num_hidden_layers=3, sliding_window=7, layer_types=types(1, 1, 0), logit_scale=0.25,
           layer_norm_eps=1e-5), "new"),
+    ("llama4", "Llama4Text",
+     dict(num_hidden_layers=4, intermediate_size=8, intermediate_size_mlp=24, num_local_experts=4, num_experts_per_tok=2,
+          interleave_moe_layer_step=2, attention_chunk_size=7, floor_scale=6, attn_scale=0.4, no_rope_layer_interval=2,
+          attention_bias=True, rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0,
+                                                    high_freq_factor=4.0, original_max_position_embeddings=16)), "new"),
+    ("llama4_wide", "Llama4",
+     dict(num_hidden_layers=4, intermediate_size=8, intermediate_size_mlp=16, num_local_experts=3, num_experts_per_tok=1,
+          max_position_embeddings=16384), "new"),
+    ("llama4_moves", "Llama4Text",
+     dict(num_hidden_layers=3, intermediate_size=8, intermediate_size_mlp=16, num_local_experts=3, num_experts_per_tok=1, use_qk_norm=False,
+          attention_chunk_size=None, no_rope_layers=[1, 0, 1], floor_scale=5, attn_scale=0.5), "new"),
     ("exaone4", "Exaone4", dict(head_dim=None, sliding_window=None, layer_types=types(0, 0)), "new"),
 ]
 
@@ -215,8 +229,13 @@ def make_model(family, keys):
         config = transformers.Mistral3Config(text_config=text, vision_config=vision,
                                              spatial_merge_size=1)
         return transformers.Mistral3ForConditionalGeneration(config)
+    if family == "Llama4":
+        vision = dict(hidden_size=16, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1, image_size=28, patch_size=14,
+                      vision_output_dim=16, projector_input_dim=16, projector_output_dim=16)
+        text = transformers.Llama4TextConfig(**{**BASE, **keys})
+        return transformers.Llama4ForConditionalGeneration(transformers.Llama4Config(text_config=text.to_dict(), vision_config=vision))
     keys = {key: value for key, value in {**BASE, **keys}.items()
-            if value is not None or key == "sliding_window"}
+            if value is not None or key in ("sliding_window", "attention_chunk_size")}
     config = getattr(transformers, family + "Config")(**keys)
     name = family.removesuffix("Text") + "ForCausalLM"
     return getattr(transformers, name)(config)
@@ -224,12 +243,13 @@ def make_model(family, keys):
 
 def logits_of(folder, tokens, dtype, pieces=None):
     auto = transformers.AutoModelForCausalLM
-    if json.loads((folder / "config.json").read_text())["model_type"] == "mistral3":
+    if json.loads((folder / "config.json").read_text())["model_type"] in ("mistral3", "llama4"):
         auto = transformers.AutoModelForImageTextToText
     eager = dict(attn_implementation="eager")
     if any("experts" in key for key in json.loads((folder / "config.json").read_text())):
         eager["experts_implementation"] = "eager"  # the default has no products in double
     model = auto.from_pretrained(folder, dtype=dtype, **eager).eval()
+    model = getattr(model, "language_model", model)  # Llama 4's class of both wants images (5.24)
     with torch.no_grad():
         return model(torch.tensor([tokens])).logits[0].double().numpy()
 

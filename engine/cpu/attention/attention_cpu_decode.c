@@ -98,6 +98,7 @@ void dpe_cpu_rotate_query(const struct dpe_cpu_kernels *kernels, const struct dp
         struct dpe_cpu_rotation rotation =
             dpe_copy_rotation(args, &copies->copies[c], args->rotation->q_table[0], place, select);
         kernels->rotate(&rotation, args->q + (row * args->n_heads + head) * d, d, 1, out + c * d);
+        dpe_cpu_scale_rotated(args, 1, out + c * d);
     }
 }
 

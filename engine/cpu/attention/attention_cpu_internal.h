@@ -104,6 +104,14 @@ void dpe_cpu_rotate_query(const struct dpe_cpu_kernels *kernels, const struct dp
                           const struct dpe_rotated_copies *copies, int64_t row, int64_t head,
                           int64_t place, uint32_t *select, float *out);
 
+/** Rotated queries [rows][head_dim] times dpe_attention.late, where there is one. */
+static inline void dpe_cpu_scale_rotated(const struct dpe_attention *args, int64_t rows, float *q)
+{
+    for (int64_t i = 0; args->late != NULL && i < rows * args->head_dim; i++) {
+        q[i] *= args->late[i % args->head_dim];
+    }
+}
+
 /** The driver of plans with a selection, its workspace in bytes, and the representatives it chooses
  * by (ops.h, slot represent). */
 void dpe_cpu_attention_select(const struct dpe_cpu_kernels *kernels,

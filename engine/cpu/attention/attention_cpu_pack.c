@@ -267,6 +267,7 @@ void dpe_cpu_pack_queries(const struct dpe_cpu_item *item)
                                   args->start + row, item->select);
             call->kernels->rotate(&rotation, args->q + row * ld + item->head * d, ld, n,
                                   item->rotated);
+            dpe_cpu_scale_rotated(args, n, item->rotated);
             int64_t columns = halve_rows(item, n);
             dpe_cpu_pack_rows(call->kernels, call->bf16, item->rotated, n, columns,
                               item->q + c * (int64_t)layout->q_floats +

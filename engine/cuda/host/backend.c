@@ -188,6 +188,15 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
             plan->name);
     }
     const struct dpe_recurrent *r = &config->recurrent;
+    const char *other = config->late_norms ? "its heads are normalised after rotation"
+                        : config->router.before || config->query_from > 0
+                            ? "its router scales what experts read"
+                            : NULL;
+    if (other != NULL) {
+        return dpe_fail(err, DPE_NO_DEVICE,
+                        "device cuda cannot run model_type %s: %s; use --device cpu",
+                        config->model_type, other);
+    }
     if (r->value_heads > 0 && !dpe_recur_supports(r)) {
         return dpe_fail(err, DPE_NO_DEVICE,
                         "device cuda carries states of up to 144 x 128, 96 x 192 or 64 x 256 "

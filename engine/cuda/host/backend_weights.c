@@ -26,7 +26,7 @@ static uint64_t expert_bytes(const struct dpe_config *c)
 uint64_t dpe_cuda_weight_bytes(const struct dpe_config *c)
 {
     uint64_t e = element_of(c);
-    uint64_t all = dpe_bytes_of(c->n_layers - c->dense_layers, c->n_experts, 1, expert_bytes(c));
+    uint64_t all = dpe_bytes_of(dpe_config_routed(c), c->n_experts, 1, expert_bytes(c));
     for (int64_t layer = 0; layer < c->n_layers; layer++) {
         for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
             struct dpe_layer_shape shape = dpe_layer_shape(c, layer, (enum dpe_weight)which);

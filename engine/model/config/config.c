@@ -150,7 +150,8 @@ static void read_sizes(struct dpe_json_reader *top, int64_t trained, struct dpe_
     bool llama = strcmp(config->model_type, "llama") == 0;
     const struct dpe_family *family = dpe_family_of(config);
     bool expert = family->experts == DPE_EXPERTS_APART && !family->shared;
-    const char *width = expert ? names->expert_width : "intermediate_size";
+    const char *dense = names->width != NULL ? names->width : "intermediate_size";
+    const char *width = expert ? names->expert_width : dense;
     config->n_layers = dpe_json_integer(top, "num_hidden_layers", 1, MAX_LAYERS, 0);
     config->hidden = dpe_json_integer(top, "hidden_size", 1, MAX_HIDDEN, 0);
     config->intermediate =
@@ -237,6 +238,14 @@ static void read_factors(struct dpe_json_reader *top, struct dpe_config *config)
     if (family->parallel_centred) {
         config->logits_multiplier = dpe_json_number(top, "logit_scale", positive, 0.0625);
     }
+    if (family->tuned && dpe_json_bool(top, "attn_temperature_tuning", true)) {
+        const struct dpe_json_bound length = {1.0, true, false, 0x1p31};
+        config->query_growth =
+            dpe_json_number(top, "attn_scale", (struct dpe_json_bound){0.0, true, false, 1e6}, 0.1);
+        config->query_length = dpe_json_number(top, "floor_scale", length, 8192.0);
+        config->query_from = 1;
+        config->growth_still = true;
+    }
     if (family->embedding_scaled) {
         config->embedding_multiplier = sqrt((double)config->hidden);
     }
@@ -266,16 +275,41 @@ static void check_layers_routed(struct dpe_json_reader *top)
     }
 }
 
+/* The layers that have experts where not all of them have: by a step, or a list that has to be of
+ * one. */
+static void read_routed_layers(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    const json_t *list = dpe_json_member(top, "moe_layers");
+    int64_t every = dpe_json_integer(top, "interleave_moe_layer_step", 1, MAX_LAYERS, 1);
+    if (list != NULL) {
+        every = json_array_size(list) > 0 ? json_integer_value(json_array_get(list, 0)) + 1
+                                          : config->n_layers + 1;
+    }
+    config->routed_every = every;
+    const int64_t n = every > 0 ? config->n_layers / every : 0;
+    bool regular =
+        list == NULL || (json_is_array(list) && every > 0 && json_array_size(list) == (size_t)n);
+    for (int64_t i = 0; regular && list != NULL && i < n; i++) {
+        regular = json_integer_value(json_array_get(list, (size_t)i)) == (i + 1) * every - 1;
+    }
+    if (!regular && top->status == DPE_OK) {
+        dpe_json_expected(top, "moe_layers", "every so many-th layer, as [1, 3, 5, ...]");
+    }
+}
+
 /* How the experts are chosen: groups have to be equal, and what a token takes has to be in those
  * that are left. */
 static void read_router(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_json_bound positive = {0.0, false, false, 1e6};
-    const bool sigmoid = dpe_family_of(config)->sigmoid;
+    const bool before = dpe_family_of(config)->scaled_inputs;
+    const bool sigmoid = dpe_family_of(config)->sigmoid || before;
     be_the_word(top, "scoring_func", sigmoid ? "sigmoid" : "softmax");
     struct dpe_router *router = &config->router;
-    router->sigmoid = router->shifted = sigmoid;
-    if (!sigmoid || dpe_family_of(config)->router_fixed) {
+    router->sigmoid = sigmoid;
+    router->shifted = sigmoid && !before;
+    router->before = before;
+    if (!sigmoid || before || dpe_family_of(config)->router_fixed) {
         return;
     }
     router->groups = dpe_json_integer(top, "n_group", 1, DPE_MOST_ROUTER_GROUPS, 1);
@@ -307,12 +341,12 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
     config->n_experts = dpe_json_integer(top, key, 1, DPE_MOST_EXPERTS, 0);
     config->experts_per_token =
         dpe_json_integer(top, "num_experts_per_tok", 1, DPE_MOST_EXPERTS, 0);
-    config->expert_width = family->shared
+    config->expert_width = family->shared || family->scaled_inputs
                                ? dpe_json_integer(top, names->expert_width, 1, MAX_INTERMEDIATE, 0)
                                : config->intermediate;
     /* gpt-oss takes the softmax over the chosen experts alone: the same as normalising. */
     config->experts_normalised =
-        !apart || family->router_fixed ||
+        (!apart && !family->scaled_inputs) || family->router_fixed ||
         dpe_json_bool(top, "norm_topk_prob", family->sigmoid || family->shared_gate);
     if (top->status == DPE_OK && config->experts_per_token > config->n_experts) {
         dpe_json_expected(top, "num_experts_per_tok", "at most the number of experts");
@@ -324,6 +358,10 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
             dpe_json_integer(top, "first_k_dense_replace", 0, config->n_layers, 1);
         config->further_layers =
             dpe_json_integer(top, "num_nextn_predict_layers", 0, MAX_LAYERS, 0);
+    } else if (family->scaled_inputs) {
+        config->shared_width = config->expert_width;
+        config->experts_normalised = false;
+        read_routed_layers(top, config);
     } else if (apart) {
         check_layers_routed(top);
     }
@@ -414,8 +452,11 @@ static void read_switches(struct dpe_json_reader *top, struct dpe_config *config
     bool same = names->o_bias != NULL && strcmp(names->o_bias, names->qkv_bias) == 0;
     config->o_bias = has_bias(top, family->o_bias, names->o_bias, same && biased);
     config->mlp_bias = has_bias(top, family->mlp_bias, names->mlp_bias, false);
-    bool normed = !family->qk_norm_by_key || dpe_json_bool(top, "use_qk_norm", false);
+    bool normed = (!family->qk_norm_by_key && !family->qk_norm_bare) ||
+                  dpe_json_bool(top, "use_qk_norm", family->qk_norm_bare);
     config->qk_norm = normed ? family->qk_norm : DPE_QK_NORM_NONE;
+    config->late_norms = family->qk_norm_late;
+    config->bare_norms = family->qk_norm_bare;
     config->sinks = family->sinks;
     refuse_encoder(top);
     read_activation(top, config);
@@ -551,7 +592,7 @@ int64_t dpe_config_parameters(const struct dpe_config *config)
     bool biased = dpe_family_of(config)->experts_biased;
     int64_t expert = 3 * config->hidden * config->expert_width;
     expert += biased ? config->hidden + 2 * config->expert_width : 0;
-    layers += (config->n_layers - config->dense_layers) * config->n_experts * expert;
+    layers += dpe_config_routed(config) * config->n_experts * expert;
     int64_t embeddings = config->vocab * config->hidden * (config->tied_embeddings ? 1 : 2);
     return layers + embeddings + config->hidden;
 }

@@ -70,6 +70,7 @@ struct dpe_layer_kind {
     int64_t window; /**< keys that a query sees, itself included; 0: all before it */
     int rope;       /**< 0: dpe_config.rope, 1: dpe_config.local_rope, -1: without positions */
     bool recurrent; /**< a state (dpe_config.recurrent) in place of keys */
+    bool chunked;   /**< a query sees keys of its own chunk of `window` tokens alone */
 };
 enum { DPE_MAX_LAYER_KINDS = 4 };
 
@@ -77,6 +78,8 @@ enum { DPE_MAX_LAYER_KINDS = 4 };
 struct dpe_router {
     bool sigmoid; /**< each score by itself becomes σ(score), else all their softmax */
     bool shifted; /**< chosen are those of the largest score + shift, a weight by expert */
+    bool before;  /**< weights scale what experts read, in place of what they make; the scores
+                       choose as they are */
     int64_t groups, of_these; /**< experts of `of_these` of so many equal groups are chosen: those
                                    whose two largest sums are largest; 0 groups: one */
     double scale;             /**< of all weights; 0: 1 */
@@ -128,6 +131,12 @@ struct dpe_config {
     double logit_cap;               /**< the same for the logits of the tokens */
     double query_growth;            /**< b: queries at position p times 1 + b ln(1 + floor(p/L)) */
     double query_length;            /**< L of query_growth */
+    int64_t query_from;             /**< added to p there */
+    bool growth_still;              /**< of the layers without positions alone */
+    bool bare_norms;                /**< norms of q and k have no weights, and layers without
+                                         positions no such norms */
+    bool late_norms;                /**< q and k are normalised after rotation: what their weights
+                                         do within a pair is left to DPE_WEIGHT_LATE */
     bool sinks;                     /**< a logit per head that takes part in the softmax alone */
     struct dpe_selection selection; /**< of the keys that the model chooses itself; block 0: none */
     bool
@@ -141,6 +150,7 @@ struct dpe_config {
     int64_t shared_width;    /**< of the MLP that every token takes beside its experts; 0: none */
     bool shared_gate;        /**< that MLP times the sigmoid of a gate, a number a token */
     int64_t dense_layers;    /**< the first so many layers have a dense MLP instead of experts */
+    int64_t routed_every;    /**< all but every so many-th too; 0: none of them */
     bool experts_normalised; /**< the weights of a token's experts add up to 1 */
     struct dpe_router router;
     int64_t further_layers; /**< in the file after n_layers: they predict further tokens, and are
@@ -165,7 +175,17 @@ static inline enum dpe_dtype dpe_config_unpacked(const struct dpe_config *config
 /** Whether a layer has experts. */
 static inline bool dpe_config_routes(const struct dpe_config *config, int64_t layer)
 {
-    return config->n_experts > 0 && layer >= config->dense_layers;
+    return config->n_experts > 0 && layer >= config->dense_layers &&
+           (config->routed_every == 0 || (layer + 1) % config->routed_every == 0);
+}
+/** How many have. */
+static inline int64_t dpe_config_routed(const struct dpe_config *config)
+{
+    int64_t n = 0;
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        n += dpe_config_routes(config, layer);
+    }
+    return n;
 }
 /** The widest of a model's MLPs. */
 int64_t dpe_config_widest(const struct dpe_config *config);

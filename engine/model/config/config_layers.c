@@ -7,14 +7,21 @@
 
 enum { MAX_LAYERS = DPE_CONFIG_MAX_LAYERS };
 
+static const char *window_key(const struct dpe_config *config)
+{
+    return dpe_family_of(config)->windows == DPE_WINDOW_CHUNKS ? "attention_chunk_size"
+                                                               : "sliding_window";
+}
+
 /* Tokens of the sliding window that some layer may have, 0 when no layer has one. A window as long
  * as the trained length never cut a text in training, so full attention is
  * what the weights know. */
 static int64_t sliding_window(struct dpe_json_reader *top, const struct dpe_config *config)
 {
     const struct dpe_family *family = dpe_family_of(config);
-    bool none = family->windows == DPE_WINDOW_NEVER ||
-                json_is_null(json_object_get(top->from, "sliding_window"));
+    const char *key = window_key(config);
+    bool none =
+        family->windows == DPE_WINDOW_NEVER || json_is_null(json_object_get(top->from, key));
     if (family->windows == DPE_WINDOW_SWITCHED) {
         none = !dpe_json_bool(top, "use_sliding_window", false) || none;
     }
@@ -22,16 +29,17 @@ static int64_t sliding_window(struct dpe_json_reader *top, const struct dpe_conf
         return 0;
     }
     int64_t fallback = family->defaults.window;
-    if (fallback == 0 && dpe_json_member(top, "sliding_window") == NULL) {
+    if (fallback == 0 && dpe_json_member(top, key) == NULL) {
         return 0;
     }
-    int64_t window = dpe_json_integer(top, "sliding_window", 1, INT64_MAX, fallback);
+    int64_t window = dpe_json_integer(top, key, 1, INT64_MAX, fallback);
     return window < config->max_position ? window : 0;
 }
 
-/* Which layers the family's rule gives a window, where layer_types does not say so. */
+/* Which layers the family's rule gives a window, where layer_types does not say so; `rotates`: the
+ * layer has positions. */
 static bool windowed_by_rule(struct dpe_json_reader *top, const struct dpe_config *config,
-                             int64_t layer)
+                             int64_t layer, bool rotates)
 {
     const struct dpe_family *family = dpe_family_of(config);
     switch (family->windows) {
@@ -46,6 +54,8 @@ static bool windowed_by_rule(struct dpe_json_reader *top, const struct dpe_confi
             dpe_json_integer(top, "sliding_window_pattern", 1, MAX_LAYERS, family->window_pattern);
         return (layer + 1) % every != 0;
     }
+    case DPE_WINDOW_CHUNKS:
+        return rotates;
     }
     return false;
 }
@@ -70,19 +80,22 @@ static bool recurrent_layer(struct dpe_json_reader *top, const struct dpe_config
 
 /* 1: windowed, 0: full; by layer_types where the family reads it. */
 static bool windowed_layer(struct dpe_json_reader *top, const struct dpe_config *config,
-                           const json_t *types, int64_t layer)
+                           const json_t *types, int64_t layer, bool rotates)
 {
     enum dpe_window_rule rule = dpe_family_of(config)->windows;
     if (types == NULL) {
-        return windowed_by_rule(top, config, layer);
+        return windowed_by_rule(top, config, layer, rotates);
     }
     bool read = rule == DPE_WINDOW_TYPES || rule == DPE_WINDOW_SWITCHED;
+    bool chunks = rule == DPE_WINDOW_CHUNKS;
     const char *kind = json_string_value(json_array_get(types, (size_t)layer));
     bool full = kind != NULL && strcmp(kind, "full_attention") == 0;
-    if (!full && !(read && kind != NULL && strcmp(kind, "sliding_attention") == 0)) {
+    bool chunked = chunks && kind != NULL && strcmp(kind, "chunked_attention") == 0;
+    if (!full && !chunked && !(read && kind != NULL && strcmp(kind, "sliding_attention") == 0)) {
         dpe_json_expected(top, "layer_types",
-                          read ? "full_attention or sliding_attention for each layer"
-                               : "full_attention in every layer");
+                          read     ? "full_attention or sliding_attention for each layer"
+                          : chunks ? "full_attention or chunked_attention for each layer"
+                                   : "full_attention in every layer");
     }
     return rule == DPE_WINDOW_ALL || !full;
 }
@@ -119,6 +132,7 @@ static uint8_t kind_index(struct dpe_config *config, struct dpe_layer_kind kind)
     int i = 0;
     while (i < config->n_kinds &&
            (config->kinds[i].window != kind.window || config->kinds[i].rope != kind.rope ||
+            config->kinds[i].chunked != kind.chunked ||
             config->kinds[i].recurrent != kind.recurrent)) {
         i++;
     }
@@ -132,7 +146,7 @@ static uint8_t kind_index(struct dpe_config *config, struct dpe_layer_kind kind)
  * become kind 0; without any, there is nothing for a plan. */
 static void find_still(struct dpe_json_reader *top, struct dpe_config *config, int64_t window)
 {
-    const struct dpe_layer_kind still = {0, -1, false};
+    const struct dpe_layer_kind still = {.rope = -1};
     const uint8_t own = kind_index(config, still);
     const int last = config->n_kinds - 1;
     bool found = false;
@@ -147,9 +161,9 @@ static void find_still(struct dpe_json_reader *top, struct dpe_config *config, i
     const char *why = "no layer sees all keys, so there is nothing that a plan could change";
     if (!found && window > 0) {
         top->status = dpe_fail(top->err, DPE_BAD_DATA,
-                               "%s: %ssliding_window: found %lld in every layer, expected null or "
+                               "%s: %s%s: found %lld in every layer, expected null or "
                                "at least max_position_embeddings in some: %s",
-                               top->file, top->object, (long long)window, why);
+                               top->file, top->object, window_key(config), (long long)window, why);
     } else if (!found) {
         top->status = dpe_fail(top->err, DPE_BAD_DATA, "%s: %s", top->file, why);
     }
@@ -212,6 +226,9 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
     const struct dpe_family *family = dpe_family_of(config);
     const json_t *types = dpe_json_member(top, "layer_types");
     const json_t *rotating = family->position_free ? dpe_json_member(top, "no_rope_layers") : NULL;
+    const bool chunks = family->windows == DPE_WINDOW_CHUNKS;
+    rotating =
+        chunks && json_array_size(rotating) == 0 ? NULL : rotating; /* as transformers has it */
     int64_t window = sliding_window(top, config);
     if (top->status != DPE_OK) {
         return;
@@ -226,9 +243,11 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
     bool movable = false;
     for (int64_t i = 0; i < config->n_layers && top->status == DPE_OK; i++) {
         bool recurrent = family->recurrent != NULL && recurrent_layer(top, config, types, i);
-        bool windowed = family->recurrent == NULL && windowed_layer(top, config, types, i);
+        bool free = family->position_free && !rotating_layer(top, config, rotating, i, false);
+        bool windowed = family->recurrent == NULL && windowed_layer(top, config, types, i, !free);
         struct dpe_layer_kind kind = {.window = windowed ? window : 0, .recurrent = recurrent};
-        if (recurrent || !rotating_layer(top, config, rotating, i, windowed)) {
+        kind.chunked = chunks && kind.window > 0;
+        if (recurrent || free || !rotating_layer(top, config, rotating, i, windowed)) {
             kind.rope = -1;
         } else if (windowed && family->local_rope != DPE_LOCAL_ROPE_SAME) {
             kind.rope = 1;

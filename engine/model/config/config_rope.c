@@ -277,6 +277,14 @@ static void read_scaling(struct dpe_json_reader *top, struct dpe_json_reader *ro
     struct dpe_rope_config *out = &config->rope;
     bool phi3 = strcmp(config->model_type, "phi3") == 0;
     out->type = read_type(rope, phi3);
+    if (out->type == DPE_ROPE_DYNAMIC && dpe_family_of(config)->alpha &&
+        dpe_json_member(rope, "alpha") != NULL) {
+        const struct dpe_json_bound bound = {1.0, true, true, MOST_THETA};
+        const double d = (double)(2 * dpe_config_pairs(config));
+        const double alpha = dpe_json_number(rope, "alpha", bound, 1.0);
+        out->type = DPE_ROPE_DEFAULT;
+        out->theta *= pow(alpha, d > 2.0 ? d / (d - 2.0) : 1.0);
+    }
     dpe_rope_network_read *network = rope_types[out->type].network;
     /* The ratio of the two lengths stands in for a missing factor where both are known. */
     bool needs_original = out->type == DPE_ROPE_YARN || out->type == DPE_ROPE_LONGROPE ||

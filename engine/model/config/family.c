@@ -54,6 +54,35 @@ static const struct dpe_family_names names_cohere = {
     .activation = "silu",
     .embedding = "embed_tokens",
 };
+static const char *const weights_llama4[DPE_WEIGHTS_PER_LAYER] = {
+    [DPE_WEIGHT_ROUTER] = "feed_forward.router",
+};
+static const char *mlp_llama4[2][3] = {
+    {"feed_forward.gate_proj", "feed_forward.up_proj", "feed_forward.down_proj"},
+    {"feed_forward.shared_expert.gate_proj", "feed_forward.shared_expert.up_proj",
+     "feed_forward.shared_expert.down_proj"},
+};
+static const struct dpe_family_names names_llama4 = {
+    .heads = "num_attention_heads",
+    .kv_heads = "num_key_value_heads",
+    .eps = "rms_norm_eps",
+    .qkv_bias = "attention_bias",
+    .o_bias = "attention_bias",
+    .experts = "num_local_experts",
+    .expert_width = "intermediate_size",
+    .activation = "silu",
+    .embedding = "embed_tokens",
+    .weights = weights_llama4,
+    .expert = {"feed_forward.experts", "gate_proj", "up_proj", "down_proj"},
+    .width = "intermediate_size_mlp",
+    .mlp = mlp_llama4,
+};
+static const char *const weights_hunyuan[DPE_WEIGHTS_PER_LAYER] = {
+    [DPE_WEIGHT_Q_NORM] = "self_attn.query_layernorm",
+    [DPE_WEIGHT_K_NORM] = "self_attn.key_layernorm",
+};
+static const struct dpe_family_names names_hunyuan =
+    NAMES("attention_bias", "attention_bias", "mlp_bias", NULL, NULL, weights_hunyuan, EXPERTS);
 static const char *const weights_nsa[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_Q] = "attn.q_proj",
     [DPE_WEIGHT_K] = "attn.k_proj",
@@ -326,6 +355,17 @@ static const struct dpe_family families[] = {
         .defaults = {.head_dim = 128, .theta = 5e5, .tied = true},
     },
     {
+        .model_type = "hunyuan_v1_dense",
+        .architecture = "HunYuanDenseV1ForCausalLM",
+        .norms = &norms_before,
+        .names = &names_hunyuan,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .qk_norm_late = true,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .alpha = true,
+    },
+    {
         .model_type = "exaone4",
         .architecture = "Exaone4ForCausalLM",
         .norms = &norms_after,
@@ -348,6 +388,36 @@ static const struct dpe_family families[] = {
         .window_pattern = 4,
         .full_still = true,
         .defaults = {.window = 4096, .tied = true},
+    },
+    {
+        .model_type = "llama4",
+        .architecture = "Llama4ForConditionalGeneration",
+        .text = "llama4_text",
+    },
+    {
+        .model_type = "llama4_text",
+        .architecture = "Llama4ForCausalLM",
+        .norms = &norms_before,
+        .names = &names_llama4,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .qk_norm_bare = true,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .experts = DPE_EXPERTS_COLUMNS,
+        .scaled_inputs = true,
+        .interleaved = true,
+        .position_free = true,
+        .tuned = true,
+        .windows = DPE_WINDOW_CHUNKS,
+        .defaults = {.n_heads = 40,
+                     .n_kv_heads = 8,
+                     .head_dim = 128,
+                     .vocab = 202048,
+                     .max_position = 131072,
+                     .extended = 10485760,
+                     .trained = 262144,
+                     .window = 8192,
+                     .theta = 5e5},
     },
     {
         .model_type = "mistral3",
@@ -455,15 +525,9 @@ static const struct dpe_family families[] = {
     ", so no position method can move anything; what is left is a temperature: its engine may "    \
     "multiply queries at position n by max(1, ln n / ln L0), L0 the trained length, and "          \
     "--engine measures that"
-static const char no_positions[] =
-    "its layers that see all keys have no rotary positions" TEMPERATURE;
 static const char fast_pairs[] =
     "every pair that rotates in its layers that see all keys turns many times within the trained "
     "length (the slowest in 188 tokens)" TEMPERATURE;
-static const char after_rotation[] =
-    "its heads are normalised after rotation, by weights that differ within a pair, so what a "
-    "query "
-    "and a key give depends on both positions and not on their distance alone";
 static const char latent[] =
     "it has multi-head latent attention (MLA), whose rotated keys are one vector for all heads; a "
     "position plan moves pairs of the heads' own keys";
@@ -471,17 +535,9 @@ static const char latent[] =
 static const struct {
     const char *model_type, *reason;
 } refused[] = {
-    {"llama4", no_positions},
-    {"llama4_text", no_positions},
-    {"gemma4", fast_pairs},
-    {"gemma4_text", fast_pairs},
-    {"hunyuan_v1_dense", after_rotation},
-    {"deepseek_v2", latent},
-    {"deepseek_v3", latent},
-    {"kimi_k2", latent},
-    {"minicpm3", latent},
-    {"glm4_moe_lite", latent},
-    {"longcat_flash", latent},
+    {"gemma4", fast_pairs},    {"gemma4_text", fast_pairs}, {"deepseek_v2", latent},
+    {"deepseek_v3", latent},   {"kimi_k2", latent},         {"minicpm3", latent},
+    {"glm4_moe_lite", latent}, {"longcat_flash", latent},
 };
 
 /* What llama.cpp's converter makes of them: rates, and value heads in an order of its own where the

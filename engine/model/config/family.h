@@ -28,6 +28,8 @@ enum dpe_window_rule {
     DPE_WINDOW_SWITCHED, /**< those from max_window_layers on (or layer_types), when
                               use_sliding_window is true */
     DPE_WINDOW_TYPES,    /**< those that layer_types names; else all but every window_pattern-th */
+    DPE_WINDOW_CHUNKS,   /**< chunks of attention_chunk_size in the layers that layer_types names;
+                              else in those that rotate */
 };
 
 /** A second rotation for the windowed layers. */
@@ -40,11 +42,12 @@ enum dpe_local_rope {
 /** How a checkpoint holds the experts of a layer. */
 enum dpe_expert_layout {
     DPE_EXPERTS_NONE,
-    DPE_EXPERTS_APART,  /**< mlp.experts.N.gate_proj, up_proj, down_proj, one matrix each (Qwen3),
-                             or as dpe_family_names.expert has it; or all experts in one tensor,
-                             rows of gate, then of up (Qwen3.5) */
-    DPE_EXPERTS_STACKED /**< all experts in one tensor, gate and up by turns, columns first, with
+    DPE_EXPERTS_APART,   /**< mlp.experts.N.gate_proj, up_proj, down_proj, one matrix each (Qwen3),
+                              or as dpe_family_names.expert has it; or all experts in one tensor,
+                              rows of gate, then of up (Qwen3.5) */
+    DPE_EXPERTS_STACKED, /**< all experts in one tensor, gate and up by turns, columns first, with
                              biases (gpt-oss) */
+    DPE_EXPERTS_COLUMNS  /**< the same, all of gate, then all of up, without biases (Llama 4) */
 };
 
 /** How a checkpoint holds the projections of a layer with a state. */
@@ -94,6 +97,9 @@ struct dpe_family_names {
     const char *embedding;
     const char *const *weights; /**< [DPE_WEIGHTS_PER_LAYER], NULL: that of layer_weights.c */
     const char *expert[4];      /**< of a layer's experts: the one before N, gate, up, down */
+    const char *width;          /**< of the dense MLP; NULL: intermediate_size */
+    const char *(*mlp)[3];      /**< gate, up, down of a dense MLP, and of one beside experts; NULL:
+                                     those of layer_weights.c */
 };
 
 /** One line of the table. */
@@ -105,10 +111,15 @@ struct dpe_family {
     const struct dpe_family_names *names; /**< NULL: those of Llama */
     enum dpe_qk_norm qk_norm;
     bool qk_norm_by_key; /**< of use_qk_norm, false when absent */
+    bool qk_norm_late;   /**< the checkpoint's model normalises what is rotated already */
+    bool qk_norm_bare;   /**< without weights, of the layers that rotate; use_qk_norm is true when
+                              absent */
     enum dpe_bias_rule qkv_bias, o_bias, mlp_bias;
     bool qkv_fused, gate_up_fused; /**< one tensor holds the rows of q, k, v; of gate, up */
     bool sigmoid;       /**< a router of sigmoids with a correction bias, groups and a scale */
     bool router_fixed;  /**< a token's experts weigh 1 in all; no groups, no scale are read */
+    bool scaled_inputs; /**< a router of sigmoids that scales what its experts read; an expert that
+                             every token takes, and layers without experts by their numbers */
     bool shared;        /**< an expert that every token takes, and first layers without experts */
     bool shared_gate;   /**< such an expert with a gate, in all layers */
     bool interleaved;   /**< the checkpoint's pairs are components 2j, 2j + 1 */
@@ -119,11 +130,14 @@ struct dpe_family {
     bool caps;             /**< reads the soft caps and query_pre_attn_scalar */
     bool sinks;            /**< an attention sink per head */
     bool grows;            /**< reads llama_4_scaling_beta */
+    bool tuned;            /**< reads attn_temperature_tuning: queries of layers without positions
+                                grow */
     bool full_still;       /**< layers that see all keys do not rotate where others have windows */
     bool parallel_centred; /**< attention and MLP read one norm, which takes the mean away;
                                 reads logit_scale */
     bool position_free;    /**< reads no_rope_layers */
     bool still;            /**< has no positions where its rotation has no base */
+    bool alpha;            /**< reads alpha of a dynamic rotation: a base of its own, once */
     bool branches;         /**< attention of three branches (NSA) */
     const struct dpe_family_recurrent *recurrent; /**< NULL: no layer has a state */
     enum dpe_activation activation;

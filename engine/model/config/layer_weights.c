@@ -30,6 +30,7 @@ const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
     T(SHARED_GATE,   "mlp.shared_expert_gate", SINGLE,    HIDDEN,     SHARED_GATE, NEVER,   WHOLE),
     T(BRANCH_GATES,    "self_attn.g_proj", BRANCHES,     HIDDEN,     BRANCHES, NEVER,      ROWS),
     T(OUTPUT_GATE,     "self_attn.q_proj", QUERY,        HIDDEN,     OUTPUT_GATE, NEVER,   ROWS),
+    T(LATE,            NULL,               ONE,          HEAD,       LATE_NORMS, NEVER,    WHOLE),
 };
 /* Of layers with a state, what differs. */
 static const struct dpe_layer_tensor recurrent_tensors[DPE_WEIGHTS_PER_LAYER] = {
@@ -74,6 +75,8 @@ static int64_t width(const struct dpe_config *config, int64_t layer, enum dpe_wi
         return config->head_dim * (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_kv_heads);
     case DPE_WIDTH_HEADS:
         return config->n_heads;
+    case DPE_WIDTH_HEAD:
+        return config->head_dim;
     case DPE_WIDTH_EXPERTS:
         return config->n_experts;
     case DPE_WIDTH_BRANCHES:
@@ -111,8 +114,8 @@ const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum 
     const bool beside = config->shared_width > 0 && dpe_config_routes(config, layer);
     const bool recurrent = !dpe_config_attends(config, layer);
     const struct dpe_norm_names *norms = recurrent ? family->recurrent->norms : family->norms;
-    const char *const *own =
-        recurrent ? family->recurrent->weights : dpe_family_names_of(config)->weights;
+    const struct dpe_family_names *of_family = dpe_family_names_of(config);
+    const char *const *own = recurrent ? family->recurrent->weights : of_family->weights;
     if (own != NULL && own[which] != NULL) {
         return own[which];
     }
@@ -135,6 +138,9 @@ const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum 
     case DPE_WEIGHT_GATE:
     case DPE_WEIGHT_UP:
     case DPE_WEIGHT_DOWN:
+        if (of_family->mlp != NULL) {
+            return of_family->mlp[beside][which - DPE_WEIGHT_GATE];
+        }
         return mlp[beside ? 1 + family->shared_gate : 0][which - DPE_WEIGHT_GATE];
     default:
         break;
@@ -159,7 +165,10 @@ static bool holds(const struct dpe_config *config, int64_t layer, enum dpe_weigh
     case DPE_IF_NAMED:
         return dpe_layer_name(config, layer, which) != NULL;
     case DPE_IF_QK_NORM:
-        return config->qk_norm != DPE_QK_NORM_NONE;
+        return config->qk_norm != DPE_QK_NORM_NONE &&
+               (!config->bare_norms || dpe_config_layer(config, layer).rope >= 0);
+    case DPE_IF_LATE_NORMS:
+        return config->late_norms;
     case DPE_IF_SINKS:
         return config->sinks;
     case DPE_IF_DENSE:

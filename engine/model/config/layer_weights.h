@@ -54,6 +54,7 @@ enum dpe_weight {
     DPE_WEIGHT_RATE, /**< < 0, of each value head */
     DPE_WEIGHT_STEP,
     DPE_WEIGHT_OUTPUT_NORM, /**< of a head's output */
+    DPE_WEIGHT_LATE,        /**< of late norms: what rotated queries are multiplied by */
     DPE_WEIGHTS_PER_LAYER,
     DPE_WEIGHT_FINAL_NORM = DPE_WEIGHTS_PER_LAYER, /**< struct dpe_weights.final_norm */
 };
@@ -91,6 +92,7 @@ enum dpe_width {
     DPE_WIDTH_KEY_NORM,
     DPE_WIDTH_SINGLE, /**< 1, of a matrix */
     DPE_WIDTH_HEADS,  /**< n_heads */
+    DPE_WIDTH_HEAD,   /**< head_dim */
     DPE_WIDTH_EXPERTS,
     DPE_WIDTH_BRANCHES,     /**< 3 * n_heads */
     DPE_WIDTH_STATE_KEYS,   /**< dpe_recurrent_keys */
@@ -109,6 +111,7 @@ enum dpe_condition {
     DPE_IF_MLP_BIAS,
     DPE_IF_NAMED, /**< a norm: the family has a name for it */
     DPE_IF_QK_NORM,
+    DPE_IF_LATE_NORMS,
     DPE_IF_SINKS,
     DPE_IF_DENSE,  /**< an MLP without experts, or beside them */
     DPE_IF_ROUTED, /**< with experts */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/model/config/config_parse.h"
 #include "engine/model/gguf/gguf_model.h"
 #include "engine/text/json.h"
 
@@ -28,6 +29,8 @@ static const struct architecture {
     {"glm4moe", "glm4_moe", false},
     {"minimax-m2", "minimax_m2", false},
     {"seed_oss", "seed_oss", false},
+    {"llama4", "llama4_text", true},
+    {"hunyuan-dense", "hunyuan_v1_dense", false},
     {"ernie4_5", "ernie4_5", true},
     {"exaone4", "exaone4", false},
     {"cohere2", "cohere2", true},
@@ -158,6 +161,11 @@ static void put_experts(struct maker *maker)
     const char *width =
         family->experts == DPE_EXPERTS_STACKED ? "intermediate_size" : names->expert_width;
     put_whole(maker, "expert_feed_forward_length", width);
+    if (family->scaled_inputs) { /* what llama.cpp goes by where the file says nothing */
+        put_whole(maker, "feed_forward_length", names->width);
+        put_known(maker, "interleave_moe_layer_step", "interleave_moe_layer_step");
+        put(maker, "use_qk_norm", json_boolean(read_whole(maker, "expert_count") != 128));
+    }
     put_whole(maker, "expert_count", names->experts);
     put_whole(maker, "expert_used_count", "num_experts_per_tok");
     char key[128];
@@ -280,7 +288,9 @@ static void put_switches(struct maker *maker)
     put(maker, "attention_bias", json_boolean(biased));
     put(maker, "attention_out_bias", json_boolean(has_tensor(maker, "blk.0.attn_output.bias")));
     put(maker, "use_bias", json_boolean(biased));
-    put(maker, "use_qk_norm", json_boolean(has_tensor(maker, "blk.0.attn_q_norm.weight")));
+    if (!maker->family->qk_norm_bare) {
+        put(maker, "use_qk_norm", json_boolean(has_tensor(maker, "blk.0.attn_q_norm.weight")));
+    }
     put(maker, "mlp_bias", json_boolean(has_tensor(maker, "blk.0.ffn_up.bias")));
 }
 
@@ -317,6 +327,13 @@ static void put_windows(struct maker *maker)
     char key[128];
     enum dpe_window_rule rule = maker->family->windows;
     int64_t window = read_whole(maker, "attention.sliding_window");
+    if (rule == DPE_WINDOW_CHUNKS) { /* llama.cpp's are of 8192, or none where the file says 0 */
+        put(maker, "attention_chunk_size", window == 0 ? json_null() : json_integer(8192));
+        if (window == 0) {
+            put(maker, "no_rope_layer_interval", json_integer(DPE_CONFIG_MAX_LAYERS));
+        }
+        return;
+    }
     if (window < 1 || rule == DPE_WINDOW_NEVER || rule == DPE_WINDOW_SWITCHED) {
         put(maker, "sliding_window", json_null());
         return;

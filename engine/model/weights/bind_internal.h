@@ -46,6 +46,8 @@ float dpe_bind_element(const struct dpe_tensor *tensor, int64_t at);
 /** A vector as factor · (shift + itself), in float. */
 dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double shift, double factor,
                           struct dpe_tensor *tensor);
+/** The weight [1, n] of a norm that has none. */
+dpe_status dpe_bind_ones(struct dpe_binder *binder, int64_t n, struct dpe_tensor *tensor);
 /** Norms with their 1, q and k in the engine's order. */
 dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_weight which,
                             struct dpe_layer_weights *layer);

@@ -212,6 +212,9 @@ static dpe_status bind_weight(struct dpe_binder *binder, int64_t index, enum dpe
     if (part.name == NULL) {
         return DPE_OK;
     }
+    if (config->bare_norms && (which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM)) {
+        return shape.rows > 0 ? dpe_bind_ones(binder, shape.cols, weight) : DPE_OK;
+    }
     DPE_TRY(dpe_bind_part(binder, index, part.name, dpe_layer_bare(which) ? "" : ".weight",
                           part.whole, shape.cols, shape.rows > 0, weight));
     if (part.fused) {

@@ -30,6 +30,17 @@ dpe_status dpe_bind_shift(struct dpe_binder *binder, const char *name, double sh
     return DPE_OK;
 }
 
+dpe_status dpe_bind_ones(struct dpe_binder *binder, int64_t n, struct dpe_tensor *tensor)
+{
+    float *ones = NULL;
+    DPE_TRY(dpe_bind_copy(binder, "a norm without weights", (size_t)n * sizeof *ones, &ones));
+    for (int64_t i = 0; i < n; i++) {
+        ones[i] = 1.0F;
+    }
+    *tensor = (struct dpe_tensor){.data = ones, .dtype = DPE_F32, .rows = 1, .cols = n};
+    return DPE_OK;
+}
+
 /* Which component of a checkpoint's head is component i of the engine's: the pairs that rotate come
  * first, pair j as components j and j + head_dim/2; what does not rotate fills the other pairs. */
 static int64_t component(const struct dpe_config *config, int64_t i)
@@ -70,6 +81,38 @@ static dpe_status reorder_heads(struct dpe_binder *binder, const char *name, int
     return DPE_OK;
 }
 
+/* Norms after rotation: a weight that both sides of a pair have can come before it. So each norm
+ * gets the root mean square of its pair's weights, and rotated queries what is left of the products
+ * of both norms' weights. */
+static dpe_status part_late(struct dpe_binder *binder, struct dpe_layer_weights *layer)
+{
+    const int64_t d = binder->model->config.head_dim;
+    const struct dpe_tensor *from[] = {&layer->weight[DPE_WEIGHT_Q_NORM],
+                                       &layer->weight[DPE_WEIGHT_K_NORM]};
+    float *copy = NULL;
+    if (from[0]->data == NULL || from[1]->data == NULL) {
+        return DPE_OK; /* the missing one is noted */
+    }
+    DPE_TRY(dpe_bind_copy(binder, "norms of q and k", (size_t)(3 * d) * sizeof *copy, &copy));
+    for (int64_t i = 0; i < d; i++) {
+        double left = 1.0;
+        for (int side = 0; side < 2; side++) {
+            const double own = (double)dpe_bind_element(from[side], i);
+            const double other = (double)dpe_bind_element(from[side], (i + d / 2) % d);
+            const double both = sqrt((own * own + other * other) / 2.0);
+            copy[side * d + i] = (float)both;
+            left = both > 0.0 ? left * own / both : 0.0;
+        }
+        copy[2 * d + i] = (float)left;
+    }
+    static const enum dpe_weight to[] = {DPE_WEIGHT_Q_NORM, DPE_WEIGHT_K_NORM, DPE_WEIGHT_LATE};
+    for (int i = 0; i < 3; i++) {
+        layer->weight[to[i]] =
+            (struct dpe_tensor){.data = copy + i * d, .dtype = DPE_F32, .rows = 1, .cols = d};
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_weight which,
                             struct dpe_layer_weights *layer)
 {
@@ -86,6 +129,9 @@ dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_w
     }
     if (!dpe_config_attends(config, index)) {
         return DPE_OK;
+    }
+    if (which == DPE_WEIGHT_LATE) {
+        return part_late(binder, layer);
     }
     if (which == DPE_WEIGHT_Q || which == DPE_WEIGHT_K) {
         DPE_TRY(reorder_heads(binder, name, shape.rows, shape.cols, weight));
@@ -142,13 +188,12 @@ static dpe_status cut_bias(struct dpe_binder *binder, const struct dpe_tensor *a
     return DPE_OK;
 }
 
-/* Every `step`-th column from `first` on of an expert's matrix [cols][rows of the weight · step],
- * as the rows of a weight. */
+/* `rows` columns, every `step`-th from `first` on, of an expert's matrix [cols][columns], as the
+ * rows of a weight. */
 static dpe_status cut_expert(struct dpe_binder *binder, const struct dpe_tensor *all,
-                             int64_t expert, int64_t first, int64_t step, int64_t cols,
-                             struct dpe_tensor *out)
+                             int64_t expert, int64_t first, int64_t step, int64_t rows,
+                             int64_t cols, struct dpe_tensor *out)
 {
-    int64_t rows = all->cols / step;
     int64_t size = all->dtype == DPE_F32 ? 4 : 2;
     char *copy = NULL;
     DPE_TRY(dpe_bind_copy(binder, "experts", (size_t)(rows * cols * size), &copy));
@@ -175,6 +220,8 @@ static struct dpe_tensor rows_of(const struct dpe_tensor *all, int64_t first, in
 static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct dpe_expert *experts)
 {
     const struct dpe_config *config = &binder->model->config;
+    const char *own = dpe_family_names_of(config)->expert[0];
+    const bool turns = dpe_family_of(config)->experts == DPE_EXPERTS_STACKED;
     int64_t n = config->n_experts;
     int64_t h = config->hidden;
     int64_t m = config->expert_width;
@@ -187,38 +234,41 @@ static dpe_status bind_stacked(struct dpe_binder *binder, int64_t index, struct 
         int64_t planes, rows, cols;
         struct dpe_tensor *tensor;
     } parts[] = {
-        {"mlp.experts.gate_up_proj", n, h, 2 * m, &in},
-        {"mlp.experts.gate_up_proj_bias", 0, n, 2 * m, &in_bias},
-        {"mlp.experts.down_proj", n, m, h, &out},
-        {"mlp.experts.down_proj_bias", 0, n, h, &out_bias},
+        {"gate_up_proj", n, h, 2 * m, &in},
+        {"down_proj", n, m, h, &out},
+        {"gate_up_proj_bias", 0, n, 2 * m, &in_bias},
+        {"down_proj_bias", 0, n, h, &out_bias},
     };
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    for (size_t i = 0; i < (turns ? 4 : 2); i++) {
         char name[128];
         bool found = false;
-        snprintf(name, sizeof name, "%slayers.%lld.%s", binder->prefix, (long long)index,
+        snprintf(name, sizeof name, "%slayers.%lld.%s.%s", binder->prefix, (long long)index, own,
                  parts[i].name);
         const int64_t shape[] = {parts[i].planes, parts[i].rows, parts[i].cols};
-        if (parts[i].planes > 0) {
+        if (parts[i].planes > 0 && turns) {
             DPE_TRY(dpe_bind_mxfp4(binder, name, n, parts[i].cols, parts[i].rows, parts[i].tensor,
                                    &found));
         }
         DPE_TRY(found ? DPE_OK : dpe_bind_shape(binder, name, shape, parts[i].tensor));
     }
-    bool there =
-        in.data != NULL && in_bias.data != NULL && out.data != NULL && out_bias.data != NULL;
+    bool there = in.data != NULL && out.data != NULL &&
+                 (!turns || (in_bias.data != NULL && out_bias.data != NULL));
     for (int64_t e = 0; there && e < n; e++) {
         struct dpe_expert *x = &experts[e];
         if (in.dtype == DPE_MXFP4) { /* all rows of gates, then those of the others */
             x->gate = rows_of(&in, 2 * e * m, m);
             x->up = rows_of(&in, (2 * e + 1) * m, m);
         } else {
-            DPE_TRY(cut_expert(binder, &in, e, 0, 2, h, &x->gate));
-            DPE_TRY(cut_expert(binder, &in, e, 1, 2, h, &x->up));
+            DPE_TRY(cut_expert(binder, &in, e, 0, turns ? 2 : 1, m, h, &x->gate));
+            DPE_TRY(cut_expert(binder, &in, e, turns ? 1 : m, turns ? 2 : 1, m, h, &x->up));
         }
         if (out.dtype == DPE_MXFP4) {
             x->down = rows_of(&out, e * h, h);
         } else {
-            DPE_TRY(cut_expert(binder, &out, e, 0, 1, m, &x->down));
+            DPE_TRY(cut_expert(binder, &out, e, 0, 1, h, m, &x->down));
+        }
+        if (!turns) {
+            continue;
         }
         DPE_TRY(cut_bias(binder, &in_bias, e, 0, 2, &x->gate_bias));
         DPE_TRY(cut_bias(binder, &in_bias, e, 1, 2, &x->up_bias));
@@ -265,7 +315,7 @@ dpe_status dpe_bind_experts(struct dpe_binder *binder, int64_t index,
     DPE_TRY(DPE_NEW(&layer->experts, (size_t)config->n_experts, binder->err,
                     "%s: no memory for %lld experts", binder->model->folder,
                     (long long)config->n_experts));
-    if (dpe_family_of(config)->experts == DPE_EXPERTS_STACKED) {
+    if (dpe_family_of(config)->experts != DPE_EXPERTS_APART) {
         return bind_stacked(binder, index, layer->experts);
     }
     DPE_TRY(bind_planes(binder, index, layer->experts, &found));

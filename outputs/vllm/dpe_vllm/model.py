@@ -178,6 +178,9 @@ def _moves(config, parent, layer):
         raise TableError(f"layer {layer.layer_name} uses the keys of another layer, which no table was tested with")
     if getattr(layer.impl, "alibi_slopes", None) is not None:
         raise TableError(f"layer {layer.layer_name} has ALiBi slopes")
+    if hasattr(parent, "query_layernorm"):
+        raise TableError(f"layer {layer.layer_name} normalises queries and keys after their rotation ({config.model_type}), and queries and "
+                         "keys reach a plan here before it: use dpe_transformers, or dpe-serve")
     rotates = getattr(config, "no_rope_layers", None)  # SmolLM3: 1 in those that rotate
     return not rotates or bool(rotates[_number(layer.layer_name)])
 

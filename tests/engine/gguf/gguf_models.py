@@ -25,7 +25,7 @@ FOLDERS = ["llama", "llama_bf16", "llama3", "qwen2", "linear", "families/qwen3",
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "phi3": "phi3", "olmo2": "olmo2",
                  "olmo3": "olmo2", "granite": "granite", "glm4": "glm4", "gemma2": "gemma2", "gemma3_text": "gemma3",
                  "gpt_oss": "gpt-oss", "ministral3": "mistral3", "smollm3": "smollm3", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
-                 "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "exaone4": "exaone4", "cohere2": "cohere2", "qwen3_5_text": "qwen35",
+                 "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "hunyuan_v1_dense": "hunyuan-dense", "llama4_text": "llama4", "exaone4": "exaone4", "cohere2": "cohere2", "qwen3_5_text": "qwen35",
                  "qwen3_5_moe_text": "qwen35moe", "qwen3_next": "qwen3next"}
 PERMUTED = ("llama", "granite", "mistral3", "smollm3")
 TYPES = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
@@ -35,8 +35,12 @@ NORMS = {
     "post_mlp_layernorm": "post_ffw_norm"}
 NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "self_attn.qkv_proj": "attn_qkv", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+         "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
          "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
+         "feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up", "feed_forward.down_proj": "ffn_down",
+         "feed_forward.router": "ffn_gate_inp", "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp",
+         "feed_forward.shared_expert.up_proj": "ffn_up_shexp", "feed_forward.shared_expert.down_proj": "ffn_down_shexp",
          "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
          "mlp.shared_experts.down_proj": "ffn_down_shexp",
          "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
@@ -104,6 +108,16 @@ def stacked(tensors, layer, model_type, config):
     """The experts of a layer, one tensor for each projection."""
     base = f"model.layers.{layer}.mlp.experts."
     n, out = experts_of(config), []
+    if model_type == "llama4_text":
+        for name, parts in (("gate_up_proj", ("gate", "up")), ("down_proj", ("down",))):
+            both = tensors.pop(f"model.layers.{layer}.feed_forward.experts.{name}")
+            (inputs, outputs), size = both.shape[1:], TYPES[both.dtype][1]
+            rows = outputs // len(parts)
+            for side, part in enumerate(parts):
+                data = b"".join(both.data[((e * inputs + i) * outputs + side * rows + o) * size:][:size] for e in range(n)
+                                for o in range(rows) for i in range(inputs))
+                out.append((f"ffn_{part}_exps.weight", Tensor(both.dtype, [n, rows, inputs], data)))
+        return out
     if model_type == "qwen3_5_moe_text":
         both, down = tensors.pop(base + "gate_up_proj"), tensors.pop(base + "down_proj")
         half = len(both.data) // (2 * n)
@@ -167,7 +181,7 @@ def sorted_rows(config, tensor):
 
 def convert(folder, whole=False):
     config, tensors = json.loads((folder / "config.json").read_text()), read(folder)
-    if config["model_type"] == "mistral3":  # the language model alone
+    if config["model_type"] in ("mistral3", "llama4"):  # the language model alone
         config = config["text_config"]
         tensors = {name.replace("language_model.model.", "model.").replace("model.language_model.", "model.")
                    .replace("language_model.lm_head", "lm_head"): tensor for name, tensor in tensors.items()
@@ -177,11 +191,14 @@ def convert(folder, whole=False):
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rope = rope.get("full_attention", rope)
     theta = config.get("rope_theta") or rope.get("rope_theta", 1e4)
+    if rope.get("alpha"):  # a base of its own, as the converter writes it
+        width = config["head_dim"]
+        theta, rope = theta * rope["alpha"] ** (width / (width - 2)), {}
     heads, kv = config["num_attention_heads"], config.get("num_key_value_heads", config["num_attention_heads"])
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     plus = 1.0 if model_type.startswith(("gemma", "qwen3_5", "qwen3_next")) else 0.0
     for layer in range(config["num_hidden_layers"]):
-        if any(f"model.layers.{layer}.{name}.weight" in tensors for name in ("mlp.gate", "mlp.router", "block_sparse_moe.gate")):
+        if any(f"model.layers.{layer}.{name}.weight" in tensors for name in ("mlp.gate", "mlp.router", "block_sparse_moe.gate", "feed_forward.router")):
             out += [(f"blk.{layer}.{name}", t) for name, t in stacked(tensors, layer, model_type, config)]
     for name, tensor in tensors.items():
         if name in ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"):
@@ -238,7 +255,9 @@ def convert(folder, whole=False):
     put("context_length", U32, config["max_position_embeddings"])
     put("embedding_length", U32, config["hidden_size"])
     if "intermediate_size" in config:
-        put("feed_forward_length", U32, config["intermediate_size"])
+        put("feed_forward_length", U32, config.get("intermediate_size_mlp") or config["intermediate_size"])
+    if "interleave_moe_layer_step" in config:
+        put("interleave_moe_layer_step", U32, config["interleave_moe_layer_step"])
     put("attention.head_count", U32, heads)
     put("attention.head_count_kv", U32, kv)
     put("attention.key_length", U32, head_dim)

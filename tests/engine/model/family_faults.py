@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from fp8_folders import read, run, write  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "golden" / "families"
-FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2")
+FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "hunyuan", "llama4")
 # Keys that every layer of the family reads, and what of the name or of the sizes the message has.
 CONFIGS = [
     ("qwen3_5", {"linear_conv_kernel_dim": 3}, "linear_attn.conv1d.weight"), ("qwen3_5", {"linear_conv_kernel_dim": 0}, "linear_conv_kernel_dim"),
@@ -30,6 +30,13 @@ CONFIGS = [
     ("glm4_moe", {"n_group": 4}, "n_group"), ("glm4_moe", {"first_k_dense_replace": 9}, "first_k_dense_replace"),
     ("glm4_moe", {"n_shared_experts": 1}, "mlp.shared_experts.gate_proj.weight"), ("glm4_moe", {"scoring_func": "softmax"}, "scoring_func"),
     ("minimax_m2", {"num_local_experts": 1 << 20}, "num_local_experts"), ("minimax_m2", {"rope_parameters": {"rope_theta": 1e4}, "rotary_dim": 5}, "partial_rotary_factor"),
+    ("hunyuan", {"rope_parameters": {"rope_type": "dynamic", "alpha": -1}}, "alpha"), ("hunyuan", {"head_dim": 16}, "self_attn.q_proj.weight"),
+    ("llama4", {"moe_layers": [0, 2]}, "moe_layers"), ("llama4", {"moe_layers": "all"}, "moe_layers"), ("llama4", {"moe_layers": [0, 1, 2, 3]}, "feed_forward."),
+    ("llama4", {"moe_layers": None, "interleave_moe_layer_step": 0}, "interleave_moe_layer_step"), ("llama4", {"attention_chunk_size": -7}, "attention_chunk_size"),
+    ("llama4", {"layer_types": ["chunked_attention"] * 4}, "attention_chunk_size: found 7"), ("llama4", {"layer_types": ["sliding_attention"] * 4}, "layer_types"),
+    ("llama4", {"no_rope_layers": [1, 0]}, "no_rope_layers"), ("llama4", {"floor_scale": 0}, "floor_scale"), ("llama4", {"attn_scale": "much"}, "attn_scale"),
+    ("llama4", {"num_experts_per_tok": 5}, "num_experts_per_tok"), ("llama4", {"intermediate_size": 9}, "feed_forward.shared_expert.gate_proj.weight"),
+    ("llama4", {"intermediate_size_mlp": 8}, "feed_forward.gate_proj.weight"), ("llama4", {"num_local_experts": 0}, "num_local_experts"),
     ("cohere2", {"layer_types": ["sliding_attention"] * 3}, "no layer sees all keys"), ("cohere2", {"layer_types": ["chunked_attention"] * 3}, "layer_types"),
 ]
 
@@ -60,7 +67,7 @@ def main():
                     write(work / "model", others | ({name: changed} if changed else {}), None)
                     (work / "model" / "config.json").write_text(json.dumps(config))
                     said = run(work / "model", "--info", code=65)
-                    shown = name.rsplit(".", 1)[0] if what == "missing" and "experts.gate_up" in name else name  # by expert
+                    shown = name.rsplit(".", 1)[0] if what == "missing" and "mlp.experts.gate_up" in name else name  # by expert
                     shown = "v_conv1d" if "conv1d" in name and what == "a row less" and family == "olmo_hybrid" else shown  # the last has what is left
                     own = shown.replace("attention_layer_norm", "input_layernorm").replace("feedforward_layer_norm", "post_attention_layernorm")
                     assert (shown in said or own in said) and str(work / "model") in said, (family, name, what, said)

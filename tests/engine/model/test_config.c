@@ -315,7 +315,14 @@ static void families_and_their_keys(void **state)
     static const struct {
         const char *type, *key, *value, *want;
     } rows[] = {
-        {"\"llama4\"", NULL, NULL, "no rotary positions"},
+        {"\"llama4\"", NULL, NULL, "text_config: expected the configuration"},
+        {"\"llama4_text\"", "layer_types", "[\"sliding_attention\"]", "layer_types: expected full"},
+        {"\"llama4_text\"", "moe_layers", "[0, 2]", "moe_layers: expected every so many-th layer"},
+        {"\"llama4_text\"", "moe_layers", "[-1]", "moe_layers: expected every so many-th layer"},
+        {"\"llama4_text\"", "attention_chunk_size", "0",
+         "attention_chunk_size: expected an integer"},
+        {"\"llama4_text\"", "floor_scale", "0", "floor_scale: expected a number"},
+        {"\"llama4_text\"", "attn_scale", "-1", "attn_scale: expected a number"},
         {"\"deepseek_v3\"", NULL, NULL, "multi-head latent attention"},
         {"\"mistral3\"", NULL, NULL, "text_config: expected the configuration"},
         {"\"gemma3\"", "text_config", "{\"model_type\":\"mistral3\"}", "text_config.model_type"},
@@ -361,14 +368,16 @@ static void families_and_their_keys(void **state)
         {"\"minimax_m2\"", "scoring_func", "\"topk\"", "scoring_func: expected \"sigmoid\""},
         {"\"minimax_m2\"", "rotary_dim", "3", "partial_rotary_factor: expected a share"},
         {"\"qwen3_moe\"", "scoring_func", "\"sigmoid\"", "num_local_experts: expected"},
-        {"\"hunyuan_v1_dense\"", NULL, NULL, "normalised after rotation"},
+        {"\"hunyuan_v1_dense\"", "rope_parameters", "{\"rope_type\": \"dynamic\", \"alpha\": 0.5}",
+         "alpha: expected a number"},
         {"\"ministral3\"", "rope_parameters", "{\"llama_4_scaling_beta\":0.1}",
          "original_max_position_embeddings: expected a number > 0, found nothing"},
     };
     struct model_folder folder = folder_make();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         bool experts = strstr(rows[i].type, "moe") != NULL || strstr(rows[i].type, "oss") != NULL ||
-                       strstr(rows[i].type, "minimax") != NULL;
+                       strstr(rows[i].type, "minimax") != NULL ||
+                       strstr(rows[i].type, "llama4") != NULL;
         const struct config_member members[] = {
             {"model_type", rows[i].type},
             {"architectures", NULL},
@@ -376,9 +385,8 @@ static void families_and_their_keys(void **state)
             {"sliding_window", strstr(rows[i].type, "gemma") != NULL ? "16" : NULL},
             {"moe_intermediate_size", "4"},
             {"num_experts_per_tok", experts ? "4" : NULL},
-            {"num_local_experts",
-             strstr(rows[i].type, "oss") != NULL || strstr(rows[i].type, "minimax") != NULL ? "8"
-                                                                                            : NULL},
+            {"num_local_experts", experts && strstr(rows[i].type, "moe") == NULL ? "8" : NULL},
+            {"intermediate_size_mlp", "4"},
             {"n_routed_experts", "8"},
             {rows[i].key != NULL ? rows[i].key : "unused", rows[i].value},
         };

@@ -15,10 +15,11 @@
 #include "tests/lib/tiny.h"
 
 static const char *const folders[] = {
-    "qwen3",      "qwen3_windows", "phi3",       "phi3_short", "olmo2",    "granite",
-    "smollm3",    "glm4",          "ministral3", "mistral3",   "gemma2",   "gemma3",
-    "olmo3",      "qwen3_moe",     "gpt_oss",    "nsa",        "glm4_moe", "glm4_moe_one_group",
-    "minimax_m2", "seed_oss",      "ernie4_5",   "exaone4",
+    "qwen3",        "qwen3_windows", "phi3",       "phi3_short", "olmo2",    "granite",
+    "smollm3",      "glm4",          "ministral3", "mistral3",   "gemma2",   "gemma3",
+    "olmo3",        "qwen3_moe",     "gpt_oss",    "nsa",        "glm4_moe", "glm4_moe_one_group",
+    "minimax_m2",   "seed_oss",      "ernie4_5",   "exaone4",    "hunyuan",  "hunyuan_tied",
+    "llama4_moves",
 };
 enum { N_FOLDERS = sizeof folders / sizeof folders[0] };
 
@@ -276,10 +277,10 @@ static void what_processes_cannot_share_is_named(void **state)
 static void a_temperature_is_what_is_left(void **state)
 {
     (void)state;
-    static const char *const still[] = {"cohere2", "exaone4_windows"};
+    static const char *const still[] = {"cohere2", "exaone4_windows", "llama4", "llama4_wide"};
     static struct seen plain;
     static struct seen heated;
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof still / sizeof still[0]; i++) {
         struct tiny tiny = open_family(still[i]);
         struct dpe_plan plan;
         struct dpe_error err = {0};
