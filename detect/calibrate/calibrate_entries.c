@@ -102,8 +102,7 @@ void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
                                   struct dpe_scores_result *validated)
 {
     const struct dpe_dataset_kind *kind = &dpe_validated_scores_kinds[0];
-    if (dpe_datasets_get(kind, validated, folder, "recall recall_mean perplexity n_valid ceiling",
-                         table, NULL) != DPE_OK) {
+    if (dpe_datasets_get(kind, validated, folder, NULL, table, NULL) != DPE_OK) {
         dpe_datasets_free(kind, validated);
     }
 }

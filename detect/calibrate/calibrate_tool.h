@@ -108,8 +108,8 @@ dpe_status dpe_calibrate_entries(struct batch *batch, struct dpe_error *err);
 /** Look at what the table of the entry's sweep holds, if it is there: entry->other, ->factors,
  * ->task; of the longest one the rival. Errors of the table. */
 dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err);
-/** What a detection's validation found of one task: recall, means, counts and ceiling from
- * "/validate/TASK"; what is not there is NULL. Free by dpe_validated_scores_kinds[0]. */
+/** What a detection's validation found of one task, from "/validate/TASK"; what is not there is
+ * NULL. Free by dpe_validated_scores_kinds[0]. */
 void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
                                   struct dpe_scores_result *validated);
 /** Whether the table is written as longrope: there is one entry, and it is one of factors. */

@@ -28,7 +28,7 @@ const char **dpe_detect_cell_keys(const struct dpe_detect_grid *grid)
 int dpe_detect_positions(const struct dpe_detect_report *report)
 {
     int n = 0;
-    while (n < DPE_POSITIONS && (INT64_C(1) << n) < report->grid->params.length) {
+    while (n < DPE_POSITIONS && (INT64_C(1) << n) < report->of.grid->params.length) {
         n++;
     }
     return n;
@@ -65,8 +65,8 @@ static dpe_status collect_task(const struct dpe_detect_report *report,
                                struct dpe_detect_result *result, const struct dpe_run *run,
                                struct dpe_error *err)
 {
-    const int n_cells = report->grid->params.n_groups * report->grid->params.n_lengths;
-    DPE_OWNED const char **keys = dpe_detect_cell_keys(report->grid);
+    const int n_cells = report->of.grid->params.n_groups * report->of.grid->params.n_lengths;
+    DPE_OWNED const char **keys = dpe_detect_cell_keys(report->of.grid);
     dpe_detect_scores_free(&result->scores);
     DPE_TRY(DPE_MADE(keys, err, "out of memory for the keys of cells"));
     DPE_TRY(dpe_detect_collect(run, result->task, keys, n_cells, 0, result->n_samples,
@@ -77,7 +77,7 @@ static dpe_status collect_task(const struct dpe_detect_report *report,
 static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detect_result *result,
                               const struct dpe_run *run, struct dpe_error *err)
 {
-    const struct dpe_detect_params *params = &report->grid->params;
+    const struct dpe_detect_params *params = &report->of.grid->params;
     dpe_detect_ranking_free(&result->ranking);
     DPE_TRY(collect_task(report, result, run, err));
     return dpe_detect_rank(&result->scores, params->n_groups, params->lengths, params->n_lengths,
@@ -87,7 +87,7 @@ static dpe_status report_task(struct dpe_detect_report *report, struct dpe_detec
 dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struct dpe_run *run,
                                    struct dpe_error *err)
 {
-    const struct dpe_detect_params *params = &report->grid->params;
+    const struct dpe_detect_params *params = &report->of.grid->params;
     size_t n = (size_t)params->n_groups;
     if (report->scale == NULL) {
         report->scale = dpe_alloc(n, sizeof *report->scale);
@@ -111,9 +111,10 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
 dpe_status dpe_detect_report_search(struct dpe_detect_report *report, struct dpe_error *err)
 {
     dpe_detect_search_free(&report->search);
-    report->searching.ranking =
-        dpe_detect_sweeps(report->rule) ? &dpe_detect_deciding(report)->ranking : NULL;
-    return dpe_detect_search_replay(&report->searching, &report->source, &report->search, err);
+    report->of.searching.ranking =
+        dpe_detect_sweeps(report->of.rule) ? &dpe_detect_deciding(report)->ranking : NULL;
+    return dpe_detect_search_replay(&report->of.searching, &report->of.source, &report->search,
+                                    err);
 }
 
 /* ---------------------------------------------------------------------------------------
@@ -123,10 +124,10 @@ dpe_status dpe_detect_report_search(struct dpe_detect_report *report, struct dpe
 static dpe_status keep_own(struct dpe_detect_report *report, bool rope, bool base,
                            struct dpe_error *err)
 {
-    const struct dpe_detect_params *params = &report->grid->params;
+    const struct dpe_detect_params *params = &report->of.grid->params;
     struct dpe_table_values *values = &report->entry.values;
     const uint8_t *mask = params->mask;
-    DPE_TRY(dpe_detect_entry_make(report->grid, report->context, &report->entry, err));
+    DPE_TRY(dpe_detect_entry_make(report->of.grid, report->of.context, &report->entry, err));
     for (int g = 0; g < params->n_groups; g++) {
         const int at = dpe_detect_base_at(params, g);
         values->scale_factor[g] = rope   ? 1.0
@@ -151,7 +152,7 @@ static dpe_status keep_named(struct dpe_detect_report *report, struct dpe_error 
 {
     struct dpe_table_values *values = &report->entry.values;
     bool holds = false;
-    DPE_TRY(dpe_detect_holds(report->grid, report->context,
+    DPE_TRY(dpe_detect_holds(report->of.grid, report->of.context,
                              &report->validated[report->kept].config.plan, &report->entry, &holds,
                              err));
     for (int64_t g = 0; g < values->n_groups; g++) {
@@ -168,7 +169,7 @@ static bool is_swept(const char *name)
 /* What the table gets. */
 static dpe_status keep(struct dpe_detect_report *report, struct dpe_error *err)
 {
-    const struct dpe_detect_grid *grid = report->grid;
+    const struct dpe_detect_grid *grid = report->of.grid;
     const double own = grid->params.temperature.logit_scale;
     const char *name = report->validated[report->kept].name;
     dpe_detect_entry_free(&report->entry);
@@ -226,13 +227,13 @@ static dpe_status find_short(const struct dpe_detect_report *report, int64_t tog
 static dpe_status validate_all(struct dpe_detect_report *report, const struct dpe_run *run,
                                struct dpe_error *err)
 {
-    struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
-                                                 &report->users, &report->texts};
-    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
-        if (results[i]->used && results[i]->n_validated > 0) {
-            DPE_TRY(validate_task(report, results[i], run, err));
-            DPE_TRY(find_short(report, results[i]->together, run, &results[i]->quarter, err));
-            DPE_TRY(find_short(report, results[i]->together, run, &results[i]->ceiling, err));
+    for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
+        struct dpe_detect_result *result = &report->results[i];
+        if (result->used && result->n_validated > 0) {
+            DPE_TRY(validate_task(report, result, run, err));
+            for (int at = 0; at < 2; at++) {
+                DPE_TRY(find_short(report, result->together, run, &result->shorter[at], err));
+            }
         }
     }
     return DPE_OK;
@@ -241,19 +242,20 @@ static dpe_status validate_all(struct dpe_detect_report *report, const struct dp
 /* Whether a plan loses more perplexity of the texts than the guard lets it. */
 static bool is_guarded(const struct dpe_detect_report *report, int plan)
 {
-    const struct dpe_interval *texts = report->texts.validation.value;
+    const struct dpe_interval *texts = report->results[DPE_DETECT_GUARD].validation.value;
     double least = INFINITY;
-    for (int i = 0; i < report->n_validated && report->texts.validated; i++) {
+    for (int i = 0; i < report->n_validated && report->results[DPE_DETECT_GUARD].validated; i++) {
         least = fmin(least, texts[i].mean); /* of a NaN the other */
     }
-    return report->guard_share > 0.0 && isfinite(least) &&
-           !(texts[plan].mean <= least * (1.0 + report->guard_share));
+    return report->of.guard > 0.0 && isfinite(least) &&
+           !(texts[plan].mean <= least * (1.0 + report->of.guard));
 }
 
 /* The plan that a search chose, unless fresh samples show another to be better, by a test that
  * counts how many there are. */
 static int find_better(const struct dpe_detect_report *report)
 {
+    const struct dpe_detect_result *own = &report->results[DPE_DETECT_OWN];
     const struct dpe_detect_validation *v = &dpe_detect_deciding(report)->validation;
     const bool recall = v->criterion == DPE_DETECT_RECALL;
     int better = report->kept;
@@ -263,9 +265,8 @@ static int find_better(const struct dpe_detect_report *report)
             (recall ? more > 0.0 : more < 0.0) &&
             dpe_detect_judge(&v->minus[i], v->criterion) == DPE_DETECT_WORSE &&
             v->minus[i].p * report->n_validated < 0.05 &&
-            !(report->users.validated &&
-              dpe_detect_judge(&report->users.validation.minus[i], DPE_DETECT_RECALL) ==
-                  DPE_DETECT_BETTER)) {
+            !(own->validated && dpe_detect_judge(&own->validation.minus[i], DPE_DETECT_RECALL) ==
+                                    DPE_DETECT_BETTER)) {
             better = i;
         }
     }
@@ -292,7 +293,7 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
 {
     report->kept = report->chosen;
     DPE_TRY(validate_all(report, run, err));
-    if (dpe_detect_searches(report->rule)) {
+    if (dpe_detect_searches(report->of.rule)) {
         report->kept = find_better(report);
     }
     if (report->kept != report->chosen) {
@@ -303,53 +304,15 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
     return DPE_OK;
 }
 
-/* ------------------------------------------------------------------------------------------ advice
- */
-
-/* Whether a plan finds what is possible: within five points of what the unchanged model finds of
- * L0 tokens. */
-static bool finds_possible(const struct dpe_detect_result *result, int plan)
-{
-    static const double near = 0.05;
-    return result->criterion == DPE_DETECT_RECALL && result->ceiling.found.n > 0 &&
-           result->validation.value[plan].mean >= result->ceiling.found.mean - near;
-}
-
-enum dpe_detect_advice dpe_detect_advise(const struct dpe_detect_report *report)
-{
-    const struct dpe_detect_result *result = dpe_detect_deciding(report);
-    if (report->kept != DPE_DETECT_ROPE) {
-        return DPE_DETECT_ADVICE_TAKE;
-    }
-    return finds_possible(result, DPE_DETECT_ROPE) ? DPE_DETECT_ADVICE_NOTHING
-                                                   : DPE_DETECT_ADVICE_NONE;
-}
-
-int64_t dpe_detect_usable(const struct dpe_detect_report *report, int plan)
-{
-    const struct dpe_detect_result *result = dpe_detect_deciding(report);
-    const struct dpe_detect_short *quarter = &result->quarter, *ceiling = &result->ceiling;
-    const double first = quarter->found.n > 0 ? quarter->found.mean : ceiling->found.mean;
-    if (result->criterion != DPE_DETECT_RECALL || !result->validated ||
-        (quarter->found.n == 0 && ceiling->found.n == 0) || !(first > 0.0)) {
-        return 0;
-    }
-    const double least = DPE_DETECT_USABLE * first;
-    return result->validation.value[plan].mean >= least           ? report->grid->params.length
-           : ceiling->found.n > 0 && ceiling->found.mean >= least ? ceiling->length
-                                                                  : quarter->length;
-}
-
 void dpe_detect_report_free(struct dpe_detect_report *report)
 {
-    struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
-                                                 &report->users, &report->texts};
-    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
-        dpe_detect_scores_free(&results[i]->scores);
-        dpe_detect_scores_free(&results[i]->validate_scores);
-        dpe_detect_ranking_free(&results[i]->ranking);
-        free(results[i]->at);
-        free(results[i]->validate_at);
+    for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
+        struct dpe_detect_result *result = &report->results[i];
+        dpe_detect_scores_free(&result->scores);
+        dpe_detect_scores_free(&result->validate_scores);
+        dpe_detect_ranking_free(&result->ranking);
+        free(result->at);
+        free(result->validate_at);
     }
     for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
         dpe_plan_free(&report->validated[v].config.plan);

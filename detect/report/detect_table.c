@@ -2,7 +2,6 @@
  * outputs/SCHEMA.md is the contract. */
 #include "detect/report/detect_table.h"
 #include "data/data.h"
-#include "detect/report/view.h"
 #include "engine/plan/plan.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/datasets/kinds.h"
@@ -27,7 +26,7 @@ static void put_validated_names(struct dpe_h5 *table, const struct dpe_detect_re
         snprintf(meaning, sizeof meaning,
                  "rope: the model as it is; base: %s; joint: every group at its effective length; "
                  "else as --method takes it",
-                 dpe_detect_base_words(&report->grid->params));
+                 dpe_detect_base_words(&report->of.grid->params));
         dpe_h5_put_scale(table, "/validated_plan", DPE_COL_STRING, names, report->n_validated,
                          meaning, "1");
     }
@@ -35,7 +34,7 @@ static void put_validated_names(struct dpe_h5 *table, const struct dpe_detect_re
 
 static void put_scales(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_grid *grid = report->grid;
+    const struct dpe_detect_grid *grid = report->of.grid;
     const struct dpe_detect_params *params = &grid->params;
     dpe_h5_put_count(table, "/group", params->n_groups, "frequency group, high to low");
     dpe_h5_put_scale(table, "/length", DPE_COL_I64, params->lengths, params->n_lengths,
@@ -45,10 +44,10 @@ static void put_scales(struct dpe_h5 *table, const struct dpe_detect_report *rep
     put_validated_names(table, report);
     const struct dpe_detect_result *niah = &report->results[0];
     const struct dpe_detect_result *ppl = &report->results[1];
-    if (niah->used && dpe_detect_sweeps(report->rule)) {
+    if (niah->used && dpe_detect_sweeps(report->of.rule)) {
         dpe_h5_put_count(table, "/sample", niah->n_samples, "sample");
     }
-    if (ppl->used && dpe_detect_sweeps(report->rule)) {
+    if (ppl->used && dpe_detect_sweeps(report->of.rule)) {
         dpe_h5_put_scale(table, "/book", DPE_COL_STRING, ppl->books, ppl->n_samples,
                          "book with at least as many tokens as the evaluated length", "1");
     }
@@ -89,7 +88,7 @@ void dpe_detect_cells_of(const struct dpe_detect_report *report,
                          const struct dpe_detect_result *result, struct dpe_scores_result *scores,
                          struct dpe_ranking_result *ranking)
 {
-    const struct dpe_detect_params *params = &report->grid->params;
+    const struct dpe_detect_params *params = &report->of.grid->params;
     const struct dpe_detect_ranking *from = &result->ranking;
     *scores = scores_of(result, &result->scores);
     *ranking = (struct dpe_ranking_result){.n = {params->n_groups, params->n_lengths},
@@ -147,21 +146,10 @@ static void put_texts(struct dpe_h5 *table, const char *object, const struct tex
     }
 }
 
-static void put_words(struct dpe_h5 *table, const char *folder, const char *name,
-                      struct dpe_text *words)
-{
-    if (words->failed) {
-        dpe_h5_stop(table, DPE_NO_MEMORY, "out of memory for %s", name);
-    } else if (words->n > 0) {
-        dpe_h5_attr_text(table, folder, name, words->bytes);
-    }
-    dpe_text_free(words);
-}
-
 /* Which plan each cell ran under, and the rules in words. */
 static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    const struct dpe_detect_grid *grid = report->grid;
+    const struct dpe_detect_grid *grid = report->of.grid;
     const struct dpe_detect_params *params = &grid->params;
     DPE_OWNED const char **keys = dpe_detect_cell_keys(grid);
     double scale[DPE_DETECT_MAX_LENGTHS];
@@ -188,18 +176,13 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
         {"informative_rule",
          "p < 0.05 in a permutation test of best mean - worst mean: each sample's values (those "
          "of one context together) are permuted among the lengths, 1999 times"},
-        {"niah_parameters", report->niah_spec},
-        {"niah_templates_sha256", report->niah_template},
-        {"pilot", report->pilot},
+        {"niah_parameters", report->of.niah_spec},
+        {"niah_templates_sha256", report->of.niah_template},
+        {"pilot", report->of.pilot},
     };
     put_texts(table, "/detect", texts, sizeof texts / sizeof texts[0]);
     dpe_h5_attr_i64(table, "/detect", "configurations", grid->n_configs);
-    dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->seed);
-    struct dpe_text words = {0};
-    if (dpe_detect_sweeps(report->rule)) {
-        dpe_detect_noise_words(report, &words);
-        put_words(table, "/detect", "words", &words);
-    }
+    dpe_h5_attr_i64(table, "/detect", "seed", (int64_t)report->of.seed);
 }
 
 /* ------------------------------------------------------------------------------------- validate */
@@ -221,25 +204,21 @@ static const char *kept_is(const struct dpe_detect_report *report,
                : dpe_detect_verdict_text(dpe_detect_judge(&v->minus[plan], v->criterion));
 }
 
-void dpe_detect_tried_of(const struct dpe_detect_report *report, struct dpe_searched_plan *tried)
+static void tell_tried(const struct dpe_detect_tried *from, struct dpe_searched_plan *to)
 {
-    for (int i = 0; i < report->search.n; i++) {
-        const struct dpe_detect_tried *from = &report->search.tried[i];
-        tried[i] = (struct dpe_searched_plan){.method = from->spec,
-                                              .plan = from->key,
-                                              .kind = dpe_detect_kind_names[from->kind],
-                                              .heat = from->heat,
-                                              .contexts = from->contexts[DPE_DETECT_NEEDLES],
-                                              .table = from->table,
-                                              .plain = from->plain,
-                                              .nll = from->nll,
-                                              .value = from->found};
-    }
+    *to = (struct dpe_searched_plan){.method = from->spec,
+                                     .plan = from->key,
+                                     .kind = dpe_detect_kind_names[from->kind],
+                                     .heat = from->heat,
+                                     .contexts = from->contexts[DPE_DETECT_NEEDLES],
+                                     .table = from->table,
+                                     .plain = from->plain,
+                                     .nll = from->nll,
+                                     .value = from->found};
 }
 
-void dpe_detect_validated_of(const struct dpe_detect_report *report,
-                             const struct dpe_detect_result *result,
-                             struct dpe_detect_validated *out)
+static void tell_validated(const struct dpe_detect_report *report,
+                           const struct dpe_detect_result *result, struct dpe_detect_validated *out)
 {
     const bool recall = result->criterion == DPE_DETECT_RECALL;
     const struct dpe_detect_validation *v = &result->validation;
@@ -263,7 +242,15 @@ void dpe_detect_validated_of(const struct dpe_detect_report *report,
     scores->kept = v->minus;
     scores->needed = v->needed;
     scores->verdict = out->verdict;
-    scores->ceiling = result->ceiling.found.n > 0 ? &result->ceiling.found.mean : NULL;
+    for (int i = 0; i < 2; i++) {
+        if (result->shorter[i].found.n > 0) {
+            const int64_t at = scores->n[DPE_VALIDATED_SHORT]++;
+            out->short_length[at] = result->shorter[i].length;
+            out->shorter[at] = result->shorter[i].found;
+            scores->short_length = out->short_length;
+            scores->shorter = out->shorter;
+        }
+    }
     if (result->validate_at != NULL) {
         scores->n[DPE_VALIDATED_POSITION] = dpe_detect_positions(report);
         scores->position = positions();
@@ -271,71 +258,96 @@ void dpe_detect_validated_of(const struct dpe_detect_report *report,
     }
 }
 
-static void put_validation(struct dpe_h5 *table, const struct dpe_detect_report *report,
-                           const struct dpe_detect_result *result, const char *folder)
+dpe_status dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_detect_told *told,
+                           struct dpe_error *err)
 {
-    struct dpe_detect_validated validated;
-    dpe_detect_validated_of(report, result, &validated);
+    const struct dpe_scores_result *found[DPE_DETECT_RESULTS] = {NULL};
+    const bool searched = report->search.n > 0;
+    *told = (struct dpe_detect_told){.search = {.n = {report->search.n}}};
+    if (searched) {
+        DPE_TRY(dpe_datasets_make(&dpe_search_kinds[0], &told->search, "method", err));
+    }
+    for (int i = 0; i < report->search.n; i++) {
+        tell_tried(&report->search.tried[i], &told->search.tried[i]);
+    }
+    for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
+        if (report->results[i].validated) {
+            tell_validated(report, &report->results[i], &told->validated[i]);
+            found[i] = &told->validated[i].scores;
+        }
+    }
+    told->words = (struct dpe_detect_words){
+        .decides = found[dpe_detect_deciding(report) - report->results],
+        .users = found[DPE_DETECT_OWN],
+        .texts = found[DPE_DETECT_GUARD],
+        .search = searched ? &told->search : NULL,
+        .spent = report->search.spent,
+        .exhausted = report->search.exhausted,
+        .recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL,
+        .frequencies = report->of.grid->params.frequencies,
+        .length = report->of.grid->params.length,
+        .trained = report->of.grid->params.trained_length,
+        .task = report->of.niah_spec,
+        .users_task = report->of.users_spec,
+        .kept = report->validated[report->kept].name,
+        .chosen = report->validated[report->chosen].name,
+        .plain = report->plain > 0 ? report->validated[report->plain].name : NULL};
+    return DPE_OK;
+}
+
+void dpe_detect_told_free(struct dpe_detect_told *told)
+{
+    dpe_datasets_drop(&dpe_search_kinds[0], &told->search, "method");
+}
+
+static void put_validation(struct dpe_h5 *table, const struct dpe_detect_result *result,
+                           const struct dpe_detect_validated *validated, const char *folder)
+{
     dpe_datasets_put(&dpe_validated_scores_kinds[result->criterion != DPE_DETECT_RECALL],
-                     &validated.scores, folder, table);
+                     &validated->scores, folder, table);
     dpe_h5_attr_text(table, folder, "samples",
                      result->fresh ? "fresh" : "those that chose the plan");
     dpe_h5_attr_i64(table, folder, "first_sample", result->first_validated);
     dpe_h5_attr_i64(table, folder, "samples_together", result->together);
-    if (result->ceiling.found.n > 0) {
-        dpe_h5_attr_i64(table, folder, "ceiling_samples", result->ceiling.found.n);
-    }
 }
 
-static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_report *report)
+static void put_validated_plans(struct dpe_h5 *table, const struct dpe_detect_report *report,
+                                const struct dpe_detect_words *words)
 {
-    struct dpe_text words = {0};
     const char *keys[DPE_DETECT_MOST_VALIDATED];
     for (int v = 0; v < report->n_validated; v++) {
         keys[v] = report->validated[v].config.key;
     }
-    dpe_detect_words(report, &words);
-    put_words(table, "/validate", "words", &words);
     const struct dpe_validated_result plans = {.n = {report->n_validated}, .plan = keys};
     dpe_datasets_put(&dpe_validated_kind, &plans, "/validate", table);
-    dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->validation_seed);
-    if (report->rule != DPE_DETECT_PAPER) {
-        dpe_h5_attr_text(table, "/validate", "kept", report->validated[report->kept].name);
+    dpe_h5_attr_i64(table, "/validate", "seed", (int64_t)report->of.validation_seed);
+    if (words->search != NULL) {
+        dpe_h5_attr_text(table, "/validate", "kept", words->kept);
+        dpe_h5_attr_text(table, "/validate", "chosen", words->chosen);
     }
-    if (report->plain > 0) {
-        struct dpe_text text = {0};
-        dpe_h5_attr_text(table, "/validate", "without_adapter",
-                         report->validated[report->plain].name);
-        dpe_detect_plain_text(report, &text);
-        put_words(table, "/validate", "adapter_worth", &text);
+    if (words->plain != NULL) {
+        dpe_h5_attr_text(table, "/validate", "without_adapter", words->plain);
     }
 }
 
 /* What was tried. */
-static void put_search(struct dpe_h5 *table, const struct dpe_detect_report *report)
+static void put_search(struct dpe_h5 *table, const struct dpe_detect_report *report,
+                       const struct dpe_search_result *result)
 {
-    const struct dpe_detect_search *search = &report->search;
-    struct dpe_search_result result = {.n = {search->n}};
-    struct dpe_error why = {0};
-    if (search->n == 0) {
+    if (result->n[0] == 0) {
         return;
     }
-    if (dpe_datasets_make(&dpe_search_kinds[0], &result, "method", &why) != DPE_OK) {
-        dpe_h5_stop(table, why.status, "%s", why.text);
-        return;
-    }
-    dpe_detect_tried_of(report, result.tried);
-    dpe_datasets_put(&dpe_search_kinds[report->searching.criterion != DPE_DETECT_RECALL], &result,
+    dpe_datasets_put(&dpe_search_kinds[report->of.searching.criterion != DPE_DETECT_RECALL], result,
                      "/search", table);
-    dpe_h5_attr_i64(table, "/search", "contexts", search->spent);
-    dpe_h5_attr_i64(table, "/search", "heats", search->heats);
+    dpe_h5_attr_i64(table, "/search", "contexts", report->search.spent);
+    dpe_h5_attr_i64(table, "/search", "heats", report->search.heats);
+    dpe_h5_attr_i64(table, "/search", "exhausted", report->search.exhausted);
     dpe_h5_attr_text(
         table, "/search", "rule",
         "candidates of a heat read the same contexts, the better third reads on; chosen is, of the "
         "plans that lose at most the guard's share of perplexity, the one that finds most, and of "
         "those within its standard error the one that needs least to be believed: unchanged, "
         "formula, what an earlier heat chose, method, searched");
-    dpe_datasets_drop(&dpe_search_kinds[0], &result, "method");
 }
 
 /* ----------------------------------------------------------------------- table, model and texts */
@@ -363,8 +375,9 @@ static double known(const struct dpe_interval *value)
 static void add_evidence(const struct dpe_detect_report *report, char task[DPE_TASK_WORDS + 16],
                          struct dpe_table_values *values)
 {
-    const bool users = report->users.validated;
-    const struct dpe_detect_result *result = users ? &report->users : dpe_detect_deciding(report);
+    const bool users = report->results[DPE_DETECT_OWN].validated;
+    const struct dpe_detect_result *result =
+        users ? &report->results[DPE_DETECT_OWN] : dpe_detect_deciding(report);
     const struct dpe_detect_validation *v = &result->validation;
     if (!result->validated || v->value[report->kept].n == 0 ||
         !isfinite(v->value[report->kept].mean)) {
@@ -373,7 +386,7 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     const struct dpe_interval *kept = &v->value[report->kept];
     const int rival = find_rival(report, v);
     char words[DPE_TASK_WORDS];
-    dpe_identity_task_words(users ? report->users_spec : report->niah_spec, words);
+    dpe_identity_task_words(users ? report->of.users_spec : report->of.niah_spec, words);
     snprintf(task, DPE_TASK_WORDS + 16, "needles%s%s", words[0] != '\0' ? ": " : "", words);
     values->evidence_task =
         v->criterion == DPE_DETECT_RECALL ? task : (char *)(uintptr_t) "perplexity";
@@ -382,7 +395,7 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     values->evidence_high = isfinite(kept->low) ? kept->high : -1.0;
     values->evidence_samples = kept->n;
     values->evidence_unchanged = known(&v->value[DPE_DETECT_ROPE]);
-    values->evidence_possible = known(&result->ceiling.found);
+    values->evidence_possible = known(&result->shorter[1].found);
     values->evidence_rival =
         (char *)(uintptr_t)(rival >= 0 ? report->validated[rival].name : "none");
     values->evidence_rival_score = rival >= 0 ? known(&v->value[rival]) : -1.0;
@@ -419,8 +432,8 @@ static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *repo
 
 static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    const struct dpe_config *config = dpe_model_config(report->model);
-    const char *json = dpe_model_config_json(report->model);
+    const struct dpe_config *config = dpe_model_config(report->of.model);
+    const char *json = dpe_model_config_json(report->of.model);
     const struct dpe_column column = {.path = "/model/config_json",
                                       .type = DPE_COL_STRING,
                                       .data = &json,
@@ -436,8 +449,8 @@ static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *repo
     };
     dpe_h5_put(table, &column);
     dpe_model_put(table, config,
-                  report->fingerprint != NULL ? report->fingerprint
-                                              : dpe_model_fingerprint(report->model));
+                  report->of.fingerprint != NULL ? report->of.fingerprint
+                                                 : dpe_model_fingerprint(report->of.model));
     dpe_h5_attr_text(table, "/model", "fingerprint_rule",
                      "SHA-256 over config.json and, of every shard, name, size, header and 256 "
                      "evenly spaced blocks of 4 KiB");
@@ -448,10 +461,11 @@ static void put_model(struct dpe_h5 *table, const struct dpe_detect_report *repo
 
 static void put_texts_of_run(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    dpe_h5_attr_text(table, "/tokenizer", "sha256", dpe_tokenizer_fingerprint(report->tokenizer));
-    dpe_h5_attr_i64(table, "/tokenizer", "size", dpe_tokenizer_size(report->tokenizer));
-    dpe_h5_attr_text(table, "/corpus", "sha256", dpe_corpus_fingerprint(report->corpus));
-    dpe_h5_attr_i64(table, "/corpus", "books", (int64_t)dpe_corpus_size(report->corpus));
+    dpe_h5_attr_text(table, "/tokenizer", "sha256",
+                     dpe_tokenizer_fingerprint(report->of.tokenizer));
+    dpe_h5_attr_i64(table, "/tokenizer", "size", dpe_tokenizer_size(report->of.tokenizer));
+    dpe_h5_attr_text(table, "/corpus", "sha256", dpe_corpus_fingerprint(report->of.corpus));
+    dpe_h5_attr_i64(table, "/corpus", "books", (int64_t)dpe_corpus_size(report->of.corpus));
 }
 
 /* What this process computed; another one that made the same table may have needed more. */
@@ -465,7 +479,7 @@ static void put_work(struct dpe_h5 *table, const struct dpe_session_work *work)
 /* The sweep's ranks and the lengths that they come to. */
 static void put_sweep(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
-    const struct dpe_choices_result choices = {.n = {report->grid->params.n_groups},
+    const struct dpe_choices_result choices = {.n = {report->of.grid->params.n_groups},
                                                .selected = report->selected};
     for (int i = 0; i < 2; i++) {
         if (report->results[i].used) {
@@ -481,34 +495,31 @@ static void put_sweep(struct dpe_h5 *table, const struct dpe_detect_report *repo
 dpe_status dpe_detect_write(const struct dpe_detect_report *report, bool complete,
                             struct dpe_h5 *table, struct dpe_error *err)
 {
-    const struct {
-        const struct dpe_detect_result *result;
-        const char *folder;
-    } validated[] = {{&report->results[0], "/validate/niah"},
-                     {&report->results[1], "/validate/ppl"},
-                     {&report->users, "/validate/user"},
-                     {&report->texts, "/validate/guard"}};
+    static const char *const folders[DPE_DETECT_RESULTS] = {"/validate/niah", "/validate/ppl",
+                                                            "/validate/user", "/validate/guard"};
+    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
+    DPE_TRY(dpe_detect_tell(report, &told, err));
     dpe_h5_attr_text(table, "/", "title", "Effective lengths of frequency groups");
     put_scales(table, report);
     put_detect(table, report);
-    if (dpe_detect_sweeps(report->rule)) {
+    if (dpe_detect_sweeps(report->of.rule)) {
         put_sweep(table, report);
     }
-    put_search(table, report);
-    for (size_t i = 0; i < sizeof validated / sizeof validated[0]; i++) {
-        if (validated[i].result->validated) {
-            put_validation(table, report, validated[i].result, validated[i].folder);
+    put_search(table, report, &told.search);
+    for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
+        if (report->results[i].validated) {
+            put_validation(table, &report->results[i], &told.validated[i], folders[i]);
         }
     }
-    if (report->users.validated) {
-        dpe_h5_attr_text(table, "/validate/user", "task", report->users_spec);
+    if (told.words.users != NULL) {
+        dpe_h5_attr_text(table, "/validate/user", "task", report->of.users_spec);
     }
-    if (report->texts.validated) {
-        dpe_h5_attr_i64(table, "/validate/guard", "length", report->grid->params.length);
-        dpe_h5_attr_f64(table, "/validate/guard", "share", report->guard_share);
+    if (told.words.texts != NULL) {
+        dpe_h5_attr_i64(table, "/validate/guard", "length", report->of.grid->params.length);
+        dpe_h5_attr_f64(table, "/validate/guard", "share", report->of.guard);
     }
-    if (dpe_detect_deciding(report)->validated) {
-        put_validated_plans(table, report);
+    if (told.words.decides != NULL) {
+        put_validated_plans(table, report, &told.words);
     }
     if (complete) {
         put_table(table, report);

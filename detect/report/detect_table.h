@@ -8,24 +8,29 @@
 #include "detect/report/report.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
+#include "outputs/words/words.h"
 
 /** What the sweep found of one task; all is borrowed. */
 void dpe_detect_cells_of(const struct dpe_detect_report *report,
                          const struct dpe_detect_result *result, struct dpe_scores_result *scores,
                          struct dpe_ranking_result *ranking);
-/** What its validation found, and what that borrows besides the report's. */
-struct dpe_detect_validated {
-    struct dpe_scores_result scores;
-    const char *plan[DPE_DETECT_MOST_VALIDATED], *verdict[DPE_DETECT_MOST_VALIDATED];
-    double mean[DPE_DETECT_MOST_VALIDATED], low[DPE_DETECT_MOST_VALIDATED],
-        high[DPE_DETECT_MOST_VALIDATED];
-    int64_t n_valid[DPE_DETECT_MOST_VALIDATED];
+/** A report as outputs/words tells it; what is not here is the report's. */
+struct dpe_detect_told {
+    struct dpe_detect_words words;
+    struct dpe_search_result search;
+    struct dpe_detect_validated {
+        struct dpe_scores_result scores;
+        const char *plan[DPE_DETECT_MOST_VALIDATED], *verdict[DPE_DETECT_MOST_VALIDATED];
+        double mean[DPE_DETECT_MOST_VALIDATED], low[DPE_DETECT_MOST_VALIDATED],
+            high[DPE_DETECT_MOST_VALIDATED];
+        int64_t n_valid[DPE_DETECT_MOST_VALIDATED];
+        int64_t short_length[2];
+        struct dpe_interval shorter[2];
+    } validated[DPE_DETECT_RESULTS]; /**< of a result that is not validated: nothing */
 };
-void dpe_detect_validated_of(const struct dpe_detect_report *report,
-                             const struct dpe_detect_result *result,
-                             struct dpe_detect_validated *validated);
-/** What the search tried, tried [search.n]. */
-void dpe_detect_tried_of(const struct dpe_detect_report *report, struct dpe_searched_plan *tried);
+dpe_status dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_detect_told *told,
+                           struct dpe_error *err);
+void dpe_detect_told_free(struct dpe_detect_told *told);
 /** "better", "not distinguishable", "worse", "unknown". */
 const char *dpe_detect_verdict_text(enum dpe_detect_verdict verdict);
 /** Write the report's groups (outputs/SCHEMA.md, "Detection") into a table open for writing;

@@ -42,6 +42,11 @@ struct dpe_detect_short {
     struct dpe_interval found; /**< n 0: unknown */
 };
 
+/** The benchmarks of a detection: those of its sweep and search, of which the first that is used
+ * decides; the task that the user named, where the search has another; texts of L tokens, where
+ * there is a guard. */
+enum { DPE_DETECT_NIAH, DPE_DETECT_PPL, DPE_DETECT_OWN, DPE_DETECT_GUARD, DPE_DETECT_RESULTS };
+
 /** One benchmark: where its rows are and, once collected, what follows from them. */
 struct dpe_detect_result {
     bool used;
@@ -53,8 +58,8 @@ struct dpe_detect_result {
     const char *const *books; /**< perplexity: [n_samples] ids; NULL for NIAH */
     struct dpe_detect_scores scores;
     struct dpe_detect_ranking ranking;
-    struct dpe_detect_short quarter, ceiling; /**< of a quarter of L0, and of L0 */
-    bool validated;                           /**< the two below are filled */
+    struct dpe_detect_short shorter[2]; /**< of a quarter of L0, and of L0 */
+    bool validated;                     /**< the two below are filled */
     struct dpe_detect_scores validate_scores;
     struct dpe_detect_validation validation;
     double *at, *validate_at; /**< [cells], [plans][dpe_detect_positions] perplexity of the tokens
@@ -69,24 +74,30 @@ struct dpe_detect_validated_plan {
     bool plain;                      /**< and runtimes read it without an adapter */
 };
 
-/** Everything that the table and the terminal show. `grid`, `context` and names are borrowed; the
- *  rest is computed from rows by the functions below. */
-struct dpe_detect_report {
+/** What a detection is of; borrowed. */
+struct dpe_detect_about {
     const struct dpe_detect_grid *grid;
     const struct dpe_plan_context *context;
     enum dpe_detect_rule rule;
-    struct dpe_detect_result results[2]; /**< NIAH, perplexity; the first used one decides */
-    /** The task that the user named, where the search has another: only validated. */
-    struct dpe_detect_result users;
-    const char *users_spec;
-    /** Perplexity of the validated plans on texts of L tokens; used: there is a guard, and texts.
-     */
-    struct dpe_detect_result texts;
-    double guard_share; /**< of perplexity that the kept plan may lose */
-    double *scale;      /**< [n_groups] of the sweep's joint plan */
-    int64_t *selected;  /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
-    struct dpe_detect_search_options searching; /**< filled by the caller */
-    struct dpe_detect_source source;            /**< of its rows, likewise */
+    struct dpe_detect_search_options searching; /**< its ranking is the report's */
+    struct dpe_detect_source source;            /**< of the search's rows */
+    double guard; /**< share of perplexity that the kept plan may lose */
+    uint64_t seed, validation_seed;
+    const struct dpe_model *model;
+    const char *fingerprint; /**< of weights that another program has; NULL: the model's */
+    const struct dpe_tokenizer *tokenizer;
+    const struct dpe_corpus *corpus;
+    const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */
+    const char *users_spec;                /**< of DPE_DETECT_OWN */
+    const char *pilot;                     /**< what chose the spec, NULL = it was given */
+};
+
+/** Everything that the table and the terminal show, computed from rows by the functions below. */
+struct dpe_detect_report {
+    struct dpe_detect_about of; /**< filled by the caller, as are the results' tasks */
+    struct dpe_detect_result results[DPE_DETECT_RESULTS];
+    double *scale;     /**< [n_groups] of the sweep's joint plan */
+    int64_t *selected; /**< [n_groups] its lengths, −1 = none (the scale of the detection) */
     struct dpe_detect_search search;
     int n_validated;
     struct dpe_detect_validated_plan validated[DPE_DETECT_MOST_VALIDATED];
@@ -94,16 +105,8 @@ struct dpe_detect_report {
     int kept;   /**< and what the table holds: that one, unless fresh samples show a better, */
     struct dpe_detect_entry entry; /**< as its entry */
     int plain; /**< that finds most of those that runtimes read without an adapter; −1 */
-    uint64_t seed, validation_seed;
     struct dpe_session_work work; /**< of this session's processes, for /run */
     int64_t read_tokens; /**< of the prompts of all rows, a shared context once; 0: not known */
-    /* what the run was about, for /model, /tokenizer, /corpus and /detect */
-    const struct dpe_model *model;
-    const char *fingerprint; /**< of weights that another program has; NULL: the model's */
-    const struct dpe_tokenizer *tokenizer;
-    const struct dpe_corpus *corpus;
-    const char *niah_spec, *niah_template; /**< spec, hash of the templates; NULL = none */
-    const char *pilot;                     /**< what chose the spec, NULL = it was given */
 };
 /** Keys of the cells' configurations, owned by the caller; NULL: no memory. */
 const char **dpe_detect_cell_keys(const struct dpe_detect_grid *grid);
@@ -119,18 +122,6 @@ dpe_status dpe_detect_report_search(struct dpe_detect_report *report, struct dpe
 /** Collect the validated rows, compare, and make the entry of the table. May be called again. */
 dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const struct dpe_run *run,
                                         struct dpe_error *err);
-/** The advice to a user who wants the model to work at L. */
-enum dpe_detect_advice {
-    DPE_DETECT_ADVICE_NOTHING, /**< the model as it is finds what is possible */
-    DPE_DETECT_ADVICE_NONE,    /**< no plan is shown to help */
-    DPE_DETECT_ADVICE_TAKE,    /**< the kept plan */
-};
-enum dpe_detect_advice dpe_detect_advise(const struct dpe_detect_report *report);
-/** The longest length that was read at which a plan finds at least DPE_DETECT_USABLE of what the
- * unchanged model finds in a quarter of L0; `plan` is a validated one. 0: not known. */
-#define DPE_DETECT_USABLE 0.85
-int64_t dpe_detect_usable(const struct dpe_detect_report *report, int plan);
-
 /** Free what was computed. */
 void dpe_detect_report_free(struct dpe_detect_report *report);
 

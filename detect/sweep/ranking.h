@@ -107,9 +107,9 @@ int64_t dpe_detect_difference(const struct dpe_detect_scores *scores,
 void dpe_detect_texts(const struct dpe_detect_scores *texts, double *nll);
 
 enum {
-    DPE_DETECT_ROPE, /**< the first of every validation: the model as it is */
-    DPE_DETECT_MOST_VALIDATED = 16,
-    DPE_DETECT_PLAN_NAME = 512, /**< bytes of a name, with its NUL */
+    DPE_DETECT_ROPE,               /**< the first of every validation: the model as it is */
+    DPE_DETECT_MOST_VALIDATED = 6, /**< unchanged, chosen, plain, formula, and two of a sweep */
+    DPE_DETECT_PLAN_NAME = 512,    /**< bytes of a name, with its NUL */
 };
 
 /** Of one plan against another. Better and worse are shown by both the paired 95 % interval, which

@@ -173,7 +173,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
     const struct dpe_detect_search *search = &report->search;
-    const bool searches = dpe_detect_searches(report->rule);
+    const bool searches = dpe_detect_searches(report->of.rule);
     int at = 0;
     for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
         dpe_plan_free(&report->validated[v].config.plan);
@@ -190,7 +190,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
             report->chosen = i == 0 ? at : report->chosen;
         }
     }
-    if (dpe_detect_sweeps(report->rule)) {
+    if (dpe_detect_sweeps(report->of.rule)) {
         DPE_TRY(searches ? DPE_OK : add_plan(sweep, "base", NULL, &at, err));
         DPE_TRY(add_plan(sweep, "joint", NULL, &at, err));
         report->chosen = searches ? report->chosen : at;
@@ -218,9 +218,10 @@ static void set_fresh(struct sweep *sweep)
     struct dpe_detect_result *niah = &report->results[0], *ppl = &report->results[1];
     if (niah->used) {
         niah->n_validated = contexts * inputs->streams[DETECT_FRESH_NEEDLES].task.together;
-        report->users.n_validated =
+        report->results[DPE_DETECT_OWN].n_validated =
             further ? contexts * inputs->streams[DETECT_FRESH_USERS].task.together : 0;
-        report->texts.n_validated = further ? dpe_least(texts->n, DETECT_GUARD_BOOKS) : 0;
+        report->results[DPE_DETECT_GUARD].n_validated =
+            further ? dpe_least(texts->n, DETECT_GUARD_BOOKS) : 0;
     } else {
         const int64_t fresh = texts->n / 2;
         ppl->first_validated = fresh > 0 ? texts->n - fresh : 0;
@@ -252,15 +253,14 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     for (int v = 0; v < report->n_validated; v++) {
         configs[v] = report->validated[v].config;
     }
-    const struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
-                                                       &report->users, &report->texts};
-    if (dpe_detect_searches(report->rule)) {
+    if (dpe_detect_searches(report->of.rule)) {
         set_fresh(sweep);
     }
-    for (int i = 0; i < SWEEP_RESULTS; i++) {
-        if (results[i]->used) {
-            DPE_TRY(run_on(sweep, "validate", sweep->fresh[i], results[i]->first_validated,
-                           results[i]->n_validated, report->n_validated, configs, err));
+    for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
+        const struct dpe_detect_result *result = &report->results[i];
+        if (result->used) {
+            DPE_TRY(run_on(sweep, "validate", sweep->fresh[i], result->first_validated,
+                           result->n_validated, report->n_validated, configs, err));
         }
     }
     for (int i = DETECT_CEILING; i <= DETECT_QUARTER; i++) {

@@ -5,7 +5,7 @@
 #ifndef DPE_DETECT_TOOL_H
 #define DPE_DETECT_TOOL_H
 
-#include "detect/report/view.h"
+#include "detect/report/report.h"
 #include "detect/search/search.h"
 #include "detect/tool/detection.h"
 #include "engine/plan/methods/methods.h"
@@ -130,16 +130,14 @@ void dpe_detect_short_name(const struct dpe_niah_params *niah, int64_t length, c
 
 /* -------------------------------------------------------------------------------------- stages */
 
-enum { SWEEP_RESULTS = 4 }; /* NIAH, perplexity, the user's task, the guard's texts */
-
 /** A detection at work. */
 struct sweep {
     struct detect_inputs *inputs;
     struct dpe_detect_report *report;
-    const struct dpe_task *fresh[SWEEP_RESULTS]; /* of the report's results; one that is not open:
-                                                    none */
-    double cost[2];                              /* operations of a row */
-    const struct dpe_task *tasks;                /* of the list at work */
+    const struct dpe_task *fresh[DPE_DETECT_RESULTS]; /* of the report's results; one that is not
+                                                         open: none */
+    double cost[2];                                   /* operations of a row */
+    const struct dpe_task *tasks;                     /* of the list at work */
     bool complete;
     const struct dpe_work *work; /* at work */
 };

@@ -202,8 +202,6 @@ int dpe_terminal_width(FILE *file);
  * is broken between words, and its further lines are indented as far as the text after its label; a
  * line is printed once it has its end. Elsewhere lines stay whole, for grep. */
 void dpe_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/** Print a line "  label        words"; without a label the words alone. `user` is not used. */
-void dpe_print_labelled(void *user, const char *label, const char *words);
 /** Print what waits for the end of its line; dpe_tool_end calls it. */
 void dpe_print_end(void);
 

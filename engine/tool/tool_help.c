@@ -173,16 +173,6 @@ void dpe_print(const char *format, ...)
     va_end(args);
 }
 
-void dpe_print_labelled(void *user, const char *label, const char *words)
-{
-    (void)user;
-    if (label == NULL) {
-        dpe_print("%s\n", words);
-    } else {
-        dpe_print("  %-11s  %s\n", label, words);
-    }
-}
-
 void dpe_print_end(void)
 {
     if (waiting.n > 0) {

@@ -48,8 +48,7 @@ static struct validation read_validation(struct dpe_report *report,
         dpe_page_ok(&report->page, dpe_h5_answered(input->table, report->page.err));
         return v;
     }
-    v.r = dpe_input_get(report, input, &dpe_validated_scores_kinds[0], folder,
-                        "recall_mean perplexity ci_low ci_high n_valid");
+    v.r = dpe_input_get(report, input, &dpe_validated_scores_kinds[0], folder, "-validated_sample");
     if (v.r == NULL) {
         return v;
     }
@@ -176,7 +175,15 @@ static void add_lengths(struct dpe_report *report, const struct dpe_report_detec
                        : "The distances of far keys are",
         DPE_LENGTH_TEXT(dpe_detection_length(d)), times);
     add_chosen(report, d);
-    dpe_report_lines(report, BLOCK_NOTE, "/detect", "words");
+    dpe_words_noise(&report->page, d->ranking);
+}
+
+/* Another validation, or a search, where there is one. */
+static void *read_other(struct dpe_report *report, const struct dpe_report_input *input,
+                        const struct dpe_dataset_kind *kind, const char *folder, const char *names)
+{
+    return dpe_h5_has(input->table, folder) ? dpe_input_get(report, input, kind, folder, names)
+                                            : NULL;
 }
 
 /* What dpe-detect said. */
@@ -191,7 +198,27 @@ static void add_words(struct dpe_report *report, const struct dpe_report_detecti
                                                                              : "unfinished");
         return;
     }
-    dpe_report_lines(report, BLOCK_LEAD, "/validate", "words");
+    const struct dpe_report_input *input = d->input;
+    const struct dpe_dataset_kind *scores = &dpe_validated_scores_kinds[0];
+    const struct dpe_detect_words of = {
+        .decides = v->r,
+        .users = read_other(report, input, scores, "/validate/user", "-validated_sample"),
+        .texts = read_other(report, input, scores, "/validate/guard", "-validated_sample"),
+        .search = read_other(report, input, &dpe_search_kinds[0], "/search", NULL),
+        .spent = dpe_input_read_whole(input, "/search", "contexts", 0),
+        .exhausted = dpe_input_read_whole(input, "/search", "exhausted", 0) != 0,
+        .recall = v->recall,
+        .frequencies = d->frequencies,
+        .length = (int64_t)dpe_detection_length(d),
+        .trained = (int64_t)dpe_detection_trained(d),
+        .task = dpe_input_words(report, input, "/detect", "niah_parameters"),
+        .users_task = dpe_input_words(report, input, "/validate/user", "task"),
+        .kept = v->r->plan[v->kept],
+        .chosen = dpe_input_words(report, input, "/validate", "chosen"),
+        .plain = dpe_input_words(report, input, "/validate", "without_adapter")};
+    if (report->page.status == DPE_OK) {
+        dpe_words_detect(&report->page, &of);
+    }
     const char *selection = dpe_identity_get(&d->input->identity, "selection");
     if (selection != NULL) {
         dpe_page_say(

@@ -99,10 +99,6 @@ struct dpe_section {
     const char *has, *unless;
 };
 void dpe_report_write_section(struct dpe_report *report, const struct dpe_section *section);
-/** The lines of a text attribute of the subject, if it has one, as paragraphs of sentences: of the
- * kind, those that are indented as BLOCK_TEXT. */
-void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const char *object,
-                      const char *name);
 
 /* ------------------------------------------------------------------------------------- sections */
 

@@ -308,8 +308,8 @@ static void a_calibration(void **state)
 /* One sample has no interval: none is said, rather than one from nan to nan. */
 static void one_sample_has_no_interval(void **state)
 {
-    static const char *const labels[] = {"\n  unchanged    ", "\n  the table    ",
-                                         "\n  short texts  ", "\n  files        ", NULL};
+    static const char *const labels[] = {"\nunchanged    ", "\nthe table    ", "\nshort texts  ",
+                                         "\nfiles        ", NULL};
     (void)state;
     best_lengths_are(32, 128, 16, 1024);
     /* What was measured with a type is shown with it. */
