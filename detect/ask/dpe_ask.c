@@ -100,7 +100,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
 static dpe_status read_document(struct ask *ask, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_corpus_close_scoped) struct dpe_corpus *corpus = NULL;
-    DPE_TRY(dpe_job_corpus(ask->path, NULL, &corpus, err));
+    DPE_TRY(dpe_job_corpus(ask->path, &corpus, err));
     for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {
         const struct dpe_book *book = dpe_corpus_book(corpus, i);
         DPE_TRY(dpe_text_append(&ask->document, book->text, book->n, err));
@@ -293,7 +293,7 @@ DPE_MAIN(dpe_ask)
                "  dpe ask -m MODEL --document app.log --budget 10m --chat \"What failed first?\"",
         .children = children,
     };
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     struct ask ask = {
         .run = {.method = "dpe", .chat_template = "auto"}, .argc = argc, .argv = argv};
     dpe_tool_parse(&options, argc, argv, 0, &ask);

@@ -49,10 +49,8 @@ static void apply(struct batch *batch, const struct setting *setting, double tok
     if (!args->top_k_given && !setting->pairs) {
         args->top_k = "all";
     }
-    if (args->norm_samples == 0) {
-        args->norm_samples = setting->excerpts;
-    }
-    if (args->norms.lengths == NULL && setting->excerpts == 1) {
+    args->norm_samples = setting->excerpts;
+    if (setting->excerpts == 1) {
         snprintf(shortest, sizeof shortest, "%lld", (long long)dpe_least(trained / 4, 2048));
         args->norms.lengths = shortest;
     }
@@ -75,7 +73,7 @@ static dpe_status choose_dtype(struct batch *batch, struct dpe_error *err)
     if (tool->dtype_given || strcmp(batch->job.device, "cpu") != 0) {
         return DPE_OK;
     }
-    DPE_TRY(dpe_plan_make(batch->frequencies ? "rope" : "dpe", &context, &plan, err));
+    DPE_TRY(dpe_plan_make("dpe", &context, &plan, err));
     for (int i = 0; i < 2; i++) {
         DPE_TRY(dpe_job_use_device(&batch->job, i == 0 ? "cpu" : "cpu-bf16", err));
         (void)dpe_job_measure_here(&batch->job, &plan, length, &speeds[i], err);

@@ -159,7 +159,7 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
     entry->other = false;
     entry->task[0] = '\0';
     entry->plain[0] = '\0';
-    entry->factors = batch->frequencies && batch->alike;
+    entry->factors = false;
     if (access(path, F_OK) != 0) {
         return DPE_OK;
     }

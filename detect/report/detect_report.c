@@ -103,7 +103,7 @@ dpe_status dpe_detect_report_sweep(struct dpe_detect_report *report, const struc
     for (int g = 0; g < params->n_groups; g++) {
         const int t = dpe_detect_ranked(&dpe_detect_deciding(report)->ranking, g, 1);
         report->selected[g] = t < 0 ? -1 : params->lengths[t];
-        report->scale[g] = dpe_detect_joint_scale(params, g, report->selected[g]);
+        report->scale[g] = dpe_detect_joint_scale(params, report->selected[g]);
     }
     return DPE_OK;
 }
@@ -126,12 +126,11 @@ static dpe_status keep_own(struct dpe_detect_report *report, bool rope, bool bas
 {
     const struct dpe_detect_params *params = &report->of.grid->params;
     struct dpe_table_values *values = &report->entry.values;
-    const uint8_t *mask = params->mask;
     DPE_TRY(dpe_detect_entry_make(report->of.grid, report->of.context, &report->entry, err));
     for (int g = 0; g < params->n_groups; g++) {
-        const int at = dpe_detect_base_at(params, g);
+        const int at = dpe_detect_base_at(params);
         values->scale_factor[g] = rope   ? 1.0
-                                  : base ? dpe_detect_base_scale(params, g)
+                                  : base ? dpe_detect_base_scale(params)
                                          : report->scale[g];
         values->effective_length[g] = rope   ? (double)params->length
                                       : base ? (at < 0 ? -1.0 : (double)params->lengths[at])
@@ -139,11 +138,7 @@ static dpe_status keep_own(struct dpe_detect_report *report, bool rope, bool bas
     }
     dpe_table_put_temperature(rope ? &dpe_temperature_none : &params->temperature,
                               report->entry.room, values);
-    values->mask = (uint8_t *)(uintptr_t)mask;
     values->applied_inv_freq = params->still ? values->inv_freq + values->n_pairs : NULL; /* 0 */
-    for (int64_t j = 0; mask != NULL && j < values->n_pairs; j++) {
-        values->top_k += mask[j];
-    }
     return DPE_OK;
 }
 
@@ -176,7 +171,7 @@ static dpe_status keep(struct dpe_detect_report *report, struct dpe_error *err)
     DPE_TRY(report->kept == DPE_DETECT_ROPE || is_swept(name)
                 ? keep_own(report, report->kept == DPE_DETECT_ROPE, strcmp(name, "base") == 0, err)
                 : keep_named(report, err));
-    /* That of the model; plans of frequencies have another. */
+    /* That of the model. */
     report->entry.values.attention_scaling =
         sqrt(grid->configs[0].plan.temperature.logit_scale / (own > 0.0 ? own : 1.0));
     return DPE_OK;

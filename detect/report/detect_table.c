@@ -26,7 +26,7 @@ static void put_validated_names(struct dpe_h5 *table, const struct dpe_detect_re
         snprintf(meaning, sizeof meaning,
                  "rope: the model as it is; base: %s; joint: every group at its effective length; "
                  "else as --method takes it",
-                 dpe_detect_base_words(&report->of.grid->params));
+                 "every group at half the trained length");
         dpe_h5_put_scale(table, "/validated_plan", DPE_COL_STRING, names, report->n_validated,
                          meaning, "1");
     }
@@ -169,10 +169,7 @@ static void put_detect(struct dpe_h5 *table, const struct dpe_detect_report *rep
         {"criterion", recall ? "niah recall, higher is better" : "perplexity, lower is better"},
         {"tie_rule", "ties go to the larger length"},
         {"moving_pairs",
-         params->frequencies
-             ? "all pairs of one group, by their frequency; the others stay as in the base: groups "
-               "that go round within the trained length kept, the rest divided by L/L0"
-             : "all pairs of one group; every other group stays at half the trained length"},
+         "all pairs of one group; every other group stays at half the trained length"},
         {"informative_rule",
          "p < 0.05 in a permutation test of best mean - worst mean: each sample's values (those "
          "of one context together) are permuted among the lengths, 1999 times"},
@@ -284,7 +281,6 @@ dpe_status dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_de
         .spent = report->search.spent,
         .exhausted = report->search.exhausted,
         .recall = dpe_detect_deciding(report)->criterion == DPE_DETECT_RECALL,
-        .frequencies = report->of.grid->params.frequencies,
         .length = report->of.grid->params.length,
         .trained = report->of.grid->params.trained_length,
         .task = report->of.niah_spec,
@@ -399,7 +395,7 @@ static void add_evidence(const struct dpe_detect_report *report, char task[DPE_T
     values->evidence_rival =
         (char *)(uintptr_t)(rival >= 0 ? report->validated[rival].name : "none");
     values->evidence_rival_score = rival >= 0 ? known(&v->value[rival]) : -1.0;
-    values->evidence_short_loss = values->frequencies != 0 ? -1.0 : 0.0;
+    values->evidence_short_loss = 0.0;
     values->evidence_tokens = report->read_tokens;
 }
 
@@ -407,25 +403,17 @@ static void put_entry(struct dpe_h5 *table, const struct dpe_detect_report *repo
                       const struct dpe_table_values *values)
 {
     const unsigned parts = dpe_table_parts(values, false);
-    if (values->mask != NULL) { /* the pairs that moved are not all */
-        dpe_h5_put_count(table, "/layer", values->n_layers, "layer");
-        dpe_h5_put_count(table, "/head", values->n_heads, "query head");
-    }
     dpe_h5_put_entry(table, "/table", values, parts);
     dpe_h5_put_conventions(table, values, parts);
-    dpe_h5_attr_text(table, "/table", "key_pairs",
-                     values->mask != NULL ? "the top_k pairs of each head by 2-norm contribution"
-                                          : "all pairs of every head");
+    dpe_h5_attr_text(table, "/table", "key_pairs", "all pairs of every head");
     dpe_h5_attr_text(table, "/table", "adapter_required",
-                     report->validated[report->kept].plain || values->frequencies != 0 ? "false"
-                                                                                       : "true");
+                     report->validated[report->kept].plain ? "false" : "true");
 }
 
 static void put_table(struct dpe_h5 *table, const struct dpe_detect_report *report)
 {
     char task[DPE_TASK_WORDS + 16];
     struct dpe_table_values values = report->entry.values;
-    values.window = values.frequencies != 0 ? 0 : values.window;
     add_evidence(report, task, &values);
     put_entry(table, report, &values);
 }

@@ -22,9 +22,6 @@ enum {
     DPE_DETECT_MOST_HEATS = 5,
 };
 
-/** The spec of the plan that a sweep of frequencies ranks first, which no method has. */
-#define DPE_DETECT_SWEPT "sweep"
-
 /** What a plan is, from what needs least to be believed. */
 enum dpe_detect_kind {
     DPE_DETECT_UNCHANGED, /**< the model as it is */

@@ -46,7 +46,7 @@ static void add_length(struct dpe_detect_params *params, int64_t length)
 /* The paper's, and where L is no power of two times L0 the two that plans begin at. */
 static void auto_lengths(struct dpe_detect_params *params, int *skipped)
 {
-    const int64_t least = params->frequencies ? params->trained_length / 4 : params->window;
+    const int64_t least = params->window;
     for (int shift = 7; shift >= 0; shift--) {
         int64_t length = params->length >> shift;
         if (length < 1 || length < least) {
@@ -122,68 +122,29 @@ static dpe_status check_params(const struct dpe_detect_params *params, struct dp
     for (int t = 0; t < params->n_lengths; t++) {
         DPE_TRY(check_length(params, params->lengths[t], err));
     }
-    if (params->frequencies && params->lengths[params->n_lengths - 1] != params->length) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--lengths: expected --length %lld among them: a frequency is kept there",
-                        (long long)params->length);
-    }
-    if (params->frequencies && params->temperature.log_n_length > 0.0) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--temperature: --move frequencies has a constant factor alone, which "
-                        "runtimes can express; give logit-scale=A, auto or off");
-    }
     return DPE_OK;
 }
 
 /* ------------------------------------------------------------------------------------- the base */
 
-double dpe_detect_base_scale(const struct dpe_detect_params *params, int group)
+double dpe_detect_base_scale(const struct dpe_detect_params *params)
 {
-    double ratio = (double)params->length / (double)params->trained_length;
-    return !params->frequencies ? 2.0 * ratio : group < params->n_whole ? 1.0 : fmax(1.0, ratio);
+    return 2.0 * (double)params->length / (double)params->trained_length;
 }
 
-int dpe_detect_base_at(const struct dpe_detect_params *params, int group)
+int dpe_detect_base_at(const struct dpe_detect_params *params)
 {
     for (int t = 0; t < params->n_lengths; t++) {
-        int64_t length = params->lengths[t];
-        if (!params->frequencies      ? 2 * length == params->trained_length
-            : group < params->n_whole ? length == params->length
-                                      : length == params->trained_length) {
+        if (2 * params->lengths[t] == params->trained_length) {
             return t;
         }
     }
     return -1;
 }
 
-const char *dpe_detect_base_words(const struct dpe_detect_params *params)
+double dpe_detect_joint_scale(const struct dpe_detect_params *params, int64_t length)
 {
-    return params->frequencies ? "groups that go round within the trained length kept, the others "
-                                 "brought back into it"
-                               : "every group at half the trained length";
-}
-
-/* How many of the groups with these edges, from the first on, go round within L0 tokens whole. */
-static dpe_status whole_groups(const struct dpe_plan_context *context, const int32_t *edges,
-                               int n_groups, int *n_whole, struct dpe_error *err)
-{
-    static const double circle = 6.28318530717958647692;
-    double a = 1.0;
-    DPE_OWNED double *inv_freq = NULL;
-    DPE_TRY(DPE_NEW(&inv_freq, (size_t)edges[n_groups], err, "out of memory for frequencies"));
-    DPE_TRY(dpe_rope_native(context->config, context->length, inv_freq, &a, err));
-    *n_whole = 0;
-    /* Frequencies fall with the pair: the last of a group is its slowest. */
-    while (*n_whole < n_groups &&
-           inv_freq[edges[*n_whole + 1] - 1] * (double)context->trained_length >= circle) {
-        (*n_whole)++;
-    }
-    return DPE_OK;
-}
-
-double dpe_detect_joint_scale(const struct dpe_detect_params *params, int group, int64_t length)
-{
-    return length < 1 ? dpe_detect_base_scale(params, group)
+    return length < 1 ? dpe_detect_base_scale(params)
                       : dpe_length_scale(params->length, (double)length);
 }
 
@@ -197,12 +158,10 @@ dpe_status dpe_detect_joint_plan(const struct dpe_detect_grid *grid,
         return dpe_plan_make("rope", context, plan, err);
     }
     const struct dpe_dpe_params dpe = {
-        .frequencies = grid->params.frequencies,
         .window = grid->params.window,
         .n_groups = grid->params.n_groups,
         .edges = grid->edges,
         .scale = scale,
-        .mask = grid->params.mask,
         .temperature = &grid->params.temperature,
     };
     return dpe_plan_make_dpe(&dpe, context, plan, err);
@@ -225,7 +184,6 @@ dpe_status dpe_detect_entry_make(const struct dpe_detect_grid *grid,
                                               .n_pairs = grid->n_pairs,
                                               .trained_length = params->trained_length,
                                               .length = params->length,
-                                              .frequencies = params->frequencies,
                                               .window = params->window,
                                               .n_groups = params->n_groups,
                                               .group_edge = grid->edges,
@@ -255,13 +213,11 @@ dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
     const size_t n = (size_t)grid->n_pairs;
     *holds = false;
     DPE_TRY(dpe_detect_entry_make(grid, context, entry, err));
-    values->frequencies = 0; /* it names its own */
     DPE_TRY(dpe_table_of_plan(plan, context, entry->room, values, holds, err));
     if (values->applied_inv_freq != NULL) { /* the plan's, which may end before */
         values->applied_inv_freq =
             memcpy(values->inv_freq + n, plan->inv_freq, n * sizeof *plan->inv_freq);
     }
-    *holds = *holds && (!grid->params.frequencies || dpe_detect_is_plain(context->config, values));
     return DPE_OK;
 }
 
@@ -274,7 +230,7 @@ static dpe_status cell_plan(const struct dpe_detect_grid *grid,
     DPE_OWNED double *scale = NULL;
     DPE_TRY(DPE_NEW(&scale, (size_t)params->n_groups, err, "out of memory for a plan's scales"));
     for (int g = 0; g < params->n_groups; g++) {
-        scale[g] = g != group ? dpe_detect_base_scale(params, g)
+        scale[g] = g != group ? dpe_detect_base_scale(params)
                               : (double)params->length / (double)params->lengths[length];
     }
     return dpe_detect_joint_plan(grid, context, scale, plan, err);
@@ -328,9 +284,6 @@ dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
     DPE_TRY(DPE_NEW(&made.cell, n_cells, err, "out of memory for a grid of %zu cells", n_cells));
     DPE_TRY(DPE_NEW(&made.configs, n_cells, err, "out of memory for a grid of %zu cells", n_cells));
     DPE_TRY(dpe_plan_model_edges(context->config, params->n_groups, made.edges, err));
-    if (params->frequencies) {
-        DPE_TRY(whole_groups(context, made.edges, params->n_groups, &made.params.n_whole, err));
-    }
     for (int g = 0; g < params->n_groups; g++) {
         for (int t = 0; t < params->n_lengths; t++) {
             DPE_TRY(add_cell(&made, context, g, t, err));

@@ -34,34 +34,23 @@ struct dpe_detect_params {
     int64_t length;         /**< L, tokens */
     int64_t trained_length; /**< L0, tokens */
     int64_t window;         /**< w, tokens: nearer keys keep their distance */
-    bool frequencies;       /**< the scales divide frequencies (dpe_dpe_params): the window decides
-                                 nothing */
     bool still;             /**< no layer that a plan is for rotates: plans are temperatures, and
                                  groups, lengths and window decide nothing */
-    int n_whole;            /**< of frequencies: so many groups, the first ones, are of pairs that
-                                 all go round within L0 tokens; the grid finds it */
     int n_groups;           /**< C equal ranges of pairs */
     int n_lengths;
     int64_t lengths[DPE_DETECT_MAX_LENGTHS]; /**< detecting lengths t, ascending, w ≤ t ≤ L */
-    const uint8_t *mask; /**< [n_layers][n_heads][n_pairs] pairs that move; NULL = all (the paper);
-                              borrowed for the grid's life */
     /** Of every plan of the sweep: base, cells, joint; not of "rope". All zero:
      *  none, which the grid then has. */
     struct dpe_temperature temperature;
 };
 
-/** The base of all cells. Positions: every group is at L0/2, the paper's. Frequencies: a group of
- *  which every pair goes round within L0 tokens has met every angle in training, and is kept; the
- *  others are at L0, which brings back the angles that they had. (With all groups at L0/2 and no
- *  near window a model finds nothing, so no cell would differ from another.) The scale of a group
- *  there, and its detecting length: an index, −1 where it is none of them. */
-double dpe_detect_base_scale(const struct dpe_detect_params *params, int group);
-int dpe_detect_base_at(const struct dpe_detect_params *params, int group);
-/** "every group at half the trained length", or what takes its place. */
-const char *dpe_detect_base_words(const struct dpe_detect_params *params);
+/** The base of all cells, in which every group is at L0/2: the scale of a group there, and its
+ *  detecting length: an index, −1 where it is none of them. */
+double dpe_detect_base_scale(const struct dpe_detect_params *params);
+int dpe_detect_base_at(const struct dpe_detect_params *params);
 /** The scale of a group in the joint plan, `length` −1: that of the base; else dpe_length_scale,
  *  as the sweep measured it. */
-double dpe_detect_joint_scale(const struct dpe_detect_params *params, int group, int64_t length);
+double dpe_detect_joint_scale(const struct dpe_detect_params *params, int64_t length);
 
 /** min(1024, L0/8), at least 1. */
 int64_t dpe_detect_default_window(int64_t trained_length);
@@ -69,7 +58,7 @@ int64_t dpe_detect_default_window(int64_t trained_length);
 /** Fill params->lengths (length, trained_length and window are set) from "auto" or a list "a,b,…".
  *  auto: L/128 … L by powers of two, and L0/2 and L0, where plans begin; those shorter than the
  *  window (or than 1) are left out, and of the former counted in *skipped, because at t < w no far
- *  key would be nearer than w: t + w(1 − t/L) > t. Of frequencies those shorter than L0/4 are.
+ *  key would be nearer than w: t + w(1 − t/L) > t.
  *  A listed length shorter than the window, longer than L, or twice there is DPE_USAGE. */
 dpe_status dpe_detect_parse_lengths(const char *spec, struct dpe_detect_params *params,
                                     int *skipped, struct dpe_error *err);
@@ -91,8 +80,8 @@ struct dpe_detect_grid {
     struct dpe_detect_config *configs; /**< in order of their first cell */
 };
 /** Check the parameters (DPE_USAGE names the option to change) and make the distinct plans. L must
- *  be at least L0/2: below that the other groups' scale would be less than one. n_whole is found
- *  here. DPE_BAD_DATA as dpe_rope_native. */
+ *  be at least L0/2: below that the other groups' scale would be less than one. DPE_BAD_DATA as
+ * dpe_rope_native. */
 dpe_status dpe_detect_grid_make(const struct dpe_detect_params *params,
                                 const struct dpe_plan_context *context,
                                 struct dpe_detect_grid *grid, struct dpe_error *err);
@@ -111,7 +100,7 @@ dpe_status dpe_detect_entry_make(const struct dpe_detect_grid *grid,
 void dpe_detect_entry_free(struct dpe_detect_entry *entry);
 /** Whether a table with the grid's groups can hold this plan, made from any spec: then *entry is
  * made, and its. Such are dpe with these groups (or fewer that divide them), and all that
- * dpe_table_of_plan names; where frequencies are moved, only those that need no adapter. Errors as
+ * dpe_table_of_plan names. Errors as
  * dpe_table_of_plan. */
 dpe_status dpe_detect_holds(const struct dpe_detect_grid *grid,
                             const struct dpe_plan_context *context, const struct dpe_plan *plan,

@@ -17,37 +17,6 @@ static uint64_t seed_of_validation(uint64_t seed)
     return high << 32 | dpe_rng_u32(&rng);
 }
 
-/* --scale-pairs and --top-k: the mask of the top-k pairs of each head. Without them all move. */
-static dpe_status read_pairs(struct detect_inputs *inputs, struct dpe_error *err)
-{
-    const struct dpe_detect_arguments *args = inputs->args;
-    const struct dpe_config *config = dpe_model_config(inputs->job.model);
-    const int64_t n_pairs = config->head_dim / 2, rotating = dpe_config_pairs(config);
-    const int64_t rows = config->n_layers * config->n_heads;
-    const double asked =
-        args->top_k < 1.0 ? floor(args->top_k * (double)rotating + 0.5) : args->top_k;
-    snprintf(inputs->key_pairs, sizeof inputs->key_pairs, "all");
-    if (args->scale_pairs == NULL) {
-        return DPE_OK;
-    }
-    if (asked < 1.0 || asked > (double)rotating) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--top-k: expected 1 to %lld of the model's pairs, found %g",
-                        (long long)rotating, args->top_k);
-    }
-    /* Without its weights, in a dry run, a model has another fingerprint. */
-    const char *fingerprint = args->job.dry_run ? NULL : dpe_job_fingerprint(&inputs->job);
-    const struct dpe_profile_model model = {fingerprint, config->n_layers, config->n_heads,
-                                            n_pairs};
-    DPE_SCOPED(dpe_profile_free) struct dpe_profile profile = {0};
-    DPE_TRY(dpe_profile_read(args->scale_pairs, &model, false, &profile, err));
-    snprintf(inputs->key_pairs, sizeof inputs->key_pairs, "top %lld of profile %s",
-             (long long)asked, profile.identity);
-    DPE_TRY(DPE_NEW(&inputs->mask, (size_t)(rows * n_pairs), err, "out of memory for key pairs"));
-    return dpe_plan_mask_ranked(profile.ranking, rows, n_pairs, (int64_t)asked, false, inputs->mask,
-                                err);
-}
-
 /* ----------------------------------------------------------------------------------------- grid */
 
 static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
@@ -66,13 +35,10 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     struct dpe_detect_params params = {
         .length = args->job.length,
         .trained_length = inputs->job.trained_length,
-        .frequencies = args->frequencies,
         .still = still,
-        .window = args->frequencies  ? 1
-                  : args->window > 0 ? args->window
-                                     : dpe_detect_default_window(inputs->job.trained_length),
+        .window =
+            args->window > 0 ? args->window : dpe_detect_default_window(inputs->job.trained_length),
         .n_groups = still ? 1 : (int)dpe_least(args->groups, INT32_MAX),
-        .mask = inputs->mask,
     };
     if (strcmp(args->temperature, "auto") != 0 &&
         dpe_temperature_parse(args->temperature, config->head_dim, &params.temperature, err) !=
@@ -84,16 +50,14 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
 }
 
 dpe_status dpe_detect_inputs_plan(const struct detect_inputs *inputs, const char *spec,
-                                  const double *scale, struct dpe_plan *plan, struct dpe_error *err)
+                                  struct dpe_plan *plan, struct dpe_error *err)
 {
     struct dpe_plan_context context = inputs->context;
     context.official = true;
     if (strncmp(spec, "dpe", 3) != 0) {
         context.select = NULL; /* --selection is of the sweep's plans */
     }
-    return strcmp(spec, DPE_DETECT_SWEPT) == 0
-               ? dpe_detect_joint_plan(&inputs->grid, &inputs->context, scale, plan, err)
-               : dpe_plan_make(spec, &context, plan, err);
+    return dpe_plan_make(spec, &context, plan, err);
 }
 
 /* Before any work: a candidate that was named must be a plan of this model that the device runs. */
@@ -104,7 +68,7 @@ static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *
     DPE_TRY(dpe_job_check_plan(&inputs->job, &inputs->grid.configs[0].plan, args->job.length, err));
     for (int i = 0; i < args->n_against; i++) {
         DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
-        if (dpe_detect_inputs_plan(inputs, args->against[i], NULL, &plan, err) != DPE_OK ||
+        if (dpe_detect_inputs_plan(inputs, args->against[i], &plan, err) != DPE_OK ||
             dpe_job_check_plan(&inputs->job, &plan, args->job.length, err) != DPE_OK) {
             return dpe_fail_prefix(err, "--against");
         }
@@ -232,7 +196,7 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
 }
 
 /* The texts of the guard; where needles say little, or are not asked for, the search goes by them.
- * Only a guard that was asked for needs them. */
+ */
 static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
 {
     struct detect_opened *texts = &inputs->streams[DETECT_GUARD];
@@ -245,11 +209,8 @@ static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
                                      inputs->args->job.length, inputs->niah.special, &texts->task,
                                      &short_books, err);
     texts->n = status == DPE_OK ? texts->task.n_samples : 0;
-    if (status != DPE_OK && (inputs->args->guard_given || !inputs->args->use_niah)) {
-        return dpe_fail_prefix(err,
-                               inputs->args->use_niah
-                                   ? "--guard needs texts of --length tokens (--guard 0: no guard)"
-                                   : "--task ppl");
+    if (status != DPE_OK && !inputs->args->use_niah) {
+        return dpe_fail_prefix(err, "--task ppl");
     }
     if (status != DPE_OK) {
         dpe_log_warning("no guard on perplexity: %s", err->text);
@@ -321,8 +282,8 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs,
 {
     *inputs =
         (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->job.seed)};
-    dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
-        read_pairs, make_grid, check_against, add_tasks};
+    dpe_status (*const steps[])(struct detect_inputs *,
+                                struct dpe_error *) = {make_grid, check_against, add_tasks};
     DPE_TRY(dpe_chat_set_variables(args->job.template_vars, err));
     DPE_TRY(dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err));
     DPE_TRY(dpe_job_needs_plans(&inputs->job, "its lengths cannot be found by trying", err));
@@ -338,7 +299,6 @@ dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status stat
     close_tasks(inputs);
     free(inputs->books);
     dpe_detect_grid_free(&inputs->grid);
-    free(inputs->mask);
     return dpe_job_close(&inputs->job, status, err);
 }
 
@@ -350,7 +310,7 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
     char pilot[512];
     snprintf(pilot, sizeof pilot, "trained length %lld, from %s",
              (long long)inputs->grid.params.trained_length, inputs->users_spec);
-    const char *fields[8][2] = {
+    const char *fields[5][2] = {
         {"task", args->auto_task                   ? "auto"
                  : args->use_niah && args->use_ppl ? "both"
                  : args->use_niah                  ? "niah"
@@ -358,15 +318,10 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
         {"niah", args->auto_task ? pilot : inputs->niah_spec},
         {"niah_template", inputs->niah_template},
         {"special_in_text", specials[inputs->niah.special]},
-        {"key_pairs", inputs->key_pairs},
     };
-    /* A sweep of positions has no field "move", one without --selection no field "selection". */
-    size_t n_fields = 5;
+    /* Without --selection there is no field "selection". */
+    size_t n_fields = 4;
     const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
-    if (args->frequencies) {
-        fields[n_fields][0] = "move";
-        fields[n_fields++][1] = "frequencies";
-    }
     char selection[sizeof plan->name];
     if (dpe_selects(&plan->selection)) {
         dpe_plan_selection_text(plan, selection);

@@ -60,7 +60,7 @@ static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64
         return status == DPE_USAGE ? DPE_OK : status;
     }
     struct dpe_detect_config config = {0};
-    DPE_TRY(dpe_detect_inputs_plan(inputs, "rope", NULL, &rope, err));
+    DPE_TRY(dpe_detect_inputs_plan(inputs, "rope", &rope, err));
     DPE_TRY(dpe_plan_key(&rope, config.key, err));
     config.plan = rope;
     const struct stage stage = {.name = "pilot",

@@ -332,5 +332,5 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
         dpe_result_free(out);
         return status;
     }
-    return dpe_result_print(out, inputs->args->job.result, err);
+    return dpe_result_print(out, err);
 }

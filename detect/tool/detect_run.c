@@ -335,7 +335,7 @@ static dpe_status detection_fill(void *state, struct dpe_h5 *table, struct dpe_e
 static dpe_status detection_print(void *state, struct dpe_error *err)
 {
     struct detection *detection = state;
-    return detection->inputs.args->job.result != DPE_RESULT_TEXT
+    return detection->inputs.args->job.json
                ? dpe_detect_print_result(&detection->inputs, &detection->report, err)
                : dpe_detect_print(&detection->inputs, &detection->report, err);
 }

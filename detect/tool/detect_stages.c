@@ -26,8 +26,7 @@ static dpe_status admit(void *user, struct dpe_detect_tried *tried, bool *fits,
     struct dpe_error why = {0};
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     DPE_SCOPED(dpe_detect_entry_free) struct dpe_detect_entry entry = {0};
-    dpe_status status =
-        dpe_detect_inputs_plan(inputs, tried->spec, sweep->report->scale, &plan, &why);
+    dpe_status status = dpe_detect_inputs_plan(inputs, tried->spec, &plan, &why);
     if (status == DPE_OK) {
         status = dpe_job_check_plan(&inputs->job, &plan, inputs->args->job.length, &why);
     }
@@ -37,9 +36,8 @@ static dpe_status admit(void *user, struct dpe_detect_tried *tried, bool *fits,
         return status == DPE_NO_MEMORY ? dpe_fail(err, status, "%s", why.text) : DPE_OK;
     }
     DPE_TRY(dpe_plan_key(&plan, tried->key, err));
-    if (tried->kind == DPE_DETECT_UNCHANGED || strcmp(tried->spec, DPE_DETECT_SWEPT) == 0) {
+    if (tried->kind == DPE_DETECT_UNCHANGED) {
         tried->table = true;
-        tried->plain = tried->kind != DPE_DETECT_UNCHANGED;
         return DPE_OK;
     }
     DPE_TRY(dpe_detect_holds(&inputs->grid, &inputs->context, &plan, &entry, &tried->table, err));
@@ -100,8 +98,7 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < search->n && status == DPE_OK; i++) {
         if (search->wanted[i] != 0) {
             memcpy(configs[n].key, search->tried[i].key, sizeof configs[n].key);
-            status = dpe_detect_inputs_plan(inputs, search->tried[i].spec, sweep->report->scale,
-                                            &configs[n++].plan, err);
+            status = dpe_detect_inputs_plan(inputs, search->tried[i].spec, &configs[n++].plan, err);
         }
     }
     snprintf(name, sizeof name, "search %d", search->heats + 1);
@@ -145,15 +142,15 @@ static dpe_status add_plan(struct sweep *sweep, const char *name, const struct d
     DPE_OWNED double *base = NULL;
     DPE_TRY(DPE_NEW(&base, (size_t)n, err, "out of memory for %d groups", n));
     for (int g = 0; g < n; g++) {
-        base[g] = dpe_detect_base_scale(&inputs->grid.params, g);
+        base[g] = dpe_detect_base_scale(&inputs->grid.params);
     }
     const bool swept = strcmp(name, "joint") == 0 || strcmp(name, "base") == 0;
-    DPE_TRY(dpe_detect_inputs_plan(inputs, swept ? DPE_DETECT_SWEPT : name,
-                                   strcmp(name, "base") == 0 ? base : report->scale,
-                                   &plan->config.plan, err));
+    DPE_TRY(swept ? dpe_detect_joint_plan(&inputs->grid, &inputs->context,
+                                          strcmp(name, "base") == 0 ? base : report->scale,
+                                          &plan->config.plan, err)
+                  : dpe_detect_inputs_plan(inputs, name, &plan->config.plan, err));
     DPE_TRY(dpe_plan_key(&plan->config.plan, plan->config.key, err));
-    snprintf(plan->name, sizeof plan->name, "%s",
-             strcmp(name, DPE_DETECT_SWEPT) == 0 ? "joint" : name);
+    snprintf(plan->name, sizeof plan->name, "%s", name);
     plan->table = of == NULL || of->table;
     plan->plain = of != NULL && of->plain;
     for (*at = 0; strcmp(report->validated[*at].config.key, plan->config.key) != 0;) {

@@ -42,8 +42,6 @@ struct detect_inputs {
     struct dpe_plan_context context;
     struct dpe_detect_grid grid;
     int skipped_lengths;
-    uint8_t *mask;       /**< key pairs that move; NULL = all pairs */
-    char key_pairs[160]; /**< what decides the mask, for the identity */
     struct dpe_niah_params niah;
     char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
     struct dpe_niah_params users_niah;      /**< what --niah names; of a search `niah` may differ */
@@ -76,10 +74,9 @@ dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status stat
 dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples that share something: those of a context, or of the contexts with one first half. */
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
-/** The plan of a candidate's spec, freed by the caller; that of DPE_DETECT_SWEPT has `scale`. */
+/** The plan of a candidate's spec, freed by the caller. */
 dpe_status dpe_detect_inputs_plan(const struct detect_inputs *inputs, const char *spec,
-                                  const double *scale, struct dpe_plan *plan,
-                                  struct dpe_error *err);
+                                  struct dpe_plan *plan, struct dpe_error *err);
 /** Tokens that a sample of a task reads, on average and about: samples of a context share one
  * reading, those with the same first half share that. */
 int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task);

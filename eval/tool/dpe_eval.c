@@ -355,7 +355,7 @@ static void parse_line(const struct top *top, int argc, char **argv,
 
 DPE_MAIN(dpe_eval)
 {
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     const struct top top = find_command(argc, argv);
     if (top.command->main != NULL) {
         return top.command->main(argc - top.at, argv + top.at);

@@ -139,8 +139,7 @@ struct dpe_report_detection {
         *by_perplexity; /**< where needles decide; rank NULL: not there */
     /** effective_length [group]: by the rule of /select; NULL: those of rank 1 */
     const struct dpe_table_part *table;
-    bool by_recall;   /**< needles decide */
-    bool frequencies; /**< the scales divide frequencies, not far positions */
+    bool by_recall; /**< needles decide */
 };
 /** The subject, read once; NULL after a failure. */
 const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report);

@@ -74,9 +74,8 @@ struct dpe_detect_words {
     int64_t spent;                                 /**< contexts that the search read */
     bool exhausted;                                /**< nothing was left to try */
     bool recall;                                   /**< needles decide; else perplexity */
-    bool frequencies;              /**< of every plan: it changes short texts as well */
-    int64_t length, trained;       /**< tokens */
-    const char *task, *users_task; /**< the needles as a spec; NULL: not known */
+    int64_t length, trained;                       /**< tokens */
+    const char *task, *users_task;                 /**< the needles as a spec; NULL: not known */
     const char *kept,
         *chosen;       /**< plans: what the table holds, what was chosen before; NULL: kept */
     const char *plain; /**< the best of those that need no adapter; NULL: none */

@@ -249,9 +249,8 @@ static void put_short(const struct dpe_detect_words *of, struct dpe_text *out)
     const bool plain = of->plain != NULL && strcmp(of->plain, of->kept) == 0;
     if (!is_unchanged(of)) {
         dpe_text_put(out,
-                     plain || of->frequencies
-                         ? "short texts change too: dpe-eval ppl -l %lld measures what they lose"
-                         : "texts of up to %lld tokens run unchanged",
+                     plain ? "short texts change too: dpe-eval ppl -l %lld measures what they lose"
+                           : "texts of up to %lld tokens run unchanged",
                      (long long)of->trained);
     }
 }

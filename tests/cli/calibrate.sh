@@ -9,17 +9,15 @@ root=$(cd "$here/../.." && pwd)
 . "$here/world.sh"
 make_model model
 common="--model $work/model --corpus $work/corpus --seed 5 --threads 1 --quiet"
-sweep="--length 192 --task niah --niah digits=4,keys=2,asked=2,shared=2 --groups 2 --samples 12 --lengths 8,32,64 --window 8
+sweep="--length 192 --task niah --niah digits=4,keys=2,asked=2,shared=2,special=literal --groups 2 --samples 12 --lengths 8,32,64 --window 8
     --batch 2 --select paper --temperature off"
-profile="--contribution mean-of-products --special-in-text literal"
-profiled="$profile --norm-lengths 32,64 --norm-samples 3"
 
 # calibrate NAME OPTIONS: into $work/NAME; its output goes to out and err.
 calibrate() {
     name=$1
     shift
     # shellcheck disable=SC2086 # lists of words
-    "$bin/dpe-calibrate" $common $sweep $profiled -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
+    "$bin/dpe-calibrate" $common $sweep -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
 }
 # both NAME OPTIONS: by dpe-calibrate into NAME, by dpe-detect into NAME.h5
 both() {
@@ -34,7 +32,7 @@ both() {
 both raced
 both other --niah digits=5
 # shellcheck disable=SC2086
-"$bin/dpe-norms" $common $profile --lengths 32,64 --samples 3 -o "$work/norms.h5" >"$work/out" 2>"$work/err" ||
+"$bin/dpe-norms" $common --special-in-text literal -o "$work/norms.h5" >"$work/out" 2>"$work/err" ||
     fail "dpe-norms: $(cat "$work/err")"
 same "$work/raced/norms.h5" "$work/norms.h5"
 h5dump -d /method "$work/raced/check.h5" >"$work/out" 2>&1
@@ -83,8 +81,8 @@ same "$work/given.h5" "$work/raced/table.h5"
 grep -q "Number of key pairs that are scaled" "$work/raced/report.html" && fail "the report shows a choice that was not made"
 
 # By perplexity, and killed while it measures the number of pairs, with its first rows on disk.
-by_books="--length 96 --task ppl --select paper --temperature off --niah special=literal --groups 2 --samples 9 --lengths 16,32 --window 16 --norm-lengths 32
-    --norm-samples 2"
+by_books="--length 96 --task ppl --select paper --temperature off --niah special=literal --groups 2 --samples 9 --lengths 16,32 --window 16
+   "
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $common $by_books -o "$work/whole" >"$work/out" 2>"$work/err" || fail "by perplexity: $(cat "$work/err")"
 # shellcheck disable=SC2086

@@ -358,7 +358,7 @@ static dpe_status run_rows(void *state, struct dpe_error *err)
 static dpe_status print(void *state, struct dpe_error *err)
 {
     struct dpe_comparison *comparison = state;
-    const bool document = comparison->args->job.result != DPE_RESULT_TEXT;
+    const bool document = comparison->args->job.json;
     if (comparison->args->predictions != NULL) {
         DPE_TRY(dpe_eval_write_predictions(comparison, err));
     }
@@ -367,7 +367,7 @@ static dpe_status print(void *state, struct dpe_error *err)
     }
     dpe_status status = each_suite(comparison, NULL, err);
     if (status == DPE_OK && document) {
-        status = dpe_result_print(comparison->out, comparison->args->job.result, err);
+        status = dpe_result_print(comparison->out, err);
     } else if (document) {
         dpe_result_free(comparison->out);
     }

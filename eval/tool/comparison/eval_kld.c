@@ -273,7 +273,7 @@ static dpe_status print_result(const struct kld *kld, const struct dpe_kld_resul
     dpe_result_text(out, "table", args->job.output);
     dpe_datasets_rows(&dpe_kld_kind, result, "method", "methods", out);
     dpe_datasets_rows(&dpe_kld_kind, result, "method position", "positions", out);
-    return dpe_result_print(out, args->job.result, err);
+    return dpe_result_print(out, err);
 }
 
 static dpe_status kld_print(void *state, struct dpe_error *err)
@@ -285,7 +285,7 @@ static dpe_status kld_print(void *state, struct dpe_error *err)
     if (kld->saved != NULL) {
         DPE_TRY(dpe_kld_saved_rounding(kld->saved, kld->n_texts, &rounding, err));
     }
-    if (kld->comparison.args->job.result != DPE_RESULT_TEXT) {
+    if (kld->comparison.args->job.json) {
         return print_result(kld, &result, err);
     }
     const struct dpe_kld_words of = {

@@ -269,9 +269,6 @@ static void refuse_contradictions(struct dpe_command_line *state,
     if (args->other_model && !table) {
         dpe_line_error(state, "--other-model goes with --table");
     }
-    if (args->job.split != NULL && args->job.corpus == NULL) {
-        dpe_line_error(state, "--split goes with --corpus");
-    }
     if (args->norms != NULL && args->what != NULL &&
         (strcmp(args->what, "rank") == 0 || strcmp(args->what, "window") == 0)) {
         dpe_line_error(state, "--norms goes with --what top-k, last-k and scaled-length");

@@ -99,13 +99,13 @@ static dpe_status print_document(const struct dpe_tuning *tuning, struct dpe_err
         dpe_datasets_fields(&dpe_tune_kind, &result, "method", g, out);
     }
     free(result.tuned);
-    return dpe_result_print(out, tuning->comparison.args->job.result, err);
+    return dpe_result_print(out, err);
 }
 
 dpe_status dpe_tune_print(void *state, struct dpe_error *err)
 {
     const struct dpe_tuning *tuning = state;
-    if (tuning->comparison.args->job.result != DPE_RESULT_TEXT) {
+    if (tuning->comparison.args->job.json) {
         return print_document(tuning, err);
     }
     struct dpe_tune_result result;
@@ -156,7 +156,6 @@ static void print_settings(const struct dpe_tuning *tuning)
 
 static dpe_status print_cost_document(const struct dpe_tuning *tuning, struct dpe_error *err)
 {
-    const struct dpe_comparison *comparison = &tuning->comparison;
     struct dpe_result *out = begin_document(tuning);
     int64_t rows = 0;
     double tokens = 0.0;
@@ -175,13 +174,13 @@ static dpe_status print_cost_document(const struct dpe_tuning *tuning, struct dp
     dpe_result_row(out, NULL);
     dpe_result_whole(out, "rows", rows);
     dpe_result_number(out, "tokens", tokens);
-    return dpe_result_print(out, comparison->args->job.result, err);
+    return dpe_result_print(out, err);
 }
 
 dpe_status dpe_tune_cost(const struct dpe_tuning *tuning, struct dpe_bill *sum,
                          struct dpe_error *err)
 {
-    if (tuning->comparison.args->job.result != DPE_RESULT_TEXT) {
+    if (tuning->comparison.args->job.json) {
         return print_cost_document(tuning, err);
     }
     DPE_OWNED double *rows = NULL;

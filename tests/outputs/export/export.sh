@@ -12,7 +12,7 @@ root=$(cd "$here/../../.." && pwd)
 
 calibrate() {
     "$bin/dpe-calibrate" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --samples 1 \
-        --norm-samples 2 --groups 2 --lengths 64,512 --top-k 0.75 --seed 3 "$@" >"$work/out" 2>"$work/err"
+        --groups 2 --lengths 64,512 --top-k 0.75 --seed 3 "$@" >"$work/out" 2>"$work/err"
 }
 export_() {
     "$bin/dpe-export" "$@" >"$work/out" 2>"$work/err"
@@ -165,7 +165,7 @@ refused 78 "contribution" norms -m "$root/data/reference" -o "$work/killed.h5" \
 batch=$work/batch
 for signal in KILL TERM KILL; do
     "$bin/dpe-calibrate" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --samples 1 \
-        --norm-samples 2 --groups 2 --lengths 64,512 --top-k 0.75 --seed 3 -o "$batch" >"$work/out" 2>"$work/err" &
+        --groups 2 --lengths 64,512 --top-k 0.75 --seed 3 -o "$batch" >"$work/out" 2>"$work/err" &
     pid=$!
     sleep 0.5
     child=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)

@@ -386,7 +386,6 @@ static void answer_of_a_sweep(void **state)
     of.search = NULL;
     of.recall = false;
     of.plain = NULL;
-    of.frequencies = true;
     answers(&of, true,
             "The table holds the sweep's plan: every group at its effective length\n"
             "perplexity in 1024 tokens: 0.80 [0.60, 0.95], of 8 fresh samples; unchanged 0.00 "
@@ -395,7 +394,7 @@ static void answer_of_a_sweep(void **state)
             "of 8 fresh samples; unchanged 0.000 [0.000, 0.300] (+0.800 [+0.400, +1.000], p = "
             "0.004); possible 0.850 [0.700, 1.000], in 256 tokens\n"
             "perplexity 0.80 [0.60, 0.95]; unchanged 0.00 [0.00, 0.30]\n"
-            "short texts change too: dpe-eval ppl -l 256 measures what they lose\n");
+            "texts of up to 256 tokens run unchanged\n");
 }
 
 static void groups_that_may_be_chance(void **state)
