@@ -12,7 +12,7 @@ enum { MOST_BATCH = 64, LEAST_ROUND = 4 };
 
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs)
 {
-    return inputs->args->use_niah ? dpe_niah_together(&inputs->niah) : 1;
+    return inputs->args->use_niah ? dpe_niah_together(&inputs->needles.niah) : 1;
 }
 
 /* Samples decoded together: what was asked for, else 4, or as many as share something. */
@@ -31,7 +31,7 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
 {
     const int64_t length = inputs->args->job.length;
     const bool needles = dpe_detect_inputs_by_needles(inputs);
-    const bool shares = inputs->niah.asked > 1 && inputs->niah.shared == 1;
+    const bool shares = inputs->needles.niah.asked > 1 && inputs->needles.niah.shared == 1;
     const struct dpe_job_batch wanted = {.batch = batch_of(inputs),
                                          .together =
                                              needles ? dpe_detect_inputs_together(inputs) : 1,
@@ -53,7 +53,7 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
 int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task)
 {
     int64_t length = inputs->args->job.length;
-    const struct dpe_niah_params *niah = &inputs->niah;
+    const struct dpe_niah_params *niah = &inputs->needles.niah;
     if (inputs->n_tasks > task && strcmp(inputs->tasks[task].name, "ppl") == 0) {
         return length;
     }

@@ -86,18 +86,18 @@ dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs,
     struct dpe_niah *niah = NULL;
     DPE_TRY(dpe_niah_open(params, length, inputs->job.corpus, inputs->job.tokenizer,
                           inputs->args->job.chat_template, seed, &niah, err));
-    memcpy(inputs->niah_template, dpe_niah_template_hash(niah), sizeof inputs->niah_template);
+    memcpy(inputs->needles.template, dpe_niah_template_hash(niah), sizeof inputs->needles.template);
     return dpe_task_niah(name, niah, inputs->job.tokenizer, task, err);
 }
 
 bool dpe_detect_inputs_by_needles(const struct detect_inputs *inputs)
 {
-    return inputs->args->use_niah && !inputs->says_little;
+    return inputs->args->use_niah && !inputs->needles.say_little;
 }
 
 void dpe_detect_inputs_set_niah(struct detect_inputs *inputs)
 {
-    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    dpe_niah_format(&inputs->needles.niah, inputs->needles.spec, sizeof inputs->needles.spec);
 }
 
 /* A stream of needles; `most` samples of it are read at most. Of fewer tokens than L it may have no
@@ -118,28 +118,28 @@ static dpe_status open_search(struct detect_inputs *inputs, struct dpe_error *er
 {
     const struct dpe_job_options *job = &inputs->args->job;
     const int64_t trained = inputs->job.trained_length;
-    const int64_t together = dpe_niah_together(&inputs->niah);
-    const int64_t users = dpe_niah_together(&inputs->users_niah);
+    const int64_t together = dpe_niah_together(&inputs->needles.niah);
+    const int64_t users = dpe_niah_together(&inputs->needles.users);
     const int64_t shorter[] = {trained, trained / 4};
-    const bool differs = strcmp(inputs->niah_spec, inputs->users_spec) != 0;
+    const bool differs = strcmp(inputs->needles.spec, inputs->needles.users_spec) != 0;
     for (int i = 0; i < 2; i++) {
         char name[32];
-        dpe_detect_short_name(&inputs->niah, shorter[i], name);
+        dpe_detect_short_name(&inputs->needles.niah, shorter[i], name);
         const int64_t contexts = i == 0 ? DETECT_CEILING_CONTEXTS : 1;
         const int64_t most = dpe_detect_sweeps(inputs->args->rule)
                                  ? dpe_detect_round_up(DETECT_CEILING_SAMPLES, together)
                                  : contexts * together;
-        DPE_TRY(open_stream(inputs, i == 0 ? DETECT_CEILING : DETECT_QUARTER, &inputs->niah,
+        DPE_TRY(open_stream(inputs, i == 0 ? DETECT_CEILING : DETECT_QUARTER, &inputs->needles.niah,
                             shorter[i], name, inputs->validation_seed, most, err));
     }
-    DPE_TRY(open_stream(inputs, DETECT_SEARCHED, &inputs->niah, job->length, "search", job->seed,
-                        DETECT_MOST_CONTEXTS * together, err));
-    DPE_TRY(open_stream(inputs, DETECT_FRESH_NEEDLES, &inputs->niah, job->length, "validate-niah",
-                        inputs->validation_seed, 0, err));
+    DPE_TRY(open_stream(inputs, DETECT_SEARCHED, &inputs->needles.niah, job->length, "search",
+                        job->seed, DETECT_MOST_CONTEXTS * together, err));
+    DPE_TRY(open_stream(inputs, DETECT_FRESH_NEEDLES, &inputs->needles.niah, job->length,
+                        "validate-niah", inputs->validation_seed, 0, err));
     if (differs) {
-        DPE_TRY(open_stream(inputs, DETECT_SEARCHED_USERS, &inputs->users_niah, job->length,
+        DPE_TRY(open_stream(inputs, DETECT_SEARCHED_USERS, &inputs->needles.users, job->length,
                             "search-user", job->seed, DETECT_MOST_CONTEXTS * users, err));
-        DPE_TRY(open_stream(inputs, DETECT_FRESH_USERS, &inputs->users_niah, job->length,
+        DPE_TRY(open_stream(inputs, DETECT_FRESH_USERS, &inputs->needles.users, job->length,
                             "validate-user", inputs->validation_seed, 0, err));
     }
     return DPE_OK;
@@ -149,7 +149,7 @@ static dpe_status open_search(struct detect_inputs *inputs, struct dpe_error *er
 static dpe_status open_swept(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct dpe_job_options *job = &inputs->args->job;
-    DPE_TRY(dpe_detect_inputs_niah(inputs, &inputs->niah, job->length, "niah", job->seed,
+    DPE_TRY(dpe_detect_inputs_niah(inputs, &inputs->needles.niah, job->length, "niah", job->seed,
                                    &inputs->tasks[0], err));
     inputs->n_tasks = 1;
     inputs->n_samples[0] = job->samples;
@@ -160,7 +160,7 @@ static dpe_status open_swept(struct detect_inputs *inputs, struct dpe_error *err
         return DPE_OK;
     }
     inputs->n_validated[0] = job->samples;
-    return dpe_detect_inputs_niah(inputs, &inputs->niah, job->length, "validate-niah",
+    return dpe_detect_inputs_niah(inputs, &inputs->needles.niah, job->length, "validate-niah",
                                   inputs->validation_seed, &inputs->validate_tasks[0], err);
 }
 
@@ -170,7 +170,7 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     const int at = inputs->n_tasks;
     struct dpe_task *task = &inputs->tasks[at];
     DPE_TRY(dpe_task_ppl("ppl", inputs->job.corpus, inputs->job.tokenizer, inputs->args->job.length,
-                         inputs->niah.special, task, &inputs->short_books, err));
+                         inputs->needles.niah.special, task, &inputs->short_books, err));
     inputs->n_tasks++;
     int64_t used =
         task->n_samples < inputs->args->job.samples ? task->n_samples : inputs->args->job.samples;
@@ -178,7 +178,6 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     free(inputs->books);
     DPE_TRY(DPE_NEW(&inputs->books, (size_t)used, err, "out of memory for %lld books",
                     (long long)used));
-    inputs->n_books = used;
     for (int64_t i = 0; i < used; i++) {
         inputs->books[i] = dpe_corpus_book(inputs->job.corpus, dpe_task_ppl_book(task, i))->id;
     }
@@ -206,8 +205,8 @@ static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
         return DPE_OK;
     }
     dpe_status status = dpe_task_ppl("guard-ppl", inputs->job.corpus, inputs->job.tokenizer,
-                                     inputs->args->job.length, inputs->niah.special, &texts->task,
-                                     &short_books, err);
+                                     inputs->args->job.length, inputs->needles.niah.special,
+                                     &texts->task, &short_books, err);
     texts->n = status == DPE_OK ? texts->task.n_samples : 0;
     if (status != DPE_OK && !inputs->args->use_niah) {
         return dpe_fail_prefix(err, "--task ppl");
@@ -253,26 +252,27 @@ dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_err
  * better. */
 static dpe_status add_tasks(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    dpe_niah_defaults(&inputs->niah);
+    dpe_niah_defaults(&inputs->needles.niah);
     if (inputs->args->niah != NULL) {
-        DPE_TRY(dpe_niah_parse(inputs->args->niah, &inputs->niah, err));
+        DPE_TRY(dpe_niah_parse(inputs->args->niah, &inputs->needles.niah, err));
     }
-    inputs->users_niah = inputs->niah;
-    dpe_niah_format(&inputs->users_niah, inputs->users_spec, sizeof inputs->users_spec);
+    inputs->needles.users = inputs->needles.niah;
+    dpe_niah_format(&inputs->needles.users, inputs->needles.users_spec,
+                    sizeof inputs->needles.users_spec);
     dpe_detect_inputs_set_niah(inputs);
     if (!inputs->args->auto_task) {
         return dpe_detect_inputs_reopen(inputs, err);
     }
     for (int rung = dpe_detect_pilot_rungs() - 1; rung >= 0; rung--) {
         struct dpe_error why = {0};
-        inputs->niah = dpe_detect_pilot_task(inputs, rung);
+        inputs->needles.niah = dpe_detect_pilot_task(inputs, rung);
         dpe_detect_inputs_set_niah(inputs);
         const dpe_status status = dpe_detect_inputs_reopen(inputs, &why);
         if (status != DPE_USAGE) {
             return status == DPE_OK ? DPE_OK : dpe_fail(err, status, "%s", why.text);
         }
     }
-    inputs->niah = inputs->users_niah; /* whose error says what does not fit */
+    inputs->needles.niah = inputs->needles.users; /* whose error says what does not fit */
     dpe_detect_inputs_set_niah(inputs);
     return dpe_detect_inputs_reopen(inputs, err);
 }
@@ -309,15 +309,15 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
     /* What the pilot chooses follows from its rows and from these. */
     char pilot[512];
     snprintf(pilot, sizeof pilot, "trained length %lld, from %s",
-             (long long)inputs->grid.params.trained_length, inputs->users_spec);
+             (long long)inputs->grid.params.trained_length, inputs->needles.users_spec);
     const char *fields[5][2] = {
         {"task", args->auto_task                   ? "auto"
                  : args->use_niah && args->use_ppl ? "both"
                  : args->use_niah                  ? "niah"
                                                    : "ppl"},
-        {"niah", args->auto_task ? pilot : inputs->niah_spec},
-        {"niah_template", inputs->niah_template},
-        {"special_in_text", specials[inputs->niah.special]},
+        {"niah", args->auto_task ? pilot : inputs->needles.spec},
+        {"niah_template", inputs->needles.template},
+        {"special_in_text", specials[inputs->needles.niah.special]},
     };
     /* Without --selection there is no field "selection". */
     size_t n_fields = 4;

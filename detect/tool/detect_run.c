@@ -245,10 +245,10 @@ static void make_report(struct sweep *sweep)
                .fingerprint = dpe_job_fingerprint(&inputs->job),
                .tokenizer = inputs->job.tokenizer,
                .corpus = inputs->job.corpus,
-               .niah_spec = inputs->args->use_niah ? inputs->niah_spec : NULL,
-               .niah_template = inputs->args->use_niah ? inputs->niah_template : NULL,
-               .users_spec = inputs->users_spec,
-               .pilot = inputs->args->auto_task ? inputs->pilot : NULL},
+               .niah_spec = inputs->args->use_niah ? inputs->needles.spec : NULL,
+               .niah_template = inputs->args->use_niah ? inputs->needles.template : NULL,
+               .users_spec = inputs->needles.users_spec,
+               .pilot = inputs->args->auto_task ? inputs->needles.pilot : NULL},
     };
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         report->results[i] = result_of(sweep, i);

@@ -42,15 +42,16 @@ struct detect_inputs {
     struct dpe_plan_context context;
     struct dpe_detect_grid grid;
     int skipped_lengths;
-    struct dpe_niah_params niah;
-    char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
-    struct dpe_niah_params users_niah;      /**< what --niah names; of a search `niah` may differ */
-    char users_spec[256];
-    bool says_little;   /**< the unchanged model finds few of the easiest needles: the search goes
-                             by texts */
-    char pilot[512];    /**< what the unchanged model found of the tasks that were tried, as text */
-    const char **books; /**< [ppl samples] ids, borrowed from the corpus */
-    int64_t n_books, short_books; /**< used; books with fewer than L tokens */
+    struct detect_needles {
+        struct dpe_niah_params niah, users; /**< of a search `niah` may differ from what --niah
+                                                 names */
+        char spec[256], users_spec[256];
+        char template[65]; /**< hash of what is around them, with the chat template */
+        char pilot[512];   /**< what the unchanged model found of the tasks that were tried */
+        bool say_little;   /**< it finds few of the easiest: the search goes by texts */
+    } needles;
+    const char **books;  /**< [ppl samples] ids, borrowed from the corpus */
+    int64_t short_books; /**< with fewer than L tokens */
     /** Tasks of the sweep and of its validation, in the same order; n_tasks is 1 or 2. Of a search
      * alone the first is what it measures by, and has no samples. */
     int n_tasks;
@@ -89,7 +90,7 @@ dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs,
                                   const struct dpe_niah_params *params, int64_t length,
                                   const char *name, uint64_t seed, struct dpe_task *task,
                                   struct dpe_error *err);
-/** Set what follows from inputs->niah: its spec. */
+/** Set what follows from needles.niah: its spec. */
 void dpe_detect_inputs_set_niah(struct detect_inputs *inputs);
 /** Open the sweep's needles, and the search's streams, in place of those that are open. A ceiling
  * that has no room for its needles stays closed. */
