@@ -4,7 +4,7 @@
 
 #include "detect/calibrate/calibrate_tool.h"
 #include "eval/niah/niah.h"
-#include "eval/tool/comparison/comparison.h"
+#include "eval/tool/comparison.h"
 
 static bool is_dry(enum calibrate_way way)
 {

@@ -8,7 +8,7 @@
 
 #include "detect/search/key_pairs.h"
 #include "detect/tool/detection.h"
-#include "eval/tool/comparison/comparison.h"
+#include "eval/tool/comparison.h"
 #include "norms/norms.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/export/export.h"

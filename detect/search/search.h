@@ -10,8 +10,8 @@
 #ifndef DPE_DETECT_SEARCH_H
 #define DPE_DETECT_SEARCH_H
 
-#include "detect/sweep/grid.h"
-#include "detect/sweep/ranking.h"
+#include "detect/search/grid.h"
+#include "detect/search/ranking.h"
 #include "engine/base/base.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"

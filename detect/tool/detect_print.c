@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/report/detect_table.h"
+#include "detect/tool/detect_table.h"
 #include "detect/tool/detect_tool.h"
 #include "engine/system/folder.h"
 #include "outputs/datasets/kinds.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/report/detect_table.h"
+#include "detect/tool/detect_table.h"
 #include "detect/tool/detect_tool.h"
 
 static const double nonfinite_limit = 0.05;

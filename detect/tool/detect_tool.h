@@ -5,7 +5,7 @@
 #ifndef DPE_DETECT_TOOL_H
 #define DPE_DETECT_TOOL_H
 
-#include "detect/report/report.h"
+#include "detect/tool/report.h"
 #include "detect/search/search.h"
 #include "detect/tool/detection.h"
 #include "engine/plan/methods/methods.h"

@@ -5,7 +5,7 @@
 #ifndef DPE_DETECT_DETECTION_H
 #define DPE_DETECT_DETECTION_H
 
-#include "detect/report/report.h"
+#include "detect/tool/report.h"
 #include "outputs/job/job.h"
 
 enum {

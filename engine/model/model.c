@@ -9,7 +9,7 @@
 
 #include "engine/model/config/config_parse.h"
 #include "engine/model/files/safetensors.h"
-#include "engine/model/gguf/gguf_model.h"
+#include "engine/model/gguf_model.h"
 #include "engine/model/weights/opened.h"
 
 /* Large enough for any real one, small enough that a tree of it is no danger. */

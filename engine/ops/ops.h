@@ -18,7 +18,7 @@
 #define DPE_OPS_H
 
 #include "engine/base/base.h"
-#include "engine/kv/kv.h"
+#include "engine/ops/kv.h"
 #include "engine/model/config/config.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/options.h"

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "engine/base/base.h"
-#include "engine/kv/kv.h"
+#include "engine/ops/kv.h"
 #include "engine/session/session.h"
 #include "engine/tool/command_line.h"
 

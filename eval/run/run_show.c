@@ -5,7 +5,7 @@
 #include "engine/plan/methods/methods.h"
 #include "eval/run/run_tool.h"
 #include "eval/task/stats.h"
-#include "outputs/runtimes/runtimes.h"
+#include "outputs/export/runtimes.h"
 
 /* The layers of a kind as ranges: "0-2, 4". */
 static void show_layers_of(const struct dpe_config *config, int kind)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/tool/comparison/comparison.h"
+#include "eval/tool/comparison.h"
 #include "eval/tool/eval_commands.h"
 
 /* ------------------------------------------------------------------------------------- commands */

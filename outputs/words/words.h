@@ -11,7 +11,7 @@
 #include "outputs/datasets/worth.h"
 #include "outputs/export/rope_forms.h"
 #include "outputs/page/page.h"
-#include "outputs/runtimes/runtimes.h"
+#include "outputs/export/runtimes.h"
 
 /** value × scale with its interval. */
 static inline struct dpe_sheet_cell dpe_scaled_cell(const struct dpe_interval *value, double scale)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/report/report.h"
+#include "detect/tool/report.h"
 #include "engine/plan/methods/methods.h"
 #include "outputs/h5/rows.h"
 
