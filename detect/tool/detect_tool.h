@@ -5,9 +5,9 @@
 #ifndef DPE_DETECT_TOOL_H
 #define DPE_DETECT_TOOL_H
 
-#include "detect/tool/report.h"
 #include "detect/search/search.h"
 #include "detect/tool/detection.h"
+#include "detect/tool/report.h"
 #include "engine/plan/methods/methods.h"
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"

@@ -6,9 +6,9 @@
 #define DPE_DETECT_REPORT_H
 
 #include "data/data.h"
-#include "detect/search/search.h"
 #include "detect/search/grid.h"
 #include "detect/search/ranking.h"
+#include "detect/search/search.h"
 #include "engine/base/base.h"
 #include "engine/model/model.h"
 #include "engine/plan/methods/methods.h"

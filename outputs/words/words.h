@@ -10,8 +10,8 @@
 #include "outputs/datasets/kinds.h"
 #include "outputs/datasets/worth.h"
 #include "outputs/export/rope_forms.h"
-#include "outputs/page/page.h"
 #include "outputs/export/runtimes.h"
+#include "outputs/page/page.h"
 
 /** value × scale with its interval. */
 static inline struct dpe_sheet_cell dpe_scaled_cell(const struct dpe_interval *value, double scale)

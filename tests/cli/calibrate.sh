@@ -36,7 +36,7 @@ both other --niah digits=5
     fail "dpe-norms: $(cat "$work/err")"
 same "$work/raced/norms.h5" "$work/norms.h5"
 h5dump -d /method "$work/raced/check.h5" >"$work/out" 2>&1
-grep -q '"table:detect.h5"' "$work/out" && grep -q '"table:table.h5"' "$work/out" || fail "check: $(cat "$work/out")"
+grep -q '"rope", "table:table.h5"' "$work/out" || fail "check: $(cat "$work/out")"
 [ -e "$work/raced/ablate.h5" ] && fail "--top-k 2 measures other numbers"
 
 # Only one batch at a time uses a folder.
@@ -65,13 +65,13 @@ calibrate raced || fail "--top-k auto: $(cat "$work/err")"
 [ -e "$work/raced/LOCK" ] && fail "a lock is left"
 same "$work/before.h5" "$work/raced/detect.h5"
 same "$work/norms.h5" "$work/raced/norms.h5"
-grep -q "(6 contexts of 2 samples, paired)" "$work/out" && grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: no number of pairs finds anything" "$work/out" ||
+grep -q "(3 contexts of 4 samples, paired)" "$work/out" && grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: no number of pairs finds anything" "$work/out" ||
     fail "the choice is not printed: $(cat "$work/out")"
 grep -q "Number of key pairs that are scaled" "$work/raced/report.html" || fail "the report is without the choice"
 [ "$(top_k raced)" = 8 ] || fail "top-k of the table: $(top_k raced)"
 # shellcheck disable=SC2086
 "$bin/dpe-eval" ablate --model "$work/model" --corpus "$work/corpus" --threads 1 --quiet --seed 2005 --samples 12 \
-    --niah digits=4,keys=2,asked=2 --table "$work/raced/detect.h5" --norms "$work/norms.h5" --what top-k \
+    --niah digits=4,keys=2,asked=2,shared=2,special=literal --table "$work/raced/detect.h5" --norms "$work/norms.h5" --what top-k \
     --values 4,5,6,7,8 --alone -o "$work/ablate.h5" >"$work/out" 2>"$work/err" || fail "dpe-eval: $(cat "$work/err")"
 same "$work/ablate.h5" "$work/raced/ablate.h5"
 # And back: the table is that of the given number.

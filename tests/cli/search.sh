@@ -19,7 +19,7 @@ search -o "$work/calm.h5" &
 pid=$!
 journal=0
 while kill -0 $pid 2>/dev/null; do
-    now=$(wc -c <"$work/calm.h5.journal/rank-0000.journal" 2>/dev/null) && journal=${now:-$journal}
+    now=$(stat -c %s "$work/calm.h5.journal/rank-0000.journal" 2>/dev/null) && journal=$now
 done
 wait $pid || fail "search: $(cat "$work/err")"
 cp "$work/out" "$work/calm.txt"

@@ -40,7 +40,7 @@ def stop_detect(work, name):
              "--lengths", "8,32,64", "--seed", "5", "--threads", "1", "--samples", "12", "--select", "paper", "--temperature", "off",
              "-o", f"{work}/{name}"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ran:
-        while ran.poll() is None and not (os.path.exists(journal) and os.path.getsize(journal) > 2000):
+        while ran.poll() is None and not (os.path.exists(journal) and os.path.getsize(journal) > 6000):
             time.sleep(0.001)
         ran.terminate()
     assert os.path.exists(journal), "the run ended before it was stopped"

@@ -1,5 +1,5 @@
 /* The safetensors container: header checks, mapping, tables of tensors. */
-#include "engine/model/files/safetensors.h"
+#include "engine/model/weights/safetensors.h"
 #include "engine/base/base.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Which files hold the weights of a folder: one safetensors file, or an index and its shards. */
-#include "engine/model/files/safetensors.h"
+#include "engine/model/weights/safetensors.h"
 
 #include <errno.h>
 #include <stdio.h>
