@@ -121,7 +121,7 @@ static bool exists(const char *path)
 static const char *const splits[] = {"test", "validation", "train"};
 enum { SPLITS = sizeof splits / sizeof splits[0] };
 
-/* The folders of the split, or (NULL) of all that are there. */
+/* The folder that is a split, or those of all that are there. */
 struct folders {
     char *path[SPLITS];
     int n;
@@ -134,21 +134,16 @@ static void free_folders(struct folders *folders)
     }
 }
 
-static dpe_status find_folders(const struct dpe_corpus *corpus, const char *split,
-                               struct folders *folders, struct dpe_error *err)
+static dpe_status find_folders(const struct dpe_corpus *corpus, bool split, struct folders *folders,
+                               struct dpe_error *err)
 {
-    for (int i = 0; i < SPLITS; i++) {
-        if (split != NULL && strcmp(split, splits[i]) != 0) {
-            continue;
-        }
-        DPE_OWNED char *path = dpe_folder_join(corpus->path, splits[i]);
+    for (int i = 0; i < (split ? 1 : SPLITS); i++) {
+        DPE_OWNED char *path =
+            split ? strdup(corpus->path) : dpe_folder_join(corpus->path, splits[i]);
         DPE_TRY(made(path, corpus->path, err));
         if (is_folder(path)) {
             folders->path[folders->n++] = path;
             path = NULL;
-        } else if (split != NULL) {
-            return dpe_fail(err, DPE_NO_INPUT,
-                            "%s: expected the split's folder of <book_id>.txt, found none", path);
         }
     }
     return folders->n > 0
@@ -175,7 +170,7 @@ static char *find_text(const struct folders *folders, const struct dpe_metadata_
     return strdup("");
 }
 
-/* Add the book of one row of metadata.csv if its text is there. Without --split, the books are not
+/* Add the book of one row of metadata.csv if its text is there. Of several splits the books are not
  * more than fit into memory: PG-19 as a whole has 11 GB. */
 static dpe_status add_listed(struct dpe_corpus *corpus, const struct folders *folders,
                              const struct dpe_metadata_row *row, struct dpe_error *err)
@@ -189,11 +184,11 @@ static dpe_status add_listed(struct dpe_corpus *corpus, const struct folders *fo
                ? DPE_OK
                : dpe_fail(err, DPE_USAGE,
                           "%s: all its splits together are more than %d GiB of text; choose one: "
-                          "--split test",
-                          corpus->path, (int)(MOST_BYTES >> 30));
+                          "--corpus %s/test",
+                          corpus->path, (int)(MOST_BYTES >> 30), corpus->path);
 }
 
-static dpe_status open_pg19(struct dpe_corpus *corpus, const char *csv, const char *split,
+static dpe_status open_pg19(struct dpe_corpus *corpus, const char *csv, bool split,
                             struct dpe_error *err)
 {
     DPE_SCOPED(dpe_metadata_free) struct dpe_metadata metadata = {0};
@@ -277,35 +272,48 @@ static dpe_status hash_books(struct dpe_corpus *corpus, struct dpe_error *err)
     return dpe_sha256_finish(hash, corpus->fingerprint, err);
 }
 
-static dpe_status open_any(struct dpe_corpus *corpus, const char *split, struct dpe_error *err)
+/* Where metadata.csv of the texts would be: in the folder, or beside it where its name is a
+ * split's. Owned; NULL: no memory. */
+static char *place_csv(const struct dpe_corpus *corpus, bool *split)
 {
-    if (split != NULL && strcmp(split, "train") != 0 && strcmp(split, "validation") != 0 &&
-        strcmp(split, "test") != 0) {
-        return dpe_fail(err, DPE_USAGE, "split \"%s\": expected train, validation or test", split);
+    int n = 0;
+    const char *name = dpe_folder_name(corpus->path, &n);
+    char *csv = dpe_folder_join(corpus->path, "metadata.csv");
+    *split = false;
+    for (int i = 0; i < SPLITS && csv != NULL && !exists(csv) && !*split; i++) {
+        if (strncmp(name, splits[i], (size_t)n) == 0 && splits[i][n] == '\0') {
+            DPE_OWNED char *above = dpe_folder_join(corpus->path, "../metadata.csv");
+            *split = above != NULL && exists(above);
+            if (*split) {
+                free(csv);
+                csv = above;
+                above = NULL;
+            }
+        }
     }
-    DPE_OWNED char *csv = dpe_folder_join(corpus->path, "metadata.csv");
+    return csv;
+}
+
+static dpe_status open_any(struct dpe_corpus *corpus, struct dpe_error *err)
+{
+    bool split = false;
+    DPE_OWNED char *csv = place_csv(corpus, &split);
     DPE_TRY(made(csv, corpus->path, err));
     bool folder = is_folder(corpus->path);
     if (folder && exists(csv)) {
         return open_pg19(corpus, csv, split, err);
     }
-    if (split != NULL) {
-        return dpe_fail(err, DPE_USAGE,
-                        "%s: --split %s needs a PG-19 folder, found no metadata.csv", corpus->path,
-                        split);
-    }
     return folder ? open_folder(corpus, err) : add_file(corpus, corpus->path, err);
 }
 
-dpe_status dpe_corpus_open(const char *path, const char *split, struct dpe_corpus **corpus,
-                           struct dpe_error *err)
+dpe_status dpe_corpus_open(const char *path, struct dpe_corpus **corpus, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_corpus_close_scoped)
     struct dpe_corpus *opened = dpe_alloc_zero(1, sizeof *opened);
     DPE_TRY(made(opened, path, err));
     opened->path = strdup(path);
     DPE_TRY(made(opened->path, path, err));
-    DPE_TRY(open_any(opened, split, err));
+    DPE_TRY(open_any(opened, err));
     if (opened->n == 0) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a text, found no words", opened->empty);
     }

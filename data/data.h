@@ -16,15 +16,13 @@ struct dpe_corpus;
 /** Open a PG-19 folder (has metadata.csv: no header needed, four columns book_id,
  *  short_book_title, publication_date, url; a header and extra columns are accepted), a folder of
  *  .txt files (in byte order of their names) or one text file. CRLF becomes LF, a BOM is dropped,
- *  UTF-16 and UTF-32 are refused by name; texts without a word are left out and counted. A book
- * whose text is missing in the split is left out and counted (PG-19's metadata covers all splits);
- * none left is DPE_BAD_DATA. `split`: of PG-19, "train", "validation" or "test"; NULL: all that are
- * there, up to 2 GiB. Given for anything but a PG-19 folder it is DPE_USAGE. The caller closes with
- *  dpe_corpus_close.
- *  Errors name file, line or byte offset, expected, found: DPE_NO_INPUT, DPE_PERMISSION,
- *  DPE_BAD_DATA, DPE_USAGE, DPE_IO, DPE_NO_MEMORY. */
-dpe_status dpe_corpus_open(const char *path, const char *split, struct dpe_corpus **corpus,
-                           struct dpe_error *err);
+ *  UTF-16 and UTF-32 are refused by name; texts without a word are left out and counted. Of a
+ * PG-19 folder all splits are read that are there, up to 2 GiB; its folder train, validation or
+ * test is that split. A book whose text is missing there is left out and counted (PG-19's metadata
+ * covers all splits); none left is DPE_BAD_DATA. The caller closes with dpe_corpus_close. Errors
+ * name file, line or byte offset, expected, found: DPE_NO_INPUT, DPE_PERMISSION, DPE_BAD_DATA,
+ * DPE_USAGE, DPE_IO, DPE_NO_MEMORY. */
+dpe_status dpe_corpus_open(const char *path, struct dpe_corpus **corpus, struct dpe_error *err);
 void dpe_corpus_close(struct dpe_corpus *corpus);
 DPE_SCOPED_HANDLE(struct dpe_corpus *, dpe_corpus_close)
 

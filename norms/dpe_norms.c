@@ -239,7 +239,7 @@ static dpe_status print_result(const struct profile *profile, const struct dpe_n
                                               pairs * (i + 1) / 4));
         }
     }
-    return dpe_result_print(out, profile->args->job.result, err);
+    return dpe_result_print(out, err);
 }
 
 /* ----------------------------------------------------------------------------------------- rows */
@@ -337,7 +337,7 @@ static dpe_status print_summary(void *state, struct dpe_error *err)
     const struct profile *profile = state;
     DPE_SCOPED(result_free) struct dpe_norms_result result = {0};
     DPE_TRY(summarize(profile, &result, err));
-    if (profile->args->job.result != DPE_RESULT_TEXT) {
+    if (profile->args->job.json) {
         return print_result(profile, &result, err);
     }
     const struct dpe_norms_words of = {.contribution =
@@ -464,7 +464,7 @@ DPE_MAIN(dpe_norms)
                "  dpe-norms -m data/reference --corpus data/sample -o norms.h5",
         .children = children,
     };
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     struct dpe_norms_arguments args = {.job = {.samples = DPE_NORMS_SAMPLES,
                                                .seed = DPE_NORMS_SEED,
                                                .knobs = {.length = "--lengths"},

@@ -227,7 +227,7 @@ dpe_status dpe_excerpts_make(const struct dpe_corpus *corpus, const struct dpe_t
         return dpe_fail(err, DPE_BAD_DATA,
                         "the corpus is too short: %lld excerpts of %lld tokens need %zu, it has "
                         "%zu (%zu missing); give a longer corpus or fewer excerpts "
-                        "(dpe-norms --samples, dpe-calibrate --norm-samples)",
+                        "(dpe-norms --samples)",
                         (long long)n, (long long)length, wanted, tokens.n, wanted - tokens.n);
     }
     DPE_TRY(DPE_NEW(&excerpts->ids, wanted + (size_t)n * prefix.n, err,

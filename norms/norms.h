@@ -76,7 +76,6 @@ struct dpe_norms_arguments {
     const char *lengths; /**< of the excerpts: "A,B,…"; "auto" or NULL: powers of two up to L0 */
     enum dpe_contribution contribution;
     enum dpe_special_policy special;
-    bool contribution_given, special_given;
 };
 /** Excerpts of each length and their seed, where none are given. */
 enum { DPE_NORMS_SAMPLES = 10, DPE_NORMS_SEED = 1 };

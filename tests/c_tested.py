@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOMS = ("detect/calibrate", "detect/report", "detect/tool", "eval/compare", "eval/run", "eval/serve", "eval/tool",
+ROOMS = ("detect/calibrate", "detect/tool", "eval/compare", "eval/run", "eval/serve", "eval/tool",
          "norms", "outputs/job")
 
 

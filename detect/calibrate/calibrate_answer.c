@@ -16,6 +16,7 @@
 #include "outputs/h5/rows.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
+#include "outputs/words/words.h"
 
 /* The table, as far as it is read: a step is a method of the suite's only task. */
 struct ablation {
@@ -313,7 +314,9 @@ static void look_at_sweep(struct batch *batch, struct check *check)
                                                                  : NULL;
     if (folder != NULL) {
         dpe_calibrate_read_validated(check->sweep, folder, &validated);
-        check->ceiling = validated.ceiling != NULL ? *validated.ceiling : (double)NAN;
+        const struct dpe_interval *possible =
+            dpe_validated_possible(&validated, batch->job.trained_length);
+        check->ceiling = possible != NULL ? possible->mean : (double)NAN;
         pool(folder, &validated, check);
     }
     dpe_datasets_free(&dpe_validated_scores_kinds[0], &validated);
@@ -364,46 +367,37 @@ static void put_uses(bool factors, const char *before, struct dpe_text *words)
 }
 
 /* Which file for which runtime; the commands are in report.html. */
-static void print_uses(const struct batch *batch, bool factors)
+static void put_files(const struct batch *batch, bool factors, struct dpe_text *words)
 {
-    DPE_SCOPED(dpe_text_free) struct dpe_text words = {0};
     const char *before = "; ";
-    put_uses(false, "table.h5 for", &words);
+    put_uses(false, "table.h5 for", words);
     if (factors) {
-        put_uses(true, "; by dpe-export for", &words);
+        put_uses(true, "; by dpe-export for", words);
     }
     for (int e = 0; e < batch->state.n_entries; e++) {
         const struct entry *entry = &batch->state.entries[e];
         if (entry->plain[0] != '\0') {
-            dpe_text_put(&words, "%s%sno-adapter.json", before, entry->folder);
+            dpe_text_put(words, "%s%sno-adapter.json", before, entry->folder);
             before = ", ";
         }
     }
-    dpe_text_put(&words, "%s; commands in report.html",
+    dpe_text_put(words, "%s; commands in report.html",
                  before[0] == ',' ? " for runtimes as they are" : "");
-    dpe_print_labelled(NULL, "files", words.n > 0 ? words.bytes : "");
 }
-
-/* A divergence from the unchanged model: its mean, its largest, and how often both expect the same
- * token, in the first `tokens` of texts. */
-struct divergence {
-    double mean, most, same;
-    int64_t tokens;
-};
 
 static void kld_free(struct dpe_kld_result *kld)
 {
     dpe_datasets_free(&dpe_kld_kind, kld);
 }
 
-/* Of DIR/NAME: the positions up to the last power of two within `end`. */
-static dpe_status read_divergence(struct batch *batch, const char *name, int64_t end,
-                                  struct divergence *divergence, struct dpe_error *err)
+/* Of DIR/NAME: the positions up to the last power of two within `end`, and the largest of all. */
+static dpe_status read_kld(struct batch *batch, const char *name, int64_t end,
+                           struct dpe_worth_kld *to, double *most, struct dpe_error *err)
 {
     DPE_SCOPED(kld_free) struct dpe_kld_result kld = {0};
     DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
     int64_t n = 0;
-    *divergence = (struct divergence){0};
+    *to = (struct dpe_worth_kld){0};
     DPE_TRY(dpe_h5_open(dpe_calibrate_path(batch, NULL, name), &file, err));
     DPE_TRY(dpe_datasets_get(&dpe_kld_kind, &kld, "/kld", NULL, file, err));
     if (kld.n[DPE_KLD_METHOD] != 1) {
@@ -413,38 +407,29 @@ static dpe_status read_divergence(struct batch *batch, const char *name, int64_t
     for (int64_t b = 0; b < kld.n[DPE_KLD_POSITION]; b++) {
         const struct dpe_kld_cell *cell = &kld.at[b];
         if (2 * kld.position[b] <= end) {
-            divergence->tokens = 2 * kld.position[b];
-            divergence->mean += (double)cell->n * cell->mean.mean;
-            divergence->same += (double)cell->n * cell->same_top;
+            to->tokens = 2 * kld.position[b];
+            to->mean += (double)cell->n * cell->mean.mean;
+            to->same += (double)cell->n * cell->same_top;
             n += cell->n;
         }
     }
-    divergence->mean /= (double)n;
-    divergence->same /= (double)n;
-    divergence->most = kld.whole[0].most;
+    to->mean /= (double)n;
+    to->same /= (double)n;
+    *most = kld.whole[0].most;
     return DPE_OK;
 }
 
-/* What the table does to the beginning of the texts that it is for: beyond the trained length the
- * unchanged model fails, so a distance from it says nothing. */
-static dpe_status print_divergence(struct batch *batch, struct dpe_error *err)
+/* What the table does to the beginning of the texts that it is for. */
+static dpe_status look_at_kld(struct batch *batch, struct dpe_worth *worth, struct dpe_error *err)
 {
     const int64_t end = batch->job.trained_length;
-    struct divergence trained, part;
-    char words[160];
-    DPE_TRY(read_divergence(batch, "kld-trained.h5", end, &trained, err));
-    DPE_TRY(read_divergence(batch, "kld.h5", end, &part, err));
-    snprintf(
-        words, sizeof words,
-        "%.3g nats from the unchanged model's, the likeliest the same in %.1f %%, in the first "
-        "%lld of %lld tokens",
-        part.mean, 100.0 * part.same, (long long)part.tokens, (long long)batch->entry->length);
-    dpe_print_labelled(NULL, "next token", words);
-    if (trained.most != 0.0) {
+    double most = 0.0;
+    DPE_TRY(read_kld(batch, "kld-trained.h5", end, &worth->kld, &most, err));
+    if (most != 0.0) {
         dpe_log_warning("kld-trained.h5: the table changes texts up to the trained length, which "
                         "should run unchanged; please report it");
     }
-    return DPE_OK;
+    return read_kld(batch, "kld.h5", end, &worth->kld, &most, err);
 }
 
 /* How sure the difference of the table to the model as it is is, on all samples. */
@@ -458,55 +443,64 @@ static double pooled_p(const struct check *check, const struct dpe_worth *worth)
         .p;
 }
 
-/* Whether the table is one of factors. */
-static bool print_check(struct batch *batch, const struct check *check)
+static void worth_of(struct batch *batch, const struct check *check, struct dpe_worth *worth)
 {
-    struct dpe_worth worth;
     dpe_worth_of(&check->result, check->result.n[DPE_SUITE_TASK] - 1,
-                 strcmp(check->suite, "/eval/ppl") == 0, (int64_t)check->n - 1, &worth);
+                 strcmp(check->suite, "/eval/ppl") == 0, (int64_t)check->n - 1, worth);
     if (check->sweep != NULL) {
-        dpe_worth_texts(check->sweep, &worth);
+        dpe_worth_texts(check->sweep, worth);
     }
-    worth.trained = batch->job.trained_length;
-    worth.possible = check->ceiling;
-    worth.task = check->words;
-    worth.factors = is_of_factors(batch);
+    worth->trained = batch->job.trained_length;
+    worth->possible = check->ceiling;
+    worth->task = check->words;
+    worth->factors = is_of_factors(batch);
     if (check->validated > 0) {
-        worth.validated = check->validated;
-        worth.samples = check->all;
-        worth.p = pooled_p(check, &worth);
+        worth->validated = check->validated;
+        worth->samples = check->all;
+        worth->p = pooled_p(check, worth);
     }
-    dpe_print("\n");
-    dpe_worth_words(&worth, dpe_print_labelled, NULL);
-    return worth.factors;
 }
 
-/* Which of the two tables is for which runtime, and what an adapter is worth, at each length. */
-static void print_plain(struct batch *batch)
+/* What an adapter is worth at a length whose table needs one. */
+static void say_adapter(struct batch *batch, const struct entry *entry, struct dpe_page *page)
 {
-    for (int e = 0; e < batch->state.n_entries; e++) {
-        const struct entry *entry = &batch->state.entries[e];
-        DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *sweep = NULL;
-        DPE_OWNED char *worth = NULL;
-        if (entry->plain[0] != '\0' &&
-            dpe_h5_open(dpe_calibrate_path(batch, entry, "detect.h5"), &sweep, NULL) == DPE_OK &&
-            dpe_h5_get_attr_text(sweep, "/validate", "adapter_worth", &worth, NULL) == DPE_OK) {
-            dpe_print("\nAt %lld tokens, %sno-adapter.json (vLLM, SGLang, transformers) and "
-                      "no-adapter.h5:\n%s",
-                      (long long)entry->length, entry->folder, worth);
-        }
+    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *sweep = NULL;
+    DPE_OWNED char *kept = NULL;
+    struct dpe_scores_result validated = {.recall = NULL};
+    if (entry->plain[0] == '\0' ||
+        dpe_h5_open(dpe_calibrate_path(batch, entry, "detect.h5"), &sweep, NULL) != DPE_OK ||
+        dpe_h5_get_attr_text(sweep, "/validate", "kept", &kept, NULL) != DPE_OK) {
+        return;
     }
+    dpe_calibrate_read_validated(sweep, batch->needles ? "/validate/niah" : "/validate/ppl",
+                                 &validated);
+    const struct dpe_detect_words of = {
+        .decides = &validated, .recall = batch->needles, .kept = kept, .plain = entry->plain};
+    dpe_page_say(page, BLOCK_LEAD,
+                 "At %lld tokens, %sno-adapter.json (vLLM, SGLang, transformers) and "
+                 "no-adapter.h5:",
+                 (long long)entry->length, entry->folder);
+    dpe_words_adapter(page, &of);
+    dpe_datasets_free(&dpe_validated_scores_kinds[0], &validated);
 }
 
 dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err)
 {
     DPE_SCOPED(close_check) struct check check = {0};
+    DPE_SCOPED(dpe_text_free) struct dpe_text files = {0};
+    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_worth worth;
+    batch->entry = &batch->state.entries[batch->state.n_entries - 1];
     DPE_TRY(open_check(batch, &check, err));
     look_at_sweep(batch, &check);
-    print_plain(batch);
-    const bool factors = print_check(batch, &check);
-    batch->entry = &batch->state.entries[batch->state.n_entries - 1];
-    const dpe_status status = batch->diverges ? print_divergence(batch, err) : DPE_OK;
-    print_uses(batch, factors);
-    return status;
+    worth_of(batch, &check, &worth);
+    DPE_TRY(batch->diverges ? look_at_kld(batch, &worth, err) : DPE_OK);
+    put_files(batch, worth.factors, &files);
+    worth.files = files.bytes;
+    for (int e = 0; e < batch->state.n_entries; e++) {
+        say_adapter(batch, &batch->state.entries[e], &page);
+    }
+    dpe_words_worth(&page, &worth);
+    dpe_print("\n");
+    return dpe_page_print(&page, true);
 }

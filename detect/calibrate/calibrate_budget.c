@@ -49,10 +49,8 @@ static void apply(struct batch *batch, const struct setting *setting, double tok
     if (!args->top_k_given && !setting->pairs) {
         args->top_k = "all";
     }
-    if (args->norm_samples == 0) {
-        args->norm_samples = setting->excerpts;
-    }
-    if (args->norms.lengths == NULL && setting->excerpts == 1) {
+    args->norm_samples = setting->excerpts;
+    if (setting->excerpts == 1) {
         snprintf(shortest, sizeof shortest, "%lld", (long long)dpe_least(trained / 4, 2048));
         args->norms.lengths = shortest;
     }

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
-#include "detect/sweep/grid.h"
+#include "detect/search/grid.h"
 #include "engine/plan/plan.h"
 #include "eval/niah/niah.h"
 #include "outputs/h5/h5.h"
@@ -102,8 +102,7 @@ void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
                                   struct dpe_scores_result *validated)
 {
     const struct dpe_dataset_kind *kind = &dpe_validated_scores_kinds[0];
-    if (dpe_datasets_get(kind, validated, folder, "recall recall_mean perplexity n_valid ceiling",
-                         table, NULL) != DPE_OK) {
+    if (dpe_datasets_get(kind, validated, folder, NULL, table, NULL) != DPE_OK) {
         dpe_datasets_free(kind, validated);
     }
 }
@@ -160,7 +159,7 @@ dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err)
     entry->other = false;
     entry->task[0] = '\0';
     entry->plain[0] = '\0';
-    entry->factors = batch->frequencies && batch->alike;
+    entry->factors = false;
     if (access(path, F_OK) != 0) {
         return DPE_OK;
     }

@@ -26,13 +26,13 @@ static const struct form {
     bool top_k, model, scores;
     bool drop;          /* it cannot carry an attention temperature */
     bool dpe;           /* it holds plans of DPE alone */
-    bool frequencies;   /* of frequencies alone, or of a temperature */
-    bool both;          /* of positions too */
+    bool still;         /* of a temperature alone */
+    bool both;          /* of either */
     const char *format; /* its --format; NULL: the one of its name */
     bool plain;         /* of the method that needs no adapter */
 } forms[] = {
     {.name = "table.h5", .from = {"detect.h5", "norms.h5"}, .each = true, .top_k = true},
-    {.name = "table.h5", .from = {"detect.h5"}, .each = true, .frequencies = true},
+    {.name = "table.h5", .from = {"detect.h5"}, .each = true, .still = true},
     {.name = "table.h5", .several = true, .both = true},
     {.name = "table.json", .from = {"table.h5"}, .both = true},
     {.name = "scores.pt", .from = {"detect.h5", "norms.h5"}},
@@ -48,7 +48,7 @@ static const struct form {
     {.name = "config.json",
      .from = {"table.h5"},
      .model = true,
-     .frequencies = true,
+     .both = true,
      .format = "longrope"},
     {.name = "no-adapter.h5", .each = true, .model = true, .plain = true},
     {.name = "no-adapter.json", .each = true, .model = true, .plain = true, .format = "longrope"},
@@ -68,16 +68,16 @@ bool dpe_calibrate_factors(const struct batch *batch)
     return batch->state.n_entries == 1 && batch->state.entries[0].factors;
 }
 
-/* A config.json for runtimes is of tables that longrope can hold, one for the adapter of the tables
- * that need it; a table of frequencies that longrope cannot hold has none. */
+/* A config.json for runtimes is of tables that longrope can hold, one for the adapter of the
+ * others.
+ */
 static bool is_written(const struct batch *batch, const struct form *form)
 {
     bool factors = dpe_calibrate_factors(batch);
-    bool ours = batch->pairless == form->frequencies;
-    if (strcmp(form->name, "config.json") == 0) {
-        ours = form->frequencies ? factors : !factors && !batch->frequencies;
-    }
-    return (ours || form->both) && (!form->several || batch->state.n_entries > 1);
+    const bool config = strcmp(form->name, "config.json") == 0;
+    const bool ours =
+        config ? factors == (form->format != NULL) : form->both || batch->pairless == form->still;
+    return ours && (!form->several || batch->state.n_entries > 1);
 }
 
 /* File i of the batch, in the order in which they are written; false when there are fewer. */
@@ -575,11 +575,6 @@ dpe_status dpe_calibrate_export(struct batch *batch, struct dpe_error *err)
 {
     struct file file;
     DPE_TRY(tidy(batch, err));
-    if (batch->frequencies && batch->alike && !dpe_calibrate_factors(batch) && !batch->checked) {
-        dpe_log_info(
-            "config.json is left out: the model rotates a part of each head, and longrope's factor "
-            "on the logits would scale that part alone; table.h5 and table.json hold the table");
-    }
     for (int i = 0; find_file(batch, i, &file); i++) {
         DPE_TRY(write_file(batch, &file, err));
     }

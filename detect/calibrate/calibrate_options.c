@@ -31,24 +31,12 @@ static const struct dpe_option options_table[] = {
      "Seed of sweep, search and profile (default: 0, of the profile 1); the check adds 1000 to it, "
      "--top-k auto 2000",
      2},
-    {NULL, 0, NULL, 0, "Profile of the heads:", 6},
-    {"norm-samples", 0, "N", 0, "Excerpts of each length (default 10)", 6,
-     DPE_COUNT(struct calibrate_arguments, norm_samples, 1, 1000000)},
-    {"norm-lengths", 0, "LIST", 0, "Tokens of an excerpt a,b,... or auto (default)", 6,
-     DPE_TEXT(struct calibrate_arguments, norms.lengths)},
-    {"contribution", 0, "NAME", 0, "product-of-means (default) or mean-of-products", 6,
-     DPE_CHOICE(struct calibrate_arguments, norms.contribution, dpe_contribution_names),
-     DPE_GIVEN(struct calibrate_arguments, norms.contribution_given)},
-    {"special-in-text", 0, "error|literal", 0,
-     "Spelling of a special token in the excerpts (default: error)", 6,
-     DPE_CHOICE(struct calibrate_arguments, norms.special, NULL),
-     DPE_GIVEN(struct calibrate_arguments, norms.special_given)},
     {0},
 };
 
 void dpe_calibrate_defaults(struct calibrate_arguments *args)
 {
-    *args = (struct calibrate_arguments){.norm_samples = 0, .norms = {.contribution = 0}};
+    *args = (struct calibrate_arguments){.norm_samples = DPE_NORMS_SAMPLES};
     dpe_detect_defaults(&args->detect);
     args->detect.rule = DPE_DETECT_BOTH;
     args->detect.job.most_lengths = DPE_JOB_LENGTHS;
@@ -58,11 +46,6 @@ static void complete(struct dpe_command_line *state, struct calibrate_arguments 
 {
     struct dpe_detect_arguments *detect = &args->detect;
     dpe_job_require(state, &detect->job, true, "--output DIR");
-    if (detect->frequencies && detect->job.n_lengths > 1) {
-        dpe_line_error(state,
-                       "--move frequencies takes one length: runtimes read one list of factors; "
-                       "run it once for each length, with a folder of its own");
-    }
     if ((detect->budget.seconds > 0.0 || detect->budget.tokens > 0.0) &&
         detect->job.n_lengths > 1) {
         dpe_line_error(state, "--budget takes one length; run it once for each");
@@ -133,9 +116,8 @@ const struct dpe_option_set dpe_calibrate_option_set = {
         "kld.h5 with how far it is from the unchanged model (dpe-eval kld), report.html "
         "(dpe-report). With several lengths the table has an entry for each, and a runtime chooses "
         "by the length of the text: then DIR/LENGTH has detect.h5, ablate.h5, table.h5, "
-        "table.yaml and table.csv of its entry, and everything else is in DIR once. With --move "
-        "frequencies: detect.h5, table.h5, table.json, config.json (longrope), check.h5 and "
-        "report.html. A table that holds another method than DPE, because that one is shown to be "
+        "table.yaml and table.csv of its entry, and everything else is in DIR once. A table that "
+        "holds another method than DPE, because that one is shown to be "
         "better, has no ablate.h5, table.yaml and table.csv; one of frequencies alone has the "
         "config.json of longrope. Finished parts are kept: after a kill, a signal or a full disk, "
         "run the same command to continue. With --budget the sweep, the choice of key pairs and "

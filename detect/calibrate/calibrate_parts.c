@@ -4,7 +4,7 @@
 
 #include "detect/calibrate/calibrate_tool.h"
 #include "eval/niah/niah.h"
-#include "eval/tool/comparison/comparison.h"
+#include "eval/tool/comparison.h"
 
 static bool is_dry(enum calibrate_way way)
 {
@@ -51,14 +51,25 @@ dpe_status dpe_calibrate_sweep(struct batch *batch, enum calibrate_way way, stru
     return work(&dpe_detect_study, &args, &args.job, way, bill, err);
 }
 
+/* What becomes of the spelling of a special token in a text: --niah special=. */
+static enum dpe_special_policy special_of(const struct batch *batch)
+{
+    struct dpe_niah_params params;
+    dpe_niah_defaults(&params);
+    if (batch->args->detect.niah != NULL) {
+        (void)dpe_niah_parse(batch->args->detect.niah, &params, &(struct dpe_error){0});
+    }
+    return params.special;
+}
+
 dpe_status dpe_calibrate_profile(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
                                  struct dpe_error *err)
 {
     struct dpe_norms_arguments args = batch->args->norms;
-    const int64_t samples = batch->args->norm_samples;
+    args.special =
+        special_of(batch) == DPE_SPECIAL_LITERAL ? DPE_SPECIAL_LITERAL : DPE_SPECIAL_ERROR;
     args.job = job_of(batch, way, NULL, "norms.h5");
-    args.job.knobs = (struct dpe_session_knobs){.length = "--norm-lengths"};
-    args.job.samples = samples > 0 ? samples : DPE_NORMS_SAMPLES;
+    args.job.samples = batch->args->norm_samples;
     args.job.seed = batch->args->seed_given ? args.job.seed : DPE_NORMS_SEED;
     return work(&dpe_norms_study, &args, &args.job, way, bill, err);
 }
@@ -123,13 +134,7 @@ static void fill_questions(struct batch *batch, enum calibrate_part part,
         args->general.chat_template = batch->args->chat_template;
         return;
     }
-    /* What the sweep does with special tokens in books. */
-    struct dpe_niah_params params;
-    dpe_niah_defaults(&params);
-    if (batch->args->detect.niah != NULL) {
-        (void)dpe_niah_parse(batch->args->detect.niah, &params, &(struct dpe_error){0});
-    }
-    args->special = params.special;
+    args->special = special_of(batch);
 }
 
 static void add_method(struct dpe_eval_arguments *args, const char *method, bool table)
@@ -139,12 +144,11 @@ static void add_method(struct dpe_eval_arguments *args, const char *method, bool
 }
 
 /* Before there are tables: so many plans of this kind. */
-static void plan_methods(const struct batch *batch, const char *name, int64_t n,
-                         struct dpe_eval_arguments *args)
+static void plan_methods(const char *name, int64_t n, struct dpe_eval_arguments *args)
 {
     args->planned = name;
     args->planned_methods = n;
-    add_method(args, batch->frequencies ? "rope" : "dpe", false);
+    add_method(args, "dpe", false);
 }
 
 dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
@@ -155,7 +159,7 @@ dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, stru
     const int n = dpe_detect_top_k_candidates(batch->n_pairs, k);
     char spec[CALIBRATE_NIAH];
     if (is_dry(way)) {
-        plan_methods(batch, "--top-k auto", n, &args);
+        plan_methods("--top-k auto", n, &args);
     } else {
         add_method(&args, dpe_calibrate_path(batch, batch->entry, "detect.h5"), true);
         args.norms = dpe_calibrate_path(batch, NULL, "norms.h5");
@@ -189,7 +193,7 @@ static dpe_status check(struct batch *batch, enum calibrate_way way, struct dpe_
         args.job.samples = batch->args->check_samples;
     }
     if (is_dry(way)) {
-        plan_methods(batch, "check", count_methods(batch), &args);
+        plan_methods("check", count_methods(batch), &args);
     } else {
         add_method(&args, "rope", false);
         if (state->rival[0] != '\0') {
@@ -241,7 +245,7 @@ dpe_status dpe_calibrate_kld(struct batch *batch, bool trained, enum calibrate_w
     args.job.samples = trained ? 1 : TEXTS;
     args.job.seed += CALIBRATE_CHECK_SEED;
     if (is_dry(way)) {
-        plan_methods(batch, "kld", 1, &args);
+        plan_methods("kld", 1, &args);
     } else {
         add_method(&args, dpe_calibrate_path(batch, NULL, "table.h5"), true);
     }

@@ -8,7 +8,7 @@
 
 #include "detect/search/key_pairs.h"
 #include "detect/tool/detection.h"
-#include "eval/tool/comparison/comparison.h"
+#include "eval/tool/comparison.h"
 #include "norms/norms.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/export/export.h"
@@ -38,7 +38,7 @@ struct calibrate_arguments {
     struct dpe_detect_arguments detect; /**< its job: what all studies have; several lengths: a
                                            table with an entry for each */
     struct dpe_norms_arguments norms;
-    int64_t norm_samples;      /**< 0: not given */
+    int64_t norm_samples;      /**< excerpts of each length of the profile */
     const char *chat_template; /**< NULL: not given */
     bool seed_given, top_k_given;
     const char *top_k;
@@ -61,7 +61,7 @@ struct entry {
                                      "": none */
     bool other;   /**< its sweep kept the plan of another method, which no YAML and CSV can hold */
     bool factors; /**< it needs no adapter, and longrope can hold it: a factor for each pair and one
-                     on the logits. Of --move frequencies: so far as is known before the sweep */
+                     on the logits */
 };
 
 /** A batch: the arguments and what is derived from them. */
@@ -72,10 +72,8 @@ struct batch {
     struct calibrate_arguments fitted;      /**< what --budget has made of the arguments */
     int64_t n_pairs;                        /**< of a head, those that rotate */
     int step;                               /**< that was announced last */
-    bool frequencies;                       /**< --move frequencies */
-    bool pairless; /**< there is no profile and are no key pairs: of frequencies, or where a plan is
-                      a temperature alone */
-    bool chooses;  /**< --top-k auto, of positions */
+    bool pairless; /**< there is no profile and are no key pairs: a plan is a temperature alone */
+    bool chooses;  /**< --top-k auto */
     bool needles;  /**< needles decide; else perplexity */
     bool alike;    /**< every layer moves: one list of factors is for all */
     struct dpe_pooled pooled; /**< the check of the longest length with the validation's samples */
@@ -108,8 +106,8 @@ dpe_status dpe_calibrate_entries(struct batch *batch, struct dpe_error *err);
 /** Look at what the table of the entry's sweep holds, if it is there: entry->other, ->factors,
  * ->task; of the longest one the rival. Errors of the table. */
 dpe_status dpe_calibrate_look(struct batch *batch, struct dpe_error *err);
-/** What a detection's validation found of one task: recall, means, counts and ceiling from
- * "/validate/TASK"; what is not there is NULL. Free by dpe_validated_scores_kinds[0]. */
+/** What a detection's validation found of one task, from "/validate/TASK"; what is not there is
+ * NULL. Free by dpe_validated_scores_kinds[0]. */
 void dpe_calibrate_read_validated(struct dpe_h5 *table, const char *folder,
                                   struct dpe_scores_result *validated);
 /** Whether the table is written as longrope: there is one entry, and it is one of factors. */
@@ -140,7 +138,7 @@ dpe_status dpe_calibrate_profile(struct batch *batch, enum calibrate_way way, st
 dpe_status dpe_calibrate_pairs(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,
                                struct dpe_error *err);
 /** The finished table, beside the model as it is, the best method that the longest sweep's
- * validation held its result against, and (not of frequencies) the same lengths with all pairs
+ * validation held its result against, and the same lengths with all pairs
  * moved or, of several entries, the table of the largest alone: needles that no earlier part has
  * used, perplexity of the corpus's books. At every length. */
 dpe_status dpe_calibrate_check(struct batch *batch, enum calibrate_way way, struct dpe_bill *bill,

@@ -73,7 +73,7 @@ static dpe_status profile(struct batch *batch, struct dpe_error *err)
     return dpe_calibrate_profile(batch, CALIBRATE_RUN, NULL, err);
 }
 
-/* How many key pairs of an entry: given, or measured. --move frequencies chooses none. */
+/* How many key pairs of an entry: given, or measured. */
 static dpe_status choose_pairs(struct batch *batch, struct dpe_error *err)
 {
     struct entry *entry = batch->entry;
@@ -109,9 +109,7 @@ static dpe_status check(struct batch *batch, struct dpe_error *err)
     announce(batch, "what the table finds (dpe-eval)");
     dpe_print("\n%s:\n", batch->needles ? "On needles that no earlier part has used"
                                         : "On the corpus's books, some of which the sweep used");
-    if (batch->frequencies) {
-        dpe_print("what the factors of table.h5 find\n");
-    } else if (state->n_entries > 1) {
+    if (state->n_entries > 1) {
         dpe_print("table.h5 has an entry for each length, %stable.h5 is the longest alone\n",
                   batch->entry->folder);
     } else if (batch->entry->other) {
@@ -208,7 +206,7 @@ static void suggest(const struct batch *batch)
     dpe_tool_quote(job->output, folder, sizeof folder);
     dpe_tool_next("dpe-run -m %s --table %s/table.h5 --show --corpus %s%s", model, folder, corpus,
                   job->tool.dtype == DPE_TOOL_BF16 ? " --dtype bf16" : "");
-    if (batch->frequencies && dpe_calibrate_factors(batch)) {
+    if (dpe_calibrate_factors(batch)) {
         dpe_tool_next("dpe-export %s/table.h5 --gguf MODEL.gguf -o NEW.gguf", folder);
     }
     dpe_tool_next("xdg-open %s/report.html", folder);
@@ -300,14 +298,8 @@ static dpe_status prepare(struct batch *batch, struct dpe_error *err)
     dpe_status status = dpe_calibrate_entries(batch, err);
     batch->n_pairs = dpe_config_pairs(config);
     batch->needles = args->detect.use_niah;
-    batch->frequencies = args->detect.frequencies;
     batch->alike = dpe_config_alike(config);
-    if (batch->frequencies && !batch->alike) {
-        dpe_log_info("config.json will be left out: layers of this model have windows or "
-                     "rotations of their own, which longrope's one list of factors cannot hold; "
-                     "table.h5 and table.json hold the table");
-    }
-    batch->pairless = batch->frequencies || dpe_config_still(config);
+    batch->pairless = dpe_config_still(config);
     batch->chooses = automatic && !batch->pairless;
     if (batch->pairless) {
         dpe_log_info("no profile of the heads is made, and no key pairs are chosen: what the table "
@@ -369,7 +361,7 @@ static dpe_status take_lock(struct batch *batch, struct dpe_lock *lock, bool *ma
     char note[256] = "";
     DPE_TRY(dpe_calibrate_make_folder(batch, made, err));
     const char *path = dpe_calibrate_path(batch, NULL, "LOCK");
-    DPE_TRY(dpe_lock_take(lock, path, batch->args->detect.job.tool.force_unlock, note, err));
+    DPE_TRY(dpe_lock_take(lock, path, note, err));
     if (note[0] != '\0') {
         dpe_log_info("%s: %s", path, note);
     }
@@ -432,7 +424,7 @@ static dpe_status work(struct batch *batch, struct dpe_error *err)
 
 DPE_MAIN(dpe_calibrate)
 {
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     struct calibrate_arguments args;
     dpe_calibrate_defaults(&args);
     args.detect.job.argc = argc;

@@ -157,20 +157,16 @@ static void begin(struct list *list)
         options->temperature ? log_n(params, usual_exponent) : params->temperature;
     const double ratio = (double)params->length / (double)params->trained_length;
     add_named(list, DPE_DETECT_UNCHANGED, "rope");
-    if (!params->frequencies) {
-        struct dpe_detect_point point = formula(params, &usual);
-        point.window = options->window ? point.window : params->window;
-        add(list, DPE_DETECT_FORMULA, &point);
-        point = placed(params, &usual, params->window, params->trained_length / 2, 0);
-        add(list, DPE_DETECT_SEARCHED, &point);
-        point.family = JETLONG_FREQ + 1;
-        point.window = options->window ? params->trained_length / 4 : params->window;
-        if (options->methods) {
-            add_named(list, DPE_DETECT_METHOD, "lampe");
-            add(list, DPE_DETECT_SEARCHED, &point);
-        }
-    }
+    struct dpe_detect_point point = formula(params, &usual);
+    point.window = options->window ? point.window : params->window;
+    add(list, DPE_DETECT_FORMULA, &point);
+    point = placed(params, &usual, params->window, params->trained_length / 2, 0);
+    add(list, DPE_DETECT_SEARCHED, &point);
+    point.family = JETLONG_FREQ + 1;
+    point.window = options->window ? params->trained_length / 4 : params->window;
     if (options->methods) {
+        add_named(list, DPE_DETECT_METHOD, "lampe");
+        add(list, DPE_DETECT_SEARCHED, &point);
         const struct dpe_detect_point ramp = {
             .family = RAMP + 1, .turns = {fmax(4.0, ratio / 2.0), 0.5}, .temperature = factor(0.9)};
         add(list, DPE_DETECT_SEARCHED, &ramp);
@@ -223,7 +219,7 @@ static void add_methods(struct list *list, const struct dpe_detect_point *best)
             add(list, i == 0 ? DPE_DETECT_METHOD : DPE_DETECT_SEARCHED, &point);
         }
     }
-    for (int f = PLAIN; f < FAMILIES && !params->frequencies; f++) {
+    for (int f = PLAIN; f < FAMILIES; f++) {
         const struct dpe_detect_point point = {.family = f + 1,
                                                .window = best->family == 0 ? best->window
                                                                            : params->window,
@@ -386,14 +382,10 @@ int dpe_detect_candidates(const struct dpe_detect_search_options *options, int h
         begin(&made);
     }
     if (heat == 1) {
-        for (int i = 0; i < 2 && options->ranking != NULL && !params->frequencies; i++) {
+        for (int i = 0; i < 2 && options->ranking != NULL; i++) {
             add_ranked(&made, i == 0 ? &params->temperature : &usual);
         }
-        if (!params->frequencies) {
-            add_grid(&made);
-        } else if (options->ranking != NULL) {
-            add_named(&made, DPE_DETECT_SEARCHED, DPE_DETECT_SWEPT);
-        }
+        add_grid(&made);
         if (options->methods) {
             add_methods(&made, &list[best].point);
         }

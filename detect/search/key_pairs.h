@@ -5,7 +5,7 @@
 #ifndef DPE_DETECT_KEY_PAIRS_H
 #define DPE_DETECT_KEY_PAIRS_H
 
-#include "detect/sweep/ranking.h"
+#include "detect/search/ranking.h"
 
 enum { DPE_DETECT_CANDIDATES = 5 };
 /** What a smaller number of key pairs must be shown to keep of the best one's recall. */

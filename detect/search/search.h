@@ -10,8 +10,8 @@
 #ifndef DPE_DETECT_SEARCH_H
 #define DPE_DETECT_SEARCH_H
 
-#include "detect/sweep/grid.h"
-#include "detect/sweep/ranking.h"
+#include "detect/search/grid.h"
+#include "detect/search/ranking.h"
 #include "engine/base/base.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
@@ -21,9 +21,6 @@ enum {
     DPE_DETECT_MOST_TRIED = 256, /**< candidates of a search */
     DPE_DETECT_MOST_HEATS = 5,
 };
-
-/** The spec of the plan that a sweep of frequencies ranks first, which no method has. */
-#define DPE_DETECT_SWEPT "sweep"
 
 /** What a plan is, from what needs least to be believed. */
 enum dpe_detect_kind {

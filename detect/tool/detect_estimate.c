@@ -12,7 +12,7 @@ enum { MOST_BATCH = 64, LEAST_ROUND = 4 };
 
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs)
 {
-    return inputs->args->use_niah ? dpe_niah_together(&inputs->niah) : 1;
+    return inputs->args->use_niah ? dpe_niah_together(&inputs->needles.niah) : 1;
 }
 
 /* Samples decoded together: what was asked for, else 4, or as many as share something. */
@@ -31,7 +31,7 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
 {
     const int64_t length = inputs->args->job.length;
     const bool needles = dpe_detect_inputs_by_needles(inputs);
-    const bool shares = inputs->niah.asked > 1 && inputs->niah.shared == 1;
+    const bool shares = inputs->needles.niah.asked > 1 && inputs->needles.niah.shared == 1;
     const struct dpe_job_batch wanted = {.batch = batch_of(inputs),
                                          .together =
                                              needles ? dpe_detect_inputs_together(inputs) : 1,
@@ -44,7 +44,7 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
     /* Candidates are decoded as many together, under plans that may need more. */
     for (int i = 0; i < inputs->args->n_against; i++) {
         DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
-        DPE_TRY(dpe_detect_inputs_plan(inputs, inputs->args->against[i], NULL, &plan, err));
+        DPE_TRY(dpe_detect_inputs_plan(inputs, inputs->args->against[i], &plan, err));
         DPE_TRY(dpe_job_fit_batch(&inputs->job, &plan, length, &wanted, err));
     }
     return DPE_OK;
@@ -53,7 +53,7 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
 int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task)
 {
     int64_t length = inputs->args->job.length;
-    const struct dpe_niah_params *niah = &inputs->niah;
+    const struct dpe_niah_params *niah = &inputs->needles.niah;
     if (inputs->n_tasks > task && strcmp(inputs->tasks[task].name, "ppl") == 0) {
         return length;
     }
@@ -91,21 +91,9 @@ static void tell_template(const struct detect_inputs *inputs)
     }
 }
 
-static void window_text(const struct dpe_detect_params *params, char text[64])
-{
-    if (params->frequencies) {
-        snprintf(text, 64, "frequencies move");
-    } else {
-        snprintf(text, 64, "window %lld", (long long)params->window);
-    }
-}
-
 static const char *skipped_text(const struct detect_inputs *inputs)
 {
-    return inputs->skipped_lengths == 0 ? ""
-           : inputs->grid.params.frequencies
-               ? " (no shorter ones than a quarter of the trained one)"
-               : " (shorter ones would lie inside the window)";
+    return inputs->skipped_lengths == 0 ? "" : " (shorter ones would lie inside the window)";
 }
 
 static void warn_of_length(const struct dpe_detect_params *params)
@@ -255,13 +243,13 @@ static dpe_status print_cost(const struct detect_inputs *inputs, const struct pa
     const struct dpe_detect_params *params = &inputs->grid.params;
     const struct dpe_job_speed unknown = {0};
     struct dpe_bill bill = {0};
-    char lengths[1024], window[64];
+    char lengths[1024];
     add(inputs, parts, &unknown, &bill);
     dpe_print("model            %s\n", inputs->args->job.model);
     dpe_print("trained length   %lld (%s)\n", (long long)params->trained_length,
               trained_source(inputs));
-    window_text(params, window);
-    dpe_print("length           %lld, %s\n", (long long)params->length, window);
+    dpe_print("length           %lld, window %lld\n", (long long)params->length,
+              (long long)params->window);
     if (dpe_detect_sweeps(inputs->args->rule)) {
         list_lengths(params, lengths, sizeof lengths);
         dpe_print("lengths          %s%s\n", lengths, skipped_text(inputs));
@@ -311,11 +299,9 @@ void dpe_detect_announce(const struct detect_inputs *inputs)
     char lengths[1024];
     list_lengths(params, lengths, sizeof lengths);
     dpe_job_header(&inputs->job);
-    char window[64];
-    window_text(params, window);
-    dpe_log_info("trained length %lld (%s), evaluated length %lld, %s",
+    dpe_log_info("trained length %lld (%s), evaluated length %lld, window %lld",
                  (long long)params->trained_length, trained_source(inputs),
-                 (long long)params->length, window);
+                 (long long)params->length, (long long)params->window);
     warn_of_length(params);
     const bool sweeps = dpe_detect_sweeps(inputs->args->rule);
     if (sweeps) {

@@ -17,37 +17,6 @@ static uint64_t seed_of_validation(uint64_t seed)
     return high << 32 | dpe_rng_u32(&rng);
 }
 
-/* --scale-pairs and --top-k: the mask of the top-k pairs of each head. Without them all move. */
-static dpe_status read_pairs(struct detect_inputs *inputs, struct dpe_error *err)
-{
-    const struct dpe_detect_arguments *args = inputs->args;
-    const struct dpe_config *config = dpe_model_config(inputs->job.model);
-    const int64_t n_pairs = config->head_dim / 2, rotating = dpe_config_pairs(config);
-    const int64_t rows = config->n_layers * config->n_heads;
-    const double asked =
-        args->top_k < 1.0 ? floor(args->top_k * (double)rotating + 0.5) : args->top_k;
-    snprintf(inputs->key_pairs, sizeof inputs->key_pairs, "all");
-    if (args->scale_pairs == NULL) {
-        return DPE_OK;
-    }
-    if (asked < 1.0 || asked > (double)rotating) {
-        return dpe_fail(err, DPE_USAGE,
-                        "--top-k: expected 1 to %lld of the model's pairs, found %g",
-                        (long long)rotating, args->top_k);
-    }
-    /* Without its weights, in a dry run, a model has another fingerprint. */
-    const char *fingerprint = args->job.dry_run ? NULL : dpe_job_fingerprint(&inputs->job);
-    const struct dpe_profile_model model = {fingerprint, config->n_layers, config->n_heads,
-                                            n_pairs};
-    DPE_SCOPED(dpe_profile_free) struct dpe_profile profile = {0};
-    DPE_TRY(dpe_profile_read(args->scale_pairs, &model, false, &profile, err));
-    snprintf(inputs->key_pairs, sizeof inputs->key_pairs, "top %lld of profile %s",
-             (long long)asked, profile.identity);
-    DPE_TRY(DPE_NEW(&inputs->mask, (size_t)(rows * n_pairs), err, "out of memory for key pairs"));
-    return dpe_plan_mask_ranked(profile.ranking, rows, n_pairs, (int64_t)asked, false, inputs->mask,
-                                err);
-}
-
 /* ----------------------------------------------------------------------------------------- grid */
 
 static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
@@ -66,13 +35,10 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
     struct dpe_detect_params params = {
         .length = args->job.length,
         .trained_length = inputs->job.trained_length,
-        .frequencies = args->frequencies,
         .still = still,
-        .window = args->frequencies  ? 1
-                  : args->window > 0 ? args->window
-                                     : dpe_detect_default_window(inputs->job.trained_length),
+        .window =
+            args->window > 0 ? args->window : dpe_detect_default_window(inputs->job.trained_length),
         .n_groups = still ? 1 : (int)dpe_least(args->groups, INT32_MAX),
-        .mask = inputs->mask,
     };
     if (strcmp(args->temperature, "auto") != 0 &&
         dpe_temperature_parse(args->temperature, config->head_dim, &params.temperature, err) !=
@@ -84,16 +50,14 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
 }
 
 dpe_status dpe_detect_inputs_plan(const struct detect_inputs *inputs, const char *spec,
-                                  const double *scale, struct dpe_plan *plan, struct dpe_error *err)
+                                  struct dpe_plan *plan, struct dpe_error *err)
 {
     struct dpe_plan_context context = inputs->context;
     context.official = true;
     if (strncmp(spec, "dpe", 3) != 0) {
         context.select = NULL; /* --selection is of the sweep's plans */
     }
-    return strcmp(spec, DPE_DETECT_SWEPT) == 0
-               ? dpe_detect_joint_plan(&inputs->grid, &inputs->context, scale, plan, err)
-               : dpe_plan_make(spec, &context, plan, err);
+    return dpe_plan_make(spec, &context, plan, err);
 }
 
 /* Before any work: a candidate that was named must be a plan of this model that the device runs. */
@@ -104,7 +68,7 @@ static dpe_status check_against(struct detect_inputs *inputs, struct dpe_error *
     DPE_TRY(dpe_job_check_plan(&inputs->job, &inputs->grid.configs[0].plan, args->job.length, err));
     for (int i = 0; i < args->n_against; i++) {
         DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
-        if (dpe_detect_inputs_plan(inputs, args->against[i], NULL, &plan, err) != DPE_OK ||
+        if (dpe_detect_inputs_plan(inputs, args->against[i], &plan, err) != DPE_OK ||
             dpe_job_check_plan(&inputs->job, &plan, args->job.length, err) != DPE_OK) {
             return dpe_fail_prefix(err, "--against");
         }
@@ -122,18 +86,18 @@ dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs,
     struct dpe_niah *niah = NULL;
     DPE_TRY(dpe_niah_open(params, length, inputs->job.corpus, inputs->job.tokenizer,
                           inputs->args->job.chat_template, seed, &niah, err));
-    memcpy(inputs->niah_template, dpe_niah_template_hash(niah), sizeof inputs->niah_template);
+    memcpy(inputs->needles.template, dpe_niah_template_hash(niah), sizeof inputs->needles.template);
     return dpe_task_niah(name, niah, inputs->job.tokenizer, task, err);
 }
 
 bool dpe_detect_inputs_by_needles(const struct detect_inputs *inputs)
 {
-    return inputs->args->use_niah && !inputs->says_little;
+    return inputs->args->use_niah && !inputs->needles.say_little;
 }
 
 void dpe_detect_inputs_set_niah(struct detect_inputs *inputs)
 {
-    dpe_niah_format(&inputs->niah, inputs->niah_spec, sizeof inputs->niah_spec);
+    dpe_niah_format(&inputs->needles.niah, inputs->needles.spec, sizeof inputs->needles.spec);
 }
 
 /* A stream of needles; `most` samples of it are read at most. Of fewer tokens than L it may have no
@@ -154,28 +118,28 @@ static dpe_status open_search(struct detect_inputs *inputs, struct dpe_error *er
 {
     const struct dpe_job_options *job = &inputs->args->job;
     const int64_t trained = inputs->job.trained_length;
-    const int64_t together = dpe_niah_together(&inputs->niah);
-    const int64_t users = dpe_niah_together(&inputs->users_niah);
+    const int64_t together = dpe_niah_together(&inputs->needles.niah);
+    const int64_t users = dpe_niah_together(&inputs->needles.users);
     const int64_t shorter[] = {trained, trained / 4};
-    const bool differs = strcmp(inputs->niah_spec, inputs->users_spec) != 0;
+    const bool differs = strcmp(inputs->needles.spec, inputs->needles.users_spec) != 0;
     for (int i = 0; i < 2; i++) {
         char name[32];
-        dpe_detect_short_name(&inputs->niah, shorter[i], name);
+        dpe_detect_short_name(&inputs->needles.niah, shorter[i], name);
         const int64_t contexts = i == 0 ? DETECT_CEILING_CONTEXTS : 1;
         const int64_t most = dpe_detect_sweeps(inputs->args->rule)
                                  ? dpe_detect_round_up(DETECT_CEILING_SAMPLES, together)
                                  : contexts * together;
-        DPE_TRY(open_stream(inputs, i == 0 ? DETECT_CEILING : DETECT_QUARTER, &inputs->niah,
+        DPE_TRY(open_stream(inputs, i == 0 ? DETECT_CEILING : DETECT_QUARTER, &inputs->needles.niah,
                             shorter[i], name, inputs->validation_seed, most, err));
     }
-    DPE_TRY(open_stream(inputs, DETECT_SEARCHED, &inputs->niah, job->length, "search", job->seed,
-                        DETECT_MOST_CONTEXTS * together, err));
-    DPE_TRY(open_stream(inputs, DETECT_FRESH_NEEDLES, &inputs->niah, job->length, "validate-niah",
-                        inputs->validation_seed, 0, err));
+    DPE_TRY(open_stream(inputs, DETECT_SEARCHED, &inputs->needles.niah, job->length, "search",
+                        job->seed, DETECT_MOST_CONTEXTS * together, err));
+    DPE_TRY(open_stream(inputs, DETECT_FRESH_NEEDLES, &inputs->needles.niah, job->length,
+                        "validate-niah", inputs->validation_seed, 0, err));
     if (differs) {
-        DPE_TRY(open_stream(inputs, DETECT_SEARCHED_USERS, &inputs->users_niah, job->length,
+        DPE_TRY(open_stream(inputs, DETECT_SEARCHED_USERS, &inputs->needles.users, job->length,
                             "search-user", job->seed, DETECT_MOST_CONTEXTS * users, err));
-        DPE_TRY(open_stream(inputs, DETECT_FRESH_USERS, &inputs->users_niah, job->length,
+        DPE_TRY(open_stream(inputs, DETECT_FRESH_USERS, &inputs->needles.users, job->length,
                             "validate-user", inputs->validation_seed, 0, err));
     }
     return DPE_OK;
@@ -185,7 +149,7 @@ static dpe_status open_search(struct detect_inputs *inputs, struct dpe_error *er
 static dpe_status open_swept(struct detect_inputs *inputs, struct dpe_error *err)
 {
     const struct dpe_job_options *job = &inputs->args->job;
-    DPE_TRY(dpe_detect_inputs_niah(inputs, &inputs->niah, job->length, "niah", job->seed,
+    DPE_TRY(dpe_detect_inputs_niah(inputs, &inputs->needles.niah, job->length, "niah", job->seed,
                                    &inputs->tasks[0], err));
     inputs->n_tasks = 1;
     inputs->n_samples[0] = job->samples;
@@ -196,7 +160,7 @@ static dpe_status open_swept(struct detect_inputs *inputs, struct dpe_error *err
         return DPE_OK;
     }
     inputs->n_validated[0] = job->samples;
-    return dpe_detect_inputs_niah(inputs, &inputs->niah, job->length, "validate-niah",
+    return dpe_detect_inputs_niah(inputs, &inputs->needles.niah, job->length, "validate-niah",
                                   inputs->validation_seed, &inputs->validate_tasks[0], err);
 }
 
@@ -206,7 +170,7 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     const int at = inputs->n_tasks;
     struct dpe_task *task = &inputs->tasks[at];
     DPE_TRY(dpe_task_ppl("ppl", inputs->job.corpus, inputs->job.tokenizer, inputs->args->job.length,
-                         inputs->niah.special, task, &inputs->short_books, err));
+                         inputs->needles.niah.special, task, &inputs->short_books, err));
     inputs->n_tasks++;
     int64_t used =
         task->n_samples < inputs->args->job.samples ? task->n_samples : inputs->args->job.samples;
@@ -214,7 +178,6 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
     free(inputs->books);
     DPE_TRY(DPE_NEW(&inputs->books, (size_t)used, err, "out of memory for %lld books",
                     (long long)used));
-    inputs->n_books = used;
     for (int64_t i = 0; i < used; i++) {
         inputs->books[i] = dpe_corpus_book(inputs->job.corpus, dpe_task_ppl_book(task, i))->id;
     }
@@ -232,7 +195,7 @@ static dpe_status add_ppl(struct detect_inputs *inputs, struct dpe_error *err)
 }
 
 /* The texts of the guard; where needles say little, or are not asked for, the search goes by them.
- * Only a guard that was asked for needs them. */
+ */
 static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
 {
     struct detect_opened *texts = &inputs->streams[DETECT_GUARD];
@@ -242,14 +205,11 @@ static dpe_status add_texts(struct detect_inputs *inputs, struct dpe_error *err)
         return DPE_OK;
     }
     dpe_status status = dpe_task_ppl("guard-ppl", inputs->job.corpus, inputs->job.tokenizer,
-                                     inputs->args->job.length, inputs->niah.special, &texts->task,
-                                     &short_books, err);
+                                     inputs->args->job.length, inputs->needles.niah.special,
+                                     &texts->task, &short_books, err);
     texts->n = status == DPE_OK ? texts->task.n_samples : 0;
-    if (status != DPE_OK && (inputs->args->guard_given || !inputs->args->use_niah)) {
-        return dpe_fail_prefix(err,
-                               inputs->args->use_niah
-                                   ? "--guard needs texts of --length tokens (--guard 0: no guard)"
-                                   : "--task ppl");
+    if (status != DPE_OK && !inputs->args->use_niah) {
+        return dpe_fail_prefix(err, "--task ppl");
     }
     if (status != DPE_OK) {
         dpe_log_warning("no guard on perplexity: %s", err->text);
@@ -292,26 +252,27 @@ dpe_status dpe_detect_inputs_reopen(struct detect_inputs *inputs, struct dpe_err
  * better. */
 static dpe_status add_tasks(struct detect_inputs *inputs, struct dpe_error *err)
 {
-    dpe_niah_defaults(&inputs->niah);
+    dpe_niah_defaults(&inputs->needles.niah);
     if (inputs->args->niah != NULL) {
-        DPE_TRY(dpe_niah_parse(inputs->args->niah, &inputs->niah, err));
+        DPE_TRY(dpe_niah_parse(inputs->args->niah, &inputs->needles.niah, err));
     }
-    inputs->users_niah = inputs->niah;
-    dpe_niah_format(&inputs->users_niah, inputs->users_spec, sizeof inputs->users_spec);
+    inputs->needles.users = inputs->needles.niah;
+    dpe_niah_format(&inputs->needles.users, inputs->needles.users_spec,
+                    sizeof inputs->needles.users_spec);
     dpe_detect_inputs_set_niah(inputs);
     if (!inputs->args->auto_task) {
         return dpe_detect_inputs_reopen(inputs, err);
     }
     for (int rung = dpe_detect_pilot_rungs() - 1; rung >= 0; rung--) {
         struct dpe_error why = {0};
-        inputs->niah = dpe_detect_pilot_task(inputs, rung);
+        inputs->needles.niah = dpe_detect_pilot_task(inputs, rung);
         dpe_detect_inputs_set_niah(inputs);
         const dpe_status status = dpe_detect_inputs_reopen(inputs, &why);
         if (status != DPE_USAGE) {
             return status == DPE_OK ? DPE_OK : dpe_fail(err, status, "%s", why.text);
         }
     }
-    inputs->niah = inputs->users_niah; /* whose error says what does not fit */
+    inputs->needles.niah = inputs->needles.users; /* whose error says what does not fit */
     dpe_detect_inputs_set_niah(inputs);
     return dpe_detect_inputs_reopen(inputs, err);
 }
@@ -321,8 +282,8 @@ dpe_status dpe_detect_inputs_open(struct detect_inputs *inputs,
 {
     *inputs =
         (struct detect_inputs){.args = args, .validation_seed = seed_of_validation(args->job.seed)};
-    dpe_status (*const steps[])(struct detect_inputs *, struct dpe_error *) = {
-        read_pairs, make_grid, check_against, add_tasks};
+    dpe_status (*const steps[])(struct detect_inputs *,
+                                struct dpe_error *) = {make_grid, check_against, add_tasks};
     DPE_TRY(dpe_chat_set_variables(args->job.template_vars, err));
     DPE_TRY(dpe_job_open(&inputs->job, &args->job, args->job.dry_run, err));
     DPE_TRY(dpe_job_needs_plans(&inputs->job, "its lengths cannot be found by trying", err));
@@ -338,7 +299,6 @@ dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status stat
     close_tasks(inputs);
     free(inputs->books);
     dpe_detect_grid_free(&inputs->grid);
-    free(inputs->mask);
     return dpe_job_close(&inputs->job, status, err);
 }
 
@@ -349,24 +309,19 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
     /* What the pilot chooses follows from its rows and from these. */
     char pilot[512];
     snprintf(pilot, sizeof pilot, "trained length %lld, from %s",
-             (long long)inputs->grid.params.trained_length, inputs->users_spec);
-    const char *fields[8][2] = {
+             (long long)inputs->grid.params.trained_length, inputs->needles.users_spec);
+    const char *fields[5][2] = {
         {"task", args->auto_task                   ? "auto"
                  : args->use_niah && args->use_ppl ? "both"
                  : args->use_niah                  ? "niah"
                                                    : "ppl"},
-        {"niah", args->auto_task ? pilot : inputs->niah_spec},
-        {"niah_template", inputs->niah_template},
-        {"special_in_text", specials[inputs->niah.special]},
-        {"key_pairs", inputs->key_pairs},
+        {"niah", args->auto_task ? pilot : inputs->needles.spec},
+        {"niah_template", inputs->needles.template},
+        {"special_in_text", specials[inputs->needles.niah.special]},
     };
-    /* A sweep of positions has no field "move", one without --selection no field "selection". */
-    size_t n_fields = 5;
+    /* Without --selection there is no field "selection". */
+    size_t n_fields = 4;
     const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
-    if (args->frequencies) {
-        fields[n_fields][0] = "move";
-        fields[n_fields++][1] = "frequencies";
-    }
     char selection[sizeof plan->name];
     if (dpe_selects(&plan->selection)) {
         dpe_plan_selection_text(plan, selection);

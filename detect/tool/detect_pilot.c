@@ -28,7 +28,7 @@ int dpe_detect_pilot_rungs(void)
 
 struct dpe_niah_params dpe_detect_pilot_task(const struct detect_inputs *inputs, int rung)
 {
-    struct dpe_niah_params niah = inputs->users_niah;
+    struct dpe_niah_params niah = inputs->needles.users;
     niah.keys = rungs[rung].keys;
     niah.values = rungs[rung].values;
     niah.asked = rungs[rung].asked;
@@ -60,7 +60,7 @@ static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64
         return status == DPE_USAGE ? DPE_OK : status;
     }
     struct dpe_detect_config config = {0};
-    DPE_TRY(dpe_detect_inputs_plan(inputs, "rope", NULL, &rope, err));
+    DPE_TRY(dpe_detect_inputs_plan(inputs, "rope", &rope, err));
     DPE_TRY(dpe_plan_key(&rope, config.key, err));
     config.plan = rope;
     const struct stage stage = {.name = "pilot",
@@ -74,9 +74,10 @@ static dpe_status run_short(struct sweep *sweep, int rung, int64_t length, int64
     DPE_TRY(dpe_detect_collect(inputs->job.run, task.name, &key, 1, 0, stage.n_samples[0],
                                niah.asked, &scores, err));
     *mean = dpe_detect_interval(&scores, 0, DPE_DETECT_RECALL).mean;
-    dpe_append(inputs->pilot, sizeof inputs->pilot, "%skeys=%d,values=%d in %lld tokens: %.3f",
-               inputs->pilot[0] != '\0' ? "; " : "", niah.keys, niah.values, (long long)length,
-               *mean);
+    dpe_append(inputs->needles.pilot, sizeof inputs->needles.pilot,
+               "%skeys=%d,values=%d in %lld tokens: %.3f",
+               inputs->needles.pilot[0] != '\0' ? "; " : "", niah.keys, niah.values,
+               (long long)length, *mean);
     return DPE_OK;
 }
 
@@ -107,17 +108,18 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
         }
     }
     if (chosen >= 0) {
-        inputs->niah = dpe_detect_pilot_task(inputs, chosen);
+        inputs->needles.niah = dpe_detect_pilot_task(inputs, chosen);
         dpe_detect_inputs_set_niah(inputs);
     }
-    inputs->says_little = mean < DPE_DETECT_LOW_CEILING;
-    dpe_log_info("pilot: unchanged, the model finds %s; plans are compared on %s", inputs->pilot,
-                 inputs->says_little ? "the perplexity of texts: needles say little of it"
-                                     : "the last");
+    inputs->needles.say_little = mean < DPE_DETECT_LOW_CEILING;
+    dpe_log_info("pilot: unchanged, the model finds %s; plans are compared on %s",
+                 inputs->needles.pilot,
+                 inputs->needles.say_little ? "the perplexity of texts: needles say little of it"
+                                            : "the last");
     dpe_status status = dpe_detect_inputs_reopen(inputs, err);
-    if (status == DPE_OK && inputs->says_little && inputs->streams[DETECT_GUARD].n == 0) {
+    if (status == DPE_OK && inputs->needles.say_little && inputs->streams[DETECT_GUARD].n == 0) {
         dpe_log_warning("there are no texts of --length tokens: plans are compared on needles");
-        inputs->says_little = false;
+        inputs->needles.say_little = false;
         status = dpe_detect_inputs_reopen(inputs, err);
     }
     return status;

@@ -4,29 +4,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/report/detect_table.h"
-#include "detect/report/view.h"
+#include "detect/tool/detect_table.h"
 #include "detect/tool/detect_tool.h"
 #include "engine/system/folder.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/page/page.h"
 #include "outputs/read/read.h"
+#include "outputs/words/words.h"
 
-static void warn_uninformative(const struct dpe_detect_report *report)
+static dpe_status warn_uninformative(const struct dpe_detect_report *report, struct dpe_error *err)
 {
-    const struct dpe_detect_ranking *ranking = &dpe_detect_deciding(report)->ranking;
-    DPE_SCOPED(dpe_text_free) struct dpe_text words = {0};
-    for (int g = 0; g < ranking->n_groups; g++) {
-        if (ranking->effective[g] < 1) {
+    const struct dpe_detect_result *result = dpe_detect_deciding(report);
+    struct dpe_page page = {.printed = true, .err = err};
+    struct dpe_scores_result scores;
+    struct dpe_ranking_result ranking;
+    dpe_detect_cells_of(report, result, &scores, &ranking);
+    for (int g = 0; g < result->ranking.n_groups; g++) {
+        if (result->ranking.effective[g] < 1) {
             dpe_log_warning("group %d has no valid sample and so no rank; it keeps the scale it "
                             "had during detection",
                             g);
         }
     }
-    dpe_detect_noise_words(report, &words);
-    if (words.n > 0) {
-        dpe_log_warning("%s", words.bytes);
+    dpe_words_noise(&page, &ranking);
+    for (size_t i = 0; i < page.document.n; i++) {
+        dpe_log_warning("%s", page.document.blocks[i].text);
     }
+    const dpe_status status = page.status;
+    dpe_page_free(&page);
+    return status;
 }
 
 /* "samples", "samples (4 in a row share a context and count as one)", "books" */
@@ -96,7 +102,7 @@ static void add_ranks(struct dpe_page *page, const struct dpe_detect_grid *grid,
             if (t >= 0) {
                 const struct dpe_interval mean = {
                     .mean = ranking->mean[c], .low = ranking->low[c], .high = ranking->high[c]};
-                dpe_detect_interval_text(ranking->criterion, &mean, true, value);
+                dpe_words_interval(ranking->criterion == DPE_DETECT_RECALL, &mean, value);
                 snprintf(text, sizeof text, "%s %s",
                          DPE_LENGTH_TEXT((double)grid->params.lengths[t]), value);
             }
@@ -113,7 +119,9 @@ static dpe_status print_result(const struct detect_inputs *inputs,
 {
     struct dpe_page page = {.printed = true, .err = err};
     char samples[96];
-    const char *measure = dpe_detect_measure(report, result);
+    const char *measure = result->criterion == DPE_DETECT_RECALL
+                              ? dpe_identity_measure(report->of.niah_spec)
+                              : "perplexity";
     dpe_print("\n%c%s%s, %lld %s, 95 %% intervals%s\n\n", toupper((unsigned char)measure[0]),
               measure + 1, result->criterion == DPE_DETECT_RECALL ? " of needles" : "",
               (long long)result->n_samples, name_samples(result, samples, sizeof samples),
@@ -136,7 +144,7 @@ static void print_lengths(const int64_t *lengths, int n)
 
 static void print_joint(const struct dpe_detect_report *report)
 {
-    const int n = report->grid->params.n_groups;
+    const int n = report->of.grid->params.n_groups;
     dpe_print("\neffective lengths");
     print_lengths(dpe_detect_deciding(report)->ranking.effective, n);
     dpe_print("\nscales           ");
@@ -205,17 +213,15 @@ static dpe_status print_sweep(const struct detect_inputs *inputs,
 dpe_status dpe_detect_print(const struct detect_inputs *inputs,
                             const struct dpe_detect_report *report, struct dpe_error *err)
 {
-    const bool sweeps = dpe_detect_sweeps(report->rule);
-    DPE_SCOPED(dpe_text_free) struct dpe_text text = {0};
-    dpe_detect_words(report, &text);
-    DPE_TRY(dpe_text_done(&text, err));
-    dpe_print("%s", text.n > 0 ? text.bytes : "");
+    const bool sweeps = dpe_detect_sweeps(report->of.rule);
+    struct dpe_page page = {.printed = true, .err = err};
+    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
+    DPE_TRY(dpe_detect_tell(report, &told, err));
+    dpe_words_detect(&page, &told.words);
+    DPE_TRY(dpe_page_print(&page, true));
     DPE_TRY(sweeps ? print_sweep(inputs, report, err) : DPE_OK);
     dpe_print("\ntable: %s\n", inputs->args->job.output);
-    if (sweeps) {
-        warn_uninformative(report);
-    }
-    return DPE_OK;
+    return sweeps ? warn_uninformative(report, err) : DPE_OK;
 }
 
 /* ---------------------------------------------------------------------------------- for scripts */
@@ -254,32 +260,50 @@ static void add_groups(struct dpe_result *out, const struct dpe_detect_report *r
     }
 }
 
-static void add_validation(struct dpe_result *out, const struct dpe_detect_report *report,
-                           const struct dpe_detect_result *result)
+/* The lines that a terminal gets. */
+static dpe_status add_answer(struct dpe_result *out, const struct dpe_detect_words *words,
+                             struct dpe_error *err)
 {
-    struct dpe_detect_validated validated;
-    dpe_detect_validated_of(report, result, &validated);
-    for (int i = 0; i < result->validation.n_plans; i++) {
-        dpe_result_row(out, "validation");
-        dpe_result_text(out, "task", result->task);
-        dpe_datasets_fields(&dpe_validated_scores_kinds[0], &validated.scores, "/validated_plan", i,
-                            out);
+    struct dpe_page page = {.printed = true, .err = err};
+    dpe_words_detect(&page, words);
+    for (size_t i = 0; i < page.document.n; i++) {
+        dpe_result_row(out, "answer");
+        dpe_result_text(out, "line", page.document.blocks[i].text);
     }
+    const dpe_status status = page.status;
+    dpe_page_free(&page);
+    return status;
 }
 
-static dpe_status add_tried(struct dpe_result *out, const struct dpe_detect_report *report,
+static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_report *report,
                             struct dpe_error *err)
 {
-    struct dpe_search_result result = {.n = {report->search.n}};
-    DPE_OWNED struct dpe_searched_plan *tried = NULL;
-    DPE_TRY(DPE_NEW(&tried, (size_t)report->search.n + 1, err, "out of memory for plans"));
-    result.tried = tried;
-    dpe_detect_tried_of(report, tried);
-    for (int64_t i = 0; i < report->search.n; i++) {
-        dpe_result_row(out, "tried");
-        dpe_datasets_fields(&dpe_search_kinds[0], &result, "tried", i, out);
+    DPE_SCOPED(dpe_detect_told_free) struct dpe_detect_told told = {0};
+    DPE_TRY(dpe_detect_tell(report, &told, err));
+    const struct dpe_detect_words *words = &told.words;
+    if (words->decides != NULL) {
+        dpe_result_text(out, "kept", words->kept);
+        if (words->plain != NULL) {
+            dpe_result_text(out, "without_adapter", words->plain);
+        }
+        dpe_result_whole(out, "usable_length", dpe_words_usable(words, words->kept));
+        dpe_result_whole(out, "usable_length_unchanged", dpe_words_usable(words, "rope"));
     }
-    return DPE_OK;
+    dpe_datasets_rows(&dpe_search_kinds[0], &told.search, "tried", "tried", out);
+    for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
+        const struct dpe_scores_result *scores = &told.validated[i].scores;
+        for (int64_t plan = 0; plan < scores->n[DPE_VALIDATED_PLAN]; plan++) {
+            dpe_result_row(out, "validation");
+            dpe_result_text(out, "task", report->results[i].task);
+            dpe_datasets_fields(&dpe_validated_scores_kinds[0], scores, "/validated_plan", plan,
+                                out);
+        }
+    }
+    if (words->decides != NULL) {
+        dpe_datasets_rows(&dpe_validated_scores_kinds[0], words->decides, "short_length", "shorter",
+                          out);
+    }
+    return add_answer(out, words, err);
 }
 
 dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
@@ -292,17 +316,8 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
     dpe_result_text(out, "table", inputs->args->job.output);
     dpe_result_whole(out, "trained_length", params->trained_length);
     dpe_result_whole(out, "length", params->length);
-    dpe_result_text(out, "rule", dpe_detect_rule_names[report->rule]);
-    if (dpe_detect_deciding(report)->validated) {
-        dpe_result_text(out, "kept", report->validated[report->kept].name);
-        if (report->plain > 0) {
-            dpe_result_text(out, "without_adapter", report->validated[report->plain].name);
-        }
-        dpe_result_whole(out, "usable_length", dpe_detect_usable(report, report->kept));
-        dpe_result_whole(out, "usable_length_unchanged",
-                         dpe_detect_usable(report, DPE_DETECT_ROPE));
-    }
-    if (dpe_detect_sweeps(report->rule)) {
+    dpe_result_text(out, "rule", dpe_detect_rule_names[report->of.rule]);
+    if (dpe_detect_sweeps(report->of.rule)) {
         dpe_result_wholes(out, "lengths", params->lengths, (size_t)params->n_lengths);
         for (int i = 0; i < 2; i++) {
             if (report->results[i].used) {
@@ -311,13 +326,11 @@ dpe_status dpe_detect_print_result(const struct detect_inputs *inputs,
         }
         add_groups(out, report);
     }
-    DPE_TRY(add_tried(out, report, err));
-    const struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
-                                                       &report->users, &report->texts};
-    for (int i = 0; i < 4; i++) {
-        if (results[i]->validated) {
-            add_validation(out, report, results[i]);
-        }
+    dpe_result_row(out, NULL);
+    const dpe_status status = add_found(out, report, err);
+    if (status != DPE_OK) {
+        dpe_result_free(out);
+        return status;
     }
-    return dpe_result_print(out, inputs->args->job.result, err);
+    return dpe_result_print(out, err);
 }

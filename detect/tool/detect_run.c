@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/report/detect_table.h"
+#include "detect/tool/detect_table.h"
 #include "detect/tool/detect_tool.h"
 
 static const double nonfinite_limit = 0.05;
@@ -61,7 +61,7 @@ static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error 
     const struct dpe_run *run = sweep->inputs->job.run;
     sweep->report->read_tokens = count_tokens(sweep->inputs, run);
     sweep->report->work = dpe_job_work(&sweep->inputs->job);
-    if (dpe_detect_sweeps(sweep->report->rule)) {
+    if (dpe_detect_sweeps(sweep->report->of.rule)) {
         DPE_TRY(dpe_detect_report_sweep(sweep->report, run, err));
     }
     if (sweep->report->n_validated > 0) {
@@ -169,27 +169,21 @@ static void price_rows(struct sweep *sweep)
     }
 }
 
-static void put_short(const struct detect_opened *opened, int64_t length,
-                      struct dpe_detect_short *read)
-{
-    if (opened->n > 0) {
-        *read = (struct dpe_detect_short){opened->task.name, length, opened->n, {0}};
-    }
-}
-
 /* A task as far as the sweep and its validation have it; of a search alone what is validated. */
-static struct dpe_detect_result result_of(const struct sweep *sweep, int i,
-                                          const struct dpe_task *fresh)
+static struct dpe_detect_result result_of(const struct sweep *sweep, int i)
 {
+    static const char *const names[DPE_DETECT_RESULTS] = {NULL, NULL, "user", "guard"};
     const struct detect_inputs *inputs = sweep->inputs;
-    const bool niah = i == 0;
-    struct dpe_detect_result result = {.used = fresh->run != NULL,
-                                       .criterion =
-                                           niah ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
-                                       .validate_task = fresh->name,
-                                       .together = fresh->together,
-                                       .fresh = true};
-    for (int t = 0; t < inputs->n_tasks; t++) {
+    const struct dpe_task *fresh = sweep->fresh[i];
+    const bool niah = i == DPE_DETECT_NIAH;
+    struct dpe_detect_result result = {
+        .used = fresh->run != NULL,
+        .criterion = niah || i == DPE_DETECT_OWN ? DPE_DETECT_RECALL : DPE_DETECT_PERPLEXITY,
+        .task = names[i],
+        .validate_task = fresh->name,
+        .together = fresh->together,
+        .fresh = true};
+    for (int t = 0; t < inputs->n_tasks && i <= DPE_DETECT_PPL; t++) {
         if ((strcmp(inputs->tasks[t].name, "ppl") != 0) == niah) {
             result.used = true;
             result.task = inputs->tasks[t].name;
@@ -215,7 +209,7 @@ static void find_fresh(struct sweep *sweep)
     const bool searches = dpe_detect_searches(inputs->args->rule);
     const bool needles = dpe_detect_inputs_by_needles(inputs);
     const struct dpe_task *texts = &inputs->streams[DETECT_GUARD].task;
-    for (int i = 0; i < SWEEP_RESULTS; i++) {
+    for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         sweep->fresh[i] = &none;
     }
     if (searches) {
@@ -239,39 +233,33 @@ static void make_report(struct sweep *sweep)
     find_fresh(sweep);
     *report = (struct dpe_detect_report){
         .plain = -1,
-        .grid = &inputs->grid,
-        .context = &inputs->context,
-        .rule = inputs->args->rule,
-        .searching = dpe_detect_inputs_searching(inputs),
-        .source = dpe_detect_stage_source(sweep),
-        .seed = inputs->args->job.seed,
-        .validation_seed = inputs->validation_seed,
-        .guard_share = inputs->args->guard,
-        .model = inputs->job.model,
-        .fingerprint = dpe_job_fingerprint(&inputs->job),
-        .tokenizer = inputs->job.tokenizer,
-        .corpus = inputs->job.corpus,
-        .niah_spec = inputs->args->use_niah ? inputs->niah_spec : NULL,
-        .niah_template = inputs->args->use_niah ? inputs->niah_template : NULL,
-        .pilot = inputs->args->auto_task ? inputs->pilot : NULL,
-        .users_spec = inputs->users_spec,
+        .of = {.grid = &inputs->grid,
+               .context = &inputs->context,
+               .rule = inputs->args->rule,
+               .searching = dpe_detect_inputs_searching(inputs),
+               .source = dpe_detect_stage_source(sweep),
+               .guard = inputs->args->guard,
+               .seed = inputs->args->job.seed,
+               .validation_seed = inputs->validation_seed,
+               .model = inputs->job.model,
+               .fingerprint = dpe_job_fingerprint(&inputs->job),
+               .tokenizer = inputs->job.tokenizer,
+               .corpus = inputs->job.corpus,
+               .niah_spec = inputs->args->use_niah ? inputs->needles.spec : NULL,
+               .niah_template = inputs->args->use_niah ? inputs->needles.template : NULL,
+               .users_spec = inputs->needles.users_spec,
+               .pilot = inputs->args->auto_task ? inputs->needles.pilot : NULL},
     };
-    report->results[0] = result_of(sweep, 0, sweep->fresh[0]);
-    report->results[1] = result_of(sweep, 1, sweep->fresh[1]);
-    put_short(&inputs->streams[DETECT_CEILING], inputs->job.trained_length,
-              &report->results[0].ceiling);
-    put_short(&inputs->streams[DETECT_QUARTER], inputs->job.trained_length / 4,
-              &report->results[0].quarter);
-    struct dpe_detect_result *const others[] = {&report->users, &report->texts};
+    for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
+        report->results[i] = result_of(sweep, i);
+    }
     for (int i = 0; i < 2; i++) {
-        const struct dpe_task *task = sweep->fresh[2 + i];
-        *others[i] = (struct dpe_detect_result){.used = task->run != NULL,
-                                                .criterion = i == 0 ? DPE_DETECT_RECALL
-                                                                    : DPE_DETECT_PERPLEXITY,
-                                                .task = i == 0 ? "user" : "guard",
-                                                .validate_task = task->name,
-                                                .together = task->together,
-                                                .fresh = true};
+        const struct detect_opened *opened =
+            &inputs->streams[i == 0 ? DETECT_QUARTER : DETECT_CEILING];
+        if (opened->n > 0) {
+            report->results[DPE_DETECT_NIAH].shorter[i] = (struct dpe_detect_short){
+                opened->task.name, inputs->job.trained_length / (i == 0 ? 4 : 1), opened->n, {0}};
+        }
     }
 }
 
@@ -347,7 +335,7 @@ static dpe_status detection_fill(void *state, struct dpe_h5 *table, struct dpe_e
 static dpe_status detection_print(void *state, struct dpe_error *err)
 {
     struct detection *detection = state;
-    return detection->inputs.args->job.result != DPE_RESULT_TEXT
+    return detection->inputs.args->job.json
                ? dpe_detect_print_result(&detection->inputs, &detection->report, err)
                : dpe_detect_print(&detection->inputs, &detection->report, err);
 }

@@ -26,8 +26,7 @@ static dpe_status admit(void *user, struct dpe_detect_tried *tried, bool *fits,
     struct dpe_error why = {0};
     DPE_SCOPED(dpe_plan_free) struct dpe_plan plan = {0};
     DPE_SCOPED(dpe_detect_entry_free) struct dpe_detect_entry entry = {0};
-    dpe_status status =
-        dpe_detect_inputs_plan(inputs, tried->spec, sweep->report->scale, &plan, &why);
+    dpe_status status = dpe_detect_inputs_plan(inputs, tried->spec, &plan, &why);
     if (status == DPE_OK) {
         status = dpe_job_check_plan(&inputs->job, &plan, inputs->args->job.length, &why);
     }
@@ -37,9 +36,8 @@ static dpe_status admit(void *user, struct dpe_detect_tried *tried, bool *fits,
         return status == DPE_NO_MEMORY ? dpe_fail(err, status, "%s", why.text) : DPE_OK;
     }
     DPE_TRY(dpe_plan_key(&plan, tried->key, err));
-    if (tried->kind == DPE_DETECT_UNCHANGED || strcmp(tried->spec, DPE_DETECT_SWEPT) == 0) {
+    if (tried->kind == DPE_DETECT_UNCHANGED) {
         tried->table = true;
-        tried->plain = tried->kind != DPE_DETECT_UNCHANGED;
         return DPE_OK;
     }
     DPE_TRY(dpe_detect_holds(&inputs->grid, &inputs->context, &plan, &entry, &tried->table, err));
@@ -100,8 +98,7 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
     for (int i = 0; i < search->n && status == DPE_OK; i++) {
         if (search->wanted[i] != 0) {
             memcpy(configs[n].key, search->tried[i].key, sizeof configs[n].key);
-            status = dpe_detect_inputs_plan(inputs, search->tried[i].spec, sweep->report->scale,
-                                            &configs[n++].plan, err);
+            status = dpe_detect_inputs_plan(inputs, search->tried[i].spec, &configs[n++].plan, err);
         }
     }
     snprintf(name, sizeof name, "search %d", search->heats + 1);
@@ -145,15 +142,15 @@ static dpe_status add_plan(struct sweep *sweep, const char *name, const struct d
     DPE_OWNED double *base = NULL;
     DPE_TRY(DPE_NEW(&base, (size_t)n, err, "out of memory for %d groups", n));
     for (int g = 0; g < n; g++) {
-        base[g] = dpe_detect_base_scale(&inputs->grid.params, g);
+        base[g] = dpe_detect_base_scale(&inputs->grid.params);
     }
     const bool swept = strcmp(name, "joint") == 0 || strcmp(name, "base") == 0;
-    DPE_TRY(dpe_detect_inputs_plan(inputs, swept ? DPE_DETECT_SWEPT : name,
-                                   strcmp(name, "base") == 0 ? base : report->scale,
-                                   &plan->config.plan, err));
+    DPE_TRY(swept ? dpe_detect_joint_plan(&inputs->grid, &inputs->context,
+                                          strcmp(name, "base") == 0 ? base : report->scale,
+                                          &plan->config.plan, err)
+                  : dpe_detect_inputs_plan(inputs, name, &plan->config.plan, err));
     DPE_TRY(dpe_plan_key(&plan->config.plan, plan->config.key, err));
-    snprintf(plan->name, sizeof plan->name, "%s",
-             strcmp(name, DPE_DETECT_SWEPT) == 0 ? "joint" : name);
+    snprintf(plan->name, sizeof plan->name, "%s", name);
     plan->table = of == NULL || of->table;
     plan->plain = of != NULL && of->plain;
     for (*at = 0; strcmp(report->validated[*at].config.key, plan->config.key) != 0;) {
@@ -173,7 +170,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
 {
     struct dpe_detect_report *report = sweep->report;
     const struct dpe_detect_search *search = &report->search;
-    const bool searches = dpe_detect_searches(report->rule);
+    const bool searches = dpe_detect_searches(report->of.rule);
     int at = 0;
     for (int v = 0; v < DPE_DETECT_MOST_VALIDATED; v++) {
         dpe_plan_free(&report->validated[v].config.plan);
@@ -190,7 +187,7 @@ static dpe_status make_validated(struct sweep *sweep, struct dpe_error *err)
             report->chosen = i == 0 ? at : report->chosen;
         }
     }
-    if (dpe_detect_sweeps(report->rule)) {
+    if (dpe_detect_sweeps(report->of.rule)) {
         DPE_TRY(searches ? DPE_OK : add_plan(sweep, "base", NULL, &at, err));
         DPE_TRY(add_plan(sweep, "joint", NULL, &at, err));
         report->chosen = searches ? report->chosen : at;
@@ -218,9 +215,10 @@ static void set_fresh(struct sweep *sweep)
     struct dpe_detect_result *niah = &report->results[0], *ppl = &report->results[1];
     if (niah->used) {
         niah->n_validated = contexts * inputs->streams[DETECT_FRESH_NEEDLES].task.together;
-        report->users.n_validated =
+        report->results[DPE_DETECT_OWN].n_validated =
             further ? contexts * inputs->streams[DETECT_FRESH_USERS].task.together : 0;
-        report->texts.n_validated = further ? dpe_least(texts->n, DETECT_GUARD_BOOKS) : 0;
+        report->results[DPE_DETECT_GUARD].n_validated =
+            further ? dpe_least(texts->n, DETECT_GUARD_BOOKS) : 0;
     } else {
         const int64_t fresh = texts->n / 2;
         ppl->first_validated = fresh > 0 ? texts->n - fresh : 0;
@@ -252,15 +250,14 @@ dpe_status dpe_detect_stage_validate(struct sweep *sweep, struct dpe_error *err)
     for (int v = 0; v < report->n_validated; v++) {
         configs[v] = report->validated[v].config;
     }
-    const struct dpe_detect_result *const results[] = {&report->results[0], &report->results[1],
-                                                       &report->users, &report->texts};
-    if (dpe_detect_searches(report->rule)) {
+    if (dpe_detect_searches(report->of.rule)) {
         set_fresh(sweep);
     }
-    for (int i = 0; i < SWEEP_RESULTS; i++) {
-        if (results[i]->used) {
-            DPE_TRY(run_on(sweep, "validate", sweep->fresh[i], results[i]->first_validated,
-                           results[i]->n_validated, report->n_validated, configs, err));
+    for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
+        const struct dpe_detect_result *result = &report->results[i];
+        if (result->used) {
+            DPE_TRY(run_on(sweep, "validate", sweep->fresh[i], result->first_validated,
+                           result->n_validated, report->n_validated, configs, err));
         }
     }
     for (int i = DETECT_CEILING; i <= DETECT_QUARTER; i++) {

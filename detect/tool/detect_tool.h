@@ -5,9 +5,9 @@
 #ifndef DPE_DETECT_TOOL_H
 #define DPE_DETECT_TOOL_H
 
-#include "detect/report/view.h"
 #include "detect/search/search.h"
 #include "detect/tool/detection.h"
+#include "detect/tool/report.h"
 #include "engine/plan/methods/methods.h"
 #include "eval/niah/niah.h"
 #include "eval/task/task.h"
@@ -42,17 +42,16 @@ struct detect_inputs {
     struct dpe_plan_context context;
     struct dpe_detect_grid grid;
     int skipped_lengths;
-    uint8_t *mask;       /**< key pairs that move; NULL = all pairs */
-    char key_pairs[160]; /**< what decides the mask, for the identity */
-    struct dpe_niah_params niah;
-    char niah_spec[256], niah_template[65]; /**< the hash covers the chat template */
-    struct dpe_niah_params users_niah;      /**< what --niah names; of a search `niah` may differ */
-    char users_spec[256];
-    bool says_little;   /**< the unchanged model finds few of the easiest needles: the search goes
-                             by texts */
-    char pilot[512];    /**< what the unchanged model found of the tasks that were tried, as text */
-    const char **books; /**< [ppl samples] ids, borrowed from the corpus */
-    int64_t n_books, short_books; /**< used; books with fewer than L tokens */
+    struct detect_needles {
+        struct dpe_niah_params niah, users; /**< of a search `niah` may differ from what --niah
+                                                 names */
+        char spec[256], users_spec[256];
+        char template[65]; /**< hash of what is around them, with the chat template */
+        char pilot[512];   /**< what the unchanged model found of the tasks that were tried */
+        bool say_little;   /**< it finds few of the easiest: the search goes by texts */
+    } needles;
+    const char **books;  /**< [ppl samples] ids, borrowed from the corpus */
+    int64_t short_books; /**< with fewer than L tokens */
     /** Tasks of the sweep and of its validation, in the same order; n_tasks is 1 or 2. Of a search
      * alone the first is what it measures by, and has no samples. */
     int n_tasks;
@@ -76,10 +75,9 @@ dpe_status dpe_detect_inputs_close(struct detect_inputs *inputs, dpe_status stat
 dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_error *err);
 /** Samples that share something: those of a context, or of the contexts with one first half. */
 int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs);
-/** The plan of a candidate's spec, freed by the caller; that of DPE_DETECT_SWEPT has `scale`. */
+/** The plan of a candidate's spec, freed by the caller. */
 dpe_status dpe_detect_inputs_plan(const struct detect_inputs *inputs, const char *spec,
-                                  const double *scale, struct dpe_plan *plan,
-                                  struct dpe_error *err);
+                                  struct dpe_plan *plan, struct dpe_error *err);
 /** Tokens that a sample of a task reads, on average and about: samples of a context share one
  * reading, those with the same first half share that. */
 int64_t dpe_detect_inputs_read(const struct detect_inputs *inputs, int task);
@@ -92,7 +90,7 @@ dpe_status dpe_detect_inputs_niah(struct detect_inputs *inputs,
                                   const struct dpe_niah_params *params, int64_t length,
                                   const char *name, uint64_t seed, struct dpe_task *task,
                                   struct dpe_error *err);
-/** Set what follows from inputs->niah: its spec. */
+/** Set what follows from needles.niah: its spec. */
 void dpe_detect_inputs_set_niah(struct detect_inputs *inputs);
 /** Open the sweep's needles, and the search's streams, in place of those that are open. A ceiling
  * that has no room for its needles stays closed. */
@@ -130,16 +128,14 @@ void dpe_detect_short_name(const struct dpe_niah_params *niah, int64_t length, c
 
 /* -------------------------------------------------------------------------------------- stages */
 
-enum { SWEEP_RESULTS = 4 }; /* NIAH, perplexity, the user's task, the guard's texts */
-
 /** A detection at work. */
 struct sweep {
     struct detect_inputs *inputs;
     struct dpe_detect_report *report;
-    const struct dpe_task *fresh[SWEEP_RESULTS]; /* of the report's results; one that is not open:
-                                                    none */
-    double cost[2];                              /* operations of a row */
-    const struct dpe_task *tasks;                /* of the list at work */
+    const struct dpe_task *fresh[DPE_DETECT_RESULTS]; /* of the report's results; one that is not
+                                                         open: none */
+    double cost[2];                                   /* operations of a row */
+    const struct dpe_task *tasks;                     /* of the list at work */
     bool complete;
     const struct dpe_work *work; /* at work */
 };

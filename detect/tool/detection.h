@@ -5,7 +5,7 @@
 #ifndef DPE_DETECT_DETECTION_H
 #define DPE_DETECT_DETECTION_H
 
-#include "detect/report/report.h"
+#include "detect/tool/report.h"
 #include "outputs/job/job.h"
 
 enum {
@@ -27,11 +27,8 @@ struct dpe_detect_arguments {
     const char *niah, *lengths;
     const char *temperature; /**< "auto", "off", or one as dpe_temperature_parse */
     const char *selection;   /**< keys of the method select, or NULL */
-    const char *scale_pairs; /**< NORMS.h5: only the key pairs move, of a sweep */
-    double top_k;            /**< count, or a share below 1; 0 = not given */
     bool use_niah, use_ppl, task_given;
-    bool auto_task;   /**< the needles are the hardest that the model can do */
-    bool frequencies; /**< --move frequencies */
+    bool auto_task; /**< the needles are the hardest that the model can do */
     int64_t window, groups;
     enum dpe_detect_rule rule;
     struct dpe_detect_budget budget;
@@ -40,7 +37,6 @@ struct dpe_detect_arguments {
     bool no_against; /**< --against none: no method is a candidate */
     int64_t batch;   /**< samples decoded together, 0 = not given */
     double guard;    /**< perplexity that the table's plan may lose, as a share; 0: no guard */
-    bool guard_given;
 };
 
 /** What stands where nothing is given. */

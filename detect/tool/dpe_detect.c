@@ -37,11 +37,6 @@ static const struct dpe_option sweep_options[] = {
      3, DPE_CHOICE(struct dpe_detect_arguments, rule, dpe_detect_rule_names)},
     {"against", KEY_AGAINST, "METHOD", 0,
      "Compare this method too; may be repeated. none: plans of DPE alone", 3},
-    {"guard", 0, "SHARE", 0,
-     "The table's plan may lose this share of perplexity to the best, on texts of --length tokens "
-     "(default 0.05; 0: no guard)",
-     3, DPE_REAL(struct dpe_detect_arguments, guard, 0.0, 100.0),
-     DPE_GIVEN(struct dpe_detect_arguments, guard_given)},
     {"temperature", 0, "auto|off|K=V,...", 0,
      "Attention temperature of plans of DPE. auto (default): searched, and none in the sweep; off: "
      "none; log-n=N, log-n-power=G, log-n-decay=B, infoscale=N, logit-scale=A (dpe-run --method "
@@ -51,17 +46,12 @@ static const struct dpe_option sweep_options[] = {
      "Keys nearer than W tokens keep their distance (default: searched; in the sweep min(1024, "
      "L0/8))",
      3, DPE_TOKENS(struct dpe_detect_arguments, window, 1, DPE_MOST_COUNT)},
-    {"move", 0, "positions|frequencies", 0,
-     "positions (default): DPE, which scales far positions and needs an adapter. frequencies: only "
-     "plans that runtimes read without one; in the sweep the length t of a group divides its "
-     "frequencies by L/t at every distance (dpe-export --format longrope, gguf-rope)",
-     3, DPE_CHOICE(struct dpe_detect_arguments, frequencies, NULL)},
     {NULL, 0, NULL, 0, "Sweep:", 4},
     {"groups", 0, "C", 0, "Equal groups of frequency pairs (default 8)", 4,
      DPE_COUNT(struct dpe_detect_arguments, groups, 1, DPE_MOST_COUNT)},
     {"lengths", 0, "LIST", 0,
      "Detecting lengths a,b,... or auto (default): L/128 ... L by powers of two, L0/2 and L0, none "
-     "shorter than the window (--move frequencies: than L0/4)",
+     "shorter than the window",
      4, DPE_TEXT(struct dpe_detect_arguments, lengths)},
     {NULL, 0, NULL, 0, "Savings:", 5},
     {"batch", 0, "N", 0,
@@ -152,16 +142,9 @@ static void check_together(struct dpe_command_line *state, const struct dpe_dete
         bool wrong;
         const char *why;
     } checks[] = {
-        {!searches && (args->n_against > 0 || args->no_against || args->guard_given ||
-                       args->budget.seconds > 0.0 || args->budget.tokens > 0.0),
-         "--select paper compares no plans: leave out --against, --guard and --budget"},
-        {args->frequencies && (args->window > 0 || args->scale_pairs != NULL),
-         "--move frequencies has no near window and no key pairs: a frequency holds for every "
-         "distance and head; leave out --window and --scale-pairs"},
-        {args->scale_pairs != NULL && (searches || args->top_k <= 0.0),
-         "--scale-pairs needs --select paper and --top-k K: only a sweep moves some of the pairs"},
-        {args->scale_pairs == NULL && args->top_k > 0.0,
-         "--top-k needs --scale-pairs NORMS.h5, which says which pairs those are"},
+        {!searches && (args->n_against > 0 || args->no_against || args->budget.seconds > 0.0 ||
+                       args->budget.tokens > 0.0),
+         "--select paper compares no plans: leave out --against and --budget"},
         {args->job.chat_template != NULL && strcmp(args->job.chat_template, "none") != 0 &&
              !args->use_niah,
          "--chat-template needs --task niah or both"},
@@ -237,8 +220,6 @@ const struct dpe_option_set dpe_detect_option_set = {.options = sweep_options,
 
 /* ----------------------------------------------------------------------------------- dpe-detect */
 
-enum { KEY_TOP_K = DPE_KEY_PROGRAM };
-
 static const struct dpe_option options_table[] = {
     {NULL, 0, NULL, 0, "What to find a plan for:", 1},
     {"dry-run", 0, NULL, DPE_BASIC, "Print tokens, operations, memory and time, and run nothing", 1,
@@ -248,25 +229,19 @@ static const struct dpe_option options_table[] = {
      "these keys (dpe-run --method help), so the table is one for them; use it as --method "
      "select:K=V,...,over=table:FILE",
      3, DPE_TEXT(struct dpe_detect_arguments, selection)},
-    {"scale-pairs", 0, "NORMS.h5", 0,
-     "Move only the key pairs of a profile by dpe-norms (default: all pairs, as the paper)", 4,
-     DPE_TEXT(struct dpe_detect_arguments, scale_pairs)},
-    {"top-k", KEY_TOP_K, "K", 0, "Key pairs of each head: a count, or a share such as 0.75", 4},
     {0},
 };
 
 static int parse_option(int key, char *arg, struct dpe_command_line *state)
 {
     struct dpe_detect_arguments *args = state->input;
+    (void)arg;
     switch (key) {
     case DPE_LINE_BEGIN:
         state->child_inputs[0] = args;
         for (int i = 1; i < 5; i++) {
             state->child_inputs[i] = &args->job;
         }
-        return 0;
-    case KEY_TOP_K:
-        args->top_k = dpe_parse_top_k(state, "--top-k", arg, NULL);
         return 0;
     case DPE_LINE_END:
         dpe_job_require(state, &args->job, true, "--output OUT.h5");
@@ -303,7 +278,7 @@ DPE_MAIN(dpe_detect)
         .children = children,
     };
     struct dpe_detect_arguments args;
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     dpe_detect_defaults(&args);
     args.job.argc = argc;
     args.job.argv = argv;

@@ -594,7 +594,7 @@ DPE_MAIN(dpe_bench)
     if (argc == 2 && strcmp(argv[1], DPE_DEVICE_CHILD) == 0) {
         return dpe_device_child();
     }
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     dpe_tool_parse(&options, argc, argv, 0, &a);
     dpe_tool_configure(&a.tool);
     a.deadline = a.tool.time_budget > 0.0 ? dpe_clock() + a.tool.time_budget : HUGE_VAL;

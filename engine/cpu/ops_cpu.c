@@ -9,7 +9,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/kernels/cpu_kernels.h"
 #include "engine/cpu/product.h"
-#include "engine/cpu/recurrent/recur_cpu.h"
+#include "engine/cpu/recur_cpu.h"
 #include "engine/model/config/layer_weights.h"
 #include "engine/ops/ops_host.h"
 

@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 
 #include "engine/model/config/config_parse.h"
-#include "engine/model/files/safetensors.h"
-#include "engine/model/gguf/gguf_model.h"
+#include "engine/model/gguf_model.h"
 #include "engine/model/weights/opened.h"
+#include "engine/model/weights/safetensors.h"
 
 /* Large enough for any real one, small enough that a tree of it is no danger. */
 static const uint64_t max_config = 4 << 20;

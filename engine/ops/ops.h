@@ -18,9 +18,9 @@
 #define DPE_OPS_H
 
 #include "engine/base/base.h"
-#include "engine/kv/kv.h"
 #include "engine/model/config/config.h"
 #include "engine/model/config/layer_weights.h"
+#include "engine/ops/kv.h"
 #include "engine/ops/options.h"
 #include "engine/plan/plan.h"
 

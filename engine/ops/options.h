@@ -6,7 +6,7 @@
 #define DPE_OPTIONS_H
 
 #include "engine/base/base.h"
-#include "engine/kv/kv.h"
+#include "engine/ops/kv.h"
 
 /** The processes that hold one model together (tensor parallel), as one of them sees them. Process
  *  `index` of `size` has the index-th share of the heads and of the columns of the MLP of every

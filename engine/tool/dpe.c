@@ -101,7 +101,7 @@ DPE_MAIN(dpe)
         argv = alone;
     }
     /* Options behind the tool's name are the tool's. */
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     dpe_tool_parse(&options, argc, argv, DPE_LINE_IN_ORDER, NULL);
     return 0;
 }

@@ -1,8 +1,8 @@
 /**
  * @file result.h
- * A tool's result for scripts: one JSON document or one CSV table on standard output, in place of
- * the text for people. A result has fields, and lists of rows with fields of their own; numbers
- * that are not finite are null (JSON) or empty (CSV).
+ * A tool's result for scripts: one JSON document on standard output, in place of the text for
+ * people. A result has fields, and lists of rows with fields of their own; numbers that are not
+ * finite are null.
  */
 #ifndef DPE_TOOL_RESULT_H
 #define DPE_TOOL_RESULT_H
@@ -10,10 +10,8 @@
 #include "engine/base/base.h"
 #include "engine/tool/command_line.h"
 
-/** How a result is printed. */
-enum dpe_result_format { DPE_RESULT_TEXT, DPE_RESULT_JSON, DPE_RESULT_CSV };
-/** Options for `children` with the input enum dpe_result_format: --json, and --json and --csv. */
-extern const struct dpe_option_set dpe_result_json_option_set, dpe_result_option_set;
+/** Options for `children` with the input bool: --json. */
+extern const struct dpe_option_set dpe_result_option_set;
 
 /** A result that is being made. Failures for lack of memory are reported by dpe_result_print. */
 struct dpe_result;
@@ -33,10 +31,8 @@ void dpe_result_numbers(struct dpe_result *result, const char *name, const doubl
 /** Begin a row of the list `name`; what is added next are its fields. NULL: fields of the result
  * again. */
 void dpe_result_row(struct dpe_result *result, const char *name);
-/** Print and free. CSV is the first list that was begun: its header is the fields of its first row,
- *  which all rows have. Without a list it is one row, the fields of the result. DPE_NO_MEMORY. */
-dpe_status dpe_result_print(struct dpe_result *result, enum dpe_result_format format,
-                            struct dpe_error *err);
+/** Print and free. DPE_NO_MEMORY. */
+dpe_status dpe_result_print(struct dpe_result *result, struct dpe_error *err);
 /** Free without printing, after a failure. */
 void dpe_result_free(struct dpe_result *result);
 

@@ -119,12 +119,12 @@ static void at_end(void)
 
 static void listen_for_signals(void);
 
-void dpe_tool_start(int *argc, char ***argv)
+void dpe_tool_start(char **argv)
 {
     listen_for_signals();
     open_standard_streams();
-    wait_briefly(*argv);
-    messages.name = dpe_tool_name((*argv)[0]);
+    wait_briefly(argv);
+    messages.name = dpe_tool_name(argv[0]);
     /* Numbers in files and messages are the same everywhere; text may be any language's. */
     setlocale(LC_CTYPE, "");
     setlocale(LC_NUMERIC, "C");
@@ -134,9 +134,7 @@ void dpe_tool_start(int *argc, char ***argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     atexit(at_end);
-    messages.json = asks_json(*argv);
-    dpe_tool_expand(argc, argv);
-    messages.json = asks_json(*argv);
+    messages.json = asks_json(argv);
 }
 
 const char *dpe_tool_path(const struct dpe_command_line *state, const char *option, const char *arg)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "engine/base/base.h"
-#include "engine/kv/kv.h"
+#include "engine/ops/kv.h"
 #include "engine/session/session.h"
 #include "engine/tool/command_line.h"
 
@@ -39,8 +39,6 @@ struct dpe_tool_options {
     bool json;          /**< every stderr line is a JSON object */
     bool force;         /**< replace an output that is not a resumable run of this identity */
     bool salvage;       /**< continue after a damaged record and report what is lost */
-    bool keep_journal;
-    bool force_unlock;
 };
 /** dpe_session_options.kv_dir that the options mean: the folder that was given, else $TMPDIR, else
  *  /var/tmp; NULL for "none". */
@@ -53,7 +51,7 @@ dpe_status dpe_tool_find_device(const struct dpe_tool_options *options,
                                 struct dpe_error *err);
 /** Options for `children`; their input is a struct dpe_tool_options. dpe_tool_option_set has the
  * options of all tools, dpe_tool_output_option_set the further ones of tools with a resumable
- * output (`force` to `force_unlock`). */
+ * output (`force`, `salvage`). */
 extern const struct dpe_option_set dpe_tool_option_set, dpe_tool_output_option_set;
 
 /** Begins the definition of a tool's `main`, which its program and C tests call. */
@@ -62,11 +60,10 @@ extern const struct dpe_option_set dpe_tool_option_set, dpe_tool_output_option_s
     int tool##_main(int argc, char **argv)
 /** First call of main. Waiting OpenMP threads spin for 50 µs and then sleep (unless OMP_WAIT_POLICY
  *  or GOMP_SPINCOUNT is set; the process starts itself again for this), usage errors end with 64,
- *  numbers are in the C locale, and there is `--version`. `--options FILE` is replaced by the
- * options in FILE, so that what is recorded is the whole line. A broken pipe and a file that
- * reaches `ulimit -f` become write errors instead of signals. When --help or --version cannot be
- * printed, the process ends with 74. */
-void dpe_tool_start(int *argc, char ***argv);
+ *  numbers are in the C locale, and there is `--version`. A broken pipe and a file that reaches
+ * `ulimit -f` become write errors instead of signals. When --help or --version cannot be printed,
+ * the process ends with 74. */
+void dpe_tool_start(char **argv);
 /** Print a usage error found after parsing, in the form of dpe_line_error, and end the process
  * with 64. */
 void dpe_tool_refuse(const char *why) __attribute__((noreturn));
@@ -204,8 +201,6 @@ int dpe_terminal_width(FILE *file);
  * is broken between words, and its further lines are indented as far as the text after its label; a
  * line is printed once it has its end. Elsewhere lines stay whole, for grep. */
 void dpe_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/** Print a line "  label        words"; without a label the words alone. `user` is not used. */
-void dpe_print_labelled(void *user, const char *label, const char *words);
 /** Print what waits for the end of its line; dpe_tool_end calls it. */
 void dpe_print_end(void);
 

@@ -173,16 +173,6 @@ void dpe_print(const char *format, ...)
     va_end(args);
 }
 
-void dpe_print_labelled(void *user, const char *label, const char *words)
-{
-    (void)user;
-    if (label == NULL) {
-        dpe_print("%s\n", words);
-    } else {
-        dpe_print("  %-11s  %s\n", label, words);
-    }
-}
-
 void dpe_print_end(void)
 {
     if (waiting.n > 0) {
@@ -458,17 +448,13 @@ static void print_completion(const struct dpe_command_line *line)
 
 /* --------------------------------------------------------------------------------- the options */
 
-enum option_key { KEY_USAGE = DPE_KEY_HELP, KEY_COMPLETION, KEY_OPTIONS };
+enum option_key { KEY_USAGE = DPE_KEY_HELP, KEY_COMPLETION };
 
 static const struct dpe_option help_table[] = {
     {"help", 'h', "all", DPE_OPTIONAL | DPE_BASIC,
      "Print the most used options; --help=all prints all options", -1},
     {"usage", KEY_USAGE, NULL, DPE_HIDDEN, NULL, -1},
     {NULL, '?', NULL, DPE_HIDDEN, NULL, -1},
-    {"options", KEY_OPTIONS, "FILE", 0,
-     "Take options from FILE, one a line, as 'length 16k'; those behind it on the command line "
-     "win",
-     -1},
     {"version", 'v', NULL, DPE_BASIC, "Print the version", -1},
     {NULL, 'V', NULL, DPE_HIDDEN, NULL, -1},
     {"completion", KEY_COMPLETION, NULL, DPE_HIDDEN, NULL, -1},
@@ -488,9 +474,6 @@ static int parse_help(int key, char *arg, struct dpe_command_line *state)
     case 'v':
     case 'V':
         puts(dpe_version());
-        break;
-    case KEY_OPTIONS: /* dpe_tool_expand took those that are spelled out */
-        dpe_line_error(state, "--options: expected to be spelled out, before '--'");
         break;
     case KEY_USAGE:
         print_usage(state);

@@ -30,8 +30,6 @@ char *dpe_tool_show_bytes(const char *text);
 void dpe_tool_fit(FILE *file, const char *text, size_t n, int indent);
 /** dpe_tool_refuse for the program (or command) that is called `name`. */
 void dpe_tool_refuse_as(const char *name, const char *why) __attribute__((noreturn));
-/** Replace each --options FILE by the options in FILE; ends the process with an error. */
-void dpe_tool_expand(int *argc, char ***argv);
 /** Print "NAME: WHY" on standard error, as JSON where that is asked for. */
 void dpe_tool_fail_as(const char *name, const char *why);
 

@@ -54,10 +54,6 @@ static const struct dpe_option output_table[] = {
     {"salvage", 0, NULL, 0,
      "Continue after a damaged journal record; the tool reports what is lost", 60,
      DPE_SWITCH(struct dpe_tool_options, salvage)},
-    {"keep-journal", 0, NULL, 0, "Keep the journal next to the finished table", 60,
-     DPE_SWITCH(struct dpe_tool_options, keep_journal)},
-    {"force-unlock", 0, NULL, 0, "Take over the lock of a run on another host that has ended", 60,
-     DPE_SWITCH(struct dpe_tool_options, force_unlock)},
     {0},
 };
 

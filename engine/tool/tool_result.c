@@ -1,4 +1,4 @@
-/* Results as JSON and CSV. */
+/* Results as JSON. */
 #include "engine/tool/result.h"
 
 #include <math.h>
@@ -10,41 +10,20 @@
 
 #include "engine/tool/tool_internal.h"
 
-enum option_key { KEY_JSON = DPE_KEY_RESULT, KEY_CSV };
-
-#define JSON_OPTION                                                                                \
-    {                                                                                              \
-        "json", KEY_JSON, NULL, 0, "Print the result as one JSON document", 60                     \
-    }
-static const struct dpe_option json_table[] = {JSON_OPTION, {0}};
-static const struct dpe_option both_table[] = {
-    JSON_OPTION, {"csv", KEY_CSV, NULL, 0, "Print the result's table as CSV", 60}, {0}};
-
-static int parse_format(int key, char *arg, struct dpe_command_line *state)
-{
-    enum dpe_result_format *format = state->input;
-    (void)arg;
-    if (key != KEY_JSON && key != KEY_CSV) {
-        return DPE_LINE_UNKNOWN;
-    }
-    enum dpe_result_format wanted = key == KEY_JSON ? DPE_RESULT_JSON : DPE_RESULT_CSV;
-    if (*format != DPE_RESULT_TEXT && *format != wanted) {
-        dpe_line_error(state, "--json and --csv exclude each other");
-    }
-    *format = wanted;
-    return 0;
-}
-
-const struct dpe_option_set dpe_result_json_option_set = {.options = json_table,
-                                                          .parser = parse_format};
-const struct dpe_option_set dpe_result_option_set = {.options = both_table, .parser = parse_format};
+struct wanted {
+    bool json;
+};
+static const struct dpe_option json_table[] = {{"json", 0, NULL, 0,
+                                                "Print the result as one JSON document", 60,
+                                                DPE_SWITCH(struct wanted, json)},
+                                               {0}};
+const struct dpe_option_set dpe_result_option_set = {.options = json_table};
 
 /* --------------------------------------------------------------------------------------- fields */
 
 struct dpe_result {
     json_t *document;
-    json_t *at;   /* borrowed: the object that fields go to */
-    json_t *list; /* borrowed: the first list of rows */
+    json_t *at; /* borrowed: the object that fields go to */
     bool failed;
 };
 
@@ -129,70 +108,12 @@ void dpe_result_row(struct dpe_result *result, const char *name)
         result->at = result->document;
         set(result, name, json_array());
         list = json_object_get(result->document, name);
-        result->list = result->list == NULL ? list : result->list;
     }
     json_t *row = json_object();
     if (json_array_append_new(list, row) == 0) {
         result->at = row;
     } else {
         result->failed = true;
-    }
-}
-
-/* ---------------------------------------------------------------------------------------- print */
-
-static void print_field(const json_t *value)
-{
-    const char *text = json_string_value(value);
-    if (json_is_real(value)) {
-        printf("%.15g", json_real_value(value));
-    } else if (json_is_integer(value)) {
-        printf("%lld", (long long)json_integer_value(value));
-    } else if (json_is_boolean(value)) {
-        fputs(json_is_true(value) ? "1" : "0", stdout);
-    } else if (text != NULL && strpbrk(text, ",\"\r\n") == NULL) {
-        fputs(text, stdout);
-    } else if (text != NULL) {
-        putchar('"');
-        for (; *text != '\0'; text++) {
-            printf(*text == '"' ? "\"\"" : "%c", *text);
-        }
-        putchar('"');
-    }
-}
-
-static void print_csv_row(json_t *row, bool names)
-{
-    const char *name = NULL;
-    json_t *value = NULL;
-    bool first = true;
-    json_object_foreach(row, name, value)
-    {
-        if (json_is_array(value)) {
-            continue;
-        }
-        if (!first) {
-            putchar(',');
-        }
-        first = false;
-        if (names) {
-            fputs(name, stdout);
-        } else {
-            print_field(value);
-        }
-    }
-    putchar('\n');
-}
-
-static void print_csv(const struct dpe_result *result)
-{
-    size_t n = result->list != NULL ? json_array_size(result->list) : 1;
-    for (size_t i = 0; i < n; i++) {
-        json_t *row = result->list != NULL ? json_array_get(result->list, i) : result->document;
-        if (i == 0) {
-            print_csv_row(row, true);
-        }
-        print_csv_row(row, false);
     }
 }
 
@@ -204,13 +125,10 @@ void dpe_result_free(struct dpe_result *result)
     }
 }
 
-dpe_status dpe_result_print(struct dpe_result *result, enum dpe_result_format format,
-                            struct dpe_error *err)
+dpe_status dpe_result_print(struct dpe_result *result, struct dpe_error *err)
 {
     bool failed = result == NULL || result->failed;
-    if (!failed && format == DPE_RESULT_CSV) {
-        print_csv(result);
-    } else if (!failed) {
+    if (!failed) {
         DPE_OWNED char *text = json_dumps(result->document, JSON_INDENT(2) | JSON_PRESERVE_ORDER |
                                                                 JSON_REAL_PRECISION(15));
         failed = text == NULL;

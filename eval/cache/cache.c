@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "engine/base/bytes.h"
-#include "engine/kv/kv.h"
+#include "engine/ops/kv.h"
 #include "engine/text/json.h"
 #include "outputs/storage/storage.h"
 

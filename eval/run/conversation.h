@@ -40,7 +40,7 @@ struct dpe_run_args {
     const struct dpe_text *document; /**< stands before its first message; NULL: none */
     int64_t made_for; /**< tokens that the plan of that message is for, beyond the trained length */
     const char *told; /**< after its first answer: what was measured; NULL: nothing is said */
-    enum dpe_result_format result;
+    bool json;
 };
 
 /** A model, its tokenizer when one is needed, and the lengths everything is computed from. */

@@ -110,7 +110,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     struct dpe_run_args *args = state->input;
     if (key == DPE_LINE_BEGIN) {
         state->child_inputs[0] = &args->tool;
-        state->child_inputs[1] = &args->result;
+        state->child_inputs[1] = &args->json;
         return 0;
     }
     if (key <= KEY_MODE + MODE_GENERATE || key > KEY_MODE + MODE_RUNTIMES) {
@@ -150,8 +150,7 @@ static void check_modes(const struct dpe_run_args *args)
          "--seed goes with --show or --temperature"},
         {args->temperature_given, 1U << MODE_GENERATE, "--temperature goes with a prompt"},
         {args->chunk > 0, run | show, "--chunk goes with a prompt, --nll and --show"},
-        {args->result != DPE_RESULT_TEXT,
-         1U << MODE_INFO | 1U << MODE_NLL | 1U << MODE_SHOW_PLAN | asked,
+        {args->json, 1U << MODE_INFO | 1U << MODE_NLL | 1U << MODE_SHOW_PLAN | asked,
          "--json goes with --info, --nll, --show-plan and --runtimes"},
         {args->raw, text, "--raw goes with a prompt, --tokenize and --nll"},
         {args->special_given, text | show,
@@ -233,8 +232,7 @@ dpe_status dpe_run_tool_open(struct dpe_runner *run, const struct dpe_run_args *
     run->args = args;
     run->deadline = args->tool.time_budget > 0.0 ? dpe_clock() + args->tool.time_budget : HUGE_VAL;
     bool weights = args->mode == MODE_GENERATE || args->mode == MODE_NLL || args->mode == MODE_SHOW;
-    bool named =
-        args->mode == MODE_INFO || args->result == DPE_RESULT_JSON; /* by its fingerprint */
+    bool named = args->mode == MODE_INFO || args->json; /* by its fingerprint */
     const struct dpe_model_options options = {
         .config_only = !weights && !named,
         .trained_length = dpe_table_trained(dpe_run_tool_table(args), args->trained_length)};
@@ -530,7 +528,7 @@ static dpe_status show_plan(const struct dpe_runner *run, struct dpe_error *err)
     char note[DPE_TABLE_NOTE];
     DPE_TRY(dpe_run_tool_length(run, &length, &own.trained_length, err));
     DPE_TRY(make_plan(run, length, &plan, note, err));
-    if (run->args->result == DPE_RESULT_JSON) {
+    if (run->args->json) {
         return dpe_run_tool_plan_json(&own, &plan, length, err);
     }
     dpe_run_tool_show_plan(&own, &plan, length, note);
@@ -540,7 +538,7 @@ static dpe_status show_plan(const struct dpe_runner *run, struct dpe_error *err)
 DPE_MAIN(dpe_run)
 {
     static const struct dpe_option_set *const children[] = {&dpe_tool_option_set,
-                                                            &dpe_result_json_option_set, NULL};
+                                                            &dpe_result_option_set, NULL};
     static const struct dpe_option_set options = {
         .options = options_table,
         .parser = parse_option,
@@ -555,7 +553,7 @@ DPE_MAIN(dpe_run)
                "  dpe-run --method help",
         .children = children,
     };
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     struct dpe_run_args args = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     dpe_tool_configure(&args.tool);

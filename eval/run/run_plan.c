@@ -60,7 +60,7 @@ static dpe_status print_json(const struct dpe_run_args *args, const struct dpe_r
             dpe_result_text(result, "table", dpe_applied_text(applied, i, text));
         }
     }
-    return dpe_result_print(result, args->result, err);
+    return dpe_result_print(result, err);
 }
 
 dpe_status dpe_run_tool_runtimes(const struct dpe_run_args *args, bool *agree,
@@ -83,7 +83,7 @@ dpe_status dpe_run_tool_runtimes(const struct dpe_run_args *args, bool *agree,
         }
     }
     *agree = readings.agree && dpe_applied_agree(&applied);
-    if (args->result == DPE_RESULT_JSON) {
+    if (args->json) {
         return print_json(args, &readings, &applied, *agree, err);
     }
     struct dpe_page page = {.printed = true, .err = err};

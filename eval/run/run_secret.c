@@ -55,7 +55,7 @@ static dpe_status hide(const struct dpe_runner *run, struct secret *secret, stru
     params.repeat_haystack = true;
     int64_t trained = 0;
     DPE_TRY(dpe_run_tool_length(run, &secret->length, &trained, err));
-    DPE_TRY(dpe_job_corpus(run->args->corpus, NULL, &secret->corpus, err));
+    DPE_TRY(dpe_job_corpus(run->args->corpus, &secret->corpus, err));
     DPE_TRY(dpe_niah_open(&params, secret->length, secret->corpus, run->tokenizer, template,
                           (uint64_t)run->args->seed, &secret->niah, err));
     DPE_TRY(dpe_niah_sample(secret->niah, 0, &secret->sample, err));

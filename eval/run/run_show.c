@@ -5,7 +5,7 @@
 #include "engine/plan/methods/methods.h"
 #include "eval/run/run_tool.h"
 #include "eval/task/stats.h"
-#include "outputs/runtimes/runtimes.h"
+#include "outputs/export/runtimes.h"
 
 /* The layers of a kind as ranges: "0-2, 4". */
 static void show_layers_of(const struct dpe_config *config, int kind)
@@ -131,12 +131,12 @@ static dpe_status info_json(const struct dpe_runner *run, struct dpe_error *err)
     for (size_t i = 0; i < sizeof wholes / sizeof wholes[0]; i++) {
         dpe_result_whole(result, wholes[i].name, wholes[i].value);
     }
-    return dpe_result_print(result, run->args->result, err);
+    return dpe_result_print(result, err);
 }
 
 dpe_status dpe_run_tool_info(const struct dpe_runner *run, struct dpe_error *err)
 {
-    if (run->args->result != DPE_RESULT_TEXT) {
+    if (run->args->json) {
         return info_json(run, err);
     }
     const struct dpe_config *config = dpe_model_config(run->model);
@@ -204,7 +204,7 @@ dpe_status dpe_run_tool_print_nll(const struct dpe_runner *run, const struct nll
     ppl.high = nll->n < WINDOWS ? (double)NAN : ppl.high;
     double mean = sum / (double)(nll->n * nll->scored);
     double rate = (double)(nll->n * nll->context) / nll->seconds;
-    if (run->args->result != DPE_RESULT_TEXT) {
+    if (run->args->json) {
         struct dpe_result *result = dpe_result_begin("dpe-run");
         dpe_result_text(result, "file", run->args->nll_file);
         dpe_result_text(result, "method",
@@ -222,7 +222,7 @@ dpe_status dpe_run_tool_print_nll(const struct dpe_runner *run, const struct nll
         dpe_result_number(result, "perplexity_high", ppl.high);
         dpe_result_number(result, "seconds", nll->seconds);
         dpe_result_number(result, "tokens_per_second", rate);
-        return dpe_result_print(result, run->args->result, err);
+        return dpe_result_print(result, err);
     }
     dpe_print("tokens %zu  windows %lld of %lld  scored %lld  nll %.6f  perplexity %.4f",
               nll->tokens, (long long)nll->n, (long long)nll->context,

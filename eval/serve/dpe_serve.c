@@ -220,7 +220,7 @@ DPE_MAIN(dpe_serve)
                "\"max_tokens\": 8}'",
         .children = children,
     };
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     struct dpe_serve_arguments args = {.host = "127.0.0.1",
                                        .port = 8080,
                                        .queue = 128,

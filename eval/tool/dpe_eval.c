@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/tool/comparison/comparison.h"
+#include "eval/tool/comparison.h"
 #include "eval/tool/eval_commands.h"
 
 /* ------------------------------------------------------------------------------------- commands */
@@ -355,7 +355,7 @@ static void parse_line(const struct top *top, int argc, char **argv,
 
 DPE_MAIN(dpe_eval)
 {
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     const struct top top = find_command(argc, argv);
     if (top.command->main != NULL) {
         return top.command->main(argc - top.at, argv + top.at);

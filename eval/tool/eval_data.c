@@ -15,8 +15,8 @@
 #include "outputs/storage/storage.h"
 
 struct data_arguments {
-    const char *model, *output, *corpus, *split, *chat_template, *template_vars, *template_file,
-        *tasks, *squad, *hotpotqa, *ruler2;
+    const char *model, *output, *corpus, *chat_template, *template_vars, *template_file, *tasks,
+        *squad, *hotpotqa, *ruler2;
     int64_t length, samples, seed, threads;
     bool seed_given;
     enum dpe_special_policy special;
@@ -32,8 +32,6 @@ static const struct dpe_option options_table[] = {
      DPE_PATH(struct data_arguments, output)},
     {"corpus", 0, "PATH", DPE_BASIC, "PG-19 folder, folder of .txt files, or one text file", 1,
      DPE_TEXT(struct data_arguments, corpus)},
-    {"split", 0, "NAME", 0, "PG-19: train, validation or test (default)", 1,
-     DPE_TEXT(struct data_arguments, split)},
     {"chat-template", 0, "auto|none|FILE", 0,
      "Chat template to wrap prompts in (default none; auto: the model's own)", 1,
      DPE_TEXT(struct data_arguments, chat_template)},
@@ -82,9 +80,6 @@ static int check_arguments(int key, char *arg, struct dpe_command_line *state)
     }
     if (args->ruler2 != NULL && args->seed > UINT32_MAX) {
         dpe_line_error(state, "--seed: expected at most 4294967295 with --ruler2");
-    }
-    if (args->split != NULL && args->corpus == NULL) {
-        dpe_line_error(state, "--split goes with --corpus");
     }
     return 0;
 }
@@ -225,7 +220,7 @@ static dpe_status write_task(struct writing *writing, int64_t n, struct dpe_erro
     snprintf(held, sizeof held, "%s/LOCK", folder);
     DPE_TRY(check_new(args, path, err));
     DPE_TRY(dpe_make_folder(folder, err));
-    DPE_TRY(dpe_lock_take(&lock, held, false, note, err));
+    DPE_TRY(dpe_lock_take(&lock, held, note, err));
     dpe_status status = write_file(writing, path, n, err);
     dpe_lock_release(&lock, true);
     return status;
@@ -357,7 +352,7 @@ static dpe_status write_ruler(const struct data_arguments *args, struct dpe_toke
     DPE_SCOPED(dpe_corpus_close_scoped) struct dpe_corpus *corpus = NULL;
     DPE_SCOPED(dpe_ruler_close_scoped) struct dpe_ruler *ruler = NULL;
     if (args->corpus != NULL) {
-        DPE_TRY(dpe_job_corpus(args->corpus, args->split, &corpus, err));
+        DPE_TRY(dpe_job_corpus(args->corpus, &corpus, err));
     }
     const struct dpe_ruler_options options = {.tokenizer = tokenizer,
                                               .corpus = corpus,

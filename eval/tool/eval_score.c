@@ -242,7 +242,7 @@ struct score_arguments {
     const char *suite, *predictions, *task, *scorer;
     bool skip_bad;
     int64_t threads;
-    enum dpe_result_format result;
+    bool json;
 };
 
 static const struct dpe_option options_table[] = {
@@ -286,7 +286,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     struct score_arguments *args = state->input;
     switch (key) {
     case DPE_LINE_BEGIN:
-        state->child_inputs[0] = &args->result;
+        state->child_inputs[0] = &args->json;
         return 0;
     case KEY_SUITE:
         check_suite(state, arg);
@@ -314,7 +314,7 @@ struct scoring {
     const struct dpe_score_task *only; /* --task, or NULL */
     struct dpe_score_sums sums[MAX_TASKS];
     char file[MAX_TASKS][256]; /* the file that a task's lines came from, for a second one */
-    struct dpe_result *out;    /* --json and --csv, else NULL */
+    struct dpe_result *out;    /* --json, else NULL */
 };
 
 /* ------------------------------------------------------------------------------------- reading */
@@ -579,7 +579,7 @@ static dpe_status score(const struct score_arguments *args, struct dpe_error *er
         const char *name = NULL;
         DPE_TRY(pick_rule(dpe_score_task(args->suite, 0), args->scorer, &rule, &name, err));
     }
-    if (args->result != DPE_RESULT_TEXT) {
+    if (args->json) {
         scoring->out = dpe_result_begin("dpe-eval");
         dpe_result_text(scoring->out, "suite", args->suite);
         dpe_result_text(scoring->out, "predictions", args->predictions);
@@ -587,8 +587,8 @@ static dpe_status score(const struct score_arguments *args, struct dpe_error *er
     struct stat info;
     bool folder = stat(args->predictions, &info) == 0 && S_ISDIR(info.st_mode);
     dpe_status status = folder ? score_folder(scoring, err) : score_alone(scoring, err);
-    if (status == DPE_OK && args->result != DPE_RESULT_TEXT) {
-        return dpe_result_print(scoring->out, args->result, err);
+    if (status == DPE_OK && args->json) {
+        return dpe_result_print(scoring->out, err);
     }
     dpe_result_free(scoring->out);
     return status;

@@ -64,6 +64,10 @@
         PAIRED(minus.n, I64, "n_pairs", "1", "samples valid under both", result, array, base,      \
                prefix, axes)                                                                       \
             DPE_DIFFERENCE_NUMBERS(PAIRED_NUMBER, result, array, base, prefix, axes)
+#define INTERVAL(result, array, member, name, axes, text, units)                                   \
+    MEMBER(result, array, struct dpe_interval, member, name, F64, axes, text, units)
+#define COUNTS(result, array, name, axes, text)                                                    \
+    MEMBER(result, array, struct dpe_interval, n, name, I64, axes, text, "1")
 static const char method_text[] = "method, as it was given";
 static const char plan_text[] = "key of the position plan in /plans/plan";
 static const char status_text[] = "what became of the sample; -1 = not run";
@@ -189,6 +193,8 @@ static const struct dpe_dataset validated[] = {
     SCALE(SCORES, plan, "/validated_plan", TEXT, "validated plan", "1"),
     COUNTED("validated_sample", "sample of the validation"),
     POSITIONS,
+    OPTIONAL(SCALE_OF(SCORES, short_length, "short_length", I64,
+                      "length of texts that the model as it is read too", "tokens")),
     SCORED("/validated_plan", "/validated_plan validated_sample",
            "exp(sum of NLL / tokens), token level"),
     DIFFERENCE(SCORES, kept, 0, "kept_minus", "kept_", "/validated_plan",
@@ -198,10 +204,23 @@ static const struct dpe_dataset validated[] = {
     EACH(verdict, "kept_is", TEXT, "/validated_plan",
          "what the samples show of the kept plan against the plan", "1"),
     AT_POSITIONS("/validated_plan"),
-    EACH(ceiling, "ceiling", F64, "",
-         "mean recall of the model as it is on texts of the trained length", "1"),
+    OPTIONAL(INTERVAL(SCORES, shorter, mean, "short_mean", "short_length",
+                      "mean recall of the model as it is there", "1")),
+    OPTIONAL(INTERVAL(SCORES, shorter, low, "short_ci_low", "short_length", SHORT_LOW, "1")),
+    OPTIONAL(INTERVAL(SCORES, shorter, high, "short_ci_high", "short_length", SHORT_HIGH, "1")),
+    OPTIONAL(COUNTS(SCORES, shorter, "short_n_valid", "short_length", "valid samples")),
 };
 const struct dpe_dataset_kind dpe_validated_scores_kinds[2] = BY_SCORE(validated);
+
+const struct dpe_interval *dpe_validated_possible(const struct dpe_scores_result *scores,
+                                                  int64_t trained)
+{
+    const struct dpe_interval *possible = NULL;
+    for (int64_t i = 0; i < scores->n[DPE_VALIDATED_SHORT] && scores->shorter != NULL; i++) {
+        possible = scores->short_length[i] == trained ? &scores->shorter[i] : possible;
+    }
+    return possible;
+}
 
 #define RANKING struct dpe_ranking_result
 static const struct dpe_dataset ranking[] = {
@@ -268,10 +287,6 @@ const struct dpe_dataset_kind dpe_search_kinds[2] = BY_SCORE(searched);
 /* -------------------------------------------------------------------------------------- suites */
 
 #define SUITE struct dpe_suite_result
-#define INTERVAL(result, array, member, name, axes, text, units)                                   \
-    MEMBER(result, array, struct dpe_interval, member, name, F64, axes, text, units)
-#define COUNTS(result, array, name, axes, text)                                                    \
-    MEMBER(result, array, struct dpe_interval, n, name, I64, axes, text, "1")
 static const struct dpe_dataset suite[] = {
     SCALE(SUITE, method, "/method", TEXT, method_text, "1"),
     OPTIONAL(SCALE_OF(SUITE, task, "task", TEXT, "name of the task in /tasks/task", "1")),

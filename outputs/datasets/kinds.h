@@ -204,12 +204,22 @@ struct dpe_scores_result {
     const struct dpe_difference *kept;   /**< [plan] the kept plan − plan */
     const int64_t *needed;               /**< [plan] samples that would show that */
     const char *const *verdict;          /**< [plan] "better": the kept one; "same plan" */
-    const double *ceiling;               /**< recall at the trained length */
+    const int64_t *short_length;         /**< tokens, of texts that the model as it is read too, */
+    const struct dpe_interval *shorter;  /**< [short_length] and what it finds there */
     int64_t *position;     /**< first of a range that ends before the next power of two, tokens */
     double *perplexity_at; /**< [c][position] of texts */
 };
 enum dpe_cells_axis { DPE_CELLS_GROUP, DPE_CELLS_LENGTH, DPE_CELLS_SAMPLE, DPE_CELLS_POSITION };
-enum dpe_validated_axis { DPE_VALIDATED_PLAN, DPE_VALIDATED_SAMPLE, DPE_VALIDATED_POSITION };
+enum dpe_validated_axis {
+    DPE_VALIDATED_PLAN,
+    DPE_VALIDATED_SAMPLE,
+    DPE_VALIDATED_POSITION,
+    DPE_VALIDATED_SHORT
+};
+/** What the model as it is finds in texts of the trained length, of which hardly more is possible:
+ * NULL: not known. */
+const struct dpe_interval *dpe_validated_possible(const struct dpe_scores_result *scores,
+                                                  int64_t trained);
 /** Of a sweep by needles, and by perplexity. */
 extern const struct dpe_dataset_kind dpe_needle_cells_kind, dpe_book_cells_kind;
 extern const struct dpe_dataset_kind dpe_validated_scores_kinds[2];

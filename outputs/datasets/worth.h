@@ -1,7 +1,7 @@
 /**
  * @file worth.h
- * What a DPE table is worth at a length: which methods of a comparison say so, and in which words.
- * dpe-calibrate, dpe-eval check and dpe-report lay these words out.
+ * What a DPE table is worth at a length: which methods of a comparison say so (outputs/words has
+ * the words).
  */
 #ifndef DPE_WORTH_H
 #define DPE_WORTH_H
@@ -35,6 +35,11 @@ struct dpe_worth {
     bool same;                             /**< the rival has the table's score in every sample */
     const char *plan[DPE_WORTHS];          /**< keys of their plans, borrowed; NULL: not known */
     double texts[DPE_WORTHS];              /**< perplexity of texts, of needles; NaN: not known */
+    struct dpe_worth_kld {                 /**< how far it is from the unchanged model, */
+        double mean, same; /**< nats a token; share of tokens that both expect most */
+        int64_t tokens;    /**< in so many at the beginning of texts; 0: not known */
+    } kld;
+    const char *files; /**< which file is for which runtime; NULL: not said */
 };
 /** Whether a method is a DPE table, or dpe by its settings. */
 bool dpe_worth_is_table(const char *method);
@@ -51,12 +56,6 @@ void dpe_worth_texts(struct dpe_h5 *detection, struct dpe_worth *worth);
 /** The needles of a comparison in words, "4 keys of one value"; "" for a perplexity, or where they
  * are not known. */
 void dpe_worth_task(struct dpe_h5 *comparison, char words[DPE_TASK_WORDS]);
-/** One line of the words: what it is of (NULL: the heading of all), and a text without its end. */
-typedef void dpe_worth_line(void *user, const char *label, const char *words);
-/** The heading, then a line each of the model as it is, the table, the best other method and short
- * texts, as far as they are known. */
-void dpe_worth_words(const struct dpe_worth *worth, dpe_worth_line *line, void *user);
-
 /* What reads a DPE table or a form of it, and by which command: dpe-calibrate and dpe-report print
  * it. */
 

@@ -53,8 +53,9 @@ static const struct dpe_option options_table[] = {
     {"output", 'o', "FILE", DPE_BASIC, "File to write; - is standard output (needs --format)", 2,
      DPE_PATH(struct dpe_export_arguments, output)},
     {"format", KEY_FORMAT, "F", DPE_BASIC,
-     "h5, json, yaml, pt, hf, safetensors or csv; of a table of frequencies (dpe-detect --move "
-     "frequencies, --method yarn) longrope: a config.json, gguf-rope: a copy of --gguf, or the "
+     "h5, json, yaml, pt, hf, safetensors or csv; of a table of frequencies (--method "
+     "yarn, or a plan without an adapter) longrope: a config.json, gguf-rope: a copy of --gguf, or "
+     "the "
      "options of a "
      "runtime's command line: vllm-flags, sglang-flags, llama.cpp-flags (default: by the name of "
      "FILE)",
@@ -127,7 +128,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
     struct dpe_export_arguments *args = state->input;
     switch (key) {
     case DPE_LINE_BEGIN:
-        state->child_inputs[0] = &args->result;
+        state->child_inputs[0] = &args->json;
         return 0;
     case DPE_LINE_WORD:
         if (args->n_inputs == DPE_TABLE_ENTRIES) {
@@ -143,7 +144,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
 
 DPE_MAIN(dpe_export)
 {
-    static const struct dpe_option_set *const children[] = {&dpe_result_json_option_set, NULL};
+    static const struct dpe_option_set *const children[] = {&dpe_result_option_set, NULL};
     static const struct dpe_option_set options = {
         .options = options_table,
         .children = children,
@@ -155,8 +156,7 @@ DPE_MAIN(dpe_export)
             "Every format has the field adapter_required: DPE scales far positions differently "
             "for each group of pairs and each head, which a runtime's rope_scaling cannot "
             "express. The exception are tables of frequencies, a factor for each pair, which "
-            "runtimes read as longrope (of dpe-detect --move frequencies, or of YaRN and the "
-            "like).\n\n"
+            "runtimes read as longrope (of YaRN and the like).\n\n"
             "Examples:\n"
             "  dpe-export detect.h5 norms.h5 --top-k 0.75 -o table.h5\n"
             "  dpe-export table.h5 -o table.json\n"
@@ -167,7 +167,7 @@ DPE_MAIN(dpe_export)
             "  dpe-export --join 1024.h5 2048.h5 4096.h5 -o table.h5\n"
             "  dpe-export --show table.h5",
     };
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     struct dpe_export_arguments args = {.argc = argc, .argv = argv};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     const char *wrong = dpe_export_refusal(&args);

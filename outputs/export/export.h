@@ -113,10 +113,10 @@ struct dpe_export_arguments {
     bool join;
     double k; /**< count, or minus a share */
     bool has_k, last, show, check, force, unchecked;
-    enum dpe_result_format result; /**< of --check */
-    bool drop_temperature;         /**< write it into a form that cannot carry it, without it */
-    bool quiet;                    /**< what is lost was said when it was written before */
-    int threads;                   /**< for what is measured; 0: all */
+    bool json;             /**< of --check */
+    bool drop_temperature; /**< write it into a form that cannot carry it, without it */
+    bool quiet;            /**< what is lost was said when it was written before */
+    int threads;           /**< for what is measured; 0: all */
     int argc; /**< words of the command line, which may name files that are not to be replaced */
     char **argv;
 };

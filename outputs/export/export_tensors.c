@@ -1,6 +1,6 @@
 /* Forms of tensors. safetensors holds a table: numbers and masks as tensors, the rest as metadata.
- * The engine's reader (engine/model/files/safetensors.h) is for weights: it maps a file, hashes it
- * and skips __metadata__, where most of a table is. So a table has its own small reader. A score
+ * The engine's reader (engine/model/weights/safetensors.h) is for weights: it maps a file, hashes
+ * it and skips __metadata__, where most of a table is. So a table has its own small reader. A score
  * tensor is written as torch.save does: a zip of a pickled tensor and its raw storage. */
 #include <float.h>
 #include <jansson.h>

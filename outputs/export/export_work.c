@@ -102,8 +102,7 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
          "and --import-yaml"},
         {args->entry > 0 && yaml, "--entry needs TABLE; a YAML has one entry"},
         {args->check && args->model == NULL, "--check needs --model DIR"},
-        {args->result != DPE_RESULT_TEXT && (!args->check || args->show),
-         "--json goes with --check, without --show"},
+        {args->json && (!args->check || args->show), "--json goes with --check, without --show"},
         {!written && !prints, "nothing to do: give -o FILE, --show or --check"},
         {!is_utf8(args->name) || !is_utf8(args->scores),
          "--name and --scores: expected UTF-8, the encoding of YAML"},
@@ -438,7 +437,7 @@ static void show(const struct dpe_table *table, const char *selection)
 /* The outcome as a document; it is `status` again, with its message. */
 static dpe_status print_check(const char *folder, const char *fingerprint,
                               const struct dpe_table_values *values, dpe_status status,
-                              enum dpe_result_format format, struct dpe_error *err)
+                              struct dpe_error *err)
 {
     struct dpe_error why = {0};
     struct dpe_result *result = dpe_result_begin("dpe-export");
@@ -449,13 +448,13 @@ static dpe_status print_check(const char *folder, const char *fingerprint,
     dpe_result_text(result, "table_fingerprint", values->model_fingerprint);
     dpe_result_whole(result, "trained_length", values->trained_length);
     dpe_result_whole(result, "length", values->length);
-    dpe_status printed = dpe_result_print(result, format, &why);
+    dpe_status printed = dpe_result_print(result, &why);
     return printed == DPE_OK ? status : dpe_fail(err, printed, "%s", why.text);
 }
 
 /* The table's shape and fingerprint against a folder. */
-static dpe_status check_model(const char *folder, const struct dpe_table_values *values,
-                              enum dpe_result_format format, struct dpe_error *err)
+static dpe_status check_model(const char *folder, const struct dpe_table_values *values, bool json,
+                              struct dpe_error *err)
 {
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     dpe_status status = DPE_OK;
@@ -479,8 +478,8 @@ static dpe_status check_model(const char *folder, const struct dpe_table_values 
             "other weights or another configuration",
             values->model_fingerprint, folder, fingerprint);
     }
-    if (format != DPE_RESULT_TEXT) {
-        return print_check(folder, fingerprint, values, status, format, err);
+    if (json) {
+        return print_check(folder, fingerprint, values, status, err);
     }
     DPE_TRY(status);
     dpe_print("fits: %s is the model that the table was measured on\n", folder);
@@ -496,7 +495,7 @@ dpe_status dpe_export_do(const struct dpe_export_arguments *args, struct dpe_err
         show(table.table, table.selection);
     }
     if (args->check) {
-        DPE_TRY(check_model(args->model, dpe_table_values(table.table), args->result, err));
+        DPE_TRY(check_model(args->model, dpe_table_values(table.table), args->json, err));
     }
     if (args->output == NULL) {
         return DPE_OK;

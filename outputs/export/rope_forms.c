@@ -60,7 +60,7 @@ dpe_status dpe_rope_check_form(const struct dpe_table_values *values, const char
         err, DPE_USAGE,
         "--format %s has one factor for each pair, at every distance: of this DPE table "
         "the near window of %lld tokens, in which keys keep their true distance%s, would "
-        "be lost; dpe-detect --move frequencies makes a table of this form",
+        "be lost; the plan that dpe-detect names without an adapter has this form",
         form, (long long)values->window,
         values->top_k < values->n_pairs ? " and the key pairs of each head" : "");
 }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #include "engine/base/base.h"
-#include "outputs/runtimes/runtimes.h"
+#include "outputs/export/runtimes.h"
 #include "outputs/table/dpe_table.h"
 
 /* What a form that cannot switch loses on a text that the model was trained for. A table and a

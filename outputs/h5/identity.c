@@ -15,13 +15,13 @@
  *                           prompt, normalisation and splitting are read from it
  *   tokenizer_config.json, special_tokens_map.json, chat_template.jinja  in as far as they decide
  *                           what the chat template puts around a prompt: see --chat-template
- *   --corpus, --split       in, "corpus": ids and texts of the books as they were parsed
+ *   --corpus                in, "corpus": ids and texts of the books as they were parsed
  *   --chat-template         in: of niah and ruler within "...template", of official data in
  *                           "..._chat_template"; what it puts before and after a prompt, as text,
  *                           so that auto and the same template as a file are one identity
  *   templates and word lists (template=FILE, --template-file, those built in)  in, "...template"
  *   --squad, --hotpotqa, files of --data  in, "..._squad", "..._hotpotqa", "..._data_TASK"
- *   --table, --norms, --scale-pairs, plans of a command line  in each row's key: the digest of the
+ *   --table, --norms, plans of a command line  in each row's key: the digest of the
  *                           plan, which is computed from all that it holds. dpe-detect's profile is
  *                           in "key_pairs" too
  *

@@ -49,7 +49,7 @@ static dpe_status open_engine(struct dpe_job *job, struct dpe_error *err)
     const struct dpe_remote_options remote = {
         .url = options->engine,
         .key_file = options->engine_key,
-        .in_flight = options->in_flight,
+        .in_flight = DPE_JOB_IN_FLIGHT,
         .patience = PATIENCE,
         .tokenizer = job->tokenizer,
         .config = dpe_model_config(job->model),
@@ -69,11 +69,10 @@ static dpe_status open_engine(struct dpe_job *job, struct dpe_error *err)
     return DPE_OK;
 }
 
-dpe_status dpe_job_corpus(const char *path, const char *split, struct dpe_corpus **corpus,
-                          struct dpe_error *err)
+dpe_status dpe_job_corpus(const char *path, struct dpe_corpus **corpus, struct dpe_error *err)
 {
     const char *first = NULL;
-    DPE_TRY(dpe_corpus_open(path, split, corpus, err));
+    DPE_TRY(dpe_corpus_open(path, corpus, err));
     size_t n = dpe_corpus_empty(*corpus, &first);
     if (n > 0) {
         dpe_log_warning("%s: %zu text%s without a word left out: %s%s", path, n, n > 1 ? "s" : "",
@@ -100,9 +99,7 @@ static dpe_status open_inputs(struct dpe_job *job, bool config_only, struct dpe_
                                                 .max_memory = options->tool.max_memory};
     dpe_tokenizer_set_limits(job->tokenizer, &limits);
     DPE_TRY(options->engine != NULL ? open_engine(job, err) : DPE_OK);
-    return options->corpus == NULL
-               ? DPE_OK
-               : dpe_job_corpus(options->corpus, options->split, &job->corpus, err);
+    return options->corpus == NULL ? DPE_OK : dpe_job_corpus(options->corpus, &job->corpus, err);
 }
 
 static dpe_status use_device(struct dpe_job *job, const char *device, struct dpe_error *err)
@@ -362,7 +359,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     struct dpe_session_needs needs = {.memory = UINT64_MAX};
     dpe_status status = DPE_OK;
     /* A server decides how many it runs together. */
-    job->batch = job->remote != NULL ? job->options->in_flight : wanted->batch;
+    job->batch = job->remote != NULL ? DPE_JOB_IN_FLIGHT : wanted->batch;
     job->group = (job->batch + wanted->together - 1) / wanted->together * wanted->together;
     job->own = wanted->own;
     job->saving = before;
@@ -500,15 +497,13 @@ const char *dpe_job_fingerprint(const struct dpe_job *job)
 static void log_corpus(const struct dpe_job *job)
 {
     const struct dpe_event event = {"corpus", (double)NAN, (double)NAN, (double)NAN, (double)NAN};
-    const char *split = job->options->split;
     size_t n = dpe_corpus_size(job->corpus);
     double bytes = 0.0;
     for (size_t i = 0; i < n; i++) {
         bytes += (double)dpe_corpus_book(job->corpus, i)->n;
     }
-    dpe_log_event(&event, "corpus %s: %zu book%s%s%s, %.3g MB of text",
-                  dpe_corpus_path(job->corpus), n, n == 1 ? "" : "s",
-                  split != NULL ? " of the split " : "", split != NULL ? split : "", bytes * 1e-6);
+    dpe_log_event(&event, "corpus %s: %zu book%s, %.3g MB of text", dpe_corpus_path(job->corpus), n,
+                  n == 1 ? "" : "s", bytes * 1e-6);
 }
 
 void dpe_job_header(const struct dpe_job *job)

@@ -31,18 +31,18 @@
 
 /** The most lengths that a tool can take. */
 enum { DPE_JOB_LENGTHS = 16 };
+/** Requests to an engine at once: it queues what it cannot run. */
+enum { DPE_JOB_IN_FLIGHT = 32 };
 
 /** The common part of a command line; set the defaults, then let the options fill it. */
 struct dpe_job_options {
     struct dpe_tool_options tool;
     const char *model, *corpus;
-    const char *split;         /**< NULL: all */
     const char *chat_template; /**< "auto", "none" or a file; NULL: not given */
     const char *template_vars; /**< of the chat template, or NULL */
     const char *output;
     const char *engine;        /**< URL of the program that runs the model; NULL: this one */
     const char *engine_key;    /**< file with its key, or NULL */
-    int64_t in_flight;         /**< requests to it at once */
     const char *const *inputs; /**< [n_inputs] more paths that it reads, NULL ones too */
     size_t n_inputs;
     /** An open job: its processes, device, deadline, model, tokenizer and corpus are used, and it
@@ -60,21 +60,21 @@ struct dpe_job_options {
     int tensor_parallel; /**< processes that hold the model together, ≥ 1, set by dpe_job_option_set
                           */
     bool dry_run;        /**< the tool's own option */
-    bool dry_run_result;           /**< it has a result for scripts too, set by the tool */
-    enum dpe_result_format result; /**< what goes to standard output */
+    bool dry_run_result; /**< it has a result for scripts too, set by the tool */
+    bool json;           /**< what goes to standard output */
     struct dpe_session_knobs
         knobs; /**< set by dpe_job_option_set; a tool changes what it calls otherwise
                 */
     int argc;
     char **argv;
 };
-/** --engine, --engine-key-file and --in-flight, of tools that can use another program as their
+/** --engine and --engine-key-file, of tools that can use another program as their
  * engine; input struct dpe_job_options. */
 extern const struct dpe_option_set dpe_job_engine_option_set;
 /** The option --dry-run of a tool that has no words of its own for it. */
 extern const struct dpe_option_set dpe_job_dry_run_option_set;
 /** Options for `children` of a tool's, input struct dpe_job_options. Their options lie in the
- *  groups 1 (what) and 2 (on what) of the tool. dpe_job_option_set: --model --corpus --split
+ *  groups 1 (what) and 2 (on what) of the tool. dpe_job_option_set: --model --corpus
  *  --trained-length and the options of tool.h (all but those about the output).
  *  dpe_job_rows_option_set: --samples --seed -o and tool.h's options about the output; help
  *  shows the defaults that are set. dpe_job_prompt_option_set: --length --chat-template. */
@@ -129,8 +129,7 @@ dpe_status dpe_job_check_replaced(const struct dpe_job_options *options, const c
 dpe_status dpe_job_open(struct dpe_job *job, const struct dpe_job_options *options,
                         bool config_only, struct dpe_error *err);
 /** dpe_corpus_open, with a warning where texts were left out. */
-dpe_status dpe_job_corpus(const char *path, const char *split, struct dpe_corpus **corpus,
-                          struct dpe_error *err);
+dpe_status dpe_job_corpus(const char *path, struct dpe_corpus **corpus, struct dpe_error *err);
 /** On processors: the type that --dtype means for this model, bf16 under auto only where all ranks
  * would take it, or the one that `output` (a table or its journal; NULL: none) was begun in. All
  * ranks call it together, `status` being how it went before. */

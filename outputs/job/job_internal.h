@@ -6,7 +6,7 @@
 #define DPE_JOB_INTERNAL_H
 
 #include "outputs/job/job.h"
-#include "outputs/ranks/ranks.h"
+#include "outputs/job/ranks.h"
 
 /** What the rows of one task took. */
 struct dpe_job_pace {

@@ -12,11 +12,10 @@ static const struct dpe_option inputs_table[] = {
      "Hugging Face folder (config.json, safetensors, tokenizer.json) or GGUF file", 1,
      DPE_MODEL(struct dpe_job_options, model)},
     {"corpus", 0, "PATH", DPE_BASIC,
-     "Texts: a PG-19 folder (with metadata.csv), a folder of .txt files, or a text file", 1,
-     DPE_TEXT(struct dpe_job_options, corpus)},
-    {"split", 0, "test|validation|train", 0,
-     "Split of a PG-19 folder (default: all that are there)", 1,
-     DPE_TEXT(struct dpe_job_options, split)},
+     "Texts: a PG-19 folder (with metadata.csv) or one of its splits (PG-19/test), a folder of "
+     ".txt "
+     "files, or a text file",
+     1, DPE_TEXT(struct dpe_job_options, corpus)},
     {"trained-length", 0, "L0", 0, "Trained length in tokens (default: max_position_embeddings)", 1,
      DPE_TOKENS(struct dpe_job_options, trained_length, 2, DPE_MOST_TRAINED)},
     {"tensor-parallel", 0, "T", 0,
@@ -74,7 +73,7 @@ static int parse_rows(int key, char *arg, struct dpe_command_line *state)
     switch (key) {
     case DPE_LINE_BEGIN:
         state->child_inputs[0] = &options->tool;
-        state->child_inputs[1] = &options->result;
+        state->child_inputs[1] = &options->json;
         return 0;
     case 'o':
         if (strcmp(arg, "-") == 0) {
@@ -85,10 +84,9 @@ static int parse_rows(int key, char *arg, struct dpe_command_line *state)
         options->output = dpe_tool_path(state, "--output", arg);
         return 0;
     case DPE_LINE_END:
-        if (options->dry_run && !options->dry_run_result && options->result != DPE_RESULT_TEXT) {
+        if (options->dry_run && !options->dry_run_result && options->json) {
             dpe_line_error(state,
-                           "--%s prints a result, and --dry-run has none: leave one of the two",
-                           options->result == DPE_RESULT_JSON ? "json" : "csv");
+                           "--json prints a result, and --dry-run has none: leave one of the two");
         }
         return 0;
     default:
@@ -177,8 +175,6 @@ static const struct dpe_option engine_table[] = {
      1, DPE_TEXT(struct dpe_job_options, engine)},
     {"engine-key-file", 0, "FILE", 0, "File with the key of --engine in its first line", 1,
      DPE_TEXT(struct dpe_job_options, engine_key)},
-    {"in-flight", 0, "N", 0, "Requests to --engine at once (default 32)", 1,
-     DPE_COUNT(struct dpe_job_options, in_flight, 1, 1024)},
     {0},
 };
 
@@ -187,9 +183,6 @@ static int parse_engine(int key, char *arg, struct dpe_command_line *state)
     struct dpe_job_options *options = state->input;
     (void)arg;
     switch (key) {
-    case DPE_LINE_BEGIN:
-        options->in_flight = 32;
-        return 0;
     case DPE_LINE_END:
         if (options->engine != NULL && options->tensor_parallel > 1) {
             dpe_line_error(state, "--engine and --tensor-parallel exclude each other");

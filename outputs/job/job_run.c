@@ -153,8 +153,6 @@ static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *ident
     const struct dpe_run_options options = {
         .force = args->tool.force,
         .salvage = args->tool.salvage,
-        .keep_journal = args->tool.keep_journal,
-        .force_unlock = args->tool.force_unlock,
         .rank = job->ranks->rank,
         .own_only = job->ranks->rank > 0,
         .info = &info,

@@ -211,10 +211,11 @@ void dpe_draw_document_print(const struct dpe_document *document, bool details)
             dpe_print("%s%s\n", i > 0 ? "\n" : "", block->text);
             break;
         case BLOCK_TEXT:
-            if (!details) {
-                break;
+            if (details) {
+                dpe_print("  ");
+                print_sentence(block->text);
             }
-            __attribute__((fallthrough));
+            break;
         case BLOCK_LEAD:
         case BLOCK_NOTE:
             print_sentence(block->text);

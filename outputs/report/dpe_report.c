@@ -411,7 +411,7 @@ DPE_MAIN(dpe_report)
             "  dpe-report norms.h5 -o norms.html --figures figures\n"
             "  dpe-report --runtimes config.json --length 128k -o runtimes.html",
     };
-    dpe_tool_start(&argc, &argv);
+    dpe_tool_start(argv);
     struct dpe_report_arguments args = {0};
     dpe_tool_parse(&options, argc, argv, 0, &args);
     const struct dpe_tool_options talk = {.quiet = args.quiet};

@@ -11,7 +11,6 @@
 struct validation {
     const char *folder; /**< /validate/niah or /validate/ppl */
     bool recall;
-    bool frequencies; /* of the detection */
     const struct dpe_scores_result *r;
     const double *mean; /**< [plan] of r; NULL: nothing was measured */
     int n, kept;        /* plans; the one that the table holds */
@@ -20,12 +19,10 @@ struct validation {
 static const char *plan_name(const struct validation *v, int plan)
 {
     const char *name = v->r->plan[plan];
-    return strcmp(name, "rope") == 0   ? "unchanged (rope)"
-           : strcmp(name, "base") == 0 ? v->frequencies ? "frequencies that go round kept (base)"
-                                                        : "all groups at half (base)"
-           : strcmp(name, "joint") == 0
-               ? v->frequencies ? "factors of the sweep" : "lengths of the sweep (joint)"
-               : name;
+    return strcmp(name, "rope") == 0    ? "unchanged (rope)"
+           : strcmp(name, "base") == 0  ? "all groups at half (base)"
+           : strcmp(name, "joint") == 0 ? "lengths of the sweep (joint)"
+                                        : name;
 }
 
 /* How many plans there are, and which of them the table holds: the last unless it says so. */
@@ -43,13 +40,12 @@ static struct validation read_validation(struct dpe_report *report,
                                          bool recall)
 {
     const struct dpe_report_input *input = d->input;
-    struct validation v = {.folder = folder, .recall = recall, .frequencies = d->frequencies};
+    struct validation v = {.folder = folder, .recall = recall};
     if (!dpe_h5_has(input->table, folder)) {
         dpe_page_ok(&report->page, dpe_h5_answered(input->table, report->page.err));
         return v;
     }
-    v.r = dpe_input_get(report, input, &dpe_validated_scores_kinds[0], folder,
-                        "recall_mean perplexity ci_low ci_high n_valid");
+    v.r = dpe_input_get(report, input, &dpe_validated_scores_kinds[0], folder, "-validated_sample");
     if (v.r == NULL) {
         return v;
     }
@@ -169,14 +165,21 @@ static void add_lengths(struct dpe_report *report, const struct dpe_report_detec
     dpe_page_say(
         &report->page, BLOCK_TEXT,
         "A rotary position embedding (RoPE) rotates each pair of a head's dimensions at its "
-        "own frequency. %s divided by the scale of the pair's frequency group, so that %s "
+        "own frequency. The distances of far keys are divided by the scale of the pair's frequency "
+        "group, so that %s "
         "tokens, %.3g times the trained length, span no more than the group's effective length, a "
         "length at which these pairs still work.",
-        d->frequencies ? "The frequency, and so every distance, is"
-                       : "The distances of far keys are",
         DPE_LENGTH_TEXT(dpe_detection_length(d)), times);
     add_chosen(report, d);
-    dpe_report_lines(report, BLOCK_NOTE, "/detect", "words");
+    dpe_words_noise(&report->page, d->ranking);
+}
+
+/* Another validation, or a search, where there is one. */
+static void *read_other(struct dpe_report *report, const struct dpe_report_input *input,
+                        const struct dpe_dataset_kind *kind, const char *folder, const char *names)
+{
+    return dpe_h5_has(input->table, folder) ? dpe_input_get(report, input, kind, folder, names)
+                                            : NULL;
 }
 
 /* What dpe-detect said. */
@@ -191,7 +194,26 @@ static void add_words(struct dpe_report *report, const struct dpe_report_detecti
                                                                              : "unfinished");
         return;
     }
-    dpe_report_lines(report, BLOCK_LEAD, "/validate", "words");
+    const struct dpe_report_input *input = d->input;
+    const struct dpe_dataset_kind *scores = &dpe_validated_scores_kinds[0];
+    const struct dpe_detect_words of = {
+        .decides = v->r,
+        .users = read_other(report, input, scores, "/validate/user", "-validated_sample"),
+        .texts = read_other(report, input, scores, "/validate/guard", "-validated_sample"),
+        .search = read_other(report, input, &dpe_search_kinds[0], "/search", NULL),
+        .spent = dpe_input_read_whole(input, "/search", "contexts", 0),
+        .exhausted = dpe_input_read_whole(input, "/search", "exhausted", 0) != 0,
+        .recall = v->recall,
+        .length = (int64_t)dpe_detection_length(d),
+        .trained = (int64_t)dpe_detection_trained(d),
+        .task = dpe_input_words(report, input, "/detect", "niah_parameters"),
+        .users_task = dpe_input_words(report, input, "/validate/user", "task"),
+        .kept = v->r->plan[v->kept],
+        .chosen = dpe_input_words(report, input, "/validate", "chosen"),
+        .plain = dpe_input_words(report, input, "/validate", "without_adapter")};
+    if (report->page.status == DPE_OK) {
+        dpe_words_detect(&report->page, &of);
+    }
     const char *selection = dpe_identity_get(&d->input->identity, "selection");
     if (selection != NULL) {
         dpe_page_say(

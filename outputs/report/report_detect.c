@@ -71,9 +71,7 @@ const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report)
         return NULL;
     }
     const char *criterion = dpe_input_words(report, input, "/detect", "criterion");
-    const char *move = dpe_identity_get(&input->identity, "move");
     d->by_recall = criterion == NULL || strstr(criterion, "recall") != NULL;
-    d->frequencies = move != NULL && strcmp(move, "frequencies") == 0;
     input->detection = d;
     return d;
 }
@@ -192,10 +190,11 @@ void dpe_detection_recall_map(struct dpe_report *report, const struct dpe_report
             dpe_page_text(
                 &report->page,
                 "Each cell is the percentage of needles found at %s tokens when one frequency "
-                "group is scaled to a detecting length and all other groups %s. The length of rank "
+                "group is scaled to a detecting length and all other groups to half the trained "
+                "length. "
+                "The length of rank "
                 "1 has a frame.%s",
                 DPE_LENGTH_TEXT(dpe_detection_length(d)),
-                d->frequencies ? "stay as in the base" : "to half the trained length",
                 flat ? " In a group called flat the lengths are not distinguishable from each "
                        "other."
                      : ""));
@@ -314,14 +313,6 @@ static void add_groups(struct dpe_report *report, const struct dpe_report_detect
                     DPE_LENGTH_TEXT(dpe_detection_trained(d) / 2.0));
 }
 
-/* What the base of the cells is. */
-static const char *base_words(const struct dpe_report_detection *d)
-{
-    return d->frequencies ? "the frequencies kept that go round within the trained length and the "
-                            "others brought back into it"
-                          : "every group at half the trained length";
-}
-
 /* The model as it is, every group at half the trained length, and the detection. */
 static void add_plans(struct dpe_report *report, const struct dpe_report_detection *d,
                       const struct dpe_scores_result *r)
@@ -345,10 +336,10 @@ static void add_plans(struct dpe_report *report, const struct dpe_report_detecti
     }
     dpe_page_figure(
         &report->page, sheet, &plot,
-        "Books under three plans: rope, the unchanged model; base, %s; joint, the chosen lengths. "
+        "Books under three plans: rope, the unchanged model; base, every group at half the "
+        "trained length; joint, the chosen lengths. "
         "Each point is the perplexity of the tokens from its position to twice that position. More "
-        "context should lower it; a line that rises shows where a plan stops working.",
-        base_words(d));
+        "context should lower it; a line that rises shows where a plan stops working.");
 }
 
 /* Perplexity by position in the text, where the rows have it: groups at their best length, and the

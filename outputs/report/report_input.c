@@ -6,7 +6,6 @@
 #include "outputs/page/page.h"
 #include "outputs/report/report_parts.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,23 +250,4 @@ void dpe_report_write_section(struct dpe_report *report, const struct dpe_sectio
         section->write(report);
     }
     dpe_report_about(report, NULL, NULL);
-}
-
-void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const char *object,
-                      const char *name)
-{
-    DPE_OWNED char *text = NULL;
-    dpe_h5_get_attr_text(report->about.input->table, object, name, &text, NULL);
-    for (char *line = text, *next; line != NULL && *line != '\0'; line = next) {
-        const size_t n = strcspn(line, "\n");
-        next = line + n + (line[n] == '\n');
-        line[n] = '\0';
-        char *clean = dpe_page_clean(&report->page, line + strspn(line, " "), 0);
-        if (clean != NULL) {
-            const bool ends = clean[0] == '\0' || clean[strlen(clean) - 1] == '.';
-            clean[0] = (char)toupper((unsigned char)clean[0]);
-            dpe_page_say(&report->page, *line == ' ' ? BLOCK_TEXT : kind, ends ? "%s" : "%s.",
-                         clean);
-        }
-    }
 }

@@ -99,10 +99,6 @@ struct dpe_section {
     const char *has, *unless;
 };
 void dpe_report_write_section(struct dpe_report *report, const struct dpe_section *section);
-/** The lines of a text attribute of the subject, if it has one, as paragraphs of sentences: of the
- * kind, those that are indented as BLOCK_TEXT. */
-void dpe_report_lines(struct dpe_report *report, enum dpe_block_kind kind, const char *object,
-                      const char *name);
 
 /* ------------------------------------------------------------------------------------- sections */
 
@@ -143,8 +139,7 @@ struct dpe_report_detection {
         *by_perplexity; /**< where needles decide; rank NULL: not there */
     /** effective_length [group]: by the rule of /select; NULL: those of rank 1 */
     const struct dpe_table_part *table;
-    bool by_recall;   /**< needles decide */
-    bool frequencies; /**< the scales divide frequencies, not far positions */
+    bool by_recall; /**< needles decide */
 };
 /** The subject, read once; NULL after a failure. */
 const struct dpe_report_detection *dpe_detection_of(struct dpe_report *report);

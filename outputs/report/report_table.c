@@ -4,9 +4,9 @@
 #include <stdio.h>
 
 #include "outputs/export/rope_forms.h"
+#include "outputs/export/runtimes.h"
 #include "outputs/read/read.h"
 #include "outputs/report/report_parts.h"
-#include "outputs/runtimes/runtimes.h"
 #include "outputs/table/dpe_table.h"
 
 /* Share of the key pairs among a group's pairs, of one layer or (−1) of all. */

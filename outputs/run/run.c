@@ -216,7 +216,7 @@ dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err)
     if (run == NULL) {
         return DPE_OK;
     }
-    bool remove = run->table_current && !run->options.keep_journal && run->options.rank == 0;
+    bool remove = run->table_current && run->options.rank == 0;
     dpe_status status = remove ? DPE_OK : dpe_journal_sync(&run->journal, err);
     dpe_journal_close(&run->journal);
     if (remove && !dpe_lock_held(&run->lock)) {

@@ -22,13 +22,11 @@ dpe_status dpe_run_info_add(struct dpe_identity *info, const char *name, const c
                             struct dpe_error *err);
 
 struct dpe_run_options {
-    bool force;        /**< replace an output that is not a resumable run of this identity */
-    bool salvage;      /**< drop what a bad CRC in the middle hides, saying what is lost */
-    bool keep_journal; /**< leave the journal beside the finished table */
-    bool force_unlock; /**< take over the lock of another host */
-    int rank;          /**< this process's journal is rank-NNNN.journal; 0 when alone */
-    bool own_only;     /**< a rank above 0: read only its own journal and add no session;
-                            rank 0, which opens first, reads the rest */
+    bool force;    /**< replace an output that is not a resumable run of this identity */
+    bool salvage;  /**< drop what a bad CRC in the middle hides, saying what is lost */
+    int rank;      /**< this process's journal is rank-NNNN.journal; 0 when alone */
+    bool own_only; /**< a rank above 0: read only its own journal and add no session;
+                        rank 0, which opens first, reads the rest */
     /** What this process is (dpe_run_info and more); NULL = dpe_run_info without a command. */
     const struct dpe_identity *info;
     /** Notices for people (a lock taken over, a torn tail set aside, rows lost by salvage). */
@@ -92,7 +90,7 @@ void dpe_run_progress(struct dpe_run *run, int64_t planned, int64_t missing);
 dpe_status dpe_run_snapshot(struct dpe_run *run, bool complete, dpe_run_fill fill, void *user,
                             struct dpe_error *err);
 /** Release the lock and free. When the table on disk is complete and holds every row the journal is
- *  removed (unless keep_journal). NULL allowed. An error here never means that a row is lost. */
+ *  removed. NULL allowed. An error here never means that a row is lost. */
 dpe_status dpe_run_close(struct dpe_run *run, struct dpe_error *err);
 
 #endif

@@ -191,7 +191,7 @@ dpe_status dpe_run_take_lock(struct dpe_run *run, struct dpe_error *err)
     DPE_OWNED char *path = dpe_join(run->folder, "/LOCK", suffix);
     DPE_TRY(DPE_MADE(path, err, "%s: out of memory", run->path));
     char note[256];
-    DPE_TRY(dpe_lock_take(&run->lock, path, run->options.force_unlock, note, err));
+    DPE_TRY(dpe_lock_take(&run->lock, path, note, err));
     if (note[0] != '\0') {
         dpe_run_notice(run, "%s: %s", path, note);
     }

@@ -290,10 +290,8 @@ static dpe_status create_own(struct opening *opening, struct dpe_error *err)
     if (opening->has_own && opening->own.size > 0) {
         DPE_OWNED char *aside = NULL;
         DPE_TRY(dpe_journal_set_aside(run->own, 0, "damaged", &aside, err));
-        dpe_run_notice(run, "%s: the damaged journal is kept as %s%s", run->own, aside,
-                       run->options.keep_journal
-                           ? ""
-                           : " until the run is complete (--keep-journal keeps it then too)");
+        dpe_run_notice(run, "%s: the damaged journal is kept as %s until the run is complete",
+                       run->own, aside);
     }
     return dpe_journal_create(&run->journal, run->own, &opening->records.bytes, opening->records.n,
                               err);

@@ -129,20 +129,18 @@ static dpe_status held_by(const char *path, const struct holder *holder, const c
 
 /* flock is ours, or does nothing here: the text decides. */
 static dpe_status judge_holder(const char *path, const struct holder *holder,
-                               const struct holder *self, bool force_unlock, char *note,
-                               struct dpe_error *err)
+                               const struct holder *self, char *note, struct dpe_error *err)
 {
     bool here = strcmp(holder->host, self->host) == 0;
     if (here && alive(holder, self)) {
         return held_by(path, holder, "wait for it, or stop it", err);
     }
-    if (!here && !force_unlock) {
-        return held_by(path, holder,
-                       "if that process no longer runs, --force-unlock takes the lock over", err);
+    if (!here) {
+        return held_by(path, holder, "if that process no longer runs, remove this file", err);
     }
-    snprintf(note, 256, "took over the lock of process %ld on host %s (since %s), which %s",
-             holder->pid, holder->host, holder->since,
-             here ? "no longer runs" : "was given up by --force-unlock");
+    snprintf(note, 256,
+             "took over the lock of process %ld on host %s (since %s), which no longer runs",
+             holder->pid, holder->host, holder->since);
     return DPE_OK;
 }
 
@@ -158,8 +156,8 @@ enum { TRIES = 100, PAUSE_NS = 10 * 1000 * 1000 };
 
 enum { CLAIMS = 3 /* on claims whose holder died as well */ };
 
-static dpe_status take_name(const char *path, bool force_unlock, int claims, bool *again,
-                            char *note, struct dpe_error *err);
+static dpe_status take_name(const char *path, int claims, bool *again, char *note,
+                            struct dpe_error *err);
 
 /* A file with our text beside the lock. The name is the caller's. */
 static dpe_status write_own(const char *path, char **own, struct dpe_error *err)
@@ -214,7 +212,7 @@ static dpe_status replace_name(const char *path, const char *own, const struct h
                         "the files beside it",
                         path);
     }
-    dpe_status status = take_name(claim, false, claims - 1, again, claim_note, err);
+    dpe_status status = take_name(claim, claims - 1, again, claim_note, err);
     if (status != DPE_OK) {
         *again = true; /* another process takes it over */
         return status;
@@ -232,8 +230,8 @@ static dpe_status replace_name(const char *path, const char *own, const struct h
     return status;
 }
 
-static dpe_status take_name(const char *path, bool force_unlock, int claims, bool *again,
-                            char *note, struct dpe_error *err)
+static dpe_status take_name(const char *path, int claims, bool *again, char *note,
+                            struct dpe_error *err)
 {
     struct holder self, holder;
     DPE_SCOPED(remove_own) char *own = NULL;
@@ -248,18 +246,18 @@ static dpe_status take_name(const char *path, bool force_unlock, int claims, boo
         return dpe_fail_errno(err, errno, path, "cannot be created");
     }
     if (named_by(path, &holder, &there)) {
-        DPE_TRY(judge_holder(path, &holder, &self, force_unlock, note, err));
+        DPE_TRY(judge_holder(path, &holder, &self, note, err));
     }
     return replace_name(path, own, &holder, claims, again, err);
 }
 
 /* The lock by its name, and its file. */
-static dpe_status take_without_flock(const char *path, bool force_unlock, int *fd, bool *again,
-                                     char *note, struct dpe_error *err)
+static dpe_status take_without_flock(const char *path, int *fd, bool *again, char *note,
+                                     struct dpe_error *err)
 {
     note[0] = '\0';
     *fd = -1;
-    DPE_TRY(take_name(path, force_unlock, CLAIMS, again, note, err));
+    DPE_TRY(take_name(path, CLAIMS, again, note, err));
     *fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     return *fd < 0 ? dpe_fail_errno(err, errno, path, "cannot be opened") : DPE_OK;
 }
@@ -312,13 +310,12 @@ static dpe_status open_locked(const char *path, int *fd, bool *again, bool *with
 }
 
 /* The lock file is open and flocked: whose was it, and now it is ours. */
-static dpe_status take_over(int fd, const char *path, bool force_unlock, char *note,
-                            struct dpe_error *err)
+static dpe_status take_over(int fd, const char *path, char *note, struct dpe_error *err)
 {
     struct holder self, holder;
     describe_self(&self);
     if (read_holder(fd, &holder)) {
-        DPE_TRY(judge_holder(path, &holder, &self, force_unlock, note, err));
+        DPE_TRY(judge_holder(path, &holder, &self, note, err));
     }
     dpe_status status = write_holder(fd, path, &self, err);
     if (status != DPE_OK) {
@@ -338,8 +335,7 @@ static void warn_once(const char *path, char *note)
     }
 }
 
-dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
-                         struct dpe_error *err)
+dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, char *note, struct dpe_error *err)
 {
     *lock = (struct dpe_lock){.fd = -1};
     note[0] = '\0';
@@ -355,14 +351,14 @@ dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unl
         }
         status = open_locked(path, &fd, &again, &without, err);
         if (status == DPE_OK && without) {
-            status = take_without_flock(path, force_unlock, &fd, &again, note, err);
+            status = take_without_flock(path, &fd, &again, note, err);
         }
     }
     DPE_TRY(status);
     if (without) {
         warn_once(path, note);
     } else {
-        DPE_TRY(take_over(fd, path, force_unlock, note, err));
+        DPE_TRY(take_over(fd, path, note, err));
     }
     *lock = (struct dpe_lock){fd, name};
     fd = -1;

@@ -66,7 +66,7 @@ struct dpe_lock {
 /** Take the lock file; `note` [256] describes the lock that was taken over, and says once where the
  * file system has no flock; "": nothing to say. DPE_CANNOT_CREATE when another process has it,
  * which is named. */
-dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, bool force_unlock, char *note,
+dpe_status dpe_lock_take(struct dpe_lock *lock, const char *path, char *note,
                          struct dpe_error *err);
 /** Release it: emptied, and unlinked when `remove`; one that is no longer held is not changed. */
 void dpe_lock_release(struct dpe_lock *lock, bool remove);

@@ -33,7 +33,7 @@
  * position in its text, whatever the call that computes it holds. A static inv_freq cannot express
  * this: without an adapter that does the above the table must not be applied.
  *
- * A table of *frequencies* (dpe-detect --move frequencies) is of another kind: the scales divide
+ * A table of *frequencies* is of another kind: the scales divide
  * the frequencies of their groups at every distance, nothing is near or rounded, f is 1. A runtime
  * needs no adapter for it, only a factor for each pair and one for the logits.
  *

@@ -10,8 +10,8 @@
 #include "outputs/datasets/kinds.h"
 #include "outputs/datasets/worth.h"
 #include "outputs/export/rope_forms.h"
+#include "outputs/export/runtimes.h"
 #include "outputs/page/page.h"
-#include "outputs/runtimes/runtimes.h"
 
 /** value × scale with its interval. */
 static inline struct dpe_sheet_cell dpe_scaled_cell(const struct dpe_interval *value, double scale)
@@ -64,6 +64,35 @@ struct dpe_sheet_cell dpe_words_cell(const struct dpe_suite_words *suite, size_t
                                      size_t task);
 /** How its values are drawn: their axis, and the trained length as a line. */
 struct dpe_plot dpe_words_plot(const struct dpe_suite_words *suite, enum dpe_plot_kind kind);
+
+/** What a detection found, on fresh samples; as its tool or its table has it. */
+struct dpe_detect_words {
+    const struct dpe_scores_result *decides;       /**< of the task that plans were compared by */
+    const struct dpe_scores_result *users, *texts; /**< of the user's own, where that is another;
+                                                        of the guard's texts; NULL: not measured */
+    const struct dpe_search_result *search;        /**< NULL: a sweep alone */
+    int64_t spent;                                 /**< contexts that the search read */
+    bool exhausted;                                /**< nothing was left to try */
+    bool recall;                                   /**< needles decide; else perplexity */
+    int64_t length, trained;                       /**< tokens */
+    const char *task, *users_task;                 /**< the needles as a spec; NULL: not known */
+    const char *kept,
+        *chosen;       /**< plans: what the table holds, what was chosen before; NULL: kept */
+    const char *plain; /**< the best of those that need no adapter; NULL: none */
+};
+/** The answer, at most twelve lines: which plan, up to which length the model is usable with it,
+ * what it finds and predicts, what short texts lose, the best plan that needs no adapter, what was
+ * tried. Nothing where nothing was validated. And of it what an adapter is worth alone. */
+void dpe_words_detect(struct dpe_page *page, const struct dpe_detect_words *of);
+void dpe_words_adapter(struct dpe_page *page, const struct dpe_detect_words *of);
+/** The longest length that was read at which a plan finds at least this share of what the unchanged
+ * model finds in the shortest; 0: not known. */
+#define DPE_WORDS_USABLE 0.85
+int64_t dpe_words_usable(const struct dpe_detect_words *of, const char *plan);
+/** Groups of a sweep whose lengths may be first by chance; nothing where there are none. */
+void dpe_words_noise(struct dpe_page *page, const struct dpe_ranking_result *ranking);
+/** "0.938 [0.900, 0.970]", a recall or a perplexity; "-": not known. */
+void dpe_words_interval(bool recall, const struct dpe_interval *value, char text[64]);
 
 /** Settings that were tuned, held on so many fresh samples; one needle by depth and length. */
 void dpe_words_tune(struct dpe_page *page, const struct dpe_tune_result *result, int64_t fresh);

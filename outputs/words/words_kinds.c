@@ -1,5 +1,4 @@
-/* Results of one kind each: tunings, needles by depth and length, divergences; what a table is
- * worth. */
+/* Results of one kind each: tunings, needles by depth and length, divergences. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -157,68 +156,4 @@ void dpe_words_kld(struct dpe_page *page, const struct dpe_kld_result *result,
                      (long long)of->trained);
     }
     add_sheets(page, result);
-}
-
-/* ------------------------------------------------------------------------------ worth of a table
- */
-
-struct short_lines {
-    struct dpe_page *page;
-    struct dpe_sheet *sheet;
-};
-
-static void add_line(void *user, const char *label, const char *words)
-{
-    struct short_lines *lines = user;
-    if (label == NULL) {
-        lines->sheet = dpe_page_sheet(lines->page, "short", "what:t|result:t", "%s", words);
-    } else {
-        dpe_draw_row(lines->sheet, label, words);
-    }
-}
-
-/* What follows from recall with the table, without it, and at the trained length. */
-static const char *verdict(const struct dpe_worth *w)
-{
-    const bool shown = w->p < 0.05;
-    const double with = w->value[DPE_WORTH_TABLE].mean;
-    const double without = w->value[DPE_WORTH_ALONE].mean;
-    if (!isfinite(with) || !isfinite(without) || !isfinite(w->p)) {
-        return "The table and the model as it is were not compared.";
-    }
-    if (w->possible < 0.5) {
-        return "The model does not find these needles at its trained length either: ask for easier "
-               "ones (--niah keys=1).";
-    }
-    if (shown && with < without) {
-        return "The table harms this model: calibrate it (dpe-calibrate).";
-    }
-    if (shown) {
-        return with < DPE_WORTH_MOST * w->possible
-                   ? "The table helps this model; it finds more at its trained length."
-                   : "The table holds on this model.";
-    }
-    return without >= DPE_WORTH_MOST * w->possible
-               ? "The model needs no table at this length."
-               : "The table is not shown to help this model: more --samples may show it.";
-}
-
-void dpe_words_worth(struct dpe_page *page, const struct dpe_worth *worth)
-{
-    struct short_lines lines = {.page = page};
-    if (!worth->perplexity && worth->method[DPE_WORTH_ALONE] >= 0) {
-        dpe_page_say(page, BLOCK_LEAD, "%s", verdict(worth));
-    }
-    dpe_worth_words(worth, add_line, &lines);
-    dpe_page_add(page, lines.sheet);
-}
-
-void dpe_words_check(struct dpe_page *page, const struct dpe_suite_result *r, int64_t against)
-{
-    struct dpe_worth worth;
-    dpe_worth_of(r, r->n[DPE_SUITE_TASK] - 1, false, against, &worth);
-    worth.trained = r->task_length[0];
-    worth.possible = r->mean[0].mean;
-    dpe_page_section(page, "What the table is worth");
-    dpe_words_worth(page, &worth);
 }

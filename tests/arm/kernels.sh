@@ -26,8 +26,8 @@ compile() {
     "$cc" $flags $include "$@" -c -o "$work/$to.o"
 }
 for file in engine/base/error.c engine/base/limits.c engine/base/nearest.c engine/base/numbers.c engine/base/support.c \
-    engine/model/config/selection.c engine/plan/*.c engine/plan/methods/*.c engine/kv/*.c engine/ops/*.c \
-    engine/gguf/blocks.c engine/cpu/*.c engine/cpu/attention/*.c engine/cpu/recurrent/*.c \
+    engine/model/config/selection.c engine/plan/*.c engine/plan/methods/*.c engine/ops/*.c \
+    engine/gguf/blocks.c engine/cpu/*.c engine/cpu/attention/*.c \
     engine/cpu/kernels/cpu_choose.c engine/model/config/config.c engine/model/config/config_layers.c \
     engine/model/config/family.c engine/model/config/layer_weights.c engine/model/model.c; do
     compile "$(basename "$file" .c)" "$file"

@@ -27,7 +27,7 @@ static dpe_status open_inputs(char **argv, struct inputs *inputs, struct dpe_err
     dpe_status status = argv[6] == NULL ? DPE_OK : dpe_niah_parse(argv[6], &params, err);
     if (status != DPE_OK ||
         (status = dpe_tokenizer_open(argv[1], &inputs->tokenizer, err)) != DPE_OK ||
-        (status = dpe_corpus_open(argv[2], NULL, &inputs->corpus, err)) != DPE_OK ||
+        (status = dpe_corpus_open(argv[2], &inputs->corpus, err)) != DPE_OK ||
         (status = dpe_niah_open(&params, atoll(argv[3]), inputs->corpus, inputs->tokenizer, NULL,
                                 strtoull(argv[5], NULL, 10), &niah, err)) != DPE_OK) {
         return status;

@@ -14,8 +14,8 @@ reference="--model $root/data/reference --corpus $root/data/sample --length 512 
 # shellcheck disable=SC2086 # lists of words
 "$bin/dpe-calibrate" $reference --budget 60ktok -o "$work/small" >"$work/out" 2>"$work/err" || fail "60ktok: $(cat "$work/err")"
 grep -q "^--budget: left out: the sweep of groups" "$work/err" || fail "what was left out: $(cat "$work/err")"
-grep -A2 "^512 tokens, 2 times the trained length; [0-9]* samples of " "$work/out" |
-    grep -A1 "^  unchanged    .* at its trained length\$" | grep -q "^  the table    .* (p .*)" ||
+grep -A3 "^512 tokens, 2 times the trained length; [0-9]* samples of " "$work/out" |
+    grep -A1 "^unchanged    .* at its trained length\$" | grep -q "^the table    .* (p .*)" ||
     fail "the answer: $(tail -9 "$work/out")"
 [ -s "$work/small/no-adapter.json" ] || fail "without an adapter: $(tail -12 "$work/out")"
 for file in "$work/small"/*; do # what no line names could be damaged without a word
@@ -54,7 +54,7 @@ weak="--model $work/model --corpus $work/corpus --length 192 --threads 1 --budge
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $weak -o "$work/weak" >"$work/out" 2>"$work/err" || fail "a weak model: $(cat "$work/err")"
 grep -q "plans are compared on the perplexity of texts: needles say little of it" "$work/err" || fail "a weak model: $(cat "$work/err")"
-grep -q "^192 tokens, .* books" "$work/out" && grep -q "^  the table    perplexity " "$work/out" || fail "a weak model: $(tail -5 "$work/out")"
+grep -q "^192 tokens, .* books" "$work/out" && grep -q "^the table    perplexity " "$work/out" || fail "a weak model: $(tail -5 "$work/out")"
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $weak -o "$work/killed" >"$work/out" 2>"$work/err" &
 pid=$!

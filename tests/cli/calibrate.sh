@@ -9,17 +9,15 @@ root=$(cd "$here/../.." && pwd)
 . "$here/world.sh"
 make_model model
 common="--model $work/model --corpus $work/corpus --seed 5 --threads 1 --quiet"
-sweep="--length 192 --task niah --niah digits=4,keys=2,asked=2,shared=2 --groups 2 --samples 12 --lengths 8,32,64 --window 8
+sweep="--length 192 --task niah --niah digits=4,keys=2,asked=2,shared=2,special=literal --groups 2 --samples 12 --lengths 8,32,64 --window 8
     --batch 2 --select paper --temperature off"
-profile="--contribution mean-of-products --special-in-text literal"
-profiled="$profile --norm-lengths 32,64 --norm-samples 3"
 
 # calibrate NAME OPTIONS: into $work/NAME; its output goes to out and err.
 calibrate() {
     name=$1
     shift
     # shellcheck disable=SC2086 # lists of words
-    "$bin/dpe-calibrate" $common $sweep $profiled -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
+    "$bin/dpe-calibrate" $common $sweep -o "$work/$name" "$@" >"$work/out" 2>"$work/err"
 }
 # both NAME OPTIONS: by dpe-calibrate into NAME, by dpe-detect into NAME.h5
 both() {
@@ -34,11 +32,11 @@ both() {
 both raced
 both other --niah digits=5
 # shellcheck disable=SC2086
-"$bin/dpe-norms" $common $profile --lengths 32,64 --samples 3 -o "$work/norms.h5" >"$work/out" 2>"$work/err" ||
+"$bin/dpe-norms" $common --special-in-text literal -o "$work/norms.h5" >"$work/out" 2>"$work/err" ||
     fail "dpe-norms: $(cat "$work/err")"
 same "$work/raced/norms.h5" "$work/norms.h5"
 h5dump -d /method "$work/raced/check.h5" >"$work/out" 2>&1
-grep -q '"table:detect.h5"' "$work/out" && grep -q '"table:table.h5"' "$work/out" || fail "check: $(cat "$work/out")"
+grep -q '"rope", "table:table.h5"' "$work/out" || fail "check: $(cat "$work/out")"
 [ -e "$work/raced/ablate.h5" ] && fail "--top-k 2 measures other numbers"
 
 # Only one batch at a time uses a folder.
@@ -67,13 +65,13 @@ calibrate raced || fail "--top-k auto: $(cat "$work/err")"
 [ -e "$work/raced/LOCK" ] && fail "a lock is left"
 same "$work/before.h5" "$work/raced/detect.h5"
 same "$work/norms.h5" "$work/raced/norms.h5"
-grep -q "(6 contexts of 2 samples, paired)" "$work/out" && grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: no number of pairs finds anything" "$work/out" ||
+grep -q "(3 contexts of 4 samples, paired)" "$work/out" && grep -q "^\*     8  " "$work/out" && grep -q "^8 of 8 move: no number of pairs finds anything" "$work/out" ||
     fail "the choice is not printed: $(cat "$work/out")"
 grep -q "Number of key pairs that are scaled" "$work/raced/report.html" || fail "the report is without the choice"
 [ "$(top_k raced)" = 8 ] || fail "top-k of the table: $(top_k raced)"
 # shellcheck disable=SC2086
 "$bin/dpe-eval" ablate --model "$work/model" --corpus "$work/corpus" --threads 1 --quiet --seed 2005 --samples 12 \
-    --niah digits=4,keys=2,asked=2 --table "$work/raced/detect.h5" --norms "$work/norms.h5" --what top-k \
+    --niah digits=4,keys=2,asked=2,shared=2,special=literal --table "$work/raced/detect.h5" --norms "$work/norms.h5" --what top-k \
     --values 4,5,6,7,8 --alone -o "$work/ablate.h5" >"$work/out" 2>"$work/err" || fail "dpe-eval: $(cat "$work/err")"
 same "$work/ablate.h5" "$work/raced/ablate.h5"
 # And back: the table is that of the given number.
@@ -83,8 +81,8 @@ same "$work/given.h5" "$work/raced/table.h5"
 grep -q "Number of key pairs that are scaled" "$work/raced/report.html" && fail "the report shows a choice that was not made"
 
 # By perplexity, and killed while it measures the number of pairs, with its first rows on disk.
-by_books="--length 96 --task ppl --select paper --temperature off --niah special=literal --groups 2 --samples 9 --lengths 16,32 --window 16 --norm-lengths 32
-    --norm-samples 2"
+by_books="--length 96 --task ppl --select paper --temperature off --niah special=literal --groups 2 --samples 9 --lengths 16,32 --window 16
+   "
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $common $by_books -o "$work/whole" >"$work/out" 2>"$work/err" || fail "by perplexity: $(cat "$work/err")"
 # shellcheck disable=SC2086

@@ -204,19 +204,12 @@ static void replace(char *text, size_t size, const char *what, const char *with)
 
 static void make_files(void)
 {
-    char text[128];
     assert_int_equal(mkdir("empty", 0700), 0);
     assert_int_equal(mkdir("world", 0700), 0);
     tool_write("world/config.json", "not json");
     tool_write("text.txt", "some words\n");
     tool_write("norms.h5", "no table");
     tool_write("special.txt", "a <|bos|> b\n");
-    tool_write("options", "# no model\n\n  --prompt = hello you \nn 3\n");
-    tool_write("options-1", "chat\n--=3\n");
-    tool_write("options-2", "options x\n");
-    tool_write("options-3", "chats");
-    snprintf(text, sizeof text, "\xef\xbb\xbfm %s/empty\r\nprompt hello", tool_dir);
-    tool_write("options-4", text);
 }
 
 static int count_files(const char *folder)

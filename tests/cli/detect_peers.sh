@@ -93,7 +93,7 @@ if [ "$part" = tools ]; then
         fail "tune, three ranks: $(head -5 "$work/diff")"
 
     mpi 2 "$bin/dpe-calibrate" --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 \
-        --samples 3 --lengths 8,64 --norm-lengths 32 --norm-samples 2 --threads 1 --tensor-parallel 2 \
+        --samples 3 --lengths 8,64 --threads 1 --tensor-parallel 2 \
         -o "$work/calibrated" >"$work/out" 2>"$work/err" ||
         fail "dpe-calibrate: $(cat "$work/err")"
 

@@ -15,7 +15,13 @@ search="-m $root/data/reference -l 256 --corpus $root/data/sample --trained-leng
 search() {
     "$bin/dpe-detect" $search "$@" >"$work/out" 2>"$work/err"
 }
-search -o "$work/calm.h5" --keep-journal || fail "search: $(cat "$work/err")"
+search -o "$work/calm.h5" &
+pid=$!
+journal=0
+while kill -0 $pid 2>/dev/null; do
+    now=$(stat -c %s "$work/calm.h5.journal/rank-0000.journal" 2>/dev/null) && journal=$now
+done
+wait $pid || fail "search: $(cat "$work/err")"
 cp "$work/out" "$work/calm.txt"
 grep -q "plans were tried in [0-9]* contexts" "$work/calm.txt" && grep -q "^  perplexity " "$work/calm.txt" ||
     fail "no search, or no guard: $(cat "$work/calm.txt")"
@@ -40,7 +46,6 @@ sed -n 's/^tokens  *//p' "$work/out" | awk -v r="$read_tokens" '{ exit !(r > 0 &
     fail "dry run: expected $read_tokens to twice as many tokens: $(cat "$work/out")"
 
 # Kills in every stage: at parts of the undisturbed run's journal. One that is asked to stop says that its samples are saved.
-journal=$(wc -c <"$work/calm.h5.journal/rank-0000.journal")
 for part in 2 14 26 31; do
     # shellcheck disable=SC2086 # several words
     "$bin/dpe-detect" $search -o "$work/killed.h5" >"$work/out" 2>"$work/err" &

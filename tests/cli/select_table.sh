@@ -95,8 +95,8 @@ grep -qF "met only the keys of the $under, but with the unchanged model" "$work/
 
 # One comparison has both, on the same samples.
 run 0 "$bin/dpe-eval" niah --model "$root/data/reference" --corpus "$root/data/sample" -l 384 --samples 2 --threads 1 \
-    --table "$work/table.h5" --method "select:k=0,block=16,over=table:$work/table.h5" -o "$work/eval.h5" --csv
-[ "$(grep -c ',niah' "$work/out")" = 2 ] || fail "expected a row for each of two methods"
+    --table "$work/table.h5" --method "select:k=0,block=16,over=table:$work/table.h5" -o "$work/eval.h5" --json
+[ "$(grep -c '"task_length"' "$work/out")" = 2 ] || fail "expected a row for each of two methods"
 grep -q 'select:k=0,block=16,over=table:' "$work/out" || fail "expected the selection's row"
 # A warning's advice, with every key of the selection, is a method that dpe-eval takes.
 cp "$work/table.h5" "$work/a table that was found under a selection.h5"

@@ -97,7 +97,7 @@ tool bench -l 64 --shape "$work/model"
 tool report "$work/sweep.h5" "$work/norms.h5" "$work/niah.h5" "$work/ppl.h5" "$work/ablate.h5" -o "$work/all.html"
 grep -q "</svg>" "$work/all.html" && grep -q "</html>" "$work/all.html" || fail "the report has no figures or no end"
 
-batch="$texts --quiet --task ppl --groups 2 --samples 9 --lengths 16,32 --window 16 --norm-lengths 32 --norm-samples 2"
+batch="$texts --quiet --task ppl --groups 2 --samples 9 --lengths 16,32 --window 16"
 # shellcheck disable=SC2086
 {
     tool calibrate $batch -l 96,128 -o "$work/calibrated"

@@ -170,7 +170,7 @@ def make_gguf(work, name, shape, parts=1):
 LENGTH = 128
 SWEEP = ("-l", LENGTH, "--niah", "digits=3", "--groups", "1", "--lengths", "64,128", "--samples", "2", "--select", "paper",
          "--temperature", "off", "--threads", "1")
-PROFILE = ("--norm-samples", "1", "--norm-lengths", "32")
+PROFILE = ()
 
 
 def calibrate(work, model, out, *words):
@@ -245,24 +245,6 @@ def temperature(work, model, out, *words):
     tool("dpe-export", "--check", out / "table.h5", "-m", model)
     said = tool("dpe-detect", *task, "--select", "paper", "-o", back, "--force", code=64)
     assert "no layer of this model that sees all keys rotates" in said, said
-
-
-def frequencies(work, model, out):
-    """A table of frequencies, and what runtimes read without an adapter."""
-    calibrate(work, model, out, "--move", "frequencies")
-    for form in ("table.h5", "table.json"):
-        use(model, out / form)
-    longrope = json.loads((out / "config.json").read_text())["rope_scaling"]
-    assert longrope["rope_type"] == "longrope" and len(longrope["long_factor"]) == NARROW["head_dim"] // 2, longrope
-
-
-def left_out(work):
-    """Layers that do not rotate: no list of factors holds for all, which is said before anything is measured."""
-    model = make_folder(work / "layers", NARROW | {"model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"], "num_hidden_layers": 4, "no_rope_layer_interval": 4})
-    out = work / "frequencies-layers"
-    said = calibrate(work, model, out, "--move", "frequencies")
-    assert said.index("config.json will be left out") < said.index("1 of 4"), said
-    assert (out / "table.json").exists() and not (out / "config.json").exists()
 
 
 def too_late(work, model):
@@ -345,10 +327,7 @@ def main():
         for kind, model in models.items():
             positions(work, model, work / ("of-" + kind), *{"real": ("--top-k", "0.75"), "split": ("--dtype", "bf16")}.get(kind, ()))
             exports(work, model, kind in ("gguf", "real"))
-            if kind in ("folder", "gguf"):
-                frequencies(work, model, work / ("frequencies-" + kind))
             print(kind, "ok", flush=True)
-        left_out(work)
         too_late(work, models["gguf"])
 
 

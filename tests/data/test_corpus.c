@@ -21,11 +21,11 @@ static int make_corpus(void **state)
 }
 
 /* Open, expect a failure whose words hold all of `words` (NULL-ended). */
-static void refused(const char *path, const char *split, dpe_status want, const char *const *words)
+static void refused(const char *path, dpe_status want, const char *const *words)
 {
     struct dpe_error err = {0};
     struct dpe_corpus *corpus = NULL;
-    dpe_status status = dpe_corpus_open(path, split, &corpus, &err);
+    dpe_status status = dpe_corpus_open(path, &corpus, &err);
     if (status != want) {
         fail_msg("%s: status %d, expected %d: %s", path, (int)status, (int)want, err.text);
     }
@@ -37,14 +37,13 @@ static void refused(const char *path, const char *split, dpe_status want, const 
     }
 }
 
-#define REFUSED(path, split, want, ...)                                                            \
-    refused(path, split, want, (const char *const[]){__VA_ARGS__, NULL})
+#define REFUSED(path, want, ...) refused(path, want, (const char *const[]){__VA_ARGS__, NULL})
 
-static struct dpe_corpus *opened(const char *path, const char *split)
+static struct dpe_corpus *opened(const char *path)
 {
     struct dpe_error err = {0};
     struct dpe_corpus *corpus = NULL;
-    if (dpe_corpus_open(path, split, &corpus, &err) != DPE_OK) {
+    if (dpe_corpus_open(path, &corpus, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
     return corpus;
@@ -61,7 +60,7 @@ static void pg19_as_published(void **state)
     file_with("test/7.txt", "\xef\xbb\xbfOne two.\r\nthree\rfour\r\n");
     file_with("test/5.txt", "eins zwei");
     file_with("test/9.txt", "not listed");
-    struct dpe_corpus *corpus = opened(folder, NULL);
+    struct dpe_corpus *corpus = opened(folder);
     assert_int_equal(dpe_corpus_size(corpus), 2);
     const struct dpe_book *book = dpe_corpus_book(corpus, 0);
     assert_string_equal(book->id, "7");
@@ -85,17 +84,17 @@ static void texts_without_a_word_are_left_out(void **state)
     file_with("b.txt", "\xef\xbb\xbf");
     file_with("c.txt", "one two");
     file_with("d.txt", " \r\n\t\xe3\x80\x80");
-    struct dpe_corpus *corpus = opened(folder, NULL);
+    struct dpe_corpus *corpus = opened(folder);
     assert_int_equal(dpe_corpus_size(corpus), 1);
     assert_string_equal(dpe_corpus_book(corpus, 0)->id, "c");
     assert_int_equal(dpe_corpus_empty(corpus, &first), 3);
     assert_non_null(strstr(first, "a.txt"));
     dpe_corpus_close(corpus);
-    REFUSED(in_folder("d.txt"), NULL, DPE_BAD_DATA, "expected a text, found no words");
+    REFUSED(in_folder("d.txt"), DPE_BAD_DATA, "expected a text, found no words");
     remove(in_folder("c.txt"));
-    REFUSED(folder, NULL, DPE_BAD_DATA, "expected a text, found no words");
+    REFUSED(folder, DPE_BAD_DATA, "expected a text, found no words");
     file_with("d.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n");
-    REFUSED(folder, NULL, DPE_BAD_DATA, "d.txt", "git lfs pull");
+    REFUSED(folder, DPE_BAD_DATA, "d.txt", "git lfs pull");
     char text[] = "\xef\xbb\xbf"
                   "a\r\nb\r\r\n\r";
     assert_int_equal(dpe_text_clean(text, strlen(text), true), 6);
@@ -109,12 +108,12 @@ static void header_is_read_by_names(void **state)
     (void)state;
     file_with("metadata.csv", "url,short_book_title,book_id\nhttp://x,Title,7\n");
     file_with("test/7.txt", "text");
-    struct dpe_corpus *corpus = opened(folder, NULL);
+    struct dpe_corpus *corpus = opened(folder);
     assert_string_equal(dpe_corpus_book(corpus, 0)->id, "7");
     assert_string_equal(dpe_corpus_book(corpus, 0)->title, "Title");
     dpe_corpus_close(corpus);
     file_with("metadata.csv", "book_id,x\n7\n");
-    REFUSED(folder, NULL, DPE_BAD_DATA, "line 2", "expected 2 columns", "found 1");
+    REFUSED(folder, DPE_BAD_DATA, "line 2", "expected 2 columns", "found 1");
 }
 
 static void bad_records_are_named(void **state)
@@ -138,16 +137,15 @@ static void bad_records_are_named(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         file_with("metadata.csv", cases[i].csv);
-        REFUSED(folder, NULL, DPE_BAD_DATA, cases[i].words[0], cases[i].words[1],
-                cases[i].words[2]);
+        REFUSED(folder, DPE_BAD_DATA, cases[i].words[0], cases[i].words[1], cases[i].words[2]);
     }
     file_of("metadata.csv", "7,t\0x,1,u\n", 10);
-    REFUSED(folder, NULL, DPE_BAD_DATA, "a NUL byte at offset 3");
+    REFUSED(folder, DPE_BAD_DATA, "a NUL byte at offset 3");
     file_of("metadata.csv",
             "\xff\xfe"
             "7\0,\0",
             6);
-    REFUSED(folder, NULL, DPE_BAD_DATA, "metadata.csv", "UTF-16");
+    REFUSED(folder, DPE_BAD_DATA, "metadata.csv", "UTF-16");
 }
 
 /* Whatever a damaged file is taken for, it is either opened or refused in words. */
@@ -173,7 +171,7 @@ static void damaged_metadata_never_crashes(void **state)
         file_of("metadata.csv", bytes, sizeof good - 1 - dpe_rng_below(&rng, 20));
         struct dpe_error err = {0};
         struct dpe_corpus *corpus = NULL;
-        dpe_status status = dpe_corpus_open(folder, NULL, &corpus, &err);
+        dpe_status status = dpe_corpus_open(folder, &corpus, &err);
         assert_true(status == DPE_OK || (status == DPE_BAD_DATA && err.text[0] != '\0'));
         outcomes[status == DPE_OK]++;
         dpe_corpus_close(corpus);
@@ -201,12 +199,12 @@ static void huge_fields_are_refused_early(void **state)
     (void)state;
     file_with("test/7.txt", "text");
     huge_field((size_t)1 << 20);
-    REFUSED(folder, NULL, DPE_BAD_DATA, "line 2", "fields of at most 65536 bytes");
+    REFUSED(folder, DPE_BAD_DATA, "line 2", "fields of at most 65536 bytes");
     assert_int_equal(truncate(in_folder("metadata.csv"), (off_t)200 << 20), 0);
-    REFUSED(folder, NULL, DPE_BAD_DATA, "metadata.csv",
+    REFUSED(folder, DPE_BAD_DATA, "metadata.csv",
             "expected at most 67108864 bytes, found 209715200");
     huge_field(60000);
-    struct dpe_corpus *corpus = opened(folder, NULL);
+    struct dpe_corpus *corpus = opened(folder);
     assert_int_equal(dpe_corpus_size(corpus), 1);
     dpe_corpus_close(corpus);
 }
@@ -216,48 +214,54 @@ static void splits(void **state)
     (void)state;
     file_with("metadata.csv", "7,t,1,u\n");
     file_with("test/8.txt", "not listed");
-    REFUSED(folder, NULL, DPE_BAD_DATA, "/test", "1 books", "found none");
-    const char *const train = "train";
-    REFUSED(folder, train, DPE_NO_INPUT, "/train", "split");
+    REFUSED(folder, DPE_BAD_DATA, "/test", "1 books", "found none");
+    REFUSED(in_folder("train"), DPE_NO_INPUT, "/train");
     assert_int_equal(mkdir(in_folder("train"), 0700), 0);
     file_with("train/7.txt", "found here");
-    struct dpe_corpus *corpus = opened(folder, train);
+    struct dpe_corpus *corpus = opened(in_folder("train"));
     assert_string_equal(dpe_corpus_book(corpus, 0)->text, "found here");
     dpe_corpus_close(corpus);
     file_with("metadata.csv", "7,t,1,u\n8,s,2,v\n");
-    corpus = opened(folder, NULL);
+    corpus = opened(folder);
     assert_int_equal(dpe_corpus_size(corpus), 2);
     assert_string_equal(dpe_corpus_book(corpus, 0)->text, "found here");
     assert_string_equal(dpe_corpus_book(corpus, 1)->text, "not listed");
     dpe_corpus_close(corpus);
-    const char *const wrong = "Test";
-    REFUSED(folder, wrong, DPE_USAGE, "Test", "train, validation or test");
-    REFUSED(in_folder("train"), train, DPE_USAGE, "no metadata.csv");
-    REFUSED(in_folder("nowhere"), NULL, DPE_NO_INPUT, "nowhere");
+    /* A folder of another name is texts of its own; one with a slash at its end is the same. */
+    assert_int_equal(rename(in_folder("train"), in_folder("mine")), 0);
+    file_with("mine/9.txt", "and this");
+    corpus = opened(in_folder("mine"));
+    assert_int_equal(dpe_corpus_size(corpus), 2);
+    dpe_corpus_close(corpus);
+    corpus = opened(in_folder("test/"));
+    assert_int_equal(dpe_corpus_size(corpus), 1);
+    assert_string_equal(dpe_corpus_book(corpus, 0)->title, "s");
+    dpe_corpus_close(corpus);
+    REFUSED(in_folder("nowhere"), DPE_NO_INPUT, "nowhere");
 }
 
 static void text_is_checked(void **state)
 {
     (void)state;
-    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "metadata.csv or .txt");
+    REFUSED(in_folder("test"), DPE_BAD_DATA, "metadata.csv or .txt");
     file_of("test/a.txt", "", 0);
-    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "no word");
+    REFUSED(in_folder("test"), DPE_BAD_DATA, "a.txt", "no word");
     file_of("test/a.txt", "\xff\xfeh\0i\0", 6);
-    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-16");
+    REFUSED(in_folder("test"), DPE_BAD_DATA, "a.txt", "UTF-16");
     file_of("test/a.txt", "h\0i\0 \0y\0o\0u\0", 12);
-    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-16");
+    REFUSED(in_folder("test"), DPE_BAD_DATA, "a.txt", "UTF-16");
     file_of("test/a.txt", "\xff\xfe\0\0h\0\0\0", 8);
-    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "UTF-32");
+    REFUSED(in_folder("test"), DPE_BAD_DATA, "a.txt", "UTF-32");
     file_of("test/a.txt", "good \xed\xa0\x80 bad", 12);
-    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "0xed", "offset 5");
+    REFUSED(in_folder("test"), DPE_BAD_DATA, "a.txt", "0xed", "offset 5");
     file_of("test/a.txt", "whole words\0\0\0\0", 15);
-    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "a.txt", "a NUL byte at offset 11");
+    REFUSED(in_folder("test"), DPE_BAD_DATA, "a.txt", "a NUL byte at offset 11");
     unlink(in_folder("test/a.txt"));
     assert_int_equal(mkfifo(in_folder("test/a.txt"), 0600), 0);
-    REFUSED(in_folder("test"), NULL, DPE_NO_INPUT, "a.txt", "regular file");
+    REFUSED(in_folder("test"), DPE_NO_INPUT, "a.txt", "regular file");
     unlink(in_folder("test/a.txt"));
     file_with("test/\xff.txt", "text");
-    REFUSED(in_folder("test"), NULL, DPE_BAD_DATA, "file name in UTF-8");
+    REFUSED(in_folder("test"), DPE_BAD_DATA, "file name in UTF-8");
 }
 
 static void words_as_python_counts_them(void **state)
@@ -303,7 +307,7 @@ static void fingerprint_covers_ids_and_texts(void **state)
         if (i == 3) {
             assert_int_equal(rename(in_folder("test/a.txt"), in_folder("test/b.txt")), 0);
         }
-        struct dpe_corpus *corpus = opened(in_folder("test"), NULL);
+        struct dpe_corpus *corpus = opened(in_folder("test"));
         memcpy(prints[i], dpe_corpus_fingerprint(corpus), 65);
         assert_int_equal(strlen(prints[i]), 64);
         dpe_corpus_close(corpus);
@@ -316,7 +320,7 @@ static void fingerprint_covers_ids_and_texts(void **state)
 static void sample_corpus_opens(void **state)
 {
     (void)state;
-    struct dpe_corpus *corpus = opened(DPE_SOURCE_DIR "/data/sample", NULL);
+    struct dpe_corpus *corpus = opened(DPE_SOURCE_DIR "/data/sample");
     assert_in_range(dpe_corpus_size(corpus), 2, 1000);
     assert_true(dpe_corpus_book(corpus, 0)->title[0] != '\0');
     dpe_corpus_close(corpus);
@@ -333,11 +337,11 @@ static void real_metadata(void **state)
         print_message("skipped: no PG-19 excerpt (DPE_SHARED_DATA)\n");
         skip();
     }
-    const char *const test = "test";
-    struct dpe_corpus *corpus = opened(path, NULL);
+    struct dpe_corpus *corpus = opened(path);
     assert_int_equal(dpe_corpus_size(corpus), 10);
     dpe_corpus_close(corpus);
-    corpus = opened(path, test);
+    strcat(path, "/test");
+    corpus = opened(path);
     assert_int_equal(dpe_corpus_size(corpus), 2);
     /* Words: len(text.split()) in Python. */
     assert_string_equal(dpe_corpus_book(corpus, 0)->id, "6941");

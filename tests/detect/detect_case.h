@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "detect/report/view.h"
+#include "detect/tool/report.h"
 #include "engine/plan/methods/methods.h"
 #include "outputs/h5/rows.h"
 
@@ -78,7 +78,7 @@ static inline void joint_scales_of(const struct dpe_detect_params *params, const
                                    double *scale)
 {
     for (int g = 0; g < params->n_groups; g++) {
-        scale[g] = dpe_detect_joint_scale(params, g, length[g]);
+        scale[g] = dpe_detect_joint_scale(params, length[g]);
     }
 }
 

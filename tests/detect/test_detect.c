@@ -188,7 +188,7 @@ static void base_plan_is_the_cell_at_half_the_trained_length(void **state)
     struct dpe_error err = {0};
     double scale[8];
     for (int g = 0; g < 8; g++) {
-        scale[g] = dpe_detect_base_scale(&params, g);
+        scale[g] = dpe_detect_base_scale(&params);
     }
     assert_int_equal(dpe_detect_joint_plan(&grid, &context, scale, &base.plan, &err), DPE_OK);
     assert_int_equal(dpe_plan_key(&base.plan, base.key, &err), DPE_OK);

@@ -194,7 +194,6 @@ static void the_search_and_its_validation(void **state)
     free(recall);
     detect(SEARCH "--json", 0, "\"tried\"");
     assert_non_null(strstr(tool_out, "\"usable_length\""));
-    detect(SEARCH "--csv", 0, ",");
     report("search.h5 -o search.html --no-figures", 0, NULL);
     expect_in_file("search.html", "Plans that the search tried");
 }
@@ -217,17 +216,9 @@ static void other_tasks_and_rules(void **state)
     expect_lengths("ppl.h5", 64, 128);
     detect(SWEEP "--task both --select paper --temperature off --samples 8 -o both.h5", 0, NULL);
     expect_lengths("both.h5", 64, 128);
-    detect(SWEEP "--select both --samples 8 --batch 2 --guard 0.1 --budget 20ktok -o auto.h5", 0,
-           NULL);
+    detect(SWEEP "--select both --samples 8 --batch 2 --budget 20ktok -o auto.h5", 0, NULL);
     detect(TEXTS "-l 1k --samples 32 -o default.h5", 0, NULL);
     detect(TEXTS "-l 1k --task ppl -o texts.h5", 0, "perplexity");
-    detect(TEXTS "-l 1k --groups 2 --lengths 64,256,1k --move frequencies --select both --task "
-                 "niah --samples 8 --budget 60ktok -o frequencies.h5",
-           0, NULL);
-    norms(TEXTS "--lengths 32 --samples 2 -o norms.h5", 0, NULL);
-    detect(SWEEP "--task niah --samples 8 --scale-pairs norms.h5 --top-k 0.5 --select paper "
-                 "--temperature off -o pairs.h5",
-           0, NULL);
 }
 
 static void what_a_dry_run_says(void **state)
@@ -240,7 +231,7 @@ static void what_a_dry_run_says(void **state)
                                             "/tests/cli/tiny_model.py " TOOL_MODEL
                                             "/tokenizer.json huge huge"),
                      0);
-    detect("--model huge --corpus " TOOL_CORPUS " --length 8192 --guard 0 --dry-run", 0,
+    detect("--model huge --corpus " TOOL_CORPUS " --length 8192 --dry-run", 0,
            "131 GiB of weights");
     assert_non_null(strstr(tool_out, "not measured"));
     tool_write("short.txt", "Too short for a text of 8192 tokens.");
@@ -254,8 +245,7 @@ static void what_a_dry_run_says(void **state)
     norms(TEXTS "--lengths 32 --samples 2 --dry-run", 0, NULL);
 }
 
-#define BATCH                                                                                      \
-    SWEEP "--norm-lengths 32 --norm-samples 2 --select paper --temperature off --task niah "
+#define BATCH SWEEP "--select paper --temperature off --task niah "
 
 static void a_calibration(void **state)
 {
@@ -308,8 +298,8 @@ static void a_calibration(void **state)
 /* One sample has no interval: none is said, rather than one from nan to nan. */
 static void one_sample_has_no_interval(void **state)
 {
-    static const char *const labels[] = {"\n  unchanged    ", "\n  the table    ",
-                                         "\n  short texts  ", "\n  files        ", NULL};
+    static const char *const labels[] = {"\nunchanged    ", "\nthe table    ", "\nshort texts  ",
+                                         "\nfiles        ", NULL};
     (void)state;
     best_lengths_are(32, 128, 16, 1024);
     /* What was measured with a type is shown with it. */
@@ -328,14 +318,11 @@ static void calibrations_of_other_kinds(void **state)
 {
     (void)state;
     best_lengths_are(64, 128, 16, 1024);
-    calibrate(TEXTS "--groups 2 -l 512,1k --task ppl --samples 4 --norm-lengths 32 --norm-samples "
-                    "2 --top-k 0.5 -o lengths",
+    calibrate(TEXTS "--groups 2 -l 512,1k --task ppl --samples 4 "
+                    "--top-k 0.5 -o lengths",
               0, NULL);
     assert_int_equal(access("lengths/512/detect.h5", F_OK), 0);
     assert_int_equal(access("lengths/1024/detect.h5", F_OK), 0);
-    calibrate(TEXTS "-l 1k --groups 2 --lengths 64,256,1k --move frequencies --task niah --samples "
-                    "8 --select paper --temperature off -o frequencies",
-              0, NULL);
     calibrate(TEXTS "-l 512 --budget 1Mtok -o budget", 0, NULL);
 }
 
@@ -378,7 +365,6 @@ static void dry_runs_of_calibrations(void **state)
     calibrate(TEXTS "-l 512,1k --dry-run", 0, "tokens");
     calibrate(TEXTS "-l 192 --dry-run", 64, "needs no table; give a larger one");
     /* An excerpt is as long as the trained length. */
-    calibrate(TEXTS "-l 1k --norm-samples 99999 --dry-run", 65, "dpe-calibrate --norm-samples)");
     calibrate(TEXTS "-l 192,1k --dry-run", 64, "needs no entry; leave this length out");
     calibrate(TEXTS "-l 1k --budget 400ktok --dry-run", 0, NULL);
     calibrate(TEXTS "-l 1k --budget 1ktok --dry-run", 64, "--budget");

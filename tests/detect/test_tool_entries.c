@@ -20,8 +20,8 @@ DPE_TOOL(export)
 
 #define SWEEP                                                                                      \
     TOOL_TEXTS                                                                                     \
-        "--seed 5 --task ppl --groups 2 --samples 9 --window 16 --select paper --temperature off "
-#define BATCH SWEEP "--norm-lengths 32 --norm-samples 2 "
+    "--seed 5 --task ppl --groups 2 --samples 9 --window 16 --select paper --temperature off "
+#define BATCH SWEEP ""
 #define THREE BATCH "-l 1024,384,768 "
 
 static bool exists(const char *path)
@@ -226,7 +226,7 @@ static void pairs_are_measured_on_the_sweeps_task(void **state)
     char path[64], sweep[64], pairs[64], check[64];
     (void)state;
     calibrate(TOOL_TEXTS "--task auto --samples 4 --groups 1 --lengths 64,256 --select paper "
-                         "--temperature off --norm-lengths 32 --norm-samples 2 -l 768,1024 -o auto",
+                         "--temperature off -l 768,1024 -o auto",
               0, NULL);
     task_of("auto/check.h5", "/eval/niah", "parameters", check);
     assert_string_equal(check, "keys=1,values=4");

@@ -80,7 +80,7 @@ static void methods_are_compared(void **state)
          "--suite ruler --tasks vt -l 512 --samples 2 --method rope --predictions "
          "answers -o answers.h5",
          0, NULL);
-    eval("ppl" TOOL_TEXTS "-l 1k --samples 3 --method rope --csv -o ppl.h5", 0, "rope");
+    eval("ppl" TOOL_TEXTS "-l 1k --samples 3 --method rope --json -o ppl.h5", 0, "rope");
     eval("ruler" TOOL_TEXTS "-l 1k --samples 2 --tasks vt,niah_single_1 --method rope -o ruler.h5",
          0, "vt");
 }

@@ -277,7 +277,7 @@ static void expect_files(const char *folder, const char *more)
     assert_string_equal(found, expected);
 }
 
-#define BATCH SWEEP "--norm-lengths 32 --norm-samples 2 "
+#define BATCH SWEEP ""
 #define ONE   BATCH "-l 512 --lengths 16,512 -o one "
 
 static void a_calibration_makes_the_forms_that_can(void **state)

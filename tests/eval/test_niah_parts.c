@@ -148,7 +148,7 @@ static void haystacks_go_around_once(void **state)
 {
     (void)state;
     struct dpe_corpus *corpus = NULL;
-    assert_int_equal(dpe_corpus_open(DPE_SOURCE_DIR "/data/sample", NULL, &corpus, NULL), DPE_OK);
+    assert_int_equal(dpe_corpus_open(DPE_SOURCE_DIR "/data/sample", &corpus, NULL), DPE_OK);
     struct dpe_rng rng;
     size_t total = 0;
     for (size_t i = 0; i < dpe_corpus_size(corpus); i++) {

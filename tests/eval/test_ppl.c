@@ -108,7 +108,7 @@ static void short_books_are_counted(void **state)
               "This one is long enough for eight tokens, and then it goes on for a while.");
     file_with("c.txt", "Short as well.");
     struct dpe_corpus *texts = NULL;
-    assert_int_equal(dpe_corpus_open(folder, NULL, &texts, NULL), DPE_OK);
+    assert_int_equal(dpe_corpus_open(folder, &texts, NULL), DPE_OK);
     struct dpe_task task = {0};
     struct dpe_error err = {0};
     int64_t skipped = -1;
@@ -134,7 +134,7 @@ static void short_books_are_counted(void **state)
         DPE_USAGE);
     dpe_corpus_close(texts);
     file_with("c.txt", "An <|eos|> here.");
-    assert_int_equal(dpe_corpus_open(folder, NULL, &texts, NULL), DPE_OK);
+    assert_int_equal(dpe_corpus_open(folder, &texts, NULL), DPE_OK);
     assert_int_equal(
         dpe_task_ppl("ppl", texts, tokenizer, 12, DPE_SPECIAL_ERROR, &task, &skipped, &err),
         DPE_BAD_DATA);

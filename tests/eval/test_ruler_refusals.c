@@ -84,7 +84,7 @@ static void special_tokens_in_texts_are_refused(void **state)
     struct dpe_corpus *own = NULL;
     struct dpe_ruler_options options = usual(256);
     const char *path = file_with("x", "He came.  Then\n\nhe said <|eos|> and left.\n");
-    assert_int_equal(dpe_corpus_open(path, NULL, &own, NULL), DPE_OK);
+    assert_int_equal(dpe_corpus_open(path, &own, NULL), DPE_OK);
     options.corpus = own;
     refused(&options, DPE_BAD_DATA,
             "book x: byte 24: the text contains the special token \"<|eos|>\"; choose whether "

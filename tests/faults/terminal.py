@@ -197,7 +197,7 @@ def test_closed_streams(work):
     for streams in ((1,), (2,), (0, 1, 2)):
         name = "closed" + "".join(map(str, streams))
         closes = " ".join(f"{stream}>&-" for stream in streams)
-        words = command(work, name, "--keep-journal", "--samples", "30")
+        words = command(work, name, "--samples", "30")
         ran = subprocess.run(["sh", "-c", f'"$@" {closes}', "sh", *words], capture_output=True,
                              check=False)
         # Results that go to standard output are lost, and no others.

@@ -8,7 +8,7 @@ static void try(const char *path)
 {
     struct dpe_corpus *corpus = NULL;
     struct dpe_error err = {0};
-    if (dpe_corpus_open(path, NULL, &corpus, &err) != DPE_OK) {
+    if (dpe_corpus_open(path, &corpus, &err) != DPE_OK) {
         fuzz_expect(err.text[0] != '\0', "an error has a text");
         return;
     }

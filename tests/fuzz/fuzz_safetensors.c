@@ -1,7 +1,7 @@
 /* One safetensors file: refused, or every tensor lies inside it. */
 #include <stdlib.h>
 
-#include "engine/model/files/safetensors.h"
+#include "engine/model/weights/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)

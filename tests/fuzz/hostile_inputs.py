@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 import zlib
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -55,7 +56,6 @@ def make_world(bin_folder, world):
     table = world + "/table.h5"
     steps = [sweep(world, world + "/detect.h5"), profile(world, world + "/norms.h5"),
              compare(world, world + "/eval.h5"),
-             sweep(world, world + "/kept.h5", "--keep-journal"),
              ["dpe-export", world + "/detect.h5", world + "/norms.h5", "--top-k", "0.75", "-o", table],
              ["dpe-export", table, "-o", world + "/table.json"],
              ["dpe-export", table, "-o", world + "/table.yaml"],
@@ -70,10 +70,15 @@ def make_world(bin_folder, world):
         if ran.returncode != 0:
             sys.exit(f"the good world: {' '.join(words)}: exit {ran.returncode}: {ran.stderr.decode(errors='replace')}")
     make_benchmarks(bin_folder, world)
-    # A run that is not complete: the journal of the kept one with its last records cut off.
-    os.remove(world + "/kept.h5")
+    # A run that is not complete: one that is stopped once it has saved something.
     journal = world + "/kept.h5.journal/rank-0000.journal"
-    os.truncate(journal, os.path.getsize(journal) * 2 // 3)
+    words = sweep(world, world + "/kept.h5", "--samples", "200")
+    with subprocess.Popen([os.path.join(bin_folder, words[0]), *words[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ran:
+        while ran.poll() is None and not (os.path.exists(journal) and os.path.getsize(journal) > 2000):
+            time.sleep(0.001)
+        ran.terminate()
+    if not os.path.exists(journal):
+        sys.exit("the good world: no journal of a run that was stopped")
 
 
 def answer(world, suite, *more):
@@ -333,7 +338,7 @@ def class_table(draw, world):
         return draw.choice([["dpe-export", world + "/detect.h5", world + "/norms.h5", "-o", out + form],
                             ["dpe-report", world + "/detect.h5", world + "/norms.h5", "--no-figures", "-o", out + ".html"],
                             ["dpe-report", path, "--no-figures", "-o", out + ".html"],
-                            sweep(world, out + ".h5", "--scale-pairs", world + "/norms.h5", "--top-k", "4")])
+                            ["dpe-export", world + "/detect.h5", world + "/norms.h5", "--top-k", "4", "-o", out + form]])
     if name == "eval.h5":
         return ["dpe-report", path, "--no-figures", "-o", out + ".html"]
     return draw.choice([["dpe-export", path, "--show"], ["dpe-export", path, "-o", out + form],
@@ -391,7 +396,7 @@ def any_reader(draw, world, path):
                         ["dpe-export", world + "/detect.h5", world + "/norms.h5", "-o", out + draw.choice([".h5", ".pt"])],
                         ["dpe-report", path, "--no-figures", "-o", out + ".html"],
                         ["dpe-run", "-m", world + "/model", "--table", path, "-p", "The fox", "-n", "2"],
-                        sweep(world, out + ".h5", "--scale-pairs", world + "/norms.h5", "--top-k", "4"),
+                        ["dpe-export", world + "/detect.h5", world + "/norms.h5", "--top-k", "4", "-o", out + ".h5"],
                         compare(world, out + ".h5", "--table", path)])
 
 
@@ -476,7 +481,7 @@ def class_journal(draw, world):
             file.write(draw.choice(["", "host x pid -1 start 0 boot y since z\n", "\x1b[2J" * 50, "host h pid 999999999999999999999"]))
     if draw.random() < 0.2:
         shutil.copy(world + "/table.h5", world + "/out/o.h5")
-    return sweep(world, world + "/out/o.h5", *draw.choice([[], [], ["--salvage"], ["--force"], ["--salvage", "--force-unlock"],
+    return sweep(world, world + "/out/o.h5", *draw.choice([[], [], ["--salvage"], ["--force"], ["--salvage", "--force"],
                                                            ["--samples", "2"], ["--seed", "6"]]))
 
 

@@ -49,12 +49,12 @@ def commands(work):
         "eval": ["dpe-eval", "niah", *one, "-l", "128", "--method", "rope", "--method", "pi", "--method", "self-extend",
                  "--samples", "30", "--seed", "5"],
         "calibrate": ["dpe-calibrate", *one, "-l", "192", "--groups", "2", "--lengths", "8,64", "--seed", "5", "--samples", "4",
-                      "--norm-samples", "2", "--top-k", "4"],
+                      "--top-k", "4"],
         "calibrate lengths": ["dpe-calibrate", *one, "-l", "128,192", "--groups", "2", "--lengths", "8,64", "--seed", "6",
-                              "--samples", "4", "--norm-samples", "2"],
+                              "--samples", "4"],
         "calibrate bundled": ["dpe-calibrate", "-m", world_py.ROOT + "/data/reference", "--corpus", world_py.ROOT + "/data/sample",
                               "--threads", "1", "-l", "300", "--budget", "30ktok", "--seed", "7", "--samples", "4",
-                              "--norm-samples", "1", "--norm-lengths", "64"],
+                              ],
     }
     if shutil.which("mpirun"):
         found["two ranks"] = ["mpirun", "-n", "2", "--oversubscribe", *sweep, "--samples", "30"]

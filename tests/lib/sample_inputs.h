@@ -18,7 +18,7 @@ static inline int open_inputs(void **state)
 {
     (void)state;
     struct dpe_error err = {0};
-    if (dpe_corpus_open(DPE_SOURCE_DIR "/data/sample", NULL, &corpus, &err) != DPE_OK ||
+    if (dpe_corpus_open(DPE_SOURCE_DIR "/data/sample", &corpus, &err) != DPE_OK ||
         dpe_tokenizer_open(DPE_SOURCE_DIR "/data/reference", &tokenizer, &err) != DPE_OK) {
         print_error("%s\n", err.text);
         return -1;

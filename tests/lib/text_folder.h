@@ -23,7 +23,7 @@ static inline struct dpe_corpus *corpus_with(const char *text)
 {
     struct dpe_corpus *texts = NULL;
     struct dpe_error err = {0};
-    if (dpe_corpus_open(file_with("tiny.txt", text), NULL, &texts, &err) != DPE_OK) {
+    if (dpe_corpus_open(file_with("tiny.txt", text), &texts, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
     return texts;

@@ -6,8 +6,8 @@
 #define DPE_BIND_INTERNAL_H
 
 #include "engine/model/config/layer_weights.h"
-#include "engine/model/files/safetensors.h"
 #include "engine/model/weights/opened.h"
+#include "engine/model/weights/safetensors.h"
 
 /** A checkpoint that is being bound. */
 struct dpe_binder {

@@ -8,7 +8,7 @@
 #include "engine/base/base.h"
 #include "engine/model/config/family.h"
 #include "engine/model/config/layer_weights.h"
-#include "engine/model/files/safetensors.h"
+#include "engine/model/weights/safetensors.h"
 
 struct dpe_model {
     struct dpe_config config;

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "engine/cpu/kernels/cpu_kernels.h"
-#include "engine/kv/kv.h"
+#include "engine/ops/kv.h"
 #include "tests/engine/cpu/attention_run.h"
 
 static const struct dpe_cpu_bf16 *bf16;

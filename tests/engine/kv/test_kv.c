@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "engine/base/halves.h"
-#include "engine/kv/kv_internal.h"
+#include "engine/ops/kv_internal.h"
 
 /* Calls of the room to the C library: the nth of a kind fails, all are short and interrupted, or
  * reads wait until there is one for each frame. */

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "outputs/ranks/ranks.h"
+#include "outputs/job/ranks.h"
 #include "tests/lib/near.h"
 #include "tests/lib/tiny.h"
 

@@ -89,7 +89,7 @@ def test_norms():
 
 def test_calibrate():
     """All studies over one server: the table of this process, byte for byte in its JSON form."""
-    options = ["-l", "512", "--samples", "2", "--groups", "1", "--lengths", "128,512", "--norm-samples", "1", "--temperature", "off"]
+    options = ["-l", "512", "--samples", "2", "--groups", "1", "--lengths", "128,512", "--temperature", "off"]
     with serve("-l", "512") as server:
         tables = []
         for output, more, folder in (("c1", ["--threads", "2"], model),
@@ -103,7 +103,7 @@ def test_calibrate():
 
 def test_stop():
     """The server goes in the middle: what it answered is kept, and the same command asks for the rest alone."""
-    options = ["-l", "256", "--samples", "40", "--in-flight", "2", "--method", "self-extend"]
+    options = ["-l", "256", "--samples", "40", "--method", "self-extend"]
     with serve("-l", "512", "--slots", "1", "--port", "0") as server:
         port = server.port
         ran = subprocess.Popen([f"{bin_folder}/dpe-eval", "niah", "-m", bare, *TEXTS, "-o", os.path.join(work, "stop.h5"), *options,

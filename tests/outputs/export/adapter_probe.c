@@ -317,7 +317,7 @@ static dpe_status run_niah(const struct dpe_table *table, const struct dpe_model
     dpe_niah_defaults(&params);
     params.repeat_haystack = true;
     params.special = DPE_SPECIAL_LITERAL;
-    dpe_status status = dpe_corpus_open(args[0], NULL, &corpus, err);
+    dpe_status status = dpe_corpus_open(args[0], &corpus, err);
     if (status == DPE_OK) {
         status = dpe_tokenizer_open(dpe_model_folder(model), &tokenizer, err);
     }

@@ -12,7 +12,7 @@ root=$(cd "$here/../../.." && pwd)
 
 calibrate() {
     "$bin/dpe-calibrate" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --samples 1 \
-        --norm-samples 2 --groups 2 --lengths 64,512 --top-k 0.75 --seed 3 "$@" >"$work/out" 2>"$work/err"
+        --groups 2 --lengths 64,512 --top-k 0.75 --seed 3 "$@" >"$work/out" 2>"$work/err"
 }
 export_() {
     "$bin/dpe-export" "$@" >"$work/out" 2>"$work/err"
@@ -106,7 +106,7 @@ sed -i 's/"rms_norm_eps": 1e-05/"rms_norm_eps": 1e-06/' "$work/other/config.json
 works "the right model" export_ --check "$all/table.h5" -m "$root/data/reference"
 refused 65 "which has the same shape but other weights or another configuration" export_ --check "$all/table.h5" -m "$work/other"
 norms() {
-    "$bin/dpe-norms" --corpus "$root/data/sample" --samples 2 --seed 3 "$@" >"$work/out" 2>"$work/err"
+    "$bin/dpe-norms" --corpus "$root/data/sample" --seed 3 "$@" >"$work/out" 2>"$work/err"
 }
 works "profile of the other model" norms -m "$work/other" --samples 1 --lengths 32 -o "$work/other.h5"
 refused 65 "expected a profile of the model" export_ "$all/detect.h5" "$work/other.h5" --top-k 4 -o "$work/no.h5"
@@ -122,7 +122,7 @@ done
 # The profile, stopped again and again, is the undisturbed one.
 kills=0
 while [ $kills -lt 3 ]; do
-    "$bin/dpe-norms" --corpus "$root/data/sample" --samples 2 --seed 3 -m "$root/data/reference" \
+    "$bin/dpe-norms" --corpus "$root/data/sample" --seed 3 -m "$root/data/reference" \
         -o "$work/killed.h5" >"$work/out" 2>"$work/err" &
     pid=$!
     sleep 0.0$((3 + 3 * kills))
@@ -165,7 +165,7 @@ refused 78 "contribution" norms -m "$root/data/reference" -o "$work/killed.h5" \
 batch=$work/batch
 for signal in KILL TERM KILL; do
     "$bin/dpe-calibrate" -m "$root/data/reference" -l 512 --corpus "$root/data/sample" --samples 1 \
-        --norm-samples 2 --groups 2 --lengths 64,512 --top-k 0.75 --seed 3 -o "$batch" >"$work/out" 2>"$work/err" &
+        --groups 2 --lengths 64,512 --top-k 0.75 --seed 3 -o "$batch" >"$work/out" 2>"$work/err" &
     pid=$!
     sleep 0.5
     child=$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)

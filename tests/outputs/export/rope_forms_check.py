@@ -246,7 +246,7 @@ def main(folder):
     dpe.pop("moves")
     (folder / "dpe.json").write_text(json.dumps(dpe))
     run("dpe-export", folder / "dpe.json", "-m", MODEL, "--form", "longrope", "-o", folder / "never", code=64,
-        says=["near window of 32 tokens", "would be lost", "dpe-detect --move frequencies"])
+        says=["near window of 32 tokens", "would be lost", "without an adapter has this form"])
     # What a table of frequencies cannot have.
     for change in ({"local_window": 32}, {"log_n_length": 256.0}, {"moves": "positions"}, {"schema_version": "2.0.0"},
                    {"near_rule": "distance < local_window"}):

@@ -183,14 +183,14 @@ def scaled_by_k(path):
     file.close()
 
 
-def bucket_rows(file, rng, shape, books=3, tokens=2500):
+def bucket_rows(file, rng, shape, names, books=3, tokens=2500):
     """Rows of perplexity with likelihoods by position: a plan for each cell, three to validate."""
     cells = shape[0] * shape[1]
     plans = [f"{i:032x}" for i in range(cells + 3)]
     put_text(file, "/plans/plan", plans)
     put_text(file, "/detect/plan", np.array(plans[:cells], dtype=object).reshape(shape))
     put_text(file, "/tasks/task", ["niah", "ppl", "validate-ppl"])
-    put_text(file, "/validated_plan", ["rope", "base", "joint"])
+    put_text(file, "/validated_plan", names)
     put_text(file, "/validate/plan", plans[cells:])
     tasks = ["niah", "ppl", "validate-ppl"]
     rows = sorted([(2 if plan >= cells else 1, plan, book) for plan in range(cells + 3) for book in range(books)] +
@@ -241,6 +241,7 @@ def detect(path, flat=False, selected=False):
     file = start(path, "detect", length=4096, task="both", seed=int(flat))
     groups, lengths = 8, [32, 64, 128, 256, 512, 1024, 2048, 4096]
     shape = (groups, len(lengths))
+    names = ["rope", "base", "<what>" if selected else "joint"]
     file.require_group("/model").attrs.create("model_type", "<script>\"'&%s`\\n", dtype=TEXT)
     put(file, "/length", lengths, np.int64)
     attr(file, "/detect", "criterion", "niah recall, higher is better")
@@ -264,7 +265,7 @@ def detect(path, flat=False, selected=False):
     put(file, "/detect/ppl/rank", np.argsort(np.argsort(perplexity, axis=1), axis=1) + 1, np.int32)
     put(file, "/detect/ppl/informative", [1] * groups, np.uint8)
     if not flat:
-        bucket_rows(file, rng, shape)
+        bucket_rows(file, rng, shape, names)
     put(file, "/table/trained_length", 256, np.int64)
     put(file, "/table/evaluated_length", 4096, np.int64)
     put(file, "/table/group_edge", np.arange(9) * 4, np.int32)
@@ -277,7 +278,7 @@ def detect(path, flat=False, selected=False):
     if "detect/plan" not in file:
         put_text(file, "/detect/plan", np.full(shape, "0" * 32, dtype=object))
     if "validated_plan" not in file:
-        put_text(file, "/validated_plan", ["rope", "base", "joint"])
+        put_text(file, "/validated_plan", names)
     for folder, name, values in (("/validate/niah", "recall_mean", [0.0, 0.2, 0.6]),
                                  ("/validate/ppl", "perplexity", [40.0, 3.0, 2.5])):
         if selected and name == "recall_mean":
@@ -295,7 +296,15 @@ def detect(path, flat=False, selected=False):
         if flat:
             file[folder].attrs["samples_needed"] = np.int64(40)
         attr(file, folder, "samples", "not those of the sweep")
-    attr(file, "/validate", "words", "The table holds <what> it found\n  worse than half, with 12 samples\n")
+    if selected:
+        attr(file, "/validate", "kept", names[2])
+        for name, values in (("method", names), ("plan", ["0" * 32] * 3), ("kind", ["unchanged", "method", "searched"])):
+            put_text(file, f"/search/{name}", values)
+        for name, values, kind in (("heat", [0, 0, 0], np.int32), ("contexts", [1, 1, 2], np.int64), ("table", [1, 1, 1], np.uint8),
+                                   ("no_adapter", [0, 1, 0], np.uint8), ("text_nll", [np.nan, 1.2, 1.0], np.float64)):
+            put(file, f"/search/{name}", values, kind)
+        intervals(file, "/search", np.array([0.0, 0.5, 0.9]), 0.05)
+        file["/search"].attrs["contexts"] = np.int64(4)
     file.close()
 
 

@@ -95,9 +95,8 @@ static void an_incomplete_snapshot_keeps_the_journal(void **state)
     fixture_expect_rows(scratch, 10);
     struct dpe_run *run = NULL;
     struct dpe_error err = {0};
-    const struct dpe_run_options keep = {.keep_journal = true};
-    assert_int_equal(fixture_open(scratch, 1, &keep, &run, &err), DPE_OK);
-    assert_int_equal(dpe_run_snapshot(run, true, NULL, NULL, &err), DPE_OK);
+    assert_int_equal(fixture_open(scratch, 1, NULL, &run, &err), DPE_OK);
+    assert_int_equal(dpe_run_snapshot(run, false, NULL, NULL, &err), DPE_OK);
     assert_int_equal(dpe_run_close(run, &err), DPE_OK);
     assert_true(exists(scratch->own));
     /* A row after the complete table makes it incomplete again. */

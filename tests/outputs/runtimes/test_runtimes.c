@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "outputs/runtimes/runtimes.h"
+#include "outputs/export/runtimes.h"
 
 static json_t *golden;
 

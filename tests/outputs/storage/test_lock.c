@@ -84,7 +84,7 @@ static void dead_holder(char *text, size_t size)
     pid_t child = fork();
     if (child == 0) {
         char got[512] = "";
-        bool good = dpe_lock_take(&lock, path, false, note, &err) == DPE_OK;
+        bool good = dpe_lock_take(&lock, path, note, &err) == DPE_OK;
         FILE *file = good ? fopen(path, "r") : NULL;
         good = file != NULL && fgets(got, sizeof got, file) != NULL &&
                write(pipes[1], got, strlen(got)) > 0;
@@ -113,9 +113,8 @@ static int winners(int n)
             close(start[1]);
             close(end[1]);
             (void)!read(start[0], &byte, 1); /* until the parent closes it */
-            byte = dpe_lock_take(&lock, path, false, note, &err) == DPE_OK && dpe_lock_held(&lock)
-                       ? 'y'
-                       : 'n';
+            byte = dpe_lock_take(&lock, path, note, &err) == DPE_OK && dpe_lock_held(&lock) ? 'y'
+                                                                                            : 'n';
             (void)!write(told[1], &byte, 1);
             (void)!read(end[0], &byte, 1);
             _exit(0);
@@ -172,15 +171,15 @@ static void a_claim_of_the_dead_is_taken_over(void **state)
     char claim[200];
     snprintf(claim, sizeof claim, "%s.from-%016llx", path, (unsigned long long)hash);
     put(claim, text);
-    assert_int_equal(dpe_lock_take(&lock, path, false, note, &err), DPE_OK);
+    assert_int_equal(dpe_lock_take(&lock, path, note, &err), DPE_OK);
     assert_non_null(strstr(note, "took over the lock of process"));
     assert_non_null(strstr(note, "has no flock"));
     assert_true(dpe_lock_held(&lock));
     struct dpe_lock second;
-    assert_int_equal(dpe_lock_take(&second, path, false, note, &err), DPE_CANNOT_CREATE);
+    assert_int_equal(dpe_lock_take(&second, path, note, &err), DPE_CANNOT_CREATE);
     assert_non_null(strstr(err.text, "is held by process"));
     dpe_lock_release(&lock, false);
-    assert_int_equal(dpe_lock_take(&lock, path, false, note, &err), DPE_OK);
+    assert_int_equal(dpe_lock_take(&lock, path, note, &err), DPE_OK);
     assert_string_equal(note, ""); /* said once */
     dpe_lock_release(&lock, true);
     assert_int_equal(access(path, F_OK), -1);

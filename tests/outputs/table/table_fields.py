@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-COMPLETE = {"core": "complete", "keys": "exported, detection with --scale-pairs", "temperature": "temperature",
+COMPLETE = {"core": "complete", "keys": "exported", "temperature": "temperature",
             "method": "other method", "bands": "bands", "heads": "factors of heads", "selection": "selection",
             "evidence": "evidence"}
 OWN = ("bands", "heads", "selection", "evidence")  # of an entry, whatever others of its table have

@@ -1,0 +1,403 @@
+/* A comparison from its inputs to its last row. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/chat/chat.h"
+#include "eval/tool/comparison.h"
+#include "outputs/datasets/kinds.h"
+#include "outputs/h5/h5.h"
+
+/* The default length of an ablation is that of its detection. */
+static dpe_status choose_lengths(struct dpe_comparison *comparison, struct dpe_error *err)
+{
+    const struct dpe_eval_arguments *args = comparison->args;
+    comparison->n_lengths = args->n_lengths;
+    memcpy(comparison->lengths, args->lengths, sizeof comparison->lengths);
+    if (args->check) {
+        return dpe_eval_check_lengths(comparison, err);
+    }
+    if (comparison->n_lengths == 0) {
+        comparison->lengths[comparison->n_lengths++] = comparison->ablation.source.values->length;
+    }
+    return DPE_OK;
+}
+
+/* Official files of RULER hold whole prompts, perhaps with the turn markers of a model: they are
+ * wrapped only if the command line says so. */
+static const char *chat_template_of(const struct dpe_eval_arguments *args, int i)
+{
+    const struct dpe_eval_overrides overrides = dpe_eval_overrides_of(args, i);
+    const struct dpe_suite_kind *kind = dpe_eval_kind_of(&args->suites[i]);
+    bool takes = (kind->takes & DPE_SUITE_CHAT_TEMPLATE) != 0;
+    bool whole = kind->generates && overrides.data != NULL;
+    return overrides.chat_template != NULL ? overrides.chat_template
+           : takes && !whole               ? "auto"
+                                           : NULL;
+}
+
+static dpe_status open_suite(struct dpe_comparison *comparison, int i, struct dpe_error *err)
+{
+    const struct dpe_eval_arguments *args = comparison->args;
+    const struct dpe_eval_overrides overrides = dpe_eval_overrides_of(args, i);
+    struct dpe_suite_options options = {
+        .tokenizer = comparison->job.tokenizer,
+        .corpus = comparison->job.corpus,
+        .chat_template = chat_template_of(args, i),
+        .lengths = comparison->lengths,
+        .n_lengths = (size_t)comparison->n_lengths,
+        .n_samples = overrides.samples > 0 ? overrides.samples : args->job.samples,
+        .seed = args->job.seed,
+        .depths = args->depths,
+        .n_depths = (size_t)args->n_depths,
+        .stride = overrides.stride,
+        .max_tokens = overrides.max_tokens,
+        .tasks = overrides.tasks,
+        .data = overrides.data,
+        .template_file = overrides.template_file,
+        .squad = overrides.squad,
+        .hotpotqa = overrides.hotpotqa,
+        .scorer = overrides.scorer,
+        .skip_bad = args->skip_bad,
+    };
+    /* For needles: a book's or a question's special tokens are --special-in-text's business. */
+    bool needles = (dpe_eval_kind_of(&args->suites[i])->takes & DPE_SUITE_NEEDLES) != 0;
+    const char *niah[] = {needles ? args->general.niah : NULL, args->suites[i].own.niah};
+    dpe_niah_defaults(&options.niah);
+    options.niah.special = args->special;
+    for (int k = 0; k < 2; k++) {
+        DPE_TRY(niah[k] != NULL ? dpe_niah_parse(niah[k], &options.niah, err) : DPE_OK);
+    }
+    return dpe_suite_open(args->suites[i].name, &options, &comparison->suites[i], err);
+}
+
+dpe_status dpe_eval_open_suites(struct dpe_comparison *comparison, struct dpe_error *err)
+{
+    for (int i = 0; i < comparison->args->n_suites; i++) {
+        const struct dpe_suite *suite = &comparison->suites[i];
+        char told[1200];
+        DPE_TRY(open_suite(comparison, i, err));
+        comparison->n_suites++;
+        if (comparison->args->job.silent) {
+            continue; /* what is only priced */
+        }
+        if (dpe_chat_told(chat_template_of(comparison->args, i), comparison->args->job.model, told,
+                          sizeof told)) {
+            dpe_log_info("%s: %s", suite->name, told);
+        }
+        if (suite->lacks[0] != '\0') {
+            dpe_log_warning("%s: left out: %s", suite->name, suite->lacks);
+        }
+        if (suite->skipped > 0 && !suite->perplexity) {
+            dpe_log_warning("%s: left out %lld line%s of data that %s; first: %s", suite->name,
+                            (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
+                            suite->skipped == 1 ? "is not a sample" : "are not samples",
+                            suite->first_skipped);
+        } else if (suite->skipped > 0) {
+            dpe_log_info("left out %lld book%s of fewer than %lld tokens",
+                         (long long)suite->skipped, suite->skipped == 1 ? "" : "s",
+                         (long long)comparison->lengths[comparison->n_lengths - 1]);
+        }
+    }
+    return DPE_OK;
+}
+
+static int length_index(const struct dpe_comparison *comparison, int64_t length)
+{
+    int l = 0;
+    while (l + 1 < comparison->n_lengths && comparison->lengths[l] != length) {
+        l++;
+    }
+    return l;
+}
+
+/* The keys of each suite's cells, for reading rows. */
+static dpe_status place_keys(struct dpe_comparison *comparison, struct dpe_error *err)
+{
+    for (int i = 0; i < comparison->n_suites; i++) {
+        const struct dpe_suite *suite = &comparison->suites[i];
+        DPE_TRY(DPE_NEW(&comparison->cells[i], (size_t)comparison->n_methods * suite->n_tasks, err,
+                        "out of memory for keys"));
+        const char **cells = comparison->cells[i];
+        for (int m = 0; m < comparison->n_methods; m++) {
+            for (size_t t = 0; t < suite->n_tasks; t++) {
+                int plan =
+                    m * comparison->n_lengths + length_index(comparison, suite->tasks[t].length);
+                *cells++ = comparison->keys[plan];
+            }
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status comparison_open(void *state, const void *asked, struct dpe_error *err)
+{
+    struct dpe_comparison *comparison = state;
+    const struct dpe_eval_arguments *args = asked;
+    comparison->args = args;
+    DPE_TRY(dpe_chat_set_variables(args->job.template_vars, err));
+    DPE_TRY(dpe_job_open(&comparison->job, &args->job, false, err));
+    DPE_TRY(dpe_eval_comparison_methods(comparison, err));
+    DPE_TRY(choose_lengths(comparison, err));
+    DPE_TRY(dpe_eval_comparison_plans(comparison, err));
+    DPE_TRY(dpe_eval_open_suites(comparison, err));
+    if (args->predictions != NULL) {
+        DPE_TRY(dpe_eval_check_predictions(comparison, err));
+    }
+    return place_keys(comparison, err);
+}
+
+dpe_status dpe_eval_comparison_close(void *state, dpe_status status, struct dpe_error *err)
+{
+    struct dpe_comparison *comparison = state;
+    for (int i = 0; i < comparison->n_plans; i++) {
+        dpe_plan_free(&comparison->plans[i]);
+    }
+    for (int i = 0; i < comparison->n_suites; i++) {
+        dpe_suite_close(&comparison->suites[i]);
+        free(comparison->cells[i]);
+    }
+    free(comparison->plans);
+    free(comparison->keys);
+    dpe_ablation_free(&comparison->ablation);
+    return dpe_job_close(&comparison->job, status, err);
+}
+
+/* ---------------------------------------------------------------------------------------- table */
+
+static void put_methods(const struct dpe_comparison *comparison, struct dpe_h5 *table)
+{
+    const struct dpe_eval_arguments *args = comparison->args;
+    dpe_h5_put_scale(table, "/method", DPE_COL_STRING, comparison->labels, comparison->n_methods,
+                     "method, as it was given", "1");
+    dpe_h5_attr_i64(table, "/eval", "seed", (int64_t)args->job.seed);
+    dpe_h5_attr_i64(table, "/eval", "trained_length", comparison->job.trained_length);
+    dpe_h5_attr_i64(table, "/eval", "official", args->official);
+    dpe_h5_attr_text(table, "/eval", "against", comparison->labels[comparison->against]);
+}
+
+static void put_ablation(const struct dpe_comparison *comparison, struct dpe_h5 *table)
+{
+    const char *axis[EVAL_MAX_METHODS];
+    double value[EVAL_MAX_METHODS];
+    int64_t k[EVAL_MAX_METHODS];
+    for (int m = 0; m < comparison->n_methods; m++) {
+        axis[m] = comparison->methods[m].step->axis;
+        value[m] = comparison->methods[m].step->value;
+        k[m] = comparison->methods[m].step->k;
+    }
+    const struct dpe_ablate_result out = {
+        .n = {comparison->n_methods}, .axis = axis, .value = value, .k = k};
+    dpe_datasets_put(&dpe_ablate_kind, &out, "/ablate", table);
+    dpe_h5_attr_text(table, "/ablate", "what", comparison->args->what);
+    const char *slash = strrchr(comparison->args->methods[0], '/');
+    dpe_h5_attr_text(table, "/ablate", "table",
+                     slash != NULL ? slash + 1 : comparison->args->methods[0]);
+}
+
+static dpe_status print_results(const struct dpe_comparison *comparison,
+                                const struct dpe_results *results, bool grid, struct dpe_error *err)
+{
+    const struct dpe_eval_arguments *args = comparison->args;
+    if (comparison->out != NULL) {
+        dpe_eval_result_add(comparison->out, results);
+        return DPE_OK;
+    }
+    return grid ? dpe_eval_print_grid(results, args->depths, args->n_depths, err)
+                : dpe_eval_print(comparison, results, err);
+}
+
+static dpe_status put_results(const struct dpe_comparison *comparison, struct dpe_results *results,
+                              bool grid, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct dpe_eval_arguments *args = comparison->args;
+    DPE_TRY(dpe_eval_count_memory(comparison, results, err));
+    return grid ? dpe_results_put_grid(results, args->depths, args->n_depths, table, err)
+                : dpe_results_put(results, table, err);
+}
+
+/* The results of every suite, into a table or (NULL) printed. */
+static dpe_status each_suite(const struct dpe_comparison *comparison, struct dpe_h5 *table,
+                             struct dpe_error *err)
+{
+    for (int i = 0; i < comparison->n_suites; i++) {
+        DPE_SCOPED(dpe_results_free) struct dpe_results results = {0};
+        const struct dpe_suite *suite = &comparison->suites[i];
+        const struct dpe_compared compared = {.suite = suite,
+                                              .method_names = comparison->labels,
+                                              .keys = comparison->cells[i],
+                                              .n_methods = comparison->n_methods,
+                                              .against = comparison->against,
+                                              .seed = comparison->args->job.seed};
+        const bool grid = (suite->kind->takes & DPE_SUITE_DEPTHS) != 0;
+        DPE_TRY(dpe_results_collect(&results, &compared, comparison->job.run, err));
+        if (table != NULL) {
+            DPE_TRY(put_results(comparison, &results, grid, table, err));
+        } else {
+            DPE_TRY(print_results(comparison, &results, grid, err));
+        }
+    }
+    return DPE_OK;
+}
+
+/* dpe_run_fill; `user` is a struct dpe_comparison. */
+static dpe_status fill(void *user, struct dpe_h5 *table, struct dpe_error *err)
+{
+    const struct dpe_comparison *comparison = user;
+    const struct dpe_eval_arguments *args = comparison->args;
+    put_methods(comparison, table);
+    DPE_TRY(each_suite(comparison, table, err));
+    if (args->what != NULL) {
+        put_ablation(comparison, table);
+    }
+    dpe_h5_attr_text(table, "/", "title",
+                     args->what != NULL ? "A detection, varied one thing at a time"
+                                        : "Position methods on the same samples");
+    return dpe_h5_failed(table, err);
+}
+
+/* ----------------------------------------------------------------------------------------- rows */
+
+static void announce(const struct dpe_comparison *comparison)
+{
+    char lengths[EVAL_MAX_LENGTHS * 21] = "";
+    for (int i = 0; i < comparison->n_lengths; i++) {
+        dpe_append(lengths, sizeof lengths, " %lld", (long long)comparison->lengths[i]);
+    }
+    dpe_job_header(&comparison->job);
+    dpe_log_info("trained length %lld; lengths%s; %d %s", (long long)comparison->job.trained_length,
+                 lengths, comparison->n_methods,
+                 comparison->args->what != NULL ? "steps" : "methods");
+}
+
+/* Methods, lengths and samples may grow; everything else decides a row. */
+dpe_status dpe_eval_start(struct dpe_comparison *comparison, const char *kind,
+                          const struct dpe_plan *plan, struct dpe_error *err)
+{
+    enum { MAX_FIELDS = 64 };
+    const char *own[MAX_FIELDS][2];
+    char names[MAX_FIELDS][48];
+    char suites[EVAL_MAX_SUITES * sizeof comparison->suites[0].name] = "";
+    size_t n = 0;
+    for (int i = 0; i < comparison->n_suites; i++) {
+        const struct dpe_suite *suite = &comparison->suites[i];
+        dpe_append(suites, sizeof suites, "%s%s", i == 0 ? "" : ",", suite->name);
+        if (suite->parameters.n > MAX_FIELDS - n) {
+            return dpe_fail(err, DPE_INTERNAL, "suites have more than %d parameters", MAX_FIELDS);
+        }
+        for (size_t k = 0; k < suite->parameters.n; k++, n++) {
+            snprintf(names[n], sizeof names[n], "%s_%s", suite->name,
+                     suite->parameters.fields[k].name);
+            own[n][0] = names[n];
+            own[n][1] = suite->parameters.fields[k].value;
+        }
+    }
+    const struct dpe_job_identity identity = {
+        .kind = kind, .suite = suites, .own = (const char *const(*)[2])own, .n_own = n};
+    int64_t capacity = comparison->lengths[comparison->n_lengths - 1];
+    announce(comparison);
+    DPE_TRY(dpe_eval_fit_batch(comparison, plan, err));
+    return dpe_job_start(&comparison->job, &identity, plan, capacity, err);
+}
+
+/* A task by its number among those of all suites. */
+static const struct dpe_suite_task *task_at(const struct dpe_comparison *comparison, size_t at)
+{
+    const struct dpe_suite *suite = comparison->suites;
+    for (; at >= suite->n_tasks; suite++) {
+        at -= suite->n_tasks;
+    }
+    return &suite->tasks[at];
+}
+
+static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
+                            struct dpe_session *session, struct dpe_row *rows,
+                            struct dpe_error *err)
+{
+    const struct dpe_comparison *comparison = user;
+    return dpe_task_rows_of_items(&task_at(comparison, (size_t)items->task)->task, session,
+                                  comparison->keys[items->plan], items, n, rows, err);
+}
+
+/* Sample after sample under every method, so that a comparison that stops early is still one; those
+ * that share a context stay in a row. */
+static void want_task(const struct dpe_comparison *comparison, const struct dpe_suite_task *task,
+                      struct dpe_wanted *wanted)
+{
+    const int at = (int)wanted->n_tasks;
+    const int length = length_index(comparison, task->length);
+    const int64_t together = task->task.together;
+    dpe_wanted_task(wanted, task->task.name, task->length / together, (double)task->length);
+    for (int64_t s = 0; s < task->n_samples; s += together) {
+        int64_t n = dpe_least(together, task->n_samples - s);
+        for (int m = 0; m < comparison->n_methods; m++) {
+            dpe_wanted_rows(wanted, at, m * comparison->n_lengths + length, s, n);
+        }
+    }
+}
+
+static dpe_status run_rows(void *state, struct dpe_error *err)
+{
+    struct dpe_comparison *comparison = state;
+    struct dpe_wanted wanted = {0};
+    const struct dpe_work how = {.name = comparison->args->what != NULL ? "ablate" : "compare",
+                                 .capacity = comparison->lengths[comparison->n_lengths - 1],
+                                 .user = comparison,
+                                 .rows = make_rows,
+                                 .fill = fill};
+    dpe_eval_want_plans(comparison, &wanted);
+    for (int i = 0; i < comparison->n_suites; i++) {
+        for (size_t t = 0; t < comparison->suites[i].n_tasks; t++) {
+            want_task(comparison, &comparison->suites[i].tasks[t], &wanted);
+        }
+    }
+    return dpe_wanted_run(&wanted, &comparison->job, &how, err);
+}
+
+/* And write what was answered, where that is wanted. */
+static dpe_status print(void *state, struct dpe_error *err)
+{
+    struct dpe_comparison *comparison = state;
+    const bool document = comparison->args->job.json;
+    if (comparison->args->predictions != NULL) {
+        DPE_TRY(dpe_eval_write_predictions(comparison, err));
+    }
+    if (document) {
+        comparison->out = dpe_eval_result_begin(comparison);
+    }
+    dpe_status status = each_suite(comparison, NULL, err);
+    if (status == DPE_OK && document) {
+        status = dpe_result_print(comparison->out, err);
+    } else if (document) {
+        dpe_result_free(comparison->out);
+    }
+    comparison->out = NULL;
+    return status;
+}
+
+static dpe_status comparison_start(void *state, struct dpe_error *err)
+{
+    return dpe_eval_start(state, "eval", dpe_eval_largest_plan(state), err);
+}
+
+void dpe_eval_suggest(const void *state)
+{
+    const struct dpe_comparison *comparison = state;
+    char table[1024];
+    dpe_tool_next("dpe-report %s -o report.html",
+                  dpe_tool_quote(comparison->args->job.output, table, sizeof table));
+}
+
+const struct dpe_study dpe_eval_comparison_study = {
+    .tool = "dpe-eval",
+    .size = sizeof(struct dpe_comparison),
+    .job = offsetof(struct dpe_comparison, job),
+    .open = comparison_open,
+    .cost = dpe_eval_cost,
+    .start = comparison_start,
+    .rows = run_rows,
+    .fill = fill,
+    .print = print,
+    .suggest = dpe_eval_suggest,
+    .close = dpe_eval_comparison_close,
+};

@@ -1,0 +1,463 @@
+/* Several processes through MPI. */
+#include "outputs/job/ranks_mpi.h"
+#include "engine/tool/tool.h"
+
+#include <math.h>
+#include <omp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum tag { TAG_MEET = 1, TAG_MET, TAG_WORK, TAG_DROP, TAG_SHARE };
+enum { HOST_SIZE = 64, CORES_SIZE = 256 };
+
+/* MPI is there once in a process. */
+static MPI_Comm job_comm = MPI_COMM_NULL;
+static char (*hosts)[HOST_SIZE]; /* [size] on rank 0, NULL: nobody has come yet */
+static bool threaded;
+
+/* What a rank sends to a barrier, and what it gets back. */
+struct word {
+    int place, status, layer, apart, most;
+    int64_t position;
+    char host[HOST_SIZE];
+    char text[1024];
+};
+
+/* Whether a launcher (mpirun, srun) started this process as one of several. */
+static bool launched(void)
+{
+    const char *size = getenv("OMPI_COMM_WORLD_SIZE");
+    if (size != NULL) {
+        return atoi(size) > 1;
+    }
+    return getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL;
+}
+
+/* MPI waits for ever where another rank is dead or stopped, at its start, at an abort and at its
+ * end. */
+static volatile sig_atomic_t alarm_code;
+static const char *volatile alarm_reason;
+
+static void on_alarm(int number)
+{
+    (void)number;
+    const char *reason = alarm_reason;
+    if (reason != NULL && write(STDERR_FILENO, reason, strlen(reason)) < 0) {
+        _exit(DPE_IO);
+    }
+    _exit(alarm_code);
+}
+
+/* End with this code after so many seconds; 0 seconds: not any more. `reason` NULL: silently. */
+static void leave_by_alarm(int code, double seconds, const char *reason)
+{
+    struct sigaction action = {.sa_handler = on_alarm};
+    sigemptyset(&action.sa_mask);
+    alarm_code = code;
+    alarm_reason = reason;
+    sigaction(SIGALRM, &action, NULL);
+    alarm(seconds > 1e6 ? 1000000U : (unsigned)ceil(seconds));
+}
+
+/* Cores that this process may use, as text. */
+static void read_cores(char cores[CORES_SIZE])
+{
+    char line[CORES_SIZE + 32];
+    FILE *file = fopen("/proc/self/status", "re");
+    memset(cores, 0, CORES_SIZE);
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, "Cpus_allowed_list:", 18) == 0) {
+            snprintf(cores, CORES_SIZE, "%.*s", CORES_SIZE - 1, line + 18);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+}
+
+/* Ranks on this machine, and how many of them have the same text. */
+static int compare(int rank, const char own[CORES_SIZE], int *local_rank, int *local_size)
+{
+    MPI_Comm local;
+    MPI_Comm_split_type(job_comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local);
+    MPI_Comm_rank(local, local_rank);
+    MPI_Comm_size(local, local_size);
+    int alike = 1;
+    for (int r = 0; r < *local_size; r++) {
+        char other[CORES_SIZE];
+        memcpy(other, own, sizeof other);
+        MPI_Bcast(other, (int)sizeof other, MPI_BYTE, r, local);
+        alike += r != *local_rank && memcmp(own, other, sizeof other) == 0;
+    }
+    MPI_Comm_free(&local);
+    return alike;
+}
+
+/* Ranks that use the same cores as this one share them. */
+static void look_around(struct dpe_ranks *ranks)
+{
+    char own[CORES_SIZE];
+    read_cores(own);
+    int sharing = compare(ranks->rank, own, &ranks->local_rank, &ranks->local_size);
+    int cores = dpe_limit_processors(omp_get_num_procs());
+    ranks->threads = sharing == 1 ? 0 : cores > sharing ? cores / sharing : 1;
+}
+
+int dpe_ranks_count_same(const struct dpe_ranks *ranks, const char *text)
+{
+    char own[CORES_SIZE] = {0};
+    int local_rank = 0;
+    int local_size = 0;
+    if (ranks->size == 1) {
+        return 1;
+    }
+    snprintf(own, 64, "%s", text);
+    leave_by_alarm(DPE_INCOMPLETE, ranks->limit,
+                   "a rank is missing (--rank-timeout); run the same command to continue\n");
+    int alike = compare(ranks->rank, own, &local_rank, &local_size);
+    leave_by_alarm(0, 0.0, NULL);
+    return alike;
+}
+
+dpe_status dpe_ranks_start(struct dpe_ranks *ranks, struct dpe_error *err)
+{
+    *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .peers = 1, .limit = ranks->limit};
+    if (!launched()) {
+        return DPE_OK;
+    }
+    int provided = 0;
+    /* mpirun may die, or give up on a job, and leave its ranks running: rows are saved, locks end
+     * with the process. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    leave_by_alarm(DPE_INCOMPLETE, ranks->limit,
+                   "MPI does not start: a rank is missing (--rank-timeout); the same command "
+                   "continues\n");
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS ||
+        MPI_Comm_dup(MPI_COMM_WORLD, &job_comm) != MPI_SUCCESS) {
+        return dpe_fail(err, DPE_INTERNAL, "MPI cannot be started");
+    }
+    threaded = provided >= MPI_THREAD_MULTIPLE;
+    MPI_Comm_rank(job_comm, &ranks->rank);
+    MPI_Comm_size(job_comm, &ranks->size);
+    look_around(ranks);
+    leave_by_alarm(0, 0.0, NULL);
+    if (ranks->rank == 0) {
+        DPE_TRY(
+            DPE_NEW(&hosts, (size_t)ranks->size, err, "out of memory for %d ranks", ranks->size));
+    }
+    return provided >= MPI_THREAD_SERIALIZED
+               ? DPE_OK
+               : dpe_fail(err, DPE_NO_DEVICE, "this MPI library cannot be used from two threads");
+}
+
+void dpe_ranks_stop(struct dpe_ranks *ranks, dpe_status status)
+{
+    if (job_comm != MPI_COMM_NULL) {
+        /* The others come here as well, when what they still do is done; after a failure some may
+         * be gone. */
+        double wait = status == DPE_OK ? ranks->limit : fmin(20.0, ranks->limit);
+        leave_by_alarm(dpe_exit_code(status), wait, NULL);
+        MPI_Comm_free(&job_comm);
+        MPI_Finalize();
+        leave_by_alarm(0, 0.0, NULL);
+    }
+    free(hosts);
+    hosts = NULL;
+    *ranks = (struct dpe_ranks){.size = 1, .local_size = 1, .peers = 1};
+}
+
+MPI_Comm dpe_ranks_comm(void)
+{
+    return job_comm;
+}
+
+bool dpe_ranks_threaded(void)
+{
+    return threaded;
+}
+
+const char *dpe_ranks_host(const struct dpe_ranks *ranks, int rank)
+{
+    (void)ranks;
+    return hosts != NULL ? hosts[rank] : "";
+}
+
+_Noreturn void dpe_ranks_abort(struct dpe_ranks *ranks, int code)
+{
+    (void)ranks;
+    fflush(NULL);
+    if (job_comm != MPI_COMM_NULL) {
+        leave_by_alarm(code, 2.0, NULL);
+        MPI_Abort(job_comm, code);
+    }
+    _Exit(code);
+}
+
+/* ------------------------------------------------------------------------------------- waiting */
+
+/* A receive of MPI's own would spin. Short waits are common: the naps grow. */
+static void nap(int *naps)
+{
+    long microseconds = *naps < 200 ? 50 : 1000;
+    const struct timespec time = {0, microseconds * 1000};
+    nanosleep(&time, NULL);
+    *naps += 1;
+}
+
+/* Whether a message of this tag is there within the limit; its sender and size. */
+static bool await(const struct dpe_ranks *ranks, int source, int tag, MPI_Status *status)
+{
+    double deadline = dpe_clock() + ranks->limit;
+    int there = 0;
+    int naps = 0;
+    for (;;) {
+        MPI_Iprobe(source, tag, job_comm, &there, status);
+        if (there) {
+            return true;
+        }
+        if (dpe_clock() > deadline) {
+            return false;
+        }
+        nap(&naps);
+    }
+}
+
+_Noreturn void dpe_ranks_give_up(struct dpe_ranks *ranks, int rank)
+{
+    const char *host = rank > 0 ? dpe_ranks_host(ranks, rank) : "";
+    dpe_log_error(
+        "rank %d%s%s did not reach the barrier where the other ranks wait within %.0f s "
+        "(--rank-timeout); the job ends. Finished samples are saved: run the same command "
+        "to continue",
+        rank, host[0] != '\0' ? " on " : "", host, ranks->limit);
+    dpe_ranks_abort(ranks, DPE_INCOMPLETE);
+}
+
+/* A large message waits until the other side takes it, for no longer than the limit. */
+static void send(struct dpe_ranks *ranks, int to, int tag, const void *bytes, int size)
+{
+    MPI_Request request;
+    double deadline = dpe_clock() + ranks->limit;
+    int sent = 0;
+    int naps = 0;
+    MPI_Isend(bytes, size, MPI_BYTE, to, tag, job_comm, &request);
+    for (MPI_Test(&request, &sent, MPI_STATUS_IGNORE); !sent;
+         MPI_Test(&request, &sent, MPI_STATUS_IGNORE)) {
+        if (dpe_clock() > deadline) {
+            dpe_ranks_give_up(ranks, to);
+        }
+        nap(&naps);
+    }
+}
+
+/* ------------------------------------------------------------------------------------ meetings */
+
+static void fill_word(struct word *word, enum dpe_barrier place, dpe_status status,
+                      const struct dpe_error *err)
+{
+    *word = (struct word){.place = (int)place, .status = (int)status};
+    gethostname(word->host, sizeof word->host - 1);
+    if (status != DPE_OK && err != NULL) {
+        memcpy(word->text, err->text, sizeof word->text);
+        word->layer = err->layer;
+        word->position = err->position;
+    }
+}
+
+/* Rank 0: collect the status of every rank, and send one to all. */
+static void judge(struct dpe_ranks *ranks, struct word *verdict)
+{
+    DPE_OWNED struct word *words = dpe_alloc_zero((size_t)ranks->size, sizeof *words);
+    if (words == NULL) {
+        dpe_ranks_no_memory(ranks);
+    }
+    words[0] = *verdict;
+    for (int n = 1; n < ranks->size; n++) {
+        MPI_Status status;
+        if (!await(ranks, MPI_ANY_SOURCE, TAG_MEET, &status)) {
+            int missing = 1;
+            while (words[missing].host[0] != '\0') {
+                missing++;
+            }
+            dpe_ranks_give_up(ranks, missing);
+        }
+        MPI_Recv(&words[status.MPI_SOURCE], (int)sizeof *words, MPI_BYTE, status.MPI_SOURCE,
+                 TAG_MEET, job_comm, MPI_STATUS_IGNORE);
+    }
+    int failed = -1;
+    bool apart = false;
+    for (int r = 0; r < ranks->size; r++) {
+        if (hosts != NULL) {
+            memcpy(hosts[r], words[r].host, sizeof hosts[r]);
+        }
+        verdict->most = (int)dpe_most(verdict->most, words[r].most);
+        apart = apart || words[r].place != words[0].place;
+        failed = failed < 0 && words[r].status != DPE_OK ? r : failed;
+    }
+    if (failed > 0) {
+        *verdict = words[failed];
+        snprintf(verdict->text, sizeof verdict->text, "rank %d on %s: %.900s", failed,
+                 words[failed].host, words[failed].text);
+    } else if (failed < 0 && apart) {
+        verdict->status = DPE_INTERNAL;
+        snprintf(verdict->text, sizeof verdict->text, "the ranks lost each other");
+    }
+    verdict->apart = apart;
+}
+
+dpe_status dpe_ranks_barrier(struct dpe_ranks *ranks, enum dpe_barrier place, dpe_status status,
+                             struct dpe_error *err)
+{
+    if (ranks->size <= 1 || ranks->apart) {
+        return status;
+    }
+    struct word word;
+    MPI_Status probe;
+    fill_word(&word, place, status, err);
+    word.most = ranks->most;
+    if (ranks->rank == 0) {
+        judge(ranks, &word);
+        for (int r = 1; r < ranks->size; r++) {
+            send(ranks, r, TAG_MET, &word, (int)sizeof word);
+        }
+    } else {
+        send(ranks, 0, TAG_MEET, &word, (int)sizeof word);
+        /* Rank 0 is the one that waits for the late. */
+        struct dpe_ranks patient = *ranks;
+        patient.limit = 2.0 * ranks->limit + 5.0;
+        if (!await(&patient, 0, TAG_MET, &probe)) {
+            dpe_ranks_give_up(ranks, 0);
+        }
+        MPI_Recv(&word, (int)sizeof word, MPI_BYTE, 0, TAG_MET, job_comm, MPI_STATUS_IGNORE);
+    }
+    ranks->apart = word.apart != 0;
+    ranks->most = word.most;
+    if (word.status != DPE_OK && err != NULL) {
+        dpe_fail(err, (dpe_status)word.status, "%s", word.text);
+        err->layer = word.layer;
+        err->position = word.position;
+    }
+    return (dpe_status)word.status;
+}
+
+/* A part of a large text, and how long all of it is. */
+struct piece {
+    uint64_t total;
+    char bytes[1 << 20];
+};
+
+static void share_out(struct dpe_ranks *ranks, const struct dpe_text *bytes, struct piece *piece)
+{
+    size_t at = 0;
+    piece->total = bytes->n;
+    do {
+        size_t n = bytes->n - at < sizeof piece->bytes ? bytes->n - at : sizeof piece->bytes;
+        if (n > 0) {
+            memcpy(piece->bytes, bytes->bytes + at, n);
+        }
+        for (int r = 1; r < ranks->size; r++) {
+            send(ranks, r, TAG_SHARE, piece, (int)(offsetof(struct piece, bytes) + n));
+        }
+        at += n;
+    } while (at < bytes->n);
+}
+
+static dpe_status take_share(struct dpe_ranks *ranks, struct dpe_text *bytes, struct piece *piece,
+                             struct dpe_error *err)
+{
+    bytes->n = 0;
+    do {
+        MPI_Status probe;
+        int size = 0;
+        if (!await(ranks, 0, TAG_SHARE, &probe)) {
+            dpe_ranks_give_up(ranks, 0);
+        }
+        MPI_Get_count(&probe, MPI_BYTE, &size);
+        MPI_Recv(piece, size, MPI_BYTE, 0, TAG_SHARE, job_comm, MPI_STATUS_IGNORE);
+        DPE_TRY(dpe_text_append(bytes, piece->bytes, (size_t)size - offsetof(struct piece, bytes),
+                                err));
+    } while (bytes->n < piece->total);
+    return DPE_OK;
+}
+
+dpe_status dpe_ranks_share(struct dpe_ranks *ranks, struct dpe_text *bytes, struct dpe_error *err)
+{
+    if (ranks->size <= 1 || ranks->apart) {
+        return DPE_OK;
+    }
+    DPE_OWNED struct piece *piece = malloc(sizeof *piece);
+    if (piece == NULL) {
+        dpe_ranks_no_memory(ranks);
+    }
+    if (ranks->rank > 0) {
+        return take_share(ranks, bytes, piece, err);
+    }
+    share_out(ranks, bytes, piece);
+    return DPE_OK;
+}
+
+/* ------------------------------------------------------------------------------------ messages */
+
+dpe_status dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct dpe_message *message,
+                          const char *text, size_t n, struct dpe_error *err)
+{
+    size_t size = sizeof *message + n;
+    DPE_OWNED char *bytes = size <= INT32_MAX ? malloc(size) : NULL;
+    DPE_TRY(DPE_MADE(bytes, err, "out of memory for a message of %zu bytes", size));
+    memcpy(bytes, message, sizeof *message);
+    if (n > 0) {
+        memcpy(bytes + sizeof *message, text, n);
+    }
+    send(ranks, to, TAG_WORK, bytes, (int)size);
+    return DPE_OK;
+}
+
+bool dpe_ranks_receive(struct dpe_ranks *ranks, int *from, struct dpe_message *message,
+                       struct dpe_text *text)
+{
+    MPI_Status status;
+    int there = 0;
+    int size = 0;
+    text->n = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, TAG_WORK, job_comm, &there, &status);
+    if (!there) {
+        return false;
+    }
+    MPI_Get_count(&status, MPI_BYTE, &size);
+    DPE_OWNED char *bytes = malloc((size_t)size);
+    if (bytes == NULL) {
+        dpe_ranks_no_memory(ranks);
+    }
+    MPI_Recv(bytes, size, MPI_BYTE, status.MPI_SOURCE, TAG_WORK, job_comm, MPI_STATUS_IGNORE);
+    memcpy(message, bytes, sizeof *message);
+    *from = status.MPI_SOURCE;
+    size_t n = (size_t)size - sizeof *message;
+    if (n > 0 && dpe_text_append(text, bytes + sizeof *message, n, NULL) != DPE_OK) {
+        dpe_ranks_no_memory(ranks);
+    }
+    return true;
+}
+
+void dpe_ranks_drop(struct dpe_ranks *ranks)
+{
+    for (int r = ranks->peers; r < ranks->size; r += ranks->peers) {
+        send(ranks, r, TAG_DROP, NULL, 0);
+    }
+}
+
+bool dpe_ranks_dropped(struct dpe_ranks *ranks)
+{
+    int there = 0;
+    (void)ranks;
+    MPI_Iprobe(0, TAG_DROP, job_comm, &there, MPI_STATUS_IGNORE);
+    if (there) {
+        MPI_Recv(NULL, 0, MPI_BYTE, 0, TAG_DROP, job_comm, MPI_STATUS_IGNORE);
+    }
+    return there != 0;
+}
