@@ -1,6 +1,6 @@
 #!/bin/sh
 # decide.sh [-o RESULTS] [-s SECONDS] [-q]: what decides, before everything else (parts.sh has the options): single
-# instructions, the attention kernel, layers with a state, the attention kernel's speed beside PyTorch's, prefill and decode of an 8B model at 8k to 128k,
+# instructions, the attention kernel, layers with a state, heads of 256, the attention kernel's speed beside PyTorch's, prefill and decode of an 8B model at 8k to 128k,
 # and, where ncu may be used, one launch of attention and every kernel of one layer of a step of decoding.
 . "$(dirname "$0")/parts.sh"
 
@@ -13,7 +13,8 @@ hybrids="families/qwen3_5 families/qwen3_5_moe families/qwen3_next families/olmo
 [ -n "$quick" ] && hybrids=families/olmo_hybrid
 part recurrent 30 $tests "$here/test_cuda_golden" $hybrids
 part states 30 $tests "$here/test_states" cuda
-# These first check a kernel over many items a block, and measure none that is wrong.
+# These first check a kernel over many items a block, and measure none that is wrong. Heads of 256 have not run on a card yet.
+hung "$mma" || part attention-256 60 $ours "$here/bench_attention_cuda" mma 256 ${lengths%% *}
 if ! hung "$wgmma"; then
     part attention-wgmma 60 $ours "$here/bench_attention_cuda" wgmma 128 $lengths
     [ "$wgmma" = 0 ] && [ "$code" != 0 ] && [ "$code" != out-of-time ] &&

@@ -1,6 +1,6 @@
 """peers.py [LENGTH …]: PyTorch's attention on the same GPU: flash and cuDNN backends (cuDNN's is the yardstick), causal,
 bfloat16, 32 query heads on 8 KV heads (enable_gqa; where a backend refuses that, with keys and values of all 32 heads,
-and the line says "expanded"), head dimension 128; and a copy and a product for scale. Median of runs timed by events.
+and the line says "expanded"), head dimension 128, and 256 at the first LENGTH; and a copy and a product for scale. Median of runs timed by events.
 Exit 125 without a PyTorch that has a GPU."""
 import sys
 
@@ -35,10 +35,12 @@ x = torch.empty(1 << 30, device="cuda", dtype=torch.uint8)
 y = torch.empty_like(x)
 print(f"copy: {2 * x.numel() / median_ms(lambda: y.copy_(x)) * 1e-6:.0f} GB/s")
 del a, b, x, y
-for length in [int(text) for text in sys.argv[1:]] or (8192, 16384, 32768, 131072):
-    q = torch.randn(1, 32, length, 128, device="cuda", dtype=torch.bfloat16)
-    k, v = (torch.randn(1, 8, length, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    flops = 4 * 128 * 32 * length * (length + 1) / 2
+lengths = [int(text) for text in sys.argv[1:]] or [8192, 16384, 32768, 131072]
+for dim, length in [(128, length) for length in lengths] + [(256, lengths[0])]:
+    q = torch.randn(1, 32, length, dim, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(1, 8, length, dim, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    flops = 4 * dim * 32 * length * (length + 1) / 2
+    wide = f" (heads of {dim})" * (dim != 128)
     for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION"):
         for expanded in (False, True):
             try:
@@ -48,8 +50,8 @@ for length in [int(text) for text in sys.argv[1:]] or (8192, 16384, 32768, 13107
                     ms = median_ms(
                         lambda: torch.nn.functional.scaled_dot_product_attention(q, keys, values, is_causal=True, **grouped),
                         3 if length > 100000 else 9)
-                print(f"{name} {length}: {ms:.3f} ms {flops / ms * 1e-9:.1f} TFLOP/s{' expanded' * expanded}")
+                print(f"{name} {length}: {ms:.3f} ms {flops / ms * 1e-9:.1f} TFLOP/s{' expanded' * expanded}{wide}")
                 break
             # No kernel for these; a PyTorch before 2.5 knows neither enable_gqa nor cuDNN's.
             except (RuntimeError, TypeError, AttributeError) as error:
-                print(f"{name} {length}{' expanded' * expanded}: {str(error).splitlines()[0]}")
+                print(f"{name} {length}{' expanded' * expanded}{wide}: {str(error).splitlines()[0]}")

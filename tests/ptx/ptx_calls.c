@@ -180,6 +180,8 @@ static void group_mma(void)
     prefill("mma", -1, shape_of(DPE_F16, 1, 1, 96, 0, 70), 11, 20, 0);
     prefill("mma", -1, shape_of(DPE_BF16, 2, 2, 128, 20, 100), 12, 24, 0);
     prefill("mma", -1, shape_of(DPE_F16, 2, 1, 128, 0, 80), TEMPERED, 40, 0);
+    prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 256, 30, 70), 1, 33, 0);
+    prefill("mma", -1, shape_of(DPE_F16, 2, 1, 256, 0, 66), TEMPERED, 20, 0);
     prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 64, 60, 70), TEMPERED, 40, 0);
     prefill("mma, split", -1, shape_of(DPE_BF16, 2, 1, 64, 300, 3), 1, 90, 3);
 }
@@ -377,6 +379,8 @@ static void group_decode(void)
     decode(shape_of(DPE_F16, 3, 3, 128, 120, 4), 12, 20, 256);
     decode(shape_of(DPE_BF16, 2, 1, 96, 130, 2), 15, 40, 64);
     decode(shape_of(DPE_BF16, 4, 2, 64, 110, 2), TEMPERED, 40, 64);
+    decode(shape_of(DPE_BF16, 4, 1, 256, 100, 2), 1, 40, 64);
+    decode(shape_of(DPE_F16, 2, 1, 256, 90, 1), 12, 24, 64);
     decode(shape_of(DPE_F16, 2, 1, 64, 110, 1), TEMPERED, 40, 128);
 }
 static void group_faults_decode(void)

@@ -74,7 +74,7 @@ struct dpe_flash {
 };
 
 /** Tiles of the mma.sync kernel for a head dimension; rows 0 when it has no kernel for that one
- *  (64, 96 and 128 have). */
+ *  (64, 96, 128 and 256 have). */
 struct dpe_tile_shape dpe_attention_mma_shape(int64_t head_dim);
 /** In how many parts to split a walk of `n_blocks` blocks, the longest of `longest` tiles, so that
  *  the device is busy: 1 when it is anyway. With it `partial` is never larger than about
@@ -102,7 +102,7 @@ int dpe_attention_plain(const struct dpe_flash *call, void *stream);
 /* Attention of few rows over many keys: keys are split over the card, every key and value is read
  * once for all query heads of its KV head and for several rows at once, and rotated further in
  * registers where a band needs it; a second kernel puts the parts together. bfloat16 and half,
- * head_dim 64, 96 and 128, at most 16 query heads per KV head.
+ * head_dim 64, 96, 128 and 256, at most 16 query heads per KV head.
  *
  * A *unit* is a range of keys that lie in consecutive cache rows, for rows that all have them in
  * common: the prefix of several branches, or what is a row's own. */

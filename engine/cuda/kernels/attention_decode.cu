@@ -82,7 +82,7 @@ tile_scores(const dpe_decode &call, const dpe_decode_unit &unit, const place &at
                 ? NULL
                 : call.bands[b].table + static_cast<int64_t>(n0) * sizes<D>::pairs);
         float of_band[2][4];
-        scores<T, D>(st.q, keys, {staged.address, global, last_row}, at.lane, of_band);
+        scores<T, D>(st.q, at, keys, {staged.address, global, last_row}, of_band);
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             s[e / 4][e % 4] = (wanted >> e & 1U) != 0 ? of_band[e / 4][e % 4] : s[e / 4][e % 4];
@@ -212,6 +212,8 @@ __global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ 
     const int tables = dealt.heads * dealt.turns * STAGES * 2 * size::tile;
     at.stages = dpe_shared_address(memory) + static_cast<uint32_t>(warp * STAGES * 2 * size::tile);
     at.tables = dpe_shared_address(memory) + static_cast<uint32_t>(tables);
+    at.words = at.tables + static_cast<uint32_t>(STAGES * dealt.turns * size::table +
+                                                 warp * size::words + 8 * at.lane);
     at.source = at.head * call.head_stride + (unit.shift + at.lane / size::lanes) * D +
                 at.lane % size::lanes * 8;
     at.to = static_cast<uint32_t>(at.lane / size::lanes * size::row + at.lane % size::lanes * 16);
@@ -423,7 +425,8 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
     const dpe_decode_dealing dealt = call->dealing;
     int warps = dealt.heads * dealt.turns;
     size_t shared = static_cast<size_t>(STAGES) * (static_cast<size_t>(warps) * 2 * size::tile +
-                                                   static_cast<size_t>(dealt.turns) * size::table);
+                                                   static_cast<size_t>(dealt.turns) * size::table) +
+                    static_cast<size_t>(warps) * size::words;
     dim3 grid(static_cast<unsigned>(call->n_units),
               static_cast<unsigned>(call->n_kv_heads / dealt.heads));
     int error =
@@ -444,6 +447,8 @@ template <class T> int launch_of(const dpe_decode *call, void *stream)
         return launch<T, 96>(call, stream);
     case 128:
         return launch<T, 128>(call, stream);
+    case 256:
+        return launch<T, 256>(call, stream);
     default:
         return 1;
     }
@@ -454,7 +459,7 @@ template <class T> int launch_of(const dpe_decode *call, void *stream)
 bool dpe_decode_supports(enum dpe_dtype dtype, int64_t head_dim, int64_t n_heads,
                          int64_t n_kv_heads)
 {
-    bool head = head_dim == 64 || head_dim == 96 || head_dim == 128;
+    bool head = head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
     return dtype != DPE_F32 && head && n_heads / n_kv_heads <= ROWS;
 }
 
@@ -466,7 +471,8 @@ int64_t dpe_decode_rows(int64_t n_heads, int64_t n_kv_heads)
 struct dpe_decode_dealing dpe_decode_deal(int64_t n_kv_heads, int64_t head_dim, uint64_t shared)
 {
     uint64_t row = static_cast<uint64_t>(2 * head_dim + 16);
-    uint64_t warp = STAGES * 2 * KEYS * row;
+    uint64_t words = head_dim == 256 ? sizes<256>::words : 0;
+    uint64_t warp = STAGES * 2 * KEYS * row + words;
     uint64_t table = STAGES * KEYS * static_cast<uint64_t>(2 * head_dim + 32);
     struct dpe_decode_dealing best = {0, 0};
     for (int heads = 1; heads <= WARPS && heads <= n_kv_heads; heads++) {

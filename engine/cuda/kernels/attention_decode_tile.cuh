@@ -22,6 +22,10 @@ template <int D> struct sizes {
     static constexpr int table_row = 4 * pairs + 32; /* bytes */
     static constexpr int table = KEYS * table_row;   /* of a warp's keys */
     static constexpr int steps = D / 16;
+    /* Bytes of a warp's queries in shared memory, where registers hold no more than its results. */
+    static constexpr int words = D == 256 ? ROWS * 2 * D + 256 * (steps / 2) : 0;
+    static constexpr int at_once = words == 0 ? steps : 1; /* steps that are unrolled: with more
+                                                              registers would spill */
     /* Copies: lanes beside each other along a row, chunks of 16 bytes of each, rows of one pass. */
     static constexpr int lanes = D == 96 ? 4 : D / 8;
     static constexpr int chunks = D / 8 / lanes;
@@ -40,6 +44,7 @@ struct place {
     uint32_t to;                 /* and of a tile's first row in shared memory, in bytes */
     uint32_t stages;             /* shared address of the warp's STAGES × (K, V) */
     uint32_t tables;             /* and of the block's STAGES × turns tables */
+    uint32_t words;              /* and of the lane's words of Q, where they lie there */
     int lowest, highest;         /* positions of the unit's rows */
     int first, end;              /* its keys */
 };
@@ -172,11 +177,65 @@ __device__ int copy_tile(const dpe_decode &call, const place &at, int super, int
 /* Q of a band as A operands. Which columns of a word meet rotated keys is said by the signs of two
  * bytes, those of four words by two words of bytes; the upper half of a head repeats the lower. */
 template <int D> struct queries {
-    uint32_t word[sizes<D>::steps][4];
-    uint32_t rotated[sizes<D>::steps / 2][2];
+    uint32_t word[sizes<D>::words == 0 ? sizes<D>::steps : 1][4];
+    uint32_t rotated[sizes<D>::words == 0 ? sizes<D>::steps / 2 : 1][2];
     int band;
     bool has_plain, has_rotated;
 };
+
+/* In shared memory two words of a lane lie beside each other, those of a warp's lanes one after
+ * another: of each step words 0 and 1, then 2 and 3, and after all steps those that say what is
+ * rotated. */
+__device__ __forceinline__ void keep_two(const place &at, int two, uint32_t x, uint32_t y)
+{
+    DPE_SHARED(unsigned char, memory);
+    uint32_t *to =
+        reinterpret_cast<uint32_t *>(memory + (at.words - dpe_shared_address(memory)) + 256 * two);
+    to[0] = x;
+    to[1] = y;
+}
+
+template <int D>
+__device__ __forceinline__ void words_of(const queries<D> &q, const place &at, int i,
+                                         uint32_t (&words)[4])
+{
+    if constexpr (sizes<D>::words == 0) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            words[e] = q.word[i][e];
+        }
+    } else {
+        const uint2 low = dpe_load_shared(at.words + 512U * i);
+        const uint2 high = dpe_load_shared(at.words + 512U * i + 256U);
+        words[0] = low.x;
+        words[1] = low.y;
+        words[2] = high.x;
+        words[3] = high.y;
+    }
+}
+
+/* The words of step i, and for the lower half of a head what of them meets rotated keys. */
+template <int D>
+__device__ __forceinline__ void keep(queries<D> &q, const place &at, int i,
+                                     const uint32_t (&words)[4], const uint32_t (&rotated)[2])
+{
+    if constexpr (sizes<D>::words == 0) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            q.word[i][e] = words[e];
+        }
+        if (i < D / 32) {
+            q.rotated[i % (D / 32)][0] = rotated[0];
+            q.rotated[i % (D / 32)][1] = rotated[1];
+        }
+    } else {
+        keep_two(at, 2 * i, words[0], words[1]);
+        keep_two(at, 2 * i + 1, words[2], words[3]);
+        if (i < D / 32) {
+            keep_two(at, 2 * sizes<D>::steps + i, rotated[0], rotated[1]);
+        }
+    }
+}
 
 template <class T, int D>
 __device__ void load_queries(const dpe_decode &call, const dpe_decode_unit &unit, const place &at,
@@ -190,40 +249,51 @@ __device__ void load_queries(const dpe_decode &call, const dpe_decode_unit &unit
     q.has_rotated = band.table != NULL;
     q.has_plain = !q.has_rotated || band.per_head;
     const T *from = static_cast<const T *>(call.q[band.q_copy]);
-#pragma unroll
+    [[maybe_unused]] constexpr int at_once = sizes<D>::at_once;
+#pragma unroll at_once
     for (int i = 0; i < sizes<D>::steps; i++) {
-        q.rotated[i / 2][i % 2] = q.has_plain ? 0 : 0x80808080U;
-    }
-#pragma unroll
-    for (int i = 0; i < sizes<D>::steps; i++) {
+        uint32_t words[4] = {0, 0, 0, 0};
+        uint32_t rotated[2];
+        rotated[0] = rotated[1] = q.has_plain ? 0 : 0x80808080U;
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             int row = at.lane / 4 + (e % 2) * 8;
             int column = 16 * i + at.lane % 4 * 2 + e / 2 * 8;
             bool real = row < at.group * unit.n_rows;
             int64_t head = static_cast<int64_t>(at.head) * at.group + row % at.group;
-            q.word[i][e] = 0;
             if (!real) {
                 continue;
             }
             int64_t r = unit.row_first + row / at.group;
-            q.word[i][e] = *reinterpret_cast<const uint32_t *>(from + head * call.q_head_stride +
-                                                               r * D + column);
+            words[e] = *reinterpret_cast<const uint32_t *>(from + head * call.q_head_stride +
+                                                           r * D + column);
             if (q.has_plain && q.has_rotated && i < D / 32) {
                 const uint8_t *mask = call.mask + head * sizes<D>::pairs + column;
                 uint32_t signs = (mask[0] != 0 ? 0x80U : 0U) | (mask[1] != 0 ? 0x8000U : 0U);
-                q.rotated[i % (D / 32)][e / 2] |= signs << 16 * (e % 2);
+                rotated[e / 2] |= signs << 16 * (e % 2);
             }
         }
+        keep(q, at, i, words, rotated);
     }
     /* Lanes without a real row were elsewhere: matrix instructions want all of them together. */
     __syncwarp();
 }
 
-/* Which bits of word e of step i, of either half of a head, meet rotated keys. */
-template <int D> __device__ __forceinline__ uint32_t rotated_bits(const queries<D> &q, int i, int e)
+/* What `keep` got of step i. */
+template <int D>
+__device__ __forceinline__ uint2 rotated_of(const queries<D> &q, const place &at, int i)
 {
-    uint32_t bytes = q.rotated[i][e / 2];
+    if constexpr (sizes<D>::words == 0) {
+        return {q.rotated[i][0], q.rotated[i][1]};
+    } else {
+        return dpe_load_shared(at.words + 256U * (2 * sizes<D>::steps + i));
+    }
+}
+
+/* Which bits of word e of a step, of either half of a head, meet rotated keys. */
+__device__ __forceinline__ uint32_t rotated_bits(uint2 rotated, int e)
+{
+    uint32_t bytes = e / 2 == 0 ? rotated.x : rotated.y;
     return e % 2 == 0 ? dpe_spread_signs<0>(bytes) : dpe_spread_signs<1>(bytes);
 }
 
@@ -282,14 +352,23 @@ __device__ __forceinline__ void load_table(const tile_table &table, int row, int
  * after pair of 16 columns, j in the lower and the upper half of a head; each half has sums of its
  * own, so that four products are independent at any time. */
 template <class T, int D, score_kind KIND, bool STAGED>
-__device__ __forceinline__ void scores_of(const queries<D> &q, uint32_t keys,
-                                          const tile_table &table, int lane, float (&s)[2][4])
+__device__ __forceinline__ void scores_of(const queries<D> &q, const place &at, uint32_t keys,
+                                          const tile_table &table, float (&s)[2][4])
 {
     using size = sizes<D>;
+    const int lane = at.lane;
     constexpr int half = D / 32; /* steps of a half */
-    float sums[2][2][4] = {};    /* [eight keys][half] */
-#pragma unroll
+    [[maybe_unused]] constexpr int at_once = size::at_once;
+    float sums[2][2][4] = {}; /* [eight keys][half] */
+#pragma unroll at_once
     for (int i = 0; i < half; i++) {
+        uint32_t words[2][4]; /* of either half of the head */
+        words_of<D>(q, at, i, words[0]);
+        words_of<D>(q, at, i + half, words[1]);
+        uint2 rotated = {};
+        if constexpr (KIND == EITHER) {
+            rotated = rotated_of<D>(q, at, i);
+        }
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             /* Matrices: chunks 2i, 2i + 1 of 8 columns, and the same of the upper half. */
@@ -299,8 +378,8 @@ __device__ __forceinline__ void scores_of(const queries<D> &q, uint32_t keys,
             uint32_t some[4];
             dpe_ldmatrix(b, from + 32U * i);
             if constexpr (KIND == AS_STORED) {
-                dpe_mma(T{}, sums[j][0], q.word[i], b[0], b[1]);
-                dpe_mma(T{}, sums[j][1], q.word[i + half], b[2], b[3]);
+                dpe_mma(T{}, sums[j][0], words[0], b[0], b[1]);
+                dpe_mma(T{}, sums[j][1], words[1], b[2], b[3]);
                 continue;
             }
             uint2 pairs[2];
@@ -310,7 +389,7 @@ __device__ __forceinline__ void scores_of(const queries<D> &q, uint32_t keys,
                 for (int upper = 0; upper < 2; upper++) {
 #pragma unroll
                     for (int e = 0; e < 4; e++) {
-                        some[e] = q.word[i + half * upper][e] & ~rotated_bits<D>(q, i, e);
+                        some[e] = words[upper][e] & ~rotated_bits(rotated, e);
                     }
                     dpe_mma(T{}, sums[j][upper], some, b[2 * upper], b[2 * upper + 1]);
                 }
@@ -321,8 +400,8 @@ __device__ __forceinline__ void scores_of(const queries<D> &q, uint32_t keys,
             for (int upper = 0; upper < 2; upper++) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    uint32_t word = q.word[i + half * upper][e];
-                    some[e] = KIND == EITHER ? word & rotated_bits<D>(q, i, e) : word;
+                    uint32_t word = words[upper][e];
+                    some[e] = KIND == EITHER ? word & rotated_bits(rotated, e) : word;
                 }
                 dpe_mma(T{}, sums[j][upper], some, b[2 * upper], b[2 * upper + 1]);
             }
@@ -340,17 +419,17 @@ __device__ __forceinline__ void scores_of(const queries<D> &q, uint32_t keys,
 /* The instance for the band that `q` holds. Tables that are not staged belong to the second band
  * of a mixed tile: few tiles. */
 template <class T, int D>
-__device__ __forceinline__ void scores(const queries<D> &q, uint32_t keys, const tile_table &table,
-                                       int lane, float (&s)[2][4])
+__device__ __forceinline__ void scores(const queries<D> &q, const place &at, uint32_t keys,
+                                       const tile_table &table, float (&s)[2][4])
 {
     if (!q.has_rotated) {
-        scores_of<T, D, AS_STORED, true>(q, keys, table, lane, s);
+        scores_of<T, D, AS_STORED, true>(q, at, keys, table, s);
     } else if (table.global != NULL) {
-        scores_of<T, D, EITHER, false>(q, keys, table, lane, s);
+        scores_of<T, D, EITHER, false>(q, at, keys, table, s);
     } else if (q.has_plain) {
-        scores_of<T, D, EITHER, true>(q, keys, table, lane, s);
+        scores_of<T, D, EITHER, true>(q, at, keys, table, s);
     } else {
-        scores_of<T, D, ROTATED, true>(q, keys, table, lane, s);
+        scores_of<T, D, ROTATED, true>(q, at, keys, table, s);
     }
 }
 

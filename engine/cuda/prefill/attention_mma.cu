@@ -357,6 +357,8 @@ extern "C" struct dpe_tile_shape dpe_attention_mma_shape(int64_t head_dim)
         return shape_of<96>();
     case 128:
         return shape_of<128>();
+    case 256:
+        return shape_of<256>();
     default:
         return {0, 0};
     }
@@ -385,6 +387,8 @@ extern "C" int dpe_attention_mma(const struct dpe_flash *call, void *stream)
         return launch_dtype<96>(call, stream);
     case 128:
         return launch_dtype<128>(call, stream);
+    case 256:
+        return launch_dtype<256>(call, stream);
     default:
         return invalid;
     }

@@ -16,10 +16,12 @@ namespace
 
 /* Sizes that follow from the head dimension. */
 template <int D> struct tiles {
-    static constexpr int mt = 2;        /* 16-row matrices of a warp: what registers hold */
+    /* 16-row matrices of a warp, whose results registers hold, and keys of a tile: two blocks of a
+     * head of 256 fit an A100 (2 · 82 KiB of 164), one the cards of 100 KiB. */
+    static constexpr int mt = D == 256 ? 1 : 2;
+    static constexpr int keys = D == 256 ? 32 : 64;
     static constexpr int threads = 128; /* and no more rows than threads */
     static constexpr int rows = threads / 32 * 16 * mt;
-    static constexpr int keys = 64;
     static constexpr int row_bytes = 2 * D;
     static constexpr int slot_bytes = keys * row_bytes;
     static constexpr int slots = 3;
@@ -30,7 +32,8 @@ template <int D> struct tiles {
     /* Chunks of a row that swizzling exchanges among themselves. */
     static constexpr int swizzle = D == 96 ? 4 : 8;
     /* cp.async: lanes beside each other along a row, chunks of each, rows of one pass. */
-    static constexpr int lanes = D == 96 ? 4 : D / 8;
+    static constexpr int lanes = D == 96 ? 4 : D == 256 ? 16 : D / 8;
+    static constexpr int apart = 16 * lanes; /* bytes from a chunk to the thread's next */
     static constexpr int chunks = D / 8 / lanes;
     static constexpr int pass = threads / lanes;
 };
@@ -114,8 +117,8 @@ __device__ __forceinline__ void copy_some(const place<T, D> &at, const unsigned 
         bool real = row >= first && row < end;
 #pragma unroll
         for (int c = 0; c < size::chunks; c++) {
-            const unsigned char *source = from + i * size::pass * size::row_bytes + 64 * c;
-            dpe_copy_async_or_zero(pass_address<D>(tile, at.copy_to, i) + 64U * c,
+            const unsigned char *source = from + i * size::pass * size::row_bytes + size::apart * c;
+            dpe_copy_async_or_zero(pass_address<D>(tile, at.copy_to, i) + size::apart * c,
                                    real ? source : at.call->v, real);
         }
     }
@@ -137,8 +140,8 @@ __device__ __forceinline__ void copy_tile(const place<T, D> &at, const unsigned 
     for (int i = 0; i < passes; i++) {
 #pragma unroll
         for (int c = 0; c < size::chunks; c++) {
-            dpe_copy_async(pass_address<D>(slot, at.copy_to, i) + 64U * c,
-                           from + i * size::pass * size::row_bytes + 64 * c);
+            dpe_copy_async(pass_address<D>(slot, at.copy_to, i) + size::apart * c,
+                           from + i * size::pass * size::row_bytes + size::apart * c);
         }
     }
 }

@@ -33,14 +33,14 @@ static void run_case(const struct flash_shape *shape, int plan_case, int64_t win
 
 static void every_plan(void **state)
 {
-    static const int64_t dims[3] = {64, 96, 128};
+    static const int64_t dims[] = {64, 96, 128, 256};
     struct dpe_rng rng;
     (void)state;
     dpe_rng_seed(&rng, 30, 1);
     for (int i = 0; i < PLAN_CASES; i++) {
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < 4; k++) {
             struct flash_shape shape = flash_draw_shape(&rng, dims[k], 150, 140);
-            shape.seed = 1 + (uint64_t)(3 * i + k);
+            shape.seed = 1 + (uint64_t)(4 * i + k);
             run_case(&shape, i, 3 + dpe_rng_below(&rng, 100));
         }
     }
@@ -64,6 +64,10 @@ static void window_edges(void **state)
         run_case(&shape, 1, windows[i]); /* dpe */
         shape.rows = 128;
         run_case(&shape, 9, windows[i]); /* streaming-llm */
+        shape.head_dim = 256;            /* tiles of 64 queries and 32 keys */
+        shape.rows = 65;
+        run_case(&shape, 1, windows[i] / 2);
+        run_case(&shape, 9, windows[i] / 2);
     }
 }
 
@@ -77,12 +81,14 @@ static void chunk_edges(void **state)
 static void large_logits(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const struct flash_shape shape = {
             .dtype = i == 1 ? DPE_F16 : DPE_BF16,
             .n_heads = 2,
             .n_kv_heads = 2,
-            .head_dim = i == 2 ? 96 : 128,
+            .head_dim = i == 2   ? 96
+                        : i == 3 ? 256
+                                 : 128,
             .rows = 150,
             .start = 90,
             .seed = 140 + (uint64_t)i,
@@ -100,6 +106,9 @@ static void nothing_visible(void **state)
         .dtype = DPE_BF16, .n_heads = 1, .n_kv_heads = 1, .head_dim = 64, .rows = 200, .seed = 150};
     run_case(&shape, 11, 140); /* holes */
     run_case(&shape, 11, 250);
+    struct flash_shape wide = shape;
+    wide.head_dim = 256;
+    run_case(&wide, 11, 140);
 }
 
 static const struct flash_shape usual = {.dtype = DPE_BF16,
@@ -174,14 +183,14 @@ static void passes_merge(void **state)
 /* Few queries over many keys, in parts; some parts have nothing to do. */
 static void parts_combine(void **state)
 {
-    static const int64_t dims[] = {64, 96, 128};
+    static const int64_t dims[] = {64, 96, 128, 256};
     (void)state;
     for (int i = 0; i < 8; i++) {
         const struct flash_shape shape = {
             .dtype = i / 3 % 2 == 0 ? DPE_F16 : DPE_BF16,
             .n_heads = 2,
             .n_kv_heads = 1 + i % 2,
-            .head_dim = dims[i % 3],
+            .head_dim = dims[i % 4],
             .start = i == 4 ? 30 : 300 - 40 * i, /* its first rows see nothing */
             .rows = i == 4 ? 40 : 1 + 5 * i,
             .seed = 180 + (uint64_t)i,
