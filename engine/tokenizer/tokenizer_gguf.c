@@ -499,7 +499,8 @@ static void make(struct maker *maker)
     } else if (dpe_gguf_text_is(&maker->in, key, "gpt2")) {
         make_byte_level(maker, model, &bos);
     } else {
-        dpe_gguf_expected(&maker->in, key, "gpt2 (byte-level BPE), llama (SentencePiece) or gemma4");
+        dpe_gguf_expected(&maker->in, key,
+                          "gpt2 (byte-level BPE), llama (SentencePiece) or gemma4");
     }
     if (maker->in.status == DPE_OK) {
         put_ends(maker, bos);
