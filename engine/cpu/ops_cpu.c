@@ -27,7 +27,7 @@ struct dpe_cpu_state {
 /* The longest norm: of the stream or of all heads. */
 static int64_t norm_width(const struct dpe_config *config)
 {
-    int64_t heads = config->n_heads * config->head_dim;
+    int64_t heads = dpe_most(dpe_config_most_queries(config), config->input_width);
     return config->hidden > heads ? config->hidden : heads;
 }
 
@@ -125,7 +125,7 @@ static void cpu_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int6
 {
     const struct dpe_cpu_state *cpu = backend->cpu;
     const struct dpe_tensor *weight = dpe_norm_weight(backend->weights, which, layer);
-    float eps = (float)backend->config->rms_eps;
+    float eps = (float)dpe_norm_eps(backend->config, which);
     cpu->kernels->widen(weight->data, weight->dtype, width, cpu->norm);
     if (rows * width <= SMALL_WORK || backend->n_threads == 1) {
         for (int64_t r = 0; r < rows; r++) {

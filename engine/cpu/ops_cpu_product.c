@@ -39,14 +39,14 @@ static int64_t thread_floats(const struct dpe_cpu_kernels *kernels, int64_t k)
 static void sizes(const struct dpe_cpu_kernels *kernels, const struct dpe_config *config,
                   int n_threads, struct dpe_cpu_products *products)
 {
-    int64_t heads = config->n_heads * config->head_dim;
+    int64_t heads = dpe_config_most_queries(config);
     products->kernels = kernels;
     products->n_threads = n_threads;
     const int64_t state = dpe_recurrent_values(&config->recurrent); /* that O reads */
     heads = dpe_most(heads, state);
     products->most_columns = dpe_most(dpe_most(config->hidden, heads), dpe_config_widest(config));
     /* Those of q, k and v, and of gate and up, are widened together. */
-    int64_t qkv = heads + 2 * config->n_kv_heads * config->head_dim;
+    int64_t qkv = heads + 2 * dpe_config_most_keys(config);
     products->most_rows =
         dpe_most(dpe_most(products->most_columns, qkv), 2 * dpe_config_widest(config));
     products->most_rows = dpe_most(products->most_rows, dpe_most(config->vocab, config->n_experts));

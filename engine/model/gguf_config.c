@@ -30,6 +30,7 @@ static const struct architecture {
     {"minimax-m2", "minimax_m2", false},
     {"seed_oss", "seed_oss", false},
     {"llama4", "llama4_text", true},
+    {"gemma4", "gemma4_text", false},
     {"hunyuan-dense", "hunyuan_v1_dense", false},
     {"ernie4_5", "ernie4_5", true},
     {"exaone4", "exaone4", false},
@@ -100,6 +101,21 @@ static bool some_layer_has(const struct maker *maker, const char *matrix)
         }
     }
     return found;
+}
+
+/* The number of a layer: of an array with one for each, or the one of all. −1: absent. */
+static int64_t whole_of(struct maker *maker, const char *name, int64_t layer)
+{
+    char key[128];
+    const struct dpe_gguf_value *value = dpe_gguf_find(maker->in.file, key_of(maker, name, key));
+    if (value == NULL || !value->array) {
+        return dpe_gguf_whole(&maker->in, key, -1);
+    }
+    if (value->type == DPE_GGUF_STRING || (uint64_t)layer >= value->n) {
+        dpe_gguf_expected(&maker->in, key, "a whole number for each layer");
+        return -1;
+    }
+    return dpe_gguf_whole_at(value, (uint64_t)layer);
 }
 
 /* A whole number; an array with one number for each layer has to say the same for all of them.
@@ -201,7 +217,8 @@ static void put_sizes(struct maker *maker)
     }
     int64_t hidden = put_whole(maker, "embedding_length", "hidden_size");
     int64_t heads = put_whole(maker, "attention.head_count", "num_attention_heads");
-    int64_t kv = read_whole(maker, "attention.head_count_kv");
+    const bool mixed = maker->family->mixed;
+    int64_t kv = mixed ? heads : read_whole(maker, "attention.head_count_kv");
     put(maker, "num_key_value_heads", json_integer(kv < 0 ? heads : kv));
     put_whole(maker, "context_length", "max_position_embeddings");
     if (!dpe_gguf_flag(&maker->in, key_of(maker, "attention.causal", key), true)) {
@@ -209,7 +226,7 @@ static void put_sizes(struct maker *maker)
     }
     if (maker->family->experts != DPE_EXPERTS_NONE) {
         put_experts(maker);
-    } else {
+    } else if (!mixed) {
         put_whole(maker, "feed_forward_length", "intermediate_size");
         if (read_whole(maker, "expert_count") > 0) {
             dpe_gguf_expected(&maker->in, key_of(maker, "expert_count", key),
@@ -272,6 +289,57 @@ static void put_recurrent(struct maker *maker)
     put(maker, "layer_types", types);
 }
 
+/* What Gemma 4's layers have: heads by the type of a layer, and the rest of read_mixed
+ * (config_layers.c). All but the last layer's type may be any; the last sees all keys. */
+static void put_mixed(struct maker *maker)
+{
+    char key[128];
+    const int64_t layers = json_integer_value(json_object_get(maker->out, "num_hidden_layers"));
+    const json_t *types = json_object_get(maker->out, "layer_types");
+    if (!maker->family->mixed || maker->in.status != DPE_OK) {
+        return;
+    }
+    if (json_array_size(types) != (size_t)layers) {
+        dpe_gguf_expected(&maker->in, key_of(maker, "attention.sliding_window_pattern", key),
+                          "an array with the type of each layer");
+        return;
+    }
+    const int64_t shared = dpe_most(0, read_whole(maker, "attention.shared_kv_layers"));
+    json_t *each = json_object();
+    bool alike = false;
+    for (int64_t i = 0; i < layers && maker->in.status == DPE_OK; i++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        const int64_t kv = whole_of(maker, "attention.head_count_kv", i);
+        char name[48];
+        if (strcmp(type, "full_attention") != 0) {
+            put(maker, "num_key_value_heads", json_integer(kv));
+            continue;
+        }
+        snprintf(name, sizeof name, "%lld", (long long)i);
+        json_object_set_new(each, name,
+                            json_pack("{s:I, s:I}", "head_dim", (json_int_t)maker->head_dim,
+                                      "num_key_value_heads", (json_int_t)kv));
+        snprintf(name, sizeof name, "blk.%lld.attn_v.weight", (long long)i);
+        alike = alike || (i < layers - shared && !has_tensor(maker, name));
+    }
+    put(maker, "per_layer_config", each);
+    put(maker, "attention_k_eq_v", json_boolean(alike));
+    put(maker, "num_kv_shared_layers", json_integer(shared));
+    put_whole(maker, "attention.key_length_swa", "head_dim");
+    const int64_t width = whole_of(maker, "feed_forward_length", 0);
+    put(maker, "intermediate_size", json_integer(width));
+    const int64_t last = whole_of(maker, "feed_forward_length", dpe_most(0, layers - 1));
+    put(maker, "use_double_wide_mlp", json_boolean(last > width));
+    const struct dpe_gguf_tensor *table =
+        find_tensor(maker->set, "per_layer_token_embd.weight", NULL);
+    put(maker, "hidden_size_per_layer_input",
+        json_integer(dpe_most(0, read_whole(maker, "embedding_length_per_layer_input"))));
+    put(maker, "vocab_size_per_layer_input",
+        json_integer(table != NULL ? table->shape[0] : 1 << 26));
+    put(maker, "enable_moe_block", json_boolean(read_whole(maker, "expert_count") > 0));
+    put_number(maker, "final_logit_softcapping", "final_logit_softcapping");
+}
+
 static void put_switches(struct maker *maker)
 {
     char key[128];
@@ -306,7 +374,7 @@ static void put_factors(struct maker *maker)
             put(maker, "attention_multiplier", json_real(1.0 / sqrt((double)maker->head_dim)));
         }
     }
-    if (maker->family->caps) {
+    if (maker->family->caps && !maker->family->mixed) {
         int64_t layers = json_integer_value(json_object_get(maker->out, "num_hidden_layers"));
         int64_t hidden = json_integer_value(json_object_get(maker->out, "hidden_size"));
         int64_t heads = json_integer_value(json_object_get(maker->out, "num_attention_heads"));
@@ -567,9 +635,50 @@ static void put_trained(struct maker *maker, const struct rotation *of)
     }
 }
 
+/* Gemma 4's two rotations: of a full layer's pairs those turn whose factor is 1, the others' is so
+ * large that they stand still. */
+static void put_rope_mixed(struct maker *maker)
+{
+    char key[128];
+    json_t *factors = read_factors(maker, "rope_freqs.weight");
+    const size_t n = json_array_size(factors);
+    size_t turning = 0;
+    while (turning < n && json_real_value(json_array_get(factors, turning)) == 1.0) {
+        turning++;
+    }
+    bool good = factors == NULL || (turning > 0 && (int64_t)(2 * n) == maker->head_dim);
+    for (size_t i = turning; i < n; i++) {
+        good = good && json_real_value(json_array_get(factors, i)) > 1e29;
+    }
+    if (!good && maker->in.status == DPE_OK) {
+        maker->in.status = dpe_fail(maker->in.err, DPE_BAD_DATA,
+                                    "%s: tensor rope_freqs.weight: expected a 1 for each pair that "
+                                    "rotates, then 1e30 for the others of the head",
+                                    maker->in.file->path);
+    }
+    const double share = factors != NULL && n > 0 ? (double)turning / (double)n : 1.0;
+    const double theta = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base", key), 1e6);
+    const double local = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base_swa", key), 1e4);
+    const int64_t own = json_integer_value(json_object_get(maker->out, "head_dim"));
+    const int64_t whole = read_whole(maker, "rope.dimension_count_swa");
+    if (whole >= 0 && whole != own) {
+        dpe_gguf_expected(&maker->in, key_of(maker, "rope.dimension_count_swa", key),
+                          "the same as attention.key_length_swa");
+    }
+    json_decref(factors);
+    put(maker, "rope_parameters",
+        json_pack("{s:{s:s, s:f, s:f}, s:{s:s, s:f}}", "full_attention", "rope_type",
+                  "proportional", "partial_rotary_factor", share, "rope_theta", theta,
+                  "sliding_attention", "rope_type", "default", "rope_theta", local));
+}
+
 static void put_rope(struct maker *maker)
 {
     char key[128];
+    if (maker->family->mixed) {
+        put_rope_mixed(maker);
+        return;
+    }
     key_of(maker, "rope.scaling.finetuned", key);
     if (maker->family->multipliers && !dpe_gguf_flag(&maker->in, key, true)) {
         dpe_gguf_expected(&maker->in, key, "true (granite without it has no rotary positions)");
@@ -651,6 +760,7 @@ dpe_status dpe_gguf_config(const struct dpe_gguf_set *set, char **json, struct d
     put_switches(&maker);
     put_factors(&maker);
     put_windows(&maker);
+    put_mixed(&maker);
     put_rope(&maker);
     put_ids(&maker);
     if (maker.in.status == DPE_OK) {

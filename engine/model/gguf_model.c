@@ -51,6 +51,10 @@ static const char *layer_name(const struct dpe_config *config, const char *name)
         {"ffn_gate_exps", "mlp.experts.%lld.gate_proj"},
         {"ffn_up_exps", "mlp.experts.%lld.up_proj"},
         {"ffn_down_exps", "mlp.experts.%lld.down_proj"},
+        {"inp_gate", "per_layer_input_gate"},
+        {"proj", "per_layer_projection"},
+        {"post_norm", "post_per_layer_input_norm"},
+        {"layer_output_scale", "layer_scalar"},
     };
     static const struct {
         const char *gguf, *name;
@@ -169,7 +173,7 @@ static dpe_status add_layer_tensor(struct collector *c, const struct dpe_gguf_te
     }
     char full[128];
     bool bare = strcmp(name, "self_attn.sinks") == 0 || strcmp(name, "linear_attn.dt_bias") == 0 ||
-                strstr(name, "correction_bias") != NULL;
+                strcmp(name, "layer_scalar") == 0 || strstr(name, "correction_bias") != NULL;
     snprintf(full, sizeof full, "model.layers.%lld.%s%s", (long long)layer, name,
              bare ? "" : suffix);
     DPE_TRY(add(c, tensor, full, tensor->rank, tensor->begin, tensor->end));
@@ -190,6 +194,9 @@ static dpe_status add_tensor(struct collector *c, const struct dpe_gguf_tensor *
         {"token_embd.weight", "model.embed_tokens.weight"},
         {"output_norm.weight", "model.norm.weight"},
         {"output.weight", "lm_head.weight"},
+        {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
+        {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
+        {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"},
         {"rope_freqs.weight", NULL},
         {"rope_factors_long.weight", NULL},
         {"rope_factors_short.weight", NULL},

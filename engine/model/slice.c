@@ -12,9 +12,11 @@ dpe_status dpe_slice_check(const struct dpe_config *config, int index, int size,
         return dpe_fail(err, DPE_USAGE, "session: expected a process index from 0 to %d, found %d",
                         size - 1, index);
     }
-    const char *beyond = config->recurrent.value_heads > 0      ? "recurrent layers"
-                         : config->n_experts > 0                ? "experts"
-                         : config->sinks                        ? "attention sinks"
+    const char *beyond = config->recurrent.value_heads > 0 ? "recurrent layers"
+                         : config->n_experts > 0           ? "experts"
+                         : config->sinks                   ? "attention sinks"
+                         : dpe_config_mixed(config) || config->input_width > 0
+                             ? "layers that differ in their heads, share keys or have inputs"
                          : config->qk_norm == DPE_QK_NORM_WHOLE ? "norms over all heads"
                                                                 : NULL;
     if (size > 1 && beyond != NULL) {

@@ -268,6 +268,10 @@ struct dpe_ops {
     dpe_status (*status)(const struct dpe_backend *backend, struct dpe_error *err);
     /** x [rows][hidden] = embedding rows of the batch's tokens. */
     void (*embed)(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
+    /** x [rows from first on][input_width] += the rows of a layer's table for the batch's tokens,
+     * times sqrt(input_width / 2). */
+    void (*add_inputs)(struct dpe_backend *backend, const struct dpe_batch *batch, int64_t layer,
+                       int64_t first, dpe_mem x);
     /** out [rows][width] = x / sqrt(mean(x²) + eps) * weight, x [rows][width] of the residual
      *  stream; `which` is a norm of width `width`. */
     void (*rmsnorm)(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,

@@ -123,6 +123,26 @@ static void reference_embed(struct dpe_backend *backend, const struct dpe_batch 
     }
 }
 
+static void reference_add_inputs(struct dpe_backend *backend, const struct dpe_batch *batch,
+                                 int64_t layer, int64_t first, dpe_mem x)
+{
+    const struct dpe_tensor *table =
+        &backend->weights->layers[layer].weight[DPE_WEIGHT_INPUT_TABLE];
+    const int64_t width = backend->config->input_width;
+    const double factor = sqrt(0.5 * (double)width);
+    for (int64_t r = first; r < batch->rows; r++) {
+        float *to = (float *)x + (r - first) * width;
+        for (int64_t i = 0, n = 0; i < width; i += n) {
+            float row[256];
+            n = dpe_least(width - i, (int64_t)(sizeof row / sizeof row[0]));
+            dpe_tensor_read(table, batch->tokens[r] * dpe_tensor_stride(table) + i, n, row);
+            for (int64_t j = 0; j < n; j++) {
+                to[i + j] = (float)((double)to[i + j] + factor * (double)row[j]);
+            }
+        }
+    }
+}
+
 static void reference_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
                               int64_t width, dpe_mem x, int64_t rows, dpe_mem out)
 {
@@ -134,7 +154,7 @@ static void reference_rmsnorm(struct dpe_backend *backend, enum dpe_weight which
         for (int64_t i = 0; i < width; i++) {
             squares += (double)from[i] * (double)from[i];
         }
-        double scale = 1.0 / sqrt(squares / (double)width + backend->config->rms_eps);
+        double scale = 1.0 / sqrt(squares / (double)width + dpe_norm_eps(backend->config, which));
         for (int64_t i = 0; i < width; i++) {
             float w = 0.0f;
             dpe_tensor_read(weight, i, 1, &w);
@@ -476,6 +496,7 @@ const struct dpe_ops *dpe_ops_reference(void)
         .begin_batch = reference_begin_batch,
         .status = reference_status,
         .embed = reference_embed,
+        .add_inputs = reference_add_inputs,
         .rmsnorm = reference_rmsnorm,
         .narrow = reference_narrow,
         .linear = reference_linear,

@@ -256,6 +256,7 @@ static void store_part(const struct dpe_batch *batch, const struct dpe_store *ar
 static void store_kv(const struct dpe_config *c, const struct dpe_batch *batch,
                      const struct dpe_store *args)
 {
+    /* layers of several sizes are never here (session_memory.c) */
     store_part(batch, args, DPE_KV_KEYS, c->n_kv_heads, c->head_dim, args->k);
     store_part(batch, args, DPE_KV_VALUES, c->n_kv_heads, c->head_dim, args->v);
     if (args->keeps_queries) {
@@ -270,8 +271,8 @@ void dpe_reference_store_kv(struct dpe_backend *backend, const struct dpe_batch 
         store_kv(backend->config, batch, args);
         return;
     }
-    int64_t n_kv_heads = backend->config->n_kv_heads;
-    int64_t head_dim = backend->config->head_dim;
+    int64_t n_kv_heads = dpe_config_kv_heads(backend->config, args->layer);
+    int64_t head_dim = dpe_config_head_dim(backend->config, args->layer);
     size_t bytes = (size_t)head_dim * sizeof(float);
     for (int64_t r = 0; r < batch->rows; r++) {
         int64_t row = batch->positions != NULL ? batch->positions[r] + batch->offsets[r]
@@ -309,9 +310,9 @@ void dpe_reference_copy_kv(struct dpe_backend *backend, const struct dpe_store *
                   to, rows);
         return;
     }
-    int64_t head_dim = backend->config->head_dim;
+    int64_t head_dim = dpe_config_head_dim(backend->config, args->layer);
     size_t bytes = (size_t)(rows * head_dim) * sizeof(float);
-    for (int64_t h = 0; h < backend->config->n_kv_heads; h++) {
+    for (int64_t h = 0; h < dpe_config_kv_heads(backend->config, args->layer); h++) {
         float *k = (float *)args->cache_k + h * args->capacity * head_dim;
         float *v = (float *)args->cache_v + h * args->capacity * head_dim;
         memcpy(k + to * head_dim, k + from * head_dim, bytes);

@@ -64,7 +64,7 @@ dpe_status dpe_plan_init_for(struct dpe_plan *plan, const struct dpe_config *con
     plan->attention_multiplier = config->attention_multiplier;
     plan->attention_cap = config->attention_cap;
     plan->query_growth =
-        config->growth_still && !dpe_config_still(config) ? 0.0 : config->query_growth;
+        config->growth_still && !dpe_config_stands(config) ? 0.0 : config->query_growth;
     plan->query_length = config->query_length;
     plan->query_from = config->query_from;
     plan->selection = config->selection;

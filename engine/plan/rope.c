@@ -198,10 +198,9 @@ dpe_status dpe_rope_compute(const struct dpe_rope_config *rope, int64_t head_dim
 }
 
 static dpe_status compute_for(const struct dpe_config *config, const struct dpe_rope_config *rope,
-                              int64_t length, double *inv_freq, double *attention_factor,
-                              struct dpe_error *err)
+                              int64_t pairs, int64_t length, double *inv_freq,
+                              double *attention_factor, struct dpe_error *err)
 {
-    int64_t pairs = dpe_config_pairs(config);
     for (int64_t j = pairs; j < config->head_dim / 2; j++) {
         inv_freq[j] = 0.0;
     }
@@ -212,8 +211,9 @@ static dpe_status compute_for(const struct dpe_config *config, const struct dpe_
 dpe_status dpe_rope_native(const struct dpe_config *config, int64_t length, double *inv_freq,
                            double *attention_factor, struct dpe_error *err)
 {
-    DPE_TRY(compute_for(config, &config->rope, length, inv_freq, attention_factor, err));
-    if (dpe_config_still(config)) {
+    DPE_TRY(compute_for(config, &config->rope, dpe_config_pairs(config), length, inv_freq,
+                        attention_factor, err));
+    if (dpe_config_stands(config)) {
         *attention_factor = 1.0; /* that of layers which a plan is not for */
     }
     return DPE_OK;
@@ -238,7 +238,11 @@ dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe
                                struct dpe_plan *plan, struct dpe_error *err)
 {
     DPE_SCOPED(dpe_plan_free) struct dpe_plan made = {0};
-    DPE_TRY(dpe_plan_init_for(&made, config, err));
+    struct dpe_config own = *config;
+    if (kind->head_dim > 0) { /* of these the whole head rotates */
+        own.head_dim = own.rotary_dim = kind->head_dim;
+    }
+    DPE_TRY(dpe_plan_init_for(&made, &own, err));
     made.angle = angle;
     made.selection = (struct dpe_selection){0};
     made.n_bands = 1;
@@ -256,7 +260,7 @@ dpe_status dpe_plan_make_layer(const struct dpe_config *config, const struct dpe
     } else {
         const struct dpe_rope_config *rope = kind->rope == 0 ? &config->rope : &config->local_rope;
         double a = 1.0;
-        DPE_TRY(compute_for(config, rope, length, made.inv_freq, &a, err));
+        DPE_TRY(compute_for(&own, rope, dpe_config_pairs(&own), length, made.inv_freq, &a, err));
         dpe_plan_set_rope_factor(&made, a);
     }
     DPE_TRY(dpe_plan_check(&made, err));

@@ -59,13 +59,14 @@ static void spread_heads(const struct dpe_peers *peers, const float *from, int64
 
 /* q and k of all heads of a run, on the host: the peers' come from them, as each adds its own to
  * zeros. */
-static dpe_status read_heads(struct dpe_lane *l, const struct dpe_batch *batch, int64_t row,
-                             int64_t rows, const float **q, const float **k, struct dpe_error *err)
+static dpe_status read_heads(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch,
+                             int64_t row, int64_t rows, const float **q, const float **k,
+                             struct dpe_error *err)
 {
     struct dpe_session *s = l->session;
     const struct dpe_peers *peers = s->options.peers;
-    int64_t q_width = l->config->n_heads * l->config->head_dim;
-    int64_t k_width = l->config->n_kv_heads * l->config->head_dim;
+    int64_t q_width = l->config->n_heads * dpe_config_head_dim(l->config, layer);
+    int64_t k_width = dpe_config_kv_heads(l->config, layer) * dpe_config_head_dim(l->config, layer);
     int64_t others = rows * (peers->size - 1);
     int64_t bad_layer = -1;
     int64_t bad_row = -1;
@@ -102,13 +103,17 @@ static dpe_status add_norms(struct dpe_lane *l, int64_t layer, const struct dpe_
     double *sum_q = sums->q + layer * c->n_heads * pairs;
     double *sum_k = sums->products ? NULL : sums->k + layer * c->n_kv_heads * pairs;
     sums->rows[layer] += batch->rows;
+    if (dpe_config_kept(c, layer) != c->n_kv_heads * c->head_dim ||
+        dpe_config_head_dim(c, layer) != c->head_dim) {
+        return DPE_OK; /* no plan moves it, or its keys are another layer's: no pair has a norm */
+    }
     if (s->options.peers->size == 1) {
         l->ops->sum_norms(l->backend, l->q, l->k, batch->rows, sums->products, sum_q, sum_k);
         return DPE_OK;
     }
     const float *q = NULL;
     const float *k = NULL;
-    DPE_TRY(read_heads(l, batch, 0, batch->rows, &q, &k, err));
+    DPE_TRY(read_heads(l, layer, batch, 0, batch->rows, &q, &k, err));
     dpe_norms_add(c, l->n_threads, q, k, batch->rows, sums->products, sum_q, sum_k);
     return DPE_OK;
 }
@@ -121,7 +126,8 @@ static dpe_status give_tap(struct dpe_lane *l, int64_t layer, const struct dpe_b
     for (int64_t r = 0; r < batch->rows; r += run) {
         const float *q = NULL;
         const float *k = NULL;
-        DPE_TRY(read_heads(l, batch, r, run, &q, &k, err));
+        DPE_TRY(read_heads(l, layer, batch, r, run, &q, &k, err));
+        k = dpe_config_kept(l->config, layer) > 0 ? k : NULL;
         const dpe_status status = s->tap(s->tap_user, layer, position_of(batch, r), run, q, k, err);
         if (status != DPE_OK) {
             return dpe_session_agree(s, status, err);
@@ -150,7 +156,9 @@ static struct dpe_attention attention_of(const struct dpe_lane *l, int64_t layer
 {
     const struct dpe_session *s = l->session;
     const struct dpe_config *c = l->config;
-    int64_t width = c->n_heads * c->head_dim;
+    const int64_t head_dim = dpe_config_head_dim(c, layer);
+    const int64_t keys_of = dpe_config_keys_of(c, layer);
+    int64_t width = c->n_heads * head_dim;
     int kind = c->layer_kinds != NULL ? c->layer_kinds[layer] : 0;
     const struct dpe_selection *selection = &s->plan.selection;
     return (struct dpe_attention){
@@ -166,12 +174,12 @@ static struct dpe_attention attention_of(const struct dpe_lane *l, int64_t layer
         .lent = batch->lent,
         .lents = batch->lents,
         .n_heads = c->n_heads,
-        .n_kv_heads = c->n_kv_heads,
-        .head_dim = c->head_dim,
+        .n_kv_heads = dpe_config_kv_heads(c, layer),
+        .head_dim = head_dim,
         .capacity = s->options.capacity,
         .q = row_of(l, l->q, first, width),
-        .k = s->kept[layer].k,
-        .v = s->kept[layer].v,
+        .k = s->kept[keys_of].k,
+        .v = s->kept[keys_of].v,
         .kv = s->kv,
         .kv_layer = dpe_config_attending(c, layer),
         .late = c->late_norms ? s->weights->layers[layer].weight[DPE_WEIGHT_LATE].data : NULL,
@@ -320,7 +328,7 @@ static dpe_status add_to_stream(struct dpe_lane *l, int64_t layer, enum dpe_weig
 static void normalise_heads(struct dpe_lane *l, enum dpe_weight norm, int64_t layer, dpe_mem heads,
                             int64_t rows, int64_t n_heads)
 {
-    int64_t d = l->config->head_dim;
+    int64_t d = dpe_config_head_dim(l->config, layer);
     if (dpe_layer_shape(l->config, layer, norm).rows == 0) {
         return;
     }
@@ -342,16 +350,24 @@ static void project(struct dpe_lane *l, int64_t layer, int64_t rows, int64_t fir
     const struct dpe_config *c = l->config;
     struct dpe_backend *b = l->backend;
     dpe_mem in = read_stream(l, DPE_WEIGHT_ATTENTION_NORM, layer, l->x, rows);
-    if (first == 0) {
+    const bool own = dpe_config_kept(c, layer) > 0;
+    const int64_t kv_heads = dpe_config_kv_heads(c, layer);
+    if (first == 0 && own) {
         ops->project(b, layer, in, rows, l->q, l->k, l->v);
-    } else {
+    } else if (own) {
         ops->linear(b, layer, DPE_WEIGHT_K, in, rows, l->k, false);
         ops->linear(b, layer, DPE_WEIGHT_V, in, rows, l->v, false);
     }
-    normalise_heads(l, DPE_WEIGHT_K_NORM, layer, l->k, rows, c->n_kv_heads);
+    if (own) {
+        normalise_heads(l, DPE_WEIGHT_K_NORM, layer, l->k, rows, kv_heads);
+    }
+    if (own && c->value_norms) {
+        ops->rmsnorm(b, DPE_WEIGHT_V_NORM, layer, dpe_config_head_dim(c, layer), l->v,
+                     rows * kv_heads, l->v);
+    }
     if (first < rows) {
-        dpe_mem q = row_of(l, l->q, first, c->n_heads * c->head_dim);
-        if (first > 0) {
+        dpe_mem q = row_of(l, l->q, first, c->n_heads * dpe_config_head_dim(c, layer));
+        if (first > 0 || !own) {
             ops->linear(b, layer, DPE_WEIGHT_Q, row_of(l, in, first, c->hidden), rows - first, q,
                         false);
         }
@@ -403,15 +419,17 @@ static dpe_status add_attention(struct dpe_lane *l, const struct dpe_batch *batc
     store.q = l->q;
     store.k = l->k;
     store.v = l->v;
-    l->ops->store_kv(l->backend, batch, &store);
+    if (dpe_config_kept(c, layer) > 0) {
+        l->ops->store_kv(l->backend, batch, &store);
+    }
     represent(l, layer, batch);
     if (first == rows) {
         return DPE_OK;
     }
     attend(l, layer, batch, first);
     return add_to_stream(l, layer, DPE_WEIGHT_O, DPE_WEIGHT_ATTENTION_AFTER,
-                         row_of(l, l->attended, first, c->n_heads * c->head_dim), rows - first,
-                         row_of_x(l, first), err);
+                         row_of(l, l->attended, first, c->n_heads * dpe_config_head_dim(c, layer)),
+                         rows - first, row_of_x(l, first), err);
 }
 
 /* x += O · what the layer's state and the tokens before give, for the rows from `first` on; the
@@ -487,6 +505,38 @@ static dpe_status add_mlp(struct dpe_lane *l, const struct dpe_batch *batch, int
     return add_to_stream(l, layer, DPE_WEIGHT_DOWN, DPE_WEIGHT_MLP_AFTER, l->gate, rows, x, err);
 }
 
+/* x += Out · (act(Gate x) ⊙ what the layer has of the tokens and their embeddings), normed; then x
+ * times the layer's number. */
+static dpe_status add_inputs(struct dpe_lane *l, const struct dpe_batch *batch, int64_t layer,
+                             int64_t first, struct dpe_error *err)
+{
+    const struct dpe_config *c = l->config;
+    const struct dpe_ops *ops = l->ops;
+    struct dpe_backend *b = l->backend;
+    const int64_t rows = batch->rows - first;
+    const int64_t width = c->input_width;
+    dpe_mem x = row_of_x(l, first);
+    if (width > 0) {
+        dpe_mem from = (float *)l->embedded + first * c->hidden;
+        dpe_mem in = ops->narrow(b, from, rows * c->hidden, l->normed);
+        ops->linear(b, layer, DPE_WEIGHT_INPUT, in, rows, l->up, false);
+        ops->rmsnorm(b, DPE_WEIGHT_INPUT_NORM, layer, width, l->up, rows, l->up);
+        ops->add_inputs(b, batch, layer, first, l->up);
+        in = ops->narrow(b, x, rows * c->hidden, l->normed);
+        ops->linear(b, layer, DPE_WEIGHT_INPUT_GATE, in, rows, l->gate, false);
+        ops->activate(b, l->gate, l->up, rows, width);
+        DPE_TRY(add_to_stream(l, layer, DPE_WEIGHT_INPUT_OUT, DPE_WEIGHT_INPUT_AFTER, l->gate, rows,
+                              x, err));
+    }
+    if (c->layer_scales) {
+        float factor = 1.0F;
+        dpe_tensor_read(&l->session->weights->layers[layer].weight[DPE_WEIGHT_LAYER_SCALE], 0, 1,
+                        &factor);
+        ops->scale(b, x, rows * c->hidden, (double)factor);
+    }
+    return DPE_OK;
+}
+
 dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct dpe_error *err)
 {
     struct dpe_session *s = l->session;
@@ -499,6 +549,10 @@ dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct
     ops->embed(l->backend, batch, l->x);
     if (l->config->embedding_multiplier > 0.0) {
         ops->scale(l->backend, l->x, rows * l->config->hidden, l->config->embedding_multiplier);
+    }
+    if (l->embedded != NULL) {
+        ops->copy_state(l->backend, l->embedded, l->x,
+                        (uint64_t)(rows * l->config->hidden) * sizeof(float));
     }
     for (int64_t layer = 0; layer < n_layers; layer++) {
         /* After the last layer's keys and values only the wanted rows matter. */
@@ -513,6 +567,7 @@ dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct
         DPE_TRY(dpe_config_attends(l->config, layer) ? add_attention(l, batch, layer, first, err)
                                                      : add_recurrence(l, batch, layer, first, err));
         DPE_TRY(first < rows ? add_mlp(l, batch, layer, first, err) : DPE_OK);
+        DPE_TRY(first < rows ? add_inputs(l, batch, layer, first, err) : DPE_OK);
         status = dpe_kv_status(s->kv, err);
         if (status == DPE_OK && first < rows) {
             status = check_finite(l, layer, batch, first, err);

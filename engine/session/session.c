@@ -39,7 +39,7 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
         s->lent == NULL || s->tokens == NULL || (b->states > 0 && s->states.at == NULL)) {
         return dpe_session_out_of_memory(s, err);
     }
-    s->tap_k = s->tap_q + b->rows * dpe_model_config(s->model)->n_heads * s->config->head_dim;
+    s->tap_k = s->tap_q + b->rows * dpe_config_most_queries(dpe_model_config(s->model));
     s->positions = s->length + s->options.branches;
     s->offsets = s->positions + s->options.branches;
     s->lents = s->lent + s->options.branches;
@@ -158,7 +158,10 @@ static dpe_status allocate_cache(struct dpe_session *s, struct dpe_error *err)
         return make_kv(s, err);
     }
     for (int64_t layer = 0; layer < s->config->n_layers; layer++) {
-        const uint64_t bytes = dpe_config_attends(s->config, layer) ? b->cache : 0;
+        const uint64_t bytes = b->cache == 0
+                                   ? 0
+                                   : dpe_bytes_of(s->options.capacity,
+                                                  dpe_config_kept(s->config, layer), 1, s->element);
         if (!allocate_layer(s, bytes, &s->kept[layer].k) ||
             !allocate_layer(s, bytes, &s->kept[layer].v)) {
             return not_allocated(s, err);

@@ -21,12 +21,23 @@
 static const struct {
     size_t memory, bytes;
 } buffers[] = {
-    BUFFER(x, residual),     BUFFER(normed, hidden), BUFFER(q, heads),
-    BUFFER(attended, heads), BUFFER(k, kv_heads),    BUFFER(v, kv_heads),
-    BUFFER(gate, mlp),       BUFFER(up, mlp),        BUFFER(workspace, workspace),
-    BUFFER(part, part),      BUFFER(lse, sinks),     BUFFER(made, experts),
-    BUFFER(scores, scores),  BUFFER(added, added),   BUFFER(routes, routes),
+    BUFFER(x, residual),
+    BUFFER(normed, hidden),
+    BUFFER(q, heads),
+    BUFFER(attended, heads),
+    BUFFER(k, kv_heads),
+    BUFFER(v, kv_heads),
+    BUFFER(gate, mlp),
+    BUFFER(up, mlp),
+    BUFFER(workspace, workspace),
+    BUFFER(part, part),
+    BUFFER(lse, sinks),
+    BUFFER(made, experts),
+    BUFFER(scores, scores),
+    BUFFER(added, added),
+    BUFFER(routes, routes),
     BUFFER(gates, gates),
+    BUFFER(embedded, embedded),
 };
 
 enum { N_BUFFERS = sizeof buffers / sizeof buffers[0] };

@@ -164,19 +164,21 @@ static uint64_t workspace_bytes(const struct dpe_session_ask *ask, int64_t rows)
     window.selection = (struct dpe_selection){0};
     uint64_t other =
         c->n_kinds > 1 ? ask->ops->attention_workspace(c, &window, keys, rows, n_threads) : 0;
+    for (int kind = 1; kind < c->n_kinds; kind++) {
+        struct dpe_config like = *c; /* heads of their own */
+        if (c->kinds[kind].head_dim > 0) {
+            like.head_dim = c->kinds[kind].head_dim;
+            like.n_kv_heads = c->kinds[kind].kv_heads;
+            window.n_pairs = like.head_dim / 2;
+            const uint64_t more =
+                ask->ops->attention_workspace(&like, &window, keys, rows, n_threads);
+            other = other > more ? other : more;
+        }
+    }
     uint64_t states =
         c->recurrent.value_heads > 0 ? ask->ops->recur_workspace(c, rows, n_threads) : 0;
     own = own > other ? own : other;
     return own > states ? own : states;
-}
-
-static int64_t layers_moved(const struct dpe_config *c)
-{
-    int64_t n = 0;
-    for (int64_t layer = 0; layer < c->n_layers; layer++) {
-        n += dpe_config_moves(c, layer);
-    }
-    return n;
 }
 
 uint64_t dpe_session_weight_bytes(const struct dpe_config *c)
@@ -186,10 +188,9 @@ uint64_t dpe_session_weight_bytes(const struct dpe_config *c)
                : dpe_bytes_of(dpe_config_parameters(c), 1, 1, c->dtype == DPE_F32 ? 4 : 2);
 }
 
-/* Numbers of a row of so many heads, or of q, k, v or the output of a layer with a state. */
-static int64_t widest(const struct dpe_config *c, int64_t heads)
+/* Numbers of a row of heads, or of q, k, v or the output of a layer with a state. */
+static int64_t widest(const struct dpe_config *c, int64_t width)
 {
-    const int64_t width = heads * c->head_dim;
     const int64_t keys = dpe_recurrent_keys(&c->recurrent);
     const int64_t values = dpe_recurrent_values(&c->recurrent);
     const int64_t state = keys > values ? keys : values;
@@ -209,22 +210,25 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
     rows = rows < branches ? branches : rows;
     int64_t logit_rows = dpe_least(rows, ops->logit_rows > 0 ? ops->logit_rows : LOGIT_ROWS);
     const int64_t of_experts = dpe_experts_room(ops, c, rows);
-    const uint64_t dense = dpe_bytes_of(rows, dpe_most(c->intermediate, c->shared_width), 1, e);
+    const uint64_t dense = dpe_bytes_of(rows, dpe_most(dpe_config_dense(c), c->shared_width), 1, e);
     const uint64_t routed = dpe_bytes_of(of_experts, c->expert_width, 1, e);
     struct dpe_session_bytes b = {
         .rows = rows,
         .residual = dpe_bytes_of(rows, c->hidden, 1, f),
         .hidden = dpe_bytes_of(rows, c->hidden, 1, e),
-        .heads = dpe_bytes_of(rows, widest(c, c->n_heads), 1, e),
-        .kv_heads = dpe_bytes_of(rows, widest(c, c->n_kv_heads), 1, e),
+        .heads = dpe_bytes_of(rows, widest(c, dpe_config_most_queries(c)), 1, e),
+        .kv_heads = dpe_bytes_of(rows, widest(c, dpe_config_most_keys(c)), 1, e),
+        .embedded = c->input_width > 0 ? dpe_bytes_of(rows, c->hidden, 1, f) : 0,
         .gates =
             c->output_gate || c->recurrent.value_heads > 0
-                ? dpe_bytes_of(rows, widest(c, c->n_heads) + 2 * c->recurrent.value_heads, 1, e)
+                ? dpe_bytes_of(rows,
+                               widest(c, dpe_config_most_queries(c)) + 2 * c->recurrent.value_heads,
+                               1, e)
                 : 0,
         .states = dpe_session_state_bytes(c, branches),
         .mlp = dense > routed ? dense : routed,
         .cache = options->kv_type == DPE_KV_F32
-                     ? dpe_bytes_of(options->capacity, c->n_kv_heads, c->head_dim, e)
+                     ? dpe_bytes_of(options->capacity, dpe_config_kept_all(c), 1, e)
                      : 0,
         .logit_rows = logit_rows < branches ? branches : logit_rows,
         .part = has_norm_after(c) ? dpe_bytes_of(rows, c->hidden, 1, f) : 0,
@@ -237,8 +241,8 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
         .rotation = dpe_bytes_plus(dpe_rotation_bytes(ask->plan, options->positions),
                                    kind_bytes(c, options->positions)),
         .workspace = workspace_bytes(ask, rows),
-        .taps =
-            dpe_bytes_of(rows, options->peers->size * (c->n_heads + c->n_kv_heads), c->head_dim, f),
+        .taps = dpe_bytes_of(rows, options->peers->size,
+                             dpe_config_most_queries(c) + dpe_config_most_keys(c), f),
         .branches = (uint64_t)branches * (4 * sizeof(int64_t) + 2 * sizeof(struct dpe_lent)),
         .tokens = dpe_bytes_of(options->capacity, 1, 1, sizeof(int32_t)),
         .state = ops->state_bytes(c, ask->plan, options),
@@ -252,9 +256,9 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
     b.lanes = dpe_session_lanes_bytes(ask);
     const uint64_t parts[] = {
         dpe_session_buffer_bytes(&b),
-        dpe_bytes_of(2, attending, 1, b.cache),
+        dpe_bytes_times(b.cache, 2),
         dpe_bytes_of(c->n_layers - attending, 1, 1, b.states),
-        dpe_bytes_of(layers_moved(c), 1, 1, dpe_bytes_plus(b.queries, b.marks)),
+        dpe_bytes_of(dpe_config_moved(c), 1, 1, dpe_bytes_plus(b.queries, b.marks)),
         b.lanes,
         b.rotation,
         b.state,
@@ -300,9 +304,8 @@ static struct dpe_session_bytes put_into_file(const struct dpe_session_ask *ask,
     const struct dpe_config *c = ask->config;
     const uint64_t available = ask->options->max_memory;
     const struct dpe_kv_shape shape = dpe_session_kv_shape(ask);
-    const int64_t attending = dpe_config_attending(c, c->n_layers);
-    uint64_t cache = dpe_bytes_plus(dpe_bytes_of(2, attending, 1, b.cache), b.kv);
-    cache = dpe_bytes_plus(cache, dpe_bytes_of(layers_moved(c), 1, 1, b.queries));
+    uint64_t cache = dpe_bytes_plus(dpe_bytes_times(b.cache, 2), b.kv);
+    cache = dpe_bytes_plus(cache, dpe_bytes_of(dpe_config_moved(c), 1, 1, b.queries));
     uint64_t rest = b.total - cache;
     uint64_t least = dpe_kv_least_bytes(&shape);
     b.cache = b.queries = 0;
@@ -321,7 +324,8 @@ struct dpe_session_bytes dpe_session_fit_bytes(const struct dpe_session_ask *ask
     while (bytes.total > available && dpe_session_halve_chunk(ops, options)) {
         bytes = dpe_session_count_bytes(ask);
     }
-    bool file = options->kv_dir != NULL && options->max_memory != 0 && ops->reads_kv;
+    bool file = !dpe_config_mixed(ask->config) && options->kv_dir != NULL &&
+                options->max_memory != 0 && ops->reads_kv;
     if (file && bytes.total != UINT64_MAX && bytes.total > options->max_memory) {
         bytes = put_into_file(ask, bytes);
     }
@@ -420,6 +424,12 @@ dpe_status dpe_session_check_fits(const struct dpe_session_ask *ask,
     const double mib = 1024.0 * 1024.0;
     const struct dpe_session_options *options = ask->options;
     uint64_t available = memory_for(ask->ops, options);
+    if (options->kv_type != DPE_KV_F32 && dpe_config_mixed(ask->config)) {
+        return dpe_fail(err, DPE_USAGE,
+                        "keys and values in %s: layers of model_type %s differ in their heads, or "
+                        "share keys; expected f32",
+                        dpe_kv_type_names[options->kv_type], ask->config->model_type);
+    }
     if (bytes->total <= available) {
         return DPE_OK;
     }

@@ -467,6 +467,9 @@ static void copy_rows(struct dpe_session *s, int64_t from, int64_t to, int64_t f
         if (!dpe_config_attends(s->config, layer)) {
             continue;
         }
+        if (dpe_config_kept(s->config, layer) == 0) {
+            continue;
+        }
         const struct dpe_store store = dpe_session_store(s, layer);
         s->ops->copy_kv(s->own.backend, &store, from + first, to + first, end - first);
     }

@@ -16,6 +16,7 @@ dpe_status dpe_session_saved_shape(const struct dpe_session *s, struct dpe_saved
         : !s->ops->reads_kv || s->element != sizeof(float) ? "the device keeps them for itself"
         : s->plan.selection.block > 0 ? "the plan selects keys, by what it keeps of blocks"
         : s->states.at != NULL        ? "layers have a state besides"
+        : dpe_config_mixed(s->config) ? "layers differ in their heads, or share keys"
         : s->bytes.file > 0           ? "they are in a file without a name (--kv-cache-dir)"
         : s->prefix > 0               ? "branches share a prefix"
                                       : NULL;

@@ -413,13 +413,14 @@ static void put_unknown(struct maker *maker, json_t *model)
     }
 }
 
-static void make_sentence_piece(struct maker *maker, json_t *model)
+/* SentencePiece, whose merges follow from scores, or are in the file (`merged`, Gemma 4). */
+static void make_sentence_piece(struct maker *maker, bool merged, json_t *model)
 {
-    bool prefix = dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_space_prefix", true);
+    bool prefix = dpe_gguf_flag(&maker->in, "tokenizer.ggml.add_space_prefix", !merged);
     const struct dpe_gguf_value *scores =
         dpe_gguf_array(&maker->in, "tokenizer.ggml.scores", DPE_GGUF_F32);
     json_t *before = json_array();
-    if (scores == NULL || scores->n != maker->tokens->n) {
+    if (!merged && (scores == NULL || scores->n != maker->tokens->n)) {
         dpe_gguf_expected(&maker->in, "tokenizer.ggml.scores", "a number for each token");
     }
     if (prefix) {
@@ -433,7 +434,9 @@ static void make_sentence_piece(struct maker *maker, json_t *model)
     json_object_set_new(model, "fuse_unk", json_true());
     put_unknown(maker, model);
     put_tokens(maker, true, model);
-    if (maker->in.status == DPE_OK) {
+    if (merged) {
+        put_merges(maker, model);
+    } else if (maker->in.status == DPE_OK) {
         derive_merges(maker, scores, model);
     }
 }
@@ -484,18 +487,20 @@ static void make(struct maker *maker)
         dpe_gguf_expected(&maker->in, token_types, "a number for each token");
     }
     json_t *model = json_pack("{s:s}", "type", "BPE");
-    bool spm = dpe_gguf_text_is(&maker->in, key, "llama");
+    bool merged = dpe_gguf_text_is(&maker->in, key, "gemma4");
+    bool spm = merged || dpe_gguf_text_is(&maker->in, key, "llama");
     bool bos = spm;
     json_object_set_new(maker->out, "model", model);
     if (maker->in.status != DPE_OK) {
         return;
     }
     if (spm) {
-        make_sentence_piece(maker, model);
+        make_sentence_piece(maker, merged, model);
     } else if (dpe_gguf_text_is(&maker->in, key, "gpt2")) {
         make_byte_level(maker, model, &bos);
     } else {
-        dpe_gguf_expected(&maker->in, key, "gpt2 (byte-level BPE) or llama (SentencePiece)");
+        dpe_gguf_expected(&maker->in, key,
+                          "gpt2 (byte-level BPE), llama (SentencePiece) or gemma4");
     }
     if (maker->in.status == DPE_OK) {
         put_ends(maker, bos);

@@ -49,9 +49,10 @@ static void show_layers(const struct dpe_config *config)
         show_layers_of(config, i);
         if (kind->recurrent) {
             char bytes[32];
-            const uint64_t state = (uint64_t)dpe_recurrent_floats(&config->recurrent);
-            dpe_print(" (recurrent, a state of %s each",
-                      dpe_format_bytes(state * sizeof(float), bytes));
+            dpe_print(
+                " (recurrent, a state of %s each",
+                dpe_format_bytes(sizeof(float) * (uint64_t)dpe_recurrent_floats(&config->recurrent),
+                                 bytes));
         } else {
             dpe_print(kind->rope < 0 ? " (without positions" : " (");
         }
@@ -72,8 +73,7 @@ static const char *const dtypes[] = {"F32", "F16", "BF16"};
 /* Of a token's keys and values, as numbers of 32 bits. */
 static int64_t cache_bytes(const struct dpe_config *config)
 {
-    return dpe_config_attending(config, config->n_layers) * config->n_kv_heads * config->head_dim *
-           2 * (int64_t)sizeof(float);
+    return dpe_config_kept_all(config) * 2 * (int64_t)sizeof(float);
 }
 
 /* Of the states of a sequence, in all layers that have one. */
@@ -81,15 +81,6 @@ static int64_t state_bytes(const struct dpe_config *config)
 {
     const int64_t layers = config->n_layers - dpe_config_attending(config, config->n_layers);
     return layers * dpe_recurrent_floats(&config->recurrent) * (int64_t)sizeof(float);
-}
-
-static int64_t layers_moved(const struct dpe_config *config)
-{
-    int64_t n = 0;
-    for (int64_t i = 0; i < config->n_layers; i++) {
-        n += dpe_config_moves(config, i);
-    }
-    return n;
 }
 
 static dpe_status info_json(const struct dpe_runner *run, struct dpe_error *err)
@@ -123,7 +114,7 @@ static dpe_status info_json(const struct dpe_runner *run, struct dpe_error *err)
                   {"kv_heads", config->n_kv_heads},
                   {"head_dim", config->head_dim},
                   {"pairs", dpe_config_pairs(config)},
-                  {"layers_moved", layers_moved(config)},
+                  {"layers_moved", dpe_config_moved(config)},
                   {"vocabulary", config->vocab},
                   {"trained_length", run->trained_length},
                   {"kv_bytes_per_token", cache_bytes(config)},
@@ -242,11 +233,7 @@ dpe_status dpe_run_tool_print_nll(const struct dpe_runner *run, const struct nll
 static void show_map(const char *side, const struct dpe_position_map *map, int64_t n_pairs)
 {
     dpe_print("    %s: ", side);
-    if (isfinite(map->period)) {
-        dpe_print("(x mod %.0f) ", map->period);
-    } else {
-        dpe_print("x ");
-    }
+    isfinite(map->period) ? dpe_print("(x mod %.0f) ", map->period) : dpe_print("x ");
     int64_t begin = 0;
     for (int64_t j = 1; j <= n_pairs; j++) {
         bool same = j < n_pairs && map->scale[j] == map->scale[begin] &&
@@ -289,7 +276,7 @@ static void show_bands(const struct dpe_plan *plan)
 static void show_distances(const struct dpe_plan *plan, int64_t length)
 {
     int64_t rotating = plan->n_pairs - plan->n_still;
-    int64_t pairs[3] = {0, rotating / 2, rotating > 0 ? rotating - 1 : 0};
+    int64_t pairs[3] = {0, rotating / 2, rotating - 1};
     bool moved = dpe_selects(&plan->selection) && plan->selection.positions != DPE_PLACE_TRUE;
     dpe_print("effective distance seen by the query at %s%lld (layer 0, head 0):\n",
               moved ? "place " : "", (long long)length - 1);
@@ -303,13 +290,21 @@ static void show_distances(const struct dpe_plan *plan, int64_t length)
             if (i == 0) {
                 dpe_print(" %6d", rel.band);
             }
-            if (rel.band < 0) {
-                dpe_print(" %12s", "masked");
-            } else {
-                dpe_print(" %12.10g", rel.rel);
-            }
+            rel.band < 0 ? dpe_print(" %12s", "masked") : dpe_print(" %12.10g", rel.rel);
         }
         dpe_print("\n");
+    }
+}
+
+/* Where no pair rotates a plan is a temperature: what it does to the queries. */
+static void show_factors(const struct dpe_plan *plan, int64_t length)
+{
+    const struct dpe_temperature *t = &plan->temperature;
+    dpe_print("no pair rotates; logits of a query (layer 0) are multiplied by\n%12s %12s\n",
+              "position", "factor");
+    for (int64_t m = 0; m < length; m = m == 0 ? 1 : m * 2) {
+        dpe_print("%12lld %12.6g\n", (long long)m,
+                  t->logit_scale * t->depth[0] * dpe_temperature_factor(t, m));
     }
 }
 
@@ -369,9 +364,11 @@ void dpe_run_tool_show_plan(const struct dpe_runner *run, const struct dpe_plan 
     dpe_print("method          %s\n", plan->name);
     dpe_print("trained length  %lld\n", (long long)run->trained_length);
     dpe_print("length          %lld\n", (long long)length);
-    dpe_print("pairs           %lld, wavelengths %.4g ... %.4g tokens\n",
-              (long long)(plan->n_pairs - plan->n_still), 2.0 * M_PI / plan->inv_freq[0],
-              2.0 * M_PI / plan->inv_freq[dpe_most(plan->n_pairs - plan->n_still, 1) - 1]);
+    const int64_t rotating = plan->n_pairs - plan->n_still;
+    if (rotating > 0) {
+        dpe_print("pairs           %lld, wavelengths %.4g ... %.4g tokens\n", (long long)rotating,
+                  2.0 * M_PI / plan->inv_freq[0], 2.0 * M_PI / plan->inv_freq[rotating - 1]);
+    }
     dpe_print("logit factor    %.6g\n", plan->temperature.logit_scale);
     struct dpe_temperature varies = plan->temperature;
     varies.logit_scale = 1.0;
@@ -385,6 +382,10 @@ void dpe_run_tool_show_plan(const struct dpe_runner *run, const struct dpe_plan 
                       varies.depth[0], varies.depth[2]);
         }
         dpe_print("\n");
+    }
+    if (rotating == 0) {
+        show_factors(plan, length);
+        return;
     }
     show_bands(plan);
     if (dpe_selects(&plan->selection)) {

@@ -165,17 +165,22 @@ enum { RUNTIMES = sizeof runtimes / sizeof runtimes[0] };
 enum { MOST_CONFIG = 1 << 26, MOST_HEAD_DIM = 1 << 11 };
 static const double MOST_POSITIONS = 0x1p40;
 
-/* Whether a list of names joined by commas has this one. */
-static bool listed(const char *which, const char *name)
+/* Whether the first of some names joined by commas is this one. */
+static bool begins(const char *names, const char *name)
 {
     size_t n = strlen(name);
+    return strncmp(names, name, n) == 0 && (names[n] == ',' || names[n] == '\0');
+}
+
+/* Whether one of them is. */
+static bool listed(const char *which, const char *name)
+{
+    bool found = false;
     for (const char *word = which; word != NULL; word = strchr(word, ',')) {
         word += *word == ',';
-        if (strncmp(word, name, n) == 0 && (word[n] == ',' || word[n] == '\0')) {
-            return true;
-        }
+        found = found || begins(word, name);
     }
-    return false;
+    return found;
 }
 
 static bool chosen(const char *which, const struct dpe_runtime *row)
@@ -200,9 +205,7 @@ static dpe_status check_names(const char *which, struct dpe_error *err)
         word += *word == ',';
         bool found = false;
         for (size_t i = 0; i < RUNTIMES; i++) {
-            const char *name = runtimes[i].name;
-            found = found || (strncmp(name, word, strlen(name)) == 0 &&
-                              (word[strlen(name)] == ',' || word[strlen(name)] == '\0'));
+            found = found || begins(word, runtimes[i].name);
         }
         if (!found) {
             return dpe_fail(err, DPE_USAGE,
@@ -399,7 +402,7 @@ void dpe_readings_free(struct dpe_readings *readings)
 /* What the engine computes, as a reading to compare with. False: it computes nothing. */
 static bool read_own(const struct dpe_config *config, int64_t length, struct dpe_reading *own)
 {
-    own->growth = config->query_growth;
+    own->growth = config->growth_still ? 0.0 : config->query_growth;
     own->growth_length = config->query_length;
     return dpe_rope_native(config, length, own->inv_freq, &own->factor, NULL) == DPE_OK;
 }
@@ -430,11 +433,13 @@ const char *dpe_runtimes_differ(const struct dpe_model *model, char text[DPE_RUN
     const struct dpe_config *config = dpe_model_config(model);
     const char *json = dpe_model_config_json(model);
     const int64_t lengths[] = {2, 4 * config->max_position};
-    char names[128] = "";
-    char why[DPE_READING_TEXT] = "";
+    /* Not known of classes whose rotation is not in their config.json alone: an alpha, heads of
+     * several sizes. */
+    const int n = dpe_config_mixed(config) || config->late_norms ? 0 : 2;
+    char names[128] = "", why[DPE_READING_TEXT] = "";
     struct dpe_reading own = {.inv_freq = dpe_alloc_zero((size_t)config->head_dim, sizeof(double))};
     text[0] = '\0';
-    for (size_t i = 0; i < 2 && own.inv_freq != NULL && dpe_model_types(model) == NULL; i++) {
+    for (int i = 0; i < n && own.inv_freq != NULL && dpe_model_types(model) == NULL; i++) {
         DPE_SCOPED(dpe_readings_free) struct dpe_readings readings = {0};
         if (read_own(config, lengths[i], &own) &&
             dpe_readings_make("config.json", json, strlen(json), "current", config->max_position,

@@ -40,7 +40,7 @@ NAME = "dpe"
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "phi3", "olmo2", "olmo3", "granite",
                "smollm3", "glm4", "ministral3", "gemma2", "gemma3_text", "gpt_oss", "qwen3_5_text", "qwen3_5_moe_text",
                "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "cohere2",
-               "hunyuan_v1_dense", "llama4_text")
+               "hunyuan_v1_dense", "llama4_text", "gemma4_text")
 # Their frequencies depend on the length of the text, so the checkpoint has none to compare.
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 
@@ -177,7 +177,9 @@ def _head_order(text, module):
     positions = torch.ones(1, dim, dtype=torch.long, device=device)
     typed = "layer_type" in inspect.signature(text.rotary_emb.forward).parameters
     cos, sin = text.rotary_emb(unit[0], positions, *(["full_attention"] if typed else []))
-    image = rotate(unit, unit, cos.float(), sin.float())[0][0, 0].double().cpu()
+    both = list(inspect.signature(rotate).parameters)[:2] == ["q", "k"]
+    image = rotate(unit, unit, cos.float(), sin.float())[0] if both else rotate(unit, cos.float(), sin.float())
+    image = image[0, 0].double().cpu()
     beside = image - torch.diag(image.diagonal())
     first = [c for c in range(dim) if beside[c].max() > 0]   # goes to a cos, b sin; the other to -a sin, b cos
     second = [int(beside[c].argmax()) for c in first]
@@ -218,6 +220,11 @@ def _early(switch, norm, common):
     return hook
 
 
+def _kv_heads(config, module):
+    """Of a layer that moves: the others may have more."""
+    return config.num_attention_heads // module.num_key_value_groups
+
+
 def _rope_types(text):
     types = text.rotary_emb.rope_type
     return types.values() if isinstance(types, dict) else [types]
@@ -248,7 +255,7 @@ def _check_model(model, table):
     text = decoder_of(model)
     config, (moving, rotates) = text.config, _check_layers(text)
     table.check_model(config.model_type, n_layers=len(text.layers), n_heads=config.num_attention_heads,
-                      n_kv_heads=config.num_key_value_heads, head_dim=moving[0].head_dim)
+                      n_kv_heads=_kv_heads(config, moving[0]), head_dim=moving[0].head_dim)
     if not rotates:
         if any(entry.applied_inv_freq.any() for entry in table.entries):
             raise TableError("no full-attention layer of this model rotates: expected a table of a temperature alone, found one that rotates pairs")
@@ -274,7 +281,7 @@ def _formula(model, length):
     _, frequencies, factor = _head_order(text, moving[0])
     trained = trained_length_of(config)
     table = formula_table(trained, length, frequencies, factor, config.model_type, n_layers=len(text.layers),
-                          n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads, head_dim=moving[0].head_dim)
+                          n_heads=config.num_attention_heads, n_kv_heads=_kv_heads(config, moving[0]), head_dim=moving[0].head_dim)
     warnings.warn(f"texts of more than {trained} tokens, up to {length}, run under the formula: {NOT_MEASURED}")
     return table
 

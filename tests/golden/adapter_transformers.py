@@ -31,7 +31,7 @@ from dpe_attention import TableError  # noqa: E402
 LIMIT = 1e-4
 FAMILIES = ("qwen3", "qwen3_windows", "qwen3_moe", "phi3", "phi3_short", "olmo2", "olmo3", "granite", "smollm3",
             "glm4", "ministral3", "mistral3", "gemma2", "gemma3", "gpt_oss", "qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid",
-            "glm4_moe", "glm4_moe_one_group", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "hunyuan", "hunyuan_tied")
+            "glm4_moe", "glm4_moe_one_group", "minimax_m2", "seed_oss", "ernie4_5", "exaone4", "hunyuan", "hunyuan_tied", "gemma4_alike")
 
 
 def make_table(path, model, length, window, scales, share, trained=None, rotation=None, unrounded=False, stretch=None):
@@ -40,7 +40,10 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
     (adapter_probe rotation); without, those of rope_theta. Given `stretch`, it is the plan of another method:
     `unrounded` or not, with frequencies that are divided, the last one that rotates by `stretch`."""
     config = model.config.get_text_config()
-    dim = next(layer.self_attn for layer in dpe_transformers.decoder_of(model).layers if hasattr(layer, "self_attn")).head_dim
+    text = dpe_transformers.decoder_of(model)
+    one = dpe_transformers._moving_layers(text)[0][0] if not hasattr(text, "rotary_emb") or text.rotary_emb is not None else \
+        next(layer.self_attn for layer in text.layers if hasattr(layer, "self_attn"))
+    dim = one.head_dim
     pairs, groups = dim // 2, len(scales)
     top_k = max(1, int(share * pairs))
     draw = random.Random(1)
@@ -50,7 +53,7 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
     table = {"schema_name": "dpe-table", "schema_version": "9.0.0", "adapter_required": True,
              "model": {"model_type": config.model_type, "fingerprint": "0",
                        "n_layers": config.num_hidden_layers, "n_heads": config.num_attention_heads,
-                       "n_kv_heads": config.num_key_value_heads, "head_dim": dim},
+                       "n_kv_heads": config.num_attention_heads // one.num_key_value_groups, "head_dim": dim},
              "trained_length": trained or config.max_position_embeddings, "evaluated_length": length,
              "local_window": window, "top_k": top_k, "near_rule": "distance < local_window",
              "rounding": "separable", "angle_precision": "f32", "pair_layout": "half-split",

@@ -151,14 +151,26 @@ MODELS = [
     ("llama4_moves", "Llama4Text",
      dict(num_hidden_layers=3, intermediate_size=8, intermediate_size_mlp=16, num_local_experts=3, num_experts_per_tok=1, use_qk_norm=False,
           attention_chunk_size=None, no_rope_layers=[1, 0, 1], floor_scale=5, attn_scale=0.5), "new"),
+    ("gemma4", "Gemma4Text",
+     dict(num_hidden_layers=6, layer_types=types(1, 0, 1, 0, 1, 0), sliding_window=7, global_head_dim=16, num_kv_shared_layers=2,
+          use_double_wide_mlp=True, hidden_size_per_layer_input=8, vocab_size_per_layer_input=64, final_logit_softcapping=6.0,
+          rope_parameters={
+              "full_attention": dict(rope_type="proportional", rope_theta=100.0, partial_rotary_factor=0.25),
+              "sliding_attention": dict(rope_type="default", rope_theta=1000.0)}), "new"),
+    ("gemma4_alike", "Gemma4Text",
+     dict(num_hidden_layers=3, layer_types=types(1, 1, 0), sliding_window=7, global_head_dim=16, attention_k_eq_v=True,
+          num_global_key_value_heads=1, hidden_size_per_layer_input=0,
+          rope_parameters={
+              "full_attention": dict(rope_type="proportional", rope_theta=1e6, partial_rotary_factor=0.5),
+              "sliding_attention": dict(rope_type="default", rope_theta=1e4)}), "new"),
     ("exaone4", "Exaone4", dict(head_dim=None, sliding_window=None, layer_types=types(0, 0)), "new"),
 ]
 
 
 def fill(model, generator):
     """As tiny's, for the shapes of experts, sinks and norms that multiply by 1 + weight."""
-    shifted = any(name in type(model).__name__ for name in ("Gemma", "Qwen3_5", "Qwen3Next"))
-    routers = [(n, b) for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")]
+    shifted = any(name in type(model).__name__ for name in ("Gemma2", "Gemma3", "Qwen3_5", "Qwen3Next"))
+    routers = [(n, b) for n, b in model.named_buffers() if n.endswith(("e_score_correction_bias", "layer_scalar"))]
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *routers]:
             noise = torch.randn(weight.shape, generator=generator)

@@ -23,6 +23,7 @@
 #include "tests/engine/cuda/flash_case.h"
 
 #include "engine/cuda/kernels/attention.h"
+#include "engine/cuda/kernels/cuda_recur.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/prefill/attention_wgmma.h"
 #include "tests/ptx/ptx_runtime.h"
@@ -573,6 +574,89 @@ static void group_rotate(void)
     rotation(DPE_BF16, 128, 12);
 }
 
+/* --------------------------------------------------------------------------------------------
+ * layers with a state */
+
+/* A run of rows in a state that has seen others, piece by piece. */
+static void recur(enum dpe_dtype dtype, const struct dpe_recurrent *shape, int64_t rows,
+                  int64_t lead)
+{
+    const int64_t channels[] = {dpe_recurrent_keys(shape), dpe_recurrent_keys(shape),
+                                dpe_recurrent_values(shape)};
+    const int64_t heads = shape->value_heads;
+    const int64_t n_pieces = (lead + rows + DPE_RECUR_PIECE - 1) / DPE_RECUR_PIECE;
+    static const char *const names[] = {"q", "k", "v", "conv_q", "conv_k", "conv_v"};
+    struct dpe_rng rng;
+    dpe_rng_seed(&rng, 8, (uint64_t)(rows + shape->key_dim));
+    struct dpe_recur call = {.dtype = dtype,
+                             .width = (int32_t)shape->width,
+                             .key_heads = (int32_t)shape->key_heads,
+                             .value_heads = (int32_t)heads,
+                             .key_dim = (int32_t)shape->key_dim,
+                             .value_dim = (int32_t)shape->value_dim,
+                             .tiled = shape->tiled,
+                             .lead = (int32_t)lead,
+                             .eps = 1e-6F,
+                             .reach = shape->doubled ? 2.0F : 1.0F,
+                             .rows = rows};
+    fprintf(out, "case recur: %s, %d rows after %d, heads of %d and %d\n",
+            dpe_block_types[dtype].name, (int)rows, (int)lead, (int)shape->key_dim,
+            (int)shape->value_dim);
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"recur", 1},
+                   {"size", dtype == DPE_F32 ? 4 : 2},
+                   {"bf16", dtype == DPE_BF16},
+                   {"rows", rows},
+                   {"width", shape->width},
+                   {"key_heads", shape->key_heads},
+                   {"value_heads", heads},
+                   {"key_dim", shape->key_dim},
+                   {"value_dim", shape->value_dim},
+                   {"tiled", shape->tiled},
+                   {"doubled", shape->doubled}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        number(numbers[i].name, (double)numbers[i].value);
+    }
+    for (int i = 0; i < 3; i++) {
+        call.x[i] = random_memory(dtype, rows * channels[i], &rng, names[i], false);
+        call.convolution[i] =
+            random_memory(dtype, channels[i] * shape->width, &rng, names[3 + i], false);
+    }
+    float *rate = flash_memory(heads, sizeof *rate);
+    for (int64_t h = 0; h < heads; h++) {
+        rate[h] = -0.1F - 0.3F * (float)h;
+    }
+    region("rate", rate, (size_t)heads * sizeof *rate, false);
+    call.rate = rate;
+    call.step = random_memory(DPE_F32, heads, &rng, "step", false);
+    call.norm = random_memory(DPE_F32, shape->value_dim, &rng, "norm", false);
+    call.gate = random_memory(dtype, rows * channels[2], &rng, "gate", true);
+    call.beta = random_memory(dtype, rows * heads, &rng, "beta", false);
+    call.decay = random_memory(dtype, rows * heads, &rng, "decay", false);
+    call.out = random_memory(dtype, rows * channels[2], &rng, "made", true);
+    call.states = random_memory(DPE_F32, dpe_recurrent_floats(shape), &rng, "states", true);
+    const int64_t floats = dpe_recurrent_floats(shape);
+    float *before = flash_memory(floats, sizeof *before);
+    memcpy(before, call.states, (size_t)floats * sizeof *before);
+    region("before", before, (size_t)floats * sizeof *before, false);
+    const int64_t n = dpe_recur_floats(shape, n_pieces);
+    float *workspace = flash_memory(n, sizeof *workspace);
+    region("workspace", workspace, (size_t)n * sizeof *workspace, true);
+    assert_int_equal(dpe_kernel_recur_pieces(&call, workspace), 0);
+    fprintf(out, "end\n");
+}
+
+static void group_recur(void)
+{
+    /* A warp keeps 32 channels: of one of q, k and v, as the interpreter wants. */
+    const struct dpe_recurrent small = {1, 2, 32, 32, 4, false, false, 1e-6};
+    const struct dpe_recurrent tiled = {2, 4, 16, 40, 3, true, true, 1e-6};
+    recur(DPE_BF16, &small, 70, 0);
+    recur(DPE_F32, &tiled, 30, 50);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -584,6 +668,7 @@ int main(int argc, char **argv)
                   {"products", group_products},
                   {"rotate", group_rotate},
                   {"small", group_small},
+                  {"recur", group_recur},
                   {"faults_mma", group_faults_mma},
                   {"faults_wgmma", group_faults_wgmma},
                   {"faults_decode", group_faults_decode}};

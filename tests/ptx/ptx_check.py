@@ -22,7 +22,7 @@ from ptx_read import Unreadable, kernel_texts, plain_name, read_kernel, shared_v
 
 SOURCES = {"mma": "prefill/attention_mma", "wgmma": "prefill/attention_wgmma", "decode": "kernels/attention_decode",
            "products": "kernels/product_few", "small": "kernels/kernels",
-           "rotate": "kernels/rotate"}
+           "rotate": "kernels/rotate", "recur": "kernels/recur"}
 FAULTY = {"mma": "attention_mma", "wgmma": "attention_wgmma", "decode": "6decode"}  # the kernel that faults are planted into
 GUARD = 64  # elements around results that nothing may write
 
@@ -207,7 +207,55 @@ def check_small(case, memory):
     return within("to", read(memory["to"].tobytes(), case.size == 4).reshape(shape), want, unit * np.abs(want) + 1e-5)
 
 
+def delta_rule(case, x, tail, state):
+    """Outputs and states of a layer with a state (engine/model/config/recurrent.h), token by token in double. Tail and state change."""
+    def silu(a):
+        return a / (1 + np.exp(-a))
+
+    heads, keys, d, e = case.value_heads, case.key_heads, case.key_dim, case.value_dim
+    weights = np.concatenate([x["conv_" + part].reshape(-1, case.width) for part in "qkv"])
+    rows = np.concatenate([x[part].reshape(case.rows, -1) for part in "qkv"], axis=1)
+    made = np.zeros((case.rows, heads, e))
+    for r in range(case.rows):
+        window = np.concatenate([tail, rows[r:r + 1]])
+        tail[:] = window[1:]
+        mixed = silu((window.T * weights).sum(1))
+        q, k, v = (part.reshape(-1, size) for part, size in zip(np.split(mixed, [keys * d, 2 * keys * d]), (d, d, e)))
+        q, k = (part / np.sqrt((part ** 2).sum(1, keepdims=True) + 1e-6) for part in (q, k))
+        for h in range(heads):
+            of = h % keys if case.tiled else h // (heads // keys)
+            decay = np.exp(x["rate"][h] * np.log1p(np.exp(x["decay"].reshape(-1, heads)[r, h] + x["step"][h])))
+            beta = (2 if case.doubled else 1) / (1 + np.exp(-x["beta"].reshape(-1, heads)[r, h]))
+            state[h] *= decay
+            state[h] += np.outer(k[of], beta * (v[h] - state[h].T @ k[of]))
+            o = state[h].T @ (q[of] / np.sqrt(d))
+            made[r, h] = o / np.sqrt((o ** 2).mean() + 1e-6) * x["norm"] * silu(x["gate"].reshape(-1, heads, e)[r, h])
+    return made
+
+
+def check_recur(case, memory):
+    single = ("rate", "step", "norm", "before")
+    x = {name: np.frombuffer(data, "<f4").astype(float) if name in single or case.size == 4 else floats(data, case.bf16)
+         for name, (_, data, _) in case.regions.items() if name not in ("workspace", "states")}
+    channels = 2 * case.key_heads * case.key_dim + case.value_heads * case.value_dim
+    rows = case.width - 1
+    tail = x["before"][:rows * channels].reshape(rows, channels).copy()
+    state = x["before"][rows * channels:].reshape(case.value_heads, case.key_dim, case.value_dim).copy()
+    want = delta_rule(case, x, tail, state)
+    data = memory["made"].tobytes()
+    got = (np.frombuffer(data, "<f4").astype(float) if case.size == 4 else floats(data, case.bf16)).reshape(want.shape)
+    # Products of halves have 16 bits of each float, others all of them; outputs are rounded once.
+    unit = 2.0 ** -18 if case.size == 4 else 2.0 ** (-8 if case.bf16 else -11)
+    wrong, worst = within("out", got, want, unit * np.abs(want) + (2.0 ** -16 if case.size == 4 else 2.0 ** -9))
+    states = np.frombuffer(memory["states"].tobytes(), "<f4").astype(float)
+    wrong_state, worst_state = within("state", states, np.concatenate([tail.ravel(), state.ravel()]),
+                                      np.full(states.shape, (2.0 ** -17 if case.size == 4 else 2.0 ** -11) * np.abs(state).max()))
+    return wrong or wrong_state, max(worst, worst_state)
+
+
 def check(case, memory):
+    if "recur" in case.numbers:
+        return check_recur(case, memory)
     if any(name in case.numbers for name in SMALL):
         return check_small(case, memory)
     if "x" in case.regions:

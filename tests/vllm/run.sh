@@ -75,6 +75,7 @@ check kernel-compiles "$DPE_VLLM_PYTHON" "$here/kernel_compiles.py"
 check kernel-served served kernel
 check kernel-wrong served kernel wrong
 check hybrid served hybrid
+check still served still
 check graphs served graphs
 check fp8 served fp8
 check fp8-kernel served fp8 kernel

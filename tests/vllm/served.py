@@ -382,6 +382,61 @@ def check_hybrid():
         print(f"hybrid, {spec}: {away[spec]:.4f} nats a token from float32 under this plan, {nearest:.4f} from the next", flush=True)
 
 
+def still():
+    """A folder of EXAONE 4's kind with random weights: layers with windows rotate, those without have no positions."""
+    import shutil
+    import torch
+    import transformers
+
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    torch.manual_seed(5)
+    config = transformers.Exaone4Config(
+        vocab_size=2560, hidden_size=128, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
+        max_position_embeddings=TRAINED, sliding_window=64, layer_types=["sliding_attention", "full_attention"] * 2, bos_token_id=2558,
+        eos_token_id=2559)
+    model = transformers.Exaone4ForCausalLM(config)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(1 + 0.3 * torch.randn(weight.shape) if weight.ndim == 1 else torch.randn(weight.shape) / weight.shape[-1] ** 0.5)
+            weight *= 2.0 if "q_norm" in name else 1.0
+    folder = os.path.join(WORK, "still")
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        if os.path.exists(os.path.join(root, "data", "reference", name)):
+            shutil.copy(os.path.join(root, "data", "reference", name), folder)
+    return folder
+
+
+def check_still():
+    """No layer that sees all keys rotates: a table of a temperature alone is applied to these; one that rotates pairs is refused."""
+    global MODEL
+    other = plan("self-extend")
+    MODEL = still()
+    plans = {spec: plan(spec) for spec in ("rope:log-n=100,log-n-power=3", "rope:logit-scale=1.6", "rope")}
+    os.environ["DPE_TABLE"] = next(iter(plans.values()))
+    engine = Engine(max_num_batched_tokens=200)
+    path, ids = text_of(TOKENS)
+    from dpe_attention import TableError, load_table
+    from dpe_vllm.model import _check_heated
+    from dpe_vllm.serving import use
+
+    found = {}
+    for spec, file in plans.items():
+        use(file)
+        answer = engine.answers([ids], likelihoods=True)[0]
+        found[spec] = nll(answer)
+        same(answer, path, TOKENS, f"still, {spec}", "--method", spec, "--length", str(LENGTH))
+    assert min(abs(found[a] - found[b]) for a in found for b in found if a < b) > 20 * NATS, found
+    from dpe_vllm.hooks import RUNNERS
+
+    try:
+        _check_heated(RUNNERS[-1].model_config.hf_text_config, load_table(other), dict.fromkeys("ab"), 4)
+    except TableError as error:
+        assert "2 of its 4 layers see all keys and have no positions: expected a table of a temperature alone" in str(error), error
+    else:
+        raise AssertionError("a table that rotates pairs was accepted")
+
+
 def check_norms():
     """Norms of a model of which every other layer is recurrent, from two processes: zeros for those."""
     import torch

@@ -191,6 +191,8 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
     const char *other = config->late_norms ? "its heads are normalised after rotation"
                         : config->router.before || config->query_from > 0
                             ? "its router scales what experts read"
+                        : dpe_config_mixed(config) || config->input_width > 0 || config->value_norms
+                            ? "its layers differ in their heads, share keys or have inputs"
                             : NULL;
     if (other != NULL) {
         return dpe_fail(err, DPE_NO_DEVICE,

@@ -254,7 +254,7 @@ static void read_factors(struct dpe_json_reader *top, struct dpe_config *config)
         bool attention = json_object_get(top->from, "attn_logit_softcapping") == NULL && two;
         bool final = json_object_get(top->from, "final_logit_softcapping") == NULL && two;
         double scalar = dpe_json_number(top, "query_pre_attn_scalar", positive, 256.0);
-        config->attention_multiplier = 1.0 / sqrt(scalar);
+        config->attention_multiplier = family->mixed ? 1.0 : 1.0 / sqrt(scalar);
         config->attention_cap =
             dpe_json_number(top, "attn_logit_softcapping", positive, attention ? 50.0 : 0.0);
         config->logit_cap =
@@ -577,7 +577,7 @@ const char *dpe_config_trained_key(const struct dpe_config *config)
 
 int64_t dpe_config_widest(const struct dpe_config *config)
 {
-    return dpe_most(config->intermediate, dpe_most(config->expert_width, config->shared_width));
+    return dpe_most(dpe_config_dense(config), dpe_most(config->expert_width, config->shared_width));
 }
 
 int64_t dpe_config_parameters(const struct dpe_config *config)
@@ -586,7 +586,8 @@ int64_t dpe_config_parameters(const struct dpe_config *config)
     for (int64_t i = 0; i < config->n_layers; i++) {
         for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
             struct dpe_layer_shape shape = dpe_layer_shape(config, i, (enum dpe_weight)which);
-            layers += shape.rows * shape.cols + shape.bias;
+            const bool one = which == DPE_WEIGHT_INPUT_NORM && i > 0; /* of all layers */
+            layers += one ? 0 : shape.rows * shape.cols + shape.bias;
         }
     }
     bool biased = dpe_family_of(config)->experts_biased;

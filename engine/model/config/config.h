@@ -71,6 +71,7 @@ struct dpe_layer_kind {
     int rope;       /**< 0: dpe_config.rope, 1: dpe_config.local_rope, -1: without positions */
     bool recurrent; /**< a state (dpe_config.recurrent) in place of keys */
     bool chunked;   /**< a query sees keys of its own chunk of `window` tokens alone */
+    int64_t head_dim, kv_heads; /**< of its heads; 0: those of dpe_config. The whole head rotates */
 };
 enum { DPE_MAX_LAYER_KINDS = 4 };
 
@@ -146,11 +147,23 @@ struct dpe_config {
     bool output_gate;               /**< attention's output times the sigmoid of a gate, before O */
     int64_t n_experts;              /**< of a layer's MLP; 0: one dense MLP */
     int64_t experts_per_token;
-    int64_t expert_width;    /**< of an expert's MLP */
-    int64_t shared_width;    /**< of the MLP that every token takes beside its experts; 0: none */
-    bool shared_gate;        /**< that MLP times the sigmoid of a gate, a number a token */
-    int64_t dense_layers;    /**< the first so many layers have a dense MLP instead of experts */
-    int64_t routed_every;    /**< all but every so many-th too; 0: none of them */
+    int64_t expert_width; /**< of an expert's MLP */
+    int64_t shared_width; /**< of the MLP that every token takes beside its experts; 0: none */
+    bool shared_gate;     /**< that MLP times the sigmoid of a gate, a number a token */
+    /* Of Gemma 4, 0 in others. */
+    bool fast;             /**< every pair that rotates in layers of kind 0 turns within the
+                                trained length: what a plan may change is a temperature */
+    bool value_norms;      /**< values are normalised, without weights */
+    bool values_are_keys;  /**< in layers of kind 0 the projection of keys is that of values too */
+    int64_t shared_layers; /**< the last so many have the keys and values of the last layer before
+                                these that is of their kind */
+    int64_t wide_layers;   /**< the last so many have an MLP of twice the width */
+    bool layer_scales;     /**< the stream is multiplied by a number after each layer */
+    int64_t input_width;   /**< of what each layer gets of a token's id and embedding, beside the
+                                stream */
+    int64_t input_vocab;   /**< rows of the table that it is from */
+    int64_t dense_layers;  /**< the first so many layers have a dense MLP instead of experts */
+    int64_t routed_every;  /**< all but every so many-th too; 0: none of them */
     bool experts_normalised; /**< the weights of a token's experts add up to 1 */
     struct dpe_router router;
     int64_t further_layers; /**< in the file after n_layers: they predict further tokens, and are
@@ -197,15 +210,35 @@ struct dpe_layer_kind dpe_config_layer(const struct dpe_config *config, int64_t 
  *  that holds no other layers. */
 bool dpe_config_attends(const struct dpe_config *config, int64_t layer);
 int64_t dpe_config_attending(const struct dpe_config *config, int64_t layer);
+/** The size of a layer's heads, and how many have keys. */
+int64_t dpe_config_head_dim(const struct dpe_config *config, int64_t layer);
+int64_t dpe_config_kv_heads(const struct dpe_config *config, int64_t layer);
+/** The layer whose keys and values a layer has: itself, but for dpe_config.shared_layers. */
+int64_t dpe_config_keys_of(const struct dpe_config *config, int64_t layer);
+/** Numbers of a token's keys that a layer keeps: none where it has no keys of its own. And those of
+ *  all layers. */
+int64_t dpe_config_kept(const struct dpe_config *config, int64_t layer);
+int64_t dpe_config_kept_all(const struct dpe_config *config);
+/** Whether layers differ in their heads, or share keys. */
+bool dpe_config_mixed(const struct dpe_config *config);
+/** Numbers of a row of queries, and of keys, at most. */
+int64_t dpe_config_most_queries(const struct dpe_config *config);
+int64_t dpe_config_most_keys(const struct dpe_config *config);
+/** The width of the widest dense MLP, or of inputs where these are wider. */
+int64_t dpe_config_dense(const struct dpe_config *config);
 /** Whether a position plan moves the layer: full attention, with `rope`. */
 bool dpe_config_moves(const struct dpe_config *config, int64_t layer);
+/** How many layers it moves. */
+int64_t dpe_config_moved(const struct dpe_config *config);
 /** Whether a plan moves all layers that have keys: one rotation in config.json is theirs alone. */
 bool dpe_config_alike(const struct dpe_config *config);
 /** The key of a config.json by which dpe-export keeps the trained length of a model whose
  *  max_position_embeddings it replaces. */
 #define DPE_TRAINED_KEY "dpe_trained_length"
-/** Whether the layers that a plan moves do not rotate: a plan is a temperature alone. */
+/** Whether a plan is a temperature alone: the layers that it holds for do not rotate
+ *  (dpe_config_stands), or too fast for a plan. */
 bool dpe_config_still(const struct dpe_config *config);
+bool dpe_config_stands(const struct dpe_config *config);
 /** Tokens that the model was trained at. */
 int64_t dpe_config_trained(const struct dpe_config *config);
 /** The key of config.json that says so: DPE_TRAINED_KEY, dual_chunk_attention_config or

@@ -1,4 +1,5 @@
 /* The layers in config.json: which have a sliding window, and which have no positions. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,6 +134,8 @@ static uint8_t kind_index(struct dpe_config *config, struct dpe_layer_kind kind)
     while (i < config->n_kinds &&
            (config->kinds[i].window != kind.window || config->kinds[i].rope != kind.rope ||
             config->kinds[i].chunked != kind.chunked ||
+            config->kinds[i].head_dim != kind.head_dim ||
+            config->kinds[i].kv_heads != kind.kv_heads ||
             config->kinds[i].recurrent != kind.recurrent)) {
         i++;
     }
@@ -221,6 +224,76 @@ static void read_recurrent(struct dpe_json_reader *top, struct dpe_config *confi
     }
 }
 
+/* The heads of the full layers: those of config.json are of the layers with windows. Files have
+ * keys of their own for it, or an entry for each layer. */
+static void read_full_heads(struct dpe_json_reader *top, struct dpe_config *config,
+                            struct dpe_layer_kind *local)
+{
+    enum { FULL_HEAD = 512 };
+    struct dpe_json_reader own = *top;
+    json_t *each = dpe_json_object(top, "per_layer_config");
+    const bool alike = dpe_json_bool(top, "attention_k_eq_v", false);
+    const char *key = "global_head_dim";
+    const char *heads = "num_global_key_value_heads";
+    const int64_t kv = config->n_kv_heads;
+    *local = (struct dpe_layer_kind){.head_dim = config->head_dim, .kv_heads = kv};
+    for (int64_t i = 0; each != NULL && i < config->n_layers; i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)i);
+        json_t *entry = json_object_get(each, number);
+        if (json_is_object(entry)) {
+            own.from = own.from == top->from ? entry : own.from;
+            key = "head_dim";
+            heads = "num_key_value_heads";
+            own.object = "per_layer_config.N.";
+            if (!json_equal(entry, own.from)) {
+                dpe_json_expected(&own, key, "the same for all layers that have it");
+            }
+        }
+    }
+    config->head_dim = dpe_json_integer(&own, key, 1, DPE_CONFIG_MAX_HEAD_DIM,
+                                        each != NULL ? config->head_dim : FULL_HEAD);
+    if (alike || each != NULL) {
+        config->n_kv_heads = dpe_json_integer(&own, heads, 1, config->n_heads, kv);
+    }
+    if (own.status == DPE_OK && config->head_dim % 2 != 0) {
+        dpe_json_expected(&own, key, "an even number");
+    } else if (own.status == DPE_OK && config->n_heads % config->n_kv_heads != 0) {
+        dpe_json_expected(&own, heads, "a divisor of num_attention_heads");
+    }
+    top->status = top->status == DPE_OK ? own.status : top->status;
+    config->values_are_keys = alike;
+}
+
+/* What Gemma 4's layers have besides. */
+static void read_mixed(struct dpe_json_reader *top, struct dpe_config *config)
+{
+    enum { MOST_INPUT = 1 << 14, MOST_VOCAB = 1 << 26 };
+    config->value_norms = true;
+    config->layer_scales = true;
+    config->input_width = dpe_json_integer(top, "hidden_size_per_layer_input", 0, MOST_INPUT, 256);
+    config->input_vocab =
+        dpe_json_integer(top, "vocab_size_per_layer_input", 1, MOST_VOCAB, 262144);
+    if (top->status == DPE_OK && config->input_width > 0 && config->input_vocab < config->vocab) {
+        dpe_json_expected(top, "vocab_size_per_layer_input", "at least vocab_size");
+    }
+    config->shared_layers =
+        dpe_json_integer(top, "num_kv_shared_layers", 0, config->n_layers - 1, 0);
+    const bool wide = dpe_json_bool(top, "use_double_wide_mlp", false);
+    config->wide_layers = wide ? config->shared_layers : 0;
+    if (dpe_json_bool(top, "enable_moe_block", false)) {
+        dpe_json_expected(top, "enable_moe_block",
+                          "false (experts beside a dense MLP, with norms of their own, as Gemma 4 "
+                          "26B A4B has, are not supported; --engine measures such a model)");
+    }
+    for (int64_t i = 0; top->status == DPE_OK && i < config->n_layers; i++) {
+        if (dpe_config_keys_of(config, i) < 0) {
+            dpe_json_expected(top, "num_kv_shared_layers",
+                              "a layer of each of the shared layers' types before them");
+        }
+    }
+}
+
 void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_family *family = dpe_family_of(config);
@@ -233,8 +306,15 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
     if (top->status != DPE_OK) {
         return;
     }
+    struct dpe_layer_kind local = {0};
+    if (family->mixed) {
+        read_full_heads(top, config, &local);
+    }
     config->n_kinds = 1;
     config->kinds[0] = (struct dpe_layer_kind){0};
+    if (top->status != DPE_OK) {
+        return;
+    }
     top->status = DPE_NEW(&config->layer_kinds, (size_t)config->n_layers, top->err,
                           "%s: out of memory", top->file);
     if (top->status != DPE_OK) {
@@ -247,6 +327,8 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
         bool windowed = family->recurrent == NULL && windowed_layer(top, config, types, i, !free);
         struct dpe_layer_kind kind = {.window = windowed ? window : 0, .recurrent = recurrent};
         kind.chunked = chunks && kind.window > 0;
+        kind.head_dim = windowed ? local.head_dim : 0;
+        kind.kv_heads = windowed ? local.kv_heads : 0;
         if (recurrent || free || !rotating_layer(top, config, rotating, i, windowed)) {
             kind.rope = -1;
         } else if (windowed && family->local_rope != DPE_LOCAL_ROPE_SAME) {
@@ -260,6 +342,9 @@ void dpe_config_parse_layers(struct dpe_json_reader *top, struct dpe_config *con
     }
     if (family->branches) {
         read_branches(top, config);
+    }
+    if (family->mixed && top->status == DPE_OK) {
+        read_mixed(top, config);
     }
     if (family->recurrent != NULL) {
         read_recurrent(top, config);
@@ -289,7 +374,86 @@ int64_t dpe_config_attending(const struct dpe_config *config, int64_t layer)
     return n;
 }
 
+int64_t dpe_config_head_dim(const struct dpe_config *config, int64_t layer)
+{
+    const int64_t own = dpe_config_layer(config, layer).head_dim;
+    return own > 0 ? own : config->head_dim;
+}
+
+int64_t dpe_config_kv_heads(const struct dpe_config *config, int64_t layer)
+{
+    const int64_t own = dpe_config_layer(config, layer).kv_heads;
+    return own > 0 ? own : config->n_kv_heads;
+}
+
+int64_t dpe_config_keys_of(const struct dpe_config *config, int64_t layer)
+{
+    int64_t of = config->n_layers - config->shared_layers - 1;
+    if (layer <= of) {
+        return layer;
+    }
+    while (of >= 0 && config->layer_kinds[of] != config->layer_kinds[layer]) {
+        of--;
+    }
+    return of;
+}
+
+int64_t dpe_config_kept(const struct dpe_config *config, int64_t layer)
+{
+    const bool own =
+        dpe_config_attends(config, layer) && dpe_config_keys_of(config, layer) == layer;
+    return own ? dpe_config_kv_heads(config, layer) * dpe_config_head_dim(config, layer) : 0;
+}
+
+int64_t dpe_config_kept_all(const struct dpe_config *config)
+{
+    int64_t n = 0;
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        n += dpe_config_kept(config, layer);
+    }
+    return n;
+}
+
+bool dpe_config_mixed(const struct dpe_config *config)
+{
+    bool mixed = config->shared_layers > 0;
+    for (int i = 0; i < config->n_kinds; i++) {
+        mixed = mixed || config->kinds[i].head_dim > 0 || config->kinds[i].kv_heads > 0;
+    }
+    return mixed;
+}
+
+int64_t dpe_config_most_queries(const struct dpe_config *config)
+{
+    int64_t most = config->head_dim;
+    for (int i = 0; i < config->n_kinds; i++) {
+        most = dpe_most(most, config->kinds[i].head_dim);
+    }
+    return config->n_heads * most;
+}
+
+int64_t dpe_config_most_keys(const struct dpe_config *config)
+{
+    int64_t most = config->n_kv_heads * config->head_dim;
+    for (int i = 0; i < config->n_kinds; i++) {
+        const struct dpe_layer_kind *kind = &config->kinds[i];
+        most = dpe_most(most, (kind->kv_heads > 0 ? kind->kv_heads : config->n_kv_heads) *
+                                  (kind->head_dim > 0 ? kind->head_dim : config->head_dim));
+    }
+    return most;
+}
+
+int64_t dpe_config_dense(const struct dpe_config *config)
+{
+    return dpe_most(config->intermediate * (config->wide_layers > 0 ? 2 : 1), config->input_width);
+}
+
 bool dpe_config_still(const struct dpe_config *config)
+{
+    return config->fast || dpe_config_stands(config);
+}
+
+bool dpe_config_stands(const struct dpe_config *config)
 {
     return config->layer_kinds != NULL && config->kinds[0].rope < 0;
 }
@@ -297,6 +461,15 @@ bool dpe_config_still(const struct dpe_config *config)
 bool dpe_config_moves(const struct dpe_config *config, int64_t layer)
 {
     return config->layer_kinds == NULL || config->layer_kinds[layer] == 0;
+}
+
+int64_t dpe_config_moved(const struct dpe_config *config)
+{
+    int64_t n = 0;
+    for (int64_t layer = 0; layer < config->n_layers; layer++) {
+        n += dpe_config_moves(config, layer);
+    }
+    return n;
 }
 
 bool dpe_config_alike(const struct dpe_config *config)

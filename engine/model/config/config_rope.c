@@ -33,7 +33,7 @@ const char *dpe_rope_name(enum dpe_rope_type type)
 }
 
 /* "rope_type", or "type" as it was called before; both may be there and then have to agree. */
-static enum dpe_rope_type read_type(struct dpe_json_reader *rope, bool phi3)
+static enum dpe_rope_type read_type(struct dpe_json_reader *rope, bool phi3, bool mixed)
 {
     const char *old = dpe_json_string(rope, "type", NULL);
     const char *name = dpe_json_string(rope, "rope_type", old == NULL ? "default" : old);
@@ -48,6 +48,9 @@ static enum dpe_rope_type read_type(struct dpe_json_reader *rope, bool phi3)
     if (phi3 && dpe_json_member(rope, "short_factor") != NULL &&
         (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0)) {
         return DPE_ROPE_LONGROPE;
+    }
+    if (mixed && strcmp(name, "proportional") == 0) {
+        return DPE_ROPE_DEFAULT; /* read_proportional */
     }
     char what[192] = "one of ";
     for (int i = 0; i < N_ROPE_TYPES; i++) {
@@ -271,12 +274,37 @@ static void read_rotary_dim(struct dpe_json_reader *top, struct dpe_json_reader 
     config->rotary_dim = good ? (int64_t)dim : config->head_dim;
 }
 
+/* The pairs that rotate have the frequencies of the first of all pairs of the head: b^(-2j/d), as
+ * (b^(r/d))^(-2j/r) of r components. Where all of them turn within the trained length, a plan has
+ * nothing to move. */
+static void read_proportional(struct dpe_json_reader *rope, struct dpe_config *config)
+{
+    struct dpe_rope_config *out = &config->rope;
+    const double r = (double)(2 * dpe_config_pairs(config));
+    const char *type = dpe_json_string(rope, "rope_type", "default");
+    if (rope->status != DPE_OK) {
+        return;
+    }
+    const struct dpe_json_bound factor = {1.0, true, false, MOST_FACTOR};
+    if (strcmp(type, "proportional") == 0) {
+        out->theta = pow(out->theta, r / (double)config->head_dim);
+        if (dpe_json_number(rope, "factor", factor, 1.0) != 1.0) {
+            dpe_json_expected(rope, "factor", "1 with a proportional rotation");
+        }
+    } else if (out->type != DPE_ROPE_DEFAULT || r != (double)config->head_dim) {
+        dpe_json_expected(rope, "rope_type",
+                          "proportional, or default for whole heads, in this family");
+    }
+    config->fast =
+        2.0 * M_PI * pow(out->theta, (r - 2.0) / r) <= (double)dpe_config_trained(config);
+}
+
 static void read_scaling(struct dpe_json_reader *top, struct dpe_json_reader *rope,
                          struct dpe_config *config)
 {
     struct dpe_rope_config *out = &config->rope;
     bool phi3 = strcmp(config->model_type, "phi3") == 0;
-    out->type = read_type(rope, phi3);
+    out->type = read_type(rope, phi3, dpe_family_of(config)->mixed);
     if (out->type == DPE_ROPE_DYNAMIC && dpe_family_of(config)->alpha &&
         dpe_json_member(rope, "alpha") != NULL) {
         const struct dpe_json_bound bound = {1.0, true, true, MOST_THETA};
@@ -346,7 +374,7 @@ static void read_local(struct dpe_json_reader *top, json_t *block, struct dpe_co
     rope.object = "rope_parameters.sliding_attention.";
     config->local_rope.theta =
         dpe_json_number(&rope, "rope_theta", above_one, config->local_rope.theta);
-    if (read_type(&rope, false) != DPE_ROPE_DEFAULT) {
+    if (read_type(&rope, false, false) != DPE_ROPE_DEFAULT) {
         dpe_json_expected(&rope, "rope_type", "default for the windowed layers");
     }
     top->status = rope.status;
@@ -371,6 +399,9 @@ static void read_rotation(struct dpe_json_reader *top, struct dpe_json_reader *r
     }
     if (family->grows) {
         read_growth(rope, config);
+    }
+    if (family->mixed && rope->status == DPE_OK) {
+        read_proportional(rope, config);
     }
     top->status = top->status == DPE_OK ? rope->status : top->status;
 }
@@ -494,7 +525,8 @@ void dpe_config_parse_rope(struct dpe_json_reader *top, struct dpe_config *confi
         compare_blocks(top, turned, config);
     }
     if (local && top->status == DPE_OK) {
-        read_local(top, json_object_get(new, "sliding_attention") != NULL ? new : old, config);
+        json_t *own = made != NULL && old == NULL ? made : new;
+        read_local(top, json_object_get(own, "sliding_attention") != NULL ? own : old, config);
     }
 }
 

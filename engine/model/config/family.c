@@ -484,6 +484,40 @@ static const struct dpe_family families[] = {
                      .tied = true},
     },
     {
+        .model_type = "gemma4",
+        .architecture = "Gemma4ForConditionalGeneration",
+        .text = "gemma4_text",
+    },
+    {
+        .model_type = "gemma4_text",
+        .architecture = "Gemma4ForCausalLM",
+        .norms = &norms_gemma,
+        .qk_norm = DPE_QK_NORM_HEAD,
+        .qkv_bias = DPE_BIAS_BY_KEY,
+        .o_bias = DPE_BIAS_BY_KEY,
+        .partial = true,
+        .embedding_scaled = true,
+        .caps = true,
+        .mixed = true,
+        .activation = DPE_GEGLU_TANH,
+        .windows = DPE_WINDOW_TYPES,
+        .window_pattern = 6,
+        .local_rope = DPE_LOCAL_ROPE_OWN,
+        .defaults = {.n_heads = 8,
+                     .n_kv_heads = 4,
+                     .head_dim = 256,
+                     .vocab = 262144,
+                     .max_position = 131072,
+                     .window = 512,
+                     .theta = 1e6,
+                     .local_theta = 1e4,
+                     .rope = "{\"full_attention\": {\"rope_type\": \"proportional\", "
+                             "\"partial_rotary_factor\": 0.25, \"rope_theta\": 1e6}, "
+                             "\"sliding_attention\": {\"rope_type\": \"default\", "
+                             "\"rope_theta\": 1e4}}",
+                     .tied = true},
+    },
+    {
         .model_type = "gpt_oss",
         .architecture = "GptOssForCausalLM",
         .norms = &norms_before,
@@ -525,9 +559,8 @@ static const struct dpe_family families[] = {
     ", so no position method can move anything; what is left is a temperature: its engine may "    \
     "multiply queries at position n by max(1, ln n / ln L0), L0 the trained length, and "          \
     "--engine measures that"
-static const char fast_pairs[] =
-    "every pair that rotates in its layers that see all keys turns many times within the trained "
-    "length (the slowest in 188 tokens)" TEMPERATURE;
+static const char no_positions[] =
+    "its layers that see all keys have no rotary positions" TEMPERATURE;
 static const char latent[] =
     "it has multi-head latent attention (MLA), whose rotated keys are one vector for all heads; a "
     "position plan moves pairs of the heads' own keys";
@@ -535,9 +568,16 @@ static const char latent[] =
 static const struct {
     const char *model_type, *reason;
 } refused[] = {
-    {"gemma4", fast_pairs},    {"gemma4_text", fast_pairs}, {"deepseek_v2", latent},
-    {"deepseek_v3", latent},   {"kimi_k2", latent},         {"minicpm3", latent},
-    {"glm4_moe_lite", latent}, {"longcat_flash", latent},
+    {"granitemoehybrid", no_positions},
+    {"nemotron_h", no_positions},
+    {"kimi_linear", no_positions},
+    {"muse_glimmer", no_positions},
+    {"deepseek_v2", latent},
+    {"deepseek_v3", latent},
+    {"kimi_k2", latent},
+    {"minicpm3", latent},
+    {"glm4_moe_lite", latent},
+    {"longcat_flash", latent},
 };
 
 /* What llama.cpp's converter makes of them: rates, and value heads in an order of its own where the

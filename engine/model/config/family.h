@@ -128,6 +128,9 @@ struct dpe_family {
     bool embedding_scaled; /**< embeddings times sqrt(hidden_size) */
     bool multipliers;      /**< reads Granite's four multipliers */
     bool caps;             /**< reads the soft caps and query_pre_attn_scalar */
+    bool mixed;            /**< Gemma 4: full layers with heads of their own size, a proportional
+                                rotation and keys that may be values; norms of values; layers that
+                                share keys; inputs of each layer */
     bool sinks;            /**< an attention sink per head */
     bool grows;            /**< reads llama_4_scaling_beta */
     bool tuned;            /**< reads attn_temperature_tuning: queries of layers without positions

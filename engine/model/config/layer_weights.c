@@ -13,8 +13,8 @@ const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
     /*id               checkpoint's name   rows          cols        present  bias         sliced */
     T(ATTENTION_NORM,  NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
     T(Q,               "self_attn.q_proj", QUERY,        HIDDEN,     ALWAYS,  QKV_BIAS,    ROWS),
-    T(K,               "self_attn.k_proj", KEY_VALUE,    HIDDEN,     ALWAYS,  QKV_BIAS,    ROWS),
-    T(V,               "self_attn.v_proj", KEY_VALUE,    HIDDEN,     ALWAYS,  QKV_BIAS,    ROWS),
+    T(K,               "self_attn.k_proj", KEY_VALUE,    HIDDEN,     KEYS,    QKV_BIAS,    ROWS),
+    T(V,               "self_attn.v_proj", KEY_VALUE,    HIDDEN,     KEYS,    QKV_BIAS,    ROWS),
     T(O,               "self_attn.o_proj", HIDDEN,       QUERY,      ALWAYS,  O_BIAS,      COLUMNS),
     T(MLP_NORM,        NULL,               ONE,          HIDDEN,     NAMED,   NEVER,       WHOLE),
     T(GATE,            NULL,               INTERMEDIATE, HIDDEN,     DENSE,   MLP_BIAS,    ROWS),
@@ -31,6 +31,14 @@ const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
     T(BRANCH_GATES,    "self_attn.g_proj", BRANCHES,     HIDDEN,     BRANCHES, NEVER,      ROWS),
     T(OUTPUT_GATE,     "self_attn.q_proj", QUERY,        HIDDEN,     OUTPUT_GATE, NEVER,   ROWS),
     T(LATE,            NULL,               ONE,          HEAD,       LATE_NORMS, NEVER,    WHOLE),
+    T(V_NORM,          "self_attn.v_norm", ONE,          HEAD,       VALUE_NORMS, NEVER,   WHOLE),
+    T(INPUT_TABLE,     "embed_tokens_per_layer", INPUT_VOCAB, INPUT, INPUTS,  NEVER,       WHOLE),
+    T(INPUT,           "per_layer_model_projection", INPUT, HIDDEN,  INPUTS,  NEVER,       WHOLE),
+    T(INPUT_NORM,      "per_layer_projection_norm", ONE, INPUT,      INPUTS,  NEVER,       WHOLE),
+    T(INPUT_GATE,      "per_layer_input_gate", INPUT,    HIDDEN,     INPUTS,  NEVER,       WHOLE),
+    T(INPUT_OUT,       "per_layer_projection", HIDDEN,   INPUT,      INPUTS,  NEVER,       WHOLE),
+    T(INPUT_AFTER,     "post_per_layer_input_norm", ONE, HIDDEN,     INPUTS,  NEVER,       WHOLE),
+    T(LAYER_SCALE,     "layer_scalar",     ONE,          SINGLE,     LAYER_SCALES, NEVER,  WHOLE),
 };
 /* Of layers with a state, what differs. */
 static const struct dpe_layer_tensor recurrent_tensors[DPE_WEIGHTS_PER_LAYER] = {
@@ -64,19 +72,27 @@ static int64_t width(const struct dpe_config *config, int64_t layer, enum dpe_wi
     case DPE_WIDTH_HIDDEN:
         return config->hidden;
     case DPE_WIDTH_QUERY:
-        return config->n_heads * config->head_dim;
+        return config->n_heads * dpe_config_head_dim(config, layer);
     case DPE_WIDTH_KEY_VALUE:
-        return config->n_kv_heads * config->head_dim;
+        return dpe_config_kv_heads(config, layer) * dpe_config_head_dim(config, layer);
     case DPE_WIDTH_INTERMEDIATE:
-        return dpe_config_routes(config, layer) ? config->shared_width : config->intermediate;
+        return dpe_config_routes(config, layer)                  ? config->shared_width
+               : layer >= config->n_layers - config->wide_layers ? 2 * config->intermediate
+                                                                 : config->intermediate;
     case DPE_WIDTH_QUERY_NORM:
-        return config->head_dim * (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_heads);
+        return dpe_config_head_dim(config, layer) *
+               (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_heads);
     case DPE_WIDTH_KEY_NORM:
-        return config->head_dim * (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_kv_heads);
+        return dpe_config_head_dim(config, layer) *
+               (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_kv_heads);
     case DPE_WIDTH_HEADS:
         return config->n_heads;
     case DPE_WIDTH_HEAD:
-        return config->head_dim;
+        return dpe_config_head_dim(config, layer);
+    case DPE_WIDTH_INPUT:
+        return config->input_width;
+    case DPE_WIDTH_INPUT_VOCAB:
+        return config->input_vocab;
     case DPE_WIDTH_EXPERTS:
         return config->n_experts;
     case DPE_WIDTH_BRANCHES:
@@ -120,6 +136,11 @@ const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum 
         return own[which];
     }
     switch (which) {
+    case DPE_WEIGHT_V:
+        if (config->values_are_keys && dpe_config_moves(config, layer)) {
+            return "self_attn.k_proj";
+        }
+        break;
     case DPE_WEIGHT_ATTENTION_NORM:
         return norms->before_attention;
     case DPE_WEIGHT_ATTENTION_AFTER:
@@ -166,7 +187,16 @@ static bool holds(const struct dpe_config *config, int64_t layer, enum dpe_weigh
         return dpe_layer_name(config, layer, which) != NULL;
     case DPE_IF_QK_NORM:
         return config->qk_norm != DPE_QK_NORM_NONE &&
-               (!config->bare_norms || dpe_config_layer(config, layer).rope >= 0);
+               (!config->bare_norms || dpe_config_layer(config, layer).rope >= 0) &&
+               (which != DPE_WEIGHT_K_NORM || dpe_config_kept(config, layer) > 0);
+    case DPE_IF_KEYS:
+        return dpe_config_kept(config, layer) > 0;
+    case DPE_IF_VALUE_NORMS:
+        return config->value_norms && dpe_config_kept(config, layer) > 0;
+    case DPE_IF_INPUTS:
+        return config->input_width > 0;
+    case DPE_IF_LAYER_SCALES:
+        return config->layer_scales;
     case DPE_IF_LATE_NORMS:
         return config->late_norms;
     case DPE_IF_SINKS:
@@ -218,7 +248,8 @@ void dpe_config_flops(const struct dpe_config *config, int64_t start, int64_t le
     for (int64_t i = 0; i < config->n_layers; i++) {
         for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
             struct dpe_layer_shape shape = dpe_layer_shape(config, i, (enum dpe_weight)which);
-            layers += shape.vector ? 0.0 : (double)shape.rows * (double)shape.cols;
+            const bool looked_up = which == DPE_WEIGHT_INPUT_TABLE;
+            layers += shape.vector || looked_up ? 0.0 : (double)shape.rows * (double)shape.cols;
         }
         if (!dpe_config_attends(config, i)) {
             /* what a state gives q and k, and what is added to it, in each value head */
@@ -280,7 +311,8 @@ double dpe_weights_step_bytes(const struct dpe_config *config, const struct dpe_
     for (int64_t i = 0; i < config->n_layers; i++) {
         const struct dpe_layer_weights *layer = &weights->layers[i];
         for (int which = 0; which < DPE_WEIGHTS_PER_LAYER; which++) {
-            sum += bytes_of(config, &layer->weight[which], unpacked);
+            const bool looked_up = which == DPE_WEIGHT_INPUT_TABLE;
+            sum += looked_up ? 0.0 : bytes_of(config, &layer->weight[which], unpacked);
         }
         for (int64_t e = 0; layer->experts != NULL && e < config->experts_per_token; e++) {
             sum += bytes_of(config, &layer->experts[e].gate, unpacked) +

@@ -55,6 +55,16 @@ enum dpe_weight {
     DPE_WEIGHT_STEP,
     DPE_WEIGHT_OUTPUT_NORM, /**< of a head's output */
     DPE_WEIGHT_LATE,        /**< of late norms: what rotated queries are multiplied by */
+    DPE_WEIGHT_V_NORM,      /**< ones */
+    /* Of what a layer gets beside the stream (dpe_config.input_width): rows of one tensor of all
+     * layers, or columns of the table. */
+    DPE_WEIGHT_INPUT_TABLE, /**< a row for each token id */
+    DPE_WEIGHT_INPUT,       /**< of the embedding */
+    DPE_WEIGHT_INPUT_NORM,
+    DPE_WEIGHT_INPUT_GATE, /**< of the stream */
+    DPE_WEIGHT_INPUT_OUT,
+    DPE_WEIGHT_INPUT_AFTER, /**< norm of what it adds to the stream */
+    DPE_WEIGHT_LAYER_SCALE, /**< one number */
     DPE_WEIGHTS_PER_LAYER,
     DPE_WEIGHT_FINAL_NORM = DPE_WEIGHTS_PER_LAYER, /**< struct dpe_weights.final_norm */
 };
@@ -93,6 +103,8 @@ enum dpe_width {
     DPE_WIDTH_SINGLE, /**< 1, of a matrix */
     DPE_WIDTH_HEADS,  /**< n_heads */
     DPE_WIDTH_HEAD,   /**< head_dim */
+    DPE_WIDTH_INPUT,
+    DPE_WIDTH_INPUT_VOCAB,
     DPE_WIDTH_EXPERTS,
     DPE_WIDTH_BRANCHES,     /**< 3 * n_heads */
     DPE_WIDTH_STATE_KEYS,   /**< dpe_recurrent_keys */
@@ -112,6 +124,10 @@ enum dpe_condition {
     DPE_IF_NAMED, /**< a norm: the family has a name for it */
     DPE_IF_QK_NORM,
     DPE_IF_LATE_NORMS,
+    DPE_IF_KEYS, /**< keys and values of its own */
+    DPE_IF_VALUE_NORMS,
+    DPE_IF_INPUTS,
+    DPE_IF_LAYER_SCALES,
     DPE_IF_SINKS,
     DPE_IF_DENSE,  /**< an MLP without experts, or beside them */
     DPE_IF_ROUTED, /**< with experts */
@@ -152,11 +168,19 @@ struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, int64_t 
 static inline bool dpe_layer_bare(enum dpe_weight which)
 {
     return which == DPE_WEIGHT_SINKS || which == DPE_WEIGHT_ROUTER_SHIFT ||
-           which == DPE_WEIGHT_RATE || which == DPE_WEIGHT_STEP;
+           which == DPE_WEIGHT_RATE || which == DPE_WEIGHT_STEP || which == DPE_WEIGHT_LAYER_SCALE;
 }
 
 /** The name of a weight in a layer of a checkpoint of this family, NULL when it has none. */
 const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum dpe_weight which);
+
+/** What a norm adds to the mean square. */
+static inline double dpe_norm_eps(const struct dpe_config *config, enum dpe_weight which)
+{
+    /* of the embedding's product divided by sqrt(hidden), which is left out */
+    return which == DPE_WEIGHT_INPUT_NORM ? config->rms_eps * (double)config->hidden
+                                          : config->rms_eps;
+}
 
 /** The tensor of a norm; `layer` does not matter for the final norm. Borrowed from `weights`. */
 const struct dpe_tensor *dpe_norm_weight(const struct dpe_weights *weights, enum dpe_weight which,

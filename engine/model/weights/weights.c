@@ -1,4 +1,5 @@
 /* Which tensor of a checkpoint is which weight. */
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,8 +213,13 @@ static dpe_status bind_weight(struct dpe_binder *binder, int64_t index, enum dpe
     if (part.name == NULL) {
         return DPE_OK;
     }
-    if (config->bare_norms && (which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM)) {
+    const bool norm = which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM;
+    if ((config->bare_norms && norm) || which == DPE_WEIGHT_V_NORM) {
         return shape.rows > 0 ? dpe_bind_ones(binder, shape.cols, weight) : DPE_OK;
+    }
+    if (index >= config->n_layers - config->shared_layers &&
+        (which == DPE_WEIGHT_K || which == DPE_WEIGHT_V || which == DPE_WEIGHT_K_NORM)) {
+        return DPE_OK; /* published files have some, which nothing reads */
     }
     DPE_TRY(dpe_bind_part(binder, index, part.name, dpe_layer_bare(which) ? "" : ".weight",
                           part.whole, shape.cols, shape.rows > 0, weight));
@@ -228,14 +234,60 @@ static dpe_status bind_weight(struct dpe_binder *binder, int64_t index, enum dpe
                          &layer->bias[which]);
 }
 
+/* What each layer gets beside the stream, from tensors of all layers: a layer's columns of the
+ * table, its rows of the projection, and the one norm, times the square root of one half that the
+ * sum of both is multiplied by. */
+static dpe_status bind_inputs(struct dpe_binder *binder, int64_t index,
+                              struct dpe_layer_weights *layer)
+{
+    const struct dpe_config *config = &binder->model->config;
+    const int64_t width = config->input_width;
+    const int64_t all = config->n_layers * width;
+    const struct {
+        enum dpe_weight which;
+        int64_t rows, cols;
+    } parts[] = {{DPE_WEIGHT_INPUT_TABLE, config->input_vocab, all},
+                 {DPE_WEIGHT_INPUT, all, config->hidden},
+                 {DPE_WEIGHT_INPUT_NORM, 0, width}};
+    for (size_t i = 0; width > 0 && i < sizeof parts / sizeof parts[0]; i++) {
+        struct dpe_tensor *weight = &layer->weight[parts[i].which];
+        char name[128];
+        snprintf(name, sizeof name, "%s%s.weight", binder->prefix,
+                 dpe_layer_name(config, index, parts[i].which));
+        DPE_TRY(dpe_bind(binder, name, parts[i].rows, parts[i].cols, weight));
+    }
+    struct dpe_tensor *table = &layer->weight[DPE_WEIGHT_INPUT_TABLE];
+    struct dpe_tensor *project = &layer->weight[DPE_WEIGHT_INPUT];
+    if (table->data != NULL) {
+        if (width % dpe_block_types[table->dtype].elements != 0) {
+            return dpe_fail(binder->err, DPE_BAD_DATA,
+                            "%s: tensor embed_tokens_per_layer: blocks of %lld numbers do not "
+                            "divide a layer's %lld",
+                            binder->model->folder,
+                            (long long)dpe_block_types[table->dtype].elements, (long long)width);
+        }
+        table->data = dpe_tensor_at(table, index * width);
+        table->stride = all;
+        table->cols = width;
+    }
+    if (project->data != NULL) {
+        project->data = dpe_tensor_at(project, index * width * config->hidden);
+        project->rows = width;
+    }
+    return dpe_bind_shift(binder, "per_layer_projection_norm", 0.0, sqrt(0.5),
+                          &layer->weight[DPE_WEIGHT_INPUT_NORM]);
+}
+
 static dpe_status bind_layer(struct dpe_binder *binder, int64_t index,
                              struct dpe_layer_weights *layer)
 {
     const struct dpe_config *config = &binder->model->config;
     DPE_TRY(dpe_bind_parts(binder, index, layer));
+    DPE_TRY(bind_inputs(binder, index, layer));
     for (int i = 0; i < DPE_WEIGHTS_PER_LAYER; i++) {
         enum dpe_weight which = (enum dpe_weight)i;
-        if (!dpe_bind_is_part(config, index, which)) {
+        const bool input = which >= DPE_WEIGHT_INPUT_TABLE && which <= DPE_WEIGHT_INPUT_NORM;
+        if (!input && !dpe_bind_is_part(config, index, which)) {
             DPE_TRY(bind_weight(binder, index, which, layer));
         }
         if (dpe_layer_shape(config, index, which).rows > 0) {

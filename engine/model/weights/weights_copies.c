@@ -57,6 +57,9 @@ static int64_t component(const struct dpe_config *config, int64_t i)
 
 static bool reordered(const struct dpe_config *config)
 {
+    if (dpe_family_of(config)->mixed) {
+        return false; /* what does not rotate stands in the halves' ends, as here */
+    }
     return dpe_family_of(config)->interleaved || 2 * dpe_config_pairs(config) != config->head_dim;
 }
 

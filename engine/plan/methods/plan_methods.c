@@ -68,7 +68,7 @@ dpe_status dpe_plan_keep_native(const struct dpe_plan_context *context, struct d
                                 struct dpe_error *err)
 {
     double a = 1.0;
-    if (dpe_config_still(context->config)) {
+    if (dpe_config_stands(context->config)) {
         dpe_plan_stand_still(plan);
         return DPE_OK;
     }

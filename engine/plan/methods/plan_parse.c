@@ -458,13 +458,18 @@ static dpe_status build(struct dpe_spec *spec, const struct dpe_method *method,
     made.angle = spec->context->angle;
     if (dpe_config_still(spec->context->config) && strcmp(spec->method, "rope") != 0) {
         return dpe_fail(spec->err, DPE_USAGE,
-                        "method %s: no layer of this model that sees all keys rotates, so a method "
+                        "method %s: %s, so a method "
                         "moves nothing; give a temperature alone, as rope:log-n=%lld",
-                        spec->method, (long long)spec->context->trained_length);
+                        spec->method,
+                        dpe_config_stands(spec->context->config)
+                            ? "no layer of this model that sees all keys rotates"
+                            : "every pair that rotates in layers that see all keys turns within "
+                              "the trained length",
+                        (long long)spec->context->trained_length);
     }
     method->build(spec, &made);
     DPE_TRY(spec->status);
-    if (dpe_config_still(spec->context->config)) {
+    if (dpe_config_stands(spec->context->config)) {
         dpe_plan_stand_still(&made);
     }
     DPE_TRY(apply_temperature(spec, &made));

@@ -16,6 +16,10 @@ from dpe_vllm.serving import folder_of, logger, serving
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 
 
+# Of these families the layers without a window have no positions, where others have one.
+WINDOWS_ROTATE = ("cohere2", "exaone4")
+
+
 class Unrotated(torch.nn.Module):
     """In the place of a moving layer's rotation: tokens of texts under an entry keep the queries and keys that they have, all
     others get the model's own rotation. The first are rotated by a row of cosines of 1 and sines of 0 after the model's, so that
@@ -100,9 +104,10 @@ def prepare(runner):
     table, config = serving().table, runner.model_config.hf_text_config
     parents = _attention_modules(runner.model)
     moving = {name: parent for name, (parent, layer) in parents.items() if _moves(config, parent, layer)}
-    if not moving:
-        raise TableError(f"a {config.model_type} model: no full-attention layer with rotary positions was found, so there is "
-                         "nothing that a table could move (layers with MLA, or of a model in another form, are not)")
+    heated = not moving  # layers without positions: a table is a temperature
+    if heated:
+        moving = {name: parent for name, (parent, layer) in parents.items() if layer.sliding_window is None and _waits(config, layer)}
+        _check_heated(config, table, moving, len(parents))
     one = next(iter(moving.values()))
     size = get_tensor_model_parallel_world_size()
     head_dim = one.attn.head_size
@@ -117,26 +122,31 @@ def prepare(runner):
     if table is not None:
         table.check_model(config.model_type, **sizes)
         _check_fingerprint(runner.model_config)
-        _check_rotation(config, one.rotary_emb)
+        if not heated:
+            _check_rotation(config, one.rotary_emb)
     numbers = {name: _number(name) for name in parents}
-    moved = Moved(runner, {name: numbers[name] for name in moving}, numbers, _order(one.rotary_emb, head_dim),
+    moved = Moved(runner, {name: numbers[name] for name in moving}, numbers, None if heated else _order(one.rotary_emb, head_dim),
                   get_tensor_model_parallel_rank(), size)
-    moved.sizes, moved.one, moved.still = sizes, one.attn, head_dim // 2 - one.rotary_emb.rotary_dim // 2
+    moved.sizes, moved.one = sizes, one.attn
+    moved.still = head_dim // 2 if heated else head_dim // 2 - one.rotary_emb.rotary_dim // 2
     moved.factors = {name: float(parent.rotary_emb.cos_sin_cache[0, 0]) for name, (parent, _) in parents.items()
                      if name not in moving and isinstance(getattr(parent, "rotary_emb", None), RotaryEmbeddingBase)}
     draft = runner.get_draft_model()
     of_draft = {} if draft is None else _attention_modules(draft)
+    if of_draft and heated:
+        raise TableError("--speculative-config: drafts with keys of their own were not tried under a temperature alone; expected drafts "
+                         "without a model (ngram, suffix)")
     if of_draft:
         config = runner.speculative_config.draft_model_config.hf_text_config
         more = {name: parent for name, (parent, layer) in of_draft.items() if _moves(config, parent, layer)}
         moved.draft = Draft(moved, of_draft, more, one) if more else Moved(runner, {}, dict.fromkeys(of_draft, 0), None, 0, 1)
         parents, moving = {**parents, **of_draft}, {**moving, **more}
-    _lengthen(parents, moving, runner.max_model_len)
-    for rotary in {parent.rotary_emb for parent in moving.values()}:
+    _lengthen(parents, {} if heated else moving, runner.max_model_len)
+    for rotary in () if heated else {parent.rotary_emb for parent in moving.values()}:
         still = torch.ones_like(rotary.cos_sin_cache[:1])
         still.chunk(2, dim=-1)[1].zero_()
         rotary.cos_sin_cache = torch.cat((rotary.cos_sin_cache, still))
-    for parent in moving.values():
+    for parent in () if heated else moving.values():
         parent.rotary_emb = Unrotated(parent.rotary_emb, moved.rows)
         parent.use_fused_qk_norm_rope_gate = False  # Qwen3.5 on cards: one kernel that rotates by itself
     one.attn.impl.take(moved, sorted(serving().entries.values()))
@@ -147,7 +157,7 @@ def check_plan(runner, table):
     """TableError where a tool's plan, which is of this model by its fingerprint (routes.py), has another shape."""
     moved = runner.dpe_moved
     table.check_model(table.model_type, **moved.sizes)
-    if table.n_pairs - table.rotating_pairs() != moved.still:
+    if (table.n_pairs if not table.applied_inv_freq.any() else table.n_pairs - table.rotating_pairs()) != moved.still:
         raise TableError(f"expected a plan in which {moved.still} pairs of a head do not rotate, found "
                          f"{table.n_pairs - table.rotating_pairs()}")
 
@@ -181,8 +191,29 @@ def _moves(config, parent, layer):
     if hasattr(parent, "query_layernorm"):
         raise TableError(f"layer {layer.layer_name} normalises queries and keys after their rotation ({config.model_type}), and queries and "
                          "keys reach a plan here before it: use dpe_transformers, or dpe-serve")
+    if config.model_type in WINDOWS_ROTATE and getattr(config, "sliding_window", None):
+        return False
     rotates = getattr(config, "no_rope_layers", None)  # SmolLM3: 1 in those that rotate
     return not rotates or bool(rotates[_number(layer.layer_name)])
+
+
+def _waits(config, layer):
+    """Whether a layer of a model of which none moves has no positions, and sees all keys: not in chunks (Llama 4)."""
+    types = getattr(config, "layer_types", None)
+    return layer.kv_sharing_target_layer_name is None and (not types or types[_number(layer.layer_name)] == "full_attention")
+
+
+def _check_heated(config, table, heated, layers):
+    """TableError unless there are layers without positions, and a table of a temperature alone for them."""
+    if not heated:
+        raise TableError(f"a {config.model_type} model: no full-attention layer with rotary positions was found, nor one without, so there "
+                         "is nothing that a table could change (layers with MLA, or of a model in another form, are not)")
+    kind = f"a {config.model_type} model: {len(heated)} of its {layers} layers see all keys and have no positions"
+    if serving().formula:
+        raise TableError(f"{kind}: DPE_PLAN=auto moves positions; dpe-export --method dpe makes the formula's temperature, for DPE_TABLE")
+    if table is not None and any(entry.applied_inv_freq.any() for entry in table.entries):
+        raise TableError(f"{kind}: expected a table of a temperature alone, as dpe-calibrate and dpe-export make for it; {table.path} rotates "
+                         "pairs of a head")
 
 
 def _check_fingerprint(model_config):

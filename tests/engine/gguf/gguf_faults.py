@@ -149,7 +149,7 @@ def tokenizers(case):
     check("pieces", 0, base=PIECES)
     check("no tokenizer", 65, "tokenizer.ggml.tokens", base=[])
     check("no model", 65, "tokenizer.ggml.model", drop=["model"])
-    check("bert", 65, "gpt2 (byte-level BPE) or llama", drop=["model"], add=[("tokenizer.ggml.model", STRING, "bert")])
+    check("bert", 65, "gpt2 (byte-level BPE), llama", drop=["model"], add=[("tokenizer.ggml.model", STRING, "bert")])
     check("no pre", 65, "tokenizer.ggml.pre", drop=["pre"])
     check("unknown pre", 65, "tokenizer.ggml.pre", "found \"default\"", drop=["pre"], add=[("tokenizer.ggml.pre", STRING, "default")])
     check("no merges", 65, "tokenizer.ggml.merges", drop=["merges"])

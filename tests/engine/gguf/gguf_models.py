@@ -25,7 +25,7 @@ FOLDERS = ["llama", "llama_bf16", "llama3", "qwen2", "linear", "families/qwen3",
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "phi3": "phi3", "olmo2": "olmo2",
                  "olmo3": "olmo2", "granite": "granite", "glm4": "glm4", "gemma2": "gemma2", "gemma3_text": "gemma3",
                  "gpt_oss": "gpt-oss", "ministral3": "mistral3", "smollm3": "smollm3", "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
-                 "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "hunyuan_v1_dense": "hunyuan-dense", "llama4_text": "llama4", "exaone4": "exaone4", "cohere2": "cohere2", "qwen3_5_text": "qwen35",
+                 "seed_oss": "seed_oss", "ernie4_5": "ernie4_5", "hunyuan_v1_dense": "hunyuan-dense", "llama4_text": "llama4", "gemma4_text": "gemma4", "exaone4": "exaone4", "cohere2": "cohere2", "qwen3_5_text": "qwen35",
                  "qwen3_5_moe_text": "qwen35moe", "qwen3_next": "qwen3next"}
 PERMUTED = ("llama", "granite", "mistral3", "smollm3")
 TYPES = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
@@ -38,6 +38,7 @@ NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.
          "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
          "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
+         "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj", "post_per_layer_input_norm": "post_norm",
          "feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up", "feed_forward.down_proj": "ffn_down",
          "feed_forward.router": "ffn_gate_inp", "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp",
          "feed_forward.shared_expert.up_proj": "ffn_up_shexp", "feed_forward.shared_expert.down_proj": "ffn_down_shexp",
@@ -196,7 +197,7 @@ def convert(folder, whole=False):
         theta, rope = theta * rope["alpha"] ** (width / (width - 2)), {}
     heads, kv = config["num_attention_heads"], config.get("num_key_value_heads", config["num_attention_heads"])
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    plus = 1.0 if model_type.startswith(("gemma", "qwen3_5", "qwen3_next")) else 0.0
+    plus = 1.0 if model_type.startswith(("gemma2", "gemma3", "qwen3_5", "qwen3_next")) else 0.0
     for layer in range(config["num_hidden_layers"]):
         if any(f"model.layers.{layer}.{name}.weight" in tensors for name in ("mlp.gate", "mlp.router", "block_sparse_moe.gate", "feed_forward.router")):
             out += [(f"blk.{layer}.{name}", t) for name, t in stacked(tensors, layer, model_type, config)]
@@ -205,6 +206,9 @@ def convert(folder, whole=False):
             if name == "lm_head.weight" and config.get("tie_word_embeddings"):
                 continue
             gguf = {"model.e": "token_embd.weight", "model.n": "output_norm.weight", "lm_head": "output.weight"}[name[:7]]
+        elif "layers" not in name:
+            gguf = {"embed_tokens_per_layer": "per_layer_token_embd", "per_layer_model_projection": "per_layer_model_proj",
+                    "per_layer_projection_norm": "per_layer_proj_norm"}[name.split(".")[1]] + ".weight"
         else:
             _, _, layer, rest = name.split(".", 3)
             own, _, suffix = rest.rpartition(".")
@@ -214,14 +218,16 @@ def convert(folder, whole=False):
                 qkv, tensor = sorted_rows(config, tensor)
                 out.append((f"blk.{layer}.attn_qkv.weight", qkv))
                 own = "linear_attn.in_proj_z"
-            if rest.endswith(("A_log", "dt_bias")):
+            if rest == "layer_scalar":
+                gguf = f"blk.{layer}.layer_output_scale.weight"
+            elif rest.endswith(("A_log", "dt_bias")):
                 gguf = f"blk.{layer}.{'ssm_a' if rest.endswith('A_log') else 'ssm_dt.bias'}"
             elif rest == "self_attn.sinks":
                 gguf = f"blk.{layer}.attn_sinks.weight"
             elif rest.endswith("e_score_correction_bias"):
                 gguf = f"blk.{layer}.exp_probs_b.bias"
             elif own in NORMS:
-                after = model_type in ("gemma2", "gemma3_text", "olmo2", "olmo3", "exaone4") or (
+                after = model_type in ("gemma2", "gemma3_text", "gemma4_text", "olmo2", "olmo3", "exaone4") or (
                     model_type in ("gpt_oss", "glm4_moe", "seed_oss", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next") and own == "post_attention_layernorm")
                 short = "post_attention_norm" if after and own == "post_attention_layernorm" else NORMS[own]
                 gguf = f"blk.{layer}.{short}.{suffix}"
@@ -259,7 +265,23 @@ def convert(folder, whole=False):
     if "interleave_moe_layer_step" in config:
         put("interleave_moe_layer_step", U32, config["interleave_moe_layer_step"])
     put("attention.head_count", U32, heads)
-    put("attention.head_count_kv", U32, kv)
+    mixed = config.get("per_layer_config")
+    if mixed:
+        full = next(iter(mixed.values()))
+        last = config["num_hidden_layers"] - config["num_kv_shared_layers"]
+        meta[:] = [line for line in meta if line[0] != f"{arch}.feed_forward_length"]
+        put("feed_forward_length", I32, [config["intermediate_size"] * (2 if i >= last and config["use_double_wide_mlp"] else 1)
+                                         for i in range(config["num_hidden_layers"])])
+        put("attention.head_count_kv", I32, [full.get("num_key_value_heads", kv) if each == "full_attention" else kv for each in config["layer_types"]])
+        put("attention.key_length_swa", U32, head_dim)
+        put("rope.dimension_count_swa", U32, head_dim)
+        head_dim = full["head_dim"]
+        put("attention.shared_kv_layers", U32, config["num_kv_shared_layers"])
+        put("embedding_length_per_layer_input", U32, config["hidden_size_per_layer_input"])
+        turning = int(rope["partial_rotary_factor"] * head_dim / 2)
+        out.append(("rope_freqs.weight", plain([1.0] * turning + [1e30] * (head_dim // 2 - turning), [head_dim // 2])))
+    else:
+        put("attention.head_count_kv", U32, kv)
     put("attention.key_length", U32, head_dim)
     put("attention.value_length", U32, head_dim)
     if model_type == "cohere2":
@@ -267,7 +289,7 @@ def convert(folder, whole=False):
     else:
         put("attention.layer_norm_rms_epsilon", F32, config["rms_norm_eps"])
     put("rope.freq_base", F32, theta)
-    partial = config.get("partial_rotary_factor") or rope.get("partial_rotary_factor") or 1.0
+    partial = 1.0 if mixed else config.get("partial_rotary_factor") or rope.get("partial_rotary_factor") or 1.0
     put("rope.dimension_count", U32, int(head_dim * partial))
     if experts_of(config):
         put("expert_count", U32, experts_of(config))
@@ -284,7 +306,7 @@ def convert(folder, whole=False):
         put("expert_weights_norm", BOOL, config["norm_topk_prob"])
     if config.get("sliding_window") and model_type not in ("qwen2", "qwen3", "qwen3_moe"):
         put("attention.sliding_window", U32, config["sliding_window"])
-        if model_type in ("gemma2", "gemma3_text", "gpt_oss", "olmo3", "exaone4", "cohere2"):
+        if model_type in ("gemma2", "gemma3_text", "gemma4_text", "gpt_oss", "olmo3", "exaone4", "cohere2"):
             put("attention.sliding_window_pattern", BOOL, [each == "sliding_attention" for each in config["layer_types"]])
     for key, name in (("attn_logit_softcapping",) * 2, ("final_logit_softcapping",) * 2, ("embedding_scale", "embedding_multiplier"),
                       ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling"), ("logit_scale",) * 2,
@@ -293,7 +315,7 @@ def convert(folder, whole=False):
             put(key, F32, config[name])
     if "query_pre_attn_scalar" in config:
         put("attention.scale", F32, config["query_pre_attn_scalar"] ** -0.5)
-    if model_type == "gemma3_text":
+    if model_type in ("gemma3_text", "gemma4_text"):
         sliding = (config.get("rope_parameters") or {}).get("sliding_attention", {})
         put("rope.freq_base_swa", F32, config.get("rope_local_base_freq") or sliding.get("rope_theta", 1e4))
     kind = rope.get("rope_type") or rope.get("type") or "default"

@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from fp8_folders import read, run, write  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "golden" / "families"
-FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "hunyuan", "llama4")
+FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "hunyuan", "llama4", "gemma4", "gemma4_alike")
 # Keys that every layer of the family reads, and what of the name or of the sizes the message has.
 CONFIGS = [
     ("qwen3_5", {"linear_conv_kernel_dim": 3}, "linear_attn.conv1d.weight"), ("qwen3_5", {"linear_conv_kernel_dim": 0}, "linear_conv_kernel_dim"),
@@ -37,6 +37,18 @@ CONFIGS = [
     ("llama4", {"no_rope_layers": [1, 0]}, "no_rope_layers"), ("llama4", {"floor_scale": 0}, "floor_scale"), ("llama4", {"attn_scale": "much"}, "attn_scale"),
     ("llama4", {"num_experts_per_tok": 5}, "num_experts_per_tok"), ("llama4", {"intermediate_size": 9}, "feed_forward.shared_expert.gate_proj.weight"),
     ("llama4", {"intermediate_size_mlp": 8}, "feed_forward.gate_proj.weight"), ("llama4", {"num_local_experts": 0}, "num_local_experts"),
+    ("gemma4", {"num_kv_shared_layers": 6}, "num_kv_shared_layers"), ("gemma4", {"num_kv_shared_layers": 5}, "num_kv_shared_layers: expected a layer of each"),
+    ("gemma4", {"num_kv_shared_layers": 0, "use_double_wide_mlp": False}, "mlp.gate_proj.weight"), ("gemma4", {"enable_moe_block": True}, "enable_moe_block"),
+    ("gemma4", {"hidden_size_per_layer_input": 7}, "embed_tokens_per_layer.weight"), ("gemma4", {"hidden_size_per_layer_input": -1}, "hidden_size_per_layer_input"),
+    ("gemma4", {"vocab_size_per_layer_input": 63}, "vocab_size_per_layer_input"), ("gemma4", {"vocab_size_per_layer_input": 65}, "embed_tokens_per_layer.weight"),
+    ("gemma4", {"use_double_wide_mlp": False}, "mlp.gate_proj.weight"), ("gemma4", {"layer_types": ["sliding_attention"] * 6}, "no layer sees all keys"),
+    ("gemma4", {"per_layer_config": {"1": {"head_dim": 15}, "3": {"head_dim": 15}, "5": {"head_dim": 15}}}, "per_layer_config.N.head_dim"),
+    ("gemma4", {"per_layer_config": {"1": {"head_dim": 16}, "3": {"head_dim": 32}}}, "per_layer_config.N.head_dim"),
+    ("gemma4", {"per_layer_config": {"1": {"head_dim": 16, "num_key_value_heads": 3}}}, "num_key_value_heads"),
+    ("gemma4", {"per_layer_config": None, "global_head_dim": 1 << 20}, "global_head_dim"), ("gemma4", {"per_layer_config": "all"}, "per_layer_config"),
+    ("gemma4", {"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 2.0}, "sliding_attention": {}}}, "rope_type"),
+    ("gemma4", {"rope_parameters": {"full_attention": {"rope_type": "proportional", "factor": 2.0}, "sliding_attention": {}}}, "factor"),
+    ("gemma4", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"), ("gemma4_alike", {"attention_k_eq_v": False}, "self_attn.v_proj.weight"),
     ("cohere2", {"layer_types": ["sliding_attention"] * 3}, "no layer sees all keys"), ("cohere2", {"layer_types": ["chunked_attention"] * 3}, "layer_types"),
 ]
 

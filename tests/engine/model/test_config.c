@@ -332,7 +332,6 @@ static void families_and_their_keys(void **state)
         {"\"gemma2\"", "attn_logit_softcapping", "-1", "attn_logit_softcapping: expected"},
         {"\"gemma2\"", "layer_types", "[\"chunked_attention\"]", "layer_types: expected full_att"},
         {"\"gemma3_text\"", "layer_types", "[\"sliding_attention\"]", "sliding_window: found 16"},
-        {"\"gemma4\"", NULL, NULL, "multiply queries at position n by max(1, ln n / ln L0)"},
         {"\"smollm3\"", "no_rope_layers", "[]", "no_rope_layers: expected a list"},
         {"\"smollm3\"", "no_rope_layers", "[\"1\"]", "no_rope_layers: expected a list"},
         {"\"granite\"", "residual_multiplier", "0", "residual_multiplier: expected a number > 0"},

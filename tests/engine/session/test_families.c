@@ -19,7 +19,7 @@ static const char *const folders[] = {
     "smollm3",      "glm4",          "ministral3", "mistral3",   "gemma2",   "gemma3",
     "olmo3",        "qwen3_moe",     "gpt_oss",    "nsa",        "glm4_moe", "glm4_moe_one_group",
     "minimax_m2",   "seed_oss",      "ernie4_5",   "exaone4",    "hunyuan",  "hunyuan_tied",
-    "llama4_moves",
+    "llama4_moves", "gemma4_alike",
 };
 enum { N_FOLDERS = sizeof folders / sizeof folders[0] };
 
@@ -111,7 +111,7 @@ static void backends_agree_under_plans(void **state)
 enum { MOST_LAYERS = 8, WIDTH = 64 };
 
 struct seen {
-    int64_t width;
+    const struct dpe_config *config;
     float q[MOST_LAYERS][64][WIDTH];
 };
 
@@ -120,8 +120,9 @@ static dpe_status keep_q(void *user, int64_t layer, int64_t start, int64_t rows,
 {
     (void)k, (void)err;
     struct seen *seen = user;
+    const int64_t width = seen->config->n_heads * dpe_config_head_dim(seen->config, layer);
     for (int64_t r = 0; r < rows; r++) {
-        memcpy(seen->q[layer][start + r], q + r * seen->width, (size_t)seen->width * sizeof *q);
+        memcpy(seen->q[layer][start + r], q + r * width, (size_t)width * sizeof *q);
     }
     return DPE_OK;
 }
@@ -133,8 +134,9 @@ static void run_seen(const struct tiny *tiny, const char *spec, const char *devi
     struct dpe_plan plan = tiny_plan(tiny, spec, tiny->n);
     struct dpe_session *session = session_of(tiny, &plan, device);
     memset(seen, 0, sizeof *seen);
-    seen->width = tiny->config->n_heads * tiny->config->head_dim;
-    assert_true(seen->width <= WIDTH && tiny->config->n_layers <= MOST_LAYERS);
+    seen->config = tiny->config;
+    assert_true(dpe_config_most_queries(tiny->config) <= WIDTH &&
+                tiny->config->n_layers <= MOST_LAYERS);
     dpe_session_set_tap(session, keep_q, seen);
     TINY_OK(dpe_session_feed(session, tiny->tokens, tiny->n, NULL, &err), err);
     dpe_session_destroy(session);
@@ -277,7 +279,8 @@ static void what_processes_cannot_share_is_named(void **state)
 static void a_temperature_is_what_is_left(void **state)
 {
     (void)state;
-    static const char *const still[] = {"cohere2", "exaone4_windows", "llama4", "llama4_wide"};
+    static const char *const still[] = {"cohere2", "exaone4_windows", "llama4", "llama4_wide",
+                                        "gemma4"};
     static struct seen plain;
     static struct seen heated;
     for (size_t i = 0; i < sizeof still / sizeof still[0]; i++) {
