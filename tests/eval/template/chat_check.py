@@ -183,7 +183,7 @@ with tempfile.TemporaryDirectory() as work:
     expect("runtimes, no length", tool("dpe-run", "-m", silent, "--runtimes", "transformers"), 65, err="or --trained-length")
     with open(os.path.join(silent, "config.json"), "w", encoding="utf-8") as f:
         json.dump({**said, "model_type": "mamba9"}, f)
-    expect("an unknown class", tool("dpe-run", "-m", silent, "--runtimes", "transformers", *known), 0, out='model_type "mamba9" is none that')
+    expect("an unknown class", tool("dpe-run", "-m", silent, "--runtimes", "transformers", *known), 0, out='model_type "mamba9" is no class that')
     # A conversation runs with the entry for what it has and may become, and unchanged up to the trained length of 256.
     ladder = os.path.join(work, "ladder.h5")
     longer = [word.replace("512", "1024") for word in sweep[:-1]] + [os.path.join(work, "longer.h5"), "--chat-template", "none"]
