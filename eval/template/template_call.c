@@ -407,12 +407,9 @@ static struct value call_pairs(struct render *render, struct value of, const str
 static struct value call_cycler(struct render *render, struct value of, const struct args *args)
 {
     (void)of;
-    struct value made = dpe_template_list_of(render, KIND_TUPLE, args->at, args->n);
-    if (args->n == 0 || args->named.n > 0) {
-        return dpe_template_fail(render, "cycler() takes one value or more");
-    }
-    made.kind = made.kind == KIND_TUPLE ? KIND_CYCLER : made.kind;
-    return made;
+    return args->n == 0 || args->named.n > 0
+               ? dpe_template_fail(render, "cycler() takes one value or more")
+               : dpe_template_list_of(render, KIND_CYCLER, args->at, args->n);
 }
 
 static struct value call_joiner(struct render *render, struct value of, const struct args *args)
@@ -420,9 +417,7 @@ static struct value call_joiner(struct render *render, struct value of, const st
     (void)of;
     struct value between = dpe_template_text(", ");
     between = dpe_template_arg(args, 0) != NULL ? args->at[0] : between;
-    struct value made = dpe_template_list_of(render, KIND_TUPLE, &between, 1);
-    made.kind = made.kind == KIND_TUPLE ? KIND_JOINER : made.kind;
-    return made;
+    return dpe_template_list_of(render, KIND_JOINER, &between, 1);
 }
 
 static struct value call_raise(struct render *render, struct value of, const struct args *args)
@@ -434,13 +429,6 @@ static struct value call_raise(struct render *render, struct value of, const str
     snprintf(plain, sizeof plain, "%.*s", text.n < 500 ? (int)text.n : 500, text.s);
     return dpe_template_fail(render, "the template refuses the messages: %s",
                              dpe_printable(plain, shown, sizeof shown));
-}
-
-static struct value call_random(struct render *render, struct value of, const struct args *args)
-{
-    (void)of;
-    (void)args;
-    return dpe_template_fail(render, "lipsum() writes another text each time: not supported");
 }
 
 static struct value call_now(struct render *render, struct value of, const struct args *args)
@@ -484,7 +472,6 @@ const struct known dpe_template_functions[] = {
     {"strftime_now", "format", call_now},
     {"cycler", NULL, call_cycler},
     {"joiner", "sep=", call_joiner},
-    {"lipsum", "n= html= min= max=", call_random},
     {NULL},
 };
 

@@ -191,11 +191,7 @@ void dpe_sections_runtimes(struct dpe_report *report)
     if (report->runtimes == NULL) {
         return;
     }
-    int64_t trained = 0;
-    for (size_t i = 0; i < report->n; i++) {
-        trained = dpe_table_trained(report->inputs[i].path, trained);
-    }
-    if (dpe_page_ok(&report->page, dpe_readings_open(report->runtimes, which, trained, report->length,
+    if (dpe_page_ok(&report->page, dpe_readings_open(report->runtimes, which, 0, report->length,
                                                      &readings, report->page.err))) {
         const char *file = dpe_page_clean(&report->page, report->runtimes, 60);
         dpe_words_runtimes(&report->page, file != NULL ? file : "the configuration", &readings);
