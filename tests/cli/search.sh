@@ -10,7 +10,7 @@ root=$(cd "$here/../.." && pwd)
 
 # A trained length that is not the model's leaves something to find at a length that costs little.
 search="-m $root/data/reference -l 256 --corpus $root/data/sample --trained-length 64 --samples 16 --groups 2
-    --lengths 16,32,64,128 --seed 5 --select both --task user --threads 1 --device cpu --dtype f32 --budget 24ktok --against ntk"
+    --lengths 16,32,64,128 --seed 5 --select both --task user --threads 1 --device cpu --dtype f32 --budget 60ktok --against ntk"
 # shellcheck disable=SC2086 # several words
 search() {
     "$bin/dpe-detect" $search "$@" >"$work/out" 2>"$work/err"

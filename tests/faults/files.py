@@ -34,16 +34,18 @@ def detect(work, name, *more, **environment):
 
 
 def stop_detect(work, name):
-    """A run of detect() that is stopped once its journal holds rows."""
+    """The journal of a run of detect() that is stopped once it holds all rows of the sweep."""
     journal = f"{work}/{name}.journal/rank-0000.journal"
     words = [os.path.join(BIN, "dpe-detect"), "--model", work + "/model", "--corpus", work + "/corpus", "--length", "192", "--groups", "2",
              "--lengths", "8,32,64", "--seed", "5", "--threads", "1", "--samples", "12", "--select", "paper", "--temperature", "off",
              "-o", f"{work}/{name}"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ran:
-        while ran.poll() is None and not (os.path.exists(journal) and os.path.getsize(journal) > 6000):
+        while ran.poll() is None and not (os.path.exists(journal) and os.path.getsize(journal) > 26000):
             time.sleep(0.001)
         ran.terminate()
     assert os.path.exists(journal), "the run ended before it was stopped"
+    if os.path.exists(f"{work}/{name}"):  # it has the names of plans too
+        os.remove(f"{work}/{name}")
 
 
 def expect(ran, code, *words):
