@@ -47,6 +47,25 @@ done
 cmp "$work/8.read" "$work/1.read" || fail "one cache reads $(cat "$work/1.read"), eight $(cat "$work/8.read")"
 h5diff --exclude-path=/run "$work/8.h5" "$work/1.h5" >"$work/diff" 2>&1 || fail "one cache gives another table: $(cat "$work/diff")"
 
+# The emulated CUDA device: the same likelihoods, and a search that counts as on a processor.
+module=$bin/../tests/libdpe_cuda_emulated.so
+if [ -e "$module" ]; then
+    head -c 600 "$work/corpus/900001.txt" >"$work/short.txt"
+    for device in cpu cuda; do
+        # shellcheck disable=SC2086
+        DPE_DEVICE_SELF_TEST=24 DPE_CUDA_MODULE=$module "$bin/dpe-run" $model --device $device --table "$work/made/table.h5" --nll "$work/short.txt" --context 96 \
+            --json >"$work/$device.json" 2>"$work/err" || fail "--device $device: $(cat "$work/err")"
+    done
+    python3 -c 'import json, sys
+a, b = (json.load(open(path)) for path in sys.argv[1:])
+assert a["tokens"] == b["tokens"] and a["scored"] == b["scored"] > 90 and abs(a["nll"] - b["nll"]) < 1e-4 * abs(a["nll"]), (a, b)' \
+        "$work/cpu.json" "$work/cuda.json" || fail "the emulated device differs"
+    # shellcheck disable=SC2086
+    DPE_DEVICE_SELF_TEST=24 DPE_CUDA_MODULE=$module "$bin/dpe-detect" $model --device cuda --corpus "$work/corpus" --length 320 --select paper --temperature off \
+        --samples 2 --groups 1 --lengths 128,320 --niah digits=3 -o "$work/cuda.h5" >"$work/out" 2>"$work/err" || fail "dpe-detect --device cuda: $(cat "$work/err")"
+    grep -q "cuda" "$work/out" "$work/err" || fail "dpe-detect says nothing of the device: $(cat "$work/out" "$work/err")"
+fi
+
 # What is not there or has another shape is refused with its file and name.
 refused() {
     python3 "$here/hybrid_model.py" "$root/data/reference" "$work/$1" "$3" ${4:-} || exit 1

@@ -34,7 +34,7 @@ CHANGES = {"qwen3_5": SAME, "qwen3_5_moe": SAME, "qwen3_next": SAME, "seed_oss":
            "cohere2": dict(num_hidden_layers=4, layer_types=families.types(1, 1, 1, 0))}
 # Keys of published models that transformers leaves out.
 PUBLISHED = {"minimax_m2": {"scoring_func": "sigmoid"}, "cohere2": {"rotary_pct": 1.0}}
-NAMES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "glm4_moe", "minimax_m2", "seed_oss", "cohere2", "ernie4_5")
+NAMES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "glm4_moe", "minimax_m2", "seed_oss", "cohere2", "ernie4_5", "hunyuan_tied", "llama4_wide", "gemma4", "gemma4_alike")
 
 
 def make(folder, name, family, keys, schema):
@@ -48,6 +48,8 @@ def make(folder, name, family, keys, schema):
     (folder / "config.json").write_text(json.dumps(config | PUBLISHED.get(name, {})))
     if name == "qwen3_5_moe":
         families.stack_experts(folder / "model.safetensors")
+    if name.startswith("gemma4"):  # the converter counts the tokens of a file
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {str(i): i for i in range(64)}}, "added_tokens": []}))
     tokens = torch.randint(3, 64, (40,), generator=generator).tolist()
     (folder / "tokens.json").write_text(json.dumps(tokens))
     logits = families.logits_of(folder, tokens, torch.float32)
@@ -107,7 +109,8 @@ def compare(name, family, keys, schema):
         got = logits_of(work / f"{name}.gguf", tokens)
         error = np.abs(got[:, :want.shape[1]] - want).max() / (want.max() - want.min())
         print(f"and llama.cpp {error:.1e} of the spread", flush=True)
-        return 0 if said.returncode == 0 and error < 1e-3 else 1
+        most = 1e-2 if name.startswith("gemma4") else 1e-3  # llama.cpp's GELU on a processor is a table of halves
+        return 0 if said.returncode == 0 and error < most else 1
 
 
 def main():
