@@ -125,8 +125,8 @@ static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_
 enum { N_NAMES = sizeof names / sizeof names[0] };
 
 /* Members whose name ends as a token's does and is none of those that every model has; with
- * `whole`, all members. */
-static void put_specific(struct beside *b, json_t *from, bool whole)
+ * `whole`, all members. What `over` has of that name takes its place. */
+static void put_specific(struct beside *b, json_t *from, const json_t *over, bool whole)
 {
     const char *key = NULL;
     json_t *value = NULL;
@@ -137,7 +137,8 @@ static void put_specific(struct beside *b, json_t *from, bool whole)
             i++;
         }
         if (whole || (i == N_NAMES && n > 6 && strcmp(key + n - 6, "_token") == 0)) {
-            put(b, value, SPECIFIC);
+            const json_t *own = json_object_get(over, key);
+            put(b, own != NULL ? own : value, SPECIFIC);
         }
     }
 }
@@ -160,16 +161,15 @@ static void put_tokens(struct beside *b, json_t *config, json_t *map, json_t *fi
         const json_t *named = json_object_get(map, names[i]);
         put(b, named != NULL ? named : json_object_get(config, names[i]), NAMED);
     }
-    put_specific(b, map, false);
-    put_specific(b, config, false);
-    json_t *more = json_object_get(config, extra);
-    more = dpe_json_is_nothing(more) ? json_object_get(config, older) : more;
-    put_specific(b, json_is_object(more) ? more : NULL, true);
-    json_t *mapped = json_object_get(map, extra);
-    mapped = mapped == NULL && dpe_json_is_nothing(more) ? json_object_get(map, older) : mapped;
-    put_specific(b, json_is_object(mapped) ? mapped : NULL, true);
+    put_specific(b, map, config, false);
+    put_specific(b, config, NULL, false);
+    json_t *own = json_object_get(config, extra), *mapped = json_object_get(map, extra);
+    json_t *more = dpe_json_is_nothing(own) ? json_object_get(config, older) : own;
+    bool listed = json_is_array(own) || json_is_array(more) || json_is_array(mapped);
+    put_specific(b, json_is_object(more) ? more : NULL, NULL, true);
+    put_specific(b, json_is_object(mapped) ? mapped : NULL, NULL, true);
     put_list(b, more);
-    put_list(b, mapped);
+    put_list(b, listed ? mapped : json_object_get(map, older));
 }
 
 static bool is_byte_level(const json_t *component)

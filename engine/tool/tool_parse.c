@@ -563,7 +563,8 @@ static void add_file(struct words *words, const char *tool, const char *path)
         dpe_tool_fail_as(tool, err.text);
         exit((int)err.status);
     }
-    for (char *at = text, *line; (line = strsep(&at, "\n")) != NULL;) {
+    for (char *at = text + (strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0), *line;
+         (line = strsep(&at, "\n")) != NULL;) {
         number++;
         if (at == NULL && line + strlen(line) < text + n) {
             refuse(tool, path, number, "a byte of zero");
