@@ -290,15 +290,15 @@ static dpe_status drop_form(struct batch *batch, const char *name, struct dpe_er
     return form || command ? write_record(batch, err) : DPE_OK;
 }
 
-/* A form in DIR itself, or in the folder of an entry that the batch has; not what a study writes,
- * or the report. */
+/* A form in DIR itself, or in the folder of an entry that the batch has. */
 static bool is_form(const struct batch *batch, const char *name)
 {
     const char *slash = strrchr(name, '/');
     const char *last = slash != NULL ? slash + 1 : name;
-    const char *end = strrchr(last, '.');
-    bool form = end != NULL && strcmp(end, ".html") != 0 &&
-                (strcmp(end, ".h5") != 0 || strcmp(last, "table.h5") == 0);
+    bool form = false;
+    for (int f = 0; f < FORMS; f++) {
+        form = form || strcmp(forms[f].name, last) == 0;
+    }
     bool of_entry = slash == NULL;
     for (int e = 0; e < batch->state.n_entries && !of_entry; e++) {
         const char *folder = batch->state.entries[e].folder;

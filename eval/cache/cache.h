@@ -28,8 +28,8 @@ dpe_status dpe_cache_save(const char *path, struct dpe_session *session, int64_t
  * none; DPE_BAD_DATA: it is another kind of file. */
 dpe_status dpe_cache_look(const char *path, int64_t *n, char plan[65], struct dpe_error *err);
 /** Read a file into a branch; its ids into `ids` [most], which are *n. DPE_MISMATCH with what
- * differs: it is of another model, plan, type, or of an owner that is not `owner`, or has more tokens than `most`;
- * DPE_BAD_DATA: it is damaged. The branch is empty then. */
+ * differs: it is of another model, plan, type, or of an owner that is not `owner`, or has more
+ * tokens than `most`; DPE_BAD_DATA: it is damaged. The branch is empty then. */
 dpe_status dpe_cache_restore(const char *path, struct dpe_session *session, int64_t branch,
                              const char *owner, int32_t *ids, int64_t most, int64_t *n,
                              uint64_t *bytes, struct dpe_error *err);

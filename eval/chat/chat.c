@@ -342,25 +342,18 @@ dpe_status dpe_chat_set_variables(const char *list, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* There is no template. */
-static dpe_status take_none(struct dpe_error *err)
-{
-    return json_object_size(given) > 0
-               ? dpe_fail(err, DPE_USAGE,
-                          "--template-vars: no chat template is used that could read them")
-               : DPE_OK;
-}
-
+/* `chat` NULL: there is no template. */
 static dpe_status take_given(struct dpe_chat *chat, struct dpe_error *err)
 {
     const char *name = NULL;
     json_t *value = NULL;
     json_object_foreach(given, name, value)
     {
-        if (!dpe_chat_spells(chat, name)) {
-            return dpe_fail(err, DPE_USAGE,
-                            "--template-vars: %s: the chat template of %s does not read it", name,
-                            chat->source);
+        if (chat == NULL || !dpe_chat_spells(chat, name)) {
+            return dpe_fail(err, DPE_USAGE, "--template-vars: %s: %s%s does not read it", name,
+                            chat == NULL ? "no chat template is used, so a prompt"
+                                         : "the chat template of ",
+                            chat == NULL ? "" : chat->source);
         }
         json_object_set(chat->variables, name, value);
     }
@@ -372,7 +365,7 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
 {
     *chat = NULL;
     if (what == NULL || strcmp(what, "none") == 0) {
-        return take_none(err);
+        return take_given(NULL, err);
     }
     DPE_SCOPED(dpe_chat_close_scoped) struct dpe_chat *made = dpe_alloc_zero(1, sizeof *made);
     DPE_TRY(had_memory(made, err));
@@ -387,7 +380,7 @@ dpe_status dpe_chat_open(const char *what, const char *model, struct dpe_chat **
         DPE_TRY(parse_file(made, err));
     }
     if (!there) {
-        return take_none(err);
+        return take_given(NULL, err);
     }
     DPE_TRY(read_tokens(made, model, metadata, err));
     DPE_TRY(take_given(made, err));

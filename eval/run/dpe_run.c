@@ -403,8 +403,8 @@ static dpe_status generate(const struct dpe_runner *run, struct dpe_error *err)
     if (args->prompt_cache != NULL) {
         dpe_status status = dpe_cache_look(args->prompt_cache, &held, plan, err);
         DPE_TRY(status == DPE_NO_INPUT ? DPE_OK : status);
+        held = dpe_most(held, args->chunk);
     }
-    held = args->prompt_cache != NULL ? dpe_most(held, args->chunk) : held;
     DPE_TRY(dpe_run_tool_session(run, dpe_most(length, held), length, &session, err));
     struct stream stream = {.tokenizer = run->tokenizer, .deadline = run->deadline};
     const struct dpe_generate_options options = {.max_new = args->max_new,

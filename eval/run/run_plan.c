@@ -33,7 +33,7 @@ static dpe_status print_json(const struct dpe_run_args *args, const struct dpe_r
     dpe_result_text(result, "model", args->model);
     dpe_result_whole(result, "length", readings->length);
     dpe_result_flag(result, "agree", agree);
-    dpe_result_flag(result, "class_known", readings->known);
+    dpe_result_text(result, "unknown", readings->unknown[0] != '\0' ? readings->unknown : NULL);
     dpe_result_whole(result, "readings", readings->n_kinds);
     for (int i = 0; i < readings->n; i++) {
         const struct dpe_reading *reading = &readings->of[i];

@@ -436,13 +436,6 @@ static struct value call_raise(struct render *render, struct value of, const str
                              dpe_printable(plain, shown, sizeof shown));
 }
 
-static struct value call_random(struct render *render, struct value of, const struct args *args)
-{
-    (void)of;
-    (void)args;
-    return dpe_template_fail(render, "lipsum() writes another text each time: not supported");
-}
-
 static struct value call_now(struct render *render, struct value of, const struct args *args)
 {
     (void)of;
@@ -484,7 +477,6 @@ const struct known dpe_template_functions[] = {
     {"strftime_now", "format", call_now},
     {"cycler", NULL, call_cycler},
     {"joiner", "sep=", call_joiner},
-    {"lipsum", "n= html= min= max=", call_random},
     {NULL},
 };
 

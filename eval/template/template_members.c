@@ -138,9 +138,6 @@ struct value dpe_template_member(struct render *render, struct value of, struct 
     if (of.kind == KIND_CYCLER && dpe_span_equal(name, dpe_span_of("items"))) {
         return (struct value){.kind = KIND_TUPLE, .items = of.items};
     }
-    if (of.kind == KIND_CYCLER && dpe_span_equal(name, dpe_span_of("pos"))) {
-        return dpe_template_int((int64_t)of.items->turn);
-    }
     if (of.kind == KIND_JOINER &&
         (dpe_span_equal(name, dpe_span_of("sep")) || dpe_span_equal(name, dpe_span_of("used")))) {
         return name.s[0] == 's' ? of.items->at[0] : dpe_template_bool(of.items->turn > 0);

@@ -508,20 +508,6 @@ static dpe_status read_key(const char *path, char **key, struct dpe_error *err)
                                         "%s: expected a key in its first line, found none", path);
 }
 
-/* http://HOST[:PORT][/PATH], of characters that give away nothing. */
-static bool is_plain(const char *url)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                  "-._~%:[]/";
-    const char *host = strncmp(url, "http://", 7) == 0    ? url + 7
-                       : strncmp(url, "https://", 8) == 0 ? url + 8
-                                                          : "";
-    const char *port = host + (host[0] == '[' ? strcspn(host, "]") : 0);
-    port += strcspn(port, ":/");
-    return port > host && host[strspn(host, allowed)] == '\0' &&
-           (*port != ':' || strspn(port + 1, "0123456789") == strcspn(port + 1, "/"));
-}
-
 static void start_curl(void)
 {
     curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -532,7 +518,11 @@ dpe_status dpe_remote_open(const struct dpe_remote_options *options,
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start_curl);
-    if (!is_plain(options->url)) { /* and not repeated here */
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "-._~:[]/";
+    const bool http = strncmp(options->url, "http://", 7) == 0;
+    if ((!http && strncmp(options->url, "https://", 8) != 0) ||
+        options->url[strspn(options->url, plain)] != '\0') { /* and not repeated here */
         return dpe_fail(err, DPE_USAGE,
                         "--engine: expected a URL such as http://127.0.0.1:8080, without a user, a "
                         "key or a query, which results and messages would repeat; use "

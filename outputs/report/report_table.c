@@ -191,12 +191,10 @@ void dpe_sections_runtimes(struct dpe_report *report)
     if (report->runtimes == NULL) {
         return;
     }
-    int64_t trained = 0;
-    for (size_t i = 0; i < report->n; i++) {
-        trained = dpe_table_trained(report->inputs[i].path, trained);
-    }
-    if (dpe_page_ok(&report->page, dpe_readings_open(report->runtimes, which, trained, report->length,
-                                                     &readings, report->page.err))) {
+    const int64_t trained = report->n > 0 ? dpe_table_trained(report->inputs[0].path, 0) : 0;
+    if (dpe_page_ok(&report->page,
+                    dpe_readings_open(report->runtimes, which, trained, report->length, &readings,
+                                      report->page.err))) {
         const char *file = dpe_page_clean(&report->page, report->runtimes, 60);
         dpe_words_runtimes(&report->page, file != NULL ? file : "the configuration", &readings);
     }

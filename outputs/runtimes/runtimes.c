@@ -10,6 +10,7 @@
 #include "engine/model/config/family.h"
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"
+#include "engine/system/folder.h"
 #include "engine/text/json.h"
 #include "outputs/runtimes/runtime_read.h"
 #include "outputs/runtimes/runtimes.h"
@@ -184,33 +185,22 @@ static bool chosen(const char *which, const struct dpe_runtime *row)
            (!row->older && listed(which, row->name));
 }
 
-/* Every word of the list is a name. */
+/* The list is of names, each once: together they are as long as it. */
 static dpe_status check_names(const char *which, struct dpe_error *err)
 {
     char known[160] = "";
-    if (strcmp(which, "all") == 0 || strcmp(which, "current") == 0) {
-        return DPE_OK;
-    }
+    size_t n = 0;
     for (size_t i = 0; i < RUNTIMES; i++) {
         if (!runtimes[i].older) {
             dpe_append(known, sizeof known, ", %s", runtimes[i].name);
+            n += listed(which, runtimes[i].name) ? strlen(runtimes[i].name) + 1 : 0;
         }
     }
-    for (const char *word = which; word != NULL; word = strchr(word, ',')) {
-        word += *word == ',';
-        bool found = false;
-        for (size_t i = 0; i < RUNTIMES; i++) {
-            const char *name = runtimes[i].name;
-            found = found || (strncmp(name, word, strlen(name)) == 0 &&
-                              (word[strlen(name)] == ',' || word[strlen(name)] == '\0'));
-        }
-        if (!found) {
-            return dpe_fail(err, DPE_USAGE,
-                            "--runtimes: expected current, all, or names%s; found \"%.60s\"",
-                            known + 1, word);
-        }
-    }
-    return DPE_OK;
+    return strcmp(which, "all") == 0 || strcmp(which, "current") == 0 || n == strlen(which) + 1
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE,
+                          "--runtimes: expected current, all, or names%s; found \"%.60s\"",
+                          known + 1, which);
 }
 
 /* The components of a head that may rotate, 0: neither the file nor its class (`family`, may be
@@ -317,8 +307,10 @@ static dpe_status read_all(const char *file, const json_t *root, const struct dp
     readings->n_pairs = source.head_dim / 2;
     readings->length = source.length;
     readings->gguf = gguf != NULL;
-    readings->known = dpe_family_find(source.model_type) != NULL;
-    snprintf(readings->model_type, sizeof readings->model_type, "%.60s", source.model_type);
+    if (dpe_family_find(source.model_type) == NULL) {
+        snprintf(readings->unknown, sizeof readings->unknown, "model_type \"%.60s\"",
+                 source.model_type);
+    }
     DPE_TRY(
         DPE_NEW(&readings->of, (size_t)n, err, "out of memory for the readings of %d runtimes", n));
     DPE_TRY(DPE_NEW(&readings->numbers, (size_t)(n * readings->n_pairs), err,
@@ -362,20 +354,16 @@ static dpe_status open_gguf(const char *path, const char *which, int64_t trained
 dpe_status dpe_readings_open(const char *path, const char *which, int64_t trained, int64_t length,
                              struct dpe_readings *readings, struct dpe_error *err)
 {
-    char inside[4096];
     struct stat found;
     DPE_OWNED char *bytes = NULL;
     size_t n = 0;
-    size_t end = strlen(path);
     *readings = (struct dpe_readings){0};
-    bool folder = stat(path, &found) == 0 && S_ISDIR(found.st_mode);
-    if (!folder && end > 5 && strcmp(path + end - 5, ".gguf") == 0) {
+    if (dpe_folder_is_gguf(path)) {
         return open_gguf(path, which, trained, length, readings, err);
     }
-    if (snprintf(inside, sizeof inside, "%s%s", path, folder ? "/config.json" : "") >=
-        (int)sizeof inside) {
-        return dpe_fail(err, DPE_USAGE, "%.200s...: the path is too long", path);
-    }
+    const bool folder = stat(path, &found) == 0 && S_ISDIR(found.st_mode);
+    DPE_OWNED char *inside = folder ? dpe_folder_join(path, "config.json") : strdup(path);
+    DPE_TRY(DPE_MADE(inside, err, "out of memory"));
     DPE_TRY(dpe_read_file(inside, MOST_CONFIG, &bytes, &n, err));
     return dpe_readings_make(inside, bytes, n, which, trained, length, readings, err);
 }

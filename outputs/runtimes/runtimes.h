@@ -118,9 +118,8 @@ struct dpe_readings {
     int n_kinds;
     bool agree; /**< one kind, and none refuses the model; one may take shorter texts alone */
     bool gguf;
-    bool known;          /**< the class of model_type is a family here: what the file leaves out is
-                            its; else what most have: base 10000, whole heads, no scaling */
-    char model_type[64]; /**< "" where the file has none */
+    char unknown[80]; /**< the model_type that is no family here, so that what the file leaves out
+                         has general values: base 10000, whole heads, no scaling; "" else */
 };
 
 /** The readings of a folder, a config.json or a GGUF file, no weights needed, for a text of

@@ -177,9 +177,15 @@ void dpe_words_applied(struct dpe_page *page, const char *table, const struct dp
     }
 }
 
-/* Those that take no text of that length. */
-static void put_shorter(const struct dpe_readings *readings, struct dpe_text *out)
+/* A class that nobody here knows; those that take no text of that length. */
+static void put_doubts(const struct dpe_readings *readings, struct dpe_text *out)
 {
+    if (readings->unknown[0] != '\0') {
+        dpe_text_put(out,
+                     " %s is no class that dpe knows: what the file leaves out has general values "
+                     "here (base 10000, heads that rotate whole), where the class may have others.",
+                     readings->unknown);
+    }
     for (int i = 0; i < readings->n; i++) {
         const struct dpe_reading *reading = &readings->of[i];
         if (!refused(reading) && (double)readings->length > reading->longest) {
@@ -192,8 +198,8 @@ static void put_shorter(const struct dpe_readings *readings, struct dpe_text *ou
 void dpe_words_runtimes(struct dpe_page *page, const char *file,
                         const struct dpe_readings *readings)
 {
-    DPE_SCOPED(dpe_text_free) struct dpe_text shorter = {0};
-    put_shorter(readings, &shorter);
+    DPE_SCOPED(dpe_text_free) struct dpe_text doubts = {0};
+    put_doubts(readings, &doubts);
     dpe_page_section(page, "What runtimes compute");
     dpe_page_say(page, BLOCK_LEAD,
                  "The rotation that each runtime makes of %s for a text of %lld tokens%s. %s%s",
@@ -202,14 +208,7 @@ void dpe_words_runtimes(struct dpe_page *page, const char *file,
                                   "that says the same)"
                                 : "",
                  readings->agree ? "All agree." : "They do not agree.",
-                 shorter.bytes != NULL ? shorter.bytes : "");
-    if (!readings->known) {
-        dpe_page_say(page, BLOCK_NOTE,
-                     "model_type \"%s\" is none that dpe knows: what the file leaves out has here "
-                     "what most classes have (base 10000, heads that rotate whole, no scaling), and "
-                     "its own class may have other values.",
-                     readings->model_type);
-    }
+                 doubts.bytes != NULL ? doubts.bytes : "");
     add_figure(page, "runtimes", "Frequencies in each runtime", readings);
     add_list(page, readings);
 }

@@ -18,6 +18,9 @@ grep -A2 "^512 tokens, 2 times the trained length; [0-9]* samples of " "$work/ou
     grep -A1 "^  unchanged    .* at its trained length\$" | grep -q "^  the table    .* (p .*)" ||
     fail "the answer: $(tail -9 "$work/out")"
 [ -s "$work/small/no-adapter.json" ] || fail "without an adapter: $(tail -12 "$work/out")"
+for file in "$work/small"/*; do # what no line names could be damaged without a word
+    [ "${file##*/}" = forms.sha256 ] || grep -q "  ${file##*/}\$" "$work/small/forms.sha256" || fail "not recorded: $file"
+done
 (cd "$work/small" && sha256sum ./*) >"$work/before"
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $reference --budget 60ktok -o "$work/small" >"$work/out" 2>"$work/err" || fail "again: $(cat "$work/err")"

@@ -215,7 +215,7 @@ static void make_files(void)
     tool_write("options-1", "chat\n--=3\n");
     tool_write("options-2", "options x\n");
     tool_write("options-3", "chats");
-    snprintf(text, sizeof text, "m %s/empty\r\nprompt hello", tool_dir);
+    snprintf(text, sizeof text, "\xef\xbb\xbfm %s/empty\r\nprompt hello", tool_dir);
     tool_write("options-4", text);
 }
 

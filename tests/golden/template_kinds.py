@@ -166,8 +166,8 @@ LETTERS = {"t": "abcde", "n": ["x", "y", "z"]}
 CONSTRUCTS += [
     ("{% set c = cycler('odd', 2, none) %}{% for x in t %}{{ c.current }}{{ c.next() }};{% endfor %}{{ c.reset() }}{{ c.next() }}{{ c.foo }}", LETTERS),
     ("{% set c = cycler(1) %}{{ c.next() }}{{ c.next() + 1 }}{% set d = cycler(*n) %}{{ d['next']() }}{{ d.current }}", LETTERS),
-    ("{% set c = cycler(*n) %}{{ c.items }}{{ c.pos }}{% for x in c.items %}{{ c.next() == x }}{{ c.pos }}{% endfor %}{{ c.items[-1] }}", LETTERS),
-    ("{{ cycler('a', [1]).items | length }}{{ cycler(1) is iterable }}{{ cycler(2).items is sequence }}{{ lipsum is callable }}", {}),
+    ("{% set c = cycler(*n) %}{{ c.items }}{% for x in c.items %}{{ c.next() == x }}{% endfor %}{{ c.items[-1] }}", LETTERS),
+    ("{{ cycler('a', [1]).items | length }}{{ cycler(1) is iterable }}{{ cycler(2).items is sequence }}", {}),
     ("{{ cycler() }}", {}), ("{{ cycler(a=1) }}", {}), ("{{ cycler(1)() }}", {}),
     ("{% set j = joiner() %}{% for x in n %}{{ j() }}{{ x }}{% endfor %}{{ j.sep }}{{ j.used }}{{ j is callable }}", LETTERS),
     ("{% set j = joiner('; ') %}{% set k = joiner(sep=7) %}{{ k.used }}{% for x in n %}{{ j() }}{{ k() }}{{ x }}{% endfor %}{{ j.nope }}", LETTERS),

@@ -147,7 +147,6 @@ static void read_sizes(struct dpe_json_reader *top, int64_t trained, struct dpe_
 {
     const struct dpe_family_defaults *defaults = &dpe_family_of(config)->defaults;
     const struct dpe_family_names *names = dpe_family_names_of(config);
-    bool llama = strcmp(config->model_type, "llama") == 0;
     const struct dpe_family *family = dpe_family_of(config);
     bool expert = family->experts == DPE_EXPERTS_APART && !family->shared;
     const char *width = expert ? names->expert_width : "intermediate_size";
@@ -174,8 +173,8 @@ static void read_sizes(struct dpe_json_reader *top, int64_t trained, struct dpe_
     }
     /* null means "as many as query heads" everywhere; an absent key means that in Llama only (the
      * others default to a number of their own). */
-    json_t *kv_heads = json_object_get(top->from, names->kv_heads);
-    bool as_heads = llama || json_is_null(kv_heads);
+    bool as_heads = strcmp(config->model_type, "llama") == 0 ||
+                    json_is_null(json_object_get(top->from, names->kv_heads));
     config->n_kv_heads = dpe_json_integer(top, names->kv_heads, 1, MAX_HEADS,
                                           as_heads ? config->n_heads : defaults->n_kv_heads);
     if (top->status != DPE_OK) {

@@ -152,6 +152,38 @@ with tempfile.TemporaryDirectory() as work:
         if a.read() != b.read():
             failures += 1
             print("the hf form holds the whole table")
+    # A model that does not say its trained length runs with the one that is given, or that of a table.
+    silent = os.path.join(work, "silent")
+    os.mkdir(silent)
+    for name in os.listdir(reference):
+        if name.endswith((".json", ".safetensors")) and name != "config.json":
+            os.symlink(os.path.join(reference, name), os.path.join(silent, name))
+    with open(os.path.join(reference, "config.json"), encoding="utf-8") as f:
+        said = {key: value for key, value in json.load(f).items() if key != "max_position_embeddings"}
+    with open(os.path.join(silent, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(said, f)
+    texts, known = ("--corpus", os.path.join(SOURCE, "data", "sample")), ("--trained-length", "256")
+    own, plain = os.path.join(work, "own.h5"), os.path.join(work, "plain.json")
+    for code, more in ((65, ()), (0, known)):
+        words = {"err": "max_position_embeddings: expected an integer, or --trained-length"} if code else {}
+        expect("info", tool("dpe-run", "-m", silent, "--info", *more), code, **words)
+        expect("a table", tool("dpe-export", "--method", "dpe", "-m", silent, "-l", "1k", "-o", own, *more), code, **words)
+        expect("a prompt", tool("dpe-run", "-m", silent, "-p", "a", "-n", "2", *more), code, **words)
+        for name, *command in (("dpe-detect", "-l", "512", "--dry-run"), ("dpe-calibrate", "-l", "512", "--dry-run"),
+                               ("dpe-norms", "--lengths", "64", "--samples", "1"), ("dpe-eval", "ppl", "-l", "300", "--samples", "1")):
+            command += ["--method", "rope"] if name == "dpe-eval" else []
+            expect(name, tool(name, *command, "-m", silent, *texts, "-o", os.path.join(work, "silent-" + name), *more), code, **words)
+        expect("frequencies", tool("dpe-export", "--method", "mrrope", "-m", silent, "-l", "1k", "--format", "longrope", "-o", plain, *more),
+               code, **words)
+    for more in (("-p", "a", "-n", "2"), ("--show-plan",), ("--nll", os.path.join(SOURCE, "README.md"), "-c", "300")):
+        expect("its table", tool("dpe-run", "-m", silent, "--table", own, *more), 0)
+    expect("its document", tool("dpe-ask", "-m", silent, "--table", own, "-n", "2", "--document", os.path.join(SOURCE, "LICENSE"), "What?"), 0)
+    expect("runtimes", tool("dpe-run", "-m", silent, "--runtimes", "transformers", *known), 0, out="All agree")
+    expect("runtimes, table", tool("dpe-run", "-m", silent, "--runtimes", "transformers", "--table", own), 1, out="applies")
+    expect("runtimes, no length", tool("dpe-run", "-m", silent, "--runtimes", "transformers"), 65, err="or --trained-length")
+    with open(os.path.join(silent, "config.json"), "w", encoding="utf-8") as f:
+        json.dump({**said, "model_type": "mamba9"}, f)
+    expect("an unknown class", tool("dpe-run", "-m", silent, "--runtimes", "transformers", *known), 0, out='model_type "mamba9" is no class that')
     # A conversation runs with the entry for what it has and may become, and unchanged up to the trained length of 256.
     ladder = os.path.join(work, "ladder.h5")
     longer = [word.replace("512", "1024") for word in sweep[:-1]] + [os.path.join(work, "longer.h5"), "--chat-template", "none"]

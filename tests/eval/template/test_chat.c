@@ -387,8 +387,9 @@ static void variables_are_given(void **state)
     expect_refusal(path, DPE_USAGE, "--template-vars: n: the chat template of");
     expect_refusal("none", DPE_USAGE, "no chat template");
     assert_int_equal(dpe_chat_set_variables("a=True,b=None,c=Truer", &err), DPE_OK);
-    snprintf(path, sizeof path, "%s",
-             put("other.jinja", "{{ a is true }} {{ b is none }} {{ c }}{{ messages[0].content }}"));
+    snprintf(
+        path, sizeof path, "%s",
+        put("other.jinja", "{{ a is true }} {{ b is none }} {{ c }}{{ messages[0].content }}"));
     expect_wrap(path, "True True Truer", "");
 }
 

@@ -354,11 +354,23 @@ static void wrong_engines_are_refused(void **state)
     alarm(60);
     assert_int_equal(dpe_remote_open(&nobody, &engine, &err), DPE_IO);
     alarm(0);
+    static const char *const plain[] = {"http://localhost:1/v1/", "https://127.0.0.1:1/a_b/c-d~e",
+                                        "http://[::1]:1"};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        const struct dpe_remote_options good = {.url = plain[i], .in_flight = 1};
+        assert_int_equal(dpe_remote_open(&good, &engine, &err), DPE_IO);
+    }
     /* What is secret in a URL is not repeated. */
-    static const char *const secrets[] = {
-        "http://me:SECRET@127.0.0.1:1", "https://127.0.0.1:1/v1?key=SECRET",
-        "http://SECRET@127.0.0.1:1/v1", "ftp://me:SECRET@127.0.0.1",
-        "http://127.0.0.1:1/v1#SECRET"};
+    static const char *const secrets[] = {"http://me:SECRET@127.0.0.1:1",
+                                          "https://127.0.0.1:1/v1?key=SECRET",
+                                          "http://SECRET@127.0.0.1:1/v1",
+                                          "ftp://me:SECRET@127.0.0.1",
+                                          "http://127.0.0.1:1/v1#SECRET",
+                                          "http://me:SECRET%40127.0.0.1:1",
+                                          "me:SECRET",
+                                          "http://127.0.0.1:1/v1;key=SECRET",
+                                          "http://127.0.0.1:1/\nSECRET",
+                                          "http://127.0.0.1:1/%3FSECRET"};
     for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) {
         const struct dpe_remote_options secret = {.url = secrets[i], .in_flight = 1};
         assert_int_equal(dpe_remote_open(&secret, &engine, &err), DPE_USAGE);

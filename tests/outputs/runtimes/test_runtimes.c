@@ -314,7 +314,8 @@ static void agreement(void **state)
     assert_true(shorter > 0 && shorter < readings.n);
     dpe_readings_free(&readings);
     assert_int_equal(
-        dpe_readings_make("c", plain, strlen(plain), "vLLM,SGLang", 0, 4096, &readings, &err), DPE_OK);
+        dpe_readings_make("c", plain, strlen(plain), "vLLM,SGLang", 0, 4096, &readings, &err),
+        DPE_OK);
     assert_int_equal(readings.n, 2);
     dpe_readings_free(&readings);
     static const struct {
@@ -322,7 +323,7 @@ static void agreement(void **state)
         dpe_status status;
         const char *says;
     } wrong[] = {
-        {plain, "vLLM,SGLan", DPE_USAGE, "found \"SGLan\""},
+        {plain, "vLLM,SGLan", DPE_USAGE, "found \"vLLM,SGLan\""},
         {"{\"max_position_embeddings\": 4096}", "all", DPE_BAD_DATA, "expected head_dim"},
         {"{\"head_dim\": 64, \"max_position_embeddings\": \"4096\"}", "all", DPE_BAD_DATA,
          "max_position_embeddings"},
@@ -384,6 +385,32 @@ static void classes_fill_in(void **state)
     }
 }
 
+/* A class that is no family here is named, and a length is given where none is in the file. */
+static void classes_that_nobody_knows(void **state)
+{
+    (void)state;
+    static const char rest[] = "\"head_dim\": 64, \"rope_theta\": 5000}";
+    static const char *const types[] = {"llama", "hunyuan_v1_dense", "gemma2", "mamba9", ""};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        struct dpe_readings readings;
+        struct dpe_error err = {0};
+        char json[160];
+        snprintf(json, sizeof json, "{\"model_type\": \"%s\", %s", types[i], rest);
+        const char *text = i < 4 ? json : "{\"head_dim\": 64, \"rope_theta\": 5000}";
+        assert_int_equal(
+            dpe_readings_make("c", text, strlen(text), "current", 0, 9000, &readings, &err),
+            DPE_BAD_DATA);
+        assert_non_null(strstr(err.text, "--trained-length"));
+        assert_int_equal(
+            dpe_readings_make("c", text, strlen(text), "current", 3000, 0, &readings, &err),
+            DPE_OK);
+        assert_int_equal(readings.length, 3000);
+        snprintf(json, sizeof json, i % 2 == 0 && i < 4 ? "" : "model_type \"%s\"", types[i]);
+        assert_string_equal(readings.unknown, json);
+        dpe_readings_free(&readings);
+    }
+}
+
 /* Blocks of strange members are readings or refusals, never errors. */
 static void strange_blocks(void **state)
 {
@@ -434,8 +461,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_the_runtimes),   cmocka_unit_test(as_llama_cpp_s_converter),
         cmocka_unit_test(growth_of_queries), cmocka_unit_test(yarn_and_dynamic_in_sglang),
-        cmocka_unit_test(classes_fill_in),   cmocka_unit_test(agreement),
-        cmocka_unit_test(strange_blocks),
+        cmocka_unit_test(classes_fill_in),   cmocka_unit_test(classes_that_nobody_knows),
+        cmocka_unit_test(agreement),         cmocka_unit_test(strange_blocks),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
