@@ -320,10 +320,7 @@ static bool problem(struct dpe_json_scan *scan, const char *what)
  * two need not be distinguished). */
 static char at(const struct dpe_json_scan *scan, size_t place)
 {
-    if (place >= scan->n) {
-        return '\0';
-    }
-    return scan->text[place];
+    return place >= scan->n ? '\0' : scan->text[place];
 }
 
 /* The next character that is not white space; '\0' at the end and after a problem. */
@@ -333,10 +330,7 @@ static char peek(struct dpe_json_scan *scan)
            scan->text[scan->at] != '\0') {
         scan->at++;
     }
-    if (scan->problem != NULL) {
-        return '\0';
-    }
-    return at(scan, scan->at);
+    return scan->problem != NULL ? '\0' : at(scan, scan->at);
 }
 
 static bool take(struct dpe_json_scan *scan, char c)
@@ -553,10 +547,7 @@ static bool skip_value(struct dpe_json_scan *scan, int depth)
         return dpe_json_scan_string(scan, &text);
     }
     bool infinity = scan->python && c == '-' && at(scan, scan->at + 1) == 'I';
-    if ((c == '-' && !infinity) || (c >= '0' && c <= '9')) {
-        return skip_number(scan);
-    }
-    return skip_word(scan);
+    return (c == '-' && !infinity) || (c >= '0' && c <= '9') ? skip_number(scan) : skip_word(scan);
 }
 
 bool dpe_json_scan_skip(struct dpe_json_scan *scan)

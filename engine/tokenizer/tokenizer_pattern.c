@@ -191,10 +191,7 @@ static dpe_status open_class(struct translation *t)
         t->at++;
         DPE_TRY(put(t, "^", 1));
     }
-    if (t->at < t->n && t->in[t->at] == ']') {
-        return unsupported(t, "an empty class");
-    }
-    return DPE_OK;
+    return t->at < t->n && t->in[t->at] == ']' ? unsupported(t, "an empty class") : DPE_OK;
 }
 
 static dpe_status translate_one(struct translation *t)

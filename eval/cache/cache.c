@@ -1,7 +1,6 @@
 /* A text's keys and values as a safetensors file. */
 #include "eval/cache/cache.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -214,8 +213,7 @@ static dpe_status check_identity(const struct cache *cache, const json_t *said,
                             dpe_printable(found, clean, sizeof clean));
         }
     }
-    const char *owner = text_of(said, "owner");
-    if (owner[0] != '\0' && strcmp(owner, cache->owner) != 0) { /* without a word of whose it is */
+    if (strcmp(text_of(said, "owner"), cache->owner) != 0) { /* without a word of whose it is */
         return dpe_fail(err, DPE_MISMATCH,
                         "%s: was saved for another key or cache_salt; give another file",
                         cache->path);
@@ -245,8 +243,8 @@ dpe_status dpe_cache_restore(const char *path, struct dpe_session *session, int6
     uint64_t sum = 0;
     DPE_TRY(dpe_session_saved_shape(session, &cache.shape, err));
     DPE_TRY(open_cache(path, &fd, bytes, &header, &said, &cache.n, err));
+    cache.owner = text_of(said, "owner")[0] != '\0' ? owner : ""; /* anybody's */
     DPE_TRY(check_identity(&cache, said, err));
-    cache.owner = text_of(said, "owner");
     const size_t of_ids = (size_t)cache.n * sizeof *ids;
     cache.fd = fd;
     if (sscanf(text_of(said, "sum"), "%16" SCNx64, &sum) != 1) {

@@ -301,17 +301,12 @@ static json_t *given;
 
 bool dpe_chat_sets(const char *name)
 {
-    static const char *const own[] = {"messages", "add_generation_prompt", "tools", "documents"};
-    size_t i = 0;
-    while (i < sizeof own / sizeof own[0] && strcmp(own[i], name) != 0) {
-        i++;
-    }
-    return i < sizeof own / sizeof own[0];
+    return strcmp(name, "messages") == 0 || strcmp(name, "add_generation_prompt") == 0 ||
+           strcmp(name, "tools") == 0 || strcmp(name, "documents") == 0;
 }
 
 dpe_status dpe_chat_set_variables(const char *list, struct dpe_error *err)
 {
-    static const char *const python[] = {"None", "True", "False"};
     if (list != NULL) {
         json_decref(given);
         given = json_object();
@@ -330,10 +325,9 @@ dpe_status dpe_chat_set_variables(const char *list, struct dpe_error *err)
         const char *text = equals + 1;
         size_t size = n - (size_t)(text - list);
         json_t *value = json_loadb(text, size, JSON_DECODE_ANY, NULL);
-        for (size_t i = 0; i < 3 && value == NULL; i++) {
-            bool same = strlen(python[i]) == size && memcmp(python[i], text, size) == 0;
-            value = same ? i == 0 ? json_null() : json_boolean(i == 1) : NULL;
-        }
+        value = value == NULL && size == 4 && memcmp(text, "True", 4) == 0 ? json_true() : value;
+        value = value == NULL && size == 5 && memcmp(text, "False", 5) == 0 ? json_false() : value;
+        value = value == NULL && size == 4 && memcmp(text, "None", 4) == 0 ? json_null() : value;
         value = value != NULL ? value : json_stringn(text, size);
         DPE_TRY(DPE_MADE(given, err, "out of memory for --template-vars"));
         json_object_set_new(given, name, value);
@@ -350,10 +344,8 @@ static dpe_status take_given(struct dpe_chat *chat, struct dpe_error *err)
     json_object_foreach(given, name, value)
     {
         if (chat == NULL || !dpe_chat_spells(chat, name)) {
-            return dpe_fail(err, DPE_USAGE, "--template-vars: %s: %s%s does not read it", name,
-                            chat == NULL ? "no chat template is used, so a prompt"
-                                         : "the chat template of ",
-                            chat == NULL ? "" : chat->source);
+            return dpe_fail(err, DPE_USAGE, "--template-vars: %s: %s does not read it", name,
+                            chat != NULL ? chat->source : "a prompt without a chat template");
         }
         json_object_set(chat->variables, name, value);
     }

@@ -97,10 +97,9 @@ static json_t *plain_arguments(const json_t *given)
     if (given == NULL || json_is_null(given) || (text != NULL && strspn(text, " \t\r\n") == n)) {
         return json_object();
     }
-    if (text != NULL && dpe_json_parse_exact("arguments", text, n, &parsed, NULL) == DPE_OK) {
-        return parsed;
-    }
-    return json_incref((json_t *)(uintptr_t)given);
+    return text != NULL && dpe_json_parse_exact("arguments", text, n, &parsed, NULL) == DPE_OK
+               ? parsed
+               : json_incref((json_t *)(uintptr_t)given);
 }
 
 static json_t *plain_call(struct reading *reading, const json_t *given)

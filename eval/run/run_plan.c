@@ -33,7 +33,7 @@ static dpe_status print_json(const struct dpe_run_args *args, const struct dpe_r
     dpe_result_text(result, "model", args->model);
     dpe_result_whole(result, "length", readings->length);
     dpe_result_flag(result, "agree", agree);
-    dpe_result_text(result, "unknown", readings->unknown[0] != '\0' ? readings->unknown : NULL);
+    dpe_result_text(result, "unknown", readings->unknown);
     dpe_result_whole(result, "readings", readings->n_kinds);
     for (int i = 0; i < readings->n; i++) {
         const struct dpe_reading *reading = &readings->of[i];
@@ -70,9 +70,8 @@ dpe_status dpe_run_tool_runtimes(const struct dpe_run_args *args, bool *agree,
     DPE_SCOPED(dpe_readings_free) struct dpe_readings readings = {0};
     DPE_SCOPED(dpe_applied_free) struct dpe_applied applied = {0};
     *agree = false;
-    DPE_TRY(dpe_readings_open(args->model, args->runtimes,
-                              dpe_table_trained(args->table, args->trained_length), args->length,
-                              &readings, err));
+    const int64_t trained = dpe_table_trained(args->table, args->trained_length);
+    DPE_TRY(dpe_readings_open(args->model, args->runtimes, trained, args->length, &readings, err));
     if (args->table != NULL) {
         DPE_TRY(dpe_table_load(args->table, &table, err));
         DPE_TRY(dpe_applied_make(args->model, args->table, table, args->runtimes, args->length,

@@ -196,10 +196,9 @@ static bool opens_with(struct dpe_span text, struct dpe_span label)
 double dpe_score_debug(const char *prediction, char *const *references, size_t n)
 {
     struct dpe_span text = dpe_py_strip(dpe_span_of(prediction));
-    if (n >= 2 && opens_with(text, dpe_span_of(references[1]))) {
-        return 1.0;
-    }
-    return debug(text, references, n, false);
+    return n >= 2 && opens_with(text, dpe_span_of(references[1]))
+               ? 1.0
+               : debug(text, references, n, false);
 }
 
 double dpe_score_debug_string(const char *prediction, char *const *references, size_t n)

@@ -407,12 +407,9 @@ static struct value call_pairs(struct render *render, struct value of, const str
 static struct value call_cycler(struct render *render, struct value of, const struct args *args)
 {
     (void)of;
-    struct value made = dpe_template_list_of(render, KIND_TUPLE, args->at, args->n);
-    if (args->n == 0 || args->named.n > 0) {
-        return dpe_template_fail(render, "cycler() takes one value or more");
-    }
-    made.kind = made.kind == KIND_TUPLE ? KIND_CYCLER : made.kind;
-    return made;
+    return args->n == 0 || args->named.n > 0
+               ? dpe_template_fail(render, "cycler() takes one value or more")
+               : dpe_template_list_of(render, KIND_CYCLER, args->at, args->n);
 }
 
 static struct value call_joiner(struct render *render, struct value of, const struct args *args)
@@ -420,9 +417,7 @@ static struct value call_joiner(struct render *render, struct value of, const st
     (void)of;
     struct value between = dpe_template_text(", ");
     between = dpe_template_arg(args, 0) != NULL ? args->at[0] : between;
-    struct value made = dpe_template_list_of(render, KIND_TUPLE, &between, 1);
-    made.kind = made.kind == KIND_TUPLE ? KIND_JOINER : made.kind;
-    return made;
+    return dpe_template_list_of(render, KIND_JOINER, &between, 1);
 }
 
 static struct value call_raise(struct render *render, struct value of, const struct args *args)

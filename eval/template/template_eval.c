@@ -169,10 +169,8 @@ struct value dpe_template_binary(struct render *render, enum op op, struct value
     if (op == OP_MULTIPLY && row_b && whole_a) {
         return repeated(render, b, a.integer);
     }
-    if (op == OP_MODULO && a.kind == KIND_STRING) {
-        return dpe_template_percent(render, a.text, b);
-    }
-    return wrong(render, names[op], a, b);
+    return op == OP_MODULO && a.kind == KIND_STRING ? dpe_template_percent(render, a.text, b)
+                                                    : wrong(render, names[op], a, b);
 }
 
 /* ---------------------------------------------------------------------------------- expressions */

@@ -385,10 +385,9 @@ static struct value do_default(struct render *render, struct value of, const str
     const struct value *given = dpe_template_arg(args, 0);
     bool falsy = dpe_template_arg_bool(args, 1);
     (void)render;
-    if (of.kind != KIND_UNDEFINED && !(falsy && !dpe_template_truth(of))) {
-        return of;
-    }
-    return given != NULL ? *given : dpe_template_text("");
+    return of.kind != KIND_UNDEFINED && !(falsy && !dpe_template_truth(of)) ? of
+           : given != NULL                                                  ? *given
+                                                                            : dpe_template_text("");
 }
 
 /* Bytes that a URL takes as they are, or as %XX; a blank in a query is '+'. */

@@ -58,10 +58,8 @@ static size_t rest_of(const char *file, const char *task)
 {
     const char *at = strstr(file, task);
     const char *end = is_part(file) ? strrchr(file, '-') : strrchr(file, '.');
-    if (at == NULL || end == NULL || end < at + strlen(task)) {
-        return 0;
-    }
-    return (size_t)(end - at) - strlen(task);
+    return at == NULL || end == NULL || end < at + strlen(task) ? 0
+                                                                : (size_t)(end - at) - strlen(task);
 }
 
 static dpe_status add(struct walk *walk, const char *path, const struct dpe_score_task *task,

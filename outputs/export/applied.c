@@ -56,11 +56,11 @@ static dpe_status read_exported(const char *folder, const char *path, const char
                                 int64_t length, struct dpe_applied *applied, struct dpe_error *err)
 {
     const int64_t trained = applied->values->trained_length;
-    const struct dpe_model_options options = {.config_only = true, .trained_length = trained};
     const struct dpe_short_text none = {0};
     DPE_SCOPED(dpe_model_close_scoped) struct dpe_model *model = NULL;
     DPE_SCOPED(dpe_text_free) struct dpe_text config = {0};
-    DPE_TRY(dpe_model_open(folder, &options, &model, err));
+    DPE_TRY(dpe_model_open(folder, &(struct dpe_model_options){true, .trained_length = trained},
+                           &model, err));
     applied->base = dpe_model_config(model)->rope.theta;
     DPE_TRY(dpe_export_longrope(applied->values, folder, model, &none, &config, err));
     DPE_TRY(dpe_rope_factors_make(applied->values, applied->base, &applied->factors, err));

@@ -263,7 +263,7 @@ static dpe_status complete(const struct dpe_export_arguments *args, struct dpe_m
     values->n_kv_heads = config->n_kv_heads;
     values->head_dim = config->head_dim;
     values->n_pairs = pairs;
-    values->trained_length = args->trained > 0 ? args->trained : dpe_config_trained(config);
+    values->trained_length = dpe_config_trained(config);
     values->length = args->length;
     values->top_k = pairs;
     DPE_TRY(DPE_NEW(&values->effective_length, (size_t)values->n_groups, err, "out of memory"));
@@ -286,8 +286,7 @@ static dpe_status from_yaml(const struct dpe_export_arguments *args, struct expo
     DPE_SCOPED(dpe_table_values_free) struct dpe_table_values values = {0};
     DPE_TRY(dpe_read_file(args->yaml, 16 << 20, &bytes, &n, err));
     DPE_TRY(dpe_import_yaml(args->yaml, bytes, n, args->name, &values, &selected, err));
-    const struct dpe_model_options options = {.trained_length = args->trained};
-    DPE_TRY(dpe_model_open(args->model, &options, &model, err));
+    DPE_TRY(dpe_model_open(args->model, NULL, &model, err));
     DPE_TRY(complete(args, model, &values, err));
     DPE_TRY(make_table(&values, args->yaml, &table->table, err));
     DPE_TRY(dpe_identity_add(&table->origin, "kind", "table", err));

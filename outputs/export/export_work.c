@@ -62,11 +62,6 @@ static enum export_format format_of(const struct dpe_export_arguments *args)
                                 : dpe_export_format_of_path(args->output);
 }
 
-static bool is_utf8(const char *text)
-{
-    return text == NULL || dpe_utf8_check(text, strlen(text)) == strlen(text);
-}
-
 const char *dpe_export_refusal(const struct dpe_export_arguments *args)
 {
     const bool made = args->method != NULL;
@@ -88,8 +83,7 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
          "--rank, --top-k, --last-k and --entry"},
         {made && (args->model == NULL || args->length == 0),
          "--method needs --model DIR and --length L"},
-        {args->trained > 0 && !made && !yaml,
-         "--trained-length needs --method or --import-yaml; other inputs have it"},
+        {args->trained > 0 && !made, "--trained-length needs --method; other inputs have it"},
         {input && yaml, "--import-yaml FILE is the only input: remove the other"},
         {yaml && (args->model == NULL || args->length == 0),
          "--import-yaml needs --model DIR and --length L"},
@@ -105,7 +99,7 @@ const char *dpe_export_refusal(const struct dpe_export_arguments *args)
         {args->result != DPE_RESULT_TEXT && (!args->check || args->show),
          "--json goes with --check, without --show"},
         {!written && !prints, "nothing to do: give -o FILE, --show or --check"},
-        {!is_utf8(args->name) || !is_utf8(args->scores),
+        {!dpe_is_utf8(args->name) || !dpe_is_utf8(args->scores),
          "--name and --scores: expected UTF-8, the encoding of YAML"},
         {args->has_k && args->inputs[1] == NULL,
          "--top-k and --last-k need NORMS.h5 as the second argument"},

@@ -57,12 +57,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_utf8(const char *text)
-{
-    size_t n = strlen(text);
-    return dpe_utf8_check(text, n) == n;
-}
-
 bool dpe_session_name_ok(const char *name)
 {
     return name[0] != '\0' && name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] == '\0';
@@ -122,7 +116,7 @@ dpe_status dpe_identity_add(struct dpe_identity *identity, const char *name, con
     if (name[0] == '\0' || dpe_identity_get(identity, name) != NULL) {
         return dpe_fail(err, DPE_INTERNAL, "the name \"%s\" is empty or occurs twice", name);
     }
-    if (!is_utf8(name) || !is_utf8(value)) {
+    if (!dpe_is_utf8(name) || !dpe_is_utf8(value)) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected UTF-8, found other bytes", name);
     }
     DPE_TRY(

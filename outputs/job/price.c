@@ -38,10 +38,9 @@ static void fill_tokens(int32_t *tokens, int64_t n, int64_t vocab)
 static double measured_clock(void)
 {
     struct timespec time;
-    if (getenv("DPE_ESTIMATE_CPU") != NULL && clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0) {
-        return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-    }
-    return dpe_clock();
+    return getenv("DPE_ESTIMATE_CPU") != NULL && clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time) == 0
+               ? (double)time.tv_sec + 1e-9 * (double)time.tv_nsec
+               : dpe_clock();
 }
 
 static double median(const double *values, int n)

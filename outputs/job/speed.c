@@ -89,21 +89,15 @@ void dpe_job_speed_keep(const char *path, const char *key, int64_t now,
 
 /* ------------------------------------------------------------------------------------ measured */
 
-/* Physical memory, to decide whether weights can be read without pushing everything else out. */
-static uint64_t physical_memory(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES);
-    long size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
-}
-
 /* Why it cannot be measured here. */
 static dpe_status check(const struct dpe_job *job, const struct dpe_plan *plan,
                         const struct dpe_session_options *options, struct dpe_error *err)
 {
     struct dpe_session_needs needs = {0};
     DPE_TRY(dpe_session_estimate(dpe_model_config(job->model), plan, options, &needs, err));
-    if (needs.weights > physical_memory() / 2) {
+    /* Weights are read where that does not push everything else out. */
+    if ((double)needs.weights >
+        0.5 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)) {
         return dpe_fail(err, DPE_NO_MEMORY, "the weights would fill this machine's memory");
     }
     if (job->remote != NULL) {

@@ -33,10 +33,8 @@ struct word {
 static bool launched(void)
 {
     const char *size = getenv("OMPI_COMM_WORLD_SIZE");
-    if (size != NULL) {
-        return atoi(size) > 1;
-    }
-    return getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL;
+    return size != NULL ? atoi(size) > 1
+                        : getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL;
 }
 
 /* MPI waits for ever where another rank is dead or stopped, at its start, at an abort and at its

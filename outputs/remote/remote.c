@@ -222,11 +222,10 @@ static dpe_status ids_of_text(const struct dpe_remote_engine *engine, const json
                               struct dpe_tokens *out, struct dpe_error *err)
 {
     const struct dpe_encode_options options = {.special = DPE_SPECIAL_PARSE};
-    if (!json_is_string(text)) {
-        return wrong(engine, "the text of a choice", err);
-    }
-    return dpe_tokenizer_encode(engine->tokenizer, json_string_value(text),
-                                json_string_length(text), &options, out, err);
+    return !json_is_string(text)
+               ? wrong(engine, "the text of a choice", err)
+               : dpe_tokenizer_encode(engine->tokenizer, json_string_value(text),
+                                      json_string_length(text), &options, out, err);
 }
 
 static dpe_status take_continuation(const struct dpe_remote_engine *engine, const json_t *answer,
@@ -495,17 +494,16 @@ static dpe_status read_key(const char *path, char **key, struct dpe_error *err)
     size_t n = 0;
     DPE_TRY(dpe_read_file(path, KEY_BYTES, key, &n, err));
     (*key)[strcspn(*key, "\r\n")] = '\0';
-    for (const char *c = *key; *c != '\0'; c++) {
-        if (!isgraph((unsigned char)*c)) {
-            return dpe_fail(err, DPE_BAD_DATA,
-                            "%s: expected a key of printable ASCII characters without white space "
-                            "in its first line",
-                            path);
-        }
+    const char *end = *key;
+    while (isgraph((unsigned char)*end)) {
+        end++;
     }
-    return (*key)[0] != '\0' ? DPE_OK
-                             : dpe_fail(err, DPE_BAD_DATA,
-                                        "%s: expected a key in its first line, found none", path);
+    return end > *key && *end == '\0'
+               ? DPE_OK
+               : dpe_fail(err, DPE_BAD_DATA,
+                          "%s: expected a key of printable ASCII characters without white space in "
+                          "its first line",
+                          path);
 }
 
 static void start_curl(void)
@@ -518,11 +516,9 @@ dpe_status dpe_remote_open(const struct dpe_remote_options *options,
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start_curl);
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "-._~:[]/";
     const bool http = strncmp(options->url, "http://", 7) == 0;
     if ((!http && strncmp(options->url, "https://", 8) != 0) ||
-        options->url[strspn(options->url, plain)] != '\0') { /* and not repeated here */
+        strpbrk(options->url, "@?#;&=%\\ \t\r\n") != NULL) { /* and not repeated here */
         return dpe_fail(err, DPE_USAGE,
                         "--engine: expected a URL such as http://127.0.0.1:8080, without a user, a "
                         "key or a query, which results and messages would repeat; use "

@@ -31,10 +31,7 @@ static size_t take(char *bytes, size_t size, size_t n, void *user)
     struct dpe_text *answer = &flight->exchange->answer;
     size_t all = size * n;
     flight->too_long = flight->too_long || all > flight->exchange->most - answer->n;
-    if (flight->too_long || dpe_text_append(answer, bytes, all, NULL) != DPE_OK) {
-        return 0;
-    }
-    return all;
+    return flight->too_long || dpe_text_append(answer, bytes, all, NULL) != DPE_OK ? 0 : all;
 }
 
 /* A head may go on for ever, and so may what follows a body in chunks. */

@@ -23,8 +23,7 @@
 /* A page under the name of another kind of file misleads programs, and whoever opens it. */
 static dpe_status check_ending(const char *path, struct dpe_error *err)
 {
-    const char *slash = strrchr(path, '/');
-    const char *end = strrchr(slash != NULL ? slash : path, '.');
+    const char *end = strrchr(dpe_last_part(path), '.');
     return end == NULL || strcasecmp(end, ".html") == 0 || strcasecmp(end, ".htm") == 0
                ? DPE_OK
                : dpe_fail(

@@ -4,13 +4,12 @@
 #include <string.h>
 
 #include "outputs/report/report_parts.h"
+#include "outputs/storage/storage.h"
 
 /* The longest length that the table of this name was made for, 0 when no input is that table. */
 static double made_for(struct dpe_report *report, const char *method)
 {
-    const char *file = strncmp(method, "table:", 6) == 0 ? method + 6 : method;
-    const char *slash = strrchr(file, '/');
-    file = slash != NULL ? slash + 1 : file;
+    const char *file = dpe_last_part(strncmp(method, "table:", 6) == 0 ? method + 6 : method);
     double longest = 0.0;
     for (size_t i = 0; i < report->n; i++) {
         const struct dpe_table_part *part =

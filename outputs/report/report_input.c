@@ -1,10 +1,7 @@
 /* What the report owns, its inputs, and what is read of them. */
-#include "engine/base/base.h"
 #include "engine/system/folder.h"
-#include "outputs/h5/h5.h"
-#include "outputs/h5/rows.h"
-#include "outputs/page/page.h"
 #include "outputs/report/report_parts.h"
+#include "outputs/storage/storage.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -40,8 +37,7 @@ void dpe_input_open(struct dpe_report *report, const char *path)
     }
     const char *kind = dpe_identity_get(&input->identity, "kind");
     const char *model = dpe_identity_get(&input->identity, "model");
-    const char *slash = strrchr(path, '/');
-    input->name = dpe_page_clean(&report->page, slash != NULL ? slash + 1 : path, 0);
+    input->name = dpe_page_clean(&report->page, dpe_last_part(path), 0);
     input->kind = dpe_page_clean(&report->page, kind != NULL ? kind : "table", 0);
     input->fingerprint = model != NULL ? dpe_page_clean(&report->page, model, 0)
                                        : dpe_input_words(report, input, "/model", "fingerprint");

@@ -191,10 +191,8 @@ void dpe_sections_runtimes(struct dpe_report *report)
     if (report->runtimes == NULL) {
         return;
     }
-    const int64_t trained = report->n > 0 ? dpe_table_trained(report->inputs[0].path, 0) : 0;
-    if (dpe_page_ok(&report->page,
-                    dpe_readings_open(report->runtimes, which, trained, report->length, &readings,
-                                      report->page.err))) {
+    if (dpe_page_ok(&report->page, dpe_readings_open(report->runtimes, which, 0, report->length,
+                                                     &readings, report->page.err))) {
         const char *file = dpe_page_clean(&report->page, report->runtimes, 60);
         dpe_words_runtimes(&report->page, file != NULL ? file : "the configuration", &readings);
     }

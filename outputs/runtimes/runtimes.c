@@ -169,14 +169,10 @@ static const double MOST_POSITIONS = 0x1p40;
 /* Whether a list of names joined by commas has this one. */
 static bool listed(const char *which, const char *name)
 {
-    size_t n = strlen(name);
-    for (const char *word = which; word != NULL; word = strchr(word, ',')) {
-        word += *word == ',';
-        if (strncmp(word, name, n) == 0 && (word[n] == ',' || word[n] == '\0')) {
-            return true;
-        }
-    }
-    return false;
+    char all[160], one[40];
+    snprintf(all, sizeof all, ",%s,", which);
+    snprintf(one, sizeof one, ",%s,", name);
+    return strstr(all, one) != NULL;
 }
 
 static bool chosen(const char *which, const struct dpe_runtime *row)
@@ -248,10 +244,9 @@ static dpe_status find_source(const char *file, const json_t *root, int64_t trai
             file, MOST_HEAD_DIM);
     }
     if (!(source->max_position >= 2.0 && source->max_position <= MOST_POSITIONS)) {
-        return dpe_fail(err, DPE_BAD_DATA,
-                        "%s: max_position_embeddings: expected a number of at least 2, or "
-                        "--trained-length",
-                        file);
+        return dpe_fail(
+            err, DPE_BAD_DATA,
+            "%s: max_position_embeddings: expected a number from 2, or --trained-length", file);
     }
     source->length = length > 0 ? length : (int64_t)source->max_position;
     return DPE_OK;
@@ -307,10 +302,9 @@ static dpe_status read_all(const char *file, const json_t *root, const struct dp
     readings->n_pairs = source.head_dim / 2;
     readings->length = source.length;
     readings->gguf = gguf != NULL;
-    if (dpe_family_find(source.model_type) == NULL) {
-        snprintf(readings->unknown, sizeof readings->unknown, "model_type \"%.60s\"",
-                 source.model_type);
-    }
+    const bool known = dpe_family_find(source.model_type) != NULL;
+    snprintf(readings->unknown, sizeof readings->unknown, known ? "%.0s" : "model_type \"%.60s\"",
+             source.model_type);
     DPE_TRY(
         DPE_NEW(&readings->of, (size_t)n, err, "out of memory for the readings of %d runtimes", n));
     DPE_TRY(DPE_NEW(&readings->numbers, (size_t)(n * readings->n_pairs), err,

@@ -99,10 +99,8 @@ char *dpe_join(const char *a, const char *b, const char *c)
 char *dpe_parent_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    if (slash == NULL) {
-        return dpe_join(".", "", "");
-    }
-    return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    return slash == NULL ? dpe_join(".", "", "")
+                         : strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
 dpe_status dpe_follow_links(const char *path, char **file, struct dpe_error *err)
@@ -146,9 +144,8 @@ static void name_prefix(const char *target, char prefix[BASE_MOST + BOOT_DIGITS 
         ssize_t n = read(fd, boot, BOOT_DIGITS);
         (void)n; /* without a /proc all boots are one */
     }
-    const char *slash = strrchr(target, '/');
-    snprintf(prefix, BASE_MOST + BOOT_DIGITS + 3, "%.*s.%s-", (int)BASE_MOST,
-             slash != NULL ? slash + 1 : target, boot);
+    snprintf(prefix, BASE_MOST + BOOT_DIGITS + 3, "%.*s.%s-", (int)BASE_MOST, dpe_last_part(target),
+             boot);
 }
 
 static bool is_new_file(const char *name, const char *prefix)
@@ -263,10 +260,9 @@ static dpe_status sync_file(const struct dpe_new_file *file, struct dpe_error *e
         return dpe_fail_errno(err, errno, file->target, "sync failed");
     }
     int again = dup(file->fd);
-    if (again >= 0 && close(again) != 0) {
-        return dpe_fail_errno(err, errno, file->target, "close failed");
-    }
-    return DPE_OK;
+    return again >= 0 && close(again) != 0
+               ? dpe_fail_errno(err, errno, file->target, "close failed")
+               : DPE_OK;
 }
 
 dpe_status dpe_new_file_finish(struct dpe_new_file *file, struct dpe_error *err)

@@ -101,10 +101,9 @@ static dpe_status write_holder(int fd, const char *path, const struct holder *se
 {
     char text[512];
     int n = holder_text(self, text, sizeof text);
-    if (ftruncate(fd, 0) != 0 || lseek(fd, 0, SEEK_SET) != 0) {
-        return dpe_fail_errno(err, errno, path, "cannot be written");
-    }
-    return dpe_write_all(fd, path, text, (size_t)n, err);
+    return ftruncate(fd, 0) != 0 || lseek(fd, 0, SEEK_SET) != 0
+               ? dpe_fail_errno(err, errno, path, "cannot be written")
+               : dpe_write_all(fd, path, text, (size_t)n, err);
 }
 
 static bool alive(const struct holder *holder, const struct holder *self)
@@ -113,10 +112,9 @@ static bool alive(const struct holder *holder, const struct holder *self)
     if (holder->pid < 1 || holder->pid > INT_MAX || strcmp(holder->boot, self->boot) != 0) {
         return false;
     }
-    if (kill((pid_t)holder->pid, 0) != 0 && errno == ESRCH) {
-        return false;
-    }
-    return process_start(holder->pid) == holder->start;
+    return kill((pid_t)holder->pid, 0) != 0 && errno == ESRCH
+               ? false
+               : process_start(holder->pid) == holder->start;
 }
 
 static dpe_status held_by(const char *path, const struct holder *holder, const char *advice,

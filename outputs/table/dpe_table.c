@@ -239,12 +239,12 @@ static int check_shape(const struct dpe_table_values *values, char *message)
                               "head_dim is %lld, expected twice the %lld pairs",
                               (long long)values->head_dim, (long long)values->n_pairs);
     }
-    if (values->n_heads % values->n_kv_heads != 0) {
-        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
-                              "expected a multiple of the %lld KV heads as query heads, found %lld",
-                              (long long)values->n_kv_heads, (long long)values->n_heads);
-    }
-    return DPE_TABLE_OK;
+    return values->n_heads % values->n_kv_heads != 0
+               ? dpe_table_fail(
+                     message, DPE_TABLE_BAD_FILE,
+                     "expected a multiple of the %lld KV heads as query heads, found %lld",
+                     (long long)values->n_kv_heads, (long long)values->n_heads)
+               : DPE_TABLE_OK;
 }
 
 static int check_groups(const struct dpe_table_values *values, char *message)
@@ -442,10 +442,9 @@ int dpe_table_make(const struct dpe_table_values *values, struct dpe_table **tab
         return error;
     }
     struct dpe_table_values copy;
-    if (!dpe_table_values_copy(values, &copy)) {
-        return dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory");
-    }
-    return dpe_table_adopt(&copy, table, message);
+    return !dpe_table_values_copy(values, &copy)
+               ? dpe_table_fail(message, DPE_TABLE_MEMORY, "out of memory")
+               : dpe_table_adopt(&copy, table, message);
 }
 
 void dpe_table_close(struct dpe_table *table)

@@ -181,9 +181,7 @@ void dpe_words_applied(struct dpe_page *page, const char *table, const struct dp
 static void put_doubts(const struct dpe_readings *readings, struct dpe_text *out)
 {
     if (readings->unknown[0] != '\0') {
-        dpe_text_put(out,
-                     " %s is no class that dpe knows: what the file leaves out has general values "
-                     "here (base 10000, heads that rotate whole), where the class may have others.",
+        dpe_text_put(out, " %s is no class that dpe knows: what is left out has general defaults.",
                      readings->unknown);
     }
     for (int i = 0; i < readings->n; i++) {

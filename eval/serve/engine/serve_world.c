@@ -268,12 +268,10 @@ static void taken_free(struct dpe_serve_taken *taken)
 /* ------------------------------------------------------------------------------------ the rest */
 
 /* One line of the key file as a key; an empty one is none. */
-static dpe_status add_key(struct dpe_serve_world *world, const char *line, size_t n,
-                          struct dpe_error *err)
+static dpe_status add_key(struct dpe_serve_world *world, const char *line, struct dpe_error *err)
 {
-    while (n > 0 && strchr(" \t\r", line[0]) != NULL) {
-        line++, n--;
-    }
+    line += strspn(line, " \t\r");
+    size_t n = strlen(line);
     while (n > 0 && strchr(" \t\r", line[n - 1]) != NULL) {
         n--;
     }
@@ -311,10 +309,8 @@ static dpe_status read_keys(struct dpe_serve_world *world, struct dpe_error *err
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: expected a key of printable ASCII characters, found NUL", path);
     }
-    for (const char *at = text; *at != '\0';) {
-        size_t n = strcspn(at, "\n");
-        DPE_TRY(add_key(world, at, n, err));
-        at += n + (at[n] == '\n');
+    for (char *at = text, *line; (line = strsep(&at, "\n")) != NULL;) {
+        DPE_TRY(add_key(world, line, err));
     }
     return world->n_keys > 0 ? DPE_OK
                              : dpe_fail(err, DPE_BAD_DATA, "%s: expected a key, found none", path);
@@ -367,14 +363,14 @@ static dpe_status read_template(struct dpe_serve_world *world, struct dpe_error 
 dpe_status dpe_serve_world_open(const struct dpe_serve_arguments *args,
                                 struct dpe_serve_world *world, struct dpe_error *err)
 {
-    const struct dpe_model_options options = {
-        .trained_length = dpe_table_trained(args->table, args->trained_length)};
+    const int64_t trained = dpe_table_trained(args->table, args->trained_length);
     *world = (struct dpe_serve_world){.args = args, .started = (int64_t)time(NULL)};
     name_model(world);
     DPE_TRY(DPE_NEW(&world->taken, 1, err, "out of memory"));
     pthread_mutex_init(&world->taken->lock, NULL);
     DPE_TRY(read_keys(world, err));
-    DPE_TRY(dpe_model_open(args->model, &options, &world->model, err));
+    DPE_TRY(dpe_model_open(args->model, &(struct dpe_model_options){.trained_length = trained},
+                           &world->model, err));
     DPE_TRY(dpe_tool_check_dtype(&args->tool, world->model, err));
     DPE_TRY(dpe_tokenizer_open(args->model, &world->tokenizer, err));
     DPE_TRY(read_tokenizer_config(world, err));

@@ -8,12 +8,7 @@
 #include "eval/tool/comparison/comparison.h"
 #include "outputs/job/price.h"
 #include "outputs/read/read.h"
-
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
-}
+#include "outputs/storage/storage.h"
 
 /* How many characters of the tables' paths are a folder that all of them are in. */
 static size_t common_folder(const struct dpe_eval_arguments *args, const char *path)
@@ -39,12 +34,12 @@ static void name_table(struct dpe_comparison *comparison, struct dpe_eval_method
     const struct dpe_eval_arguments *args = comparison->args;
     int same = 0;
     for (int i = 0; i < args->n_methods; i++) {
-        same +=
-            args->is_table[i] && strcmp(last_part(args->methods[i]), last_part(method->table)) == 0;
+        same += args->is_table[i] &&
+                strcmp(dpe_last_part(args->methods[i]), dpe_last_part(method->table)) == 0;
     }
     snprintf(method->label, sizeof method->label, "table:%s",
              same > 1 ? method->table + common_folder(args, method->table)
-                      : last_part(method->table));
+                      : dpe_last_part(method->table));
 }
 
 static dpe_status add(struct dpe_comparison *comparison, const struct dpe_eval_method *method,

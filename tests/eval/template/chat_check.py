@@ -104,11 +104,11 @@ with tempfile.TemporaryDirectory() as work:
     for name, *more in (("dpe-detect", "--dry-run"), ("dpe-calibrate", "--dry-run"), ("dpe-eval", "niah", "--method", "rope")):
         words = (name, *more[:1]) if name == "dpe-eval" else (name,)
         words += ("-m", model, *texts, "-o", os.path.join(work, "w"), *more[len(words) - 1:], "--template-vars")
-        expect("unread variables", tool(*words, "thinking=1"), 64, err="--template-vars: thinking: the chat template of")
-        expect("no template for variables", tool(*words, "think=1", "--chat-template", "none"), 64, err="no chat template is used")
+        expect("unread variables", tool(*words, "thinking=1"), 64, err="--template-vars: thinking: " + template + " does not read it")
+        expect("no template for variables", tool(*words, "think=1", "--chat-template", "none"), 64, err="a prompt without a chat template does not read it")
         words = [reference if word == model else word for word in words]
-        expect("a model without a template", tool(*words, "think=1"), 64, err="no chat template is used")
-    expect("a server", tool("dpe-serve", "-m", reference, "--port", "0", "--template-vars", "a=1"), 64, err="no chat template is used")
+        expect("a model without a template", tool(*words, "think=1"), 64, err="a prompt without a chat template does not read it")
+    expect("a server", tool("dpe-serve", "-m", reference, "--port", "0", "--template-vars", "a=1"), 64, err="a prompt without a chat template does not read it")
     with open(template, "w", encoding="utf-8") as f:
         f.write("\n{{ messages | wordwrap(9) }}")
     expect("unsupported", tool("dpe-run", "-m", model, "--chat", "-p", "x"), 65,

@@ -384,8 +384,8 @@ static void variables_are_given(void **state)
     expect_wrap(path, "<low 4 still>", "");
     snprintf(path, sizeof path, "%s",
              put("other.jinja", "<{{ effort }} {{ nn }} {{ think }}>{{ messages[0].content }}"));
-    expect_refusal(path, DPE_USAGE, "--template-vars: n: the chat template of");
-    expect_refusal("none", DPE_USAGE, "no chat template");
+    expect_refusal(path, DPE_USAGE, "other.jinja does not read it");
+    expect_refusal("none", DPE_USAGE, "n: a prompt without a chat template");
     assert_int_equal(dpe_chat_set_variables("a=True,b=None,c=Truer", &err), DPE_OK);
     snprintf(
         path, sizeof path, "%s",
