@@ -385,7 +385,7 @@ static void variables_are_given(void **state)
     snprintf(path, sizeof path, "%s",
              put("other.jinja", "<{{ effort }} {{ nn }} {{ think }}>{{ messages[0].content }}"));
     expect_refusal(path, DPE_USAGE, "other.jinja does not read it");
-    expect_refusal("none", DPE_USAGE, "n: a prompt without a chat template");
+    expect_refusal("none", DPE_USAGE, "a prompt without a chat template does not read it");
     assert_int_equal(dpe_chat_set_variables("a=True,b=None,c=Truer", &err), DPE_OK);
     snprintf(
         path, sizeof path, "%s",
