@@ -115,7 +115,7 @@ dpe_status dpe_detect_stage_pilot(struct sweep *sweep, struct dpe_error *err)
     dpe_log_info("pilot: unchanged, the model finds %s; plans are compared on %s",
                  inputs->needles.pilot,
                  inputs->needles.say_little ? "the perplexity of texts: needles say little of it"
-                                            : "the last");
+                                            : "the needles named last");
     dpe_status status = dpe_detect_inputs_reopen(inputs, err);
     if (status == DPE_OK && inputs->needles.say_little && inputs->streams[DETECT_GUARD].n == 0) {
         dpe_log_warning("there are no texts of --length tokens: plans are compared on needles");

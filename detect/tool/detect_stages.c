@@ -101,7 +101,7 @@ static dpe_status search_rows(struct sweep *sweep, struct dpe_error *err)
             status = dpe_detect_inputs_plan(inputs, search->tried[i].spec, &configs[n++].plan, err);
         }
     }
-    snprintf(name, sizeof name, "search %d", search->heats + 1);
+    snprintf(name, sizeof name, "search (%d plan%s)", n, n == 1 ? "" : "s");
     const struct stage stage = {.name = name,
                                 .n_tasks = 1,
                                 .tasks = task,

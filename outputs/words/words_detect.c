@@ -4,6 +4,7 @@
 #include "outputs/words/words.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -127,12 +128,19 @@ static void put_plan(const struct dpe_detect_words *of, struct dpe_text *out)
                      "None of %lld plans is shown to help; the table leaves the model as it is",
                      (long long)of->search->n[0] - 1);
     } else {
-        dpe_text_put(out, "Take %s%s%s", of->kept,
-                     tried != NULL && strcmp(tried->kind, "formula") == 0 ? ", the formula of dpe"
-                                                                          : "",
+        const bool formula = tried != NULL && strcmp(tried->kind, "formula") == 0;
+        dpe_text_put(out, "Take %.*s%s", formula ? INT_MAX : (int)strcspn(of->kept, ":"),
+                     formula ? "the formula of dpe" : of->kept,
                      of->chosen != NULL && strcmp(of->kept, of->chosen) != 0
                          ? ": fresh samples show it to be better than the plan that was chosen"
                          : "; the table holds it");
+    }
+}
+
+static void put_settings(const struct dpe_detect_words *of, struct dpe_text *out)
+{
+    if (of->search != NULL && strchr(of->kept, ':') != NULL) {
+        dpe_text_put(out, "plan: %s", of->kept);
     }
 }
 
@@ -269,6 +277,14 @@ static void put_plain(const struct dpe_detect_words *of, struct dpe_text *out)
     }
 }
 
+/* Where nothing helps, there is no adapter to do without. */
+static void put_without(const struct dpe_detect_words *of, struct dpe_text *out)
+{
+    if (!is_unchanged(of)) {
+        put_plain(of, out);
+    }
+}
+
 static void put_budget(const struct dpe_detect_words *of, struct dpe_text *out)
 {
     if (of->search == NULL) {
@@ -288,7 +304,8 @@ static void put_budget(const struct dpe_detect_words *of, struct dpe_text *out)
 void dpe_words_detect(struct dpe_page *page, const struct dpe_detect_words *of)
 {
     static void (*const lines[])(const struct dpe_detect_words *, struct dpe_text *) = {
-        put_plan, put_usable, put_decides, put_users, put_texts, put_short, put_plain, put_budget};
+        put_plan,  put_settings, put_usable,  put_decides, put_users,
+        put_texts, put_short,    put_without, put_budget};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0] && is_whole(of->decides); i++) {
         struct dpe_text line = {0};
         lines[i](of, &line);

@@ -20,7 +20,7 @@ steps() {
 }
 detect eight
 # A search says how far it is, also where standard error is no terminal.
-grep -q "^search 1: \([0-9]*\) of \1 samples" "$work/eight.err" || fail "no progress: $(cat "$work/eight.err")"
+grep -q "^search ([0-9]* plans): \([0-9]*\) of \1 samples" "$work/eight.err" || fail "no progress: $(cat "$work/eight.err")"
 detect one --batch 1
 detect tight --max-memory 13M --kv-cache-dir "$work"
 for name in one tight; do

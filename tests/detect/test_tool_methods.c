@@ -58,8 +58,8 @@ static int make_tables(void **state)
         return -1;
     }
     want_a_method();
-    detect(SWEEP "-l 512 --lengths 16,512 --against " YARN " -o yarn.h5", 0, "Take " YARN);
-    detect(SWEEP "-l 512 --lengths 16,512 --against " LEAKY " -o leaky.h5", 0, "Take " LEAKY);
+    detect(SWEEP "-l 512 --lengths 16,512 --against " YARN " -o yarn.h5", 0, "plan: " YARN);
+    detect(SWEEP "-l 512 --lengths 16,512 --against " LEAKY " -o leaky.h5", 0, "plan: " LEAKY);
     return 0;
 }
 

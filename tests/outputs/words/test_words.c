@@ -305,7 +305,8 @@ static void answer_of_a_search(void **state)
     struct dpe_detect_words of = found();
     (void)state;
     answers(&of, true,
-            "Take dpe:window=48,lengths=256, the formula of dpe; the table holds it\n"
+            "Take the formula of dpe; the table holds it\n"
+            "plan: dpe:window=48,lengths=256\n"
             "usable length: unchanged 256 tokens, with it 1024 (85 % of what the model finds in a "
             "short text; read at 64, 256 and 1024, not between)\n"
             "recall in 1024 tokens of 4 keys of one value: 0.800 [0.600, 0.950], of 8 fresh "
@@ -342,7 +343,6 @@ static void answer_where_nothing_is_taken(void **state)
     struct dpe_detect_words of = found();
     (void)state;
     of.kept = plans[0];
-    of.plain = NULL;
     answers(&of, true,
             "None of 2 plans is shown to help; the table leaves the model as it is\n"
             "usable length: unchanged 256 tokens (85 % of what the model finds in a short text; "
