@@ -390,7 +390,7 @@ static void classes_that_nobody_knows(void **state)
 {
     (void)state;
     static const char rest[] = "\"head_dim\": 64, \"rope_theta\": 5000}";
-    static const char *const types[] = {"llama", "hunyuan_v1_dense", "gemma2", "mamba9", ""};
+    static const char *const types[] = {"llama", "nobody_v1_dense", "gemma2", "mamba9", ""};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         struct dpe_readings readings;
         struct dpe_error err = {0};
