@@ -174,8 +174,8 @@ static void write_applied(struct dpe_report *report)
                                          report->length, &applied, report->page.err);
     if (status == DPE_OK && applied.values != NULL) {
         dpe_words_applied(&report->page, input->name, &applied);
-    } else if (status == DPE_BAD_DATA || status == DPE_USAGE) {
-        /* It has no form without an adapter, or belongs to another model. */
+    } else if (status == DPE_BAD_DATA || status == DPE_USAGE || status == DPE_NO_INPUT) {
+        /* It has no form without an adapter, or is of another model, or of one without weights. */
         dpe_page_say(&report->page, BLOCK_NOTE, "What each applies of %s is not shown: %s",
                      input->name, report->page.err->text);
     } else {

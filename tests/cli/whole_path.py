@@ -185,11 +185,11 @@ def calibrate(work, model, out, *words):
     assert "nothing was changed" not in tool(*command), out
     printed, again = run(*command)
     assert "nothing was changed" in again, out
-    assert ("\n  next token   " in printed) == is_file, printed
+    assert ("\nnext token   " in printed) == is_file, printed
     assert "changes texts up to the trained length" not in again, again
     # The page says what the last lines say.
     page = (out / "report.html").read_text()
-    verdicts = {line.split(": ")[1].split(" (")[0] for line in (printed + again).splitlines() if line.startswith("  the table ") and ": " in line}
+    verdicts = {line.split(": ")[1].split(" (")[0] for line in (printed + again).splitlines() if line.startswith("the table ") and ": " in line}
     for verdict, words in (("better", ("holds on this model", "helps this model")), ("worse", ("harms this model",))):
         assert verdict not in verdicts or any(f"The table {one}" in page for one in words), (out, verdicts)
     return said

@@ -78,7 +78,7 @@ def tool_error(*words):
 
 
 def perplexity(model, text, *words, **environment):
-    out = tool("dpe-run", "-m", model, "--nll", text, "--context", "128", "--threads", "2", "--json", *words, **environment)
+    out = tool("dpe-run", "-m", model, "--nll", text, "--context", "128", "--threads", "2", "--dtype", "f32", "--json", *words, **environment)
     return json.loads(out)["perplexity"]
 
 

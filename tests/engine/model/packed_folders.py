@@ -227,7 +227,7 @@ def main():
                if ".layers." not in name or ".layers.0." in name}
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
-        asked = ("--device", "cpu", "--nll", str(ROOT / "LICENSE"), "--context", "128", "--json")
+        asked = ("--device", "cpu", "--dtype", "f32", "--nll", str(ROOT / "LICENSE"), "--context", "128", "--json")
         for seed, (method, kinds) in enumerate(CASES):
             packed, plain = convert(tensors, kinds, seed)
             write(work / "packed", packed, method, num_hidden_layers=1)

@@ -61,7 +61,7 @@ def table(folder):
 
 
 def nll(text, *args, model=MODEL):
-    found = json.loads(run("dpe-run", "-m", model, "--nll", text, "-c", CONTEXT, "--raw", "--score", "all", "--json", *args))
+    found = json.loads(run("dpe-run", "-m", model, "--nll", text, "-c", CONTEXT, "--raw", "--score", "all", "--dtype", "f32", "--json", *args))
     assert found["windows"] >= 3
     return found["nll"]
 

@@ -50,7 +50,7 @@ for one in detect.h5 flat.h5 guarded.h5 table.h5 several.h5 norms.h5 compare.h5 
 done
 # What dpe-detect said is what the page says, a paragraph a line; the first one leads.
 grep -q '<p class="lead">Take &lt;what&gt;; the table holds it\.</p>' guarded.h5.html &&
-    grep -q '<p>2 plans were tried in 4 contexts; a larger --budget tries more\.</p>' guarded.h5.html ||
+    grep -q '<p>2 plans were tried in 4 contexts; a larger <span class="o">--budget</span> tries more\.</p>' guarded.h5.html ||
     { echo "the words of the detection are missing"; failed=1; }
 # Two of a kind.
 expect 0 "is written" detect.h5 flat.h5 -o two.html
