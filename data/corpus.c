@@ -219,11 +219,10 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 /* The file's name without folder and .txt as id; it ends up in tables, so it must be UTF-8. */
 static dpe_status add_file(struct dpe_corpus *corpus, const char *file, struct dpe_error *err)
 {
-    const char *slash = strrchr(file, '/');
-    DPE_OWNED char *id = strdup(slash == NULL ? file : slash + 1);
+    DPE_OWNED char *id = strdup(dpe_last_part(file));
     DPE_TRY(made(id, corpus->path, err));
     size_t n = strlen(id);
-    if (dpe_utf8_check(id, n) < n) {
+    if (!dpe_is_utf8(id)) {
         return dpe_fail(err, DPE_BAD_DATA, "%s: expected a file name in UTF-8; rename it", file);
     }
     if (n > 4 && strcmp(id + n - 4, ".txt") == 0) {

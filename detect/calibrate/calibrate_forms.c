@@ -293,13 +293,12 @@ static dpe_status drop_form(struct batch *batch, const char *name, struct dpe_er
 /* A form in DIR itself, or in the folder of an entry that the batch has. */
 static bool is_form(const struct batch *batch, const char *name)
 {
-    const char *slash = strrchr(name, '/');
-    const char *last = slash != NULL ? slash + 1 : name;
+    const char *last = dpe_last_part(name);
     bool form = false;
     for (int f = 0; f < FORMS; f++) {
         form = form || strcmp(forms[f].name, last) == 0;
     }
-    bool of_entry = slash == NULL;
+    bool of_entry = last == name;
     for (int e = 0; e < batch->state.n_entries && !of_entry; e++) {
         const char *folder = batch->state.entries[e].folder;
         size_t n = strlen(folder);

@@ -261,6 +261,10 @@ dpe_status dpe_read_range(int fd, const char *path, void *bytes, size_t n, uint6
 /** Offset of the first byte that is not valid UTF-8 (overlong, surrogate, > U+10FFFF included), n
  * if all is. */
 size_t dpe_utf8_check(const char *bytes, size_t n);
+/** Whether all of a text is UTF-8; NULL is. */
+bool dpe_is_utf8(const char *text);
+/** The name at the end of a path, without its folders: "" after a last slash. */
+const char *dpe_last_part(const char *path);
 
 /** `text` for a terminal or a log, cut to `size` bytes with the NUL: what is not printable UTF-8 (a
  *  control character, an escape sequence's first byte, a newline, text direction, a byte of another

@@ -369,6 +369,17 @@ size_t dpe_utf8_check(const char *bytes, size_t n)
     return n;
 }
 
+bool dpe_is_utf8(const char *text)
+{
+    return text == NULL || text[dpe_utf8_check(text, strlen(text))] == '\0';
+}
+
+const char *dpe_last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
 uint64_t dpe_fnv(uint64_t hash, const void *bytes, size_t n)
 {
     const unsigned char *from = bytes;

@@ -264,11 +264,10 @@ static dpe_status open_set(const char *path, struct dpe_gguf_set *set, struct dp
 static dpe_status map_file(struct dpe_gguf *file, struct dpe_shard *shard, struct dpe_sha256 *hash,
                            struct dpe_error *err)
 {
-    const char *slash = strrchr(file->path, '/');
     unsigned char size[8];
     *shard = (struct dpe_shard){.fd = file->fd, .size = file->size, .data = file->data};
     file->fd = -1;
-    shard->name = strdup(slash != NULL ? slash + 1 : file->path);
+    shard->name = strdup(dpe_last_part(file->path));
     shard->path = strdup(file->path);
     DPE_TRY(
         DPE_MADE(shard->name != NULL ? shard->path : NULL, err, "%s: out of memory", file->path));

@@ -27,10 +27,7 @@ enum { N_TOOLS = sizeof tools / sizeof tools[0] };
 /* Puts "FOLDER OF dpe/dpe-NAME" into `path`. */
 static bool tool_path(const char *name, char *path, size_t size)
 {
-    if (!dpe_program_path(path, size)) {
-        return false;
-    }
-    size_t folder = (size_t)(strrchr(path, '/') + 1 - path);
+    const size_t folder = dpe_program_folder(path, size) ? strlen(path) : size;
     return snprintf(path + folder, size - folder, "dpe-%s", name) < (int)(size - folder);
 }
 

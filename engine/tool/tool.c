@@ -124,7 +124,7 @@ void dpe_tool_start(char **argv)
     listen_for_signals();
     open_standard_streams();
     wait_briefly(argv);
-    messages.name = dpe_tool_name(argv[0]);
+    messages.name = dpe_last_part(argv[0]);
     /* Numbers in files and messages are the same everywhere; text may be any language's. */
     setlocale(LC_CTYPE, "");
     setlocale(LC_NUMERIC, "C");
@@ -171,7 +171,7 @@ void dpe_tool_fail_as(const char *name, const char *why)
     DPE_OWNED char *text = strdup(why);
     DPE_OWNED char *clean = malloc(size);
     messages.running = false;
-    snprintf(before, sizeof before, "%.120s: ", dpe_tool_name(name));
+    snprintf(before, sizeof before, "%.120s: ", dpe_last_part(name));
     if (text == NULL || clean == NULL) {
         fprintf(stderr, "%sout of memory\n", before);
     } else if (messages.json) {
@@ -188,7 +188,7 @@ void dpe_tool_refuse_as(const char *name, const char *why)
 {
     dpe_tool_fail_as(name, why);
     if (!messages.json) {
-        const char *own = dpe_tool_name(name);
+        const char *own = dpe_last_part(name);
         char text[160];
         snprintf(text, sizeof text, "Try `%.40s --help' or `%.40s --usage' for more information.",
                  own, own);

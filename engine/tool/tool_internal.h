@@ -14,12 +14,6 @@ static inline bool dpe_option_there(const struct dpe_option *option)
 {
     return option != NULL && (option->key != 0 || option->name != NULL || option->doc != NULL);
 }
-/** The name of a program, without the folders of its path. */
-static inline const char *dpe_tool_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
 /** -h, -v, completion: the last set of every tool. */
 extern const struct dpe_option_set dpe_tool_help_option_set;
 /** Text that may not be UTF-8, a path for example, with \xHH for each invalid byte; owned by the

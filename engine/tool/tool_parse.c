@@ -460,7 +460,7 @@ static void read_words(const struct spelled *spelled, struct dpe_command_line *l
 void dpe_tool_parse(const struct dpe_option_set *tool, int argc, char **argv, unsigned flags,
                     void *input)
 {
-    struct dpe_command_line line = {.name = dpe_tool_name(argv[0]), .argc = argc, .argv = argv};
+    struct dpe_command_line line = {.name = dpe_last_part(argv[0]), .argc = argc, .argv = argv};
     struct spelled spelled;
     add_set(&line, tool, -1, 0);
     line.sets[0].input = input;

@@ -127,8 +127,7 @@ static bool names(const char *file, const char *task)
 
 const struct dpe_score_task *dpe_score_task_of_file(const char *suite, const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    const char *file = slash == NULL ? path : slash + 1;
+    const char *file = dpe_last_part(path);
     const struct dpe_score_task *found = NULL;
     for (size_t t = 0; t < N_TASKS; t++) {
         if (strcmp(tasks[t].suite, suite) == 0 && names(file, tasks[t].name) &&

@@ -162,8 +162,7 @@ static void check_usage(const struct dpe_serve_arguments *args)
         wrong = "--other-model goes with --table";
     } else if (args->table == NULL && args->answer_room > 0) {
         wrong = "--answer-room goes with --table";
-    } else if (args->name != NULL &&
-               dpe_utf8_check(args->name, strlen(args->name)) < strlen(args->name)) {
+    } else if (!dpe_is_utf8(args->name)) {
         wrong = "--name: expected UTF-8, the encoding of JSON";
     }
     if (wrong != NULL) {

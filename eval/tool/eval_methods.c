@@ -8,7 +8,6 @@
 #include "eval/tool/comparison.h"
 #include "outputs/job/price.h"
 #include "outputs/read/read.h"
-#include "outputs/storage/storage.h"
 
 /* How many characters of the tables' paths are a folder that all of them are in. */
 static size_t common_folder(const struct dpe_eval_arguments *args, const char *path)

@@ -75,7 +75,7 @@ dpe_status dpe_export_yaml(const struct dpe_table_values *values, const char *mo
     }
     const char *const texts[] = {model, selected_dim_path};
     for (int i = 0; i < 2; i++) {
-        if (dpe_utf8_check(texts[i], strlen(texts[i])) != strlen(texts[i])) {
+        if (!dpe_is_utf8(texts[i])) {
             return dpe_fail(err, DPE_USAGE, "YAML: expected names in UTF-8, found '%s'", texts[i]);
         }
     }

@@ -155,7 +155,7 @@ static void attribute_of(struct dpe_h5 *table, const char *object, const char *n
 
 void dpe_h5_attr_text(struct dpe_h5 *table, const char *object, const char *name, const char *value)
 {
-    if (dpe_utf8_check(value, strlen(value)) != strlen(value)) {
+    if (!dpe_is_utf8(value)) {
         dpe_h5_stop(table, DPE_BAD_DATA, "%s: attribute %s of %s: expected UTF-8", table->path,
                     name, object);
     }
@@ -401,7 +401,7 @@ static dpe_status check_strings(const struct dpe_h5 *table, const struct dpe_col
 {
     const char *const *texts = column->data;
     for (size_t i = 0; column->type == DPE_COL_STRING && i < n; i++) {
-        if (texts[i] != NULL && dpe_utf8_check(texts[i], strlen(texts[i])) != strlen(texts[i])) {
+        if (!dpe_is_utf8(texts[i])) {
             return dpe_fail(err, DPE_BAD_DATA, "%s: %s: element %zu is not UTF-8", table->path,
                             column->path, i);
         }

@@ -122,7 +122,7 @@ dpe_status dpe_row_check(const struct dpe_row *row, struct dpe_error *err)
                         row->task, row->plan, (long long)row->sample, (int)row->status,
                         (int)row->n_buckets);
     }
-    if (row->text != NULL && dpe_utf8_check(row->text, strlen(row->text)) != strlen(row->text)) {
+    if (!dpe_is_utf8(row->text)) {
         return dpe_fail(err, DPE_INTERNAL, "row %s/%s/%lld: its text is not UTF-8", row->task,
                         row->plan, (long long)row->sample);
     }

@@ -23,8 +23,7 @@ static dpe_status check_texts(const char *path, struct dpe_table **table, struct
     const char *const texts[][2] = {{"model_type", values->model_type},
                                     {"model_fingerprint", values->model_fingerprint}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        size_t n = strlen(texts[i][1]);
-        if (dpe_utf8_check(texts[i][1], n) != n) {
+        if (!dpe_is_utf8(texts[i][1])) {
             dpe_table_close(*table);
             *table = NULL;
             return dpe_fail(err, DPE_BAD_DATA, "%s: %s: expected UTF-8, found other bytes", path,

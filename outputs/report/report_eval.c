@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "outputs/report/report_parts.h"
-#include "outputs/storage/storage.h"
 
 /* The longest length that the table of this name was made for, 0 when no input is that table. */
 static double made_for(struct dpe_report *report, const char *method)

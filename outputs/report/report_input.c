@@ -1,7 +1,6 @@
 /* What the report owns, its inputs, and what is read of them. */
 #include "engine/system/folder.h"
 #include "outputs/report/report_parts.h"
-#include "outputs/storage/storage.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 #ifndef DPE_STORAGE_H
 #define DPE_STORAGE_H
 
-#include <string.h>
 #include <sys/types.h>
 
 #include "engine/base/base.h"
@@ -159,17 +158,5 @@ void dpe_journal_close(struct dpe_journal *journal);
 /** Whether the file at the lock's path still names this process: it does not when another process
  * removed it, or took it over by force. */
 bool dpe_lock_held(const struct dpe_lock *lock);
-
-/** Whether all of a text is UTF-8; NULL is. */
-static inline bool dpe_is_utf8(const char *text)
-{
-    return text == NULL || dpe_utf8_check(text, strlen(text)) == strlen(text);
-}
-/** What stands behind a path's last slash; all of it where there is none. */
-static inline const char *dpe_last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
 
 #endif

@@ -21,11 +21,10 @@ void dpe_cuda_note(struct dpe_backend *backend, int code, const char *call, cons
     if (code == 0) {
         return;
     }
-    const char *name = strrchr(file, '/');
     backend->failed = true;
     dpe_fail(&backend->failure, DPE_INCOMPLETE, "the device (%s) failed in %.*s, %s:%d: %s",
-             backend->info.name, (int)strcspn(call, "("), call, name != NULL ? name + 1 : file,
-             line, dpe_rt_text(code));
+             backend->info.name, (int)strcspn(call, "("), call, dpe_last_part(file), line,
+             dpe_rt_text(code));
 }
 
 dpe_status dpe_cuda_status(const struct dpe_backend *backend, struct dpe_error *err)
