@@ -12,14 +12,12 @@
 
 /* ------------------------------------------------------------------------------------- reading */
 
-/* The ranks, which a detection without a sweep has none of, and whether it has a profile of its
- * own. */
+/* The ranks, which a detection without a sweep has none of. */
 static dpe_status take_ranks(struct dpe_h5 *file, struct dpe_ablation_source *source,
-                             bool *own_profile, struct dpe_error *err)
+                             struct dpe_error *err)
 {
     struct dpe_ranking_result *ranks = &source->ranks;
     const bool detection = dpe_h5_has(file, "/detect/plan");
-    *own_profile = dpe_h5_has(file, "/norms/top_k_index");
     DPE_TRY(dpe_h5_answered(file, err));
     if (!detection) {
         return dpe_fail(err, DPE_BAD_DATA,
@@ -41,12 +39,11 @@ static dpe_status take_ranks(struct dpe_h5 *file, struct dpe_ablation_source *so
 }
 
 static dpe_status read_ranks(const char *path, struct dpe_ablation_source *source,
-                             bool *own_profile, struct dpe_error *err)
+                             struct dpe_error *err)
 {
     DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *file = NULL;
     DPE_TRY(dpe_h5_open(path, &file, err));
-    return take_ranks(file, source, own_profile, err) == DPE_OK ? DPE_OK
-                                                                : dpe_fail_prefix(err, "%s", path);
+    return take_ranks(file, source, err) == DPE_OK ? DPE_OK : dpe_fail_prefix(err, "%s", path);
 }
 
 static dpe_status read_ranking(const char *path, struct dpe_ablation_source *source,
@@ -65,7 +62,6 @@ static dpe_status read_ranking(const char *path, struct dpe_ablation_source *sou
 dpe_status dpe_ablation_read(const char *path, const char *norms,
                              struct dpe_ablation_source *source, struct dpe_error *err)
 {
-    bool own_profile = false;
     DPE_TRY(dpe_table_load(path, &source->table, err));
     source->values = dpe_table_values(source->table);
     source->temperature = dpe_table_temperature(source->values);
@@ -76,9 +72,8 @@ dpe_status dpe_ablation_read(const char *path, const char *norms,
             "validation showed to be better; dpe-detect --select paper keeps DPE's",
             path);
     }
-    DPE_TRY(read_ranks(path, source, &own_profile, err));
-    return norms != NULL || own_profile ? read_ranking(norms != NULL ? norms : path, source, err)
-                                        : DPE_OK;
+    DPE_TRY(read_ranks(path, source, err));
+    return norms != NULL ? read_ranking(norms, source, err) : DPE_OK;
 }
 
 /* --------------------------------------------------------------------------------------- steps */
