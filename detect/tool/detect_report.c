@@ -246,9 +246,20 @@ static bool is_guarded(const struct dpe_detect_report *report, int plan)
            !(texts[plan].mean <= least * (1.0 + report->of.guard));
 }
 
+/* Whether the plan that a search chose finds about as much as the model as it is, which fresh
+ * samples do not show to be worse. */
+static bool is_idle(const struct dpe_detect_report *report)
+{
+    const struct dpe_detect_validation *v = &dpe_detect_deciding(report)->validation;
+    const struct dpe_difference *gain = &v->minus[DPE_DETECT_ROPE];
+    const double more = v->criterion == DPE_DETECT_RECALL ? gain->minus.mean : -gain->minus.mean;
+    return gain->minus.n > 0 && more <= DPE_DETECT_CLEAR && !is_guarded(report, DPE_DETECT_ROPE) &&
+           dpe_detect_judge(gain, v->criterion) != DPE_DETECT_BETTER;
+}
+
 /* The plan that a search chose, unless fresh samples show another to be better, by a test that
- * counts how many there are. */
-static int find_better(const struct dpe_detect_report *report)
+ * counts how many there are; the model as it is where that plan is not shown to help. */
+static int find_kept(const struct dpe_detect_report *report)
 {
     const struct dpe_detect_result *own = &report->results[DPE_DETECT_OWN];
     const struct dpe_detect_validation *v = &dpe_detect_deciding(report)->validation;
@@ -265,31 +276,23 @@ static int find_better(const struct dpe_detect_report *report)
             better = i;
         }
     }
-    return better;
+    return better == report->chosen && is_idle(report) ? DPE_DETECT_ROPE : better;
 }
 
-/* Whether the plan that a search chose finds about as much as the model as it is, which fresh
- * samples do not show to be worse. */
-static bool is_idle(const struct dpe_detect_report *report)
-{
-    const struct dpe_detect_validation *v = &dpe_detect_deciding(report)->validation;
-    const struct dpe_difference *gain = &v->minus[DPE_DETECT_ROPE];
-    const double more = v->criterion == DPE_DETECT_RECALL ? gain->minus.mean : -gain->minus.mean;
-    return gain->minus.n > 0 && more <= DPE_DETECT_CLEAR &&
-           dpe_detect_judge(gain, v->criterion) != DPE_DETECT_BETTER;
-}
-
-/* Of those that need no adapter the kept plan, else the one that the search found. */
+/* Of those that need no adapter the kept plan, else the one that the search found; none where
+ * nothing helps. */
 static void find_plain(struct dpe_detect_report *report)
 {
     report->plain = -1;
-    for (int i = 1; i < report->n_validated && report->search.plain > 0; i++) {
+    for (int i = 1;
+         i < report->n_validated && report->search.plain > 0 && report->kept != DPE_DETECT_ROPE;
+         i++) {
         const char *key = report->search.tried[report->search.plain].key;
         if (strcmp(report->validated[i].config.key, key) == 0) {
             report->plain = i;
         }
     }
-    if (report->kept != DPE_DETECT_ROPE && report->validated[report->kept].plain) {
+    if (report->validated[report->kept].plain) {
         report->plain = report->kept;
     }
 }
@@ -300,7 +303,7 @@ dpe_status dpe_detect_report_validation(struct dpe_detect_report *report, const 
     report->kept = report->chosen;
     DPE_TRY(validate_all(report, run, err));
     if (dpe_detect_searches(report->of.rule)) {
-        report->kept = is_idle(report) ? DPE_DETECT_ROPE : find_better(report);
+        report->kept = find_kept(report);
     }
     if (report->kept != report->chosen) {
         DPE_TRY(validate_all(report, run, err));

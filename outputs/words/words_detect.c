@@ -277,14 +277,6 @@ static void put_plain(const struct dpe_detect_words *of, struct dpe_text *out)
     }
 }
 
-/* Where nothing helps, there is no adapter to do without. */
-static void put_without(const struct dpe_detect_words *of, struct dpe_text *out)
-{
-    if (!is_unchanged(of)) {
-        put_plain(of, out);
-    }
-}
-
 static void put_budget(const struct dpe_detect_words *of, struct dpe_text *out)
 {
     if (of->search == NULL) {
@@ -304,8 +296,8 @@ static void put_budget(const struct dpe_detect_words *of, struct dpe_text *out)
 void dpe_words_detect(struct dpe_page *page, const struct dpe_detect_words *of)
 {
     static void (*const lines[])(const struct dpe_detect_words *, struct dpe_text *) = {
-        put_plan,  put_settings, put_usable,  put_decides, put_users,
-        put_texts, put_short,    put_without, put_budget};
+        put_plan,  put_settings, put_usable, put_decides, put_users,
+        put_texts, put_short,    put_plain,  put_budget};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0] && is_whole(of->decides); i++) {
         struct dpe_text line = {0};
         lines[i](of, &line);

@@ -198,6 +198,17 @@ static void the_search_and_its_validation(void **state)
     expect_in_file("search.html", "Plans that the search tried");
 }
 
+/* The guard keeps a plan whose needles do not show it to help: without it texts are worse. */
+static void texts_keep_a_plan(void **state)
+{
+    (void)state;
+    best_lengths_are(256, 256, 16, 1024);
+    made_world.blind = true;
+    detect(TEXTS "-l 1k --groups 2 --task niah --samples 24 --budget 1Mtok -o blind.h5", 0,
+           "Take ");
+    made_world.blind = false;
+}
+
 /* Where the model as it is finds as much as the best, nothing is taken. */
 static void nothing_is_needed(void **state)
 {
@@ -381,6 +392,7 @@ int main(void)
         cmocka_unit_test(one_context_has_no_interval),
         cmocka_unit_test(messages_are_json_where_that_is_wanted),
         cmocka_unit_test(the_search_and_its_validation),
+        cmocka_unit_test(texts_keep_a_plan),
         cmocka_unit_test(nothing_is_needed),
         cmocka_unit_test(other_tasks_and_rules),
         cmocka_unit_test(what_a_dry_run_says),

@@ -60,8 +60,8 @@ dpe_status __wrap_dpe_task_rows_of_items(const struct dpe_task *task, struct dpe
                                          const char *plan, const struct dpe_item *items, int64_t n,
                                          struct dpe_row *rows, struct dpe_error *err)
 {
-    const bool ceiling = strstr(task->name, "ceiling") != NULL;
-    const double quality = ceiling ? (made_world.weak ? 0.1 : 0.95) : made_quality(current, length);
+    const double quality = made_quality(current, length);
+    const bool blind = made_world.blind && strncmp(task->name, "unchanged", 9) != 0;
     (void)session;
     if (made_world.fails_after > 0 && --made_world.fails_after == 0) {
         return dpe_fail(err, DPE_INCOMPLETE, "stopped by the test");
@@ -74,7 +74,7 @@ dpe_status __wrap_dpe_task_rows_of_items(const struct dpe_task *task, struct dpe
         snprintf(row->task, sizeof row->task, "%s", task->name);
         row->sample = items[i].sample;
         row->status = DPE_ROW_OK;
-        row->score = fmin(fmax(quality + noise, 0.0), 1.0);
+        row->score = fmin(fmax((blind ? 0.0 : quality) + noise, 0.0), 1.0);
         row->at_least_half = row->score >= 0.5;
         row->n_tokens = 100;
         row->n_words = 70;

@@ -14,7 +14,7 @@ struct made_world {
     double best[2]; /**< tokens */
     double factor;  /**< on the logits of the last query; each factor of e costs all; 0: any */
     double noise;
-    bool weak;       /**< also in its trained length the model finds a tenth */
+    bool blind;      /**< needles of --length tokens are found by luck alone: only texts tell */
     int fails_after; /**< the n-th list of rows from here on is not made, as after a signal; 0: all
                         are */
 };
