@@ -255,7 +255,6 @@ static dpe_status answer(struct ask *ask, const struct dpe_runner *run, struct d
     if (looks) {
         place(ask);
     }
-    DPE_TRY(choose_types(ask, run, err));
     dpe_log_info("%s: about %lld tokens with the question, the model's trained length is %lld; "
                  "device %s",
                  ask->path, (long long)n, (long long)run->trained_length, run->device);
@@ -268,6 +267,7 @@ static dpe_status answer(struct ask *ask, const struct dpe_runner *run, struct d
         snprintf(ask->told, TOLD, "nothing was measured of this document: the plan is that of %s",
                  args->table);
     }
+    DPE_TRY(choose_types(ask, run, err));
     return dpe_run_tool_chat(run, err);
 }
 
