@@ -72,10 +72,10 @@ struct batch {
     struct calibrate_arguments fitted;      /**< what --budget has made of the arguments */
     int64_t n_pairs;                        /**< of a head, those that rotate */
     int step;                               /**< that was announced last */
-    bool pairless; /**< there is no profile and are no key pairs: a plan is a temperature alone */
-    bool chooses;  /**< --top-k auto */
-    bool needles;  /**< needles decide; else perplexity */
-    bool alike;    /**< every layer moves: one list of factors is for all */
+    bool pairless;            /**< no profile and no key pairs: a plan is a temperature alone */
+    bool chooses;             /**< --top-k auto */
+    bool needles;             /**< needles decide; else perplexity */
+    bool alike;               /**< every layer moves: one list of factors is for all */
     struct dpe_pooled pooled; /**< the check of the longest length with the validation's samples */
     bool checked;             /**< check.h5 is there, and the tables keep what it says */
     bool diverges; /**< the model is one file, a GGUF, and texts are long enough: kld.h5 is made */

@@ -319,7 +319,7 @@ dpe_status dpe_detect_inputs_start(struct detect_inputs *inputs, struct dpe_erro
         {"niah_template", inputs->needles.template},
         {"special_in_text", specials[inputs->needles.niah.special]},
     };
-    /* Without --selection there is no field "selection". */
+    /* The last one is there with --selection alone. */
     size_t n_fields = 4;
     const struct dpe_plan *plan = &inputs->grid.configs[0].plan;
     char selection[sizeof plan->name];

@@ -22,13 +22,10 @@ static void put_validated_names(struct dpe_h5 *table, const struct dpe_detect_re
         names[v] = report->validated[v].name;
     }
     if (report->n_validated > 0) {
-        char meaning[256];
-        snprintf(meaning, sizeof meaning,
-                 "rope: the model as it is; base: %s; joint: every group at its effective length; "
-                 "else as --method takes it",
-                 "every group at half the trained length");
         dpe_h5_put_scale(table, "/validated_plan", DPE_COL_STRING, names, report->n_validated,
-                         meaning, "1");
+                         "rope: the model as it is; base: every group at half the trained length; "
+                         "joint: every group at its effective length; else as --method takes it",
+                         "1");
     }
 }
 

@@ -336,7 +336,7 @@ dpe_status dpe_chat_set_variables(const char *list, struct dpe_error *err)
     return DPE_OK;
 }
 
-/* `chat` NULL: there is no template. */
+/* `chat`: NULL for a prompt without a template. */
 static dpe_status take_given(struct dpe_chat *chat, struct dpe_error *err)
 {
     const char *name = NULL;

@@ -55,9 +55,8 @@ static const struct dpe_option options_table[] = {
     {"format", KEY_FORMAT, "F", DPE_BASIC,
      "h5, json, yaml, pt, hf, safetensors or csv; of a table of frequencies (--method "
      "yarn, or a plan without an adapter) longrope: a config.json, gguf-rope: a copy of --gguf, or "
-     "the "
-     "options of a "
-     "runtime's command line: vllm-flags, sglang-flags, llama.cpp-flags (default: by the name of "
+     "the options of a runtime's command line: vllm-flags, sglang-flags, llama.cpp-flags (default: "
+     "by the name of "
      "FILE)",
      2},
     {"model", 'm', "DIR", DPE_BASIC,

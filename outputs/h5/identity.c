@@ -22,8 +22,7 @@
  *   templates and word lists (template=FILE, --template-file, those built in)  in, "...template"
  *   --squad, --hotpotqa, files of --data  in, "..._squad", "..._hotpotqa", "..._data_TASK"
  *   --table, --norms, plans of a command line  in each row's key: the digest of the
- *                           plan, which is computed from all that it holds. dpe-detect's profile is
- *                           in "key_pairs" too
+ *                           plan, which is computed from all that it holds
  *
  * Options
  *   seed, length, task and its parameters, special-token policy, contribution, suite, scorer  in

@@ -13,8 +13,7 @@ static const struct dpe_option inputs_table[] = {
      DPE_MODEL(struct dpe_job_options, model)},
     {"corpus", 0, "PATH", DPE_BASIC,
      "Texts: a PG-19 folder (with metadata.csv) or one of its splits (PG-19/test), a folder of "
-     ".txt "
-     "files, or a text file",
+     ".txt files, or a text file",
      1, DPE_TEXT(struct dpe_job_options, corpus)},
     {"trained-length", 0, "L0", 0, "Trained length in tokens (default: max_position_embeddings)", 1,
      DPE_TOKENS(struct dpe_job_options, trained_length, 2, DPE_MOST_TRAINED)},

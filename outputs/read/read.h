@@ -22,8 +22,8 @@ static inline dpe_status dpe_table_status(int error)
 /** dpe_table_open (dpe_table.h) with our kind of error: DPE_NO_INPUT without such a file,
  *  DPE_PERMISSION, DPE_NO_MEMORY, else DPE_BAD_DATA (also for a text that is not UTF-8). */
 dpe_status dpe_table_load(const char *path, struct dpe_table **table, struct dpe_error *err);
-/** `given`, a trained length in tokens; where that is 0, the one in a table, for a model whose
- * configuration has none: 0 for NULL, or where there is no table. */
+/** The trained length in tokens for a model whose configuration has none: `given`, or (0) that of
+ * the table at `path`, or 0 without one. */
 int64_t dpe_table_trained(const char *path, int64_t given);
 /** Put the attributes of /model that detections and profiles have: what a DPE table says of its
  * model. */

@@ -191,9 +191,7 @@ void dpe_detection_recall_map(struct dpe_report *report, const struct dpe_report
                 &report->page,
                 "Each cell is the percentage of needles found at %s tokens when one frequency "
                 "group is scaled to a detecting length and all other groups to half the trained "
-                "length. "
-                "The length of rank "
-                "1 has a frame.%s",
+                "length. The length of rank 1 has a frame.%s",
                 DPE_LENGTH_TEXT(dpe_detection_length(d)),
                 flat ? " In a group called flat the lengths are not distinguishable from each "
                        "other."
@@ -337,8 +335,8 @@ static void add_plans(struct dpe_report *report, const struct dpe_report_detecti
     dpe_page_figure(
         &report->page, sheet, &plot,
         "Books under three plans: rope, the unchanged model; base, every group at half the "
-        "trained length; joint, the chosen lengths. "
-        "Each point is the perplexity of the tokens from its position to twice that position. More "
+        "trained length; joint, the chosen lengths. Each point is the perplexity of the tokens "
+        "from its position to twice that position. More "
         "context should lower it; a line that rises shows where a plan stops working.");
 }
 

@@ -81,8 +81,7 @@ same "$work/given.h5" "$work/raced/table.h5"
 grep -q "Number of key pairs that are scaled" "$work/raced/report.html" && fail "the report shows a choice that was not made"
 
 # By perplexity, and killed while it measures the number of pairs, with its first rows on disk.
-by_books="--length 96 --task ppl --select paper --temperature off --niah special=literal --groups 2 --samples 9 --lengths 16,32 --window 16
-   "
+by_books="--length 96 --task ppl --select paper --temperature off --niah special=literal --groups 2 --samples 9 --lengths 16,32 --window 16"
 # shellcheck disable=SC2086
 "$bin/dpe-calibrate" $common $by_books -o "$work/whole" >"$work/out" 2>"$work/err" || fail "by perplexity: $(cat "$work/err")"
 # shellcheck disable=SC2086

@@ -21,8 +21,7 @@ DPE_TOOL(export)
 #define SWEEP                                                                                      \
     TOOL_TEXTS                                                                                     \
     "--seed 5 --task ppl --groups 2 --samples 9 --window 16 --select paper --temperature off "
-#define BATCH SWEEP ""
-#define THREE BATCH "-l 1024,384,768 "
+#define THREE SWEEP "-l 1024,384,768 "
 
 static bool exists(const char *path)
 {
@@ -107,13 +106,13 @@ static void options_are_handed_on(void **state)
 {
     char list[256];
     (void)state;
-    calibrate(BATCH "-l 384,768 --lengths 32,64 --top-k 8 -o given", 0, NULL);
+    calibrate(SWEEP "-l 384,768 --lengths 32,64 --top-k 8 -o given", 0, NULL);
     tried("given/768/detect.h5", list);
     assert_string_equal(list, "32,64");
     /* A form that dpe-calibrate did not write stays. */
     assert_int_equal(mkdir("given/1024", 0700), 0);
     tool_write("given/1024/table.csv", "mine");
-    calibrate(BATCH "-l 384,768,1024 --lengths 32,64 --top-k 8 -o given", 73,
+    calibrate(SWEEP "-l 384,768,1024 --lengths 32,64 --top-k 8 -o given", 73,
               "given/1024/table.csv: exists, but no calibration was begun in this folder for "
               "these");
     expect_in_file("given/1024/table.csv", "mine");
@@ -158,13 +157,13 @@ static void lengths_are_added(void **state)
     static const char *const tables[] = {"384/detect", "768/detect", "1024/detect", "norms"};
     static const char *const others[] = {"384/detect", "1024/detect", "norms"};
     (void)state;
-    calibrate(BATCH "-l 384,768 -o grown", 0, NULL);
+    calibrate(SWEEP "-l 384,768 -o grown", 0, NULL);
     calibrate(THREE "-o grown", 0, NULL);
     expect_whole("grown", tables, 4);
     expect_equal("whole/table.h5", "grown/table.h5", "/table/1024");
     expect_equal("whole/table.h5", "grown/table.h5", "/table/384/scale_factor");
     /* So is a shorter one; and a sweep that was moved away is made again. */
-    calibrate(BATCH "-l 768,1024 --top-k 8 -o shorter", 0, NULL);
+    calibrate(SWEEP "-l 768,1024 --top-k 8 -o shorter", 0, NULL);
     calibrate(THREE "--top-k 8 -o shorter", 0, NULL);
     assert_int_equal(rename("shorter/384/detect.h5", "away.h5"), 0);
     calibrate(THREE "--top-k 8 -o shorter", 0, NULL);
@@ -172,9 +171,9 @@ static void lengths_are_added(void **state)
     /* The rows of the lengths that 768 tried by itself are kept. */
     expect_equal("whole/768/detect.h5", "shorter/768/detect.h5", "/detect");
     /* A folder of another calibration is not mixed up. */
-    calibrate(BATCH "-l 384 --top-k 8 -o one", 0, NULL);
+    calibrate(SWEEP "-l 384 --top-k 8 -o one", 0, NULL);
     assert_false(exists("one/384"));
-    calibrate(BATCH "-l 384,768 --top-k 8 -o one", 73,
+    calibrate(SWEEP "-l 384,768 --top-k 8 -o one", 73,
               "one/table.h5: exists, but no calibration was begun");
 }
 

@@ -277,8 +277,7 @@ static void expect_files(const char *folder, const char *more)
     assert_string_equal(found, expected);
 }
 
-#define BATCH SWEEP ""
-#define ONE   BATCH "-l 512 --lengths 16,512 -o one "
+#define ONE SWEEP "-l 512 --lengths 16,512 -o one "
 
 static void a_calibration_makes_the_forms_that_can(void **state)
 {
@@ -314,10 +313,10 @@ static void other_calibrations(void **state)
         "s/\"model_type\": \"llama\"/\"model_type\": \"smollm3\", \"no_rope_layers\": [1, 1, "
         "1, 0]/;s/LlamaForCausalLM/SmolLM3ForCausalLM/",
         NULL);
-    calibrate(BATCH "--model some -l 512 --lengths 16,512 --against " YARN " -o layers", 0, NULL);
+    calibrate(SWEEP "--model some -l 512 --lengths 16,512 --against " YARN " -o layers", 0, NULL);
     export("layers/table.h5 --show", 0, "in place of the model's own");
     expect_in_file("layers/config.json", "\"dpe\"");
-    calibrate(BATCH "-l 256,512 --lengths 16,256 --against " LEAKY " -o two", 0, NULL);
+    calibrate(SWEEP "-l 256,512 --lengths 16,256 --against " LEAKY " -o two", 0, NULL);
     assert_int_equal(schema_check("two/table.h5"), 0);
     expect_in_file("two/table.json", "\"unrounded\":");
     assert_int_equal(access("two/512/table.yaml", F_OK), -1);
