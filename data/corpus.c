@@ -278,17 +278,15 @@ static char *place_csv(const struct dpe_corpus *corpus, bool *split)
     int n = 0;
     const char *name = dpe_folder_name(corpus->path, &n);
     char *csv = dpe_folder_join(corpus->path, "metadata.csv");
-    *split = false;
-    for (int i = 0; i < SPLITS && csv != NULL && !exists(csv) && !*split; i++) {
-        if (strncmp(name, splits[i], (size_t)n) == 0 && splits[i][n] == '\0') {
-            DPE_OWNED char *above = dpe_folder_join(corpus->path, "../metadata.csv");
-            *split = above != NULL && exists(above);
-            if (*split) {
-                free(csv);
-                csv = above;
-                above = NULL;
-            }
-        }
+    bool named = false;
+    for (int i = 0; i < SPLITS; i++) {
+        named = named || (strncmp(name, splits[i], (size_t)n) == 0 && splits[i][n] == '\0');
+    }
+    *split = named && csv != NULL && !exists(csv);
+    if (*split) {
+        free(csv);
+        csv = dpe_folder_join(corpus->path, "../metadata.csv");
+        *split = csv != NULL && exists(csv);
     }
     return csv;
 }

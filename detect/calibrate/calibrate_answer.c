@@ -461,29 +461,6 @@ static void worth_of(struct batch *batch, const struct check *check, struct dpe_
     }
 }
 
-/* What an adapter is worth at a length whose table needs one. */
-static void say_adapter(struct batch *batch, const struct entry *entry, struct dpe_page *page)
-{
-    DPE_SCOPED(dpe_h5_close_scoped) struct dpe_h5 *sweep = NULL;
-    DPE_OWNED char *kept = NULL;
-    struct dpe_scores_result validated = {.recall = NULL};
-    if (entry->plain[0] == '\0' ||
-        dpe_h5_open(dpe_calibrate_path(batch, entry, "detect.h5"), &sweep, NULL) != DPE_OK ||
-        dpe_h5_get_attr_text(sweep, "/validate", "kept", &kept, NULL) != DPE_OK) {
-        return;
-    }
-    dpe_calibrate_read_validated(sweep, batch->needles ? "/validate/niah" : "/validate/ppl",
-                                 &validated);
-    const struct dpe_detect_words of = {
-        .decides = &validated, .recall = batch->needles, .kept = kept, .plain = entry->plain};
-    dpe_page_say(page, BLOCK_LEAD,
-                 "At %lld tokens, %sno-adapter.json (vLLM, SGLang, transformers) and "
-                 "no-adapter.h5:",
-                 (long long)entry->length, entry->folder);
-    dpe_words_adapter(page, &of);
-    dpe_datasets_free(&dpe_validated_scores_kinds[0], &validated);
-}
-
 dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err)
 {
     DPE_SCOPED(close_check) struct check check = {0};
@@ -497,9 +474,6 @@ dpe_status dpe_calibrate_print_answer(struct batch *batch, struct dpe_error *err
     DPE_TRY(batch->diverges ? look_at_kld(batch, &worth, err) : DPE_OK);
     put_files(batch, worth.factors, &files);
     worth.files = files.bytes;
-    for (int e = 0; e < batch->state.n_entries; e++) {
-        say_adapter(batch, &batch->state.entries[e], &page);
-    }
     dpe_words_worth(&page, &worth);
     dpe_print("\n");
     return dpe_page_print(&page, true);

@@ -82,9 +82,8 @@ struct dpe_detect_words {
 };
 /** The answer, at most twelve lines: which plan, up to which length the model is usable with it,
  * what it finds and predicts, what short texts lose, the best plan that needs no adapter, what was
- * tried. Nothing where nothing was validated. And of it what an adapter is worth alone. */
+ * tried. Nothing where nothing was validated. */
 void dpe_words_detect(struct dpe_page *page, const struct dpe_detect_words *of);
-void dpe_words_adapter(struct dpe_page *page, const struct dpe_detect_words *of);
 /** The longest length that was read at which a plan finds at least this share of what the unchanged
  * model finds in the shortest; 0: not known. */
 #define DPE_WORDS_USABLE 0.85

@@ -305,15 +305,6 @@ void dpe_words_detect(struct dpe_page *page, const struct dpe_detect_words *of)
     }
 }
 
-void dpe_words_adapter(struct dpe_page *page, const struct dpe_detect_words *of)
-{
-    struct dpe_text line = {0};
-    if (is_whole(of->decides)) {
-        put_plain(of, &line);
-    }
-    say(page, BLOCK_TEXT, &line);
-}
-
 void dpe_words_noise(struct dpe_page *page, const struct dpe_ranking_result *ranking)
 {
     struct dpe_text groups = {0}, line = {0};

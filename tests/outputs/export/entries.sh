@@ -102,7 +102,7 @@ for case in "model:the model's fingerprint" "heads:n_kv_heads" "trained:the trai
     refused 65 "${case#*:}" "$bin/dpe-export" --join "$work/512.h5" "$work/${case%%:*}.json" -o "$work/no.h5"
 done
 refused 64 "is not a detection" "$bin/dpe-export" "$work/table.h5" --rank 2 -o "$work/no.h5"
-refused 65 "/detect/rank" "$bin/dpe-eval" ablate -m "$model" --corpus "$corpus" --table "$work/table.h5" --what rank -o "$work/no.h5"
+refused 65 "a table without /detect/plan" "$bin/dpe-eval" ablate -m "$model" --corpus "$corpus" --table "$work/table.h5" --what rank -o "$work/no.h5"
 [ -e "$work/no.h5" ] && fail "a refused table was written"
 
 # run OPTIONS: perplexity in windows, which needs --context tokens.

@@ -343,6 +343,7 @@ static void answer_where_nothing_is_taken(void **state)
     struct dpe_detect_words of = found();
     (void)state;
     of.kept = plans[0];
+    of.plain = NULL;
     answers(&of, true,
             "None of 2 plans is shown to help; the table leaves the model as it is\n"
             "usable length: unchanged 256 tokens (85 % of what the model finds in a short text; "
