@@ -124,13 +124,10 @@ static int64_t read_whole(struct maker *maker, const char *name)
 {
     char key[128];
     const struct dpe_gguf_value *value = dpe_gguf_find(maker->in.file, key_of(maker, name, key));
-    if (value == NULL || !value->array) {
-        return dpe_gguf_whole(&maker->in, key, -1);
-    }
-    int64_t first =
-        value->n > 0 && value->type != DPE_GGUF_STRING ? dpe_gguf_whole_at(value, 0) : -1;
-    bool equal = first >= 0;
-    for (uint64_t i = 1; equal && i < value->n; i++) {
+    const uint64_t n = value != NULL && value->array ? value->n : 0;
+    const int64_t first = whole_of(maker, name, 0);
+    bool equal = n == 0 || first >= 0;
+    for (uint64_t i = 1; equal && i < n; i++) {
         equal = dpe_gguf_whole_at(value, i) == first;
     }
     if (!equal) {
@@ -290,7 +287,7 @@ static void put_recurrent(struct maker *maker)
 }
 
 /* What Gemma 4's layers have: heads by the type of a layer, and the rest of read_mixed
- * (config_layers.c). All but the last layer's type may be any; the last sees all keys. */
+ * (config_layers.c). */
 static void put_mixed(struct maker *maker)
 {
     char key[128];

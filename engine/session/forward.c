@@ -324,7 +324,7 @@ static dpe_status add_to_stream(struct dpe_lane *l, int64_t layer, enum dpe_weig
     return DPE_OK;
 }
 
-/* The norm of queries or keys, of each head or of all together, where they are. */
+/* The norm of queries, keys or values, of each head or of all together, where the layer has one. */
 static void normalise_heads(struct dpe_lane *l, enum dpe_weight norm, int64_t layer, dpe_mem heads,
                             int64_t rows, int64_t n_heads)
 {
@@ -358,13 +358,8 @@ static void project(struct dpe_lane *l, int64_t layer, int64_t rows, int64_t fir
         ops->linear(b, layer, DPE_WEIGHT_K, in, rows, l->k, false);
         ops->linear(b, layer, DPE_WEIGHT_V, in, rows, l->v, false);
     }
-    if (own) {
-        normalise_heads(l, DPE_WEIGHT_K_NORM, layer, l->k, rows, kv_heads);
-    }
-    if (own && c->value_norms) {
-        ops->rmsnorm(b, DPE_WEIGHT_V_NORM, layer, dpe_config_head_dim(c, layer), l->v,
-                     rows * kv_heads, l->v);
-    }
+    normalise_heads(l, DPE_WEIGHT_K_NORM, layer, l->k, rows, kv_heads);
+    normalise_heads(l, DPE_WEIGHT_V_NORM, layer, l->v, rows, kv_heads);
     if (first < rows) {
         dpe_mem q = row_of(l, l->q, first, c->n_heads * dpe_config_head_dim(c, layer));
         if (first > 0 || !own) {

@@ -120,11 +120,12 @@ struct dpe_kv_shape dpe_session_kv_shape(const struct dpe_session_ask *ask)
 /* The tables of the kinds of layers that the plan does not move: one each. */
 static uint64_t kind_bytes(const struct dpe_config *c, int64_t positions)
 {
-    int64_t kinds = 0;
-    for (int kind = 1; kind < c->n_kinds; kind++) {
-        kinds += !c->kinds[kind].recurrent;
+    int64_t width = 0;
+    for (int i = 1; i < c->n_kinds; i++) {
+        const struct dpe_layer_kind *kind = &c->kinds[i];
+        width += kind->recurrent ? 0 : kind->head_dim > 0 ? kind->head_dim : c->head_dim;
     }
-    return dpe_bytes_of(kinds, positions, c->head_dim, sizeof(float));
+    return dpe_bytes_of(width, positions, 1, sizeof(float));
 }
 
 static bool has_norm_after(const struct dpe_config *c)

@@ -464,9 +464,6 @@ static bool can_lend(const struct dpe_session *s)
 static void copy_rows(struct dpe_session *s, int64_t from, int64_t to, int64_t first, int64_t end)
 {
     for (int64_t layer = 0; layer < s->config->n_layers && first < end; layer++) {
-        if (!dpe_config_attends(s->config, layer)) {
-            continue;
-        }
         if (dpe_config_kept(s->config, layer) == 0) {
             continue;
         }

@@ -188,9 +188,8 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
             plan->name);
     }
     const struct dpe_recurrent *r = &config->recurrent;
-    const char *other = config->late_norms ? "its heads are normalised after rotation"
-                        : config->router.before || config->query_from > 0
-                            ? "its router scales what experts read"
+    const char *other = config->late_norms      ? "its heads are normalised after rotation"
+                        : config->router.before ? "its router scales what experts read"
                         : dpe_config_mixed(config) || config->input_width > 0 || config->value_norms
                             ? "its layers differ in their heads, share keys or have inputs"
                             : NULL;

@@ -237,7 +237,11 @@ static void read_factors(struct dpe_json_reader *top, struct dpe_config *config)
     if (family->parallel_centred) {
         config->logits_multiplier = dpe_json_number(top, "logit_scale", positive, 0.0625);
     }
-    if (family->tuned && dpe_json_bool(top, "attn_temperature_tuning", true)) {
+    /* transformers 4.51 wrote 4, of which it asked no more than whether it is 0. */
+    const json_t *tuning = dpe_json_member(top, "attn_temperature_tuning");
+    if (family->tuned &&
+        (json_is_integer(tuning) ? json_integer_value(tuning) != 0
+                                 : dpe_json_bool(top, "attn_temperature_tuning", true))) {
         const struct dpe_json_bound length = {1.0, true, false, 0x1p31};
         config->query_growth =
             dpe_json_number(top, "attn_scale", (struct dpe_json_bound){0.0, true, false, 1e6}, 0.1);
@@ -281,8 +285,9 @@ static void read_routed_layers(struct dpe_json_reader *top, struct dpe_config *c
     const json_t *list = dpe_json_member(top, "moe_layers");
     int64_t every = dpe_json_integer(top, "interleave_moe_layer_step", 1, MAX_LAYERS, 1);
     if (list != NULL) {
-        every = json_array_size(list) > 0 ? json_integer_value(json_array_get(list, 0)) + 1
-                                          : config->n_layers + 1;
+        const json_t *first = json_array_get(list, 0);
+        every = first == NULL ? config->n_layers : json_integer_value(first);
+        every = dpe_least(every, MAX_LAYERS) + 1;
     }
     config->routed_every = every;
     const int64_t n = every > 0 ? config->n_layers / every : 0;
@@ -345,7 +350,7 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
                                : config->intermediate;
     /* gpt-oss takes the softmax over the chosen experts alone: the same as normalising. */
     config->experts_normalised =
-        (!apart && !family->scaled_inputs) || family->router_fixed ||
+        !apart || family->router_fixed ||
         dpe_json_bool(top, "norm_topk_prob", family->sigmoid || family->shared_gate);
     if (top->status == DPE_OK && config->experts_per_token > config->n_experts) {
         dpe_json_expected(top, "num_experts_per_tok", "at most the number of experts");

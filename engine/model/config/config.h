@@ -147,10 +147,16 @@ struct dpe_config {
     bool output_gate;               /**< attention's output times the sigmoid of a gate, before O */
     int64_t n_experts;              /**< of a layer's MLP; 0: one dense MLP */
     int64_t experts_per_token;
-    int64_t expert_width; /**< of an expert's MLP */
-    int64_t shared_width; /**< of the MLP that every token takes beside its experts; 0: none */
-    bool shared_gate;     /**< that MLP times the sigmoid of a gate, a number a token */
-    /* Of Gemma 4, 0 in others. */
+    int64_t expert_width;    /**< of an expert's MLP */
+    int64_t shared_width;    /**< of the MLP that every token takes beside its experts; 0: none */
+    bool shared_gate;        /**< that MLP times the sigmoid of a gate, a number a token */
+    int64_t dense_layers;    /**< the first so many layers have a dense MLP instead of experts */
+    int64_t routed_every;    /**< n: and all but layers n - 1, 2n - 1, …; 0: no others */
+    bool experts_normalised; /**< the weights of a token's experts add up to 1 */
+    struct dpe_router router;
+    int64_t further_layers; /**< in the file after n_layers: they predict further tokens, and are
+                                 left out */
+    /* Of Gemma 4, 0 in others: */
     bool fast;             /**< every pair that rotates in layers of kind 0 turns within the
                                 trained length: what a plan may change is a temperature */
     bool value_norms;      /**< values are normalised, without weights */
@@ -162,14 +168,9 @@ struct dpe_config {
     int64_t input_width;   /**< of what each layer gets of a token's id and embedding, beside the
                                 stream */
     int64_t input_vocab;   /**< rows of the table that it is from */
-    int64_t dense_layers;  /**< the first so many layers have a dense MLP instead of experts */
-    int64_t routed_every;  /**< all but every so many-th too; 0: none of them */
-    bool experts_normalised; /**< the weights of a token's experts add up to 1 */
-    struct dpe_router router;
-    int64_t further_layers; /**< in the file after n_layers: they predict further tokens, and are
-                                 left out */
-    int64_t bos_id;         /**< -1 when none */
-    int64_t eos_ids[16];    /**< union of config.json and generation_config.json, ascending */
+
+    int64_t bos_id;      /**< -1 when none */
+    int64_t eos_ids[16]; /**< union of config.json and generation_config.json, ascending */
     int n_eos;
     enum dpe_dtype dtype; /**< of the weights on disk (the widest met among matrices); F32 where
                              they are blocks or mixed */

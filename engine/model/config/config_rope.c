@@ -468,7 +468,6 @@ static dpe_status read_again(const struct dpe_json_reader *top, const char *key,
     struct dpe_json_reader from = *top;
     struct dpe_json_reader rope =
         read_block(&from, key, block, dpe_family_of(config)->local_rope != DPE_LOCAL_ROPE_SAME);
-    config->query_growth = 0.0;
     read_rotation(&from, &rope, config);
     return from.status;
 }

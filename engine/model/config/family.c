@@ -568,7 +568,9 @@ static const char latent[] =
 static const struct {
     const char *model_type, *reason;
 } refused[] = {
-    {"granitemoehybrid", no_positions},
+    {"granitemoehybrid",
+     "the engine does not have this family; unless position_embedding_type is rope, its layers "
+     "that see all keys have no rotary positions" TEMPERATURE},
     {"nemotron_h", no_positions},
     {"kimi_linear", no_positions},
     {"muse_glimmer", no_positions},

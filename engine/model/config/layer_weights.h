@@ -54,7 +54,7 @@ enum dpe_weight {
     DPE_WEIGHT_RATE, /**< < 0, of each value head */
     DPE_WEIGHT_STEP,
     DPE_WEIGHT_OUTPUT_NORM, /**< of a head's output */
-    DPE_WEIGHT_LATE,        /**< of late norms: what rotated queries are multiplied by */
+    DPE_WEIGHT_LATE,        /**< of late norms: what rotated queries are multiplied by, float */
     DPE_WEIGHT_V_NORM,      /**< ones */
     /* Of what a layer gets beside the stream (dpe_config.input_width): rows of one tensor of all
      * layers, or columns of the table. */

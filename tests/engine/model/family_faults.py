@@ -51,6 +51,8 @@ CONFIGS = [
     ("gemma4", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"), ("gemma4_alike", {"attention_k_eq_v": False}, "self_attn.v_proj.weight"),
     ("cohere2", {"layer_types": ["sliding_attention"] * 3}, "no layer sees all keys"), ("cohere2", {"layer_types": ["chunked_attention"] * 3}, "layer_types"),
 ]
+# What is read as the folder itself: a number of transformers 4.51, both blocks of the rotation, as a converter may leave them.
+ALIKE = [("llama4", {"attn_temperature_tuning": 4}), ("llama4", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 16}})]
 
 
 def faults(dtype, shape, data):
@@ -93,6 +95,13 @@ def main():
             (work / "model" / "config.json").write_text(json.dumps(config | changes))
             said = run(work / "model", "--info", code=65)
             assert word in said and str(work / "model") in said, (family, changes, said)
+        for family, changes in ALIKE:
+            plain, same = json.loads((GOLDEN / family / "config.json").read_text()), []
+            write(work / "model", read(GOLDEN / family / "model.safetensors"), None)
+            for config in (plain, plain | changes):
+                (work / "model" / "config.json").write_text(json.dumps(config))
+                same.append(run(work / "model", "--info"))
+            assert same[0] == same[1], (family, changes, same)
     print(f"{n} tensors and {len(CONFIGS)} configurations refused")
 
 
