@@ -301,7 +301,7 @@ dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, 
         .prefill_chunk = run->args->chunk,
         .max_memory = run->args->tool.max_memory,
         .kv_type = run->args->tool.kv_type,
-        .kv_dir = dpe_tool_kv_dir(&run->args->tool),
+        .kv_dir = dpe_tool_kv_dir(),
         .knobs = {.length = run->args->mode == MODE_NLL   ? "--context"
                             : run->args->document != NULL ? "--document, --max-new"
                                                           : "prompt, --max-new",
@@ -311,7 +311,7 @@ dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, 
     DPE_TRY(dpe_session_create(run->model, &plan, &options, session, err));
     int64_t logged = 0;
     dpe_log_chunk(*session, &logged);
-    dpe_log_file(*session, &run->args->tool);
+    dpe_log_file(*session);
     dpe_session_set_poll(*session, dpe_signals_poll, NULL);
     return DPE_OK;
 }
