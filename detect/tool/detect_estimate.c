@@ -35,7 +35,8 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
     const struct dpe_job_batch wanted = {.batch = batch_of(inputs),
                                          .together =
                                              needles ? dpe_detect_inputs_together(inputs) : 1,
-                                         .own = shares ? DPE_QUESTION_ROWS : length};
+                                         .own = shares ? DPE_QUESTION_ROWS : length,
+                                         .answers = needles};
     if (inputs->args->batch > wanted.batch) {
         dpe_log_info("--batch %lld: perplexities are computed one by one",
                      (long long)inputs->args->batch);
