@@ -258,7 +258,7 @@ static struct dpe_attention attention_of(const struct dpe_lane *l, int64_t layer
                      ? dpe_selection_slots(selection, s->options.capacity, s->options.branches)
                      : 0,
         .room = s->room,
-        .lse = l->lse != NULL && steps ? l->lse + first * c->n_heads : l->lse,
+        .lse = l->lse != NULL && steps ? (float *)l->lse + first * c->n_heads : l->lse,
         .workspace = workspace_of(l),
         .n_threads = l->n_threads,
     };

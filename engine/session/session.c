@@ -5,6 +5,7 @@
 #include "engine/session/device.h"
 #include "engine/session/session_internal.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
