@@ -549,7 +549,7 @@ static dpe_status make_beside(struct dpe_job *job, const struct dpe_plan *plan, 
                           : job->memory > used ? job->memory - used
                                                : 0;
     options.beside = job->session;
-    options.max_memory = dpe_most(left / 2, 1);
+    options.max_memory = left / 2 > 0 ? left / 2 : 1;
     options.kv_dir = NULL;
     DPE_TRY(dpe_session_create(job->model, plan, &options, session, err));
     dpe_session_set_poll(*session, poll_job, job);
