@@ -295,11 +295,9 @@ struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t lengt
 /* How a session is made to need less memory: what each sequence beside the first has is halved
  * until it is too little for a question; then all begins again with keys and values of int8. */
 enum { HALVINGS = 24, LEAST_OWN = 64 };
-enum {
-    CARD_ROWS = 64, /* of a step of several sessions, at most */
-    EXACT_ROWS = 8, /* on processors, where so many have the bits of one */
-    FEW_SIDES = 2 /* there: reading takes longest, and what is read is saved with all sides' rows */
-};
+/* Rows of a step of several sessions, at most: on processors so many as are multiplied at once,
+ * which have the bits of one. */
+enum { CARD_ROWS = 64, FEW_ROWS = 4 };
 
 enum dpe_kv_type dpe_job_kv_type(const struct dpe_job *job)
 {
@@ -388,8 +386,8 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     }
     if (wanted->answers && job->remote == NULL && job->saving == 0) {
         const bool card = strcmp(job->device_info.kind, "cuda") == 0;
-        job->sides = (int)dpe_most(1, dpe_least((card ? CARD_ROWS : EXACT_ROWS) / job->batch,
-                                                card ? DPE_JOB_SIDES : FEW_SIDES));
+        const int64_t sides = (card ? CARD_ROWS : FEW_ROWS) / job->batch;
+        job->sides = (int)dpe_most(1, dpe_least(sides, DPE_JOB_SIDES));
     }
     return DPE_OK;
 }
