@@ -33,7 +33,8 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
     const struct dpe_job_batch wanted = {.batch = batch_of(inputs),
                                          .together =
                                              needles ? dpe_detect_inputs_together(inputs) : 1,
-                                         .own = shares ? DPE_QUESTION_ROWS : length};
+                                         .own = shares ? DPE_QUESTION_ROWS : length,
+                                         .answers = needles};
     DPE_TRY(dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, length, &wanted, err));
     /* Candidates are decoded as many together, under plans that may need more. */
     for (int i = 0; i < inputs->args->n_against; i++) {
