@@ -321,7 +321,7 @@ static void small_weights_of_a_row(void **state)
         for (int r = 0; r < 2; r++) {
             float want[N];
             memcpy(want, scores[r], sizeof want);
-            dpe_experts_choose(&config, &shifts, want);
+            dpe_experts_choose(&config, &shifts, &(struct dpe_tensor){0}, want);
             assert_true(want[0] > 0.0F && want[1] == 0.0F && want[2] > 0.0F && want[5] > 0.0F);
             for (int e = 0; e < N; e++) {
                 assert_true(fabs((double)got[r][e] - (double)want[e]) <= 1e-6 * (double)want[e]);
@@ -424,7 +424,8 @@ static void many_experts_of_a_row(void **state)
         for (int r = 0; r < ROWS; r++) {
             int64_t taken = 0;
             memcpy(want, before[r], sizeof want);
-            dpe_experts_choose(&config, shifted ? &shifts : &(struct dpe_tensor){0}, want);
+            dpe_experts_choose(&config, shifted ? &shifts : &(struct dpe_tensor){0},
+                               &(struct dpe_tensor){0}, want);
             for (int e = 0; e < N; e++) {
                 assert_true((got[r][e] != 0.0F) == (want[e] != 0.0F));
                 assert_true(fabs((double)got[r][e] - (double)want[e]) <= 1e-6 * (double)want[e]);
