@@ -46,6 +46,12 @@ struct dpe_cuda_ways {
 struct dpe_cuda_ways dpe_cuda_ways(const struct dpe_config *config,
                                    const struct dpe_cuda_info *info,
                                    const struct dpe_cuda_switches *switches);
+/** Of the heads of a kind of layers: their size, how many have keys, and how decoding deals them
+ * (heads 0: it has no kernel for them). */
+int64_t dpe_cuda_head_dim(const struct dpe_config *config, int kind);
+int64_t dpe_cuda_kv_heads(const struct dpe_config *config, int kind);
+struct dpe_decode_dealing dpe_cuda_dealing(const struct dpe_config *config,
+                                           const struct dpe_cuda_info *info, int kind);
 /** The same without the ways before those that a session takes. */
 void dpe_cuda_ways_take(struct dpe_cuda_ways *ways, const struct dpe_ways *taken);
 /** The slots. */
@@ -72,19 +78,6 @@ struct dpe_cuda_walk {
     struct dpe_segment *segments;
 };
 
-/** A plan on the device: the one in force, or that of a kind of layers that position plans do not
- * move. */
-struct dpe_cuda_plan {
-    const struct dpe_plan *plan;
-    float *tables; /**< cos and sin of table t: [positions][n_pairs] each, one after the other */
-    float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
-    uint8_t *mask; /**< [n_layers][n_heads][n_pairs] or NULL */
-    struct dpe_rotated_copies q_copies, k_copies;
-    struct dpe_cuda_walk walk;
-    void *differences; /**< dpe_decode_band.table of key copy c, NULL where the cache will do */
-    uint32_t *difference[DPE_MAX_BANDS];
-};
-
 /** What few rows are decoded by, and for which rows it was made. */
 struct dpe_cuda_units {
     int64_t first, rows, start; /**< rows 0: none yet */
@@ -93,6 +86,24 @@ struct dpe_cuda_units {
     uint64_t bytes;
     struct dpe_decode_unit *units;
     struct dpe_decode_parts *parts;
+};
+
+/** A plan on the device: the one in force, or that of a kind of layers that position plans do not
+ * move. */
+struct dpe_cuda_plan {
+    const struct dpe_plan *plan;
+    int64_t head_dim, n_kv_heads; /**< of the heads of its layers */
+    struct dpe_decode_dealing dealing;
+    bool decodes;                 /**< few rows go through the kernels of decoding */
+    struct dpe_cuda_units *units; /**< those of the first plan whose heads are alike */
+    struct dpe_cuda_units own;
+    float *tables; /**< cos and sin of table t: [positions][n_pairs] each, one after the other */
+    float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
+    uint8_t *mask; /**< [n_layers][n_heads][n_pairs] or NULL */
+    struct dpe_rotated_copies q_copies, k_copies;
+    struct dpe_cuda_walk walk;
+    void *differences; /**< dpe_decode_band.table of key copy c, NULL where the cache will do */
+    uint32_t *difference[DPE_MAX_BANDS];
 };
 
 /** Launches of a step of decoding, and their graph once they have come twice. */
@@ -145,11 +156,9 @@ struct dpe_backend {
     void *final_norm; /**< float */
 
     struct dpe_cuda_plan plans[DPE_MAX_LAYER_KINDS]; /**< by kind of layer; 0: the plan in force */
-    struct dpe_decode_dealing dealing;
     struct dpe_cuda_switches switches;
     struct dpe_cuda_steps steps;
     struct dpe_cuda_pending pending;
-    struct dpe_cuda_units units;
 
     int64_t batch_room; /**< rows that the next three hold */
     int32_t *tokens;
@@ -241,6 +250,8 @@ int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows);
 void dpe_cuda_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
 void dpe_cuda_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
                       int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
+void dpe_cuda_add_inputs(struct dpe_backend *backend, const struct dpe_batch *batch, int64_t layer,
+                         int64_t first, dpe_mem x);
 void dpe_cuda_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                      int64_t rows, dpe_mem out, bool accumulate);
 void dpe_cuda_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,
@@ -306,6 +317,8 @@ dpe_status dpe_cuda_all_reduce(struct dpe_backend *backend, dpe_mem x, int64_t n
 void dpe_cuda_leave(struct dpe_backend *backend);
 /** N of "cuda:N"; 0 for "cuda", "auto" and NULL. */
 int dpe_cuda_device_index(const char *name);
+/** The units of all plans are of no more use. */
+void dpe_cuda_drop_units(struct dpe_backend *backend);
 /** Units of rows r0 … r0+rows−1 of a call, made unless they are there already; false on failure. */
 bool dpe_cuda_use_units(struct dpe_backend *backend, const struct dpe_attention *args, int64_t r0,
                         int64_t rows);

@@ -10,9 +10,9 @@ struct piece {
     bool own; /* of a row's second list of units */
 };
 
-static int64_t target_units(const struct dpe_backend *b)
+static int64_t target_units(const struct dpe_backend *b, const struct dpe_cuda_plan *p)
 {
-    int64_t blocks = b->config->n_kv_heads / b->dealing.heads;
+    int64_t blocks = p->n_kv_heads / p->dealing.heads;
     int64_t most = DPE_CUDA_MOST_UNITS;
     int64_t target = (b->info.processors < most ? b->info.processors : most) / blocks;
     return target < 1 ? 1 : target;
@@ -46,11 +46,10 @@ static int64_t unit_length(const struct piece *pieces, int64_t n, int64_t target
 }
 
 /* Pieces of rows r0 … r0+rows−1, and rows and positions of `parts`; the number of pieces. */
-static int64_t find_pieces(const struct dpe_backend *b, const struct dpe_attention *args,
-                           int64_t r0, int64_t rows, struct piece *pieces,
-                           struct dpe_decode_parts *parts)
+static int64_t find_pieces(const struct dpe_attention *args, int64_t r0, int64_t rows,
+                           struct piece *pieces, struct dpe_decode_parts *parts)
 {
-    int64_t most = dpe_decode_rows(b->config->n_heads, b->config->n_kv_heads);
+    int64_t most = dpe_decode_rows(args->n_heads, args->n_kv_heads);
     bool steps = args->positions != NULL;
     int64_t n = 0;
     for (int64_t first = 0; first < rows; first += most) {
@@ -99,9 +98,8 @@ static void cut_pieces(const struct piece *pieces, int64_t n, int64_t length,
 
 /* How many units a step that may become a graph has: one that stays for many tokens. The last ones
  * are empty. */
-static int64_t padded_units(const struct dpe_backend *b, int64_t n)
+static int64_t padded_units(int64_t target, int64_t n)
 {
-    const int64_t target = target_units(b);
     int64_t padded = 1;
     while (padded < n) {
         padded *= 2;
@@ -109,10 +107,10 @@ static int64_t padded_units(const struct dpe_backend *b, int64_t n)
     return n <= target && target < padded ? target : padded;
 }
 
-static void upload_units(struct dpe_backend *b, const struct dpe_decode_unit *units, int64_t n,
+static void upload_units(struct dpe_backend *b, struct dpe_cuda_units *to,
+                         const struct dpe_decode_unit *units, int64_t n,
                          const struct dpe_decode_parts *parts, int64_t rows)
 {
-    struct dpe_cuda_units *to = &b->units;
     uint64_t unit_bytes = ((uint64_t)n * sizeof *units + 255) / 256 * 256;
     uint64_t bytes = unit_bytes + (uint64_t)rows * sizeof *parts;
     if (bytes > to->bytes) {
@@ -131,10 +129,18 @@ static void upload_units(struct dpe_backend *b, const struct dpe_decode_unit *un
     DPE_CUDA_TRY(b, dpe_rt_up(to->parts, parts, (uint64_t)rows * sizeof *parts));
 }
 
+void dpe_cuda_drop_units(struct dpe_backend *b)
+{
+    for (int kind = 0; kind < DPE_MAX_LAYER_KINDS; kind++) {
+        b->plans[kind].own.rows = 0;
+    }
+}
+
 bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args, int64_t r0,
                         int64_t rows)
 {
-    struct dpe_cuda_units *to = &b->units;
+    const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->layer);
+    struct dpe_cuda_units *to = p->units;
     if (to->rows == rows && to->first == r0 && to->start == args->start) {
         return !b->failed;
     }
@@ -142,18 +148,19 @@ bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args,
     DPE_OWNED struct dpe_decode_parts *parts = dpe_alloc_zero((size_t)rows, sizeof *parts);
     DPE_OWNED struct dpe_decode_unit *units = NULL;
     if (pieces != NULL && parts != NULL) {
-        int64_t n = find_pieces(b, args, r0, rows, pieces, parts);
-        int64_t length = unit_length(pieces, n, target_units(b), dpe_decode_step(b->dealing));
+        int64_t n = find_pieces(args, r0, rows, pieces, parts);
+        const int64_t target = target_units(b, p);
+        int64_t length = unit_length(pieces, n, target, dpe_decode_step(p->dealing));
         const bool keeping = b->steps.keeping;
         int64_t n_units = units_of(pieces, n, length);
-        n_units = keeping ? padded_units(b, n_units) : n_units;
+        n_units = keeping ? padded_units(target, n_units) : n_units;
         units = dpe_alloc_zero((size_t)n_units, sizeof *units);
         if (units != NULL) {
             cut_pieces(pieces, n, length, units, parts);
             /* Nothing that the step has launched so far reads or writes units, so this does not
              * wait for it; nothing is pending (decode_run). */
             b->steps.keeping = false;
-            upload_units(b, units, n_units, parts, rows);
+            upload_units(b, to, units, n_units, parts, rows);
             b->steps.keeping = keeping;
         }
     }
@@ -177,7 +184,7 @@ dpe_status dpe_cuda_make_differences(struct dpe_backend *b, struct dpe_cuda_plan
         made += copies->copies[c].table != copies->base_table;
         p->difference[c] = NULL;
     }
-    if (!b->ways.decodes || made == 0 || dpe_selects(&p->plan->selection)) {
+    if (!p->decodes || made == 0 || dpe_selects(&p->plan->selection)) {
         return dpe_cuda_status(b, err);
     }
     void *memory = NULL;
@@ -222,7 +229,7 @@ void dpe_cuda_decode_call(struct dpe_backend *b, const struct dpe_attention *arg
 {
     const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->layer);
     const struct dpe_plan *plan = p->plan;
-    call->dealing = b->dealing;
+    call->dealing = p->dealing;
     call->dtype = b->dtype;
     call->n_heads = args->n_heads;
     call->n_kv_heads = args->n_kv_heads;
@@ -233,9 +240,9 @@ void dpe_cuda_decode_call(struct dpe_backend *b, const struct dpe_attention *arg
     call->n_bands = plan->n_bands;
     call->chunk = plan->chunk > 0 ? cut(plan->chunk) : 1;
     call->mask = p->mask == NULL ? NULL : p->mask + args->layer * plan->n_heads * plan->n_pairs;
-    call->units = b->units.units;
-    call->n_units = b->units.n;
-    call->parts = b->units.parts;
+    call->units = p->units->units;
+    call->n_units = p->units->n;
+    call->parts = p->units->parts;
     call->scale = (float)dpe_plan_query_scale(plan, args->layer, 0);
     call->log_n = dpe_log_n_of(plan);
     for (int i = 0; i < plan->n_bands; i++) {
