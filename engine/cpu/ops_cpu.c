@@ -328,7 +328,8 @@ static void choose_experts(struct dpe_backend *backend, const struct dpe_layer_w
 #pragma omp parallel for num_threads(backend->n_threads)                                           \
     schedule(static) if (rows * c->n_experts > SMALL_WORK / 8)
     for (int64_t r = 0; r < rows; r++) {
-        dpe_experts_choose(c, &w->weight[DPE_WEIGHT_ROUTER_SHIFT], scores + r * c->n_experts);
+        dpe_experts_choose(c, &w->weight[DPE_WEIGHT_ROUTER_SHIFT],
+                           &w->weight[DPE_WEIGHT_EXPERT_SCALE], scores + r * c->n_experts);
     }
 }
 
@@ -338,7 +339,7 @@ static void cpu_experts(struct dpe_backend *backend, int64_t layer, const struct
     const struct dpe_layer_weights *w = &backend->weights->layers[layer];
     const struct dpe_cpu_product router = {&w->weight[DPE_WEIGHT_ROUTER],
                                            &w->bias[DPE_WEIGHT_ROUTER],
-                                           args->x,
+                                           args->routed,
                                            args->rows,
                                            args->scores,
                                            false};

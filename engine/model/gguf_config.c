@@ -180,7 +180,8 @@ static void put_experts(struct maker *maker)
         put(maker, "use_qk_norm", json_boolean(read_whole(maker, "expert_count") != 128));
     }
     put_whole(maker, "expert_count", names->experts);
-    put_whole(maker, "expert_used_count", "num_experts_per_tok");
+    put_whole(maker, "expert_used_count",
+              names->per_token != NULL ? names->per_token : "num_experts_per_tok");
     char key[128];
     bool normalised = dpe_gguf_flag(&maker->in, key_of(maker, "expert_weights_norm", key), true);
     put(maker, "norm_topk_prob", json_boolean(normalised));
@@ -221,7 +222,8 @@ static void put_sizes(struct maker *maker)
     if (!dpe_gguf_flag(&maker->in, key_of(maker, "attention.causal", key), true)) {
         dpe_gguf_expected(&maker->in, key, "true (a language model; this is an encoder)");
     }
-    if (maker->family->experts != DPE_EXPERTS_NONE) {
+    if (maker->family->experts != DPE_EXPERTS_NONE &&
+        !(mixed && read_whole(maker, "expert_count") <= 0)) {
         put_experts(maker);
     } else if (!mixed) {
         put_whole(maker, "feed_forward_length", "intermediate_size");

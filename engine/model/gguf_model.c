@@ -31,6 +31,9 @@ static const char *layer_name(const struct dpe_config *config, const char *name)
         {"post_attention_norm", third},
         {"ffn_norm", norms->before_mlp},
         {"post_ffw_norm", norms->after_mlp},
+        {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+        {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+        {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
         {"attn_q", "self_attn.q_proj"},
         {"attn_k", "self_attn.k_proj"},
         {"attn_v", "self_attn.v_proj"},
@@ -43,11 +46,14 @@ static const char *layer_name(const struct dpe_config *config, const char *name)
         {"ffn_up", family->gate_up_fused ? "mlp.gate_up_proj" : "mlp.up_proj"},
         {"ffn_down", "mlp.down_proj"},
         {"ffn_gate_inp", "mlp.gate"},
+        {"ffn_gate_inp.scale", "router.scale"},
+        {"ffn_down_exps.scale", "router.per_expert_scale"},
         {"exp_probs_b", "mlp.gate.e_score_correction_bias"},
         {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
         {"ffn_gate_shexp", gated ? "mlp.shared_expert.gate_proj" : "mlp.shared_experts.gate_proj"},
         {"ffn_up_shexp", gated ? "mlp.shared_expert.up_proj" : "mlp.shared_experts.up_proj"},
         {"ffn_down_shexp", gated ? "mlp.shared_expert.down_proj" : "mlp.shared_experts.down_proj"},
+        {"ffn_gate_up_exps", "mlp.experts.%lld.gate_up_proj"},
         {"ffn_gate_exps", "mlp.experts.%lld.gate_proj"},
         {"ffn_up_exps", "mlp.experts.%lld.up_proj"},
         {"ffn_down_exps", "mlp.experts.%lld.down_proj"},
@@ -132,13 +138,22 @@ static dpe_status add_experts(struct collector *c, const struct dpe_gguf_tensor 
                         c->file->path, dpe_json_quote(quoted, tensor->name, strlen(tensor->name)),
                         (long long)c->config->n_experts, (long long)n);
     }
-    const char *kind = strrchr(pattern, '.') + 1;
-    for (int64_t e = 0; e < n; e++) {
+    const char *kinds[] = {strrchr(pattern, '.') + 1, NULL};
+    struct dpe_gguf_tensor part = *tensor;
+    int64_t parts = 1;
+    if (strcmp(kinds[0], "gate_up_proj") == 0 && part.rank == 3 && part.shape[1] % 2 == 0) {
+        kinds[0] = "gate_proj";
+        kinds[1] = "up_proj";
+        parts = 2;
+        part.shape[1] /= 2;
+    }
+    bytes /= (uint64_t)parts;
+    for (int64_t i = 0; i < parts * n; i++) {
         char name[128];
-        uint64_t begin = tensor->begin + (uint64_t)e * bytes;
+        uint64_t begin = tensor->begin + (uint64_t)i * bytes;
         snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.%lld.%s%s", (long long)layer,
-                 (long long)e, kind, suffix);
-        DPE_TRY(add(c, tensor, name, tensor->rank - 1, begin, begin + bytes));
+                 (long long)(i / parts), kinds[i % parts], suffix);
+        DPE_TRY(add(c, &part, name, part.rank - 1, begin, begin + bytes));
     }
     return DPE_OK;
 }
@@ -153,7 +168,10 @@ static dpe_status add_layer_tensor(struct collector *c, const struct dpe_gguf_te
     if (recurrent && layer >= c->config->n_layers) {
         return DPE_OK; /* it predicts further tokens */
     }
-    suffix = recurrent && layer >= 0 && strcmp(rest, "ssm_a") == 0 ? end : suffix;
+    const bool whole =
+        layer >= 0 && ((recurrent && strcmp(rest, "ssm_a") == 0) ||
+                       (c->config->experts_beside && strstr(rest, ".scale") != NULL));
+    suffix = whole ? end : suffix;
     char own[64];
     if (suffix == NULL ||
         (suffix != end && strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0) ||

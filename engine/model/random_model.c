@@ -190,17 +190,18 @@ static dpe_status make_experts(struct maker *maker, struct dpe_layer_weights *la
     return DPE_OK;
 }
 
-/* Rates are below 0: a state that grew would not be one of a trained model. */
-static dpe_status make_rates(struct maker *maker, struct dpe_tensor *rates)
+/* Vectors that are float in every model. Rates are below 0: a state that grew would not be one of a
+ * trained model. */
+static dpe_status make_float(struct maker *maker, bool rates, struct dpe_tensor *vector)
 {
-    float *made = dpe_model_own(maker->model, (size_t)rates->cols * sizeof *made);
+    float *made = dpe_model_own(maker->model, (size_t)vector->cols * sizeof *made);
     DPE_TRY(DPE_MADE(made, maker->err, "random weights: out of memory"));
-    dpe_dtype_read(rates->dtype, rates->data, 0, rates->cols, made);
-    for (int64_t i = 0; i < rates->cols; i++) {
+    dpe_dtype_read(vector->dtype, vector->data, 0, vector->cols, made);
+    for (int64_t i = 0; rates && i < vector->cols; i++) {
         made[i] = -0.1F * fabsf(made[i]);
     }
-    rates->data = made;
-    rates->dtype = DPE_F32;
+    vector->data = made;
+    vector->dtype = DPE_F32;
     return DPE_OK;
 }
 
@@ -212,8 +213,9 @@ static dpe_status make_layer(struct maker *maker, int64_t index)
             dpe_layer_shape(&maker->model->config, index, (enum dpe_weight)which);
         if (shape.rows > 0) {
             DPE_TRY(make(maker, shape.rows, shape.cols, &layer->weight[which]));
-            if (which == DPE_WEIGHT_RATE && maker->on_host) {
-                DPE_TRY(make_rates(maker, &layer->weight[which]));
+            const bool rates = which == DPE_WEIGHT_RATE;
+            if ((rates || which == DPE_WEIGHT_LATE) && maker->on_host) {
+                DPE_TRY(make_float(maker, rates, &layer->weight[which]));
             }
         }
         if (shape.bias > 0) {

@@ -185,6 +185,7 @@ struct dpe_store {
 /** The experts of a layer's MLP for some rows, and room to work in. */
 struct dpe_experts {
     dpe_mem x;          /**< [rows][hidden], normalised */
+    dpe_mem routed;     /**< the same for the router: x, or normalised otherwise */
     dpe_mem out;        /**< [rows][hidden] of the residual stream; added to */
     dpe_mem gate, up;   /**< [room][expert_width] */
     dpe_mem made;       /**< [room][hidden], float: rows of experts, then their results */
@@ -265,10 +266,11 @@ struct dpe_ops {
      *  and until a slot changes them: where they are, or a copy in `room` [n]. */
     const float *(*read)(struct dpe_backend *backend, dpe_mem from, int64_t n, float *room);
 
-    /** A plan of a session or of one of its kinds of layers, and its tables: what later calls with
-     * this pointer mean, until the next call for it or `drop_plan`. DPE_NO_MEMORY, or as `finish`.
+    /** A plan of a session (kind 0) or of one of its kinds of layers, and its tables: what later
+     * calls with this pointer mean, until the next call for it or `drop_plan`. DPE_NO_MEMORY, or as
+     * `finish`.
      */
-    dpe_status (*set_plan)(struct dpe_backend *backend, const struct dpe_plan *plan,
+    dpe_status (*set_plan)(struct dpe_backend *backend, int kind, const struct dpe_plan *plan,
                            const struct dpe_rotation *rotation, struct dpe_error *err);
     void (*drop_plan)(struct dpe_backend *backend, const struct dpe_plan *plan);
     /** Told before the operations of a batch, which lives until `finish`. Operations get its
@@ -331,10 +333,11 @@ struct dpe_ops {
                      int64_t width);
     /** out += Σ weight · expert(x) over the experts_per_token experts of each row that the router
      *  scores highest (ties: the lower index), as dpe_router says; weights are its scores, as they
-     *  are or (experts_normalised) divided by the sum of the chosen ones; `before`:
+     *  are or (experts_normalised) divided by the sum of the chosen ones, times
+     *  DPE_WEIGHT_EXPERT_SCALE where there is one; `before`:
      *  expert(weight · x) instead. In a fixed order. */
     void (*experts)(struct dpe_backend *backend, int64_t layer, const struct dpe_experts *args);
-    /** x [n] of the residual stream *= factor. */
+    /** x [n] of the residual stream *= factor; 0: zeros, whatever was there. */
     void (*scale)(struct dpe_backend *backend, dpe_mem x, int64_t n, double factor);
     /** Elements from … from + n − 1 of every row of x [rows][width], queries, *= factor. */
     void (*scale_part)(struct dpe_backend *backend, dpe_mem x, int64_t rows, int64_t width,

@@ -34,9 +34,10 @@ static inline int dpe_threads_for(int n_threads, int64_t work)
 }
 
 /** The scores of one row [n_experts] become the weights of the experts, 0 for those not chosen;
- *  `shift` [1, n_experts], where the router has one, else data NULL. */
+ *  `shift` and `factors` (of the weights) [1, n_experts], where the router has them, else data
+ *  NULL. */
 void dpe_experts_choose(const struct dpe_config *config, const struct dpe_tensor *shift,
-                        float *scores);
+                        const struct dpe_tensor *factors, float *scores);
 
 /** Elements first … first+n−1 of a tensor (row-major order) as float, exact. */
 void dpe_tensor_read(const struct dpe_tensor *tensor, int64_t first, int64_t n, float *out);

@@ -102,10 +102,11 @@ static uint64_t reference_plan_bytes(const struct dpe_config *config, const stru
     return 0;
 }
 
-static dpe_status reference_set_plan(struct dpe_backend *backend, const struct dpe_plan *plan,
+static dpe_status reference_set_plan(struct dpe_backend *backend, int kind,
+                                     const struct dpe_plan *plan,
                                      const struct dpe_rotation *rotation, struct dpe_error *err)
 {
-    (void)backend, (void)plan, (void)rotation, (void)err;
+    (void)backend, (void)kind, (void)plan, (void)rotation, (void)err;
     return DPE_OK;
 }
 

@@ -12,7 +12,7 @@ void dpe_reference_scale(struct dpe_backend *backend, dpe_mem x, int64_t n, doub
     (void)backend;
     float *to = x;
     for (int64_t i = 0; i < n; i++) {
-        to[i] = (float)((double)to[i] * factor);
+        to[i] = factor == 0.0 ? 0.0F : (float)((double)to[i] * factor);
     }
 }
 
@@ -145,7 +145,7 @@ static void weigh(const struct dpe_router *router, int64_t n, float *scores)
 }
 
 void dpe_experts_choose(const struct dpe_config *config, const struct dpe_tensor *shift,
-                        float *scores)
+                        const struct dpe_tensor *factors, float *scores)
 {
     const struct dpe_router *router = &config->router;
     const double scale = router->scale > 0.0 ? router->scale : 1.0;
@@ -179,7 +179,11 @@ void dpe_experts_choose(const struct dpe_config *config, const struct dpe_tensor
     for (int64_t e = 0, left = config->experts_per_token; e < n; e++) {
         const double of = config->experts_normalised ? chosen + 1e-20 : 1.0;
         const bool taken = !(keys[e] < INFINITY) && left-- > 0;
-        scores[e] = taken ? (float)((double)scores[e] / of * scale) : 0.0F;
+        float factor = 1.0F;
+        if (factors->data != NULL) {
+            dpe_tensor_read(factors, e, 1, &factor);
+        }
+        scores[e] = taken ? (float)((double)scores[e] / of * scale * (double)factor) : 0.0F;
     }
 }
 
@@ -207,14 +211,16 @@ void dpe_reference_experts(struct dpe_backend *backend, int64_t layer,
     float *scores = args->scores;
     float *hidden = args->gate;
     const struct dpe_tensor *shift = &weights->weight[DPE_WEIGHT_ROUTER_SHIFT];
+    const struct dpe_tensor *factors = &weights->weight[DPE_WEIGHT_EXPERT_SCALE];
     for (int64_t r = 0; r < args->rows; r++) {
         const float *x = (const float *)args->x + r * c->hidden;
+        const float *routed = (const float *)args->routed + r * c->hidden;
         float *out = (float *)args->out + r * c->hidden;
         for (int64_t e = 0; e < c->n_experts; e++) {
             scores[e] = (float)dot(&weights->weight[DPE_WEIGHT_ROUTER],
-                                   &weights->bias[DPE_WEIGHT_ROUTER], e, x);
+                                   &weights->bias[DPE_WEIGHT_ROUTER], e, routed);
         }
-        dpe_experts_choose(c, shift, scores);
+        dpe_experts_choose(c, shift, factors, scores);
         for (int64_t e = 0; e < c->n_experts; e++) {
             const struct dpe_expert *expert = &weights->experts[e];
             if (scores[e] == 0.0F) {

@@ -77,8 +77,33 @@ static int64_t small_window(int64_t window, int64_t tokens)
     return window < most ? window : most;
 }
 
-/* Layers whose keys are seen in several ways: one of each, or the window of attention's branches.
- */
+/* Heads of the sizes of all kinds of layers, few of them: as many for a KV head as the model has,
+ * in each kind. */
+static void small_heads(const struct dpe_config *config, struct dpe_config *small)
+{
+    int64_t least = config->n_kv_heads;
+    bool divides = true;
+    for (int i = 0; i < config->n_kinds; i++) {
+        const int64_t own = config->kinds[i].kv_heads;
+        least = own > 0 ? dpe_least(least, own) : least;
+    }
+    small->head_dim = config->head_dim;
+    small->n_heads = KV_HEADS * (config->n_heads / least);
+    for (int i = 0; i < config->n_kinds; i++) {
+        const int64_t own = config->kinds[i].kv_heads;
+        divides = divides && (own == 0 || small->n_heads * own % config->n_heads == 0);
+    }
+    divides = divides && small->n_heads * config->n_kv_heads % config->n_heads == 0;
+    small->n_heads = divides ? small->n_heads : config->n_heads;
+    small->n_kv_heads = small->n_heads * config->n_kv_heads / config->n_heads;
+    for (int i = 0; i < config->n_kinds; i++) {
+        small->kinds[i].head_dim = config->kinds[i].head_dim;
+        small->kinds[i].kv_heads = small->n_heads * config->kinds[i].kv_heads / config->n_heads;
+    }
+}
+
+/* Layers whose keys are seen in several ways: one of each, or the window of attention's branches;
+ * and one more that has keys of a layer before. */
 static void small_kinds(const struct dpe_config *config, int64_t tokens, struct dpe_config *small)
 {
     small->n_kinds = config->n_kinds;
@@ -86,10 +111,20 @@ static void small_kinds(const struct dpe_config *config, int64_t tokens, struct 
         small->kinds[i].window = small_window(config->kinds[i].window, tokens);
         small->kinds[i].rope = config->kinds[i].rope;
         small->kinds[i].recurrent = config->kinds[i].recurrent;
+        small->kinds[i].chunked = config->kinds[i].chunked;
     }
     if (config->layer_kinds != NULL && config->n_kinds > LAYERS) {
         small->n_layers = config->n_kinds;
     }
+    if (config->shared_layers > 0 && config->n_kinds > 1) {
+        small->shared_layers = 1;
+        small->n_layers++;
+    }
+    small->wide_layers = config->wide_layers > 0 ? small->shared_layers : 0;
+    small->value_norms = config->value_norms;
+    small->layer_scales = config->layer_scales;
+    small->input_width = config->input_width > 0 ? small->intermediate / 2 : 0;
+    small->input_vocab = config->input_width > 0 ? small->vocab : 0;
 }
 
 /* A selection over so few keys. Where keys, or experts, are chosen by their scores, rounding may
@@ -128,6 +163,7 @@ static void small_choices(const struct dpe_config *config, int64_t tokens, struc
     small->expert_width = config->n_experts > 0 ? small->intermediate : 0;
     small->shared_width = config->shared_width > 0 ? small->intermediate : 0;
     small->shared_gate = config->shared_gate;
+    small->experts_beside = config->experts_beside;
     small->dense_layers = config->dense_layers > 0 ? 1 : 0;
     small->router = config->router;
     if (!all && small->n_experts == 4 && config->router.groups > 1) {
@@ -171,9 +207,6 @@ static void small_config(const struct dpe_config *config, int64_t tokens, bool i
     small->n_layers = LAYERS;
     small->hidden = wide;
     small->intermediate = wide;
-    small->n_heads = KV_HEADS * (config->n_heads / config->n_kv_heads);
-    small->n_kv_heads = KV_HEADS;
-    small->head_dim = config->head_dim;
     small->vocab = wide;
     small->max_position = MOST_TOKENS;
     small->rms_eps = 1e-5;
@@ -184,19 +217,27 @@ static void small_config(const struct dpe_config *config, int64_t tokens, bool i
     small->o_bias = config->o_bias;
     small->mlp_bias = config->mlp_bias;
     small->qk_norm = config->qk_norm;
+    small->bare_norms = config->bare_norms;
+    small->late_norms = config->late_norms;
     small->activation = config->activation;
     small->embedding_multiplier = config->embedding_multiplier;
     small->logits_multiplier = config->logits_multiplier;
-    small->attention_multiplier = config->attention_multiplier;
+    /* Random heads have no norms that make a larger one fit, as Gemma 4's have: scores would be so
+     * far apart that what rounding does to one decides. */
+    small->attention_multiplier =
+        fmin(config->attention_multiplier, 1.0 / sqrt((double)config->head_dim));
     small->attention_cap = config->attention_cap;
     small->logit_cap = config->logit_cap;
     small->query_growth = config->query_growth;
     small->query_length = config->query_length < (double)tokens / 3.0 ? config->query_length
                                                                       : floor((double)tokens / 3.0);
+    small->query_from = config->query_from;
+    small->growth_still = config->growth_still;
     small->sinks = config->sinks;
     small->rotary_dim = config->rotary_dim;
     small->rope = plain_rope(&config->rope);
     small->local_rope = plain_rope(&config->local_rope);
+    small_heads(config, small);
     small_kinds(config, tokens, small);
     small_states(config, small);
     small_choices(config, tokens, small);
@@ -249,6 +290,10 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
                  {"logits times %.4g", c->logits_multiplier},
                  {"attention times %.4g", c->attention_multiplier},
                  {"queries grow by %.4g", c->query_growth},
+                 {"norms after rotation", c->late_norms ? 1 : 0},
+                 {"norms of values", c->value_norms ? 1 : 0},
+                 {"inputs of layers", c->input_width > 0 ? 1 : 0},
+                 {"shared keys", c->shared_layers > 0 ? 1 : 0},
                  {"attention's cap %.4g", c->attention_cap},
                  {"logits' cap %.4g", c->logit_cap},
                  {"sinks", c->sinks ? 1 : 0},
@@ -260,6 +305,8 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
                  {"of which %g are chosen", (double)c->experts_per_token},
                  {"weights sum to 1", c->n_experts > 0 && c->experts_normalised ? 1 : 0},
                  {"a router of sigmoids", c->n_experts > 0 && c->router.sigmoid ? 1 : 0},
+                 {"before the experts", c->n_experts > 0 && c->router.before ? 1 : 0},
+                 {"experts beside an MLP", c->experts_beside ? 1 : 0},
                  {"branches with blocks of %g", c->branches ? (double)c->selection.block : 0}};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         char part[64];
@@ -274,8 +321,12 @@ void dpe_device_kind(const struct dpe_device_request *request, char text[512])
                     : 0;
     }
     for (int i = 0; i < c->n_kinds && used < 440; i++) {
-        used += snprintf(text + used, 512 - (size_t)used, ", window %lld (rope %d)",
-                         (long long)c->kinds[i].window, c->kinds[i].rope);
+        const struct dpe_layer_kind *kind = &c->kinds[i];
+        used += snprintf(text + used, 512 - (size_t)used, ", %s %lld (rope %d)",
+                         kind->chunked ? "chunks" : "window", (long long)kind->window, kind->rope);
+        used += kind->head_dim > 0 ? snprintf(text + used, 512 - (size_t)used, " of %lld x %lld",
+                                              (long long)kind->kv_heads, (long long)kind->head_dim)
+                                   : 0;
     }
     if (dpe_selects(&request->selection) && used < 440) { /* at the end (find_passed) */
         const struct dpe_selection *s = &request->selection;
@@ -295,7 +346,7 @@ static dpe_status add_mask(struct dpe_plan *plan, struct dpe_error *err)
     for (int64_t i = 0; i < n; i++) {
         plan->mask[i] = (uint8_t)((uint64_t)(i + 1) * 0x9e3779b97f4a7c15U >> 63);
     }
-    plan->bands[1].per_head = true;
+    plan->bands[1].per_head = plan->n_bands > 1;
     return DPE_OK;
 }
 
@@ -306,16 +357,16 @@ static dpe_status make_plan(const struct test *test, int which, struct dpe_plan 
     int window = (int)(test->n * 2 / 9);
     /* Edges at a multiple of every tile where there is room, and at odd places. */
     window = window >= 128 ? window / 128 * 128 : window;
-    switch (which) {
-    case 0:
+    if (which == 0 || (which == EXACT_PLAN && dpe_config_still(&test->config))) {
         snprintf(spec, sizeof spec, "rope");
-        break;
-    case 1:
-        snprintf(spec, sizeof spec, "dpe:window=%d,scales=1/2/3.5/8,log-n=%d,log-n-power=0.8",
-                 window, (int)(test->n / 4 + 2));
-        break;
-    default:
+    } else if (which == EXACT_PLAN) {
         snprintf(spec, sizeof spec, "dca:chunk=%d,local=%d", window + 11, window / 3);
+    } else {
+        int used = dpe_config_still(&test->config)
+                       ? snprintf(spec, sizeof spec, "rope:")
+                       : snprintf(spec, sizeof spec, "dpe:window=%d,scales=1/2/3.5/8,", window);
+        snprintf(spec + used, sizeof spec - (size_t)used, "log-n=%d,log-n-power=0.8",
+                 (int)(test->n / 4 + 2));
     }
     const struct dpe_plan_context context = {
         .config = &test->config, .trained_length = test->n / 2 + 1, .length = test->n + ROOM};
@@ -482,6 +533,7 @@ static void compare_all(const struct test *test, const struct dpe_plan *plan, in
 /* Queries of every layer of a prefill, before rotation: the processors' are kept, the device's held
  * against them. */
 struct trace {
+    const struct dpe_config *config;
     float *q; /* [n_layers][n][width] */
     int64_t n, width;
     bool compares;
@@ -493,12 +545,13 @@ static dpe_status trace_layer(void *user, int64_t layer, int64_t start, int64_t 
                               const float *q, const float *k, struct dpe_error *err)
 {
     struct trace *t = user;
-    float *kept = t->q + (layer * t->n + start) * t->width;
+    const int64_t width = t->config->n_heads * dpe_config_head_dim(t->config, layer);
+    float *kept = t->q + layer * t->n * t->width + start * width;
     (void)k, (void)err;
     if (!t->compares) {
-        memcpy(kept, q, (size_t)(rows * t->width) * sizeof *q);
+        memcpy(kept, q, (size_t)(rows * width) * sizeof *q);
     }
-    for (int64_t i = 0; t->compares && i < rows * t->width; i++) {
+    for (int64_t i = 0; t->compares && i < rows * width; i++) {
         const double difference = (double)q[i] - (double)kept[i];
         t->value[layer] += (double)kept[i] * (double)kept[i];
         t->difference[layer] += difference * difference;
@@ -511,9 +564,9 @@ static void find_place(const struct test *test, const struct dpe_plan *plan,
                        const char *const devices[2], double *nll, struct dpe_device_result *result)
 {
     const struct dpe_config *c = &test->config;
-    const int64_t width = c->n_heads * c->head_dim;
+    const int64_t width = dpe_config_most_queries(c);
     DPE_OWNED float *q = dpe_alloc((size_t)(c->n_layers * test->n * width), sizeof *q);
-    struct trace trace = {.q = q, .n = test->n, .width = width};
+    struct trace trace = {.config = c, .q = q, .n = test->n, .width = width};
     dpe_status status = q != NULL ? DPE_OK : DPE_NO_MEMORY;
     for (int d = 0; d < 2 && status == DPE_OK; d++) {
         DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;

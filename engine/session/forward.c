@@ -568,6 +568,50 @@ static dpe_status add_recurrence(struct dpe_lane *l, const struct dpe_batch *bat
                                          row_of_x(l, first), err);
 }
 
+static struct dpe_experts experts_of(const struct dpe_lane *l, int64_t rows)
+{
+    return (struct dpe_experts){.gate = l->gate,
+                                .up = l->up,
+                                .made = l->made,
+                                .scores = l->scores,
+                                .routes = l->routes,
+                                .rows = rows,
+                                .room = dpe_experts_room(l->ops, l->config, rows)};
+}
+
+/* sum += the norm of what a part of the MLP made. */
+static void add_part(struct dpe_lane *l, int64_t layer, enum dpe_weight norm, int64_t rows,
+                     dpe_mem made, dpe_mem sum)
+{
+    const int64_t hidden = l->config->hidden;
+    l->ops->rmsnorm(l->backend, norm, layer, hidden, made, rows, l->normed);
+    l->ops->add(l->backend, sum, l->normed, rows * hidden);
+}
+
+/* x += norm(norm(MLP x') + norm(the sum over experts of x'')), x', x'' and what the router reads
+ * norms of x. */
+static void add_beside(struct dpe_lane *l, int64_t layer, dpe_mem x, int64_t rows)
+{
+    const struct dpe_ops *ops = l->ops;
+    struct dpe_backend *b = l->backend;
+    const int64_t hidden = l->config->hidden;
+    struct dpe_experts args = experts_of(l, rows);
+    args.x = l->beside; /* which has room for it until there is a sum */
+    args.routed = l->normed;
+    args.out = l->part;
+    ops->rmsnorm(b, DPE_WEIGHT_ROUTER_NORM, layer, hidden, x, rows, l->normed);
+    ops->rmsnorm(b, DPE_WEIGHT_EXPERTS_NORM, layer, hidden, x, rows, l->beside);
+    ops->scale(b, l->part, rows * hidden, 0.0);
+    ops->experts(b, layer, &args);
+    ops->scale(b, l->beside, rows * hidden, 0.0);
+    add_part(l, layer, DPE_WEIGHT_EXPERTS_AFTER, rows, l->part, l->beside);
+    ops->rmsnorm(b, DPE_WEIGHT_MLP_NORM, layer, hidden, x, rows, l->normed);
+    ops->gate(b, layer, l->normed, rows, l->gate, l->up);
+    ops->linear(b, layer, DPE_WEIGHT_DOWN, l->gate, rows, l->part, false);
+    add_part(l, layer, DPE_WEIGHT_DENSE_AFTER, rows, l->part, l->beside);
+    add_part(l, layer, DPE_WEIGHT_MLP_AFTER, rows, l->beside, x);
+}
+
 /* x += Down · (act(Gate x') ⊙ Up x'),  x' = rmsnorm(x), or the sum over experts of such, or both.
  */
 static dpe_status add_mlp(struct dpe_lane *l, const struct dpe_batch *batch, int64_t layer,
@@ -577,18 +621,16 @@ static dpe_status add_mlp(struct dpe_lane *l, const struct dpe_batch *batch, int
     const struct dpe_ops *ops = l->ops;
     struct dpe_backend *b = l->backend;
     dpe_mem x = row_of_x(l, first);
+    if (l->config->experts_beside) { /* of one process */
+        add_beside(l, layer, x, rows);
+        return DPE_OK;
+    }
     dpe_mem in = l->config->parallel ? row_of(l, l->normed, first, l->config->hidden)
                                      : read_stream(l, DPE_WEIGHT_MLP_NORM, layer, x, rows);
     if (dpe_config_routes(l->config, layer)) {
-        const struct dpe_experts args = {.x = in,
-                                         .out = x,
-                                         .gate = l->gate,
-                                         .up = l->up,
-                                         .made = l->made,
-                                         .scores = l->scores,
-                                         .routes = l->routes,
-                                         .rows = rows,
-                                         .room = dpe_experts_room(ops, l->config, rows)};
+        struct dpe_experts args = experts_of(l, rows);
+        args.x = args.routed = in;
+        args.out = x;
         ops->experts(b, layer, &args);
         if (l->config->shared_width == 0) {
             return DPE_OK;
@@ -634,6 +676,15 @@ static dpe_status add_inputs(struct dpe_lane *l, const struct dpe_batch *batch, 
     return DPE_OK;
 }
 
+static void embed(struct dpe_lane *l, const struct dpe_batch *batch, dpe_mem x)
+{
+    l->ops->embed(l->backend, batch, x);
+    if (l->config->embedding_multiplier > 0.0) {
+        l->ops->scale(l->backend, x, batch->rows * l->config->hidden,
+                      l->config->embedding_multiplier);
+    }
+}
+
 dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct dpe_error *err)
 {
     struct dpe_session *s = l->session;
@@ -643,13 +694,9 @@ dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct
     const struct dpe_ops *ops = l->ops;
     int64_t n_layers = l->config->n_layers;
     ops->begin_batch(l->backend, batch);
-    ops->embed(l->backend, batch, l->x);
-    if (l->config->embedding_multiplier > 0.0) {
-        ops->scale(l->backend, l->x, rows * l->config->hidden, l->config->embedding_multiplier);
-    }
+    embed(l, batch, l->x);
     if (l->embedded != NULL) {
-        ops->copy_state(l->backend, l->embedded, l->x,
-                        (uint64_t)(rows * l->config->hidden) * sizeof(float));
+        embed(l, batch, l->embedded);
     }
     for (int64_t layer = 0; layer < n_layers; layer++) {
         /* After the last layer's keys and values only the wanted rows matter. */

@@ -247,11 +247,11 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
     DPE_TRY(there ? allocate_cache(s, err) : not_allocated(s, err));
     DPE_TRY(allocate_states(s, err));
     DPE_TRY(allocate_selection(s, err));
-    DPE_TRY(s->ops->set_plan(s->own.backend, &s->plan, &s->rotation, err));
+    DPE_TRY(s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err));
     for (int kind = 1; kind < s->config->n_kinds; kind++) {
         if (!s->config->kinds[kind].recurrent) {
-            DPE_TRY(s->ops->set_plan(s->own.backend, &s->kind_plans[kind], &s->kind_rotations[kind],
-                                     err));
+            DPE_TRY(s->ops->set_plan(s->own.backend, kind, &s->kind_plans[kind],
+                                     &s->kind_rotations[kind], err));
         }
     }
     return DPE_OK;
@@ -520,7 +520,7 @@ static dpe_status allocate_once(struct dpe_session *s, struct dpe_error *err)
             return status;
         }
     }
-    return s->ops->set_plan(s->own.backend, &s->plan, &s->rotation, err);
+    return s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err);
 }
 
 static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)

@@ -32,6 +32,7 @@ struct dpe_session_bytes {
     uint64_t scores;    /**< of experts: [rows][n_experts], float */
     uint64_t routes;    /**< to experts: [rows][experts_per_token] and [n_experts] of 32 bits */
     uint64_t embedded;  /**< embeddings, for the inputs of each layer: [rows][hidden], float */
+    uint64_t beside;    /**< what experts and the MLP beside them add up to: as `embedded` */
     uint64_t cache;     /**< keys, and values, of all layers: each [kv heads][capacity][head_dim] */
     uint64_t queries;   /**< that a selection keeps, one layer: [n_heads][capacity][head_dim] */
     uint64_t kv;        /**< of a dpe_kv, which holds keys, values and queries instead of these */
@@ -63,7 +64,7 @@ struct dpe_lane {
      * the workspace too. */
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
     /** NULL where the model does not need them. */
-    dpe_mem part, lse, made, scores, routes, added, gates, embedded;
+    dpe_mem part, lse, made, scores, routes, added, gates, embedded, beside;
 };
 
 /** A state that a session keeps beside those of its branches (session_states.c). */

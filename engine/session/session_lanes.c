@@ -38,6 +38,7 @@ static const struct {
     BUFFER(routes, routes),
     BUFFER(gates, gates),
     BUFFER(embedded, embedded),
+    BUFFER(beside, beside),
 };
 
 enum { N_BUFFERS = sizeof buffers / sizeof buffers[0] };

@@ -249,6 +249,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
         .heads = dpe_bytes_of(rows, widest(c, dpe_config_most_queries(c)), 1, e),
         .kv_heads = dpe_bytes_of(rows, widest(c, dpe_config_most_keys(c)), 1, e),
         .embedded = c->input_width > 0 ? dpe_bytes_of(rows, c->hidden, 1, f) : 0,
+        .beside = c->experts_beside ? dpe_bytes_of(rows, c->hidden, 1, f) : 0,
         .gates =
             c->output_gate || c->recurrent.value_heads > 0
                 ? dpe_bytes_of(rows,

@@ -34,7 +34,7 @@ CHANGES = {"qwen3_5": SAME, "qwen3_5_moe": SAME, "qwen3_next": SAME, "seed_oss":
            "cohere2": dict(num_hidden_layers=4, layer_types=families.types(1, 1, 1, 0))}
 # Keys of published models that transformers leaves out.
 PUBLISHED = {"minimax_m2": {"scoring_func": "sigmoid"}, "cohere2": {"rotary_pct": 1.0}}
-NAMES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "glm4_moe", "minimax_m2", "seed_oss", "cohere2", "ernie4_5", "hunyuan_tied", "llama4_wide", "gemma4", "gemma4_alike")
+NAMES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "glm4_moe", "minimax_m2", "seed_oss", "cohere2", "ernie4_5", "hunyuan_tied", "llama4_wide", "gemma4", "gemma4_alike", "gemma4_experts")
 
 
 def make(folder, name, family, keys, schema):

@@ -163,6 +163,13 @@ MODELS = [
           rope_parameters={
               "full_attention": dict(rope_type="proportional", rope_theta=1e6, partial_rotary_factor=0.5),
               "sliding_attention": dict(rope_type="default", rope_theta=1e4)}), "new"),
+    ("gemma4_experts", "Gemma4Text",
+     dict(num_hidden_layers=3, layer_types=types(1, 0, 0), sliding_window=7, global_head_dim=16, attention_k_eq_v=True,
+          num_global_key_value_heads=1, hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=6, top_k_experts=2,
+          moe_intermediate_size=8, final_logit_softcapping=6.0,
+          rope_parameters={
+              "full_attention": dict(rope_type="proportional", rope_theta=1e6, partial_rotary_factor=0.5),
+              "sliding_attention": dict(rope_type="default", rope_theta=1e4)}), "new"),
     ("exaone4", "Exaone4", dict(head_dim=None, sliding_window=None, layer_types=types(0, 0)), "new"),
 ]
 

@@ -187,7 +187,6 @@ static dpe_status cuda_open(const struct dpe_model *model,
     b->steps.on = b->ways.graph;
     dpe_cuda_use(b);
     DPE_CUDA_NOTE(b, code, "dpe_rt_info");
-    b->dealing = dpe_decode_deal(b->config->n_kv_heads, b->config->head_dim, b->info.shared);
     DPE_TRY(dpe_cuda_status(b, err));
     DPE_TRY(dpe_rt_blas_open(&b->blas, err));
     DPE_TRY(own_buffers(b, options, err));
@@ -213,26 +212,20 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
             plan->name);
     }
     const struct dpe_recurrent *r = &config->recurrent;
-    const char *other = config->late_norms      ? "its heads are normalised after rotation"
-                        : config->router.before ? "its router scales what experts read"
-                        : dpe_config_mixed(config) || config->input_width > 0 || config->value_norms
-                            ? "its layers differ in their heads, share keys or have inputs"
-                            : NULL;
-    if (other != NULL) {
-        return dpe_fail(err, DPE_NO_DEVICE,
-                        "device cuda cannot run model_type %s: %s; use --device cpu",
-                        config->model_type, other);
-    }
     if (r->value_heads > 0 && !dpe_recur_supports(r)) {
         return dpe_fail(err, DPE_NO_DEVICE,
                         "device cuda carries states of up to 144 x 128, 96 x 192 or 64 x 256 "
                         "numbers a head, found %lld x %lld; use --device cpu",
                         (long long)r->key_dim, (long long)r->value_dim);
     }
-    if (dpe_attention_plain_shape(config->head_dim).rows == 0) {
-        return dpe_fail(err, DPE_NO_DEVICE,
-                        "device cuda does not support a head dimension of %lld; use --device cpu",
-                        (long long)config->head_dim);
+    for (int kind = 0; kind < dpe_most(config->n_kinds, 1); kind++) {
+        const int64_t head_dim = dpe_cuda_head_dim(config, kind);
+        if (dpe_attention_plain_shape(head_dim).rows == 0) {
+            return dpe_fail(
+                err, DPE_NO_DEVICE,
+                "device cuda does not support a head dimension of %lld; use --device cpu",
+                (long long)head_dim);
+        }
     }
     return DPE_OK;
 }
@@ -245,12 +238,15 @@ static uint64_t cuda_plan_bytes(const struct dpe_config *config, const struct dp
     uint64_t further = dpe_selects(&plan->selection) ? 0 : (uint64_t)(plan->n_bands - 1);
     /* Layers that the plan does not move have one table of each kind. */
     uint64_t kinds = 0;
+    uint64_t pairs = 0;
     for (int kind = 1; kind < config->n_kinds; kind++) {
-        kinds += config->kinds[kind].recurrent ? 0 : 1;
+        const bool attends = !config->kinds[kind].recurrent;
+        kinds += attends ? 1 : 0;
+        pairs += attends ? (uint64_t)dpe_cuda_head_dim(config, kind) / 2 : 0;
     }
-    const uint64_t pairs = (uint64_t)plan->n_pairs;
-    const uint64_t tables = (8 * kinds + 4 * further) * (uint64_t)options->positions * pairs;
-    const uint64_t mask = (uint64_t)(config->n_layers * config->n_heads) * pairs;
+    const uint64_t own = (uint64_t)plan->n_pairs;
+    const uint64_t tables = (8 * pairs + 4 * further * own) * (uint64_t)options->positions;
+    const uint64_t mask = (uint64_t)(config->n_layers * config->n_heads) * own;
     /* And the walks of a block of 16 rows. */
     return dpe_bytes_plus(dpe_rotation_bytes(plan, options->positions),
                           tables + mask + rows * 12 * (kinds + 1));
@@ -332,7 +328,7 @@ static const float *cuda_read(struct dpe_backend *b, dpe_mem from, int64_t n, fl
 
 /* ----------------------------------------------------------------------------------------- plan */
 
-static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *plan,
+static dpe_status cuda_set_plan(struct dpe_backend *b, int kind, const struct dpe_plan *plan,
                                 const struct dpe_rotation *rotation, struct dpe_error *err)
 {
     struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, plan);
@@ -348,6 +344,10 @@ static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *pl
     cuda_release(b, p->mask);
     cuda_release(b, p->differences);
     p->differences = NULL;
+    p->head_dim = dpe_cuda_head_dim(b->config, kind);
+    p->n_kv_heads = dpe_cuda_kv_heads(b->config, kind);
+    p->dealing = dpe_cuda_dealing(b->config, &b->info, kind);
+    p->decodes = b->ways.decodes && p->dealing.heads > 0 && plan->attention_cap == 0.0;
     p->tables = NULL;
     p->mask = NULL;
     p->walk.rows = 0;
@@ -461,6 +461,7 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .begin_batch = cuda_begin_batch,
         .status = dpe_cuda_status,
         .embed = dpe_cuda_embed,
+        .add_inputs = dpe_cuda_add_inputs,
         .rmsnorm = dpe_cuda_rmsnorm,
         .narrow = dpe_cuda_narrow,
         .linear = dpe_cuda_linear,

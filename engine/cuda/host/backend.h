@@ -46,6 +46,12 @@ struct dpe_cuda_ways {
 struct dpe_cuda_ways dpe_cuda_ways(const struct dpe_config *config,
                                    const struct dpe_cuda_info *info,
                                    const struct dpe_cuda_switches *switches);
+/** Of the heads of a kind of layers: their size, how many have keys, and how decoding deals them
+ * (heads 0: it has no kernel for them). */
+int64_t dpe_cuda_head_dim(const struct dpe_config *config, int kind);
+int64_t dpe_cuda_kv_heads(const struct dpe_config *config, int kind);
+struct dpe_decode_dealing dpe_cuda_dealing(const struct dpe_config *config,
+                                           const struct dpe_cuda_info *info, int kind);
 /** The same without the ways before those that a session takes. */
 void dpe_cuda_ways_take(struct dpe_cuda_ways *ways, const struct dpe_ways *taken);
 /** The slots. */
@@ -77,6 +83,9 @@ struct dpe_cuda_walk {
 struct dpe_cuda_plan {
     const struct dpe_plan *plan; /**< by which it is found */
     struct dpe_cuda_plan *next;
+    int64_t head_dim, n_kv_heads; /**< of the heads of its layers */
+    struct dpe_decode_dealing dealing;
+    bool decodes;  /**< few rows go through the kernels of decoding */
     float *tables; /**< cos and sin of table t: [positions][n_pairs] each, one after the other */
     float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
     uint8_t *mask; /**< [n_layers][n_heads][n_pairs] or NULL */
@@ -89,7 +98,8 @@ struct dpe_cuda_plan {
 /** What few rows are decoded by, and for which rows of a batch it was made. */
 struct dpe_cuda_units {
     struct dpe_cuda_units *next;
-    int64_t first, rows, start; /**< rows 0: none yet */
+    int64_t first, rows, start;   /**< rows 0: none yet */
+    int64_t head_dim, n_kv_heads; /**< of the layers that they are for */
     int64_t n;
     void *memory;
     uint64_t bytes;
@@ -149,7 +159,6 @@ struct dpe_backend {
     struct dpe_cuda_plan *plans; /**< of all sessions */
     const int64_t *batch_positions,
         *batch_branches; /**< host, of the batch: operations get parts */
-    struct dpe_decode_dealing dealing;
     struct dpe_cuda_switches switches;
     struct dpe_cuda_steps steps;
     struct dpe_cuda_pending pending;
@@ -255,6 +264,8 @@ int64_t dpe_cuda_logit_rows(const struct dpe_config *config, int64_t rows);
 void dpe_cuda_embed(struct dpe_backend *backend, const struct dpe_batch *batch, dpe_mem x);
 void dpe_cuda_rmsnorm(struct dpe_backend *backend, enum dpe_weight which, int64_t layer,
                       int64_t width, dpe_mem x, int64_t rows, dpe_mem out);
+void dpe_cuda_add_inputs(struct dpe_backend *backend, const struct dpe_batch *batch, int64_t layer,
+                         int64_t first, dpe_mem x);
 void dpe_cuda_linear(struct dpe_backend *backend, int64_t layer, enum dpe_weight which, dpe_mem x,
                      int64_t rows, dpe_mem out, bool accumulate);
 void dpe_cuda_project(struct dpe_backend *backend, int64_t layer, dpe_mem x, int64_t rows,

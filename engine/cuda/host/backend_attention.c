@@ -20,21 +20,21 @@ static struct dpe_row_rotation base_rotation(const struct dpe_cuda_plan *p)
 void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
                        const struct dpe_store *args)
 {
-    const struct dpe_config *c = b->config;
+    const int64_t n_heads = b->config->n_heads;
     const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->plan);
     struct dpe_rotated_rows rows = {
         .dtype = b->dtype,
         .n_rotations = dpe_selects(&p->plan->selection) ? 0 : 1,
         .rotations = {base_rotation(p)},
         .from = args->k,
-        .from_row = c->n_kv_heads * c->head_dim,
-        .from_head = c->head_dim,
+        .from_row = p->n_kv_heads * p->head_dim,
+        .from_head = p->head_dim,
         .to = args->cache_k,
-        .to_row = c->head_dim,
-        .to_head = args->capacity * c->head_dim,
+        .to_row = p->head_dim,
+        .to_head = args->capacity * p->head_dim,
         .rows = batch->rows,
-        .head_dim = c->head_dim,
-        .n_heads = c->n_kv_heads,
+        .head_dim = p->head_dim,
+        .n_heads = p->n_kv_heads,
         .group = 1,
         .first = batch->start,
         .to_first = batch->start + batch->offset,
@@ -54,20 +54,20 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
     pending->rotated[pending->n_rotated++] = rows;
     if (args->cache_q != NULL) {
         rows.from = args->q;
-        rows.from_row = c->n_heads * c->head_dim;
+        rows.from_row = n_heads * p->head_dim;
         rows.to = args->cache_q;
-        rows.n_heads = c->n_heads;
+        rows.n_heads = n_heads;
         pending->rotated[pending->n_rotated++] = rows;
     }
 }
 
 /* Rows of every head of a cache. */
-static void copy_rows(struct dpe_backend *b, dpe_mem cache, int64_t n_heads, int64_t capacity,
-                      int64_t from, int64_t to, int64_t rows)
+static void copy_rows(struct dpe_backend *b, const struct dpe_store *args, dpe_mem cache,
+                      int64_t n_heads, int64_t from, int64_t to, int64_t rows)
 {
-    uint64_t row = (uint64_t)b->config->head_dim * b->element;
+    uint64_t row = (uint64_t)dpe_cuda_plan_of(b, args->plan)->head_dim * b->element;
     for (int64_t h = 0; h < n_heads; h++) {
-        char *head = (char *)cache + (uint64_t)(h * capacity) * row;
+        char *head = (char *)cache + (uint64_t)(h * args->capacity) * row;
         DPE_CUDA_TRY(b, dpe_rt_copy(head + (uint64_t)to * row, head + (uint64_t)from * row,
                                     (uint64_t)rows * row));
     }
@@ -76,10 +76,11 @@ static void copy_rows(struct dpe_backend *b, dpe_mem cache, int64_t n_heads, int
 void dpe_cuda_copy_kv(struct dpe_backend *b, const struct dpe_store *args, int64_t from, int64_t to,
                       int64_t rows)
 {
-    copy_rows(b, args->cache_k, b->config->n_kv_heads, args->capacity, from, to, rows);
-    copy_rows(b, args->cache_v, b->config->n_kv_heads, args->capacity, from, to, rows);
+    const int64_t n_kv_heads = dpe_cuda_plan_of(b, args->plan)->n_kv_heads;
+    copy_rows(b, args, args->cache_k, n_kv_heads, from, to, rows);
+    copy_rows(b, args, args->cache_v, n_kv_heads, from, to, rows);
     if (args->cache_q != NULL) {
-        copy_rows(b, args->cache_q, b->config->n_heads, args->capacity, from, to, rows);
+        copy_rows(b, args, args->cache_q, b->config->n_heads, from, to, rows);
     }
 }
 
@@ -100,11 +101,12 @@ static void *take(struct room *room, int64_t a, int64_t b, int64_t c, uint64_t s
 }
 
 /* Room for the parts of a split walk. */
-static uint64_t split_bytes(const struct dpe_config *config)
+static uint64_t split_bytes(enum dpe_dtype dtype, int64_t head_dim)
 {
-    int64_t rows =
-        dpe_config_unpacked(config) == DPE_F32 ? 0 : dpe_attention_mma_shape(config->head_dim).rows;
-    return (uint64_t)(2 * DPE_CUDA_PROCESSORS * rows * (config->head_dim + 1)) * sizeof(float);
+    const int64_t most =
+        dpe_most(dpe_attention_mma_shape(head_dim).rows, dpe_attention_plain_shape(head_dim).rows);
+    int64_t rows = dtype == DPE_F32 ? 0 : most;
+    return (uint64_t)(2 * DPE_CUDA_PROCESSORS * rows * (head_dim + 1)) * sizeof(float);
 }
 
 uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
@@ -128,7 +130,7 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
     }
     /* A branch's keys and values in one piece. */
     (void)take(&room, 2 * config->n_kv_heads, keys, config->head_dim, e);
-    (void)take(&room, 1, 1, 1, split_bytes(config));
+    (void)take(&room, 1, 1, 1, split_bytes(dpe_config_unpacked(config), config->head_dim));
     if (dpe_decode_supports(dpe_config_unpacked(config), config->head_dim, config->n_heads,
                             config->n_kv_heads)) {
         (void)take(&few, 1, 1, 1, dpe_cuda_partial_bytes(config, rows));
@@ -138,60 +140,70 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
 
 /* --------------------------------------------------------------------------------------- kernel */
 
-/* A cap is the plain kernel's alone. */
-static enum dpe_cuda_kernel kernel_of(const struct dpe_backend *b, const struct dpe_plan *plan)
+/* The fastest of the backend's that takes the heads of the plan's layers. A cap is the plain
+ * kernel's alone. */
+static enum dpe_cuda_kernel kernel_of(const struct dpe_backend *b, const struct dpe_cuda_plan *p)
 {
-    return plan->attention_cap > 0.0 ? DPE_KERNEL_PLAIN : b->ways.attention[0];
+    const bool plain = p->plan->attention_cap > 0.0;
+    for (int i = 0; i < b->ways.n_attention && !plain; i++) {
+        const enum dpe_cuda_kernel kernel = b->ways.attention[i];
+        if ((kernel == DPE_KERNEL_WGMMA && dpe_attention_wgmma_shape(p->head_dim, 0).rows > 0) ||
+            (kernel == DPE_KERNEL_MMA && dpe_attention_mma_shape(p->head_dim).rows > 0)) {
+            return kernel;
+        }
+    }
+    return DPE_KERNEL_PLAIN;
 }
 
-static bool decodes(const struct dpe_backend *b, const struct dpe_plan *plan)
-{
-    return b->ways.decodes && plan->attention_cap == 0.0;
-}
-
-/* Into how many parts to split the walk of few rows over many keys, so that they fill the card. The
- * kernel that can do so is that of mma.sync, at about half the rate of wgmma: on Hopper it is worth
- * it when rows would fill less than half of the card. */
-static int32_t parts_of(const struct dpe_backend *b, const struct dpe_plan *plan, int64_t start,
+/* Into how many parts to split the walk of few rows over many keys, so that they fill the card. Of
+ * the fast kernels that of mma.sync can do so, at about half the rate of wgmma: on Hopper it is
+ * worth it when rows would fill less than half of the card. */
+static int32_t parts_of(const struct dpe_backend *b, const struct dpe_cuda_plan *p, int64_t start,
                         int64_t rows)
 {
-    const enum dpe_cuda_kernel kernel = kernel_of(b, plan);
-    if (kernel == DPE_KERNEL_PLAIN || !b->ways.splits) {
+    const enum dpe_cuda_kernel kernel = kernel_of(b, p);
+    struct dpe_tile_shape shape = kernel == DPE_KERNEL_PLAIN
+                                      ? dpe_attention_plain_shape(p->head_dim)
+                                      : dpe_attention_mma_shape(p->head_dim);
+    if (!b->ways.splits || shape.rows == 0) {
         return 1;
     }
-    const struct dpe_config *c = b->config;
-    struct dpe_tile_shape shape = dpe_attention_mma_shape(c->head_dim);
     int processors =
         b->info.processors < DPE_CUDA_PROCESSORS ? b->info.processors : DPE_CUDA_PROCESSORS;
     int64_t blocks = (rows + shape.rows - 1) / shape.rows;
     int64_t tiles = (start + rows + shape.keys - 1) / shape.keys;
-    int32_t parts = dpe_attention_mma_parts(blocks, tiles, c->n_heads, processors);
+    int32_t parts = dpe_attention_mma_parts(blocks, tiles, b->config->n_heads, processors);
     return parts >= (kernel == DPE_KERNEL_WGMMA ? 4 : 2) ? parts : 1;
 }
 
-static struct dpe_tile_shape shape_of(const struct dpe_backend *b, const struct dpe_plan *plan,
+static struct dpe_tile_shape shape_of(const struct dpe_backend *b, const struct dpe_cuda_plan *p,
                                       int32_t parts)
 {
-    switch (parts > 1 ? DPE_KERNEL_MMA : kernel_of(b, plan)) {
+    const enum dpe_cuda_kernel kernel = kernel_of(b, p);
+    switch (parts > 1 && kernel != DPE_KERNEL_PLAIN ? DPE_KERNEL_MMA : kernel) {
     case DPE_KERNEL_WGMMA:
-        return dpe_attention_wgmma_shape(b->config->head_dim, 0);
+        return dpe_attention_wgmma_shape(p->head_dim, 0);
     case DPE_KERNEL_MMA:
-        return dpe_attention_mma_shape(b->config->head_dim);
+        return dpe_attention_mma_shape(p->head_dim);
     case DPE_KERNEL_PLAIN:
         break;
     }
-    return dpe_attention_plain_shape(b->config->head_dim);
+    return dpe_attention_plain_shape(p->head_dim);
 }
 
-static void launch(struct dpe_backend *b, const struct dpe_plan *plan, const struct dpe_flash *call)
+static void launch(struct dpe_backend *b, const struct dpe_cuda_plan *p,
+                   const struct dpe_flash *call)
 {
+    const enum dpe_cuda_kernel kernel = kernel_of(b, p);
     if (call->parts > 1 && dpe_cuda_ready(b)) {
-        DPE_CUDA_NOTE(b, dpe_attention_mma(call, NULL), "dpe_attention_mma_parts");
+        const int code = kernel == DPE_KERNEL_PLAIN ? dpe_attention_plain(call, NULL)
+                                                    : dpe_attention_mma(call, NULL);
+        DPE_CUDA_NOTE(b, code, "dpe_attention_parts");
     }
     if (call->parts > 1) {
         return;
     }
-    switch (kernel_of(b, plan)) {
+    switch (kernel) {
     case DPE_KERNEL_WGMMA:
         DPE_CUDA_TRY(b, dpe_attention_wgmma(call, 0, b->counters, NULL));
         return;
@@ -209,12 +221,12 @@ static void launch(struct dpe_backend *b, const struct dpe_plan *plan, const str
 static bool use_walk(struct dpe_backend *b, struct dpe_cuda_plan *p, int64_t start, int64_t rows)
 {
     struct dpe_cuda_walk *on_device = &p->walk;
-    int32_t parts = parts_of(b, p->plan, start, rows);
+    int32_t parts = parts_of(b, p, start, rows);
     if (on_device->rows == rows && on_device->start == start) {
         return !b->failed;
     }
     DPE_SCOPED(dpe_walk_free) struct dpe_walk walk = {0};
-    struct dpe_tile_shape shape = shape_of(b, p->plan, parts);
+    struct dpe_tile_shape shape = shape_of(b, p, parts);
     dpe_status status =
         dpe_walk_make(p->plan, &p->q_copies, &p->k_copies, shape, start, rows, &walk, &b->failure);
     if (status == DPE_OK && parts > 1) {
@@ -300,6 +312,7 @@ static void rotate_queries(struct dpe_backend *b, const struct run *run, struct 
         .group = 1,
         .first = run->start,
         .positions = run->positions,
+        .late = b->layers[args->layer].weight[DPE_WEIGHT_LATE],
     };
     for (int c = 0; c < copies->n; c++) {
         rows.rotations[c] = rotation_of(run->plan, copies, c, args->layer);
@@ -373,7 +386,7 @@ static void rotate_keys(struct dpe_backend *b, const struct run *run, const stru
     int64_t keys = run->start + run->rows;
     /* A segment's last tile reaches so far below it: what is loaded there counts for nothing, but a
      * sanitizer reports memory that was never written. */
-    int64_t below = shape_of(b, run->plan->plan, walk->parts).keys - 1;
+    int64_t below = shape_of(b, run->plan, walk->parts).keys - 1;
     for (int c = 0; c < copies->n; c++) {
         call->k[c] = found->k;
         call->k_head_stride[c] = found->head_stride;
@@ -447,8 +460,9 @@ static void attend_run(struct dpe_backend *b, const struct run *run)
     call.v_head_stride = found.head_stride;
     rotate_keys(b, run, &found, &room, &call);
     call.parts = walk->parts;
-    call.partial = call.parts > 1 ? take(&room, 1, 1, 1, split_bytes(b->config)) : NULL;
-    launch(b, plan, &call);
+    call.partial =
+        call.parts > 1 ? take(&room, 1, 1, 1, split_bytes(b->dtype, args->head_dim)) : NULL;
+    launch(b, run->plan, &call);
 }
 
 /* Few rows over many keys; `r0` is the run's first row among those of the call. */
@@ -495,7 +509,7 @@ void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
         .out = (char *)args->out,
         .lse = args->lse,
     };
-    const bool few = decodes(b, plan->plan);
+    const bool few = plan->decodes;
     if (args->positions == NULL) {
         if (few && args->rows <= DPE_CUDA_FEW_ROWS) {
             decode_run(b, &run, 0);

@@ -10,9 +10,9 @@ struct piece {
     bool own; /* of a row's second list of units */
 };
 
-static int64_t target_units(const struct dpe_backend *b)
+static int64_t target_units(const struct dpe_backend *b, const struct dpe_cuda_plan *p)
 {
-    int64_t blocks = b->config->n_kv_heads / b->dealing.heads;
+    int64_t blocks = p->n_kv_heads / p->dealing.heads;
     int64_t most = DPE_CUDA_MOST_UNITS;
     int64_t target = (b->info.processors < most ? b->info.processors : most) / blocks;
     return target < 1 ? 1 : target;
@@ -46,11 +46,10 @@ static int64_t unit_length(const struct piece *pieces, int64_t n, int64_t target
 }
 
 /* Pieces of rows r0 … r0+rows−1, and rows and positions of `parts`; the number of pieces. */
-static int64_t find_pieces(const struct dpe_backend *b, const struct dpe_attention *args,
-                           int64_t r0, int64_t rows, struct piece *pieces,
-                           struct dpe_decode_parts *parts)
+static int64_t find_pieces(const struct dpe_attention *args, int64_t r0, int64_t rows,
+                           struct piece *pieces, struct dpe_decode_parts *parts)
 {
-    int64_t most = dpe_decode_rows(b->config->n_heads, b->config->n_kv_heads);
+    int64_t most = dpe_decode_rows(args->n_heads, args->n_kv_heads);
     bool steps = args->positions != NULL;
     int64_t n = 0;
     for (int64_t first = 0; first < rows; first += most) {
@@ -99,9 +98,8 @@ static void cut_pieces(const struct piece *pieces, int64_t n, int64_t length,
 
 /* How many units a step that may become a graph has: one that stays for many tokens. The last ones
  * are empty. */
-static int64_t padded_units(const struct dpe_backend *b, int64_t n)
+static int64_t padded_units(int64_t target, int64_t n)
 {
-    const int64_t target = target_units(b);
     int64_t padded = 1;
     while (padded < n) {
         padded *= 2;
@@ -131,14 +129,15 @@ static void upload_units(struct dpe_backend *b, struct dpe_cuda_units *to,
     DPE_CUDA_TRY(b, dpe_rt_up(to->parts, parts, (uint64_t)rows * sizeof *parts));
 }
 
-/* Those that were made for these rows of the batch, else the next ones that are free, a step's
- * always the same; NULL: out of memory. */
-static struct dpe_cuda_units *find_units(struct dpe_backend *b, int64_t first, int64_t rows,
-                                         int64_t start)
+/* Those that were made for these rows of the batch and heads, else the next ones that are free, a
+ * step's always the same; NULL: out of memory. */
+static struct dpe_cuda_units *find_units(struct dpe_backend *b, const struct dpe_cuda_plan *p,
+                                         int64_t first, int64_t rows, int64_t start)
 {
     struct dpe_cuda_units **at = &b->units;
     while (*at != NULL && (*at)->rows > 0 &&
-           ((*at)->first != first || (*at)->rows != rows || (*at)->start != start)) {
+           ((*at)->first != first || (*at)->rows != rows || (*at)->start != start ||
+            (*at)->head_dim != p->head_dim || (*at)->n_kv_heads != p->n_kv_heads)) {
         at = &(*at)->next;
     }
     if (*at == NULL) {
@@ -151,9 +150,10 @@ const struct dpe_cuda_units *dpe_cuda_use_units(struct dpe_backend *b,
                                                 const struct dpe_attention *args, int64_t r0,
                                                 int64_t rows)
 {
+    const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->plan);
     const int64_t first =
         args->positions != NULL ? dpe_cuda_first_row(b, args->positions) + r0 : r0;
-    struct dpe_cuda_units *to = find_units(b, first, rows, args->start);
+    struct dpe_cuda_units *to = find_units(b, p, first, rows, args->start);
     if (to != NULL && to->rows > 0) {
         return b->failed ? NULL : to;
     }
@@ -161,11 +161,12 @@ const struct dpe_cuda_units *dpe_cuda_use_units(struct dpe_backend *b,
     DPE_OWNED struct dpe_decode_parts *parts = dpe_alloc_zero((size_t)rows, sizeof *parts);
     DPE_OWNED struct dpe_decode_unit *units = NULL;
     if (to != NULL && pieces != NULL && parts != NULL) {
-        int64_t n = find_pieces(b, args, r0, rows, pieces, parts);
-        int64_t length = unit_length(pieces, n, target_units(b), dpe_decode_step(b->dealing));
+        int64_t n = find_pieces(args, r0, rows, pieces, parts);
+        const int64_t target = target_units(b, p);
+        int64_t length = unit_length(pieces, n, target, dpe_decode_step(p->dealing));
         const bool keeping = b->steps.keeping;
         int64_t n_units = units_of(pieces, n, length);
-        n_units = keeping ? padded_units(b, n_units) : n_units;
+        n_units = keeping ? padded_units(target, n_units) : n_units;
         units = dpe_alloc_zero((size_t)n_units, sizeof *units);
         if (units != NULL) {
             cut_pieces(pieces, n, length, units, parts);
@@ -186,6 +187,8 @@ const struct dpe_cuda_units *dpe_cuda_use_units(struct dpe_backend *b,
     to->first = first;
     to->rows = rows;
     to->start = args->start;
+    to->head_dim = p->head_dim;
+    to->n_kv_heads = p->n_kv_heads;
     return to;
 }
 
@@ -199,7 +202,7 @@ dpe_status dpe_cuda_make_differences(struct dpe_backend *b, struct dpe_cuda_plan
         made += copies->copies[c].table != copies->base_table;
         p->difference[c] = NULL;
     }
-    if (!b->ways.decodes || made == 0 || dpe_selects(&p->plan->selection)) {
+    if (!p->decodes || made == 0 || dpe_selects(&p->plan->selection)) {
         return dpe_cuda_status(b, err);
     }
     void *memory = NULL;
@@ -244,7 +247,7 @@ void dpe_cuda_decode_call(struct dpe_backend *b, const struct dpe_attention *arg
 {
     const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->plan);
     const struct dpe_plan *plan = p->plan;
-    call->dealing = b->dealing;
+    call->dealing = p->dealing;
     call->dtype = b->dtype;
     call->n_heads = args->n_heads;
     call->n_kv_heads = args->n_kv_heads;

@@ -94,16 +94,34 @@ dpe_status dpe_cuda_switches_read(struct dpe_cuda_switches *s, struct dpe_error 
                : DPE_OK;
 }
 
-/* Kernels faster than the one that DPE_CUDA_ATTENTION names are left out. */
-static int find_kernels(const struct dpe_cuda_info *info, enum dpe_dtype dtype, int64_t head_dim,
+int64_t dpe_cuda_head_dim(const struct dpe_config *config, int kind)
+{
+    const int64_t own = config->kinds[kind].head_dim;
+    return own > 0 ? own : config->head_dim;
+}
+
+int64_t dpe_cuda_kv_heads(const struct dpe_config *config, int kind)
+{
+    const int64_t own = config->kinds[kind].kv_heads;
+    return own > 0 ? own : config->n_kv_heads;
+}
+
+/* Kernels faster than the one that DPE_CUDA_ATTENTION names are left out. Those that some kind of
+ * layers has. */
+static int find_kernels(const struct dpe_cuda_info *info, const struct dpe_config *config,
                         enum dpe_cuda_kernel kernels[3])
 {
     const char *asked = getenv("DPE_CUDA_ATTENTION");
-    const bool half = dtype != DPE_F32 && (asked == NULL || strcmp(asked, "plain") != 0);
-    const bool mma = half && dpe_attention_mma_shape(head_dim).rows > 0;
-    const bool wgmma = half && info->major == 9 &&
-                       dpe_attention_wgmma_shape(head_dim, 0).rows > 0 &&
-                       !(mma && asked != NULL && strcmp(asked, "mma") == 0);
+    const bool half =
+        dpe_config_unpacked(config) != DPE_F32 && (asked == NULL || strcmp(asked, "plain") != 0);
+    bool mma = false;
+    bool wgmma = false;
+    for (int kind = 0; kind < dpe_most(config->n_kinds, 1) && half; kind++) {
+        const int64_t head_dim = dpe_cuda_head_dim(config, kind);
+        mma = mma || dpe_attention_mma_shape(head_dim).rows > 0;
+        wgmma = wgmma || dpe_attention_wgmma_shape(head_dim, 0).rows > 0;
+    }
+    wgmma = wgmma && info->major == 9 && !(mma && asked != NULL && strcmp(asked, "mma") == 0);
     int n = 0;
     if (wgmma) {
         kernels[n++] = DPE_KERNEL_WGMMA;
@@ -115,19 +133,30 @@ static int find_kernels(const struct dpe_cuda_info *info, enum dpe_dtype dtype, 
     return n;
 }
 
+struct dpe_decode_dealing dpe_cuda_dealing(const struct dpe_config *config,
+                                           const struct dpe_cuda_info *info, int kind)
+{
+    const int64_t head_dim = dpe_cuda_head_dim(config, kind);
+    const int64_t kv_heads = dpe_cuda_kv_heads(config, kind);
+    const struct dpe_decode_dealing none = {0};
+    return dpe_decode_supports(dpe_config_unpacked(config), head_dim, config->n_heads, kv_heads)
+               ? dpe_decode_deal(kv_heads, head_dim, info->shared)
+               : none;
+}
+
 struct dpe_cuda_ways dpe_cuda_ways(const struct dpe_config *config,
                                    const struct dpe_cuda_info *info,
                                    const struct dpe_cuda_switches *switches)
 {
-    const enum dpe_dtype dtype = dpe_config_unpacked(config);
     struct dpe_cuda_ways ways = {.graph = switches->graph, .few = true};
-    ways.n_attention = find_kernels(info, dtype, config->head_dim, ways.attention);
+    ways.n_attention = find_kernels(info, config, ways.attention);
     /* The kernel for parts is that of mma, and who asks for the plain one asks for no other. */
     const bool fast = ways.n_attention > 1;
-    ways.splits = fast && dpe_attention_mma_shape(config->head_dim).rows > 0;
-    ways.decodes =
-        fast && dpe_decode_deal(config->n_kv_heads, config->head_dim, info->shared).heads > 0 &&
-        dpe_decode_supports(dtype, config->head_dim, config->n_heads, config->n_kv_heads);
+    for (int kind = 0; kind < dpe_most(config->n_kinds, 1) && fast; kind++) {
+        ways.splits =
+            ways.splits || dpe_attention_mma_shape(dpe_cuda_head_dim(config, kind)).rows > 0;
+        ways.decodes = ways.decodes || dpe_cuda_dealing(config, info, kind).heads > 0;
+    }
     return ways;
 }
 

@@ -4,6 +4,8 @@
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/ops/ops_head.h"
 
+#include <math.h>
+
 void dpe_cuda_embed(struct dpe_backend *b, const struct dpe_batch *batch, dpe_mem x)
 {
     DPE_CUDA_LAUNCH(
@@ -15,18 +17,29 @@ void dpe_cuda_rmsnorm(struct dpe_backend *b, enum dpe_weight which, int64_t laye
 {
     const float *weight =
         which == DPE_WEIGHT_FINAL_NORM ? b->final_norm : b->layers[layer].weight[which];
-    if (rows > 0 && (which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM)) {
-        DPE_CUDA_LAUNCH(
-            b, dpe_kernel_head_norm(b->dtype, out, weight, rows, width, (float)b->config->rms_eps));
+    const float eps = (float)dpe_norm_eps(b->config, which);
+    const bool heads = which == DPE_WEIGHT_Q_NORM || which == DPE_WEIGHT_K_NORM ||
+                       which == DPE_WEIGHT_V_NORM || which == DPE_WEIGHT_INPUT_NORM;
+    if (rows > 0 && heads) { /* of the model's dtype, in place */
+        DPE_CUDA_LAUNCH(b, dpe_kernel_head_norm(b->dtype, out, weight, rows, width, eps));
     } else if (rows > 0) {
         struct dpe_cuda_pending *p = &b->pending;
         /* Whether the layer before asks for what is not finite in these rows. */
         const bool asked = p->x == x && p->rows == rows && p->width == width;
         p->x = asked ? NULL : p->x;
-        DPE_CUDA_LAUNCH(b, dpe_kernel_rmsnorm(b->dtype, x, weight, rows, width,
-                                              (float)b->config->rms_eps, out, p->layer,
+        DPE_CUDA_LAUNCH(b, dpe_kernel_rmsnorm(b->dtype, x, weight, rows, width, eps, out, p->layer,
                                               asked ? b->nonfinite : NULL));
     }
+}
+
+void dpe_cuda_add_inputs(struct dpe_backend *b, const struct dpe_batch *batch, int64_t layer,
+                         int64_t first, dpe_mem x)
+{
+    const int64_t width = b->config->input_width;
+    DPE_CUDA_LAUNCH(b, dpe_kernel_add_rows(b->dtype, x,
+                                           b->layers[layer].weight[DPE_WEIGHT_INPUT_TABLE],
+                                           b->tokens + first, batch->rows - first, width,
+                                           (float)sqrt(0.5 * (double)width)));
 }
 
 /* A product by cuBLAS, or of few rows by a kernel of our own. */
@@ -53,7 +66,8 @@ void dpe_cuda_linear(struct dpe_backend *b, int64_t layer, enum dpe_weight which
                      int64_t rows, dpe_mem out, bool accumulate)
 {
     struct dpe_layer_shape shape = dpe_layer_shape(b->config, layer, which);
-    bool residual = which == DPE_WEIGHT_O || which == DPE_WEIGHT_DOWN;
+    bool residual =
+        which == DPE_WEIGHT_O || which == DPE_WEIGHT_DOWN || which == DPE_WEIGHT_INPUT_OUT;
     const struct dpe_rt_product p = {
         .dtype = b->dtype,
         .out_float = residual,
@@ -283,7 +297,7 @@ void dpe_cuda_sum_norms(struct dpe_backend *b, dpe_mem q, dpe_mem k, int64_t row
 /* All at once, so many rows at a time as there is room for: which rows an expert has is known to
  * the device alone. */
 static void grouped(struct dpe_backend *b, int64_t layer, int part, const struct dpe_experts *args,
-                    dpe_mem x, int64_t most, dpe_mem out)
+                    const float *weights, dpe_mem x, int64_t most, dpe_mem out)
 {
     const struct dpe_config *c = b->config;
     const bool down = part == 2;
@@ -301,6 +315,7 @@ static void grouped(struct dpe_backend *b, int64_t layer, int part, const struct
         .out = out,
         .n = down ? c->hidden : c->expert_width,
         .k = down ? c->expert_width : c->hidden,
+        .weights = weights,
     };
     DPE_CUDA_LAUNCH(b, dpe_kernel_grouped(&call));
 }
@@ -311,14 +326,24 @@ static void add_experts(struct dpe_backend *b, int64_t layer, const struct dpe_e
     const struct dpe_config *c = b->config;
     const int64_t most = rows * c->experts_per_token;
     int32_t *counts = (int32_t *)args->routes + most;
-    DPE_CUDA_LAUNCH(b, dpe_kernel_choose_experts(
-                           weights, b->layers[layer].weight[DPE_WEIGHT_ROUTER_SHIFT], rows,
-                           c->n_experts, c->experts_per_token, c->experts_normalised, &c->router));
+    const struct dpe_routing choice = {
+        .scores = weights,
+        .shift = b->layers[layer].weight[DPE_WEIGHT_ROUTER_SHIFT],
+        .factors = b->layers[layer].weight[DPE_WEIGHT_EXPERT_SCALE],
+        .rows = rows,
+        .n_experts = c->n_experts,
+        .per_token = c->experts_per_token,
+        .router = c->router,
+        .normalised = c->experts_normalised,
+    };
+    /* What experts read times a weight: without biases their products times it. */
+    const float *before = c->router.before ? weights : NULL;
+    DPE_CUDA_LAUNCH(b, dpe_kernel_choose_experts(&choice));
     DPE_CUDA_LAUNCH(b, dpe_kernel_route(weights, rows, c->n_experts, most, counts, args->routes));
-    grouped(b, layer, 0, args, x, most, args->gate);
-    grouped(b, layer, 1, args, x, most, args->up);
+    grouped(b, layer, 0, args, before, x, most, args->gate);
+    grouped(b, layer, 1, args, before, x, most, args->up);
     dpe_cuda_activate(b, args->gate, args->up, most, c->expert_width);
-    grouped(b, layer, 2, args, args->gate, most, args->made);
+    grouped(b, layer, 2, args, NULL, args->gate, most, args->made);
     const struct dpe_combined combined = {
         .made = args->made,
         .weights = weights,
@@ -329,6 +354,7 @@ static void add_experts(struct dpe_backend *b, int64_t layer, const struct dpe_e
         .most = most,
         .width = c->hidden,
         .out = out,
+        .weighed = c->router.before,
     };
     DPE_CUDA_LAUNCH(b, dpe_kernel_combine(&combined));
 }
@@ -341,7 +367,7 @@ void dpe_cuda_experts(struct dpe_backend *b, int64_t layer, const struct dpe_exp
         .dtype = b->dtype,
         .out_float = true,
         .w = b->layers[layer].weight[DPE_WEIGHT_ROUTER],
-        .x = args->x,
+        .x = args->routed,
         .out = args->scores,
         .rows = args->rows,
         .n = c->n_experts,

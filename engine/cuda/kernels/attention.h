@@ -23,21 +23,26 @@
 extern "C" {
 #endif
 
-/** f(m) of a plan, ready for a kernel, and what the model's queries grow by (query_growth and
- *  query_length of struct dpe_plan). */
+/** f(m) of a plan, ready for a kernel, and what the model's queries grow by (query_growth to
+ *  query_from of struct dpe_plan). */
 struct dpe_log_n {
     float base;   /**< ln N, or 1 − N^−B with a decay; 0: f is 1 */
     float power;  /**< G */
     float decay;  /**< B; 0: the logarithm itself */
     float growth; /**< b; 0: queries do not grow */
     float length; /**< L */
+    float from;   /**< added to positions there */
 };
 static inline struct dpe_log_n dpe_log_n_of(const struct dpe_plan *plan)
 {
     double n = plan->temperature.log_n_length, decay = plan->temperature.log_n_decay;
     double base = n > 0.0 ? (decay > 0.0 ? -expm1(-decay * log(n)) : log(n)) : 0.0;
-    struct dpe_log_n log_n = {(float)base, (float)plan->temperature.log_n_power, (float)decay,
-                              (float)plan->query_growth, (float)plan->query_length};
+    struct dpe_log_n log_n = {(float)base,
+                              (float)plan->temperature.log_n_power,
+                              (float)decay,
+                              (float)plan->query_growth,
+                              (float)plan->query_length,
+                              (float)plan->query_from};
     return log_n;
 }
 
@@ -64,8 +69,8 @@ struct dpe_flash {
     const struct dpe_query_block *blocks; /**< dpe_walk.blocks and segments */
     const struct dpe_segment *segments;
     int64_t n_blocks;
-    /** dpe_attention_mma only: parts of a split walk (0 or 1: it is not split), and room for their
-     *  results, parts · rows · n_heads · (head_dim + 1) floats. */
+    /** dpe_attention_mma and dpe_attention_plain: parts of a split walk (0 or 1: it is not split),
+     * and room for their results, parts · rows · n_heads · (head_dim + 1) floats. */
     int32_t parts;
     float *partial;
     float scale; /**< logit_factor / √head_dim, > 0 */
@@ -76,9 +81,9 @@ struct dpe_flash {
 /** Tiles of the mma.sync kernel for a head dimension; rows 0 when it has no kernel for that one
  *  (64, 96, 128 and 256 have). */
 struct dpe_tile_shape dpe_attention_mma_shape(int64_t head_dim);
-/** In how many parts to split a walk of `n_blocks` blocks, the longest of `longest` tiles, so that
- *  the device is busy: 1 when it is anyway. With it `partial` is never larger than about
- *  2 · multiprocessors · 128 · (head_dim + 1) floats. */
+/** In how many parts to split a walk, this kernel's or the plain one's, of `n_blocks` blocks, the
+ * longest of `longest` tiles, so that the device is busy: 1 when it is anyway. With it `partial` is
+ * never larger than about 2 · multiprocessors · 128 · (head_dim + 1) floats. */
 int32_t dpe_attention_mma_parts(int64_t n_blocks, int64_t longest, int64_t n_heads,
                                 int multiprocessors);
 /** mma.sync with fp32 accumulators, sm_80 and later. The walk was made for the shape above.
@@ -91,7 +96,8 @@ int dpe_attention_mma(const struct dpe_flash *call, void *stream);
 /* Any dtype, any head dimension, any plan: the path of fp32 models and of head dimensions that no
  * faster kernel has, and the oracle of those on the device. */
 
-/** Tiles that the walk of a call is to be made for: any head_dim up to 1024. */
+/** Tiles that the walk of a call is to be made for; rows 0 where heads have more than 848 numbers.
+ */
 struct dpe_tile_shape dpe_attention_plain_shape(int64_t head_dim);
 /** One call, also with dtype DPE_F32 and strides that are not multiples of 8.
  *  Asynchronous; the CUDA error code of the launch, 0 = launched. */

@@ -1,26 +1,32 @@
-/* One block takes one query block of one head: 16 rows against tiles of 32 keys, all of it float in
- * shared memory. Obvious loops; speed is not its task. */
-#include "engine/cuda/kernels/attention.h"
+/* One block takes one query block of one head: 16 rows against tiles of 32 keys, of large heads 8,
+ * all of it float in shared memory. Obvious loops; speed is not its task. */
+#include "engine/cuda/kernels/attention_parts.cuh"
 #include "engine/cuda/kernels/grid.cuh"
 #include "engine/cuda/kernels/log_n.cuh"
 
 namespace
 {
 
-enum { ROWS = 16, KEYS = 32, THREADS = 128 };
+enum { ROWS = 16, THREADS = 128, LARGE = 256 /* heads, beyond which tiles have few keys */ };
+
+__host__ __device__ constexpr int keys_of(bool large)
+{
+    return large ? 8 : 32;
+}
 
 /* What a block has in shared memory, in floats. */
-__host__ __device__ inline int64_t shared_floats(int64_t d)
+inline int64_t shared_floats(int64_t d)
 {
-    return ROWS /* factor */ + ROWS * d /* q */ + ROWS * d /* out */ + KEYS * (d + 1) /* k */ +
-           KEYS * d /* v */ + ROWS * KEYS /* p */ + 3 * ROWS /* maximum, sum, rescale */;
+    const int64_t keys = keys_of(d > LARGE);
+    return ROWS /* factor */ + ROWS * d /* q */ + ROWS * d /* out */ + keys * (d + 1) /* k */ +
+           keys * d /* v */ + ROWS * keys /* p */ + 3 * ROWS /* maximum, sum, rescale */;
 }
 
 struct tile {
     float *factor, *q, *out, *k, *v, *p, *largest, *sum, *rescale;
 };
 
-template <class T>
+template <class T, int KEYS>
 __device__ void load_keys(const struct dpe_flash &call, const struct dpe_segment &segment,
                           int64_t head, int64_t lowest, const struct tile &tile)
 {
@@ -39,6 +45,7 @@ __device__ void load_keys(const struct dpe_flash &call, const struct dpe_segment
     }
 }
 
+template <int KEYS>
 __device__ void logits(const struct dpe_flash &call, const struct dpe_query_block &block,
                        const struct dpe_segment &segment, int64_t lowest, const struct tile &tile)
 {
@@ -63,7 +70,7 @@ __device__ void logits(const struct dpe_flash &call, const struct dpe_query_bloc
 }
 
 /* Maxima, weights and sums of the rows; what is there already is to be scaled by `rescale`. */
-__device__ void weigh(const struct tile &tile)
+template <int KEYS> __device__ void weigh(const struct tile &tile)
 {
     if (threadIdx.x < ROWS) {
         float *p = tile.p + threadIdx.x * KEYS;
@@ -86,7 +93,7 @@ __device__ void weigh(const struct tile &tile)
     }
 }
 
-__device__ void add_values(int64_t d, const struct tile &tile)
+template <int KEYS> __device__ void add_values(int64_t d, const struct tile &tile)
 {
     for (int64_t i = threadIdx.x; i < ROWS * d; i += THREADS) {
         int64_t r = i / d;
@@ -98,8 +105,10 @@ __device__ void add_values(int64_t d, const struct tile &tile)
     }
 }
 
-template <class T> __global__ void __launch_bounds__(THREADS, 4) plain(const struct dpe_flash call)
+template <class T, bool IS_LARGE>
+__global__ void __launch_bounds__(THREADS, IS_LARGE ? 1 : 4) plain(const struct dpe_flash call)
 {
+    constexpr int KEYS = keys_of(IS_LARGE);
     DPE_SHARED(float, memory);
     /* First, while few registers are in use: its logarithms are calls. */
     if (threadIdx.x < ROWS) {
@@ -118,6 +127,7 @@ template <class T> __global__ void __launch_bounds__(THREADS, 4) plain(const str
     tile.sum = tile.largest + ROWS;
     tile.rescale = tile.sum + ROWS;
     const struct dpe_query_block block = call.blocks[blockIdx.x];
+    const int64_t row = call.parts > 1 ? block.row % call.rows : block.row;
     int64_t head = blockIdx.y;
     for (int64_t i = threadIdx.x; i < ROWS * d; i += THREADS) {
         tile.out[i] = 0.0f;
@@ -131,28 +141,34 @@ template <class T> __global__ void __launch_bounds__(THREADS, 4) plain(const str
         const T *q = static_cast<const T *>(call.q[segment.q_copy]) + head * call.q_head_stride;
         __syncthreads();
         for (int64_t i = threadIdx.x; i < ROWS * d; i += THREADS) {
-            tile.q[i] = i / d < block.rows ? dpe_float(q[block.row * d + i]) : 0.0f;
+            tile.q[i] = i / d < block.rows ? dpe_float(q[row * d + i]) : 0.0f;
         }
         for (int t = 0; t < segment.n_tiles; t++) {
             int64_t lowest = segment.end - static_cast<int64_t>(t + 1) * KEYS;
             __syncthreads();
-            load_keys<T>(call, segment, head, lowest, tile);
+            load_keys<T, KEYS>(call, segment, head, lowest, tile);
             __syncthreads();
-            logits(call, block, segment, lowest, tile);
+            logits<KEYS>(call, block, segment, lowest, tile);
             __syncthreads();
-            weigh(tile);
+            weigh<KEYS>(tile);
             __syncthreads();
-            add_values(d, tile);
+            add_values<KEYS>(d, tile);
         }
     }
     __syncthreads();
     for (int64_t i = threadIdx.x; i < block.rows * d; i += THREADS) {
         float sum = tile.sum[i / d];
+        float value = sum == 0.0f ? 0.0f : tile.out[i] / sum;
         int64_t at = ((block.row + i / d) * call.n_heads + head) * d + i % d;
-        static_cast<T *>(call.out)[at] = dpe_round<T>(sum == 0.0f ? 0.0f : tile.out[i] / sum);
+        if (call.parts > 1) {
+            call.partial[at] = value;
+        } else {
+            static_cast<T *>(call.out)[at] = dpe_round<T>(value);
+        }
     }
-    if (call.lse != NULL && static_cast<int>(threadIdx.x) < block.rows) {
-        call.lse[(block.row + threadIdx.x) * call.n_heads + head] =
+    float *lse = call.parts > 1 ? partial_lse(&call) : call.lse;
+    if (lse != NULL && static_cast<int>(threadIdx.x) < block.rows) {
+        lse[(block.row + threadIdx.x) * call.n_heads + head] =
             tile.largest[threadIdx.x] + logf(tile.sum[threadIdx.x]);
     }
 }
@@ -161,14 +177,16 @@ template <class T> int launch(const struct dpe_flash *call, void *stream)
 {
     dim3 grid(static_cast<unsigned>(call->n_blocks), static_cast<unsigned>(call->n_heads));
     size_t shared = static_cast<size_t>(shared_floats(call->head_dim)) * sizeof(float);
-    return dpe_launch(plain<T>, grid, THREADS, shared, stream, *call);
+    auto kernel = call->head_dim > LARGE ? plain<T, true> : plain<T, false>;
+    const int error = dpe_launch(kernel, grid, THREADS, shared, stream, *call);
+    return error == 0 && call->parts > 1 ? combine_parts<T>(call, stream) : error;
 }
 
 } // namespace
 
 struct dpe_tile_shape dpe_attention_plain_shape(int64_t head_dim)
 {
-    struct dpe_tile_shape shape = {ROWS, KEYS};
+    struct dpe_tile_shape shape = {ROWS, keys_of(head_dim > LARGE)};
     bool fits = shared_floats(head_dim) * static_cast<int64_t>(sizeof(float)) <= 160 * 1024;
     shape.rows = fits ? ROWS : 0;
     return shape;

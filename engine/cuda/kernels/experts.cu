@@ -83,20 +83,17 @@ __device__ uint64_t groups_of(const float *scores, const float *shift, int64_t n
     return open;
 }
 
-/* Neither chosen yet nor no number. What is chosen has a minus sign, a zero too. */
-__device__ bool is_open(float score)
+/* By what experts are compared. */
+__device__ float key_of(const float *scores, const float *shift, int64_t e)
 {
-    return score >= 0.0f && !signbit(score);
+    return scores[e] + (shift != NULL ? shift[e] : 0.0f);
 }
 
-/* A warp a row; lane l has experts l, l + 32, … */
-__device__ void weigh(float *scores, const float *shift, int64_t n, int64_t per_token,
-                      bool normalised, const struct dpe_router &router)
+/* Scores become weights before experts are compared, but where weights come before the experts. */
+__device__ void make_weights(float *scores, int64_t n, bool sigmoid)
 {
-    const int64_t each = router.groups > 1 ? n / router.groups : n;
     float largest = -INFINITY;
     float total = 0.0f;
-    float chosen = 0.0f;
     for (int64_t e = lane_of(); e < n; e += 32) {
         largest = scores[e] > largest ? scores[e] : largest;
     }
@@ -104,21 +101,37 @@ __device__ void weigh(float *scores, const float *shift, int64_t n, int64_t per_
         largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, by));
     }
     for (int64_t e = lane_of(); e < n; e += 32) {
-        scores[e] = router.sigmoid ? 1.0f / (1.0f + expf(-scores[e])) : expf(scores[e] - largest);
+        scores[e] = sigmoid ? 1.0f / (1.0f + expf(-scores[e])) : expf(scores[e] - largest);
         total += scores[e];
     }
-    total = router.sigmoid ? 1.0f : sum_of_warp(total);
+    total = sigmoid ? 1.0f : sum_of_warp(total);
     for (int64_t e = lane_of(); e < n; e += 32) {
         scores[e] /= total;
     }
+}
+
+/* A warp a row; lane l has experts l, l + 32, … Each one that is chosen comes after the one before,
+ * in the order of keys and, of equal ones, of experts. */
+__device__ void weigh(const struct dpe_routing &c, float *scores)
+{
+    const struct dpe_router &router = c.router;
+    const int64_t n = c.n_experts;
+    const int64_t each = router.groups > 1 ? n / router.groups : n;
+    float last = INFINITY;
+    int64_t last_at = -1;
+    float chosen = 0.0f;
+    if (!router.before) {
+        make_weights(scores, n, router.sigmoid);
+    }
     __syncwarp();
-    const uint64_t open = groups_of(scores, shift, n, router);
-    for (int64_t i = 0; i < per_token; i++) {
+    const uint64_t open = groups_of(scores, c.shift, n, router);
+    for (int64_t i = 0; i < c.per_token; i++) {
         int64_t best = -1;
         float most = 0.0f;
         for (int64_t e = lane_of(); e < n; e += 32) {
-            float key = scores[e] + (shift != NULL ? shift[e] : 0.0f);
-            if (is_open(scores[e]) && (open >> (e / each) & 1) != 0 && (best < 0 || key > most)) {
+            const float key = key_of(scores, c.shift, e);
+            const bool after = key < last || (key == last && e > last_at);
+            if (after && (open >> (e / each) & 1) != 0 && (best < 0 || key > most)) {
                 best = e;
                 most = key;
             }
@@ -127,32 +140,35 @@ __device__ void weigh(float *scores, const float *shift, int64_t n, int64_t per_
         if (best < 0) {
             break; /* scores that are not numbers */
         }
-        const bool own = best % 32 == lane_of();
-        chosen += __shfl_sync(ALL_LANES, own ? scores[best] : 0.0f, static_cast<int>(best % 32));
-        if (own) {
-            scores[best] = -scores[best];
-        }
+        chosen += scores[best];
+        last = most;
+        last_at = best;
     }
+    __syncwarp();
     const float scale = router.scale > 0.0 ? (float)router.scale : 1.0f;
-    int64_t before = 0; /* a NaN counts as chosen */
+    int64_t before = 0; /* what is not a number counts as chosen */
     for (int64_t first = 0; first < n; first += 32) {
         const int64_t e = first + lane_of();
-        const bool closed = e < n && !is_open(scores[e]);
+        const float key = e < n ? key_of(scores, c.shift, e) : 0.0f;
+        const bool early = key > last || (key == last && e <= last_at);
+        const bool closed = e < n && (key != key || (early && (open >> (e / each) & 1) != 0));
         const uint32_t votes = __ballot_sync(ALL_LANES, closed);
-        const bool taken = closed && before + __popc(votes & ((1U << lane_of()) - 1U)) < per_token;
+        const bool taken =
+            closed && before + __popc(votes & ((1U << lane_of()) - 1U)) < c.per_token;
         if (e < n) {
-            const float weight = (normalised ? scores[e] / (chosen + 1e-20f) : scores[e]) * -scale;
-            scores[e] = taken ? weight : 0.0f;
+            const float score = router.before ? 1.0f / (1.0f + expf(-scores[e])) : scores[e];
+            const float weight = (c.normalised ? score / (chosen + 1e-20f) : score) * scale;
+            const float factor = c.factors != NULL ? c.factors[e] : 1.0f;
+            scores[e] = taken ? weight * factor : 0.0f;
         }
         before += __popc(votes);
     }
 }
 
-__global__ void choose(float *scores, const float *shift, int64_t rows, int64_t n,
-                       int64_t per_token, bool normalised, struct dpe_router router)
+__global__ void choose(const struct dpe_routing c)
 {
-    for (int64_t r = dpe_this_thread() / 32; r < rows; r += dpe_all_threads() / 32) {
-        weigh(scores + r * n, shift, n, per_token, normalised, router);
+    for (int64_t r = dpe_this_thread() / 32; r < c.rows; r += dpe_all_threads() / 32) {
+        weigh(c, c.scores + r * c.n_experts);
     }
 }
 
@@ -266,7 +282,7 @@ __global__ void combine(const struct dpe_combined c)
                     const int place = found + __popc(votes & ((1U << lane_of()) - 1U));
                     const int64_t left = c.most - at;
                     places[place] = find_row(c.routes, at, count < left ? count : left, r);
-                    by[place] = weight;
+                    by[place] = c.weighed ? 1.0f : weight;
                 }
                 found += __popc(votes);
                 begin += all;
@@ -292,11 +308,10 @@ __global__ void combine(const struct dpe_combined c)
 
 } // namespace
 
-int dpe_kernel_choose_experts(float *scores, const float *shift, int64_t rows, int64_t n_experts,
-                              int64_t per_token, bool normalised, const struct dpe_router *router)
+int dpe_kernel_choose_experts(const struct dpe_routing *choice)
 {
-    return dpe_launch(choose, dpe_element_blocks(rows * 32), DPE_GRID_THREADS, 0, NULL, scores,
-                      shift, rows, n_experts, per_token, normalised, *router);
+    return dpe_launch(choose, dpe_element_blocks(choice->rows * 32), DPE_GRID_THREADS, 0, NULL,
+                      *choice);
 }
 
 int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int64_t most,
@@ -340,6 +355,12 @@ enum {
 struct routed_tile {
     int64_t e, first, end;
 };
+
+/* By what the product of a routed row is multiplied. */
+__device__ __forceinline__ float weight_of(const struct dpe_grouped &g, int64_t e, int64_t row)
+{
+    return g.weights != NULL ? g.weights[g.routes[row] * g.n_experts + e] : 1.0f;
+}
 
 /* By all lanes of a warp together. */
 __device__ bool find_tile(const struct dpe_grouped &g, int64_t tile, int rows, routed_tile *found)
@@ -426,6 +447,7 @@ template <class T, class O, int N> __global__ void grouped_few(const struct dpe_
         }
         if (lane < columns) {
             O *out = static_cast<O *>(g.out) + row * g.n + from;
+            own *= weight_of(g, tile.e, row);
             out[lane] = dpe_round<O>(bias != NULL ? own + bias[from + lane] : own);
         }
     }
@@ -491,12 +513,16 @@ __device__ __forceinline__ void store_tile(const struct dpe_grouped &g, const ro
     const float *bias = static_cast<const float *>(g.matrices[tile.e].bias);
     O *out = static_cast<O *>(g.out);
 #pragma unroll
-    for (int i = 0; i < 2 * 8 * 4; i++) {
-        const int64_t row = tile.first + warp % 2 * 32 + i / 32 * 16 + i % 4 / 2 * 8 + lane / 4;
-        const int64_t column = from + warp / 2 * 64 + i / 4 % 8 * 8 + lane % 4 * 2 + i % 2;
-        if (row < tile.end && column < g.n) {
-            const float sum = c[i / 32][i / 4 % 8][i % 4];
-            out[row * g.n + column] = dpe_round<O>(bias != NULL ? sum + bias[column] : sum);
+    for (int h = 0; h < 4; h++) {
+        const int64_t row = tile.first + warp % 2 * 32 + h * 8 + lane / 4;
+        const float by = row < tile.end ? weight_of(g, tile.e, row) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < 8 * 2; i++) {
+            const int64_t column = from + warp / 2 * 64 + i / 2 * 8 + lane % 4 * 2 + i % 2;
+            if (row < tile.end && column < g.n) {
+                const float sum = c[h / 2][i / 2][h % 2 * 2 + i % 2] * by;
+                out[row * g.n + column] = dpe_round<O>(bias != NULL ? sum + bias[column] : sum);
+            }
         }
     }
 }

@@ -19,6 +19,25 @@ __global__ void embed(const T *table, const int32_t *tokens, int64_t rows, int64
     }
 }
 
+template <class T, int N>
+__global__ void add_rows(T *x, const T *table, const int32_t *tokens, int64_t rows, int64_t width,
+                         float factor)
+{
+    int64_t steps = width / N;
+    for (int64_t i = dpe_this_thread(); i < rows * steps; i += dpe_all_threads()) {
+        float some[N];
+        float by[N];
+        int64_t at = i % steps * N;
+        dpe_some<T, N>::load(table + tokens[i / steps] * width + at, by);
+        dpe_some<T, N>::load(x + i / steps * width + at, some);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            some[k] += factor * by[k];
+        }
+        dpe_some<T, N>::store(x + i / steps * width + at, some);
+    }
+}
+
 /* The first row that is not finite: *first = min(*first, mark | row). first
  * NULL: the norm alone. */
 struct finite_check {
@@ -142,7 +161,7 @@ template <class T, int N> __global__ void add(float *x, const T *y, int64_t n)
 __global__ void scale(float *x, int64_t n, float factor)
 {
     for (int64_t i = dpe_this_thread(); i < n; i += dpe_all_threads()) {
-        x[i] *= factor;
+        x[i] = factor == 0.0f ? 0.0f : x[i] * factor;
     }
 }
 
@@ -224,6 +243,17 @@ int embed_of(const void *table, const int32_t *tokens, int64_t rows, int64_t wid
     }
     return dpe_launch(embed<T, 1>, dpe_element_blocks(rows * width), DPE_GRID_THREADS, 0, NULL,
                       from, tokens, rows, width, x);
+}
+
+template <class T>
+int add_rows_of(void *x, const void *table, const int32_t *tokens, int64_t rows, int64_t width,
+                float factor)
+{
+    const int64_t some = dpe_by_eight<T>(width, table, x) ? 8 : 1;
+    auto kernel = some == 8 ? add_rows<T, 8> : add_rows<T, 1>;
+    return dpe_launch(kernel, dpe_element_blocks(rows * width / some), DPE_GRID_THREADS, 0, NULL,
+                      static_cast<T *>(x), static_cast<const T *>(table), tokens, rows, width,
+                      factor);
 }
 
 /* Threads of a block that norms rows of `width` elements, N at a time. */
@@ -319,6 +349,12 @@ int dpe_kernel_embed(enum dpe_dtype dtype, const void *table, const int32_t *tok
                      int64_t width, float *x)
 {
     DPE_FOR_DTYPE(dtype, embed_of<T>(table, tokens, rows, width, x));
+}
+
+int dpe_kernel_add_rows(enum dpe_dtype dtype, void *x, const void *table, const int32_t *tokens,
+                        int64_t rows, int64_t width, float factor)
+{
+    DPE_FOR_DTYPE(dtype, add_rows_of<T>(x, table, tokens, rows, width, factor));
 }
 
 int dpe_kernel_rmsnorm(enum dpe_dtype dtype, const float *x, const float *weight, int64_t rows,

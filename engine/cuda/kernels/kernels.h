@@ -32,7 +32,7 @@ int dpe_kernel_head_norm(enum dpe_dtype dtype, void *x, const float *weight, int
 int dpe_kernel_centre(float *x, int64_t rows, int64_t width);
 /** x [n] += y [n]; `dtype` is that of y. */
 int dpe_kernel_add(enum dpe_dtype dtype, float *x, const void *y, int64_t n);
-/** x [n] *= factor. */
+/** x [n] *= factor; 0: zeros, whatever was there. */
 int dpe_kernel_scale(float *x, int64_t n, float factor);
 /** Elements from … from + n − 1 of every row of x [rows][width] *= factor. */
 int dpe_kernel_scale_part(enum dpe_dtype dtype, void *x, int64_t rows, int64_t width, int64_t from,
@@ -40,6 +40,9 @@ int dpe_kernel_scale_part(enum dpe_dtype dtype, void *x, int64_t rows, int64_t w
 /** out [rows][width] += bias [width]. `dtype` is that of out. */
 int dpe_kernel_bias(enum dpe_dtype dtype, void *out, const float *bias, int64_t rows,
                     int64_t width);
+/** x [rows][width] += factor times rows `tokens` of table [..][width]. */
+int dpe_kernel_add_rows(enum dpe_dtype dtype, void *x, const void *table, const int32_t *tokens,
+                        int64_t rows, int64_t width, float factor);
 /** gate [n] = what an activation makes of gate and up. */
 int dpe_kernel_activate(enum dpe_activation kind, enum dpe_dtype dtype, void *gate, const void *up,
                         int64_t n);
@@ -121,6 +124,7 @@ struct dpe_rotated_rows {
     /** Rows of `to` are those of `from` plus to_offset[r] + positions[r], or row r + to_first. */
     const int64_t *to_offsets;
     int64_t to_first;
+    const float *late; /**< [head_dim] by which what is rotated is multiplied, or NULL */
     struct dpe_row_rotation rotations[DPE_MAX_BANDS];
 };
 enum { DPE_ROTATED_AT_ONCE = 4 };
@@ -130,11 +134,18 @@ int dpe_kernel_rotate(const struct dpe_rotated_rows *calls, int n);
 
 /* ------------------------------------------------------------ routed experts, attention sinks */
 
-/** scores [rows][n_experts] become weights, as the router says: those of the per_token largest
- * (ties: the lower index), as they are or (normalised) divided by their sum, and 0 for the others.
- * `shift` [n_experts], or NULL. A row with a NaN gets NaN. */
-int dpe_kernel_choose_experts(float *scores, const float *shift, int64_t rows, int64_t n_experts,
-                              int64_t per_token, bool normalised, const struct dpe_router *router);
+/** Which experts rows take, and how these weigh. */
+struct dpe_routing {
+    float *scores;                /**< [rows][n_experts] */
+    const float *shift, *factors; /**< [n_experts], or NULL */
+    int64_t rows, n_experts, per_token;
+    struct dpe_router router;
+    bool normalised;
+};
+/** Scores become weights, as the router says: those of the per_token largest (ties: the lower
+ * index), as they are or (normalised) divided by their sum, times `factors`, and 0 for the others.
+ * A row with a NaN gets NaN. */
+int dpe_kernel_choose_experts(const struct dpe_routing *choice);
 /** counts [n_experts] of the rows of weights [rows][n_experts] that take each (what is not 0), and
  *  routes [most]: the first `most` of these rows in their order, one expert after the other. */
 int dpe_kernel_route(const float *weights, int64_t rows, int64_t n_experts, int64_t most,
@@ -159,6 +170,7 @@ struct dpe_grouped {
     const void *x;
     void *out;
     int64_t n, k;
+    const float *weights; /**< [rows][n_experts] by which x · Wᵀ is multiplied, or NULL */
 };
 int dpe_kernel_grouped(const struct dpe_grouped *grouped);
 
@@ -169,6 +181,7 @@ struct dpe_combined {
     const int32_t *counts, *routes;
     int64_t n_experts, rows, most, width; /**< most: routed rows */
     float *out;
+    bool weighed; /**< what is made has its weights already */
 };
 int dpe_kernel_combine(const struct dpe_combined *combined);
 /** out [rows][n_heads][head_dim] *= 1 / (1 + e^(sink [n_heads] − lse [rows][n_heads])). */

@@ -7,7 +7,8 @@
 
 #include "engine/cuda/kernels/attention.h"
 
-/** f(m) of struct dpe_temperature (plan.h) times 1 + b ln(1 + floor(m/L)), for m + 1 > 0 keys. */
+/** f(m) of struct dpe_temperature (plan.h) times 1 + b ln(1 + floor((m + from)/L)), for m + 1
+ *  > 0 keys. */
 __device__ __forceinline__ float dpe_log_n_factor(const dpe_log_n &log_n, float keys)
 {
     float factor = 1.0F;
@@ -20,7 +21,7 @@ __device__ __forceinline__ float dpe_log_n_factor(const dpe_log_n &log_n, float 
         factor = log_n.power == 1.0F ? ratio : powf(ratio, log_n.power);
     }
     if (log_n.growth > 0.0F) {
-        factor *= 1.0F + log_n.growth * log1pf(floorf((keys - 1.0F) / log_n.length));
+        factor *= 1.0F + log_n.growth * log1pf(floorf((keys - 1.0F + log_n.from) / log_n.length));
     }
     return factor;
 }

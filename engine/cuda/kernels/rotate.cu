@@ -59,6 +59,16 @@ __device__ __forceinline__ void load_rotation(const struct dpe_row_rotation &rot
     }
 }
 
+template <int N> __device__ __forceinline__ void multiply(const float *by, float *x)
+{
+    float some[N];
+    dpe_some<float, N>::load(by, some);
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+        x[e] *= some[e];
+    }
+}
+
 struct rotated_calls {
     struct dpe_rotated_rows of[DPE_ROTATED_AT_ONCE];
     int32_t together[DPE_ROTATED_AT_ONCE]; /* rows that a block takes at a time */
@@ -96,6 +106,10 @@ __device__ __forceinline__ void rotate_some(const struct dpe_rotated_rows &a, in
         for (int e = 0; e < N; e++) {
             low[e] = x[e] * c[e] - y[e] * s[e];
             high[e] = x[e] * s[e] + y[e] * c[e];
+        }
+        if (a.late != NULL) {
+            multiply<N>(a.late + j, low);
+            multiply<N>(a.late + n_pairs + j, high);
         }
         dpe_some<T, N>::store(to, low);
         dpe_some<T, N>::store(to + n_pairs, high);
@@ -148,7 +162,7 @@ bool by_eight(const struct dpe_rotated_rows *a)
 {
     int64_t strides = a->from_row | a->from_head | a->to_row | a->to_head;
     uintptr_t addresses = reinterpret_cast<uintptr_t>(a->from) | reinterpret_cast<uintptr_t>(a->to);
-    uintptr_t masks = 0;
+    uintptr_t masks = reinterpret_cast<uintptr_t>(a->late) % 16;
     for (int i = 0; i < a->n_rotations; i++) {
         masks |= reinterpret_cast<uintptr_t>(a->rotations[i].mask);
     }

@@ -13,6 +13,7 @@
  *
  * Rows in shared memory are 2·head_dim bytes; 16-byte chunk c of row r lies at place c ^ (r & 7)
  * (head_dim 96: c ^ (r/2 & 3)), so that the eight rows of an 8 × 8 matrix touch all banks once. */
+#include "engine/cuda/kernels/attention_parts.cuh"
 #include "engine/cuda/kernels/log_n.cuh"
 #include "engine/cuda/prefill/attention_mma_tile.cuh"
 
@@ -161,12 +162,6 @@ __device__ __forceinline__ float natural_lse(float top, float sum)
     return (top + log2f(sum)) * 0.693147180559945F;
 }
 
-/* Log-sum-exp of the parts [parts · rows][n_heads], after their outputs. */
-__device__ __forceinline__ float *partial_lse(const dpe_flash *call)
-{
-    return call->partial + call->parts * call->rows * call->n_heads * call->head_dim;
-}
-
 /* o / sum of a part of the keys to global memory as floats; else, as the dtype, to the warp's own
  * rows of the query tile, which no one reads any more. */
 template <class T, int D>
@@ -292,47 +287,13 @@ __global__ void __launch_bounds__(128, 2) attention_mma(const __grid_constant__ 
     }
 }
 
-/* The parts of a row of one head together; grid: rows · heads, block: one warp. */
-template <class T> __global__ void attention_combine(const __grid_constant__ dpe_flash call)
-{
-    int64_t row = blockIdx.x;
-    int64_t stride = call.rows * call.n_heads;
-    const float *lse = partial_lse(&call) + row;
-    const float *o = call.partial + row * call.head_dim;
-    float top = -INFINITY;
-    float sum = 0.0F;
-    for (int p = 0; p < call.parts; p++) {
-        float part = lse[p * stride];
-        top = part > top || part != part ? part : top; /* a NaN stays one */
-    }
-    float from = top == -INFINITY ? 0.0F : top;
-    for (int p = 0; p < call.parts; p++) {
-        sum += expf(lse[p * stride] - from);
-    }
-    float by = sum == 0.0F ? 0.0F : 1.0F / sum;
-    for (int64_t j = threadIdx.x; j < call.head_dim; j += 32) {
-        float mixed = 0.0F;
-        for (int p = 0; p < call.parts; p++) {
-            mixed += expf(lse[p * stride] - from) * o[p * stride * call.head_dim + j];
-        }
-        static_cast<T *>(call.out)[row * call.head_dim + j] = dpe_round<T>(mixed * by);
-    }
-    if (call.lse != NULL && threadIdx.x == 0) {
-        call.lse[row] = top + logf(sum);
-    }
-}
-
 template <class T, int D> int launch(const dpe_flash *call, void *stream)
 {
     using size = tiles<D>;
     dim3 grid(static_cast<unsigned>(call->n_blocks * call->n_heads));
     int error = dpe_launch(attention_mma<T, D>, grid, dim3(size::threads), size::shared_bytes,
                            stream, *call);
-    if (error == 0 && call->parts > 1) {
-        dim3 rows(static_cast<unsigned>(call->rows * call->n_heads));
-        error = dpe_launch(attention_combine<T>, rows, dim3(32), 0, stream, *call);
-    }
-    return error;
+    return error == 0 && call->parts > 1 ? combine_parts<T>(call, stream) : error;
 }
 
 template <int D> int launch_dtype(const dpe_flash *call, void *stream)

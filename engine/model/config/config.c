@@ -148,7 +148,7 @@ static void read_sizes(struct dpe_json_reader *top, int64_t trained, struct dpe_
     const struct dpe_family_defaults *defaults = &dpe_family_of(config)->defaults;
     const struct dpe_family_names *names = dpe_family_names_of(config);
     const struct dpe_family *family = dpe_family_of(config);
-    bool expert = family->experts == DPE_EXPERTS_APART && !family->shared;
+    bool expert = family->experts == DPE_EXPERTS_APART && !family->shared && !family->mixed;
     const char *dense = names->width != NULL ? names->width : "intermediate_size";
     const char *width = expert ? names->expert_width : dense;
     config->n_layers = dpe_json_integer(top, "num_hidden_layers", 1, MAX_LAYERS, 0);
@@ -336,24 +336,25 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
 {
     const struct dpe_family *family = dpe_family_of(config);
     const struct dpe_family_names *names = dpe_family_names_of(config);
-    if (family->experts == DPE_EXPERTS_NONE) {
+    const bool beside = family->mixed && dpe_json_bool(top, "enable_moe_block", false);
+    if (family->experts == DPE_EXPERTS_NONE || (family->mixed && !beside)) {
         return;
     }
     bool apart = family->experts == DPE_EXPERTS_APART;
     const char *key =
         apart && dpe_json_member(top, "num_experts") != NULL ? "num_experts" : names->experts;
     config->n_experts = dpe_json_integer(top, key, 1, DPE_MOST_EXPERTS, 0);
-    config->experts_per_token =
-        dpe_json_integer(top, "num_experts_per_tok", 1, DPE_MOST_EXPERTS, 0);
-    config->expert_width = family->shared || family->scaled_inputs
+    const char *taken = names->per_token != NULL ? names->per_token : "num_experts_per_tok";
+    config->experts_per_token = dpe_json_integer(top, taken, 1, DPE_MOST_EXPERTS, 0);
+    config->expert_width = family->shared || family->scaled_inputs || beside
                                ? dpe_json_integer(top, names->expert_width, 1, MAX_INTERMEDIATE, 0)
                                : config->intermediate;
     /* gpt-oss takes the softmax over the chosen experts alone: the same as normalising. */
     config->experts_normalised =
-        !apart || family->router_fixed ||
+        !apart || family->router_fixed || beside ||
         dpe_json_bool(top, "norm_topk_prob", family->sigmoid || family->shared_gate);
     if (top->status == DPE_OK && config->experts_per_token > config->n_experts) {
-        dpe_json_expected(top, "num_experts_per_tok", "at most the number of experts");
+        dpe_json_expected(top, taken, "at most the number of experts");
     }
     if (family->shared) {
         config->shared_width =
@@ -362,6 +363,9 @@ static void read_experts(struct dpe_json_reader *top, struct dpe_config *config)
             dpe_json_integer(top, "first_k_dense_replace", 0, config->n_layers, 1);
         config->further_layers =
             dpe_json_integer(top, "num_nextn_predict_layers", 0, MAX_LAYERS, 0);
+    } else if (beside) {
+        config->experts_beside = true;
+        config->shared_width = config->intermediate;
     } else if (family->scaled_inputs) {
         config->shared_width = config->expert_width;
         config->experts_normalised = false;

@@ -154,6 +154,9 @@ struct dpe_config {
     int64_t routed_every;    /**< n: and all but layers n - 1, 2n - 1, …; 0: no others */
     bool experts_normalised; /**< the weights of a token's experts add up to 1 */
     struct dpe_router router;
+    bool experts_beside;    /**< the MLP beside the experts is one without them, and what both make
+                                 is normalised apart, added up and normalised again; the router
+                                 reads the stream through a norm of its own */
     int64_t further_layers; /**< in the file after n_layers: they predict further tokens, and are
                                  left out */
     /* Of Gemma 4, 0 in others: */

@@ -281,11 +281,6 @@ static void read_mixed(struct dpe_json_reader *top, struct dpe_config *config)
         dpe_json_integer(top, "num_kv_shared_layers", 0, config->n_layers - 1, 0);
     const bool wide = dpe_json_bool(top, "use_double_wide_mlp", false);
     config->wide_layers = wide ? config->shared_layers : 0;
-    if (dpe_json_bool(top, "enable_moe_block", false)) {
-        dpe_json_expected(top, "enable_moe_block",
-                          "false (experts beside a dense MLP, with norms of their own, as Gemma 4 "
-                          "26B A4B has, are not supported; --engine measures such a model)");
-    }
     for (int64_t i = 0; top->status == DPE_OK && i < config->n_layers; i++) {
         if (dpe_config_keys_of(config, i) < 0) {
             dpe_json_expected(top, "num_kv_shared_layers",

@@ -98,6 +98,7 @@ struct dpe_family_names {
     const char *const *weights; /**< [DPE_WEIGHTS_PER_LAYER], NULL: that of layer_weights.c */
     const char *expert[4];      /**< of a layer's experts: the one before N, gate, up, down */
     const char *width;          /**< of the dense MLP; NULL: intermediate_size */
+    const char *per_token;      /**< experts of a token; NULL: num_experts_per_tok */
     const char *(*mlp)[3];      /**< gate, up, down of a dense MLP, and of one beside experts; NULL:
                                      those of layer_weights.c */
 };
@@ -130,7 +131,8 @@ struct dpe_family {
     bool caps;             /**< reads the soft caps and query_pre_attn_scalar */
     bool mixed;            /**< Gemma 4: full layers with heads of their own size, a proportional
                                 rotation and keys that may be values; norms of values; layers that
-                                share keys; inputs of each layer */
+                                share keys; inputs of each layer; experts beside an MLP where
+                                enable_moe_block says so */
     bool sinks;            /**< an attention sink per head */
     bool grows;            /**< reads llama_4_scaling_beta */
     bool tuned;            /**< reads attn_temperature_tuning: queries of layers without positions

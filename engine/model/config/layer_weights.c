@@ -39,6 +39,11 @@ const struct dpe_layer_tensor dpe_layer_tensors[DPE_WEIGHTS_PER_LAYER] = {
     T(INPUT_OUT,       "per_layer_projection", HIDDEN,   INPUT,      INPUTS,  NEVER,       WHOLE),
     T(INPUT_AFTER,     "post_per_layer_input_norm", ONE, HIDDEN,     INPUTS,  NEVER,       WHOLE),
     T(LAYER_SCALE,     "layer_scalar",     ONE,          SINGLE,     LAYER_SCALES, NEVER,  WHOLE),
+    T(ROUTER_NORM,     "router.scale",     ONE,          HIDDEN,     BESIDE,  NEVER,       WHOLE),
+    T(EXPERTS_NORM,    "pre_feedforward_layernorm_2", ONE, HIDDEN,   BESIDE,  NEVER,       WHOLE),
+    T(DENSE_AFTER,     "post_feedforward_layernorm_1", ONE, HIDDEN,  BESIDE,  NEVER,       WHOLE),
+    T(EXPERTS_AFTER,   "post_feedforward_layernorm_2", ONE, HIDDEN,  BESIDE,  NEVER,       WHOLE),
+    T(EXPERT_SCALE,    "router.per_expert_scale", ONE,   EXPERTS,    BESIDE,  NEVER,       WHOLE),
 };
 /* Of layers with a state, what differs. */
 static const struct dpe_layer_tensor recurrent_tensors[DPE_WEIGHTS_PER_LAYER] = {
@@ -76,9 +81,8 @@ static int64_t width(const struct dpe_config *config, int64_t layer, enum dpe_wi
     case DPE_WIDTH_KEY_VALUE:
         return dpe_config_kv_heads(config, layer) * dpe_config_head_dim(config, layer);
     case DPE_WIDTH_INTERMEDIATE:
-        return dpe_config_routes(config, layer)                  ? config->shared_width
-               : layer >= config->n_layers - config->wide_layers ? 2 * config->intermediate
-                                                                 : config->intermediate;
+        return (dpe_config_routes(config, layer) ? config->shared_width : config->intermediate) *
+               (layer >= config->n_layers - config->wide_layers ? 2 : 1);
     case DPE_WIDTH_QUERY_NORM:
         return dpe_config_head_dim(config, layer) *
                (config->qk_norm == DPE_QK_NORM_HEAD ? 1 : config->n_heads);
@@ -127,7 +131,8 @@ const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum 
         {"mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj"},
     };
     const struct dpe_family *family = dpe_family_of(config);
-    const bool beside = config->shared_width > 0 && dpe_config_routes(config, layer);
+    const bool beside =
+        config->shared_width > 0 && dpe_config_routes(config, layer) && !config->experts_beside;
     const bool recurrent = !dpe_config_attends(config, layer);
     const struct dpe_norm_names *norms = recurrent ? family->recurrent->norms : family->norms;
     const struct dpe_family_names *of_family = dpe_family_names_of(config);
@@ -197,6 +202,8 @@ static bool holds(const struct dpe_config *config, int64_t layer, enum dpe_weigh
         return config->input_width > 0;
     case DPE_IF_LAYER_SCALES:
         return config->layer_scales;
+    case DPE_IF_BESIDE:
+        return config->experts_beside && dpe_config_routes(config, layer);
     case DPE_IF_LATE_NORMS:
         return config->late_norms;
     case DPE_IF_SINKS:

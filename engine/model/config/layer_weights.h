@@ -65,6 +65,13 @@ enum dpe_weight {
     DPE_WEIGHT_INPUT_OUT,
     DPE_WEIGHT_INPUT_AFTER, /**< norm of what it adds to the stream */
     DPE_WEIGHT_LAYER_SCALE, /**< one number */
+    /* Of dpe_config.experts_beside: norms of what the router and the experts read, of what the MLP
+     * beside them and what they make, and what each expert's weight is multiplied by. */
+    DPE_WEIGHT_ROUTER_NORM,
+    DPE_WEIGHT_EXPERTS_NORM,
+    DPE_WEIGHT_DENSE_AFTER,
+    DPE_WEIGHT_EXPERTS_AFTER,
+    DPE_WEIGHT_EXPERT_SCALE,
     DPE_WEIGHTS_PER_LAYER,
     DPE_WEIGHT_FINAL_NORM = DPE_WEIGHTS_PER_LAYER, /**< struct dpe_weights.final_norm */
 };
@@ -128,6 +135,7 @@ enum dpe_condition {
     DPE_IF_VALUE_NORMS,
     DPE_IF_INPUTS,
     DPE_IF_LAYER_SCALES,
+    DPE_IF_BESIDE, /**< an MLP and experts with norms of their own */
     DPE_IF_SINKS,
     DPE_IF_DENSE,  /**< an MLP without experts, or beside them */
     DPE_IF_ROUTED, /**< with experts */
@@ -168,7 +176,9 @@ struct dpe_layer_shape dpe_layer_shape(const struct dpe_config *config, int64_t 
 static inline bool dpe_layer_bare(enum dpe_weight which)
 {
     return which == DPE_WEIGHT_SINKS || which == DPE_WEIGHT_ROUTER_SHIFT ||
-           which == DPE_WEIGHT_RATE || which == DPE_WEIGHT_STEP || which == DPE_WEIGHT_LAYER_SCALE;
+           which == DPE_WEIGHT_RATE || which == DPE_WEIGHT_STEP ||
+           which == DPE_WEIGHT_LAYER_SCALE || which == DPE_WEIGHT_ROUTER_NORM ||
+           which == DPE_WEIGHT_EXPERT_SCALE;
 }
 
 /** The name of a weight in a layer of a checkpoint of this family, NULL when it has none. */

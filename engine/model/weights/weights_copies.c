@@ -127,6 +127,9 @@ dpe_status dpe_bind_arrange(struct dpe_binder *binder, int64_t index, enum dpe_w
     if (norm && dpe_family_of(config)->norm_plus_one) {
         DPE_TRY(dpe_bind_shift(binder, name, 1.0, 1.0, weight));
     }
+    if (which == DPE_WEIGHT_ROUTER_NORM) {
+        return dpe_bind_shift(binder, name, 0.0, 1.0 / sqrt((double)config->hidden), weight);
+    }
     if (which == DPE_WEIGHT_RATE) {
         return dpe_family_of(config)->recurrent->rates ? DPE_OK : dpe_bind_rates(binder, weight);
     }
@@ -292,15 +295,16 @@ static dpe_status bind_planes(struct dpe_binder *binder, int64_t index, struct d
     struct dpe_tensor in = {0};
     struct dpe_tensor out = {0};
     char name[128];
-    snprintf(name, sizeof name, "%slayers.%lld.mlp.experts.gate_up_proj", binder->prefix,
-             (long long)index);
+    const char *own = dpe_family_names_of(config)->expert[0];
+    snprintf(name, sizeof name, "%slayers.%lld.%s.gate_up_proj", binder->prefix, (long long)index,
+             own);
     *found = dpe_shard_table_find(binder->table, name) != NULL;
     if (!*found) {
         return DPE_OK;
     }
     DPE_TRY(dpe_bind_shape(binder, name, (const int64_t[]){n, 2 * m, h}, &in));
-    snprintf(name, sizeof name, "%slayers.%lld.mlp.experts.down_proj", binder->prefix,
-             (long long)index);
+    snprintf(name, sizeof name, "%slayers.%lld.%s.down_proj", binder->prefix, (long long)index,
+             own);
     DPE_TRY(dpe_bind_shape(binder, name, (const int64_t[]){n, h, m}, &out));
     for (int64_t e = 0; in.data != NULL && out.data != NULL && e < n; e++) {
         experts[e].gate = rows_of(&in, 2 * e * m, m);

@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 folders="llama llama_bf16 llama3 qwen2 linear yarn families/qwen3 families/qwen3_moe families/phi3 families/phi3_short families/olmo2
 families/olmo3 families/granite families/glm4 families/gemma2 families/gemma3 families/gpt_oss families/mistral3
 families/ministral3 families/smollm3_fourth families/glm4_moe families/glm4_moe_one_group families/minimax_m2 families/seed_oss
-families/ernie4_5 families/hunyuan families/hunyuan_tied families/llama4_wide families/gemma4 families/gemma4_alike families/exaone4 families/exaone4_windows families/cohere2 families/qwen3_5 families/qwen3_5_moe families/qwen3_next"
+families/ernie4_5 families/hunyuan families/hunyuan_tied families/llama4_wide families/gemma4 families/gemma4_alike families/gemma4_experts families/exaone4 families/exaone4_windows families/cohere2 families/qwen3_5 families/qwen3_5_moe families/qwen3_next"
 "$python" engine/gguf/gguf_models.py "$work" $folders
 DPE_TEST_GGUF=$work "$tests/test_golden" $folders
 "$python" engine/gguf/gguf_models.py "$work/whole" --whole families/qwen3_next

@@ -32,12 +32,13 @@ TYPES = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
 NORMS = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm", "post_self_attn_layernorm": "post_attention_norm",
-    "post_mlp_layernorm": "post_ffw_norm"}
+    "post_mlp_layernorm": "post_ffw_norm", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    "post_feedforward_layernorm_1": "post_ffw_norm_1", "post_feedforward_layernorm_2": "post_ffw_norm_2"}
 NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "self_attn.qkv_proj": "attn_qkv", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
          "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm",
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate_up_proj": "ffn_up",
-         "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
+         "router.proj": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp",
          "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj", "post_per_layer_input_norm": "post_norm",
          "feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up", "feed_forward.down_proj": "ffn_down",
          "feed_forward.router": "ffn_gate_inp", "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp",
@@ -119,6 +120,8 @@ def stacked(tensors, layer, model_type, config):
                                 for o in range(rows) for i in range(inputs))
                 out.append((f"ffn_{part}_exps.weight", Tensor(both.dtype, [n, rows, inputs], data)))
         return out
+    if model_type == "gemma4_text":
+        return [(f"ffn_{part}_exps.weight", tensors.pop(f"model.layers.{layer}.experts.{part}_proj")) for part in ("gate_up", "down")]
     if model_type == "qwen3_5_moe_text":
         both, down = tensors.pop(base + "gate_up_proj"), tensors.pop(base + "down_proj")
         half = len(both.data) // (2 * n)
@@ -199,7 +202,7 @@ def convert(folder, whole=False):
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     plus = 1.0 if model_type.startswith(("gemma2", "gemma3", "qwen3_5", "qwen3_next")) else 0.0
     for layer in range(config["num_hidden_layers"]):
-        if any(f"model.layers.{layer}.{name}.weight" in tensors for name in ("mlp.gate", "mlp.router", "block_sparse_moe.gate", "feed_forward.router")):
+        if any(f"model.layers.{layer}.{name}.weight" in tensors for name in ("mlp.gate", "mlp.router", "block_sparse_moe.gate", "feed_forward.router", "router.proj")):
             out += [(f"blk.{layer}.{name}", t) for name, t in stacked(tensors, layer, model_type, config)]
     for name, tensor in tensors.items():
         if name in ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"):
@@ -218,7 +221,9 @@ def convert(folder, whole=False):
                 qkv, tensor = sorted_rows(config, tensor)
                 out.append((f"blk.{layer}.attn_qkv.weight", qkv))
                 own = "linear_attn.in_proj_z"
-            if rest == "layer_scalar":
+            if rest in ("router.scale", "router.per_expert_scale"):
+                gguf = f"blk.{layer}.{'ffn_gate_inp' if rest == 'router.scale' else 'ffn_down_exps'}.scale"
+            elif rest == "layer_scalar":
                 gguf = f"blk.{layer}.layer_output_scale.weight"
             elif rest.endswith(("A_log", "dt_bias")):
                 gguf = f"blk.{layer}.{'ssm_a' if rest.endswith('A_log') else 'ssm_dt.bias'}"
@@ -293,7 +298,7 @@ def convert(folder, whole=False):
     put("rope.dimension_count", U32, int(head_dim * partial))
     if experts_of(config):
         put("expert_count", U32, experts_of(config))
-        put("expert_used_count", U32, config["num_experts_per_tok"])
+        put("expert_used_count", U32, config.get("top_k_experts") or config["num_experts_per_tok"])
         put("expert_feed_forward_length", U32, config.get("moe_intermediate_size") or config["intermediate_size"])
     if model_type in ("glm4_moe", "minimax_m2"):
         put("expert_gating_func", U32, 2)

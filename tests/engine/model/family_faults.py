@@ -15,7 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from fp8_folders import read, run, write  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "golden" / "families"
-FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "hunyuan", "llama4", "gemma4", "gemma4_alike")
+FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next", "olmo_hybrid", "glm4_moe", "minimax_m2", "hunyuan", "llama4", "gemma4", "gemma4_alike",
+            "gemma4_experts")
 # Keys that every layer of the family reads, and what of the name or of the sizes the message has.
 CONFIGS = [
     ("qwen3_5", {"linear_conv_kernel_dim": 3}, "linear_attn.conv1d.weight"), ("qwen3_5", {"linear_conv_kernel_dim": 0}, "linear_conv_kernel_dim"),
@@ -38,7 +39,10 @@ CONFIGS = [
     ("llama4", {"num_experts_per_tok": 5}, "num_experts_per_tok"), ("llama4", {"intermediate_size": 9}, "feed_forward.shared_expert.gate_proj.weight"),
     ("llama4", {"intermediate_size_mlp": 8}, "feed_forward.gate_proj.weight"), ("llama4", {"num_local_experts": 0}, "num_local_experts"),
     ("gemma4", {"num_kv_shared_layers": 6}, "num_kv_shared_layers"), ("gemma4", {"num_kv_shared_layers": 5}, "num_kv_shared_layers: expected a layer of each"),
-    ("gemma4", {"num_kv_shared_layers": 0, "use_double_wide_mlp": False}, "mlp.gate_proj.weight"), ("gemma4", {"enable_moe_block": True}, "enable_moe_block"),
+    ("gemma4", {"num_kv_shared_layers": 0, "use_double_wide_mlp": False}, "mlp.gate_proj.weight"), ("gemma4", {"enable_moe_block": True}, "num_experts"),
+    ("gemma4_experts", {"enable_moe_block": False}, "tensor"), ("gemma4_experts", {"top_k_experts": 7}, "top_k_experts"), ("gemma4_experts", {"top_k_experts": None}, "top_k_experts"),
+    ("gemma4_experts", {"num_experts": 5}, "router."), ("gemma4_experts", {"moe_intermediate_size": 9}, "experts.gate_up_proj"),
+    ("gemma4_experts", {"intermediate_size": 25}, "mlp.gate_proj.weight"), ("gemma4_experts", {"enable_moe_block": "yes"}, "enable_moe_block"),
     ("gemma4", {"hidden_size_per_layer_input": 7}, "embed_tokens_per_layer.weight"), ("gemma4", {"hidden_size_per_layer_input": -1}, "hidden_size_per_layer_input"),
     ("gemma4", {"vocab_size_per_layer_input": 63}, "vocab_size_per_layer_input"), ("gemma4", {"vocab_size_per_layer_input": 65}, "embed_tokens_per_layer.weight"),
     ("gemma4", {"use_double_wide_mlp": False}, "mlp.gate_proj.weight"), ("gemma4", {"layer_types": ["sliding_attention"] * 6}, "no layer sees all keys"),
@@ -81,7 +85,7 @@ def main():
                     write(work / "model", others | ({name: changed} if changed else {}), None)
                     (work / "model" / "config.json").write_text(json.dumps(config))
                     said = run(work / "model", "--info", code=65)
-                    shown = name.rsplit(".", 1)[0] if what == "missing" and "mlp.experts.gate_up" in name else name  # by expert
+                    shown = name.rsplit(".", 1)[0] if what == "missing" and "experts.gate_up" in name else name  # by expert
                     shown = "v_conv1d" if "conv1d" in name and what == "a row less" and family == "olmo_hybrid" else shown  # the last has what is left
                     own = shown.replace("attention_layer_norm", "input_layernorm").replace("feedforward_layer_norm", "post_attention_layernorm")
                     assert (shown in said or own in said) and str(work / "model") in said, (family, name, what, said)

@@ -15,11 +15,15 @@
 #include "tests/lib/tiny.h"
 
 static const char *const folders[] = {
-    "qwen3",        "qwen3_windows", "phi3",       "phi3_short", "olmo2",    "granite",
-    "smollm3",      "glm4",          "ministral3", "mistral3",   "gemma2",   "gemma3",
-    "olmo3",        "qwen3_moe",     "gpt_oss",    "nsa",        "glm4_moe", "glm4_moe_one_group",
-    "minimax_m2",   "seed_oss",      "ernie4_5",   "exaone4",    "hunyuan",  "hunyuan_tied",
-    "llama4_moves", "gemma4_alike",
+    "qwen3",        "qwen3_windows", "phi3",
+    "phi3_short",   "olmo2",         "granite",
+    "smollm3",      "glm4",          "ministral3",
+    "mistral3",     "gemma2",        "gemma3",
+    "olmo3",        "qwen3_moe",     "gpt_oss",
+    "nsa",          "glm4_moe",      "glm4_moe_one_group",
+    "minimax_m2",   "seed_oss",      "ernie4_5",
+    "exaone4",      "hunyuan",       "hunyuan_tied",
+    "llama4_moves", "gemma4_alike",  "gemma4_experts",
 };
 enum { N_FOLDERS = sizeof folders / sizeof folders[0] };
 

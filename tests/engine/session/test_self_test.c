@@ -86,11 +86,17 @@ static void good_devices_pass(void **state)
 static void kinds_of_models_pass(void **state)
 {
     (void)state;
-    static const char *const all[] = {
-        "families/gemma2",      "families/gemma3",     "families/gpt_oss",    "families/qwen3_moe",
-        "families/glm4",        "families/olmo3",      "families/smollm3",    "families/nsa",
-        "families/phi3",        "families/glm4_moe",   "families/minimax_m2", "families/qwen3_5",
-        "families/qwen3_5_moe", "families/olmo_hybrid"};
+    static const char *const all[] = {"families/gemma2",       "families/gemma3",
+                                      "families/gpt_oss",      "families/qwen3_moe",
+                                      "families/glm4",         "families/olmo3",
+                                      "families/smollm3",      "families/nsa",
+                                      "families/phi3",         "families/glm4_moe",
+                                      "families/minimax_m2",   "families/qwen3_5",
+                                      "families/qwen3_5_moe",  "families/olmo_hybrid",
+                                      "families/hunyuan",      "families/llama4",
+                                      "families/llama4_moves", "families/gemma4",
+                                      "families/gemma4_alike", "families/gemma4_experts",
+                                      "families/cohere2",      "families/olmo_hybrid_still"};
     const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
     device("capability=90");
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
@@ -109,6 +115,30 @@ static void kinds_of_models_pass(void **state)
         expect_clean();
         tiny_close(&tiny);
     }
+    device("");
+}
+
+/* Gemma 4's heads as published, of 512 and of 256 with a window: the latter have a fast kernel. */
+static void two_sizes_of_heads_pass(void **state)
+{
+    (void)state;
+    const struct dpe_session_options options = {.device = "cuda", .n_threads = 1};
+    struct tiny tiny = tiny_open("families/gemma4_alike");
+    struct dpe_config config = *dpe_model_config(tiny.model);
+    struct dpe_device_request request;
+    struct dpe_device_result result;
+    device("capability=90");
+    config.head_dim = config.rotary_dim = 512;
+    config.kinds[1].head_dim = 256;
+    dpe_device_request_make(&config, &options, NULL, 48, false, &request);
+    request.plan = 1;
+    dpe_device_test(&request, &result);
+    printf("heads of 512 and 256: a prefill %.1e, steps %.1e, of %.1e %s\n",
+           result.rms[1][DPE_ASK_PREFILL], result.rms[1][DPE_ASK_STEPS], result.most, result.text);
+    assert_int_equal(result.outcome, DPE_DEVICE_RIGHT);
+    assert_true(result.rms[1][DPE_ASK_PREFILL] > 0.0);
+    expect_clean();
+    tiny_close(&tiny);
     device("");
 }
 
@@ -385,10 +415,15 @@ static void environment_says_how_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_devices_pass),         cmocka_unit_test(kinds_of_models_pass),
-        cmocka_unit_test(selections_pass),           cmocka_unit_test(weights_in_blocks_pass),
-        cmocka_unit_test(growing_queries_pass),      cmocka_unit_test(parts_of_models_are_tested),
-        cmocka_unit_test(wrong_devices_are_refused), cmocka_unit_test(the_call_that_fails_is_named),
+        cmocka_unit_test(good_devices_pass),
+        cmocka_unit_test(kinds_of_models_pass),
+        cmocka_unit_test(two_sizes_of_heads_pass),
+        cmocka_unit_test(selections_pass),
+        cmocka_unit_test(weights_in_blocks_pass),
+        cmocka_unit_test(growing_queries_pass),
+        cmocka_unit_test(parts_of_models_are_tested),
+        cmocka_unit_test(wrong_devices_are_refused),
+        cmocka_unit_test(the_call_that_fails_is_named),
         cmocka_unit_test(environment_says_how_long),
     };
     char folder[] = "/tmp/dpe-self-test-XXXXXX";

@@ -231,6 +231,37 @@ static inline struct wide wide_with_states(int64_t head_dim, enum dpe_dtype dtyp
     return wide;
 }
 
+/** Experts in every layer, some of which a token takes. */
+static inline struct wide wide_with_experts(int64_t head_dim, enum dpe_dtype dtype)
+{
+    struct dpe_error err = {0};
+    struct wide wide = wide_config(2, 2, head_dim, dtype);
+    snprintf(wide.config.model_type, sizeof wide.config.model_type, "qwen3_moe");
+    wide.config.family = dpe_family_find(wide.config.model_type);
+    wide.config.n_experts = 7;
+    wide.config.experts_per_token = 3;
+    wide.config.expert_width = wide.config.intermediate;
+    wide.config.experts_normalised = true;
+    TINY_OK(dpe_random_model(&wide.config, true, 5, &wide.model, &err), err);
+    return wide;
+}
+
+/** Layers whose heads have two sizes, with a window in the first, and one more that has the keys of
+ * the first. */
+static inline struct wide wide_with_sizes(int64_t head_dim, int64_t other, enum dpe_dtype dtype)
+{
+    static uint8_t kinds[3] = {1, 0, 1};
+    struct dpe_error err = {0};
+    struct wide wide = wide_config(4, 1, head_dim, dtype);
+    wide.config.n_layers = 3;
+    wide.config.n_kinds = 2;
+    wide.config.kinds[1] = (struct dpe_layer_kind){.window = 13, .head_dim = other, .kv_heads = 2};
+    wide.config.layer_kinds = kinds;
+    wide.config.shared_layers = 1;
+    TINY_OK(dpe_random_model(&wide.config, true, 5, &wide.model, &err), err);
+    return wide;
+}
+
 enum {
     WIDE_LONG = 150,
     WIDE_OWN = 5,

@@ -101,9 +101,11 @@ static void golden(const char *folder)
         printf("%s: worst error in halves %.2e, %d of %d positions\n", folder, error, (int)far,
                (int)tiny.n);
         /* Where scores are close, rounding makes another expert of a token: further away where the
-         * oracle has those of the blocks. */
+         * oracle has those of the blocks. Gemma 4 does not divide the scores of keys: transformers
+         * in bfloat16 is up to 3.6 from its own logits in float, at four positions above 0.5. */
+        const bool sharp = tiny.config->n_experts > 0 || tiny.config->attention_multiplier == 1.0;
         assert_true(error <= HALF_ROUNDING ||
-                    (tiny.config->n_experts > 0 && (blocks ? error <= 4.0 : far <= tiny.n / 8)));
+                    (sharp && (blocks ? error <= 4.0 : far <= tiny.n / 8)));
         /* The same weights in float, where rounding hides nothing. */
         tiny.model->config.dtype = DPE_F32;
         tiny.model->config.blocks = 0;
@@ -165,6 +167,14 @@ static void golden_logits(void **state)
         "families/qwen3_next",
         "families/olmo_hybrid",
         "families/olmo_hybrid_still",
+        "families/llama4",
+        "families/llama4_wide",
+        "families/llama4_moves",
+        "families/hunyuan",
+        "families/hunyuan_tied",
+        "families/gemma4_alike",
+        "families/gemma4_experts",
+        "families/gemma4",
     };
     (void)state;
     device("");
@@ -177,9 +187,20 @@ static void golden_logits(void **state)
 static void under_plans(void **state)
 {
     static const char *const folders[] = {
-        "families/phi3",       "families/olmo2",   "families/ministral3",        "families/gemma2",
-        "families/gemma3",     "families/olmo3",   "families/gpt_oss",           "families/nsa",
-        "families/qwen3_next", "families/qwen3_5", "families/olmo_hybrid_still",
+        "families/phi3",
+        "families/olmo2",
+        "families/ministral3",
+        "families/gemma2",
+        "families/gemma3",
+        "families/olmo3",
+        "families/gpt_oss",
+        "families/nsa",
+        "families/qwen3_next",
+        "families/qwen3_5",
+        "families/olmo_hybrid_still",
+        "families/hunyuan",
+        "families/llama4_moves",
+        "families/gemma4_alike",
     };
     static const char *const plans[] = {
         "rope",
@@ -195,8 +216,8 @@ static void under_plans(void **state)
         struct tiny tiny = tiny_open(folders[i]);
         tiny.model->config.dtype = DPE_F32;
         for (size_t p = 0; p < sizeof plans / sizeof plans[0]; p++) {
-            if (p == 3 && dpe_selects(&tiny.config->selection)) {
-                continue; /* it chooses by itself */
+            if (p == 3 && (dpe_selects(&tiny.config->selection) || tiny.config->late_norms)) {
+                continue; /* it chooses by itself, or takes no selection */
             }
             if (p == 4 && !tiny.config->sinks) {
                 continue; /* nobody reads the log-sum-exps */
@@ -324,6 +345,41 @@ static void states_are_counted(void **state)
     expect_clean();
 }
 
+/* Heads of two sizes: of each the kernels that it has, in one model. */
+static void sizes_of_heads(void **state)
+{
+    static const struct {
+        int64_t head_dim, other;
+        const char *device, *kernel;
+    } all[] = {{128, 64, "capability=90", "wgmma"},
+               {128, 64, "capability=80", "mma"},
+               {320, 64, "capability=80", "mma"},
+               {24, 40, "capability=80", "plain"}};
+    static float want[WIDE_LOGITS];
+    static float got[WIDE_LOGITS];
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i += step_of(2)) {
+        const enum dpe_dtype dtype = strcmp(all[i].kernel, "plain") == 0 ? DPE_F32 : DPE_BF16;
+        struct wide wide = wide_with_sizes(all[i].head_dim, all[i].other, dtype);
+        struct dpe_error err = {0};
+        struct dpe_plan plan;
+        const struct dpe_plan_context context = {
+            .config = &wide.model->config, .trained_length = 64, .length = 160};
+        TINY_OK(dpe_plan_make("dca:chunk=50,local=20", &context, &plan, &err), err);
+        device(all[i].device);
+        run_wide(&wide, &plan, NULL, want);
+        run_wide(&wide, &plan, all[i].kernel, got);
+        const double error = worst(got, want, WIDE_LOGITS);
+        printf("heads of %d and %d, %s: %.2e\n", (int)all[i].head_dim, (int)all[i].other,
+               all[i].kernel, error);
+        assert_true(error <= (dtype == DPE_F32 ? 2e-5 : 0.3));
+        dpe_plan_free(&plan);
+        dpe_model_close(wide.model);
+        expect_clean();
+    }
+    device("");
+}
+
 static void fast_kernels(void **state)
 {
     (void)state;
@@ -353,8 +409,8 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_logits),      cmocka_unit_test(states_across_lines),
-        cmocka_unit_test(states_are_counted), cmocka_unit_test(under_plans),
-        cmocka_unit_test(fast_kernels),
+        cmocka_unit_test(states_are_counted), cmocka_unit_test(sizes_of_heads),
+        cmocka_unit_test(under_plans),        cmocka_unit_test(fast_kernels),
     };
     return cuda_run(tests);
 }

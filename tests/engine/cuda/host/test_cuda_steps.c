@@ -82,17 +82,22 @@ static void same_as_launch_by_launch(void **state)
         int64_t heads, kv_heads, head_dim;
         enum dpe_dtype dtype;
         int plan_case, window, rows;
-        bool states;
+        enum { PLAIN, STATES, EXPERTS, SIZES } kind;
     } cases[] = {
-        {"capability=90", 4, 4, 64, DPE_BF16, 1, 33, 1, false},
-        {"capability=80,seed=3", 4, 4, 64, DPE_F16, 0, 9, 3, false},
-        {"capability=80", 2, 2, 64, DPE_BF16, 2, 30, 2, false},
-        {"capability=80", 2, 2, 64, DPE_BF16, 1, 33, 3, true},
+        {"capability=90", 4, 4, 64, DPE_BF16, 1, 33, 1, PLAIN},
+        {"capability=80,seed=3", 4, 4, 64, DPE_F16, 0, 9, 3, PLAIN},
+        {"capability=80", 2, 2, 64, DPE_BF16, 2, 30, 2, PLAIN},
+        {"capability=80", 2, 2, 64, DPE_BF16, 1, 33, 3, STATES},
+        {"capability=80", 2, 2, 64, DPE_BF16, 1, 33, 3, EXPERTS},
+        {"capability=80", 4, 1, 128, DPE_BF16, 0, 33, 3, SIZES},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct wide wide = cases[i].states ? wide_with_states(cases[i].head_dim, cases[i].dtype)
-                                           : wide_open(cases[i].heads, cases[i].kv_heads,
-                                                       cases[i].head_dim, cases[i].dtype);
+        struct wide wide =
+            cases[i].kind == STATES    ? wide_with_states(cases[i].head_dim, cases[i].dtype)
+            : cases[i].kind == EXPERTS ? wide_with_experts(cases[i].head_dim, cases[i].dtype)
+            : cases[i].kind == SIZES
+                ? wide_with_sizes(cases[i].head_dim, 64, cases[i].dtype)
+                : wide_open(cases[i].heads, cases[i].kv_heads, cases[i].head_dim, cases[i].dtype);
         struct dpe_plan plan;
         plan_case_make(cases[i].plan_case, cases[i].window, &wide.config, &plan);
         device(cases[i].device);

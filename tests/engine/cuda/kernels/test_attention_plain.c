@@ -23,16 +23,33 @@ static void launch(struct flash_case *c)
     }
 }
 
-static struct flash_case make_case(int plan_case, int64_t start, int64_t rows)
+static struct flash_case make_case_of(int64_t head_dim, int plan_case, int64_t start, int64_t rows)
 {
     const struct flash_shape shape = {.dtype = DPE_BF16,
                                       .n_heads = 2,
                                       .n_kv_heads = 1,
-                                      .head_dim = 64,
+                                      .head_dim = head_dim,
                                       .start = start,
                                       .rows = rows,
                                       .seed = 5};
     return flash_case_make(&shape, plan_case, 20, dpe_attention_plain_shape(shape.head_dim));
+}
+
+static struct flash_case make_case(int plan_case, int64_t start, int64_t rows)
+{
+    return make_case_of(64, plan_case, start, rows);
+}
+
+/* Heads beyond 256 take fewer keys at a time, within the shared memory of every card. */
+static void large_heads(void **state)
+{
+    (void)state;
+    struct flash_case c = make_case_of(512, 1, 7, 35);
+    launch(&c);
+    flash_case_check(&c, "heads of 512");
+    flash_nan_stays(&c, launch);
+    assert_true(dpe_attention_plain_shape(848).rows > 0);
+    assert_int_equal(dpe_attention_plain_shape(850).rows, 0);
 }
 
 static void plain(void **state)
@@ -126,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain),
+        cmocka_unit_test(large_heads),
         cmocka_unit_test(decode),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

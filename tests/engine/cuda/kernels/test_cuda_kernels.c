@@ -195,7 +195,7 @@ static void experts_in_groups(void **state)
     static const int takes[E] = {0, 1, 64, 65, 150, 20};
     static float x[TOKENS * K], w[E * N * K], bias[E * N], weights[TOKENS * E], made[MOST * N];
     static uint16_t x_half[TOKENS * K], w_half[E * N * K];
-    static float out[TOKENS * N], want[TOKENS * N];
+    static float out[TOKENS * N], wants[2][TOKENS * N];
     int32_t counts[E];
     int32_t routes[MOST];
     (void)state;
@@ -212,11 +212,13 @@ static void experts_in_groups(void **state)
     for (int r = 0; r < TOKENS; r++) {
         for (int n = 0; n < N; n++) {
             for (int e = 0; e < E; e++) {
-                float sum = bias[e * N + n];
+                const float by = weights[r * E + e];
+                float sum = 0.0F;
                 for (int k = 0; k < K; k++) {
                     sum += x[r * K + k] * w[(e * N + n) * K + k];
                 }
-                want[r * N + n] += weights[r * E + e] * sum;
+                wants[0][r * N + n] += by * (sum + bias[e * N + n]);
+                wants[1][r * N + n] += by * sum + (by != 0.0F ? bias[e * N + n] : 0.0F);
             }
         }
     }
@@ -224,9 +226,11 @@ static void experts_in_groups(void **state)
     for (int e = 0; e < E; e++) {
         assert_int_equal(counts[e], takes[e]);
     }
-    for (int way = 0; way < 3; way++) {
+    for (int way = 0; way < 6; way++) { /* weights after the products, and in them */
         struct dpe_cuda_matrix matrices[E];
-        const bool half = way > 0;
+        const bool half = way % 3 > 0;
+        const bool weighed = way >= 3;
+        const float *want = wants[weighed ? 1 : 0];
         for (int e = 0; e < E; e++) {
             matrices[e] = (struct dpe_cuda_matrix){
                 half ? (void *)(w_half + e * N * K) : (void *)(w + e * N * K), bias + e * N};
@@ -235,7 +239,7 @@ static void experts_in_groups(void **state)
             .dtype = half ? DPE_BF16 : DPE_F32,
             .out_float = true,
             .gathers = true,
-            .tiles = way == 2,
+            .tiles = way % 3 == 2,
             .matrices = matrices,
             .counts = counts,
             .routes = routes,
@@ -245,9 +249,10 @@ static void experts_in_groups(void **state)
             .out = made,
             .n = N,
             .k = K,
+            .weights = weighed ? weights : NULL,
         };
         const struct dpe_combined combined = {made,   weights, counts, routes, E,
-                                              TOKENS, MOST,    N,      out};
+                                              TOKENS, MOST,    N,      out,    weighed};
         memset(made, 0x7f, sizeof made); /* a large number */
         memset(out, 0, sizeof out);
         assert_int_equal(dpe_kernel_grouped(&grouped), 0);
@@ -274,8 +279,13 @@ static void experts_of_a_row(void **state)
     for (int normalised = 0; normalised < 2; normalised++) {
         float got[3][N];
         memcpy(got, scores, sizeof got);
-        assert_int_equal(dpe_kernel_choose_experts(got[0], NULL, 3, N, 2, normalised != 0, &plain),
-                         0);
+        const struct dpe_routing choice = {.scores = got[0],
+                                           .rows = 3,
+                                           .n_experts = N,
+                                           .per_token = 2,
+                                           .router = plain,
+                                           .normalised = normalised != 0};
+        assert_int_equal(dpe_kernel_choose_experts(&choice), 0);
         for (int r = 0; r < 2; r++) {
             double all = 0.0;
             double chosen = exp((double)scores[r][best[r][0]]) + exp((double)scores[r][best[r][1]]);
@@ -315,13 +325,18 @@ static void small_weights_of_a_row(void **state)
             .router = {.sigmoid = true, .shifted = true, .scale = i / 2 != 0 ? 2.5 : 0.0}};
         float got[2][N];
         memcpy(got, scores, sizeof got);
-        assert_int_equal(dpe_kernel_choose_experts(got[0], shift, 2, N, TAKEN,
-                                                   config.experts_normalised, &config.router),
-                         0);
+        const struct dpe_routing choice = {.scores = got[0],
+                                           .shift = shift,
+                                           .rows = 2,
+                                           .n_experts = N,
+                                           .per_token = TAKEN,
+                                           .router = config.router,
+                                           .normalised = config.experts_normalised};
+        assert_int_equal(dpe_kernel_choose_experts(&choice), 0);
         for (int r = 0; r < 2; r++) {
             float want[N];
             memcpy(want, scores[r], sizeof want);
-            dpe_experts_choose(&config, &shifts, want);
+            dpe_experts_choose(&config, &shifts, &(struct dpe_tensor){0}, want);
             assert_true(want[0] > 0.0F && want[1] == 0.0F && want[2] > 0.0F && want[5] > 0.0F);
             for (int e = 0; e < N; e++) {
                 assert_true(fabs((double)got[r][e] - (double)want[e]) <= 1e-6 * (double)want[e]);
@@ -373,7 +388,7 @@ static void more_experts_than_room(void **state)
                                             .n = WIDTH,
                                             .k = WIDTH};
         const struct dpe_combined combined = {made, weights, counts, routes, N,
-                                              ROWS, most,    WIDTH,  out};
+                                              ROWS, most,    WIDTH,  out,    false};
         assert_int_equal(dpe_kernel_grouped(&grouped), 0);
         assert_int_equal(dpe_kernel_combine(&combined), 0);
         for (int64_t i = 0; i < TAKEN; i++) {
@@ -394,18 +409,24 @@ static void many_experts_of_a_row(void **state)
 {
     enum { N = 160, MANY = 37 };
     static float shift[N];
+    static float factor[N];
+    const struct dpe_tensor none = {0};
     const struct dpe_tensor shifts = {.data = shift, .dtype = DPE_F32, .rows = 1, .cols = N};
+    const struct dpe_tensor factors = {.data = factor, .dtype = DPE_F32, .rows = 1, .cols = N};
     (void)state;
     for (int e = 0; e < N; e++) {
         shift[e] = (float)(e * 37 % 11) / 16.0F;
+        factor[e] = 0.5F + (float)(e % 7) / 4.0F;
     }
-    for (int i = 0; i < 4; i++) {
-        const bool shifted = i % 2 != 0;
+    for (int i = 0; i < 6; i++) {
+        const bool shifted = i == 1 || i == 3;
+        const bool before = i == 5; /* by scores whose sigmoids are one and the same number */
         const struct dpe_config config = {.n_experts = N,
                                           .experts_per_token = i == 3 ? MANY : 6,
-                                          .experts_normalised = i % 2 != 0,
-                                          .router = {.sigmoid = shifted,
+                                          .experts_normalised = i % 2 != 0 && !before,
+                                          .router = {.sigmoid = shifted || before,
                                                      .shifted = shifted,
+                                                     .before = before,
                                                      .groups = i == 2   ? 40
                                                                : i == 1 ? 8
                                                                         : 0,
@@ -413,18 +434,23 @@ static void many_experts_of_a_row(void **state)
         float got[ROWS][N];
         float want[N];
         for (int j = 0; j < ROWS * N; j++) {
-            got[j / N][j % N] = (float)(j * 7919 % 53) / 8.0F - 4.0F;
+            got[j / N][j % N] = (float)(j * 7919 % 53) / 8.0F + (before ? 30.0F : -4.0F);
         }
-        float before[ROWS][N];
-        memcpy(before, got, sizeof got);
-        assert_int_equal(dpe_kernel_choose_experts(got[0], shifted ? shift : NULL, ROWS, N,
-                                                   config.experts_per_token,
-                                                   config.experts_normalised, &config.router),
-                         0);
+        const struct dpe_routing choice = {.scores = got[0],
+                                           .shift = shifted ? shift : NULL,
+                                           .factors = i == 4 ? factor : NULL,
+                                           .rows = ROWS,
+                                           .n_experts = N,
+                                           .per_token = config.experts_per_token,
+                                           .router = config.router,
+                                           .normalised = config.experts_normalised};
+        float scores[ROWS][N];
+        memcpy(scores, got, sizeof got);
+        assert_int_equal(dpe_kernel_choose_experts(&choice), 0);
         for (int r = 0; r < ROWS; r++) {
             int64_t taken = 0;
-            memcpy(want, before[r], sizeof want);
-            dpe_experts_choose(&config, shifted ? &shifts : &(struct dpe_tensor){0}, want);
+            memcpy(want, scores[r], sizeof want);
+            dpe_experts_choose(&config, shifted ? &shifts : &none, i == 4 ? &factors : &none, want);
             for (int e = 0; e < N; e++) {
                 assert_true((got[r][e] != 0.0F) == (want[e] != 0.0F));
                 assert_true(fabs((double)got[r][e] - (double)want[e]) <= 1e-6 * (double)want[e]);
@@ -480,12 +506,41 @@ static void many_experts_in_groups(void **state)
                                             .n = N,
                                             .k = K};
         const struct dpe_combined combined = {made,   weights, counts, routes, E,
-                                              TOKENS, MOST,    N,      out};
+                                              TOKENS, MOST,    N,      out,    false};
         memset(made, 0x7f, sizeof made);
         assert_int_equal(dpe_kernel_grouped(&grouped), 0);
         assert_int_equal(dpe_kernel_combine(&combined), 0);
         for (int i = 0; i < TOKENS * N; i++) {
             assert_true(out[i] == want[i]);
+        }
+    }
+}
+
+/* Rows of a table times a factor, eight numbers at a time and one by one, in halves and in float.
+ */
+static void rows_of_a_table(void **state)
+{
+    enum { WORDS = 5, TOKENS = 9 };
+    static const int32_t tokens[TOKENS] = {4, 0, 3, 3, 1, 2, 4, 0, 1};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const int64_t width = i % 2 == 0 ? 48 : 7;
+        static float table[WORDS * 48], x[TOKENS * 48], want[TOKENS * 48];
+        static uint16_t table_half[WORDS * 48], x_half[TOKENS * 48];
+        fill_both(table, table_half, WORDS * width, 1);
+        fill_both(x, x_half, TOKENS * width, 2);
+        for (int64_t j = 0; j < TOKENS * width; j++) {
+            want[j] = x[j] + 4.0F * table[tokens[j / width] * width + j % width];
+        }
+        assert_int_equal(
+            i < 2 ? dpe_kernel_add_rows(DPE_F32, x, table, tokens, TOKENS, width, 4.0F)
+                  : dpe_kernel_add_rows(DPE_BF16, x_half, table_half, tokens, TOKENS, width, 4.0F),
+            0);
+        for (int64_t j = 0; j < TOKENS * width; j++) {
+            const uint32_t bits = (uint32_t)x_half[j] << 16;
+            float half = 0.0F;
+            memcpy(&half, &bits, sizeof half);
+            assert_true(i < 2 ? x[j] == want[j] : fabsf(half - want[j]) <= fabsf(want[j]) / 256.0F);
         }
     }
 }
@@ -527,14 +582,15 @@ static void branches(void **state)
  * positions and places of their own. */
 struct rotating {
     int64_t rows, head_dim;
-    bool masked, undone, scattered;
+    bool masked, undone, scattered, late;
 };
 
 enum { HEADS = 4, GROUP = 2, PLACES = 1400 };
 
 /* A rotated row of head h against the definition; true where it holds. */
 static bool rotated_well(const struct rotating *t, const struct dpe_row_rotation *rotation,
-                         const float *from, const float *to, int64_t h, int64_t position)
+                         const float *late, const float *from, const float *to, int64_t h,
+                         int64_t position)
 {
     int64_t pairs = t->head_dim / 2;
     bool good = true;
@@ -552,8 +608,10 @@ static bool rotated_well(const struct rotating *t, const struct dpe_row_rotation
         }
         double x = (double)from[j];
         double y = (double)from[j + pairs];
-        good = good && fabs((double)to[j] - (x * c - y * s)) <= 1e-6 &&
-               fabs((double)to[j + pairs] - (x * s + y * c)) <= 1e-6;
+        const double low = t->late ? (double)late[j] : 1.0;
+        const double high = t->late ? (double)late[j + pairs] : 1.0;
+        good = good && fabs((double)to[j] - (x * c - y * s) * low) <= 1e-6 &&
+               fabs((double)to[j + pairs] - (x * s + y * c) * high) <= 1e-6;
     }
     return good;
 }
@@ -568,6 +626,7 @@ static void rotate_case(const struct rotating *t)
     float *tables[6];
     float *from = make_numbers(t->rows * HEADS / GROUP * d, 9);
     float *to = make_numbers(2 * HEADS * PLACES * d, 10);
+    float *late = make_numbers(d, 12);
     assert_non_null(mask);
     for (int i = 0; i < 6; i++) {
         tables[i] = make_numbers(n, 20 + (uint32_t)i);
@@ -604,7 +663,8 @@ static void rotate_case(const struct rotating *t)
                                           .first = 5,
                                           .positions = t->scattered ? positions : NULL,
                                           .to_offsets = t->scattered ? offsets : NULL,
-                                          .to_first = 3};
+                                          .to_first = 3,
+                                          .late = t->late ? late : NULL};
     /* A copy of the first rows is another call of the same launch. */
     float *copied = make_numbers(HEADS / GROUP * 7 * d, 11);
     const struct dpe_rotated_rows copy = {.dtype = DPE_F32,
@@ -634,7 +694,7 @@ static void rotate_case(const struct rotating *t)
         int64_t to_row = t->scattered ? positions[r] + offsets[r] : 3 + r;
         for (int64_t i = 0; i < 2 * HEADS; i++) {
             int64_t h = i % HEADS;
-            assert_true(rotated_well(t, &rotation[i / HEADS],
+            assert_true(rotated_well(t, &rotation[i / HEADS], late,
                                      from + (r * HEADS / GROUP + h / GROUP) * d,
                                      to + (i * PLACES + to_row) * d, h, position));
         }
@@ -642,6 +702,7 @@ static void rotate_case(const struct rotating *t)
     for (int i = 0; i < 6; i++) {
         free(tables[i]);
     }
+    free(late);
     free(mask);
     free(from);
     free(to);
@@ -650,9 +711,9 @@ static void rotate_case(const struct rotating *t)
 static void rotated_rows(void **state)
 {
     static const struct rotating cases[] = {
-        {1, 16, true, true, false},     {1023, 32, false, false, false},
-        {1024, 16, true, false, false}, {1025, 32, true, true, false},
-        {1300, 6, true, true, false},   {1301, 16, false, true, true},
+        {1, 16, true, true, false, false},     {1023, 32, false, false, false, true},
+        {1024, 16, true, false, false, false}, {1025, 32, true, true, false, false},
+        {1300, 6, true, true, false, true},    {1301, 16, false, true, true, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -878,6 +939,7 @@ int main(void)
         cmocka_unit_test(likelihood),
         cmocka_unit_test(bias),
         cmocka_unit_test(rotated_rows),
+        cmocka_unit_test(rows_of_a_table),
         cmocka_unit_test(products),
         cmocka_unit_test(wide_products),
         cmocka_unit_test(gated_products),
