@@ -533,20 +533,22 @@ void dpe_job_header(const struct dpe_job *job)
     }
 }
 
-/* A session beside the first one, in at most half of the memory that is left. */
+/* A session beside the first one, in at most half of the memory that is left; the pages of weights
+ * that are mapped from disk count as free, and are not. */
 static dpe_status make_beside(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
                               struct dpe_session **session, struct dpe_error *err)
 {
     struct dpe_session_options options = dpe_job_session_options(job, capacity);
-    uint64_t used = dpe_session_memory(job->session).total;
-    for (int i = 0; i < DPE_JOB_SIDES - 1 && job->beside[i] != NULL; i++) {
-        used += dpe_session_memory(job->beside[i]).total;
-    }
-    const uint64_t left = job->memory == 0     ? dpe_device_memory(job->device)
-                          : job->memory > used ? job->memory - used
-                                               : 0;
+    struct dpe_session_needs needs = {0};
     options.beside = job->session;
-    options.max_memory = left / 2 > 0 ? left / 2 : 1;
+    DPE_TRY(dpe_session_estimate(dpe_model_config(job->model), plan, &options, &needs, err));
+    const uint64_t all = job->memory != 0 ? job->memory : dpe_device_memory(job->device);
+    uint64_t used = strncmp(job->device, "cpu", 3) == 0 && job->memory == 0 ? needs.weights : 0;
+    for (int i = -1; i < DPE_JOB_SIDES - 1 && job->memory != 0; i++) {
+        const struct dpe_session *other = i < 0 ? job->session : job->beside[i];
+        used += other != NULL ? dpe_session_memory(other).total : 0;
+    }
+    options.max_memory = all > used + 1 ? (all - used) / 2 : 1;
     options.kv_dir = NULL;
     DPE_TRY(dpe_session_create(job->model, plan, &options, session, err));
     dpe_session_set_poll(*session, poll_job, job);
