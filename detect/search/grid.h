@@ -36,6 +36,7 @@ struct dpe_detect_params {
     int64_t window;         /**< w, tokens: nearer keys keep their distance */
     bool still;             /**< no layer that a plan is for rotates: plans are temperatures, and
                                  groups, lengths and window decide nothing */
+    bool states;            /**< there are recurrent layers, and others rotate */
     int n_groups;           /**< C equal ranges of pairs */
     int n_lengths;
     int64_t lengths[DPE_DETECT_MAX_LENGTHS]; /**< detecting lengths t, ascending, w ≤ t ≤ L */

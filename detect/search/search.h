@@ -58,7 +58,7 @@ struct dpe_detect_tried {
     bool plain;                           /**< runtimes read it without an adapter */
     int heat;                             /**< it came in */
     int64_t contexts[DPE_DETECT_STREAMS]; /**< read of each task */
-    struct dpe_interval found; /**< recall, or nats per token, of the first task's contexts */
+    struct dpe_interval found; /**< recall, or perplexity, of the first task's contexts */
     double nll;                /**< nats per token of the guard's texts; NaN: not read */
 };
 

@@ -36,6 +36,7 @@ static dpe_status make_grid(struct detect_inputs *inputs, struct dpe_error *err)
         .length = args->job.length,
         .trained_length = inputs->job.trained_length,
         .still = still,
+        .states = !still && dpe_recurrent_values(&config->recurrent) > 0,
         .window =
             args->window > 0 ? args->window : dpe_detect_default_window(inputs->job.trained_length),
         .n_groups = still ? 1 : (int)dpe_least(args->groups, INT32_MAX),

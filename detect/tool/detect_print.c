@@ -289,7 +289,7 @@ static dpe_status add_found(struct dpe_result *out, const struct dpe_detect_repo
         dpe_result_whole(out, "usable_length", dpe_words_usable(words, words->kept));
         dpe_result_whole(out, "usable_length_unchanged", dpe_words_usable(words, "rope"));
     }
-    dpe_datasets_rows(&dpe_search_kinds[0], &told.search, "tried", "tried", out);
+    dpe_datasets_rows(&dpe_search_kind, &told.search, "tried", "tried", out);
     for (int i = 0; i < DPE_DETECT_RESULTS; i++) {
         const struct dpe_scores_result *scores = &told.validated[i].scores;
         for (int64_t plan = 0; plan < scores->n[DPE_VALIDATED_PLAN]; plan++) {

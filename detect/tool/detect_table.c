@@ -259,7 +259,7 @@ dpe_status dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_de
     const bool searched = report->search.n > 0;
     *told = (struct dpe_detect_told){.search = {.n = {report->search.n}}};
     if (searched) {
-        DPE_TRY(dpe_datasets_make(&dpe_search_kinds[0], &told->search, "method", err));
+        DPE_TRY(dpe_datasets_make(&dpe_search_kind, &told->search, "method", err));
     }
     for (int i = 0; i < report->search.n; i++) {
         tell_tried(&report->search.tried[i], &told->search.tried[i]);
@@ -290,7 +290,7 @@ dpe_status dpe_detect_tell(const struct dpe_detect_report *report, struct dpe_de
 
 void dpe_detect_told_free(struct dpe_detect_told *told)
 {
-    dpe_datasets_drop(&dpe_search_kinds[0], &told->search, "method");
+    dpe_datasets_drop(&dpe_search_kind, &told->search, "method");
 }
 
 static void put_validation(struct dpe_h5 *table, const struct dpe_detect_result *result,
@@ -330,8 +330,7 @@ static void put_search(struct dpe_h5 *table, const struct dpe_detect_report *rep
     if (result->n[0] == 0) {
         return;
     }
-    dpe_datasets_put(&dpe_search_kinds[report->of.searching.criterion != DPE_DETECT_RECALL], result,
-                     "/search", table);
+    dpe_datasets_put(&dpe_search_kind, result, "/search", table);
     dpe_h5_attr_i64(table, "/search", "contexts", report->search.spent);
     dpe_h5_attr_i64(table, "/search", "heats", report->search.heats);
     dpe_h5_attr_i64(table, "/search", "exhausted", report->search.exhausted);

@@ -144,7 +144,6 @@ static dpe_status choose_types(struct ask *ask, const struct dpe_runner *run, st
     const struct dpe_plan_context context = {.config = dpe_model_config(run->model),
                                              .trained_length = run->trained_length,
                                              .length = ask->run.made_for};
-    const bool file = tool->kv_dir != NULL && strcmp(tool->kv_dir, "none") != 0;
     const uint64_t room = tool->max_memory > 0 ? tool->max_memory : dpe_device_memory(run->device);
     struct dpe_session_options options = {.device = run->device,
                                           .n_threads = tool->threads,
@@ -155,7 +154,7 @@ static dpe_status choose_types(struct ask *ask, const struct dpe_runner *run, st
     DPE_TRY(dpe_plan_make("dpe", &context, &plan, err));
     DPE_TRY(dpe_session_estimate(context.config, &plan, &options, &needs, err));
     while (needs.memory > room && strncmp(options.device, "cpu", 3) == 0 && !tool->kv_given &&
-           !file && options.kv_type < DPE_KV_INT8) {
+           options.kv_type < DPE_KV_INT8) {
         options.kv_type++;
         DPE_TRY(dpe_session_estimate(context.config, &plan, &options, &needs, err));
     }

@@ -393,7 +393,7 @@ static struct dpe_session_options session_options(const struct arguments *a, int
         .prefill_chunk = a->chunk,
         .max_memory = a->tool.max_memory,
         .kv_type = a->tool.kv_type,
-        .kv_dir = dpe_tool_kv_dir(&a->tool),
+        .kv_dir = dpe_tool_kv_dir(),
         .knobs = {.length = "--length, --new",
                   .chunk = "--chunk",
                   .branches = "--branches",

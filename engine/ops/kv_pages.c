@@ -86,15 +86,14 @@ static dpe_status make_file(const char *folder, uint64_t bytes, int *fd, struct 
     if (*fd < 0) {
         return dpe_fail(
             err, DPE_CANNOT_CREATE,
-            "%s: cannot create a file for keys and values: %s; name another folder with "
-            "--kv-cache-dir",
+            "%s: cannot create a file for keys and values: %s; name another folder in TMPDIR",
             folder, strerror(errno));
     }
     if (in_memory(*fd)) {
         return dpe_fail(
             err, DPE_CANNOT_CREATE,
             "%s: its files lie in memory, where keys and values do not fit; name a folder "
-            "on a disk with --kv-cache-dir",
+            "on a disk in TMPDIR",
             folder);
     }
     int code = reserve(*fd, bytes);
@@ -102,7 +101,7 @@ static dpe_status make_file(const char *folder, uint64_t bytes, int *fd, struct 
         return dpe_fail(
             err, DPE_IO,
             "%s: cannot reserve %.1f MiB for keys and values: %s; free space there, name "
-            "another folder with --kv-cache-dir, or use a smaller --kv-cache-dtype",
+            "another folder in TMPDIR, or use a smaller --kv-cache-dtype",
             folder, (double)bytes / 0x1p20, strerror(code));
     }
     return DPE_OK;

@@ -17,9 +17,9 @@ dpe_status dpe_session_saved_shape(const struct dpe_session *s, struct dpe_saved
         : s->plan.selection.block > 0 ? "the plan selects keys, by what it keeps of blocks"
         : s->states.at != NULL        ? "layers have a state besides"
         : dpe_config_mixed(s->config) ? "layers differ in their heads, or share keys"
-        : s->bytes.file > 0           ? "they are in a file without a name (--kv-cache-dir)"
-        : s->prefix > 0               ? "branches share a prefix"
-                                      : NULL;
+        : s->bytes.file > 0 ? "they are in a file without a name, as they do not fit into memory"
+        : s->prefix > 0     ? "branches share a prefix"
+                            : NULL;
     if (why != NULL) {
         return dpe_fail(err, DPE_USAGE, "keys and values cannot be saved or restored here: %s",
                         why);

@@ -33,16 +33,14 @@ struct dpe_tool_options {
     uint64_t max_memory; /**< bytes, 0: the free memory */
     enum dpe_kv_type kv_type;
     bool kv_given;
-    const char *kv_dir; /**< NULL: not given; see dpe_tool_kv_dir */
     double time_budget; /**< seconds, 0: none */
     bool quiet;         /**< only warnings and errors on stderr */
     bool json;          /**< every stderr line is a JSON object */
-    bool force;         /**< replace an output that is not a resumable run of this identity */
-    bool salvage;       /**< continue after a damaged record and report what is lost */
+    bool force;         /**< replace an output that is not a resumable run of this identity, and
+                           continue after a damaged record */
 };
-/** dpe_session_options.kv_dir that the options mean: the folder that was given, else $TMPDIR, else
- *  /var/tmp; NULL for "none". */
-const char *dpe_tool_kv_dir(const struct dpe_tool_options *options);
+/** dpe_session_options.kv_dir of the tools: $TMPDIR, else /var/tmp. */
+const char *dpe_tool_kv_dir(void);
 /** The device that runs a model: `device`, or under --dtype auto what dpe_device_fastest makes of
  * it. DPE_USAGE where the options ask for bf16 and it multiplies a model, whose weights are there,
  * in another type. */
@@ -50,8 +48,7 @@ dpe_status dpe_tool_find_device(const struct dpe_tool_options *options,
                                 const struct dpe_model *model, const char **device,
                                 struct dpe_error *err);
 /** Options for `children`; their input is a struct dpe_tool_options. dpe_tool_option_set has the
- * options of all tools, dpe_tool_output_option_set the further ones of tools with a resumable
- * output (`force`, `salvage`). */
+ * options of all tools, dpe_tool_output_option_set `force` of tools with a resumable output. */
 extern const struct dpe_option_set dpe_tool_option_set, dpe_tool_output_option_set;
 
 /** Begins the definition of a tool's `main`, which its program and C tests call. */
@@ -164,7 +161,7 @@ void dpe_log(enum dpe_log_level level, const char *format, ...)
  *  first 0, has their size already. */
 void dpe_log_chunk(const struct dpe_session *session, int64_t *reported);
 /** Say once a session where its keys and values live, if that is a file. */
-void dpe_log_file(const struct dpe_session *session, const struct dpe_tool_options *options);
+void dpe_log_file(const struct dpe_session *session);
 /** How far something is. What is not known is NaN. */
 struct dpe_event {
     const char *name;   /**< of what happens: "sweep" */

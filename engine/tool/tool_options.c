@@ -23,19 +23,15 @@ static const struct dpe_option options_table[] = {
     {"threads", 0, "N", DPE_BASIC, "Threads to use (default: the cores it may use)", 50,
      DPE_COUNT(struct dpe_tool_options, threads, 1, 4096)},
     {"max-memory", 0, "BYTES", 0,
-     "Use at most this much memory, e.g. 8G (default: the free memory)", 50,
-     DPE_BYTES(struct dpe_tool_options, max_memory)},
+     "Use at most this much memory, e.g. 8G (default: the free memory). Keys and values that do "
+     "not fit into it live in a file in $TMPDIR, or /var/tmp, on device cpu",
+     50, DPE_BYTES(struct dpe_tool_options, max_memory)},
     {"kv-cache-dtype", 0, "f32|bf16|int8", 0,
      "Type of keys and values in the cache of device cpu (default: f32). Results of different "
      "types "
      "are different runs",
      50, DPE_CHOICE(struct dpe_tool_options, kv_type, dpe_kv_type_names),
      DPE_GIVEN(struct dpe_tool_options, kv_given)},
-    {"kv-cache-dir", 0, "DIR|none", 0,
-     "Folder of the file for keys and values that do not fit into --max-memory on device cpu "
-     "(default: "
-     "$TMPDIR or /var/tmp; none: refuse them)",
-     50, DPE_PATH(struct dpe_tool_options, kv_dir)},
     {"time-budget", 0, "TIME", DPE_BASIC,
      "Stop after this time, e.g. 90, 30m, 2h, with exit code 75; if the tool writes a table, run "
      "the same command to continue",
@@ -49,11 +45,11 @@ static const struct dpe_option options_table[] = {
 
 static const struct dpe_option output_table[] = {
     {NULL, 0, NULL, 0, "Output:", 60},
-    {"force", 0, NULL, DPE_BASIC, "Replace an output of another run", 60,
-     DPE_SWITCH(struct dpe_tool_options, force)},
-    {"salvage", 0, NULL, 0,
-     "Continue after a damaged journal record; the tool reports what is lost", 60,
-     DPE_SWITCH(struct dpe_tool_options, salvage)},
+    {"force", 0, NULL, DPE_BASIC,
+     "Replace an output of another run; continue after a damaged journal record, and report what "
+     "is "
+     "lost",
+     60, DPE_SWITCH(struct dpe_tool_options, force)},
     {0},
 };
 
@@ -74,13 +70,6 @@ static int check_device(int key, char *arg, struct dpe_command_line *state)
     /* What is recorded with results is the device that made them. */
     if (options->device == NULL || strcmp(options->device, "auto") == 0) {
         dpe_device_resolve("auto", &options->device, NULL);
-    }
-    if (options->kv_dir != NULL && strcmp(options->kv_dir, "none") != 0 &&
-        options->device != NULL && strncmp(options->device, "cpu", 3) != 0) {
-        dpe_line_error(state,
-                       "--kv-cache-dir: only device cpu keeps keys and values in a file, found "
-                       "--device %s",
-                       options->device);
     }
     if (options->dtype == DPE_TOOL_BF16 && !dpe_cuda_is_name(options->device)) {
         if (strcmp(options->device, "cpu") != 0 && strcmp(options->device, "cpu-bf16") != 0) {
@@ -117,23 +106,20 @@ dpe_status dpe_tool_find_device(const struct dpe_tool_options *options,
                           options->device);
 }
 
-const char *dpe_tool_kv_dir(const struct dpe_tool_options *options)
+const char *dpe_tool_kv_dir(void)
 {
-    const char *folder = options->kv_dir != NULL ? options->kv_dir : getenv("TMPDIR");
-    if (folder == NULL || *folder == '\0') {
-        folder = "/var/tmp";
-    }
-    return strcmp(folder, "none") == 0 ? NULL : folder;
+    const char *folder = getenv("TMPDIR");
+    return folder == NULL || *folder == '\0' ? "/var/tmp" : folder;
 }
 
-void dpe_log_file(const struct dpe_session *session, const struct dpe_tool_options *options)
+void dpe_log_file(const struct dpe_session *session)
 {
     uint64_t bytes = dpe_session_memory(session).file;
     if (bytes > 0) {
         char text[32];
         dpe_log_info("keys and values: %s in a file in %s, as they do not fit into --max-memory; "
                      "this is slower",
-                     dpe_format_bytes(bytes, text), dpe_tool_kv_dir(options));
+                     dpe_format_bytes(bytes, text), dpe_tool_kv_dir());
     }
 }
 

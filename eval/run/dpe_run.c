@@ -63,9 +63,7 @@ static const struct dpe_option options_table[] = {
      "Generate at most N tokens (default 64; with --chat 512 an answer)", 2,
      DPE_TOKENS(struct dpe_run_args, max_new, 1, DPE_MOST_COUNT)},
     {"show", KEY_MODE + MODE_SHOW, NULL, DPE_BASIC,
-     "Hide a secret in a long text of --corpus, and ask for it with the table, and unchanged where "
-     "the table does not say what that finds",
-     2},
+     "Hide a secret in a long text of --corpus, and ask for it unchanged and with the table", 2},
     {"corpus", 0, "PATH", 0, "With --show: the text, as dpe-eval takes it", 2,
      DPE_TEXT(struct dpe_run_args, corpus)},
     {"temperature", 0, "T", DPE_BASIC,
@@ -303,7 +301,7 @@ dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, 
         .prefill_chunk = run->args->chunk,
         .max_memory = run->args->tool.max_memory,
         .kv_type = run->args->tool.kv_type,
-        .kv_dir = dpe_tool_kv_dir(&run->args->tool),
+        .kv_dir = dpe_tool_kv_dir(),
         .knobs = {.length = run->args->mode == MODE_NLL   ? "--context"
                             : run->args->document != NULL ? "--document, --max-new"
                                                           : "prompt, --max-new",
@@ -313,7 +311,7 @@ dpe_status dpe_run_tool_session(const struct dpe_runner *run, int64_t capacity, 
     DPE_TRY(dpe_session_create(run->model, &plan, &options, session, err));
     int64_t logged = 0;
     dpe_log_chunk(*session, &logged);
-    dpe_log_file(*session, &run->args->tool);
+    dpe_log_file(*session);
     dpe_session_set_poll(*session, dpe_signals_poll, NULL);
     return DPE_OK;
 }

@@ -75,16 +75,11 @@ static void secret_free(struct secret *secret)
 static const char *sentence_around(const struct dpe_text *text, size_t at, int *n)
 {
     size_t first = at;
-    size_t last = at;
+    const size_t last = at + strcspn(text->bytes + at, ".\n");
     while (first > 0 && strchr(".\n", text->bytes[first - 1]) == NULL) {
         first--;
     }
-    while (last < text->n && strchr(".\n", text->bytes[last]) == NULL) {
-        last++;
-    }
-    while (first < last && text->bytes[first] == ' ') {
-        first++;
-    }
+    first += strspn(text->bytes + first, " ");
     *n = (int)(last - first);
     return text->bytes + first;
 }
@@ -94,17 +89,14 @@ static void print_secret(const struct dpe_runner *run, const struct secret *secr
     const char *words = secret->words.bytes;
     const char *needle = strstr(words, secret->sample.references[0]);
     size_t at = needle != NULL ? (size_t)(needle - words) : 0;
-    size_t question = secret->words.n;
+    const char *question = strrchr(words, '?');
     int n = 0;
-    while (question > 0 && words[question - 1] != '?') {
-        question--;
-    }
     const char *sentence = sentence_around(&secret->words, at, &n);
     dpe_print("text             %zu tokens of %s\n", secret->sample.prompt.n, run->args->corpus);
     dpe_print("secret           at %.0f %%: %.*s.\n", 100.0 * (double)at / (double)secret->words.n,
               n, sentence);
-    if (question > 0) {
-        sentence = sentence_around(&secret->words, question - 1, &n);
+    if (question != NULL) {
+        sentence = sentence_around(&secret->words, (size_t)(question - words), &n);
         dpe_print("                 %.*s\n", n, sentence);
     }
 }

@@ -143,11 +143,6 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
 
 static void check_usage(const struct dpe_serve_arguments *args)
 {
-    if (args->tool.kv_dir != NULL) {
-        dpe_tool_refuse(
-            "--kv-cache-dir: a server keeps the keys and values of its slots in memory; "
-            "a smaller --length, --slots or --kv-cache-dtype needs less");
-    }
     const char *wrong = NULL;
     bool table = args->table != NULL ||
                  (args->method != NULL && dpe_plan_table_of_spec(args->method) != NULL);

@@ -277,12 +277,12 @@ static const struct dpe_dataset searched[] = {
      .flag_meanings = "no yes"},
     {TRIED(plain, "no_adapter", DPE_COL_U8, "whether runtimes read it without an adapter", "1"),
      .flag_meanings = "no yes"},
-    {TRIED(value.mean, "mean", F64, "recall, or nats per token, of these contexts", NULL)},
-    {TRIED(value.low, "ci_low", F64, SHORT_LOW, NULL)},
-    {TRIED(value.high, "ci_high", F64, SHORT_HIGH, NULL)},
+    {TRIED(value.mean, "mean", F64, "recall, or perplexity, of these contexts", "1")},
+    {TRIED(value.low, "ci_low", F64, SHORT_LOW, "1")},
+    {TRIED(value.high, "ci_high", F64, SHORT_HIGH, "1")},
     {TRIED(nll, "text_nll", F64, "nats per token of the guard's texts, NaN = not read", "1")},
 };
-const struct dpe_dataset_kind dpe_search_kinds[2] = BY_SCORE(searched);
+const struct dpe_dataset_kind dpe_search_kind = KIND(searched);
 
 /* -------------------------------------------------------------------------------------- suites */
 

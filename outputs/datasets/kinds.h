@@ -266,14 +266,13 @@ struct dpe_searched_plan {
     int64_t contexts;          /**< that it read */
     uint8_t table, plain;      /**< a table can hold it; it needs no adapter */
     double nll;                /**< nats per token of the guard's texts; NaN */
-    struct dpe_interval value; /**< recall, or nats per token */
+    struct dpe_interval value; /**< recall, or perplexity */
 };
 struct dpe_search_result {
     int64_t n[DPE_DATASET_AXES]; /**< tried */
     struct dpe_searched_plan *tried;
 };
-/** By recall, and by nats per token. */
-extern const struct dpe_dataset_kind dpe_search_kinds[2];
+extern const struct dpe_dataset_kind dpe_search_kind;
 
 /** What the steps of an ablation vary, in /ablate; a step is a method. */
 struct dpe_ablate_result {

@@ -316,7 +316,7 @@ struct dpe_session_options dpe_job_session_options(const struct dpe_job *job, in
         .branches = alone ? 1 : job->batch,
         .max_memory = job->memory,
         .kv_type = dpe_job_kv_type(job),
-        .kv_dir = tool->max_memory != 0 ? dpe_tool_kv_dir(tool) : NULL,
+        .kv_dir = tool->max_memory != 0 ? dpe_tool_kv_dir() : NULL,
         .peers = &job->peers,
         .knobs = job->options->knobs,
     };
@@ -342,8 +342,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
                              const struct dpe_job_batch *wanted, struct dpe_error *err)
 {
     const struct dpe_tool_options *tool = &job->options->tool;
-    const bool file = tool->kv_dir != NULL && strcmp(tool->kv_dir, "none") != 0;
-    const bool packs = strncmp(job->device, "cpu", 3) == 0 && !tool->kv_given && !file;
+    const bool packs = strncmp(job->device, "cpu", 3) == 0 && !tool->kv_given;
     const bool meet = job->ranks->size > 1 && !job->options->dry_run;
     enum { NEW, WIDE, PACKED } begun = NEW;
     char type[16] = "";
@@ -465,7 +464,7 @@ const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_sess
         char file[32];
         dpe_append(text, DPE_JOB_MEMORY,
                    "; %s of keys and values in a file in %.80s, which is slower",
-                   dpe_format_bytes(needs->file, file), dpe_tool_kv_dir(&job->options->tool));
+                   dpe_format_bytes(needs->file, file), dpe_tool_kv_dir());
     }
     if (job->peers.size > 1) {
         dpe_append(text, DPE_JOB_MEMORY, ", in each of %d processes", job->peers.size);
@@ -537,7 +536,7 @@ dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int
                                                 dpe_remote_session(job->remote), &job->session, err)
                     : dpe_session_create(job->model, plan, &options, &job->session, err));
         dpe_session_set_poll(job->session, poll_job, job);
-        dpe_log_file(job->session, &job->options->tool);
+        dpe_log_file(job->session);
     }
     dpe_log_chunk(job->session, &job->told_chunk);
     return DPE_OK;

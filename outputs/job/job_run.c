@@ -152,7 +152,7 @@ static dpe_status open_run(struct dpe_job *job, const struct dpe_identity *ident
     DPE_TRY(describe(job, &info, err));
     const struct dpe_run_options options = {
         .force = args->tool.force,
-        .salvage = args->tool.salvage,
+        .salvage = args->tool.force,
         .rank = job->ranks->rank,
         .own_only = job->ranks->rank > 0,
         .info = &info,

@@ -200,7 +200,7 @@ static void add_words(struct dpe_report *report, const struct dpe_report_detecti
         .decides = v->r,
         .users = read_other(report, input, scores, "/validate/user", "-validated_sample"),
         .texts = read_other(report, input, scores, "/validate/guard", "-validated_sample"),
-        .search = read_other(report, input, &dpe_search_kinds[0], "/search", NULL),
+        .search = read_other(report, input, &dpe_search_kind, "/search", NULL),
         .spent = dpe_input_read_whole(input, "/search", "contexts", 0),
         .exhausted = dpe_input_read_whole(input, "/search", "exhausted", 0) != 0,
         .recall = v->recall,

@@ -378,11 +378,11 @@ void dpe_detection_search(struct dpe_report *report, const struct dpe_report_det
         return;
     }
     const struct dpe_search_result *s =
-        dpe_input_get(report, d->input, &dpe_search_kinds[0], "/search", NULL);
+        dpe_input_get(report, d->input, &dpe_search_kind, "/search", NULL);
     struct dpe_sheet *sheet = dpe_page_sheet(
         &report->page, "search",
         d->by_recall ? "plan:t|kind:t|heat:0|contexts:0|recall, %:i1|nats per token of texts:3"
-                     : "plan:t|kind:t|heat:0|contexts:0|nats per token:i3|of texts:3",
+                     : "plan:t|kind:t|heat:0|contexts:0|perplexity:i2|nats per token of texts:3",
         "Plans that the search tried");
     for (int64_t i = 0; s != NULL && i < s->n[0]; i++) {
         const struct dpe_searched_plan *tried = &s->tried[i];

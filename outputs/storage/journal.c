@@ -125,7 +125,7 @@ static dpe_status damage(const char *path, bool salvage, size_t at, size_t next,
     if (!salvage) {
         return dpe_fail(err, DPE_BAD_DATA,
                         "%s: expected record %llu at byte %zu, found damage up to record %llu at "
-                        "byte %zu; --salvage continues without the lost records",
+                        "byte %zu; --force continues without the lost records",
                         path, (unsigned long long)scan->sequence, at,
                         (unsigned long long)record->sequence, next);
     }

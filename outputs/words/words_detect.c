@@ -252,6 +252,27 @@ static void put_texts(const struct dpe_detect_words *of, struct dpe_text *out)
     }
 }
 
+/* Of a model with states: attention over its window alone beside the model as it is. */
+static void put_states(const struct dpe_detect_words *of, struct dpe_text *out)
+{
+    const struct dpe_searched_plan *tried = of->search != NULL ? of->search->tried : NULL;
+    for (int64_t i = 1; tried != NULL && i < of->search->n[0]; i++) {
+        if (strncmp(tried[i].method, "streaming-llm", strlen("streaming-llm")) == 0 &&
+            isfinite(tried[0].value.mean) && isfinite(tried[i].value.mean)) {
+            dpe_text_put(out,
+                         "the states or the rotation: with attention over its window alone %s ",
+                         of->recall ? "recall" : "perplexity");
+            put_value(of->recall, &tried[i].value, out);
+            dpe_text_put(out, ", as it is ");
+            put_value(of->recall, &tried[0].value, out);
+            dpe_text_put(out,
+                         " (%lld and %lld contexts); where the first is better, the rotation "
+                         "loses what the states keep",
+                         (long long)tried[i].contexts, (long long)tried[0].contexts);
+        }
+    }
+}
+
 static void put_short(const struct dpe_detect_words *of, struct dpe_text *out)
 {
     const bool plain = of->plain != NULL && strcmp(of->plain, of->kept) == 0;
@@ -297,7 +318,7 @@ void dpe_words_detect(struct dpe_page *page, const struct dpe_detect_words *of)
 {
     static void (*const lines[])(const struct dpe_detect_words *, struct dpe_text *) = {
         put_plan,  put_settings, put_usable, put_decides, put_users,
-        put_texts, put_short,    put_plain,  put_budget};
+        put_texts, put_states,   put_short,  put_plain,   put_budget};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0] && is_whole(of->decides); i++) {
         struct dpe_text line = {0};
         lines[i](of, &line);

@@ -1,155 +1,127 @@
 #!/usr/bin/env python3
-"""Decoding beside llama.cpp: the same weights as F32, F16 and BF16, on one and two threads, in turn.
+"""Prompts and decoding in dpe-bench and in llama.cpp, in turn, on the same cores: a model in several types, at several depths.
 
-  llama.py BENCH_DECODE LLAMA_BENCH MODEL WORK [CORES [ROUNDS]]     defaults: 2,3 and 4
+    llama.py DPE_BENCH MODEL.gguf WORK [--types BF16,Q8_0,Q4_1,Q4_K_M] [--depths 16,512,4096] [--threads 2,1] [--rounds 2] [--cores 0,1]
 
-MODEL is a Llama folder whose weights are BF16 in one safetensors file with tied embeddings (SmolLM2). WORK
-gets a folder and a GGUF file for each type (needs numpy and gguf). llama-bench is built from llama.cpp, which
-is in PyPI's source package llama-cpp-python:
-  cmake -B build -S vendor/llama.cpp -DLLAMA_CURL=OFF -DBUILD_SHARED_LIBS=OFF; cmake --build build --target llama-bench
-Best mean of four tokens of each program; both are pinned to the same cores."""
+By hand, on an idle machine. Needs llama-cpp-python with a library of llama.cpp's sources (those in its package on PyPI, 0.3.36: vendor/llama.cpp;
+LLAMA_CPP_LIB_PATH names another library's folder). llama.cpp itself makes WORK/TYPE.gguf of MODEL. Each program reads a prompt of so many tokens in
+parts of 512 and then decodes 16 tokens; the medians of all rounds are printed, and llama.cpp's time over dpe's."""
+import argparse
 import json
 import os
-import shutil
-import struct
+import pathlib
+import statistics
 import subprocess
 import sys
+import time
 
-import gguf
-import numpy as np
-
-KINDS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
-         "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.q_proj": "attn_q",
-         "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output"}
+NEW, PART = 16, 512
 
 
-def read_bf16(path):
-    with open(path, "rb") as file:
-        head = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        base = file.tell()
-        tensors = {}
-        for name, entry in head.items():
-            if name != "__metadata__":
-                begin, end = entry["data_offsets"]
-                file.seek(base + begin)
-                halves = np.frombuffer(file.read(end - begin), dtype=np.uint16)
-                tensors[name] = (halves.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])
-    return tensors
+def quiet():
+    import llama_cpp as lc
+    call = lc.llama_log_callback(lambda level, text, user: None)
+    lc.llama_log_set(call, None)
+    return lc, call  # which must live as long as the library
 
 
-def convert(x, kind):
-    x = np.ascontiguousarray(x)
-    if kind == "BF16":
-        return (x.view(np.uint32) >> 16).astype(np.uint16)
-    return x.astype(KINDS[kind])
+def make(source, kind, path):
+    lc, _call = quiet()
+    params = lc.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize, params.nthread = getattr(lc, "LLAMA_FTYPE_MOSTLY_" + kind), True, 2
+    assert lc.llama_model_quantize(str(source).encode(), str(path).encode(), params) == 0, path
 
 
-def write_folder(model, tensors, kind, folder):
-    os.makedirs(folder, exist_ok=True)
-    shutil.copy(os.path.join(model, "tokenizer.json"), folder)
-    with open(os.path.join(model, "config.json"), encoding="utf-8") as file:
-        config = json.load(file)
-    config["torch_dtype"] = KINDS[kind]
-    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-        json.dump(config, file)
-    head, blobs, at = {}, [], 0
-    for name, x in tensors.items():
-        blobs.append(convert(x, kind).tobytes())
-        head[name] = {"dtype": kind, "shape": list(x.shape), "data_offsets": [at, at + len(blobs[-1])]}
-        at += len(blobs[-1])
-    text = json.dumps(head).encode()
-    text += b" " * (-(8 + len(text)) % 64)
-    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for blob in blobs:
-            file.write(blob)
-    return config
+def run_llama(path, threads, depths):
+    """Of each depth the seconds of a prompt of that length and of a decoded token, in a process of its own (below)."""
+    lc, _call = quiet()
+    model = lc.llama_model_load_from_file(str(path).encode(), lc.llama_model_default_params())
+    assert model, path
+    params = lc.llama_context_default_params()
+    params.n_ctx, params.n_batch, params.n_ubatch = max(depths) + NEW + 1, PART, PART
+    params.n_threads = params.n_threads_batch = threads
+    context = lc.llama_init_from_model(model, params)
+    batch = lc.llama_batch_init(PART, 0, 1)
+
+    def feed(first, n, wanted):
+        batch.n_tokens = n
+        for i in range(n):
+            batch.token[i], batch.pos[i], batch.logits[i] = 7 * (first + i) % 500, first + i, wanted and i == n - 1
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, 0
+        assert lc.llama_decode(context, batch) == 0
+        lc.llama_synchronize(context)
+
+    for tokens in depths:
+        lc.llama_memory_clear(lc.llama_get_memory(context), True)
+        begin = time.perf_counter()
+        for first in range(0, tokens, PART):
+            n = min(PART, tokens - first)
+            feed(first, n, first + n == tokens)
+        prompt = time.perf_counter() - begin
+        begin = time.perf_counter()
+        for i in range(NEW):
+            feed(tokens + i, 1, True)
+        print(prompt, (time.perf_counter() - begin) / NEW)
 
 
-def interleaved(x, heads):
-    """llama.cpp rotates neighbours."""
-    return x.reshape(heads, 2, x.shape[0] // heads // 2, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
+def run_dpe(bench, path, threads, depths, work):
+    out = os.path.join(work, "bench.json")
+    lengths = [word for tokens in depths for word in ("--length", str(tokens))]
+    subprocess.run([bench, "--shape", path, *lengths, "--method", "rope", "--threads", str(threads), "--new", str(NEW), "--repeats", "1", "--json", out],
+                   check=True, stdout=subprocess.DEVNULL)
+    with open(out, encoding="utf-8") as file:
+        rows = [row for row in map(json.loads, file) if "prefill_s" in row]
+    os.remove(out)
+    return [(row["prefill_s"], row["token_s"]) for row in rows]
 
 
-def write_gguf(config, tensors, kind, path):
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    out = gguf.GGUFWriter(path, "llama")
-    out.add_context_length(config["max_position_embeddings"])
-    out.add_embedding_length(config["hidden_size"])
-    out.add_block_count(config["num_hidden_layers"])
-    out.add_feed_forward_length(config["intermediate_size"])
-    out.add_head_count(heads)
-    out.add_head_count_kv(kv_heads)
-    out.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    out.add_rope_freq_base(config["rope_theta"])
-    out.add_rope_dimension_count(config["hidden_size"] // heads)
-    out.add_vocab_size(config["vocab_size"])
-    out.add_tokenizer_model("none")
-    for name, x in tensors.items():
-        parts = name.split(".")
-        to = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}.get(name)
-        to = to or f"blk.{parts[2]}.{NAMES['.'.join(parts[3:-1])]}.weight"
-        if "q_proj" in name or "k_proj" in name:
-            x = interleaved(x, heads if "q_proj" in name else kv_heads)
-        if x.ndim == 1:
-            out.add_tensor(to, x)
-        elif kind == "BF16":
-            halves = convert(x, kind).view(np.uint8)
-            out.add_tensor(to, halves, raw_shape=halves.shape, raw_dtype=gguf.GGMLQuantizationType.BF16)
-        else:
-            out.add_tensor(to, convert(x, kind))
-    out.write_header_to_file()
-    out.write_kv_data_to_file()
-    out.write_tensors_to_file()
-    out.close()
+def measure(bench, ours, theirs, threads, depths, rounds, work):
+    """`ours` is a folder or GGUF file for dpe-bench, `theirs` a GGUF file."""
+    times = {"dpe": [], "llama.cpp": []}
+    for _ in range(rounds):
+        times["dpe"].append(run_dpe(bench, ours, threads, depths, work))
+        said = subprocess.run([sys.executable, __file__, "--llama", theirs, str(threads), *map(str, depths)], check=True, stdout=subprocess.PIPE,
+                              text=True).stdout
+        times["llama.cpp"].append([tuple(map(float, line.split())) for line in said.splitlines()])
+    for d, tokens in enumerate(depths):
+        middle = {name: [statistics.median(column) for column in zip(*(rows[d] for rows in of))] for name, of in times.items()}
+        for name, (prompt, token) in middle.items():
+            print(f"{name:10} {tokens} tokens, {threads} threads: {prompt:8.3f} s ({tokens / prompt:.0f} tokens/s), a decoded token {1e3 * token:8.2f} ms; "
+                  f"rounds {', '.join(f'{row[d][0]:.3f} s {1e3 * row[d][1]:.2f} ms' for row in times[name])}")
+        over = [b / a for a, b in zip(middle["dpe"], middle["llama.cpp"])]
+        print(f"llama.cpp over dpe: prompt {over[0]:.2f}, decoding {over[1]:.2f}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
-def forget(path):
-    """The pages of a file that was just written are scattered, and are read at two thirds of the rate."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def ours(program, folder, threads, cores):
-    env = dict(os.environ, OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="2000")  # as the tools set it
-    text = subprocess.run(["taskset", "-c", cores, program, folder, str(threads), "0", "24"], env=env, check=True,
-                          capture_output=True, text=True).stdout
-    line = json.loads(text.splitlines()[0])
-    return line["tokens/s"], line["read"]
-
-
-def theirs(program, path, threads, cores):
-    text = subprocess.run(["taskset", "-c", cores, program, "-m", path, "-p", "0", "-n", "4", "-t", str(threads), "-r",
-                           "6", "-o", "json"], check=True, capture_output=True, text=True).stdout
-    return max(json.loads(text)[0]["samples_ts"])
+def arguments(parser, depths, threads):
+    """The options that all comparisons have."""
+    parser.add_argument("--depths", default=depths)
+    parser.add_argument("--threads", default=threads)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--cores", default="0,1")
+    args = parser.parse_args()
+    os.sched_setaffinity(0, {int(core) for core in args.cores.split(",")})
+    args.depths, args.threads = [[int(n) for n in words.split(",")] for words in (args.depths, args.threads)]
+    return args
 
 
 def main():
-    bench, llama, model, work = sys.argv[1:5]
-    cores = sys.argv[5] if len(sys.argv) > 5 else "2,3"
-    rounds = int(sys.argv[6]) if len(sys.argv) > 6 else 4
-    tensors = read_bf16(os.path.join(model, "model.safetensors"))
-    for kind in KINDS:
-        folder, path = os.path.join(work, kind), os.path.join(work, kind + ".gguf")
-        config = write_folder(model, tensors, kind, folder)
-        write_gguf(config, tensors, kind, path)
-        forget(os.path.join(folder, "model.safetensors"))
-        forget(path)
-    size = sum(x.size for x in tensors.values())
-    print("| weights | threads | memory, GB/s | dpe, tokens/s | GB/s | share | llama.cpp, tokens/s | dpe / llama.cpp |")
-    print("|---|---|---|---|---|---|---|---|")
-    for kind in KINDS:
-        for threads in (1, 2):
-            best, other, read = 0.0, 0.0, 0.0
-            for _ in range(rounds):
-                rate, memory = ours(bench, os.path.join(work, kind), threads, cores)
-                best, read = max(best, rate), max(read, memory)
-                other = max(other, theirs(llama, os.path.join(work, kind + ".gguf"), threads, cores))
-            rate = 1e-9 * best * size * (4 if kind == "F32" else 2)
-            print(f"| {kind} | {threads} | {read:.1f} | {best:.1f} | {rate:.1f} | {rate / read:.2f} | {other:.1f} | "
-                  f"{best / other:.2f} |", flush=True)
+    if sys.argv[1] == "--llama":
+        run_llama(sys.argv[2], int(sys.argv[3]), [int(n) for n in sys.argv[4:]])
+        return
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bench")
+    parser.add_argument("model")
+    parser.add_argument("work")
+    parser.add_argument("--types", default="BF16,Q8_0,Q4_1,Q4_K_M")
+    args = arguments(parser, "16,512,4096", "2,1")
+    for kind in args.types.split(","):
+        path = pathlib.Path(args.work) / f"{kind}.gguf"
+        if not path.exists():
+            make(args.model, kind, path)
+        for threads in args.threads:
+            print(kind)
+            measure(args.bench, str(path), str(path), threads, args.depths, args.rounds, args.work)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -29,8 +29,9 @@ model="--model $work/model"
 # Attention that sees as much as in training, and states that reach further: beside the other plans, and on the page.
 # shellcheck disable=SC2086
 {
-    "$bin/dpe-detect" $model --corpus "$work/corpus" --length 1024 --threads 2 --dtype f32 --against streaming-llm -o "$work/far.h5" >"$work/out" 2>"$work/err" ||
-        fail "--against streaming-llm: $(cat "$work/err")"
+    "$bin/dpe-detect" $model --corpus "$work/corpus" --length 1024 --threads 2 --dtype f32 -o "$work/far.h5" >"$work/out" 2>"$work/err" ||
+        fail "dpe-detect: $(cat "$work/err")"
+    grep -q "^  the states or the rotation: with attention over its window alone [a-z ]* [0-9]" "$work/out" || fail "nothing of the states: $(cat "$work/out")"
     "$bin/dpe-report" "$work/far.h5" -o "$work/far.html" --quiet && grep -q streaming-llm "$work/far.html" || fail "streaming-llm is not on the page"
     "$bin/dpe-eval" ppl $model --corpus "$work/corpus" --length 256,1024 --threads 2 --method rope --method streaming-llm --samples 2 -o "$work/far-ppl.h5" >"$work/out" 2>"$work/err" ||
         fail "dpe-eval ppl: $(cat "$work/err")"

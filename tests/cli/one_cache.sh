@@ -22,7 +22,7 @@ detect eight
 # A search says how far it is, also where standard error is no terminal.
 grep -q "^search ([0-9]* plans): \([0-9]*\) of \1 samples" "$work/eight.err" || fail "no progress: $(cat "$work/eight.err")"
 detect one --batch 1
-detect tight --max-memory 13M --kv-cache-dir "$work"
+detect tight --max-memory 13M --kv-cache-dtype f32
 for name in one tight; do
     cmp -s "$work/eight.read" "$work/$name.read" || fail "$name: $(cat "$work/$name.read"), together: $(cat "$work/eight.read")"
     [ "$(steps $name)" -gt "$((3 * $(steps eight)))" ] || fail "$name: $(steps $name) steps, together $(steps eight)"

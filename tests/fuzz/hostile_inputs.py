@@ -481,7 +481,7 @@ def class_journal(draw, world):
             file.write(draw.choice(["", "host x pid -1 start 0 boot y since z\n", "\x1b[2J" * 50, "host h pid 999999999999999999999"]))
     if draw.random() < 0.2:
         shutil.copy(world + "/table.h5", world + "/out/o.h5")
-    return sweep(world, world + "/out/o.h5", *draw.choice([[], [], ["--salvage"], ["--force"], ["--salvage", "--force"],
+    return sweep(world, world + "/out/o.h5", *draw.choice([[], [], ["--force"],
                                                            ["--samples", "2"], ["--seed", "6"]]))
 
 

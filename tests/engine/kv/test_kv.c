@@ -318,7 +318,7 @@ static void a_full_disk_is_found_when_the_file_is_made(void **state)
     assert_non_null(strstr(err.text, folder));
     assert_non_null(strstr(err.text, "cannot reserve"));
     assert_non_null(strstr(err.text, strerror(ENOSPC)));
-    assert_non_null(strstr(err.text, "--kv-cache-dir"));
+    assert_non_null(strstr(err.text, "TMPDIR"));
 }
 
 static void folders_that_cannot_hold_the_file(void **state)

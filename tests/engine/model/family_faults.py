@@ -100,7 +100,7 @@ def main():
             write(work / "model", read(GOLDEN / family / "model.safetensors"), None)
             for config in (plain, plain | changes):
                 (work / "model" / "config.json").write_text(json.dumps(config))
-                same.append(run(work / "model", "--info"))
+                same.append(run(work / "model", "--show-plan"))
             assert same[0] == same[1], (family, changes, same)
     print(f"{n} tensors and {len(CONFIGS)} configurations refused")
 

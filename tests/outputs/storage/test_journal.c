@@ -234,7 +234,7 @@ static void a_flipped_bit_anywhere_never_makes_a_wrong_row(void **state)
             dpe_status status = fixture_open(scratch, 1, NULL, &run, &err);
             if (at < offsets[ROWS - 1]) {
                 assert_int_equal(status, DPE_BAD_DATA);
-                assert_non_null(strstr(err.text, "--salvage"));
+                assert_non_null(strstr(err.text, "--force"));
                 refused++;
             } else {
                 /* The last record looks like one that was being written. */

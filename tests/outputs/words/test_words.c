@@ -338,6 +338,32 @@ static void answer_of_a_search(void **state)
     shorter[1].mean = 0.85;
 }
 
+static void answer_of_a_model_with_states(void **state)
+{
+    const struct dpe_searched_plan other = tried[2];
+    const struct dpe_detect_words of = found();
+    (void)state;
+    tried[2].method = "streaming-llm";
+    tried[2].value = (struct dpe_interval){0.125, 0.0, 0.4, 2};
+    tried[2].contexts = 1;
+    tried[0].value = (struct dpe_interval){0.0625, (double)NAN, (double)NAN, 4};
+    tried[0].contexts = 2;
+    struct dpe_error err = {0};
+    struct dpe_page page = {.err = &err, .printed = true};
+    struct dpe_text text = {0};
+    dpe_words_detect(&page, &of);
+    put_lines(&page, &text);
+    assert_non_null(
+        strstr(text.bytes, "\nthe states or the rotation: with attention over its window alone "
+                           "recall 0.125 [0.000, 0.400], as it is 0.062 (1 and 2 contexts); where "
+                           "the first is better, the rotation loses what the states keep\n"));
+    dpe_text_free(&text);
+    dpe_page_free(&page);
+    tried[2] = other;
+    tried[0].value = (struct dpe_interval){0};
+    tried[0].contexts = 0;
+}
+
 static void answer_where_nothing_is_taken(void **state)
 {
     struct dpe_detect_words of = found();
@@ -423,6 +449,7 @@ int main(void)
         cmocka_unit_test(worth_beside_a_better_method),
         WITH_SCRATCH(texts_of_a_detection),
         cmocka_unit_test(answer_of_a_search),
+        cmocka_unit_test(answer_of_a_model_with_states),
         cmocka_unit_test(answer_where_nothing_is_taken),
         cmocka_unit_test(answer_of_a_sweep),
         cmocka_unit_test(groups_that_may_be_chance),
