@@ -105,7 +105,7 @@ static dpe_status start(void *state, struct dpe_error *err)
                                          .length_name = "excerpt_length",
                                          .length = longest(profile)};
     struct dpe_job *job = &profile->job;
-    const struct dpe_job_batch wanted = {1, 1, longest(profile)};
+    const struct dpe_job_batch wanted = {.batch = 1, .together = 1, .own = longest(profile)};
     DPE_TRY(dpe_job_fit_batch(job, &profile->plan, longest(profile), &wanted, err));
     job->group = job->batch = dpe_least(job->batch, MOST_TOGETHER);
     for (int64_t i = 0; i == 0 || i < job->batch; i++) {
@@ -268,12 +268,14 @@ static dpe_status fill_row(const struct dpe_norms *norms, dpe_status status, str
 }
 
 /* Excerpts at one length (the items' task); an engine runs them at once. */
-static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
-                            struct dpe_session *session, struct dpe_row *rows,
+static dpe_status make_rows(void *user, const struct dpe_job_rows *part, int64_t one,
                             struct dpe_error *err)
 {
     struct profile *profile = user;
+    const struct dpe_item *items = part->items;
+    const int64_t n = part->n;
     int64_t length = profile->lengths[items[0].task];
+    (void)one;
     struct dpe_norm_text texts[MOST_TOGETHER];
     double begin = dpe_clock();
     for (int64_t i = 0; i < n; i++) {
@@ -282,17 +284,19 @@ static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
                                               items[i].sample * profile->excerpts.length,
                                           length, dpe_norms_sums(profile->norms[i])};
     }
-    dpe_status status = dpe_session_norms(session, texts, n, err);
+    dpe_status status = dpe_session_norms(part->session, texts, n, err);
     if (status == DPE_NONFINITE && n > 1) { /* which one is not */
         for (int64_t i = 0; i < n; i++) {
-            DPE_TRY(make_rows(user, items + i, 1, session, rows + i, err));
+            const struct dpe_job_rows each = {part->session, part->key, items + i, 1,
+                                              part->rows + i};
+            DPE_TRY(make_rows(user, &each, 1, err));
         }
         return DPE_OK;
     }
     for (int64_t i = 0; i < n && (status == DPE_OK || status == DPE_NONFINITE); i++) {
-        struct dpe_row *row = &rows[i];
+        struct dpe_row *row = &part->rows[i];
         task_name(length, row->task);
-        memcpy(row->plan, profile->key, sizeof row->plan);
+        snprintf(row->plan, sizeof row->plan, "%s", part->key);
         row->sample = items[i].sample;
         row->prompt_tokens = length;
         row->seed = profile->args->job.seed;

@@ -15,16 +15,14 @@ int64_t dpe_detect_inputs_together(const struct detect_inputs *inputs)
     return inputs->args->use_niah ? dpe_niah_together(&inputs->needles.niah) : 1;
 }
 
-/* Samples decoded together: what was asked for, else 4, or as many as share something. */
+/* Samples decoded together: 4, or as many as share something. */
 static int64_t batch_of(const struct detect_inputs *inputs)
 {
     enum { USUAL = 4 };
-    const int64_t batch =
-        dpe_least(dpe_most(dpe_detect_inputs_together(inputs), USUAL), MOST_BATCH);
     /* Perplexities are computed one by one. */
-    return !dpe_detect_inputs_by_needles(inputs) ? 1
-           : inputs->args->batch > 0             ? inputs->args->batch
-                                                 : batch;
+    return dpe_detect_inputs_by_needles(inputs)
+               ? dpe_least(dpe_most(dpe_detect_inputs_together(inputs), USUAL), MOST_BATCH)
+               : 1;
 }
 
 dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_error *err)
@@ -35,11 +33,8 @@ dpe_status dpe_detect_inputs_fit_batch(struct detect_inputs *inputs, struct dpe_
     const struct dpe_job_batch wanted = {.batch = batch_of(inputs),
                                          .together =
                                              needles ? dpe_detect_inputs_together(inputs) : 1,
-                                         .own = shares ? DPE_QUESTION_ROWS : length};
-    if (inputs->args->batch > wanted.batch) {
-        dpe_log_info("--batch %lld: perplexities are computed one by one",
-                     (long long)inputs->args->batch);
-    }
+                                         .own = shares ? DPE_QUESTION_ROWS : length,
+                                         .answers = needles};
     DPE_TRY(dpe_job_fit_batch(&inputs->job, &inputs->grid.configs[0].plan, length, &wanted, err));
     /* Candidates are decoded as many together, under plans that may need more. */
     for (int i = 0; i < inputs->args->n_against; i++) {

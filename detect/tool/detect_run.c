@@ -70,13 +70,11 @@ static dpe_status fill_table(void *user, struct dpe_h5 *table, struct dpe_error 
     return dpe_detect_write(sweep->report, sweep->complete, table, err);
 }
 
-static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
-                            struct dpe_session *session, struct dpe_row *rows,
+static dpe_status make_rows(void *user, const struct dpe_job_rows *parts, int64_t n,
                             struct dpe_error *err)
 {
     const struct sweep *sweep = user;
-    return dpe_task_rows_of_items(&sweep->tasks[items->task], session,
-                                  sweep->work->keys[items->plan], items, n, rows, err);
+    return dpe_task_rows_of_items(&sweep->tasks[parts->items->task], parts, n, err);
 }
 
 /* Rounds of a few samples over all tasks and plans: a sweep that stops early has seen every plan

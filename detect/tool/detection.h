@@ -35,7 +35,6 @@ struct dpe_detect_arguments {
     int n_against; /**< further candidates */
     const char *against[DETECT_MOST_AGAINST];
     bool no_against; /**< --against none: no method is a candidate */
-    int64_t batch;   /**< samples decoded together, 0 = not given */
     double guard;    /**< perplexity that the table's plan may lose, as a share; 0: no guard */
 };
 

@@ -53,11 +53,6 @@ static const struct dpe_option sweep_options[] = {
      "Detecting lengths a,b,... or auto (default): L/128 ... L by powers of two, L0/2 and L0, none "
      "shorter than the window",
      4, DPE_TEXT(struct dpe_detect_arguments, lengths)},
-    {NULL, 0, NULL, 0, "Savings:", 5},
-    {"batch", 0, "N", 0,
-     "Samples decoded together; what their prompts share is read once. The answers stay the same. "
-     "Default: 4, or as many as share a context; 1: one by one",
-     5, DPE_COUNT(struct dpe_detect_arguments, batch, 1, 256)},
     {0},
 };
 
@@ -207,7 +202,7 @@ void dpe_detect_complete(struct dpe_command_line *state, struct dpe_detect_argum
 
 void dpe_detect_defaults(struct dpe_detect_arguments *args)
 {
-    *args = (struct dpe_detect_arguments){.job = {.samples = 100, .knobs = {.branches = "--batch"}},
+    *args = (struct dpe_detect_arguments){.job = {.samples = 100},
                                           .lengths = "auto",
                                           .temperature = "auto",
                                           .groups = 8,

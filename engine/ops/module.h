@@ -35,7 +35,7 @@ struct dpe_cuda_module {
     dpe_status (*describe)(const char *device, struct dpe_device_info *info, struct dpe_error *err);
 };
 /** Changes with struct dpe_ops and everything that its slots are handed. */
-enum { DPE_CUDA_MODULE_VERSION = 12 };
+enum { DPE_CUDA_MODULE_VERSION = 13 };
 
 #define DPE_CUDA_MODULE_SYMBOL "dpe_cuda_module"
 __attribute__((visibility("default"))) const struct dpe_cuda_module *dpe_cuda_module(void);

@@ -125,6 +125,7 @@ static inline const float *dpe_attention_rows(const struct dpe_attention *args,
 /** State of an opened backend; each backend has its own definition of it. */
 struct dpe_model;
 struct dpe_backend;
+struct dpe_session_part;
 
 /** Room on the host for what is made of logits, and threads to make it. */
 struct dpe_logit_room {
@@ -157,17 +158,21 @@ struct dpe_batch {
     int64_t start, offset;
     const int64_t *positions, *offsets; /**< [rows], or NULL: a run */
     struct dpe_lent lent;
-    const struct dpe_lent *lents; /**< [rows], or NULL */
-    int64_t branch;               /**< of a run */
-    const int64_t *branches;      /**< [rows], or NULL: of each row */
+    const struct dpe_lent *lents;         /**< [rows], or NULL */
+    int64_t branch;                       /**< of a run */
+    const int64_t *branches;              /**< [rows], or NULL: of each row */
+    const struct dpe_session_part *parts; /**< [n_parts] whose rows follow each other; n_parts 0:
+                                               all rows are of the lane's session */
+    int64_t n_parts;
     int32_t *best; /**< [wanted] host: the likeliest next tokens (slot `best`), or NULL */
     struct dpe_logit_room room; /**< for them */
 };
 
 /** Where the keys and values of a batch go, one layer. */
 struct dpe_store {
-    dpe_mem k, v;             /**< [rows][n_kv_heads][head_dim] */
-    dpe_mem cache_k, cache_v; /**< row r goes to row position(r) + offset(r) of each KV head */
+    const struct dpe_plan *plan; /**< of the layer */
+    dpe_mem k, v;                /**< [rows][n_kv_heads][head_dim] */
+    dpe_mem cache_k, cache_v;    /**< row r goes to row position(r) + offset(r) of each KV head */
     dpe_mem q, cache_q; /**< the same of queries, [rows][n_heads][head_dim]; cache_q NULL: they
                              are not kept */
     int64_t capacity;
@@ -250,6 +255,9 @@ struct dpe_ops {
     /** Bytes of the backend's own buffers (in addition to those of `allocate`). */
     uint64_t (*state_bytes)(const struct dpe_config *config, const struct dpe_plan *plan,
                             const struct dpe_session_options *options);
+    /** Of these, bytes of the tables of a session's plan and of its kinds of layers. */
+    uint64_t (*plan_bytes)(const struct dpe_config *config, const struct dpe_plan *plan,
+                           const struct dpe_session_options *options);
 
     dpe_mem (*allocate)(struct dpe_backend *backend, uint64_t bytes);
     void (*release)(struct dpe_backend *backend, dpe_mem memory);
@@ -257,12 +265,14 @@ struct dpe_ops {
      *  and until a slot changes them: where they are, or a copy in `room` [n]. */
     const float *(*read)(struct dpe_backend *backend, dpe_mem from, int64_t n, float *room);
 
-    /** The plan of the layers of a kind (dpe_config.kinds) from now on and its tables, which live
-     * until the next call for that kind. Kind 0 is the plan in force; the others are told once,
-     * after it. DPE_NO_MEMORY, or as `finish`. */
-    dpe_status (*set_plan)(struct dpe_backend *backend, int kind, const struct dpe_plan *plan,
+    /** A plan of a session or of one of its kinds of layers, and its tables: what later calls with
+     * this pointer mean, until the next call for it or `drop_plan`. DPE_NO_MEMORY, or as `finish`.
+     */
+    dpe_status (*set_plan)(struct dpe_backend *backend, const struct dpe_plan *plan,
                            const struct dpe_rotation *rotation, struct dpe_error *err);
-    /** Told before the operations of a batch, which lives until `finish`. */
+    void (*drop_plan)(struct dpe_backend *backend, const struct dpe_plan *plan);
+    /** Told before the operations of a batch, which lives until `finish`. Operations get its
+     * arrays, or parts of them. */
     void (*begin_batch)(struct dpe_backend *backend, const struct dpe_batch *batch);
     /** Whether an operation has failed so far, asked before those of each layer: as `finish`. */
     dpe_status (*status)(const struct dpe_backend *backend, struct dpe_error *err);

@@ -95,12 +95,23 @@ static const float *reference_read(struct dpe_backend *backend, dpe_mem from, in
     return from;
 }
 
-static dpe_status reference_set_plan(struct dpe_backend *backend, int kind,
-                                     const struct dpe_plan *plan,
+static uint64_t reference_plan_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                                     const struct dpe_session_options *options)
+{
+    (void)config, (void)plan, (void)options;
+    return 0;
+}
+
+static dpe_status reference_set_plan(struct dpe_backend *backend, const struct dpe_plan *plan,
                                      const struct dpe_rotation *rotation, struct dpe_error *err)
 {
-    (void)backend, (void)kind, (void)plan, (void)rotation, (void)err;
+    (void)backend, (void)plan, (void)rotation, (void)err;
     return DPE_OK;
+}
+
+static void reference_drop_plan(struct dpe_backend *backend, const struct dpe_plan *plan)
+{
+    (void)backend, (void)plan;
 }
 
 static void reference_begin_batch(struct dpe_backend *backend, const struct dpe_batch *batch)
@@ -489,10 +500,12 @@ const struct dpe_ops *dpe_ops_reference(void)
         .close = reference_close,
         .supports = reference_supports,
         .state_bytes = reference_state_bytes,
+        .plan_bytes = reference_plan_bytes,
         .allocate = reference_allocate,
         .release = reference_release,
         .read = reference_read,
         .set_plan = reference_set_plan,
+        .drop_plan = reference_drop_plan,
         .begin_batch = reference_begin_batch,
         .status = reference_status,
         .embed = reference_embed,

@@ -50,6 +50,7 @@ struct dpe_ways {
     uint8_t way[DPE_WAY_PARTS];
 };
 
+struct dpe_session;
 struct dpe_session_options {
     /** "cpu" (default when NULL), "cpu-bf16", "reference", "cuda", "cuda:N", "auto". */
     const char *device;
@@ -69,9 +70,14 @@ struct dpe_session_options {
                                no limit */
     bool each_call; /**< with a time limit: wait after each call, so that a failure names it */
     struct dpe_ways ways; /**< zeros: the fastest. dpe_session_create finds those that are right */
-    const struct dpe_peers *peers;  /**< the processes with the rest of the model, borrowed for the
-                                         session's life; NULL: all of it is here. An estimate uses
-                                       only index and size */
+    const struct dpe_peers *peers; /**< the processes with the rest of the model, borrowed for the
+                                        session's life; NULL: all of it is here. An estimate uses
+                                      only index and size */
+    /** The session that this one is to be beside: it has a cache, a plan and branches of its own,
+     * and the other's weights, buffers, device, threads, type of cache, peers and (at most) chunk,
+     * whatever these options say. The other one outlives it; one thread uses both. Steps of both
+     * can be one (dpe_session_step_parts). NULL: none. An estimate is what it needs in addition. */
+    struct dpe_session *beside;
     struct dpe_session_knobs knobs; /**< names borrowed for the session's life; all NULL: those of
                                          these fields */
 };

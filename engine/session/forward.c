@@ -28,13 +28,78 @@ static int64_t rows_of_run(const struct dpe_batch *batch)
     return batch->positions != NULL ? 1 : batch->rows;
 }
 
-static dpe_status report_nonfinite(const struct dpe_lane *l, int64_t layer, int64_t position,
+/* Rows of a batch that are of one session: `n` from `first` on. */
+struct share {
+    struct dpe_session *session;
+    int64_t first, n;
+};
+
+static int64_t shares_of(const struct dpe_batch *batch)
+{
+    return batch->n_parts > 0 ? batch->n_parts : 1;
+}
+
+/* Share i. Of a batch without parts all rows are one. */
+static struct share share_at(const struct dpe_lane *l, const struct dpe_batch *batch, int64_t i)
+{
+    struct share share = {l->session, 0, batch->rows};
+    for (int64_t p = 0; p <= i && p < batch->n_parts; p++) {
+        share.first = p > 0 ? share.first + share.n : 0;
+        share.session = batch->parts[p].session;
+        share.n = batch->parts[p].n;
+    }
+    return share;
+}
+
+/* Rows of a batch as one of their own. */
+static struct dpe_batch some_of(const struct dpe_batch *batch, const struct share *share)
+{
+    struct dpe_batch some = *batch;
+    if (batch->positions != NULL) {
+        some.tokens += share->first;
+        some.positions += share->first;
+        some.offsets += share->first;
+        some.lents += share->first;
+        some.branches += share->first;
+        some.rows = share->n;
+        some.n_parts = 0;
+    }
+    return some;
+}
+
+/* The plan and the tables of a layer. */
+static const struct dpe_plan *plan_of(const struct dpe_session *s, int64_t layer)
+{
+    const int kind = s->config->layer_kinds != NULL ? s->config->layer_kinds[layer] : 0;
+    return kind == 0 ? &s->plan : &s->kind_plans[kind];
+}
+
+static const struct dpe_rotation *rotation_of(const struct dpe_session *s, int64_t layer)
+{
+    const int kind = s->config->layer_kinds != NULL ? s->config->layer_kinds[layer] : 0;
+    return kind == 0 ? &s->rotation : &s->kind_rotations[kind];
+}
+
+/* A session's own lane has the workspace of the one whose buffers it uses. */
+static dpe_mem workspace_of(const struct dpe_lane *l)
+{
+    return l == &l->session->own ? l->session->base->own.workspace : l->workspace;
+}
+
+/* `row` of the batch is not finite. */
+static dpe_status report_nonfinite(const struct dpe_lane *l, int64_t layer,
+                                   const struct dpe_batch *batch, int64_t row,
                                    struct dpe_error *err)
 {
+    const int64_t position = position_of(batch, row);
+    struct share share = share_at(l, batch, 0);
+    for (int64_t i = 1; row >= share.first + share.n && i < batch->n_parts; i++) {
+        share = share_at(l, batch, i);
+    }
     dpe_fail(err, DPE_NONFINITE,
              "NaN or infinity after layer %" PRId64 " at position %" PRId64
              "; the weights or the position plan (%s) produce it",
-             layer, position, l->session->plan.name);
+             layer, position, share.session->plan.name);
     if (err != NULL) {
         err->layer = (int)layer;
         err->position = position;
@@ -76,7 +141,7 @@ static dpe_status read_heads(struct dpe_lane *l, int64_t layer, const struct dpe
                       s->tap_k + others * k_width);
     dpe_status status = l->ops->finish(l->backend, &bad_layer, &bad_row, err);
     if (status == DPE_OK && bad_layer >= 0) {
-        status = report_nonfinite(l, bad_layer, position_of(batch, bad_row), err);
+        status = report_nonfinite(l, bad_layer, batch, bad_row, err);
     }
     if (peers->size == 1) {
         return status;
@@ -140,7 +205,8 @@ struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)
 {
     bool keeps =
         dpe_selection_keeps_queries(&s->plan.selection) && dpe_config_moves(s->config, layer);
-    return (struct dpe_store){.cache_k = s->kept[layer].k,
+    return (struct dpe_store){.plan = plan_of(s, layer),
+                              .cache_k = s->kept[layer].k,
                               .cache_v = s->kept[layer].v,
                               .cache_q = s->kept[layer].q,
                               .capacity = s->options.capacity,
@@ -150,29 +216,31 @@ struct dpe_store dpe_session_store(const struct dpe_session *s, int64_t layer)
                               .kv_layer = dpe_config_attending(s->config, layer)};
 }
 
-/* Attention of a layer for the rows of a batch from `first` on, whose queries are in the lane. */
+/* Attention of a layer for a share of a batch, from row `first` of the batch on, whose queries are
+ * in the lane. */
 static struct dpe_attention attention_of(const struct dpe_lane *l, int64_t layer,
-                                         const struct dpe_batch *batch, int64_t first)
+                                         const struct dpe_batch *batch, const struct share *share,
+                                         int64_t first)
 {
-    const struct dpe_session *s = l->session;
+    const struct dpe_session *s = share->session;
+    const bool steps = batch->positions != NULL;
     const struct dpe_config *c = l->config;
     const int64_t head_dim = dpe_config_head_dim(c, layer);
     const int64_t keys_of = dpe_config_keys_of(c, layer);
     int64_t width = c->n_heads * head_dim;
-    int kind = c->layer_kinds != NULL ? c->layer_kinds[layer] : 0;
     const struct dpe_selection *selection = &s->plan.selection;
     return (struct dpe_attention){
-        .plan = kind == 0 ? &s->plan : &s->kind_plans[kind],
-        .rotation = kind == 0 ? &s->rotation : &s->kind_rotations[kind],
+        .plan = plan_of(s, layer),
+        .rotation = rotation_of(s, layer),
         .layer = layer,
         .start = batch->start + first,
-        .rows = batch->rows - first,
+        .rows = share->first + share->n - first,
         .prefix = s->prefix,
         .offset = batch->offset,
-        .positions = batch->positions,
-        .offsets = batch->offsets,
+        .positions = steps ? batch->positions + first : NULL,
+        .offsets = steps ? batch->offsets + first : NULL,
         .lent = batch->lent,
-        .lents = batch->lents,
+        .lents = steps ? batch->lents + first : NULL,
         .n_heads = c->n_heads,
         .n_kv_heads = dpe_config_kv_heads(c, layer),
         .head_dim = head_dim,
@@ -190,8 +258,8 @@ static struct dpe_attention attention_of(const struct dpe_lane *l, int64_t layer
                      ? dpe_selection_slots(selection, s->options.capacity, s->options.branches)
                      : 0,
         .room = s->room,
-        .lse = l->lse,
-        .workspace = l->workspace,
+        .lse = l->lse != NULL && steps ? (float *)l->lse + first * c->n_heads : l->lse,
+        .workspace = workspace_of(l),
         .n_threads = l->n_threads,
     };
 }
@@ -210,19 +278,21 @@ static struct dpe_branches branches_of(const struct dpe_lane *l, int64_t rows, i
     };
 }
 
-static void attend(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch, int64_t first)
+static void attend(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch,
+                   const struct share *share, int64_t first)
 {
-    struct dpe_attention args = attention_of(l, layer, batch, first);
+    struct dpe_attention args = attention_of(l, layer, batch, share, first);
     struct dpe_branches branches = branches_of(l, batch->rows, first);
+    branches.rows = args.rows;
     branches.out = args.out;
     args.compressed = branches.compressed;
     l->ops->attention(l->backend, &args);
     if (l->config->sinks) {
-        l->ops->sinks(l->backend, layer, l->lse, args.rows, args.out);
+        l->ops->sinks(l->backend, layer, args.lse, args.rows, args.out);
     }
     if (branches.windowed != NULL) {
-        args.plan = &l->session->kind_plans[1];
-        args.rotation = &l->session->kind_rotations[1];
+        args.plan = &share->session->kind_plans[1];
+        args.rotation = &share->session->kind_rotations[1];
         args.compressed = NULL;
         args.out = branches.windowed;
         l->ops->attention(l->backend, &args);
@@ -238,10 +308,11 @@ static void attend(struct dpe_lane *l, int64_t layer, const struct dpe_batch *ba
 }
 
 /* The blocks that a batch completes, for the selections after it. */
-static void represent(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch)
+static void represent(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch,
+                      const struct share *share)
 {
-    if (l->session->kept[layer].marks != NULL) {
-        const struct dpe_attention args = attention_of(l, layer, batch, 0);
+    if (share->session->kept[layer].marks != NULL) {
+        const struct dpe_attention args = attention_of(l, layer, batch, share, share->first);
         l->ops->represent(l->backend, &args);
     }
 }
@@ -250,7 +321,8 @@ void dpe_forward_represent(struct dpe_session *s, int64_t layer, int64_t branch,
 {
     const struct dpe_batch batch = {
         .start = s->prefix, .rows = n - s->prefix, .offset = branch * s->room};
-    represent(&s->own, layer, &batch);
+    const struct share share = {s, 0, batch.rows};
+    represent(&s->own, layer, &batch, &share);
 }
 
 static dpe_status check_finite(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch,
@@ -258,7 +330,7 @@ static dpe_status check_finite(struct dpe_lane *l, int64_t layer, const struct d
 {
     int64_t bad = l->ops->first_nonfinite(l->backend, layer, row_of_x(l, first),
                                           batch->rows - first, l->config->hidden);
-    return bad < 0 ? DPE_OK : report_nonfinite(l, layer, position_of(batch, first + bad), err);
+    return bad < 0 ? DPE_OK : report_nonfinite(l, layer, batch, first + bad, err);
 }
 
 /* What a device reports only at the end. Rows count from the first that the layer looked at. */
@@ -271,7 +343,7 @@ static dpe_status finish(struct dpe_lane *l, const struct dpe_batch *batch, stru
         return DPE_OK;
     }
     int64_t first = layer == l->config->n_layers - 1 ? batch->rows - batch->wanted : 0;
-    return report_nonfinite(l, layer, position_of(batch, first + row), err);
+    return report_nonfinite(l, layer, batch, first + row, err);
 }
 
 /* A layer's share of x is here; all of it afterwards. */
@@ -378,21 +450,44 @@ static void project(struct dpe_lane *l, int64_t layer, int64_t rows, int64_t fir
     }
 }
 
-/* H of the plan's temperature, on the queries of branches from row `first` on. The layers that the
+/* H of the plan's temperature, on the queries of a share from row `first` on. The layers that the
  * plan does not move have plans without one. */
-static void scale_heads(struct dpe_lane *l, int64_t layer, int64_t rows, int64_t first)
+static void scale_heads(struct dpe_lane *l, int64_t layer, const struct share *share, int64_t first)
 {
     const struct dpe_config *c = l->config;
-    const struct dpe_temperature *t = &l->session->plan.temperature;
+    const struct dpe_temperature *t = &share->session->plan.temperature;
     const int64_t width = c->n_heads * c->head_dim;
-    if (first >= rows || (c->layer_kinds != NULL && c->layer_kinds[layer] != 0)) {
+    const int64_t rows = share->first + share->n - first;
+    if (rows <= 0 || (c->layer_kinds != NULL && c->layer_kinds[layer] != 0)) {
         return;
     }
     for (int i = 0; i < t->n_heads; i++) {
         if (t->heads[i].layer == layer) {
-            l->ops->scale_part(l->backend, row_of(l, l->q, first, width), rows - first, width,
+            l->ops->scale_part(l->backend, row_of(l, l->q, first, width), rows, width,
                                t->heads[i].head * c->head_dim, c->head_dim, t->heads[i].factor);
         }
+    }
+}
+
+/* The keys and values of a share into its session's cache, and its attention from row `first` on
+ * (not a row: none); `first_q`: its first query. */
+static void attend_share(struct dpe_lane *l, int64_t layer, const struct dpe_batch *batch,
+                         const struct share *share, int64_t first_q, int64_t first)
+{
+    const int64_t head_dim = dpe_config_head_dim(l->config, layer);
+    const int64_t kv_width = dpe_config_kv_heads(l->config, layer) * head_dim;
+    const struct dpe_batch some = some_of(batch, share);
+    struct dpe_store store = dpe_session_store(share->session, layer);
+    scale_heads(l, layer, share, dpe_most(first_q, share->first));
+    store.q = row_of(l, l->q, share->first, l->config->n_heads * head_dim);
+    store.k = row_of(l, l->k, share->first, kv_width);
+    store.v = row_of(l, l->v, share->first, kv_width);
+    if (dpe_config_kept(l->config, layer) > 0) {
+        l->ops->store_kv(l->backend, &some, &store);
+    }
+    represent(l, layer, batch, share);
+    if (first < batch->rows) {
+        attend(l, layer, batch, share, dpe_most(first, share->first));
     }
 }
 
@@ -404,24 +499,22 @@ static dpe_status add_attention(struct dpe_lane *l, const struct dpe_batch *batc
     const struct dpe_session *s = l->session;
     int64_t rows = batch->rows;
     const struct dpe_config *c = l->config;
-    struct dpe_store store = dpe_session_store(s, layer);
-    bool all = s->tap != NULL || s->sums.q != NULL || store.keeps_queries;
+    bool taps = s->tap != NULL && batch->n_parts == 0;
+    bool all = s->sums.q != NULL || taps;
+    for (int64_t i = 0; i < shares_of(batch); i++) {
+        all = all || dpe_session_store(share_at(l, batch, i).session, layer).keeps_queries;
+    }
     int64_t first_q = all ? 0 : first;
     project(l, layer, rows, first_q);
     DPE_TRY(s->sums.q != NULL ? add_norms(l, layer, batch, err) : DPE_OK);
-    DPE_TRY(s->tap != NULL ? give_tap(l, layer, batch, err) : DPE_OK);
-    scale_heads(l, layer, rows, first_q);
-    store.q = l->q;
-    store.k = l->k;
-    store.v = l->v;
-    if (dpe_config_kept(c, layer) > 0) {
-        l->ops->store_kv(l->backend, batch, &store);
+    DPE_TRY(taps ? give_tap(l, layer, batch, err) : DPE_OK);
+    for (int64_t i = 0; i < shares_of(batch); i++) {
+        const struct share share = share_at(l, batch, i);
+        attend_share(l, layer, batch, &share, first_q, first);
     }
-    represent(l, layer, batch);
     if (first == rows) {
         return DPE_OK;
     }
-    attend(l, layer, batch, first);
     return add_to_stream(l, layer, DPE_WEIGHT_O, DPE_WEIGHT_ATTENTION_AFTER,
                          row_of(l, l->attended, first, c->n_heads * dpe_config_head_dim(c, layer)),
                          rows - first, row_of_x(l, first), err);
@@ -438,28 +531,37 @@ static dpe_status add_recurrence(struct dpe_lane *l, const struct dpe_batch *bat
     const int64_t rows = batch->rows;
     const int64_t values = dpe_recurrent_values(r);
     dpe_mem in = read_stream(l, DPE_WEIGHT_ATTENTION_NORM, layer, l->x, rows);
-    const struct dpe_recurrence args = {.layer = layer,
-                                        .rows = rows,
-                                        .q = l->q,
-                                        .k = l->k,
-                                        .v = l->v,
-                                        .gate = l->gates,
-                                        .beta = row_of(l, l->gates, rows, values),
-                                        .decay = row_of(l, l->gates, rows, values + r->value_heads),
-                                        .out = l->attended,
-                                        .states = l->session->kept[layer].states,
-                                        .start = batch->start,
-                                        .state = batch->branch,
-                                        .which = batch->branches,
-                                        .workspace = l->workspace};
+    const int64_t keys = dpe_recurrent_keys(r);
+    dpe_mem beta = row_of(l, l->gates, rows, values);
+    dpe_mem decay = row_of(l, l->gates, rows, values + r->value_heads);
     if (l->session->sums.q != NULL) {
         l->session->sums.rows[layer] += rows; /* of which no pair has a norm */
     }
     ops->project(b, layer, in, rows, l->q, l->k, l->v);
-    ops->linear(b, layer, DPE_WEIGHT_OUTPUT_GATE, in, rows, args.gate, false);
-    ops->linear(b, layer, DPE_WEIGHT_BETA, in, rows, args.beta, false);
-    ops->linear(b, layer, DPE_WEIGHT_DECAY, in, rows, args.decay, false);
-    ops->recur(b, &args);
+    ops->linear(b, layer, DPE_WEIGHT_OUTPUT_GATE, in, rows, l->gates, false);
+    ops->linear(b, layer, DPE_WEIGHT_BETA, in, rows, beta, false);
+    ops->linear(b, layer, DPE_WEIGHT_DECAY, in, rows, decay, false);
+    for (int64_t i = 0; i < shares_of(batch); i++) {
+        const struct share share = share_at(l, batch, i);
+        const struct dpe_batch some = some_of(batch, &share);
+        const struct dpe_recurrence args = {
+            .layer = layer,
+            .rows = some.rows,
+            .q = row_of(l, l->q, share.first, keys),
+            .k = row_of(l, l->k, share.first, keys),
+            .v = row_of(l, l->v, share.first, values),
+            .gate = row_of(l, l->gates, share.first, values),
+            .beta = row_of(l, beta, share.first, r->value_heads),
+            .decay = row_of(l, decay, share.first, r->value_heads),
+            .out = row_of(l, l->attended, share.first, values),
+            .states = share.session->kept[layer].states,
+            .start = some.start,
+            .state = some.branch,
+            .which = some.branches,
+            .workspace = workspace_of(l),
+        };
+        ops->recur(b, &args);
+    }
     return first == rows ? DPE_OK
                          : add_to_stream(l, layer, DPE_WEIGHT_O, DPE_WEIGHT_ATTENTION_AFTER,
                                          row_of(l, l->attended, first, values), rows - first,
@@ -563,7 +665,9 @@ dpe_status dpe_forward(struct dpe_lane *l, const struct dpe_batch *batch, struct
                                                      : add_recurrence(l, batch, layer, first, err));
         DPE_TRY(first < rows ? add_mlp(l, batch, layer, first, err) : DPE_OK);
         DPE_TRY(first < rows ? add_inputs(l, batch, layer, first, err) : DPE_OK);
-        status = dpe_kv_status(s->kv, err);
+        for (int64_t i = 0; status == DPE_OK && i < shares_of(batch); i++) {
+            status = dpe_kv_status(share_at(l, batch, i).session->kv, err);
+        }
         if (status == DPE_OK && first < rows) {
             status = check_finite(l, layer, batch, first, err);
         }
@@ -596,7 +700,8 @@ static dpe_status measure_layer(struct dpe_session *s, int64_t layer, int64_t le
     for (int64_t at = 0; at < length; at += chunk) {
         const struct dpe_batch batch = {.start = at,
                                         .rows = length - at < chunk ? length - at : chunk};
-        const struct dpe_attention args = attention_of(&s->own, layer, &batch, 0);
+        const struct share share = {s, 0, batch.rows};
+        const struct dpe_attention args = attention_of(&s->own, layer, &batch, &share, 0);
         s->ops->attention(s->own.backend, &args);
         DPE_TRY(s->poll != NULL ? s->poll(s->poll_user, err) : DPE_OK);
     }

@@ -103,15 +103,19 @@ static bool ends_sequence(const struct dpe_config *config, int32_t token)
 
 /* A continuation on its way. */
 struct growing {
+    struct dpe_session *session;
+    int64_t branch;
     const struct dpe_continuation *item;
     size_t first; /* new tokens begin here in its output */
 };
 
-/* What the continuations have between two steps: the branches that go on, and their last tokens. */
+/* What the continuations have between two steps: those that go on, and their last tokens. Those of
+ * a session follow each other. */
 struct front {
     struct growing *all;
-    int64_t *branches;
-    int32_t *tokens, *best; /* best: what follows them */
+    int64_t *which, *branches;      /* of `all`; of their sessions */
+    int32_t *tokens, *best;         /* best: what follows them */
+    struct dpe_session_part *parts; /* of a step */
     int64_t n;
 };
 
@@ -139,17 +143,16 @@ static int32_t choose(const struct dpe_session *s, const struct growing *growing
                             : dpe_likeliest(logits, s->config->vocab);
 }
 
-/* Take the token as a branch's next one; the branch is of the front unless it ends here. */
-static dpe_status grow(const struct dpe_session *s, struct front *front, int64_t branch,
-                       int32_t token, struct dpe_error *err)
+/* Take the token as continuation i's next one; it is of the front unless it ends here. */
+static dpe_status grow(struct front *front, int64_t i, int32_t token, struct dpe_error *err)
 {
-    const struct growing *growing = &front->all[branch];
+    const struct growing *growing = &front->all[i];
     const struct dpe_generate_options *options = &growing->item->options;
     struct dpe_tokens *out = growing->item->out;
     if (token < 0) {
         return dpe_fail(err, DPE_NO_MEMORY, "session: out of memory for drawing a token");
     }
-    if (!options->ignore_eos && ends_sequence(s->config, token)) {
+    if (!options->ignore_eos && ends_sequence(growing->session->config, token)) {
         return DPE_OK;
     }
     DPE_TRY(dpe_tokens_append(out, &token, 1, err));
@@ -157,42 +160,115 @@ static dpe_status grow(const struct dpe_session *s, struct front *front, int64_t
     bool stop =
         options->stop != NULL && options->stop(options->user, out->ids + growing->first, made);
     if (!stop && (int64_t)made < options->max_new) {
-        front->branches[front->n] = branch;
+        front->which[front->n] = i;
+        front->branches[front->n] = growing->branch;
         front->tokens[front->n++] = token;
     }
     return DPE_OK;
 }
 
-static dpe_status feed_prompts(struct dpe_session *s, const struct dpe_continuation *items,
-                               int64_t n, struct front *front, struct dpe_error *err)
+/* Continuations from `at` on. */
+static dpe_status feed_prompts(const struct dpe_generation *part, int64_t at, struct front *front,
+                               struct dpe_error *err)
 {
-    for (int64_t b = 0; b < n; b++) {
-        front->all[b] = (struct growing){.item = &items[b], .first = items[b].out->n};
-        bool more = items[b].options.max_new > 0;
-        DPE_TRY(dpe_session_branch_feed(s, b, items[b].prompt, items[b].n, more ? s->logits : NULL,
-                                        err));
+    struct dpe_session *s = part->session;
+    for (int64_t b = 0; b < part->n; b++) {
+        const struct dpe_continuation *item = &part->items[b];
+        struct growing *growing = &front->all[at + b];
+        *growing = (struct growing){s, b, item, item->out->n};
+        bool more = item->options.max_new > 0;
+        DPE_TRY(dpe_session_branch_feed(s, b, item->prompt, item->n, more ? s->logits : NULL, err));
         if (more) {
-            DPE_TRY(grow(s, front, b, choose(s, &front->all[b], s->logits), err));
+            DPE_TRY(grow(front, at + b, choose(s, growing, s->logits), err));
         }
     }
     return DPE_OK;
 }
 
-static dpe_status step_front(struct dpe_session *s, struct front *front, struct dpe_error *err)
+/* Parts of a step of `rows` of the front from `first` on; their number. */
+static int64_t find_parts(struct front *front, int64_t first, int64_t rows)
+{
+    int64_t n = 0;
+    for (int64_t i = first; i < first + rows; i++) {
+        struct dpe_session *s = front->all[front->which[i]].session;
+        if (n == 0 || front->parts[n - 1].session != s) {
+            front->parts[n++] = (struct dpe_session_part){s, 0, front->branches + i};
+        }
+        front->parts[n - 1].n++;
+    }
+    return n;
+}
+
+/* A token for all of the front, as many at once as there is room for. Those that go on move to the
+ * front's beginning, which is behind. */
+static dpe_status step_front(struct front *front, struct dpe_error *err)
 {
     int64_t n = front->n;
     bool greedy = true;
     for (int64_t i = 0; i < n; i++) {
-        greedy = greedy && front->all[front->branches[i]].item->options.sampling == NULL;
+        greedy = greedy && front->all[front->which[i]].item->options.sampling == NULL;
     }
-    DPE_TRY(greedy ? dpe_session_step_best(s, n, front->branches, front->tokens, front->best, err)
-                   : dpe_session_step(s, n, front->branches, front->tokens, s->logits, err));
+    const struct dpe_session *base = front->all[front->which[0]].session->base;
+    const int64_t room = greedy ? base->bytes.rows : base->bytes.logit_rows;
     front->n = 0;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t b = front->branches[i];
-        int32_t token =
-            greedy ? front->best[i] : choose(s, &front->all[b], s->logits + i * s->config->vocab);
-        DPE_TRY(grow(s, front, b, token, err));
+    for (int64_t first = 0, rows = 0; first < n; first += rows) {
+        rows = dpe_least(room, n - first);
+        const int64_t parts = find_parts(front, first, rows);
+        DPE_TRY(dpe_session_step_parts(front->parts, parts, front->tokens + first,
+                                       greedy ? NULL : base->logits, greedy ? front->best : NULL,
+                                       err));
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t at = front->which[first + i];
+            const struct growing *growing = &front->all[at];
+            const int32_t token =
+                greedy ? front->best[i]
+                       : choose(base, growing, base->logits + i * base->config->vocab);
+            DPE_TRY(grow(front, at, token, err));
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status check_generation(const struct dpe_generation *part, struct dpe_error *err)
+{
+    if (part->n != part->session->n_branches) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: expected a continuation for each of %" PRId64
+                        " branches, found %" PRId64,
+                        part->session->n_branches, part->n);
+    }
+    for (int64_t b = 0; b < part->n; b++) {
+        DPE_TRY(check_continuation(part->session, b, &part->items[b], err));
+    }
+    return DPE_OK;
+}
+
+dpe_status dpe_session_generate_parts(const struct dpe_generation *parts, int64_t n_parts,
+                                      struct dpe_error *err)
+{
+    int64_t n = 0;
+    for (int64_t p = 0; p < n_parts; p++) {
+        DPE_TRY(check_generation(&parts[p], err));
+        n += parts[p].n;
+    }
+    for (int64_t p = 0; p < n_parts && parts->session->remote != NULL; p++) {
+        DPE_TRY(dpe_session_remote_generate(parts[p].session, parts[p].items, parts[p].n, err));
+    }
+    if (parts->session->remote != NULL) {
+        return DPE_OK;
+    }
+    DPE_OWNED struct growing *all = dpe_alloc((size_t)n, sizeof *all);
+    DPE_OWNED int64_t *which = dpe_alloc((size_t)(2 * n), sizeof *which);
+    DPE_OWNED int32_t *tokens = dpe_alloc((size_t)(2 * n), sizeof *tokens);
+    DPE_OWNED struct dpe_session_part *in_step = dpe_alloc((size_t)n_parts, sizeof *in_step);
+    DPE_TRY(DPE_MADE(all != NULL && which != NULL && in_step != NULL ? tokens : NULL, err,
+                     "session: out of memory for %" PRId64 " branches", n));
+    struct front front = {all, which, which + n, tokens, tokens + n, in_step, 0};
+    for (int64_t p = 0, at = 0; p < n_parts; at += parts[p++].n) {
+        DPE_TRY(feed_prompts(&parts[p], at, &front, err));
+    }
+    while (front.n > 0) {
+        DPE_TRY(step_front(&front, err));
     }
     return DPE_OK;
 }
@@ -201,29 +277,8 @@ dpe_status dpe_session_generate_branches(struct dpe_session *s,
                                          const struct dpe_continuation *items, int64_t n,
                                          struct dpe_error *err)
 {
-    if (n != s->n_branches) {
-        return dpe_fail(err, DPE_USAGE,
-                        "session: expected a continuation for each of %" PRId64
-                        " branches, found %" PRId64,
-                        s->n_branches, n);
-    }
-    for (int64_t b = 0; b < n; b++) {
-        DPE_TRY(check_continuation(s, b, &items[b], err));
-    }
-    if (s->remote != NULL) {
-        return dpe_session_remote_generate(s, items, n, err);
-    }
-    DPE_OWNED struct growing *all = dpe_alloc((size_t)n, sizeof *all);
-    DPE_OWNED int64_t *branches = dpe_alloc((size_t)n, sizeof *branches);
-    DPE_OWNED int32_t *tokens = dpe_alloc((size_t)(2 * n), sizeof *tokens);
-    DPE_TRY(DPE_MADE(all != NULL && branches != NULL ? tokens : NULL, err,
-                     "session: out of memory for %" PRId64 " branches", n));
-    struct front front = {.all = all, .branches = branches, .tokens = tokens, .best = tokens + n};
-    DPE_TRY(feed_prompts(s, items, n, &front, err));
-    while (front.n > 0) {
-        DPE_TRY(step_front(s, &front, err));
-    }
-    return DPE_OK;
+    const struct dpe_generation part = {s, items, n};
+    return dpe_session_generate_parts(&part, 1, err);
 }
 
 dpe_status dpe_session_generate(struct dpe_session *session, const int32_t *prompt, int64_t n,

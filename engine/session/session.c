@@ -5,6 +5,7 @@
 #include "engine/session/device.h"
 #include "engine/session/session_internal.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +25,14 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
     const struct dpe_session_bytes *b = &s->bytes;
     size_t n_layers = (size_t)s->config->n_layers;
     s->kept = dpe_alloc_zero(n_layers, sizeof *s->kept);
-    s->logits = dpe_alloc(b->logits, 1);
-    s->tap_q = dpe_alloc(b->taps, 1);
+    const struct dpe_session *base = s->options.beside;
+    const int64_t branches = s->options.branches;
+    const int64_t rows = base != NULL ? 0 : b->rows; /* of a step, whose arrays the base has */
+    s->logits = base != NULL ? base->logits : dpe_alloc(b->logits, 1);
+    s->tap_q = base != NULL ? base->tap_q : dpe_alloc(b->taps, 1);
     s->tokens = dpe_alloc(b->tokens, 1);
-    s->length = dpe_alloc_zero(3 * (size_t)s->options.branches, sizeof *s->length);
-    s->lent = dpe_alloc_zero(2 * (size_t)s->options.branches, sizeof *s->lent);
+    s->length = dpe_alloc_zero((size_t)(branches + 3 * rows), sizeof *s->length);
+    s->lent = dpe_alloc_zero((size_t)(branches + rows), sizeof *s->lent);
     if (b->states > 0) {
         s->states.at = dpe_alloc((size_t)s->options.branches, sizeof *s->states.at);
     }
@@ -39,10 +43,12 @@ static dpe_status allocate_host(struct dpe_session *s, struct dpe_error *err)
         s->lent == NULL || s->tokens == NULL || (b->states > 0 && s->states.at == NULL)) {
         return dpe_session_out_of_memory(s, err);
     }
-    s->tap_k = s->tap_q + b->rows * dpe_config_most_queries(dpe_model_config(s->model));
-    s->positions = s->length + s->options.branches;
-    s->offsets = s->positions + s->options.branches;
-    s->lents = s->lent + s->options.branches;
+    s->tap_k = base != NULL ? base->tap_k
+                            : s->tap_q + rows * dpe_config_most_queries(dpe_model_config(s->model));
+    s->positions = s->length + branches;
+    s->offsets = s->positions + rows;
+    s->which = s->offsets + rows;
+    s->lents = s->lent + branches;
     return DPE_OK;
 }
 
@@ -209,17 +215,43 @@ static void release_states(struct dpe_session *s)
     }
 }
 
+/* The workspace of all sessions that share their buffers: as large as the plan of any needs. False:
+ * out of memory, or the device failed; those that are beside it have what they had then. */
+static bool fit_workspace(struct dpe_session *s, uint64_t bytes)
+{
+    struct dpe_session *base = s->base;
+    struct dpe_lane *lane = &base->own;
+    const uint64_t before = base->workspace_room;
+    const bool fits = base->n_beside > 0 ? before >= bytes : before == bytes;
+    if (lane->workspace != NULL && fits) {
+        return true;
+    }
+    s->ops->release(lane->backend, lane->workspace);
+    lane->workspace = s->ops->allocate(lane->backend, bytes);
+    base->workspace_room = bytes;
+    if (lane->workspace == NULL && base->n_beside > 0) {
+        lane->workspace = s->ops->allocate(lane->backend, before);
+        base->workspace_room = before;
+        return false;
+    }
+    return lane->workspace != NULL;
+}
+
 /* Everything that lies where the backend computes. */
 static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 {
-    DPE_TRY(dpe_lane_allocate(&s->own, &s->bytes) ? allocate_cache(s, err) : not_allocated(s, err));
+    const bool alone = s->options.beside == NULL;
+    const bool there =
+        alone ? dpe_lane_allocate(&s->own, &s->bytes) : fit_workspace(s, s->bytes.workspace);
+    s->workspace_room = alone ? s->bytes.workspace : 0;
+    DPE_TRY(there ? allocate_cache(s, err) : not_allocated(s, err));
     DPE_TRY(allocate_states(s, err));
     DPE_TRY(allocate_selection(s, err));
-    DPE_TRY(s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err));
+    DPE_TRY(s->ops->set_plan(s->own.backend, &s->plan, &s->rotation, err));
     for (int kind = 1; kind < s->config->n_kinds; kind++) {
         if (!s->config->kinds[kind].recurrent) {
-            DPE_TRY(s->ops->set_plan(s->own.backend, kind, &s->kind_plans[kind],
-                                     &s->kind_rotations[kind], err));
+            DPE_TRY(s->ops->set_plan(s->own.backend, &s->kind_plans[kind], &s->kind_rotations[kind],
+                                     err));
         }
     }
     return DPE_OK;
@@ -227,7 +259,9 @@ static dpe_status allocate(struct dpe_session *s, struct dpe_error *err)
 
 static void release(struct dpe_session *s)
 {
-    dpe_lane_release(&s->own);
+    if (s->options.beside == NULL) {
+        dpe_lane_release(&s->own);
+    }
     release_cache(s);
     release_states(s);
     release_selection(s);
@@ -278,21 +312,45 @@ static dpe_status make_kinds(struct dpe_session *s, struct dpe_error *err)
     return DPE_OK;
 }
 
+/* What a session has of the one that it is beside: the weights and what a pass works with. */
+static dpe_status join_base(struct dpe_session *s, struct dpe_error *err)
+{
+    const struct dpe_session *base = s->options.beside;
+    if (s->model != base->model || s->bytes.rows > base->bytes.rows) {
+        return dpe_fail(err, DPE_USAGE,
+                        "session: one that is beside another has its model and at most %" PRId64
+                        " branches, found %s and %" PRId64,
+                        base->bytes.rows, s->model != base->model ? "another model" : "it",
+                        s->options.branches);
+    }
+    s->own = base->own;
+    s->own.session = s;
+    s->own.workspace = NULL;
+    return DPE_OK;
+}
+
+static dpe_status open_own(struct dpe_session *s, struct dpe_error *err)
+{
+    s->own = dpe_lane_of(s, s->options.n_threads);
+    return s->ops->open(&s->slice, &s->options, &s->own.backend, err);
+}
+
 /* A session whose options are resolved, but for what is checked here. */
 static dpe_status make(struct dpe_session *s, const struct dpe_plan *plan, struct dpe_error *err)
 {
     const struct dpe_peers *peers = s->options.peers;
+    struct dpe_session *base = s->base;
     DPE_TRY(dpe_session_check_plan(dpe_model_config(s->model), plan, s->ops, peers, err));
     DPE_TRY(dpe_slice_check(dpe_model_config(s->model), peers->index, peers->size, err));
-    DPE_TRY(dpe_slice_make(s->model, peers->index, peers->size, &s->slice, err));
-    s->config = &s->slice.config;
-    s->weights = &s->slice.weights;
+    DPE_TRY(s == base ? dpe_slice_make(s->model, peers->index, peers->size, &s->slice, err)
+                      : DPE_OK);
+    s->config = &base->slice.config;
+    s->weights = &base->slice.weights;
     s->element = s->ops->element_bytes(s->config);
     const struct dpe_session_ask ask = {s->config, plan, s->ops, &s->options};
     s->bytes = dpe_session_fit_bytes(&ask, s->halves);
     DPE_TRY(dpe_session_check_fits(&ask, &s->bytes, err));
-    s->own = dpe_lane_of(s, s->options.n_threads);
-    DPE_TRY(s->ops->open(&s->slice, &s->options, &s->own.backend, err));
+    DPE_TRY(s == base ? open_own(s, err) : join_base(s, err));
     DPE_TRY(allocate_host(s, err));
     DPE_TRY(dpe_plan_slice(plan, peers->index, peers->size, &s->plan, err));
     DPE_TRY(make_rotation(s, &s->plan, &s->rotation, err));
@@ -332,9 +390,14 @@ dpe_status dpe_session_create_untested(const struct dpe_model *model, const stru
         return meet_before(options, status, err);
     }
     s->model = model;
+    s->base = s;
     status = dpe_session_resolve(options, &s->options, &s->ops, err);
     s->full_chunk = s->options.prefill_chunk;
     s->halves = dpe_session_may_halve(options);
+    if (s->options.beside != NULL) {
+        s->base = s->options.beside;
+        s->base->n_beside++;
+    }
     if (status == DPE_OK) {
         status = make(s, plan, err);
     }
@@ -353,8 +416,8 @@ dpe_status dpe_session_create(const struct dpe_model *model, const struct dpe_pl
                               struct dpe_session **session, struct dpe_error *err)
 {
     const struct dpe_ops *ops = NULL;
-    /* dpe_session_create_untested reports an unknown device. */
-    bool found = dpe_ops_find(options->device, &ops, NULL) == DPE_OK;
+    /* dpe_session_create_untested reports an unknown device; that of another session is tested. */
+    bool found = options->beside == NULL && dpe_ops_find(options->device, &ops, NULL) == DPE_OK;
     /* What the device does not carry is refused without a test. */
     bool carried = found && ops->supports(dpe_model_config(model), plan, NULL) == DPE_OK &&
                    (ops->reads_kv || options->kv_type == DPE_KV_F32);
@@ -375,6 +438,14 @@ void dpe_session_hand_over(void)
     omp_pause_resource_all(omp_pause_soft);
 }
 
+static void leave_base(struct dpe_session *s)
+{
+    s->base->n_beside--;
+    for (int kind = 0; s->own.backend != NULL && kind < DPE_MAX_LAYER_KINDS; kind++) {
+        s->ops->drop_plan(s->own.backend, kind == 0 ? &s->plan : &s->kind_plans[kind]);
+    }
+}
+
 void dpe_session_destroy(struct dpe_session *s)
 {
     if (s == NULL) {
@@ -383,11 +454,17 @@ void dpe_session_destroy(struct dpe_session *s)
     dpe_session_lanes_free(s);
     if (s->own.backend != NULL) {
         release(s);
-        s->ops->close(s->own.backend);
+    }
+    if (s->options.beside == NULL) {
+        if (s->own.backend != NULL) {
+            s->ops->close(s->own.backend);
+        }
+        free(s->logits);
+        free(s->tap_q);
+    } else {
+        leave_base(s);
     }
     free(s->kept);
-    free(s->logits);
-    free(s->tap_q);
     free(s->length);
     free(s->lent);
     free(s->states.at);
@@ -409,7 +486,7 @@ static struct dpe_session_bytes make_room(struct dpe_session *s)
     const struct dpe_session_ask ask = dpe_session_asked(s);
     const struct dpe_session_bytes bytes = dpe_session_fit_bytes(&ask, false);
     dpe_session_lanes_free(s);
-    if (bytes.workspace != s->bytes.workspace) {
+    if (bytes.workspace != s->bytes.workspace && s->options.beside == NULL && s->n_beside == 0) {
         s->ops->release(s->own.backend, s->own.workspace);
         s->own.workspace = NULL;
     }
@@ -429,10 +506,7 @@ static dpe_status allocate_once(struct dpe_session *s, struct dpe_error *err)
     if (moves) {
         drop_cache(s);
     }
-    if (s->own.workspace == NULL) {
-        s->own.workspace = s->ops->allocate(s->own.backend, bytes.workspace);
-    }
-    if (s->own.workspace == NULL) {
+    if (!fit_workspace(s, bytes.workspace)) {
         return not_allocated(s, err);
     }
     DPE_TRY(allocate_selection(s, err));
@@ -446,7 +520,7 @@ static dpe_status allocate_once(struct dpe_session *s, struct dpe_error *err)
             return status;
         }
     }
-    return s->ops->set_plan(s->own.backend, 0, &s->plan, &s->rotation, err);
+    return s->ops->set_plan(s->own.backend, &s->plan, &s->rotation, err);
 }
 
 static dpe_status allocate_plan(struct dpe_session *s, struct dpe_error *err)

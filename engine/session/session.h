@@ -247,6 +247,24 @@ struct dpe_session_work dpe_session_work(const struct dpe_session *session);
 dpe_status dpe_session_step(struct dpe_session *session, int64_t n, const int64_t *branches,
                             const int32_t *tokens, float *logits, struct dpe_error *err);
 
+/** The branches of a session that take part in a step. */
+struct dpe_session_part {
+    struct dpe_session *session;
+    int64_t n;
+    const int64_t *branches; /**< [n] different ones */
+};
+/** One token to each branch of each part, the parts' sessions being beside each other
+ * (dpe_session_options.beside), each with a context and a plan of its own: the weights are read
+ * once for all of them, the common prefix of a session once for its branches. tokens [rows], in the
+ * order of the parts; logits [rows][vocab] or NULL; best [rows] or NULL: the likeliest next tokens.
+ * The results are those of steps of one session of as many rows; taps are not called where there
+ * are several. Errors as dpe_session_step; DPE_USAGE when sessions share no buffers, or the rows
+ * are more than a chunk and than the branches of the session that the others are beside. If one
+ * branch fails, the whole step fails and no branch grows. */
+dpe_status dpe_session_step_parts(const struct dpe_session_part *parts, int64_t n_parts,
+                                  const int32_t *tokens, float *logits, int32_t *best,
+                                  struct dpe_error *err);
+
 /** dpe_session_step as greedy generation makes it: the likeliest next token of each branch (ties to
  * the lower id) instead of logits. */
 dpe_status dpe_session_step_best(struct dpe_session *session, int64_t n, const int64_t *branches,
@@ -294,6 +312,17 @@ struct dpe_continuation {
 dpe_status dpe_session_generate_branches(struct dpe_session *session,
                                          const struct dpe_continuation *items, int64_t n,
                                          struct dpe_error *err);
+
+/** The continuations of a session's branches. */
+struct dpe_generation {
+    struct dpe_session *session;
+    const struct dpe_continuation *items; /**< [n] */
+    int64_t n;                            /**< the branches there are */
+};
+/** dpe_session_generate_branches for all branches of n sessions beside each other, whose steps are
+ * one as far as dpe_session_step_parts allows. */
+dpe_status dpe_session_generate_parts(const struct dpe_generation *parts, int64_t n,
+                                      struct dpe_error *err);
 
 /* Parts of a session's work, timed one at a time (dpe-bench). */
 

@@ -43,7 +43,8 @@ struct dpe_session_bytes {
     uint64_t state;     /**< the backend's own */
     uint64_t lanes;     /**< buffers and backends of all lanes */
     uint64_t taps;      /**< host copies of q and k of all heads, float */
-    uint64_t branches;  /**< lengths, what is lent; positions, offsets, what is lent of a step */
+    uint64_t branches;  /**< lengths, what is lent; positions, offsets, branches, what is lent of a
+                             step */
     uint64_t tokens;    /**< ids by cache row: [capacity] */
     uint64_t total;
     int64_t rows;       /**< of a forward pass: the chunk, or a step of all branches */
@@ -58,6 +59,8 @@ struct dpe_lane {
     const struct dpe_config *config; /**< of the session */
     struct dpe_backend *backend;
     int n_threads;
+    /** Of sessions beside another one (options.beside) the buffers are those of that one, which has
+     * the workspace too. */
     dpe_mem x, normed, q, k, v, attended, gate, up, workspace;
     /** NULL where the model does not need them. */
     dpe_mem part, lse, made, scores, routes, added, gates, embedded;
@@ -70,11 +73,13 @@ struct dpe_kept_state {
 
 struct dpe_session {
     const struct dpe_session_remote *remote; /**< NULL: the model runs here */
-    uint64_t element;                        /**< ops->element_bytes */
-    const struct dpe_model *model;           /**< the whole */
-    struct dpe_model slice;                  /**< what of it is computed here */
-    const struct dpe_config *config;         /**< of the slice */
-    const struct dpe_weights *weights;       /**< of the slice */
+    struct dpe_session *base; /**< whose buffers, threads and weights it uses: itself, or the one
+                                 that it is beside */
+    uint64_t element;         /**< ops->element_bytes */
+    const struct dpe_model *model;     /**< the whole */
+    struct dpe_model slice;            /**< what of it is computed here */
+    const struct dpe_config *config;   /**< of the slice */
+    const struct dpe_weights *weights; /**< of the slice */
     const struct dpe_ops *ops;
     struct dpe_lane own;
     struct dpe_session_options options; /**< resolved: no zeros */
@@ -91,11 +96,11 @@ struct dpe_session {
     int64_t room;       /**< cache rows of each branch */
     int64_t n_branches; /**< ≥ 1 */
     int64_t *length;    /**< [options.branches] tokens of each branch, the prefix included */
-    int64_t *positions, *offsets; /**< [options.branches] of a step */
+    int64_t *positions, *offsets, *which; /**< [bytes.rows] of a step; its branches */
     /** [options.branches] what each branch reads from another one, which reads nothing from others
      * and has at least so many tokens. */
     struct dpe_lent *lent;
-    struct dpe_lent *lents; /**< [options.branches] of a step */
+    struct dpe_lent *lents; /**< [bytes.rows] of a step */
     int32_t *tokens;        /**< [capacity] what each cache row was fed with */
     struct dpe_session_work work;
     struct dpe_kv *kv; /**< NULL: the cache is in `kept` */
@@ -116,8 +121,10 @@ struct dpe_session {
     void *tap_user;
     dpe_poll poll;
     void *poll_user;
-    struct dpe_lane *lanes; /**< [n_lanes] for steps of few sequences (session_lanes.c) */
-    int n_lanes;            /**< 0: there are none */
+    struct dpe_lane *lanes;  /**< [n_lanes] for steps of few sequences (session_lanes.c) */
+    int n_lanes;             /**< 0: there are none */
+    int64_t n_beside;        /**< sessions beside this one */
+    uint64_t workspace_room; /**< bytes of own.workspace, which serves them too */
 };
 
 /** dpe_session_create without the test of the device. */
@@ -206,6 +213,8 @@ static inline dpe_status dpe_lane_wait(const struct dpe_lane *lane, struct dpe_e
 /* session_lanes.c: the buffers of a forward pass, x … added, and the workspace. */
 
 uint64_t dpe_session_buffer_bytes(const struct dpe_session_bytes *bytes);
+/** All of them but the workspace are another session's. */
+void dpe_session_share_buffers(struct dpe_session_bytes *bytes);
 /** Those that the bytes are not 0 for; the others become NULL. False: out of memory, or the
  *  device failed; what was allocated is released as usual. */
 bool dpe_lane_allocate(struct dpe_lane *lane, const struct dpe_session_bytes *bytes);

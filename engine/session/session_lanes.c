@@ -61,6 +61,14 @@ uint64_t dpe_session_buffer_bytes(const struct dpe_session_bytes *bytes)
     return all;
 }
 
+void dpe_session_share_buffers(struct dpe_session_bytes *all)
+{
+    for (int i = 0; i < N_BUFFERS; i++) {
+        uint64_t *bytes = (uint64_t *)(void *)((char *)all + buffers[i].bytes);
+        *bytes = bytes == &all->workspace ? *bytes : 0;
+    }
+}
+
 bool dpe_lane_allocate(struct dpe_lane *lane, const struct dpe_session_bytes *all)
 {
     bool good = true;
@@ -108,7 +116,7 @@ static int count_lanes(const struct dpe_config *config, const struct dpe_ops *op
 {
     bool fits = dpe_session_weight_bytes(config) <= MOST_WEIGHTS;
     int64_t rows = options->branches < MOST_ROWS ? options->branches : MOST_ROWS;
-    return ops->side_by_side && fits && options->peers->size == 1 &&
+    return ops->side_by_side && fits && options->peers->size == 1 && options->beside == NULL &&
                    options->kv_type == DPE_KV_F32 && options->n_threads > 1 &&
                    rows >= (int64_t)LEAST_ROWS * options->n_threads
                ? options->n_threads

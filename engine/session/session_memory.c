@@ -27,7 +27,19 @@ dpe_status dpe_session_resolve(const struct dpe_session_options *options,
                                struct dpe_session_options *resolved, const struct dpe_ops **ops,
                                struct dpe_error *err)
 {
-    *resolved = *options;
+    struct dpe_session_options own = *options;
+    if (options->beside != NULL) {
+        own = options->beside->base->options;
+        own.beside = options->beside->base;
+        own.capacity = options->capacity;
+        own.positions = options->positions;
+        own.branches = options->branches;
+        own.max_memory = options->max_memory;
+        own.kv_dir = options->kv_dir;
+        own.knobs = options->knobs;
+    }
+    options = &own;
+    *resolved = own;
     resolved->peers = options->peers == NULL ? &alone : options->peers;
     DPE_TRY(dpe_ops_find(options->device, ops, err));
     if (options->capacity < 1 || options->prefill_chunk < 0 || options->n_threads < 0) {
@@ -198,6 +210,23 @@ static int64_t widest(const struct dpe_config *c, int64_t width)
     return width > state ? width : state;
 }
 
+/* What a session beside another one does without. */
+static void share(const struct dpe_session_ask *ask, struct dpe_session_bytes *b)
+{
+    const struct dpe_session *base = ask->options->beside;
+    dpe_session_share_buffers(b);
+    b->taps = b->logits = 0;
+    b->state = ask->ops->plan_bytes(ask->config, ask->plan, ask->options);
+    b->logit_rows = base->bytes.logit_rows;
+}
+
+/* Of a workspace, what the session allocates: one that is beside another one may find it. */
+static uint64_t found_workspace(const struct dpe_session_options *options, uint64_t bytes)
+{
+    uint64_t there = options->beside != NULL ? options->beside->workspace_room : 0;
+    return there < bytes ? there : bytes;
+}
+
 struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *ask)
 {
     const struct dpe_config *c = ask->config;
@@ -244,7 +273,7 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
         .workspace = workspace_bytes(ask, rows),
         .taps = dpe_bytes_of(rows, options->peers->size,
                              dpe_config_most_queries(c) + dpe_config_most_keys(c), f),
-        .branches = (uint64_t)branches * (4 * sizeof(int64_t) + 2 * sizeof(struct dpe_lent)),
+        .branches = (uint64_t)branches * (2 * sizeof(int64_t) + sizeof(struct dpe_lent)),
         .tokens = dpe_bytes_of(options->capacity, 1, 1, sizeof(int32_t)),
         .state = ops->state_bytes(c, ask->plan, options),
     };
@@ -254,6 +283,12 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
         b.kv = dpe_kv_bytes(&shape);
     }
     b.logits = dpe_bytes_of(b.logit_rows, c->vocab, 1, f);
+    if (options->beside != NULL) {
+        share(ask, &b);
+    } else {
+        b.branches = dpe_bytes_plus(
+            b.branches, dpe_bytes_of(rows, 1, 1, 3 * sizeof(int64_t) + sizeof(struct dpe_lent)));
+    }
     b.lanes = dpe_session_lanes_bytes(ask);
     const uint64_t parts[] = {
         dpe_session_buffer_bytes(&b),
@@ -272,12 +307,14 @@ struct dpe_session_bytes dpe_session_count_bytes(const struct dpe_session_ask *a
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         b.total = dpe_bytes_plus(b.total, parts[i]);
     }
+    b.total -= b.total < UINT64_MAX ? found_workspace(options, b.workspace) : 0;
     return b;
 }
 
 bool dpe_session_may_halve(const struct dpe_session_options *options)
 {
-    return options->prefill_chunk == 0 && (options->peers == NULL || options->peers->size == 1);
+    return options->prefill_chunk == 0 && options->beside == NULL &&
+           (options->peers == NULL || options->peers->size == 1);
 }
 
 bool dpe_session_halve_chunk(const struct dpe_ops *ops, struct dpe_session_options *options)

@@ -16,6 +16,7 @@ dpe_status dpe_session_create_remote(const struct dpe_model *model, const struct
     DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *s = NULL;
     DPE_TRY(DPE_NEW(&s, 1, err, "session: out of memory"));
     s->model = model;
+    s->base = s;
     s->config = dpe_model_config(model);
     s->remote = remote;
     s->options = *options;

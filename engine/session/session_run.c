@@ -94,7 +94,7 @@ int64_t dpe_session_room(const struct dpe_session *s, int64_t branch)
 static dpe_status check_branch(const struct dpe_session *s, int64_t branch, int64_t n,
                                struct dpe_error *err)
 {
-    if (!s->has_plan) {
+    if (!s->has_plan || (s->remote == NULL && s->base->own.workspace == NULL)) {
         return dpe_fail(
             err, DPE_USAGE,
             "session: it does not have a plan, because dpe_session_set_plan failed; set "
@@ -309,25 +309,55 @@ dpe_status dpe_session_feed(struct dpe_session *session, const int32_t *tokens, 
     return dpe_session_branch_feed(session, 0, tokens, n, logits, err);
 }
 
-/* A step's branches are different ones with room for a token each. */
-static dpe_status check_step(const struct dpe_session *s, int64_t n, const int64_t *branches,
+/* A part of a step: different branches with room for a token each. */
+static dpe_status check_part(const struct dpe_session_part *part, const int32_t *tokens,
                              struct dpe_error *err)
 {
+    const struct dpe_session *s = part->session;
+    const int64_t n = part->n;
     if (n < 1 || n > s->n_branches) {
         return dpe_fail(err, DPE_USAGE,
                         "session: expected a step of 1 to %" PRId64 " branches, found %" PRId64,
                         s->n_branches, n);
     }
     for (int64_t i = 0; i < n; i++) {
-        DPE_TRY(check_branch(s, branches[i], 1, err));
+        DPE_TRY(check_branch(s, part->branches[i], 1, err));
         for (int64_t j = 0; j < i; j++) {
-            if (branches[j] == branches[i]) {
+            if (part->branches[j] == part->branches[i]) {
                 return dpe_fail(err, DPE_USAGE, "session: a step contains branch %" PRId64 " twice",
-                                branches[i]);
+                                part->branches[i]);
             }
         }
     }
-    return DPE_OK;
+    return check_tokens(s, tokens, n, err);
+}
+
+/* *rows: of all parts, which are different sessions that share their buffers. */
+static dpe_status check_step(const struct dpe_session_part *parts, int64_t n_parts,
+                             const int32_t *tokens, int64_t *rows, struct dpe_error *err)
+{
+    struct dpe_session *base = parts->session->base;
+    *rows = 0;
+    if (base->remote != NULL) {
+        return dpe_fail(err, DPE_USAGE, "session: an engine gives no logits");
+    }
+    for (int64_t p = 0; p < n_parts; p++) {
+        bool good = parts[p].session->base == base;
+        for (int64_t q = 0; q < p; q++) {
+            good = good && parts[q].session != parts[p].session;
+        }
+        if (!good) {
+            return dpe_fail(err, DPE_USAGE,
+                            "session: a step is of sessions beside each other, of each once");
+        }
+        DPE_TRY(check_part(&parts[p], tokens + *rows, err));
+        *rows += parts[p].n;
+    }
+    return *rows <= base->bytes.rows
+               ? DPE_OK
+               : dpe_fail(err, DPE_USAGE,
+                          "session: a step has at most %" PRId64 " rows, found %" PRId64,
+                          base->bytes.rows, *rows);
 }
 
 /* The likeliest tokens after a step, which the backend found itself. */
@@ -345,56 +375,85 @@ static dpe_status check_best(const struct dpe_session *s, int64_t n, const int32
 static dpe_status run_step(struct dpe_session *s, const struct dpe_batch *batch, float *logits,
                            struct dpe_error *err)
 {
-    if (dpe_session_takes_lanes(s, batch)) {
+    if (batch->n_parts == 0 && dpe_session_takes_lanes(s, batch)) {
         return dpe_session_run_lanes(s, batch, logits, err);
     }
     DPE_TRY(dpe_forward(&s->own, batch, err));
-    return logits != NULL ? dpe_lane_logits(&s->own, batch->rows, s->positions, 0, logits, err)
+    return logits != NULL ? dpe_lane_logits(&s->own, batch->rows, batch->positions, 0, logits, err)
                           : DPE_OK;
 }
 
-/* A step; `best` [n] not NULL: the likeliest next tokens instead of logits. */
-static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches,
-                       const int32_t *tokens, float *logits, int32_t *best, struct dpe_error *err)
+/* Where the tokens of a part go: rows `at` and after of the step. */
+static dpe_status place_part(const struct dpe_session_part *part, int64_t at, struct dpe_error *err)
 {
-    dpe_status status = check_step(s, n, branches, err);
-    if (status == DPE_OK) {
-        status = check_tokens(s, tokens, n, err);
+    struct dpe_session *s = part->session;
+    struct dpe_session *base = s->base;
+    for (int64_t i = 0; i < part->n; i++) {
+        const int64_t branch = part->branches[i];
+        DPE_TRY(dpe_session_states_ready(s, branch, err));
+        base->positions[at + i] = s->length[branch];
+        base->offsets[at + i] = branch * s->room;
+        base->lents[at + i] = s->lent[branch];
+        base->which[at + i] = branch;
     }
+    return DPE_OK;
+}
+
+/* After a step, whose rows `at` and after are the part's: its branches have their tokens, unless
+ * that failed. */
+static void end_part(const struct dpe_session_part *part, int64_t at, const int32_t *tokens,
+                     bool good)
+{
+    struct dpe_session *s = part->session;
+    const struct dpe_session *base = s->base;
+    s->work.decoded += good ? part->n : 0;
+    for (int64_t i = 0; i < part->n; i++) {
+        const int64_t branch = part->branches[i];
+        if (!good) {
+            dpe_session_states_lost(s, branch);
+            continue;
+        }
+        s->tokens[base->positions[at + i] + base->offsets[at + i]] = tokens[at + i];
+        s->length[branch]++;
+        dpe_session_states_passed(s, branch);
+    }
+}
+
+dpe_status dpe_session_step_parts(const struct dpe_session_part *parts, int64_t n_parts,
+                                  const int32_t *tokens, float *logits, int32_t *best,
+                                  struct dpe_error *err)
+{
+    struct dpe_session *s = parts->session;
+    const struct dpe_session *base = s->base;
+    int64_t n = 0;
+    dpe_status status = check_step(parts, n_parts, tokens, &n, err);
     if (status != DPE_OK) {
         return dpe_session_agree(s, status, err);
     }
-    for (int64_t i = 0; i < n; i++) {
-        DPE_TRY(dpe_session_states_ready(s, branches[i], err));
-        s->positions[i] = s->length[branches[i]];
-        s->offsets[i] = branches[i] * s->room;
-        s->lents[i] = s->lent[branches[i]];
+    for (int64_t p = 0, at = 0; p < n_parts; at += parts[p++].n) {
+        DPE_TRY(place_part(&parts[p], at, err));
     }
     const struct dpe_batch batch = {
         .tokens = tokens,
         .rows = n,
         .wanted = logits != NULL || best != NULL ? n : 0,
-        .positions = s->positions,
-        .offsets = s->offsets,
-        .lents = s->lents,
-        .branches = branches,
+        .positions = base->positions,
+        .offsets = base->offsets,
+        .lents = base->lents,
+        .branches = base->which,
+        .parts = parts,
+        .n_parts = n_parts > 1 ? n_parts : 0,
         .best = best,
         .room = logit_room(s),
     };
     status = run_step(s, &batch, logits, err);
-    s->work.decoded += status == DPE_OK ? n : 0;
     s->work.steps += status == DPE_OK;
-    if (status == DPE_OK && best != NULL) {
-        status = check_best(s, n, best, err);
+    const bool good = status == DPE_OK;
+    if (good && best != NULL) {
+        status = check_best(base, n, best, err);
     }
-    for (int64_t i = 0; i < n; i++) {
-        if (status != DPE_OK) {
-            dpe_session_states_lost(s, branches[i]);
-            continue;
-        }
-        s->tokens[s->positions[i] + s->offsets[i]] = tokens[i];
-        s->length[branches[i]]++;
-        dpe_session_states_passed(s, branches[i]);
+    for (int64_t p = 0, at = 0; p < n_parts; at += parts[p++].n) {
+        end_part(&parts[p], at, tokens, status == DPE_OK);
     }
     return status;
 }
@@ -402,13 +461,15 @@ static dpe_status step(struct dpe_session *s, int64_t n, const int64_t *branches
 dpe_status dpe_session_step(struct dpe_session *s, int64_t n, const int64_t *branches,
                             const int32_t *tokens, float *logits, struct dpe_error *err)
 {
-    return step(s, n, branches, tokens, logits, NULL, err);
+    const struct dpe_session_part part = {s, n, branches};
+    return dpe_session_step_parts(&part, 1, tokens, logits, NULL, err);
 }
 
 dpe_status dpe_session_step_best(struct dpe_session *s, int64_t n, const int64_t *branches,
                                  const int32_t *tokens, int32_t *best, struct dpe_error *err)
 {
-    return step(s, n, branches, tokens, NULL, best, err);
+    const struct dpe_session_part part = {s, n, branches};
+    return dpe_session_step_parts(&part, 1, tokens, NULL, best, err);
 }
 
 dpe_status dpe_session_nll(struct dpe_session *session, const int32_t *tokens, int64_t n,

@@ -313,84 +313,162 @@ static dpe_status walk_steps(struct dpe_session *session, struct answer *answer,
                     answer->reading.questions->source.name);
 }
 
-/* n answers at once, after the first `held` tokens of their prompts, which the session holds. */
-static dpe_status decode(struct dpe_session *session, struct answer *answers, int64_t n,
-                         int64_t held, struct dpe_row *rows, struct dpe_error *err)
+/* The samples that one session answers, and how far they are. */
+struct shelf {
+    const struct dpe_task_part *part;
+    struct answer *answers;         /* [part->n] */
+    struct dpe_continuation *items; /* [part->n] of those that are answered now */
+    int64_t *sizes;                 /* [part->n] as `split` has them */
+    struct queue queue;
+    struct family family; /* that is being answered; n 0: none yet */
+    int64_t first, done;  /* its first sample; of it answered */
+    int64_t n;            /* that are answered now */
+};
+
+static dpe_status shelf_begin(const struct questions *questions, const struct dpe_task_part *part,
+                              struct shelf *shelf, struct dpe_error *err)
 {
-    DPE_OWNED struct dpe_continuation *items = NULL;
-    DPE_TRY(
-        DPE_NEW(&items, (size_t)n, err, "out of memory for a batch of %lld samples", (long long)n));
-    for (int64_t i = 0; i < n; i++) {
-        items[i] = rest_of(&answers[i], held);
+    const size_t n = (size_t)part->n;
+    shelf->part = part;
+    DPE_TRY(queue_init(&shelf->queue, part->n, err));
+    DPE_TRY(DPE_NEW(&shelf->sizes, n, err, "out of memory for %zu samples", n));
+    DPE_TRY(DPE_NEW(&shelf->items, n, err, "out of memory for %zu samples", n));
+    DPE_TRY(DPE_NEW(&shelf->answers, n, err, "out of memory for %zu samples", n));
+    for (int64_t i = 0; i < part->n; i++) {
+        DPE_TRY(answer_begin(questions, part->indices[i], &shelf->answers[i], err));
+        shelf->queue.samples[i] = &shelf->answers[i].sample;
     }
-    DPE_TRY(dpe_session_generate_branches(session, items, n, err));
-    for (int64_t i = 0; i < n; i++) {
-        DPE_TRY(take_answer(&answers[i].reading, &answers[i].tokens, &rows[i], err));
-    }
-    return DPE_OK;
+    queue_compare(&shelf->queue);
+    return split(&shelf->queue, 0, part->n, shelf->sizes, err);
 }
 
-/* One cache serves them all: it is cut back to what they begin with after each, or after as many as
- * it has room for. */
-static dpe_status answer_family(struct dpe_session *session, struct answer *answers,
-                                struct family family, struct dpe_row *rows, struct dpe_error *err)
+static void shelf_end(struct shelf *shelf)
 {
-    const struct dpe_session_limits limits = dpe_session_limits(session);
-    const struct dpe_tokens *prompt = &answers[0].sample.prompt;
-    const bool steps = answers[0].reading.questions->source.steps;
+    for (int64_t i = 0; shelf->answers != NULL && i < shelf->part->n; i++) {
+        answer_end(&shelf->answers[i]);
+    }
+    free(shelf->answers);
+    free(shelf->items);
+    free(shelf->sizes);
+    queue_free(&shelf->queue);
+}
+
+/* What the next family begins with is in the session's cache. */
+static dpe_status open_family(struct shelf *shelf, struct dpe_error *err)
+{
+    struct dpe_session *session = shelf->part->session;
+    struct family *family = &shelf->family;
+    const struct dpe_tokens *prompt = &shelf->answers[shelf->first].sample.prompt;
     int64_t kept = dpe_session_common(session, prompt->ids, (int64_t)prompt->n - 1);
-    if (family.prefix == 0) { /* whole chunks give the same bits */
-        kept -= kept % limits.chunk;
-        family.prefix = family.n == 1 ? kept : 0;
-        family.room -= family.prefix;
+    *family = gather(&shelf->queue, shelf->first, shelf->sizes[shelf->first]);
+    if (family->prefix == 0) { /* whole chunks give the same bits */
+        kept -= kept % dpe_session_chunk(session);
+        family->prefix = family->n == 1 ? kept : 0;
+        family->room -= family->prefix;
     }
-    kept = dpe_least(kept, family.prefix);
-    const int64_t most = steps ? 1 : at_once(&family, &limits);
+    kept = dpe_least(kept, family->prefix);
     DPE_TRY(dpe_session_cut(session, kept, err));
-    DPE_TRY(dpe_session_feed(session, prompt->ids + kept, family.prefix - kept, NULL, err));
-    for (int64_t i = 0, n = 0; i < family.n; i += n) {
-        n = dpe_least(most, family.n - i);
-        DPE_TRY(dpe_session_cut(session, family.prefix, err));
-        DPE_TRY(dpe_session_branch(session, n, family.room, err));
-        DPE_TRY(steps ? walk_steps(session, &answers[i], family.prefix, &rows[i], err)
-                      : decode(session, &answers[i], n, family.prefix, &rows[i], err));
-    }
-    return family.n > 1 ? dpe_session_cut(session, family.prefix, err) : DPE_OK;
+    return dpe_session_feed(session, prompt->ids + kept, family->prefix - kept, NULL, err);
 }
 
-static dpe_status answer_all(const struct questions *questions, struct dpe_session *session,
-                             const int64_t *indices, int64_t n, struct answer *answers,
-                             struct dpe_row *rows, struct dpe_error *err)
+/* The next samples of the shelf: as many of a family as there is room for, after its prefix. One
+ * whose score is by steps is answered here. */
+static dpe_status next_samples(struct shelf *shelf, struct dpe_error *err)
 {
-    DPE_SCOPED(queue_free) struct queue queue = {0};
-    DPE_OWNED int64_t *sizes = NULL;
-    DPE_TRY(queue_init(&queue, n, err));
-    DPE_TRY(DPE_NEW(&sizes, (size_t)n, err, "out of memory for %lld samples", (long long)n));
-    for (int64_t i = 0; i < n; i++) {
-        DPE_TRY(answer_begin(questions, indices[i], &answers[i], err));
-        queue.samples[i] = &answers[i].sample;
+    struct dpe_session *session = shelf->part->session;
+    const struct dpe_session_limits limits = dpe_session_limits(session);
+    const bool steps = shelf->answers->reading.questions->source.steps;
+    if (shelf->done == 0) {
+        DPE_TRY(open_family(shelf, err));
     }
-    queue_compare(&queue);
-    DPE_TRY(split(&queue, 0, n, sizes, err));
-    for (int64_t i = 0; i < n; i += sizes[i]) {
-        DPE_TRY(answer_family(session, &answers[i], gather(&queue, i, sizes[i]), &rows[i], err));
+    const struct family *family = &shelf->family;
+    const int64_t at = shelf->first + shelf->done;
+    shelf->n = dpe_least(steps ? 1 : at_once(family, &limits), family->n - shelf->done);
+    DPE_TRY(dpe_session_cut(session, family->prefix, err));
+    DPE_TRY(dpe_session_branch(session, shelf->n, family->room, err));
+    if (steps) {
+        return walk_steps(session, &shelf->answers[at], family->prefix, &shelf->part->rows[at],
+                          err);
     }
-    for (int64_t i = 0; i < n; i++) {
-        rows[i].seed = answers[i].sample.seed;
-        rows[i].prompt_tokens = (int64_t)answers[i].sample.prompt.n;
-        rows[i].at_least_half = rows[i].score >= 0.5 ? 1.0 : 0.0;
+    for (int64_t i = 0; i < shelf->n; i++) {
+        shelf->items[i] = rest_of(&shelf->answers[at + i], family->prefix);
     }
     return DPE_OK;
 }
 
-static dpe_status run_questions(void *state, struct dpe_session *session, const int64_t *indices,
-                                int64_t n, struct dpe_row *rows, struct dpe_error *err)
+/* They are answered. One cache serves a family: it is cut back to what all begin with. */
+static dpe_status end_samples(struct shelf *shelf, struct dpe_error *err)
 {
-    DPE_OWNED struct answer *answers = NULL;
-    DPE_TRY(DPE_NEW(&answers, (size_t)n, err, "out of memory for %lld samples", (long long)n));
-    const dpe_status status = answer_all(state, session, indices, n, answers, rows, err);
-    for (int64_t i = 0; i < n; i++) {
-        answer_end(&answers[i]);
+    const int64_t at = shelf->first + shelf->done;
+    const bool steps = shelf->answers->reading.questions->source.steps;
+    for (int64_t i = at; i < at + shelf->n && !steps; i++) {
+        struct answer *answer = &shelf->answers[i];
+        DPE_TRY(take_answer(&answer->reading, &answer->tokens, &shelf->part->rows[i], err));
+    }
+    shelf->done += shelf->n;
+    if (shelf->done < shelf->family.n) {
+        return DPE_OK;
+    }
+    shelf->first += shelf->family.n;
+    shelf->done = 0;
+    return shelf->family.n > 1 ? dpe_session_cut(shelf->part->session, shelf->family.prefix, err)
+                               : DPE_OK;
+}
+
+/* The next samples of every shelf that has some, decoded together; *more: there were some. */
+static dpe_status answer_next(struct shelf *shelves, int64_t n, struct dpe_generation *parts,
+                              bool *more, struct dpe_error *err)
+{
+    const bool steps = shelves->answers->reading.questions->source.steps;
+    int64_t n_parts = 0;
+    for (int64_t s = 0; s < n; s++) {
+        struct shelf *shelf = &shelves[s];
+        shelf->n = 0;
+        if (shelf->first < shelf->part->n) {
+            DPE_TRY(next_samples(shelf, err));
+            parts[n_parts++] =
+                (struct dpe_generation){shelf->part->session, shelf->items, shelf->n};
+        }
+    }
+    *more = n_parts > 0;
+    DPE_TRY(*more && !steps ? dpe_session_generate_parts(parts, n_parts, err) : DPE_OK);
+    for (int64_t s = 0; s < n; s++) {
+        DPE_TRY(shelves[s].n > 0 ? end_samples(&shelves[s], err) : DPE_OK);
+    }
+    return DPE_OK;
+}
+
+static dpe_status answer_all(const struct questions *questions, const struct dpe_task_part *parts,
+                             int64_t n, struct shelf *shelves, struct dpe_error *err)
+{
+    DPE_OWNED struct dpe_generation *generations = NULL;
+    bool more = true;
+    DPE_TRY(DPE_NEW(&generations, (size_t)n, err, "out of memory for %lld sessions", (long long)n));
+    for (int64_t s = 0; s < n; s++) {
+        DPE_TRY(shelf_begin(questions, &parts[s], &shelves[s], err));
+    }
+    while (more) {
+        DPE_TRY(answer_next(shelves, n, generations, &more, err));
+    }
+    for (int64_t s = 0; s < n; s++) {
+        for (int64_t i = 0; i < parts[s].n; i++) {
+            struct dpe_row *row = &parts[s].rows[i];
+            row->seed = shelves[s].answers[i].sample.seed;
+            row->prompt_tokens = (int64_t)shelves[s].answers[i].sample.prompt.n;
+            row->at_least_half = row->score >= 0.5 ? 1.0 : 0.0;
+        }
+    }
+    return DPE_OK;
+}
+
+static dpe_status run_questions(void *state, const struct dpe_task_part *parts, int64_t n,
+                                struct dpe_error *err)
+{
+    DPE_OWNED struct shelf *shelves = NULL;
+    DPE_TRY(DPE_NEW(&shelves, (size_t)n, err, "out of memory for %lld sessions", (long long)n));
+    const dpe_status status = answer_all(state, parts, n, shelves, err);
+    for (int64_t s = 0; s < n; s++) {
+        shelf_end(&shelves[s]);
     }
     return status;
 }
@@ -398,7 +476,8 @@ static dpe_status run_questions(void *state, struct dpe_session *session, const 
 static dpe_status run_question(void *state, struct dpe_session *session, int64_t index,
                                struct dpe_row *row, struct dpe_error *err)
 {
-    return run_questions(state, session, &index, 1, row, err);
+    const struct dpe_task_part part = {session, NULL, &index, 1, row};
+    return run_questions(state, &part, 1, err);
 }
 
 static void close_questions(void *state)

@@ -2,6 +2,7 @@
 #include "eval/task/task.h"
 #include "engine/base/base.h"
 #include "outputs/h5/rows.h"
+#include "outputs/job/job.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -119,57 +120,83 @@ static void free_rows(struct dpe_row *rows, int64_t n)
     }
 }
 
-static dpe_status run_many(const struct dpe_task *task, struct dpe_session *session,
-                           const char *plan, const int64_t *indices, int64_t n,
-                           struct dpe_row *rows, struct dpe_error *err)
+static dpe_status run_many(const struct dpe_task *task, const struct dpe_task_part *parts,
+                           int64_t n, int64_t rows, struct dpe_error *err)
 {
-    for (int64_t i = 0; i < n; i++) {
-        row_begin(task, plan, indices[i], &rows[i]);
+    for (int64_t p = 0; p < n; p++) {
+        for (int64_t i = 0; i < parts[p].n; i++) {
+            row_begin(task, parts[p].plan, parts[p].indices[i], &parts[p].rows[i]);
+        }
     }
     double start = dpe_clock();
-    dpe_status status = task->run_many(task->state, session, indices, n, rows, err);
-    for (int64_t i = 0; i < n; i++) {
-        rows[i].seconds = (dpe_clock() - start) / (double)n;
-    }
-    if (status != DPE_OK) {
-        free_rows(rows, n);
+    dpe_status status = task->run_many(task->state, parts, n, err);
+    for (int64_t p = 0; p < n; p++) {
+        for (int64_t i = 0; i < parts[p].n; i++) {
+            parts[p].rows[i].seconds = (dpe_clock() - start) / (double)rows;
+        }
+        if (status != DPE_OK) {
+            free_rows(parts[p].rows, parts[p].n);
+        }
     }
     return status;
 }
 
-dpe_status dpe_task_rows(const struct dpe_task *task, struct dpe_session *session, const char *plan,
-                         const int64_t *indices, int64_t n, struct dpe_row *rows,
+/* One after another; what there is goes after a failure. */
+static dpe_status run_each(const struct dpe_task *task, const struct dpe_task_part *parts,
+                           int64_t n, struct dpe_error *err)
+{
+    for (int64_t i = 0; i < parts->n && n > 0; i++) {
+        const dpe_status status = dpe_task_row(task, parts->session, parts->plan, parts->indices[i],
+                                               &parts->rows[i], err);
+        if (status != DPE_OK) {
+            free_rows(parts->rows, i);
+            return status;
+        }
+    }
+    const dpe_status status = n > 1 ? run_each(task, parts + 1, n - 1, err) : DPE_OK;
+    if (status != DPE_OK) {
+        free_rows(parts->rows, parts->n);
+    }
+    return status;
+}
+
+dpe_status dpe_task_rows(const struct dpe_task *task, const struct dpe_task_part *parts, int64_t n,
                          struct dpe_error *err)
 {
     dpe_status status = DPE_NONFINITE;
     bool there = true;
-    for (int64_t i = 0; i < n; i++) {
-        there = there && indices[i] >= 0 && indices[i] < task->n_samples;
-    }
-    if (n > 1 && there && task->run_many != NULL) {
-        status = run_many(task, session, plan, indices, n, rows, err);
-    }
-    if (status != DPE_NONFINITE) {
-        return status;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        status = dpe_task_row(task, session, plan, indices[i], &rows[i], err);
-        if (status != DPE_OK) {
-            free_rows(rows, i);
-            return status;
+    int64_t rows = 0;
+    for (int64_t p = 0; p < n; p++) {
+        rows += parts[p].n;
+        for (int64_t i = 0; i < parts[p].n; i++) {
+            there = there && parts[p].indices[i] >= 0 && parts[p].indices[i] < task->n_samples;
         }
     }
-    return DPE_OK;
+    if (rows > 1 && there && task->run_many != NULL) {
+        status = run_many(task, parts, n, rows, err);
+    }
+    return status != DPE_NONFINITE ? status : run_each(task, parts, n, err);
 }
 
-dpe_status dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_session *session,
-                                  const char *plan, const struct dpe_item *items, int64_t n,
-                                  struct dpe_row *rows, struct dpe_error *err)
+dpe_status dpe_task_rows_of_items(const struct dpe_task *task, const struct dpe_job_rows *parts,
+                                  int64_t n, struct dpe_error *err)
 {
-    DPE_OWNED int64_t *samples = NULL;
-    DPE_TRY(DPE_NEW(&samples, (size_t)n, err, "out of memory for %lld samples", (long long)n));
-    for (int64_t i = 0; i < n; i++) {
-        samples[i] = items[i].sample;
+    int64_t rows = 0;
+    for (int64_t p = 0; p < n; p++) {
+        rows += parts[p].n;
     }
-    return dpe_task_rows(task, session, plan, samples, n, rows, err);
+    DPE_OWNED struct dpe_task_part *own = NULL;
+    DPE_OWNED int64_t *samples = NULL;
+    DPE_TRY(DPE_NEW(&own, (size_t)n, err, "out of memory for %lld samples", (long long)rows));
+    DPE_TRY(
+        DPE_NEW(&samples, (size_t)rows, err, "out of memory for %lld samples", (long long)rows));
+    for (int64_t p = 0, at = 0; p < n; p++) {
+        const struct dpe_job_rows *part = &parts[p];
+        own[p] =
+            (struct dpe_task_part){part->session, part->key, samples + at, part->n, part->rows};
+        for (int64_t i = 0; i < part->n; i++) {
+            samples[at++] = part->items[i].sample;
+        }
+    }
+    return dpe_task_rows(task, own, n, err);
 }

@@ -31,6 +31,15 @@ void dpe_draw_order(struct dpe_rng *rng, size_t *order, size_t n);
 /** Share of references that occur in text, ASCII-case-insensitive substrings; NaN when n is 0. */
 double dpe_recall(const char *text, char *const *references, size_t n);
 
+/** Samples that one session answers, under its plan. */
+struct dpe_task_part {
+    struct dpe_session *session;
+    const char *plan;       /**< the row key's hex */
+    const int64_t *indices; /**< [n] different ones */
+    int64_t n;
+    struct dpe_row *rows; /**< [n] filled on success only */
+};
+
 struct dpe_task {
     char name[32];
     int64_t n_samples; /**< how many there are at most (books long enough); INT64_MAX: no end */
@@ -41,10 +50,11 @@ struct dpe_task {
      * dpe_task_row. */
     dpe_status (*run)(void *state, struct dpe_session *session, int64_t index, struct dpe_row *row,
                       struct dpe_error *err);
-    /** The same for n different samples at once, where that is cheaper (NULL: it never is): rows
-     *  [n] as `run` would fill them, up to the rounding of a batch. */
-    dpe_status (*run_many)(void *state, struct dpe_session *session, const int64_t *indices,
-                           int64_t n, struct dpe_row *rows, struct dpe_error *err);
+    /** The same for the samples of several sessions beside each other at once, where that is
+     *  cheaper (NULL: it never is): rows as `run` would fill them, up to the rounding of a batch.
+     */
+    dpe_status (*run_many)(void *state, const struct dpe_task_part *parts, int64_t n,
+                           struct dpe_error *err);
     void (*close)(void *state);
 };
 /** Score of a prediction, 0 … 1; NaN when there are no references (n = 0). */
@@ -118,20 +128,19 @@ void dpe_task_close(struct dpe_task *task);
 dpe_status dpe_task_row(const struct dpe_task *task, struct dpe_session *session, const char *plan,
                         int64_t index, struct dpe_row *row, struct dpe_error *err);
 
-/** dpe_task_row for n samples: what their prompts have in common is computed once, and they are
- *  decoded together, as far as the session has branches and room; what is read, and its bits, do
- *  not depend on these. Samples with non-finite logits among them are run again one by one. Each
- *  row's seconds are its share of the whole. rows [n] are filled on success only. */
-dpe_status dpe_task_rows(const struct dpe_task *task, struct dpe_session *session, const char *plan,
-                         const int64_t *indices, int64_t n, struct dpe_row *rows,
+/** dpe_task_row for the samples of n parts: what prompts of a part have in common is computed once,
+ *  and all are decoded together, as far as the sessions have branches and room; what is read, and
+ *  its bits, do not depend on these. Samples with non-finite logits among them are run again one by
+ *  one. Each row's seconds are its share of the whole. */
+dpe_status dpe_task_rows(const struct dpe_task *task, const struct dpe_task_part *parts, int64_t n,
                          struct dpe_error *err);
 
-/** dpe_task_rows for the samples of n items, which are all of this task and this plan. */
-dpe_status dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_session *session,
-                                  const char *plan, const struct dpe_item *items, int64_t n,
-                                  struct dpe_row *rows, struct dpe_error *err);
-
 struct dpe_job;
+struct dpe_job_rows;
+/** dpe_task_rows for the items of n parts of a job, which are all of this task. */
+dpe_status dpe_task_rows_of_items(const struct dpe_task *task, const struct dpe_job_rows *parts,
+                                  int64_t n, struct dpe_error *err);
+
 struct dpe_price;
 struct dpe_price_answers;
 /** Add to *cost (outputs/job/price.h; but for its room) what dpe_task_rows computes at most when it

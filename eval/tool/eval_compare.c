@@ -310,13 +310,12 @@ static const struct dpe_suite_task *task_at(const struct dpe_comparison *compari
     return &suite->tasks[at];
 }
 
-static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
-                            struct dpe_session *session, struct dpe_row *rows,
+static dpe_status make_rows(void *user, const struct dpe_job_rows *parts, int64_t n,
                             struct dpe_error *err)
 {
     const struct dpe_comparison *comparison = user;
-    return dpe_task_rows_of_items(&task_at(comparison, (size_t)items->task)->task, session,
-                                  comparison->keys[items->plan], items, n, rows, err);
+    const struct dpe_suite_task *task = task_at(comparison, (size_t)parts->items->task);
+    return dpe_task_rows_of_items(&task->task, parts, n, err);
 }
 
 /* Sample after sample under every method, so that a comparison that stops early is still one; those

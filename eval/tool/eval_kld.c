@@ -347,22 +347,24 @@ static dpe_status read_text(struct kld *kld, const struct dpe_item *item,
 }
 
 /* A row of the item; the job makes one at a time. Values that are not finite are recorded in it. */
-static dpe_status make_rows(void *user, const struct dpe_item *item, int64_t one,
-                            struct dpe_session *session, struct dpe_row *row, struct dpe_error *err)
+static dpe_status make_rows(void *user, const struct dpe_job_rows *part, int64_t one,
+                            struct dpe_error *err)
 {
     (void)one;
     struct kld *kld = user;
+    const struct dpe_item *item = part->items;
+    struct dpe_row *row = part->rows;
     const int64_t n = kld->length - 1;
     const double begin = dpe_clock();
     DPE_OWNED struct dpe_kld_token *tokens = NULL;
     memcpy(row->task, task_name, sizeof task_name);
-    memcpy(row->plan, kld->comparison.keys[item->plan], sizeof row->plan);
+    snprintf(row->plan, sizeof row->plan, "%s", part->key);
     row->sample = item->sample;
     row->seed = kld->comparison.args->job.seed;
     row->prompt_tokens = kld->length;
     DPE_TRY(
         DPE_NEW(&tokens, (size_t)n, err, "out of memory for a row of %lld tokens", (long long)n));
-    dpe_status status = read_text(kld, item, session, tokens, err);
+    dpe_status status = read_text(kld, item, part->session, tokens, err);
     if (status == DPE_OK) {
         row->n_tokens = n;
         row->nll_sum = 0.0;

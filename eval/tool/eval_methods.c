@@ -398,23 +398,24 @@ static dpe_status add_planned(const struct dpe_comparison *comparison, struct dp
 }
 
 /* Samples that are made together: those that share a context, which is then read once. */
-static int64_t together_at_once(const struct dpe_comparison *comparison)
+static struct dpe_job_batch together_at_once(const struct dpe_comparison *comparison)
 {
     enum { MOST = 64 };
-    int64_t batch = 1;
+    struct dpe_job_batch wanted = {.batch = 1, .own = DPE_QUESTION_ROWS};
     for (int i = 0; i < comparison->n_suites; i++) {
         const struct dpe_suite_task *task = &comparison->suites[i].tasks[0];
         int64_t together = task->task.together;
-        batch = dpe_most(dpe_least(together, task->n_samples), batch);
+        wanted.batch = dpe_most(dpe_least(together, task->n_samples), wanted.batch);
+        wanted.answers = wanted.answers || task->task.run_many != NULL;
     }
-    return dpe_least(batch, MOST);
+    wanted.batch = wanted.together = dpe_least(wanted.batch, MOST);
+    return wanted;
 }
 
 dpe_status dpe_eval_fit_batch(struct dpe_comparison *comparison, const struct dpe_plan *plan,
                               struct dpe_error *err)
 {
-    const int64_t batch = together_at_once(comparison);
-    const struct dpe_job_batch wanted = {batch, batch, DPE_QUESTION_ROWS};
+    const struct dpe_job_batch wanted = together_at_once(comparison);
     return dpe_job_fit_batch(&comparison->job, plan, comparison->lengths[comparison->n_lengths - 1],
                              &wanted, err);
 }

@@ -227,13 +227,12 @@ struct tune_rows {
     struct dpe_wanted wanted;
 };
 
-static dpe_status make_rows(void *user, const struct dpe_item *items, int64_t n,
-                            struct dpe_session *session, struct dpe_row *rows,
+static dpe_status make_rows(void *user, const struct dpe_job_rows *parts, int64_t n,
                             struct dpe_error *err)
 {
     const struct tune_rows *batch = user;
-    return dpe_task_rows_of_items(&dpe_tune_task(batch->tuning, items->task)->task, session,
-                                  batch->wanted.keys[items->plan], items, n, rows, err);
+    return dpe_task_rows_of_items(&dpe_tune_task(batch->tuning, parts->items->task)->task, parts, n,
+                                  err);
 }
 
 /* Rows of an arm, unless the list has them: methods may have a plan in common. */

@@ -295,6 +295,9 @@ struct dpe_plan_context dpe_job_context(const struct dpe_job *job, int64_t lengt
 /* How a session is made to need less memory: what each sequence beside the first has is halved
  * until it is too little for a question; then all begins again with keys and values of int8. */
 enum { HALVINGS = 24, LEAST_OWN = 64 };
+/* Rows of a step of several sessions, at most: on processors so many as are multiplied at once,
+ * which have the bits of one. */
+enum { CARD_ROWS = 64, FEW_ROWS = 4 };
 
 enum dpe_kv_type dpe_job_kv_type(const struct dpe_job *job)
 {
@@ -362,6 +365,7 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     job->group = (job->batch + wanted->together - 1) / wanted->together * wanted->together;
     job->own = wanted->own;
     job->saving = before;
+    job->sides = 1;
     for (; job->remote == NULL && status == DPE_OK; job->saving++) {
         struct dpe_session_options options = dpe_job_session_options(job, capacity);
         options.kv_dir = NULL; /* less before a file */
@@ -378,6 +382,11 @@ dpe_status dpe_job_fit_batch(struct dpe_job *job, const struct dpe_plan *plan, i
     job->saving = job->ranks->most;
     if (job->saving > before && needs.memory <= most) {
         tell_saving(job, capacity, wanted->together > 1);
+    }
+    if (wanted->answers && job->remote == NULL && job->saving == 0) {
+        const bool card = strcmp(job->device_info.kind, "cuda") == 0;
+        const int64_t sides = (card ? CARD_ROWS : FEW_ROWS) / job->batch;
+        job->sides = (int)dpe_most(1, dpe_least(sides, DPE_JOB_SIDES));
     }
     return DPE_OK;
 }
@@ -524,11 +533,34 @@ void dpe_job_header(const struct dpe_job *job)
     }
 }
 
-dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
-                           struct dpe_error *err)
+/* A session beside the first one, in at most half of the memory that is left. */
+static dpe_status make_beside(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
+                              struct dpe_session **session, struct dpe_error *err)
 {
-    if (job->session != NULL) {
-        DPE_TRY(dpe_session_set_plan(job->session, plan, err));
+    struct dpe_session_options options = dpe_job_session_options(job, capacity);
+    uint64_t used = dpe_session_memory(job->session).total;
+    for (int i = 0; i < DPE_JOB_SIDES - 1 && job->beside[i] != NULL; i++) {
+        used += dpe_session_memory(job->beside[i]).total;
+    }
+    const uint64_t left = job->memory == 0     ? dpe_device_memory(job->device)
+                          : job->memory > used ? job->memory - used
+                                               : 0;
+    options.beside = job->session;
+    options.max_memory = left / 2 > 0 ? left / 2 : 1;
+    options.kv_dir = NULL;
+    DPE_TRY(dpe_session_create(job->model, plan, &options, session, err));
+    dpe_session_set_poll(*session, poll_job, job);
+    return DPE_OK;
+}
+
+dpe_status dpe_job_session(struct dpe_job *job, int side, const struct dpe_plan *plan,
+                           int64_t capacity, struct dpe_error *err)
+{
+    struct dpe_session **session = side > 0 ? &job->beside[side - 1] : &job->session;
+    if (*session != NULL) {
+        DPE_TRY(dpe_session_set_plan(*session, plan, err));
+    } else if (side > 0) {
+        return make_beside(job, plan, capacity, session, err);
     } else {
         const struct dpe_session_options options = dpe_job_session_options(job, capacity);
         DPE_TRY(job->remote != NULL
@@ -542,18 +574,30 @@ dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int
     return DPE_OK;
 }
 
+static void add_work(struct dpe_session_work *sum, const struct dpe_session_work *work)
+{
+    sum->fed += work->fed;
+    sum->decoded += work->decoded;
+    sum->steps += work->steps;
+}
+
 struct dpe_session_work dpe_job_own_work(const struct dpe_job *job)
 {
-    return job->session != NULL ? dpe_session_work(job->session) : (struct dpe_session_work){0};
+    struct dpe_session_work sum = {0};
+    for (int i = 0; i < DPE_JOB_SIDES; i++) {
+        const struct dpe_session *session = i > 0 ? job->beside[i - 1] : job->session;
+        const struct dpe_session_work work =
+            session != NULL ? dpe_session_work(session) : (struct dpe_session_work){0};
+        add_work(&sum, &work);
+    }
+    return sum;
 }
 
 struct dpe_session_work dpe_job_work(const struct dpe_job *job)
 {
     struct dpe_session_work sum = dpe_job_own_work(job);
     for (int r = 0; r < job->ranks->size; r++) {
-        sum.fed += job->works[r].fed;
-        sum.decoded += job->works[r].decoded;
-        sum.steps += job->works[r].steps;
+        add_work(&sum, &job->works[r]);
     }
     return sum;
 }

@@ -33,6 +33,8 @@
 enum { DPE_JOB_LENGTHS = 16 };
 /** Requests to an engine at once: it queues what it cannot run. */
 enum { DPE_JOB_IN_FLIGHT = 32 };
+/** The most sessions of a job that are beside each other. */
+enum { DPE_JOB_SIDES = 16 };
 
 /** The common part of a command line; set the defaults, then let the options fill it. */
 struct dpe_job_options {
@@ -101,11 +103,13 @@ struct dpe_job {
     struct dpe_run *run;              /**< NULL before dpe_job_start */
     struct dpe_remote_engine *remote; /**< --engine; NULL: the model runs here */
     struct dpe_session *session;      /**< NULL until it is needed */
-    bool told_rows;                   /**< how many rows were there has been reported */
-    int64_t told_chunk;               /**< that was made smaller, as reported */
+    struct dpe_session *beside[DPE_JOB_SIDES - 1]; /**< it, the same */
+    bool told_rows;     /**< how many rows were there has been reported */
+    int64_t told_chunk; /**< that was made smaller, as reported */
     /** Sequences that are decoded together, rows that are made together, and cache rows that each
      * sequence after the first needs (dpe_job_fit_batch); 0, 1: one. */
     int64_t batch, group, own;
+    int sides;                 /**< groups that are made at once, each in a session; 0, 1: one */
     int saving;                /**< steps that it took until the session fitted into memory */
     int64_t planned, missing;  /**< rows of the whole job, as the last list counted them */
     struct dpe_job_pace *pace; /**< per task: what its rows took */
@@ -174,6 +178,7 @@ struct dpe_job_batch {
     int64_t batch;
     int64_t together; /**< in a row share a context: rows are made by whole ones */
     int64_t own;      /**< cache rows that each needs beside the context, about */
+    bool answers;     /**< they are decoded: several contexts at once save steps */
 };
 /** So many sequences of up to `capacity` tokens, or what of them fits into memory: first there is
  * less beside one cache, which then serves all questions of a context one after another; where it
@@ -203,10 +208,11 @@ enum { DPE_JOB_MEMORY = 320 };
  * Returns the buffer. */
 const char *dpe_job_memory_text(const struct dpe_job *job, const struct dpe_session_needs *needs,
                                 char text[DPE_JOB_MEMORY]);
-/** Make the session, or set its plan; taps request signals. Its cache is empty afterwards. */
-dpe_status dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan, int64_t capacity,
-                           struct dpe_error *err);
-/** What this process's session has computed; zeros before it is made. */
+/** Make the session, or set its plan; taps request signals. Its cache is empty afterwards. `side`
+ * above 0: of those beside it, for which at most half of the memory that is left is taken. */
+dpe_status dpe_job_session(struct dpe_job *job, int side, const struct dpe_plan *plan,
+                           int64_t capacity, struct dpe_error *err);
+/** What this process's sessions have computed; zeros before they are made. */
 struct dpe_session_work dpe_job_own_work(const struct dpe_job *job);
 /** What the sessions of all ranks have computed; complete after a list of rows, on rank 0. Those
  * that hold a model together count once. */
@@ -218,6 +224,15 @@ dpe_status dpe_job_snapshot(struct dpe_job *job, bool complete, dpe_run_fill fil
 dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_error *err);
 
 /* ----------------------------------------------------------------------------------------- rows */
+
+/** Rows that one session makes: of items of one plan and task. */
+struct dpe_job_rows {
+    struct dpe_session *session; /**< under that plan; its cache may hold anything */
+    const char *key;             /**< of rows of the plan */
+    const struct dpe_item *items;
+    int64_t n;            /**< at most the job's group */
+    struct dpe_row *rows; /**< [n] initialised */
+};
 
 /** A list of rows, and how one is made. All borrowed. */
 struct dpe_work {
@@ -231,10 +246,10 @@ struct dpe_work {
     size_t n_items;
     int64_t capacity; /**< tokens of the session */
     void *user;
-    /** Fill n initialised rows (at most the job's group) of items of one plan and task, together,
-     * in a session that is under that plan (its cache may hold anything). */
-    dpe_status (*rows)(void *user, const struct dpe_item *items, int64_t n,
-                       struct dpe_session *session, struct dpe_row *rows, struct dpe_error *err);
+    /** Fill the rows of n parts, which are of one task and whose sessions are beside each other,
+     * together. */
+    dpe_status (*rows)(void *user, const struct dpe_job_rows *parts, int64_t n,
+                       struct dpe_error *err);
     dpe_run_fill fill;      /**< of the tables that are written on the way */
     const int64_t *tokens;  /**< [n_tasks] that a row reads, on average; NULL: not known */
     const double *cost;     /**< [n_tasks] of a row, any unit; NULL: all rows cost the same */

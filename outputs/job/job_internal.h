@@ -43,7 +43,7 @@ struct dpe_loop {
     int64_t n_missing, n_nonfinite;
     double unit_seconds; /**< of a row per unit of cost, guessed from a part of the first; 0:
                             unknown */
-    int in_session;      /**< plan that the session has, -1 = none of the list */
+    int in_session[DPE_JOB_SIDES]; /**< plan that each session has, -1 = none of the list */
 };
 
 /** Items that are made together, and their rows. */
@@ -60,7 +60,8 @@ void dpe_group_free(struct dpe_group *group);
 /** Free its rows and take its items out. */
 void dpe_group_clear(struct dpe_group *group);
 DPE_SCOPED_HANDLE(struct dpe_group *, dpe_group_clear)
-/** Gather item `at` of the list and later ones of the same plan and task that are missing. */
+/** Gather item `at` of the list and later ones of the same task that are missing: of the same plan,
+ * or of as many plans or whole groups as are made at once. */
 void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
 /** Append an item; false when the group is full. */
 bool dpe_group_add(struct dpe_group *group, const struct dpe_loop *loop, int64_t at);
@@ -86,7 +87,7 @@ dpe_status dpe_loop_made(struct dpe_loop *loop, const struct dpe_item *item,
 /** Before a group is begun: signals, time budget, a table that is due. */
 dpe_status dpe_loop_before(struct dpe_loop *loop, const struct dpe_group *group,
                            struct dpe_error *err);
-/** Make the rows of a group in the job's session. */
+/** Make the rows of a group in the job's sessions. */
 dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err);
 /** A rank above 0: make the assigned rows until rank 0 has no more. */
 void dpe_loop_serve(struct dpe_loop *loop);

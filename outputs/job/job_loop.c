@@ -143,7 +143,7 @@ void dpe_loop_show_inside(struct dpe_job *job)
     struct dpe_job_inside *inside = job->inside;
     struct dpe_loop *loop = inside->loop;
     const struct dpe_config *config = dpe_model_config(job->model);
-    const struct dpe_session_work work = dpe_session_work(job->session);
+    const struct dpe_session_work work = dpe_job_own_work(job);
     inside->polls = work.fed == inside->fed ? inside->polls + 1 : 0;
     inside->fed = work.fed;
     double elapsed = dpe_clock() - inside->begin;
@@ -277,10 +277,27 @@ dpe_status dpe_loop_check(const struct dpe_loop *loop, struct dpe_error *err)
 
 /* -------------------------------------------------------------------------------------- groups */
 
+/* With several ranks each makes one at a time. */
+static int sides_of(const struct dpe_loop *loop)
+{
+    return loop->job->ranks->size > 1 || loop->job->sides < 1 ? 1 : loop->job->sides;
+}
+
+/* How many of a group's items from `at` on one session makes. */
+static int64_t part_of(const struct dpe_group *group, const struct dpe_loop *loop, int64_t at)
+{
+    const int64_t most = dpe_least(group->n - at, dpe_most(loop->job->group, 1));
+    int64_t n = 1;
+    while (n < most && group->items[at + n].plan == group->items[at].plan) {
+        n++;
+    }
+    return n;
+}
+
 dpe_status dpe_group_init(struct dpe_group *group, const struct dpe_loop *loop,
                           struct dpe_error *err)
 {
-    *group = (struct dpe_group){.capacity = dpe_most(loop->job->group, 1)};
+    *group = (struct dpe_group){.capacity = dpe_most(loop->job->group, 1) * sides_of(loop)};
     size_t n = (size_t)group->capacity;
     DPE_TRY(DPE_NEW(&group->at, n, err, "out of memory for %zu rows", n));
     DPE_TRY(DPE_NEW(&group->items, n, err, "out of memory for %zu rows", n));
@@ -321,12 +338,19 @@ void dpe_group_gather(struct dpe_group *group, const struct dpe_loop *loop, int6
 {
     const struct dpe_item *items = loop->work->items;
     int64_t end = (int64_t)loop->work->n_items;
+    int parts = 1;
+    int64_t first = 0; /* of the last part */
     group->n = 0;
-    for (int64_t i = at; i < end && items[i].plan == items[at].plan &&
-                         items[i].task == items[at].task && group->n < group->capacity;
-         i++) {
-        if (loop->open[i] == 1 && dpe_loop_find(loop, &items[i]) == NULL) {
-            dpe_group_add(group, loop, i);
+    for (int64_t i = at; i < end && items[i].task == items[at].task; i++) {
+        if (loop->open[i] != 1 || dpe_loop_find(loop, &items[i]) != NULL) {
+            continue;
+        }
+        const bool fits = group->n == first || (items[i].plan == group->items[first].plan &&
+                                                group->n - first < loop->job->group);
+        first = fits ? first : group->n;
+        parts += fits ? 0 : 1;
+        if (parts > sides_of(loop) || !dpe_group_add(group, loop, i)) {
+            return;
         }
     }
 }
@@ -372,19 +396,43 @@ dpe_status dpe_loop_made(struct dpe_loop *loop, const struct dpe_item *item,
     return dpe_loop_check(loop, err);
 }
 
-dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)
+/* Parts of a group from item *at on in as many sessions as there are; *at: behind them. A session
+ * beside the first that does not fit into memory is not tried again. */
+static dpe_status make_parts(struct dpe_loop *loop, struct dpe_group *group, int64_t *at,
+                             struct dpe_error *err)
 {
     const struct dpe_work *work = loop->work;
-    int plan = group->items[0].plan;
-    dpe_status status = DPE_OK;
-    if (loop->in_session != plan) {
-        loop->in_session = -1;
-        status = dpe_job_session(loop->job, work->plans[plan], work->capacity, err);
-        loop->in_session = status == DPE_OK ? plan : -1;
+    struct dpe_job *job = loop->job;
+    struct dpe_job_rows parts[DPE_JOB_SIDES];
+    int n = 0;
+    while (*at < group->n && n < sides_of(loop)) {
+        const int plan = group->items[*at].plan;
+        dpe_status status = DPE_OK;
+        if (loop->in_session[n] != plan) {
+            loop->in_session[n] = -1;
+            status = dpe_job_session(job, n, work->plans[plan], work->capacity, err);
+        }
+        if (status == DPE_NO_MEMORY && n > 0) {
+            job->sides = n;
+            break;
+        }
+        DPE_TRY(status);
+        loop->in_session[n] = plan;
+        parts[n] = (struct dpe_job_rows){.session = n > 0 ? job->beside[n - 1] : job->session,
+                                         .key = work->keys[plan],
+                                         .items = group->items + *at,
+                                         .n = part_of(group, loop, *at),
+                                         .rows = group->rows + *at};
+        *at += parts[n++].n;
     }
-    struct dpe_session *session = loop->job->session;
-    if (status == DPE_OK) {
-        status = work->rows(work->user, group->items, group->n, session, group->rows, err);
+    return work->rows(work->user, parts, n, err);
+}
+
+dpe_status dpe_loop_make(struct dpe_loop *loop, struct dpe_group *group, struct dpe_error *err)
+{
+    dpe_status status = DPE_OK;
+    for (int64_t at = 0; at < group->n && status == DPE_OK;) {
+        status = make_parts(loop, group, &at, err);
     }
     return dpe_ranks_sync_status(loop->job->ranks, status, err);
 }

@@ -14,8 +14,10 @@ static dpe_status run_group(struct dpe_loop *loop, struct dpe_group *group, stru
 {
     DPE_SCOPED(dpe_group_clear_scoped) struct dpe_group *cleared = group;
     const struct dpe_work *work = loop->work;
-    int plan = group->items[0].plan;
-    DPE_TRY(dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err));
+    for (int64_t i = 0; i < group->n; i++) {
+        const int plan = group->items[i].plan;
+        DPE_TRY(dpe_run_plan(loop->job->run, work->keys[plan], work->plans[plan]->name, err));
+    }
     struct dpe_job_inside inside = {.loop = loop,
                                     .n = group->n,
                                     .task = group->items[0].task,
@@ -151,7 +153,10 @@ dpe_status dpe_job_rows(struct dpe_job *job, const struct dpe_work *work, struct
     DPE_TRY(DPE_NEW(&missing, n_tasks, err, "out of memory for %zu rows", n));
     DPE_TRY(DPE_NEW(&open, n, err, "out of memory for %zu rows", n));
     struct dpe_loop loop = {
-        .job = job, .work = work, .rows = rows, .missing = missing, .open = open, .in_session = -1};
+        .job = job, .work = work, .rows = rows, .missing = missing, .open = open};
+    for (int i = 0; i < DPE_JOB_SIDES; i++) {
+        loop.in_session[i] = -1;
+    }
     return run_missing(&loop, dpe_loop_stock(&loop, err), err);
 }
 

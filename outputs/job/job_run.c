@@ -200,7 +200,7 @@ dpe_status dpe_job_start(struct dpe_job *job, const struct dpe_job_identity *own
     DPE_TRY(dpe_ranks_barrier(ranks, DPE_BARRIER_IDENTITY, status, err));
     status = dpe_ranks_broadcast(ranks, &begun, sizeof begun, err);
     if (status == DPE_OK && !begun) {
-        status = dpe_job_session(job, plan, capacity, err);
+        status = dpe_job_session(job, 0, plan, capacity, err);
     }
     DPE_TRY(dpe_ranks_barrier(ranks, DPE_BARRIER_START, status, err));
     status = same_inputs(job, &identity, &bytes, err);
@@ -311,6 +311,9 @@ dpe_status dpe_job_close(struct dpe_job *job, dpe_status status, struct dpe_erro
     }
     if (status == DPE_OK && closed != DPE_OK) {
         status = dpe_fail(err, closed, "%s", closing.text);
+    }
+    for (int i = 0; i < DPE_JOB_SIDES - 1; i++) {
+        dpe_session_destroy(job->beside[i]);
     }
     dpe_session_destroy(job->session);
     free(job->pace);

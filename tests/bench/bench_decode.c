@@ -3,14 +3,16 @@
  * folder that share a context, and attention of one query alone (rope, and dpe with half of the
  * pairs of each head).
  *
- *   bench_decode [-b] [-c CONTEXT] [-k TYPE] [-n SEQUENCES] MODEL [THREADS [KEYS [STEPS]]]
- *                                                      defaults: 1, 16384 (of attention), 40
+ *   bench_decode [-b] [-c CONTEXT] [-k TYPE] [-n SEQUENCES] [-s SESSIONS] MODEL [THREADS [KEYS
+ *                [STEPS]]]                             defaults: 1, 16384 (of attention), 40
  * With -b, steps on the device cpu-bf16 too, after those in float of as many sequences. -c: tokens
  * of the context that the sequences share (32), with the dpe plan of `make_plan` too where the
- * model has it; -k: type of keys and values; -n: of how many sequences on. Wall-clock time of the
- * fastest four steps or call of attention, processor time of all threads in the four steps that
- * took least of it, share of the fastest read. One JSON object a line. Tools set how long a thread
- * waits before it sleeps (engine/README.md); here the environment does. */
+ * model has it; -k: type of keys and values; -n: of how many sequences on. -s: instead of the
+ * above, steps of so many sessions beside each other, rope and dpe by turns, each with a context of
+ * its own and SEQUENCES (1) of them: all in one step, and in turn one after another. Wall-clock
+ * time of the fastest four steps or call of attention, processor time of all threads in the four
+ * steps that took least of it, share of the fastest read. One JSON object a line. Tools set how
+ * long a thread waits before it sleeps (engine/README.md); here the environment does. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -125,6 +127,7 @@ struct bench {
     struct reads *reads;
     int64_t context;
     int64_t sequences; /* or 0: 1, 2, 4, … MOST */
+    int64_t sessions;
     int steps;
     bool dpe;
 };
@@ -136,7 +139,7 @@ static struct dpe_session *steps_open(const struct dpe_model *model, const struc
     struct dpe_session *s = NULL;
     int32_t *tokens = some((size_t)bench->context * sizeof *tokens);
     for (int64_t i = 0; i < bench->context; i++) {
-        tokens[i] = (int32_t)(i * 37 % bench->config->vocab);
+        tokens[i] = (int32_t)((i * 37 + bench->sessions) % bench->config->vocab);
     }
     make_plan(bench->dpe, bench->config, bench->context + bench->steps, &plan);
     must(dpe_session_create(model, &plan, &bench->options, &s, &err), &err);
@@ -207,6 +210,64 @@ static void step_batches(const struct dpe_model *model, struct bench *bench, boo
         dpe_session_destroy(sessions[d]);
     }
     free(logits);
+}
+
+/* A step of all parts, or of one after another. */
+static void step_parts(const struct dpe_session_part *parts, int64_t n, bool together,
+                       const int32_t *tokens, int32_t *best)
+{
+    struct dpe_error err = {0};
+    for (int64_t p = 0; p < n; p += together ? n : 1) {
+        must(dpe_session_step_parts(parts + p, together ? n : 1, tokens + p * parts->n, NULL, best,
+                                    &err),
+             &err);
+    }
+}
+
+/* Sessions of bench->sequences branches each; both ways in turn, a step of each. */
+static void step_sessions(const struct dpe_model *model, struct bench *bench)
+{
+    struct dpe_error err = {0};
+    const int64_t n = bench->sessions;
+    const int64_t each = dpe_most(bench->sequences, 1);
+    struct dpe_session *sessions[MOST];
+    struct dpe_session_part parts[MOST];
+    int64_t branches[MOST];
+    int32_t tokens[MOST * MOST];
+    int32_t found[MOST * MOST];
+    double best[2] = {HUGE_VAL, HUGE_VAL};
+    double best_cpu[2] = {HUGE_VAL, HUGE_VAL};
+    bench->options.branches = each;
+    bench->options.capacity = bench->context + each * (bench->steps + 1);
+    for (int64_t i = 0; i < MOST * MOST; i++) {
+        branches[i % MOST] = i % MOST;
+        tokens[i] = (int32_t)(i * 11 % bench->config->vocab);
+    }
+    for (int64_t s = 0; s < n; s++) {
+        bench->dpe = s % 2 == 1;
+        bench->sessions = s;
+        sessions[s] = steps_open(model, bench);
+        bench->options.beside = sessions[0];
+        must(dpe_session_branch(sessions[s], each, bench->steps + 1, &err), &err);
+        parts[s] = (struct dpe_session_part){sessions[s], each, branches};
+    }
+    for (int step = 0; step < bench->steps; step++) {
+        const int way = step % 2;
+        const double start = dpe_clock();
+        const double cpu = processor_clock();
+        step_parts(parts, n, way == 0, tokens, found);
+        best[way] = fmin(best[way], dpe_clock() - start);
+        best_cpu[way] = fmin(best_cpu[way], processor_clock() - cpu);
+    }
+    printf("{\"what\": \"sessions\", \"context\": %" PRId64
+           ", \"threads\": %d, \"sessions\": %" PRId64 ", \"sequences\": %" PRId64
+           ", \"ms\": %.3f, \"processor_ms\": %.3f, \"in_turn_ms\": %.3f"
+           ", \"in_turn_processor_ms\": %.3f, \"ratio\": %.3f}\n",
+           bench->context, bench->reads->threads, n, n * each, 1e3 * best[0], 1e3 * best_cpu[0],
+           1e3 * best[1], 1e3 * best_cpu[1], best_cpu[1] / best_cpu[0]);
+    for (int64_t s = n - 1; s >= 0; s--) {
+        dpe_session_destroy(sessions[s]);
+    }
 }
 
 /* One query of 9 heads on 3 KV heads (8 on 2 for wide ones), over caches of several layers in turn,
@@ -290,11 +351,12 @@ int main(int argc, char **argv)
     bool bf16 = false;
     bool many = false;
     int option = 0;
-    while ((option = getopt(argc, argv, "bc:k:n:")) != -1) {
+    while ((option = getopt(argc, argv, "bc:k:n:s:")) != -1) {
         bf16 = bf16 || option == 'b';
         many = many || option == 'c';
         bench.context = option == 'c' ? atoll(optarg) : bench.context;
         bench.sequences = option == 'n' ? atoll(optarg) : bench.sequences;
+        bench.sessions = option == 's' ? dpe_least(atoll(optarg), MOST) : bench.sessions;
         bench.options.kv_type = option == 'k' ? kv_type(optarg) : bench.options.kv_type;
     }
     argc -= optind - 1;
@@ -302,8 +364,8 @@ int main(int argc, char **argv)
     if (argc < 2) {
         fprintf(
             stderr,
-            "usage: bench_decode [-b] [-c CONTEXT] [-k TYPE] [-n SEQUENCES] MODEL [THREADS [KEYS "
-            "[STEPS]]]\n");
+            "usage: bench_decode [-b] [-c CONTEXT] [-k TYPE] [-n SEQUENCES] [-s SESSIONS] MODEL "
+            "[THREADS [KEYS [STEPS]]]\n");
         return DPE_USAGE;
     }
     int threads = argc > 2 ? atoi(argv[2]) : 1;
@@ -318,6 +380,12 @@ int main(int argc, char **argv)
     bench.options.capacity = bench.context + MOST * (bench.steps + 1);
     bench.options.positions = bench.context + bench.steps + 1;
     bench.options.branches = MOST;
+    if (bench.sessions > 0) {
+        step_sessions(model, &bench);
+        dpe_model_close(model);
+        free(memory);
+        return 0;
+    }
     step_batches(model, &bench, bf16);
     bench.dpe = many;
     if (many) {

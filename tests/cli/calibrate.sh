@@ -10,7 +10,7 @@ root=$(cd "$here/../.." && pwd)
 make_model model
 common="--model $work/model --corpus $work/corpus --seed 5 --threads 1 --quiet"
 sweep="--length 192 --task niah --niah digits=4,keys=2,asked=2,shared=2,special=literal --groups 2 --samples 12 --lengths 8,32,64 --window 8
-    --batch 2 --select paper --temperature off"
+    --select paper --temperature off"
 
 # calibrate NAME OPTIONS: into $work/NAME; its output goes to out and err.
 calibrate() {

@@ -32,7 +32,7 @@ detect -o "$work/calm.h5" || fail "undisturbed sweep: $(cat "$work/err")"
 took=$((($(date +%s%N) - start) / 1000000))
 complete "$work/calm.h5" 1
 [ -e "$work/calm.h5.journal" ] && fail "a finished sweep left its journal"
-detect -o "$work/other.h5" --threads 2 --batch 7 || fail "two threads and batches of seven: $(cat "$work/err")"
+detect -o "$work/other.h5" --threads 2 || fail "two threads: $(cat "$work/err")"
 same "$work/calm.h5" "$work/other.h5"
 
 # Kills at 8 times; the runs between them are shorter than the whole.
@@ -85,7 +85,7 @@ detect -o "$work/budget.h5" || fail "resume after the budget: $(cat "$work/err")
 same "$work/calm.h5" "$work/budget.h5"
 
 # It predicts what is then read, as a bound.
-for options in "--niah shared=3" "--niah values=1,keys=2,asked=2,shared=2" "--batch 3 --niah shared=2"; do
+for options in "--niah shared=3" "--niah values=1,keys=2,asked=2,shared=2" "--niah shared=2"; do
     rm -f "$work/cost.h5"
     set -- --model "$work/model" --corpus "$work/corpus" --length 192 --groups 2 --samples 24 --lengths 8,32,64 --select paper --temperature off \
         --threads 1 $options

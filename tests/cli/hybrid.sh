@@ -39,14 +39,15 @@ model="--model $work/model"
 }
 
 # One cache serves all questions of a context: the state at its end is copied for each.
-for batch in 8 1; do
+for memory in 1G 5M; do
     # shellcheck disable=SC2086
     "$bin/dpe-detect" $model --corpus "$work/corpus" --length 320 --threads 2 --dtype f32 --select paper --temperature off --samples 8 --groups 2 --lengths 128,320 \
-        --niah keys=8,values=1,asked=8,digits=4 --batch $batch -o "$work/$batch.h5" >"$work/out" 2>"$work/$batch.err" || fail "--batch $batch: $(cat "$work/$batch.err")"
-    grep -o "^[0-9]* tokens were read, [0-9]* decoded" "$work/$batch.err" >"$work/$batch.read"
+        --niah keys=8,values=1,asked=8,digits=4 --max-memory $memory --kv-cache-dtype f32 -o "$work/$memory.h5" >"$work/out" 2>"$work/$memory.err" || fail "$memory: $(cat "$work/$memory.err")"
+    grep -o "^[0-9]* tokens were read, [0-9]* decoded" "$work/$memory.err" >"$work/$memory.read"
 done
-cmp "$work/8.read" "$work/1.read" || fail "one cache reads $(cat "$work/1.read"), eight $(cat "$work/8.read")"
-h5diff --exclude-path=/run "$work/8.h5" "$work/1.h5" >"$work/diff" 2>&1 || fail "one cache gives another table: $(cat "$work/diff")"
+grep -q "^memory holds one text" "$work/5M.err" || fail "5M are enough: $(cat "$work/5M.err")"
+cmp "$work/1G.read" "$work/5M.read" || fail "one cache reads $(cat "$work/5M.read"), eight $(cat "$work/1G.read")"
+h5diff --exclude-path=/run "$work/1G.h5" "$work/5M.h5" >"$work/diff" 2>&1 || fail "one cache gives another table: $(cat "$work/diff")"
 
 # The emulated CUDA device: the same likelihoods, and a search that counts as on a processor.
 module=$bin/../tests/libdpe_cuda_emulated.so

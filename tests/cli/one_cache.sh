@@ -21,21 +21,19 @@ steps() {
 detect eight
 # A search says how far it is, also where standard error is no terminal.
 grep -q "^search ([0-9]* plans): \([0-9]*\) of \1 samples" "$work/eight.err" || fail "no progress: $(cat "$work/eight.err")"
-detect one --batch 1
 detect tight --max-memory 13M --kv-cache-dtype f32
-for name in one tight; do
-    cmp -s "$work/eight.read" "$work/$name.read" || fail "$name: $(cat "$work/$name.read"), together: $(cat "$work/eight.read")"
-    [ "$(steps $name)" -gt "$((3 * $(steps eight)))" ] || fail "$name: $(steps $name) steps, together $(steps eight)"
-    same "$work/eight.h5" "$work/$name.h5"
-done
+cmp -s "$work/eight.read" "$work/tight.read" || fail "tight: $(cat "$work/tight.read"), together: $(cat "$work/eight.read")"
+[ "$(steps tight)" -gt "$((3 * $(steps eight)))" ] || fail "tight: $(steps tight) steps, together $(steps eight)"
+same "$work/eight.h5" "$work/tight.h5"
 grep -q "^memory holds one text of 512 tokens: its questions follow each other" "$work/tight.err" || fail "one cache is not said: $(cat "$work/tight.err")"
 # Contexts of halves that are shared, and steps.
 for niah in keys=2,values=1,asked=2,shared=2 keys=3,values=2,asked=3,score=steps keys=1,values=2; do
-    for batch in 4 1; do
-        detect $niah.$batch --niah $niah --batch $batch
+    for memory in 1G 13M; do
+        detect $niah.$memory --niah $niah --max-memory $memory --kv-cache-dtype f32
     done
-    cmp -s "$work/$niah.4.read" "$work/$niah.1.read" || fail "$niah: $(cat "$work/$niah.1.read"), together: $(cat "$work/$niah.4.read")"
-    same "$work/$niah.4.h5" "$work/$niah.1.h5"
+    grep -q "^memory holds" "$work/$niah.13M.err" && ! grep -q "^memory holds" "$work/$niah.1G.err" || fail "$niah: 13M are enough, or 1G not: $(cat "$work/$niah.13M.err")"
+    cmp -s "$work/$niah.1G.read" "$work/$niah.13M.read" || fail "$niah: $(cat "$work/$niah.13M.read"), together: $(cat "$work/$niah.1G.read")"
+    same "$work/$niah.1G.h5" "$work/$niah.13M.h5"
 done
 
 detect packed --max-memory 12M
@@ -95,14 +93,11 @@ cost() { # OPTION...: tokens
 }
 all=$(cost --max-memory 200G)
 for memory in 200G 29G 16G 7G; do
-    for batch in "" "--batch 1"; do
-        # shellcheck disable=SC2086 # two words, or none
-        [ "$(cost --max-memory $memory $batch)" = "$all" ] || fail "$memory $batch: $(cat "$work/cost"), of 200G $all"
-        grep -q "int8 is taken" "$work/err"
-        case $?$memory in
-        016G | 1200G | 129G | 17G) ;; # with 7G not even int8 fits: keys and values are in a file
-        *) fail "$memory $batch: $(cat "$work/err")" ;;
-        esac
-    done
+    [ "$(cost --max-memory $memory)" = "$all" ] || fail "$memory: $(cat "$work/cost"), of 200G $all"
+    grep -q "int8 is taken" "$work/err"
+    case $?$memory in
+    016G | 1200G | 129G | 17G) ;; # with 7G not even int8 fits: keys and values are in a file
+    *) fail "$memory: $(cat "$work/err")" ;;
+    esac
 done
 exit $failed

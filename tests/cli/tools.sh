@@ -51,7 +51,7 @@ paper="$sweep --task both --select paper --temperature off"
     tool detect $paper --dry-run
     refused 78 seed "$bin/dpe-detect" $paper --seed 6 -o "$work/paper.h5"
     # The search, by one process and by two; with the cheaper forms of reading.
-    cheap="$sweep --samples 4 --select both --niah values=1,keys=2,asked=2 --batch 2 --budget 4ktok"
+    cheap="$sweep --samples 4 --select both --niah values=1,keys=2,asked=2 --budget 4ktok"
     tool detect $cheap -o "$work/sweep.h5"
     if command -v mpirun >/dev/null; then
         timeout -k 5 $limit mpirun -n 2 "$bin/dpe-detect" $cheap -o "$work/ranks.h5" >"$work/out" 2>"$work/err" ||

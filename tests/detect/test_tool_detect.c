@@ -227,7 +227,7 @@ static void other_tasks_and_rules(void **state)
     expect_lengths("ppl.h5", 64, 128);
     detect(SWEEP "--task both --select paper --temperature off --samples 8 -o both.h5", 0, NULL);
     expect_lengths("both.h5", 64, 128);
-    detect(SWEEP "--select both --samples 8 --batch 2 --budget 20ktok -o auto.h5", 0, NULL);
+    detect(SWEEP "--select both --samples 8 --budget 20ktok -o auto.h5", 0, NULL);
     detect(TEXTS "-l 1k --samples 32 -o default.h5", 0, NULL);
     detect(TEXTS "-l 1k --task ppl -o texts.h5", 0, "perplexity");
 }

@@ -176,8 +176,8 @@ static struct dpe_session_work rows_of(const struct dpe_model *model, const stru
         for (int64_t i = 0; i < n; i++) {
             indices[i] = first + i;
         }
-        assert_int_equal(dpe_task_rows(task, session, "plan", indices, n, rows + first, &err),
-                         DPE_OK);
+        const struct dpe_task_part part = {session, "plan", indices, n, rows + first};
+        assert_int_equal(dpe_task_rows(task, &part, 1, &err), DPE_OK);
     }
     const struct dpe_session_limits limits = dpe_session_limits(session);
     const struct dpe_session_work work = dpe_session_work(session);
@@ -267,6 +267,79 @@ static void batches_give_the_answers_of_single_samples(void **state)
     dpe_model_close(model);
 }
 
+/* Two sessions beside each other: all samples under two plans, then halves of them under one. */
+static void two_sessions(const struct dpe_model *model, const struct dpe_task *task,
+                         const struct dpe_plan *plans)
+{
+    struct dpe_error err = {0};
+    struct dpe_row single[2][MADE];
+    struct dpe_row rows[2][MADE];
+    int64_t indices[MADE];
+    struct dpe_session *sessions[2] = {NULL, NULL};
+    struct dpe_session_options options = {
+        .capacity = 320 + 3 * 70, .positions = 320, .branches = 4, .prefill_chunk = 64};
+    for (int p = 0; p < 2; p++) {
+        rows_of(model, task, &plans[p], 1, 320, 1, single[p]);
+        assert_int_equal(dpe_session_create(model, &plans[p], &options, &sessions[p], &err),
+                         DPE_OK);
+        options.beside = sessions[0];
+    }
+    for (int64_t i = 0; i < MADE; i++) {
+        indices[i] = i;
+    }
+    const struct dpe_task_part both[] = {{sessions[0], "plan", indices, MADE, rows[0]},
+                                         {sessions[1], "other", indices, MADE, rows[1]}};
+    assert_int_equal(dpe_task_rows(task, both, 2, &err), DPE_OK);
+    int64_t answers = 0;
+    for (int p = 0; p < 2; p++) {
+        check_rows(rows[p], single[p], false);
+        assert_string_equal(rows[p][MADE - 1].plan, both[p].plan);
+        answers += dpe_session_work(sessions[p]).decoded;
+        free_rows(rows[p]);
+    }
+    const int64_t steps = dpe_session_work(sessions[0]).steps + dpe_session_work(sessions[1]).steps;
+    assert_true(!isnan(single[0]->margin) || 4 * steps < 3 * answers);
+
+    assert_int_equal(dpe_session_set_plan(sessions[1], &plans[0], &err), DPE_OK);
+    const int64_t half = MADE / 2 + 1;
+    const struct dpe_task_part halves[] = {
+        {sessions[1], "plan", indices, half, rows[0]},
+        {sessions[0], "plan", indices + half, MADE - half, rows[0] + half}};
+    assert_int_equal(dpe_task_rows(task, halves, 2, &err), DPE_OK);
+    check_rows(rows[0], single[0], false);
+    free_rows(rows[0]);
+    for (int p = 1; p >= 0; p--) {
+        free_rows(single[p]);
+        dpe_session_destroy(sessions[p]);
+    }
+}
+
+static void sessions_answer_together(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"", "keys=3,asked=3,values=1",
+                                        "keys=2,asked=2,values=2,score=steps"};
+    struct dpe_error err = {0};
+    struct dpe_model *model = NULL;
+    struct dpe_plan plans[2];
+    assert_int_equal(dpe_model_open(DPE_SOURCE_DIR "/data/reference", NULL, &model, &err), DPE_OK);
+    const struct dpe_plan_context context = {
+        .config = dpe_model_config(model), .trained_length = 256, .length = 320};
+    assert_int_equal(dpe_plan_make("dpe:window=32,groups=2,scales=2/4", &context, &plans[0], &err),
+                     DPE_OK);
+    assert_int_equal(dpe_plan_make("yarn", &context, &plans[1], &err), DPE_OK);
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        struct dpe_task task;
+        assert_int_equal(dpe_task_niah("niah", opened(specs[i], 320), tokenizer, &task, &err),
+                         DPE_OK);
+        two_sessions(model, &task, plans);
+        dpe_task_close(&task);
+    }
+    dpe_plan_free(&plans[0]);
+    dpe_plan_free(&plans[1]);
+    dpe_model_close(model);
+}
+
 static void what_makes_no_sense_is_refused(void **state)
 {
     (void)state;
@@ -286,6 +359,7 @@ int main(void)
         cmocka_unit_test(several_keys_are_asked_of_one_context),
         cmocka_unit_test(contexts_share_their_first_half),
         cmocka_unit_test(batches_give_the_answers_of_single_samples),
+        cmocka_unit_test(sessions_answer_together),
         cmocka_unit_test(what_makes_no_sense_is_refused),
     };
     return cmocka_run_group_tests(tests, open_inputs, close_inputs);

@@ -264,7 +264,8 @@ static void rows_hold_what_was_measured(void **state)
     open_niah("score=steps,values=1,keys=2,asked=2", &niah);
     assert_int_equal(dpe_task_niah("niah", niah, tokenizer, &task, &err), DPE_OK);
     assert_int_equal(dpe_session_cut(session, 0, &err), DPE_OK);
-    assert_int_equal(dpe_task_rows(&task, session, "key", both, 2, rows, &err), DPE_OK);
+    const struct dpe_task_part part = {session, "key", both, 2, rows};
+    assert_int_equal(dpe_task_rows(&task, &part, 1, &err), DPE_OK);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(dpe_session_cut(session, 0, &err), DPE_OK);
         assert_int_equal(dpe_task_row(&task, session, "key", i, &alone, &err), DPE_OK);

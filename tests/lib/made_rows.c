@@ -9,25 +9,25 @@
 #include "eval/task/task.h"
 #include "outputs/job/job.h"
 
-dpe_status __real_dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan,
+dpe_status __real_dpe_job_session(struct dpe_job *job, int side, const struct dpe_plan *plan,
                                   int64_t capacity, struct dpe_error *err);
-dpe_status __wrap_dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan,
+dpe_status __wrap_dpe_job_session(struct dpe_job *job, int side, const struct dpe_plan *plan,
                                   int64_t capacity, struct dpe_error *err);
-dpe_status __wrap_dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_session *session,
-                                         const char *plan, const struct dpe_item *items, int64_t n,
-                                         struct dpe_row *rows, struct dpe_error *err);
+dpe_status __wrap_dpe_task_rows_of_items(const struct dpe_task *task,
+                                         const struct dpe_job_rows *parts, int64_t n,
+                                         struct dpe_error *err);
 
 struct made_world made_world = {.best = {64, 64}, .noise = 0.1};
 
-static const struct dpe_plan *current;
+static const struct dpe_plan *current[DPE_JOB_SIDES];
 static int64_t length;
 
-dpe_status __wrap_dpe_job_session(struct dpe_job *job, const struct dpe_plan *plan,
+dpe_status __wrap_dpe_job_session(struct dpe_job *job, int side, const struct dpe_plan *plan,
                                   int64_t capacity, struct dpe_error *err)
 {
-    current = plan;
+    current[side] = plan;
     length = capacity;
-    return __real_dpe_job_session(job, plan, capacity, err);
+    return __real_dpe_job_session(job, side, plan, capacity, err);
 }
 
 /* 0 … 1, other for each sample, the same in every run. */
@@ -56,23 +56,21 @@ double made_quality(const struct dpe_plan *plan, int64_t tokens)
     return 0.95 * (1.0 - far) * (1.0 - fmin(off, 1.0));
 }
 
-dpe_status __wrap_dpe_task_rows_of_items(const struct dpe_task *task, struct dpe_session *session,
-                                         const char *plan, const struct dpe_item *items, int64_t n,
-                                         struct dpe_row *rows, struct dpe_error *err)
+static dpe_status make_part(const struct dpe_task *task, const struct dpe_plan *under,
+                            const struct dpe_job_rows *part, struct dpe_error *err)
 {
-    const double quality = made_quality(current, length);
+    const double quality = made_quality(under, length);
     const bool blind = made_world.blind && strncmp(task->name, "unchanged", 9) != 0;
-    (void)session;
     if (made_world.fails_after > 0 && --made_world.fails_after == 0) {
         return dpe_fail(err, DPE_INCOMPLETE, "stopped by the test");
     }
-    for (int64_t i = 0; i < n; i++) {
-        struct dpe_row *row = &rows[i];
-        const double noise = made_world.noise * (draw((uint64_t)items[i].sample) - 0.5);
+    for (int64_t i = 0; i < part->n; i++) {
+        struct dpe_row *row = &part->rows[i];
+        const double noise = made_world.noise * (draw((uint64_t)part->items[i].sample) - 0.5);
         dpe_row_init(row);
-        snprintf(row->plan, sizeof row->plan, "%s", plan);
+        snprintf(row->plan, sizeof row->plan, "%s", part->key);
         snprintf(row->task, sizeof row->task, "%s", task->name);
-        row->sample = items[i].sample;
+        row->sample = part->items[i].sample;
         row->status = DPE_ROW_OK;
         row->score = fmin(fmax((blind ? 0.0 : quality) + noise, 0.0), 1.0);
         row->at_least_half = row->score >= 0.5;
@@ -81,10 +79,20 @@ dpe_status __wrap_dpe_task_rows_of_items(const struct dpe_task *task, struct dpe
         row->nll_sum = 100.0 * (4.0 - 2.0 * quality + noise);
         row->prompt_tokens = length - 16;
         row->new_tokens = 8;
-        row->seed = 7 + (uint64_t)items[i].sample;
+        row->seed = 7 + (uint64_t)part->items[i].sample;
         row->margin = row->score;
         row->seconds = 1e-3;
         row->text = strdup("made up");
+    }
+    return DPE_OK;
+}
+
+dpe_status __wrap_dpe_task_rows_of_items(const struct dpe_task *task,
+                                         const struct dpe_job_rows *parts, int64_t n,
+                                         struct dpe_error *err)
+{
+    for (int64_t p = 0; p < n; p++) {
+        DPE_TRY(make_part(task, current[p], &parts[p], err));
     }
     return DPE_OK;
 }

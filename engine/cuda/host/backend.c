@@ -71,6 +71,29 @@ dpe_status dpe_cuda_available(const char *device, struct dpe_error *err)
     return DPE_OK;
 }
 
+/* The plan that `at` points to leaves the list. */
+static void free_plan(struct dpe_cuda_plan **at)
+{
+    struct dpe_cuda_plan *p = *at;
+    *at = p->next;
+    (void)dpe_rt_release(p->tables);
+    (void)dpe_rt_release(p->mask);
+    (void)dpe_rt_release(p->walk.memory);
+    (void)dpe_rt_release(p->differences);
+    free(p);
+}
+
+static void cuda_drop_plan(struct dpe_backend *b, const struct dpe_plan *plan)
+{
+    (void)dpe_rt_use(b->index);
+    for (struct dpe_cuda_plan **at = &b->plans; *at != NULL; at = &(*at)->next) {
+        if ((*at)->plan == plan) {
+            free_plan(at);
+            return;
+        }
+    }
+}
+
 static void cuda_close(struct dpe_backend *b)
 {
     if (b == NULL) {
@@ -82,13 +105,15 @@ static void cuda_close(struct dpe_backend *b)
     for (size_t i = 0; i < b->n_owned; i++) {
         (void)dpe_rt_release(b->owned[i]);
     }
-    for (int kind = 0; kind < DPE_MAX_LAYER_KINDS; kind++) {
-        (void)dpe_rt_release(b->plans[kind].tables);
-        (void)dpe_rt_release(b->plans[kind].mask);
-        (void)dpe_rt_release(b->plans[kind].walk.memory);
-        (void)dpe_rt_release(b->plans[kind].differences);
+    while (b->plans != NULL) {
+        free_plan(&b->plans);
     }
-    (void)dpe_rt_release(b->units.memory);
+    while (b->units != NULL) {
+        struct dpe_cuda_units *units = b->units;
+        b->units = units->next;
+        (void)dpe_rt_release(units->memory);
+        free(units);
+    }
     dpe_cuda_free_steps(b);
     dpe_rt_blas_close(b->blas);
     dpe_cuda_leave(b);
@@ -126,7 +151,7 @@ static dpe_status own_buffers(struct dpe_backend *b, const struct dpe_session_op
     b->report_host = dpe_alloc(sizeof *b->nonfinite + (size_t)rows * sizeof *b->best, 1);
     DPE_TRY(DPE_MADE(b->report_host, err, "cuda: out of host memory"));
     if (b->config->recurrent.value_heads > 0) {
-        const uint64_t n = (uint64_t)options->branches;
+        const uint64_t n = (uint64_t)rows;
         const uint64_t arrived = n * (uint64_t)b->config->recurrent.key_heads * sizeof *b->arrived;
         DPE_TRY(dpe_cuda_own(b, n * sizeof *b->which, (void **)&b->which, err));
         DPE_TRY(dpe_cuda_own(b, arrived, (void **)&b->arrived, err));
@@ -212,8 +237,8 @@ static dpe_status cuda_supports(const struct dpe_config *config, const struct dp
     return DPE_OK;
 }
 
-static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
-                                 const struct dpe_session_options *options)
+static uint64_t cuda_plan_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                                const struct dpe_session_options *options)
 {
     uint64_t rows = (uint64_t)options->prefill_chunk + (uint64_t)options->branches;
     /* Tables of the difference of two bands, for decoding. */
@@ -223,20 +248,28 @@ static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct d
     for (int kind = 1; kind < config->n_kinds; kind++) {
         kinds += config->kinds[kind].recurrent ? 0 : 1;
     }
+    const uint64_t pairs = (uint64_t)plan->n_pairs;
+    const uint64_t tables = (8 * kinds + 4 * further) * (uint64_t)options->positions * pairs;
+    const uint64_t mask = (uint64_t)(config->n_layers * config->n_heads) * pairs;
+    /* And the walks of a block of 16 rows. */
+    return dpe_bytes_plus(dpe_rotation_bytes(plan, options->positions),
+                          tables + mask + rows * 12 * (kinds + 1));
+}
+
+static uint64_t cuda_state_bytes(const struct dpe_config *config, const struct dpe_plan *plan,
+                                 const struct dpe_session_options *options)
+{
+    uint64_t rows = (uint64_t)options->prefill_chunk + (uint64_t)options->branches;
     if (config->vocab > INT64_MAX / 8) {
         return UINT64_MAX;
     }
     const uint64_t parts[] = {
         DRIVER_BYTES,
         dpe_cuda_weight_bytes(config),
-        dpe_rotation_bytes(plan, options->positions),
-        kinds * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 8,
-        (uint64_t)(config->n_layers * config->n_heads) * (uint64_t)plan->n_pairs,
-        further * (uint64_t)options->positions * (uint64_t)plan->n_pairs * 4,
+        cuda_plan_bytes(config, plan, options),
         dpe_cuda_norm_bytes(config),
-        dpe_cuda_recur_bytes(config, options->branches),
-        rows * (24 + 12 * (kinds + 1)), /* tokens before and after, positions, offsets, and the
-                                           walks of a block of 16 rows */
+        dpe_cuda_recur_bytes(config, (int64_t)rows),
+        rows * 24, /* tokens before and after, positions, offsets */
         dpe_bytes_of(config->vocab, dpe_cuda_logit_rows(config, (int64_t)rows), 1, sizeof(float)),
         options->peers->size > 1 ? PEER_BYTES : 0,
     };
@@ -299,20 +332,24 @@ static const float *cuda_read(struct dpe_backend *b, dpe_mem from, int64_t n, fl
 
 /* ----------------------------------------------------------------------------------------- plan */
 
-static dpe_status cuda_set_plan(struct dpe_backend *b, int kind, const struct dpe_plan *plan,
+static dpe_status cuda_set_plan(struct dpe_backend *b, const struct dpe_plan *plan,
                                 const struct dpe_rotation *rotation, struct dpe_error *err)
 {
-    struct dpe_cuda_plan *p = &b->plans[kind];
+    struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, plan);
+    if (p == NULL) {
+        DPE_TRY(DPE_NEW(&p, 1, err, "cuda: out of host memory"));
+        p->plan = plan;
+        p->next = b->plans;
+        b->plans = p;
+    }
     uint64_t table = (uint64_t)(rotation->capacity * rotation->n_pairs) * sizeof(float);
     uint64_t mask = (uint64_t)(plan->n_layers * plan->n_heads * plan->n_pairs);
     cuda_release(b, p->tables);
     cuda_release(b, p->mask);
     cuda_release(b, p->differences);
     p->differences = NULL;
-    b->units.rows = 0;
     p->tables = NULL;
     p->mask = NULL;
-    p->plan = NULL;
     p->walk.rows = 0;
     p->tables = cuda_allocate(b, 2 * table * (uint64_t)rotation->n_tables);
     p->mask = plan->mask == NULL ? NULL : cuda_allocate(b, mask);
@@ -333,7 +370,6 @@ static dpe_status cuda_set_plan(struct dpe_backend *b, int kind, const struct dp
     }
     p->q_copies = dpe_rotated_find(plan, rotation, false);
     p->k_copies = dpe_rotated_find(plan, rotation, true);
-    p->plan = plan;
     return dpe_cuda_make_differences(b, p, rotation->capacity, err);
 }
 
@@ -344,7 +380,11 @@ static void cuda_begin_batch(struct dpe_backend *b, const struct dpe_batch *batc
     uint64_t rows = (uint64_t)batch->rows;
     /* The device is the thread's, and a session may go on in another one. */
     dpe_cuda_use(b);
-    b->units.rows = 0; /* positions differ */
+    for (struct dpe_cuda_units *units = b->units; units != NULL; units = units->next) {
+        units->rows = 0; /* positions differ */
+    }
+    b->batch_positions = batch->positions;
+    b->batch_branches = batch->branches;
     b->n_best = 0;
     b->steps.keeping = false; /* what a pass kept that was broken off, and what it left */
     b->pending = (struct dpe_cuda_pending){0};
@@ -412,10 +452,12 @@ const struct dpe_ops *dpe_cuda_ops(void)
         .close = cuda_close,
         .supports = cuda_supports,
         .state_bytes = cuda_state_bytes,
+        .plan_bytes = cuda_plan_bytes,
         .allocate = cuda_allocate,
         .release = cuda_release,
         .read = cuda_read,
         .set_plan = cuda_set_plan,
+        .drop_plan = cuda_drop_plan,
         .begin_batch = cuda_begin_batch,
         .status = dpe_cuda_status,
         .embed = dpe_cuda_embed,

@@ -72,10 +72,11 @@ struct dpe_cuda_walk {
     struct dpe_segment *segments;
 };
 
-/** A plan on the device: the one in force, or that of a kind of layers that position plans do not
- * move. */
+/** A plan on the device: of a session, or of a kind of its layers that position plans do not move.
+ */
 struct dpe_cuda_plan {
-    const struct dpe_plan *plan;
+    const struct dpe_plan *plan; /**< by which it is found */
+    struct dpe_cuda_plan *next;
     float *tables; /**< cos and sin of table t: [positions][n_pairs] each, one after the other */
     float *cos[2 * DPE_MAX_BANDS], *sin[2 * DPE_MAX_BANDS];
     uint8_t *mask; /**< [n_layers][n_heads][n_pairs] or NULL */
@@ -85,8 +86,9 @@ struct dpe_cuda_plan {
     uint32_t *difference[DPE_MAX_BANDS];
 };
 
-/** What few rows are decoded by, and for which rows it was made. */
+/** What few rows are decoded by, and for which rows of a batch it was made. */
 struct dpe_cuda_units {
+    struct dpe_cuda_units *next;
     int64_t first, rows, start; /**< rows 0: none yet */
     int64_t n;
     void *memory;
@@ -144,18 +146,20 @@ struct dpe_backend {
     void *embedding, *lm_head;
     void *final_norm; /**< float */
 
-    struct dpe_cuda_plan plans[DPE_MAX_LAYER_KINDS]; /**< by kind of layer; 0: the plan in force */
+    struct dpe_cuda_plan *plans; /**< of all sessions */
+    const int64_t *batch_positions,
+        *batch_branches; /**< host, of the batch: operations get parts */
     struct dpe_decode_dealing dealing;
     struct dpe_cuda_switches switches;
     struct dpe_cuda_steps steps;
     struct dpe_cuda_pending pending;
-    struct dpe_cuda_units units;
+    struct dpe_cuda_units *units; /**< of the batch's sessions, in the order of their rows */
 
     int64_t batch_room; /**< rows that the next three hold */
     int32_t *tokens;
     int64_t *positions, *offsets;
-    int64_t *which;   /**< [branches] the states of a step's rows; NULL: no layer has a state */
-    int32_t *arrived; /**< [branches][key heads], of dpe_kernel_recur_tokens */
+    int64_t *which;   /**< [batch_room] the states of a step's rows; NULL: no layer has a state */
+    int32_t *arrived; /**< [batch_room][key heads], of dpe_kernel_recur_tokens */
     /** What `finish` brings to the host in one copy: layer << 40 | row of the first non-finite row
      * (all ones: none), and after it the likeliest tokens. */
     unsigned long long *nonfinite;
@@ -177,11 +181,21 @@ enum {
     DPE_CUDA_LEAST_LOGITS = 256, /**< rows of logits at once, where memory is short */
 };
 
-/** The plan of a layer. */
-static inline struct dpe_cuda_plan *dpe_cuda_plan_of(struct dpe_backend *backend, int64_t layer)
+/** The tables of a plan, which slot set_plan was told of; NULL: it was not. */
+static inline struct dpe_cuda_plan *dpe_cuda_plan_of(struct dpe_backend *backend,
+                                                     const struct dpe_plan *plan)
 {
-    const uint8_t *kinds = backend->config->layer_kinds;
-    return &backend->plans[kinds != NULL ? kinds[layer] : 0];
+    struct dpe_cuda_plan *p = backend->plans;
+    while (p != NULL && p->plan != plan) {
+        p = p->next;
+    }
+    return p;
+}
+/** Where the rows of a call begin among those of the batch. */
+static inline int64_t dpe_cuda_first_row(const struct dpe_backend *backend,
+                                         const int64_t *positions)
+{
+    return positions - backend->batch_positions;
 }
 
 /** Note a code that is not 0 as the backend's failure, once. */
@@ -306,9 +320,10 @@ dpe_status dpe_cuda_all_reduce(struct dpe_backend *backend, dpe_mem x, int64_t n
 void dpe_cuda_leave(struct dpe_backend *backend);
 /** N of "cuda:N"; 0 for "cuda", "auto" and NULL. */
 int dpe_cuda_device_index(const char *name);
-/** Units of rows r0 … r0+rows−1 of a call, made unless they are there already; false on failure. */
-bool dpe_cuda_use_units(struct dpe_backend *backend, const struct dpe_attention *args, int64_t r0,
-                        int64_t rows);
+/** Units of rows r0 … r0+rows−1 of a call, made unless they are there already; NULL on failure. */
+const struct dpe_cuda_units *dpe_cuda_use_units(struct dpe_backend *backend,
+                                                const struct dpe_attention *args, int64_t r0,
+                                                int64_t rows);
 /** Tables that rotate the cache's keys further. */
 dpe_status dpe_cuda_make_differences(struct dpe_backend *backend, struct dpe_cuda_plan *plan,
                                      int64_t capacity, struct dpe_error *err);
@@ -316,7 +331,7 @@ dpe_status dpe_cuda_make_differences(struct dpe_backend *backend, struct dpe_cud
 uint64_t dpe_cuda_partial_bytes(const struct dpe_config *config, int64_t rows);
 /** All of a decode call but q, rows, partial and out. */
 void dpe_cuda_decode_call(struct dpe_backend *backend, const struct dpe_attention *args,
-                          struct dpe_decode *call);
+                          const struct dpe_cuda_units *units, struct dpe_decode *call);
 /** The slots. */
 const struct dpe_ops *dpe_cuda_ops(void);
 

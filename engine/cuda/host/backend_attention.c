@@ -21,7 +21,7 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
                        const struct dpe_store *args)
 {
     const struct dpe_config *c = b->config;
-    const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->layer);
+    const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->plan);
     struct dpe_rotated_rows rows = {
         .dtype = b->dtype,
         .n_rotations = dpe_selects(&p->plan->selection) ? 0 : 1,
@@ -40,8 +40,9 @@ void dpe_cuda_store_kv(struct dpe_backend *b, const struct dpe_batch *batch,
         .to_first = batch->start + batch->offset,
     };
     if (batch->positions != NULL) {
-        rows.positions = b->positions;
-        rows.to_offsets = b->offsets;
+        const int64_t first = dpe_cuda_first_row(b, batch->positions);
+        rows.positions = b->positions + first;
+        rows.to_offsets = b->offsets + first;
     }
     /* The launch that rotates queries takes these along. */
     dpe_cuda_make_pending(b);
@@ -458,10 +459,12 @@ static void decode_run(struct dpe_backend *b, const struct run *run, int64_t r0)
     struct dpe_decode call = {0};
     /* Before units are uploaded: that must not wait for what is pending. */
     rotate_queries(b, run, &room, call.q);
-    if (b->failed || !dpe_cuda_use_units(b, args, r0, run->rows)) {
+    const struct dpe_cuda_units *units =
+        b->failed ? NULL : dpe_cuda_use_units(b, args, r0, run->rows);
+    if (units == NULL) {
         return;
     }
-    dpe_cuda_decode_call(b, args, &call);
+    dpe_cuda_decode_call(b, args, units, &call);
     call.q_head_stride = run->rows * args->head_dim;
     call.rows = run->rows;
     call.out = run->out;
@@ -472,7 +475,7 @@ static void decode_run(struct dpe_backend *b, const struct run *run, int64_t r0)
 
 void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
 {
-    struct dpe_cuda_plan *plan = dpe_cuda_plan_of(b, args->layer);
+    struct dpe_cuda_plan *plan = dpe_cuda_plan_of(b, args->plan);
     if (dpe_selects(&args->plan->selection)) {
         dpe_cuda_attention_select(b, args);
         return;
@@ -508,7 +511,7 @@ void dpe_cuda_attention(struct dpe_backend *b, const struct dpe_attention *args)
         run.out = (char *)args->out + r * row;
         run.lse = args->lse == NULL ? NULL : args->lse + r * args->n_heads;
         if (few) {
-            run.positions = b->positions + r;
+            run.positions = b->positions + dpe_cuda_first_row(b, args->positions) + r;
             decode_run(b, &run, r);
         } else {
             run.start = args->positions[r];

@@ -109,10 +109,10 @@ static int64_t padded_units(const struct dpe_backend *b, int64_t n)
     return n <= target && target < padded ? target : padded;
 }
 
-static void upload_units(struct dpe_backend *b, const struct dpe_decode_unit *units, int64_t n,
+static void upload_units(struct dpe_backend *b, struct dpe_cuda_units *to,
+                         const struct dpe_decode_unit *units, int64_t n,
                          const struct dpe_decode_parts *parts, int64_t rows)
 {
-    struct dpe_cuda_units *to = &b->units;
     uint64_t unit_bytes = ((uint64_t)n * sizeof *units + 255) / 256 * 256;
     uint64_t bytes = unit_bytes + (uint64_t)rows * sizeof *parts;
     if (bytes > to->bytes) {
@@ -131,17 +131,36 @@ static void upload_units(struct dpe_backend *b, const struct dpe_decode_unit *un
     DPE_CUDA_TRY(b, dpe_rt_up(to->parts, parts, (uint64_t)rows * sizeof *parts));
 }
 
-bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args, int64_t r0,
-                        int64_t rows)
+/* Those that were made for these rows of the batch, else the next ones that are free, a step's
+ * always the same; NULL: out of memory. */
+static struct dpe_cuda_units *find_units(struct dpe_backend *b, int64_t first, int64_t rows,
+                                         int64_t start)
 {
-    struct dpe_cuda_units *to = &b->units;
-    if (to->rows == rows && to->first == r0 && to->start == args->start) {
-        return !b->failed;
+    struct dpe_cuda_units **at = &b->units;
+    while (*at != NULL && (*at)->rows > 0 &&
+           ((*at)->first != first || (*at)->rows != rows || (*at)->start != start)) {
+        at = &(*at)->next;
+    }
+    if (*at == NULL) {
+        *at = dpe_alloc_zero(1, sizeof **at);
+    }
+    return *at;
+}
+
+const struct dpe_cuda_units *dpe_cuda_use_units(struct dpe_backend *b,
+                                                const struct dpe_attention *args, int64_t r0,
+                                                int64_t rows)
+{
+    const int64_t first =
+        args->positions != NULL ? dpe_cuda_first_row(b, args->positions) + r0 : r0;
+    struct dpe_cuda_units *to = find_units(b, first, rows, args->start);
+    if (to != NULL && to->rows > 0) {
+        return b->failed ? NULL : to;
     }
     DPE_OWNED struct piece *pieces = dpe_alloc((size_t)(2 * rows + 2), sizeof *pieces);
     DPE_OWNED struct dpe_decode_parts *parts = dpe_alloc_zero((size_t)rows, sizeof *parts);
     DPE_OWNED struct dpe_decode_unit *units = NULL;
-    if (pieces != NULL && parts != NULL) {
+    if (to != NULL && pieces != NULL && parts != NULL) {
         int64_t n = find_pieces(b, args, r0, rows, pieces, parts);
         int64_t length = unit_length(pieces, n, target_units(b), dpe_decode_step(b->dealing));
         const bool keeping = b->steps.keeping;
@@ -153,7 +172,7 @@ bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args,
             /* Nothing that the step has launched so far reads or writes units, so this does not
              * wait for it; nothing is pending (decode_run). */
             b->steps.keeping = false;
-            upload_units(b, units, n_units, parts, rows);
+            upload_units(b, to, units, n_units, parts, rows);
             b->steps.keeping = keeping;
         }
     }
@@ -161,10 +180,13 @@ bool dpe_cuda_use_units(struct dpe_backend *b, const struct dpe_attention *args,
         b->failed = true;
         dpe_fail(&b->failure, DPE_NO_MEMORY, "cuda: out of host memory");
     }
-    to->first = r0;
+    if (b->failed) {
+        return NULL;
+    }
+    to->first = first;
     to->rows = rows;
     to->start = args->start;
-    return !b->failed;
+    return to;
 }
 
 dpe_status dpe_cuda_make_differences(struct dpe_backend *b, struct dpe_cuda_plan *p,
@@ -218,9 +240,9 @@ static int32_t cut(int64_t value)
 }
 
 void dpe_cuda_decode_call(struct dpe_backend *b, const struct dpe_attention *args,
-                          struct dpe_decode *call)
+                          const struct dpe_cuda_units *units, struct dpe_decode *call)
 {
-    const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->layer);
+    const struct dpe_cuda_plan *p = dpe_cuda_plan_of(b, args->plan);
     const struct dpe_plan *plan = p->plan;
     call->dealing = b->dealing;
     call->dtype = b->dtype;
@@ -233,9 +255,9 @@ void dpe_cuda_decode_call(struct dpe_backend *b, const struct dpe_attention *arg
     call->n_bands = plan->n_bands;
     call->chunk = plan->chunk > 0 ? cut(plan->chunk) : 1;
     call->mask = p->mask == NULL ? NULL : p->mask + args->layer * plan->n_heads * plan->n_pairs;
-    call->units = b->units.units;
-    call->n_units = b->units.n;
-    call->parts = b->units.parts;
+    call->units = units->units;
+    call->n_units = units->n;
+    call->parts = units->parts;
     call->scale = (float)dpe_plan_query_scale(plan, args->layer, 0);
     call->log_n = dpe_log_n_of(plan);
     for (int i = 0; i < plan->n_bands; i++) {

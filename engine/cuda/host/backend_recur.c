@@ -72,7 +72,7 @@ static struct dpe_recur some(const struct dpe_backend *b, const struct dpe_recur
         .decay = row_of(b, args->decay, first, r->value_heads),
         .out = (char *)args->out + first * values * (int64_t)b->element,
         .states = args->states,
-        .which = args->which != NULL ? b->which : NULL,
+        .which = args->which != NULL ? b->which + (args->which - b->batch_branches) : NULL,
         .state = args->which != NULL ? 0 : args->state,
         .rows = rows,
     };

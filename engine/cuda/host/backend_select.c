@@ -84,10 +84,10 @@ uint64_t dpe_cuda_select_workspace(const struct dpe_config *config, const struct
 }
 
 /* All of a call but rows, q, out, lse and what is chosen. */
-static struct dpe_select call_of(const struct dpe_backend *b, const struct dpe_cuda_plan *on_device,
-                                 const struct dpe_attention *args)
+static struct dpe_select call_of(struct dpe_backend *b, const struct dpe_attention *args)
 {
-    const struct dpe_plan *plan = on_device->plan;
+    const struct dpe_cuda_plan *on_device = dpe_cuda_plan_of(b, args->plan);
+    const struct dpe_plan *plan = args->plan;
     const struct dpe_rotation *tables = args->rotation;
     struct dpe_select call = {
         .dtype = b->dtype,
@@ -136,13 +136,13 @@ static bool completes(const struct dpe_selection *s, int64_t start, int64_t rows
 
 void dpe_cuda_represent(struct dpe_backend *b, const struct dpe_attention *args)
 {
-    const struct dpe_selection *s = &b->plans[0].plan->selection;
-    struct dpe_select call = call_of(b, &b->plans[0], args);
+    const struct dpe_selection *s = &args->plan->selection;
+    struct dpe_select call = call_of(b, args);
     call.rows = args->rows;
     bool some = args->positions == NULL && completes(s, args->start, args->rows);
     if (args->positions != NULL) {
-        call.positions = b->positions;
-        call.offsets = b->offsets;
+        call.positions = b->positions + dpe_cuda_first_row(b, args->positions);
+        call.offsets = b->offsets + dpe_cuda_first_row(b, args->positions);
         for (int64_t r = 0; r < args->rows; r++) {
             some = some || completes(s, args->positions[r], 1);
         }
@@ -175,12 +175,12 @@ static void place_groups(struct dpe_select *call, const struct layout *layout)
 
 void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention *args)
 {
-    const struct dpe_selection *s = &b->plans[0].plan->selection;
+    const struct dpe_selection *s = &args->plan->selection;
     const struct layout layout =
         lay_out(s, args->n_heads, args->n_kv_heads, dpe_attention_keys(args));
     const int64_t seen = dpe_selection_keys(s, dpe_attention_keys(args) - 1);
     const int64_t row = args->n_heads * args->head_dim * (int64_t)b->element;
-    struct dpe_select call = call_of(b, &b->plans[0], args);
+    struct dpe_select call = call_of(b, args);
     call.units = layout.units;
     call.blocks = layout.blocks;
     call.chosen = layout.chosen;
@@ -195,8 +195,8 @@ void dpe_cuda_attention_select(struct dpe_backend *b, const struct dpe_attention
         call.compressed =
             args->compressed == NULL ? NULL : (char *)(void *)args->compressed + r * row;
         if (args->positions != NULL) {
-            call.positions = b->positions + r;
-            call.offsets = b->offsets + r;
+            call.positions = b->positions + dpe_cuda_first_row(b, args->positions) + r;
+            call.offsets = b->offsets + dpe_cuda_first_row(b, args->positions) + r;
             call.groups = call.rows;
         } else {
             call.start = args->start + r;
@@ -215,14 +215,14 @@ void dpe_cuda_attention_window(struct dpe_backend *b, const struct dpe_attention
 {
     const int64_t window = b->config->kinds[1].window;
     const int64_t keys = dpe_attention_keys(args);
-    struct dpe_select call = call_of(b, &b->plans[1], args);
+    struct dpe_select call = call_of(b, args);
     /* Where nothing is chosen, a query sees its local window. */
     call.selection = (struct dpe_selection){.block = 1, .local = window, .refresh = 1};
     call.units = args->n_kv_heads;
     call.rows = args->rows;
     if (args->positions != NULL) {
-        call.positions = b->positions;
-        call.offsets = b->offsets;
+        call.positions = b->positions + dpe_cuda_first_row(b, args->positions);
+        call.offsets = b->offsets + dpe_cuda_first_row(b, args->positions);
     }
     call.q = args->q;
     call.out = args->out;

@@ -204,13 +204,13 @@ static void refusals_name_what_can_be_changed(void **state)
         int64_t branches;
         const char *expected;
     } cases[] = {
-        {{.length = "--length", .branches = "--batch"}, 1, "; a smaller --length needs less ("},
-        {{.length = "--length", .branches = "--batch"},
+        {{.length = "--length", .branches = "--branches"}, 1, "; a smaller --length needs less ("},
+        {{.length = "--length", .branches = "--branches"},
          2,
          "2 sequences of up to 20 tokens in chunks of 20 needs"},
-        {{.length = "--length", .branches = "--batch"},
+        {{.length = "--length", .branches = "--branches"},
          2,
-         "; a smaller --length or --batch needs less ("},
+         "; a smaller --length or --branches needs less ("},
         {{.length = "prompt, --max-new", .chunk = "--chunk", .max_memory = "--max-memory"},
          1,
          "; a smaller prompt, --max-new or --chunk needs less (no length fits), or allow more with "

@@ -71,6 +71,36 @@ static dpe_status decode(struct work *w, struct dpe_session *s)
     return status;
 }
 
+/* The same in a session beside this one, in steps of both: each has its logits of before. */
+static dpe_status decode_beside(struct work *w, struct dpe_session *s)
+{
+    const struct tiny *tiny = w->tiny;
+    const int64_t vocab = tiny->config->vocab;
+    const int64_t first = 0;
+    struct dpe_session_options options = w->options;
+    struct dpe_session *other = NULL;
+    float logits[2 * 64];
+    options.beside = s;
+    dpe_status status = dpe_session_create(tiny->model, w->plan, &options, &other, &w->err);
+    if (status == DPE_OK) {
+        status = dpe_session_cut(s, 0, &w->err);
+    }
+    const struct dpe_session_part parts[] = {{other, 1, &first}, {s, 1, &first}};
+    for (int64_t i = 0; i < tiny->n && status == DPE_OK; i++) {
+        const int32_t tokens[] = {tiny->tokens[i], tiny->tokens[i]};
+        status = dpe_session_step_parts(parts, 2, tokens, logits, NULL, &w->err);
+        for (int64_t k = 0; k < 2 * vocab && status == DPE_OK; k++) {
+            const float want = w->decode[i * vocab + k % vocab];
+            if (!(fabsf(logits[k] - want) <= 2e-5F * (1.0F + fabsf(want)))) {
+                status =
+                    dpe_fail(&w->err, DPE_INTERNAL, "together token %d has other logits", (int)i);
+            }
+        }
+    }
+    dpe_session_destroy(other);
+    return status;
+}
+
 static dpe_status run(struct work *w, struct dpe_session *s)
 {
     const struct tiny *tiny = w->tiny;
@@ -90,6 +120,9 @@ static dpe_status run(struct work *w, struct dpe_session *s)
     }
     if (status == DPE_OK) {
         status = decode(w, s);
+    }
+    if (status == DPE_OK && tiny->config->vocab == 64) {
+        status = decode_beside(w, s);
     }
     if (status == DPE_OK) {
         status = dpe_session_cut(s, 0, &w->err);

@@ -102,17 +102,17 @@ dpe_status __wrap_dpe_ranks_send(struct dpe_ranks *ranks, int to, const struct d
                                    : __real_dpe_ranks_send(ranks, to, message, text, n, err);
 }
 
-static dpe_status make_row(void *user, const struct dpe_item *item, int64_t one,
-                           struct dpe_session *session, struct dpe_row *row, struct dpe_error *err)
+static dpe_status make_row(void *user, const struct dpe_job_rows *part, int64_t one,
+                           struct dpe_error *err)
 {
     const char *key = user;
+    struct dpe_row *row = part->rows;
     (void)one;
     snprintf(row->task, sizeof row->task, "task");
     memcpy(row->plan, key, strlen(key) + 1);
-    row->sample = item->sample;
-    dpe_status status = dpe_session_cut(session, 0, err);
-    return status == DPE_OK ? dpe_session_feed(session, (const int32_t[]){1, 2, 3}, 3, NULL, err)
-                            : status;
+    row->sample = part->items->sample;
+    DPE_TRY(dpe_session_cut(part->session, 0, err));
+    return dpe_session_feed(part->session, (const int32_t[]){1, 2, 3}, 3, NULL, err);
 }
 
 static dpe_status run(struct dpe_job *job, const struct dpe_job_options *options,
@@ -136,7 +136,7 @@ static dpe_status run(struct dpe_job *job, const struct dpe_job_options *options
     const struct dpe_plan_context context = dpe_job_context(job, LENGTH);
     if ((status = dpe_plan_make("rope", &context, plan, err)) != DPE_OK ||
         (status = dpe_plan_key(plan, key, err)) != DPE_OK ||
-        (status = dpe_job_fit_batch(job, plan, LENGTH, &(struct dpe_job_batch){4, 1, LENGTH},
+        (status = dpe_job_fit_batch(job, plan, LENGTH, &(struct dpe_job_batch){4, 1, LENGTH, false},
                                     err)) != DPE_OK ||
         (status = dpe_job_start(job, &own, plan, LENGTH, err)) != DPE_OK) {
         return status;

@@ -116,6 +116,83 @@ static void same_as_launch_by_launch(void **state)
     expect_clean();
 }
 
+enum { SIDES = 3, SIDE_ROWS = 6 };
+static const int64_t side_branches[SIDES] = {2, 1, 3};
+static const int64_t side_prompts[SIDES] = {PROMPT, 33, 70};
+
+struct side_outcome {
+    float logits[STEPS][SIDE_ROWS][VOCAB];
+};
+
+/* Steps of sessions beside each other, each with a plan, a prompt and branches of its own, without
+ * the last one after half of them; or, alone, of one session after another. */
+static void run_sides(const struct wide *wide, const struct dpe_plan *plans, bool alone,
+                      struct side_outcome *out)
+{
+    static const int64_t which[] = {0, 1, 2};
+    struct dpe_error err = {0};
+    struct dpe_session *sessions[SIDES];
+    struct dpe_session_part parts[SIDES];
+    struct dpe_session_options options = {
+        .device = "cuda", .n_threads = 1, .prefill_chunk = PROMPT};
+    memset(out, 0, sizeof *out);
+    for (int s = 0; s < SIDES; s++) {
+        options.branches = side_branches[s];
+        options.capacity = side_prompts[s] + side_branches[s] * ROOM;
+        options.positions = side_prompts[s] + ROOM;
+        TINY_OK(dpe_session_create(wide->model, &plans[s], &options, &sessions[s], &err), err);
+        options.beside = alone ? NULL : sessions[0];
+        TINY_OK(dpe_session_feed(sessions[s], wide->tokens + s, side_prompts[s], NULL, &err), err);
+        TINY_OK(dpe_session_branch(sessions[s], side_branches[s], ROOM, &err), err);
+        parts[s] = (struct dpe_session_part){sessions[s], side_branches[s], which};
+    }
+    for (int step = 0; step < STEPS; step++) {
+        const int n = step < STEPS / 2 ? SIDES : SIDES - 1;
+        const int32_t *tokens = wide->tokens + 7 * step;
+        float(*to)[VOCAB] = out->logits[step];
+        for (int s = 0; s < n; s += alone ? 1 : n) {
+            TINY_OK(dpe_session_step_parts(parts + s, alone ? 1 : n, tokens, to[0], NULL, &err),
+                    err);
+            tokens += side_branches[s];
+            to += side_branches[s];
+        }
+    }
+    for (int s = SIDES - 1; s >= 0; s--) {
+        dpe_session_destroy(sessions[s]);
+    }
+}
+
+static void sessions_step_together(void **state)
+{
+    (void)state;
+    static struct side_outcome alone, launches, as_graphs;
+    enum { N = STEPS * SIDE_ROWS * VOCAB };
+    for (int states = 0; states < 2; states++) {
+        struct wide wide = states ? wide_with_states(64, DPE_BF16) : wide_open(4, 2, 64, DPE_BF16);
+        struct dpe_plan plans[SIDES];
+        for (int s = 0; s < SIDES; s++) {
+            plan_case_make(s, 33, &wide.config, &plans[s]);
+        }
+        device("capability=80");
+        setenv("DPE_CUDA_GRAPHS", "off", 1);
+        run_sides(&wide, plans, true, &alone);
+        run_sides(&wide, plans, false, &launches);
+        unsetenv("DPE_CUDA_GRAPHS");
+        const struct fake_counts before = counts_if_emulated();
+        run_sides(&wide, plans, false, &as_graphs);
+        assert_memory_equal(&as_graphs, &launches, sizeof launches);
+        const double error = worst(&launches.logits[0][0][0], &alone.logits[0][0][0], N);
+        printf("together and alone differ by up to %.2e\n", error);
+        assert_true(error <= 0.02);
+        assert_true(cuda_is_real() || counts().graph_runs - before.graph_runs >= STEPS / 2);
+        for (int s = 0; s < SIDES; s++) {
+            dpe_plan_free(&plans[s]);
+        }
+        dpe_model_close(wide.model);
+    }
+    expect_clean();
+}
+
 /* A graph that cannot be made: the launches follow one by one, and no other is tried. */
 static void without_graphs(void **state)
 {
@@ -220,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_as_launch_by_launch),
+        cmocka_unit_test(sessions_step_together),
         cmocka_unit_test(without_graphs),
         cmocka_unit_test(reads_in_the_middle),
         cmocka_unit_test(unknown_words),
