@@ -207,6 +207,8 @@ rm -f "$state/gpu-report.md"
 part ladder 90 $ours env DPE_DEVICE_SELF_TEST=$tokens "$bin/dpe-bench" --gpu-report "$state/gpu-report.md" $report --device cuda
 part recurrent 30 $tests "$(program test_cuda_golden)" $recurrent
 part states 30 $tests "$(program test_states)" cuda
+# Several plans, and several contexts of one, in one step.
+part plans 60 $tests "$(program test_plans_together)" cuda
 part golden 40 $tests "$(program test_cuda_golden)" $families
 # Factors by head and depth, growing queries and branches are among its cases.
 part parity 80 $tests ${few:+env DPE_TEST_CUDA_FIRST=4} "$(program test_cuda)"
