@@ -1,5 +1,5 @@
 #!/bin/sh
-# emulated.sh BUILD SOURCE: decide.sh on the emulated device: a part that hangs is ended, what has no time is left for the next
+# emulated.sh BUILD SOURCE PYTHON: decide.sh on the emulated device: a part that hangs is ended, what has no time is left for the next
 # call, which goes on, and a kernel that hangs is not used. In a copy of the tree's part that it reads.
 set -u
 build=$1
@@ -13,6 +13,7 @@ ln -s "$source/data" "$tree/data"
 ln -s "$build/bin" "$build/tests" "$work/build/"
 printf '#!/bin/sh\nexit 9\n' >"$work/bin/nvidia-smi"
 chmod +x "$work/bin/nvidia-smi"
+ln -s "$3" "$work/bin/python3"
 # decide CODE SECONDS: what it prints is $work/out.
 decide() {
     expected=$1
