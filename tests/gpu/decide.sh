@@ -84,9 +84,9 @@ if [ -n "$card" ]; then
         >>"$state/clocks.txt" 2>&1 &
 fi
 
-# write: RESULTS anew, of all parts that have ended, in their order.
+# write: RESULTS anew, of all parts that have ended, in their order; in a shell of its own, which leaves $code alone.
 write() {
-    {
+    (
         printf '# %s\n\n%s\n\ncuBLAS: %s\n\n' "$(basename "$0"), $(date -u +%Y-%m-%d\ %H:%M) UTC" "$this" "${cublas:-not found}"
         [ -n "$python" ] && "$python" "$here/summary.py" "$state" ${card:+card} 2>&1
         printf '\n| part | %s | seconds |\n|---|---|---:|\n' "$where"
@@ -103,7 +103,7 @@ Not started, as no time was left:$left_out}"
             tail -n 60 "$state/$name.txt" | cut -c1-300 | sed 's/^/    /'
             [ ! -e "$state/$name.jsonl" ] || sed 's/^/    /' "$state/$name.jsonl"
         done
-    } >"$out.new" && mv "$out.new" "$out" || exit 73
+    ) >"$out.new" && mv "$out.new" "$out" || exit 73
 }
 
 # part NAME SECONDS COMMAND…: its end in $code, "out-of-time" where it was not started. What has ended before is not run again.
