@@ -272,36 +272,34 @@ static dpe_status make_rows(void *user, const struct dpe_job_rows *part, int64_t
                             struct dpe_error *err)
 {
     struct profile *profile = user;
-    const struct dpe_item *items = part->items;
-    const int64_t n = part->n;
-    int64_t length = profile->lengths[items[0].task];
+    int64_t length = profile->lengths[part->items->task];
     (void)one;
     struct dpe_norm_text texts[MOST_TOGETHER];
     double begin = dpe_clock();
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < part->n; i++) {
         dpe_norms_reset(profile->norms[i]);
         texts[i] = (struct dpe_norm_text){profile->excerpts.ids +
-                                              items[i].sample * profile->excerpts.length,
+                                              part->items[i].sample * profile->excerpts.length,
                                           length, dpe_norms_sums(profile->norms[i])};
     }
-    dpe_status status = dpe_session_norms(part->session, texts, n, err);
-    if (status == DPE_NONFINITE && n > 1) { /* which one is not */
-        for (int64_t i = 0; i < n; i++) {
-            const struct dpe_job_rows each = {part->session, part->key, items + i, 1,
+    dpe_status status = dpe_session_norms(part->session, texts, part->n, err);
+    if (status == DPE_NONFINITE && part->n > 1) { /* which one is not */
+        for (int64_t i = 0; i < part->n; i++) {
+            const struct dpe_job_rows each = {part->session, part->key, part->items + i, 1,
                                               part->rows + i};
             DPE_TRY(make_rows(user, &each, 1, err));
         }
         return DPE_OK;
     }
-    for (int64_t i = 0; i < n && (status == DPE_OK || status == DPE_NONFINITE); i++) {
+    for (int64_t i = 0; i < part->n && (status == DPE_OK || status == DPE_NONFINITE); i++) {
         struct dpe_row *row = &part->rows[i];
         task_name(length, row->task);
         snprintf(row->plan, sizeof row->plan, "%s", part->key);
-        row->sample = items[i].sample;
+        row->sample = part->items[i].sample;
         row->prompt_tokens = length;
         row->seed = profile->args->job.seed;
         status = fill_row(profile->norms[i], status, row, err);
-        row->seconds = (dpe_clock() - begin) / (double)n;
+        row->seconds = (dpe_clock() - begin) / (double)part->n;
     }
     return status;
 }
