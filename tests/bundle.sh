@@ -1,7 +1,7 @@
 #!/bin/sh
 # bundle.sh BUILD SOURCE CPACK PYTHON [gpu]: the archive of cpack runs without this build: it is small enough, and holds
 # every library except the C library's; it is unpacked into another folder and run with an empty environment.
-# gpu: its scripts for a GPU run on the emulated device too.
+# gpu: its script for a card runs where that answers nothing, and where there is none.
 set -u
 build=$1
 source=$2
@@ -42,57 +42,18 @@ $alone "$place/bin/dpe-detect" --model "$source/data/reference" --corpus "$sourc
     grep -q "^table: " "$work/out" || fail "a sweep: $(cat "$work/out" "$work/err")"
 $alone "$place/bin/dpe-export" "$work/table.h5" -o "$work/table.json" >"$work/out" 2>&1 || fail "an export: $(cat "$work/out")"
 
-# The script that calibrates a real model on a GPU, here with the reference model on the CPU.
-if [ "${5:-}" = gpu ] && [ -e "$place/gpu/instruct.sh" ]; then
-    $alone "$place/gpu/instruct.sh" -m "$source/data/reference" -c "$source/data/sample" -d cpu -n 4 -x 2 \
-        -o "$work/instruct" >"$work/out" 2>"$work/err" || fail "instruct.sh: $(cat "$work/out" "$work/err")"
-    grep -q "^recall at the trained length 256, four-values: [0-9.]* %" "$work/out" &&
-        [ -s "$work/instruct/calibrated/report.html" ] || fail "instruct.sh: $(cat "$work/out" "$work/err")"
-fi
-
-# expect FILE WORDS…: lines of a script's output.
-expect() {
-    file=$1
-    shift
-    for words in "$@"; do
-        grep -q "$words" "$file" || fail "$file: no \"$words\""
-    done
-}
-
-# The scripts for a GPU, at tiny sizes: parts that find no real device fail without stopping others, and there are results.
-if [ "${5:-}" = gpu ] && [ -e "$place/gpu/decide.sh" ] && [ -e "$build/tests/libdpe_cuda_emulated.so" ]; then
+# The script for a card, with one that answers nothing: parts end, and what has no time is said.
+if [ "${5:-}" = gpu ] && [ -e "$place/gpu/decide.sh" ]; then
     mkdir "$work/bin"
-    printf '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: none, emulated"\nexit 0\n' >"$work/bin/nvidia-smi"
-    # It hangs the first time, and fails at once after that.
-    printf '#!/bin/sh\n[ -e "%s" ] && exit 3\n: >"%s"\nexec sleep 1000\n' "$work/hung" "$work/hung" >"$work/bin/compute-sanitizer"
+    printf '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: none"\nexit 0\n' >"$work/bin/nvidia-smi"
     ln -s "$4" "$work/bin/python3"
-    chmod +x "$work/bin/nvidia-smi" "$work/bin/compute-sanitizer"
-    mv "$place" "$work/bundle"
-    for script in decide check sanitize; do
-        PATH="$work/bin:$PATH" DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" DPE_FAKE_CUDA= \
-            "$work/bundle/gpu/$script.sh" -q -s 3500 -o "$work/$script" >"$work/$script.out" 2>&1
-        code=$?
-        # PyTorch's part and the sanitizer's fail here; checks alone need neither.
-        [ $code -le 1 ] || fail "$script.sh exits with $code"
-        [ "$(ls "$work/$script" | wc -l)" -le 8 ] || fail "too many files: $(ls "$work/$script")"
-    done
-    expect "$work/decide.out" "^instructions: exit 125" "^kernels-mma: exit 125" "^kernels-wgmma: exit 125" \
-        "^attention-wgmma: exit 125" "^bench: exit 0" "^bench-128k: exit 0"
-    expect "$work/decide/results.md" "^| 8B prefill, 8192 | – | ≤ 0.21 |"
-    expect "$work/check.out" "^self-test: exit 0" "^sweep-f32: exit 0" "^agreement-f32: exit 0" "^sweep-bf16: exit 0" \
-        "^agreement-bf16: exit 0" "^step-today: exit 0" "^step-launches: exit 0" "^step-small-today: exit 0" \
-        "^step-small-launches: exit 0" "^parity-steps: exit 0" \
-        "^parity-golden: exit 0" "^parity-select: exit 0" "^attention-mma: exit 125"
-    expect "$work/check/results.md" "rows equal, expected 99.5 %" "^| a token, dpe, launches | .* of today |"
-    expect "$work/sanitize.out" "^instruct: exit 0" "^branches: exit 0" "^memcheck: exit \(124\|out-of-time\)"
-    [ "$failed" = 0 ] || cat "$work"/*.out "$work"/*/results.md
-    # A kernel that hangs (timeout then exits with 124): the following parts do not use it.
-    printf '#!/bin/sh\n[ "$1" = mma ] || exit 124\n' >"$work/bundle/gpu/test_attention_gpu"
-    PATH="$work/bin:$PATH" DPE_CUDA_MODULE="$build/tests/libdpe_cuda_emulated.so" DPE_FAKE_CUDA= \
-        "$work/bundle/gpu/decide.sh" -q -s 3500 -o "$work/without" >"$work/without.out" 2>&1
-    expect "$work/without.out" "^kernels-wgmma: exit 124"
-    expect "$work/without/results.md" "what follows ran with DPE_CUDA_ATTENTION=mma"
-    ! grep -q "^attention-wgmma" "$work/without.out" || fail "a kernel that hangs is measured"
+    chmod +x "$work/bin/nvidia-smi"
+    PATH="$work/bin:/usr/bin:/bin" HOME=$work "$place/gpu/decide.sh" -s 40 -o "$work/results.md" >"$work/out" 2>&1
+    [ $? = 1 ] && grep -q "^instructions: not possible here" "$work/out" && grep -q "^ladder: failed with " "$work/out" &&
+        grep -q "^| instructions | not possible here |" "$work/results.md" || fail "decide.sh: $(cat "$work/out")"
+    rm "$work/bin/nvidia-smi"
+    PATH="$work/bin:/usr/bin:/bin" "$place/gpu/decide.sh" >"$work/out" 2>&1
+    [ $? = 125 ] && grep -q "^no card here" "$work/out" || fail "decide.sh without a card: $(cat "$work/out")"
 fi
 [ "$failed" = 0 ] && echo "$size bytes, all as expected"
 exit "$failed"

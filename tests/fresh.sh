@@ -7,8 +7,11 @@
 #   package     the Debian package of cpack, installed with apt in a minimal root
 #   user        a user without sudo gets the one line for an administrator, who runs it
 #   tests       tests/run.sh as root with some tests
+#   arm64       everything for 64-bit ARM, by the cross compiler and with Debian's libraries for it, run in QEMU's user
+#               emulation: golden logits, the Debian package, its tools, a calibration and the C example. Where this machine
+#               has nvcc and pip the package has the CUDA module too, which finds no device there
 #   whole-demo  detect/demo.sh to its end
-# Default: all but whole-demo. All others take what demo built; tests builds the tests onto it.
+# Default: all but whole-demo and arm64. All others but arm64 take what demo built; tests builds the tests onto it.
 # The roots share this machine's ccache where it has one: sources that were compiled with the same compiler and flags are
 # not compiled again, but each one's headers are looked for.
 # Everything is in build/fresh/. The minimal root, the root of demo and the downloaded packages stay
@@ -131,6 +134,32 @@ case_tests() {
     put_tree tests
     put_build tests
     inside tests tests
+}
+# put_toolkit CASE: this machine's nvcc as /opt/cuda, with the runtime's library for 64-bit ARM, which PyPI has.
+put_toolkit() {
+    nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+    if [ ! -x "$nvcc" ] || ! python3 -m pip --version >/dev/null 2>&1; then
+        echo "no nvcc or no pip here: the CUDA module is not built for 64-bit ARM"
+        return
+    fi
+    from=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+    to=$fresh/$1/opt/cuda
+    version=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+    mkdir -p "$to/targets/aarch64-linux"
+    cp -a "$from/bin" "$from/nvvm" "$from/include" "$to/"
+    python3 -m pip download -q --no-deps --only-binary=:all: --platform manylinux2014_aarch64 --platform manylinux_2_17_aarch64 \
+        -d "$to" "nvidia-cuda-runtime==$version.*"
+    python3 -m zipfile -e "$to"/nvidia_cuda_runtime-*.whl "$to/wheel"
+    mv "$(dirname "$(find "$to/wheel" -name libcudart_static.a)")" "$to/targets/aarch64-linux/lib"
+    ln -s ../../include "$to/targets/aarch64-linux/include"
+    # What CMake looks for, though the static one is linked.
+    ln -s libcudart_static.a "$to/targets/aarch64-linux/lib/libcudart.so"
+}
+case_arm64() {
+    new_root arm64
+    put_tree arm64
+    put_toolkit arm64
+    inside arm64 arm64
 }
 case_whole_demo() {
     new_root whole-demo demo

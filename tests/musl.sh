@@ -56,6 +56,7 @@ for file in $(find engine data outputs norms eval detect -name '*.c' ! -path '*/
         [ "$(uname -m)" = x86_64 ] || continue
         set="-mavx512f -mavx512bw -mavx512bf16 -mamx-tile -mamx-bf16"
         ;;
+    *_neon.c) continue ;;
     *) set= ;;
     esac
     read=$((read + 1))

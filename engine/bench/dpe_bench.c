@@ -25,20 +25,21 @@
 #include <jansson.h>
 #include <omp.h>
 
-enum { MOST_LENGTHS = 16, MOST_METHODS = 16, MOST_REPEATS = 25 };
+enum { MOST_LENGTHS = 16, MOST_METHODS = 16, MOST_REPEATS = 25, MOST_COUNTS = 8 };
 
 struct arguments {
     struct dpe_tool_options tool;
     const char *shape, *json, *csv, *gpu_report;
     int64_t lengths[MOST_LENGTHS];
     const char *methods[MOST_METHODS];
-    int n_lengths, n_methods;
-    int64_t repeats, new_tokens, layers, chunk, branches, trained_length;
-    double deadline; /* dpe_clock() */
+    int64_t counts[MOST_COUNTS]; /* of branches */
+    int n_lengths, n_methods, n_counts;
+    int64_t repeats, new_tokens, layers, chunk, branches, trained_length; /* branches: most */
+    double deadline;                                                      /* dpe_clock() */
     bool signature;
 };
 
-enum { KEY_METHOD = DPE_KEY_PROGRAM };
+enum { KEY_METHOD = DPE_KEY_PROGRAM, KEY_BRANCHES };
 
 static const struct dpe_option options_table[] = {
     {0, 0, 0, 0, "What to measure:", 1},
@@ -52,8 +53,10 @@ static const struct dpe_option options_table[] = {
      1},
     {"new", 0, "N", 0, "Tokens to decode after a prompt (default 16)", 1,
      DPE_COUNT(struct arguments, new_tokens, 1, 1 << 20)},
-    {"branches", 0, "B", 0, "Number of branches to decode as one batch (default 1)", 1,
-     DPE_COUNT(struct arguments, branches, 1, DPE_MAX_BRANCHES)},
+    {"branches", KEY_BRANCHES, "B", 0,
+     "Number of branches to decode as one batch; may be repeated: a prompt is read once for all "
+     "(default 1)",
+     1},
     {"repeats", 0, "N", 0, "Number of runs; the median is reported (default 3)", 1,
      DPE_COUNT(struct arguments, repeats, 1, MOST_REPEATS)},
     {"layers", 0, "N", 0, "Use only the first N layers of the shape", 1,
@@ -102,6 +105,13 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         }
         a->methods[a->n_methods++] = arg;
         return 0;
+    case KEY_BRANCHES:
+        if (a->n_counts == MOST_COUNTS) {
+            dpe_line_error(state, "--branches: expected at most %d numbers", MOST_COUNTS);
+        }
+        a->counts[a->n_counts] = dpe_parse_count(state, "--branches", arg, 1, DPE_MAX_BRANCHES);
+        a->branches = dpe_most(a->branches, a->counts[a->n_counts++]);
+        return 0;
     case DPE_LINE_END:
         if (a->shape == NULL && a->gpu_report == NULL && !a->signature) {
             dpe_line_error(state, "--shape is missing");
@@ -122,7 +132,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
 
 struct result {
     const char *method;
-    int64_t length;
+    int64_t length, branches;
     double prefill, attention, token;      /* seconds; attention of all layers, a token a branch */
     double product_flops, attention_flops; /* of a prefill */
     double token_bytes;                    /* that a step of decoding has to read */
@@ -183,7 +193,7 @@ static void write_json(const struct outputs *out, const struct arguments *a, con
     json_t *line = json_pack(
         "{s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "shape",
         a->shape, "device", out->rates.name, "method", r->method, "length", (json_int_t)r->length,
-        "branches", (json_int_t)a->branches, "prefill_s", number(r->prefill), "prefill_flops",
+        "branches", (json_int_t)r->branches, "prefill_s", number(r->prefill), "prefill_flops",
         number(r->product_flops + r->attention_flops), "prefill_floor_s",
         number(prefill_floor(out, r)), "attention_s", number(r->attention), "attention_flops",
         number(r->attention_flops), "token_s", number(r->token), "token_bytes",
@@ -207,8 +217,9 @@ static void print_result(const struct outputs *out, const struct arguments *a,
               1e-12 * rate, 100.0 * prefill_floor(out, r) / r->prefill);
     dpe_print("  attention %10.1f ms %8.3f TFLOP/s\n", 1e3 * r->attention,
               1e-12 * r->attention_flops / r->attention);
-    dpe_print("  a token   %10.3f ms %8.1f GB/s    %6.1f %% of the floor\n", 1e3 * r->token,
+    dpe_print("  a token   %10.3f ms %8.1f GB/s    %6.1f %% of the floor", 1e3 * r->token,
               1e-9 * r->token_bytes / r->token, 100.0 * token_floor(out, r) / r->token);
+    dpe_print(r->branches > 1 ? "   for each of %" PRId64 "\n" : "\n", r->branches);
     fflush(stdout);
     if (out->json.file != NULL) {
         write_json(out, a, r);
@@ -217,7 +228,7 @@ static void print_result(const struct outputs *out, const struct arguments *a,
     if (out->csv.file != NULL) {
         fprintf(out->csv.file,
                 "%s,%" PRId64 ",%" PRId64 ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%" PRIu64 "\n",
-                r->method, r->length, a->branches, r->prefill, rate, prefill_floor(out, r),
+                r->method, r->length, r->branches, r->prefill, rate, prefill_floor(out, r),
                 r->attention, r->attention_flops / r->attention, r->token, token_floor(out, r),
                 r->memory);
         fflush(out->csv.file);
@@ -297,6 +308,7 @@ static dpe_status poll(void *user, struct dpe_error *err)
                      "the time budget was used up before all measurements; raise --time-budget");
 }
 
+/* r [n_counts]: one for each number of branches. */
 static dpe_status measure(struct dpe_session *s, const struct dpe_model *model,
                           const struct arguments *a, int64_t length, struct result *r,
                           struct dpe_error *err)
@@ -305,7 +317,7 @@ static dpe_status measure(struct dpe_session *s, const struct dpe_model *model,
     const struct dpe_weights *weights = dpe_model_weights(model);
     double prefill[MOST_REPEATS];
     double attention[MOST_REPEATS];
-    double token[MOST_REPEATS];
+    double token[MOST_COUNTS][MOST_REPEATS];
     DPE_OWNED int32_t *tokens = dpe_alloc((size_t)length, sizeof *tokens);
     DPE_OWNED float *logits = dpe_alloc((size_t)c->vocab, sizeof *logits);
     DPE_TRY(DPE_MADE(tokens != NULL ? logits : NULL, err, "out of memory for %" PRId64 " tokens",
@@ -322,21 +334,27 @@ static dpe_status measure(struct dpe_session *s, const struct dpe_model *model,
         DPE_TRY(dpe_session_feed(s, tokens, length, logits, err));
         prefill[at] = dpe_clock() - start;
         DPE_TRY(dpe_session_measure_attention(s, length, &attention[at], err));
-        DPE_TRY(dpe_session_measure_tokens(s, a->branches, a->new_tokens, &token[at], err));
+        for (int b = 0; b < a->n_counts; b++) {
+            DPE_TRY(b > 0 ? dpe_session_cut(s, length, err) : DPE_OK);
+            DPE_TRY(dpe_session_measure_tokens(s, a->counts[b], a->new_tokens, &token[b][at], err));
+        }
     }
     double e = (double)dpe_session_memory(s).element;
     /* A key and a value of a layer, and the keys that all layers see in the middle of decoding; of
      * several branches those that each has of its own. */
     double cache = 2.0 * (double)(c->n_kv_heads * c->head_dim) * e;
-    double keys = dpe_config_seen(c, length + a->new_tokens / 2, 1) +
-                  (double)(c->n_layers * (a->branches - 1) * a->new_tokens) / 2.0;
-    r->prefill = median(prefill, a->repeats);
-    r->attention = median(attention, a->repeats);
-    r->token = median(token, a->repeats);
-    dpe_config_flops(c, 0, length, 1, &r->product_flops, &r->attention_flops);
-    r->token_bytes =
-        dpe_weights_step_bytes(c, weights, dpe_cuda_is_name(a->tool.device)) + cache * keys;
-    r->memory = dpe_session_memory(s).total;
+    for (int b = 0; b < a->n_counts; b++, r++) {
+        double keys = dpe_config_seen(c, length + a->new_tokens / 2, 1) +
+                      (double)(c->n_layers * (a->counts[b] - 1) * a->new_tokens) / 2.0;
+        r->branches = a->counts[b];
+        r->prefill = median(prefill, a->repeats);
+        r->attention = median(attention, a->repeats);
+        r->token = median(token[b], a->repeats);
+        dpe_config_flops(c, 0, length, 1, &r->product_flops, &r->attention_flops);
+        r->token_bytes =
+            dpe_weights_step_bytes(c, weights, dpe_cuda_is_name(a->tool.device)) + cache * keys;
+        r->memory = dpe_session_memory(s).total;
+    }
     return DPE_OK;
 }
 
@@ -414,20 +432,25 @@ static dpe_status one(const struct dpe_model *model, const struct arguments *a, 
     DPE_TRY(plan_of(a, dpe_model_config(model), method, length, &plan, err));
     const struct dpe_session_options options = session_options(a, length);
     uint64_t before = dpe_device_memory(a->tool.device);
-    struct result result = {.method = method, .length = length};
+    struct result results[MOST_COUNTS] = {0};
     int64_t reported = 0;
     double deadline = a->deadline;
     DPE_SCOPED(dpe_session_destroy_scoped) struct dpe_session *session = NULL;
     DPE_TRY(dpe_session_create(model, &plan, &options, &session, err));
     dpe_log_chunk(session, &reported);
     dpe_session_set_poll(session, poll, &deadline);
-    DPE_TRY(measure(session, model, a, length, &result, err));
+    DPE_TRY(measure(session, model, a, length, results, err));
     uint64_t after = dpe_device_memory(a->tool.device);
-    if (dpe_cuda_is_name(a->tool.device) && after < before) {
-        result.memory = before - after; /* what was taken, not what was reckoned */
-    }
     begin_outputs(out);
-    print_result(out, a, &result);
+    for (int i = 0; i < a->n_counts; i++) {
+        struct result *result = &results[i];
+        result->method = method;
+        result->length = length;
+        if (dpe_cuda_is_name(a->tool.device) && after < before) {
+            result->memory = before - after; /* what was taken, not what was reckoned */
+        }
+        print_result(out, a, result);
+    }
     return DPE_OK;
 }
 
@@ -611,6 +634,9 @@ DPE_MAIN(dpe_bench)
     }
     if (a.n_lengths == 0) {
         a.lengths[a.n_lengths++] = 8192;
+    }
+    if (a.n_counts == 0) {
+        a.counts[a.n_counts++] = 1;
     }
     if (a.n_methods == 0) {
         a.methods[a.n_methods++] = "rope";

@@ -92,9 +92,10 @@ static dpe_status bf16_supports(const struct dpe_config *config, const struct dp
                                 struct dpe_error *err)
 {
     if (dpe_cpu_bf16_choose() == NULL) {
-        return dpe_fail(err, DPE_NO_DEVICE,
-                        "device cpu-bf16 needs a processor with AVX512-BF16, which this one is not "
-                        "(or DPE_CPU names other kernels); use --dtype f32");
+        return dpe_fail(
+            err, DPE_NO_DEVICE,
+            "device cpu-bf16 needs a processor with AVX512-BF16 (ARM: BF16), which this one is not "
+            "(or DPE_CPU names other kernels); use --dtype f32");
     }
     return cpu_supports(config, plan, err);
 }

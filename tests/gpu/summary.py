@@ -1,5 +1,5 @@
-"""summary.py PARTS: the figures of a GPU run against what they shall reach on an H200, as a Markdown table.
-What did not run is a dash."""
+"""summary.py PARTS [card]: the figures of decide.sh's parts on a card against what they shall reach on an H200, as a Markdown
+table. Without `card` none of them ran on one."""
 import json
 import os
 import re
@@ -27,17 +27,20 @@ def attention(kernel, method="rope"):
 
 
 def add(what, value, unit, reach):
-    print(f"| {what} | {'–' if value is None else f'{value:.4g} {unit}'} | {reach} |")
+    print(f"| {what} | {'not run' if value is None or len(sys.argv) < 3 else f'{value:.4g} {unit}'} | {reach} |")
 
 
 rows = {}
-for name in ("bench.jsonl", "bench-32k.jsonl", "bench-64k.jsonl", "bench-128k.jsonl"):
+steps = {}
+for name in ("bench.jsonl", "bench-64k.jsonl", "questions-32K.jsonl", "questions-128K.jsonl"):
     for line in lines(name):
         try:
             row = json.loads(line)
         except ValueError:  # cut off, or a text that is not a number
             continue
-        rows[row["method"], row["length"]] = row
+        steps[row["method"], row["length"], row["branches"]] = row["token_s"]
+        if row["branches"] == 1:
+            rows[row["method"], row["length"]] = row
 peers = {}
 for line in lines("peers.txt"):
     found = re.match(r"(\w+) (\d+): [\d.]+ ms ([\d.]+) TFLOP/s(.*heads of 256)?", line)
@@ -46,6 +49,13 @@ for line in lines("peers.txt"):
 ours, mma, variants, dpe = (attention("wgmma"), attention("mma"), attention("variants"),
                             attention("wgmma", "dpe"))
 print("| what | measured | reach |\n|---|---|---|")
+for length in (32768, 131072):
+    for method in ("rope", "dpe"):
+        one = steps.get((method, length, 1))
+        add(f"8B, a step of 1 question, {method}, {length}", one and 1e3 * one, "ms", "")
+        for count in (2, 4, 8, 16, 32, 64):
+            many = steps.get((method, length, count))
+            add(f"the same of {count} over it", many / one if many and one else None, "", "≤ 1.3" if count == 32 else "")
 for length, reach in ((16384, 560), (131072, 600)):
     rate = ours.get(length, (None,))[0]
     add(f"attention, bf16, d 128, causal, {length}", rate, "TFLOP/s", f"≥ {reach}")

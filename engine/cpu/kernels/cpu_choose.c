@@ -6,6 +6,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 #include "engine/cpu/kernels/cpu_kernels.h"
@@ -64,6 +66,11 @@ const struct dpe_cpu_bf16 *dpe_cpu_bf16_choose(void)
     if (strcmp(dpe_cpu_kernels_choose()->name, "avx512") == 0 &&
         __builtin_cpu_supports("avx512bf16")) {
         return getenv("DPE_CPU") == NULL && amx_usable() ? dpe_cpu_amx() : dpe_cpu_bf16();
+    }
+#elif defined(__aarch64__) && defined(__linux__)
+    const unsigned long has = 1UL << 14; /* HWCAP2_BF16 */
+    if (strcmp(dpe_cpu_kernels_choose()->name, "neon") == 0 && (getauxval(AT_HWCAP2) & has) != 0) {
+        return dpe_cpu_bf16();
     }
 #endif
     return NULL;

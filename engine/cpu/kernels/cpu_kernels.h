@@ -191,8 +191,8 @@ const struct dpe_cpu_kernels *dpe_cpu_kernels_neon(void);
  *  on ARM portable, neon) caps it, for tests and comparisons. */
 const struct dpe_cpu_kernels *dpe_cpu_kernels_choose(void);
 
-/** What the device cpu-bf16 has beside the kernels of AVX-512: products and prefill attention in
- * bfloat16. It is an option, because it rounds what the other kernels do not.
+/** What the device cpu-bf16 has beside the kernels of AVX-512, or NEON: products and prefill
+ * attention in bfloat16. It is an option, because it rounds what the other kernels do not.
  *
  * Both factors of a product are rounded to bfloat16 (to the nearest, ties to even), sums are float.
  * A pair is two numbers in the place of one float, which are multiplied with another pair and added
@@ -226,16 +226,17 @@ struct dpe_cpu_bf16 {
 };
 
 /** Those of AMX where the processor and the system have it, else those of AVX512-BF16 (also with
- *  DPE_CPU=avx512). NULL where this build or this processor does not have them, or DPE_CPU names a
- *  narrower set. */
+ *  DPE_CPU=avx512); on ARM those of FEAT_BF16, under Linux. NULL where this build or this processor
+ *  does not have them, or DPE_CPU names a narrower set. */
 const struct dpe_cpu_bf16 *dpe_cpu_bf16_choose(void);
 /** Whether a product takes less time in them than in float, with what rounding adds: a millisecond
  * of tiles of both in turn, the best of each. false where memory is short. */
 bool dpe_cpu_bf16_pays(const struct dpe_cpu_kernels *kernels, const struct dpe_cpu_bf16 *bf16);
-/** Those of this build (cpu_bf16.c, cpu_amx.c, x86 only), for any processor. */
+/** Those of this build (cpu_bf16.c and, x86 only, cpu_amx.c; cpu_bf16_neon.c on ARM), for any
+ * processor. */
 const struct dpe_cpu_bf16 *dpe_cpu_bf16(void);
 const struct dpe_cpu_bf16 *dpe_cpu_amx(void);
-/* What both have in common (cpu_bf16.c). */
+/* What both of x86 have in common (cpu_bf16.c). */
 void dpe_cpu_bf16_halve(const float *x, int64_t n, float *pairs);
 void dpe_cpu_bf16_pair(const float *x, const float *y, int64_t n, float *pairs);
 void dpe_cpu_bf16_dots(const struct dpe_cpu_dots *dots);

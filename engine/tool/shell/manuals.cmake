@@ -1,5 +1,5 @@
 # cmake -D HELP2MAN=… -D LOWDOWN=… -D ROOT=FOLDER -D BIN=FOLDER -D OUT=FOLDER -D VERSION=… -P manuals.cmake: a manual page of every
-# tool and of every command of dpe-eval, from what they print for --help=all, with the sections of a README that are their
+# tool and of every command of dpe-eval, from what they print (-D RUN=…: run by that) for --help=all, with the sections of a README that are their
 # reference where LOWDOWN is a program.
 cmake_minimum_required(VERSION 3.25)
 set(pages dpe dpe-ask dpe-run dpe-bench dpe-detect dpe-norms dpe-export dpe-calibrate dpe-report dpe-eval
@@ -46,13 +46,14 @@ endfunction()
 
 foreach(page IN LISTS pages)
     string(REPLACE " " "-" name ${page})
-    separate_arguments(words UNIX_COMMAND "${BIN}/${page}")
+    string(STRIP "${RUN} ${BIN}/${page}" command)
+    separate_arguments(words UNIX_COMMAND "${command}")
     execute_process(COMMAND ${CMAKE_COMMAND} -E env COLUMNS=1000 ${words} --help OUTPUT_VARIABLE help)
     string(REGEX MATCH "\n([^\n]*)" unused "${help}")
     set(summary "${CMAKE_MATCH_1}")
     string(REGEX REPLACE "[.:].*" "" summary "${summary}")
     execute_process(COMMAND ${CMAKE_COMMAND} -E env COLUMNS=1000 ${HELP2MAN} --no-info --help-option=--help=all --version-string=${VERSION}
-            --name=${summary} "${BIN}/${page}"
+            --name=${summary} "${command}"
         OUTPUT_VARIABLE text RESULT_VARIABLE failed)
     if(failed)
         message(FATAL_ERROR "${HELP2MAN} failed for ${page}")
