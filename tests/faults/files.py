@@ -470,8 +470,9 @@ def test_methods_that_need_different_memory(work):
                               "--against", "dca", "--threads", "2", "--kv-cache-dtype", "f32", "--max-memory", f"{mib}M", "-o", out],
                              capture_output=True, check=False, timeout=GENEROUS, env=os.environ | {"TMPDIR": work + "/nowhere"})
         codes.append(ran.returncode)
-        assert ran.returncode in (0, 73) and not os.path.exists(out + ".journal"), (mib, ran)
-    assert codes == sorted(codes, reverse=True) and codes[0] == 73 and codes[-1] == 0, codes
+        assert ran.returncode in (0, 71, 73) and not os.path.exists(out + ".journal"), (mib, ran)
+    fits = [code == 0 for code in codes]
+    assert fits == sorted(fits) and not fits[0] and fits[-1], codes
 
 
 def test_escapes_in_texts(work):
