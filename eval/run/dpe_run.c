@@ -63,9 +63,7 @@ static const struct dpe_option options_table[] = {
      "Generate at most N tokens (default 64; with --chat 512 an answer)", 2,
      DPE_TOKENS(struct dpe_run_args, max_new, 1, DPE_MOST_COUNT)},
     {"show", KEY_MODE + MODE_SHOW, NULL, DPE_BASIC,
-     "Hide a secret in a long text of --corpus, and ask for it with the table, and unchanged where "
-     "the table does not say what that finds",
-     2},
+     "Hide a secret in a long text of --corpus; what the model finds alone, and with the table", 2},
     {"corpus", 0, "PATH", 0, "With --show: the text, as dpe-eval takes it", 2,
      DPE_TEXT(struct dpe_run_args, corpus)},
     {"temperature", 0, "T", DPE_BASIC,
