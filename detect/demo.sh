@@ -48,7 +48,7 @@ run "$dpe_root/build/bin/dpe-calibrate" --model "$dpe_root/data/reference" \
     --task user -o "$out"
 cat <<END
 
-A text of 4096 tokens with a secret, read by the model as it is and with the table:
+A text of 4096 tokens with a secret, and what is found of it:
 END
 run "$dpe_root/build/bin/dpe-run" -m "$dpe_root/data/reference" --table "$out/table.h5" --show --corpus "$dpe_root/data/sample"
 cat <<END

@@ -200,7 +200,7 @@ static int64_t find_parts(struct front *front, int64_t first, int64_t rows)
 }
 
 /* A token for all of the front, as many at once as there is room for. Those that go on move to the
- * front's beginning, which is behind. */
+ * front's beginning, over rows that have their token. */
 static dpe_status step_front(struct front *front, struct dpe_error *err)
 {
     int64_t n = front->n;

@@ -396,8 +396,8 @@ dpe_status dpe_loop_made(struct dpe_loop *loop, const struct dpe_item *item,
     return dpe_loop_check(loop, err);
 }
 
-/* Parts of a group from item *at on in as many sessions as there are; *at: behind them. A session
- * beside the first that does not fit into memory is not tried again. */
+/* Parts of a group from item *at on, one in each session; *at becomes the first item that is left.
+ * A session beside the first that does not fit into memory is not tried again. */
 static dpe_status make_parts(struct dpe_loop *loop, struct dpe_group *group, int64_t *at,
                              struct dpe_error *err)
 {
