@@ -106,12 +106,17 @@ static void add_named(struct list *list, enum dpe_detect_kind kind, const char *
 
 static struct dpe_temperature factor(double logit_scale)
 {
-    return (struct dpe_temperature){0.0, 1.0, 0.0, logit_scale, DPE_LEVEL};
+    struct dpe_temperature temperature = dpe_temperature_none;
+    temperature.logit_scale = logit_scale;
+    return temperature;
 }
 
 static struct dpe_temperature log_n(const struct dpe_detect_params *params, double power)
 {
-    return (struct dpe_temperature){(double)params->trained_length, power, 0.0, 1.0, DPE_LEVEL};
+    struct dpe_temperature temperature = dpe_temperature_none;
+    temperature.log_n_length = (double)params->trained_length;
+    temperature.log_n_power = power;
+    return temperature;
 }
 
 static double yarn_factor(const struct dpe_detect_params *params)

@@ -313,7 +313,8 @@ static double exact_dot(const struct dpe_attention *args, int64_t head, int64_t 
         double s = (double)args->rotation->sin[0][at];
         double x = (double)q[j];
         double y = (double)q[j + n_pairs];
-        sum += (x * c - y * s) * (double)k[j] + (x * s + y * c) * (double)k[j + n_pairs];
+        sum +=
+            rel.scale * ((x * c - y * s) * (double)k[j] + (x * s + y * c) * (double)k[j + n_pairs]);
     }
     return sum;
 }

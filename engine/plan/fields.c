@@ -31,6 +31,7 @@ static const struct dpe_number of_temperature[] = {
     FACTOR("logit_scale_first", "logit-scale-first", depth[0], 1, 0, 1024, 1, ABOVE | TIMES),
     FACTOR("logit_scale_middle", "logit-scale-middle", depth[1], 1, 0, 1024, 1, ABOVE | TIMES),
     FACTOR("logit_scale_last", "logit-scale-last", depth[2], 1, 0, 1024, 1, ABOVE | TIMES),
+    FACTOR("far_scale", "far-scale", far_scale, 1, 0, 1024, 1, ABOVE | TIMES),
 };
 static const struct dpe_number of_plan[] = {
     PLAN(n_pairs, WHOLE, 0, 1, SIDE, 1, 0),

@@ -268,6 +268,11 @@ static dpe_status check_temperature(const struct dpe_plan *plan, struct dpe_erro
         temperature.logit_scale = 1.0;
     }
     DPE_TRY(dpe_temperature_check(&temperature, err));
+    if (plan->n_bands < 2 && temperature.far_scale != 1.0) {
+        return dpe_fail(err, DPE_USAGE,
+                        "far-scale: expected a plan that gives far keys positions of their own, as "
+                        "dpe does, found one that rotates all keys alike");
+    }
     for (int i = 0; i < temperature.n_heads; i++) {
         const struct dpe_head_factor *at = &temperature.heads[i];
         if (at->layer >= plan->n_layers || at->head >= plan->n_heads) {

@@ -72,6 +72,10 @@ enum { DPE_HEAD_FACTORS = 32 };
  * = N − 1 and undoes the dilution of the softmax over more keys than that. With a decay B > 0, ln x
  * is replaced by 1 − x^−B on both sides, which for B → 0 gives ln again.
  *
+ *  F = far_scale multiplies, besides, what the pairs contribute that a band after the first gives a
+ * position: all of a far key's logit, or with key pairs by head what these are part of. Rotated
+ * queries of such a band are that much longer, so no kernel of attention knows of it.
+ *
  *  Sources. log-n (G = 1, B = 0): J. Su, "Entropy invariance of softmax", kexue.fm/archives/8823,
  *  2021; D. Chiang and P. Cholak, "Overcoming a theoretical limitation of self-attention", ACL
  * 2022. InfoScale (G = ½, B = 2/head_dim): K. Li and others, arXiv 2501.08570, as in its released
@@ -84,6 +88,7 @@ struct dpe_temperature {
     double log_n_decay;  /**< B, in [0, 64] */
     double logit_scale;  /**< A > 0 */
     double depth[3];     /**< first, middle, last; each > 0 */
+    double far_scale;    /**< F > 0 */
     int n_heads;         /**< that are named, by layer and then head, each once */
     struct dpe_head_factor heads[DPE_HEAD_FACTORS];
 };
@@ -92,12 +97,7 @@ static const double DPE_MOST_LOG_N_POWER = 64.0;
 static const double DPE_MOST_LOG_N_DECAY = 64.0;
 static const double DPE_MOST_LOGIT_SCALE = 1024.0;
 enum { DPE_TEMPERATURE_TEXT = 320 + 40 * DPE_HEAD_FACTORS };
-/** The depth of a temperature that is the same in every layer. */
-#define DPE_LEVEL                                                                                  \
-    {                                                                                              \
-        1.0, 1.0, 1.0                                                                              \
-    }
-/** No temperature: A = 1, D = 1, f = 1. */
+/** No temperature: A = 1, D = 1, f = 1, F = 1. */
 extern const struct dpe_temperature dpe_temperature_none;
 /** Whether it changes any logit. */
 bool dpe_temperature_is_none(const struct dpe_temperature *temperature);
@@ -207,6 +207,7 @@ struct dpe_rel {
     int band;      /**< -1 = masked; then the rest is 0 */
     double pq, pk; /**< pq_j(m), pk_j(n) */
     double rel;    /**< pq − pk, or the exact form when plan->exact */
+    double scale;  /**< F, or 1 where the pair has the first band's maps */
 };
 struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int64_t head,
                                  int64_t pair, int64_t m, int64_t n);
@@ -216,8 +217,9 @@ double dpe_plan_query_scale(const struct dpe_plan *plan, int64_t layer, int64_t 
 
 /** Cosines and sines of a plan, made once per plan and capacity: every distinct (band, side)
  *  position list becomes one table [capacity][n_pairs], angle in the plan's precision, cosine
- *  evaluated in double, stored as float. A selection that packs keys needs fewer rows
- *  (dpe_selection_places), which `capacity` then is. Constant maps and equal maps share a table. */
+ *  evaluated in double, stored as float, times F on the side of queries after the first band. A
+ * selection that packs keys needs fewer rows (dpe_selection_places), which `capacity` then is.
+ * Constant maps and equal maps share a table. */
 struct dpe_rotation {
     int64_t capacity, n_pairs;
     int n_tables;

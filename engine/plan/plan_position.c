@@ -53,6 +53,12 @@ static double map_position(const struct dpe_position_map *map, int64_t pair, int
     return map_place(map, pair, map_coordinate(map, x, &at));
 }
 
+/* What a band makes of rotated queries or keys. */
+static double side_scale(const struct dpe_plan *plan, int band, bool query)
+{
+    return query && band > 0 ? plan->temperature.far_scale : 1.0;
+}
+
 struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int64_t head,
                                  int64_t pair, int64_t m, int64_t n)
 {
@@ -61,9 +67,11 @@ struct dpe_rel dpe_plan_position(const struct dpe_plan *plan, int64_t layer, int
         return rel;
     }
     const struct dpe_band *band = &plan->bands[rel.band];
+    rel.scale = side_scale(plan, rel.band, true);
     if (band->per_head && plan->mask != NULL &&
         plan->mask[(layer * plan->n_heads + head) * plan->n_pairs + pair] == 0) {
         band = &plan->bands[0];
+        rel.scale = 1.0;
     }
     rel.pq = map_position(&band->q, pair, m);
     rel.pk = map_position(&band->k, pair, n);
@@ -106,35 +114,42 @@ static bool same_map(const struct dpe_position_map *a, const struct dpe_position
     return true;
 }
 
+struct scaled_map {
+    const struct dpe_position_map *map;
+    double scale;
+};
+
 /* The distinct maps of a plan in the order bands name them. The exact form rotates queries by whole
  * relative positions, for which the one table of an identity map is enough. */
-static int distinct_maps(const struct dpe_plan *plan, const struct dpe_position_map **maps,
-                         int *q_table, int *k_table)
+static int distinct_maps(const struct dpe_plan *plan, struct scaled_map *maps, int *q_table,
+                         int *k_table)
 {
     int n = 0;
     for (int side = 0; side < 2 * plan->n_bands; side++) {
         const struct dpe_band *band = &plan->bands[side / 2];
         const struct dpe_position_map *map = side % 2 == 0 ? &band->q : &band->k;
+        const double scale = side_scale(plan, side / 2, side % 2 == 0);
         int found = 0;
-        while (found < n && !plan->exact && !same_map(maps[found], map, plan->n_pairs)) {
+        while (found < n && !plan->exact &&
+               !(maps[found].scale == scale && same_map(maps[found].map, map, plan->n_pairs))) {
             found++;
         }
         if (found == n) {
-            maps[n++] = map;
+            maps[n++] = (struct scaled_map){map, plan->exact ? 1.0 : scale};
         }
         *(side % 2 == 0 ? &q_table[side / 2] : &k_table[side / 2]) = found;
     }
     return n;
 }
 
-static void fill_table(const struct dpe_plan *plan, const struct dpe_position_map *map,
-                       int64_t first, int64_t end, int n_threads, float *cosine, float *sine)
+static void fill_table(const struct dpe_plan *plan, const struct scaled_map *of, int64_t first,
+                       int64_t end, int n_threads, float *cosine, float *sine)
 {
     int64_t n_pairs = plan->n_pairs;
     int64_t turning = n_pairs - plan->n_still;
     double side = plan->still_factor > 0.0 ? plan->still_factor : 1.0;
     /* The exact form rotates one side alone. */
-    float still = (float)(plan->exact ? side * side : side);
+    float still = (float)(of->scale * (plan->exact ? side * side : side));
     struct dpe_groups at = {0}; /* each thread's tokens increase */
 #pragma omp parallel for num_threads(n_threads) schedule(static)                                   \
     firstprivate(at) if ((end - first) * n_pairs > (1 << 14))
@@ -143,15 +158,15 @@ static void fill_table(const struct dpe_plan *plan, const struct dpe_position_ma
             cosine[x * n_pairs + j] = still;
             sine[x * n_pairs + j] = 0.0F;
         }
-        double coordinate = map_coordinate(map, x, &at);
+        double coordinate = map_coordinate(of->map, x, &at);
         for (int64_t j = 0; j < turning; j++) {
-            double position = plan->exact ? (double)x : map_place(map, j, coordinate);
+            double position = plan->exact ? (double)x : map_place(of->map, j, coordinate);
             double angle = position * plan->inv_freq[j];
             if (plan->angle == DPE_ANGLE_F32) {
                 angle = (double)((float)position * (float)plan->inv_freq[j]);
             }
-            cosine[x * n_pairs + j] = (float)cos(angle);
-            sine[x * n_pairs + j] = (float)sin(angle);
+            cosine[x * n_pairs + j] = (float)(of->scale * cos(angle));
+            sine[x * n_pairs + j] = (float)(of->scale * sin(angle));
         }
     }
 }
@@ -159,7 +174,7 @@ static void fill_table(const struct dpe_plan *plan, const struct dpe_position_ma
 uint64_t dpe_rotation_bytes(const struct dpe_plan *plan, int64_t capacity)
 {
     capacity = dpe_selection_places(&plan->selection, capacity);
-    const struct dpe_position_map *maps[2 * DPE_MAX_BANDS];
+    struct scaled_map maps[2 * DPE_MAX_BANDS];
     int q_table[DPE_MAX_BANDS] = {0};
     int k_table[DPE_MAX_BANDS] = {0};
     uint64_t bytes = 2 * sizeof(float) * (uint64_t)distinct_maps(plan, maps, q_table, k_table);
@@ -176,7 +191,7 @@ dpe_status dpe_rotation_room(const struct dpe_plan *plan, int64_t capacity,
         return dpe_fail(err, DPE_NO_MEMORY, "rotation tables: %lld tokens are too many or too few",
                         (long long)capacity);
     }
-    const struct dpe_position_map *maps[2 * DPE_MAX_BANDS];
+    struct scaled_map maps[2 * DPE_MAX_BANDS];
     rotation->capacity = capacity;
     rotation->n_pairs = plan->n_pairs;
     rotation->n_tables = distinct_maps(plan, maps, rotation->q_table, rotation->k_table);
@@ -197,10 +212,10 @@ dpe_status dpe_rotation_room(const struct dpe_plan *plan, int64_t capacity,
 void dpe_rotation_fill(const struct dpe_plan *plan, int64_t first, int64_t end, int n_threads,
                        struct dpe_rotation *rotation)
 {
-    const struct dpe_position_map *maps[2 * DPE_MAX_BANDS];
+    struct scaled_map maps[2 * DPE_MAX_BANDS];
     distinct_maps(plan, maps, rotation->q_table, rotation->k_table);
     for (int t = 0; t < rotation->n_tables; t++) {
-        fill_table(plan, maps[t], first, end, n_threads, rotation->cos[t], rotation->sin[t]);
+        fill_table(plan, &maps[t], first, end, n_threads, rotation->cos[t], rotation->sin[t]);
     }
 }
 

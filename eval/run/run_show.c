@@ -417,7 +417,8 @@ void dpe_run_tool_methods(void)
               "and decay 2/head_dim (arXiv 2501.08570). log-n and infoscale replace the\n"
               "log-n of official=1. logit-scale-first, -middle and -last (1 = none) multiply\n"
               "logit-scale by depth: a Bezier curve from the first layer to the last;\n"
-              "logit-scale-heads=LAYER.HEAD:FACTOR/... multiplies it for single heads.\n\n"
+              "logit-scale-heads=LAYER.HEAD:FACTOR/... multiplies it for single heads,\n"
+              "far-scale=FACTOR for far keys, by what pairs with far positions contribute.\n\n"
               "A text of at most L0 tokens, with what may be generated, is run unchanged, as\n"
               "with a table; always=1, a key of every method, applies the method there too.\n",
               dpe_plan_temperature_keys(temperature));

@@ -67,11 +67,13 @@ def attend(model, entry, layer, head, q, k, v):
     m, n = x, x.T
     bands = band_maps(entry, pairs)
     logits = np.full((tokens, tokens), -np.inf)
-    for by, low, high, chunk, by_head, q_map, k_map in reversed(bands):  # the first that holds a pair of tokens wins
+    for band in reversed(range(len(bands))):  # the first that holds a pair of tokens wins
+        by, low, high, chunk, by_head, q_map, k_map = bands[band]
         places = [np.where(marks | (not by_head), own(x), near(x)) for own, near in ((q_map, bands[0][5]), (k_map, bands[0][6]))]
         at = n + 0 * m if by == 2 else m // chunk - n // chunk if by == 1 else m - n
         inside = (n <= m) & (at >= low) & ((high == 0) | (at < high))
-        logits = np.where(inside, rotate(q, places[0], frequency) @ rotate(k, places[1], frequency).T, logits)
+        longer = np.tile(np.where(marks | (not by_head), entry.get("far_scale", 1) if band else 1, 1), 2)
+        logits = np.where(inside, longer * rotate(q, places[0], frequency) @ rotate(k, places[1], frequency).T, logits)
     heads = entry.get("head_scale") or np.ones(model["n_layers"] * model["n_heads"])
     factor = np.ravel(heads)[layer * model["n_heads"] + head] / np.sqrt(model["head_dim"])
     logits *= query_scale(entry, m, layer, model["n_layers"]) * factor

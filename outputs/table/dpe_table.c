@@ -284,14 +284,14 @@ static bool is_level(const struct dpe_table_values *values)
 int dpe_table_has_temperature(const struct dpe_table_values *values)
 {
     return values->logit_scale != 1.0 || values->log_n_length != 0.0 || !is_level(values) ||
-           values->head_scale != NULL;
+           values->head_scale != NULL || values->far_scale != 1.0;
 }
 
 int dpe_table_needs_adapter(const struct dpe_table_values *values)
 {
     bool moves = values->log_n_length != 0.0 || !is_level(values) || values->head_scale != NULL ||
                  dpe_table_has_method(values) == 0 || values->n_bands > 0 ||
-                 values->selection != NULL;
+                 values->selection != NULL || values->far_scale != 1.0;
     /* Runtimes have the factor on the pairs that rotate alone. */
     moves = moves || (values->inv_freq[values->n_pairs - 1] == 0.0 && values->logit_scale != 1.0);
     for (int64_t j = 0; values->applied_inv_freq != NULL && j < values->n_pairs; j++) {
@@ -308,12 +308,15 @@ static int check_frequencies(const struct dpe_table_values *values, char *messag
 {
     if (values->frequencies != 0 &&
         (values->window != 0 || values->top_k != values->n_pairs || values->log_n_length != 0.0 ||
-         !is_level(values) || values->head_scale != NULL || dpe_table_has_method(values) != 0)) {
-        return dpe_table_fail(
-            message, DPE_TABLE_BAD_FILE,
-            "a table of frequencies has no near window, key pairs, log-n, factors by layer or head "
-            "or plan of another method; found local_window %lld, top_k %lld, log_n_length %g",
-            (long long)values->window, (long long)values->top_k, values->log_n_length);
+         !is_level(values) || values->head_scale != NULL || values->far_scale != 1.0 ||
+         dpe_table_has_method(values) != 0)) {
+        return dpe_table_fail(message, DPE_TABLE_BAD_FILE,
+                              "a table of frequencies has no near window, key pairs, log-n, "
+                              "factors by layer, head or "
+                              "distance or plan of another method; found local_window %lld, top_k "
+                              "%lld, log_n_length %g",
+                              (long long)values->window, (long long)values->top_k,
+                              values->log_n_length);
     }
     return DPE_TABLE_OK;
 }
@@ -474,6 +477,15 @@ static bool is_key_pair(const struct dpe_table_values *values, int64_t layer, in
     return values->mask[(layer * values->n_heads + head) * values->n_pairs + pair] != 0;
 }
 
+/* Whether the pair of a query head has the maps of the band, and not the first one's. */
+static bool has_maps(const struct dpe_table_values *values, int64_t layer, int64_t head,
+                     int64_t pair, enum dpe_table_band band)
+{
+    const bool all =
+        values->n_bands > 0 && row_of(values, (int)band, 0)[DPE_TABLE_BAND_HEADS] == 0.0;
+    return all || is_key_pair(values, layer, head, pair);
+}
+
 double dpe_table_scale(const struct dpe_table *table, int64_t layer, int64_t head, int64_t pair)
 {
     const struct dpe_table_values *values = &table->values;
@@ -510,8 +522,7 @@ double dpe_table_position(const struct dpe_table *table, int64_t layer, int64_t 
 {
     bool frequencies = table->values.frequencies != 0;
     if (table->values.n_bands > 0) {
-        const bool own = row_of(&table->values, band, 0)[DPE_TABLE_BAND_HEADS] == 0.0 ||
-                         is_key_pair(&table->values, layer, head, pair);
+        const bool own = has_maps(&table->values, layer, head, pair, band);
         return band_position(&table->values, own ? (int)band : 0, side == DPE_TABLE_KEY, pair,
                              position);
     }
@@ -548,8 +559,11 @@ void dpe_table_cos_sin(const struct dpe_table *table, int64_t layer, int64_t hea
             }
             /* The product is rounded to float32 as the checkpoint's training code rounds it. */
             float angle = (float)position * (float)frequency;
-            cosines[i * values->n_pairs + j] = (float)cos((double)angle);
-            sines[i * values->n_pairs + j] = (float)sin((double)angle);
+            const bool moved = band > DPE_TABLE_NEAR && side == DPE_TABLE_QUERY &&
+                               has_maps(values, layer, head, j, band);
+            const double scale = moved ? values->far_scale : 1.0;
+            cosines[i * values->n_pairs + j] = (float)(scale * cos((double)angle));
+            sines[i * values->n_pairs + j] = (float)(scale * sin((double)angle));
         }
     }
 }

@@ -29,6 +29,10 @@
  *     D(l) = (1 − t)² first + 2 t (1 − t) middle + t² last    in layer l of n, with t = l / (n − 1)
  * and the three logit_scale_…; 1 where they are 1.
  *
+ * What the pairs contribute whose positions are a far query's is multiplied by far_scale F besides:
+ * dpe_table_cos_sin has it in the cosines and sines of queries. (Key pairs alone where these are by
+ * head; in a table with `bands` every band but the first.)
+ *
  * With a log_n_decay B > 0, 1 − x^−B takes the place of ln x on both sides. m is the query's
  * position in its text, whatever the call that computes it holds. A static inv_freq cannot express
  * this: without an adapter that does the above the table must not be applied.
@@ -111,6 +115,7 @@ struct dpe_table_values {
                                    numbers; 0: with floor */
     double attention_scaling; /**< a of the model; logits are multiplied by a² */
     double logit_scale;       /**< factor on all logits besides, > 0; 1: none */
+    double far_scale;         /**< F > 0 */
     double logit_scale_first; /**< of D, each > 0 */
     double logit_scale_middle;
     double logit_scale_last;

@@ -57,6 +57,10 @@ const struct dpe_table_field dpe_table_fields[] = {
     {FIELD(logit_scale_last, REAL, TEMPERATURE), RANGE(0, 1024, 1), .above = true, .absent = 1,
      WORDS("1", "further factor on the logits of the last layers; 1 = none",
            "last of logit_scale_first")},
+    {FIELD(far_scale, REAL, TEMPERATURE), RANGE(0, 1024, 1), .above = true, .absent = 1,
+     WORDS("1", "further factor on what far positions contribute to logits; 1 = none",
+           "F: further factor on what pairs contribute that a band after the first (the far one) "
+           "gives a position; 1 = none")},
     {FIELD(log_n_length, REAL, TEMPERATURE), RANGE(1, LONGEST, 0), .above = true,
      WORDS(
          "tokens",

@@ -13,7 +13,8 @@ table is `unrounded` (Leaky ReRoPE), every floor is left out. Pairs rotate by ap
 and far; it differs from the model's own inv_freq where the table holds YaRN or the like. The
 logits of query m in layer l are multiplied by attention_scaling^2 logit_scale D(l) f(m) / sqrt(head_dim), D the Bezier
 curve of logit_scale_first, logit_scale_middle and logit_scale_last over the depth (dpe_plan.py), f(m) =
-max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a log_n_decay B above 0 puts 1 - x^-B in the place of ln x. A table with `bands` (LaMPE, DCA, Jet-Long …) has these in the place of window
+max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a log_n_decay B above 0 puts 1 - x^-B in the place of ln x;
+what far positions contribute carries far_scale besides. A table with `bands` (LaMPE, DCA, Jet-Long …) has these in the place of window
 and scales; dpe_table.h has their numbers. Where a part of the head rotates, the last pairs have the
 frequency 0: they do not, and attention_scaling is not for them.
 """
@@ -58,6 +59,7 @@ FIELDS = {
     "logit_scale_first": ("real", "temperature", "", 0, 1024, True, 1, 1),
     "logit_scale_middle": ("real", "temperature", "", 0, 1024, True, 1, 1),
     "logit_scale_last": ("real", "temperature", "", 0, 1024, True, 1, 1),
+    "far_scale": ("real", "temperature", "", 0, 1024, True, 1, 1),
     "log_n_length": ("real", "temperature", "", 1, 2 ** 40, True, 0, 0),
     "log_n_power": ("real", "temperature", "", 0, 64, True, 1, 1),
     "log_n_decay": ("real", "temperature", "", 0, 64, False, 0, 0),
@@ -743,21 +745,21 @@ class Rotations:
         self.plan, self.device, self.capacity = plan, device, 0
         self.order = None if order is None else torch.as_tensor(order, device=device)
 
-    def _cos_sin(self, positions):
+    def _cos_sin(self, of, first, last):
         # The product is rounded to float32 as the checkpoint's training code rounds it; cosines of
         # such large angles are then taken in double.
-        angle = (positions.astype(np.float32) * self.plan.inv_freq.astype(np.float32))
+        angle = (of.positions(first, last).astype(np.float32) * self.plan.inv_freq.astype(np.float32))
         angle = angle.astype(np.float64)
         cos, sin = np.cos(angle), np.sin(angle)
         # The logits' factor is of the pairs that rotate alone.
         cos[:, len(self.plan.inv_freq) - self.plan.n_still:] = self.plan.still_factor
-        return tuple(torch.from_numpy(part.astype(np.float32)).to(self.device) for part in (cos, sin))
+        return tuple(torch.from_numpy((of.gain * part).astype(np.float32)).to(self.device) for part in (cos, sin))
 
     def grow(self, length):
         if length <= self.capacity:
             return
         self.capacity = max(256, 1 << (length - 1).bit_length())
-        self.tables = [self._cos_sin(one.positions(0, self.capacity)) for one in self.plan.maps]
+        self.tables = [self._cos_sin(one, 0, self.capacity) for one in self.plan.maps]
         scales = self.plan.query_scales(0, self.capacity).astype(np.float32)
         self.query_scale = torch.from_numpy(scales).to(self.device)[:, None]
 

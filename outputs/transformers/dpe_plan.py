@@ -12,6 +12,8 @@ Logits of query m in layer l of n are multiplied by logit_factor D(l) f(m), D th
 logit_depth at t = l / (n - 1), (1 - t)^2 first + 2 t (1 - t) middle + t^2 last, and f(m) =
 max(1, ln(m + 1) / ln(log_n_length))^log_n_power, or 1 when log_n_length is 0; a log_n_decay B above 0 puts 1 - x^-B in the place of ln x.
 
+A map's gain multiplies what it rotates: far_scale for queries in the bands after the first.
+
 An entry of a table has one (dpe_attention.Table.plan); `dpe-run -m DIR --show-plan --json --method NAME --length L` prints one of any
 method.
 """
@@ -38,7 +40,7 @@ class Map:
     def __init__(self, scale, offset, floored=False, period=math.inf, cap=math.inf, groups=(0, 0, 0)):
         self.groups = tuple(float(x) for x in groups)
         self.scale, self.offset = np.asarray(scale, np.float64), np.asarray(offset, np.float64)
-        self.floored, self.period, self.cap = bool(floored), float(period), float(cap)
+        self.floored, self.period, self.cap, self.gain = bool(floored), float(period), float(cap), 1.0
 
     def positions(self, first, last):
         """Of tokens first ... last - 1 [last - first, n_pairs], float64."""
@@ -74,8 +76,8 @@ class Map:
         return begin + np.floor((left - tokens) / size)
 
     def content(self):
-        """Equal for maps that give equal positions."""
-        return (self.groups, self.floored, self.period, self.cap, self.scale.tobytes(), self.offset.tobytes())
+        """Equal for maps that rotate alike."""
+        return (self.groups, self.floored, self.period, self.cap, self.gain, self.scale.tobytes(), self.offset.tobytes())
 
 
 class Band:
@@ -211,10 +213,12 @@ def plan_of_table(entry):
     chunk = 0
     if entry.bands is not None:
         bands, chunk = _bands_of(entry.bands)
-    elif (scale != 1).any():
+    elif (scale != 1).any() or entry.far_scale != 1:
         shift = window - (window / scale if entry.unrounded else np.floor(window / scale))
         far = [Map(scale, offset, not entry.unrounded) for offset in (shift, np.zeros(pairs))]
         bands = [Band(DISTANCE, 0, window, False, true, true), Band(DISTANCE, window, NO_END, True, *far)]
+    for band in bands[1:]:
+        band.q.gain = entry.far_scale
     return Plan(bands, entry.applied_inv_freq, (entry.n_layers, entry.n_heads, entry.n_kv_heads, entry.head_dim),
                 entry.attention_scaling ** 2 * entry.logit_scale, entry.log_n_length, entry.log_n_power,
                 entry.log_n_decay, pairs - entry.rotating_pairs(), 1 / entry.attention_scaling,

@@ -64,7 +64,7 @@ def make_table(path, model, length, window, scales, share, trained=None, rotatio
                             for _ in range(config.num_attention_heads)]
                            for _ in range(config.num_hidden_layers)]}
     if stretch is not None:
-        table.update(logit_scale=1.25, logit_scale_first=0.7, logit_scale_middle=1.6, logit_scale_last=1.2, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0,
+        table.update(logit_scale=1.25, logit_scale_first=0.7, logit_scale_middle=1.6, logit_scale_last=1.2, far_scale=1.1, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0,
                      unrounded=unrounded, applied_inv_freq=[frequency / stretch ** (j / (moving - 1))
                                                             for j, frequency in enumerate(frequencies)])
     with open(path, "w", encoding="utf-8") as file:
@@ -157,7 +157,7 @@ def join(paths, out):
     tables = [json.load(open(path, encoding="utf-8")) for path in paths]
     shared = ("schema_name", "adapter_required", "model", "near_rule", "rounding", "angle_precision",
               "pair_layout")
-    none = {"logit_scale": 1.0, "logit_scale_first": 1.0, "logit_scale_middle": 1.0, "logit_scale_last": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
+    none = {"logit_scale": 1.0, "logit_scale_first": 1.0, "logit_scale_middle": 1.0, "logit_scale_last": 1.0, "far_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0}
     root = {name: tables[0][name] for name in shared + ("schema_version",)}
     root["entries"] = [dict(none, **{name: value for name, value in table.items()
                                      if name not in shared and name != "schema_version"})

@@ -115,9 +115,9 @@ dpe_status dpe_plan_model_edges(const struct dpe_config *config, int n_groups, i
 
 /** "off", or a comma-separated list of  log-n=N  log-n-power=G  log-n-decay=B  infoscale=N
  * logit-scale=A  logit-scale-first=A  logit-scale-middle=A  logit-scale-last=A
- * logit-scale-heads=LAYER.HEAD:A/…,  with the meaning that these keys have in a method spec.
- * `head_dim` gives infoscale its decay. DPE_USAGE names the key, what was expected and what was
- * found. */
+ * far-scale=F  logit-scale-heads=LAYER.HEAD:A/…,  with the meaning that these keys have in a method
+ * spec. `head_dim` gives infoscale its decay. DPE_USAGE names the key, what was expected and what
+ * was found. */
 dpe_status dpe_temperature_parse(const char *text, int64_t head_dim,
                                  struct dpe_temperature *temperature, struct dpe_error *err);
 

@@ -256,7 +256,8 @@ const struct dpe_method dpe_band_methods[] = {
 /* Whether positions are those of the tokens: what is left are frequencies of a method. */
 static bool keeps_positions(const struct dpe_dpe_params *params)
 {
-    bool keeps = params->inv_freq != NULL;
+    bool keeps = params->inv_freq != NULL &&
+                 (params->temperature == NULL || params->temperature->far_scale == 1.0);
     for (int g = 0; g < params->n_groups; g++) {
         keeps = keeps && params->scale[g] == 1.0;
     }

@@ -43,8 +43,7 @@ class Plans:
             for number, plan, one in () if beside else self.known.values():
                 rows, rotations = self.angles[1 + number * capacity:][:capacity], Rotations(plan, None, device)
                 for at in range(0, capacity, 1 << 16):
-                    rows[at:at + (1 << 16)] = torch.stack(rotations._cos_sin(plan.maps[one].positions(at, min(at + (1 << 16), capacity))),
-                                                          dim=1)
+                    rows[at:at + (1 << 16)] = torch.stack(rotations._cos_sin(plan.maps[one], at, min(at + (1 << 16), capacity)), dim=1)
             self._fill(plans, device)
         except (MemoryError, RuntimeError) as error:
             raise TableError(f"{len(plans)} plans for {capacity} tokens need {4 * math.prod(shape)} bytes of cosines and sines: fewer "

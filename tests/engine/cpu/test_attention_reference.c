@@ -48,6 +48,8 @@ static const char *const specs[] = {
     "self-extend:window=9,group=4,exact=1",
     "dpe:window=7,scales=1/2.5/8",
     "dpe:window=7,scales=1/2.5/8,exact=1",
+    "dpe:window=7,scales=1/2.5/8,exact=1,far-scale=1.4",
+    "dca:chunk=24,local=7,far-scale=0.7",
     "dca:chunk=24,local=7",
     "string:window=3",
     "streaming-llm:window=20",
@@ -184,7 +186,7 @@ static double direct_logit(const struct dpe_plan *plan, const struct inputs *in,
         double qy = (double)q[j + PAIRS];
         double kx = (double)k[j];
         double ky = (double)k[j + PAIRS];
-        sum += cos(angle) * (qx * kx + qy * ky) + sin(angle) * (qx * ky - qy * kx);
+        sum += rel.scale * (cos(angle) * (qx * kx + qy * ky) + sin(angle) * (qx * ky - qy * kx));
     }
     return sum * dpe_plan_query_scale(plan, layer, m);
 }

@@ -34,7 +34,7 @@ static const char *const plan_cases[] = {
     "lm-infinite:sinks=10,window=%d",
     "holes", /* a band that begins below the diagonal: first rows see nothing, others a stripe */
     "*four", /* four bands of three kinds, two of them per head */
-    "*dpe:window=%d,scales=1/2/3.5/8,log-n=30,log-n-power=0.6,logit-scale=1.3",
+    "*dpe:window=%d,scales=1/2/3.5/8,log-n=30,log-n-power=0.6,logit-scale=1.3,far-scale=1.2",
     "string:shift=%d,window=3,infoscale=24",
     "*chunks-around", /* chunks with a window cut out of them and a key range before it */
     "lampe:window=%d,tail=200,map=100,logit-scale=1.2",
@@ -88,6 +88,7 @@ static void plan_case_by_hand(const char *name, int64_t w, const struct dpe_conf
         plan_case_band(plan, DPE_BAND_DISTANCE, w, 3 * w, 1.0, false);
     } else if (name[0] == 'f') {
         plan->chunk = w;
+        plan->temperature.far_scale = 0.8;
         plan_case_band(plan, DPE_BAND_DISTANCE, 0, w, 1.0, false);
         plan_case_band(plan, DPE_BAND_KEY, 3, 9, 2.0, false);
         plan_case_band(plan, DPE_BAND_CHUNK, 2, 4, 3.0, true);
@@ -97,6 +98,7 @@ static void plan_case_by_hand(const char *name, int64_t w, const struct dpe_conf
         plan->temperature.log_n_length = 20.0;
         plan->temperature.depth[0] = 0.75;
         plan->temperature.depth[1] = 1.5;
+        plan->temperature.far_scale = 1.3;
         plan_case_band(plan, DPE_BAND_KEY, w / 2, w + 3, 1.0, false);
         plan_case_band(plan, DPE_BAND_DISTANCE, w / 3 + 1, w / 2 + 2, 2.0, false);
         plan_case_band(plan, DPE_BAND_CHUNK, 0, 2, INFINITY, true);

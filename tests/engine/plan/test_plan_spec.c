@@ -306,6 +306,7 @@ static void temperatures_have_one_text(void **state)
         {"logit-scale-heads=3.1:0.8/0.15:2.5,logit-scale=2",
          "logit-scale=2,logit-scale-heads=0.15:2.5/3.1:0.8"},
         {"logit-scale-heads=2.0:1.0000000000000002", "logit-scale-heads=2.0:1.0000000000000002"},
+        {"far-scale=1.06,logit-scale=2", "logit-scale=2,far-scale=1.06"},
         {"infoscale=512", "log-n=512,log-n-power=0.5,log-n-decay=0.015625"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -332,6 +333,7 @@ static void temperatures_have_one_text(void **state)
                                       "logit-scale-first=0",
                                       "logit-scale-middle=nan",
                                       "logit-scale-last=1025",
+                                      "far-scale=-1",
                                       "logit-scale-heads=",
                                       "logit-scale-heads=3.1",
                                       "logit-scale-heads=3:0.5",

@@ -39,7 +39,7 @@ static const char *const specs[] = {
     "jet-long:window=4,group=3",
     "jetlong_freq:window=4,official=1",
     "self:window=5,group=4,rate=0.4",
-    "dpe:window=5,groups=3,scales=1/2.5/4,log-n=6,log-n-power=1.3,logit-scale=0.9",
+    "dpe:window=5,groups=3,scales=1/2.5/4,log-n=6,log-n-power=1.3,logit-scale=0.9,far-scale=1.2",
     "dpe:window=5,groups=3,scales=1/2.5/4,logit-scale-heads=0.1:0.5/1.0:1.75/1.2:0.25",
     "string:window=3,infoscale=4",
     "select:k=2,block=4,sinks=2,local=5,refresh=3,representative=extremes,over=dpe:window=5,groups="

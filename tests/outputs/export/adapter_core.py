@@ -34,8 +34,8 @@ LAYERS, HEADS, KV_HEADS, DIM = 2, 6, 2, 16
 PAIRS = DIM // 2
 
 
-LEVEL = {"logit_scale_first": 1.0, "logit_scale_middle": 1.0, "logit_scale_last": 1.0}
-TEMPERATURE = {"logit_scale": 1.25, "logit_scale_first": 0.7, "logit_scale_middle": 1.6, "logit_scale_last": 1.2,
+LEVEL = {"logit_scale_first": 1.0, "logit_scale_middle": 1.0, "logit_scale_last": 1.0, "far_scale": 1.0}
+TEMPERATURE = {"logit_scale": 1.25, "logit_scale_first": 0.7, "logit_scale_middle": 1.6, "logit_scale_last": 1.2, "far_scale": 0.8,
                "log_n_length": 11.0, "log_n_power": 1.5, "log_n_decay": 0.0,
                "head_scale": [0.5 if i % 5 == 2 else 1.0 for i in range(LAYERS * HEADS)]}
 NO_TEMPERATURE = dict(LEVEL, logit_scale=1.0, log_n_length=0.0, log_n_power=1.0, log_n_decay=0.0)

@@ -44,6 +44,7 @@ static dpe_status make_plan(const struct dpe_table_values *values, const struct 
         .mask = values->mask,
         .unrounded = values->unrounded != 0,
         .inv_freq = values->applied_inv_freq,
+        .temperature = &temperature,
     };
     if (values->n_bands > 0) {
         struct dpe_table_values banded = *values;
@@ -56,8 +57,8 @@ static dpe_status make_plan(const struct dpe_table_values *values, const struct 
     dpe_status status = dpe_plan_make_dpe(&params, &context, plan, err);
     if (status == DPE_OK) {
         memcpy(plan->inv_freq, inv_freq, (size_t)values->n_pairs * sizeof(double));
-        plan->temperature.logit_scale = values->attention_scaling * values->attention_scaling;
-        status = dpe_plan_set_temperature(plan, &temperature, err);
+        plan->temperature.logit_scale =
+            temperature.logit_scale * values->attention_scaling * values->attention_scaling;
     }
     return status;
 }

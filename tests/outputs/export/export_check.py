@@ -99,7 +99,7 @@ def check_json(folder, schema_path, table):
     data = json.loads(text)
     check(f"table.json against the schema: {list(problems(data, schema))[:3]}",
           not list(problems(data, schema)))
-    depth = {"logit_scale_first": 1, "logit_scale_middle": 1, "logit_scale_last": 1}
+    depth = {"logit_scale_first": 1, "logit_scale_middle": 1, "logit_scale_last": 1, "far_scale": 1}
     temperature = {"logit_scale", "log_n_length", "log_n_power", "log_n_decay", *depth}
     entry_of = schema["$defs"]["entry"]
     evidence = {name for name in entry_of["properties"] if name.startswith("evidence_")}

@@ -51,7 +51,7 @@ def table(folder):
         "moves": "frequencies", "near_rule": "none", "rounding": "none", "angle_precision": "f32",
         "pair_layout": "half-split", "group_edge": [g * pairs // groups for g in range(groups + 1)],
         "effective_length": [float(CONTEXT // s) for s in SCALES], "scale_factor": SCALES, "attention_scaling": 1.0,
-        "logit_scale": LOGIT_SCALE, "logit_scale_first": 1.0, "logit_scale_middle": 1.0, "logit_scale_last": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0,
+        "logit_scale": LOGIT_SCALE, "logit_scale_first": 1.0, "logit_scale_middle": 1.0, "logit_scale_last": 1.0, "far_scale": 1.0, "log_n_length": 0.0, "log_n_power": 1.0, "log_n_decay": 0.0,
         "inv_freq": [config["rope_theta"] ** (-j / pairs) for j in range(pairs)],
         "key_pairs": [[list(range(pairs))] * config["num_attention_heads"]] * config["num_hidden_layers"],
     }

@@ -49,7 +49,7 @@ def test_attention(folder):
     rng, tokens = np.random.default_rng(5), 120
     given, made, wanted = (os.path.join(folder, name) for name in ("in", "out", "wanted"))
     (rng.standard_normal((4 + 2 * 2) * tokens * 64, np.float32) * 2).tofile(given)
-    for method in ("dpe:window=32,scales=2/3/4/6,groups=4,log-n=64,log-n-power=0.7", "lampe:window=9,tail=5,map=90", "dca:chunk=24,local=7",
+    for method in ("dpe:window=32,scales=2/3/4/6,groups=4,log-n=64,log-n-power=0.7,far-scale=0.8", "lampe:window=9,tail=5,map=90", "dca:chunk=24,local=7,far-scale=1.4",
                    "yarn:logit-scale-first=0.5", "leaky-rerope:window=16", "streaming-llm:sinks=3,window=40", "dope:heads=1/5/6",
                    "cope", "dpe:window=16,scales=3,logit-scale-heads=1.2:1.5,log-n=50,log-n-decay=0.25"):
         path = table(folder, method, 1024)

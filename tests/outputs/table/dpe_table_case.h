@@ -58,6 +58,7 @@ static inline struct dpe_table_values good(void)
         .inv_freq = inv_freq,
         .attention_scaling = 1.0,
         .logit_scale = 1.0,
+        .far_scale = 1.0,
         .logit_scale_first = 1.0,
         .logit_scale_middle = 1.0,
         .logit_scale_last = 1.0,
@@ -76,6 +77,7 @@ static inline struct dpe_table_values warm(void)
     }
     v.head_scale = heads;
     v.logit_scale = 1.3;
+    v.far_scale = 1.15;
     v.logit_scale_first = 0.7;
     v.logit_scale_middle = 1.6;
     v.logit_scale_last = 1.2;
@@ -124,7 +126,7 @@ static inline void expect_same(const struct dpe_table_values *a, const struct dp
                 a->n_kv_heads == b->n_kv_heads && a->head_dim == b->head_dim);
     assert_true(a->trained_length == b->trained_length && a->length == b->length &&
                 a->window == b->window && a->top_k == b->top_k && a->n_groups == b->n_groups);
-    assert_true(a->attention_scaling == b->attention_scaling);
+    assert_true(a->attention_scaling == b->attention_scaling && a->far_scale == b->far_scale);
     assert_true(a->logit_scale == b->logit_scale && a->log_n_length == b->log_n_length &&
                 a->logit_scale_first == b->logit_scale_first &&
                 a->logit_scale_middle == b->logit_scale_middle &&

@@ -76,6 +76,7 @@ static void every_broken_rule_is_named(void **state)
         {&v.log_n_power, 0.0, "log_n_power is 0"},
         {&v.log_n_power, NAN, "log_n_power"},
         {&v.logit_scale_middle, 0.0, "logit_scale_middle is 0"},
+        {&v.far_scale, 0.0, "far_scale is 0, expected a number above 0, at most 1024"},
         {&v.logit_scale_last, NAN, "logit_scale_last"},
         {&v.log_n_decay, -0.5, "log_n_decay is -0.5"},
         {&v.log_n_decay, NAN, "log_n_decay"},
@@ -269,6 +270,7 @@ static void a_table_is_the_plan_of_a_method(void **state)
         v.scale_factor = three;
         v.applied_inv_freq = plan.inv_freq;
         v.logit_scale = plan.temperature.logit_scale;
+        v.far_scale = plan.temperature.far_scale;
         v.logit_scale_first = v.logit_scale_middle = v.logit_scale_last = 1.0;
         v.head_scale = NULL;
         v.log_n_length = plan.temperature.log_n_length;
@@ -412,8 +414,9 @@ static void positions_are_the_engines(void **state)
     if (dpe_plan_make_dpe(&params, &context, &plan, &err) != DPE_OK) {
         fail_msg("%s", err.text);
     }
-    const struct dpe_temperature temperature = {
-        with.log_n_length, with.log_n_power, with.log_n_decay, with.logit_scale, {0.7, 1.6, 1.2}};
+    const struct dpe_temperature temperature = {with.log_n_length, with.log_n_power,
+                                                with.log_n_decay,  with.logit_scale,
+                                                {0.7, 1.6, 1.2},   with.far_scale};
     struct dpe_plan hot_plan;
     assert_int_equal(dpe_plan_copy(&hot_plan, &plan, &err), DPE_OK);
     assert_int_equal(dpe_plan_set_temperature(&hot_plan, &temperature, &err), DPE_OK);
@@ -450,6 +453,17 @@ static void positions_are_the_engines(void **state)
         double angle = (double)((float)position * (float)inv_freq[j]);
         assert_true(cosines[PAIRS + j] == (float)cos(angle));
         assert_true(sines[PAIRS + j] == (float)sin(angle));
+    }
+    /* Rotated far queries are longer in the pairs that move, as those of the engine. */
+    for (int64_t at = 0; at < (int64_t)LAYERS * HEADS; at++) {
+        dpe_table_cos_sin(hot, at / HEADS, at % HEADS, DPE_TABLE_FAR, DPE_TABLE_QUERY, 4000, 1,
+                          cosines, sines);
+        for (int64_t j = 0; j < PAIRS; j++) {
+            struct dpe_rel far = dpe_plan_position(&hot_plan, at / HEADS, at % HEADS, j, 4000, 17);
+            double angle = (double)((float)far.pq * (float)inv_freq[j]);
+            assert_true(far.scale == (mask[at * PAIRS + j] != 0 ? 1.15 : 1.0));
+            assert_true(cosines[j] == (float)(far.scale * cos(angle)));
+        }
     }
     dpe_plan_free(&of_table);
     dpe_plan_free(&hot_plan);
