@@ -143,12 +143,15 @@ static struct dpe_detect_point placed(const struct dpe_detect_params *params,
     return point;
 }
 
+/* temperature: NULL: its own. */
 static struct dpe_detect_point formula(const struct dpe_detect_params *params,
                                        const struct dpe_temperature *temperature)
 {
-    const struct dpe_formula found =
+    struct dpe_formula found =
         dpe_formula_of(params->length, params->trained_length, params->window, params->n_groups);
-    return placed(params, temperature, found.window, found.length, found.kept);
+    found.temperature.far_scale = params->still ? 1.0 : found.temperature.far_scale;
+    return placed(params, temperature != NULL ? temperature : &found.temperature, found.window,
+                  found.length, found.kept);
 }
 
 /* --------------------------------------------------------------------------------- the first heat
@@ -162,7 +165,7 @@ static void begin(struct list *list)
         options->temperature ? log_n(params, usual_exponent) : params->temperature;
     const double ratio = (double)params->length / (double)params->trained_length;
     add_named(list, DPE_DETECT_UNCHANGED, "rope");
-    struct dpe_detect_point point = formula(params, &usual);
+    struct dpe_detect_point point = formula(params, options->temperature ? NULL : &usual);
     point.window = options->window ? point.window : params->window;
     add(list, DPE_DETECT_FORMULA, &point);
     point = placed(params, &usual, params->window, params->trained_length / 2, 0);
@@ -265,6 +268,11 @@ static void add_temperatures(struct list *list, const struct dpe_detect_point *n
     for (int i = 0; i < 2; i++) {
         point.temperature = now->temperature;
         point.temperature.logit_scale *= factors[i];
+        add(list, DPE_DETECT_SEARCHED, &point);
+    }
+    for (int i = 0; i < 2 && now->window > 0 && !list->options->params->still; i++) {
+        point.temperature = now->temperature;
+        point.temperature.far_scale *= factors[i];
         add(list, DPE_DETECT_SEARCHED, &point);
     }
     for (int i = 0; i < 4 && now->temperature.log_n_length > 0.0; i++) {

@@ -302,8 +302,10 @@ def formula(trained_length, length, pairs):
     else:
         kept, scale = groups // 8, length / trained_length
         window = window * (2 if length > 16 * trained_length else 3) // 2
+    power, far_scale = (0.6, 1.1) if length > 16 * trained_length else (0.7, 1.0)
     return {"local_window": window, "group_edge": [g * pairs // groups for g in range(groups + 1)],
-            "scale_factor": [1.0] * kept + [scale] * (groups - kept), "log_n_length": float(trained_length), "log_n_power": 0.7}
+            "scale_factor": [1.0] * kept + [scale] * (groups - kept), "log_n_length": float(trained_length), "log_n_power": power,
+            "far_scale": far_scale}
 
 
 def trained_length_of(config):

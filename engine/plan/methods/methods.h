@@ -66,6 +66,7 @@ bool dpe_plan_is_formula(const char *spec);
 struct dpe_formula {
     int64_t window, length;
     int kept;
+    struct dpe_temperature temperature;
 };
 struct dpe_formula dpe_formula_of(int64_t length, int64_t trained, int64_t near, int groups);
 enum { DPE_FORMULA = 1024 };

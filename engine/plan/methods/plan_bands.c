@@ -76,22 +76,33 @@ bool dpe_plan_is_formula(const char *spec)
 /* Up to 2·L0 all groups are at L0/2, near keys up to there. In longer texts the fastest groups stay
  * where they are and the others are at L0, with 3/16 of L0 near, because texts want L0/4 and
  * needles no more than this; beyond 16·L0 needles want L0/8. log-n to 0.7: at 1/2 recall is lost,
- * at one perplexity (tests/bench/NOTES.md). */
+ * at one perplexity; beyond 16·L0 near keys want less of it than far ones (tests/bench/NOTES.md).
+ */
 struct dpe_formula dpe_formula_of(int64_t length, int64_t trained, int64_t near, int groups)
 {
+    struct dpe_formula found = {near * 3 / 2, trained, groups / 8, dpe_temperature_none};
+    found.temperature.log_n_length = (double)trained;
+    found.temperature.log_n_power = 0.7;
     if (length <= 2 * trained) {
-        return (struct dpe_formula){dpe_most(near, trained / 2), dpe_most(1, trained / 2), 0};
+        found.window = dpe_most(near, trained / 2);
+        found.length = dpe_most(1, trained / 2);
+        found.kept = 0;
+    } else if (length > 16 * trained) {
+        found.window = near;
+        found.temperature.log_n_power = 0.6;
+        found.temperature.far_scale = 1.1;
     }
-    return (struct dpe_formula){near * (length > 16 * trained ? 2 : 3) / 2, trained, groups / 8};
+    return found;
 }
 
 void dpe_plan_formula(const struct dpe_plan_context *context, const char *spec, char *whole)
 {
     const int64_t trained = context->trained_length;
     const int groups = (int)dpe_least(8, dpe_config_pairs(context->config));
-    const struct dpe_formula formula =
+    struct dpe_formula formula =
         dpe_formula_of(context->length, trained, dpe_default_window(context), groups);
     const bool still = dpe_config_still(context->config);
+    char temperature[DPE_TEMPERATURE_TEXT];
     const char join = spec[3] == ':' ? ',' : ':';
     if (still) {
         snprintf(whole, DPE_FORMULA, "rope%s", spec + 3);
@@ -103,8 +114,11 @@ void dpe_plan_formula(const struct dpe_plan_context *context, const char *spec, 
                    g < formula.kept ? context->length : formula.length);
     }
     if (strstr(spec, "log-n") == NULL && strstr(spec, "infoscale") == NULL) {
-        dpe_append(whole, DPE_FORMULA, "%clog-n=%" PRId64 ",log-n-power=0.7", still ? join : ',',
-                   trained);
+        if (still || strstr(spec, "far-scale") != NULL) {
+            formula.temperature.far_scale = 1.0;
+        }
+        dpe_temperature_text(&formula.temperature, temperature);
+        dpe_append(whole, DPE_FORMULA, "%c%s", still ? join : ',', temperature);
     }
 }
 
