@@ -21,7 +21,7 @@ static int64_t layer_number(const char *name, const char **rest)
 static const char *layer_name(const struct dpe_config *config, const char *name)
 {
     const struct dpe_family *family = dpe_family_of(config);
-    const struct dpe_norm_names *norms = family->norms;
+    const struct dpe_norm_names *norms = dpe_family_norms(family, false);
     const bool gated = family->shared_gate;
     const char *third = norms->after_attention != NULL ? norms->after_attention : norms->before_mlp;
     const struct {
