@@ -39,6 +39,18 @@ static dpe_status grow(void **block, size_t used, size_t *capacity, size_t n, si
     return DPE_OK;
 }
 
+const void *dpe_named(const void *rows, size_t n, size_t size, const char *name)
+{
+    const char *row = rows;
+    for (const char *own = NULL; n > 0; n--, row += size) {
+        memcpy(&own, row, sizeof own);
+        if (strcmp(own, name) == 0) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
 bool dpe_make_room(void *list, size_t n, size_t size)
 {
     enum { LEAST = 16 };

@@ -267,7 +267,7 @@ static dpe_status load_metaspace(struct dpe_tokenizer *t, struct dpe_json_reader
 static dpe_status load_pre_tokenizer(struct dpe_tokenizer *t, struct dpe_json_reader *r,
                                      const char *type)
 {
-    static const struct {
+    static const struct kind {
         const char *type;
         dpe_status (*load)(struct dpe_tokenizer *t, struct dpe_json_reader *r);
     } kinds[] = {{"Split", load_split},
@@ -280,12 +280,8 @@ static dpe_status load_pre_tokenizer(struct dpe_tokenizer *t, struct dpe_json_re
                         "pre_tokenizer: a component after ByteLevel is not "
                         "supported");
     }
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(type, kinds[i].type) == 0) {
-            return kinds[i].load(t, r);
-        }
-    }
-    return unknown(r, "type", type);
+    const struct kind *kind = DPE_NAMED(kinds, type);
+    return kind != NULL ? kind->load(t, r) : unknown(r, "type", type);
 }
 
 dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, struct dpe_error *err)

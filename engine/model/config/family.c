@@ -520,7 +520,7 @@ static const char latent[] =
     "it has multi-head latent attention (MLA), whose rotated keys are one vector for all heads; a "
     "position plan moves pairs of the heads' own keys";
 
-static const struct {
+static const struct refusal {
     const char *model_type, *reason;
 } refused[] = {
     {"granitemoehybrid",
@@ -562,12 +562,7 @@ const struct dpe_family *dpe_family_at(size_t i)
 
 const struct dpe_family *dpe_family_find(const char *model_type)
 {
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
-        if (strcmp(families[i].model_type, model_type) == 0) {
-            return &families[i];
-        }
-    }
-    return NULL;
+    return DPE_NAMED(families, model_type);
 }
 
 const struct dpe_family *dpe_family_of(const struct dpe_config *config)
@@ -592,10 +587,6 @@ const struct dpe_norm_names *dpe_family_norms(const struct dpe_family *family, b
 
 const char *dpe_family_refusal(const char *model_type)
 {
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        if (strcmp(refused[i].model_type, model_type) == 0) {
-            return refused[i].reason;
-        }
-    }
-    return NULL;
+    const struct refusal *found = DPE_NAMED(refused, model_type);
+    return found != NULL ? found->reason : NULL;
 }
