@@ -21,6 +21,9 @@
 #include "engine/ops/ops.h"
 #include "engine/plan/plan.h"
 
+/** For functions whose loops an argument unrolls. */
+#define UNROLLED static inline __attribute__((always_inline))
+
 enum {
     DPE_CPU_MAX_LANES = 16,
     DPE_CPU_MAX_MR = 12,
