@@ -126,6 +126,11 @@ static inline uint64_t dpe_bytes_of(int64_t a, int64_t b, int64_t c, uint64_t si
                            dpe_bytes_times((uint64_t)c, size));
 }
 
+/** Whether the path is a folder, or a link to one. */
+bool dpe_is_folder(const char *path);
+/** Close *fd unless it is negative; for DPE_SCOPED. */
+void dpe_close_fd(const int *fd);
+
 /** The row whose first member, a const char *, is this name; NULL: none of the n of `size` bytes
  * is. */
 const void *dpe_named(const void *rows, size_t n, size_t size, const char *name);

@@ -18,13 +18,6 @@
 
 extern char **environ;
 
-static void close_end(const int *end)
-{
-    if (*end >= 0) {
-        close(*end);
-    }
-}
-
 /** How a child is started. */
 struct start {
     int streams[3];       /**< −1: ours */
@@ -207,8 +200,8 @@ dpe_status dpe_child_run(char *const *argv, bool silent, int *code, struct dpe_e
 {
     sigset_t before;
     pid_t pid = -1;
-    DPE_SCOPED(close_end) int held = -1;
-    DPE_SCOPED(close_end) int nowhere = silent ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+    DPE_SCOPED(dpe_close_fd) int held = -1;
+    DPE_SCOPED(dpe_close_fd) int nowhere = silent ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
     if (silent && nowhere < 0) {
         return dpe_fail(err, DPE_IO, "/dev/null cannot be opened: %s", strerror(errno));
     }
@@ -333,7 +326,7 @@ static dpe_status explain(const char *name, int code, int stream, struct dpe_err
 static void close_streams(const struct start *how)
 {
     for (int i = 0; i < 3; i++) {
-        close_end(&how->streams[i]);
+        dpe_close_fd(&how->streams[i]);
     }
 }
 
@@ -346,7 +339,7 @@ dpe_status dpe_child_filter(char *const *argv, const char *input, size_t n,
                         .group = true};
     sigset_t mask;
     pid_t pid = -1;
-    DPE_SCOPED(close_end) int held = -1;
+    DPE_SCOPED(dpe_close_fd) int held = -1;
     int code = 0;
     if (how.streams[STREAM_IN] < 0 || how.streams[STREAM_OUT] < 0 || how.streams[STREAM_ERR] < 0) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its input and output: %s", argv[0],

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Ten times the largest file in use. */
 enum { MAX_FILE = 1 << 28 };
@@ -426,9 +425,8 @@ static dpe_status load(struct dpe_tokenizer *t, const char *path, bool gguf, str
 dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer,
                               struct dpe_error *err)
 {
-    struct stat info;
     DPE_SCOPED(dpe_tokenizer_close_scoped) struct dpe_tokenizer *made = NULL;
-    bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    bool folder = dpe_is_folder(path);
     DPE_TRY(folder ? DPE_OK : dpe_folder_explain(path, err));
     DPE_TRY(DPE_NEW(&made, 1, err, "%s: no memory", path));
     dpe_text_put(&made->path, folder ? "%s/tokenizer.json" : "%s", path);
