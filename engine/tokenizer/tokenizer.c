@@ -389,13 +389,14 @@ static dpe_status load_parts(struct dpe_tokenizer *t, const json_t *root, struct
     }
     /* ByteLevel among the pre-tokenizers decides how the vocabulary is read, normalisers how its
      * added tokens are. */
-    DPE_TRY(dpe_load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), err));
-    DPE_TRY(dpe_load_normalizer(t, json_object_get(root, "normalizer"), err));
+    DPE_TRY(dpe_load_component(t, root, "pre_tokenizer", err));
+    DPE_TRY(dpe_load_component(t, root, "normalizer", err));
     DPE_TRY(check_growth(t, err));
     DPE_TRY(load_model(t, model, json_object_get(root, "added_tokens"), err));
-    DPE_TRY(dpe_load_decoder(t, json_object_get(root, "decoder"), err));
+    t->has_decoder = json_is_object(json_object_get(root, "decoder"));
+    DPE_TRY(dpe_load_component(t, root, "decoder", err));
     DPE_TRY(check_decoder_growth(t, err));
-    return dpe_load_post_processor(t, json_object_get(root, "post_processor"), err);
+    return dpe_load_component(t, root, "post_processor", err);
 }
 
 /* From tokenizer.json, or the metadata of a GGUF file. */
