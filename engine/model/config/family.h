@@ -10,10 +10,6 @@
 
 #include "engine/model/config/config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /** Which projections of attention have a bias. */
 enum dpe_bias_rule {
     DPE_BIAS_NEVER,
@@ -173,7 +169,4 @@ const struct dpe_norm_names *dpe_family_norms(const struct dpe_family *family, b
 /** Why models of a type that people know cannot open, NULL where no reason is known. */
 const char *dpe_family_refusal(const char *model_type);
 
-#ifdef __cplusplus
-}
-#endif
 #endif
