@@ -1,5 +1,4 @@
 /* Opening what a detection needs, with every check that can be made before any work. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,6 @@
 /* The result of dpe-detect: in words, as a suggestion of what to do next, and for scripts. */
 #include <ctype.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "detect/tool/detect_table.h"
 #include "detect/tool/detect_tool.h"

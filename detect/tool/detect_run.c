@@ -1,6 +1,4 @@
 /* A sweep from the first row to the finished table: its lists of rows. */
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "detect/tool/detect_table.h"

@@ -1,5 +1,4 @@
 /* The stages around the sweep: the search, and what fresh samples show of its end. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
 /* The metadata of a GGUF file as a config.json: one reader decides what a configuration means. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,6 @@
 #include "engine/system/folder.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,5 @@
 /* What the server says about itself: models, tokenizer, load. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "eval/serve/serve_tool.h"
 #include "outputs/remote/remote.h"

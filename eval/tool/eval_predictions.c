@@ -1,7 +1,5 @@
 /* Answers of a comparison as files in the formats of their benchmarks. */
 #include <errno.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "engine/base/base.h"
 #include "engine/system/folder.h"

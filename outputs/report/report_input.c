@@ -2,7 +2,6 @@
 #include "engine/system/folder.h"
 #include "outputs/report/report_parts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

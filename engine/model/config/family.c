@@ -1,8 +1,6 @@
 /* The one table of model families. */
 #include "engine/model/config/family.h"
 
-#include <string.h>
-
 #include "engine/model/config/layer_weights.h"
 
 static const struct dpe_norm_names norms_llama = {"input_layernorm", NULL,

@@ -3,7 +3,6 @@
 #include "engine/base/base.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
