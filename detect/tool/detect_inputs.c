@@ -5,7 +5,6 @@
 #include "detect/tool/detect_tool.h"
 #include "engine/plan/methods/methods.h"
 #include "eval/chat/chat.h"
-#include "outputs/read/read.h"
 
 /* The validation draws from another stream of the same seed. */
 static uint64_t seed_of_validation(uint64_t seed)

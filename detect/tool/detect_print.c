@@ -7,7 +7,6 @@
 #include "engine/system/folder.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/page/page.h"
-#include "outputs/read/read.h"
 #include "outputs/words/words.h"
 
 static dpe_status warn_uninformative(const struct dpe_detect_report *report, struct dpe_error *err)

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
-#include "engine/plan/methods/methods.h"
 
 /* --------------------------------------------------------------------------------------- search */
 

@@ -5,7 +5,6 @@
 
 #include "engine/model/config/config_parse.h"
 #include "engine/model/gguf_model.h"
-#include "engine/text/json.h"
 
 /* general.architecture, and how the weights of the family lie in a GGUF file. */
 static const struct architecture {

@@ -2,7 +2,6 @@
 #include <stdio.h>
 
 #include "eval/serve/serve_tool.h"
-#include "outputs/remote/remote.h"
 
 json_t *dpe_serve_models(const struct dpe_serve_world *world)
 {

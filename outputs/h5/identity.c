@@ -49,7 +49,6 @@
 #include "engine/base/bytes.h"
 #include "outputs/h5/rows.h"
 #include "outputs/storage/storage.h"
-#include "outputs/table/trailer.h"
 
 #include <stdarg.h>
 #include <stdio.h>
