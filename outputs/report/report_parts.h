@@ -8,7 +8,6 @@
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
-#include "outputs/h5/interval.h"
 #include "outputs/h5/rows.h"
 #include "outputs/page/page.h"
 #include "outputs/words/words.h"

@@ -5,8 +5,6 @@
 #ifndef DPE_STORAGE_H
 #define DPE_STORAGE_H
 
-#include <sys/types.h>
-
 #include "engine/base/base.h"
 
 /* ----------------------------------------------------------------------------- whole new files */
