@@ -106,12 +106,6 @@ static dpe_status add_book(struct dpe_corpus *corpus, const char *id, const char
     return DPE_OK;
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 static bool exists(const char *path)
 {
     struct stat info;
@@ -141,7 +135,7 @@ static dpe_status find_folders(const struct dpe_corpus *corpus, bool split, stru
         DPE_OWNED char *path =
             split ? strdup(corpus->path) : dpe_folder_join(corpus->path, splits[i]);
         DPE_TRY(made(path, corpus->path, err));
-        if (is_folder(path)) {
+        if (dpe_is_folder(path)) {
             folders->path[folders->n++] = path;
             path = NULL;
         }
@@ -296,7 +290,7 @@ static dpe_status open_any(struct dpe_corpus *corpus, struct dpe_error *err)
     bool split = false;
     DPE_OWNED char *csv = place_csv(corpus, &split);
     DPE_TRY(made(csv, corpus->path, err));
-    bool folder = is_folder(corpus->path);
+    bool folder = dpe_is_folder(corpus->path);
     if (folder && exists(csv)) {
         return open_pg19(corpus, csv, split, err);
     }

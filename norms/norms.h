@@ -13,7 +13,6 @@
 
 #include "data/data.h"
 #include "engine/base/base.h"
-#include "engine/model/model.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/job/job.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "detect/calibrate/calibrate_tool.h"
-#include "eval/task/stats.h"
 
 /* From everything downwards: what is left out first is what changes least. */
 static const struct setting {

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"
-#include "detect/search/grid.h"
-#include "engine/plan/plan.h"
 #include "eval/niah/niah.h"
 #include "outputs/h5/h5.h"
 #include "outputs/read/read.h"

@@ -294,10 +294,7 @@ static dpe_status drop_form(struct batch *batch, const char *name, struct dpe_er
 static bool is_form(const struct batch *batch, const char *name)
 {
     const char *last = dpe_last_part(name);
-    bool form = false;
-    for (int f = 0; f < FORMS; f++) {
-        form = form || strcmp(forms[f].name, last) == 0;
-    }
+    const bool form = DPE_NAMED(forms, last) != NULL;
     bool of_entry = last == name;
     for (int e = 0; e < batch->state.n_entries && !of_entry; e++) {
         const char *folder = batch->state.entries[e].folder;

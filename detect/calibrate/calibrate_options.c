@@ -1,5 +1,4 @@
 /* The command line of dpe-calibrate: that of dpe-detect's sweep, and what the other parts have. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "detect/calibrate/calibrate_tool.h"

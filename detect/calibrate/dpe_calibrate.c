@@ -2,7 +2,6 @@
  * can be stopped anywhere: each keeps its own results safe, so there is nothing here to lose. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "detect/calibrate/calibrate_tool.h"

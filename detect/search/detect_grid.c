@@ -5,7 +5,6 @@
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

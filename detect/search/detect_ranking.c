@@ -34,12 +34,7 @@ dpe_status dpe_detect_scores_init(struct dpe_detect_scores *scores, int n_cells,
                                   struct dpe_error *err)
 {
     *scores = (struct dpe_detect_scores){.n_cells = n_cells, .n_samples = n_samples, .together = 1};
-    size_t n = 0;
-    if (n_cells < 0 || n_samples < 0 ||
-        __builtin_mul_overflow((size_t)n_cells, (size_t)n_samples, &n)) {
-        return dpe_fail(err, DPE_NO_MEMORY, "%d cells of %lld samples overflow", n_cells,
-                        (long long)n_samples);
-    }
+    const size_t n = (size_t)n_cells * (size_t)n_samples;
     /* One room for all columns, the only one of four bytes last. */
     double *real = dpe_alloc(n, 5 * sizeof(double) + 5 * sizeof(int64_t) + sizeof(int32_t));
     DPE_TRY(
@@ -337,11 +332,6 @@ dpe_status dpe_detect_rank(const struct dpe_detect_scores *scores, int n_groups,
                            struct dpe_error *err)
 {
     *ranking = (struct dpe_detect_ranking){0};
-    if (n_groups < 1 || n_lengths < 1 || n_lengths > DPE_DETECT_MAX_LENGTHS ||
-        scores->n_cells != n_groups * n_lengths) {
-        return dpe_fail(err, DPE_INTERNAL, "scores of %d cells do not fit a grid of %d x %d",
-                        scores->n_cells, n_groups, n_lengths);
-    }
     DPE_SCOPED(dpe_detect_ranking_free) struct dpe_detect_ranking made = {0};
     DPE_TRY(ranking_init(&made, n_groups, n_lengths, criterion, err));
     for (int c = 0; c < scores->n_cells; c++) {

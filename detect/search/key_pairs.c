@@ -2,8 +2,6 @@
 #include "detect/search/key_pairs.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const double same_mean = 1e-12;
 /* One-sided 95 %. */

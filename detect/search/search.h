@@ -13,7 +13,6 @@
 #include "detect/search/grid.h"
 #include "detect/search/ranking.h"
 #include "engine/base/base.h"
-#include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 
 enum {

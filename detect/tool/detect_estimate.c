@@ -1,7 +1,6 @@
 /* How much a detection runs: samples together and in a round, the budget, and what it would cost.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"

@@ -1,12 +1,10 @@
 /* Opening what a detection needs, with every check that can be made before any work. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
 #include "engine/plan/methods/methods.h"
 #include "eval/chat/chat.h"
-#include "outputs/read/read.h"
 
 /* The validation draws from another stream of the same seed. */
 static uint64_t seed_of_validation(uint64_t seed)

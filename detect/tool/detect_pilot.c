@@ -1,6 +1,4 @@
 /* The needles of a search whose task is not named: the hardest that the model as it is can do. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "detect/tool/detect_tool.h"
 

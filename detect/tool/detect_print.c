@@ -1,15 +1,12 @@
 /* The result of dpe-detect: in words, as a suggestion of what to do next, and for scripts. */
 #include <ctype.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "detect/tool/detect_table.h"
 #include "detect/tool/detect_tool.h"
 #include "engine/system/folder.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/page/page.h"
-#include "outputs/read/read.h"
 #include "outputs/words/words.h"
 
 static dpe_status warn_uninformative(const struct dpe_detect_report *report, struct dpe_error *err)

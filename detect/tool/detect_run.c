@@ -1,6 +1,4 @@
 /* A sweep from the first row to the finished table: its lists of rows. */
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "detect/tool/detect_table.h"
@@ -79,64 +77,40 @@ static dpe_status make_rows(void *user, const struct dpe_job_rows *parts, int64_
 
 /* Rounds of a few samples over all tasks and plans: a sweep that stops early has seen every plan
  * about equally. */
-static size_t fill_items(const struct stage *stage, int64_t per_round, struct dpe_item *items)
+static void want_rows(const struct stage *stage, int64_t per_round, struct dpe_wanted *wanted)
 {
     const int64_t samples = dpe_most(stage->n_samples[0], stage->n_samples[1]);
-    size_t n = 0;
     for (int64_t first = 0; first < samples; first += per_round) {
         for (int task = 0; task < stage->n_tasks; task++) {
-            const int64_t end = dpe_least(first + per_round, stage->n_samples[task]);
+            const int64_t n = dpe_least(per_round, stage->n_samples[task] - first);
             for (int plan = 0; plan < stage->n_plans; plan++) {
-                for (int64_t sample = first; sample < end; sample++) {
-                    items[n++] = (struct dpe_item){task, plan, stage->first[task] + sample};
-                }
+                dpe_wanted_rows(wanted, task, plan, stage->first[task] + first, n);
             }
         }
     }
-    return n;
 }
 
 dpe_status dpe_detect_stage_run(struct sweep *sweep, const struct stage *stage,
                                 struct dpe_error *err)
 {
-    const char *names[2] = {NULL, NULL};
-    int64_t rows = 0;
-    int64_t tokens[2];
+    struct detect_inputs *inputs = sweep->inputs;
+    struct dpe_wanted wanted = {0};
     for (int i = 0; i < stage->n_tasks; i++) {
-        tokens[i] = dpe_detect_inputs_read(sweep->inputs, i);
-        names[i] = stage->tasks[i].name;
-        rows += stage->n_samples[i] * stage->n_plans;
+        dpe_wanted_task(&wanted, stage->tasks[i].name, dpe_detect_inputs_read(inputs, i),
+                        stage->n_tasks > 1 ? sweep->cost[i] : 1.0);
     }
-    DPE_OWNED struct dpe_item *items = dpe_alloc((size_t)rows, sizeof *items);
-    DPE_OWNED const struct dpe_plan **plans = dpe_alloc((size_t)stage->n_plans, sizeof(void *));
-    DPE_OWNED const char **keys = dpe_alloc((size_t)stage->n_plans, sizeof *keys);
-    DPE_TRY(DPE_MADE(items, err, "out of memory for %lld samples", (long long)rows));
-    DPE_TRY(DPE_MADE(plans, err, "out of memory for %lld samples", (long long)rows));
-    DPE_TRY(DPE_MADE(keys, err, "out of memory for %lld samples", (long long)rows));
     for (int i = 0; i < stage->n_plans; i++) {
-        plans[i] = &stage->configs[i].plan;
-        keys[i] = stage->configs[i].key;
+        dpe_wanted_plan(&wanted, &stage->configs[i].plan, stage->configs[i].key);
     }
-    const struct dpe_work work = {
-        .name = stage->name,
-        .n_tasks = stage->n_tasks,
-        .tasks = names,
-        .n_plans = stage->n_plans,
-        .plans = plans,
-        .keys = keys,
-        .items = items,
-        .n_items = fill_items(stage, dpe_detect_inputs_per_round(sweep->inputs), items),
-        .capacity = sweep->inputs->args->job.length,
-        .user = sweep,
-        .rows = make_rows,
-        .fill = fill_table,
-        .tokens = tokens,
-        .cost = stage->n_tasks > 1 ? sweep->cost : NULL,
-        .nonfinite_limit = nonfinite_limit,
-    };
+    want_rows(stage, dpe_detect_inputs_per_round(inputs), &wanted);
+    const struct dpe_work how = {.name = stage->name,
+                                 .capacity = inputs->args->job.length,
+                                 .user = sweep,
+                                 .rows = make_rows,
+                                 .fill = fill_table,
+                                 .nonfinite_limit = nonfinite_limit};
     sweep->tasks = stage->tasks;
-    sweep->work = &work;
-    return dpe_job_rows(&sweep->inputs->job, &work, err);
+    return dpe_wanted_run(&wanted, &inputs->job, &how, err);
 }
 
 static dpe_status sweep_stage(struct sweep *sweep, struct dpe_error *err)

@@ -1,10 +1,8 @@
 /* The stages around the sweep: the search, and what fresh samples show of its end. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "detect/tool/detect_tool.h"
-#include "engine/plan/methods/methods.h"
 
 /* --------------------------------------------------------------------------------------- search */
 

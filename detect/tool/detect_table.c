@@ -2,7 +2,6 @@
  * outputs/SCHEMA.md is the contract. */
 #include "detect/tool/detect_table.h"
 #include "data/data.h"
-#include "engine/plan/plan.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/read/read.h"
@@ -10,7 +9,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* --------------------------------------------------------------------------------------- scales */

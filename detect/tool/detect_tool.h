@@ -137,7 +137,6 @@ struct sweep {
     double cost[2];                                   /* operations of a row */
     const struct dpe_task *tasks;                     /* of the list at work */
     bool complete;
-    const struct dpe_work *work; /* at work */
 };
 
 /** A list of rows: every plan on these samples. */

@@ -12,7 +12,6 @@
 #include "engine/base/base.h"
 #include "engine/model/model.h"
 #include "engine/plan/methods/methods.h"
-#include "engine/plan/plan.h"
 #include "engine/session/session.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "outputs/run/run.h"

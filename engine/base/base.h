@@ -126,6 +126,18 @@ static inline uint64_t dpe_bytes_of(int64_t a, int64_t b, int64_t c, uint64_t si
                            dpe_bytes_times((uint64_t)c, size));
 }
 
+/** Whether the path is a folder, or a link to one. */
+bool dpe_is_folder(const char *path);
+/** Close *fd unless it is negative; for DPE_SCOPED. */
+void dpe_close_fd(const int *fd);
+
+/** The row whose first member, a const char *, is this name; NULL: none of the n of `size` bytes
+ * is. */
+const void *dpe_named(const void *rows, size_t n, size_t size, const char *name);
+/** The same of an array: of structs, or of names alone. */
+#define DPE_NAMED(rows, name)                                                                      \
+    dpe_named((rows), sizeof(rows) / sizeof *(rows), sizeof *(rows), (name))
+
 /** Room for one more element of `size` bytes after the n of a list that grows by this alone.
  * `list` is the address of the pointer to it, NULL at first. Room doubles as n passes powers of
  * two, so no capacity is kept. False without memory: the list is as it was. */

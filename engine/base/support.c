@@ -39,6 +39,18 @@ static dpe_status grow(void **block, size_t used, size_t *capacity, size_t n, si
     return DPE_OK;
 }
 
+const void *dpe_named(const void *rows, size_t n, size_t size, const char *name)
+{
+    const char *row = rows;
+    for (const char *own = NULL; n > 0; n--, row += size) {
+        memcpy(&own, row, sizeof own);
+        if (strcmp(own, name) == 0) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
 bool dpe_make_room(void *list, size_t n, size_t size)
 {
     enum { LEAST = 16 };
@@ -179,7 +191,13 @@ static dpe_status status_of_open(int code)
     }
 }
 
-static void close_fd(const int *fd)
+bool dpe_is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+void dpe_close_fd(const int *fd)
 {
     if (*fd >= 0) {
         close(*fd);
@@ -303,7 +321,7 @@ dpe_status dpe_refuse_pointer(const char *path, const void *bytes, size_t n, str
 dpe_status dpe_read_file(const char *path, uint64_t max_bytes, char **bytes, size_t *n,
                          struct dpe_error *err)
 {
-    DPE_SCOPED(close_fd) int fd = -1;
+    DPE_SCOPED(dpe_close_fd) int fd = -1;
     DPE_OWNED char *buffer = NULL;
     uint64_t size = 0;
     size_t got = 0;
@@ -448,7 +466,7 @@ dpe_status dpe_sha256_file(const char *path, char hex[65], struct dpe_error *err
     char bytes[1 << 14];
     size_t n = sizeof bytes;
     uint64_t size = 0;
-    DPE_SCOPED(close_fd) int fd = -1;
+    DPE_SCOPED(dpe_close_fd) int fd = -1;
     hex[0] = '\0';
     DPE_TRY(dpe_open_regular(path, &fd, &size, err));
     struct dpe_sha256 *hash = dpe_sha256_new();

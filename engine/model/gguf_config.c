@@ -1,12 +1,10 @@
 /* The metadata of a GGUF file as a config.json: one reader decides what a configuration means. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/model/config/config_parse.h"
 #include "engine/model/gguf_model.h"
-#include "engine/text/json.h"
 
 /* general.architecture, and how the weights of the family lie in a GGUF file. */
 static const struct architecture {
@@ -48,13 +46,14 @@ struct maker {
     const struct dpe_family *family;
     json_t *out;
     int64_t head_dim, pairs; /* pairs that rotate */
+    char key[128];
 };
 
-/* "llama.block_count" */
-static const char *key_of(const struct maker *maker, const char *name, char key[128])
+/* "llama.block_count", until another is asked for */
+static const char *key_of(struct maker *maker, const char *name)
 {
-    snprintf(key, 128, "%s.%s", maker->architecture, name);
-    return key;
+    snprintf(maker->key, sizeof maker->key, "%s.%s", maker->architecture, name);
+    return maker->key;
 }
 
 static void put(struct maker *maker, const char *name, json_t *value)
@@ -106,13 +105,12 @@ static bool some_layer_has(const struct maker *maker, const char *matrix)
 /* The number of a layer: of an array with one for each, or the one of all. −1: absent. */
 static int64_t whole_of(struct maker *maker, const char *name, int64_t layer)
 {
-    char key[128];
-    const struct dpe_gguf_value *value = dpe_gguf_find(maker->in.file, key_of(maker, name, key));
+    const struct dpe_gguf_value *value = dpe_gguf_find(maker->in.file, key_of(maker, name));
     if (value == NULL || !value->array) {
-        return dpe_gguf_whole(&maker->in, key, -1);
+        return dpe_gguf_whole(&maker->in, maker->key, -1);
     }
     if (value->type == DPE_GGUF_STRING || (uint64_t)layer >= value->n) {
-        dpe_gguf_expected(&maker->in, key, "a whole number for each layer");
+        dpe_gguf_expected(&maker->in, maker->key, "a whole number for each layer");
         return -1;
     }
     return dpe_gguf_whole_at(value, (uint64_t)layer);
@@ -122,8 +120,7 @@ static int64_t whole_of(struct maker *maker, const char *name, int64_t layer)
  * −1: absent. */
 static int64_t read_whole(struct maker *maker, const char *name)
 {
-    char key[128];
-    const struct dpe_gguf_value *value = dpe_gguf_find(maker->in.file, key_of(maker, name, key));
+    const struct dpe_gguf_value *value = dpe_gguf_find(maker->in.file, key_of(maker, name));
     const uint64_t n = value != NULL && value->array ? value->n : 0;
     const int64_t first = whole_of(maker, name, 0);
     bool equal = n == 0 || first >= 0;
@@ -131,7 +128,7 @@ static int64_t read_whole(struct maker *maker, const char *name)
         equal = dpe_gguf_whole_at(value, i) == first;
     }
     if (!equal) {
-        dpe_gguf_expected(&maker->in, key, "the same number for all layers");
+        dpe_gguf_expected(&maker->in, maker->key, "the same number for all layers");
     }
     return first;
 }
@@ -139,10 +136,9 @@ static int64_t read_whole(struct maker *maker, const char *name)
 /* A required number of the metadata under the name of config.json. */
 static int64_t put_whole(struct maker *maker, const char *name, const char *as)
 {
-    char key[128];
     int64_t value = read_whole(maker, name);
     if (value < 0) {
-        dpe_gguf_expected(&maker->in, key_of(maker, name, key), "a whole number");
+        dpe_gguf_expected(&maker->in, key_of(maker, name), "a whole number");
     }
     put(maker, as, json_integer(value));
     return value;
@@ -158,11 +154,28 @@ static void put_known(struct maker *maker, const char *name, const char *as)
 
 static void put_number(struct maker *maker, const char *name, const char *as)
 {
-    char key[128];
-    double value = dpe_gguf_number(&maker->in, key_of(maker, name, key), (double)NAN);
+    double value = dpe_gguf_number(&maker->in, key_of(maker, name), (double)NAN);
     if (!isnan(value)) {
         put(maker, as, json_real(value));
     }
+}
+
+/* A number that is put already. */
+static int64_t whole_so_far(const struct maker *maker, const char *name)
+{
+    return json_integer_value(json_object_get(maker->out, name));
+}
+
+/* The layers' types: `other` where the metadata's array says so, else full attention. */
+static void put_types(struct maker *maker, const struct dpe_gguf_value *which, const char *other)
+{
+    const uint64_t layers = (uint64_t)whole_so_far(maker, "num_hidden_layers");
+    json_t *types = json_array();
+    for (uint64_t i = 0; which->array && i < layers && i < which->n; i++) {
+        const bool is = dpe_gguf_whole_at(which, i) != 0;
+        json_array_append_new(types, json_string(is ? other : "full_attention"));
+    }
+    put(maker, "layer_types", types);
 }
 
 /* Experts and their router; a file without a gating function has its family's. */
@@ -182,8 +195,7 @@ static void put_experts(struct maker *maker)
     put_whole(maker, "expert_count", names->experts);
     put_whole(maker, "expert_used_count",
               names->per_token != NULL ? names->per_token : "num_experts_per_tok");
-    char key[128];
-    bool normalised = dpe_gguf_flag(&maker->in, key_of(maker, "expert_weights_norm", key), true);
+    bool normalised = dpe_gguf_flag(&maker->in, key_of(maker, "expert_weights_norm"), true);
     put(maker, "norm_topk_prob", json_boolean(normalised));
     int64_t function = read_whole(maker, "expert_gating_func");
     if (function > 0) {
@@ -206,10 +218,9 @@ static void put_experts(struct maker *maker)
 
 static void put_sizes(struct maker *maker)
 {
-    char key[128];
     int64_t blocks = put_whole(maker, "block_count", "num_hidden_layers");
     int64_t further = read_whole(maker, "nextn_predict_layers");
-    if (further > 0 && maker->family->shared) {
+    if (further > 0 && (maker->family->shared || maker->family->recurrent != NULL)) {
         put(maker, "num_hidden_layers", json_integer(blocks - further));
         put(maker, "num_nextn_predict_layers", json_integer(further));
     }
@@ -219,8 +230,8 @@ static void put_sizes(struct maker *maker)
     int64_t kv = mixed ? heads : read_whole(maker, "attention.head_count_kv");
     put(maker, "num_key_value_heads", json_integer(kv < 0 ? heads : kv));
     put_whole(maker, "context_length", "max_position_embeddings");
-    if (!dpe_gguf_flag(&maker->in, key_of(maker, "attention.causal", key), true)) {
-        dpe_gguf_expected(&maker->in, key, "true (a language model; this is an encoder)");
+    if (!dpe_gguf_flag(&maker->in, key_of(maker, "attention.causal"), true)) {
+        dpe_gguf_expected(&maker->in, maker->key, "true (a language model; this is an encoder)");
     }
     if (maker->family->experts != DPE_EXPERTS_NONE &&
         !(mixed && read_whole(maker, "expert_count") <= 0)) {
@@ -228,18 +239,18 @@ static void put_sizes(struct maker *maker)
     } else if (!mixed) {
         put_whole(maker, "feed_forward_length", "intermediate_size");
         if (read_whole(maker, "expert_count") > 0) {
-            dpe_gguf_expected(&maker->in, key_of(maker, "expert_count", key),
+            dpe_gguf_expected(&maker->in, key_of(maker, "expert_count"),
                               "no experts in this architecture");
         }
     }
     int64_t own = read_whole(maker, "attention.key_length");
     int64_t value = read_whole(maker, "attention.value_length");
     if (own >= 0 && value >= 0 && own != value) {
-        dpe_gguf_expected(&maker->in, key_of(maker, "attention.value_length", key),
+        dpe_gguf_expected(&maker->in, key_of(maker, "attention.value_length"),
                           "the same as attention.key_length");
     }
     if (maker->in.status == DPE_OK && own < 0 && (heads < 1 || hidden % heads != 0)) {
-        dpe_gguf_expected(&maker->in, key_of(maker, "attention.head_count", key),
+        dpe_gguf_expected(&maker->in, key_of(maker, "attention.head_count"),
                           "a divisor of embedding_length");
     }
     maker->head_dim = own >= 0 ? own : maker->in.status == DPE_OK ? hidden / heads : 0;
@@ -252,54 +263,38 @@ static void put_sizes(struct maker *maker)
  * writes; here it follows from the inner size. */
 static void put_recurrent(struct maker *maker)
 {
-    char key[128];
     if (maker->family->recurrent == NULL) {
         return;
     }
-    const int64_t blocks = put_whole(maker, "block_count", "num_hidden_layers");
-    const int64_t further = read_whole(maker, "nextn_predict_layers");
-    const int64_t layers = further > 0 ? blocks - further : blocks;
-    put(maker, "num_hidden_layers", json_integer(layers));
     put_whole(maker, "ssm.conv_kernel", "linear_conv_kernel_dim");
     put_whole(maker, "ssm.state_size", "linear_key_head_dim");
     put_whole(maker, "ssm.group_count", "linear_num_key_heads");
     const int64_t heads = put_whole(maker, "ssm.time_step_rank", "linear_num_value_heads");
     const int64_t inner = read_whole(maker, "ssm.inner_size");
     if (heads > 0 && (inner < heads || inner % heads != 0)) {
-        dpe_gguf_expected(&maker->in, key_of(maker, "ssm.inner_size", key),
+        dpe_gguf_expected(&maker->in, key_of(maker, "ssm.inner_size"),
                           "a multiple of ssm.time_step_rank");
     }
     put(maker, "linear_value_head_dim", json_integer(heads > 0 ? inner / heads : 0));
-    const int64_t every = read_whole(maker, "full_attention_interval");
-    if (every >= 0) {
-        put(maker, "full_attention_interval", json_integer(every));
-    }
+    put_known(maker, "full_attention_interval", "full_attention_interval");
     const struct dpe_gguf_value *which =
-        dpe_gguf_find(maker->in.file, key_of(maker, "attention.recurrent_layers", key));
-    if (which == NULL) {
-        return;
+        dpe_gguf_find(maker->in.file, key_of(maker, "attention.recurrent_layers"));
+    if (which != NULL) {
+        put_types(maker, which, "linear_attention");
     }
-    json_t *types = json_array();
-    for (int64_t i = 0; i < layers && which->array && (uint64_t)i < which->n; i++) {
-        const bool recurrent = dpe_gguf_whole_at(which, (uint64_t)i) != 0;
-        json_array_append_new(types,
-                              json_string(recurrent ? "linear_attention" : "full_attention"));
-    }
-    put(maker, "layer_types", types);
 }
 
 /* What Gemma 4's layers have: heads by the type of a layer, and the rest of read_mixed
  * (config_layers.c). */
 static void put_mixed(struct maker *maker)
 {
-    char key[128];
-    const int64_t layers = json_integer_value(json_object_get(maker->out, "num_hidden_layers"));
+    const int64_t layers = whole_so_far(maker, "num_hidden_layers");
     const json_t *types = json_object_get(maker->out, "layer_types");
     if (!maker->family->mixed || maker->in.status != DPE_OK) {
         return;
     }
     if (json_array_size(types) != (size_t)layers) {
-        dpe_gguf_expected(&maker->in, key_of(maker, "attention.sliding_window_pattern", key),
+        dpe_gguf_expected(&maker->in, key_of(maker, "attention.sliding_window_pattern"),
                           "an array with the type of each layer");
         return;
     }
@@ -341,14 +336,13 @@ static void put_mixed(struct maker *maker)
 
 static void put_switches(struct maker *maker)
 {
-    char key[128];
     bool biased = has_tensor(maker, "blk.0.attn_q.bias");
     const char *eps = maker->family->parallel_centred ? "attention.layer_norm_epsilon"
                                                       : "attention.layer_norm_rms_epsilon";
     const char *as = dpe_family_names(maker->family)->eps;
     put_number(maker, eps, as);
     if (json_object_get(maker->out, as) == NULL) {
-        dpe_gguf_expected(&maker->in, key_of(maker, eps, key), "a number");
+        dpe_gguf_expected(&maker->in, key_of(maker, eps), "a number");
     }
     put_number(maker, "logit_scale", "logit_scale");
     put(maker, "tie_word_embeddings", json_boolean(!has_tensor(maker, "output.weight")));
@@ -374,14 +368,13 @@ static void put_factors(struct maker *maker)
         }
     }
     if (maker->family->caps && !maker->family->mixed) {
-        int64_t layers = json_integer_value(json_object_get(maker->out, "num_hidden_layers"));
-        int64_t hidden = json_integer_value(json_object_get(maker->out, "hidden_size"));
-        int64_t heads = json_integer_value(json_object_get(maker->out, "num_attention_heads"));
+        int64_t layers = whole_so_far(maker, "num_hidden_layers");
+        int64_t hidden = whole_so_far(maker, "hidden_size");
+        int64_t heads = whole_so_far(maker, "num_attention_heads");
         /* Most files have no such key; of the published models only those of 27 billion differ. */
-        char key[128];
         bool wide = (layers == 46 || layers == 62) && heads > 0;
         double scalar = wide ? (double)hidden / (double)heads : (double)maker->head_dim;
-        double scale = dpe_gguf_number(&maker->in, key_of(maker, "attention.scale", key), 0.0);
+        double scale = dpe_gguf_number(&maker->in, key_of(maker, "attention.scale"), 0.0);
         scalar = scale > 0.0 ? 1.0 / (scale * scale) : scalar;
         put(maker, "query_pre_attn_scalar", json_real(scalar));
         put_number(maker, "attn_logit_softcapping", "attn_logit_softcapping");
@@ -391,7 +384,6 @@ static void put_factors(struct maker *maker)
 
 static void put_windows(struct maker *maker)
 {
-    char key[128];
     enum dpe_window_rule rule = maker->family->windows;
     int64_t window = read_whole(maker, "attention.sliding_window");
     if (rule == DPE_WINDOW_CHUNKS) { /* llama.cpp's are of 8192, or none where the file says 0 */
@@ -407,26 +399,21 @@ static void put_windows(struct maker *maker)
     }
     put(maker, "sliding_window", json_integer(window));
     const struct dpe_gguf_value *pattern =
-        dpe_gguf_find(maker->in.file, key_of(maker, "attention.sliding_window_pattern", key));
+        dpe_gguf_find(maker->in.file, key_of(maker, "attention.sliding_window_pattern"));
     if (pattern == NULL) {
         return;
     }
     if (!pattern->array) {
-        put(maker, "sliding_window_pattern", json_integer(dpe_gguf_whole(&maker->in, key, 1)));
+        put(maker, "sliding_window_pattern",
+            json_integer(dpe_gguf_whole(&maker->in, maker->key, 1)));
         return;
     }
-    int64_t layers = json_integer_value(json_object_get(maker->out, "num_hidden_layers"));
-    json_t *types = json_array();
-    if (pattern->type == DPE_GGUF_STRING || pattern->n < (uint64_t)layers) {
-        dpe_gguf_expected(&maker->in, key, "a number for each layer");
-        layers = 0;
+    if (pattern->type == DPE_GGUF_STRING ||
+        pattern->n < (uint64_t)whole_so_far(maker, "num_hidden_layers")) {
+        dpe_gguf_expected(&maker->in, maker->key, "a number for each layer");
+        return;
     }
-    for (int64_t i = 0; i < layers; i++) {
-        bool windowed = dpe_gguf_whole_at(pattern, (uint64_t)i) != 0;
-        json_array_append_new(types,
-                              json_string(windowed ? "sliding_attention" : "full_attention"));
-    }
-    put(maker, "layer_types", types);
+    put_types(maker, pattern, "sliding_attention");
 }
 
 /* ------------------------------------------------------------------------------------- rotation */
@@ -496,20 +483,18 @@ struct rotation {
 static void read_scale(struct maker *maker, struct rotation *out)
 {
     static const char *const types[] = {"none", "linear", "yarn", "longrope"};
-    char type[128];
-    char key[128];
-    key_of(maker, "rope.scaling.type", type);
-    const char *found = dpe_gguf_find(maker->in.file, type) == NULL ? "linear" : NULL;
+    const char *key = key_of(maker, "rope.scaling.type");
+    const char *found = dpe_gguf_find(maker->in.file, key) == NULL ? "linear" : NULL;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        found = dpe_gguf_text_is(&maker->in, type, types[i]) ? types[i] : found;
+        found = dpe_gguf_text_is(&maker->in, key, types[i]) ? types[i] : found;
     }
     if (found == NULL) {
-        dpe_gguf_expected(&maker->in, type, "none, linear, yarn or longrope");
+        dpe_gguf_expected(&maker->in, key, "none, linear, yarn or longrope");
         return;
     }
     out->yarn = strcmp(found, "yarn") == 0;
-    if (dpe_gguf_find(maker->in.file, key_of(maker, "rope.scaling.factor", key)) == NULL) {
-        key_of(maker, "rope.scale_linear", key);
+    if (dpe_gguf_find(maker->in.file, key_of(maker, "rope.scaling.factor")) == NULL) {
+        key_of(maker, "rope.scale_linear");
     }
     double scale = dpe_gguf_number(&maker->in, key, 0.0);
     out->scale = scale == 0.0 || strcmp(found, "none") == 0 ? 1.0 : scale;
@@ -570,7 +555,6 @@ static json_t *scaling_without_yarn(struct maker *maker, const struct rotation *
 
 static json_t *yarn_scaling(struct maker *maker, const struct rotation *of)
 {
-    char key[128];
     json_t *scaling = json_pack("{s:s, s:f, s:b}", "rope_type", "yarn", "factor", of->scale,
                                 "truncate", strcmp(maker->family->model_type, "gpt_oss") != 0);
     static const char *const ramp[][2] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
@@ -578,7 +562,7 @@ static json_t *yarn_scaling(struct maker *maker, const struct rotation *of)
                                           {"rope.scaling.yarn_log_multiplier", "mscale_all_dim"},
                                           {"rope.scaling.yarn_attn_factor", "attention_factor"}};
     for (size_t i = 0; i < sizeof ramp / sizeof ramp[0]; i++) {
-        double value = dpe_gguf_number(&maker->in, key_of(maker, ramp[i][0], key), (double)NAN);
+        double value = dpe_gguf_number(&maker->in, key_of(maker, ramp[i][0]), (double)NAN);
         if (!isnan(value)) {
             json_object_set_new(scaling, ramp[i][1], json_real(value));
         }
@@ -603,13 +587,11 @@ static json_t *yarn_scaling(struct maker *maker, const struct rotation *of)
 /* Always a block, also of no scaling: a family's own default is for a config.json without one. */
 static void put_scaling(struct maker *maker, const struct rotation *of)
 {
-    char key[128];
     if (maker->in.status != DPE_OK) {
         return;
     }
     json_t *scaling = of->yarn ? yarn_scaling(maker, of) : scaling_without_yarn(maker, of);
-    double growth =
-        dpe_gguf_number(&maker->in, key_of(maker, "attention.temperature_scale", key), 0.0);
+    double growth = dpe_gguf_number(&maker->in, key_of(maker, "attention.temperature_scale"), 0.0);
     const char *type = json_string_value(json_object_get(scaling, "rope_type"));
     bool by_length = strcmp(type, "default") != 0 && strcmp(type, "linear") != 0;
     if ((by_length || growth != 0.0) &&
@@ -627,7 +609,7 @@ static void put_scaling(struct maker *maker, const struct rotation *of)
  * that dpe-export copied. */
 static void put_trained(struct maker *maker, const struct rotation *of)
 {
-    int64_t length = json_integer_value(json_object_get(maker->out, "max_position_embeddings"));
+    int64_t length = whole_so_far(maker, "max_position_embeddings");
     bool copied = of->few != NULL && of->few == of->many && !of->yarn && of->scale == 1.0;
     if (copied && of->original < length) {
         put(maker, DPE_TRAINED_KEY, json_integer(of->original));
@@ -638,7 +620,6 @@ static void put_trained(struct maker *maker, const struct rotation *of)
  * large that they stand still. */
 static void put_rope_mixed(struct maker *maker)
 {
-    char key[128];
     json_t *factors = read_factors(maker, "rope_freqs.weight");
     const size_t n = json_array_size(factors);
     size_t turning = 0;
@@ -656,12 +637,12 @@ static void put_rope_mixed(struct maker *maker)
                                     maker->in.file->path);
     }
     const double share = factors != NULL && n > 0 ? (double)turning / (double)n : 1.0;
-    const double theta = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base", key), 1e6);
-    const double local = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base_swa", key), 1e4);
-    const int64_t own = json_integer_value(json_object_get(maker->out, "head_dim"));
+    const double theta = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base"), 1e6);
+    const double local = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base_swa"), 1e4);
+    const int64_t own = whole_so_far(maker, "head_dim");
     const int64_t whole = read_whole(maker, "rope.dimension_count_swa");
     if (whole >= 0 && whole != own) {
-        dpe_gguf_expected(&maker->in, key_of(maker, "rope.dimension_count_swa", key),
+        dpe_gguf_expected(&maker->in, key_of(maker, "rope.dimension_count_swa"),
                           "the same as attention.key_length_swa");
     }
     json_decref(factors);
@@ -673,17 +654,17 @@ static void put_rope_mixed(struct maker *maker)
 
 static void put_rope(struct maker *maker)
 {
-    char key[128];
     if (maker->family->mixed) {
         put_rope_mixed(maker);
         return;
     }
-    key_of(maker, "rope.scaling.finetuned", key);
-    if (maker->family->multipliers && !dpe_gguf_flag(&maker->in, key, true)) {
-        dpe_gguf_expected(&maker->in, key, "true (granite without it has no rotary positions)");
+    const char *finetuned = key_of(maker, "rope.scaling.finetuned");
+    if (maker->family->multipliers && !dpe_gguf_flag(&maker->in, finetuned, true)) {
+        dpe_gguf_expected(&maker->in, finetuned,
+                          "true (granite without it has no rotary positions)");
     }
     struct rotation rotation = {
-        .theta = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base", key), 1e4)};
+        .theta = dpe_gguf_number(&maker->in, key_of(maker, "rope.freq_base"), 1e4)};
     put(maker, "rope_theta", json_real(rotation.theta));
     put_number(maker, "rope.freq_base_swa", "rope_local_base_freq");
     int64_t dim = read_whole(maker, "rope.dimension_count");
@@ -692,11 +673,9 @@ static void put_rope(struct maker *maker)
         put(maker, "partial_rotary_factor", json_real((double)dim / (double)maker->head_dim));
     }
     int64_t original = read_whole(maker, "rope.scaling.original_context_length");
-    rotation.original =
-        original > 0 ? original
-                     : json_integer_value(json_object_get(maker->out, "max_position_embeddings"));
+    rotation.original = original > 0 ? original : whole_so_far(maker, "max_position_embeddings");
     rotation.attention =
-        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor", key), 1.0);
+        dpe_gguf_number(&maker->in, key_of(maker, "rope.scaling.attn_factor"), 1.0);
     read_scale(maker, &rotation);
     read_divisors(maker, &rotation);
     put_trained(maker, &rotation);

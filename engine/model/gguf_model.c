@@ -17,16 +17,19 @@ static int64_t layer_number(const char *name, const char **rest)
     return dpe_scan_int(&name, 0, 1 << 20, &layer) && *name == '.' ? (*rest = name + 1, layer) : -1;
 }
 
+/* A name in a GGUF file, and ours. */
+struct named {
+    const char *gguf, *name;
+};
+
 /* The name of a tensor of a layer without its layer and suffix; NULL: none is known. */
 static const char *layer_name(const struct dpe_config *config, const char *name)
 {
     const struct dpe_family *family = dpe_family_of(config);
-    const struct dpe_norm_names *norms = family->norms;
+    const struct dpe_norm_names *norms = dpe_family_norms(family, false);
     const bool gated = family->shared_gate;
     const char *third = norms->after_attention != NULL ? norms->after_attention : norms->before_mlp;
-    const struct {
-        const char *gguf, *name;
-    } names[] = {
+    const struct named names[] = {
         {"attn_norm", norms->before_attention},
         {"post_attention_norm", third},
         {"ffn_norm", norms->before_mlp},
@@ -62,9 +65,7 @@ static const char *layer_name(const struct dpe_config *config, const char *name)
         {"post_norm", "post_per_layer_input_norm"},
         {"layer_output_scale", "layer_scalar"},
     };
-    static const struct {
-        const char *gguf, *name;
-    } states[] = {
+    static const struct named states[] = {
         {"attn_qkv", "linear_attn.in_proj_qkv"}, {"attn_gate", "linear_attn.in_proj_z"},
         {"ssm_beta", "linear_attn.in_proj_b"},   {"ssm_alpha", "linear_attn.in_proj_a"},
         {"ssm_conv1d", "linear_attn.conv1d"},    {"ssm_dt", "linear_attn.dt_bias"},
@@ -72,17 +73,9 @@ static const char *layer_name(const struct dpe_config *config, const char *name)
         {"ssm_out", "linear_attn.out_proj"},     {"ssm_ba", "linear_attn.in_proj_ba"},
         {"ssm_in", "linear_attn.in_proj_qkvz"},
     };
-    for (size_t i = 0; family->recurrent != NULL && i < sizeof states / sizeof states[0]; i++) {
-        if (strcmp(states[i].gguf, name) == 0) {
-            return states[i].name;
-        }
-    }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(names[i].gguf, name) == 0) {
-            return names[i].name;
-        }
-    }
-    return NULL;
+    const struct named *found = family->recurrent != NULL ? DPE_NAMED(states, name) : NULL;
+    found = found != NULL ? found : DPE_NAMED(names, name);
+    return found != NULL ? found->name : NULL;
 }
 
 /* What collects the table. */
@@ -206,30 +199,25 @@ static dpe_status add_layer_tensor(struct collector *c, const struct dpe_gguf_te
 
 static dpe_status add_tensor(struct collector *c, const struct dpe_gguf_tensor *tensor)
 {
-    static const struct {
-        const char *gguf, *name; /* NULL: the configuration has it */
-    } names[] = {
+    static const struct named names[] = {
         {"token_embd.weight", "model.embed_tokens.weight"},
         {"output_norm.weight", "model.norm.weight"},
         {"output.weight", "lm_head.weight"},
         {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
         {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
         {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"},
-        {"rope_freqs.weight", NULL},
+        {"rope_freqs.weight", NULL}, /* the configuration has it */
         {"rope_factors_long.weight", NULL},
         {"rope_factors_short.weight", NULL},
     };
     if (strncmp(tensor->name, "blk.", 4) == 0) {
         return add_layer_tensor(c, tensor);
     }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(names[i].gguf, tensor->name) == 0) {
-            return names[i].name == NULL
-                       ? DPE_OK
-                       : add(c, tensor, names[i].name, tensor->rank, tensor->begin, tensor->end);
-        }
-    }
-    return unknown(c, tensor);
+    const struct named *found = DPE_NAMED(names, tensor->name);
+    return found == NULL ? unknown(c, tensor)
+           : found->name == NULL
+               ? DPE_OK
+               : add(c, tensor, found->name, tensor->rank, tensor->begin, tensor->end);
 }
 
 /* The tensors under the names of a Hugging Face folder, appended to *table; names are owned by the

@@ -2,7 +2,6 @@
 #include "engine/model/model.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/model/config/family.h"

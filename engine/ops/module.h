@@ -9,10 +9,6 @@
 #include "engine/ops/ops.h"
 #include "engine/ops/options.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /** Rates of a device, measured now (dpe-bench). */
 struct dpe_device_rates {
     char name[256];
@@ -43,7 +39,4 @@ __attribute__((visibility("default"))) const struct dpe_cuda_module *dpe_cuda_mo
 /** As in the struct above. */
 dpe_status dpe_cuda_available(const char *device, struct dpe_error *err);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

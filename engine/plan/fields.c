@@ -2,7 +2,6 @@
 #include "engine/plan/fields.h"
 
 #include <math.h>
-#include <string.h>
 
 #define LONGEST 0x1p40 /* tokens */
 #define SIDE    0x1p20 /* pairs, layers, heads */

@@ -7,7 +7,6 @@
 #define DPE_LADDER_H
 
 #include "engine/base/base.h"
-#include "engine/model/model.h"
 
 /** Who is told, in one line each time, that a device goes without a kernel that failed its test;
  * NULL: nobody. For the whole process. */

@@ -9,8 +9,6 @@
  * again from such a line give the same bits as before. */
 #include "engine/session/session_internal.h"
 
-#include <string.h>
-
 static uint64_t state_bytes(const struct dpe_session *s)
 {
     return (uint64_t)dpe_recurrent_floats(&s->config->recurrent) * sizeof(float);

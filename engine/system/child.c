@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -17,13 +16,6 @@
 #include "engine/system/platform.h"
 
 extern char **environ;
-
-static void close_end(const int *end)
-{
-    if (*end >= 0) {
-        close(*end);
-    }
-}
 
 /** How a child is started. */
 struct start {
@@ -207,8 +199,8 @@ dpe_status dpe_child_run(char *const *argv, bool silent, int *code, struct dpe_e
 {
     sigset_t before;
     pid_t pid = -1;
-    DPE_SCOPED(close_end) int held = -1;
-    DPE_SCOPED(close_end) int nowhere = silent ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
+    DPE_SCOPED(dpe_close_fd) int held = -1;
+    DPE_SCOPED(dpe_close_fd) int nowhere = silent ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1;
     if (silent && nowhere < 0) {
         return dpe_fail(err, DPE_IO, "/dev/null cannot be opened: %s", strerror(errno));
     }
@@ -333,7 +325,7 @@ static dpe_status explain(const char *name, int code, int stream, struct dpe_err
 static void close_streams(const struct start *how)
 {
     for (int i = 0; i < 3; i++) {
-        close_end(&how->streams[i]);
+        dpe_close_fd(&how->streams[i]);
     }
 }
 
@@ -346,7 +338,7 @@ dpe_status dpe_child_filter(char *const *argv, const char *input, size_t n,
                         .group = true};
     sigset_t mask;
     pid_t pid = -1;
-    DPE_SCOPED(close_end) int held = -1;
+    DPE_SCOPED(dpe_close_fd) int held = -1;
     int code = 0;
     if (how.streams[STREAM_IN] < 0 || how.streams[STREAM_OUT] < 0 || how.streams[STREAM_ERR] < 0) {
         return dpe_fail(err, DPE_NO_MEMORY, "%s: no memory for its input and output: %s", argv[0],

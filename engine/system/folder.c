@@ -11,12 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 char *dpe_folder_join(const char *folder, const char *name)
 {
     size_t n = strlen(folder) + strlen(name) + 2;
@@ -30,8 +24,8 @@ char *dpe_folder_join(const char *folder, const char *name)
 char *dpe_folder_beside(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
-    if (is_folder(path) || slash == NULL) {
-        return dpe_folder_join(slash == NULL && !is_folder(path) ? "." : path, name);
+    if (dpe_is_folder(path) || slash == NULL) {
+        return dpe_folder_join(slash == NULL && !dpe_is_folder(path) ? "." : path, name);
     }
     DPE_OWNED char *folder = strndup(path, (size_t)(slash - path));
     return folder != NULL ? dpe_folder_join(folder, name) : NULL;
@@ -111,10 +105,10 @@ static char *snapshots(const char *given)
     DPE_OWNED char *trimmed = strndup(given, (size_t)(name + n - given));
     DPE_OWNED char *inside = trimmed != NULL ? dpe_folder_join(trimmed, "snapshots") : NULL;
     char *found = NULL;
-    if (inside != NULL && is_folder(inside)) {
+    if (inside != NULL && dpe_is_folder(inside)) {
         found = inside;
         inside = NULL;
-    } else if (trimmed != NULL && is_folder(trimmed) &&
+    } else if (trimmed != NULL && dpe_is_folder(trimmed) &&
                strcmp(trimmed + (name - given), "snapshots") == 0) {
         found = trimmed;
         trimmed = NULL;

@@ -323,8 +323,12 @@ static char at(const struct dpe_json_scan *scan, size_t place)
     return place >= scan->n ? '\0' : scan->text[place];
 }
 
-/* The next character that is not white space; '\0' at the end and after a problem. */
-static char peek(struct dpe_json_scan *scan)
+bool dpe_json_scan_is(const struct dpe_json_scan_text *text, const char *word)
+{
+    return is_token(text->bytes, text->n, word);
+}
+
+char dpe_json_scan_peek(struct dpe_json_scan *scan)
 {
     while (scan->at < scan->n && strchr(" \t\n\r", scan->text[scan->at]) != NULL &&
            scan->text[scan->at] != '\0') {
@@ -335,7 +339,7 @@ static char peek(struct dpe_json_scan *scan)
 
 static bool take(struct dpe_json_scan *scan, char c)
 {
-    if (peek(scan) != c) {
+    if (dpe_json_scan_peek(scan) != c) {
         return false;
     }
     scan->at++;
@@ -463,7 +467,7 @@ static size_t digits(const struct dpe_json_scan *scan, size_t from)
 
 bool dpe_json_scan_unsigned(struct dpe_json_scan *scan, uint64_t *number)
 {
-    char c = peek(scan);
+    char c = dpe_json_scan_peek(scan);
     size_t n = digits(scan, scan->at);
     char after = at(scan, scan->at + n);
     if (n == 0 || (c == '0' && n > 1) || (after != '\0' && strchr(".eE", after) != NULL)) {
@@ -525,7 +529,7 @@ static bool skip_value(struct dpe_json_scan *scan, int depth)
 {
     struct dpe_json_scan_text text;
     bool first = true;
-    char c = peek(scan);
+    char c = dpe_json_scan_peek(scan);
     if (depth > MAX_DEPTH) {
         return problem(scan, "expected at most 128 levels of nesting");
     }
@@ -557,7 +561,7 @@ bool dpe_json_scan_skip(struct dpe_json_scan *scan)
 
 bool dpe_json_scan_end(struct dpe_json_scan *scan)
 {
-    peek(scan);
+    dpe_json_scan_peek(scan);
     return scan->problem == NULL &&
            (scan->at == scan->n || problem(scan, "expected nothing after the JSON value"));
 }

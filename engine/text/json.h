@@ -101,6 +101,10 @@ struct dpe_json_scan_text {
     size_t n;
 };
 
+/** Whether the string is this one. */
+bool dpe_json_scan_is(const struct dpe_json_scan_text *text, const char *word);
+/** The next character that is not white space; '\0' at the end and after a problem. */
+char dpe_json_scan_peek(struct dpe_json_scan *scan);
 /** Take the opening c ('{' or '['). */
 bool dpe_json_scan_open(struct dpe_json_scan *scan, char c);
 /** After an opening '{': true with the next key (its ':' is taken), false at the '}' (taken) or on

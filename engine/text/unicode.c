@@ -142,21 +142,9 @@ int dpe_hex_digit(char c)
 
 uint32_t dpe_utf8_next(const char *s, size_t *n)
 {
-    const unsigned char *u = (const unsigned char *)s;
-    if (u[0] < 0x80) {
-        *n = 1;
-        return u[0];
-    }
-    if (u[0] < 0xe0) {
-        *n = 2;
-        return (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu);
-    }
-    if (u[0] < 0xf0) {
-        *n = 3;
-        return (u[0] & 0x0fu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
-    }
-    *n = 4;
-    return (u[0] & 0x07u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu);
+    utf8proc_int32_t point = (unsigned char)*s;
+    *n = point < 0x80 ? 1 : (size_t)utf8proc_iterate((const utf8proc_uint8_t *)s, -1, &point);
+    return (uint32_t)point;
 }
 
 const char *dpe_utf8_before(const char *s)
@@ -169,14 +157,7 @@ const char *dpe_utf8_before(const char *s)
 
 size_t dpe_utf8_put(uint32_t point, char out[4])
 {
-    static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    const size_t n = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
-    for (size_t i = n - 1; i > 0; i--) {
-        out[i] = (char)(0x80 | (point & 0x3f));
-        point >>= 6;
-    }
-    out[0] = (char)(lead[n] | point);
-    return n;
+    return (size_t)utf8proc_encode_char((utf8proc_int32_t)point, (utf8proc_uint8_t *)out);
 }
 
 size_t dpe_utf8_bad_length(const char *s, size_t n)

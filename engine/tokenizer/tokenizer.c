@@ -4,10 +4,8 @@
 #include "engine/system/folder.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Ten times the largest file in use. */
 enum { MAX_FILE = 1 << 28 };
@@ -390,13 +388,14 @@ static dpe_status load_parts(struct dpe_tokenizer *t, const json_t *root, struct
     }
     /* ByteLevel among the pre-tokenizers decides how the vocabulary is read, normalisers how its
      * added tokens are. */
-    DPE_TRY(dpe_load_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), err));
-    DPE_TRY(dpe_load_normalizer(t, json_object_get(root, "normalizer"), err));
+    DPE_TRY(dpe_load_component(t, root, "pre_tokenizer", err));
+    DPE_TRY(dpe_load_component(t, root, "normalizer", err));
     DPE_TRY(check_growth(t, err));
     DPE_TRY(load_model(t, model, json_object_get(root, "added_tokens"), err));
-    DPE_TRY(dpe_load_decoder(t, json_object_get(root, "decoder"), err));
+    t->has_decoder = json_is_object(json_object_get(root, "decoder"));
+    DPE_TRY(dpe_load_component(t, root, "decoder", err));
     DPE_TRY(check_decoder_growth(t, err));
-    return dpe_load_post_processor(t, json_object_get(root, "post_processor"), err);
+    return dpe_load_component(t, root, "post_processor", err);
 }
 
 /* From tokenizer.json, or the metadata of a GGUF file. */
@@ -426,9 +425,8 @@ static dpe_status load(struct dpe_tokenizer *t, const char *path, bool gguf, str
 dpe_status dpe_tokenizer_open(const char *path, struct dpe_tokenizer **tokenizer,
                               struct dpe_error *err)
 {
-    struct stat info;
     DPE_SCOPED(dpe_tokenizer_close_scoped) struct dpe_tokenizer *made = NULL;
-    bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    bool folder = dpe_is_folder(path);
     DPE_TRY(folder ? DPE_OK : dpe_folder_explain(path, err));
     DPE_TRY(DPE_NEW(&made, 1, err, "%s: no memory", path));
     dpe_text_put(&made->path, folder ? "%s/tokenizer.json" : "%s", path);

@@ -18,16 +18,6 @@ static dpe_status unknown(const struct dpe_json_reader *r, const char *what, con
                     dpe_json_quote(quoted, name, strlen(name)));
 }
 
-/* The index of a word among n, n: none. */
-static size_t index_of(const char *word, const char *const *words, size_t n)
-{
-    size_t i = 0;
-    while (i < n && strcmp(word, words[i]) != 0) {
-        i++;
-    }
-    return i;
-}
-
 /* Loads a component of some kind, whose type is not Sequence. */
 typedef dpe_status (*load_one)(struct dpe_tokenizer *t, struct dpe_json_reader *r,
                                const char *type);
@@ -132,11 +122,6 @@ static dpe_status load_normalizer(struct dpe_tokenizer *t, struct dpe_json_reade
     return unknown(r, "type", type);
 }
 
-dpe_status dpe_load_normalizer(struct dpe_tokenizer *t, json_t *component, struct dpe_error *err)
-{
-    return load(t, "normalizer", "normalizers", load_normalizer, component, 0, err);
-}
-
 /* -------------------------------------------------------------------------------- pre-tokenizer */
 
 static struct dpe_step *next_step(struct dpe_tokenizer *t, struct dpe_json_reader *r,
@@ -164,11 +149,11 @@ static dpe_status load_split(struct dpe_tokenizer *t, struct dpe_json_reader *r)
     if (r->status != DPE_OK) {
         return r->status;
     }
-    size_t found = index_of(behavior, behaviors, 5);
-    if (found == 5) {
+    const char *const *found = DPE_NAMED(behaviors, behavior);
+    if (found == NULL) {
         return unknown(r, "Split behavior", behavior);
     }
-    step->behavior = (enum dpe_split_behavior)found;
+    step->behavior = (enum dpe_split_behavior)(found - behaviors);
     step->invert = invert;
     bool literal = dpe_json_member(&pattern, "String") != NULL;
     const char *text = dpe_tokenizer_need_string(&pattern, literal ? "String" : "Regex");
@@ -267,7 +252,7 @@ static dpe_status load_metaspace(struct dpe_tokenizer *t, struct dpe_json_reader
 static dpe_status load_pre_tokenizer(struct dpe_tokenizer *t, struct dpe_json_reader *r,
                                      const char *type)
 {
-    static const struct {
+    static const struct kind {
         const char *type;
         dpe_status (*load)(struct dpe_tokenizer *t, struct dpe_json_reader *r);
     } kinds[] = {{"Split", load_split},
@@ -280,17 +265,8 @@ static dpe_status load_pre_tokenizer(struct dpe_tokenizer *t, struct dpe_json_re
                         "pre_tokenizer: a component after ByteLevel is not "
                         "supported");
     }
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(type, kinds[i].type) == 0) {
-            return kinds[i].load(t, r);
-        }
-    }
-    return unknown(r, "type", type);
-}
-
-dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *t, json_t *component, struct dpe_error *err)
-{
-    return load(t, "pre_tokenizer", "pretokenizers", load_pre_tokenizer, component, 0, err);
+    const struct kind *kind = DPE_NAMED(kinds, type);
+    return kind != NULL ? kind->load(t, r) : unknown(r, "type", type);
 }
 
 /* -------------------------------------------------------------------------------------- decoder */
@@ -303,17 +279,16 @@ static dpe_status load_decoder(struct dpe_tokenizer *t, struct dpe_json_reader *
                                         [DPE_DECODE_FUSE] = "Fuse",
                                         [DPE_DECODE_STRIP] = "Strip",
                                         [DPE_DECODE_METASPACE] = "Metaspace"};
-    enum { KINDS = sizeof kinds / sizeof kinds[0] };
     enum dpe_prepend prepend = DPE_PREPEND_NEVER;
-    size_t kind = index_of(type, kinds, KINDS);
-    if (kind == KINDS) {
+    const char *const *kind = DPE_NAMED(kinds, type);
+    if (kind == NULL) {
         return unknown(r, "type", type);
     }
     if (t->n_decoders == DPE_MAX_STEPS) {
         return too_many(r);
     }
     struct dpe_decoder *decoder = t->decoders + t->n_decoders++;
-    decoder->kind = (enum dpe_decoder_kind)kind;
+    decoder->kind = (enum dpe_decoder_kind)(kind - kinds);
     switch (decoder->kind) {
     case DPE_DECODE_REPLACE:
         return load_replace(r, &decoder->pattern, &decoder->content);
@@ -331,12 +306,6 @@ static dpe_status load_decoder(struct dpe_tokenizer *t, struct dpe_json_reader *
     default:
         return DPE_OK;
     }
-}
-
-dpe_status dpe_load_decoder(struct dpe_tokenizer *t, json_t *component, struct dpe_error *err)
-{
-    t->has_decoder = component != NULL && !json_is_null(component);
-    return load(t, "decoder", "decoders", load_decoder, component, 0, err);
 }
 
 /* ------------------------------------------------------------------------------- post-processor */
@@ -411,8 +380,16 @@ static dpe_status load_post_processor(struct dpe_tokenizer *t, struct dpe_json_r
     return load_template(t, r);
 }
 
-dpe_status dpe_load_post_processor(struct dpe_tokenizer *t, json_t *component,
-                                   struct dpe_error *err)
+dpe_status dpe_load_component(struct dpe_tokenizer *t, const json_t *root, const char *name,
+                              struct dpe_error *err)
 {
-    return load(t, "post_processor", "processors", load_post_processor, component, 0, err);
+    static const struct part {
+        const char *name, *sequence;
+        load_one one;
+    } parts[] = {{"normalizer", "normalizers", load_normalizer},
+                 {"pre_tokenizer", "pretokenizers", load_pre_tokenizer},
+                 {"decoder", "decoders", load_decoder},
+                 {"post_processor", "processors", load_post_processor}};
+    const struct part *part = DPE_NAMED(parts, name);
+    return load(t, name, part->sequence, part->one, json_object_get(root, name), 0, err);
 }

@@ -4,7 +4,6 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/tokenizer_parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct encoder {

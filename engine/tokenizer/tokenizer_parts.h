@@ -299,16 +299,10 @@ json_t *dpe_tokenizer_need_object(struct dpe_json_reader *reader, const char *ke
 dpe_status dpe_tokenizer_read_id(const json_t *value, const char *where, const char *token,
                                  int32_t *id, struct dpe_error *err);
 
-/** The components; NULL and JSON null mean that there is none. */
-dpe_status dpe_load_normalizer(struct dpe_tokenizer *tokenizer, json_t *component,
-                               struct dpe_error *err);
-dpe_status dpe_load_pre_tokenizer(struct dpe_tokenizer *tokenizer, json_t *component,
-                                  struct dpe_error *err);
-dpe_status dpe_load_decoder(struct dpe_tokenizer *tokenizer, json_t *component,
-                            struct dpe_error *err);
-/** After the vocabulary: its ids are checked. */
-dpe_status dpe_load_post_processor(struct dpe_tokenizer *tokenizer, json_t *component,
-                                   struct dpe_error *err);
+/** The component "normalizer", "pre_tokenizer", "decoder" or, after the vocabulary, whose ids are
+ * checked, "post_processor"; NULL and JSON null mean that there is none. */
+dpe_status dpe_load_component(struct dpe_tokenizer *tokenizer, const json_t *root, const char *name,
+                              struct dpe_error *err);
 
 /** What stands beside tokenizer.json at `path` is put into `root`, what is in it: tokens, and the
  * space before a text. `fingerprint` changes where `root` does. DPE_BAD_DATA names the file that is

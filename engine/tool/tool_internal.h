@@ -5,8 +5,6 @@
 #ifndef DPE_TOOL_INTERNAL_H
 #define DPE_TOOL_INTERNAL_H
 
-#include <string.h>
-
 #include "engine/tool/tool.h"
 
 /** Whether this is an entry of a table of options, not its end. */

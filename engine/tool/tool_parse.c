@@ -1,7 +1,6 @@
 /* A command line against the option tables of a tool, read by getopt_long. */
 #include "engine/tool/tool_internal.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>

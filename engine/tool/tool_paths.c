@@ -54,8 +54,7 @@ static char *in_folder(const char *folder, const char *name)
 
 const char *dpe_tool_table(const char *arg)
 {
-    struct stat info;
-    char **kept = stat(arg, &info) == 0 && S_ISDIR(info.st_mode) ? keep_path() : NULL;
+    char **kept = dpe_is_folder(arg) ? keep_path() : NULL;
     if (kept == NULL) {
         return arg;
     }

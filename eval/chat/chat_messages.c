@@ -28,18 +28,14 @@ static void wrong(struct reading *reading, const char *member, const char *what)
 /* The text of a part, which its type names; NULL: it is of another type, or has none. */
 static const json_t *text_of_part(const json_t *part)
 {
-    static const struct {
+    static const struct kind {
         const char *type, *member;
     } kinds[] = {
         {"text", "text"}, {"input_text", "text"}, {"output_text", "text"}, {"refusal", "refusal"}};
     const char *type = json_string_value(json_object_get(part, "type"));
-    for (size_t i = 0; type != NULL && i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(type, kinds[i].type) == 0) {
-            const json_t *text = json_object_get(part, kinds[i].member);
-            return json_is_string(text) ? text : NULL;
-        }
-    }
-    return NULL;
+    const struct kind *kind = type != NULL ? DPE_NAMED(kinds, type) : NULL;
+    const json_t *text = kind != NULL ? json_object_get(part, kind->member) : NULL;
+    return json_is_string(text) ? text : NULL;
 }
 
 /* The texts of the parts, one a line. */

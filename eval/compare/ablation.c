@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ------------------------------------------------------------------------------------- reading */
 
@@ -81,16 +80,11 @@ dpe_status dpe_ablation_read(const char *path, const char *norms,
 enum { EIGHTHS = 8 };
 
 static const char *const names[] = {"rank", "top-k", "last-k", "window", "scaled-length"};
-enum { N_NAMES = sizeof names / sizeof names[0] };
 
 int dpe_ablation_find(const char *name)
 {
-    for (int i = 0; i < N_NAMES; i++) {
-        if (strcmp(names[i], name) == 0) {
-            return i;
-        }
-    }
-    return -1;
+    const char *const *found = DPE_NAMED(names, name);
+    return found != NULL ? (int)(found - names) : -1;
 }
 
 /* A new last step with the window and pairs of the detection, and its scales, or `scale` > 0 for

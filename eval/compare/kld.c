@@ -4,7 +4,6 @@
 #include "eval/task/stats.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* With p = e^(a − most) / sum and q alike, KL(p‖q) = Σ p (a − b) − ln Σ e^a + ln Σ e^b: an

@@ -218,22 +218,12 @@ dpe_status dpe_results_collect(struct dpe_results *results, const struct dpe_com
     return DPE_OK;
 }
 
-static bool named(const char *const *names, int n, const char *name)
-{
-    for (int i = 0; i < n; i++) {
-        if (strcmp(names[i], name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 int dpe_results_categories(const struct dpe_suite *suite, const char **names, int size)
 {
     int n = 0;
     for (size_t t = 0; t < suite->n_tasks && n + 1 < size; t++) {
         const char *category = suite->tasks[t].category;
-        if (category[0] != '\0' && !named(names, n, category)) {
+        if (category[0] != '\0' && dpe_named(names, (size_t)n, sizeof *names, category) == NULL) {
             names[n++] = category;
         }
     }

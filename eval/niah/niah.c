@@ -1,7 +1,6 @@
 /* The needle task: opened, and its samples cut to length. */
 #include "eval/niah/niah_parts.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 #include "eval/ruler/ruler2_parts.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "eval/score/pytext.h"
 

@@ -34,11 +34,6 @@ static bool make_room(struct reading *reading, void *list, size_t n, size_t size
     return good(reading);
 }
 
-static bool is(const struct dpe_json_scan_text *key, const char *name)
-{
-    return strlen(name) == key->n && memcmp(key->bytes, name, key->n) == 0;
-}
-
 /* Whether the list has another element; false also after a failure. */
 static bool element(struct reading *reading, bool *first)
 {
@@ -59,11 +54,7 @@ static const char *string(struct reading *reading)
 /* The next character that is no white space, '\0' at the end of the file and after a failure. */
 static char peek(struct reading *reading)
 {
-    struct dpe_json_scan *scan = &reading->scan;
-    while (scan->at < scan->n && strchr(" \t\r\n", scan->text[scan->at]) != NULL) {
-        scan->at++;
-    }
-    return good(reading) && scan->at < scan->n ? scan->text[scan->at] : '\0';
+    return good(reading) ? dpe_json_scan_peek(&reading->scan) : '\0';
 }
 
 /* The elements of a list, or one after another, as the hub's files have them: a row a line. */
@@ -143,7 +134,7 @@ static void read_answer(struct reading *reading)
     bool first = true, first_text = true, found = false;
     dpe_json_scan_open(&reading->scan, '{');
     while (member(reading, &first, &key)) {
-        if (!is(&key, "text")) {
+        if (!dpe_json_scan_is(&key, "text")) {
             dpe_json_scan_skip(&reading->scan);
             continue;
         }
@@ -197,18 +188,18 @@ static void read_squad_question(struct reading *reading, size_t group, bool row)
     bool first = true, impossible = false, whole = false;
     dpe_json_scan_open(&reading->scan, '{');
     while (member(reading, &first, &key)) {
-        if (row && is(&key, "data")) {
+        if (row && dpe_json_scan_is(&key, "data")) {
             read_articles(reading);
             whole = true;
-        } else if (row && is(&key, "context")) {
+        } else if (row && dpe_json_scan_is(&key, "context")) {
             context = string(reading);
-        } else if (row && is(&key, "title")) {
+        } else if (row && dpe_json_scan_is(&key, "title")) {
             title = string(reading);
-        } else if (is(&key, "question")) {
+        } else if (dpe_json_scan_is(&key, "question")) {
             question.text = string(reading);
-        } else if (is(&key, "answers")) {
+        } else if (dpe_json_scan_is(&key, "answers")) {
             read_answers(reading);
-        } else if (is(&key, "is_impossible")) {
+        } else if (dpe_json_scan_is(&key, "is_impossible")) {
             impossible = truth(reading);
         } else {
             dpe_json_scan_skip(&reading->scan);
@@ -256,9 +247,9 @@ static void read_paragraph(struct reading *reading, size_t group)
     bool first = true;
     dpe_json_scan_open(&reading->scan, '{');
     while (member(reading, &first, &key)) {
-        if (is(&key, "context")) {
+        if (dpe_json_scan_is(&key, "context")) {
             context = string(reading);
-        } else if (is(&key, "qas")) {
+        } else if (dpe_json_scan_is(&key, "qas")) {
             bool first_question = true;
             dpe_json_scan_open(&reading->scan, '[');
             while (element(reading, &first_question)) {
@@ -284,7 +275,7 @@ static void read_articles(struct reading *reading)
         bool first_key = true;
         dpe_json_scan_open(&reading->scan, '{');
         while (member(reading, &first_key, &key)) {
-            if (!is(&key, "paragraphs")) {
+            if (!dpe_json_scan_is(&key, "paragraphs")) {
                 dpe_json_scan_skip(&reading->scan);
                 continue;
             }
@@ -389,10 +380,10 @@ static void read_columns(struct reading *reading)
     bool first = true, first_title = true;
     dpe_json_scan_open(&reading->scan, '{');
     while (member(reading, &first, &key)) {
-        bool title = is(&key, "title");
+        bool title = dpe_json_scan_is(&key, "title");
         titles = title ? reading->scan : titles;
-        sentences = is(&key, "sentences") ? reading->scan.at : sentences;
-        if (title || is(&key, "sentences")) {
+        sentences = dpe_json_scan_is(&key, "sentences") ? reading->scan.at : sentences;
+        if (title || dpe_json_scan_is(&key, "sentences")) {
             pass_list(reading);
         } else {
             dpe_json_scan_skip(&reading->scan);
@@ -431,13 +422,13 @@ static void read_hotpot_question(struct reading *reading)
     bool first = true, first_paragraph = true;
     dpe_json_scan_open(&reading->scan, '{');
     while (member(reading, &first, &key)) {
-        if (is(&key, "question")) {
+        if (dpe_json_scan_is(&key, "question")) {
             question.text = string(reading);
-        } else if (is(&key, "answer")) {
+        } else if (dpe_json_scan_is(&key, "answer")) {
             add_answer(reading, string(reading));
-        } else if (is(&key, "context") && peek(reading) == '{') {
+        } else if (dpe_json_scan_is(&key, "context") && peek(reading) == '{') {
             read_columns(reading);
-        } else if (is(&key, "context")) {
+        } else if (dpe_json_scan_is(&key, "context")) {
             dpe_json_scan_open(&reading->scan, '[');
             while (element(reading, &first_paragraph)) {
                 read_titled(reading);

@@ -1,7 +1,6 @@
 /* For programs elsewhere: a plan as a table; what other runtimes compute from a configuration, and
  * what they apply of a table. */
 #include <math.h>
-#include <string.h>
 
 #include "engine/model/model.h"
 #include "engine/plan/plan.h"

@@ -15,6 +15,7 @@ import unicodedata
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 TABLES = pathlib.Path(__file__).parents[2] / "engine/text/unicode_tables.h"
+CASEFOLD = 1 << 10
 IGNORABLE = ["Mn", "Me", "Cf", "Lm", "Sk"]
 utf8proc = ctypes.CDLL("libutf8proc.so.2")
 utf8proc.utf8proc_category_string.restype = ctypes.c_char_p
@@ -62,38 +63,42 @@ def table(kind, name, rows, form):
     print("};\n")
 
 
-def specials(case):
-    """Characters that become several, [(c, text)]; of all others utf8proc is asserted to have the case of Python, where both
-    know the two characters."""
-    simple = {"lower": utf8proc.utf8proc_tolower, "upper": utf8proc.utf8proc_toupper,
-              "title": utf8proc.utf8proc_totitle}[case]
-    several = []
+def several(c, case):
+    """What pytext.c makes of a character that its folding makes several; None where it is one."""
+    simple = getattr(utf8proc, f"utf8proc_to{case}")
+    parts = (ctypes.c_int32 * 3)()
+    n = utf8proc.utf8proc_decompose_char(c, parts, 3, CASEFOLD, None)
+    if n < 2 or CATEGORY[c] == "Lu" or (case == "title" and CATEGORY[simple(c)] == "Lt"):
+        return None
+    if case == "upper":
+        return "".join(chr(simple(part)) for part in parts[:n])
+    first = next(i for i in range(n) if simple(parts[i]) != parts[i])
+    return "".join(chr(simple(part) if i <= first else 0x345 if part == 0x3B9 else part)
+                   for i, part in enumerate(parts[:n]))
+
+
+def check(case):
+    """utf8proc has the case of Python of every character that is one in both, where both know the two; and those that
+    become several are those of pytext.c."""
+    simple = getattr(utf8proc, f"utf8proc_to{case}")
     for c in ALL:
         text = getattr(chr(c), case)()
-        if len(text) > 1:
-            several.append((c, text))
-        else:
+        if case != "lower" and (len(text) > 1 or several(c, case)):
+            assert text == several(c, case)
+        elif (c, text) != (0x130, "i\u0307"):
             assert ord(text) == (simple(c) if chr(c).isprintable() and chr(simple(c)).isprintable() else c)
-    return several
 
 
 def main():
-    assert specials("lower") == [(0x130, "i\u0307")]
-    zeros = [c for c in ALL if unicodedata.decimal(chr(c), -1) == 0]
+    for case in ("lower", "upper", "title"):
+        check(case)
     for c in ALL:
-        value = unicodedata.decimal(chr(c), -1)
-        assert value < 0 or c - value in zeros
+        before = next(n for n in range(99) if unicodedata.category(chr(c - n)) != "Nd") if c > 99 else 0
+        assert c < 100 or unicodedata.decimal(chr(c), -1) == (before - 1 if before == 0 else (before - 1) % 10)
     print(f"/* Made by case_tables.py from Python {sys.version_info[0]}.{sys.version_info[1]}"
           f" (Unicode {unicodedata.unidata_version}). Do not edit. */")
     print("/* clang-format off */")
     print('#include "eval/score/pytext.h"\n\n#include <utf8proc.h>\n')
-    for name in ("upper", "title"):
-        table("struct dpe_case_special", f"{name}_special[]", specials(name), lambda r: "{%#x, {%s}}" % (
-            r[0], ", ".join("%#x" % ord(ch) for ch in r[1])))
-        print(f"const struct dpe_case_specials dpe_case_{name}_special = {{"
-              f"\n    {name}_special, sizeof {name}_special / sizeof {name}_special[0]}};\n")
-    table("uint32_t", "zeros[]", zeros, lambda c: "%#x" % c)
-    print("const struct dpe_case_zeros dpe_case_digits = {zeros, sizeof zeros / sizeof zeros[0]};\n")
     # Digits that are no decimals (superscripts).
     digits = [c for c in ALL if chr(c).isdigit() and not chr(c).isdecimal()]
     numeric = [c for c in ALL if chr(c).isnumeric()]

@@ -194,21 +194,11 @@ static char *without_nul(const struct dpe_json_scan_text *text)
     return bytes;
 }
 
-/* The character that the next value begins with. */
-static char next_character(struct dpe_json_scan *scan)
-{
-    while (scan->at < scan->n && strchr(" \t\r", scan->text[scan->at]) != NULL &&
-           scan->text[scan->at] != '\0') {
-        scan->at++;
-    }
-    return scan->at < scan->n ? scan->text[scan->at] : '\0';
-}
-
 /* Numbers end where a ',', ']', '}' or white space stands; they are cut off by `end` later, when
  * the scan has passed what follows. */
 static bool read_item(struct dpe_json_scan *scan, struct dpe_json_item *item, size_t *end)
 {
-    char c = next_character(scan);
+    char c = dpe_json_scan_peek(scan);
     size_t start = scan->at;
     *item = (struct dpe_json_item){.kind = DPE_JSON_NULL, .text = nothing};
     *end = 0;
@@ -270,7 +260,7 @@ static bool read_field(struct dpe_json_scan *scan, struct dpe_json_field *field,
                        bool *memory)
 {
     size_t end = 0;
-    if (next_character(scan) != '[') {
+    if (dpe_json_scan_peek(scan) != '[') {
         bool good = read_item(scan, &field->value, &end);
         end_number(scan, ends, end);
         return good;
@@ -293,7 +283,7 @@ static struct dpe_json_field *find_field(struct dpe_json_field *fields, size_t n
                                          const struct dpe_json_scan_text *key)
 {
     for (size_t i = 0; i < n_fields; i++) {
-        if (strlen(fields[i].name) == key->n && memcmp(fields[i].name, key->bytes, key->n) == 0) {
+        if (dpe_json_scan_is(key, fields[i].name)) {
             return fields + i;
         }
     }

@@ -88,17 +88,17 @@ static bool is_cased(uint32_t point)
     return dpe_py_small(point) || dpe_py_capital(point) || dpe_unicode_has(&dpe_unicode_Lt, point);
 }
 
+/* Decimal digits stand in rows from 0 to 9, one behind another without a gap in some. */
 int dpe_py_digit(uint32_t point)
 {
     if (point < 0x80) {
         return point >= '0' && point <= '9' ? (int)(point - '0') : -1;
     }
-    for (size_t i = 0; i < dpe_case_digits.n && dpe_case_digits.points[i] <= point; i++) {
-        if (point - dpe_case_digits.points[i] < 10) {
-            return (int)(point - dpe_case_digits.points[i]);
-        }
+    int before = -1;
+    while (dpe_py_is(&dpe_unicode_Nd, point - (uint32_t)(before + 1))) {
+        before++;
     }
-    return -1;
+    return before < 0 ? -1 : before % 10;
 }
 
 struct dpe_span dpe_py_strip(struct dpe_span text)
@@ -231,26 +231,27 @@ dpe_status dpe_py_lower(struct dpe_span text, struct dpe_text *out)
     return lower_from(text, text.s, text.s + text.n, out);
 }
 
-static const struct dpe_case_special *special(const struct dpe_case_specials *list, uint32_t point)
+/* The case of a character, which may be several: those of its folding, unless it is a capital or
+ * has a form of titles. There the first that has a case becomes a capital, and an iota goes below
+ * it. */
+static dpe_status put_case(bool title, uint32_t point, struct dpe_text *out)
 {
-    for (size_t i = 0; i < list->n; i++) {
-        if (list->items[i].point == point) {
-            return list->items + i;
-        }
+    enum { IOTA = 0x3b9, IOTA_BELOW = 0x345, MOST = 3 };
+    const simple_case to = title ? utf8proc_totitle : utf8proc_toupper;
+    const uint32_t own = moved(to, point);
+    utf8proc_int32_t parts[MOST];
+    const utf8proc_ssize_t n =
+        utf8proc_decompose_char((utf8proc_int32_t)point, parts, MOST, UTF8PROC_CASEFOLD, NULL);
+    if (n < 2 || dpe_unicode_has(&dpe_unicode_Lu, point) ||
+        (title && dpe_unicode_has(&dpe_unicode_Lt, own))) {
+        return put(own, out);
     }
-    return NULL;
-}
-
-/* The case of a character, which may be several. */
-static dpe_status put_case(const struct dpe_case_specials *specials, simple_case to, uint32_t point,
-                           struct dpe_text *out)
-{
-    const struct dpe_case_special *own = special(specials, point);
-    if (own == NULL) {
-        return put(moved(to, point), out);
-    }
-    for (int i = 0; i < 3 && own->to[i] != 0; i++) {
-        DPE_TRY(put(own->to[i], out));
+    bool capital = true;
+    for (utf8proc_ssize_t i = 0; i < n; i++) {
+        const utf8proc_int32_t rest = parts[i] == IOTA ? IOTA_BELOW : parts[i];
+        const utf8proc_int32_t cased = to(parts[i]);
+        DPE_TRY(put((uint32_t)(capital || !title ? cased : rest), out));
+        capital = capital && cased == parts[i];
     }
     return DPE_OK;
 }
@@ -265,7 +266,7 @@ dpe_status dpe_py_title(struct dpe_span text, bool once, struct dpe_text *out)
         uint32_t point = dpe_py_next(s, end, &n);
         DPE_TRY(inside   ? lower_from(text, s, s + n, out)
                 : n == 1 ? dpe_py_upper((struct dpe_span){s, 1}, out)
-                         : put_case(&dpe_case_title_special, utf8proc_totitle, point, out));
+                         : put_case(true, point, out));
         inside = once || is_cased(point);
         s += n;
     }
@@ -321,8 +322,7 @@ dpe_status dpe_py_upper(struct dpe_span text, struct dpe_text *out)
             continue;
         }
         uint32_t point = dpe_py_next(s, end, &n);
-        DPE_TRY(n == 1 ? dpe_text_append(out, s, 1, NULL)
-                       : put_case(&dpe_case_upper_special, utf8proc_toupper, point, out));
+        DPE_TRY(n == 1 ? dpe_text_append(out, s, 1, NULL) : put_case(false, point, out));
         s += n;
     }
     return dpe_text_append(out, "", 0, NULL);
@@ -350,77 +350,6 @@ bool dpe_span_starts(struct dpe_span text, struct dpe_span with)
     return text.n >= with.n && (with.n == 0 || memcmp(text.s, with.s, with.n) == 0);
 }
 
-static unsigned char from_end(const struct dpe_span *of, size_t i)
-{
-    return (unsigned char)of->s[of->n - 1 - i];
-}
-
-/* Of `part` read from its end: start of the largest suffix in the order of bytes (turned around
- * where `turned`), and its period. */
-static size_t largest_suffix(const struct dpe_span *part, bool turned, size_t *period)
-{
-    size_t best = SIZE_MAX; /* before the start: -1 */
-    size_t at = 0;
-    size_t k = 1;
-    *period = 1;
-    while (at + k < part->n) {
-        unsigned char a = from_end(part, at + k);
-        unsigned char b = from_end(part, best + k);
-        if (a == b) {
-            at += k == *period ? *period : 0;
-            k = k == *period ? 1 : k + 1;
-        } else if (turned ? a > b : a < b) {
-            at += k;
-            k = 1;
-            *period = at - best;
-        } else {
-            best = at++;
-            k = *period = 1;
-        }
-    }
-    return best + 1;
-}
-
-/* The first `part` in `text`, both read from their ends: Crochemore and Perrin's two-way search
- * (1991), linear and without memory, as memmem has it forwards. SIZE_MAX: it is not there. */
-static size_t search_from_end(const struct dpe_span *text, const struct dpe_span *part)
-{
-    size_t period = 0;
-    size_t other = 0;
-    size_t a = largest_suffix(part, false, &period);
-    size_t b = largest_suffix(part, true, &other);
-    size_t cut = a > b ? a : b;
-    period = a > b ? period : other;
-    bool periodic = cut + period <= part->n;
-    for (size_t i = 0; periodic && i < cut; i++) {
-        periodic = from_end(part, i) == from_end(part, i + period);
-    }
-    size_t rest = part->n - cut;
-    period = periodic ? period : (cut > rest ? cut : rest) + 1;
-    size_t known = 0; /* bytes of the start that are known to fit */
-    for (size_t at = 0; at + part->n <= text->n;) {
-        size_t i = known > cut ? known : cut;
-        while (i < part->n && from_end(part, i) == from_end(text, at + i)) {
-            i++;
-        }
-        if (i < part->n) {
-            at += i - cut + 1;
-            known = 0;
-            continue;
-        }
-        i = cut;
-        while (i > known && from_end(part, i - 1) == from_end(text, at + i - 1)) {
-            i--;
-        }
-        if (i <= known) {
-            return at;
-        }
-        at += period;
-        known = periodic ? part->n - period : 0;
-    }
-    return SIZE_MAX;
-}
-
 size_t dpe_span_find(struct dpe_span text, struct dpe_span part)
 {
     if (part.n == 0 || part.n > text.n) {
@@ -428,13 +357,4 @@ size_t dpe_span_find(struct dpe_span text, struct dpe_span part)
     }
     const char *at = memmem(text.s, text.n, part.s, part.n);
     return at == NULL ? SIZE_MAX : (size_t)(at - text.s);
-}
-
-size_t dpe_span_find_last(struct dpe_span text, struct dpe_span part)
-{
-    if (part.n == 0 || part.n > text.n) {
-        return part.n == 0 ? text.n : SIZE_MAX;
-    }
-    size_t at = search_from_end(&text, &part);
-    return at == SIZE_MAX ? SIZE_MAX : text.n - part.n - at;
 }

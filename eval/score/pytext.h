@@ -50,10 +50,9 @@ bool dpe_py_is(const struct dpe_unicode_class *category, uint32_t point);
 bool dpe_py_small(uint32_t point);
 bool dpe_py_capital(uint32_t point);
 
-/** Offset of the first (last) `part` in `text`, SIZE_MAX when it is not there; an empty part is at
- * 0 (at the end). O(text + part). */
+/** Offset of the first `part` in `text`, SIZE_MAX when it is not there; an empty part is at 0.
+ * O(text + part). */
 size_t dpe_span_find(struct dpe_span text, struct dpe_span part);
-size_t dpe_span_find_last(struct dpe_span text, struct dpe_span part);
 bool dpe_span_equal(struct dpe_span a, struct dpe_span b);
 bool dpe_span_starts(struct dpe_span text, struct dpe_span with);
 struct dpe_span dpe_span_of(const char *text);
@@ -61,21 +60,6 @@ struct dpe_span dpe_span_of_text(const struct dpe_text *text);
 
 /* ------------------------------------------------------------------ tables (case_tables.c) */
 
-/** One character that becomes two or three; 0 ends a list of two. utf8proc has all others. */
-struct dpe_case_special {
-    uint32_t point, to[3];
-};
-struct dpe_case_specials {
-    const struct dpe_case_special *items;
-    size_t n;
-};
-/** The zeros of all decimal digits, ascending; a digit's value is its distance to its zero. */
-struct dpe_case_zeros {
-    const uint32_t *points;
-    size_t n;
-};
-extern const struct dpe_case_specials dpe_case_upper_special, dpe_case_title_special;
-extern const struct dpe_case_zeros dpe_case_digits;
 /** Digits that are no decimals, and letters that are numbers. */
 extern const struct dpe_unicode_class dpe_case_other_digits, dpe_case_other_numbers;
 /** The rest is what engine/text says, but for characters that are newer than Python's tables,

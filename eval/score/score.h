@@ -13,7 +13,8 @@
 #include "engine/base/base.h"
 #include "eval/score/jsonl.h"
 
-typedef double (*dpe_rule)(const char *prediction, char *const *references, size_t n);
+typedef double dpe_scoring(const char *prediction, char *const *references, size_t n);
+typedef dpe_scoring *dpe_rule;
 
 /* RULER: control characters become newlines, white space at both ends goes. */
 /** Share of the references that the prediction holds, case-insensitive. n ≥ 1. */
@@ -41,15 +42,10 @@ double dpe_score_integer(const char *prediction, char *const *references, size_t
 /** The first reference is a word of the prediction, ASCII punctuation taken as spaces. */
 double dpe_score_word(const char *prediction, char *const *references, size_t n);
 /* The set "official". References of choice and debug are text and letter. */
-double dpe_score_choice(const char *prediction, char *const *references, size_t n);
-double dpe_score_dialogue(const char *prediction, char *const *references, size_t n);
-double dpe_score_debug(const char *prediction, char *const *references, size_t n);
-double dpe_score_number(const char *prediction, char *const *references, size_t n);
+dpe_scoring dpe_score_choice, dpe_score_dialogue, dpe_score_debug, dpe_score_number;
 /* The set "string", looser. */
-double dpe_score_choice_string(const char *prediction, char *const *references, size_t n);
-double dpe_score_dialogue_string(const char *prediction, char *const *references, size_t n);
-double dpe_score_debug_string(const char *prediction, char *const *references, size_t n);
-double dpe_score_number_string(const char *prediction, char *const *references, size_t n);
+dpe_scoring dpe_score_choice_string, dpe_score_dialogue_string, dpe_score_debug_string,
+    dpe_score_number_string;
 
 /** What the references of a task must be. */
 enum dpe_references {

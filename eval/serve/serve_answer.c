@@ -2,7 +2,6 @@
  * they begin. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/text/unicode.h"

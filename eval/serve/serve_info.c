@@ -1,10 +1,7 @@
 /* What the server says about itself: models, tokenizer, load. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "eval/serve/serve_tool.h"
-#include "outputs/remote/remote.h"
 
 json_t *dpe_serve_models(const struct dpe_serve_world *world)
 {

@@ -272,7 +272,7 @@ enum {
 };
 
 /* Members that are read, and by what. */
-static const struct {
+static const struct member_read {
     const char *key;
     unsigned by;
 } members_read[] = {
@@ -382,16 +382,6 @@ static const struct rule {
     {"random_seed", 0.0, NULL, false, false, "seed"},
 };
 
-static const struct rule *find_rule(const char *key)
-{
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
-        if (strcmp(rules[i].key, key) == 0) {
-            return &rules[i];
-        }
-    }
-    return NULL;
-}
-
 /* A word, {"type": word}, or a list of that one word. */
 static const char *word_of(const json_t *value)
 {
@@ -405,7 +395,7 @@ static const char *word_of(const json_t *value)
 
 static bool changes_nothing(const char *key, const json_t *value, bool tools)
 {
-    const struct rule *rule = find_rule(key);
+    const struct rule *rule = DPE_NAMED(rules, key);
     const char *word = word_of(value);
     if (json_is_null(value) || rule == NULL) {
         return dpe_json_is_nothing(value);
@@ -422,10 +412,9 @@ static bool changes_nothing(const char *key, const json_t *value, bool tools)
 
 static bool is_read(const char *key, unsigned by)
 {
-    for (size_t i = 0; i < sizeof members_read / sizeof members_read[0]; i++) {
-        if (strcmp(members_read[i].key, key) == 0) {
-            return (members_read[i].by & by) != 0;
-        }
+    const struct member_read *member = DPE_NAMED(members_read, key);
+    if (member != NULL) {
+        return (member->by & by) != 0;
     }
     for (size_t at = 0, n = 0; at < sizeof inert - 1; at += n + 1) {
         n = strcspn(inert + at, " ");
@@ -438,7 +427,7 @@ static bool is_read(const char *key, unsigned by)
 
 static void refuse_member(const char *key, struct dpe_serve_refusal *refusal)
 {
-    const struct rule *rule = find_rule(key);
+    const struct rule *rule = DPE_NAMED(rules, key);
     const char *instead = rule != NULL ? rule->instead : NULL;
     char name[96];
     dpe_json_quote(name, key, strlen(key));

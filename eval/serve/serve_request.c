@@ -1,5 +1,4 @@
 /* A request from its JSON. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

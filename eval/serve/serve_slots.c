@@ -1,7 +1,6 @@
 /* POST /slots/N?action=save|restore|erase, as llama.cpp's server has it: what a slot holds goes
  * into a file of --slot-save-path, and comes from one. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -386,12 +386,7 @@ void dpe_official_release(struct dpe_official_shared *shared)
 static bool asks_for_digits(const struct dpe_score_task *task)
 {
     static const char *const tasks[] = {"vt", "passkey", "number_string", "math_find"};
-    for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++) {
-        if (strcmp(task->name, tasks[i]) == 0) {
-            return true;
-        }
-    }
-    return strncmp(task->name, "niah", 4) == 0;
+    return DPE_NAMED(tasks, task->name) != NULL || strncmp(task->name, "niah", 4) == 0;
 }
 
 static void close_official(void *state)

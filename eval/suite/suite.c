@@ -89,12 +89,7 @@ const struct dpe_suite_kind *dpe_suite_kind(size_t i)
 
 const struct dpe_suite_kind *dpe_suite_find(const char *name)
 {
-    for (size_t i = 0; i < N_KINDS; i++) {
-        if (strcmp(kinds[i].name, name) == 0) {
-            return &kinds[i];
-        }
-    }
-    return NULL;
+    return DPE_NAMED(kinds, name);
 }
 
 struct dpe_suite_task *dpe_suite_add(struct dpe_suite *suite, const char *label,

@@ -24,6 +24,8 @@ enum {
 
 struct dpe_suite_options;
 struct dpe_suite;
+typedef dpe_status dpe_suite_opener(const struct dpe_suite_options *options,
+                                    struct dpe_suite *suite, struct dpe_error *err);
 
 /** A suite, as the registry in suite.c lists it: everything that is true of it before it is
  *  opened. A new benchmark is one more entry there (and its tasks in eval/score). */
@@ -42,8 +44,7 @@ struct dpe_suite_kind {
     bool half;        /**< the share of samples with a score of at least ½ means something */
     bool per_cent;    /**< its own script prints per cent with two decimals, else a share */
     bool predictions; /**< answers can be written as its own script reads them */
-    dpe_status (*open)(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                       struct dpe_error *err);
+    dpe_suite_opener *open;
 };
 /** Suite i in the order in which suites are listed; NULL after the last one. */
 const struct dpe_suite_kind *dpe_suite_kind(size_t i);

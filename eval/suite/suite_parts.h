@@ -26,20 +26,9 @@ dpe_status dpe_suite_keep_questions(struct dpe_suite *suite, struct dpe_suite_ta
                                     struct dpe_source *source,
                                     const struct dpe_tokenizer *tokenizer, struct dpe_error *err);
 
-/* Openers: `suite` has its name and nothing else, `err` is not NULL. */
-dpe_status dpe_suite_open_niah(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                               struct dpe_error *err);
-dpe_status dpe_suite_open_grid(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                               struct dpe_error *err);
-dpe_status dpe_suite_open_ppl(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                              struct dpe_error *err);
-
-dpe_status dpe_suite_open_ruler(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                                struct dpe_error *err);
-dpe_status dpe_suite_open_ruler2(const struct dpe_suite_options *options, struct dpe_suite *suite,
-                                 struct dpe_error *err);
-dpe_status dpe_suite_open_infinitebench(const struct dpe_suite_options *options,
-                                        struct dpe_suite *suite, struct dpe_error *err);
+/* `suite` has its name and nothing else, `err` is not NULL. */
+dpe_suite_opener dpe_suite_open_niah, dpe_suite_open_grid, dpe_suite_open_ppl, dpe_suite_open_ruler,
+    dpe_suite_open_ruler2, dpe_suite_open_infinitebench;
 
 /* Official data of RULER and InfiniteBench: JSON lines, as sources of questions. */
 

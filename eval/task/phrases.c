@@ -97,11 +97,9 @@ static dpe_status read_list(const char *file, json_t *root, const char *name,
             return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": entry %zu: expected a word", file, name,
                             i + 1);
         }
-        for (size_t j = 0; j < i; j++) {
-            if (strcmp(list->words[j], word) == 0) {
-                return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": the word \"%s\" is given twice",
-                                file, name, word);
-            }
+        if (dpe_named(list->words, i, sizeof *list->words, word) != NULL) {
+            return dpe_fail(err, DPE_BAD_DATA, "%s: \"%s\": the word \"%s\" is given twice", file,
+                            name, word);
         }
         list->words[i] = strdup(word);
         DPE_TRY(DPE_MADE(list->words[i], err, "%s: no memory for words", file));
@@ -117,11 +115,7 @@ static dpe_status refuse_unknown(const char *file, json_t *root, const struct dp
     json_t *value = NULL;
     json_object_foreach(root, name, value)
     {
-        bool known = false;
-        for (size_t i = 0; i < phrases->n; i++) {
-            known = known || strcmp(name, phrases->fields[i].name) == 0;
-        }
-        if (!known) {
+        if (dpe_named(phrases->fields, phrases->n, sizeof *phrases->fields, name) == NULL) {
             return dpe_fail(err, DPE_BAD_DATA,
                             "%s: unknown field \"%.60s\"; see eval/templates for the fields", file,
                             name);

@@ -1,7 +1,6 @@
 /* Expressions of templates, by descent, with the precedences of Jinja. */
 #include "eval/template/template_parts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_WIDTH = 1 << 16, MOST_PRECISION = 300 };
@@ -541,8 +540,11 @@ static struct value do_truncate(struct render *render, struct value of, const st
         return dpe_template_string(text);
     }
     text.n = dpe_template_offset(render, text, (size_t)(length - tail));
-    size_t space = kill ? SIZE_MAX : dpe_span_find_last(text, dpe_span_of(" "));
-    text.n = space != SIZE_MAX ? space : text.n;
+    size_t space = kill ? 0 : text.n;
+    while (space > 0 && text.s[space - 1] != ' ') {
+        space--;
+    }
+    text.n = space > 0 ? space - 1 : text.n;
     return dpe_template_binary(render, OP_ADD, dpe_template_string(text), dpe_template_string(end));
 }
 

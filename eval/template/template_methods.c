@@ -91,6 +91,27 @@ static size_t count_parts(struct dpe_span text, struct dpe_span part)
     return n;
 }
 
+/* The bytes of a text from its end: searching them finds the last of a part in linear time, as
+ * memmem does the first. Empty after a failure. */
+static struct dpe_span turned(struct render *render, struct dpe_span text)
+{
+    char *bytes = dpe_template_get(render, text.n);
+    for (size_t i = 0; i < text.n && bytes != NULL; i++) {
+        bytes[i] = text.s[text.n - 1 - i];
+    }
+    return (struct dpe_span){bytes, bytes != NULL ? text.n : 0};
+}
+
+/* Offset of the first or last `part` in `text`; SIZE_MAX: it is not there, or a failure. */
+static size_t find(struct render *render, bool last, struct dpe_span text, struct dpe_span part)
+{
+    if (!last) {
+        return dpe_span_find(text, part);
+    }
+    size_t behind = dpe_span_find(turned(render, text), turned(render, part));
+    return behind == SIZE_MAX || render->status != DPE_OK ? SIZE_MAX : text.n - part.n - behind;
+}
+
 static struct value do_split(struct render *render, struct value self, const struct args *args)
 {
     bool right = args->how == END;
@@ -112,14 +133,15 @@ static struct value do_split(struct render *render, struct value self, const str
         return list;
     }
     list.items->n = cuts + 1;
-    for (size_t i = 0; i < cuts && dpe_template_step(render, 1); i++) {
-        size_t at = right ? dpe_span_find_last(rest, part) : dpe_span_find(rest, part);
-        struct dpe_span piece = {rest.s, at};
-        struct dpe_span after = {rest.s + at + part.n, rest.n - at - part.n};
-        list.items->at[right ? cuts - i : i] = dpe_template_string(right ? after : piece);
-        rest = right ? piece : after;
+    rest = right ? turned(render, rest) : rest;
+    part = right ? turned(render, part) : part;
+    for (size_t i = 0; i <= cuts && dpe_template_step(render, 1); i++) {
+        size_t n = i < cuts ? dpe_span_find(rest, part) : rest.n;
+        list.items->at[right ? cuts - i : i] =
+            dpe_template_string((struct dpe_span){right ? self.text.s + rest.n - n : rest.s, n});
+        n += i < cuts ? part.n : 0;
+        rest = (struct dpe_span){rest.s + n, rest.n - n};
     }
-    list.items->at[right ? 0 : cuts] = dpe_template_string(rest);
     return list;
 }
 
@@ -183,7 +205,7 @@ static struct value do_find(struct render *render, struct value self, const stru
         from = dpe_template_offset(render, self.text, (size_t)bounds[0]);
         size_t to = dpe_template_offset(render, self.text, (size_t)bounds[1]);
         struct dpe_span within = {self.text.s + from, to - from};
-        at = last ? dpe_span_find_last(within, part) : dpe_span_find(within, part);
+        at = find(render, last, within, part);
     }
     if (at == SIZE_MAX) {
         return (args->how & MUST) != 0 ? dpe_template_fail(render, "index(): the text is not there")
@@ -204,7 +226,7 @@ static struct value do_partition(struct render *render, struct value self, const
     if (part.n == 0 || render->status != DPE_OK) {
         return dpe_template_fail(render, "partition(): the separator is empty");
     }
-    size_t at = last ? dpe_span_find_last(text, part) : dpe_span_find(text, part);
+    size_t at = find(render, last, text, part);
     struct dpe_span pieces[3] = {{text.s, 0}, {text.s, 0}, {text.s, 0}};
     if (at == SIZE_MAX) {
         pieces[last ? 2 : 0] = text;

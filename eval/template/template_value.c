@@ -1,7 +1,6 @@
 /* Values of templates: made, compared, looped over. */
 #include "eval/template/template_parts.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

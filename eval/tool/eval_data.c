@@ -1,9 +1,6 @@
 /* dpe-eval data: generated samples as files in the official format. */
 #include <omp.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "engine/tool/tool.h"
 #include "eval/chat/chat.h"

@@ -7,8 +7,6 @@
 #include "outputs/read/read.h"
 #include "outputs/words/words.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char task_name[] = "kld";

@@ -1,7 +1,6 @@
 /* The command line in pieces: options that several commands have. */
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "eval/compare/compare.h"
 #include "eval/tool/comparison.h"

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/tool/result.h"
@@ -126,11 +125,10 @@ static dpe_status see_entry(struct walk *walk, const char *folder, const char *n
                             const struct dpe_score_task *task, const char *label, int depth,
                             struct dpe_error *err)
 {
-    struct stat info;
     size_t n = strlen(name);
     DPE_OWNED char *path = dpe_join(folder, "/", name);
     DPE_TRY(made(path, err));
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
+    if (!dpe_is_folder(path)) {
         bool jsonl = n > 6 && strcmp(name + n - 6, ".jsonl") == 0;
         return jsonl ? see_file(walk, path, name, task, label, err) : DPE_OK;
     }
@@ -582,9 +580,8 @@ static dpe_status score(const struct score_arguments *args, struct dpe_error *er
         dpe_result_text(scoring->out, "suite", args->suite);
         dpe_result_text(scoring->out, "predictions", args->predictions);
     }
-    struct stat info;
-    bool folder = stat(args->predictions, &info) == 0 && S_ISDIR(info.st_mode);
-    dpe_status status = folder ? score_folder(scoring, err) : score_alone(scoring, err);
+    dpe_status status =
+        dpe_is_folder(args->predictions) ? score_folder(scoring, err) : score_alone(scoring, err);
     if (status == DPE_OK && args->json) {
         return dpe_result_print(scoring->out, err);
     }

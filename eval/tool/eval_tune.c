@@ -6,7 +6,6 @@
 #include "eval/tool/tune.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,5 @@
 /* What dpe-eval tune found: its table, its text, and what it would cost. */
-#include <math.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

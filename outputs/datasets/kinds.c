@@ -1,8 +1,6 @@
 /* The datasets of every kind of result: outputs/SCHEMA.md says the same for readers. */
 #include "outputs/datasets/kinds.h"
 
-#include <string.h>
-
 #define F64          DPE_COL_F64
 #define I64          DPE_COL_I64
 #define TEXT         DPE_COL_STRING

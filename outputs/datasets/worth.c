@@ -2,7 +2,6 @@
 #include "outputs/datasets/worth.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "outputs/datasets/kinds.h"

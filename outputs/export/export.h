@@ -8,8 +8,6 @@
 #ifndef DPE_EXPORT_H
 #define DPE_EXPORT_H
 
-#include <string.h>
-
 #include "engine/base/base.h"
 #include "engine/tool/result.h"
 #include "outputs/h5/interval.h"

@@ -192,7 +192,7 @@ static const char *const replaced[] = {
     "rope.scaling.yarn_attn_factor",
     "rope.scaling.yarn_log_multiplier",
 };
-enum { N_REPLACED = sizeof replaced / sizeof replaced[0], N_PUT = 4, N_SHORT = 3 };
+enum { N_PUT = 4, N_SHORT = 3 };
 static const char short_prefix[] = "dpe.short_text.";
 
 static bool is_replaced(const struct source *source, const char *key)
@@ -201,13 +201,8 @@ static bool is_replaced(const struct source *source, const char *key)
     if (strncmp(key, short_prefix, sizeof short_prefix - 1) == 0) {
         return true; /* of an earlier copy */
     }
-    for (size_t i = 0; i < N_REPLACED; i++) {
-        if (strncmp(key, source->architecture, prefix) == 0 && key[prefix] == '.' &&
-            strcmp(key + prefix + 1, replaced[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return strncmp(key, source->architecture, prefix) == 0 && key[prefix] == '.' &&
+           DPE_NAMED(replaced, key + prefix + 1) != NULL;
 }
 
 /* What llama.cpp also takes as the step in which mistral3's queries grow: then the source's own. */

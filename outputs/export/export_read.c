@@ -13,7 +13,7 @@
 #include "outputs/read/read.h"
 #include "outputs/table/fields.h"
 
-static const struct {
+static const struct format {
     const char *name, *ending;
     enum export_format format;
 } formats[] = {
@@ -35,12 +35,8 @@ enum { FORMATS = sizeof formats / sizeof formats[0] };
 
 enum export_format dpe_export_format_of(const char *name)
 {
-    for (int i = 0; i < FORMATS; i++) {
-        if (strcmp(name, formats[i].name) == 0) {
-            return formats[i].format;
-        }
-    }
-    return FORMAT_UNKNOWN;
+    const struct format *found = DPE_NAMED(formats, name);
+    return found != NULL ? found->format : FORMAT_UNKNOWN;
 }
 
 const char *dpe_export_format_name(enum export_format format)

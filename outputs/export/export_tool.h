@@ -5,13 +5,9 @@
 #ifndef DPE_EXPORT_TOOL_H
 #define DPE_EXPORT_TOOL_H
 
-#include <unistd.h>
-
 #include "engine/base/base.h"
-#include "engine/tool/result.h"
 #include "engine/tool/tool.h"
 #include "outputs/export/export.h"
-#include "outputs/h5/h5.h"
 #include "outputs/h5/rows.h"
 #include "outputs/read/read.h"
 #include "outputs/table/dpe_table.h"

@@ -11,7 +11,6 @@
 #include "outputs/export/export_tool.h"
 #include "outputs/h5/h5.h"
 #include "outputs/h5/rows.h"
-#include "outputs/read/read.h"
 #include "outputs/storage/storage.h"
 #include "outputs/table/fields.h"
 

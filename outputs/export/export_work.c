@@ -1,7 +1,5 @@
 /* One export: from its inputs to what is printed and written. */
-#include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "engine/base/base.h"
 #include "engine/model/model.h"

@@ -73,12 +73,8 @@ static const struct mlx_model {
 /* That of a model type; others are as Llama. */
 static const struct mlx_model *mlx_model(const char *model_type)
 {
-    for (size_t i = 1; i < sizeof mlx_models / sizeof mlx_models[0]; i++) {
-        if (strcmp(mlx_models[i].model_type, model_type) == 0) {
-            return &mlx_models[i];
-        }
-    }
-    return &mlx_models[0];
+    const struct mlx_model *found = DPE_NAMED(mlx_models, model_type);
+    return found != NULL ? found : &mlx_models[0];
 }
 
 /* Of two blocks the one that the runtime takes, and a word about the other. */
@@ -154,7 +150,7 @@ static void read_base(struct dpe_runtime_reader *r)
     r->out->base = base;
 }
 
-static const struct {
+static const struct formula {
     const char *name;
     enum dpe_rope_type type;
 } formulas[] = {
@@ -215,12 +211,8 @@ static void read_type(struct dpe_runtime_reader *r)
     } else if (!known) {
         dpe_runtime_note(r, "does not know rope_type %.60s: rotates without a scaling", name);
     }
-    r->rope.type = DPE_ROPE_DEFAULT;
-    for (size_t i = 0; i < sizeof formulas / sizeof formulas[0]; i++) {
-        if (known && strcmp(formulas[i].name, name) == 0) {
-            r->rope.type = formulas[i].type;
-        }
-    }
+    const struct formula *formula = known ? DPE_NAMED(formulas, name) : NULL;
+    r->rope.type = formula != NULL ? formula->type : DPE_ROPE_DEFAULT;
     r->each = strcmp(name, "deepseek_yarn") == 0;
     r->coefficient = strcmp(name, "telechat3-yarn") == 0 && !r->rules->block_by_model ? 0.07 : 0.1;
     snprintf(r->out->type, sizeof r->out->type, "%.30s", known ? name : "default");

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "engine/model/config/family.h"
 #include "engine/model/model.h"
@@ -348,14 +347,13 @@ static dpe_status open_gguf(const char *path, const char *which, int64_t trained
 dpe_status dpe_readings_open(const char *path, const char *which, int64_t trained, int64_t length,
                              struct dpe_readings *readings, struct dpe_error *err)
 {
-    struct stat found;
     DPE_OWNED char *bytes = NULL;
     size_t n = 0;
     *readings = (struct dpe_readings){0};
     if (dpe_folder_is_gguf(path)) {
         return open_gguf(path, which, trained, length, readings, err);
     }
-    const bool folder = stat(path, &found) == 0 && S_ISDIR(found.st_mode);
+    const bool folder = dpe_is_folder(path);
     DPE_OWNED char *inside = folder ? dpe_folder_join(path, "config.json") : strdup(path);
     DPE_TRY(DPE_MADE(inside, err, "out of memory"));
     DPE_TRY(dpe_read_file(inside, MOST_CONFIG, &bytes, &n, err));

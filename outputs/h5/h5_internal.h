@@ -10,7 +10,6 @@
 
 #include "engine/base/base.h"
 #include "outputs/h5/h5.h"
-#include "outputs/table/inside.h"
 
 /** One dataset that was put: what reading it back must give. */
 struct dpe_h5_put {

@@ -49,7 +49,6 @@
 #include "engine/base/bytes.h"
 #include "outputs/h5/rows.h"
 #include "outputs/storage/storage.h"
-#include "outputs/table/trailer.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,12 +62,9 @@ bool dpe_session_name_ok(const char *name)
 
 const char *dpe_identity_get(const struct dpe_identity *identity, const char *name)
 {
-    for (size_t i = 0; i < identity->n; i++) {
-        if (strcmp(identity->fields[i].name, name) == 0) {
-            return identity->fields[i].value;
-        }
-    }
-    return NULL;
+    const struct dpe_identity_field *found =
+        dpe_named(identity->fields, identity->n, sizeof *found, name);
+    return found != NULL ? found->value : NULL;
 }
 
 static bool is_by_steps(const char *niah)

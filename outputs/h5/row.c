@@ -4,7 +4,6 @@
 #include "engine/base/bytes.h"
 #include "outputs/h5/rows.h"
 #include "outputs/storage/storage.h"
-#include "outputs/table/trailer.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#include "engine/tool/tool.h"
-
 /* Whether a launcher (mpirun, srun) started this process as one of several. */
 static bool launched(void)
 {

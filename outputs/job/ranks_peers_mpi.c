@@ -2,7 +2,6 @@
  * piece of x from all and adds them in order of rank, then the sums of all pieces. The first round
  * also carries the status of each rank, so that all know it before they continue; a failed rank
  * sends that alone. */
-#include "engine/tool/tool.h"
 #include "outputs/job/ranks_mpi.h"
 
 #include <limits.h>

@@ -1,6 +1,5 @@
 /* How fast this machine runs a model: measured once, and kept for later dry runs. */
 #include "engine/system/folder.h"
-#include "outputs/job/job_internal.h"
 #include "outputs/job/price.h"
 
 #include <omp.h>

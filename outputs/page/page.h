@@ -5,8 +5,6 @@
 #ifndef DPE_PAGE_H
 #define DPE_PAGE_H
 
-#include <stdarg.h>
-
 #include "engine/base/base.h"
 
 /** Text for HTML content and attributes in double quotes: & < > " ' escaped, control characters

@@ -13,7 +13,7 @@
 
 /* -------------------------------------------------------------------------------------- colours */
 
-static const struct {
+static const struct color {
     const char *name, *light, *dark;
 } palette[] = {
     {"page", "#ffffff", "#0d1117"},
@@ -80,12 +80,8 @@ size_t dpe_svg_series_of(const char *name)
 
 const char *dpe_svg_color(const char *name, bool dark)
 {
-    for (size_t i = 0; i < PALETTE; i++) {
-        if (strcmp(palette[i].name, name) == 0) {
-            return dark ? palette[i].dark : palette[i].light;
-        }
-    }
-    return NULL;
+    const struct color *color = DPE_NAMED(palette, name);
+    return color == NULL ? NULL : dark ? color->dark : color->light;
 }
 
 /* Values and no variables, so that programs without a browser's CSS show them as well. */

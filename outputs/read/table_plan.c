@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "engine/base/base.h"
-#include "engine/model/model.h"
 #include "engine/plan/fields.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"

@@ -1,7 +1,6 @@
 /* An engine over HTTP: who it is, its plan, continuations and likelihoods. */
 #include <ctype.h>
 #include <curl/curl.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

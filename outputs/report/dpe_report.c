@@ -6,7 +6,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "engine/base/base.h"
 #include "engine/system/folder.h"
@@ -84,12 +83,6 @@ static void check_models(struct dpe_report *report)
     }
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 /* A signal, too, ends what comes next. */
 static bool goes_on(struct dpe_report *report)
 {
@@ -118,7 +111,7 @@ static void open_inputs(const struct dpe_report_arguments *args, struct dpe_repo
 {
     report->inputs = dpe_page_alloc(&report->page, DPE_REPORT_MOST_INPUTS, sizeof *report->inputs);
     for (size_t i = 0; i < args->n && goes_on(report); i++) {
-        if (is_folder(args->inputs[i])) {
+        if (dpe_is_folder(args->inputs[i])) {
             open_folder(args->inputs[i], report);
         } else if (report->n < DPE_REPORT_MOST_INPUTS) {
             dpe_input_open(report, args->inputs[i]);
@@ -368,7 +361,7 @@ static int parse_option(int key, char *arg, struct dpe_command_line *state)
         if (args->length > 0 && args->runtimes == NULL) {
             dpe_line_error(state, "--length goes with --runtimes");
         }
-        if (args->output == NULL && args->n == 1 && is_folder(args->inputs[0])) {
+        if (args->output == NULL && args->n == 1 && dpe_is_folder(args->inputs[0])) {
             static char inside[4096];
             snprintf(inside, sizeof inside, "%s/report.html", args->inputs[0]);
             args->output = inside;

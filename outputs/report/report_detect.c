@@ -1,5 +1,4 @@
 /* A detection: as the report reads it, the maps of its cells, its search. */
-#include "engine/base/p_text.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
 #include "outputs/report/report_parts.h"

@@ -1,6 +1,5 @@
 /* Comparisons among the inputs: their suites read, to be told by outputs/words. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "outputs/report/report_parts.h"

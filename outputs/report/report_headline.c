@@ -5,7 +5,6 @@
 #include "outputs/report/report_parts.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 /** What the first screen shows of a suite with a table. */

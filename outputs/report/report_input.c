@@ -2,7 +2,6 @@
 #include "engine/system/folder.h"
 #include "outputs/report/report_parts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -189,10 +188,7 @@ static const char *difference(struct dpe_report *report)
     for (size_t f = 0; f < input->identity.n; f++) {
         const char *name = input->identity.fields[f].name;
         const char *value = input->identity.fields[f].value;
-        bool differs = strlen(value) <= 40;
-        for (size_t i = 0; i < sizeof unread / sizeof unread[0]; i++) {
-            differs = differs && strcmp(name, unread[i]) != 0;
-        }
+        bool differs = strlen(value) <= 40 && DPE_NAMED(unread, name) == NULL;
         for (size_t i = 0; i < report->n && differs; i++) {
             const struct dpe_report_input *other = &report->inputs[i];
             const char *theirs = dpe_identity_get(&other->identity, name);

@@ -2,7 +2,6 @@
  * about the table changes. Steps of several files that vary the same thing stand in one figure,
  * top-k and last-k beside each other. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,7 +8,6 @@
 #include "engine/base/base.h"
 #include "outputs/datasets/kinds.h"
 #include "outputs/h5/h5.h"
-#include "outputs/h5/interval.h"
 #include "outputs/h5/rows.h"
 #include "outputs/page/page.h"
 #include "outputs/words/words.h"
@@ -91,11 +90,12 @@ int64_t dpe_input_read_whole(const struct dpe_report_input *input, const char *o
 char **dpe_input_names(struct dpe_report *report, const struct dpe_report_input *input,
                        const char *path, int64_t expected, size_t *n);
 
+typedef void dpe_report_part(struct dpe_report *report);
 /** A part of the page. */
 struct dpe_section {
     /** Of the whole report; or, with `has`, of each input as the subject that has that dataset and
      * not `unless`: */
-    void (*write)(struct dpe_report *report);
+    dpe_report_part *write;
     const char *has, *unless;
 };
 void dpe_report_write_section(struct dpe_report *report, const struct dpe_section *section);
@@ -104,25 +104,18 @@ void dpe_report_write_section(struct dpe_report *report, const struct dpe_sectio
 
 /** What a table is worth in a few sentences, how it is used, and a figure; nothing when no input
  * compares a table. */
-void dpe_comparison_headline(struct dpe_report *report);
+dpe_report_part dpe_comparison_headline;
 /** Of the subject, a comparison: all suites in one table, and suite by suite. */
-void dpe_comparison_glance(struct dpe_report *report);
-void dpe_comparison_section(struct dpe_report *report);
-void dpe_comparison_ablations(struct dpe_report *report);
+dpe_report_part dpe_comparison_glance, dpe_comparison_section, dpe_comparison_ablations;
 /** Of the subject, results of one kind each. */
-void dpe_sections_tune(struct dpe_report *report);
-void dpe_sections_grid(struct dpe_report *report);
-void dpe_sections_kld(struct dpe_report *report);
+dpe_report_part dpe_sections_tune, dpe_sections_grid, dpe_sections_kld;
 /** Of the subject, a detection: how the chosen lengths score, and which they are; and the maps. */
-void dpe_detection_result(struct dpe_report *report);
-void dpe_detection_section(struct dpe_report *report);
+dpe_report_part dpe_detection_result, dpe_detection_section;
 /** Of the subject, a profile. */
-void dpe_sections_norms(struct dpe_report *report);
+dpe_report_part dpe_sections_norms;
 /** Of all inputs. What other runtimes compute is from report->runtimes. */
-void dpe_sections_tables(struct dpe_report *report);
-void dpe_sections_runtimes(struct dpe_report *report);
-void dpe_sections_time(struct dpe_report *report);
-void dpe_sections_provenance(struct dpe_report *report);
+dpe_report_part dpe_sections_tables, dpe_sections_runtimes, dpe_sections_time,
+    dpe_sections_provenance;
 
 /* ----------------------------------------------------------------------------------- detections */
 

@@ -6,7 +6,6 @@
 #define DPE_RUN_INTERNAL_H
 
 #include "engine/base/base.h"
-#include "outputs/h5/h5.h"
 #include "outputs/h5/rows.h"
 #include "outputs/run/run.h"
 #include "outputs/storage/storage.h"

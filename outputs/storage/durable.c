@@ -42,13 +42,6 @@ dpe_status dpe_fail_errno(struct dpe_error *err, int code, const char *path, con
                     strerror(code));
 }
 
-void dpe_close_fd(int *fd)
-{
-    if (*fd >= 0) {
-        close(*fd);
-    }
-}
-
 dpe_status dpe_make_folder(const char *path, struct dpe_error *err)
 {
     return mkdir(path, 0777) != 0 && errno != EEXIST

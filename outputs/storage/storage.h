@@ -5,8 +5,6 @@
 #ifndef DPE_STORAGE_H
 #define DPE_STORAGE_H
 
-#include <sys/types.h>
-
 #include "engine/base/base.h"
 
 /* ----------------------------------------------------------------------------- whole new files */
@@ -79,8 +77,6 @@ dpe_status dpe_write_all(int fd, const char *path, const void *bytes, size_t n,
                          struct dpe_error *err);
 /** Make a folder, unless something is there: DPE_CANNOT_CREATE, DPE_PERMISSION, DPE_IO. */
 dpe_status dpe_make_folder(const char *path, struct dpe_error *err);
-/** For DPE_SCOPED: close(*fd), unless it is negative. */
-void dpe_close_fd(int *fd);
 /** Sync the entries of a folder. */
 dpe_status dpe_sync_folder(const char *folder, struct dpe_error *err);
 /** "a" + "b" + "c", owned by the caller; NULL without memory. */

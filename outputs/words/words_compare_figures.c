@@ -4,7 +4,6 @@
 #include "outputs/words/words_parts.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static void mark_row(struct dpe_sheet *sheet, const struct dpe_suite_words *s, size_t method,

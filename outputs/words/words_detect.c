@@ -56,12 +56,9 @@ static bool is_unchanged(const struct dpe_detect_words *of)
 static const struct dpe_searched_plan *tried_of(const struct dpe_detect_words *of)
 {
     const struct dpe_search_result *search = of->search;
-    for (int64_t i = 0; search != NULL && i < search->n[0]; i++) {
-        if (strcmp(search->tried[i].method, of->kept) == 0) {
-            return &search->tried[i];
-        }
-    }
-    return NULL;
+    return search == NULL
+               ? NULL
+               : dpe_named(search->tried, (size_t)search->n[0], sizeof *search->tried, of->kept);
 }
 
 void dpe_words_interval(bool recall, const struct dpe_interval *value, char text[64])

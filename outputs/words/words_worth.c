@@ -1,7 +1,5 @@
 /* What a table is worth. */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "engine/base/p_text.h"
 #include "outputs/words/words.h"

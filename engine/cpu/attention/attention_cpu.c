@@ -59,21 +59,15 @@ uint64_t dpe_cpu_attention_workspace(const struct dpe_cpu_kernels *kernels,
                                      const struct dpe_config *config, const struct dpe_plan *plan,
                                      int64_t keys, int64_t rows, int n_threads)
 {
-    const struct dpe_cpu_extent most = {
-        .n_heads = config->n_heads,
-        .n_kv_heads = config->n_kv_heads,
-        .head_dim = config->head_dim,
-        .rows = rows,
-        .keys = keys,
-        .n_threads = n_threads,
-        .unpacks = true, /* whether or not: the same estimate for every cache */
-        .bf16 = bf16,
-    };
+    const struct dpe_attention most = dpe_cpu_attention_sized(config, plan, rows, n_threads);
+    const struct dpe_cpu_call call = {
+        .kernels = kernels, .bf16 = bf16, .args = &most, .keys = keys};
     if (dpe_selects(&plan->selection)) {
         return dpe_cpu_select_workspace(config, plan, keys, rows, n_threads);
     }
     struct dpe_rotated_copies copies = dpe_rotated_most(plan);
-    struct dpe_cpu_layout layout = dpe_cpu_lay_out(kernels, &most, copies, copies);
+    /* Whether it unpacks or not: the same estimate for every cache. */
+    struct dpe_cpu_layout layout = dpe_cpu_lay_out(&call, true, copies, copies);
     uint64_t many = rows > DPE_CPU_DECODE_ROWS ? dpe_bytes_times(layout.total, sizeof(float)) : 0;
     uint64_t few = dpe_cpu_decode_workspace(config, plan, keys, n_threads);
     return many > few ? many : few;
@@ -362,19 +356,9 @@ static void attention_many(const struct dpe_cpu_kernels *kernels, const struct d
 {
     struct dpe_cpu_call call = {
         .kernels = kernels, .bf16 = bf16, .args = args, .keys = args->start + args->rows};
-    const struct dpe_cpu_extent extent = {
-        .n_heads = args->n_heads,
-        .n_kv_heads = args->n_kv_heads,
-        .head_dim = args->head_dim,
-        .rows = args->rows,
-        .keys = call.keys,
-        .n_threads = args->n_threads,
-        .unpacks = args->kv != NULL,
-        .bf16 = bf16,
-    };
-    call.layout =
-        dpe_cpu_lay_out(kernels, &extent, dpe_rotated_find(args->plan, args->rotation, false),
-                        dpe_rotated_find(args->plan, args->rotation, true));
+    call.layout = dpe_cpu_lay_out(&call, args->kv != NULL,
+                                  dpe_rotated_find(args->plan, args->rotation, false),
+                                  dpe_rotated_find(args->plan, args->rotation, true));
     const struct dpe_cpu_layout *layout = &call.layout;
     call.factor = args->workspace;
     call.packed_k = call.factor + layout->k_at;

@@ -43,30 +43,24 @@ static uint64_t aligned(uint64_t floats)
     return dpe_bytes_plus(floats, ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* What the layout depends on. */
-struct extent {
-    int64_t n_heads, n_kv_heads, head_dim, rows, keys;
-    int q_copies, n_threads;
-};
-
-static struct layout lay_out(const struct extent *extent)
+static struct layout lay_out(const struct dpe_attention *args, int64_t keys, int q_copies)
 {
-    struct layout layout = {.group = extent->n_heads / extent->n_kv_heads,
-                            .splits = (extent->keys + SPLIT - 1) / SPLIT};
-    uint64_t d = (uint64_t)extent->head_dim;
+    struct layout layout = {.group = args->n_heads / args->n_kv_heads,
+                            .splits = (keys + SPLIT - 1) / SPLIT};
+    uint64_t d = (uint64_t)args->head_dim;
     uint64_t group = (uint64_t)layout.group;
-    uint64_t heads = (uint64_t)(extent->n_heads * extent->rows);
-    uint64_t shared = group * (uint64_t)extent->rows; /* of a thread, which has as many states */
+    uint64_t heads = (uint64_t)(args->n_heads * args->rows);
+    uint64_t shared = group * (uint64_t)args->rows; /* of a thread, which has as many states */
     layout.part_floats = aligned(group * (2 + d));
-    layout.part_at = aligned(dpe_bytes_times(heads * (uint64_t)extent->q_copies, d));
-    uint64_t parts = (uint64_t)(extent->rows * extent->n_kv_heads * layout.splits);
+    layout.part_at = aligned(dpe_bytes_times(heads * (uint64_t)q_copies, d));
+    uint64_t parts = (uint64_t)(args->rows * args->n_kv_heads * layout.splits);
     layout.thread_at = dpe_bytes_plus(layout.part_at, dpe_bytes_times(parts, layout.part_floats));
     layout.state_at = shared * DPE_CPU_BLOCK;
     layout.rotated_at = layout.state_at + aligned(shared * (2 + d));
     layout.tile_at = layout.rotated_at + DPE_CPU_ROTATED * d;
     layout.select_at = layout.tile_at + DPE_CPU_ROTATED * d;
     layout.thread_floats = aligned(layout.select_at + d / 2);
-    uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)extent->n_threads);
+    uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)args->n_threads);
     layout.total = dpe_bytes_plus(layout.thread_at, threads);
     return layout;
 }
@@ -74,16 +68,8 @@ static struct layout lay_out(const struct extent *extent)
 uint64_t dpe_cpu_decode_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                   int64_t keys, int n_threads)
 {
-    const struct extent most = {
-        .n_heads = config->n_heads,
-        .n_kv_heads = config->n_kv_heads,
-        .head_dim = config->head_dim,
-        .rows = ROWS,
-        .keys = keys,
-        .q_copies = dpe_rotated_most(plan).n,
-        .n_threads = n_threads,
-    };
-    return dpe_bytes_times(lay_out(&most).total, sizeof(float));
+    const struct dpe_attention most = dpe_cpu_attention_sized(config, plan, ROWS, n_threads);
+    return dpe_bytes_times(lay_out(&most, keys, dpe_rotated_most(plan).n).total, sizeof(float));
 }
 
 /* ------------------------------------------------------------------------------- one query */
@@ -591,16 +577,8 @@ static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_atten
         .q_copies = dpe_rotated_find(args->plan, args->rotation, false),
         .k_copies = dpe_rotated_find(args->plan, args->rotation, true),
     };
-    const struct extent extent = {
-        .n_heads = args->n_heads,
-        .n_kv_heads = args->n_kv_heads,
-        .head_dim = args->head_dim,
-        .rows = args->rows,
-        .keys = dpe_attention_keys(args),
-        .q_copies = call.q_copies.n,
-        .n_threads = args->n_threads,
-    };
-    call.layout = lay_out(&extent);
+    const int64_t keys = dpe_attention_keys(args);
+    call.layout = lay_out(args, keys, call.q_copies.n);
     call.q = args->workspace;
     call.parts = call.q + call.layout.part_at;
     call.threads = call.q + call.layout.thread_at;
@@ -608,7 +586,7 @@ static void decode(const struct dpe_cpu_kernels *kernels, const struct dpe_atten
     int64_t shared = args->n_kv_heads * call.layout.splits;
     int64_t items = args->rows * shared;
     call.shares = shared >= 2 * args->n_threads || args->n_threads == 1;
-    int64_t work = args->rows * extent.keys * args->n_heads * args->head_dim;
+    int64_t work = args->rows * keys * args->n_heads * args->head_dim;
     bool alone = work <= SMALL_WORK || args->n_threads == 1;
     for (int64_t i = 0; i < items && alone; i++) {
         run_item(&call, i);

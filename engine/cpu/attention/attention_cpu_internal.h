@@ -188,6 +188,18 @@ struct dpe_cpu_select_room {
     float *tile;    /**< the same, for rows that a dpe_kv unpacks */
 };
 
+/** The sizes of a call, for an estimate of what the largest one needs. */
+static inline struct dpe_attention dpe_cpu_attention_sized(const struct dpe_config *config,
+                                                           const struct dpe_plan *plan,
+                                                           int64_t rows, int n_threads)
+{
+    return (struct dpe_attention){.plan = plan,
+                                  .rows = rows,
+                                  .n_heads = config->n_heads,
+                                  .n_kv_heads = config->n_kv_heads,
+                                  .head_dim = config->head_dim,
+                                  .n_threads = n_threads};
+}
 /** Of a call whose queries see at most so many keys, with so many rotated copies of a query. */
 struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *args, int n_copies,
                                                     int64_t keys);
@@ -252,14 +264,6 @@ static inline int64_t dpe_cpu_round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/** What the layout depends on. */
-struct dpe_cpu_extent {
-    int64_t n_heads, n_kv_heads, head_dim, rows, keys;
-    int n_threads;
-    bool unpacks;                    /**< keys and values lie in a dpe_kv */
-    const struct dpe_cpu_bf16 *bf16; /**< or NULL */
-};
-
 /** Where things lie in the workspace, in floats. The same arithmetic for the largest call
  * (estimate) and for the call at hand, which therefore fits. */
 struct dpe_cpu_layout {
@@ -296,8 +300,8 @@ struct dpe_cpu_item {
     uint32_t *select;
 };
 
-struct dpe_cpu_layout dpe_cpu_lay_out(const struct dpe_cpu_kernels *kernels,
-                                      const struct dpe_cpu_extent *extent,
+/** By the sizes of the call, its kernels and keys; `unpacks`: keys and values lie in a dpe_kv. */
+struct dpe_cpu_layout dpe_cpu_lay_out(const struct dpe_cpu_call *call, bool unpacks,
                                       struct dpe_rotated_copies q, struct dpe_rotated_copies k);
 /** All copies of the keys n0 … of one block of one KV head, and its rows of V where they are
  * packed. */

@@ -85,26 +85,26 @@ static void layout_thread(const struct dpe_cpu_kernels *kernels, int64_t head_di
     layout->thread_floats = total;
 }
 
-struct dpe_cpu_layout dpe_cpu_lay_out(const struct dpe_cpu_kernels *kernels,
-                                      const struct dpe_cpu_extent *extent,
+struct dpe_cpu_layout dpe_cpu_lay_out(const struct dpe_cpu_call *call, bool unpacks,
                                       struct dpe_rotated_copies q, struct dpe_rotated_copies k)
 {
+    const struct dpe_cpu_kernels *kernels = call->kernels;
+    const struct dpe_attention *args = call->args;
     struct dpe_cpu_layout layout = {.q = q, .k = k};
-    int64_t d = extent->head_dim;
-    layout.group = extent->n_heads / extent->n_kv_heads;
+    int64_t d = args->head_dim;
+    layout.group = args->n_heads / args->n_kv_heads;
     layout.kv_heads_at_once =
-        extent->n_threads < extent->n_kv_heads ? extent->n_threads : extent->n_kv_heads;
-    layout.stripes = extent->keys > DPE_CPU_STRIPE;
-    layout.stripe =
-        layout.stripes ? DPE_CPU_STRIPE : dpe_cpu_round_up(extent->keys, kernels->panel);
+        args->n_threads < args->n_kv_heads ? args->n_threads : args->n_kv_heads;
+    layout.stripes = call->keys > DPE_CPU_STRIPE;
+    layout.stripe = layout.stripes ? DPE_CPU_STRIPE : dpe_cpu_round_up(call->keys, kernels->panel);
     layout.panels = layout.stripe / kernels->panel;
-    layout.mr = dpe_cpu_mr(kernels, extent->bf16);
-    layout.pair = extent->bf16 != NULL ? 2 : 1;
-    layout.late = extent->bf16 != NULL ? extent->bf16->keys : 1;
+    layout.mr = dpe_cpu_mr(kernels, call->bf16);
+    layout.pair = call->bf16 != NULL ? 2 : 1;
+    layout.late = call->bf16 != NULL ? call->bf16->keys : 1;
     layout.panel_floats = d / layout.pair * kernels->panel;
-    layout.pack_floats = dpe_cpu_pack_floats(kernels, extent->bf16, d / layout.pair);
+    layout.pack_floats = dpe_cpu_pack_floats(kernels, call->bf16, d / layout.pair);
     layout.width = dpe_cpu_round_up(d, kernels->lanes);
-    layout.pack_v = layout.width != d || extent->unpacks || extent->bf16 != NULL;
+    layout.pack_v = layout.width != d || unpacks || call->bf16 != NULL;
     layout.state_floats = DPE_CPU_QUERY_ROWS * ((uint64_t)layout.width + 2);
     layout.copies_per_kv_head = k.n - k.n_per_head + k.n_per_head * layout.group;
     layout_thread(kernels, d, &layout);
@@ -115,14 +115,14 @@ struct dpe_cpu_layout dpe_cpu_lay_out(const struct dpe_cpu_kernels *kernels,
         dpe_bytes_times((uint64_t)(layout.stripe / layout.pair), heads * (uint64_t)layout.width);
     uint64_t items = heads * (uint64_t)layout.group;
     items = dpe_bytes_times(
-        items, (uint64_t)(dpe_cpu_round_up(extent->rows, DPE_CPU_QUERY_ROWS) / DPE_CPU_QUERY_ROWS));
-    uint64_t states = (uint64_t)extent->n_threads;
+        items, (uint64_t)(dpe_cpu_round_up(args->rows, DPE_CPU_QUERY_ROWS) / DPE_CPU_QUERY_ROWS));
+    uint64_t states = (uint64_t)args->n_threads;
     states = layout.stripes && items > states ? items : states;
-    dpe_place(&layout.total, (uint64_t)dpe_cpu_round_up(extent->rows, DPE_CPU_QUERY_ROWS));
+    dpe_place(&layout.total, (uint64_t)dpe_cpu_round_up(args->rows, DPE_CPU_QUERY_ROWS));
     layout.k_at = dpe_place(&layout.total, k_floats);
     layout.v_at = dpe_place(&layout.total, layout.pack_v ? v_floats : 0);
     layout.state_at = dpe_place(&layout.total, dpe_bytes_times(states, layout.state_floats));
-    uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)extent->n_threads);
+    uint64_t threads = dpe_bytes_times(layout.thread_floats, (uint64_t)args->n_threads);
     layout.thread_at = dpe_place(&layout.total, threads);
     return layout;
 }

@@ -2,8 +2,6 @@
 #include <math.h>
 #include <string.h>
 
-#include <omp.h>
-
 #include "engine/cpu/attention/attention_cpu.h"
 #include "engine/cpu/attention/attention_cpu_internal.h"
 

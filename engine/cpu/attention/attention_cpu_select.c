@@ -78,10 +78,7 @@ struct dpe_cpu_select_layout dpe_cpu_select_lay_out(const struct dpe_attention *
 uint64_t dpe_cpu_select_workspace(const struct dpe_config *config, const struct dpe_plan *plan,
                                   int64_t keys, int64_t rows, int n_threads)
 {
-    struct dpe_attention most = {.plan = plan, .rows = rows, .n_threads = n_threads};
-    most.n_heads = config->n_heads;
-    most.n_kv_heads = config->n_kv_heads;
-    most.head_dim = config->head_dim;
+    const struct dpe_attention most = dpe_cpu_attention_sized(config, plan, rows, n_threads);
     uint64_t floats = dpe_cpu_select_lay_out(&most, dpe_rotated_most(plan).n, keys).total;
     return dpe_bytes_times(floats, sizeof(float));
 }

@@ -103,9 +103,8 @@ static void tile(const float *rows, const float *panel, int64_t k, float *c, int
 
 /* PANEL columns of accumulate or, without `both` (a constant after inlining), LANES of them; v and
  * o point at the first. */
-static inline __attribute__((always_inline)) void
-accumulate_columns(bool both, const float *p, const struct dpe_cpu_spans *spans, const float *v,
-                   float *o, int64_t width)
+UNROLLED void accumulate_columns(bool both, const float *p, const struct dpe_cpu_spans *spans,
+                                 const float *v, float *o, int64_t width)
 {
     int64_t bytes = width * (int64_t)sizeof *o;
     EACH_SUM(both, _tile_loadd, o, bytes);

@@ -72,9 +72,8 @@ static void tile(const float *rows, const float *panel, int64_t k, float *c, int
 
 /* `vectors` (1 or 2, constant after inlining) vectors of the width of accumulate; v and o point at
  * the first column. */
-static inline __attribute__((always_inline)) void
-accumulate_columns(int vectors, const float *p, const struct dpe_cpu_spans *spans, const float *v,
-                   const float *alpha, float *o, int64_t width)
+UNROLLED void accumulate_columns(int vectors, const float *p, const struct dpe_cpu_spans *spans,
+                                 const float *v, const float *alpha, float *o, int64_t width)
 {
     __m512 sum[MR][2];
 #pragma GCC unroll 16
@@ -162,7 +161,7 @@ static inline __m512bh load_pairs(bool whole, const void *from, int64_t n)
 
 /* Requests what lies `ahead` numbers after p, perhaps behind the last of all. gcc drops calls of a
  * function that does nothing else, unless it must inline it. */
-static inline __attribute__((always_inline)) void request(const uint16_t *p, int64_t ahead)
+UNROLLED void request(const uint16_t *p, int64_t ahead)
 {
     uintptr_t address = (uintptr_t)p + (uintptr_t)(ahead * (int64_t)sizeof *p);
     _mm_prefetch((const void *)address, _MM_HINT_T1); /* NOLINT(performance-no-int-to-ptr) */
@@ -170,10 +169,8 @@ static inline __attribute__((always_inline)) void request(const uint16_t *p, int
 
 /* `together` weight rows w times `rows` rows of x, in columns p … p+PANEL−1 or, without `whole`, in
  * those that are left. */
-static inline __attribute__((always_inline)) void dots_step(bool whole, int together, int rows,
-                                                            const struct dpe_cpu_dots *dots,
-                                                            const uint16_t *const *w, int64_t p,
-                                                            __m512 (*sum)[SIDE])
+UNROLLED void dots_step(bool whole, int together, int rows, const struct dpe_cpu_dots *dots,
+                        const uint16_t *const *w, int64_t p, __m512 (*sum)[SIDE])
 {
     __m512bh weight[SIDE];
 #pragma GCC unroll 4
@@ -195,10 +192,8 @@ static inline __attribute__((always_inline)) void dots_step(bool whole, int toge
 
 /* Columns at … at+together−1 of the sums: weight rows from `first` on; those beyond the last repeat
  * it. */
-static inline __attribute__((always_inline)) void dots_together(int together, int rows,
-                                                                const struct dpe_cpu_dots *dots,
-                                                                int64_t first, int at,
-                                                                __m512 (*sums)[SIDE])
+UNROLLED void dots_together(int together, int rows, const struct dpe_cpu_dots *dots, int64_t first,
+                            int at, __m512 (*sums)[SIDE])
 {
     const uint16_t *w[SIDE];
     __m512 sum[SIDE][SIDE];
@@ -229,8 +224,7 @@ static inline __attribute__((always_inline)) void dots_together(int together, in
 
 /* `together` (1 or SIDE) and `rows` must be constants after inlining. A sum has the same order for
  * any of them. */
-static inline __attribute__((always_inline)) void dots_rows(int together, int rows,
-                                                            const struct dpe_cpu_dots *dots)
+UNROLLED void dots_rows(int together, int rows, const struct dpe_cpu_dots *dots)
 {
     for (int64_t first = 0; first < dots->n; first += SIDE) {
         int64_t n = dots->n - first < SIDE ? dots->n - first : SIDE;

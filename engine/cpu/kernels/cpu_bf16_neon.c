@@ -16,9 +16,6 @@ enum {
     NUMBERS = 8 /* bfloat16 in a vector */
 };
 
-/* For functions whose loops an argument unrolls. */
-#define UNROLLED static inline __attribute__((always_inline))
-
 typedef float32x4_t vec; /* four floats, or four pairs */
 
 UNROLLED vec blocks_add(vec sums, vec rows, vec columns)

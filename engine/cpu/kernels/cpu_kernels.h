@@ -19,7 +19,9 @@
 #include "engine/base/base.h"
 #include "engine/model/config/config.h"
 #include "engine/ops/ops.h"
-#include "engine/plan/plan.h"
+
+/** For functions whose loops an argument unrolls. */
+#define UNROLLED static inline __attribute__((always_inline))
 
 enum {
     DPE_CPU_MAX_LANES = 16,

@@ -61,11 +61,6 @@ static inline vec v_max(vec a, vec b)
 {
     return _mm512_max_ps(a, b);
 }
-static inline vec v_pow2(vec t)
-{
-    __m512i bits = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
-    return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(0x3f800000)));
-}
 static inline float v_sum(vec a)
 {
     return _mm512_reduce_add_ps(a);
@@ -169,11 +164,6 @@ static inline vec v_max(vec a, vec b)
 {
     return _mm256_max_ps(a, b);
 }
-static inline vec v_pow2(vec t)
-{
-    __m256i bits = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
-    return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(0x3f800000)));
-}
 static inline float v_sum(vec a)
 {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -272,11 +262,6 @@ static inline vec v_max(vec a, vec b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
 }
-static inline vec v_pow2(vec t)
-{
-    int32x4_t bits = vshlq_n_s32(vreinterpretq_s32_f32(t), 23);
-    return vreinterpretq_f32_s32(vaddq_s32(bits, vdupq_n_s32(0x3f800000)));
-}
 static inline float v_sum(vec a)
 {
     return vaddvq_f32(a);
@@ -360,13 +345,6 @@ static inline vec v_max(vec a, vec b)
     vec_bits greater = a > b;
     return (vec)(((vec_bits)a & greater) | ((vec_bits)b & ~greater));
 }
-static inline vec v_pow2(vec t)
-{
-    /* Left shifts of negative lanes are undefined in C, multiplications of unsigned ones are not.
-     */
-    typedef uint32_t vec_unsigned __attribute__((vector_size(16)));
-    return (vec)(((vec_unsigned)t << 23) + 0x3f800000U);
-}
 static inline float v_sum(vec a)
 {
     return (a[0] + a[2]) + (a[1] + a[3]);
@@ -428,6 +406,13 @@ static inline void v_transpose(vec m[VL])
 #endif
 
 /* Of every set: what the compiler has operators for. */
+static inline vec v_pow2(vec t)
+{
+    /* Left shifts of negative lanes are undefined in C, multiplications of unsigned ones are not.
+     */
+    typedef uint32_t vec_unsigned __attribute__((vector_size(sizeof(vec))));
+    return (vec)(((vec_unsigned)t << 23) + 0x3f800000U);
+}
 static inline vec v_add(vec a, vec b)
 {
     return a + b;

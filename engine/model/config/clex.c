@@ -5,7 +5,6 @@
 #include "engine/text/json.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_FACTOR, STEP, WIDTH, TANH, LOG_SCALE };

@@ -192,13 +192,6 @@ static void read_sizes(struct dpe_json_reader *top, int64_t trained, struct dpe_
 
 /* ------------------------------------------------------------------------------------ switches */
 
-static bool has_bias(struct dpe_json_reader *top, enum dpe_bias_rule rule, const char *key,
-                     bool fallback)
-{
-    return rule == DPE_BIAS_ALWAYS ||
-           (rule == DPE_BIAS_BY_KEY && dpe_json_bool(top, key, fallback));
-}
-
 /* A word that has to be this one where it is there. */
 static void be_the_word(struct dpe_json_reader *top, const char *key, const char *word)
 {
@@ -456,10 +449,13 @@ static void read_switches(struct dpe_json_reader *top, struct dpe_config *config
     const struct dpe_family_names *names = dpe_family_names_of(config);
     config->rms_eps = dpe_json_number(top, names->eps, not_negative, 1e-6);
     config->tied_embeddings = dpe_json_bool(top, "tie_word_embeddings", family->defaults.tied);
-    config->qkv_bias = has_bias(top, family->qkv_bias, names->qkv_bias, biased);
+    config->qkv_bias =
+        family->bias == DPE_BIAS_ALWAYS ||
+        (family->bias >= DPE_BIAS_QKV && dpe_json_bool(top, names->qkv_bias, biased));
     bool same = names->o_bias != NULL && strcmp(names->o_bias, names->qkv_bias) == 0;
-    config->o_bias = has_bias(top, family->o_bias, names->o_bias, same && biased);
-    config->mlp_bias = has_bias(top, family->mlp_bias, names->mlp_bias, false);
+    config->o_bias =
+        family->bias == DPE_BIAS_ALL && dpe_json_bool(top, names->o_bias, same && biased);
+    config->mlp_bias = family->mlp_bias && dpe_json_bool(top, names->mlp_bias, false);
     bool normed = (!family->qk_norm_by_key && !family->qk_norm_bare) ||
                   dpe_json_bool(top, "use_qk_norm", family->qk_norm_bare);
     config->qk_norm = normed ? family->qk_norm : DPE_QK_NORM_NONE;

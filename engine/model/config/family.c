@@ -1,12 +1,10 @@
 /* The one table of model families. */
 #include "engine/model/config/family.h"
 
-#include <string.h>
-
 #include "engine/model/config/layer_weights.h"
 
-static const struct dpe_norm_names norms_before = {"input_layernorm", NULL,
-                                                   "post_attention_layernorm", NULL};
+static const struct dpe_norm_names norms_llama = {"input_layernorm", NULL,
+                                                  "post_attention_layernorm", NULL};
 static const struct dpe_norm_names norms_after = {NULL, "post_attention_layernorm", NULL,
                                                   "post_feedforward_layernorm"};
 static const struct dpe_norm_names norms_gemma = {"input_layernorm", "post_attention_layernorm",
@@ -18,42 +16,37 @@ static const struct dpe_norm_names norms_glm4 = {"input_layernorm", "post_self_a
 static const struct dpe_norm_names norms_cohere = {"input_layernorm", NULL, NULL, NULL};
 static const struct dpe_norm_names norms_nsa = {"attn_norm", NULL, "mlp_norm", NULL};
 
-/* The keys of Llama's config.json but for these. */
-#define NAMES(bias, bias_o, bias_mlp, n_experts, width, own, ...)                                  \
+/* The keys of Llama's config.json but for these, and for what follows. */
+#define NAMES(of_eps, bias, bias_o, ...)                                                           \
     {                                                                                              \
-        .heads = "num_attention_heads", .kv_heads = "num_key_value_heads", .eps = "rms_norm_eps",  \
-        .qkv_bias = (bias), .o_bias = (bias_o), .mlp_bias = (bias_mlp), .experts = (n_experts),    \
-        .expert_width = (width), .activation = "silu", .embedding = "embed_tokens",                \
-        .weights = (own), .expert = {                                                              \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
+        .heads = "num_attention_heads", .kv_heads = "num_key_value_heads", .eps = (of_eps),        \
+        .qkv_bias = (bias), .o_bias = (bias_o), .activation = "silu", .embedding = "embed_tokens", \
+        __VA_ARGS__                                                                                \
     }
-#define EXPERTS "mlp.experts", "gate_proj", "up_proj", "down_proj"
+#define EXPERTS(before)                                                                            \
+    {                                                                                              \
+        before "experts", "gate_proj", "up_proj", "down_proj"                                      \
+    }
 static const struct dpe_family_names names_llama =
-    NAMES("attention_bias", "attention_bias", "mlp_bias", "num_local_experts",
-          "moe_intermediate_size", NULL, EXPERTS);
+    NAMES("rms_norm_eps", "attention_bias", "attention_bias", .mlp_bias = "mlp_bias",
+          .experts = "num_local_experts", .expert_width = "moe_intermediate_size",
+          .expert = EXPERTS("mlp."));
 static const struct dpe_family_names names_seed =
-    NAMES("attention_bias", "attention_out_bias", "mlp_bias", NULL, NULL, NULL, EXPERTS);
+    NAMES("rms_norm_eps", "attention_bias", "attention_out_bias", .mlp_bias = "mlp_bias");
 static const struct dpe_family_names names_ernie =
-    NAMES("use_bias", "use_bias", "use_bias", NULL, NULL, NULL, EXPERTS);
+    NAMES("rms_norm_eps", "use_bias", "use_bias", .mlp_bias = "use_bias");
 static const struct dpe_family_names names_glm =
-    NAMES("attention_bias", NULL, NULL, "n_routed_experts", "moe_intermediate_size", NULL, EXPERTS);
+    NAMES("rms_norm_eps", "attention_bias", NULL, .experts = "n_routed_experts",
+          .expert_width = "moe_intermediate_size", .expert = EXPERTS("mlp."));
 static const char *const weights_minimax[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_ROUTER] = "block_sparse_moe.gate",
     [DPE_WEIGHT_ROUTER_SHIFT] = "block_sparse_moe.e_score_correction_bias",
 };
-static const struct dpe_family_names names_minimax =
-    NAMES(NULL, NULL, NULL, "num_local_experts", "intermediate_size", weights_minimax,
-          "block_sparse_moe.experts", "w1", "w3", "w2");
-static const struct dpe_family_names names_cohere = {
-    .heads = "num_attention_heads",
-    .kv_heads = "num_key_value_heads",
-    .eps = "layer_norm_eps",
-    .qkv_bias = "attention_bias",
-    .o_bias = "attention_bias",
-    .activation = "silu",
-    .embedding = "embed_tokens",
-};
+static const struct dpe_family_names names_minimax = NAMES(
+    "rms_norm_eps", NULL, NULL, .experts = "num_local_experts", .expert_width = "intermediate_size",
+    .weights = weights_minimax, .expert = {"block_sparse_moe.experts", "w1", "w3", "w2"});
+static const struct dpe_family_names names_cohere =
+    NAMES("layer_norm_eps", "attention_bias", "attention_bias", .mlp_bias = NULL);
 static const char *const weights_llama4[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_ROUTER] = "feed_forward.router",
 };
@@ -62,44 +55,23 @@ static const char *mlp_llama4[2][3] = {
     {"feed_forward.shared_expert.gate_proj", "feed_forward.shared_expert.up_proj",
      "feed_forward.shared_expert.down_proj"},
 };
-static const struct dpe_family_names names_llama4 = {
-    .heads = "num_attention_heads",
-    .kv_heads = "num_key_value_heads",
-    .eps = "rms_norm_eps",
-    .qkv_bias = "attention_bias",
-    .o_bias = "attention_bias",
-    .experts = "num_local_experts",
-    .expert_width = "intermediate_size",
-    .activation = "silu",
-    .embedding = "embed_tokens",
-    .weights = weights_llama4,
-    .expert = {"feed_forward.experts", "gate_proj", "up_proj", "down_proj"},
-    .width = "intermediate_size_mlp",
-    .mlp = mlp_llama4,
-};
+static const struct dpe_family_names names_llama4 =
+    NAMES("rms_norm_eps", "attention_bias", "attention_bias", .experts = "num_local_experts",
+          .expert_width = "intermediate_size", .weights = weights_llama4,
+          .expert = EXPERTS("feed_forward."), .width = "intermediate_size_mlp", .mlp = mlp_llama4);
 static const char *const weights_gemma4[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_ROUTER] = "router.proj",
 };
-static const struct dpe_family_names names_gemma4 = {
-    .heads = "num_attention_heads",
-    .kv_heads = "num_key_value_heads",
-    .eps = "rms_norm_eps",
-    .qkv_bias = "attention_bias",
-    .o_bias = "attention_bias",
-    .experts = "num_experts",
-    .expert_width = "moe_intermediate_size",
-    .activation = "silu",
-    .embedding = "embed_tokens",
-    .weights = weights_gemma4,
-    .expert = {"experts", "gate_proj", "up_proj", "down_proj"},
-    .per_token = "top_k_experts",
-};
+static const struct dpe_family_names names_gemma4 =
+    NAMES("rms_norm_eps", "attention_bias", "attention_bias", .experts = "num_experts",
+          .expert_width = "moe_intermediate_size", .weights = weights_gemma4, .expert = EXPERTS(""),
+          .per_token = "top_k_experts");
 static const char *const weights_hunyuan[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_Q_NORM] = "self_attn.query_layernorm",
     [DPE_WEIGHT_K_NORM] = "self_attn.key_layernorm",
 };
 static const struct dpe_family_names names_hunyuan =
-    NAMES("attention_bias", "attention_bias", "mlp_bias", NULL, NULL, weights_hunyuan, EXPERTS);
+    NAMES("rms_norm_eps", "attention_bias", "attention_bias", .weights = weights_hunyuan);
 static const char *const weights_nsa[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_Q] = "attn.q_proj",
     [DPE_WEIGHT_K] = "attn.k_proj",
@@ -125,10 +97,9 @@ static const char *const weights_qwen3_next[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_BETA] = "linear_attn.in_proj_ba",
     [DPE_WEIGHT_DECAY] = "linear_attn.in_proj_ba",
 };
-static const struct dpe_family_recurrent recurrent_qwen3_next = {
-    .layout = DPE_RECURRENT_KEYS, .norms = &norms_before, .weights = weights_qwen3_next};
-static const struct dpe_family_recurrent recurrent_qwen3_5 = {.layout = DPE_RECURRENT_QKV,
-                                                              .norms = &norms_before};
+static const struct dpe_family_recurrent recurrent_qwen3_next = {.layout = DPE_RECURRENT_KEYS,
+                                                                 .weights = weights_qwen3_next};
+static const struct dpe_family_recurrent recurrent_qwen3_5 = {.layout = DPE_RECURRENT_QKV};
 
 static const char *const weights_olmo_hybrid[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_Q] = "linear_attn.q_proj",
@@ -146,7 +117,6 @@ static const char *const aliases_olmo_hybrid[][2] = {
     {NULL, NULL},
 };
 static const struct dpe_family_recurrent recurrent_olmo_hybrid = {.layout = DPE_RECURRENT_APART,
-                                                                  .norms = &norms_before,
                                                                   .weights = weights_olmo_hybrid,
                                                                   .aliases = aliases_olmo_hybrid,
                                                                   .eps = 1e-5};
@@ -155,43 +125,35 @@ static const struct dpe_family families[] = {
     {
         .model_type = "llama",
         .architecture = "LlamaForCausalLM",
-        .norms = &norms_before,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
-        .mlp_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
+        .mlp_bias = true,
     },
     {
         .model_type = "mistral",
         .architecture = "MistralForCausalLM",
-        .norms = &norms_before,
         .windows = DPE_WINDOW_ALL,
         .defaults = {.window = 4096},
     },
     {
         .model_type = "qwen2",
         .architecture = "Qwen2ForCausalLM",
-        .norms = &norms_before,
-        .qkv_bias = DPE_BIAS_ALWAYS,
+        .bias = DPE_BIAS_ALWAYS,
         .windows = DPE_WINDOW_SWITCHED,
         .defaults = {.window = 4096},
     },
     {
         .model_type = "qwen3",
         .architecture = "Qwen3ForCausalLM",
-        .norms = &norms_before,
         .qk_norm = DPE_QK_NORM_HEAD,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
         .windows = DPE_WINDOW_SWITCHED,
         .defaults = {.window = 4096, .head_dim = 128, .extended = 40960, .trained = 32768},
     },
     {
         .model_type = "qwen3_moe",
         .architecture = "Qwen3MoeForCausalLM",
-        .norms = &norms_before,
         .qk_norm = DPE_QK_NORM_HEAD,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
         .experts = DPE_EXPERTS_APART,
         .defaults = {.extended = 40960, .trained = 32768},
     },
@@ -203,7 +165,6 @@ static const struct dpe_family families[] = {
     {
         .model_type = "qwen3_5_text",
         .architecture = "Qwen3_5ForCausalLM",
-        .norms = &norms_before,
         .qk_norm = DPE_QK_NORM_HEAD,
         .partial = true,
         .norm_plus_one = true,
@@ -223,7 +184,6 @@ static const struct dpe_family families[] = {
     {
         .model_type = "qwen3_5_moe_text",
         .architecture = "Qwen3_5MoeForCausalLM",
-        .norms = &norms_before,
         .qk_norm = DPE_QK_NORM_HEAD,
         .partial = true,
         .norm_plus_one = true,
@@ -241,7 +201,6 @@ static const struct dpe_family families[] = {
     {
         .model_type = "qwen3_next",
         .architecture = "Qwen3NextForCausalLM",
-        .norms = &norms_before,
         .qk_norm = DPE_QK_NORM_HEAD,
         .partial = true,
         .norm_plus_one = true,
@@ -258,7 +217,6 @@ static const struct dpe_family families[] = {
     {
         .model_type = "phi3",
         .architecture = "Phi3ForCausalLM",
-        .norms = &norms_before,
         .qkv_fused = true,
         .gate_up_fused = true,
         .partial = true,
@@ -269,16 +227,14 @@ static const struct dpe_family families[] = {
         .architecture = "Olmo2ForCausalLM",
         .norms = &norms_after,
         .qk_norm = DPE_QK_NORM_WHOLE,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
     },
     {
         .model_type = "olmo3",
         .architecture = "Olmo3ForCausalLM",
         .norms = &norms_after,
         .qk_norm = DPE_QK_NORM_WHOLE,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
         .windows = DPE_WINDOW_TYPES,
         .window_pattern = 4,
         .local_rope = DPE_LOCAL_ROPE_UNSCALED,
@@ -289,8 +245,7 @@ static const struct dpe_family families[] = {
         .architecture = "OlmoHybridForCausalLM",
         .norms = &norms_after,
         .qk_norm = DPE_QK_NORM_WHOLE,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
         .still = true,
         .recurrent = &recurrent_olmo_hybrid,
         .defaults = {.n_heads = 30, .vocab = 100352, .max_position = 65536},
@@ -298,19 +253,15 @@ static const struct dpe_family families[] = {
     {
         .model_type = "granite",
         .architecture = "GraniteForCausalLM",
-        .norms = &norms_before,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
-        .mlp_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
+        .mlp_bias = true,
         .multipliers = true,
     },
     {
         .model_type = "smollm3",
         .architecture = "SmolLM3ForCausalLM",
-        .norms = &norms_before,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
-        .mlp_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
+        .mlp_bias = true,
         .position_free = true,
         .defaults = {.theta = 2e6, .tied = true},
     },
@@ -318,7 +269,7 @@ static const struct dpe_family families[] = {
         .model_type = "glm4",
         .architecture = "Glm4ForCausalLM",
         .norms = &norms_glm4,
-        .qkv_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_QKV,
         .gate_up_fused = true,
         .interleaved = true,
         .partial = true,
@@ -327,11 +278,10 @@ static const struct dpe_family families[] = {
     {
         .model_type = "glm4_moe",
         .architecture = "Glm4MoeForCausalLM",
-        .norms = &norms_before,
         .names = &names_glm,
         .qk_norm = DPE_QK_NORM_HEAD,
         .qk_norm_by_key = true,
-        .qkv_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_QKV,
         .partial = true,
         .experts = DPE_EXPERTS_APART,
         .sigmoid = true,
@@ -341,7 +291,6 @@ static const struct dpe_family families[] = {
     {
         .model_type = "minimax_m2",
         .architecture = "MiniMaxM2ForCausalLM",
-        .norms = &norms_before,
         .names = &names_minimax,
         .qk_norm = DPE_QK_NORM_WHOLE,
         .partial = true,
@@ -353,33 +302,27 @@ static const struct dpe_family families[] = {
     {
         .model_type = "seed_oss",
         .architecture = "SeedOssForCausalLM",
-        .norms = &norms_before,
         .names = &names_seed,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
-        .mlp_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
+        .mlp_bias = true,
         .defaults = {.head_dim = 128, .max_position = 524288, .attention_bias = true},
     },
     {
         .model_type = "ernie4_5",
         .architecture = "Ernie4_5ForCausalLM",
-        .norms = &norms_before,
         .names = &names_ernie,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
-        .mlp_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
+        .mlp_bias = true,
         .interleaved = true,
         .defaults = {.head_dim = 128, .theta = 5e5, .tied = true},
     },
     {
         .model_type = "hunyuan_v1_dense",
         .architecture = "HunYuanDenseV1ForCausalLM",
-        .norms = &norms_before,
         .names = &names_hunyuan,
         .qk_norm = DPE_QK_NORM_HEAD,
         .qk_norm_late = true,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
         .alpha = true,
     },
     {
@@ -397,8 +340,7 @@ static const struct dpe_family families[] = {
         .architecture = "Cohere2ForCausalLM",
         .norms = &norms_cohere,
         .names = &names_cohere,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
         .interleaved = true,
         .parallel_centred = true,
         .windows = DPE_WINDOW_TYPES,
@@ -414,12 +356,10 @@ static const struct dpe_family families[] = {
     {
         .model_type = "llama4_text",
         .architecture = "Llama4ForCausalLM",
-        .norms = &norms_before,
         .names = &names_llama4,
         .qk_norm = DPE_QK_NORM_HEAD,
         .qk_norm_bare = true,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
         .experts = DPE_EXPERTS_COLUMNS,
         .scaled_inputs = true,
         .interleaved = true,
@@ -444,7 +384,6 @@ static const struct dpe_family families[] = {
     {
         .model_type = "ministral3",
         .architecture = "Ministral3ForCausalLM",
-        .norms = &norms_before,
         .grows = true,
         .windows = DPE_WINDOW_ALL,
         .defaults = {.n_heads = 32,
@@ -461,8 +400,7 @@ static const struct dpe_family families[] = {
         .model_type = "gemma2",
         .architecture = "Gemma2ForCausalLM",
         .norms = &norms_gemma,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
         .norm_plus_one = true,
         .embedding_scaled = true,
         .caps = true,
@@ -481,8 +419,7 @@ static const struct dpe_family families[] = {
         .architecture = "Gemma3ForCausalLM",
         .norms = &norms_gemma,
         .qk_norm = DPE_QK_NORM_HEAD,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
         .norm_plus_one = true,
         .embedding_scaled = true,
         .caps = true,
@@ -511,8 +448,7 @@ static const struct dpe_family families[] = {
         .norms = &norms_gemma,
         .names = &names_gemma4,
         .qk_norm = DPE_QK_NORM_HEAD,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
         .partial = true,
         .embedding_scaled = true,
         .caps = true,
@@ -539,9 +475,7 @@ static const struct dpe_family families[] = {
     {
         .model_type = "gpt_oss",
         .architecture = "GptOssForCausalLM",
-        .norms = &norms_before,
-        .qkv_bias = DPE_BIAS_BY_KEY,
-        .o_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_ALL,
         .sinks = true,
         .activation = DPE_SWIGLU_CLAMPED,
         .experts = DPE_EXPERTS_STACKED,
@@ -561,7 +495,7 @@ static const struct dpe_family families[] = {
         .architecture = "NSAForCausalLM",
         .norms = &norms_nsa,
         .names = &names_nsa,
-        .qkv_bias = DPE_BIAS_BY_KEY,
+        .bias = DPE_BIAS_QKV,
         .branches = true,
         .defaults = {.n_heads = 64,
                      .n_kv_heads = 4,
@@ -584,7 +518,7 @@ static const char latent[] =
     "it has multi-head latent attention (MLA), whose rotated keys are one vector for all heads; a "
     "position plan moves pairs of the heads' own keys";
 
-static const struct {
+static const struct refusal {
     const char *model_type, *reason;
 } refused[] = {
     {"granitemoehybrid",
@@ -608,15 +542,9 @@ static const char *const weights_sorted[DPE_WEIGHTS_PER_LAYER] = {
     [DPE_WEIGHT_DECAY] = "linear_attn.in_proj_ba",
 };
 static const struct dpe_family_recurrent recurrent_gguf[] = {
-    {.layout = DPE_RECURRENT_QKV, .norms = &norms_before, .tiled = true, .rates = true},
-    {.layout = DPE_RECURRENT_SORTED,
-     .norms = &norms_before,
-     .weights = weights_sorted,
-     .rates = true},
-    {.layout = DPE_RECURRENT_KEYS,
-     .norms = &norms_before,
-     .weights = weights_qwen3_next,
-     .rates = true}};
+    {.layout = DPE_RECURRENT_QKV, .tiled = true, .rates = true},
+    {.layout = DPE_RECURRENT_SORTED, .weights = weights_sorted, .rates = true},
+    {.layout = DPE_RECURRENT_KEYS, .weights = weights_qwen3_next, .rates = true}};
 
 const struct dpe_family_recurrent *dpe_family_recurrent_gguf(const struct dpe_family *family,
                                                              bool whole)
@@ -632,12 +560,7 @@ const struct dpe_family *dpe_family_at(size_t i)
 
 const struct dpe_family *dpe_family_find(const char *model_type)
 {
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
-        if (strcmp(families[i].model_type, model_type) == 0) {
-            return &families[i];
-        }
-    }
-    return NULL;
+    return DPE_NAMED(families, model_type);
 }
 
 const struct dpe_family *dpe_family_of(const struct dpe_config *config)
@@ -655,12 +578,13 @@ const struct dpe_family_names *dpe_family_names(const struct dpe_family *family)
     return family->names != NULL ? family->names : &names_llama;
 }
 
+const struct dpe_norm_names *dpe_family_norms(const struct dpe_family *family, bool recurrent)
+{
+    return recurrent || family->norms == NULL ? &norms_llama : family->norms;
+}
+
 const char *dpe_family_refusal(const char *model_type)
 {
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        if (strcmp(refused[i].model_type, model_type) == 0) {
-            return refused[i].reason;
-        }
-    }
-    return NULL;
+    const struct refusal *found = DPE_NAMED(refused, model_type);
+    return found != NULL ? found->reason : NULL;
 }

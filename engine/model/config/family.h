@@ -10,15 +10,12 @@
 
 #include "engine/model/config/config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/** When the projections have a bias. */
+/** Which projections of attention have a bias. */
 enum dpe_bias_rule {
     DPE_BIAS_NEVER,
-    DPE_BIAS_ALWAYS,
-    DPE_BIAS_BY_KEY, /**< attention_bias or mlp_bias of config.json */
+    DPE_BIAS_ALWAYS, /**< q, k, v */
+    DPE_BIAS_QKV,    /**< q, k, v, where config.json says so */
+    DPE_BIAS_ALL,    /**< and o, where config.json says so */
 };
 
 /** Which layers have a sliding window. */
@@ -68,7 +65,6 @@ struct dpe_norm_names {
 /** The layers with a state in place of keys and values. */
 struct dpe_family_recurrent {
     enum dpe_recurrent_layout layout;
-    const struct dpe_norm_names *norms; /**< around these layers */
     const char *const *weights;      /**< [DPE_WEIGHTS_PER_LAYER], NULL: that of layer_weights.c */
     const char *const (*aliases)[2]; /**< names of tensors that checkpoints may have, and ours; ends
                                           with NULLs; or NULL */
@@ -108,14 +104,15 @@ struct dpe_family {
     const char *model_type, *architecture;
     const char *text; /**< the model_type of text_config when it has none: the language model lies
                            there; NULL: in the file itself */
-    const struct dpe_norm_names *norms;
+    const struct dpe_norm_names *norms;   /**< NULL: those of Llama */
     const struct dpe_family_names *names; /**< NULL: those of Llama */
     enum dpe_qk_norm qk_norm;
     bool qk_norm_by_key; /**< of use_qk_norm, false when absent */
     bool qk_norm_late;   /**< the checkpoint's model normalises what is rotated already */
     bool qk_norm_bare;   /**< without weights, of the layers that rotate; use_qk_norm is true when
                               absent */
-    enum dpe_bias_rule qkv_bias, o_bias, mlp_bias;
+    enum dpe_bias_rule bias;
+    bool mlp_bias;                 /**< by mlp_bias of config.json */
     bool qkv_fused, gate_up_fused; /**< one tensor holds the rows of q, k, v; of gate, up */
     bool sigmoid;       /**< a router of sigmoids with a correction bias, groups and a scale */
     bool router_fixed;  /**< a token's experts weigh 1 in all; no groups, no scale are read */
@@ -167,10 +164,9 @@ const struct dpe_family *dpe_family_of(const struct dpe_config *config);
 /** Its names, Llama's where it has none of its own. */
 const struct dpe_family_names *dpe_family_names(const struct dpe_family *family);
 const struct dpe_family_names *dpe_family_names_of(const struct dpe_config *config);
+/** The names of the norms around a layer; around those with a state they are Llama's. */
+const struct dpe_norm_names *dpe_family_norms(const struct dpe_family *family, bool recurrent);
 /** Why models of a type that people know cannot open, NULL where no reason is known. */
 const char *dpe_family_refusal(const char *model_type);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

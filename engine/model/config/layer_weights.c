@@ -134,7 +134,7 @@ const char *dpe_layer_name(const struct dpe_config *config, int64_t layer, enum 
     const bool beside =
         config->shared_width > 0 && dpe_config_routes(config, layer) && !config->experts_beside;
     const bool recurrent = !dpe_config_attends(config, layer);
-    const struct dpe_norm_names *norms = recurrent ? family->recurrent->norms : family->norms;
+    const struct dpe_norm_names *norms = dpe_family_norms(family, recurrent);
     const struct dpe_family_names *of_family = dpe_family_names_of(config);
     const char *const *own = recurrent ? family->recurrent->weights : of_family->weights;
     if (own != NULL && own[which] != NULL) {

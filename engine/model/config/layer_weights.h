@@ -11,10 +11,6 @@
 
 #include "engine/model/config/config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /** One tensor, borrowed from the mapped file; row-major. */
 struct dpe_tensor {
     const void *data; /**< may be misaligned for its dtype only if `misaligned` was impossible to
@@ -214,7 +210,4 @@ static inline const char *dpe_tensor_at(const struct dpe_tensor *tensor, int64_t
     return (const char *)tensor->data + dpe_dtype_bytes(tensor->dtype, at);
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -3,7 +3,6 @@
 #include "engine/base/base.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,11 +39,6 @@ struct header {
     struct dpe_json_scan scan;
     struct dpe_error *err;
 };
-
-static bool text_is(struct dpe_json_scan_text text, const char *word)
-{
-    return text.n == strlen(word) && memcmp(text.bytes, word, text.n) == 0;
-}
 
 static dpe_status bad_json(const struct header *header)
 {
@@ -150,14 +144,14 @@ static dpe_status read_tensor(struct header *header, struct dpe_shard_tensor *te
     dpe_json_scan_open(&header->scan, '{');
     while (dpe_json_scan_key(&header->scan, &first, &key)) {
         unsigned member = 0;
-        if (text_is(key, "dtype")) {
+        if (dpe_json_scan_is(&key, "dtype")) {
             member = DTYPE;
             dpe_json_scan_string(&header->scan, &dtype);
-        } else if (text_is(key, "shape")) {
+        } else if (dpe_json_scan_is(&key, "shape")) {
             member = SHAPE;
             tensor->rank = 0;
             DPE_TRY(read_shape(header, tensor));
-        } else if (text_is(key, "data_offsets")) {
+        } else if (dpe_json_scan_is(&key, "data_offsets")) {
             member = OFFSETS;
             DPE_TRY(read_offsets(header, tensor));
         } else {
@@ -250,7 +244,7 @@ static dpe_status read_tensors(struct header *header)
     struct dpe_shard_table *table = header->table;
     dpe_json_scan_open(&header->scan, '{');
     while (dpe_json_scan_key(&header->scan, &first, &name)) {
-        if (text_is(name, "__metadata__") && !metadata) {
+        if (dpe_json_scan_is(&name, "__metadata__") && !metadata) {
             metadata = true;
             DPE_TRY(skip_metadata(header));
             continue;

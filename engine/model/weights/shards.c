@@ -1,7 +1,6 @@
 /* Which files hold the weights of a folder: one safetensors file, or an index and its shards. */
 #include "engine/model/weights/safetensors.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,6 @@
 #define DPE_METHODS_INTERNAL_H
 
 #include "engine/base/base.h"
-#include "engine/model/config/config.h"
 #include "engine/plan/methods/methods.h"
 #include "engine/plan/plan.h"
 

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 static const double PI = 3.14159265358979323846;
 enum { MAX_FACTORS = 512 };

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 dpe_status dpe_plan_context_check(const struct dpe_plan_context *context, struct dpe_error *err)
 {

@@ -329,6 +329,23 @@ static void lists_grow(void **state)
     assert_false(text.failed);
 }
 
+static void test_named(void **state)
+{
+    static const struct {
+        const char *name;
+        int value;
+    } rows[] = {{"b", 1}, {"ab", 2}, {"a", 3}, {"ab", 4}};
+    static const char *const names[] = {"x", "", "yy"};
+    (void)state;
+    assert_ptr_equal(DPE_NAMED(rows, "ab"), &rows[1]);
+    assert_ptr_equal(DPE_NAMED(rows, "a"), &rows[2]);
+    assert_null(DPE_NAMED(rows, ""));
+    assert_null(dpe_named(rows, 2, sizeof *rows, "a"));
+    assert_ptr_equal(DPE_NAMED(names, "yy"), &names[2]);
+    assert_ptr_equal(DPE_NAMED(names, ""), &names[1]);
+    assert_null(dpe_named(NULL, 0, sizeof *names, "x"));
+}
+
 /* A list that grows by dpe_make_room keeps its elements, also where it was shortened and grows
  * again. */
 static void test_make_room(void **state)
@@ -447,6 +464,7 @@ int main(void)
         cmocka_unit_test(a_file_without_a_size_is_read),
         cmocka_unit_test(lists_grow),
         cmocka_unit_test(test_make_room),
+        cmocka_unit_test(test_named),
         cmocka_unit_test(sizes_stay_at_the_largest),
         cmocka_unit_test(test_append),
         cmocka_unit_test(test_parse_lengths),

@@ -2,6 +2,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -259,37 +260,50 @@ static void test_work(void **state)
     json_decref(variables);
 }
 
-/* Both searches against the obvious one, on texts of few letters, which repeat. */
+/* The searches and rsplit against the obvious ones, on texts of few letters, which repeat. */
 static void test_search(void **state)
 {
+    static const char source[] =
+        "{{ t.find(p) }} {{ t.rfind(p) }} {{ t.rsplit(p or 'x') | join('|') }}";
     uint32_t random = 1;
     (void)state;
-    for (int round = 0; round < 60000; round++) {
+    for (int round = 0; round < 2000; round++) {
         char bytes[2][64];
         size_t n[2];
         for (int k = 0; k < 2; k++) {
             random = random * 1664525 + 1013904223;
-            n[k] = random >> 8 & (k == 0 ? 63 : 31);
+            n[k] = random >> 8 & (k == 0 ? 63 : (unsigned)round % 32);
             for (size_t i = 0; i < n[k]; i++) {
                 random = random * 1664525 + 1013904223;
                 bytes[k][i] = (char)('a' + (random >> 20) % (1 + (unsigned)round % 3));
             }
         }
-        struct dpe_span text = {bytes[0], n[0]};
-        struct dpe_span part = {bytes[1], n[1]};
-        size_t first = SIZE_MAX;
-        size_t last = SIZE_MAX;
-        for (size_t at = 0; at + part.n <= text.n; at++) {
-            if (memcmp(text.s + at, part.s, part.n) == 0) {
-                first = first == SIZE_MAX ? at : first;
-                last = at;
+        const char *text = bytes[0], *part = bytes[1];
+        int first = -1, last = -1;
+        for (size_t at = 0; at + n[1] <= n[0]; at++) {
+            if (memcmp(text + at, part, n[1]) == 0) {
+                first = first < 0 ? (int)at : first;
+                last = (int)at;
             }
         }
-        if (dpe_span_find(text, part) != first || dpe_span_find_last(text, part) != last) {
-            fail_msg("%.*s in %.*s: %zu %zu, expected %zu %zu", (int)part.n, part.s, (int)text.n,
-                     text.s, dpe_span_find(text, part), dpe_span_find_last(text, part), first,
-                     last);
+        /* From the end: each part that is found becomes '|'. */
+        char split[64];
+        size_t begin = sizeof split;
+        for (size_t end = n[0]; end > 0;) {
+            bool found = n[1] > 0 && n[1] <= end && memcmp(text + end - n[1], part, n[1]) == 0;
+            split[--begin] = found ? '|' : text[end - 1];
+            end -= found ? n[1] : 1;
         }
+        char expected[160];
+        snprintf(expected, sizeof expected, "%d %d %.*s", first, last, (int)(sizeof split - begin),
+                 split + begin);
+        json_t *variables = json_pack("{s:s%, s:s%}", "t", text, n[0], "p", part, n[1]);
+        assert_non_null(variables);
+        struct dpe_text out = {0};
+        assert_int_equal(render(source, variables, NULL, &out, NULL), DPE_OK);
+        assert_string_equal(out.bytes, expected);
+        dpe_text_free(&out);
+        json_decref(variables);
     }
 }
 
