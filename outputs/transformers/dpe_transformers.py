@@ -273,12 +273,9 @@ def _formula(model, length):
     """A table of the formula's plans for the model, up to `length` tokens."""
     text = decoder_of(model)
     config, (moving, rotates) = text.config, _check_layers(text)
-    if not rotates:
-        raise TableError("no full-attention layer of this model rotates, so the formula moves nothing: dpe-calibrate and dpe-detect "
-                         "make tables of a temperature alone")
-    if set(_rope_types(text)) & set(LENGTH_DEPENDENT):
+    if rotates and set(_rope_types(text)) & set(LENGTH_DEPENDENT):
         raise TableError("the frequencies of this model depend on the length of the text: dpe-export --method dpe makes its table")
-    _, frequencies, factor = _head_order(text, moving[0])
+    _, frequencies, factor = _head_order(text, moving[0]) if rotates else (None, [], 1.0)
     trained = trained_length_of(config)
     table = formula_table(trained, length, frequencies, factor, config.model_type, n_layers=len(text.layers),
                           n_heads=config.num_attention_heads, n_kv_heads=_kv_heads(config, moving[0]), head_dim=moving[0].head_dim)
