@@ -406,7 +406,7 @@ KINDS = {
     "llama4": ("Llama4Text", dict(ROUTED, num_hidden_layers=4, interleave_moe_layer_step=2, attention_chunk_size=64, floor_scale=6,
                                   attn_scale=0.4, no_rope_layer_interval=2), TEMPERATURES),
     "llama4_moves": ("Llama4Text", dict(ROUTED, num_hidden_layers=3, attention_chunk_size=None, floor_scale=50, attn_scale=0.5,
-                                        no_rope_layers=[1, 0, 1]), MOVES),
+                                        no_rope_layers=[1, 0, 1], layer_types=windows(0, 0, 0)), MOVES),
     "gemma4": ("Gemma4Text", gemma4(100.0, **SHARED), TEMPERATURES),
     "gemma4_shares": ("Gemma4Text", gemma4(1e6, **SHARED), MOVES),
     "gemma4_alike": ("Gemma4Text", gemma4(1e6, **ALIKE, layer_types=windows(1, 1, 0)), MOVES),
