@@ -115,7 +115,8 @@ def prepare(runner):
     size = get_tensor_model_parallel_world_size()
     head_dim = one.attn.head_size
     sizes = {"n_layers": config.num_hidden_layers, "n_heads": config.num_attention_heads,
-             "n_kv_heads": getattr(one, "total_num_kv_heads", getattr(config, "num_key_value_heads", config.num_attention_heads)),
+             # Asked of the layer: Gemma 4's config has no such number of the whole model.
+             "n_kv_heads": getattr(one, "total_num_kv_heads", 0) or getattr(config, "num_key_value_heads", config.num_attention_heads),
              "head_dim": head_dim}
     if serving().formula:
         if not heated and _rope_type(config) in LENGTH_DEPENDENT:

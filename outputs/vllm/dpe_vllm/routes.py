@@ -119,7 +119,7 @@ class Engine:
             raise Refusal(400, "norms: layers of this model rotate with a factor, which their norms would have")
         kinds = getattr(config, "layer_types", None) or []
         apart = {i for i, kind in enumerate(kinds) if kind == "linear_attention"}
-        if getattr(config, "global_head_dim", None):  # Gemma 4: heads of two sizes, and layers that have the keys of others
+        if config.model_type == "gemma4_text":  # heads of two sizes, and layers that have the keys of others
             apart = {i for i, kind in enumerate(kinds) if kind != "full_attention" or i >= len(kinds) - config.num_kv_shared_layers}
         rows, q, k = norms.join([(rank, lists) for rank, *_, lists in parts], config.num_hidden_layers, config.num_attention_heads,
                                 parts[0][2], apart)
