@@ -40,7 +40,7 @@ served() {
 long_tasks() {
     local port=$((20000 + RANDOM % 20000)) code=0
     "$bin/dpe-export" --method self-extend -m "$model" --length 2048 -o "$work/long.h5" --force >/dev/null || return 1
-    "$bin/dpe-serve" -m "$model" --table "$work/long.h5" --port "$port" &
+    "$bin/dpe-serve" -m "$model" --table "$work/long.h5" --port "$port" --dtype f32 &
     local server=$!
     sleep 1
     "$DPE_VLLM_PYTHON" "$here/long_tasks.py" "http://127.0.0.1:$port" "$(basename "$model")" "$model" "$work/long.h5" "$work" 400 ||
