@@ -147,9 +147,8 @@ static struct dpe_detect_point placed(const struct dpe_detect_params *params,
 static struct dpe_detect_point formula(const struct dpe_detect_params *params,
                                        const struct dpe_temperature *temperature)
 {
-    struct dpe_formula found =
-        dpe_formula_of(params->length, params->trained_length, params->window, params->n_groups);
-    found.temperature.far_scale = params->still ? 1.0 : found.temperature.far_scale;
+    const struct dpe_formula found = dpe_formula_of(
+        params->length, params->trained_length, params->window, params->n_groups, params->still);
     return placed(params, temperature != NULL ? temperature : &found.temperature, found.window,
                   found.length, found.kept);
 }

@@ -293,19 +293,22 @@ class Table:
 NOT_MEASURED = "nothing was measured; dpe-detect --engine measures it"
 
 
-def formula(trained_length, length, pairs):
+def formula(trained_length, length, pairs, still=False):
     """What `dpe` without keys is for a text of `length` tokens (engine/plan/methods), in the fields of a table: of a model with
-    `pairs` pairs that rotate. Nothing was measured of it."""
+    `pairs` pairs that rotate, still: of which a plan moves none. Nothing was measured of it."""
+    heat = {"log_n_length": float(trained_length), "log_n_power": 0.7, "far_scale": 1.0}
+    if still:
+        return dict(heat, local_window=1, group_edge=[0, pairs], scale_factor=[1.0])
     groups, window = min(8, pairs), max(1, min(trained_length // 8, 1024))
     if length <= 2 * trained_length:
         kept, window, scale = 0, max(window, trained_length // 2), 2 * length / trained_length
     else:
         kept, scale = groups // 8, length / trained_length
         window = window * (2 if length > 16 * trained_length else 3) // 2
-    power, far_scale = (0.6, 1.1) if length > 16 * trained_length else (0.7, 1.0)
-    return {"local_window": window, "group_edge": [g * pairs // groups for g in range(groups + 1)],
-            "scale_factor": [1.0] * kept + [scale] * (groups - kept), "log_n_length": float(trained_length), "log_n_power": power,
-            "far_scale": far_scale}
+    if length > 16 * trained_length:
+        heat.update(log_n_power=0.6, far_scale=1.1)
+    return dict(heat, local_window=window, group_edge=[g * pairs // groups for g in range(groups + 1)],
+                scale_factor=[1.0] * kept + [scale] * (groups - kept))
 
 
 def trained_length_of(config):
@@ -325,19 +328,23 @@ def formula_lengths(trained_length, length):
 
 
 def formula_table(trained_length, length, inv_freq, attention_scaling, model_type, **sizes):
-    """A table of the formula's plans up to `length` tokens. inv_freq: of the pairs that rotate; sizes: n_layers, n_heads, n_kv_heads,
-    head_dim."""
-    inv_freq, still = np.asarray(inv_freq, np.float64), sizes["head_dim"] // 2 - len(inv_freq)
+    """A table of the formula's plans up to `length` tokens. inv_freq: of the pairs that rotate, none: a table for layers without
+    positions; sizes: n_layers, n_heads, n_kv_heads, head_dim."""
+    pairs, rotates = sizes["head_dim"] // 2, len(inv_freq) > 0
+    own = np.append(np.asarray(inv_freq if rotates else [1.0], np.float64), np.zeros(pairs - max(1, len(inv_freq))))
+    # A temperature alone too where every pair turns within the trained length (dpe_config.fast of engine/model/config).
+    fast = rotates and model_type.startswith("gemma4") and 2 * math.pi <= trained_length * inv_freq[-1]
     shared = dict(sizes, schema_version=SCHEMA, model_type=model_type, fingerprint="")
     entries = []
     for one in formula_lengths(trained_length, length):
         found = dict({name: 1.0 for name in FIELDS if name.startswith("logit_scale")}, log_n_decay=0.0, trained_length=trained_length,
-                     evaluated_length=one, attention_scaling=float(attention_scaling), inv_freq=np.append(inv_freq, np.zeros(still)),
-                     **formula(trained_length, one, len(inv_freq)))
-        found["group_edge"] = np.array(found["group_edge"][:-1] + [sizes["head_dim"] // 2])
+                     evaluated_length=one, attention_scaling=float(attention_scaling), inv_freq=own,
+                     **formula(trained_length, one, len(inv_freq), fast or not rotates))
+        found["group_edge"] = np.array(found["group_edge"][:-1] + [pairs])
         found["scale_factor"] = np.array(found["scale_factor"])
         found["effective_length"] = one / found["scale_factor"]
         entries.append(Table(dict(shared, **_entry(shared, found.__contains__, lambda name, *_: found[name]))))
+        entries[-1].applied_inv_freq = own * rotates
     return Table.of_entries(entries)
 
 

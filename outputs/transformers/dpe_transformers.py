@@ -168,7 +168,8 @@ def _head_order(text, module):
     """How the model rotates a head at position 1: the component of a head in each place of the table's
     order (pair j is j and j + head_dim / 2, those that do not rotate last), the angle of each pair that
     rotates, and the factor on its cosines. The model's own rotation of a unit matrix says all of it."""
-    rotate = getattr(sys.modules[type(module).__module__], "apply_rotary_pos_emb", None)
+    beside = vars(sys.modules[type(module).__module__])
+    rotate = beside.get("apply_rotary_pos_emb") or beside.get("apply_rotary_emb")
     if rotate is None:
         raise TableError(f"a {text.config.model_type} model: this version of transformers has no "
                          "apply_rotary_pos_emb beside its attention, which says how a head rotates")
@@ -176,10 +177,14 @@ def _head_order(text, module):
     unit = torch.eye(dim, device=device)[None, None]
     positions = torch.ones(1, dim, dtype=torch.long, device=device)
     typed = "layer_type" in inspect.signature(text.rotary_emb.forward).parameters
-    cos, sin = text.rotary_emb(unit[0], positions, *(["full_attention"] if typed else []))
+    turns = text.rotary_emb(unit[0], positions, *(["full_attention"] if typed else []))
     both = list(inspect.signature(rotate).parameters)[:2] == ["q", "k"]
-    image = rotate(unit, unit, cos.float(), sin.float())[0] if both else rotate(unit, cos.float(), sin.float())
-    image = image[0, 0].double().cpu()
+    if torch.is_tensor(turns):  # Llama 4: complex numbers, and heads behind tokens
+        image = rotate(unit[0, :, :, None], unit[0, :, :, None], turns)[0][:, :, 0]
+    else:
+        turns = [one.float() for one in turns]
+        image = rotate(unit, unit, *turns)[0][0] if both else rotate(unit, *turns)[0]
+    image = image[0].double().cpu()
     beside = image - torch.diag(image.diagonal())
     first = [c for c in range(dim) if beside[c].max() > 0]   # goes to a cos, b sin; the other to -a sin, b cos
     second = [int(beside[c].argmax()) for c in first]
@@ -273,16 +278,13 @@ def _formula(model, length):
     """A table of the formula's plans for the model, up to `length` tokens."""
     text = decoder_of(model)
     config, (moving, rotates) = text.config, _check_layers(text)
-    if not rotates:
-        raise TableError("no full-attention layer of this model rotates, so the formula moves nothing: dpe-calibrate and dpe-detect "
-                         "make tables of a temperature alone")
-    if set(_rope_types(text)) & set(LENGTH_DEPENDENT):
+    if rotates and set(_rope_types(text)) & set(LENGTH_DEPENDENT):
         raise TableError("the frequencies of this model depend on the length of the text: dpe-export --method dpe makes its table")
-    _, frequencies, factor = _head_order(text, moving[0])
+    _, frequencies, factor = _head_order(text, moving[0]) if rotates else (None, [], 1.0)
     trained = trained_length_of(config)
     table = formula_table(trained, length, frequencies, factor, config.model_type, n_layers=len(text.layers),
                           n_heads=config.num_attention_heads, n_kv_heads=_kv_heads(config, moving[0]), head_dim=moving[0].head_dim)
-    warnings.warn(f"texts of more than {trained} tokens, up to {length}, run under the formula: {NOT_MEASURED}")
+    warnings.warn(f"texts of more than {trained} tokens, up to {length}, run under the formula: {NOT_MEASURED}", stacklevel=3)
     return table
 
 
@@ -419,7 +421,7 @@ def _check_weights(model, table):
         return  # not safetensors
     if found != table.fingerprint:
         warnings.warn(f"the table was made for a model with the fingerprint {table.fingerprint[:12]}, {folder} has {found[:12]}: "
-                      f"other weights of the same shape. dpe-eval check TABLE -m {folder} measures whether it holds there")
+                      f"other weights of the same shape. dpe-eval check TABLE -m {folder} measures whether it holds there", stacklevel=3)
 
 
 def apply(model, table=None, length=None, **options):

@@ -1,5 +1,5 @@
 """The way of cards on a processor: dpe_vllm.cards with its kernel in Triton's interpreter, over the cache of CPU_ATTN. For tests;
-DPE_TEST_KERNEL=wrong makes its logits one part in 200 too large."""
+DPE_TEST_KERNEL=wrong makes its logits one part in 200 too large; there is memory for DPE_TEST_ROOM plans."""
 import collections
 import os
 
@@ -9,7 +9,7 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from dpe_vllm import cards, kernel
 from dpe_vllm.backend import CpuImpl
 
-right, launch = kernel.attend, kernel._attend
+right, launch, fill = kernel.attend, kernel._attend, kernel.Plans._fill
 # For each shape of a batch and layer: what launches were given besides the contents of tensors, and the plans of their texts.
 LAUNCHES, PLANS = collections.defaultdict(set), collections.defaultdict(set)
 
@@ -33,7 +33,13 @@ def attend(plans, out, q, k, v, blocks, starts, lengths, numbers, longest, layer
           scale * (1.005 if os.environ.get("DPE_TEST_KERNEL") == "wrong" else 1), *rest, **more)
 
 
-kernel.attend, kernel._attend = attend, Noted()
+def fill_room(self, plans, device):
+    if len(plans) > int(os.environ.get("DPE_TEST_ROOM", "99")):
+        raise RuntimeError("out of memory")
+    fill(self, plans, device)
+
+
+kernel.attend, kernel._attend, kernel.Plans._fill = attend, Noted(), fill_room
 
 
 class Builder(cards.KernelBuilder, CPUAttentionBackend.get_builder_cls()):

@@ -35,7 +35,7 @@ both() {
     shift 2
     "$bin/$tool" "$@" -m "$model" --trained-length "$trained" --corpus "$corpus" -o "$work/$name-engine.h5" --force --engine $url \
         >"$work/$name.log" 2>&1 || { tail -n 5 "$work/$name.log"; exit 1; }
-    "$bin/$tool" "$@" -m "$model" --trained-length "$trained" --corpus "$corpus" -o "$work/$name-own.h5" --force \
+    "$bin/$tool" "$@" -m "$model" --trained-length "$trained" --corpus "$corpus" -o "$work/$name-own.h5" --force --dtype f32 \
         >"$work/$name.log" 2>&1 || { tail -n 5 "$work/$name.log"; exit 1; }
     "$python" "$here/same_rows.py" "$name" "$work/$name-engine.h5" "$work/$name-own.h5" || exit 1
 }
@@ -46,7 +46,7 @@ both detect dpe-detect -l $((2 * trained)) --samples 4 --groups 2 --select paper
 for kind in product-of-means mean-of-products; do
     asked norms || break
     for side in engine own; do
-        more=()
+        more=(--dtype f32)
         [ $side = engine ] && more=(--engine $url)
         "$bin/dpe-norms" -m "$model" --trained-length "$trained" --corpus "$corpus" --samples 3 --contribution $kind "${more[@]}" \
             -o "$work/norms-$side.h5" --force >"$work/norms.log" 2>&1 || { tail -n 5 "$work/norms.log"; exit 1; }

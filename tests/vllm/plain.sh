@@ -23,7 +23,7 @@ for _ in $(seq 900); do
 done
 for task in niah ppl; do
     for side in engine own; do
-        more=()
+        more=(--dtype f32)
         [ $side = engine ] && more=(--engine $url)
         "$bin/dpe-eval" $task -m "$model" --corpus "$corpus" -l $((trained - 16)) --samples 6 --method rope "${more[@]}" \
             -o "$work/plain-$task-$side.h5" --force >"$work/plain-$task.log" 2>&1 || { tail -n 5 "$work/plain-$task.log"; exit 1; }

@@ -40,7 +40,7 @@ served() {
 long_tasks() {
     local port=$((20000 + RANDOM % 20000)) code=0
     "$bin/dpe-export" --method self-extend -m "$model" --length 2048 -o "$work/long.h5" --force >/dev/null || return 1
-    "$bin/dpe-serve" -m "$model" --table "$work/long.h5" --port "$port" &
+    "$bin/dpe-serve" -m "$model" --table "$work/long.h5" --port "$port" --dtype f32 &
     local server=$!
     sleep 1
     "$DPE_VLLM_PYTHON" "$here/long_tasks.py" "http://127.0.0.1:$port" "$(basename "$model")" "$model" "$work/long.h5" "$work" 400 ||
@@ -75,11 +75,14 @@ check kernel-compiles "$DPE_VLLM_PYTHON" "$here/kernel_compiles.py"
 check kernel-served served kernel
 check kernel-wrong served kernel wrong
 check hybrid served hybrid
-check still served still
+for kind in exaone4 llama4 llama4_moves gemma4 gemma4_shares gemma4_alike gemma4_experts; do check "$kind" served family "$kind"; done
+for kind in llama4 gemma4; do check "$kind-auto" served family "$kind" auto; done
+for kind in gemma4_shares llama4; do check "$kind-kernel" env DPE_TEST_TOKENS=300 "$DPE_VLLM_PYTHON" "$here/served.py" "$bin" "$model" "$work" "$text" family "$kind" kernel; done
 check graphs served graphs
 check fp8 served fp8
 check fp8-kernel served fp8 kernel
 check taken served taken
+check admission served admission
 check long-tasks long_tasks
 check server "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text"
 check server-data "$here/server.sh" "$DPE_VLLM_PYTHON" "$here" "$bin" "$model" "$work" "$text" --data-parallel-size 2

@@ -28,7 +28,7 @@ def tool(name, *args):
 
 def dpe_run(*args):
     trained = [] if "--table" in args else ["--trained-length", str(TRAINED)]  # a table has it
-    return tool("dpe-run", "-m", MODEL, *trained, "--threads", "1", "--quiet", *args)
+    return tool("dpe-run", "-m", MODEL, *trained, "--threads", "1", "--quiet", "--dtype", "f32", *args)
 
 
 def tokens_of(path):
@@ -382,53 +382,108 @@ def check_hybrid():
         print(f"hybrid, {spec}: {away[spec]:.4f} nats a token from float32 under this plan, {nearest:.4f} from the next", flush=True)
 
 
-def still():
-    """A folder of EXAONE 4's kind with random weights: layers with windows rotate, those without have no positions."""
+def gemma4(theta, **keys):
+    """Full layers with larger heads and a proportional rotation, beside windows."""
+    return dict(sliding_window=64, head_dim=32, global_head_dim=64, final_logit_softcapping=30.0, vocab_size_per_layer_input=2560, **keys,
+                rope_parameters={"full_attention": dict(rope_type="proportional", rope_theta=theta, partial_rotary_factor=0.5),
+                                 "sliding_attention": dict(rope_type="default", rope_theta=1e4)})
+
+
+def windows(*windowed):
+    return ["sliding_attention" if one else "full_attention" for one in windowed]
+
+
+SHARED = dict(num_hidden_layers=6, layer_types=windows(1, 0, 1, 0, 1, 0), num_kv_shared_layers=2, use_double_wide_mlp=True,
+              hidden_size_per_layer_input=32)
+ALIKE = dict(num_hidden_layers=3, attention_k_eq_v=True, num_global_key_value_heads=1, hidden_size_per_layer_input=0)
+ROUTED = dict(intermediate_size=64, intermediate_size_mlp=128, num_local_experts=4, num_experts_per_tok=1)
+TEMPERATURES = ("rope:log-n=100,log-n-power=3", "rope:logit-scale=1.6", "rope")
+MOVES = ("self-extend", "leaky-rerope", "dca", "dpe:window=32,scales=2/3/4/6,groups=4,log-n=200,log-n-power=0.7", "rope")
+# Kinds of models of which a plan holds for some layers: class, what they have, and plans. exaone4, llama4: no layer that sees all
+# keys rotates; gemma4: as published, each of its pairs turns within the trained length.
+KINDS = {
+    "exaone4": ("Exaone4", dict(num_hidden_layers=4, sliding_window=64, layer_types=windows(1, 0, 1, 0)), TEMPERATURES),
+    "llama4": ("Llama4Text", dict(ROUTED, num_hidden_layers=4, interleave_moe_layer_step=2, attention_chunk_size=64, floor_scale=6,
+                                  attn_scale=0.4, no_rope_layer_interval=2), TEMPERATURES),
+    "llama4_moves": ("Llama4Text", dict(ROUTED, num_hidden_layers=3, attention_chunk_size=None, floor_scale=50, attn_scale=0.5,
+                                        no_rope_layers=[1, 0, 1], layer_types=windows(0, 0, 0)), MOVES),
+    "gemma4": ("Gemma4Text", gemma4(100.0, **SHARED), TEMPERATURES),
+    "gemma4_shares": ("Gemma4Text", gemma4(1e6, **SHARED), MOVES),
+    "gemma4_alike": ("Gemma4Text", gemma4(1e6, **ALIKE, layer_types=windows(1, 1, 0)), MOVES),
+    "gemma4_experts": ("Gemma4Text", gemma4(1e6, **ALIKE, layer_types=windows(1, 0, 0), enable_moe_block=True, num_experts=6,
+                                            top_k_experts=2, moe_intermediate_size=64), MOVES)}
+
+
+def family(kind):
+    """A folder of a kind with random weights."""
     import shutil
     import torch
     import transformers
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     torch.manual_seed(5)
-    config = transformers.Exaone4Config(
-        vocab_size=2560, hidden_size=128, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
-        max_position_embeddings=TRAINED, sliding_window=64, layer_types=["sliding_attention", "full_attention"] * 2, bos_token_id=2558,
-        eos_token_id=2559)
-    model = transformers.Exaone4ForCausalLM(config)
+    name, keys, _ = KINDS[kind]
+    config = getattr(transformers, name + "Config")(**dict(
+        dict(vocab_size=2560, hidden_size=128, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
+             max_position_embeddings=TRAINED, bos_token_id=2558, eos_token_id=2559, pad_token_id=0), **keys))
+    model = getattr(transformers, name.removesuffix("Text") + "ForCausalLM")(config)
+    sharp = 0.5 if kind.startswith("gemma4") else 2.0  # of which the logits have no factor 1 / sqrt(head_dim)
     with torch.no_grad():
-        for name, weight in model.named_parameters():
+        for name, weight in [*model.named_parameters(), *((name, one) for name, one in model.named_buffers() if "layer_scalar" in name)]:
             weight.copy_(1 + 0.3 * torch.randn(weight.shape) if weight.ndim == 1 else torch.randn(weight.shape) / weight.shape[-1] ** 0.5)
-            weight *= 2.0 if "q_norm" in name else 1.0
-    folder = os.path.join(WORK, "still")
+            weight *= sharp if "q_norm" in name or "llama4" in kind and "q_proj" in name else 1.0
+    folder = os.path.join(WORK, kind)
     model.save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        if os.path.exists(os.path.join(root, "data", "reference", name)):
-            shutil.copy(os.path.join(root, "data", "reference", name), folder)
+    shutil.copy(os.path.join(root, "data", "reference", "tokenizer.json"), folder)
     return folder
 
 
-def check_still():
-    """No layer that sees all keys rotates: a table of a temperature alone is applied to these; one that rotates pairs is refused."""
+def check_family():
+    """A model of the kind NAMES[0] under its plans, in parts of 200 tokens, in vLLM and in transformers. NAMES[1]: "auto", under the
+    formula; "kernel", the way of cards."""
     global MODEL
-    other = plan("self-extend")
-    MODEL = still()
-    plans = {spec: plan(spec) for spec in ("rope:log-n=100,log-n-power=3", "rope:logit-scale=1.6", "rope")}
-    os.environ["DPE_TABLE"] = next(iter(plans.values()))
+    other, MODEL, kind = plan("self-extend"), family(NAMES[0]), NAMES[0]
+    plans = {spec: plan(spec) for spec in KINDS[kind][2]}
+    if NAMES[1:] == ["auto"]:
+        os.environ["DPE_PLAN"] = "auto"
+        plans = {"dpe": None}
+    else:
+        os.environ["DPE_TABLE"] = next(iter(plans.values()))
+    if NAMES[1:] == ["kernel"]:
+        register_kernel()
+        plans = dict(list(plans.items())[:2])
     engine = Engine(max_num_batched_tokens=200)
     path, ids = text_of(TOKENS)
+    import torch
+    import transformers
+    import dpe_transformers
     from dpe_attention import TableError, load_table
+    from dpe_vllm.hooks import RUNNERS
     from dpe_vllm.model import _check_heated
-    from dpe_vllm.serving import use
+    from dpe_vllm.serving import serving, use
 
-    found = {}
+    model, found = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32), {}
+    if kind == "llama4_moves":
+        model.config.attention_chunk_size = LENGTH  # which transformers 5.19 wants, and no layer has
     for spec, file in plans.items():
-        use(file)
+        length = serving().entry(TOKENS, NEW) if file is None else LENGTH
+        if file is None:
+            dpe_transformers.apply(model, length=LENGTH)
+        else:
+            use(file)
+            moved = RUNNERS[-1].dpe_moved
+            moved.one.impl.take(moved, [])
+            dpe_transformers.apply(model, file)
         answer = engine.answers([ids], likelihoods=True)[0]
         found[spec] = nll(answer)
-        same(answer, path, TOKENS, f"still, {spec}", "--method", spec, "--length", str(LENGTH))
-    assert min(abs(found[a] - found[b]) for a in found for b in found if a < b) > 20 * NATS, found
-    from dpe_vllm.hooks import RUNNERS
-
+        same(answer, path, TOKENS, f"{kind}, {spec}", "--method", spec, "--length", str(length))
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+        adapter = -float(logits.gather(1, torch.tensor(ids[1:])[:, None]).mean())
+        assert abs(adapter - found[spec]) <= NATS, f"{kind}, {spec}: the adapter for transformers has {adapter:.7f}"
+    assert min((abs(found[a] - found[b]) for a in found for b in found if a < b), default=1) > 5 * NATS, found
+    if kind not in ("exaone4", "llama4"):
+        return
     try:
         _check_heated(RUNNERS[-1].model_config.hf_text_config, load_table(other), dict.fromkeys("ab"), 4)
     except TableError as error:
@@ -639,8 +694,12 @@ def check_kernel():
     assert any(len(found) == 3 for found in cpu_kernel.PLANS.values()), cpu_kernel.PLANS
     print("launches depend on the shape of a batch alone", flush=True)
     path, ids = text_of(TRAINED + 30)
+    from dpe_vllm.hooks import RUNNERS
+
+    moved = RUNNERS[-1].dpe_moved
     for spec in ("dca", "streaming-llm"):
         use(plan(spec))
+        moved.one.impl.take(moved, [])
         same(engine.answers([ids], 2, likelihoods=True)[0], path, TRAINED + 30, f"kernel, {spec}", "--method", spec, "--length",
              str(LENGTH))
 
@@ -654,9 +713,9 @@ def check_taken():
     for spec in specs:
         with open(plan(spec), encoding="utf-8") as file:
             texts.append(file.read())
-    take = functools.partial(engine.llm.collective_rpc, "dpe_take_plan")
-    reason, digest = take(args=(texts[0],))[0]
-    assert "differs from the exact path by" in reason and not digest, reason
+    hold, digests = functools.partial(engine.llm.collective_rpc, "dpe_hold"), [digest_of(text) for text in texts]
+    reason, full, held = hold(args=(digests[0], [], texts[0]))[0]
+    assert "differs from the exact path by" in reason and not full and not held, reason
     print("refused:", reason, flush=True)
     os.environ["DPE_TEST_KERNEL"] = ""
     from dpe_vllm.serving import Asked
@@ -664,13 +723,79 @@ def check_taken():
 
     path, ids = text_of(TRAINED + 30)
     params = []
-    for text in texts:
-        reason, digest = take(args=(text,))[0]
-        assert not reason, reason
+    for number, digest in enumerate(digests):
+        reason, _, held = hold(args=(digest, digests[:number], texts[number]))[0]
+        assert not reason and set(digests[:number + 1]) <= set(held), reason
         params.append(SamplingParams(max_tokens=2, temperature=0, prompt_logprobs=0, extra_args=Asked(dpe_plan=digest)))
     answers = engine.llm.generate([{"prompt_token_ids": ids}] * len(texts), params, use_tqdm=False)
     for spec, answer in zip(specs, answers):
         same(answer, path, TRAINED + 30, f"taken, {spec}", "--method", spec, "--length", str(LENGTH))
+
+
+def digest_of(text):
+    from dpe_attention import load_table
+
+    return load_table("a plan", data=text.encode()).digest
+
+
+class Client:
+    """What the routes ask of vLLM's client, over an engine in this process: texts take turns in its steps."""
+
+    def __init__(self, llm):
+        self.llm, self.engine, self.vllm_config, self.last = llm, llm.llm_engine, llm.llm_engine.vllm_config, {}
+
+    async def collective_rpc(self, name, args):
+        return self.llm.collective_rpc(name, args=args)
+
+    async def generate(self, prompt, params, name):
+        import asyncio
+
+        self.engine.add_request(name, prompt, params)
+        while name not in self.last:
+            await asyncio.sleep(0)
+            self.last.update({one.request_id: one for one in self.engine.step() if one.finished} if name not in self.last else {})
+        yield self.last[name]
+
+
+def check_admission():
+    """Memory for two plans, and texts under three: the third is told to come again before it is scheduled, the others are answered, and
+    then it is; the engine stays."""
+    import asyncio
+    from types import SimpleNamespace
+
+    os.environ.update(DPE_ENGINE="1", DPE_TEST_ROOM="2")
+    register_kernel()
+    client = Client(Engine().llm)
+    from dpe_vllm.routes import Engine as Routes, Refusal
+
+    specs, tokens, texts = ("self-extend", "dca", "leaky-rerope"), TRAINED // 4, []
+    path, ids = text_of(tokens)
+    for spec in specs:
+        with open(plan(spec), "rb") as file:
+            texts.append(file.read())
+
+    async def ask():
+        routes = Routes(client, SimpleNamespace(served_model_name=None, model=MODEL))
+        digests = [(await routes.take_plan(text))["plan"] for text in texts]
+        bodies = [{"dpe_plan": digest, "prompt": ids, "max_tokens": 4, "temperature": 0, "echo": True} for digest in digests]
+        running = [asyncio.ensure_future(routes.complete(body)) for body in bodies[:2]]
+        while not set(digests[:2]) <= routes.held:
+            await asyncio.sleep(0)
+        try:
+            await routes.complete(bodies[2])
+        except Refusal as error:
+            assert error.status == 503 and error.code == "plans_in_use" and "3 plans for" in str(error), error
+            print(f"refused: {error}", flush=True)
+        else:
+            raise AssertionError("a plan without room for it was run")
+        answers = [await one for one in running] + [await routes.complete(bodies[2])]
+        for spec, answer in zip(specs, answers):
+            logs = answer["choices"][0]["logprobs"]["token_logprobs"][1:]
+            found, expected = -sum(logs) / len(logs), expected_nll(path, tokens, "--method", f"{spec}:always=1", "--length", str(LENGTH))
+            assert abs(found - expected) <= NATS, (spec, found, expected)
+            print(f"{spec}: {found:.6f} nats a token, dpe-run {expected:.6f}", flush=True)
+
+    asyncio.run(ask())
 
 
 def check_graphs():

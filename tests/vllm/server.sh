@@ -53,7 +53,7 @@ for text, entry in ((prompt, 1024), (prompt[:100], None)):
     with open(work + "/one.txt", "w", encoding="utf-8") as file:
         file.write(text)
     expected = subprocess.run([bin_ + "/dpe-run", "-m", model, "--quiet", "--prompt-file", work + "/one.txt", "--max-new", "16",
-                               *plan], check=True, stdout=subprocess.PIPE, text=True).stdout
+                               "--dtype", "f32", *plan], check=True, stdout=subprocess.PIPE, text=True).stdout
     assert answer["choices"][0]["text"].strip() == expected.strip(), (answer, expected)
     print(f"served {answer['usage']['prompt_tokens']} + 16 tokens, entry {entry}: the text of dpe-run")
 two = ask("/v1/completions", model="model", prompt=[prompt, prompt[:50]], max_tokens=2, temperature=0)

@@ -62,13 +62,15 @@ void dpe_plan_selection_text(const struct dpe_plan *plan, char *text);
  * nothing was measured. */
 bool dpe_plan_is_formula(const char *spec);
 /** What the formula gives `groups` equal groups of pairs, `near` being the usual window min(1024,
- * L0/8): those before `kept` stay where they are, the others are at `length` tokens. */
+ * L0/8): those before `kept` stay where they are, the others are at `length` tokens.
+ * still: no pair moves, and what is left is the temperature. */
 struct dpe_formula {
     int64_t window, length;
     int kept;
     struct dpe_temperature temperature;
 };
-struct dpe_formula dpe_formula_of(int64_t length, int64_t trained, int64_t near, int groups);
+struct dpe_formula dpe_formula_of(int64_t length, int64_t trained, int64_t near, int groups,
+                                  bool still);
 enum { DPE_FORMULA = 1024 };
 /** The spec of `dpe` that such a one stands for, a near window, lengths and log-n by L and L0: to
  * whole [DPE_FORMULA]. */

@@ -78,7 +78,8 @@ bool dpe_plan_is_formula(const char *spec)
  * needles no more than this; beyond 16·L0 needles want L0/8. log-n to 0.7: at 1/2 recall is lost,
  * at one perplexity; beyond 16·L0 near keys want less of it than far ones (tests/bench/NOTES.md).
  */
-struct dpe_formula dpe_formula_of(int64_t length, int64_t trained, int64_t near, int groups)
+struct dpe_formula dpe_formula_of(int64_t length, int64_t trained, int64_t near, int groups,
+                                  bool still)
 {
     struct dpe_formula found = {near * 3 / 2, trained, groups / 8, dpe_temperature_none};
     found.temperature.log_n_length = (double)trained;
@@ -89,8 +90,8 @@ struct dpe_formula dpe_formula_of(int64_t length, int64_t trained, int64_t near,
         found.kept = 0;
     } else if (length > 16 * trained) {
         found.window = near;
-        found.temperature.log_n_power = 0.6;
-        found.temperature.far_scale = 1.1;
+        found.temperature.log_n_power = still ? 0.7 : 0.6;
+        found.temperature.far_scale = still ? 1.0 : 1.1;
     }
     return found;
 }
@@ -99,9 +100,9 @@ void dpe_plan_formula(const struct dpe_plan_context *context, const char *spec, 
 {
     const int64_t trained = context->trained_length;
     const int groups = (int)dpe_least(8, dpe_config_pairs(context->config));
-    struct dpe_formula formula =
-        dpe_formula_of(context->length, trained, dpe_default_window(context), groups);
     const bool still = dpe_config_still(context->config);
+    struct dpe_formula formula =
+        dpe_formula_of(context->length, trained, dpe_default_window(context), groups, still);
     char temperature[DPE_TEMPERATURE_TEXT];
     const char join = spec[3] == ':' ? ',' : ':';
     if (still) {
@@ -114,7 +115,7 @@ void dpe_plan_formula(const struct dpe_plan_context *context, const char *spec, 
                    g < formula.kept ? context->length : formula.length);
     }
     if (strstr(spec, "log-n") == NULL && strstr(spec, "infoscale") == NULL) {
-        if (still || strstr(spec, "far-scale") != NULL) {
+        if (strstr(spec, "far-scale") != NULL) {
             formula.temperature.far_scale = 1.0;
         }
         dpe_temperature_text(&formula.temperature, temperature);

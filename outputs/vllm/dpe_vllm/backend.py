@@ -11,6 +11,7 @@ from vllm.forward_context import get_forward_context
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 from dpe_vllm import hooks, norms
+from dpe_vllm.serving import serving
 
 # What a cache of each name holds.
 EIGHT_BITS = {"fp8": torch.float8_e4m3fn, "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
@@ -106,7 +107,8 @@ class Impl:
         if batch is None:
             return output
         for text in batch.texts:
-            if text.norms is not None and layer.layer_name in batch.moved.all_layers:  # whether it moves or not
+            # Whether it moves or not, but for layers that have the keys of others.
+            if text.norms is not None and key is not None and layer.layer_name in batch.moved.all_layers:
                 rows, order = slice(text.begin, text.end), batch.moved.in_order
                 norms.TEXTS.of(*text.norms).add(batch.moved.all_layers[layer.layer_name], text.tokens - (text.end - text.begin),
                                                 order(query[rows]), order(key[rows]))
@@ -136,7 +138,9 @@ class CpuImpl(Impl, CPUAttentionBackend.get_impl_cls()):
             view[slots // view.shape[2], :, slots % view.shape[2]] = (new[:len(moved)][moved] / scale).to(view.dtype)
 
     def take(self, moved, digests):
-        """Plans that texts may have: nothing is made for them. Cards make tables, and compare them first (cards.py)."""
+        """Plans that texts may have from here on, with these: nothing is made for them. Cards make tables, and compare them first
+        (cards.py)."""
+        return list(serving().plans)
 
     def scales(self, layer):
         return (layer._k_scale_float, layer._v_scale_float) if self.kv_cache_dtype in EIGHT_BITS else (1.0, 1.0)

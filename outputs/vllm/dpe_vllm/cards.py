@@ -13,34 +13,48 @@ from dpe_plan import KEY
 from dpe_vllm import kernel
 from dpe_vllm.backend import EIGHT_BITS, Builder, Impl
 from dpe_vllm.model import MOST_KEPT
-from dpe_vllm.serving import logger, serving
+from dpe_vllm.serving import NoRoom, logger, serving
 
 # Of the largest difference over the spread of the result: four times what Triton's interpreter had.
 TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 
 
 def take(moved, digests):
-    """Plans on the card, in moved.plans, with these among them. Those of a table are all there; a tool's come and go."""
-    runner, missing = moved.runner, [one for one in digests if one not in moved.digests]
-    if not missing:
-        return
-    others = [one for one in moved.digests if one not in digests and one in serving().plans]
-    moved.digests = list(digests) + others[:max(0, MOST_KEPT - len(digests))]
+    """Makes the tables of these plans beside the server's own, which stay, and of others as many as are kept; all that there are now.
+    TableError: nothing has changed. Not while the model runs: texts are scheduled when their plans are here (routes.py)."""
+    wanted = list(dict.fromkeys([*serving().entries.values(), *digests]))
+    if not set(wanted) - set(moved.digests):
+        return moved.digests
+    others = [one for one in moved.digests if one not in wanted and one in serving().plans][:max(0, MOST_KEPT - len(wanted))]
+    models = [moved, moved.draft] if moved.draft else [moved]
+    before = moved.digests, [one.plans for one in models]
     try:
-        moved.plans = kernel.Plans([moved.plan(one) for one in moved.digests], runner.max_model_len, moved.order, runner.device)
-        if moved.draft:
-            moved.draft.plans = kernel.Plans([moved.draft.plan(one) for one in moved.digests], runner.max_model_len, moved.order,
-                                             runner.device, moved.plans if moved.draft.alike else None)
-        # vLLM's profile of memory begins here.
-        runner.model_memory_usage = getattr(runner, "model_memory_usage", 0) + moved.plans.angles.nbytes
-        for digest in set(missing) - moved.compared:
+        try:
+            _make(moved, wanted + others)
+        except NoRoom:
+            if not others:
+                raise
+            _make(moved, wanted)
+        for digest in set(wanted) - moved.compared:
             compare(moved, digest)
             moved.compared.add(digest)
     except TableError:
-        moved.digests = []  # what is asked for next is made again
-        for digest in missing:
-            serving().plans.pop(digest)
+        moved.digests = before[0]
+        for one, plans in zip(models, before[1]):
+            one.plans = plans
         raise
+    return moved.digests
+
+
+def _make(moved, digests):
+    runner = moved.runner
+    moved.plans = kernel.Plans([moved.plan(one) for one in digests], runner.max_model_len, moved.order, runner.device)
+    if moved.draft:
+        moved.draft.plans = kernel.Plans([moved.draft.plan(one) for one in digests], runner.max_model_len, moved.order, runner.device,
+                                         moved.plans if moved.draft.alike else None)
+    moved.digests = digests
+    # vLLM's profile of memory begins here.
+    runner.model_memory_usage = getattr(runner, "model_memory_usage", 0) + moved.plans.angles.nbytes
 
 
 def compare(moved, digest):
@@ -86,8 +100,8 @@ class KernelBuilder(Builder):
     """Mixed into a backend's builder."""
 
     def numbers(self, moved, plans):
-        take(moved, sorted({plan for plan in plans if plan is not None}))
-        return [0 if plan is None else 1 + moved.digests.index(plan) for plan in plans]
+        # A plan that is not here is one of a text that nobody waits for any more.
+        return [1 + moved.digests.index(plan) if plan in moved.digests else 0 for plan in plans]
 
     def texts(self, common, plans, asked):
         # Norms are a tool's, whose engine has no graphs.

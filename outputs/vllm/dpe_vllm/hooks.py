@@ -84,6 +84,10 @@ def _create_engine_config(original, args, *rest, **kwargs):
             args.enforce_eager = set_by_us["enforce_eager"] = True
     config = original(args, *rest, **kwargs)
     refuse_config(config)
+    model = config.model_config
+    if getattr(model.hf_text_config, "attn_temperature_tuning", False):
+        # Llama 4's own factor on queries, which vLLM leaves out where texts are short: tables are made with it.
+        model.override_generation_config = {"attn_temperature_tuning": True, **model.override_generation_config}
     draft = config.speculative_config and config.speculative_config.draft_model_config
     if draft and config.speculative_config.max_model_len is None:
         draft.max_model_len = config.model_config.max_model_len  # a plan takes it as far as the model

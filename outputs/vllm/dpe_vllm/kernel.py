@@ -13,8 +13,10 @@ import torch
 import triton
 import triton.language as tl
 
-from dpe_attention import Rotations, TableError
+from dpe_attention import Rotations
 from dpe_plan import CHUNK, DISTANCE, KEY
+
+from dpe_vllm.serving import NoRoom
 
 MOST_BANDS, RECORD = 4, 10
 FAR = 1 << 30  # past the end of every text
@@ -28,7 +30,7 @@ class Plans:
     row and step of the queries' map, the same of the keys', how many bands there are. angles float32 [rows, 2, pairs]: cosines,
     then sines, a row for each position below `capacity` of each map. temperature float32 [plans, capacity], factors float32
     [plans, layers, heads]. mask uint8 [plans, layers, heads, pairs], None: all are key pairs. beside: Plans that rotate in the same
-    ways, whose angles serve these too. TableError: they do not fit."""
+    ways, whose angles serve these too."""
 
     def __init__(self, plans, capacity, order, device, beside=None):
         self.capacity, self.one, self.known = capacity, torch.ones(1, device=device), beside.known if beside else {}
@@ -46,8 +48,8 @@ class Plans:
                     rows[at:at + (1 << 16)] = torch.stack(rotations._cos_sin(plan.maps[one], at, min(at + (1 << 16), capacity)), dim=1)
             self._fill(plans, device)
         except (MemoryError, RuntimeError) as error:
-            raise TableError(f"{len(plans)} plans for {capacity} tokens need {4 * math.prod(shape)} bytes of cosines and sines: fewer "
-                             f"entries or a shorter --max-model-len need less ({error})") from error
+            raise NoRoom(f"{len(plans)} plans for {capacity} tokens need {4 * math.prod(shape)} bytes of cosines and sines: fewer "
+                         f"entries or a shorter --max-model-len need less ({error})") from error
 
     def _fill(self, plans, device):
         """What is small beside the angles."""

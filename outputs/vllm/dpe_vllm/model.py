@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import torch
-from vllm.model_executor.layers.attention import Attention as AttentionLayer
+from vllm.model_executor.layers.attention import Attention as AttentionLayer, ChunkedLocalAttention
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbeddingBase
 from vllm.v1.attention.backend import AttentionType
 
@@ -79,10 +79,10 @@ class Draft(Moved):
         numbers = {name: i for i, name in enumerate(parents)}
         super().__init__(moved.runner, {name: numbers[name] for name in moving}, numbers, moved.order, moved.rank, moved.size)
         one = next(iter(moving.values()))
-        own, found = (rotary.rotary_dim for rotary in (model.rotary_emb, one.rotary_emb))
+        own, found = (_pairs(rotary) for rotary in (model.rotary_emb, one.rotary_emb))
         if (found, one.attn.head_size) != (own, model.attn.head_size) or _order(one.rotary_emb, one.attn.head_size) != moved.order:
-            raise TableError(f"--speculative-config: the draft rotates {found // 2} pairs of heads of {one.attn.head_size}, the model "
-                             f"{own // 2} of {model.attn.head_size}: no plan of the model fits it; expected a draft with such heads, or "
+            raise TableError(f"--speculative-config: the draft rotates {found} pairs of heads of {one.attn.head_size}, the model "
+                             f"{own} of {model.attn.head_size}: no plan of the model fits it; expected a draft with such heads, or "
                              "drafts without a model (ngram, suffix)")
         self._sizes = len(parents), one.attn.num_heads, one.attn.num_kv_heads, one.attn.head_size
         self._ratio = np.ones(one.attn.head_size // 2)
@@ -106,18 +106,24 @@ def prepare(runner):
     moving = {name: parent for name, (parent, layer) in parents.items() if _moves(config, parent, layer)}
     heated = not moving  # layers without positions: a table is a temperature
     if heated:
-        moving = {name: parent for name, (parent, layer) in parents.items() if layer.sliding_window is None and _waits(config, layer)}
+        moving = {name: parent for name, (parent, layer) in parents.items() if _sees_all(layer) and not _shares(layer)}
         _check_heated(config, table, moving, len(parents))
+    for name, parent in moving.items():
+        if _shares(parent.attn) and parent.attn.kv_sharing_target_layer_name not in moving:
+            raise TableError(f"layer {name} moves and has the keys of {parent.attn.kv_sharing_target_layer_name}, which does not")
     one = next(iter(moving.values()))
     size = get_tensor_model_parallel_world_size()
     head_dim = one.attn.head_size
     sizes = {"n_layers": config.num_hidden_layers, "n_heads": config.num_attention_heads,
-             "n_kv_heads": getattr(config, "num_key_value_heads", config.num_attention_heads), "head_dim": head_dim}
+             # Asked of the layer: Gemma 4's config has no such number of the whole model.
+             "n_kv_heads": getattr(one, "total_num_kv_heads", 0) or getattr(config, "num_key_value_heads", config.num_attention_heads),
+             "head_dim": head_dim}
     if serving().formula:
-        if _rope_type(config) in LENGTH_DEPENDENT:
+        if not heated and _rope_type(config) in LENGTH_DEPENDENT:
             raise TableError("DPE_PLAN=auto: the frequencies of this model depend on the length of the text; dpe-export --method dpe "
                              "makes its table, for DPE_TABLE")
-        made = formula_table(serving().trained_length, max(serving().entries), *_rotation(one.rotary_emb), config.model_type, **sizes)
+        rotation = ([], 1.0) if heated else _rotation(one.rotary_emb)
+        made = formula_table(serving().trained_length, max(serving().entries), *rotation, config.model_type, **sizes)
         serving().bind(made, [serving().entries[entry.evaluated_length] for entry in made.entries])
     if table is not None:
         table.check_model(config.model_type, **sizes)
@@ -128,14 +134,14 @@ def prepare(runner):
     moved = Moved(runner, {name: numbers[name] for name in moving}, numbers, None if heated else _order(one.rotary_emb, head_dim),
                   get_tensor_model_parallel_rank(), size)
     moved.sizes, moved.one = sizes, one.attn
-    moved.still = head_dim // 2 if heated else head_dim // 2 - one.rotary_emb.rotary_dim // 2
+    moved.still = head_dim // 2 - (0 if heated else _pairs(one.rotary_emb))
     moved.factors = {name: float(parent.rotary_emb.cos_sin_cache[0, 0]) for name, (parent, _) in parents.items()
                      if name not in moving and isinstance(getattr(parent, "rotary_emb", None), RotaryEmbeddingBase)}
     draft = runner.get_draft_model()
     of_draft = {} if draft is None else _attention_modules(draft)
-    if of_draft and heated:
-        raise TableError("--speculative-config: drafts with keys of their own were not tried under a temperature alone; expected drafts "
-                         "without a model (ngram, suffix)")
+    if of_draft and (heated or any(_shares(layer) for _, layer in of_draft.values())):
+        raise TableError("--speculative-config: drafts with layers under a temperature alone, or that have the keys of the model's, were not "
+                         "tried; expected drafts without a model (ngram, suffix)")
     if of_draft:
         config = runner.speculative_config.draft_model_config.hf_text_config
         more = {name: parent for name, (parent, layer) in of_draft.items() if _moves(config, parent, layer)}
@@ -182,10 +188,8 @@ def _moves(config, parent, layer):
     """The rule of dpe_config_moves (engine/model/config/config.h): full attention with rotation."""
     if layer.attn_type in (AttentionType.ENCODER, AttentionType.ENCODER_ONLY, AttentionType.ENCODER_DECODER):
         raise TableError(f"layer {layer.layer_name} is one of an encoder, whose attention has no order of keys")
-    if layer.sliding_window is not None or not isinstance(getattr(parent, "rotary_emb", None), RotaryEmbeddingBase):
+    if not _sees_all(layer) or not isinstance(getattr(parent, "rotary_emb", None), RotaryEmbeddingBase):
         return False
-    if layer.kv_sharing_target_layer_name is not None:
-        raise TableError(f"layer {layer.layer_name} uses the keys of another layer, which no table was tested with")
     if getattr(layer.impl, "alibi_slopes", None) is not None:
         raise TableError(f"layer {layer.layer_name} has ALiBi slopes")
     if hasattr(parent, "query_layernorm"):
@@ -197,10 +201,14 @@ def _moves(config, parent, layer):
     return not rotates or bool(rotates[_number(layer.layer_name)])
 
 
-def _waits(config, layer):
-    """Whether a layer of a model of which none moves has no positions, and sees all keys: not in chunks (Llama 4)."""
-    types = getattr(config, "layer_types", None)
-    return layer.kv_sharing_target_layer_name is None and (not types or types[_number(layer.layer_name)] == "full_attention")
+def _sees_all(layer):
+    """Not a window, nor chunks (Llama 4)."""
+    return layer.sliding_window is None and not isinstance(layer, ChunkedLocalAttention)
+
+
+def _shares(layer):
+    """Whether it has the keys of another layer (Gemma 4)."""
+    return layer.kv_sharing_target_layer_name is not None
 
 
 def _check_heated(config, table, heated, layers):
@@ -209,8 +217,6 @@ def _check_heated(config, table, heated, layers):
         raise TableError(f"a {config.model_type} model: no full-attention layer with rotary positions was found, nor one without, so there "
                          "is nothing that a table could change (layers with MLA, or of a model in another form, are not)")
     kind = f"a {config.model_type} model: {len(heated)} of its {layers} layers see all keys and have no positions"
-    if serving().formula:
-        raise TableError(f"{kind}: DPE_PLAN=auto moves positions; dpe-export --method dpe makes the formula's temperature, for DPE_TABLE")
     if table is not None and any(entry.applied_inv_freq.any() for entry in table.entries):
         raise TableError(f"{kind}: expected a table of a temperature alone, as dpe-calibrate and dpe-export make for it; {table.path} rotates "
                          "pairs of a head")
@@ -237,7 +243,7 @@ def _check_fingerprint(model_config):
 
 def _check_rotation(config, rotary):
     """TableError where the model rotates otherwise than the table's."""
-    table, half = serving().table, rotary.rotary_dim // 2
+    table, half = serving().table, _pairs(rotary)
     if half != table.rotating_pairs():
         raise TableError(f"{table.path} was made for a model that rotates {table.rotating_pairs()} pairs of a head, this one "
                          f"rotates {half}")
@@ -250,9 +256,14 @@ def _rope_type(config):
     return scaling.get("full_attention", scaling).get("rope_type", "default")
 
 
+def _pairs(rotary):
+    """How many pairs rotate: of Gemma 4's proportional rotation the others turn by 0."""
+    return getattr(rotary, "rope_angles", rotary.rotary_dim // 2)
+
+
 def _rotation(rotary):
     """Frequencies of the pairs that rotate, and the factor on their cosines."""
-    cos, sin = rotary._compute_cos_sin_cache()[1].double().cpu().chunk(2)
+    cos, sin = (x[:_pairs(rotary)] for x in rotary._compute_cos_sin_cache()[1].double().cpu().chunk(2))
     return torch.atan2(sin, cos).numpy(), float(torch.hypot(cos, sin).mean())
 
 

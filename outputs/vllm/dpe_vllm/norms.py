@@ -58,21 +58,21 @@ class Texts:
 TEXTS = Texts()
 
 
-def join(parts, layers, heads, kv_heads, recurrent=()):
+def join(parts, layers, heads, kv_heads, apart=()):
     """The sums of the whole model of what its processes gave: parts of (rank among those that divide the heads, lists). Returns
     rows [layers], q [layers, heads, pairs] and k [layers, KV heads, pairs], flat; k is empty with products. KV heads that are
-    fewer than the processes are repeated in them. recurrent: layers without queries and keys, whose sums are 0."""
+    fewer than the processes are repeated in them. apart: layers whose sums are 0."""
     found = [{} for _ in range(layers)]
     for rank, lists in parts:
         for layer, rows, q, k in lists:
             found[layer][rank] = (rows, np.frombuffer(q), np.frombuffer(k))
-    attend = [layer for layer in range(layers) if layer not in recurrent]
+    attend = [layer for layer in range(layers) if layer not in apart]
     for layer in attend:
         if not found[layer]:
             raise RuntimeError(f"layer {layer} gave no norms")
     rows, q, k = [], [], []
     for layer, of_ranks in enumerate(found):
-        ordered = [one for _, one in sorted((of_ranks or found[attend[0]]).items())]
+        ordered = [one for _, one in sorted((of_ranks if layer in attend else found[attend[0]]).items())]
         rows.append(ordered[0][0])
         q.append(np.concatenate([one[1] for one in ordered]) * (layer in attend))
         kept = ordered[::max(1, len(ordered) // kv_heads)]

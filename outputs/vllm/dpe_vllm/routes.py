@@ -2,6 +2,7 @@
 
 GET /v1/dpe: which table a server runs with, and which entry an answer had. With DPE_ENGINE=1 it also says what tools ask of an
 engine (outputs/remote/remote.h), and these run on it: POST /v1/dpe/plan, /v1/dpe/completions, /v1/dpe/norms."""
+import asyncio
 import math
 import os
 import uuid
@@ -38,6 +39,7 @@ class Engine:
             # A text without new tokens has one all the same in vLLM.
             "length": model.max_model_len - 1}
         self.ends = _end_tokens(model)
+        self.holding, self.held = asyncio.Lock(), set()
 
     async def take_plan(self, text):
         """text: a table of one entry as JSON. Its digest is that of the bytes, which the tool compares."""
@@ -52,12 +54,24 @@ class Engine:
             raise Refusal(503, "texts run under as many plans of tools as this server keeps; try again later", "plans_in_use")
         serving().count(taken.digest, len(text))
         with serving().running(taken.digest):
-            answers = await self.client.collective_rpc("dpe_take_plan", args=(text.decode(), gone))
-        for reason, digest in answers:
-            if reason or digest != taken.digest:
-                raise TableError(reason or "the processes of this server read the plan in different ways")
+            await self._hold(taken.digest, text.decode(), gone)
         serving().take(taken.digest, taken.plan)
         return {"plan": taken.digest, "model": self.about["model"]}
+
+    async def _hold(self, digest, *new):
+        """The workers make a plan ready before a text under it is scheduled, beside those that texts run under: what does not fit is
+        refused here, and never while the model runs. new: of worker.dpe_hold."""
+        async with self.holding:
+            if digest in self.held and not new:
+                return
+            beside = [one for one in self.held if one != digest and serving().runs(one)]
+            self.held = set(beside)
+            for reason, full, held in await self.client.collective_rpc("dpe_hold", args=(digest, beside, *new)):
+                if full and beside:
+                    raise Refusal(503, f"texts run under {len(beside)} other plans: {reason}; try again later", "plans_in_use")
+                if reason:
+                    raise TableError(reason)
+                self.held = set(held)
 
     async def complete(self, body):
         """Greedy, as the tools' own engine does it: without the end of sequence."""
@@ -99,13 +113,16 @@ class Engine:
         await self._run(ids, params)
         parts = await self.client.collective_rpc("dpe_pop_norms", args=(name,))
         config = self.config
-        if not all(lists for _, _, lists in parts):
+        if not all(lists for *_, lists in parts):
             raise Refusal(500, "norms of some tokens are missing: too many texts at once", "norms_missing")
-        if any(abs(factor - 1) > 1e-6 for _, factor, _ in parts):
+        if any(abs(factor - 1) > 1e-6 for _, factor, *_ in parts):
             raise Refusal(400, "norms: layers of this model rotate with a factor, which their norms would have")
-        recurrent = {i for i, kind in enumerate(getattr(config, "layer_types", None) or []) if kind == "linear_attention"}
-        rows, q, k = norms.join([(rank, lists) for rank, _, lists in parts], config.num_hidden_layers, config.num_attention_heads,
-                                getattr(config, "num_key_value_heads", config.num_attention_heads), recurrent)
+        kinds = getattr(config, "layer_types", None) or []
+        apart = {i for i, kind in enumerate(kinds) if kind == "linear_attention"}
+        if config.model_type == "gemma4_text":  # heads of two sizes, and layers that have the keys of others
+            apart = {i for i, kind in enumerate(kinds) if kind != "full_attention" or i >= len(kinds) - config.num_kv_shared_layers}
+        rows, q, k = norms.join([(rank, lists) for rank, *_, lists in parts], config.num_hidden_layers, config.num_attention_heads,
+                                parts[0][2], apart)
         if not all(math.isfinite(one) for one in q + k):
             raise Refusal(500, "a norm is not finite", "not_finite")
         return {"rows": rows, "q": q, "k": k, "dpe": {"digest": digest}}
@@ -118,7 +135,9 @@ class Engine:
 
     async def _run(self, ids, params):
         last = None
-        with serving().running(params.extra_args["dpe_plan"]) as salt:
+        digest = params.extra_args["dpe_plan"]
+        with serving().running(digest) as salt:
+            await self._hold(digest)
             prompt = {"prompt_token_ids": ids, "cache_salt": salt}
             async for output in self.client.generate(prompt, params, "dpe-" + uuid.uuid4().hex):
                 last = output

@@ -14,6 +14,10 @@ MOST_REMEMBERED = 10000
 MOST_TAKEN, MOST_BYTES = 4096, 64 << 20  # plans of tools
 
 
+class NoRoom(TableError):
+    """The tables of plans do not fit on the device beside each other."""
+
+
 class Serving:
     """plans: by digest. entries: digests of the table's, by their lengths; none where DPE_TABLE names no table. Answers are
     remembered by the process that takes requests. formula: "auto", and when a model is known (hooks.py) its trained length and
@@ -101,6 +105,10 @@ class Serving:
             yield found[2]
         finally:
             found[1] -= 1
+
+    def runs(self, digest):
+        """Whether a text runs under a tool's plan."""
+        return self._taken.get(digest, [0, 0])[1] > 0
 
     def remember(self, name, entry):
         with self._lock:
