@@ -88,10 +88,10 @@ struct dpe_formula dpe_formula_of(int64_t length, int64_t trained, int64_t near,
         found.window = dpe_most(near, trained / 2);
         found.length = dpe_most(1, trained / 2);
         found.kept = 0;
-    } else if (length > 16 * trained) {
+    } else if (length > 16 * trained && !still) {
         found.window = near;
-        found.temperature.log_n_power = still ? 0.7 : 0.6;
-        found.temperature.far_scale = still ? 1.0 : 1.1;
+        found.temperature.log_n_power = 0.6;
+        found.temperature.far_scale = 1.1;
     }
     return found;
 }
