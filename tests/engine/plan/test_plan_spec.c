@@ -252,7 +252,11 @@ static void the_formula_is_dpe(void **state)
          "dpe:window=1536,lengths=20000/8192/8192/8192/8192/8192/8192/8192,log-n=8192,"
          "log-n-power=0.7"},
         {131072, "dpe", "dpe:window=1536,scales=1/16/16/16/16/16/16/16,log-n=8192,log-n-power=0.7"},
-        {262144, "dpe", "dpe:window=1024,scales=1/32/32/32/32/32/32/32,log-n=8192,log-n-power=0.7"},
+        {262144, "dpe",
+         "dpe:window=1024,scales=1/32/32/32/32/32/32/32,log-n=8192,log-n-power=0.6,far-scale=1.1"},
+        {262144, "dpe:far-scale=1.3",
+         "dpe:window=1024,scales=1/32/32/32/32/32/32/32,log-n=8192,log-n-power=0.6,far-scale=1.3"},
+        {262144, "dpe:log-n=0", "dpe:window=1024,scales=1/32/32/32/32/32/32/32"},
         {16384, "dpe:logit-scale=1.25",
          "dpe:window=4096,scales=4,logit-scale=1.25,log-n=8192,log-n-power=0.7"},
         {16384, "dpe:log-n=100", "dpe:window=4096,scales=4,log-n=100"},
