@@ -251,6 +251,7 @@ static void fast_kernels(void **state)
             wide_open(cases[i].heads, cases[i].kv_heads, cases[i].head_dim, cases[i].dtype);
         wide.config.query_growth = i % 2 == 0 ? 0.3 : 0.0;
         wide.config.query_length = 40.0;
+        wide.config.attention_cap = i % 3 == 2 ? 0.5 : 0.0;
         one_wide(&wide, cases[i].plan_case, cases[i].window, cases[i].kernel);
         dpe_model_close(wide.model);
     }

@@ -21,8 +21,9 @@ static void run_case(const struct flash_shape *shape, int variant, int plan_case
                      int32_t *counters)
 {
     const char *name = wgmma_variant(shape->head_dim, variant);
-    struct flash_case c = flash_case_make(shape, plan_case, window,
-                                          dpe_attention_wgmma_shape(shape->head_dim, variant));
+    struct flash_case c =
+        flash_case_make(shape, plan_case, window,
+                        dpe_attention_wgmma_shape(shape->head_dim, shape->cap > 0.0, variant));
     emulate_set_seed(shape->seed);
     if (dpe_attention_wgmma(&c.call, variant, counters, NULL) != 0) {
         fail_msg("%s: %s: %s", name, c.title, emulate_error());
@@ -57,7 +58,7 @@ static void edges(void **state)
     dpe_rng_seed(&rng, 32, 1);
     for (int64_t d = 64; d <= 128; d += 64) {
         for (int v = 0; wgmma_variant(d, v) != NULL; v++) {
-            struct dpe_tile_shape tile = dpe_attention_wgmma_shape(d, v);
+            struct dpe_tile_shape tile = dpe_attention_wgmma_shape(d, false, v);
             for (int off = -1; off <= 1; off++) {
                 struct flash_shape shape = {
                     .dtype = off == 0 ? DPE_F16 : DPE_BF16,
@@ -153,6 +154,28 @@ static void extremes(void **state)
     run_case(&shape, 2, 11, 250, NULL);
 }
 
+/* Capped logits, some of them near the cap; bands that meet in one tile, rows that see nothing. */
+static void caps(void **state)
+{
+    static const int plans[] = {1, 13, 11, 7}; /* dpe, log-n, holes, self-extend */
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        const struct flash_shape shape = {
+            .dtype = i % 4 < 2 ? DPE_BF16 : DPE_F16,
+            .n_heads = 2,
+            .n_kv_heads = 1 + i % 2,
+            .head_dim = i % 2 == 0 ? 128 : 64,
+            .start = i < 4 ? 128 * i : 99,
+            .rows = i < 4 ? 200 : 131,
+            .seed = 170 + (uint64_t)i,
+            .size = i % 3 == 0 ? 3.0 : 1.5,
+            .cap = i < 4 ? 4.0 : 1.5,
+        };
+        run_case(&shape, 0, plans[i / 2], 128, NULL);
+    }
+    assert_int_equal(dpe_attention_wgmma_shape(128, true, 1).rows, 0);
+}
+
 static const struct flash_shape usual = {.dtype = DPE_BF16,
                                          .n_heads = 2,
                                          .n_kv_heads = 1,
@@ -170,7 +193,8 @@ static void launch(struct flash_case *c)
 
 static struct flash_case usual_case(int plan_case, int64_t window)
 {
-    return flash_case_make(&usual, plan_case, window, dpe_attention_wgmma_shape(usual.head_dim, 0));
+    return flash_case_make(&usual, plan_case, window,
+                           dpe_attention_wgmma_shape(usual.head_dim, false, 0));
 }
 
 static void same_bits_in_any_order(void **state)
@@ -192,7 +216,7 @@ static void refuses(void **state)
     struct dpe_flash call = {.dtype = DPE_BF16, .head_dim = 96, .n_heads = 1, .n_kv_heads = 1};
     (void)state;
     assert_null(wgmma_variant(96, 0));
-    assert_int_equal(dpe_attention_wgmma_shape(96, 0).rows, 0);
+    assert_int_equal(dpe_attention_wgmma_shape(96, false, 0).rows, 0);
     assert_int_not_equal(dpe_attention_wgmma(&call, 0, NULL, NULL), 0);
     call.head_dim = 128;
     call.dtype = DPE_F32;
@@ -210,6 +234,7 @@ int main(void)
         cmocka_unit_test(paired_tiles),
         cmocka_unit_test(chunk_edges),
         cmocka_unit_test(extremes),
+        cmocka_unit_test(caps),
         cmocka_unit_test(same_bits_in_any_order),
         cmocka_unit_test(a_nan_stays_in_its_row),
         cmocka_unit_test(refuses),
