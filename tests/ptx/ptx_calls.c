@@ -198,8 +198,8 @@ static void group_mma(void)
 
 static void group_wgmma(void)
 {
-    static const int64_t dims[] = {128, 64};
-    for (int i = 0; i < 2; i++) {
+    static const int64_t dims[] = {128, 64, 256};
+    for (int i = 0; i < 3; i++) {
         prefill("wgmma", 0, capped(shape_of(DPE_BF16, 2, 1, dims[i], 128, 140), 3.0), 1, 128, 0);
         prefill("wgmma", 0, capped(shape_of(DPE_F16, 1, 1, dims[i], 40, 70), 1.5), TEMPERED, 50, 0);
         for (int v = 0; dpe_attention_wgmma_shape(dims[i], false, v).rows > 0; v++) {

@@ -508,9 +508,12 @@ const struct variant VARIANTS[] = {
     make_variant<64, 3, 128, 8, true>(),
     make_variant<64, 3, 128, 8, false>(),
     make_variant<64, 2, 128, 8, true>(),
-    /* With a cap: one each. The registers of three warpgroups are too few for one at 64. */
+    make_variant<256, 2, 80, 4, true>(),
+    make_variant<256, 2, 64, 5, true>(),
+    /* With a cap: one each, at 64 and 256 that which has registers for it. */
     make_variant<128, 2, 128, 5, true, true>(),
     make_variant<64, 2, 128, 8, true, true>(),
+    make_variant<256, 2, 64, 5, true, true>(),
 };
 
 const struct variant *find_variant(int64_t head_dim, int index, bool capped)

@@ -1,7 +1,7 @@
 /**
  * @file attention_wgmma.h
- * The attention kernel of Hopper cards (sm_90a): tensor copies and warpgroup products. head_dim 64
- * and 128, bfloat16 and half. What a call computes is described in attention.h.
+ * The attention kernel of Hopper cards (sm_90a): tensor copies and warpgroup products. head_dim 64,
+ * 128 and 256, bfloat16 and half. What a call computes is described in attention.h.
  *
  * The kernel exists in a few variants (tile sizes and schedules) that compute the same; 0 is the
  * one to use, the others are for the benchmark to compare.

@@ -23,7 +23,7 @@ struct dpe_wgmma_config {
     static constexpr int SLOTS = SLOTS_;
     static constexpr bool PINGPONG = PINGPONG_;
     static constexpr bool CAPPED = CAPPED_;
-    static constexpr int Q_SLOTS = 2;
+    static constexpr int Q_SLOTS = D == 256 ? 1 : 2; /* of 64 KiB there */
     /** Whether two segments that meet in one tile share its V tile and softmax. */
     static constexpr bool PAIRS = KEYS == 128;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);

@@ -40,7 +40,7 @@ static void every_plan(void **state)
     (void)state;
     dpe_rng_seed(&rng, 31, 1);
     for (int i = 0; i < PLAN_CASES; i++) {
-        for (int64_t d = 64; d <= 128; d += 64) {
+        for (int64_t d = 64; d <= 256; d *= 2) {
             struct flash_shape shape = flash_draw_shape(&rng, d, 150, 200);
             shape.seed = dpe_rng_u32(&rng);
             run_case(&shape, 0, i, 3 + dpe_rng_below(&rng, 100), counters);
@@ -56,7 +56,7 @@ static void edges(void **state)
     struct dpe_rng rng;
     (void)state;
     dpe_rng_seed(&rng, 32, 1);
-    for (int64_t d = 64; d <= 128; d += 64) {
+    for (int64_t d = 64; d <= 256; d *= 2) {
         for (int v = 0; wgmma_variant(d, v) != NULL; v++) {
             struct dpe_tile_shape tile = dpe_attention_wgmma_shape(d, false, v);
             for (int off = -1; off <= 1; off++) {
@@ -80,19 +80,19 @@ static void long_walks(void **state)
 {
     int32_t counters[2] = {0, 0};
     (void)state;
-    for (int v = 0; wgmma_variant(128, v) != NULL; v++) {
+    for (int v = 0; v < 6; v++) {
         struct flash_shape shape = {
             .dtype = DPE_BF16,
             .n_heads = 4,
             .n_kv_heads = 2,
-            .head_dim = 128,
+            .head_dim = v < 4 ? 128 : 256,
             .start = 517,
             .rows = 203,
             .seed = (uint64_t)(40 + v),
         };
-        run_case(&shape, v, 1, 150, v % 2 == 0 ? counters : NULL);
+        run_case(&shape, v % 4, 1, 150, v % 2 == 0 ? counters : NULL);
         shape.seed = 0;
-        run_case(&shape, v, 2, 190, v % 2 == 0 ? NULL : counters);
+        run_case(&shape, v % 4, 2, 190, v % 2 == 0 ? NULL : counters);
     }
     assert_true(counters[0] == 0 && counters[1] == 0);
 }
@@ -152,6 +152,11 @@ static void extremes(void **state)
                                       .seed = 150};
     run_case(&shape, 0, 11, 140, NULL); /* holes */
     run_case(&shape, 2, 11, 250, NULL);
+    struct flash_shape large = shape;
+    large.head_dim = 256;
+    run_case(&large, 0, 11, 140, NULL);
+    large.size = 8.0;
+    run_case(&large, 1, 1, 40, NULL);
 }
 
 /* Capped logits, some of them near the cap; bands that meet in one tile, rows that see nothing. */
@@ -159,19 +164,21 @@ static void caps(void **state)
 {
     static const int plans[] = {1, 13, 11, 7}; /* dpe, log-n, holes, self-extend */
     (void)state;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 10; i++) {
         const struct flash_shape shape = {
             .dtype = i % 4 < 2 ? DPE_BF16 : DPE_F16,
             .n_heads = 2,
             .n_kv_heads = 1 + i % 2,
-            .head_dim = i % 2 == 0 ? 128 : 64,
+            .head_dim = i >= 8       ? 256
+                        : i % 2 == 0 ? 128
+                                     : 64,
             .start = i < 4 ? 128 * i : 99,
             .rows = i < 4 ? 200 : 131,
             .seed = 170 + (uint64_t)i,
             .size = i % 3 == 0 ? 3.0 : 1.5,
             .cap = i < 4 ? 4.0 : 1.5,
         };
-        run_case(&shape, 0, plans[i / 2], 128, NULL);
+        run_case(&shape, 0, plans[i / 2 % 4], 128, NULL);
     }
     assert_int_equal(dpe_attention_wgmma_shape(128, true, 1).rows, 0);
 }
