@@ -211,24 +211,30 @@ template <int N> __device__ static __forceinline__ void dpe_wgmma_settled(float 
 #define DPE_D80(d)    DPE_D64(d), DPE_D16(d, 64)
 #define DPE_D128(d)   DPE_D80(d), DPE_D16(d, 80), DPE_D16(d, 96), DPE_D16(d, 112)
 
-#define DPE_WGMMA_SHARED(n, type, regs, outs, ia, ib, ip)                                          \
+#define DPE_WGMMA_SHARED(n, type, regs, ia, ib, ip, ...)                                           \
     asm volatile("{\n"                                                                             \
                  ".reg .pred p;\n"                                                                 \
                  "setp.ne.b32 p, %" #ip ", 0;\n"                                                   \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" regs         \
                  "}, %" #ia ", %" #ib ", p, 1, 1, 0, 0;\n"                                         \
                  "}"                                                                               \
-                 : outs                                                                            \
+                 : __VA_ARGS__                                                                     \
                  : "l"(a), "l"(b), "r"(accumulate))
-#define DPE_WGMMA_REGISTERS(n, type, regs, outs, ia, ib, ip)                                       \
+#define DPE_WGMMA_REGISTERS(n, type, regs, ia, ib, ip, ...)                                        \
     asm volatile("{\n"                                                                             \
                  ".reg .pred p;\n"                                                                 \
                  "setp.ne.b32 p, %" #ip ", 0;\n"                                                   \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" regs         \
                  "}, {" ia "}, %" #ib ", p, 1, 1, 1;\n"                                            \
                  "}"                                                                               \
-                 : outs                                                                            \
+                 : __VA_ARGS__                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
+#define DPE_WGMMA_OF(form, n, ...)                                                                 \
+    if constexpr (dpe_is_bf16<T>::value) {                                                         \
+        form(n, "bf16", __VA_ARGS__);                                                              \
+    } else {                                                                                       \
+        form(n, "f16", __VA_ARGS__);                                                               \
+    }
 
 template <class T> struct dpe_is_bf16 {
     static constexpr bool value = false;
@@ -245,24 +251,15 @@ __device__ static __forceinline__ void dpe_wgmma_shared(float (&d)[N / 2], uint6
                                                         int accumulate)
 {
     static_assert(N == 64 || N == 80 || N == 128 || N == 160, "widths with a form below");
-    if constexpr (N == 64 && dpe_is_bf16<T>::value) {
-        DPE_WGMMA_SHARED(64, "bf16", DPE_R0 DPE_R16, DPE_D32(d), 32, 33, 34);
-    } else if constexpr (N == 64) {
-        DPE_WGMMA_SHARED(64, "f16", DPE_R0 DPE_R16, DPE_D32(d), 32, 33, 34);
-    } else if constexpr (N == 80 && dpe_is_bf16<T>::value) {
-        DPE_WGMMA_SHARED(80, "bf16", DPE_R0 DPE_R16 DPE_R32_39, DPE_D40(d), 40, 41, 42);
+    if constexpr (N == 64) {
+        DPE_WGMMA_OF(DPE_WGMMA_SHARED, 64, DPE_R0 DPE_R16, 32, 33, 34, DPE_D32(d));
     } else if constexpr (N == 80) {
-        DPE_WGMMA_SHARED(80, "f16", DPE_R0 DPE_R16 DPE_R32_39, DPE_D40(d), 40, 41, 42);
-    } else if constexpr (N == 128 && dpe_is_bf16<T>::value) {
-        DPE_WGMMA_SHARED(128, "bf16", DPE_R0 DPE_R16 DPE_R32 DPE_R48, DPE_D64(d), 64, 65, 66);
+        DPE_WGMMA_OF(DPE_WGMMA_SHARED, 80, DPE_R0 DPE_R16 DPE_R32_39, 40, 41, 42, DPE_D40(d));
     } else if constexpr (N == 128) {
-        DPE_WGMMA_SHARED(128, "f16", DPE_R0 DPE_R16 DPE_R32 DPE_R48, DPE_D64(d), 64, 65, 66);
-    } else if constexpr (dpe_is_bf16<T>::value) {
-        DPE_WGMMA_SHARED(160, "bf16", DPE_R0 DPE_R16 DPE_R32 DPE_R48 DPE_R64, DPE_D80(d), 80, 81,
-                         82);
+        DPE_WGMMA_OF(DPE_WGMMA_SHARED, 128, DPE_R0 DPE_R16 DPE_R32 DPE_R48, 64, 65, 66, DPE_D64(d));
     } else {
-        DPE_WGMMA_SHARED(160, "f16", DPE_R0 DPE_R16 DPE_R32 DPE_R48 DPE_R64, DPE_D80(d), 80, 81,
-                         82);
+        DPE_WGMMA_OF(DPE_WGMMA_SHARED, 160, DPE_R0 DPE_R16 DPE_R32 DPE_R48 DPE_R64, 80, 81, 82,
+                     DPE_D80(d));
     }
 }
 
@@ -274,20 +271,15 @@ __device__ static __forceinline__ void dpe_wgmma_registers(float (&d)[N / 2], co
                                                            uint64_t b, int accumulate)
 {
     static_assert(N == 64 || N == 128 || N == 256, "widths with a form below");
-    if constexpr (N == 64 && dpe_is_bf16<T>::value) {
-        DPE_WGMMA_REGISTERS(64, "bf16", DPE_R0 DPE_R16, DPE_D32(d), "%32,%33,%34,%35", 36, 37);
-    } else if constexpr (N == 64) {
-        DPE_WGMMA_REGISTERS(64, "f16", DPE_R0 DPE_R16, DPE_D32(d), "%32,%33,%34,%35", 36, 37);
-    } else if constexpr (N == 128 && dpe_is_bf16<T>::value) {
-        DPE_WGMMA_REGISTERS(128, "bf16", DPE_R0 DPE_R16 DPE_R32 DPE_R48, DPE_D64(d),
-                            "%64,%65,%66,%67", 68, 69);
+    if constexpr (N == 64) {
+        DPE_WGMMA_OF(DPE_WGMMA_REGISTERS, 64, DPE_R0 DPE_R16, "%32,%33,%34,%35", 36, 37,
+                     DPE_D32(d));
     } else if constexpr (N == 128) {
-        DPE_WGMMA_REGISTERS(128, "f16", DPE_R0 DPE_R16 DPE_R32 DPE_R48, DPE_D64(d),
-                            "%64,%65,%66,%67", 68, 69);
-    } else if constexpr (dpe_is_bf16<T>::value) {
-        DPE_WGMMA_REGISTERS(256, "bf16", DPE_R0_127, DPE_D128(d), "%128,%129,%130,%131", 132, 133);
+        DPE_WGMMA_OF(DPE_WGMMA_REGISTERS, 128, DPE_R0 DPE_R16 DPE_R32 DPE_R48, "%64,%65,%66,%67",
+                     68, 69, DPE_D64(d));
     } else {
-        DPE_WGMMA_REGISTERS(256, "f16", DPE_R0_127, DPE_D128(d), "%128,%129,%130,%131", 132, 133);
+        DPE_WGMMA_OF(DPE_WGMMA_REGISTERS, 256, DPE_R0_127, "%128,%129,%130,%131", 132, 133,
+                     DPE_D128(d));
     }
 }
 
@@ -309,5 +301,6 @@ __device__ static __forceinline__ void dpe_wgmma_registers(float (&d)[N / 2], co
 #undef DPE_D128
 #undef DPE_WGMMA_SHARED
 #undef DPE_WGMMA_REGISTERS
+#undef DPE_WGMMA_OF
 #endif
 #endif
