@@ -85,10 +85,13 @@ tile_scores(const dpe_decode &call, const dpe_decode_unit &unit, const place &at
         scores<T, D>(st.q, at, keys, {staged.address, global, last_row}, of_band);
 #pragma unroll
         for (int e = 0; e < 8; e++) {
-            float score = of_band[e / 4][e % 4];
-            score = CAPPED ? dpe_tanh(T{}, score * st.inner[e % 4 / 2]) : score;
-            s[e / 4][e % 4] = (wanted >> e & 1U) != 0 ? score : s[e / 4][e % 4];
+            s[e / 4][e % 4] = (wanted >> e & 1U) != 0 ? of_band[e / 4][e % 4] : s[e / 4][e % 4];
         }
+    }
+#pragma unroll
+    for (int e = 0; CAPPED && e < 8; e++) {
+        float &x = s[e / 4][e % 4];
+        x = x == -INFINITY ? x : call.cap * dpe_tanh(T{}, x * st.inner[e % 4 / 2]);
     }
 }
 
@@ -159,7 +162,7 @@ __device__ void begin_rows(const dpe_decode &call, const dpe_decode_unit &unit, 
         int row = row_of_lane(unit, at, h);
         float keys = static_cast<float>(call.parts[unit.row_first + row].position) + 1.0F;
         st.inner[h] = dpe_logit_factor<CAPPED>(call, keys);
-        st.factor[h] = CAPPED ? dpe_cap_factor(call) : st.inner[h];
+        st.factor[h] = CAPPED ? 1.4426950408889634F : st.inner[h]; /* known, so no register */
         st.top[h] = -INFINITY;
         st.sum[h] = 0.0F;
     }
