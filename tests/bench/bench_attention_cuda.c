@@ -178,7 +178,8 @@ static int find_kernels(const char *wanted, int64_t d, struct kernel *found)
     bool all = strcmp(wanted, "all") == 0;
     for (int v = 0; device.major == 9 && wgmma_variant(d, v) != NULL; v++) {
         if (n < MOST_KERNELS && (all || strcmp(wanted, v == 0 ? "wgmma" : "variants") == 0)) {
-            found[n++] = (struct kernel){wgmma_variant(d, v), dpe_attention_wgmma_shape(d, v), v};
+            found[n++] =
+                (struct kernel){wgmma_variant(d, v), dpe_attention_wgmma_shape(d, false, v), v};
         }
     }
     if (n < MOST_KERNELS && dpe_attention_mma_shape(d).rows > 0 &&

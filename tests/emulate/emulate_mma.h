@@ -44,6 +44,17 @@ static inline void dpe_mma(dpe_f16, float (&c)[4], const uint32_t (&a)[4], uint3
     memcpy(c, part.c, sizeof part.c);
 }
 
+/* With all of the error that the device's may have. */
+static inline float dpe_tanh(dpe_bf16, float x)
+{
+    float y = tanhf(x);
+    return y == y ? __uint_as_float((__float_as_uint(y) + 0x1000U) & ~0x1fffU) : y;
+}
+static inline float dpe_tanh(dpe_f16, float x)
+{
+    return 1.0f - 2.0f * (1.0f / (1.0f + dpe_exp2(x * 2.8853900817779268f)));
+}
+
 static inline void dpe_copy_async(uint32_t to, const void *from, EMULATE_HERE)
 {
     emulate_copy_async(to, from, true, file, line);

@@ -94,14 +94,18 @@ __global__ void product_kernel(const uint16_t *from, uint64_t a, uint64_t b, con
 template <class T, int N>
 int run_product(const struct emulate_product *p, const uint16_t *shared, float *d)
 {
-    if constexpr (N != 160) {
+    /* Widths of which the kernels have both forms, those of keys, that of a head's values. */
+    if constexpr (N == 64 || N == 128 || N == 256) {
         if (p->a_registers != NULL) {
             return dpe_launch(product_kernel<T, N, true>, dim3(1), dim3(128), AREA, NULL, shared,
                               p->a, p->b, p->a_registers, static_cast<int>(p->accumulate), d);
         }
     }
-    return dpe_launch(product_kernel<T, N, false>, dim3(1), dim3(128), AREA, NULL, shared, p->a,
-                      p->b, p->a_registers, static_cast<int>(p->accumulate), d);
+    if constexpr (N != 256) {
+        return dpe_launch(product_kernel<T, N, false>, dim3(1), dim3(128), AREA, NULL, shared, p->a,
+                          p->b, p->a_registers, static_cast<int>(p->accumulate), d);
+    }
+    return 1;
 }
 
 __device__ int parity_done(uint32_t barrier, uint32_t parity)
@@ -188,6 +192,14 @@ int emulate_product_run(const struct emulate_product *p, const uint16_t *shared,
         return run_product<dpe_f16, 128>(p, shared, d);
     case 257:
         return run_product<dpe_bf16, 128>(p, shared, d);
+    case 160:
+        return run_product<dpe_f16, 80>(p, shared, d);
+    case 161:
+        return run_product<dpe_bf16, 80>(p, shared, d);
+    case 512:
+        return run_product<dpe_f16, 256>(p, shared, d);
+    case 513:
+        return run_product<dpe_bf16, 256>(p, shared, d);
     default:
         return run_product<dpe_bf16, 160>(p, shared, d);
     }

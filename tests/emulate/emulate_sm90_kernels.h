@@ -23,7 +23,8 @@ struct emulate_box {
 /** The box as it lies in shared memory, byte after byte. */
 int emulate_tensor_box(const uint16_t *tensor, const struct emulate_box *box, uint16_t *shared);
 
-/** One product m64 n128 (or n64, n160) k16 over shared memory as the caller laid it out. */
+/** One product m64 n128 (or n64; of A in shared memory n80, n160; else n256) k16 over shared memory
+ * as the caller laid it out. */
 struct emulate_product {
     int n;
     bool bf16, b_n_major, accumulate;

@@ -223,7 +223,8 @@ for length in $questions; do
     bench "questions-$length" 90 --shape "$shape" --length "$length" --repeats 1 --new 8 $repeated
 done
 # 3. Heads of 256. It checks a kernel over many items a block first, and measures none that is wrong.
-hung "$mma" || part attention-256 60 $ours "$speed" $few mma 256 $first
+hung "$wgmma" || part attention-256 60 $ours "$speed" $few wgmma 256 $first
+hung "$mma" || part attention-256-mma 60 $ours "$speed" $few mma 256 $first
 [ -z "$python" ] || part peers 60 "$python" -u "$here/peers.py" $lengths
 # 4. A search's first 16 texts at twice the trained length.
 for one in ${models:-$model}; do

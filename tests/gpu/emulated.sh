@@ -41,7 +41,7 @@ expect "$work/results.md" "^Not started, as no time was left:.* ladder .*search-
 rm "$tree/tests/gpu/test_instructions_gpu" "$work/build/decide.parts/instructions.done"
 decide 0 3400
 for part in instructions kernels-wgmma kernels-mma ladder recurrent states plans golden parity self-test questions-20 questions-40 \
-    attention-256 search-reference attention-wgmma bench step-today step-launches step-small-today step-small-launches \
+    attention-256 attention-256-mma search-reference attention-wgmma bench step-today step-launches step-small-today step-small-launches \
     kernels-variants kernels-plain parity-steps parity-select sweep-cpu sweep-f32 agreement-f32 sweep-bf16 agreement-bf16 attention-mma \
     attention-variants; do
     expect "$work/out" "^$part: passed"

@@ -65,7 +65,8 @@ for length, reach in ((16384, 560), (131072, 600)):
     add(f"the best other variant, {length}", variants.get(length, (None,))[0], "TFLOP/s", "")
     add(f"mma.sync, {length}", mma.get(length, (None,))[0], "TFLOP/s", "≥ 320")
 wide, other = attention("256").get(16384, (None,))[0], peers.get(("CUDNN_ATTENTION 256", 16384))
-add("mma.sync, d 256, 16384", wide, "TFLOP/s", "≤ 380")
+add("mma.sync, d 256, 16384", attention("256-mma").get(16384, (None,))[0], "TFLOP/s", "≤ 380")
+add("attention, bf16, d 256, causal, 16384", wide, "TFLOP/s", "≥ 560")
 add("the same over cuDNN's, 16384", wide / other if wide and other else None, "", "≥ 0.8 asked")
 for length, reach in ((8192, 1.035), (32768, 1.01), (131072, 1.01)):
     add(f"dpe / rope, pre-rotated, {length}", dpe.get(length, (None, None))[1], "", f"≤ {reach}")

@@ -96,6 +96,7 @@ static void write_case(const struct flash_case *c, const char *kernel)
     number("rows", (double)s->rows);
     number("keys", (double)(s->start + s->rows));
     number("capacity", (double)c->capacity);
+    number("cap", s->cap);
     write_plan(c);
     for (int i = 0; i < c->q_copies.n; i++) {
         region_of("q", i, c->call.q[i], rows * d * 2);
@@ -125,6 +126,12 @@ static struct flash_shape shape_of(enum dpe_dtype dtype, int64_t heads, int64_t 
                                 .seed = 7};
 }
 
+static struct flash_shape capped(struct flash_shape shape, double cap)
+{
+    shape.cap = cap;
+    return shape;
+}
+
 /* The case of a plan with log-n: queries that also grow, and in bfloat16 a decay. */
 static void temper(struct flash_case *c, int plan_case)
 {
@@ -140,9 +147,9 @@ static void temper(struct flash_case *c, int plan_case)
 static void prefill(const char *kernel, int variant, struct flash_shape shape, int plan_case,
                     int64_t window, int32_t parts)
 {
-    const struct dpe_tile_shape tile = variant < 0
-                                           ? dpe_attention_mma_shape(shape.head_dim)
-                                           : dpe_attention_wgmma_shape(shape.head_dim, variant);
+    const struct dpe_tile_shape tile =
+        variant < 0 ? dpe_attention_mma_shape(shape.head_dim)
+                    : dpe_attention_wgmma_shape(shape.head_dim, false, variant);
     struct flash_case c = flash_case_make(&shape, plan_case, window, tile);
     temper(&c, plan_case);
     const size_t n = (size_t)(shape.rows * shape.n_heads), d = (size_t)shape.head_dim;
@@ -184,14 +191,18 @@ static void group_mma(void)
     prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 256, 30, 70), 1, 33, 0);
     prefill("mma", -1, shape_of(DPE_F16, 2, 1, 256, 0, 66), TEMPERED, 20, 0);
     prefill("mma", -1, shape_of(DPE_BF16, 1, 1, 64, 60, 70), TEMPERED, 40, 0);
+    prefill("mma", -1, capped(shape_of(DPE_BF16, 1, 1, 128, 30, 80), 3.0), 1, 40, 0);
+    prefill("mma", -1, capped(shape_of(DPE_F16, 1, 1, 256, 0, 66), 1.5), TEMPERED, 20, 0);
     prefill("mma, split", -1, shape_of(DPE_BF16, 2, 1, 64, 300, 3), 1, 90, 3);
 }
 
 static void group_wgmma(void)
 {
-    static const int64_t dims[] = {128, 64};
-    for (int i = 0; i < 2; i++) {
-        for (int v = 0; dpe_attention_wgmma_shape(dims[i], v).rows > 0; v++) {
+    static const int64_t dims[] = {128, 64, 256};
+    for (int i = 0; i < 3; i++) {
+        prefill("wgmma", 0, capped(shape_of(DPE_BF16, 2, 1, dims[i], 128, 140), 3.0), 1, 128, 0);
+        prefill("wgmma", 0, capped(shape_of(DPE_F16, 1, 1, dims[i], 40, 70), 1.5), TEMPERED, 50, 0);
+        for (int v = 0; dpe_attention_wgmma_shape(dims[i], false, v).rows > 0; v++) {
             prefill("wgmma", v, shape_of(DPE_BF16, 2, 1, dims[i], 0, 150),
                     v == 0   ? 1
                     : v == 1 ? TEMPERED
@@ -326,7 +337,8 @@ static void decode(struct flash_shape shape, int plan_case, int64_t window, int6
                               .out = c.call.out,
                               .lse = c.call.lse,
                               .scale = c.call.scale,
-                              .log_n = c.call.log_n};
+                              .log_n = c.call.log_n,
+                              .cap = c.call.cap};
     memcpy(call.q, c.call.q, sizeof call.q);
     for (int64_t at = 0; at < keys; at += unit) {
         const int64_t last = at + unit < keys ? at + unit : keys;
@@ -383,6 +395,8 @@ static void group_decode(void)
     decode(shape_of(DPE_BF16, 4, 1, 256, 100, 2), 1, 40, 64);
     decode(shape_of(DPE_F16, 2, 1, 256, 90, 1), 12, 24, 64);
     decode(shape_of(DPE_F16, 2, 1, 64, 110, 1), TEMPERED, 40, 128);
+    decode(capped(shape_of(DPE_BF16, 4, 2, 128, 110, 2), 3.0), 1, 40, 64);
+    decode(capped(shape_of(DPE_F16, 2, 1, 256, 70, 1), 1.5), TEMPERED, 40, 64);
 }
 static void group_faults_decode(void)
 {

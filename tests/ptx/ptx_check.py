@@ -87,6 +87,8 @@ def attention(case, keys_of):
             k = keys_of(b, h)
             logits = np.where(bands == b, factor[:, None] * (q @ k.T), logits)
             off = np.where(bands == b, factor[:, None] * np.sqrt(q ** 2 @ k.T ** 2), off)
+        if case.cap > 0:
+            logits = np.where(np.isfinite(logits), case.cap * np.tanh(logits / case.cap), logits)
         some = np.isfinite(logits).any(axis=1)
         top = np.where(some, logits.max(axis=1), 0.0)
         p = np.exp(logits - top[:, None])

@@ -347,7 +347,7 @@ static dpe_status cuda_set_plan(struct dpe_backend *b, int kind, const struct dp
     p->head_dim = dpe_cuda_head_dim(b->config, kind);
     p->n_kv_heads = dpe_cuda_kv_heads(b->config, kind);
     p->dealing = dpe_cuda_dealing(b->config, &b->info, kind);
-    p->decodes = b->ways.decodes && p->dealing.heads > 0 && plan->attention_cap == 0.0;
+    p->decodes = b->ways.decodes && p->dealing.heads > 0;
     p->tables = NULL;
     p->mask = NULL;
     p->walk.rows = 0;

@@ -140,14 +140,17 @@ uint64_t dpe_cuda_attention_workspace(const struct dpe_config *config, const str
 
 /* --------------------------------------------------------------------------------------- kernel */
 
-/* The fastest of the backend's that takes the heads of the plan's layers. A cap is the plain
- * kernel's alone. */
+static struct dpe_tile_shape wgmma_shape(const struct dpe_cuda_plan *p)
+{
+    return dpe_attention_wgmma_shape(p->head_dim, p->plan->attention_cap > 0.0, 0);
+}
+
+/* The fastest of the backend's that takes the heads of the plan's layers. */
 static enum dpe_cuda_kernel kernel_of(const struct dpe_backend *b, const struct dpe_cuda_plan *p)
 {
-    const bool plain = p->plan->attention_cap > 0.0;
-    for (int i = 0; i < b->ways.n_attention && !plain; i++) {
+    for (int i = 0; i < b->ways.n_attention; i++) {
         const enum dpe_cuda_kernel kernel = b->ways.attention[i];
-        if ((kernel == DPE_KERNEL_WGMMA && dpe_attention_wgmma_shape(p->head_dim, 0).rows > 0) ||
+        if ((kernel == DPE_KERNEL_WGMMA && wgmma_shape(p).rows > 0) ||
             (kernel == DPE_KERNEL_MMA && dpe_attention_mma_shape(p->head_dim).rows > 0)) {
             return kernel;
         }
@@ -182,7 +185,7 @@ static struct dpe_tile_shape shape_of(const struct dpe_backend *b, const struct 
     const enum dpe_cuda_kernel kernel = kernel_of(b, p);
     switch (parts > 1 && kernel != DPE_KERNEL_PLAIN ? DPE_KERNEL_MMA : kernel) {
     case DPE_KERNEL_WGMMA:
-        return dpe_attention_wgmma_shape(p->head_dim, 0);
+        return wgmma_shape(p);
     case DPE_KERNEL_MMA:
         return dpe_attention_mma_shape(p->head_dim);
     case DPE_KERNEL_PLAIN:

@@ -262,6 +262,7 @@ void dpe_cuda_decode_call(struct dpe_backend *b, const struct dpe_attention *arg
     call->n_units = units->n;
     call->parts = units->parts;
     call->scale = (float)dpe_plan_query_scale(plan, args->layer, 0);
+    call->cap = (float)plan->attention_cap;
     call->log_n = dpe_log_n_of(plan);
     for (int i = 0; i < plan->n_bands; i++) {
         int copy = p->k_copies.of_band[i];

@@ -8,7 +8,8 @@
  *     out[r][h] = Σ_n p_n v_n,   p = softmax over the visible keys n of
  *                                scale · f(m) · ⟨q_c[h][r], k_c[n]⟩,   c = copies of n's segment,
  *
- * f(m) as in struct dpe_temperature (plan.h) times the growth of queries; log_n.cuh computes it.
+ * f(m) as in struct dpe_temperature (plan.h) times the growth of queries; log_n.cuh computes it. A
+ * cap is a switch of the templates, so that kernels without one are as if there were none.
  */
 #ifndef DPE_ATTENTION_H
 #define DPE_ATTENTION_H
@@ -74,7 +75,7 @@ struct dpe_flash {
     int32_t parts;
     float *partial;
     float scale; /**< logit_factor / √head_dim, > 0 */
-    float cap;   /**< dpe_attention_plain only: c, a logit x becomes c tanh(x/c); 0: it stays */
+    float cap;   /**< c: a logit x becomes c tanh(x/c); 0: it stays */
     struct dpe_log_n log_n;
 };
 
@@ -165,6 +166,7 @@ struct dpe_decode {
     float *lse;                           /**< [rows][n_heads] or NULL */
     float scale;                          /**< as in struct dpe_flash */
     struct dpe_log_n log_n;
+    float cap; /**< as there */
 };
 
 /** Whether there is a kernel for these. */

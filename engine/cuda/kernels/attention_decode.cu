@@ -23,7 +23,7 @@ template <class T, int D> struct state {
     queries<D> q;
     float out[D / 8][4];
     float top[2], sum[2];
-    float factor[2];
+    float inner[2], factor[2]; /* of a row: dpe_logit_factor; base-2 logit of a score */
 };
 
 /* The unit's row that half h of a lane's results is about. */
@@ -59,7 +59,7 @@ struct staged_table {
 };
 
 /* Scores of a tile: of the one band that all of it has, or of each band where it holds. */
-template <class T, int D>
+template <class T, int D, bool CAPPED>
 __device__ __forceinline__ void
 tile_scores(const dpe_decode &call, const dpe_decode_unit &unit, const place &at, state<T, D> &st,
             int band, uint32_t keys, const staged_table &staged, int n0, float (&s)[2][4])
@@ -87,6 +87,11 @@ tile_scores(const dpe_decode &call, const dpe_decode_unit &unit, const place &at
         for (int e = 0; e < 8; e++) {
             s[e / 4][e % 4] = (wanted >> e & 1U) != 0 ? of_band[e / 4][e % 4] : s[e / 4][e % 4];
         }
+    }
+#pragma unroll
+    for (int e = 0; CAPPED && e < 8; e++) {
+        float &x = s[e / 4][e % 4];
+        x = x == -INFINITY ? x : call.cap * dpe_tanh(T{}, x * st.inner[e % 4 / 2]);
     }
 }
 
@@ -148,7 +153,7 @@ __device__ void take_tile(state<T, D> &st, float (&s)[2][4], uint32_t values, in
 }
 
 /* Positions and base-2 factors of a lane's two rows. */
-template <class T, int D>
+template <class T, int D, bool CAPPED>
 __device__ void begin_rows(const dpe_decode &call, const dpe_decode_unit &unit, const place &at,
                            state<T, D> &st)
 {
@@ -156,7 +161,8 @@ __device__ void begin_rows(const dpe_decode &call, const dpe_decode_unit &unit, 
     for (int h = 0; h < 2; h++) {
         int row = row_of_lane(unit, at, h);
         float keys = static_cast<float>(call.parts[unit.row_first + row].position) + 1.0F;
-        st.factor[h] = call.scale * 1.4426950408889634F * dpe_log_n_factor(call.log_n, keys);
+        st.inner[h] = dpe_logit_factor<CAPPED>(call, keys);
+        st.factor[h] = CAPPED ? 1.4426950408889634F : st.inner[h]; /* known, so no register */
         st.top[h] = -INFINITY;
         st.sum[h] = 0.0F;
     }
@@ -193,7 +199,7 @@ __device__ void store_part(const dpe_decode_unit &unit, const place &at, state<T
     }
 }
 
-template <class T, int D>
+template <class T, int D, bool CAPPED>
 __global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ dpe_decode call)
 {
     using size = sizes<D>;
@@ -226,7 +232,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ 
         at.highest = m > at.highest ? m : at.highest;
     }
     state<T, D> st;
-    begin_rows<T, D>(call, unit, at, st);
+    begin_rows<T, D, CAPPED>(call, unit, at, st);
     const int step = KEYS * dealt.turns;
     static_assert(STAGES == 3, "two tiles are ahead of the one at hand");
     int next_band = NOTHING;
@@ -266,7 +272,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) decode(const __grid_constant__ 
             continue;
         }
         float s[2][4];
-        tile_scores<T, D>(call, unit, at, st, band, keys, staged, n0, s);
+        tile_scores<T, D, CAPPED>(call, unit, at, st, band, keys, staged, n0, s);
         take_tile<T, D>(st, s, keys + size::tile, at.lane);
     }
     dpe_copy_async_wait<0>();
@@ -429,8 +435,8 @@ template <class T, int D> int launch(const dpe_decode *call, void *stream)
                     static_cast<size_t>(warps) * size::words;
     dim3 grid(static_cast<unsigned>(call->n_units),
               static_cast<unsigned>(call->n_kv_heads / dealt.heads));
-    int error =
-        dpe_launch(decode<T, D>, grid, static_cast<unsigned>(32 * warps), shared, stream, *call);
+    auto kernel = call->cap > 0.0F ? decode<T, D, true> : decode<T, D, false>;
+    int error = dpe_launch(kernel, grid, static_cast<unsigned>(32 * warps), shared, stream, *call);
     if (error != 0) {
         return error;
     }

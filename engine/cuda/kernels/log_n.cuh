@@ -26,4 +26,17 @@ __device__ __forceinline__ float dpe_log_n_factor(const dpe_log_n &log_n, float 
     return factor;
 }
 
+/** What a query's dot products are multiplied by: then they are base-2 logits, or with a cap c
+ *  what tanh is taken of, which times dpe_cap_factor is one. */
+template <bool CAPPED, class CALL>
+__device__ __forceinline__ float dpe_logit_factor(const CALL &call, float keys)
+{
+    const float by = CAPPED ? 1.0F / call.cap : 1.44269504088896F;
+    return call.scale * by * dpe_log_n_factor(call.log_n, keys);
+}
+template <class CALL> __host__ __device__ __forceinline__ float dpe_cap_factor(const CALL &call)
+{
+    return call.cap * 1.44269504088896F;
+}
+
 #endif

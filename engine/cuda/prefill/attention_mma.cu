@@ -39,7 +39,7 @@ template <int D> __device__ __forceinline__ uint32_t slot_after(uint32_t slot)
 
 /* Tile t of segment i: its K has landed and the K after it is under way. `masked` is a constant;
  * only then t is requested. */
-template <class T, int D>
+template <class T, int D, bool CAPPED>
 __device__ __forceinline__ void step(const place<T, D> &at, walker<D> &walk,
                                      float (&o)[tiles<D>::mt][D / 8][4], int i, int t, bool masked)
 {
@@ -47,7 +47,7 @@ __device__ __forceinline__ void step(const place<T, D> &at, walker<D> &walk,
     float s[size::mt][size::keys / 8][4];
     /* Exponentials are computed between the matrix instructions that use them, but for masked tiles
      * at head dimension 128, where registers do not last for that. */
-    bool early = masked && D == 128;
+    bool early = CAPPED ? D >= 96 : masked && D == 128;
     float factor[size::mt][2];
     uint32_t p[size::keys / 16][size::mt][4];
     uint32_t k_slot = walk.slot;
@@ -55,10 +55,13 @@ __device__ __forceinline__ void step(const place<T, D> &at, walker<D> &walk,
     walk.slot = slot_after<D>(v_slot);
 
     scores<T, D>(s, walk.held, walk.q_lane, at.slots + k_slot + walk.k_lane);
+    if (CAPPED) {
+        cap_scores<T, D>(s, at.item);
+    }
     if (masked) {
         mask_scores<D>(s, &at.item->block, segment_at(at, i), t);
     }
-    read_factors<D>(factor, at.item);
+    read_factors<D, CAPPED>(factor, at);
     raise<D>(walk.state, s, o, factor);
     if (early) {
 #pragma unroll
@@ -107,7 +110,7 @@ __device__ __forceinline__ int masked_end(const dpe_segment *segment, int pass)
     return pass == 0 ? segment->full_first : segment->n_tiles;
 }
 
-template <class T, int D>
+template <class T, int D, bool CAPPED>
 __device__ __forceinline__ void walk_segments(const place<T, D> &at, walker<D> &walk,
                                               float (&o)[tiles<D>::mt][D / 8][4])
 {
@@ -135,12 +138,12 @@ __device__ __forceinline__ void walk_segments(const place<T, D> &at, walker<D> &
             /* Bounds are read again every time: that costs less than registers do. */
 #pragma unroll 1
             for (; t < masked_end(segment_at(at, i), pass); t++) {
-                step<T, D>(at, walk, o, i, t, true);
+                step<T, D, CAPPED>(at, walk, o, i, t, true);
             }
             int left = pass == 0 ? segment_at(at, i)->full_end - t : 0;
 #pragma unroll 1
             for (; left > 0; left--) {
-                step<T, D>(at, walk, o, i, 0, false);
+                step<T, D, CAPPED>(at, walk, o, i, 0, false);
             }
             t = segment_at(at, i)->full_end;
         }
@@ -218,20 +221,15 @@ __device__ __forceinline__ void store_rows(const place<T, D> &at, const unsigned
     }
 }
 
-/* Base-2 logit of a dot product of the query at position m. */
-__device__ __forceinline__ float logit_factor(const dpe_flash *call, int64_t m)
-{
-    float keys = static_cast<float>(m) + 1.0F;
-    return call->scale * 1.44269504088896F * dpe_log_n_factor(call->log_n, keys);
-}
-
 /* The common part; every thread does its share. */
+template <bool CAPPED>
 __device__ __forceinline__ void prepare(const dpe_flash &call, common *item, int thread)
 {
     unsigned heads = static_cast<unsigned>(call.n_heads);
     unsigned head = blockIdx.x % heads;
     const dpe_query_block *block = call.blocks + blockIdx.x / heads;
-    item->factor[thread] = logit_factor(&call, block->query + thread);
+    float keys = static_cast<float>(block->query + thread) + 1.0F;
+    item->factor[thread] = dpe_logit_factor<CAPPED>(call, keys);
     if (thread == 0) {
         item->block = *block;
         item->query_row = block->row % call.rows;
@@ -242,7 +240,7 @@ __device__ __forceinline__ void prepare(const dpe_flash &call, common *item, int
 
 /* Grid: query blocks, heads of one block side by side, so that those of a KV head meet in the
  * cache; block: 128 threads, tiles<D>::shared_bytes of shared memory. */
-template <class T, int D>
+template <class T, int D, bool CAPPED>
 __global__ void __launch_bounds__(128, 2) attention_mma(const __grid_constant__ dpe_flash call)
 {
     using size = tiles<D>;
@@ -258,7 +256,7 @@ __global__ void __launch_bounds__(128, 2) attention_mma(const __grid_constant__ 
     at.slots = at.q + size::q_bytes;
     at.copy_to =
         static_cast<uint32_t>(swizzled<D>(at.thread / size::lanes, at.thread % size::lanes));
-    prepare(call, item, at.thread);
+    prepare<CAPPED>(call, item, at.thread);
     __syncthreads();
     int lane = at.thread % 32;
     int warp_row = at.thread / 32 * 16 * size::mt;
@@ -278,7 +276,7 @@ __global__ void __launch_bounds__(128, 2) attention_mma(const __grid_constant__ 
         }
     }
     if (at.item->block.n_segments > 0) {
-        walk_segments(at, walk, o);
+        walk_segments<T, D, CAPPED>(at, walk, o);
     }
     store_lanes(at, walk, o, shared + size::header_bytes, call.parts > 1);
     __syncwarp();
@@ -291,8 +289,8 @@ template <class T, int D> int launch(const dpe_flash *call, void *stream)
 {
     using size = tiles<D>;
     dim3 grid(static_cast<unsigned>(call->n_blocks * call->n_heads));
-    int error = dpe_launch(attention_mma<T, D>, grid, dim3(size::threads), size::shared_bytes,
-                           stream, *call);
+    auto kernel = call->cap > 0.0F ? attention_mma<T, D, true> : attention_mma<T, D, false>;
+    int error = dpe_launch(kernel, grid, dim3(size::threads), size::shared_bytes, stream, *call);
     return error == 0 && call->parts > 1 ? combine_parts<T>(call, stream) : error;
 }
 

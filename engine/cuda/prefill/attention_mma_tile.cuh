@@ -10,6 +10,7 @@
 #include "engine/cuda/ptx/device.cuh"
 
 #include "engine/cuda/kernels/attention.h"
+#include "engine/cuda/kernels/log_n.cuh"
 
 namespace
 {
@@ -74,7 +75,7 @@ struct common {
     dpe_query_block block;
     int64_t query_row; /* of Q; block.row is that of the results */
     int head, kv_head;
-    float factor[128]; /* by row: base-2 logit of a dot product */
+    float factor[128]; /* by row: dpe_logit_factor */
 };
 
 /* What a thread keeps throughout. */
@@ -419,13 +420,30 @@ __device__ __forceinline__ void weigh(float (&o)[tiles<D>::mt][D / 8][4],
     }
 }
 
-template <int D>
-__device__ __forceinline__ void read_factors(float (&factor)[tiles<D>::mt][2], const common *item)
+/* Base-2 logit of a score of the lane's rows. */
+template <int D, bool CAPPED, class PLACE>
+__device__ __forceinline__ void read_factors(float (&factor)[tiles<D>::mt][2], const PLACE &at)
+{
+    const float *rows = at.item->factor + lane_row<D>();
+#pragma unroll
+    for (int k = 0; k < 2 * tiles<D>::mt; k++) {
+        factor[k / 2][k % 2] = CAPPED ? dpe_cap_factor(*at.call) : rows[8 * k];
+    }
+}
+
+template <class T, int D>
+__device__ __forceinline__ void cap_scores(float (&s)[tiles<D>::mt][tiles<D>::keys / 8][4],
+                                           const common *item)
 {
     const float *rows = item->factor + lane_row<D>();
 #pragma unroll
     for (int k = 0; k < 2 * tiles<D>::mt; k++) {
-        factor[k / 2][k % 2] = rows[8 * k];
+        float factor = rows[8 * k];
+#pragma unroll
+        for (int j = 0; j < tiles<D>::keys / 4; j++) {
+            float &x = s[k / 2][j / 2][k % 2 * 2 + j % 2];
+            x = dpe_tanh(T{}, x * factor);
+        }
     }
 }
 

@@ -40,6 +40,7 @@ dpe_wgmma_logits(dpe_wgmma_consumer<C> &me, float (&s)[C::KEYS / 2], uint32_t (&
     dpe_wgmma_wait<1>();
     dpe_wgmma_settled(s);
     dpe_wgmma_empty(k_empty);
+    dpe_wgmma_cap<C>(me, s);
     return v_empty;
 }
 
@@ -152,6 +153,7 @@ dpe_wgmma_pair_step(dpe_wgmma_consumer<C> &me, int key, float (&s)[C::KEYS / 2],
         dpe_wgmma_issue_qk<C, C::KEYS / 2>(me, first, half);
         dpe_wgmma_wait<0>();
         dpe_wgmma_settled(half);
+        dpe_wgmma_cap<C>(me, half);
         dpe_wgmma_select<C>(me, key, first, half, s + first / 2);
     }
     dpe_wgmma_empty(&me.barriers->empty[me.ring.slot]);
@@ -253,9 +255,9 @@ __device__ static __forceinline__ void dpe_wgmma_finish(const dpe_wgmma_consumer
         int64_t at = (static_cast<int64_t>(me.out_row) + r) * params.n_heads + me.head;
         T *out = static_cast<T *>(params.out) + at * C::D + threadIdx.x % 4 * 8;
         if (inside && threadIdx.x % 4 == 0 && params.lse != nullptr) {
-            params.lse[at] = sum != 0.0f
-                                 ? (me.top[h] * me.scale[h] + log2f(sum)) * 0.69314718055994531f
-                                 : -INFINITY;
+            params.lse[at] = sum != 0.0f ? (me.top[h] * dpe_wgmma_scale<C>(me, h) + log2f(sum)) *
+                                               0.69314718055994531f
+                                         : -INFINITY;
         }
 #pragma unroll
         for (int i = 0; i < C::D / 32; i++) {
@@ -288,8 +290,9 @@ dpe_wgmma_begin(dpe_wgmma_consumer<C> &me, const struct dpe_wgmma_params &params
     for (int h = 0; h < 2; h++) {
         int m = static_cast<int32_t>(message.block.query) + me.row + 8 * h;
         float keys = fmaxf(static_cast<float>(m + 1), 1.0f);
-        me.scale[h] = params.scale * dpe_log_n_factor(params.log_n, keys) * 1.4426950408889634f;
+        me.scale[h] = dpe_logit_factor<C::CAPPED>(params, keys);
     }
+    dpe_wgmma_cap<C>(me, s);
     dpe_wgmma_mask<C>(me, static_cast<int32_t>(message.segment.end) - C::KEYS, s);
     /* Finite, so that a row that has seen nothing yet makes no NaN. */
     me.top[0] = me.top[1] = -1e30f;
@@ -366,6 +369,7 @@ __device__ static __forceinline__ void dpe_wgmma_consume(const struct dpe_wgmma_
 {
     int warpgroup = dpe_uniform(static_cast<int>(threadIdx.x) / 128);
     dpe_wgmma_consumer<C> me;
+    me.params = &params;
     me.barriers = barriers;
     me.q_tiles = dpe_wgmma_descriptor(shared + static_cast<uint32_t>(warpgroup) * 64 * 128);
     me.tiles = dpe_wgmma_descriptor(shared + C::Q_SLOTS * C::Q_BYTES);
@@ -481,30 +485,41 @@ using launcher = int (*)(const struct dpe_wgmma_params &, void *);
 
 struct variant {
     int64_t head_dim;
+    bool capped;
     struct dpe_tile_shape shape;
     launcher bf16, f16;
 };
 
-template <int D, int WARPGROUPS, int KEYS, int SLOTS, bool PINGPONG>
+template <int D, int WARPGROUPS, int KEYS, int SLOTS, bool PINGPONG, bool CAPPED = false>
 constexpr struct variant make_variant()
 {
     return {D,
+            CAPPED,
             {64 * WARPGROUPS, KEYS},
-            launch<dpe_wgmma_config<dpe_bf16, D, WARPGROUPS, KEYS, SLOTS, PINGPONG>>,
-            launch<dpe_wgmma_config<dpe_f16, D, WARPGROUPS, KEYS, SLOTS, PINGPONG>>};
+            launch<dpe_wgmma_config<dpe_bf16, D, WARPGROUPS, KEYS, SLOTS, PINGPONG, CAPPED>>,
+            launch<dpe_wgmma_config<dpe_f16, D, WARPGROUPS, KEYS, SLOTS, PINGPONG, CAPPED>>};
 }
 
 const struct variant VARIANTS[] = {
-    make_variant<128, 2, 128, 5, true>(), make_variant<128, 2, 128, 5, false>(),
-    make_variant<128, 3, 64, 8, true>(),  make_variant<128, 2, 160, 4, true>(),
-    make_variant<64, 3, 128, 8, true>(),  make_variant<64, 3, 128, 8, false>(),
+    make_variant<128, 2, 128, 5, true>(),
+    make_variant<128, 2, 128, 5, false>(),
+    make_variant<128, 3, 64, 8, true>(),
+    make_variant<128, 2, 160, 4, true>(),
+    make_variant<64, 3, 128, 8, true>(),
+    make_variant<64, 3, 128, 8, false>(),
     make_variant<64, 2, 128, 8, true>(),
+    make_variant<256, 2, 80, 4, true>(),
+    make_variant<256, 2, 64, 5, true>(),
+    /* With a cap: one each, at 64 and 256 that which has registers for it. */
+    make_variant<128, 2, 128, 5, true, true>(),
+    make_variant<64, 2, 128, 8, true, true>(),
+    make_variant<256, 2, 64, 5, true, true>(),
 };
 
-const struct variant *find_variant(int64_t head_dim, int index)
+const struct variant *find_variant(int64_t head_dim, int index, bool capped)
 {
     for (const struct variant &v : VARIANTS) {
-        if (v.head_dim == head_dim && index-- == 0) {
+        if (v.head_dim == head_dim && v.capped == capped && index-- == 0) {
             return &v;
         }
     }
@@ -513,16 +528,16 @@ const struct variant *find_variant(int64_t head_dim, int index)
 
 } // namespace
 
-struct dpe_tile_shape dpe_attention_wgmma_shape(int64_t head_dim, int variant)
+struct dpe_tile_shape dpe_attention_wgmma_shape(int64_t head_dim, bool capped, int variant)
 {
-    const struct variant *v = find_variant(head_dim, variant);
+    const struct variant *v = find_variant(head_dim, variant, capped);
     return v == NULL ? dpe_tile_shape{0, 0} : v->shape;
 }
 
 int dpe_attention_wgmma(const struct dpe_flash *call, int variant, int32_t *counters, void *stream)
 {
     static const int INVALID_VALUE = 1;
-    const struct variant *v = find_variant(call->head_dim, variant);
+    const struct variant *v = find_variant(call->head_dim, variant, call->cap > 0.0f);
     int64_t per_kv = v == NULL ? 0 : call->n_heads / call->n_kv_heads;
     if (v == NULL || (call->dtype != DPE_BF16 && call->dtype != DPE_F16) ||
         call->n_blocks * call->n_heads >= INT32_MAX - 65536) {
@@ -543,6 +558,8 @@ int dpe_attention_wgmma(const struct dpe_flash *call, int variant, int32_t *coun
     params.n_heads = static_cast<int32_t>(call->n_heads);
     params.heads_per_kv = static_cast<int32_t>(per_kv);
     params.scale = call->scale;
+    params.cap = call->cap;
+    params.cap_factor = dpe_cap_factor(*call);
     params.log_n = call->log_n;
     return (call->dtype == DPE_BF16 ? v->bf16 : v->f16)(params, stream);
 }

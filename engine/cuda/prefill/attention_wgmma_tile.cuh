@@ -13,7 +13,7 @@
 #include "engine/plan/segments.h"
 
 /** Tile sizes and schedule. T: dpe_bf16 or dpe_f16. */
-template <class T_, int D_, int WARPGROUPS_, int KEYS_, int SLOTS_, bool PINGPONG_>
+template <class T_, int D_, int WARPGROUPS_, int KEYS_, int SLOTS_, bool PINGPONG_, bool CAPPED_>
 struct dpe_wgmma_config {
     using T = T_;
     static constexpr int D = D_;
@@ -22,7 +22,8 @@ struct dpe_wgmma_config {
     static constexpr int KEYS = KEYS_;
     static constexpr int SLOTS = SLOTS_;
     static constexpr bool PINGPONG = PINGPONG_;
-    static constexpr int Q_SLOTS = 2;
+    static constexpr bool CAPPED = CAPPED_;
+    static constexpr int Q_SLOTS = D == 256 ? 1 : 2; /* of 64 KiB there */
     /** Whether two segments that meet in one tile share its V tile and softmax. */
     static constexpr bool PAIRS = KEYS == 128;
     static constexpr int THREADS = 128 * (WARPGROUPS + 1);
@@ -47,6 +48,7 @@ struct dpe_wgmma_params {
     uint32_t k_per_head; /* bit c: copy c of the keys is per query head */
     float scale;
     struct dpe_log_n log_n;
+    float cap, cap_factor;
 };
 
 /** What the producer passes to the consumers about a segment. Keys and positions fit 32 bits: the
@@ -290,7 +292,8 @@ template <class C> struct dpe_wgmma_consumer {
     int warpgroup, row;      /* row: this thread's first row in the block */
     dpe_ring<C::Q_SLOTS> q;
     dpe_ring<C::SLOTS> ring;
-    float scale[2];       /* of the rows' logits, times log2 e */
+    const struct dpe_wgmma_params *params;
+    float scale[2];       /* of the rows: dpe_logit_factor */
     float top[2], sum[2]; /* maximum the exponents refer to; sum of this thread's terms */
     int lo[2], hi[2];     /* keys the rows see, less this thread's column */
     int out_row, out_rows, head;
@@ -376,6 +379,23 @@ __device__ static __forceinline__ void dpe_wgmma_pass_turn(const dpe_wgmma_consu
     }
 }
 
+/** Base-2 logit of what of a dot product is kept. */
+template <class C>
+__device__ static __forceinline__ float dpe_wgmma_scale(const dpe_wgmma_consumer<C> &me, int h)
+{
+    return C::CAPPED ? me.params->cap_factor : me.scale[h];
+}
+
+/** With a cap, tanh of the dot products of a tile, or of some of its columns. */
+template <class C, int N>
+__device__ static __forceinline__ void dpe_wgmma_cap(const dpe_wgmma_consumer<C> &me, float (&s)[N])
+{
+#pragma unroll
+    for (int i = 0; C::CAPPED && i < N; i++) {
+        s[i] = dpe_tanh(typename C::T{}, s[i] * me.scale[i / 2 % 2]);
+    }
+}
+
 /** What the rows do not see becomes −∞. `key`: the tile's first. */
 template <class C>
 __device__ static __forceinline__ void dpe_wgmma_mask(const dpe_wgmma_consumer<C> &me, int key,
@@ -421,12 +441,14 @@ template <class C>
 __device__ static __forceinline__ void dpe_wgmma_exponents(dpe_wgmma_consumer<C> &me,
                                                            float (&s)[C::KEYS / 2])
 {
-    float shift[2] = {-me.top[0] * me.scale[0], -me.top[1] * me.scale[1]};
+    float shift[2] = {-me.top[0] * dpe_wgmma_scale<C>(me, 0),
+                      -me.top[1] * dpe_wgmma_scale<C>(me, 1)};
 #pragma unroll
     for (int j = 0; j < C::KEYS / 8; j++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            s[4 * j + i] = dpe_exp2(__fmaf_rn(s[4 * j + i], me.scale[i / 2], shift[i / 2]));
+            s[4 * j + i] =
+                dpe_exp2(__fmaf_rn(s[4 * j + i], dpe_wgmma_scale<C>(me, i / 2), shift[i / 2]));
         }
         me.sum[0] += s[4 * j] + s[4 * j + 1];
         me.sum[1] += s[4 * j + 2] + s[4 * j + 3];
@@ -456,12 +478,13 @@ dpe_wgmma_move_top(dpe_wgmma_consumer<C> &me, const float (&s)[C::KEYS / 2], flo
 {
     float top[2] = {me.top[0], me.top[1]};
     dpe_wgmma_row_max<C>(s, top);
-    float rise = fmaxf((top[0] - me.top[0]) * me.scale[0], (top[1] - me.top[1]) * me.scale[1]);
+    float rise = fmaxf((top[0] - me.top[0]) * dpe_wgmma_scale<C>(me, 0),
+                       (top[1] - me.top[1]) * dpe_wgmma_scale<C>(me, 1));
     bool moved = __any_sync(0xffffffffU, rise > 8.0f) != 0;
     if (moved) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            factor[h] = dpe_exp2((me.top[h] - top[h]) * me.scale[h]);
+            factor[h] = dpe_exp2((me.top[h] - top[h]) * dpe_wgmma_scale<C>(me, h));
             me.sum[h] *= factor[h];
             me.top[h] = top[h];
         }

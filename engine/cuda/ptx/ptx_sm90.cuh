@@ -188,37 +188,53 @@ template <int N> __device__ static __forceinline__ void dpe_wgmma_settled(float 
     }
 }
 
-#define DPE_R0  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define DPE_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define DPE_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define DPE_R48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define DPE_R64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define DPE_R0     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define DPE_R16    ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define DPE_R32    ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define DPE_R32_39 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define DPE_R48    ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define DPE_R64    ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define DPE_R80                                                                                    \
+    ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,"  \
+    "%102,%103"
+#define DPE_R104                                                                                   \
+    ",%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,"  \
+    "%122,%123,%124,%125,%126,%127"
+#define DPE_R0_127 DPE_R0 DPE_R16 DPE_R32 DPE_R48 DPE_R64 DPE_R80 DPE_R104
 #define DPE_D8(d, i)                                                                               \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
 #define DPE_D16(d, i) DPE_D8(d, i), DPE_D8(d, i + 8)
 #define DPE_D32(d)    DPE_D16(d, 0), DPE_D16(d, 16)
+#define DPE_D40(d)    DPE_D32(d), DPE_D8(d, 32)
 #define DPE_D64(d)    DPE_D32(d), DPE_D16(d, 32), DPE_D16(d, 48)
 #define DPE_D80(d)    DPE_D64(d), DPE_D16(d, 64)
+#define DPE_D128(d)   DPE_D80(d), DPE_D16(d, 80), DPE_D16(d, 96), DPE_D16(d, 112)
 
-#define DPE_WGMMA_SHARED(n, type, regs, outs, ia, ib, ip)                                          \
+#define DPE_WGMMA_SHARED(n, type, regs, ia, ib, ip, ...)                                           \
     asm volatile("{\n"                                                                             \
                  ".reg .pred p;\n"                                                                 \
                  "setp.ne.b32 p, %" #ip ", 0;\n"                                                   \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" regs         \
                  "}, %" #ia ", %" #ib ", p, 1, 1, 0, 0;\n"                                         \
                  "}"                                                                               \
-                 : outs                                                                            \
+                 : __VA_ARGS__                                                                     \
                  : "l"(a), "l"(b), "r"(accumulate))
-#define DPE_WGMMA_REGISTERS(n, type, regs, outs, ia, ib, ip)                                       \
+#define DPE_WGMMA_REGISTERS(n, type, regs, ia, ib, ip, ...)                                        \
     asm volatile("{\n"                                                                             \
                  ".reg .pred p;\n"                                                                 \
                  "setp.ne.b32 p, %" #ip ", 0;\n"                                                   \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" regs         \
                  "}, {" ia "}, %" #ib ", p, 1, 1, 1;\n"                                            \
                  "}"                                                                               \
-                 : outs                                                                            \
+                 : __VA_ARGS__                                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
+#define DPE_WGMMA_OF(form, n, ...)                                                                 \
+    if constexpr (dpe_is_bf16<T>::value) {                                                         \
+        form(n, "bf16", __VA_ARGS__);                                                              \
+    } else {                                                                                       \
+        form(n, "f16", __VA_ARGS__);                                                               \
+    }
 
 template <class T> struct dpe_is_bf16 {
     static constexpr bool value = false;
@@ -234,21 +250,16 @@ template <class T, int N>
 __device__ static __forceinline__ void dpe_wgmma_shared(float (&d)[N / 2], uint64_t a, uint64_t b,
                                                         int accumulate)
 {
-    static_assert(N == 64 || N == 128 || N == 160, "widths with a form below");
-    if constexpr (N == 64 && dpe_is_bf16<T>::value) {
-        DPE_WGMMA_SHARED(64, "bf16", DPE_R0 DPE_R16, DPE_D32(d), 32, 33, 34);
-    } else if constexpr (N == 64) {
-        DPE_WGMMA_SHARED(64, "f16", DPE_R0 DPE_R16, DPE_D32(d), 32, 33, 34);
-    } else if constexpr (N == 128 && dpe_is_bf16<T>::value) {
-        DPE_WGMMA_SHARED(128, "bf16", DPE_R0 DPE_R16 DPE_R32 DPE_R48, DPE_D64(d), 64, 65, 66);
+    static_assert(N == 64 || N == 80 || N == 128 || N == 160, "widths with a form below");
+    if constexpr (N == 64) {
+        DPE_WGMMA_OF(DPE_WGMMA_SHARED, 64, DPE_R0 DPE_R16, 32, 33, 34, DPE_D32(d));
+    } else if constexpr (N == 80) {
+        DPE_WGMMA_OF(DPE_WGMMA_SHARED, 80, DPE_R0 DPE_R16 DPE_R32_39, 40, 41, 42, DPE_D40(d));
     } else if constexpr (N == 128) {
-        DPE_WGMMA_SHARED(128, "f16", DPE_R0 DPE_R16 DPE_R32 DPE_R48, DPE_D64(d), 64, 65, 66);
-    } else if constexpr (dpe_is_bf16<T>::value) {
-        DPE_WGMMA_SHARED(160, "bf16", DPE_R0 DPE_R16 DPE_R32 DPE_R48 DPE_R64, DPE_D80(d), 80, 81,
-                         82);
+        DPE_WGMMA_OF(DPE_WGMMA_SHARED, 128, DPE_R0 DPE_R16 DPE_R32 DPE_R48, 64, 65, 66, DPE_D64(d));
     } else {
-        DPE_WGMMA_SHARED(160, "f16", DPE_R0 DPE_R16 DPE_R32 DPE_R48 DPE_R64, DPE_D80(d), 80, 81,
-                         82);
+        DPE_WGMMA_OF(DPE_WGMMA_SHARED, 160, DPE_R0 DPE_R16 DPE_R32 DPE_R48 DPE_R64, 80, 81, 82,
+                     DPE_D80(d));
     }
 }
 
@@ -259,17 +270,16 @@ template <class T, int N>
 __device__ static __forceinline__ void dpe_wgmma_registers(float (&d)[N / 2], const uint32_t *a,
                                                            uint64_t b, int accumulate)
 {
-    static_assert(N == 64 || N == 128, "widths with a form below");
-    if constexpr (N == 64 && dpe_is_bf16<T>::value) {
-        DPE_WGMMA_REGISTERS(64, "bf16", DPE_R0 DPE_R16, DPE_D32(d), "%32,%33,%34,%35", 36, 37);
-    } else if constexpr (N == 64) {
-        DPE_WGMMA_REGISTERS(64, "f16", DPE_R0 DPE_R16, DPE_D32(d), "%32,%33,%34,%35", 36, 37);
-    } else if constexpr (dpe_is_bf16<T>::value) {
-        DPE_WGMMA_REGISTERS(128, "bf16", DPE_R0 DPE_R16 DPE_R32 DPE_R48, DPE_D64(d),
-                            "%64,%65,%66,%67", 68, 69);
+    static_assert(N == 64 || N == 128 || N == 256, "widths with a form below");
+    if constexpr (N == 64) {
+        DPE_WGMMA_OF(DPE_WGMMA_REGISTERS, 64, DPE_R0 DPE_R16, "%32,%33,%34,%35", 36, 37,
+                     DPE_D32(d));
+    } else if constexpr (N == 128) {
+        DPE_WGMMA_OF(DPE_WGMMA_REGISTERS, 128, DPE_R0 DPE_R16 DPE_R32 DPE_R48, "%64,%65,%66,%67",
+                     68, 69, DPE_D64(d));
     } else {
-        DPE_WGMMA_REGISTERS(128, "f16", DPE_R0 DPE_R16 DPE_R32 DPE_R48, DPE_D64(d),
-                            "%64,%65,%66,%67", 68, 69);
+        DPE_WGMMA_OF(DPE_WGMMA_REGISTERS, 256, DPE_R0_127, "%128,%129,%130,%131", 132, 133,
+                     DPE_D128(d));
     }
 }
 
@@ -278,12 +288,19 @@ __device__ static __forceinline__ void dpe_wgmma_registers(float (&d)[N / 2], co
 #undef DPE_R32
 #undef DPE_R48
 #undef DPE_R64
+#undef DPE_R32_39
+#undef DPE_R80
+#undef DPE_R104
+#undef DPE_R0_127
 #undef DPE_D8
 #undef DPE_D16
 #undef DPE_D32
 #undef DPE_D64
+#undef DPE_D40
 #undef DPE_D80
+#undef DPE_D128
 #undef DPE_WGMMA_SHARED
 #undef DPE_WGMMA_REGISTERS
+#undef DPE_WGMMA_OF
 #endif
 #endif

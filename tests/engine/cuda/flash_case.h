@@ -22,6 +22,7 @@ struct flash_shape {
     int64_t start, rows;
     uint64_t seed;
     double size; /* deviation of queries and keys; 0: 1.5 */
+    double cap;  /* of logits; 0: none */
 };
 
 struct flash_case {
@@ -199,6 +200,19 @@ static void flash_copies(struct flash_case *c)
     }
 }
 
+/* A capped logit; beside bfloat16 tanh has a relative error of 2^-11. */
+static float flash_cap(const struct flash_shape *s, float logit)
+{
+    if (s->cap == 0.0) {
+        return logit;
+    }
+    int exponent = 0;
+    double x = tanh((double)logit / s->cap);
+    (void)frexp(x, &exponent);
+    const double unit = ldexp(1.0, exponent - 11);
+    return (float)(s->cap * (s->dtype == DPE_BF16 ? nearbyint(x / unit) * unit : x));
+}
+
 /* Row r of head h by a plain loop in the kernel's precision. */
 static void flash_plain_row(struct flash_case *c, int64_t r, int64_t h, float *logits)
 {
@@ -221,7 +235,7 @@ static void flash_plain_row(struct flash_case *c, int64_t r, int64_t h, float *l
             for (int64_t j = 0; j < d; j++) {
                 dot += flash_float(s->dtype, q[j]) * flash_float(s->dtype, k[j]);
             }
-            logits[n] = scale * dot;
+            logits[n] = flash_cap(s, scale * dot);
         }
         top = fmaxf(top, logits[n]);
     }
@@ -338,10 +352,12 @@ static struct flash_case flash_case_make(const struct flash_shape *shape, int pl
     const struct dpe_config config = flash_config(shape);
     struct dpe_error err = {0};
     plan_case_make(plan_case, window, &config, &c.plan);
-    snprintf(c.title, sizeof c.title, "%s, window %d, head_dim %d, %s, heads %d/%d, rows %d + %d",
+    c.plan.attention_cap = shape->cap;
+    snprintf(c.title, sizeof c.title,
+             "%s, window %d, head_dim %d, %s, heads %d/%d, rows %d + %d, cap %g",
              plan_cases[plan_case], (int)window, (int)shape->head_dim,
              shape->dtype == DPE_BF16 ? "bf16" : "f16", (int)shape->n_heads, (int)shape->n_kv_heads,
-             (int)shape->start, (int)shape->rows);
+             (int)shape->start, (int)shape->rows, shape->cap);
     int64_t n = shape->rows * shape->n_heads;
     int64_t d = shape->head_dim;
     assert_int_equal(dpe_rotation_make(&c.plan, shape->start + shape->rows, 1, &c.rotation, &err),
@@ -377,6 +393,7 @@ static struct flash_case flash_case_make(const struct flash_shape *shape, int pl
     c.call.lse = c.lse + FLASH_GUARD;
     flash_set_walk(&c);
     c.call.scale = (float)dpe_plan_query_scale(&c.plan, 0, 0);
+    c.call.cap = (float)shape->cap;
     c.call.log_n = dpe_log_n_of(&c.plan);
     return c;
 }

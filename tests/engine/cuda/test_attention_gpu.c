@@ -85,7 +85,7 @@ static int kernels_for(int64_t head_dim, struct kernel *kernels)
             break;
         }
         if (is_wanted(v == 0 ? "wgmma" : "variants")) {
-            kernels[n++] = (struct kernel){name, dpe_attention_wgmma_shape(head_dim, v), v};
+            kernels[n++] = (struct kernel){name, dpe_attention_wgmma_shape(head_dim, false, v), v};
         }
     }
     return n;
@@ -214,6 +214,34 @@ static struct flash_shape draw_shape(struct dpe_rng *rng, int64_t head_dim, int6
     return shape;
 }
 
+/* Capped logits. */
+static void caps(void **state)
+{
+    static const int64_t dims[4] = {128, 64, 96, 256};
+    (void)state;
+    for (int i = 0; i < 8 && i < most_cases; i++) {
+        struct flash_shape shape = {.dtype = i < 4 ? DPE_BF16 : DPE_F16,
+                                    .n_heads = 2,
+                                    .n_kv_heads = 1,
+                                    .head_dim = dims[i % 4],
+                                    .start = most_cases < 100 ? 50 : 300,
+                                    .rows = most_cases < 100 ? 20 : 200,
+                                    .seed = 70 + (uint64_t)i,
+                                    .cap = 3.0};
+        struct kernel kernels[MOST_KERNELS];
+        const int n = kernels_for(shape.head_dim, kernels);
+        for (int k = 0; k < n; k++) {
+            if (kernels[k].variant == 0) {
+                kernels[k].shape = dpe_attention_wgmma_shape(shape.head_dim, true, 0);
+            }
+            if (kernels[k].variant <= 0) {
+                run_case(&shape, i % 2, 128, &kernels[k], 1);
+            }
+        }
+    }
+    expect_right();
+}
+
 static void every_kernel_and_plan(void **state)
 {
     static const int64_t dims[4] = {128, 64, 96, 256};
@@ -307,6 +335,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kernel_and_plan),
         cmocka_unit_test(longer),
+        cmocka_unit_test(caps),
         cmocka_unit_test(parts),
         cmocka_unit_test(many_items),
     };

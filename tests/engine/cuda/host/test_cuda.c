@@ -238,7 +238,7 @@ static void fast_kernels(void **state)
         {"capability=80", "mma", 3, 1, 96, DPE_BF16, 1, 17},
         {"capability=120", "mma", 2, 1, 128, DPE_BF16, 13, 21},
         {"capability=80", "mma", 4, 1, 256, DPE_BF16, 1, 20},
-        {"capability=90,seed=5", "mma", 4, 2, 256, DPE_F16, 12, 24},
+        {"capability=90,seed=5", "wgmma", 4, 2, 256, DPE_F16, 12, 24},
         {"capability=120", "mma", 2, 1, 256, DPE_BF16, 2, 30},
     };
     const char *best = cuda_best_kernel();
@@ -251,6 +251,7 @@ static void fast_kernels(void **state)
             wide_open(cases[i].heads, cases[i].kv_heads, cases[i].head_dim, cases[i].dtype);
         wide.config.query_growth = i % 2 == 0 ? 0.3 : 0.0;
         wide.config.query_length = 40.0;
+        wide.config.attention_cap = i % 3 == 2 ? 0.5 : 0.0;
         one_wide(&wide, cases[i].plan_case, cases[i].window, cases[i].kernel);
         dpe_model_close(wide.model);
     }

@@ -240,9 +240,8 @@ static void under_plans(void **state)
 }
 
 /* The fast kernels where they meet what families have: a window in every other layer, sinks,
- * another activation, and a cap, which leaves attention to the plain kernel. In halves, against the
- * reference; the plain kernel gives the error that rounding costs. Steps that would become graphs
- * stay right. */
+ * another activation, and a cap. In halves, against the reference; the plain kernel gives the error
+ * that rounding costs. Steps that would become graphs stay right. */
 static void one_mixture(const char *kernel, double cap)
 {
     static float want[WIDE_LOGITS];
@@ -394,6 +393,7 @@ static void fast_kernels(void **state)
     }
     if (best == NULL || strcmp(best, "wgmma") == 0) {
         device("capability=90");
+        one_mixture("wgmma", 3.0);
         one_mixture("wgmma", 0.0);
     }
 }

@@ -23,7 +23,8 @@ static void launch(struct flash_case *c)
     }
 }
 
-static struct flash_case make_case_of(int64_t head_dim, int plan_case, int64_t start, int64_t rows)
+static struct flash_case make_case_of(int64_t head_dim, int plan_case, int64_t start, int64_t rows,
+                                      double cap)
 {
     const struct flash_shape shape = {.dtype = DPE_BF16,
                                       .n_heads = 2,
@@ -31,20 +32,21 @@ static struct flash_case make_case_of(int64_t head_dim, int plan_case, int64_t s
                                       .head_dim = head_dim,
                                       .start = start,
                                       .rows = rows,
-                                      .seed = 5};
+                                      .seed = 5,
+                                      .cap = cap};
     return flash_case_make(&shape, plan_case, 20, dpe_attention_plain_shape(shape.head_dim));
 }
 
 static struct flash_case make_case(int plan_case, int64_t start, int64_t rows)
 {
-    return make_case_of(64, plan_case, start, rows);
+    return make_case_of(64, plan_case, start, rows, 0.0);
 }
 
 /* Heads beyond 256 take fewer keys at a time, within the shared memory of every card. */
 static void large_heads(void **state)
 {
     (void)state;
-    struct flash_case c = make_case_of(512, 1, 7, 35);
+    struct flash_case c = make_case_of(512, 1, 7, 35, 0.0);
     launch(&c);
     flash_case_check(&c, "heads of 512");
     flash_nan_stays(&c, launch);
@@ -73,11 +75,12 @@ struct decoding {
 static void decode_make(const struct flash_case *c, struct decoding *d)
 {
     const int64_t rows = c->shape.rows;
-    *d = (struct decoding){.call = {.dealing = dpe_decode_deal(1, 64, 163 << 10),
+    const int64_t dim = c->shape.head_dim;
+    *d = (struct decoding){.call = {.dealing = dpe_decode_deal(1, dim, 163 << 10),
                                     .dtype = DPE_BF16,
                                     .n_heads = 2,
                                     .n_kv_heads = 1,
-                                    .head_dim = 64,
+                                    .head_dim = dim,
                                     .rows = rows,
                                     .q_head_stride = c->call.q_head_stride,
                                     .k = c->call.k[0],
@@ -89,7 +92,8 @@ static void decode_make(const struct flash_case *c, struct decoding *d)
                                     .parts = d->parts,
                                     .out = c->call.out,
                                     .lse = c->call.lse,
-                                    .scale = c->call.scale}};
+                                    .scale = c->call.scale,
+                                    .cap = c->call.cap}};
     d->call.q[0] = c->call.q[0];
     d->call.bands[0] = (struct dpe_decode_band){.kind = DPE_BAND_DISTANCE, .hi = 1 << 30};
     for (int64_t first = 0; first < rows; first += 8) {
@@ -139,12 +143,32 @@ static void decode(void **state)
     flash_case_free(&c);
 }
 
+static void caps(void **state)
+{
+    static const int64_t dims[] = {64, 96, 128, 256};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct flash_case c = make_case_of(dims[i], 0, 100 + 13 * i, 3, i % 2 == 0 ? 4.0 : 1.5);
+        struct decoding d;
+        launch(&c);
+        flash_case_check(&c, "plain, capped");
+        decode_make(&c, &d);
+        d.call.partial =
+            flash_memory((int64_t)dpe_decode_partial_bytes(1, dims[i], d.call.n_units), 1);
+        assert_int_equal(dpe_attention_decode(&d.call, NULL), 0);
+        flash_case_check(&c, "decoding, capped");
+        free(d.call.partial);
+        flash_case_free(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain),
         cmocka_unit_test(large_heads),
         cmocka_unit_test(decode),
+        cmocka_unit_test(caps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

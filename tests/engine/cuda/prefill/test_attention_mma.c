@@ -31,6 +31,22 @@ static void run_case(const struct flash_shape *shape, int plan_case, int64_t win
     flash_case_free(&c);
 }
 
+/* The same, its walk split. */
+static void run_parts(const struct flash_shape *shape, int plan_case, int32_t parts)
+{
+    struct dpe_tile_shape tile = dpe_attention_mma_shape(shape->head_dim);
+    struct flash_case c = flash_case_make(shape, plan_case, 50, tile);
+    int64_t n = parts * shape->rows * shape->n_heads * (shape->head_dim + 1);
+    flash_split(&c, tile, parts);
+    assert_int_not_equal(dpe_attention_mma(&c.call, NULL), 0); /* no room for the parts */
+    c.call.partial = flash_memory(n, sizeof(float));
+    emulate_set_seed(shape->seed);
+    launch(&c);
+    flash_case_check(&c, "parts");
+    free(c.call.partial);
+    flash_case_free(&c);
+}
+
 static void every_plan(void **state)
 {
     static const int64_t dims[] = {64, 96, 128, 256};
@@ -95,6 +111,29 @@ static void large_logits(void **state)
             .size = i == 0 ? 4.0 : 8.0,
         };
         run_case(&shape, 1, 40);
+    }
+}
+
+/* Capped logits, some of them near the cap, in every kernel of its own; whole walks and parts. */
+static void caps(void **state)
+{
+    static const int64_t dims[] = {64, 96, 128, 256};
+    static const int plans[] = {1, 7, 13, 11}; /* dpe, self-extend, log-n, holes */
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        const struct flash_shape shape = {
+            .dtype = i < 4 ? DPE_BF16 : DPE_F16,
+            .n_heads = 2,
+            .n_kv_heads = 1,
+            .head_dim = dims[i % 4],
+            .start = 25 * i,
+            .rows = 70 + i,
+            .seed = 170 + (uint64_t)i,
+            .size = i % 3 == 0 ? 3.0 : 1.5,
+            .cap = i % 2 == 0 ? 4.0 : 1.5,
+        };
+        run_case(&shape, plans[i % 4], 40);
+        run_parts(&shape, plans[(i + 1) % 4], 2 + i);
     }
 }
 
@@ -195,18 +234,7 @@ static void parts_combine(void **state)
             .rows = i == 4 ? 40 : 1 + 5 * i,
             .seed = 180 + (uint64_t)i,
         };
-        struct dpe_tile_shape tile = dpe_attention_mma_shape(shape.head_dim);
-        struct flash_case c = flash_case_make(&shape, i == 4 ? 11 : i, 50, tile);
-        int32_t parts = 2 + 3 * i;
-        int64_t n = parts * shape.rows * shape.n_heads * (shape.head_dim + 1);
-        flash_split(&c, tile, parts);
-        assert_int_not_equal(dpe_attention_mma(&c.call, NULL), 0); /* no room for the parts */
-        c.call.partial = flash_memory(n, sizeof(float));
-        emulate_set_seed(shape.seed);
-        launch(&c);
-        flash_case_check(&c, "parts");
-        free(c.call.partial);
-        flash_case_free(&c);
+        run_parts(&shape, i == 4 ? 11 : i, 2 + 3 * i);
     }
     /* 32 heads, one block of 2048 tiles, 132 multiprocessors. */
     assert_int_equal(dpe_attention_mma_parts(1, 2048, 32, 132), 8);
@@ -244,6 +272,7 @@ int main(void)
         cmocka_unit_test(window_edges),
         cmocka_unit_test(chunk_edges),
         cmocka_unit_test(large_logits),
+        cmocka_unit_test(caps),
         cmocka_unit_test(nothing_visible),
         cmocka_unit_test(same_bits_in_any_order),
         cmocka_unit_test(a_nan_stays_in_its_row),

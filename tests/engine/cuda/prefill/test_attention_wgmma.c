@@ -21,8 +21,9 @@ static void run_case(const struct flash_shape *shape, int variant, int plan_case
                      int32_t *counters)
 {
     const char *name = wgmma_variant(shape->head_dim, variant);
-    struct flash_case c = flash_case_make(shape, plan_case, window,
-                                          dpe_attention_wgmma_shape(shape->head_dim, variant));
+    struct flash_case c =
+        flash_case_make(shape, plan_case, window,
+                        dpe_attention_wgmma_shape(shape->head_dim, shape->cap > 0.0, variant));
     emulate_set_seed(shape->seed);
     if (dpe_attention_wgmma(&c.call, variant, counters, NULL) != 0) {
         fail_msg("%s: %s: %s", name, c.title, emulate_error());
@@ -39,7 +40,7 @@ static void every_plan(void **state)
     (void)state;
     dpe_rng_seed(&rng, 31, 1);
     for (int i = 0; i < PLAN_CASES; i++) {
-        for (int64_t d = 64; d <= 128; d += 64) {
+        for (int64_t d = 64; d <= 256; d *= 2) {
             struct flash_shape shape = flash_draw_shape(&rng, d, 150, 200);
             shape.seed = dpe_rng_u32(&rng);
             run_case(&shape, 0, i, 3 + dpe_rng_below(&rng, 100), counters);
@@ -55,9 +56,9 @@ static void edges(void **state)
     struct dpe_rng rng;
     (void)state;
     dpe_rng_seed(&rng, 32, 1);
-    for (int64_t d = 64; d <= 128; d += 64) {
+    for (int64_t d = 64; d <= 256; d *= 2) {
         for (int v = 0; wgmma_variant(d, v) != NULL; v++) {
-            struct dpe_tile_shape tile = dpe_attention_wgmma_shape(d, v);
+            struct dpe_tile_shape tile = dpe_attention_wgmma_shape(d, false, v);
             for (int off = -1; off <= 1; off++) {
                 struct flash_shape shape = {
                     .dtype = off == 0 ? DPE_F16 : DPE_BF16,
@@ -79,19 +80,19 @@ static void long_walks(void **state)
 {
     int32_t counters[2] = {0, 0};
     (void)state;
-    for (int v = 0; wgmma_variant(128, v) != NULL; v++) {
+    for (int v = 0; v < 6; v++) {
         struct flash_shape shape = {
             .dtype = DPE_BF16,
             .n_heads = 4,
             .n_kv_heads = 2,
-            .head_dim = 128,
+            .head_dim = v < 4 ? 128 : 256,
             .start = 517,
             .rows = 203,
             .seed = (uint64_t)(40 + v),
         };
-        run_case(&shape, v, 1, 150, v % 2 == 0 ? counters : NULL);
+        run_case(&shape, v % 4, 1, 150, v % 2 == 0 ? counters : NULL);
         shape.seed = 0;
-        run_case(&shape, v, 2, 190, v % 2 == 0 ? NULL : counters);
+        run_case(&shape, v % 4, 2, 190, v % 2 == 0 ? NULL : counters);
     }
     assert_true(counters[0] == 0 && counters[1] == 0);
 }
@@ -151,6 +152,35 @@ static void extremes(void **state)
                                       .seed = 150};
     run_case(&shape, 0, 11, 140, NULL); /* holes */
     run_case(&shape, 2, 11, 250, NULL);
+    struct flash_shape large = shape;
+    large.head_dim = 256;
+    run_case(&large, 0, 11, 140, NULL);
+    large.size = 8.0;
+    run_case(&large, 1, 1, 40, NULL);
+}
+
+/* Capped logits, some of them near the cap; bands that meet in one tile, rows that see nothing. */
+static void caps(void **state)
+{
+    static const int plans[] = {1, 13, 11, 7}; /* dpe, log-n, holes, self-extend */
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        const struct flash_shape shape = {
+            .dtype = i % 4 < 2 ? DPE_BF16 : DPE_F16,
+            .n_heads = 2,
+            .n_kv_heads = 1 + i % 2,
+            .head_dim = i >= 8       ? 256
+                        : i % 2 == 0 ? 128
+                                     : 64,
+            .start = i < 4 ? 128 * i : 99,
+            .rows = i < 4 ? 200 : 131,
+            .seed = 170 + (uint64_t)i,
+            .size = i % 3 == 0 ? 3.0 : 1.5,
+            .cap = i < 4 ? 4.0 : 1.5,
+        };
+        run_case(&shape, 0, plans[i / 2 % 4], 128, NULL);
+    }
+    assert_int_equal(dpe_attention_wgmma_shape(128, true, 1).rows, 0);
 }
 
 static const struct flash_shape usual = {.dtype = DPE_BF16,
@@ -170,7 +200,8 @@ static void launch(struct flash_case *c)
 
 static struct flash_case usual_case(int plan_case, int64_t window)
 {
-    return flash_case_make(&usual, plan_case, window, dpe_attention_wgmma_shape(usual.head_dim, 0));
+    return flash_case_make(&usual, plan_case, window,
+                           dpe_attention_wgmma_shape(usual.head_dim, false, 0));
 }
 
 static void same_bits_in_any_order(void **state)
@@ -192,7 +223,7 @@ static void refuses(void **state)
     struct dpe_flash call = {.dtype = DPE_BF16, .head_dim = 96, .n_heads = 1, .n_kv_heads = 1};
     (void)state;
     assert_null(wgmma_variant(96, 0));
-    assert_int_equal(dpe_attention_wgmma_shape(96, 0).rows, 0);
+    assert_int_equal(dpe_attention_wgmma_shape(96, false, 0).rows, 0);
     assert_int_not_equal(dpe_attention_wgmma(&call, 0, NULL, NULL), 0);
     call.head_dim = 128;
     call.dtype = DPE_F32;
@@ -210,6 +241,7 @@ int main(void)
         cmocka_unit_test(paired_tiles),
         cmocka_unit_test(chunk_edges),
         cmocka_unit_test(extremes),
+        cmocka_unit_test(caps),
         cmocka_unit_test(same_bits_in_any_order),
         cmocka_unit_test(a_nan_stays_in_its_row),
         cmocka_unit_test(refuses),

@@ -220,7 +220,7 @@ static int n_major(int base, int leading, int column, int k)
 }
 
 struct operands {
-    int a[64][16], b[16][160];
+    int a[64][16], b[16][256];
     uint16_t *shared;
     uint32_t words[128][4];
 };
@@ -237,7 +237,7 @@ static void lay_out(struct operands *x, const struct emulate_product *p, struct 
         }
         for (int n = 0; n < p->n; n++) {
             x->b[k][n] = (int)dpe_rng_below(rng, 7) - 3;
-            int at = p->b_n_major ? n_major(2048, 8192, n, k) : k_major(0, n, 16 + k);
+            int at = p->b_n_major ? n_major(2048, 4096, n, k) : k_major(0, n, 16 + k);
             x->shared[at] = bits_of(!p->bf16, x->b[k][n]);
         }
     }
@@ -265,7 +265,7 @@ static void check_product(struct emulate_product product, struct dpe_rng *rng)
         d[i] = product.accumulate ? (float)(i % 11) : NAN;
     }
     product.a = descriptor(24576 + 64, 0, 1024);
-    product.b = product.b_n_major ? descriptor(2048, 8192, 1024) : descriptor(32, 0, 1024);
+    product.b = product.b_n_major ? descriptor(2048, 4096, 1024) : descriptor(32, 0, 1024);
     void *words = up(x->words, sizeof x->words);
     void *held = up(x->shared, AREA);
     void *to = up(d, sizeof(float) * 64 * (size_t)n);
@@ -292,17 +292,18 @@ static void check_product(struct emulate_product product, struct dpe_rng *rng)
 
 static void wgmma_multiplies(void **state)
 {
-    static const int widths[3] = {64, 128, 160};
+    static const int widths[5] = {64, 128, 160, 80, 256};
     struct dpe_rng rng;
     (void)state;
     needs_hopper();
     dpe_rng_seed(&rng, 12, 1);
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 40; i++) {
+        const int n = widths[i % 5];
         struct emulate_product product = {
-            .n = widths[i % 3],
-            .bf16 = i % 3 == 2 || i / 3 % 2 == 0,
-            .b_n_major = i % 3 != 2 && i / 6 % 2 == 1,
-            .accumulate = i / 12 == 1,
+            .n = n,
+            .bf16 = n == 160 || i / 5 % 2 == 0,
+            .b_n_major = n == 256 || (n != 160 && n != 80 && i / 10 % 2 == 1),
+            .accumulate = i / 20 == 1,
         };
         check_product(product, &rng);
     }
