@@ -184,6 +184,7 @@ struct dpe_backend {
 
 enum {
     DPE_CUDA_DECODE_ROWS = 256,  /**< of a step, at once; more are taken in turns */
+    DPE_CUDA_STEP_ROWS = 64,     /**< of a step that may become a graph */
     DPE_CUDA_FEW_ROWS = 4,       /**< of one branch: more go the way of a prefill */
     DPE_CUDA_MOST_UNITS = 256,   /**< that units aim at */
     DPE_CUDA_PROCESSORS = 160,   /**< for which a split walk has room in the workspace */
