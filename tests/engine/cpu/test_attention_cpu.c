@@ -93,7 +93,7 @@ static struct truth truth_make(const struct inputs *in, const struct shape *shap
     args.workspace = dpe_alloc(dpe_ops_reference()->attention_workspace(
                                    &in->config, &in->plan, shape->capacity, shape->rows, 2),
                                1);
-    dpe_ops_reference()->attention(NULL, &args);
+    dpe_ops_reference()->attention(NULL, &args, 1);
     for (size_t i = 0; i < truth.n; i++) {
         truth.out[i] = (double)args.out[i];
     }
@@ -241,7 +241,7 @@ static void check_branches(enum plan_kind kind, struct shape shape)
         args.out = out;
         args.workspace = dpe_alloc(
             reference->attention_workspace(&in.config, &in.plan, shape.capacity, shape.rows, 2), 1);
-        reference->attention(NULL, &args);
+        reference->attention(NULL, &args, 1);
         free(args.workspace);
         for (size_t x = 0; x < truth.n; x++) {
             assert_true((double)out[x] == truth.out[x]);
