@@ -272,6 +272,57 @@ static void branches_after_a_prefix(void **state)
     }
 }
 
+enum { CALLS = 8 }; /* one for each plan */
+
+/* Calls as a step of several sessions has them, in a workspace that is as large as the largest
+ * needs: each has the bits that it has alone. */
+static void calls_together(void **state)
+{
+    (void)state;
+    static const int64_t rows[CALLS] = {3, 16, 7, 1, 20, 2, 5, 1};
+    static const int64_t starts[CALLS] = {900, 40, 0, 1500, 300, 2000, 9, 1030};
+    struct inputs in[CALLS];
+    struct shape shapes[CALLS];
+    struct dpe_attention args[CALLS];
+    static int64_t positions[CALLS][MOST_ROWS], offsets[CALLS][MOST_ROWS];
+    static float alone[CALLS][20 * 120], together[CALLS][20 * 120];
+    static float lse[CALLS][20 * 6], lse_together[CALLS][20 * 6];
+    int n_kernels = 0;
+    const struct dpe_cpu_kernels *const *kernels = all_kernels(&n_kernels);
+    for (int c = 0; c < CALLS; c++) {
+        shapes[c] =
+            (struct shape){6, 2, 20, starts[c], rows[c], starts[c] + rows[c] + 3, 90, 0, {0}};
+        in[c] = inputs_make((enum plan_kind)(c % N_PLANS), &shapes[c]);
+    }
+    for (int i = 0; i < 2 * n_kernels; i++) {
+        const struct dpe_cpu_kernels *k = kernels[i / 2];
+        const int threads = i % 2 == 0 ? 1 : 3;
+        uint64_t bytes = 0;
+        for (int c = 0; c < CALLS; c++) {
+            run_cpu(k, NULL, &in[c], &shapes[c], threads, 0, alone[c], lse[c]);
+            const uint64_t own = dpe_cpu_attention_workspace(
+                k, NULL, &in[c].config, &in[c].plan, shapes[c].capacity, shapes[c].rows, threads);
+            bytes = own > bytes ? own : bytes;
+            args[c] = arguments(&in[c], &shapes[c], threads);
+            place_rows(&args[c], &shapes[c], 0, true, positions[c], offsets[c]);
+            args[c].out = together[c];
+            args[c].lse = lse_together[c];
+        }
+        float *workspace = dpe_alloc(bytes, 1);
+        near_guard_fill(workspace, bytes / sizeof *workspace);
+        for (int c = 0; c < CALLS; c++) {
+            args[c].workspace = workspace;
+        }
+        dpe_cpu_attention(k, NULL, args, CALLS);
+        free(workspace);
+        assert_memory_equal(together, alone, sizeof alone);
+        assert_memory_equal(lse_together, lse, sizeof lse);
+    }
+    for (int c = 0; c < CALLS; c++) {
+        inputs_free(&in[c]);
+    }
+}
+
 static void every_plan_and_head_dimension(void **state)
 {
     (void)state;
@@ -401,6 +452,7 @@ int main(void)
         cmocka_unit_test(groups_of_query_heads),
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(branches_after_a_prefix),
+        cmocka_unit_test(calls_together),
         cmocka_unit_test(nan_stays_at_its_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
