@@ -562,7 +562,8 @@ static void attend_call(struct dpe_backend *b, const struct dpe_attention *args)
     }
 }
 
-/* So many of the first of n calls as are steps of few rows. */
+/* So many of the first of n calls as are steps of few rows; under a cap, which `decode_together`
+ * does not know, one. */
 static int attend_together(struct dpe_backend *b, const struct dpe_attention *args, int64_t n)
 {
     struct run runs[DPE_DECODE_CALLS];
@@ -571,7 +572,7 @@ static int attend_together(struct dpe_backend *b, const struct dpe_attention *ar
     while (some < dpe_least(n, DPE_DECODE_CALLS)) {
         const struct dpe_attention *a = &args[some];
         if (a->positions == NULL || selects(b, a) || !dpe_cuda_plan_of(b, a->plan)->decodes ||
-            all + a->rows > DPE_CUDA_DECODE_ROWS) {
+            all + a->rows > DPE_CUDA_DECODE_ROWS || (some > 0 && a->plan->attention_cap > 0.0)) {
             break;
         }
         runs[some] = run_of(b, a, 0, a->rows);
