@@ -291,7 +291,17 @@ __global__ void __launch_bounds__(32 * WARPS, 1)
     decode_together(const __grid_constant__ decode_calls calls)
 {
     const dpe_decode_unit &unit = calls.of[0].units[blockIdx.x];
-    take_unit<T, D>(calls.of[unit.call], unit);
+    if constexpr (D == 128) {
+        /* With its address in registers those of sm_100 and sm_120 would not suffice. */
+        __shared__ dpe_decode_unit copy;
+        if (threadIdx.x == 0) {
+            copy = unit;
+        }
+        __syncthreads();
+        take_unit<T, D>(calls.of[copy.call], copy);
+    } else {
+        take_unit<T, D>(calls.of[unit.call], unit);
+    }
 }
 
 /* The parts of a row: those of its units' turns, first of list a, then of b. Offsets count floats
